@@ -1,10 +1,10 @@
-//! One run of a cluster: three nodes of one or more shards with disks of their own, links between them, an
-//! operator who promotes, and clients, in one thread and in virtual time.
+//! One run of a cluster: three nodes of one or more shards with disks of their own, links between
+//! them, an operator who promotes, and clients, in one thread and in virtual time.
 //!
-//! A second shell around [`Shard::step`] as [`crate::world`] is, for what that one leaves out: plans that reach
-//! the nodes at different times, links that are cut, one-way, slow or gone, nodes that are killed, paused,
-//! without power or come back with nothing; [`harms`] has the rest. What it does not have is in `world`: damage
-//! at rest, lost writes, pipelining, keyspaces.
+//! A second shell around [`Shard::step`] as [`crate::world`] is, for what that one leaves out:
+//! plans that reach the nodes at different times, links that are cut, one-way, slow or gone, nodes
+//! that are killed, paused, without power or come back with nothing; [`harms`] has the rest. What
+//! it does not have is in `world`: damage at rest, lost writes, pipelining, keyspaces.
 //!
 //! What is judged is in [`oracle`].
 
@@ -25,10 +25,10 @@ use penstock_net::link::Membership;
 use penstock_net::link::message::LINK_PARTITIONS;
 use penstock_net::slot::slot_of;
 use penstock_shard::cluster::{Assignment, PartitionRole, Plan};
-use penstock_shard::replication::PENDING_BYTES_MAX;
-use penstock_shard::replication::{Duty, Lag, LinkState, PeerStatus};
+use penstock_shard::replication::{Duty, Lag, LinkId, LinkState, PENDING_BYTES_MAX, PeerStatus};
 
 use penstock_shard::{Event as ShardEvent, Now, SnapshotWrite};
+use penstock_storage::key_table::TableHome;
 use penstock_storage::log::SyncMethod;
 use penstock_storage::version::partition_of;
 
@@ -132,6 +132,76 @@ impl Setting {
             stop_us_max: 0,
         }
     }
+
+    /// Draws the harms of a run, and what they need of its setting.
+    fn add_harms(&mut self, seed: u64, harm: &mut Random) -> Harms {
+        let mut harms = Harms::new(harm);
+        self.sync = harm.pick(&[SyncMethod::DurableWrite, SyncMethod::WriteThenSync]);
+        self.space_percent_max = harm.pick(&[120, 120, 300]);
+        self.cleaning_bytes_per_s = harm.pick(&[1 << 30, 300_000, 30_000]);
+        self.stop_us_max = harm.pick(&[0, 3_000_000]);
+        if harms.full_disks {
+            self.value_bytes = 3_000;
+        }
+        // Without this, pacing and the last segments carry nearly all clusters over a full disk.
+        if harms.full_disks && seed >= REFUSALS_FROM && harm.chance(500_000) {
+            self.segment_bytes_more = 0;
+            self.operations *= 4;
+            harms.full_us_max = 60_000_000;
+        }
+        harms
+    }
+}
+
+/// Tags of keys, each with its partition, which no other tag has.
+fn tags(chance: &mut Random) -> Vec<(u64, u16)> {
+    let mut tags: Vec<(u64, u16)> = Vec::new();
+    let mut tag = chance.below(1 << 20);
+    while tags.len() < GROUPS {
+        tag += 1;
+        let slot = slot_of(format!("{{{tag}}}").as_bytes());
+        let partition = u16::try_from(partition_of(slot)).expect("256");
+        if tags.iter().all(|&(_, other)| other != partition) {
+            tags.push((tag, partition));
+        }
+    }
+    tags
+}
+
+/// The first file of the cluster: node 1 or 2 writes each partition that has keys, and all others
+/// hold it.
+fn first_plan(setting: &Setting, partitions: &[u16], chance: &mut Random) -> Plan {
+    let members = |primary: u8| {
+        let all = (0..NODES).map(number_of);
+        let kept = all.filter(|&number| number != primary);
+        kept.map(|number| match setting.has_learner && number == 3 {
+            true => (number, Membership::Learner),
+            false => (number, Membership::Sync),
+        })
+        .collect()
+    };
+    let nobody = Assignment {
+        generation: 1,
+        primary: NOBODY,
+        members: Vec::new(),
+        is_handed_over: false,
+        is_loss_accepted: false,
+        is_incomplete_accepted: false,
+    };
+    let mut assignments = vec![nobody; usize::from(LINK_PARTITIONS)];
+    for &partition in partitions {
+        let primary = number_of(chance.index(2));
+        let assignment = &mut assignments[usize::from(partition)];
+        assignment.primary = primary;
+        assignment.members = members(primary);
+    }
+    let numbers = (0..NODES).map(number_of);
+    Plan {
+        partitions: assignments,
+        clients: numbers
+            .map(|number| (number, format!("node {number}")))
+            .collect(),
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,7 +257,8 @@ struct World {
     next_joining: u64,
     /// Handovers that are not over: from which node to which, and where both were.
     handed: BTreeMap<u16, (usize, usize, Stage)>,
-    /// A disk was full once, and one of the nodes had another number of shards: a log may have let go of some of a tail.
+    /// A disk was full once, and one of the nodes had another number of shards: a log may have let
+    /// go of some of a tail.
     was_full: bool,
     has_changed_shards: bool,
     failure: Option<String>,
@@ -239,68 +310,11 @@ impl World {
         let mut met = BTreeMap::new();
         if seed >= HARMS_FROM {
             met.extend(harms::MUST_MEET.iter().map(|&what| (what, 0)));
-            harms = Harms::new(&mut harm);
-            setting.sync = harm.pick(&[SyncMethod::DurableWrite, SyncMethod::WriteThenSync]);
-            setting.space_percent_max = harm.pick(&[120, 120, 300]);
-            setting.cleaning_bytes_per_s = harm.pick(&[1 << 30, 300_000, 30_000]);
-            setting.stop_us_max = harm.pick(&[0, 3_000_000]);
-            if harms.full_disks {
-                setting.value_bytes = 3_000;
-            }
-            // Without this, pacing and the last segments carry nearly all clusters over a full disk.
-            if harms.full_disks && seed >= REFUSALS_FROM && harm.chance(500_000) {
-                setting.segment_bytes_more = 0;
-                setting.operations *= 4;
-                harms.full_us_max = 60_000_000;
-            }
+            harms = setting.add_harms(seed, &mut harm);
         }
-        let mut partitions: Vec<u16> = Vec::new();
-        let mut tags = Vec::new();
-        let mut tag = chance.below(1 << 20);
-        while partitions.len() < GROUPS {
-            tag += 1;
-            let slot = slot_of(format!("{{{tag}}}").as_bytes());
-            let partition = u16::try_from(partition_of(slot)).expect("256");
-            if !partitions.contains(&partition) {
-                partitions.push(partition);
-                tags.push((tag, partition));
-            }
-        }
-        let members = |primary: u8| {
-            let all = (0..NODES).map(number_of);
-            let kept = all.filter(|&number| number != primary);
-            kept.map(|number| match setting.has_learner && number == 3 {
-                true => (number, Membership::Learner),
-                false => (number, Membership::Sync),
-            })
-            .collect()
-        };
-        let nobody = Assignment {
-            generation: 1,
-            primary: NOBODY,
-            members: Vec::new(),
-            is_handed_over: false,
-            is_loss_accepted: false,
-            is_incomplete_accepted: false,
-        };
-        let mut assignments = vec![nobody; usize::from(LINK_PARTITIONS)];
-        for &partition in &partitions {
-            let primary = number_of(chance.index(2));
-            assignments[usize::from(partition)] = Assignment {
-                generation: 1,
-                primary,
-                members: members(primary),
-                is_handed_over: false,
-                is_loss_accepted: false,
-                is_incomplete_accepted: false,
-            };
-        }
-        let plan = Arc::new(Plan {
-            partitions: assignments,
-            clients: (0..NODES)
-                .map(|node| (number_of(node), format!("node {}", number_of(node))))
-                .collect(),
-        });
+        let tags = tags(&mut chance);
+        let partitions: Vec<u16> = tags.iter().map(|&(_, partition)| partition).collect();
+        let plan = Arc::new(first_plan(&setting, &partitions, &mut chance));
         let nodes: Vec<Node> = (0..NODES)
             .map(|node| {
                 let shards = chance.pick(&[1, 1, 2, 3]);
@@ -422,207 +436,173 @@ impl World {
 
     fn take(&mut self, event: Event) -> Step {
         match event {
-            Event::Start { node } => self.start(node),
-            Event::Turn { node, run, shard } => self.turn(node, run, shard),
+            Event::Start { node } => return self.start(node),
+            Event::Turn { node, run, shard } => return self.turn(node, run, shard),
             Event::DiskDone {
                 node,
                 run,
                 shard,
                 ticket,
-            } => {
-                if self.is_run(node, run) {
-                    let completion = self.nodes[node].disk.borrow_mut().complete(ticket);
-                    self.step(node, shard, ShardEvent::Completed(completion));
-                }
-                Ok(())
-            }
+            } => self.of_run(node, run, |world| world.disk_done(node, shard, ticket)),
             Event::Mail {
                 node,
                 run,
                 to,
                 mail,
-            } => {
-                if self.is_run(node, run) {
-                    self.step(node, to, ShardEvent::Mail(mail));
-                }
-                Ok(())
-            }
+            } => self.of_run(node, run, |world| {
+                world.step(node, to, ShardEvent::Mail(mail));
+            }),
             Event::Snapshot {
                 node,
                 run,
                 shard,
                 write,
-            } => {
-                if self.is_run(node, run) {
-                    self.write_snapshot(node, shard, write);
-                }
-                Ok(())
-            }
+            } => self.of_run(node, run, |world| world.write_snapshot(node, shard, write)),
             Event::KeyTable {
                 node,
                 run,
                 shard,
                 home,
-            } => {
-                if self.is_run(node, run) {
-                    let table = self.nodes[node].make_key_table(&home);
-                    let file = home.file;
-                    self.step(node, shard, ShardEvent::KeyTable { file, table });
-                }
-                Ok(())
-            }
+            } => self.of_run(node, run, |world| world.make_key_table(node, shard, &home)),
             Event::Spare { node, run, shard } => {
-                if self.is_run(node, run) {
-                    self.spare(node, shard);
-                }
-                Ok(())
+                self.of_run(node, run, |world| world.spare(node, shard));
             }
-            Event::Remove { node, run, file } => {
-                if self.is_run(node, run) {
-                    self.nodes[node].disk.borrow_mut().unlink(file);
-                }
-                Ok(())
-            }
+            Event::Remove { node, run, file } => self.of_run(node, run, |world| {
+                world.nodes[node].disk.borrow_mut().unlink(file);
+            }),
             Event::Found {
                 node,
                 run,
                 shard,
                 partition,
                 link,
-            } => {
-                let is_full = self.nodes[node].disk.borrow().bytes_max > 0;
-                if self.is_run(node, run) && is_full {
-                    let found = Event::Found {
-                        node,
-                        run,
-                        shard,
-                        partition,
-                        link,
-                    };
-                    self.after(20_000, found);
-                } else if self.is_run(node, run) {
-                    self.nodes[node].sync_found(shard);
-                    self.step(node, shard, ShardEvent::DivergedKept { partition, link });
-                }
-                Ok(())
+            } => self.of_run(node, run, |world| {
+                world.keep_found(node, run, shard, partition, link);
+            }),
+            Event::Plan { node, run } => self.of_run(node, run, |world| world.read_plan(node)),
+            Event::Empty { node, run } => self.of_run(node, run, |world| world.empty(node)),
+            Event::Dial { node, run } => self.of_run(node, run, |world| {
+                world.dial(node);
+                let delay_us = world.network.within(2_000, 40_000);
+                world.after(delay_us, Event::Dial { node, run });
+            }),
+            Event::Repair { node, run } => self.of_run(node, run, |world| world.repair(node)),
+            Event::TakenOver { node, run } => {
+                self.of_run(node, run, |world| world.inherited_gone(node));
             }
-            Event::Plan { node, run } => {
-                if self.is_run(node, run) {
-                    let plan = Arc::clone(&self.plan);
-                    self.nodes[node].plan = Arc::clone(&plan);
-                    for shard in 0..usize::from(self.nodes[node].shards) {
-                        self.step(node, shard, ShardEvent::Plan(Arc::clone(&plan)));
-                    }
-                }
-                Ok(())
-            }
-            Event::Empty { node, run } => {
-                if self.is_run(node, run) {
-                    self.empty(node);
-                }
-                Ok(())
-            }
-            Event::Dial { node, run } => {
-                if self.is_run(node, run) {
-                    self.dial(node);
-                    let delay_us = self.network.within(2_000, 40_000);
-                    self.after(delay_us, Event::Dial { node, run });
-                }
-                Ok(())
-            }
+            Event::RunsAgain { node } => return self.run_again(node),
             Event::LinkBytes {
                 link,
                 is_there,
                 bytes,
-            } => {
-                if let Some(state) = self.links.get_mut(&link) {
-                    state.waiting[usize::from(is_there)].push_back(bytes);
-                    self.read_link(link, is_there);
-                }
-                Ok(())
-            }
-            Event::LinkGone { link, is_there } => {
-                self.end_is_gone(link, is_there);
-                Ok(())
-            }
-            Event::RunsAgain { node } => {
-                while self.now_us >= self.nodes[node].paused_until_us
-                    && let Some(event) = self.nodes[node].frozen.pop_front()
-                {
-                    self.trace.fold(&[self.now_us, code_of(&event)]);
-                    self.take(event)?;
-                }
-                self.read_all(|_, to| to == node);
-                Ok(())
-            }
-            Event::Heal { from, to } => {
-                self.heal(from, to);
-                Ok(())
-            }
+            } => self.link_bytes(link, is_there, bytes),
+            Event::LinkGone { link, is_there } => self.end_is_gone(link, is_there),
+            Event::Heal { from, to } => self.heal(from, to),
             Event::ToServer {
                 client,
                 connection,
                 bytes,
-            } => {
-                self.reach_server(client, connection, bytes);
-                Ok(())
-            }
+            } => self.reach_server(client, connection, bytes),
             Event::ToClient {
                 client,
                 connection,
                 bytes,
-            } => self.reach_client(client, connection, &bytes),
+            } => return self.reach_client(client, connection, &bytes),
             Event::Closed { client, connection } => {
                 if self.clients[client].connection == Some(connection) {
                     self.give_up(client);
                 }
-                Ok(())
             }
-            Event::Client { client } => {
-                self.client(client);
-                Ok(())
-            }
+            Event::Client { client } => self.client(client),
             Event::Timeout {
                 client,
                 connection,
                 request,
-            } => {
-                let state = &self.clients[client];
-                let is_waiting = state.request == request && state.operation.is_some();
-                if state.connection == Some(connection) && is_waiting {
-                    self.give_up(client);
-                }
-                Ok(())
-            }
-            Event::Blow => {
-                self.blow();
-                Ok(())
-            }
-            Event::Harm => {
-                self.befall();
-                Ok(())
-            }
-            Event::Strike { strike } => {
-                self.strike(strike);
-                Ok(())
-            }
-            Event::Roomy { node } => {
-                self.make_roomy(node);
-                Ok(())
-            }
-            Event::Repair { node, run } => {
-                if self.is_run(node, run) {
-                    self.repair(node);
-                }
-                Ok(())
-            }
-            Event::TakenOver { node, run } => {
-                if self.is_run(node, run) {
-                    self.inherited_gone(node);
-                }
-                Ok(())
-            }
-            Event::Look => self.look(),
+            } => self.time_out(client, connection, request),
+            Event::Blow => self.blow(),
+            Event::Harm => self.befall(),
+            Event::Strike { strike } => self.strike(strike),
+            Event::Roomy { node } => self.make_roomy(node),
+            Event::Look => return self.look(),
+        }
+        Ok(())
+    }
+
+    /// Does something, unless the run of the node is over.
+    fn of_run(&mut self, node: usize, run: u64, then: impl FnOnce(&mut Self)) {
+        if self.is_run(node, run) {
+            then(self);
+        }
+    }
+
+    fn disk_done(&mut self, node: usize, shard: usize, ticket: u64) {
+        let completion = self.nodes[node].disk.borrow_mut().complete(ticket);
+        self.step(node, shard, ShardEvent::Completed(completion));
+    }
+
+    fn make_key_table(&mut self, node: usize, shard: usize, home: &TableHome) {
+        let table = self.nodes[node].make_key_table(home);
+        let file = home.file;
+        self.step(node, shard, ShardEvent::KeyTable { file, table });
+    }
+
+    /// Makes diverged records durable, as soon as the disk has room.
+    fn keep_found(
+        &mut self,
+        node: usize,
+        run: u64,
+        shard: usize,
+        partition: u16,
+        link: Option<LinkId>,
+    ) {
+        if self.nodes[node].disk.borrow().bytes_max > 0 {
+            let found = Event::Found {
+                node,
+                run,
+                shard,
+                partition,
+                link,
+            };
+            self.after(20_000, found);
+        } else {
+            self.nodes[node].sync_found(shard);
+            self.step(node, shard, ShardEvent::DivergedKept { partition, link });
+        }
+    }
+
+    /// The newest file of the cluster reaches a node.
+    fn read_plan(&mut self, node: usize) {
+        let plan = Arc::clone(&self.plan);
+        self.nodes[node].plan = Arc::clone(&plan);
+        for shard in 0..usize::from(self.nodes[node].shards) {
+            self.step(node, shard, ShardEvent::Plan(Arc::clone(&plan)));
+        }
+    }
+
+    /// A pause is over: all that came meanwhile is taken.
+    fn run_again(&mut self, node: usize) -> Step {
+        while self.now_us >= self.nodes[node].paused_until_us
+            && let Some(event) = self.nodes[node].frozen.pop_front()
+        {
+            self.trace.fold(&[self.now_us, code_of(&event)]);
+            self.take(event)?;
+        }
+        self.read_all(|_, to| to == node);
+        Ok(())
+    }
+
+    fn link_bytes(&mut self, link: u64, is_there: bool, bytes: Vec<u8>) {
+        if let Some(state) = self.links.get_mut(&link) {
+            state.waiting[usize::from(is_there)].push_back(bytes);
+            self.read_link(link, is_there);
+        }
+    }
+
+    fn time_out(&mut self, client: usize, connection: u64, request: u64) {
+        let state = &self.clients[client];
+        let is_waiting = state.request == request && state.operation.is_some();
+        if state.connection == Some(connection) && is_waiting {
+            self.give_up(client);
         }
     }
 
@@ -690,8 +670,8 @@ impl World {
         None
     }
 
-    /// Whether the disk that is gone had the only whole copy of a partition: nobody may be promoted then but with
-    /// what there is.
+    /// Whether the disk that is gone had the only whole copy of a partition: nobody may be promoted
+    /// then but with what there is.
     fn is_dead_end(&self) -> bool {
         let is_whole = |node: &Node, partition: u16| {
             let state = node.partition(partition);
@@ -726,7 +706,8 @@ impl World {
             last.insert(key, expected.map(|(_, value)| value));
         }
         if self.is_incomplete_accepted {
-            // What there is was never promised to anybody; that it is the same everywhere is all there is to ask.
+            // What there is was never promised to anybody; that it is the same everywhere is all
+            // there is to ask.
             return Ok(());
         }
         let found: Vec<(u8, Vec<u8>)> = self

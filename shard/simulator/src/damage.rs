@@ -157,17 +157,8 @@ pub fn expected(disk: &Disk, layout: &Layout) -> Expected {
     let mut verdict = Expected::Harmless;
     for (index, segment) in all.iter().enumerate() {
         if layout.is_void(segment.header.log_id) || released.contains(&segment.file) {
-            // Its header is still looked at, nothing else.
-            let is_touched = disk
-                .damages
-                .iter()
-                .any(|damage| damage.file == segment.file)
-                || disk.missing.iter().any(|(file, _)| *file == segment.file)
-                || disk
-                    .unreadable()
-                    .iter()
-                    .any(|(file, _)| *file == segment.file);
-            if is_touched {
+            // A start reads its header and nothing else.
+            if is_touched(disk, segment.file) {
                 verdict = worse(verdict, Expected::Hole);
             }
             continue;
@@ -196,59 +187,7 @@ pub fn expected(disk: &Disk, layout: &Layout) -> Expected {
             );
             continue;
         }
-        let ranges = disk
-            .damages
-            .iter()
-            .filter(|damage| {
-                damage.file == segment.file
-                    && differs(disk, damage.file, damage.offset, &damage.good)
-            })
-            .map(|damage| (damage.offset, damage.offset + damage.good.len()))
-            .chain(
-                disk.unreadable()
-                    .iter()
-                    .filter(|(file, _)| *file == segment.file)
-                    .map(|&(_, place)| (place, place + SECTOR_BYTES)),
-            );
-        let is_unreadable = disk
-            .unreadable()
-            .iter()
-            .any(|(file, _)| *file == segment.file);
-        let image = disk.image(segment.file).expect("it is not missing");
-        let evidence = evidence(segment, image);
-        for (start, end) in ranges {
-            let is_short = image.len() < end;
-            let overlaps = |frame: &&Frame| frame.start < end && start < frame.end;
-            let first = segment.frames.iter().find(overlaps);
-            let this = if is_unreadable {
-                // What cannot be read is never guessed at, wherever it stands; what is not looked
-                // at does not matter.
-                if is_last || start < segment.end {
-                    Expected::Refusal
-                } else {
-                    Expected::Hole
-                }
-            } else if is_short && is_last {
-                Expected::Refusal
-            } else if start < BLOCK_BYTES {
-                if is_torn_activation(disk, segment) {
-                    Expected::Hole
-                } else {
-                    Expected::Refusal
-                }
-            } else if let Some(frame) = first {
-                let is_proven = !is_last || frame.header.first_lsn.0 <= evidence;
-                if is_proven {
-                    Expected::Refusal
-                } else {
-                    Expected::Hole
-                }
-            } else {
-                // Behind the end: a crash that was in the way may explain it.
-                Expected::Hole
-            };
-            verdict = worse(verdict, this);
-        }
+        verdict = worse(verdict, of_segment(disk, segment, is_last));
     }
     match verdict {
         Expected::Refusal => Expected::Refusal,
@@ -257,7 +196,73 @@ pub fn expected(disk: &Disk, layout: &Layout) -> Expected {
     }
 }
 
-/// Whether a log cannot be read up to the last record that the newest finished snapshot of it tells.
+/// Whether anything was done to a file.
+fn is_touched(disk: &Disk, touched: FileId) -> bool {
+    disk.damages.iter().any(|damage| damage.file == touched)
+        || disk.missing.iter().any(|(file, _)| *file == touched)
+        || disk.unreadable().iter().any(|(file, _)| *file == touched)
+}
+
+/// What the damage inside a segment means. A segment `is_last` if recovery sees none behind it.
+fn of_segment(disk: &Disk, segment: &Segment, is_last: bool) -> Expected {
+    let mut verdict = Expected::Harmless;
+    let ranges = disk
+        .damages
+        .iter()
+        .filter(|damage| {
+            damage.file == segment.file && differs(disk, damage.file, damage.offset, &damage.good)
+        })
+        .map(|damage| (damage.offset, damage.offset + damage.good.len()))
+        .chain(
+            disk.unreadable()
+                .iter()
+                .filter(|(file, _)| *file == segment.file)
+                .map(|&(_, place)| (place, place + SECTOR_BYTES)),
+        );
+    let is_unreadable = disk
+        .unreadable()
+        .iter()
+        .any(|(file, _)| *file == segment.file);
+    let image = disk.image(segment.file).expect("it is not missing");
+    let evidence = evidence(segment, image);
+    for (start, end) in ranges {
+        let is_short = image.len() < end;
+        let overlaps = |frame: &&Frame| frame.start < end && start < frame.end;
+        let first = segment.frames.iter().find(overlaps);
+        let this = if is_unreadable {
+            // What cannot be read is never guessed at, wherever it stands; what is not looked
+            // at does not matter.
+            if is_last || start < segment.end {
+                Expected::Refusal
+            } else {
+                Expected::Hole
+            }
+        } else if is_short && is_last {
+            Expected::Refusal
+        } else if start < BLOCK_BYTES {
+            if is_torn_activation(disk, segment) {
+                Expected::Hole
+            } else {
+                Expected::Refusal
+            }
+        } else if let Some(frame) = first {
+            let is_proven = !is_last || frame.header.first_lsn.0 <= evidence;
+            if is_proven {
+                Expected::Refusal
+            } else {
+                Expected::Hole
+            }
+        } else {
+            // Behind the end: a crash that was in the way may explain it.
+            Expected::Hole
+        };
+        verdict = worse(verdict, this);
+    }
+    verdict
+}
+
+/// Whether a log cannot be read up to the last record that the newest finished snapshot of it
+/// tells.
 fn is_contradicted(disk: &Disk, layout: &Layout) -> bool {
     layout.own().any(|log_id| {
         let of_log = disk.snapshots.iter().rev();
@@ -284,8 +289,8 @@ fn is_contradicted(disk: &Disk, layout: &Layout) -> bool {
     })
 }
 
-/// Zeros where the last segment of a log ended, from one of its frames on, as a device leaves it that has lost
-/// what it told durable.
+/// Zeros where the last segment of a log ended, from one of its frames on, as a device leaves it
+/// that has lost what it told durable.
 pub fn lose_tail(disk: &mut Disk, random: &mut Random, layout: &Layout) -> Option<Fault> {
     let mut all = segments(disk);
     all.retain(|segment| layout.own().contains(&segment.header.log_id));

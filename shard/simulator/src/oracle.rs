@@ -3,9 +3,9 @@
 //! Every write leaves the number of its operation in the value, so each value that is ever seen
 //! names the one operation that made it. Versions order the operations of a key; the model checks
 //! that this order agrees with real time, with the order of each connection, with what every
-//! operation computed, and with what was durable before a crash. What a server said was not executed
-//! must never be seen; what was never answered may be seen or not, but not first one and then the
-//! other.
+//! operation computed, and with what was durable before a crash. What a server said was not
+//! executed must never be seen; what was never answered may be seen or not, but not first one and
+//! then the other.
 
 mod answers;
 mod histories;
@@ -94,7 +94,8 @@ pub enum State {
     Pending,
     /// Answered: executed, or refused by a condition.
     Answered(Status),
-    /// Answered: not executed, and never will be; but a change of a keyspace that met a full disk may be.
+    /// Answered: not executed, and never will be; but a change of a keyspace that met a full disk
+    /// may be.
     Refused(Status),
     /// Never answered, or answered that nobody knows.
     Unknown,
@@ -270,8 +271,8 @@ impl Oracle {
         }
     }
 
-    /// Takes in the times of the shards, so that the latest since a glimpse are known; a start may set
-    /// them back.
+    /// Takes in the times of the shards, so that the latest since a glimpse are known; a start may
+    /// set them back.
     pub fn pass(glimpse: &mut Glimpse, time_ms: impl Fn(usize) -> u64) {
         for (key, latest_ms) in glimpse.times_ms.iter_mut().enumerate() {
             *latest_ms = time_ms(key).max(*latest_ms);

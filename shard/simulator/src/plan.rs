@@ -89,7 +89,8 @@ pub struct Plan {
     pub snapshot_bytes: u64,
     /// Parts of a million of starts that ask for another number of shards.
     pub reshards: u32,
-    /// Parts of a million of starts that ask for another limit of values, at most `value_bytes_max`.
+    /// Parts of a million of starts that ask for another limit of values, at most
+    /// `value_bytes_max`.
     pub limits: u32,
     /// Segment files that the disk has room for; 0 for any number.
     pub files_max: usize,
@@ -392,8 +393,8 @@ impl Plan {
         }
     }
 
-    /// What an operation does with the expiry of its key, which may be given one if `can_expire`, at
-    /// this time of its shard; `None` if the operation is not for it.
+    /// What an operation does with the expiry of its key, which may be given one if `can_expire`,
+    /// at this time of its shard; `None` if the operation is not for it.
     pub fn expiry(
         random: &mut Random,
         operation: Operation,

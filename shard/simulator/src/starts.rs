@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use penstock_shard::Shard;
 use penstock_storage::contents::History;
 use penstock_storage::io::SegmentSource;
-use penstock_storage::keyspace::Keyspaces;
+use penstock_storage::keyspace::{Keyspaces, Rule};
 use penstock_storage::packed_place::NewestPart;
 use penstock_storage::packed_place::{Cursor, PackedPlace};
 use penstock_storage::record::PartView;
@@ -122,8 +122,8 @@ fn compare_notes(
     Ok(())
 }
 
-/// Whether a start with a snapshot knows the same settings, and of each key the versions that one without it
-/// knows, as far as they are kept at the time of the former.
+/// Whether a start with a snapshot knows the same settings as one without it, and the same versions
+/// of each key, as far as they are kept at the time of the former.
 fn compare_pasts(
     store: &Store<Pool>,
     memory: &Replayed,
@@ -168,69 +168,13 @@ fn compare_pasts(
         let Some(rule) = store.keyspaces().rule(newest.slot, key) else {
             continue;
         };
-        let shown = |past: &[VersionEntry]| {
-            let newer = past.iter().zip(1..);
-            let kept = newer.take_while(|&(newer, rank)| {
-                rule.keeps(rank, newer.version, newer.time_ms, now_ms)
-            });
-            let kept = past.len().min(kept.count() + 1);
-            past[..kept].to_vec()
-        };
-        // A deletion that was there when versions began to be kept says no more than that none are known, and
-        // a value that is still there needs no entry.
-        let shown = |past: &[VersionEntry]| {
-            let mut shown = shown(past);
-            let is_alone = shown.len() == 1;
-            shown.pop_if(|first| {
-                (first.is_deletion || is_alone) && first.version <= rule.since.version
-            });
-            shown
-        };
-        let (with, mut without) = (shown(with), shown(without));
-        let newest = without.first().copied();
-        let has_ended = newest.is_some_and(|newest| {
-            let ended_ms = newest.expiry_ms.max(newest.time_ms);
-            newest.expiry_ms > 0
-                && newest.expiry_ms <= now_ms
-                && !rule.keeps_ended(ended_ms, now_ms)
-        });
-        let is_only_deletion = without.len() == 1 && newest.is_some_and(|it| it.is_deletion);
-        if with.is_empty() && (has_ended || is_only_deletion) {
+        let Some((with, without)) = shown(&rule, now_ms, with, without) else {
             continue;
-        }
-        // A deletion goes with the last of what it ended, also if it is superseded itself later.
-        if without.len() == with.len() + 1 {
-            without.pop_if(|first| first.is_deletion);
-        }
-        // What had expired before versions began to be kept goes by cleaning before anything supersedes it; the
-        // log alone still has it until its segment is released. Nobody is shown it either way.
-        if without.len() == with.len() + 1 {
-            let superseded_ms = without.iter().nth_back(1).map(|newer| newer.time_ms);
-            without.pop_if(|oldest| {
-                oldest.version <= rule.since.version
-                    && oldest.expiry_ms > 0
-                    && superseded_ms.is_some_and(|ms| oldest.expiry_ms <= ms)
-            });
-        }
-        let is_same = |with: &VersionEntry, without: &VersionEntry| {
-            let with = match with.time_ms {
-                0 if with.version <= rule.since.version => VersionEntry {
-                    time_ms: without.time_ms,
-                    expiry_ms: without.expiry_ms,
-                    ..*with
-                },
-                _ => *with,
-            };
-            // Numbers of keyspaces are those of one start, and what is not shown may be known or not.
-            let told = |entry| VersionEntry {
-                keyspace: 0,
-                successor: None,
-                ..entry
-            };
-            told(with) == told(*without)
         };
         let mut pairs = with.iter().zip(&without);
-        if with.len() != without.len() || !pairs.all(|(with, without)| is_same(with, without)) {
+        if with.len() != without.len()
+            || !pairs.all(|(with, without)| is_same(&rule, with, without))
+        {
             return Err(format!(
                 "the past of \"{}\" is {with:?} instead of {without:?} at {now_ms} by {rule:?}",
                 key.escape_ascii()
@@ -238,6 +182,77 @@ fn compare_pasts(
         }
     }
     Ok(())
+}
+
+/// The versions of one key that a start must know, with a snapshot and without; none if it may know
+/// nothing.
+fn shown(
+    rule: &Rule,
+    now_ms: u64,
+    with: &[VersionEntry],
+    without: &[VersionEntry],
+) -> Option<(Vec<VersionEntry>, Vec<VersionEntry>)> {
+    let shown = |past: &[VersionEntry]| {
+        let newer = past.iter().zip(1..);
+        let kept = newer
+            .take_while(|&(newer, rank)| rule.keeps(rank, newer.version, newer.time_ms, now_ms));
+        let kept = past.len().min(kept.count() + 1);
+        past[..kept].to_vec()
+    };
+    // A deletion from before the history of its keyspace says only that no version is known. A
+    // value from before it needs no entry while it is the newest.
+    let shown = |past: &[VersionEntry]| {
+        let mut shown = shown(past);
+        let is_alone = shown.len() == 1;
+        shown
+            .pop_if(|first| (first.is_deletion || is_alone) && first.version <= rule.since.version);
+        shown
+    };
+    let (with, mut without) = (shown(with), shown(without));
+    let newest = without.first().copied();
+    let has_ended = newest.is_some_and(|newest| {
+        let ended_ms = newest.expiry_ms.max(newest.time_ms);
+        newest.expiry_ms > 0 && newest.expiry_ms <= now_ms && !rule.keeps_ended(ended_ms, now_ms)
+    });
+    let is_only_deletion = without.len() == 1 && newest.is_some_and(|it| it.is_deletion);
+    if with.is_empty() && (has_ended || is_only_deletion) {
+        return None;
+    }
+    // A deletion goes with the last of what it ended, also if it is superseded itself later.
+    if without.len() == with.len() + 1 {
+        without.pop_if(|first| first.is_deletion);
+    }
+    // Cleaning drops a value that had expired before its history began, before anything supersedes
+    // it. The log alone has it until its segment is released. Nobody is shown it either way.
+    if without.len() == with.len() + 1 {
+        let superseded_ms = without.iter().nth_back(1).map(|newer| newer.time_ms);
+        without.pop_if(|oldest| {
+            oldest.version <= rule.since.version
+                && oldest.expiry_ms > 0
+                && superseded_ms.is_some_and(|ms| oldest.expiry_ms <= ms)
+        });
+    }
+    Some((with, without))
+}
+
+/// Whether two entries tell the same. The time of a version from before the history of its keyspace
+/// need not be known.
+fn is_same(rule: &Rule, with: &VersionEntry, without: &VersionEntry) -> bool {
+    let with = match with.time_ms {
+        0 if with.version <= rule.since.version => VersionEntry {
+            time_ms: without.time_ms,
+            expiry_ms: without.expiry_ms,
+            ..*with
+        },
+        _ => *with,
+    };
+    // Numbers of keyspaces are those of one start. A successor need not be known.
+    let told = |entry| VersionEntry {
+        keyspace: 0,
+        successor: None,
+        ..entry
+    };
+    told(with) == told(*without)
 }
 
 fn part_of(entry: &NewestPart) -> (Cursor, u64) {

@@ -204,8 +204,9 @@ enum Phase {
     Done,
 }
 
-/// What a record takes to the disk, at most, after its frame was sealed and while nothing stalls: ten
-/// of the slowest writes one after the other, in writes of typical length, and the turns between.
+/// What a record takes to the disk, at most, after its frame was sealed and while nothing stalls:
+/// ten of the slowest writes one after the other, in writes of typical length, and the turns
+/// between.
 const FLUSH_WRITES_MAX: u64 = 1_500;
 const FLUSH_TURNS_US_MAX: u64 = 20_000;
 /// How long after a pause or a full disk nothing is said about it.
@@ -279,7 +280,8 @@ pub struct World {
     reshards: Random,
     /// Of what rots while no process runs.
     rots: Random,
-    /// The largest value that this start accepts, in bytes; the log may hold those of the plan's limit.
+    /// The largest value that this start accepts, in bytes; the log may hold those of the plan's
+    /// limit.
     value_bytes_max: usize,
     /// Chance of everything about that.
     limits: Random,
@@ -453,158 +455,144 @@ impl World {
 
     fn take(&mut self, event: Event) -> Step {
         match event {
-            Event::Start => self.start(),
-            Event::Turn { run, shard } => self.turn(run, shard),
+            Event::Start => return self.start(),
+            Event::Turn { run, shard } => return self.turn(run, shard),
             Event::DiskDone { run, shard, ticket } => {
-                if self.is_run(run) {
-                    let completion = self.disk.borrow_mut().complete(ticket);
-                    self.trace
-                        .fold(&[ticket, u64::from(completion.result.is_ok())]);
-                    self.step(shard, ShardEvent::Completed(completion));
-                }
-                Ok(())
+                self.of_run(run, |world| world.disk_done(shard, ticket));
             }
-            Event::Mail { run, to, mail } => {
-                if self.is_run(run) {
-                    self.step(to, ShardEvent::Mail(mail));
-                }
-                Ok(())
-            }
-            Event::Spare { run, shard } => {
-                self.spare(run, shard);
-                Ok(())
-            }
-            Event::Remove { run, file } => {
-                if self.is_run(run) {
-                    self.disk.borrow_mut().unlink(file);
-                }
-                Ok(())
-            }
+            Event::Mail { run, to, mail } => self.of_run(run, |world| {
+                world.step(to, ShardEvent::Mail(mail));
+            }),
+            Event::Spare { run, shard } => self.spare(run, shard),
+            Event::Remove { run, file } => self.of_run(run, |world| {
+                world.disk.borrow_mut().unlink(file);
+            }),
             Event::Snapshot { run, shard, write } => {
-                if self.is_run(run) {
-                    self.write_snapshot(shard, write);
-                }
-                Ok(())
+                self.of_run(run, |world| world.write_snapshot(shard, write));
             }
             Event::KeyTable {
                 run,
                 shard,
                 home,
                 is_left,
-            } => {
-                if self.is_run(run) {
-                    match is_left {
-                        true => self.load_key_table(shard, &home),
-                        false => self.make_key_table(shard, &home),
-                    }
-                }
-                Ok(())
-            }
-            Event::TakenOver { run } => {
-                if self.is_run(run) {
-                    self.inherited_gone(run);
-                }
-                Ok(())
-            }
-            Event::Exit { run } => {
-                if self.is_run(run) {
-                    if self
-                        .node
-                        .as_ref()
-                        .is_some_and(|node| node.cores.iter().all(|core| core.is_stopped))
-                    {
-                        self.exit_cleanly();
-                        return Ok(());
-                    }
-                    if self.now_us < self.paused_until_us + CLEAN_STOP_US_MAX {
-                        self.at(
-                            self.paused_until_us + CLEAN_STOP_US_MAX,
-                            Event::Exit { run },
-                        );
-                        return Ok(());
-                    }
-                    return Err("a clean stop does not come to its end".into());
-                }
-                Ok(())
-            }
-            Event::Connect { link } => {
-                let now = self.now();
-                let Link { run, shard, .. } = self.links[link];
-                if !self.is_run(run) || self.node.as_ref().is_some_and(|node| node.is_stopping) {
-                    self.close_soon(link);
-                    return Ok(());
-                }
-                let node = self.node.as_mut().expect("it runs");
-                self.links[link].session = Some(node.cores[shard].shard.open_session(now));
-                Ok(())
-            }
-            Event::ToServer { link, bytes } => {
-                let state = &mut self.links[link];
-                if !state.is_closed && state.session.is_some() {
-                    state.inbound.extend_from_slice(&bytes);
-                    state.delivered_us = self.now_us;
-                    state.output_us = None;
-                    self.deliver(link);
-                }
-                Ok(())
-            }
-            Event::Sent { link } => {
-                let Link {
-                    run,
-                    shard,
-                    session,
-                    is_closed,
-                    ..
-                } = self.links[link];
-                if self.is_run(run)
-                    && !is_closed
-                    && let Some(session) = session
-                {
-                    let node = self.node.as_mut().expect("it runs");
-                    node.cores[shard].shard.sent(session);
-                    self.turn_soon(shard);
-                }
-                Ok(())
-            }
-            Event::ToClient { link, bytes } => self.reach_client(link, bytes),
-            Event::Closed { link } => {
-                self.client_sees_close(link);
-                Ok(())
-            }
+            } => self.of_run(run, |world| match is_left {
+                true => world.load_key_table(shard, &home),
+                false => world.make_key_table(shard, &home),
+            }),
+            Event::TakenOver { run } => self.of_run(run, |world| world.inherited_gone(run)),
+            Event::Exit { run } => return self.exit(run),
+            Event::Connect { link } => self.connect(link),
+            Event::ToServer { link, bytes } => self.reach_server(link, &bytes),
+            Event::Sent { link } => self.sent(link),
+            Event::ToClient { link, bytes } => return self.reach_client(link, bytes),
+            Event::Closed { link } => self.client_sees_close(link),
             Event::Client { client } => {
                 self.clients[client].is_awake = false;
-                self.client(client)
+                return self.client(client);
             }
             Event::EarlyCrash { run } => {
                 if self.is_run(run) && self.phase == Phase::Traffic {
                     self.hit(Fault::PowerCut);
                     self.die(true);
                 }
-                Ok(())
             }
-            Event::RunsAgain => {
-                // In the order in which it came while nobody looked, before all that comes now.
-                while self.now_us >= self.paused_until_us
-                    && let Some(event) = self.frozen.pop_front()
-                {
-                    self.trace.fold(&[self.now_us, code_of(&event)]);
-                    self.take(event)?;
-                }
-                Ok(())
-            }
-            Event::SpaceIsBack => {
-                self.disk.borrow_mut().is_full = false;
-                Ok(())
-            }
-            Event::ReadsAgain { link } => {
-                self.links[link].is_reading = true;
-                while let Some(bytes) = self.links[link].unread.pop_front() {
-                    self.at(self.now_us, Event::Sent { link });
-                    self.reach_client(link, bytes)?;
-                }
-                Ok(())
-            }
+            Event::RunsAgain => return self.run_again(),
+            Event::SpaceIsBack => self.disk.borrow_mut().is_full = false,
+            Event::ReadsAgain { link } => return self.read_again(link),
         }
+        Ok(())
+    }
+
+    /// Does something, unless this run of the node is over.
+    fn of_run(&mut self, run: u64, then: impl FnOnce(&mut Self)) {
+        if self.is_run(run) {
+            then(self);
+        }
+    }
+
+    fn disk_done(&mut self, shard: usize, ticket: u64) {
+        let completion = self.disk.borrow_mut().complete(ticket);
+        self.trace
+            .fold(&[ticket, u64::from(completion.result.is_ok())]);
+        self.step(shard, ShardEvent::Completed(completion));
+    }
+
+    /// A clean stop should be over.
+    fn exit(&mut self, run: u64) -> Step {
+        if !self.is_run(run) {
+            return Ok(());
+        }
+        let is_stopped = |node: &Node| node.cores.iter().all(|core| core.is_stopped);
+        let until_us = self.paused_until_us + CLEAN_STOP_US_MAX;
+        if self.node.as_ref().is_some_and(is_stopped) {
+            self.exit_cleanly();
+        } else if self.now_us < until_us {
+            self.at(until_us, Event::Exit { run });
+        } else {
+            return Err("a clean stop does not come to its end".into());
+        }
+        Ok(())
+    }
+
+    fn connect(&mut self, link: usize) {
+        let now = self.now();
+        let Link { run, shard, .. } = self.links[link];
+        if !self.is_run(run) || self.node.as_ref().is_some_and(|node| node.is_stopping) {
+            self.close_soon(link);
+            return;
+        }
+        let node = self.node.as_mut().expect("it runs");
+        self.links[link].session = Some(node.cores[shard].shard.open_session(now));
+    }
+
+    fn reach_server(&mut self, link: usize, bytes: &[u8]) {
+        let state = &mut self.links[link];
+        if !state.is_closed && state.session.is_some() {
+            state.inbound.extend_from_slice(bytes);
+            state.delivered_us = self.now_us;
+            state.output_us = None;
+            self.deliver(link);
+        }
+    }
+
+    /// The network has taken what a session wrote.
+    fn sent(&mut self, link: usize) {
+        let Link {
+            run,
+            shard,
+            session,
+            is_closed,
+            ..
+        } = self.links[link];
+        if self.is_run(run)
+            && !is_closed
+            && let Some(session) = session
+        {
+            let node = self.node.as_mut().expect("it runs");
+            node.cores[shard].shard.sent(session);
+            self.turn_soon(shard);
+        }
+    }
+
+    /// A pause is over: what came meanwhile is taken in its order, before all that comes now.
+    fn run_again(&mut self) -> Step {
+        while self.now_us >= self.paused_until_us
+            && let Some(event) = self.frozen.pop_front()
+        {
+            self.trace.fold(&[self.now_us, code_of(&event)]);
+            self.take(event)?;
+        }
+        Ok(())
+    }
+
+    /// A client takes what it left unread.
+    fn read_again(&mut self, link: usize) -> Step {
+        self.links[link].is_reading = true;
+        while let Some(bytes) = self.links[link].unread.pop_front() {
+            self.at(self.now_us, Event::Sent { link });
+            self.reach_client(link, bytes)?;
+        }
+        Ok(())
     }
 
     fn is_run(&self, run: u64) -> bool {

@@ -577,7 +577,8 @@ impl World {
                 self.meet("read at a member with a version");
             }
         }
-        // Who begins with half of a scan has a past that it does not hold; who has gone back serves an older one until it is told.
+        // Who begins with half of a scan has a past that it does not hold; who has gone back serves
+        // an older one until it is told.
         if self.is_incomplete_accepted || self.has_gone_back {
             return Ok(());
         }

@@ -1,8 +1,9 @@
-//! Harms: what befalls nodes beside blows. Nodes that change their number of shards or stop on request, full
-//! disks, sectors that rot, nodes that leave and enter sync sets, and whoever hands a partition over or gets
-//! it, struck at each step of that.
+//! Harms: what befalls nodes beside blows. Nodes that change their number of shards or stop on
+//! request, full disks, sectors that rot, nodes that leave and enter sync sets, and whoever hands a
+//! partition over or gets it, struck at each step of that.
 //!
-//! They draw from a stream of their own, so a seed from before they were there is the run that it was.
+//! They draw from a stream of their own, so a seed from before they were there is the run that it
+//! was.
 
 use std::collections::BTreeMap;
 
@@ -244,7 +245,8 @@ impl World {
 
     // ---- rot ----
 
-    /// A sector of a segment that is not written any more rots, until somebody puts it right while the node is down.
+    /// A sector of a segment that is not written any more rots, until somebody puts it right while
+    /// the node is down.
     fn rot(&mut self, node: usize) {
         if self.nodes[node].cores.is_none() || self.nodes[node].disk.borrow().is_damaged() {
             return;
@@ -352,15 +354,16 @@ impl World {
         }
     }
 
-    /// Whether a node may be promoted: it is in the sync set, and has all that was acknowledged before it came.
+    /// Whether a node may be promoted: it is in the sync set, and has all that was acknowledged
+    /// before it came.
     pub(super) fn is_promotable(&self, partition: u16, number: u8) -> bool {
         let mut members = self.plan.partitions[usize::from(partition)].members.iter();
         let is_sync = members.any(|&member| member == (number, Membership::Sync));
         is_sync && !self.joining.contains_key(&(partition, number))
     }
 
-    /// Which nodes a read at level replica, asked of this node now, proves to have all: those that are joining as
-    /// far as it knows.
+    /// Which nodes a read at level replica, asked of this node now, proves to have all: those that
+    /// are joining as far as it knows.
     pub(super) fn proves(&self, node: usize, partition: u16) -> Vec<u64> {
         let at = usize::from(partition);
         let (here, newest) = (
@@ -386,7 +389,8 @@ impl World {
         }
     }
 
-    /// Somebody else is to write a partition: what was asked of the one before proves nothing any more.
+    /// Somebody else is to write a partition: what was asked of the one before proves nothing any
+    /// more.
     pub(super) fn prove_anew(&mut self, partition: u16) {
         let of_partition = self
             .joining
@@ -400,7 +404,8 @@ impl World {
 
     // ---- handovers ----
 
-    /// Looks how far handovers have come, behind a turn of a node, and perhaps strikes one of the two.
+    /// Looks how far handovers have come, behind a turn of a node, and perhaps strikes one of the
+    /// two.
     pub(super) fn watch_handovers(&mut self) {
         if self.harms.strikes == 0 || self.phase != Phase::Traffic {
             return;

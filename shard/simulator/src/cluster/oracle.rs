@@ -1,13 +1,13 @@
 //! What clients did and were told, and whether the cluster kept its word.
 //!
-//! A key holds the list of all appends to it, so its last value tells which of them are there, in which
-//! order, and which have been lost: nothing can hide behind a later write.
+//! A key holds the list of all appends to it, so its last value tells which of them are there, in
+//! which order, and which have been lost: nothing can hide behind a later write.
 //!
 //! - What was acknowledged at level `replica` is there, unless somebody promoted by force.
 //! - What was acknowledged at level `disk` is there, or a lostfound has it, or its disk is gone.
 //! - What was refused is nowhere; nothing is there twice, and nothing that nobody sent.
-//! - No two nodes, and no two starts of one, acknowledge in the same epoch of a partition, and no version is
-//!   given out twice.
+//! - No two nodes, and no two starts of one, acknowledge in the same epoch of a partition, and no
+//!   version is given out twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -71,7 +71,8 @@ pub(super) struct Oracle {
     versions: BTreeMap<(u16, u32, u64), Writer>,
     promotions: BTreeMap<u16, u64>,
     forced: BTreeSet<u16>,
-    /// Somebody was promoted in the place of another one who did not hand over, so there may be two pasts.
+    /// Somebody was promoted in the place of another one who did not hand over, so there may be two
+    /// pasts.
     parted: BTreeSet<u16>,
     wiped: Option<u8>,
     /// The node that started with an older copy of its directory.
@@ -83,7 +84,8 @@ pub(super) struct Oracle {
 pub(super) enum Kept {
     /// All of its records.
     All,
-    /// The newest of each key: what was inherited from another number of shards is rewritten before.
+    /// The newest of each key: what was inherited from another number of shards is rewritten
+    /// before.
     Newest,
     /// What cleaning had not let go.
     Some,
@@ -180,8 +182,9 @@ impl Oracle {
         acked.max_by_key(|&(_, version)| version)
     }
 
-    /// What must be in a list that is as it was at a time, or newer, at a node that has epoch `epoch` of its partition: what was
-    /// acknowledged by then. Where there may be two pasts, of that only what this epoch wrote.
+    /// What must be in a list that is as it was at a time, or newer, at a node that has epoch
+    /// `epoch` of its partition: what was acknowledged by then. Where there may be two pasts, of
+    /// that only what this epoch wrote.
     pub(super) fn acked_before(
         &self,
         key: &[u8],
@@ -208,7 +211,8 @@ impl Oracle {
         level: AckLevel,
         writer: (u8, u64),
     ) -> Result<(), String> {
-        // Its disk said that it holds what it does not: what it wrote by itself since, it may have written twice.
+        // Its disk said that it holds what it does not: what it wrote by itself since, it may have
+        // written twice.
         if self.gone_back == Some(writer.0) && level < AckLevel::Replica {
             return Ok(());
         }
@@ -220,7 +224,8 @@ impl Oracle {
         known.level = known.level.max(level);
         if known.start != writer {
             return Err(format!(
-                "start {} of node {} and start {} of node {} both acknowledge in epoch {epoch} of partition {partition}",
+                "start {} of node {} and start {} of node {} both acknowledge in epoch {epoch} of \
+                 partition {partition}",
                 known.start.1, known.start.0, writer.1, writer.0
             ));
         }
@@ -278,14 +283,82 @@ impl Oracle {
         all.into_iter().collect()
     }
 
-    /// Holds the last values against all that was told; `found` is what nodes keep of diverged records.
+    /// Holds the last values against all that was told; `found` is what nodes keep of diverged
+    /// records.
     pub(super) fn judge(
         &self,
         last: &BTreeMap<Vec<u8>, Option<Vec<u8>>>,
         found: &[(u8, Vec<u8>)],
         keeps: Kept,
     ) -> Result<BTreeMap<&'static str, u64>, String> {
+        let there = self.appends_in(last)?;
         let mut met = BTreeMap::new();
+        let mut kept = BTreeSet::new();
+        for (node, bytes) in found {
+            for list in lists_in(bytes)? {
+                let Some(&number) = list.last() else { continue };
+                match keeps {
+                    // A list has what was appended before.
+                    Kept::Newest => kept.extend(list),
+                    Kept::All | Kept::Some => kept.extend([number]),
+                }
+                let append = self.append_of(number);
+                let append = append.ok_or_else(|| format!("lostfound has {number}"))?;
+                let promotions = self.promotions.get(&append.partition).copied();
+                let is_simple =
+                    promotions.unwrap_or(0) <= 1 && !self.forced.contains(&append.partition);
+                if there.contains(&number) && is_simple {
+                    return Err(format!(
+                        "node {node} keeps append {number} as lost, and it is there"
+                    ));
+                }
+            }
+        }
+        for (number, append) in (1..).zip(&self.appends) {
+            let Outcome::Acked(level, version) = append.outcome else {
+                continue;
+            };
+            *met.entry(match level {
+                AckLevel::Replica => "acked at replica",
+                _ => "acked at disk",
+            })
+            .or_default() += 1;
+            if there.contains(&number) {
+                continue;
+            }
+            let what = format!(
+                "append {number} to {}, acknowledged by node {} at level {level:?} as {}:{}, is \
+                 gone",
+                String::from_utf8_lossy(&append.key),
+                append.node,
+                version.epoch,
+                version.sequence
+            );
+            let is_forced = self.forced.contains(&append.partition);
+            // A new generation for a node with an older copy that had met nobody who could tell it
+            // so: lost, and kept, but for what cleaning had let go before.
+            let is_kept = kept.contains(&number) || keeps == Kept::Some;
+            let is_given_up = self.gone_back.is_some() && is_kept;
+            if level == AckLevel::Replica && !is_forced && !is_given_up {
+                return Err(what);
+            }
+            if kept.contains(&number) {
+                *met.entry("lost at disk and kept").or_default() += 1;
+            } else if append.was_wiped || self.wiped.is_some() && is_forced {
+                *met.entry("lost with a disk").or_default() += 1;
+            } else if keeps != Kept::Some && self.wiped.is_none() {
+                return Err(format!("{what}, and no lostfound has it"));
+            }
+        }
+        Ok(met)
+    }
+
+    /// The appends that the last values show. Each was sent and not refused, and is there once;
+    /// records of two keys are there as a whole.
+    fn appends_in(
+        &self,
+        last: &BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+    ) -> Result<BTreeSet<u64>, String> {
         let mut there: BTreeSet<u64> = BTreeSet::new();
         for (key, value) in last {
             let name = String::from_utf8_lossy(key);
@@ -321,63 +394,7 @@ impl Oracle {
                 ));
             }
         }
-        let mut kept = BTreeSet::new();
-        for (node, bytes) in found {
-            for list in lists_in(bytes)? {
-                let Some(&number) = list.last() else { continue };
-                match keeps {
-                    // A list has what was appended before.
-                    Kept::Newest => kept.extend(list),
-                    Kept::All | Kept::Some => kept.extend([number]),
-                }
-                let append = self.append_of(number);
-                let append = append.ok_or_else(|| format!("lostfound has {number}"))?;
-                let promotions = self.promotions.get(&append.partition).copied();
-                let is_simple =
-                    promotions.unwrap_or(0) <= 1 && !self.forced.contains(&append.partition);
-                if there.contains(&number) && is_simple {
-                    return Err(format!(
-                        "node {node} keeps append {number} as lost, and it is there"
-                    ));
-                }
-            }
-        }
-        for (number, append) in (1..).zip(&self.appends) {
-            let Outcome::Acked(level, version) = append.outcome else {
-                continue;
-            };
-            *met.entry(match level {
-                AckLevel::Replica => "acked at replica",
-                _ => "acked at disk",
-            })
-            .or_default() += 1;
-            if there.contains(&number) {
-                continue;
-            }
-            let what = format!(
-                "append {number} to {}, acknowledged by node {} at level {level:?} as {}:{}, is gone",
-                String::from_utf8_lossy(&append.key),
-                append.node,
-                version.epoch,
-                version.sequence
-            );
-            let is_forced = self.forced.contains(&append.partition);
-            // A new generation for a node with an older copy that had met nobody who could tell it so: lost, and kept, but for
-            // what cleaning had let go before.
-            let is_kept = kept.contains(&number) || keeps == Kept::Some;
-            let is_given_up = self.gone_back.is_some() && is_kept;
-            if level == AckLevel::Replica && !is_forced && !is_given_up {
-                return Err(what);
-            }
-            if kept.contains(&number) {
-                *met.entry("lost at disk and kept").or_default() += 1;
-            } else if append.was_wiped || self.wiped.is_some() && is_forced {
-                *met.entry("lost with a disk").or_default() += 1;
-            } else if keeps != Kept::Some && self.wiped.is_none() {
-                return Err(format!("{what}, and no lostfound has it"));
-            }
-        }
-        Ok(met)
+        Ok(there)
     }
 
     fn append_of(&self, number: u64) -> Option<&Append> {

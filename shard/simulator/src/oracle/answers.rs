@@ -37,29 +37,7 @@ impl Oracle {
         self.records[number].answered_us = now_us;
         self.records[number].answered_ms = self.time_ms;
         match status.executed() {
-            // A disk turned out to be full: the change comes later, but before what was sent after this.
-            Executed::Unknown
-                if status == Status::Indeterminate
-                    && plan.operation.is_setting()
-                    && self.may_be_full =>
-            {
-                self.records[number].state = State::Refused(status);
-                return Ok(());
-            }
-            Executed::Unknown => {
-                if !self.may_fail_to_read {
-                    return Err(format!(
-                        "operation {number} {:?} was answered {} on a disk without faults: {}",
-                        plan.operation,
-                        status.name(),
-                        String::from_utf8_lossy(item.value)
-                    ));
-                }
-                self.lost(number);
-                self.records[number].answered = u64::MAX;
-                self.records[number].answered_ms = u64::MAX;
-                return Ok(());
-            }
+            Executed::Unknown => return self.answered_unknown(number, &plan, item),
             Executed::No
                 if !matches!(
                     status,
@@ -70,24 +48,7 @@ impl Oracle {
                         | Status::NotKept
                 ) =>
             {
-                self.records[number].state = State::Refused(status);
-                let is_honest = !self.must_execute
-                    && match status {
-                        Status::Busy | Status::Deadline | Status::Draining => true,
-                        Status::Full => self.may_be_full,
-                        Status::Corrupt => self.may_fail_to_read,
-                        Status::TooLarge => self.may_be_too_large(number),
-                        _ => false,
-                    };
-                if !is_honest {
-                    return Err(format!(
-                        "operation {number} {:?} was refused as {}: {}",
-                        plan.operation,
-                        status.name(),
-                        String::from_utf8_lossy(item.value)
-                    ));
-                }
-                return Ok(());
+                return self.refused(number, &plan, item);
             }
             Executed::No | Executed::Yes => {}
         }
@@ -133,6 +94,62 @@ impl Oracle {
         } else {
             self.saw(number, &plan, item, is_durable)
         }
+    }
+
+    /// Takes an answer that leaves open whether the operation was executed.
+    fn answered_unknown(
+        &mut self,
+        number: usize,
+        plan: &Plan,
+        item: &ReplyItem<'_>,
+    ) -> Result<(), Violation> {
+        let status = item.head.status;
+        // A disk turned out to be full. The change comes later, but before operations that are sent
+        // after this answer.
+        if status == Status::Indeterminate && plan.operation.is_setting() && self.may_be_full {
+            self.records[number].state = State::Refused(status);
+            return Ok(());
+        }
+        if !self.may_fail_to_read {
+            return Err(format!(
+                "operation {number} {:?} was answered {} on a disk without faults: {}",
+                plan.operation,
+                status.name(),
+                String::from_utf8_lossy(item.value)
+            ));
+        }
+        self.lost(number);
+        self.records[number].answered = u64::MAX;
+        self.records[number].answered_ms = u64::MAX;
+        Ok(())
+    }
+
+    /// Takes a refusal, for which there must be a reason.
+    fn refused(
+        &mut self,
+        number: usize,
+        plan: &Plan,
+        item: &ReplyItem<'_>,
+    ) -> Result<(), Violation> {
+        let status = item.head.status;
+        self.records[number].state = State::Refused(status);
+        let is_honest = !self.must_execute
+            && match status {
+                Status::Busy | Status::Deadline | Status::Draining => true,
+                Status::Full => self.may_be_full,
+                Status::Corrupt => self.may_fail_to_read,
+                Status::TooLarge => self.may_be_too_large(number),
+                _ => false,
+            };
+        if !is_honest {
+            return Err(format!(
+                "operation {number} {:?} was refused as {}: {}",
+                plan.operation,
+                status.name(),
+                String::from_utf8_lossy(item.value)
+            ));
+        }
+        Ok(())
     }
 
     /// The server accepts values of so many bytes from now on.
@@ -382,7 +399,8 @@ impl Oracle {
             let Some(key) = key else { continue };
             if version <= self.records[number].floors[place] {
                 return Err(format!(
-                    "operation {number} {operation:?} wrote version {version:?} of key {key} although {:?} was shown before it was sent",
+                    "operation {number} {operation:?} wrote version {version:?} of key {key} \
+                     although {:?} was shown before it was sent",
                     self.records[number].floors[place]
                 ));
             }
@@ -409,7 +427,8 @@ impl Oracle {
         let floor = self.records[number].floors[0];
         if version < floor {
             return Err(format!(
-                "operation {number} {:?} saw version {version:?} of key {} after {floor:?} was shown",
+                "operation {number} {:?} saw version {version:?} of key {} after {floor:?} was \
+                 shown",
                 plan.operation, plan.key
             ));
         }
@@ -423,7 +442,8 @@ impl Oracle {
             && life.is_over(self.records[number].issued_ms)
         {
             return Err(format!(
-                "operation {number} {:?} was sent at {} and saw version {version:?} of key {}, which lived {life:?}",
+                "operation {number} {:?} was sent at {} and saw version {version:?} of key {}, \
+                 which lived {life:?}",
                 plan.operation, self.records[number].issued_ms, plan.key
             ));
         }
@@ -462,7 +482,8 @@ impl Oracle {
                 && Some(stock) != item.field(0)
             {
                 return Err(format!(
-                    "operation {number} was refused for {:?} units at {version:?}, where {stock} were",
+                    "operation {number} was refused for {:?} units at {version:?}, where {stock} \
+                     were",
                     item.field(0)
                 ));
             }

@@ -55,7 +55,8 @@ impl Oracle {
                 .unwrap_or(&(Version::default(), 0));
             if record.version < before || (writes && record.version == before) {
                 return Err(format!(
-                    "on one connection operation {operation} {:?} on key {number} has version {:?} after {before:?} of operation {by} {:?}",
+                    "on one connection operation {operation} {:?} on key {number} has version \
+                     {:?} after {before:?} of operation {by} {:?}",
                     record.plan.operation, record.version, self.records[by].plan.operation
                 ));
             }
@@ -76,7 +77,8 @@ impl Oracle {
                 .find(|(_, entry)| !entry.is_doubtful);
             if let Some((version, entry)) = between {
                 return Err(format!(
-                    "version {written:?} of key {number} was written on {expected:?}, but operation {} stands between at {version:?}",
+                    "version {written:?} of key {number} was written on {expected:?}, but \
+                     operation {} stands between at {version:?}",
                     entry.operation
                 ));
             }
@@ -183,7 +185,8 @@ impl Oracle {
                 };
                 if wrong {
                     return Err(format!(
-                        "operation {} {operation:?} between {} and {} wrote version {version:?} of key {number} on {last_version:?}, which lived {life:?}",
+                        "operation {} {operation:?} between {} and {} wrote version {version:?} \
+                         of key {number} on {last_version:?}, which lived {life:?}",
                         entry.operation, record.issued_ms, record.answered_ms
                     ));
                 }
@@ -205,7 +208,8 @@ impl Oracle {
                 && !life.allows(told_ms)
             {
                 return Err(format!(
-                    "version {version:?} of key {number}, by operation {} {operation:?}, is gone at {told_ms} and lives {life:?}",
+                    "version {version:?} of key {number}, by operation {} {operation:?}, is gone \
+                     at {told_ms} and lives {life:?}",
                     entry.operation
                 ));
             }
@@ -278,7 +282,8 @@ impl Oracle {
                 let highest = exact + i128::from(slack_up);
                 if !(lowest..=highest).contains(&i128::from(after)) {
                     return Err(format!(
-                        "operation {} {:?} at {version:?} left {after} units of key {number}, where {before} were: between {lowest} and {highest} can be",
+                        "operation {} {:?} at {version:?} left {after} units of key {number}, \
+                         where {before} were: between {lowest} and {highest} can be",
                         entry.operation, plan.operation
                     ));
                 }

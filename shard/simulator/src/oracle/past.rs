@@ -1,5 +1,5 @@
-//! Answers about the past: each version that is told is the one that was written, none that is sure to have
-//! been written is passed over, and what must be kept is there.
+//! Answers about the past: each version that is told is the one that was written, none that is sure
+//! to have been written is passed over, and what must be kept is there.
 
 use penstock_net::keyspace::{History, KeptVersion};
 use penstock_net::reply::ReplyItem;
@@ -88,8 +88,8 @@ impl Oracle {
         Ok(())
     }
 
-    /// Whether that is when this operation may have written; 0 is not known, which must be known of what was
-    /// written while versions were kept.
+    /// Whether that is when this operation may have written; 0 is not known, which must be known of
+    /// what was written while versions were kept.
     fn may_tell(&self, number: usize, key: usize, writer: &Record, time_ms: u64) -> bool {
         let is_known = || {
             let rule = self.rule(number, key);
@@ -123,11 +123,15 @@ impl Oracle {
         };
         // A crash may have taken a deletion, or not.
         let behind = self.keys[plan.key].entries.range(version..);
-        let was_deleted = behind.map(|(_, entry)| entry).any(|entry| entry.is_deletion)
+        // A write without an answer may have come after it.
+        let may_be_superseded =
+            plan.operation == Operation::GetAtTime && self.writers_after(plan.key, version) > 0;
+        let was_deleted = behind
+            .map(|(_, entry)| entry)
+            .any(|entry| entry.is_deletion)
             || self.may_have_deleted(plan.key)
             || self.may_expire(plan.key)
-            // Something that nobody answered may have been written after it.
-            || (plan.operation == Operation::GetAtTime && self.writers_after(plan.key, version) > 0);
+            || may_be_superseded;
         match was_deleted {
             true => Ok(()),
             false => Err(format!(
@@ -183,7 +187,8 @@ impl Oracle {
             let is_time = self.may_tell(number, key, record, *time_ms);
             if !is_of_key || deletes != *is_deletion || !is_time {
                 return Err(format!(
-                    "{version:?} of operation {writer} {:?} is told as deletion {is_deletion} at {time_ms}",
+                    "{version:?} of operation {writer} {:?} is told as deletion {is_deletion} at \
+                     {time_ms}",
                     record.plan.operation
                 ));
             }
@@ -285,8 +290,8 @@ impl Oracle {
         Some((last.plan.units, last.plan.stock, last.answered.max(since)))
     }
 
-    /// The last change of a keyspace before this operation that was done, if there was any; `None` if
-    /// another one may be in force.
+    /// The last change of a keyspace before this operation that was done, if there was any; `None`
+    /// if another one may be in force.
     fn last_change(
         &self,
         number: usize,

@@ -415,17 +415,6 @@ impl World {
         let shows = oracle::asks_for_what_won(number, plan.operation);
         let when = |condition| When { condition, shows };
         let version = when(Condition::Version(plan.expected));
-        let instruction = |operation, key, offset, immediate| Instruction {
-            operation,
-            field_type: FieldType::U64,
-            key,
-            reason: 1,
-            offset,
-            immediate,
-        };
-        use instruction::Operation as I;
-        let units = plan.units;
-        let name = number as u64;
         match plan.operation {
             Operation::Get => batch.get(out, key),
             Operation::Tell => batch.get_with(out, key, Wanted::ValueAndExpiry),
@@ -450,17 +439,6 @@ impl World {
                 batch.set_with(out, key, &value, Condition::Present, plan.expiry);
             }
             Operation::SetVersion => batch.set_with(out, key, &value, version, plan.expiry),
-            Operation::Expire | Operation::Persist => batch.update_if_with(
-                out,
-                key,
-                None,
-                &[
-                    instruction(I::Add, 0, 0, 0),
-                    instruction(I::Set, 0, 8, name),
-                ],
-                None,
-                plan.expiry,
-            ),
             Operation::GetAtVersion => batch.get_at(out, key, At::Version(plan.expected)),
             Operation::GetAtTime => batch.get_at(out, key, At::TimeMs(plan.stock)),
             Operation::History => batch.history(out, key, 0, 1024),
@@ -479,81 +457,25 @@ impl World {
             }
             Operation::Del => batch.del(out, key, Condition::Always),
             Operation::DelVersion => batch.del(out, key, version),
-            Operation::Take => batch.update_if_with(
-                out,
-                key,
-                None,
-                &[
-                    instruction(I::Ge, 0, 0, units),
-                    instruction(I::Sub, 0, 0, units),
-                    instruction(I::Set, 0, 8, name),
-                ],
-                None,
-                plan.expiry,
-            ),
-            Operation::TakeOrMake => batch.update_if_with(
-                out,
-                key,
-                None,
-                &[
-                    instruction(I::Ge, 0, 0, units),
-                    instruction(I::Sub, 0, 0, units),
-                    instruction(I::Set, 0, 8, name),
-                ],
-                Some(&value),
-                plan.expiry,
-            ),
-            Operation::TakeAndFail => batch.update_if_with(
-                out,
-                key,
-                None,
-                &[
-                    instruction(I::Ge, 0, 0, units),
-                    instruction(I::Sub, 0, 0, units),
-                    instruction(I::Set, 0, 8, name),
-                    instruction(I::Eq, 0, 16, u64::MAX),
-                ],
-                // With an expiry it also starts from a value, in vain.
-                (plan.expiry != Expiry::Keep).then_some(&value[..]),
-                plan.expiry,
-            ),
-            Operation::Look => {
-                batch.update_if(out, key, None, &[instruction(I::Ge, 0, 0, units)], None);
-            }
-            Operation::LookOrMake => {
-                batch.update_if(out, key, None, &[instruction(I::Ge, 0, 0, 0)], Some(&value))
-            }
-            Operation::GiveOther => {
-                let other = plan.other.expect("it has two keys");
-                let other = &self.plan.keys[other].0;
-                batch.update_if(
-                    out,
-                    key,
-                    Some(other),
-                    &[
-                        instruction(I::Ge, 0, 0, 0),
-                        instruction(I::Add, 1, 0, units),
-                        instruction(I::Set, 1, 8, name),
-                    ],
-                    None,
-                );
-            }
-            Operation::Move => {
-                let other = plan.other.expect("a move has two keys");
-                let other = &self.plan.keys[other].0;
-                batch.update_if(
-                    out,
-                    key,
-                    Some(other),
-                    &[
-                        instruction(I::Ge, 0, 0, units),
-                        instruction(I::Sub, 0, 0, units),
-                        instruction(I::Add, 1, 0, units),
-                        instruction(I::Set, 0, 8, name),
-                        instruction(I::Set, 1, 8, name),
-                    ],
-                    None,
-                );
+            Operation::Expire
+            | Operation::Persist
+            | Operation::Take
+            | Operation::TakeOrMake
+            | Operation::TakeAndFail
+            | Operation::Look
+            | Operation::LookOrMake
+            | Operation::GiveOther
+            | Operation::Move => {
+                let other = plan.other.map(|other| &self.plan.keys[other].0[..]);
+                let (steps, start) = update_of(&plan, number as u64, &value);
+                let expiry = match plan.operation {
+                    Operation::Look
+                    | Operation::LookOrMake
+                    | Operation::GiveOther
+                    | Operation::Move => Expiry::Keep,
+                    _ => plan.expiry,
+                };
+                batch.update_if_with(out, key, other, &steps, start, expiry);
             }
         }
     }
@@ -662,7 +584,8 @@ impl World {
         let has_more = header.flags & FLAG_MORE != 0;
         if has_more == is_whole {
             return Err(format!(
-                "a frame that answers request {request} says more follow: {has_more}; it is answered whole: {is_whole}"
+                "a frame that answers request {request} says more follow: {has_more}; it is \
+                 answered whole: {is_whole}"
             ));
         }
         if is_whole {
@@ -743,5 +666,68 @@ impl World {
             self.clients[client].link = None;
             self.wake(client, 3_000);
         }
+    }
+}
+
+/// The instructions of an UPDATE_IF, and its start value. Each effect notes the operation's name.
+fn update_of<'a>(
+    plan: &oracle::Plan,
+    name: u64,
+    value: &'a [u8],
+) -> (Vec<Instruction>, Option<&'a [u8]>) {
+    use instruction::Operation as I;
+    let instruction = |operation, key, offset, immediate| Instruction {
+        operation,
+        field_type: FieldType::U64,
+        key,
+        reason: 1,
+        offset,
+        immediate,
+    };
+    let units = plan.units;
+    let takes = || {
+        vec![
+            instruction(I::Ge, 0, 0, units),
+            instruction(I::Sub, 0, 0, units),
+            instruction(I::Set, 0, 8, name),
+        ]
+    };
+    match plan.operation {
+        Operation::Expire | Operation::Persist => {
+            let steps = [
+                instruction(I::Add, 0, 0, 0),
+                instruction(I::Set, 0, 8, name),
+            ];
+            (steps.into(), None)
+        }
+        Operation::Take => (takes(), None),
+        Operation::TakeOrMake => (takes(), Some(value)),
+        Operation::TakeAndFail => {
+            let mut steps = takes();
+            steps.push(instruction(I::Eq, 0, 16, u64::MAX));
+            // With an expiry it also starts from a value, in vain.
+            (steps, (plan.expiry != Expiry::Keep).then_some(value))
+        }
+        Operation::Look => (vec![instruction(I::Ge, 0, 0, units)], None),
+        Operation::LookOrMake => (vec![instruction(I::Ge, 0, 0, 0)], Some(value)),
+        Operation::GiveOther => {
+            let steps = [
+                instruction(I::Ge, 0, 0, 0),
+                instruction(I::Add, 1, 0, units),
+                instruction(I::Set, 1, 8, name),
+            ];
+            (steps.into(), None)
+        }
+        Operation::Move => {
+            let steps = [
+                instruction(I::Ge, 0, 0, units),
+                instruction(I::Sub, 0, 0, units),
+                instruction(I::Add, 1, 0, units),
+                instruction(I::Set, 0, 8, name),
+                instruction(I::Set, 1, 8, name),
+            ];
+            (steps.into(), None)
+        }
+        other => panic!("{other:?} is no UPDATE_IF"),
     }
 }

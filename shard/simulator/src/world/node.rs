@@ -5,7 +5,8 @@ use std::rc::Rc;
 use penstock_net::hello::{AUTH_NONE, ServerHello};
 use penstock_net::limits::Limits;
 use penstock_shard::opening::{
-    OpeningError, SegmentFiles, change_shards, open_shard, prove_spares, take_inventory,
+    Inventory, Leftovers, OpeningError, SegmentFiles, change_shards, open_shard, prove_spares,
+    take_inventory,
 };
 use penstock_shard::{
     Event as ShardEvent, KeyTableOrder, Outbox, Shard, ShardConfig, SnapshotPolicy, SnapshotWrite,
@@ -66,28 +67,7 @@ impl World {
                 if refusal == Expected::Contradicted {
                     self.disk.borrow_mut().snapshots.clone_from(&put_by);
                 }
-                match self.open() {
-                    Err(OpeningError::Recovery(refusal)) => {
-                        let row = refusal.row();
-                        let is_read = matches!(refusal, RecoveryError::Read { .. });
-                        let text = refusal.to_string();
-                        if row.is_none() && !is_read {
-                            return Err(format!("a refusal without a row: {text}"));
-                        }
-                        if let Some(row) = row {
-                            self.coverage.borrow_mut().row(row);
-                        }
-                        self.trace.fold_bytes(text.as_bytes());
-                    }
-                    Err(other) => return Err(format!("damage was not named: {other}")),
-                    Ok(_) => {
-                        let damages: Vec<String> = self.describe_damage();
-                        return Err(format!(
-                            "a damaged directory was taken for a good one: {}",
-                            damages.join(", ")
-                        ));
-                    }
-                }
+                self.expect_refusal()?;
                 self.disk.borrow_mut().heal();
             }
             Some(Expected::Harmless) | None => {}
@@ -133,6 +113,30 @@ impl World {
             }
             Err(refusal) => Err(format!(
                 "a directory that only crashes touched is refused: {refusal}"
+            )),
+        }
+    }
+
+    /// A start on a damaged directory refuses and names the damage.
+    fn expect_refusal(&mut self) -> Step {
+        match self.open() {
+            Err(OpeningError::Recovery(refusal)) => {
+                let row = refusal.row();
+                let is_read = matches!(refusal, RecoveryError::Read { .. });
+                let text = refusal.to_string();
+                if row.is_none() && !is_read {
+                    return Err(format!("a refusal without a row: {text}"));
+                }
+                if let Some(row) = row {
+                    self.coverage.borrow_mut().row(row);
+                }
+                self.trace.fold_bytes(text.as_bytes());
+                Ok(())
+            }
+            Err(other) => Err(format!("damage was not named: {other}")),
+            Ok(_) => Err(format!(
+                "a damaged directory was taken for a good one: {}",
+                self.describe_damage().join(", ")
             )),
         }
     }
@@ -192,176 +196,215 @@ impl World {
     fn open(&mut self) -> Result<Vec<Core>, OpeningError> {
         // Made durable before anything is read, as the server does with its identity.
         self.incarnation += 1;
-        let segment_bytes = self.segment_bytes();
         let mut files = Files(Rc::clone(&self.disk));
+        let segment_bytes = self.segment_bytes();
         let mut inventory = take_inventory(&mut files, OWNER, &self.layout, segment_bytes)?;
         if !inventory.survey.void.is_empty() {
             self.hit(Fault::VoidLog);
         }
         if self.wanted_shards != self.layout.shards {
-            let shards = self.wanted_shards;
-            let changed = change_shards(
-                &mut files,
-                &inventory,
-                OWNER,
-                shards,
-                self.incarnation,
-                false,
-            )?;
-            let layout = changed.layout;
-            files.change().map_err(|error| OpeningError::System {
-                action: "write IDENTITY",
-                error,
-            })?;
-            self.hit(
-                match layout.inherited.len() > usize::from(self.layout.shards) {
-                    true => Fault::ShardsChangedAgain,
-                    false => Fault::ShardsChanged,
-                },
-            );
-            self.layout = layout;
-            self.log_ends = vec![Lsn(0); usize::from(shards)];
+            self.change_shards(&mut files, &inventory)?;
             inventory = take_inventory(&mut files, OWNER, &self.layout, segment_bytes)?;
         }
-        let shards = self.layout.shards;
         for row in inventory.survey.rows.iter() {
             self.coverage.borrow_mut().row(row);
         }
-        let topology = Topology::new(shards);
+        let mut cores = Vec::new();
+        let mut ends = Vec::new();
+        for shard in 0..self.layout.shards {
+            let (core, end) = self.open_core(&mut files, &inventory, shard)?;
+            cores.push(core);
+            ends.push(end);
+        }
+        self.log_ends = ends;
+        self.supply_spares(&mut files, inventory.left, &mut cores)?;
+        Ok(cores)
+    }
+
+    fn change_shards(
+        &mut self,
+        files: &mut Files,
+        inventory: &Inventory,
+    ) -> Result<(), OpeningError> {
+        let (shards, incarnation) = (self.wanted_shards, self.incarnation);
+        let changed = change_shards(files, inventory, OWNER, shards, incarnation, false)?;
+        let layout = changed.layout;
+        files.change().map_err(|error| OpeningError::System {
+            action: "write IDENTITY",
+            error,
+        })?;
+        self.hit(
+            match layout.inherited.len() > usize::from(self.layout.shards) {
+                true => Fault::ShardsChangedAgain,
+                false => Fault::ShardsChanged,
+            },
+        );
+        self.layout = layout;
+        self.log_ends = vec![Lsn(0); usize::from(shards)];
+        Ok(())
+    }
+
+    fn shard_config(&self, shard: u16, topology: Topology) -> ShardConfig {
         let limits = Limits {
             frame_bytes_max: 1 << 20,
             value_bytes_max: u32::try_from(self.value_bytes_max).expect("small values"),
         };
-        let mut cores = Vec::new();
-        let mut ends = Vec::new();
-        for shard in 0..shards {
-            let hello = ServerHello {
-                protocol: 1,
-                shard,
-                shard_count: shards,
-                auth_methods: AUTH_NONE,
-                cluster_id: OWNER.cluster_id,
-                node_id: OWNER.node_id,
-                incarnation: self.incarnation,
-                features: 0,
-                nonce: [0; 32],
-                limits,
-                interval_ms: u32::try_from(self.plan.interval_us / 1000).expect("small"),
-                slots: topology.ranges(|shard| 7000 + shard),
-                placement: None,
-            };
-            let config = ShardConfig {
-                shard,
-                topology,
-                hello,
-                level_min: self.plan.level_min,
-                output_bytes_max: 64 << 10,
-                shared_bytes_min: 1,
-                partial_frame_us_max: 5_000_000,
-                write_stall_us_max: 5_000_000,
-                idle_us_max: 60_000_000,
-                replies_bytes_max: self.plan.replies_bytes_max,
-                input_bytes_max: 64 << 20,
-                parked_bytes_max: 1 << 20,
-                mailed_items_max: self.plan.mailed_items_max,
-                memory_max: 0,
-                hash_seed: self.hash_seed,
-                cluster: None,
-                snapshots: SnapshotPolicy {
-                    log_bytes: self.plan.snapshot_bytes,
-                    stop_us_max: 3_000_000,
-                },
-                cleaning: self.plan.cleaning,
-            };
-            let log = self.log_config(shard);
-            // What the log needs at the least; reads share it.
-            let frame_bytes = log.frame_bytes.max(log.record_bytes_max + 4096);
-            let pool = Pool::new(
-                (log.frames_sealed_max + 1) * (frame_bytes + 4096)
-                    + SUMMARY_BYTES_MAX
-                    + self.plan.pool_bytes,
-            );
-            let alone = self.replay_alone(&inventory.survey, shard);
-            let opening::Opened {
-                shard: mut opened,
-                recovered,
-                files: _,
-                snapshot,
-                snapshots_refused,
-                inherited_records,
-            } = open_shard(
-                &mut files,
-                &inventory,
-                config,
-                log,
-                segment_bytes,
-                self.budget(),
-                pool,
-            )?;
-            for slot in 0..SLOTS {
-                let partition = partition_of(slot);
-                let found = opened.store().sequences()[partition];
-                let last = &mut self.sequences[partition];
-                if topology.owner(slot) == shard && found < *last {
-                    self.failure = Some(format!(
-                        "partition {partition} had come to sequence {last}, and a start goes on at {found}"
-                    ));
-                } else if topology.owner(slot) == shard {
-                    *last = found;
-                }
-            }
-            if let Some((name, _)) = snapshot {
-                self.hit(Fault::SnapshotUsed);
-                let alone = alone.expect("there were snapshots");
-                // The judge's own reads are no part of the start.
-                let read_errors = std::mem::take(&mut self.disk.borrow_mut().start_read_errors);
-                let compared = compare_starts(alone, &opened, &recovered, &mut files);
-                self.disk.borrow_mut().start_read_errors = read_errors;
-                if let Err(difference) = compared {
-                    self.failure = Some(format!("with {name} a start differs: {difference}"));
-                }
-            }
-            if !snapshots_refused.is_empty() {
-                self.hit(Fault::SnapshotRefused);
-            }
-            for row in recovered.rows.iter() {
-                self.coverage.borrow_mut().row(row);
-            }
-            let has_written = recovered.start.last_lsn > self.log_ends[usize::from(shard)];
-            let is_clean = recovered.is_clean() && recovered.torn.is_none();
-            if self.was_clean && has_written && !is_clean {
-                self.failure = Some(format!(
-                    "shard {shard} was stopped cleanly and its log is not clean: {:?} {:?}",
-                    recovered.start, recovered.rows
-                ));
-            }
-            self.trace.fold(&[
-                recovered.records,
-                recovered.frames,
-                recovered.start.last_lsn.0,
-                inherited_records,
-            ]);
-            ends.push(recovered.start.last_lsn);
-            opened.scrub_within(self.plan.scrub_us);
-            if self.plan.grows_segments {
-                opened.grow_segments(self.segment_bytes());
-            }
-            let tables = &self.disk.borrow().key_tables;
-            let tables = tables.iter().map(|(file, it)| (*file, it.len() as u64));
-            opened.expect_key_tables(&tables.collect());
-            cores.push(Core {
-                shard: opened,
-                outbox: Outbox::default(),
-                turn_us: None,
-                mail_us: vec![0; usize::from(shards)],
-                expired_dropped: 0,
-                is_stopped: false,
-                seen: None,
-            });
+        let hello = ServerHello {
+            protocol: 1,
+            shard,
+            shard_count: self.layout.shards,
+            auth_methods: AUTH_NONE,
+            cluster_id: OWNER.cluster_id,
+            node_id: OWNER.node_id,
+            incarnation: self.incarnation,
+            features: 0,
+            nonce: [0; 32],
+            limits,
+            interval_ms: u32::try_from(self.plan.interval_us / 1000).expect("small"),
+            slots: topology.ranges(|shard| 7000 + shard),
+            placement: None,
+        };
+        ShardConfig {
+            shard,
+            topology,
+            hello,
+            level_min: self.plan.level_min,
+            output_bytes_max: 64 << 10,
+            shared_bytes_min: 1,
+            partial_frame_us_max: 5_000_000,
+            write_stall_us_max: 5_000_000,
+            idle_us_max: 60_000_000,
+            replies_bytes_max: self.plan.replies_bytes_max,
+            input_bytes_max: 64 << 20,
+            parked_bytes_max: 1 << 20,
+            mailed_items_max: self.plan.mailed_items_max,
+            memory_max: 0,
+            hash_seed: self.hash_seed,
+            cluster: None,
+            snapshots: SnapshotPolicy {
+                log_bytes: self.plan.snapshot_bytes,
+                stop_us_max: 3_000_000,
+            },
+            cleaning: self.plan.cleaning,
         }
-        self.log_ends = ends;
-        let left = inventory.left;
-        let rotten = prove_spares(&mut files, &left).map_err(OpeningError::Recovery)?;
+    }
+
+    /// Opens one shard and judges what its start found. Returns it with the end of its log.
+    fn open_core(
+        &mut self,
+        files: &mut Files,
+        inventory: &Inventory,
+        shard: u16,
+    ) -> Result<(Core, Lsn), OpeningError> {
+        let topology = Topology::new(self.layout.shards);
+        let config = self.shard_config(shard, topology);
+        let log = self.log_config(shard);
+        // What the log needs at the least; reads share it.
+        let frame_bytes = log.frame_bytes.max(log.record_bytes_max + 4096);
+        let pool = Pool::new(
+            (log.frames_sealed_max + 1) * (frame_bytes + 4096)
+                + SUMMARY_BYTES_MAX
+                + self.plan.pool_bytes,
+        );
+        let alone = self.replay_alone(&inventory.survey, shard);
+        let opening::Opened {
+            shard: mut opened,
+            recovered,
+            files: _,
+            snapshot,
+            snapshots_refused,
+            inherited_records,
+        } = open_shard(
+            files,
+            inventory,
+            config,
+            log,
+            self.segment_bytes(),
+            self.budget(),
+            pool,
+        )?;
+        self.note_sequences(&opened, topology, shard);
+        if let Some((name, _)) = snapshot {
+            self.hit(Fault::SnapshotUsed);
+            let alone = alone.expect("there were snapshots");
+            // The judge's own reads are no part of the start.
+            let read_errors = std::mem::take(&mut self.disk.borrow_mut().start_read_errors);
+            let compared = compare_starts(alone, &opened, &recovered, files);
+            self.disk.borrow_mut().start_read_errors = read_errors;
+            if let Err(difference) = compared {
+                self.failure = Some(format!("with {name} a start differs: {difference}"));
+            }
+        }
+        if !snapshots_refused.is_empty() {
+            self.hit(Fault::SnapshotRefused);
+        }
+        self.judge_end(shard, &recovered);
+        self.trace.fold(&[
+            recovered.records,
+            recovered.frames,
+            recovered.start.last_lsn.0,
+            inherited_records,
+        ]);
+        opened.scrub_within(self.plan.scrub_us);
+        if self.plan.grows_segments {
+            opened.grow_segments(self.segment_bytes());
+        }
+        let tables = &self.disk.borrow().key_tables;
+        let tables = tables.iter().map(|(file, it)| (*file, it.len() as u64));
+        opened.expect_key_tables(&tables.collect());
+        let core = Core {
+            shard: opened,
+            outbox: Outbox::default(),
+            turn_us: None,
+            mail_us: vec![0; usize::from(self.layout.shards)],
+            expired_dropped: 0,
+            is_stopped: false,
+            seen: None,
+        };
+        Ok((core, recovered.start.last_lsn))
+    }
+
+    /// Sequences of a partition never fall from one start to the next.
+    fn note_sequences(&mut self, opened: &Shard<Pool>, topology: Topology, shard: u16) {
+        for slot in (0..SLOTS).filter(|&slot| topology.owner(slot) == shard) {
+            let partition = partition_of(slot);
+            let found = opened.store().sequences()[partition];
+            let last = &mut self.sequences[partition];
+            if found < *last {
+                self.failure = Some(format!(
+                    "partition {partition} had come to sequence {last}, and a start goes on at \
+                     {found}"
+                ));
+            } else {
+                *last = found;
+            }
+        }
+    }
+
+    /// A log that was stopped cleanly is clean.
+    fn judge_end(&mut self, shard: u16, recovered: &Recovered) {
+        for row in recovered.rows.iter() {
+            self.coverage.borrow_mut().row(row);
+        }
+        let has_written = recovered.start.last_lsn > self.log_ends[usize::from(shard)];
+        let is_clean = recovered.is_clean() && recovered.torn.is_none();
+        if self.was_clean && has_written && !is_clean {
+            self.failure = Some(format!(
+                "shard {shard} was stopped cleanly and its log is not clean: {:?} {:?}",
+                recovered.start, recovered.rows
+            ));
+        }
+    }
+
+    /// Sets aside spares that have rotted, removes those that nobody needs, and deals the others
+    /// out.
+    fn supply_spares(
+        &mut self,
+        files: &mut Files,
+        left: Leftovers,
+        cores: &mut [Core],
+    ) -> Result<(), OpeningError> {
+        let rotten = prove_spares(files, &left).map_err(OpeningError::Recovery)?;
         for spare in &rotten {
             let action = "set a spare aside that has rotted";
             files
@@ -389,7 +432,7 @@ impl World {
             };
             shard.step(now, spare, outbox);
         }
-        Ok(cores)
+        Ok(())
     }
 
     /// What a start would make of a log without its snapshots; nothing if it has none.
@@ -691,7 +734,8 @@ impl World {
         self.step(shard, ShardEvent::KeyTable { file, table });
     }
 
-    /// Key tables are not synced, rot like everything else, and may come to stand beside another segment.
+    /// Key tables are not synced, rot like everything else, and may come to stand beside another
+    /// segment.
     fn spoil_key_tables(&mut self) {
         let mut disk = self.disk.borrow_mut();
         let there: Vec<FileId> = disk.images().map(|(file, _)| file).collect();
