@@ -45,7 +45,8 @@ fn each_inherited_part_is_copied_once_however_often_its_segment_is_begun_again()
         let (mut steps, mut flips) = (0, 0);
         while !server.layout.inherited.is_empty() {
             server.turn();
-            // Copies wait for the device long after they were made, while what they were made from can be read.
+            // Copies wait for the device long after they were made, while what they were made from
+            // can be read.
             let under_way = server.device.under_way();
             let read = under_way
                 .iter()

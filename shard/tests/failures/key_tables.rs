@@ -1,6 +1,6 @@
-//! Scans of a shard that makes key tables, while keys come, change and go, segments are cleaned, the
-//! server starts again, and tables rot, get lost and come to stand beside other segments: what is told
-//! is what a model holds, and a whole scan costs about the blocks of the tables.
+//! Scans of a shard that makes key tables, while keys come, change and go, segments are cleaned,
+//! the server starts again, and tables rot, get lost and come to stand beside other segments: what
+//! is told is what a model holds, and a whole scan costs about the blocks of the tables.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -184,7 +184,8 @@ impl Shop {
         }
     }
 
-    /// Whether all files that are there are those of tables that stand, which then have the bytes that are told.
+    /// Whether all files that are there are those of tables that stand, which then have the bytes
+    /// that are told.
     fn judge_bytes(&self) -> bool {
         let told = self.server.key_tables();
         let files = &self.server.device.image.files;
@@ -321,7 +322,8 @@ fn a_scan_without_values_reads_the_blocks_of_the_tables_and_no_part() {
     shop.restart(|_| {});
     let again = shop.cost(b"", false);
     assert!(again.standing > 4 && again.made == 0, "{again:?}");
-    // A block of each, which has room for all that its segment holds, and what stands in the last segment.
+    // A block of each, which has room for all that its segment holds, and what stands in the last
+    // segment.
     assert!(
         again.block_reads <= 2 * again.standing && again.part_reads < 220,
         "{again:?}"

@@ -1,6 +1,6 @@
 //! One shard and one client, run once for each request to the disk and each way in which that one
-//! can fail, with power cuts behind it: no reply says what the disk does not hold. And the same shard
-//! while time passes: keys that are gone by themselves.
+//! can fail, with power cuts behind it: no reply says what the disk does not hold. And the same
+//! shard while time passes: keys that are gone by themselves.
 #![forbid(unsafe_code)]
 
 mod cluster;

@@ -1,4 +1,5 @@
-//! Connections that ask for much and read nothing beside one that reads, on a node of two shards in virtual time.
+//! Connections that ask for much and read nothing beside one that reads, on a node of two shards in
+//! virtual time.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -445,7 +445,10 @@ impl Server {
                 }
                 KeyTableOrder::Remove(file) => {
                     let file = file.key_table();
-                    let is_read = |request: &Io<HeapBlock>| matches!(request, Io::Read { file: of, .. } if *of == file);
+                    let is_read = |request: &Io<HeapBlock>| match request {
+                        Io::Read { file: of, .. } => *of == file,
+                        _ => false,
+                    };
                     if !self.device.under_way().iter().any(is_read) {
                         let gone = self.device.image.files.remove(&file);
                         gone.expect("a table is removed once");
@@ -558,19 +561,7 @@ impl Server {
         let mut outbox = std::mem::take(&mut self.outbox);
         self.is_fatal |= outbox.fatal.is_some();
         let mut requests = outbox.io;
-        for request in &requests {
-            if let Io::Read { len, .. } = request {
-                self.wide_reads += usize::from(*len as usize > BLOCK_BYTES);
-            }
-            let (asked, token) = match request {
-                Io::Write { token, .. } => (Asked::Write, *token),
-                Io::Sync { token, .. } => (Asked::Sync, *token),
-                Io::Read { token, .. } => (Asked::Read, *token),
-            };
-            if let Some(failure) = self.ask(asked) {
-                self.doomed.push((token, failure));
-            }
-        }
+        self.note_requests(&requests);
         assert!(
             !self.is_fatal || requests.is_empty(),
             "a stopped shard asks for {requests:?}"
@@ -605,21 +596,8 @@ impl Server {
             let refused = Event::SpareRefused;
             self.shard.step(self.now, refused, &mut self.outbox);
         }
-        for SnapshotWrite { name, step, bytes } in outbox.snapshots {
-            if step == WriteStep::First {
-                self.growing.clear();
-            }
-            self.growing.extend(bytes);
-            if step == WriteStep::Last {
-                self.snapshots
-                    .insert(name, std::mem::take(&mut self.growing));
-                while self.snapshots.len() > 2 {
-                    self.snapshots.pop_first();
-                }
-            }
-            let is_good = true;
-            let written = Event::SnapshotWritten { name, is_good };
-            self.shard.step(self.now, written, &mut self.outbox);
+        for write in outbox.snapshots {
+            self.write_snapshot(write);
         }
         self.told.append(&mut outbox.links.told);
         self.key_table_orders.extend(outbox.key_tables);
@@ -656,6 +634,41 @@ impl Server {
         if !outbox.resume.is_empty() {
             self.hand_over();
         }
+    }
+
+    /// Notes requests to the disk, and which of them is to fail.
+    fn note_requests(&mut self, requests: &[Io<HeapBlock>]) {
+        for request in requests {
+            if let Io::Read { len, .. } = request {
+                self.wide_reads += usize::from(*len as usize > BLOCK_BYTES);
+            }
+            let (asked, token) = match request {
+                Io::Write { token, .. } => (Asked::Write, *token),
+                Io::Sync { token, .. } => (Asked::Sync, *token),
+                Io::Read { token, .. } => (Asked::Read, *token),
+            };
+            if let Some(failure) = self.ask(asked) {
+                self.doomed.push((token, failure));
+            }
+        }
+    }
+
+    fn write_snapshot(&mut self, write: SnapshotWrite) {
+        let SnapshotWrite { name, step, bytes } = write;
+        if step == WriteStep::First {
+            self.growing.clear();
+        }
+        self.growing.extend(bytes);
+        if step == WriteStep::Last {
+            self.snapshots
+                .insert(name, std::mem::take(&mut self.growing));
+            while self.snapshots.len() > 2 {
+                self.snapshots.pop_first();
+            }
+        }
+        let is_good = true;
+        let written = Event::SnapshotWritten { name, is_good };
+        self.shard.step(self.now, written, &mut self.outbox);
     }
 
     /// Notes a request, and tells whether it is the one to fail.

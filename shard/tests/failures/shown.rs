@@ -1,4 +1,5 @@
-//! A write under a condition that does not hold shows the value that is there, to a client that asks for it.
+//! A write under a condition that does not hold shows the value that is there, to a client that
+//! asks for it.
 
 use penstock_net::request::{Condition, Expiry, Version};
 use penstock_net::status::Status;

@@ -1,10 +1,10 @@
 //! One client that asks for everything the four verbs can do, against a model.
 //!
 //! An input is a list of steps: batches are sent without waiting, shards turn, disks and mail move
-//! on in any order, the power fails. Half of the keys live on the shard of the connection. The cache
-//! is small, so that keys are read again. Operations on one slot are executed in the order in which
-//! they were sent; a state that a reply of level `disk` has shown outlives any power cut. Replies wait
-//! with what they share, while the cells of the longest values change.
+//! on in any order, the power fails. Half of the keys live on the shard of the connection. The
+//! cache is small, so that keys are read again. Operations on one slot are executed in the order in
+//! which they were sent; a state that a reply of level `disk` has shown outlives any power cut.
+//! Replies wait with what they share, while the cells of the longest values change.
 
 use std::collections::BTreeMap;
 
@@ -72,8 +72,8 @@ struct Expected {
     version: Version,
     /// None: a text.
     value: Option<Vec<u8>>,
-    /// A GET of a key that had a shorter value before: if it waited for a read since, and the connection holds all
-    /// that it may, the answer says so instead.
+    /// A GET of a key that had a shorter value before: if it waited for a read since, and the
+    /// connection holds all that it may, the answer says so instead.
     may_be_busy: bool,
 }
 

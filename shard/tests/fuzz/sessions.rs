@@ -1,5 +1,5 @@
-//! Several clients that send whatever they like to one node: it goes on, says only what its protocol
-//! allows, and answers every request that was whole exactly once.
+//! Several clients that send whatever they like to one node: it goes on, says only what its
+//! protocol allows, and answers every request that was whole exactly once.
 //!
 //! An input is one byte (shards; whether it is one client's stream that is to be cut) and a list of
 //! steps: clients come, send frames or noise, and go; shards turn, disks and mail move on, time

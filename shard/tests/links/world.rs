@@ -36,7 +36,7 @@ use crate::random::Random;
 
 pub use met::Met;
 
-use node::{Logs, Node, introduction};
+use node::{Logs, Node, introduction, log_config, owner};
 use wires::Link;
 
 const NODES: usize = 3;
@@ -126,13 +126,6 @@ fn position(version: Version) -> Position {
     Position {
         epoch: version.epoch,
         sequence: version.sequence,
-    }
-}
-
-fn owner(number: u8) -> Owner {
-    Owner {
-        cluster_id: [9; 16],
-        node_id: [number; 16],
     }
 }
 
@@ -268,18 +261,7 @@ impl World {
         if let Some(file) = recovered.release {
             disk.files.remove(&file);
         }
-        let config = LogConfig {
-            owner: owner(number),
-            incarnation: life + 1,
-            log_id: logs.own,
-            frame_bytes: 8 << 10,
-            record_bytes_max: RECORD_BYTES_MAX as usize,
-            frames_in_flight_max: 2,
-            frames_sealed_max: 4,
-            sync: SyncMethod::DurableWrite,
-            interval_us: 1_000,
-            idle_mark_us: 5_000,
-        };
+        let config = log_config(number, life + 1, logs.own);
         let start: LogStart = recovered.start;
         let log = Log::with_history(config, start, recovered.history.clone(), Heap);
         let sequences = *recovered.history.sequences.clone();
@@ -299,21 +281,7 @@ impl World {
             bytes_per_s: 1 << 30,
             log_bytes_max: 0,
         });
-        let config = LinkSetConfig {
-            me: introduction(who, life),
-            ring_bytes_max: self.ring_bytes,
-            backlog_bytes_max: self.backlog_bytes,
-            catch_up_bytes_per_s: 0,
-            pending_bytes_max: self.pending_bytes_max,
-        };
-        let mut links = LinkSet::new(config, &mut store).expect("its own notes");
-        for partition in PARTITIONS {
-            let others = (1..=NODES).map(|other| u8::try_from(other).expect("few"));
-            let members = others
-                .filter(|&other| other != number)
-                .map(|other| (other, Membership::Sync));
-            links.place(partition, members.collect());
-        }
+        let links = self.link_set(who, life, &mut store);
         Node {
             number,
             shard,
@@ -335,6 +303,31 @@ impl World {
             lostfound,
             served: BTreeSet::new(),
         }
+    }
+
+    /// The links of a new node, which may hold each partition with all others.
+    fn link_set(
+        &self,
+        who: (u8, u16, u16),
+        life: u64,
+        store: &mut Store<Heap>,
+    ) -> LinkSet<HeapBlock> {
+        let config = LinkSetConfig {
+            me: introduction(who, life),
+            ring_bytes_max: self.ring_bytes,
+            backlog_bytes_max: self.backlog_bytes,
+            catch_up_bytes_per_s: 0,
+            pending_bytes_max: self.pending_bytes_max,
+        };
+        let mut links = LinkSet::new(config, store).expect("its own notes");
+        for partition in PARTITIONS {
+            let others = (1..=NODES).map(|other| u8::try_from(other).expect("few"));
+            let members = others
+                .filter(|&other| other != who.0)
+                .map(|other| (other, Membership::Sync));
+            links.place(partition, members.collect());
+        }
+        links
     }
 
     fn step(&mut self) {
@@ -617,8 +610,11 @@ impl World {
             time_ms: node.store.time_ms(),
         };
         node.links.give_out(time, &mut node.store, &hash_of, io);
-        let reads = |request: &Io<HeapBlock>| matches!(request, Io::Read { token, .. } if token.asker == Asker::Link);
-        let count = node.requests.iter().filter(|it| reads(it)).count() as u64;
+        let reads = |it: &&Io<HeapBlock>| match it {
+            Io::Read { token, .. } => token.asker == Asker::Link,
+            _ => false,
+        };
+        let count = node.requests.iter().filter(reads).count() as u64;
         self.met.more("read from the log", count);
         while let Some(file) = node.store.take_removable() {
             self.met.one("released");

@@ -307,8 +307,8 @@ impl World {
         {
             assert!(
                 state.history().contains(acked.at, state.applied()),
-                "node {at} is promoted for {partition} without {:?}, which was acknowledged at level \
-                 replica; it is at {:?} of {:?}",
+                "node {at} is promoted for {partition} without {:?}, which was acknowledged at \
+                 level replica; it is at {:?} of {:?}",
                 acked.at,
                 state.applied(),
                 state.history()

@@ -1,10 +1,10 @@
 //! The store under planned and unplanned operations, against maps.
 //!
 //! An input is one byte (how frames are made durable) and a list of steps: keys are written and
-//! deleted, one or several at a time, looked up, read from the disk; requests of the disk end in any
-//! order; time passes; the power fails. Hashes collide and the cache holds few keys. What is
-//! found is what the last commit left; after a power cut every record up to some LSN, no durable one
-//! missing.
+//! deleted, one or several at a time, looked up, read from the disk; requests of the disk end in
+//! any order; time passes; the power fails. Hashes collide and the cache holds few keys. What is
+//! found is what the last commit left; after a power cut every record up to some LSN, no durable
+//! one missing.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,9 @@
 //! Key tables that were made well and then meddled with.
 //!
-//! An input is one byte for the table and a list of edits. As long as no edit repairs a checksum, what is
-//! loaded is what was made, and a block that counts is the one that was written. Whatever the bytes are, what
-//! is told of a part has its place and sequence, and no memory is taken for what a length says.
+//! An input is one byte for the table and a list of edits. As long as no edit repairs a checksum,
+//! what is loaded is what was made, and a block that counts is the one that was written. Whatever
+//! the bytes are, what is told of a part has its place and sequence, and no memory is taken for
+//! what a length says.
 
 use std::io;
 use std::sync::OnceLock;

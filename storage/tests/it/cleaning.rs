@@ -286,8 +286,8 @@ fn deletions_stay_in_the_log_while_somebody_reads_it_from_its_begin() {
 /// its header: its segment is told damaged and stays, and with it every key that was not judged.
 #[test]
 fn a_frame_that_is_read_again_in_its_middle_is_checked_again() {
-    // How much stands in the open frame decides where the room ends: within a frame that is judged for
-    // most of these.
+    // How much stands in the open frame decides where the room ends: within a frame that is judged
+    // for most of these.
     for more in 0..12 {
         let mut yard = Yard::wasteful();
         yard.turn();
@@ -325,8 +325,8 @@ fn a_frame_that_is_read_again_in_its_middle_is_checked_again() {
     }
 }
 
-/// The disk is full, the last spare is a short one, and nothing but the open segment could be cleaned:
-/// sealing it would take the spare, and what counts in it would not fit in there.
+/// The disk is full, the last spare is a short one, and nothing but the open segment could be
+/// cleaned: sealing it would take the spare, and what counts in it would not fit in there.
 #[test]
 fn a_short_spare_is_kept_when_what_counts_would_not_fit_in_it() {
     let config = config(SyncMethod::DurableWrite);
@@ -358,9 +358,9 @@ fn a_short_spare_is_kept_when_what_counts_would_not_fit_in_it() {
     assert_eq!(yard.store.room(keep, 4, bytes, false), Room::Yes);
 }
 
-/// Of what every segment holds a fifth is waste, but copies of the rest, which is kept of the past and names
-/// its successor in them, are longer than the segment: to begin with one would take the last spare for
-/// nothing.
+/// Of what every segment holds a fifth is waste, but copies of the rest, which is kept of the past
+/// and names its successor in them, are longer than the segment: to begin with one would take the
+/// last spare for nothing.
 #[test]
 fn no_segment_is_begun_on_a_full_disk_whose_kept_versions_do_not_fit_in_a_spare_as_copies() {
     let mut config = config(SyncMethod::DurableWrite);
@@ -417,8 +417,8 @@ fn no_segment_is_begun_on_a_full_disk_whose_kept_versions_do_not_fit_in_a_spare_
     assert_eq!(yard.store.log().sure_bytes_of_spare(), spare_bytes);
 }
 
-/// Between two versions one was kept until its time was over, and cleaning dropped it. A start in a time
-/// before that must not take the older one for what stood there.
+/// Between two versions one was kept until its time was over, and cleaning dropped it. A start in a
+/// time before that must not take the older one for what stood there.
 #[test]
 fn a_version_that_ended_by_a_time_leaves_no_older_one_in_its_place_in_a_time_before() {
     const RETENTION_MS: u64 = 1_000;

@@ -425,7 +425,8 @@ fn a_spare_that_served_before_is_known_by_its_last_block_when_the_first_one_is_z
     assert!(found.reused.iter().any(|(reused, _)| *reused == file));
 }
 
-/// The header of the segment is zero and of its frames the first alone is left, with one bit flipped.
+/// The header of the segment is zero and of its frames the first alone is left, with one bit
+/// flipped.
 #[test]
 fn a_segment_without_a_header_is_no_spare_whichever_bit_of_its_last_frame_header_is_flipped() {
     let mut image = small_log().disk.files[&FIRST].clone();

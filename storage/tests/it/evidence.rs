@@ -154,7 +154,8 @@ fn a_file_is_not_taken_for_empty_by_its_first_blocks_alone() {
     }
 }
 
-/// The mark of an idle moment rots; much later the server is killed right behind an acknowledgement.
+/// The mark of an idle moment rots; much later the server is killed right behind an
+/// acknowledgement.
 #[test]
 fn a_damaged_mark_does_not_take_the_record_behind_it_away() {
     let mut journal = Journal::new(SyncMethod::DurableWrite, 1);

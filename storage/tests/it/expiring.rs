@@ -1,4 +1,5 @@
-//! Values that expire give their room back: in the log, in the index, with and without further writes.
+//! Values that expire give their room back: in the log, in the index, with and without further
+//! writes.
 
 use std::collections::BTreeMap;
 
@@ -79,7 +80,8 @@ impl Yard {
         }
     }
 
-    /// Ends what is under way and lets cleaning go on, for so long; there is nothing to do but that.
+    /// Ends what is under way and lets cleaning go on, for so long; there is nothing to do but
+    /// that.
     fn work(&mut self, ms: u64) {
         let end_us = self.now_us + ms * 1_000;
         while self.now_us < end_us {
@@ -144,7 +146,8 @@ fn what_has_expired_leaves_an_idle_store() {
     }
 }
 
-/// Before anything has expired a full index is full; then a new key is to wait, and soon finds room.
+/// Before anything has expired a full index is full; then a new key is to wait, and soon finds
+/// room.
 #[test]
 fn an_index_that_is_full_of_expired_keys_has_room_again() {
     let mut yard = Yard::of_lives();

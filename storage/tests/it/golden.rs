@@ -15,6 +15,7 @@ use crate::disk::Disk;
 use crate::heap::Heap;
 
 const FORMAT: &str = include_str!("../../FORMAT.md");
+const SNAPSHOTS: &str = include_str!("../../SNAPSHOTS.md");
 const SEGMENT_BYTES: usize = 1 << 20;
 const SALT: u64 = 0x1122_3344_5566_7788;
 const OWNER: Owner = Owner {
@@ -22,15 +23,16 @@ const OWNER: Owner = Owner {
     node_id: [0xD2; 16],
 };
 
-/// The bytes that the document shows of a segment: lines `offset: hex  # meaning` in its `hex` block, all other
-/// bytes are zero.
+/// The bytes that the document shows of a segment: lines `offset: hex  # meaning` in its `hex`
+/// block, all other bytes are zero.
 fn documented() -> BTreeMap<usize, u8> {
     hex_block("## Example\n")
 }
 
-/// The first `hex` block of the document behind a heading.
+/// The first `hex` block behind a heading, in the one document that has it.
 pub fn hex_block(heading: &str) -> BTreeMap<usize, u8> {
-    let (_, section) = FORMAT.split_once(heading).expect("there is a section");
+    let of = |document: &'static str| document.split_once(heading);
+    let (_, section) = of(FORMAT).or(of(SNAPSHOTS)).expect("there is a section");
     let (_, block) = section.split_once("```hex\n").expect("there is a block");
     let (block, _) = block.split_once("```").expect("the example ends");
     let mut bytes = BTreeMap::new();

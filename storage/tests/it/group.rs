@@ -193,7 +193,8 @@ fn the_last_frame_of_a_segment_takes_what_is_left_of_it() {
             journal.flush();
         }
     }
-    // Thirteen frames of two blocks and one of one; behind the summary was room for a mark and a longer one.
+    // Thirteen frames of two blocks and one of one; behind the summary was room for a mark and a
+    // longer one.
     let end_offset = journal.log.sealed_segments()[0].end.end_offset;
     assert_eq!(end_offset, (SEGMENT_BYTES - 3 * BLOCK_BYTES) as u64);
     assert_eq!(journal.log.counters().frames, 14);

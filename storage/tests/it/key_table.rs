@@ -1,5 +1,5 @@
-//! Key tables: what the segment holds is told, whatever memory sorting has; the document tells every
-//! byte; and nothing is believed of a table that is damaged, cut or of another segment.
+//! Key tables: what the segment holds is told, whatever memory sorting has; the document tells
+//! every byte; and nothing is believed of a table that is damaged, cut or of another segment.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -1,4 +1,5 @@
-//! A lost tail of a log in which cleaning has released segments: the first ones are gone for good reason.
+//! A lost tail of a log in which cleaning has released segments: the first ones are gone for good
+//! reason.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +26,8 @@ struct CleanedLog {
 }
 
 impl CleanedLog {
-    /// One key is overwritten until `is_enough`; another one stays. Cleaning stops after `cleaned` records.
+    /// One key is overwritten until `is_enough`; another one stays. Cleaning stops after `cleaned`
+    /// records.
     fn until(cleaned: u32, is_enough: impl Fn(&Self) -> bool) -> Self {
         let log = Log::new(config(SyncMethod::DurableWrite), LogStart::default(), Heap);
         let mut yard = Yard::empty(log);
@@ -221,7 +223,8 @@ fn a_last_segment_that_is_all_zeros_costs_its_records_alone_if_an_earlier_list_t
     assert_eq!(cut.repaired(&plan).read().records, left.records);
 }
 
-/// The only list that told of the last releases is gone: nothing proves them any more, so they are named.
+/// The only list that told of the last releases is gone: nothing proves them any more, so they are
+/// named.
 #[test]
 fn a_release_that_only_a_lost_list_told_is_priced_and_no_segment_that_is_there_is_called_lost() {
     let log = CleanedLog::until(8_000, |log| {

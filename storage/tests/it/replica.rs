@@ -1,5 +1,5 @@
-//! A store that holds what was written elsewhere, and writes by itself in turn: against a model, with
-//! cold keys, hashes that collide, cleaning that keeps a backlog, and power cuts.
+//! A store that holds what was written elsewhere, and writes by itself in turn: against a model,
+//! with cold keys, hashes that collide, cleaning that keeps a backlog, and power cuts.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,5 @@
-//! The file of a snapshot: what is written is read back, the document tells every byte, and whatever
-//! is not whole or does not belong to the log is not used.
+//! The file of a snapshot: what is written is read back, the document tells every byte, and
+//! whatever is not whole or does not belong to the log is not used.
 
 use std::io;
 
@@ -492,7 +492,8 @@ fn entries_that_cannot_be_are_told() {
         SnapshotItem::Times(times(1)),
     ];
     for (item, at, value) in [
-        // A slot, a flag and a keyspace that cannot be, another sequence than the place's, one too high.
+        // A slot, a flag and a keyspace that cannot be, another sequence than the place's, one too
+        // high.
         (0, 1, 0x40),
         (0, 9, 4),
         (0, 11, 4),
@@ -528,7 +529,8 @@ fn entries_that_cannot_be_are_told() {
         (3, 17, 2),
         (3, 18, 47),
         (3, 22, 1),
-        // A file, a number of buckets, of parts, a time and a bucket that cannot be, and what is behind the last one.
+        // A file, a number of buckets, of parts, a time and a bucket that cannot be, and what is
+        // behind the last one.
         (4, 3, 0x40),
         (4, 4, 13),
         (4, 4, 2),

@@ -1,4 +1,5 @@
-//! A log that fills what it may take of the disk, overwritten alike for a long time: the sizing rule holds.
+//! A log that fills what it may take of the disk, overwritten alike for a long time: the sizing
+//! rule holds.
 
 use std::collections::VecDeque;
 
@@ -185,8 +186,8 @@ impl Plant {
         Ok(())
     }
 
-    /// Overwrites keys at random, in each turn as many as `offered`, those first that waited. The longest wait in
-    /// microseconds; an error if one is refused.
+    /// Overwrites keys at random, in each turn as many as `offered`, those first that waited. The
+    /// longest wait in microseconds; an error if one is refused.
     fn overwrite(&mut self, keys: usize, times: usize, offered: usize) -> Result<u64, String> {
         let mut random = Random::new(3);
         let (mut done, mut longest_us) = (0, 0);
@@ -249,7 +250,8 @@ fn a_disk_that_is_filled_exactly_to_the_rule_takes_overwrites_without_full() {
     }
 }
 
-/// 69 % of the disk at a steady rate, as 6,000 sets in a second, beside half of the disk at that rate.
+/// 69 % of the disk at a steady rate, as 6,000 sets in a second, beside half of the disk at that
+/// rate.
 #[test]
 fn a_steady_load_near_the_limit_waits_as_little_as_one_at_half_of_it() {
     const OFFERED: usize = 6;
@@ -279,7 +281,8 @@ fn a_steady_load_near_the_limit_waits_as_little_as_one_at_half_of_it() {
         let of = |share: usize| waits[waits.len() * share / 10_000];
         let paced = plant.store.pace_counters().waits - before.waits;
         eprintln!(
-            "{percent} %: p99 {}, p99.9 {}, most {} turns of waiting; paced {paced} times, {} of {} sets",
+            "{percent} %: p99 {}, p99.9 {}, most {} turns of waiting; paced {paced} times, {} of \
+             {} sets",
             of(9_900),
             of(9_990),
             waits[waits.len() - 1],

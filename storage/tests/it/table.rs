@@ -1,5 +1,5 @@
-//! The recovery table, row by row: for each row a state of the disk that is exactly it, what a start
-//! says of it, and what it does about it.
+//! The recovery table, row by row: for each row a state of the disk that is exactly it, what a
+//! start says of it, and what it does about it.
 
 use std::collections::BTreeMap;
 
@@ -92,6 +92,26 @@ fn segments(journal: &Journal) -> Files {
         .filter(|(_, bytes)| bytes[..BLOCK_BYTES] != [0; BLOCK_BYTES])
         .map(|(&file, bytes)| (file, bytes.clone()))
         .collect()
+}
+
+fn log_start(last_sequence: u64, end_offset: u64, last_lsn: Lsn, is_unproven: bool) -> LogStart {
+    LogStart {
+        last_sequence,
+        end_offset,
+        last_lsn,
+        is_unproven,
+    }
+}
+
+/// The footer of a snapshot without entries.
+fn footer_to(to: Lsn) -> SnapshotFooter {
+    SnapshotFooter {
+        chunks: 0,
+        entries: 0,
+        to,
+        time_ms: 0,
+        chunks_crc: 0,
+    }
 }
 
 const SALT: u64 = 0xFEED_5A17;
@@ -319,7 +339,7 @@ table! {
         let lengths = [(FIRST, 5 * BLOCK_BYTES), (SECOND, SEGMENT_BYTES)];
         let start = serves(&files, &[Row::EarlierIntact, Row::LastMarked], 5, &lengths);
         let end_offset = 4 * BLOCK_BYTES as u64;
-        let expected = LogStart { last_sequence: 2, end_offset, last_lsn: Lsn(5), is_unproven: false };
+        let expected = log_start(2, end_offset, Lsn(5), false);
         assert_eq!(start, expected);
     }
 
@@ -355,7 +375,7 @@ table! {
         };
         let mut replayed = 0;
         let mut recovered_to = |to| {
-            let footer = SnapshotFooter { chunks: 0, entries: 0, to: Lsn(to), time_ms: 0, chunks_crc: 0 };
+            let footer = footer_to(Lsn(to));
             recover_behind(&mut disk, segments, (&snapshot, &footer), &mut |event| {
                 replayed += u32::from(matches!(event, Event::Part(..)));
                 Ok(())
@@ -368,10 +388,10 @@ table! {
         assert_eq!((replayed, recovered.start.last_lsn), (2, Lsn(5)));
         assert_eq!(recovered.truncate, [(FIRST, second.header.previous_end_offset)]);
 
-        // A later start began the second segment with an LSN that an earlier one had told durable: the log lost
-        // its tail in between, and its LSNs are of other records now.
+        // A later start began the second segment with an LSN that an earlier one had told durable:
+        // the log lost its tail in between, and its LSNs are of other records now.
         let earlier = SnapshotHeader { incarnation: 1, ..snapshot };
-        let footer = SnapshotFooter { chunks: 0, entries: 0, to: Lsn(5), time_ms: 0, chunks_crc: 0 };
+        let footer = footer_to(Lsn(5));
         let recovered = recover_behind(&mut disk, segments, (&earlier, &footer), &mut |_| Ok(()));
         assert!(recovered.expect("nothing that is read is damaged").is_none());
     }
@@ -413,7 +433,7 @@ table! {
         let files = segments(&log_of(2));
         let start = serves(&files, &[Row::LastUnmarked], 2, &[(FIRST, SEGMENT_BYTES)]);
         let end_offset = 3 * BLOCK_BYTES as u64;
-        let expected = LogStart { last_sequence: 1, end_offset, last_lsn: Lsn(2), is_unproven: true };
+        let expected = log_start(1, end_offset, Lsn(2), true);
         assert_eq!(start, expected);
     }
 
@@ -460,10 +480,11 @@ table! {
         let lengths = [(FIRST, 4 * BLOCK_BYTES), (SECOND, SEGMENT_BYTES)];
         let start = serves(&segments(&journal), &rows, 3, &lengths);
         let end_offset = BLOCK_BYTES as u64;
-        let expected = LogStart { last_sequence: 2, end_offset, last_lsn: Lsn(3), is_unproven: false };
+        let expected = log_start(2, end_offset, Lsn(3), false);
         assert_eq!(start, expected);
 
-        // The first start has cut the first segment, so the second must stay whatever is left of it.
+        // The first start has cut the first segment, so the second must stay whatever is left of
+        // it.
         let mut disk = Disk::from(two_segments());
         read_back(&mut disk).unwrap();
         disk.files.get_mut(&SECOND).unwrap()[BLOCK_BYTES..].fill(0);
@@ -485,13 +506,14 @@ table! {
         assert_eq!(
             error.within("/data").to_string(),
             "log 3 ends at LSN 3, in /data/segments/00000001.seg at offset 16384, but the snapshot \
-             /data/snapshots/3-00000007.idx proves that all records up to LSN 5 were durable: LSN 4 to 5 are lost"
+             /data/snapshots/3-00000007.idx proves that all records up to LSN 5 were durable: LSN \
+             4 to 5 are lost"
         );
         let error = proven(5).check(&Recovered::default()).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "log 3 has no segment, but the snapshot 3-00000007.idx proves that all records up to LSN 5 were \
-             durable: LSN 1 to 5 are lost"
+            "log 3 has no segment, but the snapshot 3-00000007.idx proves that all records up to \
+             LSN 5 were durable: LSN 1 to 5 are lost"
         );
     }
 }

@@ -1,6 +1,6 @@
-//! Short runs over several segments, with every order in which requests end, and a power cut at every
-//! step: each sector that is not flushed is kept or lost, in every combination while they are few,
-//! by seed where they are many, and by seed noise instead.
+//! Short runs over several segments, with every order in which requests end, and a power cut at
+//! every step: each sector that is not flushed is kept or lost, in every combination while they are
+//! few, by seed where they are many, and by seed noise instead.
 //!
 //! After each of them all that was acknowledged is there, the rest is there whole or not at all, in
 //! order. Whatever part of its own actions the start has done when the next power cut comes, the
@@ -281,7 +281,8 @@ fn survives(
                 let again = finds(&mut image, found.records, appended)?;
                 if (again.records, again.end) != (found.records, found.end) {
                     return Err(format!(
-                        "found {found:?}, and then, with subset {subset:b} of its actions done, {again:?}"
+                        "found {found:?}, and then, with subset {subset:b} of its actions done, \
+                         {again:?}"
                     ));
                 }
             }

@@ -1,9 +1,9 @@
-//! A log that ends in a mark, cut at every byte: the file ends there, zeros or garbage stand behind,
-//! or only the frame that is cut loses its end and what follows stays.
+//! A log that ends in a mark, cut at every byte: the file ends there, zeros or garbage stand
+//! behind, or only the frame that is cut loses its end and what follows stays.
 //!
-//! A shorter file and a hole before the mark are refused by name. Zeros and garbage up to the end of
-//! the last file take the mark with them; what is left looks as a power cut leaves it, and the whole
-//! frames before the cut are found again, no more and no less.
+//! A shorter file and a hole before the mark are refused by name. Zeros and garbage up to the end
+//! of the last file take the mark with them; what is left looks as a power cut leaves it, and the
+//! whole frames before the cut are found again, no more and no less.
 
 use std::time::Instant;
 

@@ -116,8 +116,9 @@ impl Device {
         }
     }
 
-    /// Ends the request at `index` with a failure. Of a write its first `sectors` reach the platter;
-    /// a sync brings there all or, with `sectors` 0, nothing, and then forgets what it was to bring.
+    /// Ends the request at `index` with a failure. Of a write its first `sectors` reach the
+    /// platter; a sync brings there all or, with `sectors` 0, nothing, and then forgets what it was
+    /// to bring.
     pub fn fail(
         &mut self,
         index: usize,

@@ -1,5 +1,5 @@
-//! A store with a cache far smaller than its data, run once for each of its requests and each way in
-//! which that one can fail; and a recovery run once for each of its reads.
+//! A store with a cache far smaller than its data, run once for each of its requests and each way
+//! in which that one can fail; and a recovery run once for each of its reads.
 //!
 //! After a failed write or sync nothing more is acknowledged, whatever else ends well, and all that
 //! was acknowledged before is found after a power cut. A failed or wrong read is an error and never
@@ -38,7 +38,8 @@ const EPOCH: u32 = 1 << 8;
 /// How a request fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Failure {
-    /// A write or sync reports an error; of a write so many sectors arrive, of a sync all or nothing.
+    /// A write or sync reports an error; of a write so many sectors arrive, of a sync all or
+    /// nothing.
     Device { sectors: usize },
     /// A write moves only so many sectors.
     Short { sectors: usize },

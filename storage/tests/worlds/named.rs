@@ -61,8 +61,9 @@ fn unmarked(shape: Shape, records: usize) -> Life {
     life
 }
 
-/// A file serves again with all its old frames in it: same log, same segment number, same offsets, same
-/// LSNs. Only the salt differs. Every sector of a write may have reached the disk alone, the header's too.
+/// A file serves again with all its old frames in it: same log, same segment number, same offsets,
+/// same LSNs. Only the salt differs. Every sector of a write may have reached the disk alone, the
+/// header's too.
 fn stale_frames(tally: &mut Tally) {
     const SALT: u64 = 0x5EED;
     let shape = TINY(2);
@@ -113,8 +114,8 @@ fn stale_frames(tally: &mut Tally) {
     }
 }
 
-/// A client stores the bytes of the log in the log, block for block, and of the frame that holds them
-/// any sectors are lost.
+/// A client stores the bytes of the log in the log, block for block, and of the frame that holds
+/// them any sectors are lost.
 fn frame_image_in_a_value(tally: &mut Tally) {
     let shape = Shape {
         segment_bytes: 92 << 10,
@@ -198,8 +199,8 @@ fn every_order_of_ends(tally: &mut Tally) {
     }
 }
 
-/// Each of them is under way when the power goes, and its first bytes arrive, whatever their number;
-/// where the rest was to be stand zeros or noise.
+/// Each of them is under way when the power goes, and its first bytes arrive, whatever their
+/// number; where the rest was to be stand zeros or noise.
 fn torn_mark_summary_and_header(tally: &mut Tally) {
     let torn = |life: &Life, tally: &mut Tally| {
         let sectors = life.device.unflushed();
@@ -265,7 +266,8 @@ fn torn_header(life: &mut Life, torn: &impl Fn(&Life, &mut Tally), tally: &mut T
     life.pump();
 }
 
-/// A frame is written to another place: it is missing at its own, and what stood at the other is gone.
+/// A frame is written to another place: it is missing at its own, and what stood at the other is
+/// gone.
 fn misdirected_write(tally: &mut Tally) {
     let mut life = unmarked(TINY(2), 9);
     life.idle();

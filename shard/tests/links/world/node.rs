@@ -39,6 +39,29 @@ pub(super) struct Logs {
     pub(super) inherited: Option<u64>,
 }
 
+/// Small frames, and marks soon, so that a run meets all of it.
+pub(super) fn log_config(number: u8, incarnation: u64, log_id: u64) -> LogConfig {
+    LogConfig {
+        owner: owner(number),
+        incarnation,
+        log_id,
+        frame_bytes: 8 << 10,
+        record_bytes_max: RECORD_BYTES_MAX as usize,
+        frames_in_flight_max: 2,
+        frames_sealed_max: 4,
+        sync: SyncMethod::DurableWrite,
+        interval_us: 1_000,
+        idle_mark_us: 5_000,
+    }
+}
+
+pub(super) fn owner(number: u8) -> Owner {
+    Owner {
+        cluster_id: [9; 16],
+        node_id: [number; 16],
+    }
+}
+
 impl Node {
     pub(super) fn introduction(&self) -> Introduction {
         introduction((self.number, self.shard, self.shards), self.life)
