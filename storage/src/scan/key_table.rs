@@ -8,7 +8,7 @@
 //! A table is derived and never needed. Whatever is wrong with it, the part itself is read. It
 //! decides nothing either: an entry counts only for the place that the index tells, so it says what
 //! the part there says. What it is bound to is the salt of its segment, which no other use of a
-//! file ever has. Byte layout in `FORMAT.md`.
+//! file ever has. Byte layout in `SNAPSHOTS.md`.
 
 use std::fmt;
 use std::io;

@@ -71,7 +71,7 @@ impl PackedPlace {
         PackedPlace(bits)
     }
 
-    /// What stands in a snapshot, as `FORMAT.md` describes it; `None` if no part can stand there.
+    /// The place in these bits of a snapshot (`SNAPSHOTS.md`); `None` if no part can stand there.
     #[must_use]
     pub fn read(bits: u64) -> Option<Self> {
         let code = u32::try_from(bits >> SEQUENCE_BITS & ((1 << BYTES_BITS) - 1)).expect("9 bits");

@@ -22,7 +22,7 @@
 //!
 //! A snapshot is only ever an accelerator. One that is not whole, of another node, log or key hash,
 //! or that does not fit the segments that are there, is not used; the log alone gives the same.
-//! Every byte is described in `FORMAT.md`.
+//! Every byte is described in `SNAPSHOTS.md`.
 
 use crate::format::record::{SEQUENCE_MAX, read_u32, read_u64};
 use crate::format::segment::Owner;
