@@ -18,7 +18,8 @@ finish() {
 }
 trap finish EXIT
 
-"$target/penstock" serve --data "$work/data" --listen 127.0.0.1:0 --shard-ports 0 --shards 1 --durability none >"$work/banner" &
+"$target/penstock" serve --data "$work/data" --listen 127.0.0.1:0 --shard-ports 0 --shards 1 \
+    --durability none >"$work/banner" &
 pids+=($!)
 for _ in $(seq 100); do grep -q '^ready' "$work/banner" && break; sleep 0.1; done
 address=$(sed -n 's/^listening *\(127\.0\.0\.1:[0-9]*\).*/\1/p' "$work/banner")
@@ -26,13 +27,15 @@ address=$(sed -n 's/^listening *\(127\.0\.0\.1:[0-9]*\).*/\1/p' "$work/banner")
 pids+=($!)
 sleep 0.5
 
-# name, connections, depth, further arguments -> appends "name connections depth op/s p50" to the file
+# Arguments: name, connections, depth, further ones for `bench`. Appends a line to the file figures.
 measure() {
     local name=$1 connections=$2 depth=$3
     shift 3
-    "$target/penstock" bench "$@" --connections "$connections" --depth "$depth" --duration "$seconds" --warmup 0.5 --pin 1 --json |
+    "$target/penstock" bench "$@" --connections "$connections" --depth "$depth" \
+        --duration "$seconds" --warmup 0.5 --pin 1 --json |
         python3 -c 'import json,sys; r=json.load(sys.stdin); s=r["server"]; n=max(r["acked"],1)
-print(*sys.argv[1:], r["operations_per_second"], r["latency_us"]["p50"], s.get("storage_enters",0)/n, s.get("flushes",0)/n, s.get("device_bytes",0)/n)' \
+each = [s.get(name, 0) / n for name in ("storage_enters", "flushes", "device_bytes")]
+print(*sys.argv[1:], r["operations_per_second"], r["latency_us"]["p50"], *each)' \
             "$name" "$connections" "$depth" >>"$work/figures"
 }
 
@@ -51,7 +54,7 @@ for _ in $(seq "$rounds"); do
 done
 
 grep '^sync method' "$work/banner"
-workers=$(ls -1 "/proc/${pids[0]}/task" | while read -r task; do cat "/proc/${pids[0]}/task/$task/comm"; done | grep -c iou-wrk || true)
+workers=$(cat "/proc/${pids[0]}/task"/*/comm | grep -c iou-wrk || true)
 echo "kernel workers (iou-wrk) after the runs: $workers"
 python3 - "$work/figures" <<'END'
 import statistics, sys
@@ -60,10 +63,15 @@ for line in open(sys.argv[1]):
     name, connections, depth, *figures = line.split()
     runs.setdefault((int(connections), int(depth), name), []).append([float(f) for f in figures])
 middle = {key: [statistics.median(column) for column in zip(*rows)] for key, rows in runs.items()}
-print("| connections | depth | workload | op/s | to echo | to echo-items | p50 us | storage enters/op | flushes/op | device bytes/op |")
-print("|---|---|---|---|---|---|---|---|---|---|")
+columns = ["connections", "depth", "workload", "op/s", "to echo", "to echo-items", "p50 us"]
+columns += ["storage enters/op", "flushes/op", "device bytes/op"]
+print("| " + " | ".join(columns) + " |")
+print("|" + "---|" * len(columns))
 for (connections, depth, name), (rate, p50, enters, flushes, written) in middle.items():
     echo = middle[(connections, depth, "echo")][0]
     items = middle[(connections, depth, "echo-items")][0]
-    print(f"| {connections} | {depth} | {name} | {rate:,.0f} | {rate / echo:.2f} | {rate / items:.2f} | {p50:.0f} | {enters:.4f} | {flushes:.4f} | {written:.0f} |")
+    print(
+        f"| {connections} | {depth} | {name} | {rate:,.0f} | {rate / echo:.2f} "
+        f"| {rate / items:.2f} | {p50:.0f} | {enters:.4f} | {flushes:.4f} | {written:.0f} |"
+    )
 END

@@ -65,19 +65,19 @@ pub struct BenchArgs {
     )]
     pub addr: Vec<SocketAddr>,
     /// Connections
-    #[arg(long, short, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, short, default_value_t = 50, value_parser = from_to(1, 10_000))]
     pub connections: u32,
     /// Operations that each connection has under way: one batch frame of so many
-    #[arg(long, short, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(long, short, default_value_t = 16, value_parser = from_to(1, 1024))]
     pub depth: u32,
     /// A frame for each operation instead of one batch frame
     #[arg(long)]
     pub single: bool,
     /// Bytes of a value, and of an operation's share of an echo
-    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(0..=1 << 20))]
+    #[arg(long, default_value_t = 64, value_parser = from_to(0, 1 << 20))]
     pub value_bytes: u32,
     /// Keys that get, set and mixed draw from
-    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
+    #[arg(long, default_value_t = 10_000, value_parser = from_to(1, 100_000_000))]
     pub keys: u32,
     /// Seconds that are measured
     #[arg(long, default_value_t = 5.0)]
@@ -101,7 +101,7 @@ pub struct BenchArgs {
     pub levels: bool,
     /// With --levels: each level runs so many times, in turn with the others, for its share of the
     /// duration
-    #[arg(long, default_value_t = 3, requires = "levels", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, default_value_t = 3, requires = "levels", value_parser = from_to(1, 1000))]
     pub rounds: u32,
     /// Seconds of an interval of the time series
     #[arg(long, default_value_t = 1.0)]
@@ -146,7 +146,8 @@ impl BenchArgs {
         }
         if self.addr.len() != 1 && !self.ledger {
             return wrong(format!(
-                "--addr names {} servers; one is measured, and only --ledger goes from one to another",
+                "--addr names {} servers; one is measured, and only --ledger goes from one to \
+                 another",
                 self.addr.len()
             ));
         }
@@ -189,6 +190,11 @@ impl BenchArgs {
         }
         Ok(())
     }
+}
+
+/// Reads a number within these bounds.
+fn from_to(least: i64, most: i64) -> clap::builder::RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(least..=most)
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {

@@ -68,7 +68,8 @@ pub(crate) fn drive(args: &BenchArgs, prepares: bool) -> Result<Report, BenchErr
     }
     .run()?;
 
-    // By another connection: the first one has said nothing meanwhile, and a server closes what is idle for long.
+    // By a new connection: the first one was idle during the run, and a server closes a connection
+    // that is idle for long.
     let counters = || Control::connect(args)?.counters();
     let after = match control {
         None => None,
@@ -412,7 +413,8 @@ impl Run<'_> {
         }
     }
 
-    /// A connection has ended. With a ledger another one is made, to the next server; what was under way is unknown.
+    /// Takes note that a connection has ended. With a ledger a new one is made, to the next server,
+    /// and the operations that were under way count as unknown.
     fn lose(&mut self, number: usize, error: BenchError) -> Result<(), BenchError> {
         if !self.args.ledger || matches!(error, BenchError::WrongAnswer(_)) {
             return Err(error);
@@ -541,7 +543,7 @@ impl Counter {
         Ok(Counter(client(AckLevel::Disk)?))
     }
 
-    /// What is left of it. A read has no effect, so it is asked again if the connection is lost with it.
+    /// The counter's value. A read has no effect, so it is repeated if its connection is lost.
     fn left(&self) -> Result<u64, BenchError> {
         let until = Instant::now() + SILENCE;
         let read = loop {

@@ -88,8 +88,8 @@ fn compare_levels(args: &BenchArgs) -> Result<Vec<Report>, BenchError> {
         let reached = control.level_of(&of_level(level))?;
         if reached != level.wire() {
             return Err(BenchError::Arguments(format!(
-                "--levels compares nothing: level {} is raised to {} by this server. Start it with `penstock serve --durability none`, \
-                 and look at the keyspaces of its keys",
+                "--levels compares nothing: level {} is raised to {} by this server. Start it \
+                 with `penstock serve --durability none`, and look at the keyspaces of its keys",
                 level.wire().name(),
                 reached.name()
             )));

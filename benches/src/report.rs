@@ -81,8 +81,8 @@ impl Report {
         let (asked, reached) = (self.args.level.wire(), self.level_reached()?);
         (asked != reached).then(|| {
             format!(
-                "level {} was asked for, and the server raised it to {}: these are the figures of {}. `penstock serve --durability {}` \
-                 lets it be less",
+                "level {} was asked for, and the server raised it to {}: these are the figures of \
+                 {}. `penstock serve --durability {}` lets it be less",
                 asked.name(),
                 reached.name(),
                 reached.name(),

@@ -4,7 +4,8 @@
 //!
 //! ```text
 //! penstock serve --data DIR --listen 127.0.0.1:7411 --shard-ports 0 --disk-bytes-max 512MiB
-//! cargo run --release -p penstock --example expire_load -- 127.0.0.1:7411 [RATE [LIFE_MS [SECONDS [VALUE_BYTES [STAY]]]]]
+//! cargo run --release -p penstock --example expire_load -- 127.0.0.1:7411 \
+//!     [RATE [LIFE_MS [SECONDS [VALUE_BYTES [STAY]]]]]
 //! ```
 //!
 //! Keys a second (10,000), how long they live in milliseconds (10,000), for how many seconds (90),
@@ -87,7 +88,8 @@ fn counters(client: &Client) -> Result<Counters, ClientError> {
 fn tell(second: u64, client: &Client, written: u64, refused: u64) -> Result<Counters, ClientError> {
     let now = counters(client)?;
     println!(
-        "{second:>4} s: {written} written, {refused} refused; {} keys, {} in the index of {} bytes, {} segments",
+        "{second:>4} s: {written} written, {refused} refused; {} keys, {} in the index of {} \
+         bytes, {} segments",
         now.keys, now.index_entries, now.index_bytes, now.segments
     );
     Ok(now)
@@ -184,7 +186,8 @@ fn run() -> Result<bool, ClientError> {
     }
     let after = counters(&client)?;
     println!(
-        "index bytes {} before, {} at most ({} keys), {} after; {} keys shown of {}; segments {} % of what is allowed, {} % at most",
+        "index bytes {} before, {} at most ({} keys), {} after; {} keys shown of {}; segments {} \
+         % of what is allowed, {} % at most",
         before.index_bytes,
         most.index_bytes,
         most.index_entries,

@@ -1,8 +1,8 @@
-//! Hit ratios of policies of eviction over the same traces: `cargo run --release -p penstock-storage
-//! --example policies`. Deterministic.
+//! Hit ratios of policies of eviction over the same traces: `cargo run --release -p
+//! penstock-storage --example policies`. Deterministic.
 //!
-//! All have the same memory. SIEVE and S3-FIFO need the order of the cells, two numbers of 4 bytes or
-//! one and a list of keys that left, so with cells of 42 bytes they have fewer of them.
+//! All have the same memory. SIEVE and S3-FIFO need the order of the cells, two numbers of 4 bytes
+//! or one and a list of keys that left, so with cells of 42 bytes they have fewer of them.
 #![forbid(unsafe_code)]
 
 use std::collections::{HashMap, HashSet, VecDeque};

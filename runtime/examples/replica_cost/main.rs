@@ -79,7 +79,8 @@ fn main() -> Outcome<()> {
         for mode in order {
             let measured = measure(&binary, mode, seconds)?;
             println!(
-                "{:9} {:9.0} op/s  p50 of one {:6.0} us  CPU for an operation {:5.2} us, of the member {:5.2} us",
+                "{:9} {:9.0} op/s  p50 of one {:6.0} us  CPU for an operation {:5.2} us, of the \
+                 member {:5.2} us",
                 format!("{mode:?}"),
                 measured.per_second,
                 measured.p50_us,
@@ -99,7 +100,8 @@ fn main() -> Outcome<()> {
     let cpu = |mode| median(mode, |it| it.primary_cpu_us);
     let p50 = |mode| median(mode, |it| it.p50_us);
     println!(
-        "medians of {pairs}: followed has {:.2} of the throughput of alone, and takes {:.2} of its CPU time for an operation; level replica adds {:.0} us to a p50 of {:.0} us",
+        "medians of {pairs}: followed has {:.2} of the throughput of alone, and takes {:.2} of \
+         its CPU time for an operation; level replica adds {:.0} us to a p50 of {:.0} us",
         per_second(Mode::Followed) / per_second(Mode::Alone),
         cpu(Mode::Followed) / cpu(Mode::Alone),
         p50(Mode::Replica) - p50(Mode::Followed),
@@ -359,7 +361,8 @@ fn come_back(binary: &Path, seconds: u64) -> Outcome<()> {
         std::thread::sleep(Duration::from_millis(20));
     }
     println!(
-        "came back behind {missed} records, written in {seconds} s: it had all {:.1} s after its start, which took {:.1} s; meanwhile it was {}: {}",
+        "came back behind {missed} records, written in {seconds} s: it had all {:.1} s after its \
+         start, which took {:.1} s; meanwhile it was {}: {}",
         begun.elapsed().as_secs_f64(),
         started.as_secs_f64(),
         roles.iter().cloned().collect::<Vec<_>>().join(", "),

@@ -8,7 +8,7 @@
 //! incarnation 7                                       starts of the node so far
 //! logs 2                                              as the directory was laid out
 //! segment_bytes 67108864                              of new segments
-//! value_bytes_max 1048576                             the largest that any start has accepted; not there if not known
+//! value_bytes_max 1048576                             largest of any start; absent if not known
 //! log 1 lsn 1234                                      a log and its last record
 //! segment 17 1122334455667788 8192 <BLAKE3>           its segments: sequence, salt, bytes, hash
 //! log 2 lsn 77
@@ -140,7 +140,8 @@ impl Manifest {
     pub fn encode(&self) -> String {
         let hex = |id: &[u8]| -> String { id.iter().map(|byte| format!("{byte:02x}")).collect() };
         let mut text = format!(
-            "{FIRST_LINE}\ntime_ms {}\ncluster {}\nnode {}\nincarnation {}\nlogs {}\nsegment_bytes {}\n",
+            "{FIRST_LINE}\ntime_ms {}\ncluster {}\nnode {}\nincarnation {}\nlogs {}\n\
+             segment_bytes {}\n",
             self.time_ms,
             hex(&self.cluster_id),
             hex(&self.node_id),

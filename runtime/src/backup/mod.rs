@@ -77,7 +77,9 @@ impl fmt::Display for BackupError {
             }
             BackupError::NotRewritten(logs) => write!(
                 f,
-                "{logs} logs of an earlier number of shards are not rewritten, and no server does it; nothing was backed up: start one on this directory until `penstock info` tells inherited_bytes 0"
+                "{logs} logs of an earlier number of shards are not rewritten, and no server does \
+                 it; nothing was backed up: start one on this directory until `penstock info` \
+                 tells inherited_bytes 0"
             ),
             BackupError::Io(error) => error.fmt(f),
         }
@@ -183,7 +185,8 @@ fn refuse_inherited(identity: &Identity) -> Result<(), BackupError> {
     match identity.inherited.len() {
         0 => Ok(()),
         logs => Err(BackupError::Server(format!(
-            "{logs} logs of an earlier number of shards are being rewritten; nothing was backed up: wait until `penstock info` tells inherited_bytes 0"
+            "{logs} logs of an earlier number of shards are being rewritten; nothing was backed \
+             up: wait until `penstock info` tells inherited_bytes 0"
         ))),
     }
 }

@@ -142,7 +142,8 @@ fn copy(
         vault::pour(source, segment.bytes, &mut file).map_err(|error| named(source, &error))?;
     if hash != segment.hash {
         return Err(BackupError::Damaged(format!(
-            "{}: its hash disagrees; nothing was restored: `penstock verify` shows which backups are whole",
+            "{}: its hash disagrees; nothing was restored: `penstock verify` shows which backups \
+             are whole",
             source.display()
         )));
     }

@@ -58,7 +58,8 @@ impl Vault {
                 || extension.is_some_and(|extension| extension == EXTENSION || extension == TMP);
             if !is_ours {
                 return Err(BackupError::Vault(format!(
-                    "{}: not a directory of backups: it holds '{name}'; name an empty or a new one with --to",
+                    "{}: not a directory of backups: it holds '{name}'; name an empty or a new \
+                     one with --to",
                     path.display()
                 )));
             }
@@ -95,7 +96,8 @@ impl Vault {
             let Ok(manifest) = manifest else { continue };
             if (manifest.cluster_id, manifest.node_id) != (identity.cluster_id, identity.node_id) {
                 return Err(BackupError::Vault(format!(
-                    "{}: {name} is a backup of another node; give each node a directory of its own with --to",
+                    "{}: {name} is a backup of another node; give each node a directory of its \
+                     own with --to",
                     self.path.display()
                 )));
             }

@@ -255,7 +255,8 @@ fn nodes(table: &Table<'_>) -> Result<Vec<ClusterNode>, String> {
         })?;
         if links.ip().is_unspecified() || links.port() == 0 {
             return Err(format!(
-                "{whose}: links = {links}: an address of one interface and a port are wanted, so that nobody else is let in"
+                "{whose}: links = {links}: an address of one interface and a port are wanted, so \
+                 that nobody else is let in"
             ));
         }
         if nodes.iter().any(|node| node.number == number) {

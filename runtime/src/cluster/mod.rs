@@ -414,7 +414,8 @@ fn read_anew(shared: &Shared, path: &Path, text: String) -> Result<(), String> {
     match (file.node(me), before.node(me)) {
         (None, _) => warn!(
             path = %path.display(),
-            "{}: node {me}, which is this one, is not in it any more: it answers nobody and may be stopped",
+            "{}: node {me}, which is this one, is not in it any more: it answers nobody and may \
+             be stopped",
             path.display()
         ),
         (Some(now), Some(then)) if now.links != then.links => warn!(

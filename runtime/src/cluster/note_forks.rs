@@ -41,7 +41,8 @@ pub(crate) fn note_forks(
     let kept_bytes = lostfound_bytes(data);
     if kept_bytes > KEPT_BYTES_MAX {
         return Err(ReplayError::Unreadable(format!(
-            "lostfound holds {kept_bytes} bytes, more than the {KEPT_BYTES_MAX} that are looked at beside the traffic"
+            "lostfound holds {kept_bytes} bytes, more than the {KEPT_BYTES_MAX} that are looked \
+             at beside the traffic"
         )));
     }
     let mut read = read_lost_beside(data);

@@ -259,8 +259,14 @@ impl Draft {
             _ if what == "does not hold" => {
                 format!("`penstock cluster learner --node {to}` lets it")
             }
-            Takeover::HandedOver => format!("`penstock cluster sync --node {to}` makes it one of the sync set"),
-            Takeover::Forced { .. } => "level replica did not always wait for it, so it may lack what was acknowledged there. Promote a node of the sync set if there is one with as much (`penstock cluster status`), otherwise give --accept-loss".into(),
+            Takeover::HandedOver => format!(
+                "`penstock cluster sync --node {to}` makes it one of \
+                 the sync set"
+            ),
+            Takeover::Forced { .. } => "level replica did not always wait for it, so it may lack \
+                what was acknowledged there. Promote a node of the sync set if there is one with \
+                as much (`penstock cluster status`), otherwise give --accept-loss"
+                .into(),
         };
         Err(self.fail(&format!("node {to} {what} partition {partition}: {advice}")))
     }
@@ -290,7 +296,8 @@ impl Draft {
         for partition in partitions.clone() {
             if self.assignment(partition)?.primary == node {
                 return Err(self.fail(&format!(
-                    "node {node} writes partition {partition}: let another node write it first, with `penstock cluster switch`, or `promote` if it is lost"
+                    "node {node} writes partition {partition}: let another node write it first, \
+                     with `penstock cluster switch`, or `promote` if it is lost"
                 )));
             }
         }
@@ -356,7 +363,8 @@ impl Draft {
         let mut written = self.file.assignments.iter();
         if let Some(partition) = written.position(|it| it.primary == number) {
             return Err(self.fail(&format!(
-                "node {number} writes partition {partition}: let another node write it first, with `penstock cluster switch`, or `promote` if it is lost"
+                "node {number} writes partition {partition}: let another node write it first, \
+                 with `penstock cluster switch`, or `promote` if it is lost"
             )));
         }
         self.file.nodes.retain(|node| node.number != number);
@@ -435,7 +443,8 @@ pub fn make_cluster(
     let secret_name = format!("{name}.secret");
     let numbers: Vec<String> = nodes.iter().map(|(it, ..)| it.to_string()).collect();
     let mut text = format!(
-        "# All nodes of the cluster have the same file, and the secret beside it. `penstock cluster` changes it.\nversion = 1\ncluster_id = \"{}\"\nsecret_file = \"{secret_name}\"\n",
+        "# All nodes of the cluster have the same file, and the secret beside it. `penstock \
+         cluster` changes it.\nversion = 1\ncluster_id = \"{}\"\nsecret_file = \"{secret_name}\"\n",
         hex(&random[..16])
     );
     for (number, links, clients) in nodes {
@@ -579,7 +588,8 @@ learners = [3]
         assert_eq!(moved.partitions, (100..=255).collect::<Vec<u16>>());
         assert_eq!((moved.from.as_slice(), moved.generation), (&[1][..], 5));
         let first = PLACED.replace("[0, 255]", "[0, 99]");
-        let second = "\n[[placement]]\npartitions = [100, 255]\ngeneration = 5\nprimary = 2\nsync = [1]\nlearners = [3]\nhandover = true\n";
+        let second = "\n[[placement]]\npartitions = [100, 255]\ngeneration = 5\nprimary = 2\n\
+            sync = [1]\nlearners = [3]\nhandover = true\n";
         assert_eq!(example.text(), format!("{head}{first}{second}\n{nodes}"));
 
         // What it writes already stays, but for a handover that it waits for and is not to.

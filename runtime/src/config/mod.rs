@@ -79,7 +79,10 @@ pub enum LogLevel {
 
 /// Makes the resolved struct, the table and the way between them from one list.
 macro_rules! options {
-    ($( $(#[doc = $doc:literal])+ $name:ident: $type:ty = $default:literal, $kind:expr, $group:ident; )+) => {
+    ($(
+        $(#[doc = $doc:literal])+
+        $name:ident: $type:ty = $default:literal, $kind:expr, $group:ident;
+    )+) => {
         /// Every option resolved: what the server runs with.
         #[derive(Clone, Debug, PartialEq, Eq)]
         pub struct Config {
@@ -372,11 +375,13 @@ mod tests {
             .collect();
         let expected: Vec<String> = OPTIONS.iter().map(ConfigOption::toml_default).collect();
         assert_eq!(shown, expected);
+        // Comments of several lines as one.
+        let unwrapped = text.replace("\n# ", " ");
         for option in OPTIONS {
-            let meaning = format!("# {}\n", option.meaning());
-            assert!(text.contains(&meaning), "missing: {meaning}");
-            let allowed = format!("# Allowed: {}.\n", option.allowed());
-            assert!(text.contains(&allowed), "missing: {allowed}");
+            let (meaning, allowed) = (option.meaning(), option.allowed());
+            let line = option.toml_default();
+            let comment = format!("# {meaning} Allowed: {allowed}.\n#{line}\n");
+            assert!(unwrapped.contains(&comment), "missing: {comment}");
         }
         let uncommented: String = text
             .lines()

@@ -203,8 +203,8 @@ impl Settings {
         if !is_loopback(config.listen.ip()) && !config.allow_unauthenticated {
             return self.conflict(
                 "listen",
-                "other machines could reach it and there is no authentication yet; listen on 127.0.0.1, or give \
-                 --allow-unauthenticated if the network is yours",
+                "other machines could reach it and there is no authentication yet; listen on \
+                 127.0.0.1, or give --allow-unauthenticated if the network is yours",
             );
         }
         if let Some(admin) = config.admin_listen
@@ -221,7 +221,8 @@ impl Settings {
             return self.conflict(
                 "frame_bytes_max",
                 &format!(
-                    "a value of value_bytes_max = {} and its headers need at least {frame_min} bytes",
+                    "a value of value_bytes_max = {} and its headers need at least {frame_min} \
+                     bytes",
                     size_text(config.value_bytes_max.into())
                 ),
             );
@@ -240,8 +241,8 @@ impl Settings {
             return self.conflict(
                 "segment_bytes",
                 &format!(
-                    "four of the largest records must fit, and with value_bytes_max = {} these take {}; \
-                     raise it or lower value_bytes_max",
+                    "four of the largest records must fit, and with value_bytes_max = {} these \
+                     take {}; raise it or lower value_bytes_max",
                     size_text(config.value_bytes_max.into()),
                     size_text(segment_min)
                 ),
@@ -276,7 +277,8 @@ impl Settings {
                 return self.conflict(
                     "shard_ports",
                     &format!(
-                        "the ports of the shards, {}..{}, take in that of admin_listen, {admin_port}",
+                        "the ports of the shards, {}..{}, take in that of admin_listen, \
+                         {admin_port}",
                         first,
                         ports.end - 1,
                     ),

@@ -193,32 +193,22 @@ impl fmt::Display for DirectoryError {
             }
             Self::Version { path, found } => write!(
                 out,
-                "{}: format version {found}, and this build reads versions up to {FORMAT_VERSION}; use \
-                 the build that wrote it",
+                "{}: format version {found}, and this build reads versions up to \
+                 {FORMAT_VERSION}; use the build that wrote it",
                 path.display()
             ),
-            Self::Damaged { path, cause } => {
-                let cause = match cause {
-                    IdentityError::Length(bytes) if *bytes > IDENTITY_BYTES_MAX => {
-                        format!("it is longer than {IDENTITY_BYTES_MAX} bytes")
-                    }
-                    IdentityError::Length(bytes) => {
-                        format!("it is {bytes} bytes long, not as many as its format wants")
-                    }
-                    IdentityError::Magic => "it does not begin with PENSTOCK".into(),
-                    IdentityError::Version(version) => format!("format version {version}"),
-                    IdentityError::Damaged => "its checksum disagrees".into(),
-                };
-                write!(
-                    out,
-                    "{}: damaged: {cause}; if the segments prove what it said, this makes it anew: {}; otherwise restore the directory from a backup",
-                    path.display(),
-                    advice::repair(path.parent().unwrap_or(path))
-                )
-            }
+            Self::Damaged { path, cause } => write!(
+                out,
+                "{}: damaged: {}; if the segments prove what it said, this makes it anew: {}; \
+                 otherwise restore the directory from a backup",
+                path.display(),
+                words(cause),
+                advice::repair(path.parent().unwrap_or(path))
+            ),
             Self::Unprovable { path, cause } => write!(
                 out,
-                "{}: it is damaged and cannot be made anew: {cause}; restore the directory from a backup",
+                "{}: it is damaged and cannot be made anew: {cause}; restore the directory from a \
+                 backup",
                 path.display()
             ),
             Self::Io {
@@ -229,6 +219,21 @@ impl fmt::Display for DirectoryError {
                 write!(out, "{}: cannot {action} it: {source}", path.display())
             }
         }
+    }
+}
+
+/// What is wrong with an identity.
+fn words(cause: &IdentityError) -> String {
+    match cause {
+        IdentityError::Length(bytes) if *bytes > IDENTITY_BYTES_MAX => {
+            format!("it is longer than {IDENTITY_BYTES_MAX} bytes")
+        }
+        IdentityError::Length(bytes) => {
+            format!("it is {bytes} bytes long, not as many as its format wants")
+        }
+        IdentityError::Magic => "it does not begin with PENSTOCK".into(),
+        IdentityError::Version(version) => format!("format version {version}"),
+        IdentityError::Damaged => "its checksum disagrees".into(),
     }
 }
 

@@ -48,7 +48,8 @@ impl fmt::Display for RebuildError {
             }
             RebuildError::Generations { older, newer } => write!(
                 out,
-                "logs {older} and {newer} may be of different numbers of shards, and nothing else tells whether log {older} still counts"
+                "logs {older} and {newer} may be of different numbers of shards, and nothing else \
+                 tells whether log {older} still counts"
             ),
             RebuildError::Slots => write!(
                 out,

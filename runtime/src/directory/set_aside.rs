@@ -59,7 +59,8 @@ pub(crate) fn tell(segments: &Segments, rotten: &RottenSpare) {
         file = %path.display(),
         offset = rotten.offset,
         wrong_bytes = rotten.wrong_bytes,
-        "{}; {whereto}, and another one is made: no record is lost, but the device changes bytes that nobody writes",
+        "{}; {whereto}, and another one is made: no record is lost, but the device changes bytes \
+         that nobody writes",
         text(segments, rotten)
     );
 }
@@ -72,7 +73,8 @@ pub fn text(segments: &Segments, rotten: &RottenSpare) -> String {
         bytes => format!("{bytes} bytes"),
     };
     format!(
-        "{} is an unused spare in which {bytes} should be zero, the first at offset {} (0x{:02x}), and nothing shows that it was ever a segment",
+        "{} is an unused spare in which {bytes} should be zero, the first at offset {} \
+         (0x{:02x}), and nothing shows that it was ever a segment",
         segments.path(rotten.file).display(),
         rotten.offset,
         rotten.found

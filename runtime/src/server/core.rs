@@ -177,7 +177,8 @@ impl Core {
             warn!(
                 shard = self.shard,
                 refused,
-                "shard {}: connections are refused: {text}; raise LimitNOFILE in the systemd unit, or ulimit -n",
+                "shard {}: connections are refused: {text}; raise LimitNOFILE in the systemd \
+                 unit, or ulimit -n",
                 self.shard
             );
         }

@@ -95,7 +95,8 @@ pub(crate) fn run(start: CoreStart) {
         other => {
             if let Some(Err(error)) = other {
                 let shard = start.shard.shard;
-                warn!(shard, %error, "shard {shard}: epoll does the work of its sockets' ring: {error}");
+                warn!(shard, %error, "shard {shard}: epoll does the work of its sockets' ring: \
+                    {error}");
             }
             let without = monoio::RuntimeBuilder::<monoio::LegacyDriver>::new().enable_timer();
             match without.build() {
@@ -317,7 +318,8 @@ async fn accept(core: Rc<Core>, listener: TcpListener, connections_max: u32) {
                     if !core.is_leaving.get() && core.turned_away.get() < TURNED_AWAY_MAX {
                         core.turned_away.set(core.turned_away.get() + 1);
                         let why = format!(
-                            "at most {connections_max} connections are accepted (connections_max), and so many are open"
+                            "at most {connections_max} connections are accepted \
+                             (connections_max), and so many are open"
                         );
                         monoio::spawn(turn_away(Rc::clone(&core), stream, why));
                     }

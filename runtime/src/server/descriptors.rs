@@ -37,7 +37,8 @@ impl Descriptors {
         is_for_files.then(|| {
             let limit = self.limit;
             format!(
-                "the process may have {limit} open files (nofile), the last {left} are for segments, and all others are in use"
+                "the process may have {limit} open files (nofile), the last {left} are for \
+                 segments, and all others are in use"
             )
         })
     }

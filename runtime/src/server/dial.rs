@@ -34,7 +34,8 @@ pub(super) fn dial(
     );
     if node.config.cluster_new && me.start.incarnation > 1 {
         warn!(
-            "--cluster-new is given, and this directory has been started before: leave it out, so that a lost directory is never taken for that of a new cluster"
+            "--cluster-new is given, and this directory has been started before: leave it out, so \
+             that a lost directory is never taken for that of a new cluster"
         );
     }
     let path = node.config.cluster.clone().expect("it has a cluster");
@@ -44,7 +45,8 @@ pub(super) fn dial(
         warn!(
             path = %secret.display(),
             mode = %format_args!("{:04o}", mode & 0o7777),
-            "{} has mode {:04o}: every user of this machine can read the secret of the cluster, and whoever knows it is let in; chmod o= {0}",
+            "{} has mode {:04o}: every user of this machine can read the secret of the cluster, \
+             and whoever knows it is let in; chmod o= {0}",
             secret.display(),
             mode & 0o7777
         );

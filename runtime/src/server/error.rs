@@ -61,7 +61,8 @@ impl fmt::Display for ServeError {
             ServeError::Listen { address, error } if error.kind() == io::ErrorKind::AddrInUse => {
                 write!(
                     f,
-                    "cannot listen on {address}: another process does; choose another with --listen or --shard-ports (0 takes free ones)"
+                    "cannot listen on {address}: another process does; choose another with \
+                     --listen or --shard-ports (0 takes free ones)"
                 )
             }
             ServeError::Listen { address, error } => {
@@ -69,11 +70,13 @@ impl fmt::Display for ServeError {
             }
             ServeError::ListenAdmin { address, error } => write!(
                 f,
-                "cannot listen on {address} for probes and metrics: {error}; choose another address with --admin-listen, or off"
+                "cannot listen on {address} for probes and metrics: {error}; choose another \
+                 address with --admin-listen, or off"
             ),
             ServeError::ListenLinks { address, error } => write!(
                 f,
-                "cannot listen on {address} for links to other nodes: {error}; the cluster's file names that address for this node"
+                "cannot listen on {address} for links to other nodes: {error}; the cluster's file \
+                 names that address for this node"
             ),
             ServeError::Failed(text) | ServeError::Damaged(text) => f.write_str(text),
         }

@@ -214,11 +214,15 @@ mod tests {
 
     #[test]
     fn text_names_counters_with_their_ending_and_has_neither_units_nor_an_end() {
-        let open = "# HELP ops Of \\ all.\n# TYPE ops counter\n# UNIT ops ops\nops_total{a=\"# b\"} 1\n# HELP build What.\n\
-                    # TYPE build info\nbuild_info{version=\"1\"} 1\n# HELP s T.\n# TYPE s histogram\ns_sum 0.5\ns_count 1\n\
+        let open = "# HELP ops Of \\ all.\n# TYPE ops counter\n# UNIT ops ops\n\
+            ops_total{a=\"# b\"} 1\n# HELP build What.\n\
+                    # TYPE build info\nbuild_info{version=\"1\"} 1\n# HELP s T.\n\
+                    # TYPE s histogram\ns_sum 0.5\ns_count 1\n\
                     s_bucket{le=\"+Inf\"} 1\n# EOF\n";
-        let plain = "# HELP ops_total Of \\ all.\n# TYPE ops_total counter\nops_total{a=\"# b\"} 1\n# HELP build_info What.\n\
-                     # TYPE build_info gauge\nbuild_info{version=\"1\"} 1\n# HELP s T.\n# TYPE s histogram\ns_sum 0.5\ns_count 1\n\
+        let plain = "# HELP ops_total Of \\ all.\n# TYPE ops_total counter\n\
+            ops_total{a=\"# b\"} 1\n# HELP build_info What.\n\
+                     # TYPE build_info gauge\nbuild_info{version=\"1\"} 1\n# HELP s T.\n\
+                     # TYPE s histogram\ns_sum 0.5\ns_count 1\n\
                      s_bucket{le=\"+Inf\"} 1\n";
         assert_eq!(Exposition::Text.write(open.into()), plain);
         assert_eq!(Exposition::OpenMetrics.write(open.into()), open);

@@ -191,23 +191,28 @@ impl fmt::Display for NotReady {
             NotReady::Failed(text) => write!(f, "failed: {text}"),
             NotReady::DiskFull { shard } => write!(
                 f,
-                "FULL: shard {shard} can make no more segments, the disk is full; what grows is refused, the rest goes on"
+                "FULL: shard {shard} can make no more segments, the disk is full; what grows is \
+                 refused, the rest goes on"
             ),
             NotReady::NoDescriptor { shard } => write!(
                 f,
-                "BUSY: no file descriptor is left for a segment of shard {shard}; what grows is refused, the rest goes on; close connections, or raise LimitNOFILE (ulimit -n)"
+                "BUSY: no file descriptor is left for a segment of shard {shard}; what grows is \
+                 refused, the rest goes on; close connections, or raise LimitNOFILE (ulimit -n)"
             ),
             NotReady::NoSegmentFile { shard } => write!(
                 f,
-                "BUSY: the system refuses a segment file to shard {shard}, and the log tells why; what grows is refused, the rest goes on"
+                "BUSY: the system refuses a segment file to shard {shard}, and the log tells why; \
+                 what grows is refused, the rest goes on"
             ),
             NotReady::LogFull { shard } => write!(
                 f,
-                "FULL: the log of shard {shard} has as many segments as it may have; what grows is refused, the rest goes on"
+                "FULL: the log of shard {shard} has as many segments as it may have; what grows \
+                 is refused, the rest goes on"
             ),
             NotReady::MemoryFull { shard } => write!(
                 f,
-                "FULL: the index of shard {shard} has all the memory that memory_max leaves it, and hardly any of its keys has expired; new keys are refused, the rest goes on"
+                "FULL: the index of shard {shard} has all the memory that memory_max leaves it, \
+                 and hardly any of its keys has expired; new keys are refused, the rest goes on"
             ),
             NotReady::Role {
                 role,
@@ -222,7 +227,8 @@ impl fmt::Display for NotReady {
                 )
             }
             NotReady::HasNothing => f.write_str(
-                "no partition: the cluster's file gives this node nothing, or does not name it any more",
+                "no partition: the cluster's file gives this node nothing, or does not name it \
+                 any more",
             ),
             NotReady::WritesNothing => {
                 f.write_str("not primary: it writes no partition of its cluster")
@@ -294,7 +300,8 @@ fn cause_of(role: PartitionRole, is_to_write: bool) -> &'static str {
         }
         PartitionRole::Followed => "no link to their primary any more",
         PartitionRole::Idle if is_to_write => {
-            "they are this node's to write and it has not begun: it waits for the node that wrote them to hand them over, or may not begin, and its log says why"
+            "they are this node's to write and it has not begun: it waits for the node that wrote \
+             them to hand them over, or may not begin, and its log says why"
         }
         PartitionRole::Idle => "no link to their primary since the start",
     }

@@ -15,7 +15,8 @@ pub(super) fn refuse_open_door(config: &Config) -> Result<(), ServeError> {
         return Ok(());
     }
     Err(OpenError::Option(format!(
-        "--listen {} can be reached from other machines, and clients cannot authenticate yet: give --allow-unauthenticated if that is wanted",
+        "--listen {} can be reached from other machines, and clients cannot authenticate yet: \
+         give --allow-unauthenticated if that is wanted",
         config.listen
     ))
     .into())
@@ -40,7 +41,13 @@ pub(super) fn bind(
     for shard in 0..shards {
         let port = match config.shard_ports {
             0 => 0,
-            base => base.checked_add(shard).ok_or_else(|| OpenError::Option(format!("--shard-ports {base} leaves no port for shard {shard}; at most {} are possible", u16::MAX - base)))?,
+            base => base.checked_add(shard).ok_or_else(|| {
+                let ports_max = u16::MAX - base;
+                OpenError::Option(format!(
+                    "--shard-ports {base} leaves no port for shard {shard}; at most {ports_max} \
+                     are possible"
+                ))
+            })?,
         };
         own.push(listen(SocketAddr::new(config.listen.ip(), port), false)?);
     }

@@ -35,7 +35,8 @@ impl fmt::Display for LogFileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "cannot append to the log file {}: {}; its directory must exist, and this user must be allowed to write there",
+            "cannot append to the log file {}: {}; its directory must exist, and this user must \
+             be allowed to write there",
             self.path.display(),
             self.error
         )

@@ -70,7 +70,9 @@ struct Family {
 const FAMILIES: [Family; 5] = [
     Family {
         name: "penstock_stage_seconds",
-        help: "Time of operations in each stage: queue (from arrival to the turn of the loop that ran them), apply (that turn), flush (from its end until durable, if that was waited for), reply (until the network took it).",
+        help: "Time of operations in each stage: queue (from arrival to the turn of the loop that \
+            ran them), apply (that turn), flush (from its end until durable, if that was waited \
+            for), reply (until the network took it).",
         unit: SECOND_IN_US,
         members: &[
             (0, Some("queue")),
@@ -93,7 +95,8 @@ const FAMILIES: [Family; 5] = [
     },
     Family {
         name: "penstock_replication_received_seconds",
-        help: "Time of records from the turn that appended them until a node that is live told to have received them.",
+        help: "Time of records from the turn that appended them until a node that is live told to \
+            have received them.",
         unit: SECOND_IN_US,
         members: &[(6, None)],
     },
@@ -138,7 +141,8 @@ impl Collector for Moment {
         )?;
         gauge(
             "penstock_lostfound_bytes",
-            "Bytes of records in the lostfound of the data directory that this node had and its primary had not.",
+            "Bytes of records in the lostfound of the data directory that this node had and its \
+             primary had not.",
             self.lostfound_bytes as f64,
         )?;
         if let Some(start_ms) = self.start_ms {
@@ -288,7 +292,8 @@ impl Moment {
         }
         let mut family = encoder.encode_descriptor(
             "penstock_replication_link_state",
-            "How far the links with a node are: 0 absent, 1 handshake, 2 catching up, 3 live. Its role is sync or learner if this node ships to it, primary if it ships to this one.",
+            "How far the links with a node are: 0 absent, 1 handshake, 2 catching up, 3 live. Its \
+             role is sync or learner if this node ships to it, primary if it ships to this one.",
             None,
             MetricType::Gauge,
         )?;

@@ -56,8 +56,13 @@ fn text(log: Option<&Path>, cluster: Option<&Path>) -> String {
         cluster.map(|path| format!("the cluster's file {} will be read anew", path.display()));
     let done: Vec<String> = [log, cluster].into_iter().flatten().collect();
     match done.is_empty() {
-        true => "SIGHUP: nothing to reload: there is no log file and no cluster; options count at the next start".into(),
-        false => format!("SIGHUP: {}; options count at the next start", done.join(", ")),
+        true => "SIGHUP: nothing to reload: there is no log file and no cluster; options count at \
+            the next start"
+            .into(),
+        false => format!(
+            "SIGHUP: {}; options count at the next start",
+            done.join(", ")
+        ),
     }
 }
 
@@ -123,7 +128,8 @@ mod tests {
         let (log, cluster) = (Path::new("/l"), Path::new("/c"));
         assert_eq!(
             text(Some(log), Some(cluster)),
-            "SIGHUP: the log file /l is opened anew, the cluster's file /c will be read anew; options count at the next start"
+            "SIGHUP: the log file /l is opened anew, the cluster's file /c will be read anew; \
+             options count at the next start"
         );
         assert!(text(None, Some(cluster)).starts_with("SIGHUP: the cluster's file /c will"));
         assert!(text(None, None).starts_with("SIGHUP: nothing to reload"));

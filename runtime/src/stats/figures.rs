@@ -299,7 +299,8 @@ pub(crate) const FIGURES: &[Figure] = &[
     counter(
         "writes_paced",
         "penstock_writes_paced",
-        "Times that writes began to wait for cleaning, because no more segments can be made: they are held back before any is refused.",
+        "Times that writes began to wait for cleaning, because no more segments can be made: they \
+         are held back before any is refused.",
         |it| it.pace.waits,
     ),
     counter(
@@ -368,7 +369,8 @@ pub(crate) const FIGURES: &[Figure] = &[
     gauge(
         "keys",
         "penstock_keys",
-        "Keys that readers find, fresh deletions included; some of those that have expired lately may be counted.",
+        "Keys that readers find, fresh deletions included; some of those that have expired lately \
+         may be counted.",
         |it| it.visible_keys,
     ),
     gauge(
@@ -476,13 +478,15 @@ pub(crate) const FIGURES: &[Figure] = &[
     gauge(
         "key_tables",
         "penstock_key_tables",
-        "Sealed segments that have a key table; one that is inherited counts for each shard that reads it.",
+        "Sealed segments that have a key table; one that is inherited counts for each shard that \
+         reads it.",
         |it| it.key_tables.standing,
     ),
     gauge(
         "key_table_bytes",
         "penstock_key_table_bytes",
-        "Bytes of the files of key tables, which count against disk_bytes_max; of inherited segments as key_tables.",
+        "Bytes of the files of key tables, which count against disk_bytes_max; of inherited \
+         segments as key_tables.",
         |it| it.key_tables.file_bytes,
     ),
     counter(
@@ -506,13 +510,15 @@ pub(crate) const FIGURES: &[Figure] = &[
     gauge(
         "inherited_bytes",
         "penstock_inherited_bytes",
-        "Bytes in logs of an earlier number of shards that are not rewritten yet; each shard goes through all of them.",
+        "Bytes in logs of an earlier number of shards that are not rewritten yet; each shard goes \
+         through all of them.",
         |it| it.inherited_bytes,
     ),
     gauge(
         "disk_full",
         "penstock_disk_full",
-        "1 while what grows is answered FULL: more counts in the log than it can carry on the disk that it has.",
+        "1 while what grows is answered FULL: more counts in the log than it can carry on the \
+         disk that it has.",
         |it| it.is_disk_full.into(),
     ),
     gauge(
@@ -524,7 +530,8 @@ pub(crate) const FIGURES: &[Figure] = &[
     gauge(
         "no_segment_file",
         "penstock_no_segment_file",
-        "1 while what grows is answered BUSY: the system refuses a segment file for another reason, which the log tells.",
+        "1 while what grows is answered BUSY: the system refuses a segment file for another \
+         reason, which the log tells.",
         |it| it.has_no_segment_file.into(),
     ),
     gauge(
@@ -542,7 +549,8 @@ pub(crate) const FIGURES: &[Figure] = &[
     counter(
         "replica_waits",
         "penstock_replication_waits",
-        "Replies at level replica that were kept until other nodes had told to have what they show.",
+        "Replies at level replica that were kept until other nodes had told to have what they \
+         show.",
         |it| it.replication.waits,
     ),
     counter(
@@ -554,7 +562,9 @@ pub(crate) const FIGURES: &[Figure] = &[
     counter(
         "noreplicas",
         "penstock_replication_noreplicas",
-        "Operations, reads among them, answered NOREPLICAS because not every node of the sync set has told in time to have what they tell. Those that were refused for an empty sync set are in penstock_operations_total.",
+        "Operations, reads among them, answered NOREPLICAS because not every node of the sync set \
+         has told in time to have what they tell. Those that were refused for an empty sync set \
+         are in penstock_operations_total.",
         |it| it.replication.missed,
     ),
     counter(
@@ -608,7 +618,8 @@ pub(crate) const FIGURES: &[Figure] = &[
     counter(
         "tail_records",
         "penstock_replication_tail_records",
-        "Records that this node had and its primary had not, written to lostfound; a tail that is looked for twice counts twice.",
+        "Records that this node had and its primary had not, written to lostfound; a tail that is \
+         looked for twice counts twice.",
         |it| it.replication.links.kept,
     ),
     counter(
@@ -620,7 +631,8 @@ pub(crate) const FIGURES: &[Figure] = &[
     counter(
         "tails_lost",
         "penstock_replication_tails_incomplete",
-        "Partitions of which cleaning had released some of such records, so that all was asked for anew.",
+        "Partitions of which cleaning had released some of such records, so that all was asked \
+         for anew.",
         |it| it.replication.links.diverged_lost,
     ),
     gauge(

@@ -435,10 +435,12 @@ mod tests {
         };
         let live = LinkState::Live;
         let both = told([status(live, lag(3, 90)), status(live, lag(4, 50))]);
-        let expected = serde_json::json!([{"node": 2, "role": "sync", "link": "live", "partitions": 256, "lag_records": 7, "lag_bytes": 56,
-            "lag_us": 90, "durable_lag_records": null, "durable_lag_bytes": null, "durable_lag_us": null, "staleness_us": null, "clock_ahead_us": 0,
-            "clock_behind_us": 3_000, "links": 2, "sent_bytes": 0,
-            "received_bytes": 0, "sent_frames": 0, "received_frames": 0}]);
+        let expected = serde_json::json!([{"node": 2, "role": "sync", "link": "live",
+            "partitions": 256, "lag_records": 7, "lag_bytes": 56, "lag_us": 90,
+            "durable_lag_records": null, "durable_lag_bytes": null, "durable_lag_us": null,
+            "staleness_us": null, "clock_ahead_us": 0, "clock_behind_us": 3_000,
+            "links": 2, "sent_bytes": 0, "received_bytes": 0,
+            "sent_frames": 0, "received_frames": 0}]);
         assert_eq!(both, expected);
         let one = told([
             status(live, lag(3, 90)),

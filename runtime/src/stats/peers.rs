@@ -75,7 +75,8 @@ pub(crate) const PEER_FIGURES: &[PeerFigure] = &[
         "lag_records",
         (
             "penstock_replication_lag_records",
-            "Records that the node has not told to have received: what its promotion would lose. Not told before it has said where it stands.",
+            "Records that the node has not told to have received: what its promotion would lose. \
+             Not told before it has said where it stands.",
         ),
         |it| Some(it.lag?.records),
     ),
@@ -123,7 +124,8 @@ pub(crate) const PEER_FIGURES: &[PeerFigure] = &[
         "staleness_us",
         (
             "penstock_replication_staleness_seconds",
-            "How old what is here of the partitions that the node writes is, at most, for those who read it here. Not told while one of them may not be read here.",
+            "How old what is here of the partitions that the node writes is, at most, for those \
+             who read it here. Not told while one of them may not be read here.",
         ),
         |it| it.staleness_us,
     ),
@@ -131,7 +133,8 @@ pub(crate) const PEER_FIGURES: &[PeerFigure] = &[
         "clock_ahead_us",
         (
             "penstock_replication_clock_ahead_seconds",
-            "By how much the time of the node's store is ahead of the clock here, less what a frame takes. Told of nodes that ship to this one.",
+            "By how much the time of the node's store is ahead of the clock here, less what a \
+             frame takes. Told of nodes that ship to this one.",
         ),
         |it| it.clock_ahead_ms.map(microseconds),
     ),
@@ -150,7 +153,8 @@ pub(crate) const PEER_FIGURES: &[PeerFigure] = &[
         "links",
         (
             "penstock_replication_links_made",
-            "Links with the node that have proven themselves: the first one and each that took the place of one that ended.",
+            "Links with the node that have proven themselves: the first one and each that took \
+             the place of one that ended.",
         ),
         |it| Some(it.traffic.links),
     ),

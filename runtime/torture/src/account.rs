@@ -410,7 +410,8 @@ impl Account {
             let known = &self.keys[&key];
             if !known.may_be_found(&found) {
                 return Err(format!(
-                    "writer {} key {key} is {}, was acknowledged as {}, and {} operations after that are unknown",
+                    "writer {} key {key} is {}, was acknowledged as {}, and {} operations after \
+                     that are unknown",
                     self.writer,
                     show(&found),
                     show(&known.certain),

@@ -365,7 +365,8 @@ replica_timeout_ms = 400
         match is_at_rest {
             true => Ok(()),
             false => Err(format!(
-                "the nodes did not come to rest in {REST_MAX:?}: node {} is to write, they are {stands:?}\n{}",
+                "the nodes did not come to rest in {REST_MAX:?}: node {} is to write, they are \
+                 {stands:?}\n{}",
                 self.primary + 1,
                 self.said()
             )),
@@ -678,7 +679,8 @@ fn check_keys(
             }
             (there, kept) => {
                 return Err(format!(
-                    "{name} was acknowledged as {version:?}; there is {there:?}, and in lostfound {kept:?}"
+                    "{name} was acknowledged as {version:?}; there is {there:?}, and in lostfound \
+                     {kept:?}"
                 ));
             }
         }
@@ -723,7 +725,8 @@ fn check_stock(
         return Ok(acked_and_lost);
     }
     Err(format!(
-        "{sold} sold, {acked} acknowledged, {} unknown, {acked_and_lost} of the acknowledged in lostfound",
+        "{sold} sold, {acked} acknowledged, {} unknown, {acked_and_lost} of the acknowledged in \
+         lostfound",
         account.sold_unknown
     ))
 }

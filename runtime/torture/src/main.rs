@@ -159,12 +159,14 @@ fn run(options: &Options) -> Result<(), Failure> {
         kills += done.kills;
         acked += done.acked;
         println!(
-            "round {round:4}  shards {shards} io {io:7}  {}  {:7} acked, {:5} unknown, all accounted for",
+            "round {round:4}  shards {shards} io {io:7}  {}  {:7} acked, {:5} unknown, all \
+             accounted for",
             done.text, done.acked, done.unknown
         );
     }
     println!(
-        "torture {name}: {} rounds passed, {kills} kills, {acked} acknowledged operations, lost 0; {}; seed {}",
+        "torture {name}: {} rounds passed, {kills} kills, {acked} acknowledged operations, \
+         lost 0; {}; seed {}",
         options.rounds,
         kind.totals(),
         options.seed

@@ -86,7 +86,8 @@ pub fn make_namespaces() -> Result<(), String> {
         ip(&format!("-n {name} link set lo up"))?;
         nft(
             node,
-            "add table inet torture; add chain inet torture out { type filter hook output priority 0; }",
+            "add table inet torture; \
+             add chain inet torture out { type filter hook output priority 0; }",
         )?;
     }
     Ok(())

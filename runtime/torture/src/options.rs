@@ -9,24 +9,27 @@ use crate::volume::FileSystem;
 pub const HELP: &str = "\
 cargo torture KIND [OPTIONS]: the real server on the real kernel, under load, made to suffer.
 
-Fifty pipelined writers keep accounts. After every round the server is started again and must show each
-acknowledged operation; what was not acknowledged may or may not be there, but whole. Reads during the
-load must show the last acknowledged state.
+Fifty pipelined writers keep accounts. After every round the server starts again and must show each
+acknowledged operation. What was not acknowledged may be there or not, but only whole. Reads during
+the load must show the last acknowledged state.
 
 Kinds:
-  kill       kill -9, sometimes SIGTERM, sometimes while it starts
-  shutdown   a power cut for what was not flushed. Either the shutdown ioctl on the server's file system, which
-             takes what the file system had not flushed, or the same ioctl on a file system below, in which that
-             one is a file on a loop device: this takes what the device had not flushed
-  full       a small ext4 file system until FULL; guards and reads go on, room comes back, kill -9, restart
-  eio        a disk that begins to fail below ext4: gone at once, each or every fifth write refused until it heals
-             (needs nbdkit and nbdfuse), or a thin disk that runs out. The server must end loudly and not
-             acknowledge falsely
+  kill       kill -9, sometimes SIGTERM, sometimes while the server starts
+  shutdown   a power cut: what was not flushed is lost. Either the shutdown ioctl takes what the
+             server's file system had not flushed. Or the same ioctl hits a file system below, which
+             holds the first one as a file on a loop device: then what the device had not flushed
+             is lost
+  full       a small ext4 file system until FULL: guards and reads go on, room comes back, kill -9,
+             restart
+  eio        a disk that begins to fail below ext4: it is gone at once; or it refuses each or every
+             fifth write until it heals (needs nbdkit and nbdfuse); or it is a thin disk that runs
+             out. The server must end loudly and not acknowledge falsely
   stop       SIGSTOP and SIGCONT under clients with deadlines
-  cluster    three nodes, written to at levels disk and replica, over links that are cut in one or both directions or slow,
-             kill -9, SIGSTOP, switches, and forced promotions with the return of the old primary. What was acknowledged
-             at level replica must be there; what is missing of level disk must be in lostfound, record by record, and nothing
-             else of it; in the end all three nodes show the same. As root, with ip and nft, each node has a network
+  cluster    three nodes, written to at levels disk and replica: links that are slow, or cut in one
+             or both directions, kill -9, SIGSTOP, switches, and forced promotions after which the
+             old primary returns. What was acknowledged at level replica must be there. What is
+             missing of level disk must be in lostfound, record by record, and nothing else. In the
+             end all three nodes show the same. As root, with ip and nft, each node has a network
              namespace; otherwise they are on loopback
 
 Options:
@@ -37,19 +40,21 @@ Options:
   --fs ext4|xfs        file system of shutdown [ext4]
   --network own|loopback       of cluster [own, where that can be]
   --pause-s N          longest stop of stop, in seconds [8]
-  --folder DIR         where directories and images lie [a new one in the temporary folder]; emptied by a run that passes
+  --folder DIR         place of directories and images [a new one in the temporary folder]; a run
+                       that passes empties it
   --server FILE        a server that was built elsewhere [built by this command]
   --allow-skip         what this machine cannot do is skipped, and that is not a failure
 
-shutdown, full and eio need root, loop devices and mkfs. Mounts are made in a mount namespace of this process, so
-none is left however it ends; servers end with it.
+shutdown, full and eio need root, loop devices and mkfs. This process has a mount namespace of its
+own: mounts and servers end with it, however it ends.
 
 Exit codes:
-  0  every round passed; with --allow-skip also when a line `skipped: KIND: reason` says that nothing ran
+  0  every round passed; with --allow-skip also when a line `skipped: KIND: reason` says that
+     nothing ran
   1  a round failed: the command that repeats it is printed, and the folder is kept
   2  the command line is wrong
   3  this machine cannot run the kind, or a part of it; with --allow-skip that part is skipped
-  130 interrupted: SIGINT or SIGTERM, once everything is cleaned up";
+  130  interrupted: SIGINT or SIGTERM, once everything is cleaned up";
 
 /// What is done to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -122,7 +122,8 @@ impl Kind for Shutdown {
 
     fn totals(&self) -> String {
         format!(
-            "{} cuts of the {} file system, {} of the device below it, {} torn tails met, {} rounds with durable writes, {} with fdatasync",
+            "{} cuts of the {} file system, {} of the device below it, {} torn tails met, {} \
+             rounds with durable writes, {} with fdatasync",
             self.cuts[0],
             self.file_system.name(),
             self.cuts[1],

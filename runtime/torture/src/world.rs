@@ -196,7 +196,8 @@ impl World {
             .sum();
         if sold < acked || sold > acked + unknown {
             return Err(format!(
-                "the shared counter fell by {sold}; {acked} decrements were acknowledged and {unknown} are unknown"
+                "the shared counter fell by {sold}; {acked} decrements were acknowledged and \
+                 {unknown} are unknown"
             ));
         }
         Ok(sold - acked)

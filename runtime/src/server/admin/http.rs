@@ -140,7 +140,8 @@ fn echo(text: &str) -> String {
 /// A whole reply.
 pub(super) fn reply(code: Code, content_type: &str, body: &str, wants_body: bool) -> Vec<u8> {
     let mut text = format!(
-        "HTTP/1.1 {}\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\nCache-Control: no-store\r\nConnection: close\r\n",
+        "HTTP/1.1 {}\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\n\
+         Cache-Control: no-store\r\nConnection: close\r\n",
         code.line(),
         body.len()
     );
@@ -172,7 +173,8 @@ mod tests {
             wants_body: true,
         };
         assert_eq!(read(GET), Ok(Some(whole)));
-        let accepting = b"GET /metrics HTTP/1.1\r\naccept: text/plain;q=0.5\r\nACCEPT: application/openmetrics-text\r\n\r\n";
+        let accepting = b"GET /metrics HTTP/1.1\r\naccept: text/plain;q=0.5\r\n\
+            ACCEPT: application/openmetrics-text\r\n\r\n";
         let page = read(accepting).unwrap().unwrap().page;
         assert_eq!(page, Page::Metrics(Exposition::OpenMetrics), "two headers");
         let head = Request {
