@@ -1,10 +1,9 @@
 //! One run of a cluster: three nodes of one or more shards with disks of their own, links between
 //! them, an operator who promotes, and clients, in one thread and in virtual time.
-//!
-//! A second shell around [`Shard::step`] as [`crate::world`] is, for what that one leaves out:
-//! plans that reach the nodes at different times, links that are cut, one-way, slow or gone, nodes
-//! that are killed, paused, without power or come back with nothing; [`harms`] has the rest. What
-//! it does not have is in `world`: damage at rest, lost writes, pipelining, keyspaces.
+//! A second shell around [`Shard::step`], as [`crate::world`] is the first. It has what one node
+//! cannot have: plans that reach the nodes at different times; links that are cut, one-way, slow or
+//! gone; nodes that are killed, paused, without power, or back with an empty disk. [`harms`] adds
+//! more. Damage at rest, lost writes, pipelining and keyspaces are left to `world`.
 //!
 //! What is judged is in [`oracle`].
 
@@ -257,8 +256,8 @@ struct World {
     next_joining: u64,
     /// Handovers that are not over: from which node to which, and where both were.
     handed: BTreeMap<u16, (usize, usize, Stage)>,
-    /// A disk was full once, and one of the nodes had another number of shards: a log may have let
-    /// go of some of a tail.
+    /// Whether a disk was full once, and whether a node changed its number of shards. Either may
+    /// let a log release some of its diverged records.
     was_full: bool,
     has_changed_shards: bool,
     failure: Option<String>,
@@ -670,8 +669,8 @@ impl World {
         None
     }
 
-    /// Whether the disk that is gone had the only whole copy of a partition: nobody may be promoted
-    /// then but with what there is.
+    /// Whether the lost disk had the only whole copy of a partition. Then a node can only be
+    /// promoted with an incomplete copy.
     fn is_dead_end(&self) -> bool {
         let is_whole = |node: &Node, partition: u16| {
             let state = node.partition(partition);
@@ -706,8 +705,8 @@ impl World {
             last.insert(key, expected.map(|(_, value)| value));
         }
         if self.is_incomplete_accepted {
-            // What there is was never promised to anybody; that it is the same everywhere is all
-            // there is to ask.
+            // An incomplete copy breaks every earlier promise. All that can be asked is that the
+            // nodes are the same.
             return Ok(());
         }
         let found: Vec<(u8, Vec<u8>)> = self

@@ -230,8 +230,8 @@ fn of_segment(disk: &Disk, segment: &Segment, is_last: bool) -> Expected {
         let overlaps = |frame: &&Frame| frame.start < end && start < frame.end;
         let first = segment.frames.iter().find(overlaps);
         let this = if is_unreadable {
-            // What cannot be read is never guessed at, wherever it stands; what is not looked
-            // at does not matter.
+            // A start never guesses at a sector that it cannot read. A sector behind the end of a
+            // sealed segment is not read.
             if is_last || start < segment.end {
                 Expected::Refusal
             } else {
@@ -253,7 +253,7 @@ fn of_segment(disk: &Disk, segment: &Segment, is_last: bool) -> Expected {
                 Expected::Hole
             }
         } else {
-            // Behind the end: a crash that was in the way may explain it.
+            // Behind the end of the log, a crash may explain it.
             Expected::Hole
         };
         verdict = worse(verdict, this);
@@ -261,8 +261,7 @@ fn of_segment(disk: &Disk, segment: &Segment, is_last: bool) -> Expected {
     verdict
 }
 
-/// Whether a log cannot be read up to the last record that the newest finished snapshot of it
-/// tells.
+/// Whether a log ends before the last record that its newest finished snapshot proves.
 fn is_contradicted(disk: &Disk, layout: &Layout) -> bool {
     layout.own().any(|log_id| {
         let of_log = disk.snapshots.iter().rev();
@@ -289,8 +288,8 @@ fn is_contradicted(disk: &Disk, layout: &Layout) -> bool {
     })
 }
 
-/// Zeros where the last segment of a log ended, from one of its frames on, as a device leaves it
-/// that has lost what it told durable.
+/// Zeroes the last segment of a log from one of its frames on, as a device does that loses writes
+/// which it reported as durable.
 pub fn lose_tail(disk: &mut Disk, random: &mut Random, layout: &Layout) -> Option<Fault> {
     let mut all = segments(disk);
     all.retain(|segment| layout.own().contains(&segment.header.log_id));

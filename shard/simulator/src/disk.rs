@@ -224,9 +224,9 @@ impl Disk {
         }
     }
 
-    /// A new segment file, or `None` if the disk would have less than `kept_bytes` free. It is full
-    /// of zeros, or holds what a file that is gone held, with spare headers of `salt`; the second
-    /// tells which.
+    /// A new segment file, and whether it served before; `None` if the disk would have less than
+    /// `kept_bytes` free. It is full of zeros, or it has the bytes of a removed file under spare
+    /// headers of `salt`.
     pub fn create(&mut self, bytes: u64, kept_bytes: u64, salt: u64) -> Option<(FileId, bool)> {
         let used = self.used_bytes();
         let more = usize::try_from(bytes + kept_bytes).expect("small files");

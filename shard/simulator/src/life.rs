@@ -1,5 +1,5 @@
-//! How long a version of a key lives, as far as it can be known from outside: a lifetime is added
-//! to the shard's time at a moment between sending and answer.
+//! How long a version of a key lives, as far as a client can know: the server adds a lifetime to
+//! the shard's time at some moment between sending and answer.
 
 use penstock_net::request::Expiry;
 
@@ -15,8 +15,8 @@ pub enum Life {
 }
 
 impl Life {
-    /// What an operation that was sent and answered at these times gives its key; `None` if it
-    /// leaves what was.
+    /// The life that an operation, sent and answered at these times, gives its key; `None` if it
+    /// keeps the old one.
     #[must_use]
     pub fn given(expiry: Expiry, issued_ms: u64, answered_ms: u64) -> Option<Life> {
         match expiry {

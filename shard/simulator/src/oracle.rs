@@ -94,8 +94,8 @@ pub enum State {
     Pending,
     /// Answered: executed, or refused by a condition.
     Answered(Status),
-    /// Answered: not executed, and never will be; but a change of a keyspace that met a full disk
-    /// may be.
+    /// Answered as not executed, for good. Only a change of a keyspace that met a full disk may
+    /// come later.
     Refused(Status),
     /// Never answered, or answered that nobody knows.
     Unknown,
@@ -271,8 +271,8 @@ impl Oracle {
         }
     }
 
-    /// Takes in the times of the shards, so that the latest since a glimpse are known; a start may
-    /// set them back.
+    /// Notes the times of the shards, which a start may set back, so that the latest time since a
+    /// glimpse is known.
     pub fn pass(glimpse: &mut Glimpse, time_ms: impl Fn(usize) -> u64) {
         for (key, latest_ms) in glimpse.times_ms.iter_mut().enumerate() {
             *latest_ms = time_ms(key).max(*latest_ms);

@@ -393,8 +393,8 @@ impl Plan {
         }
     }
 
-    /// What an operation does with the expiry of its key, which may be given one if `can_expire`,
-    /// at this time of its shard; `None` if the operation is not for it.
+    /// The expiry that an operation gives its key, which gets one only if `can_expire`, at this
+    /// time of its shard; `None` if the operation cannot change it.
     pub fn expiry(
         random: &mut Random,
         operation: Operation,

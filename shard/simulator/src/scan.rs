@@ -1,6 +1,6 @@
 //! The scans of a client: a page at a time beside all other traffic, over lost connections and
-//! starts of the server. What a page tells is judged as the answer to a read of that key; what a
-//! whole scan did not tell, as the answer of a read that did not find it.
+//! starts of the server. An entry of a page is judged as the answer to a read of its key. A key
+//! that a whole scan lacks is judged as the answer of a read that did not find it.
 
 use std::collections::BTreeSet;
 

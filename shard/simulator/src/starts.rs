@@ -122,8 +122,8 @@ fn compare_notes(
     Ok(())
 }
 
-/// Whether a start with a snapshot knows the same settings as one without it, and the same versions
-/// of each key, as far as they are kept at the time of the former.
+/// Compares a start with a snapshot and one without: both must know the same settings, and the same
+/// versions of each key that are kept at the time of the first.
 fn compare_pasts(
     store: &Store<Pool>,
     memory: &Replayed,
@@ -218,7 +218,7 @@ fn shown(
     if with.is_empty() && (has_ended || is_only_deletion) {
         return None;
     }
-    // A deletion goes with the last of what it ended, also if it is superseded itself later.
+    // Cleaning drops a deletion together with the last older version of its key.
     if without.len() == with.len() + 1 {
         without.pop_if(|first| first.is_deletion);
     }

@@ -204,8 +204,8 @@ enum Phase {
     Done,
 }
 
-/// What a record takes to the disk, at most, after its frame was sealed and while nothing stalls:
-/// ten of the slowest writes one after the other, in writes of typical length, and the turns
+/// The longest time from the seal of a frame until it is on the disk, while nothing stalls: ten of
+/// the slowest writes one after the other, counted in writes of typical length, and the turns
 /// between.
 const FLUSH_WRITES_MAX: u64 = 1_500;
 const FLUSH_TURNS_US_MAX: u64 = 20_000;
@@ -280,8 +280,8 @@ pub struct World {
     reshards: Random,
     /// Of what rots while no process runs.
     rots: Random,
-    /// The largest value that this start accepts, in bytes; the log may hold those of the plan's
-    /// limit.
+    /// The largest value that this start accepts, in bytes. The log may hold larger ones, up to the
+    /// plan's limit.
     value_bytes_max: usize,
     /// Chance of everything about that.
     limits: Random,

@@ -577,8 +577,8 @@ impl World {
                 self.meet("read at a member with a version");
             }
         }
-        // Who begins with half of a scan has a past that it does not hold; who has gone back serves
-        // an older one until it is told.
+        // A node that begins with half of a scan lacks a part of its past. A node with an older
+        // copy of its directory serves an older past until another node tells it so.
         if self.is_incomplete_accepted || self.has_gone_back {
             return Ok(());
         }

@@ -1,9 +1,8 @@
-//! Harms: what befalls nodes beside blows. Nodes that change their number of shards or stop on
-//! request, full disks, sectors that rot, nodes that leave and enter sync sets, and whoever hands a
-//! partition over or gets it, struck at each step of that.
-//!
-//! They draw from a stream of their own, so a seed from before they were there is the run that it
-//! was.
+//! Harms, which befall nodes beside blows. Nodes change their number of shards or stop on request,
+//! disks are full, sectors rot, nodes leave and enter sync sets, and either side of a handover is
+//! struck at any of its steps.
+//! Harms draw from a stream of their own, so that a seed from before they existed is still the same
+//! run.
 
 use std::collections::BTreeMap;
 
@@ -245,8 +244,7 @@ impl World {
 
     // ---- rot ----
 
-    /// A sector of a segment that is not written any more rots, until somebody puts it right while
-    /// the node is down.
+    /// A sector of a sealed segment rots. It is put right while the node is down.
     fn rot(&mut self, node: usize) {
         if self.nodes[node].cores.is_none() || self.nodes[node].disk.borrow().is_damaged() {
             return;
@@ -354,16 +352,16 @@ impl World {
         }
     }
 
-    /// Whether a node may be promoted: it is in the sync set, and has all that was acknowledged
-    /// before it came.
+    /// Whether a node may be promoted: it is in the sync set, and it has all that was acknowledged
+    /// before it entered the set.
     pub(super) fn is_promotable(&self, partition: u16, number: u8) -> bool {
         let mut members = self.plan.partitions[usize::from(partition)].members.iter();
         let is_sync = members.any(|&member| member == (number, Membership::Sync));
         is_sync && !self.joining.contains_key(&(partition, number))
     }
 
-    /// Which nodes a read at level replica, asked of this node now, proves to have all: those that
-    /// are joining as far as it knows.
+    /// The joining nodes of which a read at level replica, asked of this node now, proves that they
+    /// have all: those in the sync set of the plan that this node knows.
     pub(super) fn proves(&self, node: usize, partition: u16) -> Vec<u64> {
         let at = usize::from(partition);
         let (here, newest) = (
@@ -389,8 +387,8 @@ impl World {
         }
     }
 
-    /// Somebody else is to write a partition: what was asked of the one before proves nothing any
-    /// more.
+    /// Another node is to write a partition, so reads that were asked of its former writer prove
+    /// nothing.
     pub(super) fn prove_anew(&mut self, partition: u16) {
         let of_partition = self
             .joining
@@ -404,8 +402,8 @@ impl World {
 
     // ---- handovers ----
 
-    /// Looks how far handovers have come, behind a turn of a node, and perhaps strikes one of the
-    /// two.
+    /// Notes after a turn of a node how far each handover has come, and perhaps strikes one of its
+    /// two nodes.
     pub(super) fn watch_handovers(&mut self) {
         if self.harms.strikes == 0 || self.phase != Phase::Traffic {
             return;

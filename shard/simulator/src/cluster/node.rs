@@ -1,5 +1,5 @@
-//! One node: a disk of its own, the shards of its process while it runs, and what people keep for
-//! it.
+//! One node: a disk of its own, the shards of its process while it runs, and the files that
+//! operators keep for it.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -446,8 +446,8 @@ impl Node {
         self.lostfound.iter().chain(kept).cloned()
     }
 
-    /// A key's version and value as they stand in the store of the node that runs, from the disk if
-    /// they are nowhere else; nothing of what has expired by then.
+    /// The version and value of a key in the store of the running node, read from the disk if the
+    /// cache lacks them. None for a key that has expired by then.
     pub(super) fn read(
         &self,
         key: &[u8],

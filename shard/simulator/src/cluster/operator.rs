@@ -1,5 +1,5 @@
-//! The operator: who writes the file that tells nodes their parts, switches, promotes where nobody
-//! serves, and at last accepts a loss.
+//! The operator, who writes the cluster's file: switches, promotes where no node serves, and at
+//! last accepts a loss.
 
 use std::sync::Arc;
 
@@ -31,8 +31,8 @@ impl World {
         self.promote(&chosen, node, is_planned);
     }
 
-    /// Writes a new file: this node is to write these partitions. If that `is_planned`, whoever
-    /// writes them now hands them over.
+    /// Writes a new file: this node is to write these partitions. If `is_planned`, their writer
+    /// hands them over.
     fn promote(&mut self, partitions: &[u16], node: usize, is_planned: bool) {
         let number = number_of(node);
         let mut plan = (*self.plan).clone();
@@ -45,8 +45,7 @@ impl World {
             }
             is_news = true;
             let before = assignment.primary;
-            // Who is taken the place of without a word is out of the sync set, unless it is kept in
-            // it.
+            // A node that is replaced by force leaves the sync set, unless it is kept there.
             let is_out = !is_planned && self.harms.takes_members_out() && self.harm.chance(500_000);
             assignment.members.retain(|&(member, _)| member != number);
             assignment.members.push(match is_out {
@@ -99,8 +98,8 @@ impl World {
         state.is_some_and(|it| it.role == PartitionRole::Primary)
     }
 
-    /// Whoever the newest file names should serve; if nobody does for long, another one is tried,
-    /// and in the end one by force.
+    /// The node that the newest file names should serve. If no node serves for long, the operator
+    /// tries another one, and in the end one by force.
     pub(super) fn look(&mut self) -> Step {
         self.after(LOOK_US, Event::Look);
         self.judge_stops()?;
@@ -182,8 +181,8 @@ impl World {
         format!("{all:?}")
     }
 
-    /// Whether a partition is handed over to a node that has all of it, by one that has promised
-    /// its epoch, and it has not begun.
+    /// Whether a handover is complete but for its last step: the new node has all of the partition,
+    /// the old one has promised the new epoch, and the new one has not begun it.
     fn is_handover_promised(&self, partition: u16) -> bool {
         let Assignment {
             generation,
@@ -205,8 +204,8 @@ impl World {
             (old.epoch, old.was_last, old.received) == (epoch, true, new.received)
                 && matches!(old.role, PartitionRole::Idle | PartitionRole::Followed)
         });
-        // An older copy may lack that it had begun: then the one that told it need not tell it
-        // again, and people choose.
+        // An older copy of its directory may not know that the node had begun the epoch. The other
+        // node need not hand over twice, so an operator must choose.
         is_handed_over
             && is_promised
             && new.epoch < epoch

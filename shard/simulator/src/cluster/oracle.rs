@@ -1,7 +1,6 @@
 //! What clients did and were told, and whether the cluster kept its word.
-//!
-//! A key holds the list of all appends to it, so its last value tells which of them are there, in
-//! which order, and which have been lost: nothing can hide behind a later write.
+//! A key holds the list of all appends to it. So its last value shows which appends are there, in
+//! which order, and which are lost: no loss hides behind a later write.
 //!
 //! - What was acknowledged at level `replica` is there, unless somebody promoted by force.
 //! - What was acknowledged at level `disk` is there, or a lostfound has it, or its disk is gone.
@@ -71,8 +70,7 @@ pub(super) struct Oracle {
     versions: BTreeMap<(u16, u32, u64), Writer>,
     promotions: BTreeMap<u16, u64>,
     forced: BTreeSet<u16>,
-    /// Somebody was promoted in the place of another one who did not hand over, so there may be two
-    /// pasts.
+    /// Partitions in which a node was promoted without a handover, so that there may be two pasts.
     parted: BTreeSet<u16>,
     wiped: Option<u8>,
     /// The node that started with an older copy of its directory.
@@ -84,8 +82,8 @@ pub(super) struct Oracle {
 pub(super) enum Kept {
     /// All of its records.
     All,
-    /// The newest of each key: what was inherited from another number of shards is rewritten
-    /// before.
+    /// The newest diverged record of each key: cleaning rewrites inherited logs first, and keeps no
+    /// more.
     Newest,
     /// What cleaning had not let go.
     Some,
@@ -182,9 +180,9 @@ impl Oracle {
         acked.max_by_key(|&(_, version)| version)
     }
 
-    /// What must be in a list that is as it was at a time, or newer, at a node that has epoch
-    /// `epoch` of its partition: what was acknowledged by then. Where there may be two pasts, of
-    /// that only what this epoch wrote.
+    /// The appends that a list must hold if it is no older than this time, at a node with epoch
+    /// `epoch` of the partition: those that were acknowledged by then. Where there may be two
+    /// pasts, only those of this epoch.
     pub(super) fn acked_before(
         &self,
         key: &[u8],
@@ -211,8 +209,8 @@ impl Oracle {
         level: AckLevel,
         writer: (u8, u64),
     ) -> Result<(), String> {
-        // Its disk said that it holds what it does not: what it wrote by itself since, it may have
-        // written twice.
+        // A node with an older copy of its directory may give out a version again that it had given
+        // out alone.
         if self.gone_back == Some(writer.0) && level < AckLevel::Replica {
             return Ok(());
         }
@@ -283,8 +281,7 @@ impl Oracle {
         all.into_iter().collect()
     }
 
-    /// Holds the last values against all that was told; `found` is what nodes keep of diverged
-    /// records.
+    /// Holds the last values against all answers. `found` are the diverged records that nodes keep.
     pub(super) fn judge(
         &self,
         last: &BTreeMap<Vec<u8>, Option<Vec<u8>>>,
@@ -335,8 +332,9 @@ impl Oracle {
                 version.sequence
             );
             let is_forced = self.forced.contains(&append.partition);
-            // A new generation for a node with an older copy that had met nobody who could tell it
-            // so: lost, and kept, but for what cleaning had let go before.
+            // A node with an older copy of its directory got a new generation before it met a node
+            // that knew better. Its lost records are kept, but for those that cleaning had
+            // released.
             let is_kept = kept.contains(&number) || keeps == Kept::Some;
             let is_given_up = self.gone_back.is_some() && is_kept;
             if level == AckLevel::Replica && !is_forced && !is_given_up {

@@ -1,5 +1,5 @@
-//! Answers about the past: each version that is told is the one that was written, none that is sure
-//! to have been written is passed over, and what must be kept is there.
+//! Answers about the past. Each version in them was written like that, no version that was surely
+//! written is passed over, and versions that must be kept are there.
 
 use penstock_net::keyspace::{History, KeptVersion};
 use penstock_net::reply::ReplyItem;
@@ -88,8 +88,8 @@ impl Oracle {
         Ok(())
     }
 
-    /// Whether that is when this operation may have written; 0 is not known, which must be known of
-    /// what was written while versions were kept.
+    /// Whether this operation may have written at that time. 0 means not known; the time of a
+    /// version that was written while versions were kept must be known.
     fn may_tell(&self, number: usize, key: usize, writer: &Record, time_ms: u64) -> bool {
         let is_known = || {
             let rule = self.rule(number, key);
@@ -290,8 +290,8 @@ impl Oracle {
         Some((last.plan.units, last.plan.stock, last.answered.max(since)))
     }
 
-    /// The last change of a keyspace before this operation that was done, if there was any; `None`
-    /// if another one may be in force.
+    /// The last change of a keyspace that was executed before this operation, or that there was
+    /// none; `None` if it is open which change is in force.
     fn last_change(
         &self,
         number: usize,

@@ -734,7 +734,7 @@ impl World {
         self.step(shard, ShardEvent::KeyTable { file, table });
     }
 
-    /// Key tables are not synced, rot like everything else, and may come to stand beside another
+    /// Spoils key tables: they are not synced, they rot, and they may end up beside another
     /// segment.
     fn spoil_key_tables(&mut self) {
         let mut disk = self.disk.borrow_mut();
