@@ -210,8 +210,8 @@ impl ServerHello {
     /// Reads the body of a HELLO reply. Fields appended by later versions are passed over.
     ///
     /// # Errors
-    /// [`Refusal::HelloLength`] if it is shorter than it says, [`Refusal::Placement`] if what it says of the
-    /// cluster cannot be.
+    /// [`Refusal::HelloLength`] if the body is shorter than its counts say. [`Refusal::Placement`]
+    /// if its placement contradicts itself.
     pub fn read(body: &[u8]) -> Result<Self, Refusal> {
         let length = |needed| Refusal::HelloLength {
             len: body.len(),

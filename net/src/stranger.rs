@@ -32,11 +32,14 @@ impl Stranger {
     pub fn answer(self) -> &'static str {
         match self {
             Stranger::Redis => {
-                "-ERR this is the native protocol port of a Penstock server, which does not speak RESP: use a Penstock client\r\n"
+                "-ERR this is the native protocol port of a Penstock server, which does not speak \
+                 RESP: use a Penstock client\r\n"
             }
             Stranger::Http => {
-                "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: 99\r\nConnection: close\r\n\r\n\
-                 this is the native protocol port of a Penstock server; probes and metrics are on its admin address\n"
+                "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: 99\r\n\
+                 Connection: close\r\n\r\n\
+                 this is the native protocol port of a Penstock server; probes and metrics are on \
+                 its admin address\n"
             }
         }
     }

@@ -16,25 +16,27 @@ use super::output::{Output, count, hex};
 use super::{EXIT_CODES, Failure};
 
 const BACKUP_EXAMPLES: &str = "\
-While a server uses the data directory it goes on serving; --addr must reach it, and each shard's own port. All that was
-acknowledged as durable before the backup began is in it. Segments that --to holds already are not copied again. Files
-that the server removes meanwhile keep their space until the backup ends.
+A server that uses the data directory goes on serving; --addr must reach it, and each shard's own
+port. All that was acknowledged as durable before the backup began is in it. Segments that --to
+holds already are not copied again. Files that the server removes meanwhile keep their space until
+the backup ends.
 
 Examples:
   penstock backup --to /mnt/backup/node1
   penstock backup --to /mnt/backup/node1 --data /var/lib/penstock/penstock-data --keep 7";
 
 const RESTORE_EXAMPLES: &str = "\
-The restored node is another node: it keeps the cluster id, gets a node id of its own and skips terms, so that it can run
-beside the one that was backed up.
+The restored node is another node: it keeps the cluster id, gets a node id of its own and skips
+terms, so that it can run beside the one that was backed up.
 
 Examples:
   penstock restore --from /mnt/backup/node1 --to ./penstock-data
-  penstock restore --from /mnt/backup/node1 --to ./penstock-data --backup 20261121T101739.123Z.manifest";
+  penstock restore --from /mnt/backup/node1 --to ./penstock-data \\
+    --backup 20261121T101739.123Z.manifest";
 
 const VERIFY_EXAMPLES: &str = "\
-Every byte of every backup is compared with its hash, and the newest one is read as a start would read it. Of a data
-directory it says what penstock inspect says. Nothing is changed.
+Every byte of every backup is compared with its hash, and the newest backup is read as a start would
+read it. Of a data directory it says what penstock inspect says. Nothing is changed.
 
 Examples:
   penstock verify /mnt/backup/node1
@@ -151,7 +153,8 @@ impl VerifyArgs {
                 && !self.directory.join("IDENTITY").exists();
             return match is_left_over {
                 true => Err(Failure::usage(format_args!(
-                    "{}: no backup is there, and no data directory: what is there is of one that was interrupted",
+                    "{}: no backup is there, and no data directory: what is there is of one that \
+                     was interrupted",
                     self.directory.display()
                 ))),
                 false => check(&self.directory, false),
@@ -174,7 +177,8 @@ impl VerifyArgs {
         let (files, bytes) = unnamed.map_err(failure)?;
         if files > 0 {
             out.line(format_args!(
-                "{} of {bytes} bytes in no backup: an interrupted one left them; the next with --keep removes them",
+                "{} of {bytes} bytes in no backup: an interrupted one left them; the next with \
+                 --keep removes them",
                 count(files, "file")
             ));
         }
@@ -227,7 +231,8 @@ fn durable_ends(server: &ServerAddress, identity: &Identity) -> Result<Vec<Durab
     };
     if !is_ours(&first.hello) {
         return Err(Failure::usage(format_args!(
-            "the server at {server} is node {}, and the data directory is of node {}: name the one that uses it with --addr",
+            "the server at {server} is node {}, and the data directory is of node {}: name the \
+             one that uses it with --addr",
             hex(&first.hello.node_id),
             hex(&identity.node_id)
         )));

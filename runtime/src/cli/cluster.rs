@@ -21,11 +21,13 @@ use super::{EXIT_CODES, Failure};
 
 /// Of the commands together.
 pub const CLUSTER_EXAMPLES: &str = "\
-The nodes of a cluster have one file in common. `init` writes the first one; what changes it after that does so in place, and the nodes read
-it anew within a second. Each command tells what it has changed, and refuses what is not safe before it changes anything.
+The nodes of a cluster have one file in common. `init` writes the first one. Later commands change
+it in place, and the nodes read it anew within a second. Each command tells what it has changed. A
+command that is not safe is refused before it changes anything.
 
 Examples:
-  penstock cluster init --file /etc/penstock/cluster.toml --node 1,10.0.0.1:7414,10.0.0.1:7411 --node 2,10.0.0.2:7414,10.0.0.2:7411
+  penstock cluster init --file /etc/penstock/cluster.toml \\
+    --node 1,10.0.0.1:7414,10.0.0.1:7411 --node 2,10.0.0.2:7414,10.0.0.2:7411
   penstock cluster status
   penstock cluster switch --file /etc/penstock/cluster.toml --to 2
   penstock cluster promote --file /etc/penstock/cluster.toml --to 2 --force
@@ -34,25 +36,33 @@ Examples:
   penstock cluster lostfound /var/lib/penstock";
 
 const SWITCH_EXAMPLES: &str = "\
-The file is changed and the nodes read it anew: the one that writes stops answering, lets the other one have all, and hands over.
-Nothing is lost; clients are told the new address. Where nodes have copies of the file, give --no-wait and copy it: the order does not matter,
-and nobody writes until both have it.
+The file is changed and the nodes read it anew. The node that writes stops answering, ships all that
+the other one lacks, and hands over. Nothing is lost, and clients are told the new address. Where
+nodes have copies of the file, give --no-wait and copy it: the order does not matter, and no node
+writes until both have it.
 
 Examples:
   penstock cluster switch --file /etc/penstock/cluster.toml --to 2
   penstock cluster switch --file /etc/penstock/cluster.toml --to 2 --partitions 0-127";
 
 const PROMOTE_EXAMPLES: &str = "\
-For a node that is lost. It takes the partitions that this one was to write, and the lost node leaves the sync set of all others (with
---partitions: of those that it names; give `penstock cluster learner` for the rest). What another node writes that answers stays as it is,
-unless --partitions names it; with --no-wait no node is asked. First make sure that it is dead: until it reads the file or is reached by its successor it goes on acknowledging at
-level disk. The other one begins with what it has received: all that was acknowledged at level replica, and of the rest what had come.
-What the lost one had not shipped goes to its lostfound when it comes back. It is a learner from now on: level replica does not wait for it,
-until `penstock cluster sync` makes it one of the sync set again. With --keep-sync it stays in it, and level replica waits for its return.
+Replaces a lost node. The promoted node takes over the partitions of the lost one, which leaves the
+sync set of all other partitions, too (with --partitions: of those that it names; for the rest give
+`penstock cluster learner`). Partitions of a third node that answers stay as they are, unless
+--partitions names them; with --no-wait no node is asked.
 
---accept-loss also lets a node begin that has started since it last followed, or a learner: what it had not received, or only received, is
-lost, whatever level it was acknowledged at. --accept-incomplete also lets one begin in the middle of a scan or a rewind: keys may be missing,
-older than others, or there again though they were deleted. It is for the day when no other copy is left anywhere.
+First make sure that the lost node is dead: it goes on acknowledging at level disk until it reads
+the file or its successor reaches it. The promoted node begins with what it has received: all that
+was acknowledged at level replica, and whatever else had come. What the lost node had not shipped
+goes to its lostfound when it comes back. The lost node is a learner from now on: level replica does
+not wait for it until `penstock cluster sync` makes it one of the sync set again. With --keep-sync
+it stays in the sync set, and level replica waits for its return.
+
+--accept-loss also lets a learner begin, and a node that has started since it last followed: records
+that it had not received, or only received, are lost, whatever level they were acknowledged at.
+--accept-incomplete also lets a node begin in the middle of a scan or a rewind: keys may be missing,
+older than others, or there again although they were deleted. It is for the day when no other copy
+is left.
 
 Examples:
   penstock cluster promote --file /etc/penstock/cluster.toml --to 2 --force
@@ -207,7 +217,9 @@ impl ToArgs {
                 .find(|it| it["received"] == 0 && allowed.contains(&"idle"));
             if let Some(empty) = empty {
                 return Err(Failure::no(format!(
-                    "node {} at {clients} has nothing at all of partition {}: promote a node that has the data, or if there is none any more and all of it is to begin anew, give --accept-incomplete; nothing was changed",
+                    "node {} at {clients} has nothing at all of partition {}: promote a node that \
+                     has the data, or if there is none any more and all of it is to begin anew, \
+                     give --accept-incomplete; nothing was changed",
                     self.to, empty["first"]
                 )));
             }
@@ -268,12 +280,14 @@ impl ToArgs {
                 out.finish()?;
                 let advice = match takeover {
                     Takeover::HandedOver => {
-                        "nobody writes them until both nodes are up and have the file; RUNBOOK.md, Cluster, tells how to end that otherwise"
+                        "nobody writes them until both nodes are up and have the file; \
+                         RUNBOOK.md, Cluster, tells how to end that otherwise"
                     }
                     Takeover::Forced { .. } => "its log says why",
                 };
                 return Err(Failure::no(format!(
-                    "node {} at {server} has not begun in {} ms: {advice}. The file stays as it is now",
+                    "node {} at {server} has not begun in {} ms: {advice}. The file stays as it \
+                     is now",
                     self.to, self.wait_ms
                 )));
             }
@@ -331,10 +345,12 @@ fn told(draft: &Draft, to: u8, moved: &Moved, taken: &Taken, takeover: Takeover)
     {
         lines.push(match from.as_slice() {
             [one] => format!(
-                "node {one} left the sync set and is a learner: when it is back and follows, `penstock cluster sync` lets level replica wait for it again"
+                "node {one} left the sync set and is a learner: when it is back and follows, \
+                 `penstock cluster sync` lets level replica wait for it again"
             ),
             _ => format!(
-                "{} left the sync set and are learners: when they are back and follow, `penstock cluster sync` lets level replica wait for them again",
+                "{} left the sync set and are learners: when they are back and follow, `penstock \
+                 cluster sync` lets level replica wait for them again",
                 nodes(from)
             ),
         });
@@ -358,7 +374,9 @@ impl SwitchArgs {
                 let clients = draft.clients_of(node).map_err(Failure::usage)?;
                 if let Err(failure) = states_of(&to.server_at(&clients), to.range()) {
                     return Err(Failure::no(format!(
-                        "node {node}, which is to hand over, does not answer ({}); nothing was changed. If it is lost: penstock cluster promote --file {} --to {} --force",
+                        "node {node}, which is to hand over, does not answer ({}); nothing was \
+                         changed. If it is lost: penstock cluster promote --file {} --to {} \
+                         --force",
                         failure.line,
                         to.file.display(),
                         to.to
@@ -393,13 +411,16 @@ impl PromoteArgs {
                 .map(|(node, _)| node.to_string())
                 .collect();
             return Err(Failure::no(format!(
-                "node {}, so nothing was changed: `penstock cluster switch` loses nothing. To take these partitions all the same name them, with --partitions",
+                "node {}, so nothing was changed: `penstock cluster switch` loses nothing. To \
+                 take these partitions all the same name them, with --partitions",
                 nodes.join(" answers and writes, node ") + " answers and writes"
             )));
         }
         if !self.to.no_wait {
-            let loss = "what it had only received may be gone. Look whether another node has more, or give --accept-loss; nothing was changed";
-            let half = "not all of it is there. Promote a node that has all, or if there is none any more, give --accept-incomplete; nothing was changed";
+            let loss = "what it had only received may be gone. Look whether another node has \
+                more, or give --accept-loss; nothing was changed";
+            let half = "not all of it is there. Promote a node that has all, or if there is none \
+                any more, give --accept-incomplete; nothing was changed";
             let followed = ["following", "followed", "primary"];
             let whole = [
                 &followed[..],

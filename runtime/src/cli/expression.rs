@@ -3,7 +3,7 @@
 //! ```text
 //! instruction = [ "second." ] ( "exists" | "absent" | field operator number ) [ "else" reason ]
 //! field       = type "@" offset                      u32@0, i64be@8
-//! type        = u8 | u16 | u32 | u64 | i8 | i16 | i32 | i64, then "be" for big-endian (little-endian otherwise)
+//! type        = u8 | u16 | u32 | u64 | i8 | i16 | i32 | i64, then [ "be" ] for big-endian
 //! operator    = "==" | "!=" | "<" | "<=" | ">" | ">="     guards
 //!             | "=" | "+=" | "-="                         effects
 //! number      = 100 | -5 | 1_000 | 0xff

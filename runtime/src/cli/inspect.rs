@@ -80,7 +80,8 @@ impl InspectArgs {
         let identity = directory.identity();
         let mut out = Output::stdout();
         out.line(format_args!(
-            "IDENTITY is damaged; the segments prove: cluster {}, node {}, {} from log {} on; the next incarnation is {}",
+            "IDENTITY is damaged; the segments prove: cluster {}, node {}, {} from log {} on; the \
+             next incarnation is {}",
             hex(&identity.cluster_id),
             hex(&identity.node_id),
             count(identity.log_count.into(), "shard"),
@@ -209,7 +210,8 @@ fn report(directory: &Directory, dump: bool) -> Result<(), Failure> {
     let layout = layout_of(directory)?;
     for log in &layout.inherited {
         out.line(format_args!(
-            "log {} is inherited from an earlier number of shards and ends with segment {} at offset {}, LSN {}",
+            "log {} is inherited from an earlier number of shards and ends with segment {} at \
+             offset {}, LSN {}",
             log.log_id, log.end.sequence, log.end.end_offset, log.end.last_lsn.0
         ));
     }
@@ -256,7 +258,8 @@ fn report(directory: &Directory, dump: bool) -> Result<(), Failure> {
             ))),
         },
         damages => Err(Failure::no(format_args!(
-            "{damages} damaged in {}; a start that has to read it is refused; to see what a mend would give up: {}",
+            "{damages} damaged in {}; a start that has to read it is refused; to see what a mend \
+             would give up: {}",
             directory.path().display(),
             advice::repair(directory.path())
         ))),
@@ -307,7 +310,8 @@ fn show(out: &mut Output<impl Write>, event: &Event<'_>) {
         Event::Segment(segment) => {
             let header = &segment.header;
             out.line(format_args!(
-                "segment {:08}.seg: log {}, stream {}, sequence {}, incarnation {}, from LSN {}, {} bytes",
+                "segment {:08}.seg: log {}, stream {}, sequence {}, incarnation {}, from LSN {}, \
+                 {} bytes",
                 segment.file.0,
                 header.log_id,
                 header.stream,
@@ -341,7 +345,8 @@ fn show(out: &mut Output<impl Write>, event: &Event<'_>) {
                 format!(", superseded by {}:{}", newer.epoch, newer.sequence)
             });
             out.line(format_args!(
-                "    {kind} {} at {:08}.seg+{}: part {} of {}, version {}:{}, slot {}, {} value bytes, time {} ms{expiry}{successor}",
+                "    {kind} {} at {:08}.seg+{}: part {} of {}, version {}:{}, slot {}, {} value \
+                 bytes, time {} ms{expiry}{successor}",
                 part.key().escape_ascii(),
                 place.file.0,
                 place.offset,
@@ -387,7 +392,8 @@ fn show_snapshots(out: &mut Output<impl Write>, directory: &Directory, survey: &
         let segments = segments.map_or(&[][..], Vec::as_slice);
         match read_snapshot(directory, name, bytes, segments) {
             Ok((from, footer)) => out.line(format_args!(
-                "snapshot {name}: {} entries, {bytes} bytes; the log is replayed from LSN {}, it was taken up to {}",
+                "snapshot {name}: {} entries, {bytes} bytes; the log is replayed from LSN {}, it \
+                 was taken up to {}",
                 footer.entries,
                 from.0 + 1,
                 footer.to.0
@@ -514,8 +520,8 @@ fn summarize(out: &mut Output<impl Write>, report: &Report, directory: &Director
             count(*contents, "contents frame")
         ));
         out.line(format_args!(
-            "  {} of {part_bytes} bytes, {tombstones} of them deletes; highest epoch {epoch_max}; last LSN {}, \
-             told durable to {}",
+            "  {} of {part_bytes} bytes, {tombstones} of them deletes; highest epoch {epoch_max}; \
+             last LSN {}, told durable to {}",
             count(*parts, "part"),
             last_lsn.0,
             proven_durable.0
@@ -535,7 +541,8 @@ fn summarize(out: &mut Output<impl Write>, report: &Report, directory: &Director
         }
         if let Some(torn) = torn {
             out.line(format_args!(
-                "  torn by a crash: {} bytes at {}+{} from LSN {}, never acknowledged; the next start cuts them",
+                "  torn by a crash: {} bytes at {}+{} from LSN {}, never acknowledged; the next \
+                 start cuts them",
                 torn.bytes,
                 folder.path(torn.file).display(),
                 torn.offset,

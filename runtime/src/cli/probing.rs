@@ -23,7 +23,12 @@ Examples:
 #[command(after_help = format!("{PING_EXAMPLES}\n\n{EXIT_CODES}"))]
 pub struct PingArgs {
     /// How many times
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..=100_000)
+    )]
     count: u32,
     #[command(flatten)]
     server: ServerAddress,

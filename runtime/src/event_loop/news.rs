@@ -34,7 +34,9 @@ pub(super) fn tell_bad_place(shard: u16, segments: &Segments, place: &BadPlace) 
         slot,
         key_hash = %format_args!("{hash:08x}"),
         answered = status.name(),
-        "shard {shard}: {file} {cause} at offset {offset} (slot {slot}, key hash {hash:08x}): the request was answered {}, and so is every one that needs this place; restore a backup elsewhere, or see what a mend would give up, once the server is stopped: {}{more}",
+        "shard {shard}: {file} {cause} at offset {offset} (slot {slot}, key hash {hash:08x}): the \
+         request was answered {}, and so is every one that needs this place; restore a backup \
+         elsewhere, or see what a mend would give up, once the server is stopped: {}{more}",
         status.name(),
         advice::repair(segments.data())
     );

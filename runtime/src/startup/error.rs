@@ -67,7 +67,8 @@ impl fmt::Display for OpenError {
             OpenError::Opening(error) => error.fmt(f),
             OpenError::Cores { shards, allowed } => write!(
                 f,
-                "--shards {shards} needs as many CPUs, and this process may use {allowed}: ask for at most {allowed}"
+                "--shards {shards} needs as many CPUs, and this process may use {allowed}: ask \
+                 for at most {allowed}"
             ),
             OpenError::Option(text) => f.write_str(text),
             OpenError::OpenFiles(error) => error.fmt(f),

@@ -69,7 +69,8 @@ fn taking_over(directory: &Directory, inventory: &Inventory, say: Say) -> Taking
         .collect();
     let bytes: u64 = segments.iter().map(|segment| segment.file_bytes).sum();
     say(format_args!(
-        "inherited    {bytes} bytes in {} logs of an earlier number of shards: rewritten beside the traffic",
+        "inherited    {bytes} bytes in {} logs of an earlier number of shards: rewritten beside \
+         the traffic",
         layout.inherited.len()
     ));
     let path = directory.path().to_path_buf();

@@ -39,7 +39,9 @@ pub(super) fn check_change(
         max => format!("disk_bytes_max {max} or the disk leaves less"),
     };
     Err(OpenError::Option(format!(
-        "--shards {shards}: the segments of --shards {} take {} MiB and stay until what counts in them, about {} MiB, is written again. That needs {} MiB beside them, and {limit}: start with --shards {} as before, or with room for {} MiB",
+        "--shards {shards}: the segments of --shards {} take {} MiB and stay until what counts in \
+         them, about {} MiB, is written again. That needs {} MiB beside them, and {limit}: start \
+         with --shards {} as before, or with room for {} MiB",
         inventory.layout.shards,
         taken.div_ceil(1 << 20),
         counted_bytes.div_ceil(1 << 20),
@@ -74,7 +76,9 @@ pub(super) fn hold_values(
     let needed = segment_bytes_for(value_bytes);
     if config.segment_bytes < needed {
         return Err(OpenError::Option(format!(
-            "--segment-bytes {} is too small for this directory, which may hold values of up to {value_bytes} bytes from earlier starts: four of the largest records must fit, and these take {needed} bytes",
+            "--segment-bytes {} is too small for this directory, which may hold values of up to \
+             {value_bytes} bytes from earlier starts: four of the largest records must fit, and \
+             these take {needed} bytes",
             config.segment_bytes
         )));
     }
@@ -113,7 +117,8 @@ pub(super) fn check_disk_bytes(
         };
         let carried = u64::from(shards) * share.live_bytes_max();
         say(format_args!(
-            "disk limit   {} carries {} of records without FULL: (limit - {SEGMENTS_BESIDE} segments of {} a shard) / {} %",
+            "disk limit   {} carries {} of records without FULL: (limit - {SEGMENTS_BESIDE} \
+             segments of {} a shard) / {} %",
             size_text(max),
             size_text(carried),
             size_text(config.segment_bytes),
@@ -125,7 +130,8 @@ pub(super) fn check_disk_bytes(
         return Ok(());
     }
     Err(OpenError::Option(format!(
-        "disk_bytes_max {max} is too small: {SEGMENTS_MIN} of the smallest segments for each of {shards} shards take {least} bytes, with values of up to {value_bytes} bytes"
+        "disk_bytes_max {max} is too small: {SEGMENTS_MIN} of the smallest segments for each of \
+         {shards} shards take {least} bytes, with values of up to {value_bytes} bytes"
     )))
 }
 
@@ -140,7 +146,8 @@ fn tight(max: u64, shards: u16, short_bytes: u64, config: &Config) -> Problem {
     };
     Problem {
         cause: format!(
-            "disk_bytes_max {max} is no more than {SEGMENTS_BESIDE} segments for each of {shards} shards: what grows is answered FULL early, perhaps at once"
+            "disk_bytes_max {max} is no more than {SEGMENTS_BESIDE} segments for each of {shards} \
+             shards: what grows is answered FULL early, perhaps at once"
         ),
         mend: format!("give --disk-bytes-max {usual}{smaller}"),
     }

@@ -68,7 +68,8 @@ pub(super) fn check_directory(
     Err(match cluster {
         None => OpenError::Opening(OpeningError::OfCluster),
         Some(cluster) if other.cluster_id == cluster.cluster_id => OpenError::Option(format!(
-            "--cluster-node {node}: {data} holds the data of node {}; a node starts with its own directory or with an empty one",
+            "--cluster-node {node}: {data} holds the data of node {}; a node starts with its own \
+             directory or with an empty one",
             other.node
         )),
         Some(cluster) => OpenError::Option(format!(

@@ -93,7 +93,8 @@ impl Retiming {
     fn keep(&self, found: &Calibration) {
         let (durable, synced) = (found.durable_write_us, found.write_then_sync_us);
         if let Err(error) = calibration::keep(&self.data, &self.device, found) {
-            warn!(%error, "CALIBRATION cannot be written, the next start times the disk again: {error}");
+            warn!(%error, "CALIBRATION cannot be written, the next start times the disk again: \
+                {error}");
         }
         let method = found.method_name();
         match found.method == self.method {
@@ -105,7 +106,8 @@ impl Retiming {
             false => warn!(
                 durable_write_us = durable,
                 write_then_sync_us = synced,
-                "the disk is timed again on a quiet machine: {method} are the faster way; the next start takes it"
+                "the disk is timed again on a quiet machine: {method} are the faster way; the \
+                 next start takes it"
             ),
         }
     }

@@ -139,7 +139,8 @@ impl Room {
             }
         }
         Err(OpenError::Option(format!(
-            "{name} {max} leaves each of {} shards less than the {SHARE_BYTES_MIN} bytes that index and values need: raise it to {} MiB; values of up to {} bytes may be there",
+            "{name} {max} leaves each of {} shards less than the {SHARE_BYTES_MIN} bytes that \
+             index and values need: raise it to {} MiB; values of up to {} bytes may be there",
             self.shards,
             // The next start may find a little more taken.
             enough.div_ceil(1 << 20) + 1,

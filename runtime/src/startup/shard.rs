@@ -114,7 +114,12 @@ impl ShardStart {
         }
         shard.expect_key_tables(&self.key_tables_left);
         let torn = recovered.torn.map_or(String::new(), |torn| {
-            format!("; {} was torn at offset {}: nothing acknowledged as durable was there, unless a repair gave it up", self.segments.path(torn.file).display(), torn.offset)
+            format!(
+                "; {} was torn at offset {}: nothing acknowledged as durable was there, \
+                 unless a repair gave it up",
+                self.segments.path(torn.file).display(),
+                torn.offset
+            )
         });
         let from = snapshot.map_or(String::new(), |(name, entries)| {
             format!("{entries} entries of {name} and ")

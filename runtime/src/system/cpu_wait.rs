@@ -101,7 +101,8 @@ mod tests {
     #[test]
     fn what_the_kernel_writes_is_read() {
         assert_eq!(run_delay_us("251505 132047 2\n"), Some(132));
-        let text = "some avg10=97.75 avg60=97.44 avg300=97.07 total=3143793871\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n";
+        let text = "some avg10=97.75 avg60=97.44 avg300=97.07 total=3143793871\n\
+            full avg10=0.00 avg60=0.00 avg300=0.00 total=0\n";
         assert_eq!(pressure_us(text), Some(3_143_793_871));
         assert_eq!(
             (run_delay_us(""), pressure_us("full total=0")),

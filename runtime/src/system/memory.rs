@@ -45,7 +45,8 @@ pub(crate) fn beyond_problem(max: u64, available: u64) -> Option<Problem> {
     let mib = |bytes: u64| bytes >> 20;
     (max > available).then(|| Problem {
         cause: format!(
-            "memory_max is {} MiB and the machine or the control group has {} MiB: the system may end the process before it keeps to its bound",
+            "memory_max is {} MiB and the machine or the control group has {} MiB: the system may \
+             end the process before it keeps to its bound",
             mib(max),
             mib(available)
         ),

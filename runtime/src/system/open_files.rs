@@ -82,7 +82,8 @@ impl fmt::Display for TooFewOpenFiles {
         let plural = |number: u64| if number == 1 { "" } else { "s" };
         write!(
             f,
-            "this process may have {} open files (nofile), and a start with {} shard{} and {} segment file{} needs at least {}: {}",
+            "this process may have {} open files (nofile), and a start with {} shard{} and {} \
+             segment file{} needs at least {}: {}",
             self.limit,
             self.shards,
             plural(self.shards.into()),
@@ -113,8 +114,8 @@ mod tests {
         let told = judge(16, 1, 0, 10_000).expect_err("too low").to_string();
         assert_eq!(
             told,
-            "this process may have 16 open files (nofile), and a start with 1 shard and 0 segment files needs at \
-             least 48: ulimit -n 14096, or LimitNOFILE=14096 in the systemd unit"
+            "this process may have 16 open files (nofile), and a start with 1 shard and 0 segment \
+             files needs at least 48: ulimit -n 14096, or LimitNOFILE=14096 in the systemd unit"
         );
         // Three hundred segments leave no connection a place in the three quarters that they may
         // have of 400.

@@ -71,7 +71,8 @@ impl Peer {
         refusal(
             RefusalCode::Incarnation,
             format!(
-                "node {} is start {start}, and {which} {before} was seen: its directory is an older copy",
+                "node {} is start {start}, and {which} {before} was seen: its directory is an \
+                 older copy",
                 self.node
             ),
         )
@@ -217,7 +218,8 @@ impl Connecting {
             return refusal(
                 RefusalCode::RecordBytes,
                 format!(
-                    "node {} takes records of {} bytes in frames of {}, and it needs {} in {needed}",
+                    "node {} takes records of {} bytes in frames of {}, and it needs {} in \
+                     {needed}",
                     welcome.node,
                     welcome.record_bytes_max,
                     welcome.frame_bytes_max,
@@ -310,7 +312,8 @@ impl Accepting {
             return refusal(
                 RefusalCode::RecordBytes,
                 format!(
-                    "node {} writes records of {} bytes and takes frames of {}; node {} takes records of {}, and frames have up to {needed}",
+                    "node {} writes records of {} bytes and takes frames of {}; node {} takes \
+                     records of {}, and frames have up to {needed}",
                     hello.node,
                     hello.record_bytes_max,
                     hello.frame_bytes_max,

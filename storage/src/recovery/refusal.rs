@@ -144,9 +144,9 @@ impl fmt::Display for Within<'_, RecoveryError> {
                 lsn_to,
             } => write!(
                 f,
-                "segment {sequence} of log {log_id} is missing: no file holds it, and records between LSN {} and {} \
-                 were durable there (if cleaning has released it, the list that tells so is lost); the segment behind \
-                 it, {segments}{:08}.seg, is in place",
+                "segment {sequence} of log {log_id} is missing: no file holds it, and records \
+                 between LSN {} and {} were durable there (if cleaning has released it, the list \
+                 that tells so is lost); the segment behind it, {segments}{:08}.seg, is in place",
                 lsn_from.0, lsn_to.0, next.0
             ),
             RecoveryError::TailLost {
@@ -167,8 +167,8 @@ impl fmt::Display for Within<'_, RecoveryError> {
                 }
                 write!(
                     f,
-                    ", but the snapshot {snapshots}{snapshot} proves that all records up to LSN {} were durable: \
-                     LSN {} to {} are lost",
+                    ", but the snapshot {snapshots}{snapshot} proves that all records up to LSN \
+                     {} were durable: LSN {} to {} are lost",
                     lsn_to.0, lsn_from.0, lsn_to.0
                 )
             }
@@ -178,7 +178,8 @@ impl fmt::Display for Within<'_, RecoveryError> {
                 end,
             } => write!(
                 f,
-                "the end of log {log_id} is missing: IDENTITY tells that its last segment is {} and its last record LSN {} (records from LSN {} on)",
+                "the end of log {log_id} is missing: IDENTITY tells that its last segment is {} \
+                 and its last record LSN {} (records from LSN {} on)",
                 end.sequence, end.last_lsn.0, lsn_from.0
             ),
         }
