@@ -131,7 +131,7 @@ fn read(data: &Path, directory: &Directory, only: Option<&str>) -> Result<Vec<Lo
         }
     }
     let mut lost = tails.end(&forgotten, &segments);
-    // What was noted when a tail was kept, cleaning may have let go of since.
+    // The notes of forks tell values that cleaning may have dropped since the records were kept.
     let forks = read_forks(data).map_err(|error| unreadable(&error))?;
     for lost in lost.iter_mut().filter(|it| it.before == AtFork::Unknown) {
         let tail = (lost.key.clone(), Writer::of(lost.version.0));

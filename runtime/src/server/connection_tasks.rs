@@ -104,7 +104,7 @@ async fn write(core: Rc<Core>, connection: Rc<Connection>, mut writer: OwnedWrit
             if outgoing.left() > 0 {
                 break;
             }
-            // What is shared is let go of at once: a change of its cell need not copy it any more.
+            // Drops shared values at once: a change of such a cell need not copy it then.
             outgoing.refill();
             if outgoing.capacity() > SEND_BYTES_KEPT {
                 outgoing = Outgoing::default();

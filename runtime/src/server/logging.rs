@@ -119,8 +119,8 @@ fn append_to(path: &Path) -> Result<File, LogFileError> {
     })
 }
 
-/// Takes whole events. One that the file does not take goes to standard error; one that nobody
-/// takes is let go, because a server whose log reader is gone goes on.
+/// Takes whole events. An event that the file does not take goes to standard error. An event that
+/// standard error does not take either is dropped: a server goes on without its log reader.
 impl Write for &Destination {
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         let line = one_line(event);

@@ -32,13 +32,13 @@ pub fn stock(level: AckLevel) -> Vec<u8> {
 pub struct Account {
     /// Keys that were acknowledged, with version and value.
     pub set: BTreeMap<Vec<u8>, (Version, Vec<u8>)>,
-    /// Keys of which it is not known.
+    /// Keys whose write has an unknown outcome.
     pub unknown: BTreeSet<Vec<u8>>,
     /// Keys that were not written, by what was answered.
     pub not_set: BTreeSet<Vec<u8>>,
     /// Sales that were acknowledged.
     pub sold: BTreeSet<Version>,
-    /// Sales of which it is not known.
+    /// Sales with an unknown outcome.
     pub sold_unknown: u64,
 }
 

@@ -111,7 +111,7 @@ impl Mount {
 impl Drop for Mount {
     fn drop(&mut self) {
         if self.end().is_err() && self.is_mounted {
-            // Gone for everybody who looks; the kernel lets go of it with its last user.
+            // Detached: nobody finds it any more, and the kernel unmounts it with its last user.
             let _ = run("umount", &["-l", text(&self.place)]);
         }
     }

@@ -300,7 +300,7 @@ impl World {
             setting.may_go_back = snapshots.chance(250_000);
             setting.may_wipe &= !setting.may_go_back;
         }
-        // Every other thousand, none of which has a seed that is stored from before.
+        // Every other thousand of seeds. No older stored seed is in one of these.
         if seed / 1_000 % 2 == 1 && seed >= SNAPSHOTS_FROM {
             setting.pending_bytes_max = snapshots.pick(&[20_000, 500]);
         }

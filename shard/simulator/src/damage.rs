@@ -344,8 +344,8 @@ fn differs(disk: &Disk, file: FileId, offset: usize, good: &[u8]) -> bool {
 
 fn worse(a: Expected, b: Expected) -> Expected {
     match (a, b) {
-        // Two damages of which one is proved: the proof may itself be what the other destroyed, so
-        // only a single kind is judged.
+        // Of two damages, the one may have destroyed the proof of the other. So a proof counts only
+        // where no damage is without one.
         (Expected::Hole, _) | (_, Expected::Hole) => Expected::Hole,
         (Expected::Refusal, _) | (_, Expected::Refusal) => Expected::Refusal,
         _ => Expected::Harmless,

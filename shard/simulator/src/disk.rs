@@ -125,7 +125,7 @@ pub struct Disk {
     pub strangers: Vec<FileId>,
     /// Files that are gone and should not be.
     pub missing: Vec<(FileId, Vec<u8>)>,
-    /// Files that the node has let go of: nothing may be asked of them any more.
+    /// Files that the node has released: it must ask nothing of them any more.
     pub forgotten: BTreeSet<FileId>,
     /// Rates of faults.
     pub faults: DiskFaults,

@@ -39,7 +39,7 @@ pub fn make(image: &mut Image, home: &TableHome, hash_seed: u64) -> Option<KeyTa
     Some(table)
 }
 
-/// The segments of which an earlier run has left tables, and the bytes of these.
+/// Segments for which an earlier run has left tables, with the bytes of each table.
 pub fn found(image: &Image) -> HashMap<FileId, u64> {
     let files = image.files.iter();
     let tables = files.filter_map(|(file, bytes)| Some((file.segment_of_table()?, bytes)));

@@ -93,8 +93,8 @@ fn trade(server: &mut Server, operations: &[Operation]) {
     server.settle();
 }
 
-/// The replies against what a client may conclude from them. Returns the changes in order, those
-/// left out of which it was told that they were not executed.
+/// Holds the replies against what a client may conclude from them. Returns the changes in order,
+/// without those that a reply called not executed.
 fn check_replies(
     operations: &[Operation],
     replies: &BTreeMap<usize, Reply>,

@@ -113,7 +113,8 @@ impl Shop {
         History::read(&reply.value).expect("a history")
     }
 
-    /// What was let go by then need not come back when a start is in an earlier time.
+    /// The latest time of any run. Versions that were dropped by then need not come back when a
+    /// start is in an earlier time.
     fn latest_ms(&self) -> u64 {
         self.latest_ms.max(self.server.time_ms())
     }
@@ -380,7 +381,7 @@ fn kept_versions_that_cleaning_moved_since_a_snapshot_are_found() {
     assert_eq!(made.status, Status::Ok);
     let mut versions = Vec::new();
     for number in 0..60_u8 {
-        // Each stands in a segment of which little counts.
+        // Each stands in a segment with few bytes that count.
         for filler in 0..3 {
             let name = format!("filler{filler}").into_bytes();
             shop.set(&name, &[7; 1_900], Expiry::Never);

@@ -247,7 +247,7 @@ impl Server {
         Self::open_with(none, budget, unix_ms, log, image, failing)
     }
 
-    /// The same with snapshots, of which new ones are taken after so many bytes of log.
+    /// The same with snapshots; the number is the bytes of log between two of them.
     pub fn open_with(
         snapshots: (Snapshots, u64),
         budget: Budget,

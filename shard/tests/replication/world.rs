@@ -69,7 +69,7 @@ pub struct World {
     next_link: u64,
     next_value: u64,
     next_life: u64,
-    /// Which life of which node wrote in an epoch.
+    /// The node, and its life, that wrote in an epoch.
     writers: BTreeMap<(PartitionId, u32), (usize, u64)>,
     acked_replica: Vec<Operation>,
     acked_disk: Vec<Operation>,

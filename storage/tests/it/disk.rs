@@ -127,8 +127,8 @@ impl Disk {
         }
     }
 
-    /// A power cut: of every write that is not durable those sectors remain of which `keeps` gives
-    /// the bit, the lowest first and again after 64.
+    /// A power cut. Of every write that is not durable some sectors remain: `keeps` gives a bit for
+    /// each, the lowest first, and is asked again after 64.
     pub fn crash(&mut self, mut keeps: impl FnMut() -> u64) {
         let mut writes = std::mem::take(&mut self.unsynced);
         self.syncs.clear();

@@ -504,7 +504,7 @@ impl Shop {
     }
 }
 
-/// A source of which one read fails or brings a flipped bit.
+/// A source with one read that fails or brings a flipped bit.
 struct Flaky {
     image: Image,
     reads_left: usize,

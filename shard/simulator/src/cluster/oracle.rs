@@ -65,7 +65,7 @@ pub(super) struct Oracle {
     groups: Vec<Group>,
     appends: Vec<Append>,
     churned: BTreeSet<(Vec<u8>, u16)>,
-    /// Which start of which node acknowledged in an epoch of a partition.
+    /// The node, and its start, that acknowledged in an epoch of a partition.
     writers: BTreeMap<(u16, u32), Writer>,
     versions: BTreeMap<(u16, u32, u64), Writer>,
     promotions: BTreeMap<u16, u64>,
@@ -85,7 +85,7 @@ pub(super) enum Kept {
     /// The newest diverged record of each key: cleaning rewrites inherited logs first, and keeps no
     /// more.
     Newest,
-    /// What cleaning had not let go.
+    /// The diverged records that cleaning had not released.
     Some,
 }
 

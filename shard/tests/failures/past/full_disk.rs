@@ -13,7 +13,7 @@ fn a_change_of_a_keyspace_is_refused_on_a_full_disk_and_goes_on_when_there_is_ro
     let made = shop.keyspace(b"made:", Action::Create(kept(2, 0)));
     assert_eq!(made.status, Status::Ok);
     let name = |number: usize| format!("key-{number}").into_bytes();
-    // Segments in each of which one key in sixteen may change before it is worth cleaning.
+    // One key in sixteen of a segment may change before the segment is worth cleaning.
     let (keys, in_segment) = (500, 17);
     for number in 0..keys {
         let reply = shop.set(&name(number), &[7; 2_000], Expiry::Never);
