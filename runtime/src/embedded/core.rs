@@ -15,6 +15,7 @@ use penstock_net::hello::ClientHello;
 use penstock_shard::{Event, Now, SessionId};
 
 use super::call::Call;
+use super::callers::Callers;
 use super::mailbox::{Letter, Mailbox};
 use super::watch::Watch;
 use crate::event_loop::engine::{Engine, Turn};
@@ -138,7 +139,8 @@ impl Core {
         // What needs no disk does not wait until the disk was told.
         self.hand_out_all(now);
         let mut is_due_again = taken > 0;
-        match self.engine.end_turn(now) {
+        let mailbox = Some(&*self.mailbox);
+        match self.engine.end_turn(now, &mut Callers { mailbox }) {
             Turn::Ended {
                 is_due_again: again,
                 has_stopped,

@@ -17,6 +17,7 @@ use penstock_net::request::{BatchRequest, Condition, Expiry, Version, Wanted, Wh
 use penstock_shard::{Event, Now, SessionId};
 
 use super::batch::item_bytes_max;
+use super::callers::Callers;
 use super::core::{frame_at, hello, take_output};
 use super::doorbell::Doorbell;
 use super::watch::Watch;
@@ -564,16 +565,13 @@ impl Local {
                 let _ = self.engine.take_spare(now, outcome);
             }
         }
-        match self.engine.end_turn(now) {
+        let mut callers = Callers { mailbox: None };
+        match self.engine.end_turn(now, &mut callers) {
             Turn::Ended { has_stopped, .. } => self.is_stopped |= has_stopped,
             Turn::Fatal(text) | Turn::Damaged(text) => self.cause = Some(text),
             Turn::Dead => {}
         }
         self.engine.outbox.resume.clear();
-        assert!(
-            self.engine.outbox.mail.is_empty() && self.engine.outbox.close.is_empty(),
-            "frames are whole, taken at once, and there is no other shard"
-        );
         match &self.cause {
             Some(text) => Err(ClientError::Unknown(text.clone())),
             None => Ok(()),

@@ -8,6 +8,7 @@
 
 mod batch;
 mod call;
+mod callers;
 mod core;
 mod doorbell;
 mod local;

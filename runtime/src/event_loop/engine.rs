@@ -3,24 +3,22 @@
 //!
 //! A driver hands over what happened ([`Engine::step`], [`Engine::reap`], [`Engine::take_spare`])
 //! and ends the turn with [`Engine::end_turn`], which submits the disk's requests with one system
-//! call. What is then left in the outbox concerns sessions, links and mail: the driver delivers it.
+//! call. What concerns sessions, links and mail goes to the [`Network`] of the driver.
 
-use std::sync::Arc;
-
-use penstock_shard::{Event, Fatal, KeyTableOrder, Now, Outbox, Shard};
+use penstock_shard::{Event, Network, Now, Outbox, Shard, carry_out};
 use penstock_storage::io::Completion;
-use tracing::{error, warn};
+use tracing::warn;
 
-use super::news::tell_bad_place;
 use super::publisher::{Publisher, Traffic};
-use super::supply::SegmentSupply;
-use crate::directory::key_table_makers::{KeyTableHandle, KeyTableOutcome};
-use crate::directory::snapshots::{SnapshotHandle, SnapshotOutcome};
+use super::shell::EngineShell;
+use crate::directory::key_table_makers::KeyTableOutcome;
+use crate::directory::snapshots::SnapshotOutcome;
 use crate::directory::spares::SpareOutcome;
 use crate::disk::Disk;
 use crate::disk::arena::{Arena, ArenaBlock};
 use crate::system::advice;
-use crate::system::memory::MemoryBound;
+
+pub(crate) use super::shell::{Helpers, Turn};
 
 /// One shard and its disk.
 pub(crate) struct Engine {
@@ -36,32 +34,6 @@ pub(crate) struct Engine {
     /// Why nothing more may be written, until it is told.
     damage: Option<String>,
     is_dead: bool,
-}
-
-/// The threads that work for all shards, as one shard reaches them.
-pub(crate) struct Helpers {
-    pub(crate) supply: SegmentSupply,
-    pub(crate) snapshot_writer: SnapshotHandle,
-    pub(crate) key_tables: KeyTableHandle,
-    pub(crate) memory: Option<Arc<MemoryBound>>,
-}
-
-/// How a turn ended.
-#[derive(Debug)]
-pub(crate) enum Turn {
-    /// Well.
-    Ended {
-        /// Something was done that only another turn tells.
-        is_due_again: bool,
-        /// The log was sealed in this turn, for the clean stop.
-        has_stopped: bool,
-    },
-    /// A write failed, or nothing more may be written: nothing is acknowledged any more. Told once.
-    Fatal(String),
-    /// A file turned out to be damaged, and nothing more is written. Told once.
-    Damaged(String),
-    /// It was told.
-    Dead,
 }
 
 impl Engine {
@@ -159,8 +131,9 @@ impl Engine {
         news
     }
 
-    /// Ends the turn: takes in what the disk has finished and begins what the shard wants of it.
-    pub(crate) fn end_turn(&mut self, now: Now) -> Turn {
+    /// Ends the turn: takes in what the disk has finished and carries out what the shard wants, of
+    /// its disk here and of those it talks to by `network`.
+    pub(crate) fn end_turn(&mut self, now: Now, network: &mut impl Network) -> Turn {
         if self.is_dead {
             return Turn::Dead;
         }
@@ -171,28 +144,23 @@ impl Engine {
         self.publisher.count_turn();
         self.take_in(now);
         self.step(now, Event::TurnEnds);
-        if let Some(fatal) = self.outbox.fatal {
-            return self.die(fatal);
-        }
-        for io in self.outbox.io.drain(..) {
-            self.disk.submit(io);
-        }
-        if let Err(error) = self.disk.flush() {
+        let was_stopped = self.is_stopped;
+        let mut shell = EngineShell {
+            number: self.number,
+            shard: &self.shard,
+            disk: &mut self.disk,
+            helpers: &mut self.helpers,
+            network,
+            is_stopped: &mut self.is_stopped,
+        };
+        if let Err(end) = carry_out(&mut self.outbox, &mut shell) {
             self.is_dead = true;
-            return Turn::Fatal(format!(
-                "shard {}: the disk engine is lost: {error}",
-                self.number
-            ));
+            return end;
         }
-        self.serve_files();
-        self.order_from_helpers();
-        self.tell_news();
-        let is_stopped = self.outbox.is_stopped;
-        let is_due_again = self.publish(now, is_stopped);
-        let has_stopped = is_stopped && !std::mem::replace(&mut self.is_stopped, is_stopped);
+        let is_due_again = self.publish(now);
         Turn::Ended {
             is_due_again,
-            has_stopped,
+            has_stopped: self.is_stopped && !was_stopped,
         }
     }
 
@@ -215,97 +183,12 @@ impl Engine {
         }
     }
 
-    /// The shard must not go on.
-    fn die(&mut self, fatal: Fatal) -> Turn {
-        self.is_dead = true;
-        // What another node said of it comes first.
-        let told = self.outbox.links.told.drain(..);
-        let told: String = told.map(|told| format!("{told}; ")).collect();
-        let text = format!("{told}{fatal}");
-        // A new start would not help a node that has gone back. Its exit code keeps a supervisor
-        // from starting it again.
-        match fatal {
-            Fatal::GoneBack => Turn::Damaged(text),
-            Fatal::Log { .. } => Turn::Fatal(text),
-        }
-    }
-
-    /// Gives back the files that the shard has released, and asks for those that it wants.
-    fn serve_files(&mut self) {
-        let supply = &mut self.helpers.supply;
-        for file in self.outbox.removals.drain(..) {
-            self.disk.detach(file);
-            supply.release(file);
-        }
-        for file in self.outbox.forgotten.drain(..) {
-            self.disk.detach(file);
-        }
-        if std::mem::take(&mut self.outbox.has_taken_over) {
-            supply.taken_over();
-        }
-        let log = self.shard.store().log();
-        for _ in 0..std::mem::take(&mut self.outbox.spares) {
-            supply.request(log.has_spares(), |bytes| log.spare_bytes_wanted(bytes));
-        }
-    }
-
-    /// Hands snapshots and key tables to the threads that write them.
-    fn order_from_helpers(&mut self) {
-        for write in self.outbox.snapshots.drain(..) {
-            self.helpers.snapshot_writer.write(write);
-        }
-        for order in self.outbox.key_tables.drain(..) {
-            // One that was not loaded is not open here.
-            if let KeyTableOrder::Remove(file) = order
-                && self.disk.is_attached(file.key_table())
-            {
-                self.disk.detach(file.key_table());
-            }
-            self.helpers.key_tables.order(order);
-        }
-    }
-
-    /// Logs what the shard found wrong on the disk.
-    fn tell_news(&mut self) {
-        let shard = self.number;
-        let segments = &self.helpers.supply.segments;
-        let data = segments.data();
-        for damaged in self.outbox.damaged.drain(..) {
-            let offset = damaged.offset;
-            let path = segments.path(damaged.file);
-            let file = path.display();
-            error!(
-                shard,
-                file = %file,
-                offset,
-                "shard {shard}: {file} is damaged at offset {offset}: cleaning leaves it as it is; \
-                 to see more, once the server is stopped: {}",
-                advice::inspect(data)
-            );
-        }
-        for rotten in self.outbox.rotten.drain(..) {
-            error!(
-                shard,
-                file = %segments.path(rotten.file).display(),
-                offset = rotten.offset,
-                "shard {shard}: {}; it is served as long as nobody needs that, and the next start \
-                 that reads it refuses it: restore a backup elsewhere, or see what a mend would \
-                 give up, once the server is stopped: {}",
-                rotten.within(&data.to_string_lossy()),
-                advice::repair(data)
-            );
-        }
-        for place in self.outbox.bad_places.drain(..) {
-            tell_bad_place(shard, segments, &place);
-        }
-    }
-
     /// Publishes the numbers if that is due, and answers INFO; whether it did, for only another
     /// turn sends the answer.
-    fn publish(&mut self, now: Now, is_stopped: bool) -> bool {
+    fn publish(&mut self, now: Now) -> bool {
         let asked = std::mem::take(&mut self.outbox.info);
         let is_asked = !asked.is_empty();
-        if self.publisher.is_due(now) || is_asked || is_stopped {
+        if self.publisher.is_due(now) || is_asked || self.is_stopped {
             let disk = self.disk.counters();
             self.publisher
                 .publish(now, &mut self.shard, disk, self.traffic, is_asked);

@@ -3,5 +3,6 @@
 pub(crate) mod engine;
 mod news;
 pub(crate) mod publisher;
+mod shell;
 pub(crate) mod spin;
 pub(crate) mod supply;

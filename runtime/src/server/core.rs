@@ -7,9 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use penstock_net::pieces::Pieces;
-use penstock_shard::cluster::LinkOutbox;
 use penstock_shard::replication::LinkId;
-use penstock_shard::{Event, Now, Outbox, SessionId};
+use penstock_shard::{Event, Network, Now, SessionId};
 use tracing::warn;
 
 use super::connection::Connection;
@@ -34,9 +33,9 @@ pub(crate) struct Core {
     pub(super) connections: RefCell<Vec<Option<Rc<Connection>>>>,
     pub(super) links: RefCell<Vec<Rc<Link>>>,
     /// To the thread that keeps what has diverged, if this is a node of a cluster.
-    lostfound: Option<flume::Sender<Found>>,
+    pub(super) lostfound: Option<flume::Sender<Found>>,
     /// What was said of links.
-    lately: RefCell<Lately>,
+    pub(super) lately: RefCell<Lately>,
     pub(super) shard: u16,
     pub(super) turn: Signal,
     /// How long to watch before sleeping.
@@ -55,7 +54,7 @@ pub(crate) struct Core {
     pub(super) is_leaving: Cell<bool>,
     pub(super) leave: Signal,
     pub(super) reports: flume::Sender<Report>,
-    outboxes: Vec<flume::Sender<Letter>>,
+    pub(super) outboxes: Vec<flume::Sender<Letter>>,
 }
 
 impl Core {
@@ -210,99 +209,7 @@ impl Core {
         self.step(Event::LinkDown { link });
     }
 
-    /// Does what the shard wants done for connections, other shards and links.
-    fn serve(&self, outbox: &mut Outbox<ArenaBlock>) {
-        // Every field by name: a new one does not compile until somebody carries it out.
-        let Outbox {
-            sendable,
-            resume,
-            close,
-            mail,
-            links,
-            looks: _,
-            // The engine has carried out the rest.
-            io: _,
-            info: _,
-            spares: _,
-            removals: _,
-            has_taken_over: _,
-            forgotten: _,
-            damaged: _,
-            rotten: _,
-            bad_places: _,
-            snapshots: _,
-            key_tables: _,
-            is_stopped: _,
-            fatal: _,
-        } = outbox;
-        for session in sendable.drain(..) {
-            if let Some(connection) = self.connection(session) {
-                connection.has_output.set();
-            }
-        }
-        for session in resume.drain(..) {
-            if let Some(connection) = self.connection(session) {
-                connection.may_resume.set();
-            }
-        }
-        for (session, _) in close.drain(..) {
-            if let Some(connection) = self.connection(session) {
-                connection.shut_down();
-            }
-        }
-        for (to, mail) in mail.drain(..) {
-            // The shards' credits bound what is in a mailbox; a core that is gone needs no mail.
-            let _ = self.outboxes[usize::from(to)].send(Letter::Mail(mail));
-        }
-        if self.lostfound.is_some() {
-            self.serve_links(links);
-        }
-    }
-
-    /// Does what the shard wants done about its links.
-    fn serve_links(&self, outbox: &mut LinkOutbox) {
-        let LinkOutbox {
-            sendable,
-            ended,
-            kept,
-            to_sync,
-            told,
-        } = outbox;
-        for text in told.drain(..) {
-            // A link that is refused is made again, five times in a second.
-            let mut lately = self.lately.borrow_mut();
-            if let Some(text) = lately.line(&text, &text, Instant::now()) {
-                warn!(shard = self.shard, "shard {}: {text}", self.shard);
-            }
-        }
-        let links = self.links.borrow();
-        for link in links.iter() {
-            link.may_read.set();
-        }
-        let find = |id: LinkId| links.iter().find(|link| link.link == id);
-        for id in sendable.drain(..) {
-            find(id).inspect(|link| link.has_output.set());
-        }
-        for (id, last_words) in ended.drain(..) {
-            if let Some(link) = find(id) {
-                link.end(last_words);
-            }
-        }
-        if let Some(lostfound) = &self.lostfound {
-            let mut records = Vec::new();
-            for (_, record) in kept.drain(..) {
-                records.extend_from_slice(&record);
-            }
-            if !records.is_empty() {
-                let _ = lostfound.send(Found::Records(records));
-            }
-            for (partition, link) in to_sync.drain(..) {
-                let _ = lostfound.send(Found::Sync(partition, link));
-            }
-        }
-    }
-
-    fn connection(&self, session: SessionId) -> Option<Rc<Connection>> {
+    pub(super) fn connection(&self, session: SessionId) -> Option<Rc<Connection>> {
         let connections = self.connections.borrow();
         connections
             .get(session.index())?
@@ -330,7 +237,8 @@ impl Core {
             self.watch(now);
         }
         let engine = &mut *self.engine.borrow_mut();
-        match engine.end_turn(now) {
+        let mut network = self;
+        match engine.end_turn(now, &mut network) {
             Turn::Ended {
                 is_due_again,
                 has_stopped,
@@ -360,7 +268,7 @@ impl Core {
                 engine.shard.step(now, told, outbox);
             }
         }
-        self.serve(outbox);
+        network.close(&mut outbox.close);
         let publish_us = engine.publish_deadline_us();
         let deadline_us = engine.shard.deadline_us(now);
         Some(deadline_us.map_or(publish_us, |it| it.min(publish_us)))

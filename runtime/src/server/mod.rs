@@ -24,6 +24,7 @@ pub mod logging;
 mod lostfound;
 mod messages;
 mod metrics;
+mod network;
 mod signal;
 mod signals;
 mod supervisor;

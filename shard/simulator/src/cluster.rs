@@ -15,6 +15,7 @@ mod links;
 mod node;
 mod operator;
 mod oracle;
+mod shell;
 mod turns;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -9,6 +9,7 @@ mod blows;
 mod client;
 mod core;
 mod node;
+mod shell;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};

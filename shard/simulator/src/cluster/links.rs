@@ -6,11 +6,10 @@ use std::sync::Arc;
 
 use penstock_shard::Event as ShardEvent;
 use penstock_shard::Topology;
-use penstock_shard::cluster::LinkOutbox;
 use penstock_shard::replication::LinkId;
 
 use super::event::Event;
-use super::{NODES, Step, World, number_of};
+use super::{NODES, World, number_of};
 
 /// One end of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,72 +111,55 @@ impl World {
         }
     }
 
-    pub(super) fn links_of_turn(&mut self, node: usize, shard: usize, outbox: LinkOutbox) -> Step {
-        // Every field by name: one that is forgotten here does not compile.
-        let LinkOutbox {
-            sendable,
-            ended,
-            kept,
-            to_sync,
-            told,
-        } = outbox;
-        let run = self.nodes[node].run;
-        for told in told {
-            self.trace.fold_bytes(told.as_bytes());
-            if told.contains("cannot be read at") {
-                self.meet("read damaged");
-            }
-            if self.has_gone_back && told.contains("must be started on an empty directory") {
-                // It is told at both ends; the one that ends the link says so of itself.
-                if told.starts_with("a link is ended: ") {
-                    self.meet("an epoch was written twice");
-                    self.after(1_000, Event::Empty { node, run });
-                }
-            }
-            if told.contains("and not by this one") {
-                self.meet("deposed");
+    /// What a node tells people of a link.
+    pub(super) fn told_of_link(&mut self, end: End, told: &str) {
+        let End { node, run, .. } = end;
+        self.trace.fold_bytes(told.as_bytes());
+        if told.contains("cannot be read at") {
+            self.meet("read damaged");
+        }
+        if self.has_gone_back && told.contains("must be started on an empty directory") {
+            // It is told at both ends; the one that ends the link says so of itself.
+            if told.starts_with("a link is ended: ") {
+                self.meet("an epoch was written twice");
+                self.after(1_000, Event::Empty { node, run });
             }
         }
-        for (partition, record) in kept {
-            self.meet("diverged records kept");
-            self.nodes[node].kept.push((shard, partition, record));
+        if told.contains("and not by this one") {
+            self.meet("deposed");
         }
-        for (partition, link) in to_sync {
-            let delay_us = self.chance.latency(500);
-            let found = Event::Found {
-                node,
-                run,
-                shard,
-                partition,
-                link,
-            };
-            self.after(delay_us, found);
+    }
+
+    /// Sends what a shard has to send by a link.
+    pub(super) fn send_link_output(&mut self, end: End, link: LinkId) {
+        let End { node, shard, .. } = end;
+        let mut bytes = Vec::new();
+        let core = self.core(node, shard).expect("it runs");
+        core.shard.take_link_output(link, &mut bytes);
+        if !bytes.is_empty() {
+            self.send_link(node, shard, link.0, bytes);
+            // More may have come meanwhile.
+            self.turn_at(node, shard, self.now_us + self.setting.network_us / 4);
         }
-        for LinkId(link) in sendable {
-            let mut bytes = Vec::new();
-            let core = self.core(node, shard).expect("it runs");
-            core.shard.take_link_output(LinkId(link), &mut bytes);
-            if !bytes.is_empty() {
-                self.send_link(node, shard, link, bytes);
-                // More may have come meanwhile.
-                self.turn_at(node, shard, self.now_us + self.setting.network_us / 4);
-            }
+    }
+
+    /// A shard ends a link.
+    pub(super) fn end_link(&mut self, end: End, link: LinkId, last_words: Vec<u8>) {
+        let End { node, shard, .. } = end;
+        self.meet("link ended by a node");
+        if self.links.contains_key(&link.0) {
+            self.send_link(node, shard, link.0, last_words);
+            let is_destination = self.links[&link.0].destination.node == node;
+            let delay_us = self.network.latency(self.setting.network_us);
+            self.end_here(link.0, is_destination, delay_us);
         }
-        for (LinkId(link), last_words) in ended {
-            self.meet("link ended by a node");
-            if self.links.contains_key(&link) {
-                self.send_link(node, shard, link, last_words);
-                let is_destination = self.links[&link].destination.node == node;
-                let delay_us = self.network.latency(self.setting.network_us);
-                self.end_here(link, is_destination, delay_us);
-            }
-            self.step(node, shard, ShardEvent::LinkDown { link: LinkId(link) });
-        }
-        // There may be room for more of what has come.
+        self.step(node, shard, ShardEvent::LinkDown { link });
+    }
+
+    /// There may be room for more of what links have brought to a shard.
+    pub(super) fn read_waiting_links(&mut self, end: End) {
         let reads = |link: &Link, is_there: bool| {
-            let end = link.end(is_there);
-            (end.node, end.run, end.shard) == (node, run, shard)
-                && !link.waiting[usize::from(is_there)].is_empty()
+            link.end(is_there) == end && !link.waiting[usize::from(is_there)].is_empty()
         };
         let waiting: Vec<(u64, bool)> = self
             .links
@@ -189,7 +171,6 @@ impl World {
         for (link, is_there) in waiting {
             self.read_link(link, is_there);
         }
-        Ok(())
     }
 
     pub(super) fn send_link(&mut self, node: usize, shard: usize, link: u64, bytes: Vec<u8>) {

@@ -3,19 +3,13 @@
 use std::sync::Arc;
 
 use penstock_shard::Event as ShardEvent;
-use penstock_shard::Fatal;
-use penstock_shard::KeyTableOrder;
-use penstock_shard::Mail;
-use penstock_shard::Outbox;
-use penstock_shard::SessionId;
-use penstock_storage::cleaning::Damaged;
-use penstock_storage::io::Io;
+use penstock_shard::carry_out;
 
 use super::event::Event;
 use super::links::End;
 use super::node::Core;
+use super::shell::CoreShell;
 use super::{Step, World, number_of};
-use crate::disk::PoolBlock;
 
 impl World {
     pub(super) fn start(&mut self, node: usize) -> Step {
@@ -136,196 +130,21 @@ impl World {
         }
         core.turn_us = None;
         core.shard.step(now, ShardEvent::TurnEnds, &mut core.outbox);
-        // Every field by name: one that is forgotten here does not compile.
-        let Outbox {
-            io,
-            sendable,
-            resume,
-            looks,
-            mut close,
-            mail,
-            info,
-            spares,
-            removals,
-            has_taken_over,
-            forgotten,
-            damaged,
-            rotten: _,
-            bad_places: _,
-            links,
-            snapshots,
-            key_tables,
-            is_stopped,
-            fatal,
-        } = std::mem::take(&mut core.outbox);
-        assert!(info.is_empty(), "no client asks for INFO");
-        core.is_stopped |= is_stopped;
         let deadline_us = core.shard.deadline_us(now);
-        if fatal == Some(Fatal::GoneBack) && self.has_gone_back {
-            self.meet("told to have gone back");
-            self.empty(node);
+        // What is carried out steps the shard over a new outbox.
+        let mut outbox = std::mem::take(&mut core.outbox);
+        let (world, end) = (&mut *self, End { node, run, shard });
+        carry_out(&mut outbox, &mut CoreShell { world, end })?;
+        if !self.is_run(node, run) {
             return Ok(());
         }
-        self.judge_ends(node, fatal, damaged.last())?;
-        let end = End { node, run, shard };
-        self.submit(end, io)?;
-        for session in sendable {
-            self.send_output(node, shard, session);
-        }
-        for session in resume {
-            if let Some(client) = self.client_of(node, shard, session) {
-                self.deliver(client);
-            }
-        }
-        close.append(&mut self.overdue(end, looks));
-        self.close(end, close);
-        self.send_mail(end, mail);
-        for write in snapshots {
-            let delay_us = self.snapshots.within(20, 600);
-            let snapshot = Event::Snapshot {
-                node,
-                run,
-                shard,
-                write,
-            };
-            self.after(delay_us, snapshot);
-        }
-        self.order_key_tables(end, key_tables);
-        for file in removals {
-            self.meet("segments released");
-            self.nodes[node].disk.borrow_mut().forgotten.insert(file);
-            let delay_us = self.chance.latency(5_000);
-            self.after(delay_us, Event::Remove { node, run, file });
-        }
-        let mut disk = self.nodes[node].disk.borrow_mut();
-        disk.forgotten.extend(forgotten);
-        drop(disk);
-        for _ in 0..spares {
-            let delay_us = self.chance.latency(3_000);
-            self.after(delay_us, Event::Spare { node, run, shard });
-        }
-        if has_taken_over && self.nodes[node].takes_over() {
-            let typical_us = self.harm.pick(&[20, 5_000]);
-            let delay_us = self.harm.latency(typical_us);
-            self.after(delay_us, Event::TakenOver { node, run });
-        }
-        self.links_of_turn(node, shard, links)?;
+        self.read_waiting_links(end);
         if let Some(deadline_us) = deadline_us {
             self.turn_at(node, shard, deadline_us.max(now.us + 1));
         }
         self.end_stopped(node);
         self.watch_handovers();
         Ok(())
-    }
-
-    /// No node ends by itself, and none calls a segment damaged that is sound.
-    fn judge_ends(&self, node: usize, fatal: Option<Fatal>, damaged: Option<&Damaged>) -> Step {
-        let number = number_of(node);
-        if let Some(fatal) = fatal {
-            return Err(format!(
-                "node {number} ends, and its disk is sound: {fatal}"
-            ));
-        }
-        match damaged.filter(|_| !self.may_find_damage(node)) {
-            Some(Damaged { file, offset }) => Err(format!(
-                "node {number}: {:08}.seg is called damaged at {offset}",
-                file.0
-            )),
-            None => Ok(()),
-        }
-    }
-
-    /// Hands disk requests to the disk of a node.
-    pub(super) fn submit(&mut self, end: End, requests: Vec<Io<PoolBlock>>) -> Step {
-        let End { node, run, shard } = end;
-        for io in requests {
-            let (Io::Write { file, .. } | Io::Sync { file, .. } | Io::Read { file, .. }) = &io;
-            let mut disk = self.nodes[node].disk.borrow_mut();
-            if disk.forgotten.contains(file) {
-                return Err(format!("{file:?} is used although it was let go of"));
-            }
-            let (ticket, ends_us) = disk.submit(self.now_us, io);
-            drop(disk);
-            let done = Event::DiskDone {
-                node,
-                run,
-                shard,
-                ticket,
-            };
-            self.at(ends_us, done);
-        }
-        Ok(())
-    }
-
-    /// Tells a shard what peers have not acknowledged. Returns the connections to be closed for
-    /// that.
-    pub(super) fn overdue(
-        &mut self,
-        end: End,
-        looks: Vec<SessionId>,
-    ) -> Vec<(SessionId, &'static str)> {
-        let now = self.now();
-        let core = self.core(end.node, end.shard).expect("it runs");
-        for session in looks {
-            let told = ShardEvent::Unacknowledged { session, bytes: 0 };
-            core.shard.step(now, told, &mut core.outbox);
-        }
-        std::mem::take(&mut core.outbox.close)
-    }
-
-    /// Closes connections of clients.
-    pub(super) fn close(&mut self, end: End, sessions: Vec<(SessionId, &'static str)>) {
-        for (session, _) in sessions {
-            if let Some(client) = self.client_of(end.node, end.shard, session) {
-                let connection = self.clients[client].connection.expect("it was found by it");
-                self.step(end.node, end.shard, ShardEvent::Closed { session });
-                let closed = Event::Closed { client, connection };
-                self.after(self.setting.network_us, closed);
-            }
-        }
-    }
-
-    /// Delivers batches to other shards of the node, those to one shard in their order.
-    pub(super) fn send_mail(&mut self, end: End, mail: Vec<(u16, Mail)>) {
-        let End { node, run, shard } = end;
-        for (to, mail) in mail {
-            let to = usize::from(to);
-            let (delay_us, now_us) = (self.chance.latency(3), self.now_us);
-            let core = self.core(node, shard).expect("it runs");
-            core.mail_us[to] = core.mail_us[to].max(now_us + delay_us);
-            let when_us = core.mail_us[to];
-            let mail = Event::Mail {
-                node,
-                run,
-                to,
-                mail,
-            };
-            self.at(when_us, mail);
-        }
-    }
-
-    /// Makes and removes key tables.
-    pub(super) fn order_key_tables(&mut self, end: End, orders: Vec<KeyTableOrder>) {
-        let End { node, run, shard } = end;
-        for order in orders {
-            match order {
-                KeyTableOrder::Make(home) => {
-                    let event = Event::KeyTable {
-                        node,
-                        run,
-                        shard,
-                        home,
-                    };
-                    let delay_us = self.snapshots.within(200, 20_000);
-                    self.after(delay_us, event);
-                }
-                KeyTableOrder::Load(_) => unreachable!("no start tells of any"),
-                KeyTableOrder::Remove(file) => {
-                    let mut disk = self.nodes[node].disk.borrow_mut();
-                    disk.key_tables.remove(&file);
-                }
-            }
-        }
     }
 
     /// What all shards of a node have taken over is void from now on.

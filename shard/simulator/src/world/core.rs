@@ -1,17 +1,12 @@
 //! The loop around one shard: its turns, its connections, its mail.
 
-use penstock_shard::{Event as ShardEvent, Mail, Outbox, SessionId};
-use penstock_storage::cleaning::Damaged;
-use penstock_storage::io::Io;
-use penstock_storage::place::FileId;
-use penstock_storage::planted::{Bug, is_planted};
-use penstock_storage::recovery::Corruption;
+use penstock_shard::{Event as ShardEvent, SessionId, carry_out};
 
 use crate::coverage::Fault;
 use crate::disk::PoolBlock;
-use crate::plan::Budget;
 
-use super::{Event, FIRST_FRAME, Link, Phase, Step, World};
+use super::shell::CoreShell;
+use super::{Event, Link, Step, World};
 
 impl World {
     pub(super) fn step(&mut self, shard: usize, event: ShardEvent<'_, PoolBlock>) -> usize {
@@ -61,64 +56,14 @@ impl World {
             self.coverage.borrow_mut().fault(Fault::NoMemory);
         }
         let timely = core.judge_time(now);
-        // Every field by name: one that is forgotten here does not compile.
-        let Outbox {
-            io,
-            sendable,
-            resume,
-            looks,
-            mut close,
-            mail,
-            info,
-            spares,
-            removals,
-            has_taken_over,
-            forgotten,
-            damaged,
-            rotten,
-            bad_places: _,
-            links: _,
-            snapshots,
-            key_tables,
-            is_stopped,
-            fatal,
-        } = std::mem::take(&mut core.outbox);
-        assert!(info.is_empty(), "no client asks for INFO");
-        core.is_stopped |= is_stopped;
-        timely.map_err(|wrong| format!("shard {shard}: {wrong}"))?;
         let deadline_us = core.shard.deadline_us(now);
-        if let Some(fatal) = fatal {
-            self.trace.fold_bytes(fatal.to_string().as_bytes());
-            // The server ends loudly; the machine goes on, or not.
-            let is_power_cut = self.chance.chance(300_000);
-            self.die(is_power_cut);
+        timely.map_err(|wrong| format!("shard {shard}: {wrong}"))?;
+        // What is carried out steps the shard over a new outbox.
+        let mut outbox = std::mem::take(&mut core.outbox);
+        let world = &mut *self;
+        carry_out(&mut outbox, &mut CoreShell { world, run, shard })?;
+        if !self.is_run(run) {
             return Ok(());
-        }
-        self.submit(run, shard, io)?;
-        self.reply(run, shard, sendable, resume);
-        close.append(&mut self.overdue(shard, looks));
-        for (session, _) in close {
-            if let Some(link) = self.link_of(run, shard, session) {
-                self.close_at_server(link);
-            }
-        }
-        self.send_mail(run, shard, mail);
-        self.remove(run, shard, removals);
-        self.disk.borrow_mut().forgotten.extend(forgotten);
-        if has_taken_over {
-            self.took_over(run);
-        }
-        self.judge_damage(&rotten, &damaged)?;
-        for write in snapshots {
-            let when_us = now.us + self.snapshots.latency(300);
-            self.at(when_us, Event::Snapshot { run, shard, write });
-        }
-        for order in key_tables {
-            self.order_key_table(run, shard, order);
-        }
-        for _ in 0..spares {
-            let when_us = now.us + self.chance.latency(5_000);
-            self.at(when_us, Event::Spare { run, shard });
         }
         if let Some(deadline_us) = deadline_us {
             self.turn_at(shard, deadline_us.max(now.us + 1));
@@ -130,117 +75,7 @@ impl World {
         Ok(())
     }
 
-    /// Hands disk requests to the disk.
-    fn submit(&mut self, run: u64, shard: usize, requests: Vec<Io<PoolBlock>>) -> Step {
-        let now_us = self.now_us;
-        for io in requests {
-            if let Io::Write {
-                offset: FIRST_FRAME,
-                ..
-            } = &io
-                && self.phase == Phase::Traffic
-                && self.chance.chance(self.first_frame_crash)
-            {
-                // The next segment takes the same place in the log, and meets the same more often.
-                self.first_frame_crash = 400_000;
-                let when_us = now_us + self.chance.within(1, 400);
-                self.at(when_us, Event::EarlyCrash { run });
-            }
-            let (Io::Write { file, .. } | Io::Sync { file, .. } | Io::Read { file, .. }) = &io;
-            if self.disk.borrow().forgotten.contains(file) {
-                return Err(format!("{file:?} is used although it was let go of"));
-            }
-            let (ticket, ends_us) = self.disk.borrow_mut().submit(now_us, io);
-            self.at(ends_us, Event::DiskDone { run, shard, ticket });
-        }
-        Ok(())
-    }
-
-    /// Sends replies, and hands over bytes again for which there was no room.
-    fn reply(&mut self, run: u64, shard: usize, sendable: Vec<SessionId>, resume: Vec<SessionId>) {
-        for session in sendable {
-            if let Some(link) = self.link_of(run, shard, session) {
-                self.send_output(link, session);
-            }
-        }
-        for session in resume {
-            if let Some(link) = self.link_of(run, shard, session) {
-                self.deliver(link);
-            }
-        }
-    }
-
-    /// Tells the shard what peers have not acknowledged. Returns the connections to be closed for
-    /// that.
-    fn overdue(&mut self, shard: usize, looks: Vec<SessionId>) -> Vec<(SessionId, &'static str)> {
-        let now = self.now();
-        let core = &mut self.node.as_mut().expect("it runs").cores[shard];
-        for session in looks {
-            // The peer has what its link has taken.
-            let told = ShardEvent::Unacknowledged { session, bytes: 0 };
-            core.shard.step(now, told, &mut core.outbox);
-        }
-        std::mem::take(&mut core.outbox.close)
-    }
-
-    /// Delivers batches to other shards, those to one shard in their order.
-    fn send_mail(&mut self, run: u64, shard: usize, mail: Vec<(u16, Mail)>) {
-        for (to, mail) in mail {
-            let to = usize::from(to);
-            let delay_us = self.chance.latency(3);
-            let core = &mut self.node.as_mut().expect("it runs").cores[shard];
-            core.mail_us[to] = core.mail_us[to].max(self.now_us + delay_us);
-            let when_us = core.mail_us[to];
-            self.at(when_us, Event::Mail { run, to, mail });
-        }
-    }
-
-    /// Removes the files of released segments, after a while.
-    fn remove(&mut self, run: u64, shard: usize, files: Vec<FileId>) {
-        for file in files {
-            self.coverage.borrow_mut().fault(Fault::Released);
-            let core = &mut self.node.as_mut().expect("it runs").cores[shard];
-            let dropped = core.shard.store().cleaning_counters().expired_dropped;
-            if std::mem::replace(&mut core.expired_dropped, dropped) < dropped {
-                self.coverage.borrow_mut().fault(Fault::ExpiredReleased);
-            }
-            self.disk.borrow_mut().forgotten.insert(file);
-            let when_us = self.now_us + self.chance.latency(5_000);
-            self.at(when_us, Event::Remove { run, file });
-        }
-    }
-
-    /// A shard has taken over what it inherited; the last one lets the inherited logs go.
-    fn took_over(&mut self, run: u64) {
-        self.taken_over += 1;
-        let shards = usize::from(self.layout.shards);
-        if self.taken_over == shards || is_planted(Bug::GoneBeforeAll) {
-            let typical_us = self.reshards.pick(&[20, 5_000]);
-            let when_us = self.now_us + self.reshards.latency(typical_us);
-            self.at(when_us, Event::TakenOver { run });
-        }
-    }
-
-    /// What a shard calls damaged must be damaged.
-    fn judge_damage(&mut self, rotten: &[Corruption], damaged: &[Damaged]) -> Step {
-        for rotten in rotten {
-            self.judge_rotten(rotten)?;
-        }
-        let reads_fail = self.plan.disk.read_error + self.plan.disk.bad_read > 0;
-        if self.plan.budget == Budget::Survivable
-            && !reads_fail
-            && self.phase != Phase::Rot
-            && let Some(damaged) = damaged.last()
-        {
-            return Err(format!(
-                "cleaning finds {:08}.seg damaged at {}, which nothing has touched",
-                damaged.file.0, damaged.offset
-            ));
-        }
-        Ok(())
-    }
-
-    fn link_of(&self, run: u64, shard: usize, session: SessionId) -> Option<usize> {
+    pub(super) fn link_of(&self, run: u64, shard: usize, session: SessionId) -> Option<usize> {
         self.links.iter().rposition(|link| {
             link.run == run
                 && link.shard == shard
@@ -275,7 +110,7 @@ impl World {
     }
 
     /// Moves what a connection may send onto the network.
-    fn send_output(&mut self, link: usize, session: SessionId) {
+    pub(super) fn send_output(&mut self, link: usize, session: SessionId) {
         let now = self.now();
         let shard = self.links[link].shard;
         let mut bytes = Vec::new();

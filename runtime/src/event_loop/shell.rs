@@ -1,0 +1,183 @@
+//! What stands around a shard of this process in a turn: its disk, the helper threads, people.
+
+use std::sync::Arc;
+
+use penstock_shard::{
+    BadPlace, Fatal, KeyTableOrder, Network, SessionId, Shard, Shell, SnapshotWrite,
+};
+use penstock_storage::cleaning::Damaged;
+use penstock_storage::io::Io;
+use penstock_storage::place::FileId;
+use penstock_storage::recovery::Corruption;
+use tracing::error;
+
+use super::news::tell_bad_place;
+use super::supply::SegmentSupply;
+use crate::directory::key_table_makers::KeyTableHandle;
+use crate::directory::snapshots::SnapshotHandle;
+use crate::disk::Disk;
+use crate::disk::arena::{Arena, ArenaBlock};
+use crate::system::advice;
+use crate::system::memory::MemoryBound;
+
+/// The threads that work for all shards, as one shard reaches them.
+pub(crate) struct Helpers {
+    pub(crate) supply: SegmentSupply,
+    pub(crate) snapshot_writer: SnapshotHandle,
+    pub(crate) key_tables: KeyTableHandle,
+    pub(crate) memory: Option<Arc<MemoryBound>>,
+}
+
+/// How a turn ended.
+#[derive(Debug)]
+pub(crate) enum Turn {
+    /// Well.
+    Ended {
+        /// Something was done that only another turn tells.
+        is_due_again: bool,
+        /// The log was sealed in this turn, for the clean stop.
+        has_stopped: bool,
+    },
+    /// A write failed, or nothing more may be written: nothing is acknowledged any more. Told once.
+    Fatal(String),
+    /// A file turned out to be damaged, and nothing more is written. Told once.
+    Damaged(String),
+    /// It was told.
+    Dead,
+}
+
+/// Carries out a turn of the shard `number`.
+pub(super) struct EngineShell<'a, N> {
+    pub(super) number: u16,
+    pub(super) shard: &'a Shard<Arena>,
+    pub(super) disk: &'a mut Disk,
+    pub(super) helpers: &'a mut Helpers,
+    pub(super) network: &'a mut N,
+    pub(super) is_stopped: &'a mut bool,
+}
+
+impl<N: Network> Shell for EngineShell<'_, N> {
+    type Block = ArenaBlock;
+    type End = Turn;
+    type Network = N;
+
+    fn network(&mut self) -> &mut N {
+        self.network
+    }
+
+    fn fail(&mut self, fatal: Fatal, told: &mut Vec<String>) -> Result<(), Turn> {
+        // What another node said of it comes first.
+        let told: String = told.drain(..).map(|told| format!("{told}; ")).collect();
+        let text = format!("{told}{fatal}");
+        // A new start would not help a node that has gone back. Its exit code keeps a supervisor
+        // from starting it again.
+        Err(match fatal {
+            Fatal::GoneBack => Turn::Damaged(text),
+            Fatal::Log { .. } => Turn::Fatal(text),
+        })
+    }
+
+    fn stopped(&mut self) {
+        *self.is_stopped = true;
+    }
+
+    /// All with one system call.
+    fn submit(&mut self, requests: &mut Vec<Io<ArenaBlock>>) -> Result<(), Turn> {
+        for io in requests.drain(..) {
+            self.disk.submit(io);
+        }
+        let flushed = self.disk.flush();
+        flushed.map_err(|error| {
+            Turn::Fatal(format!(
+                "shard {}: the disk engine is lost: {error}",
+                self.number
+            ))
+        })
+    }
+
+    /// The engine answers them behind the turn, with the numbers as they are then.
+    fn inform(&mut self, _: &mut Vec<(SessionId, u64)>) {}
+
+    fn remove(&mut self, files: &mut Vec<FileId>) {
+        for file in files.drain(..) {
+            self.disk.detach(file);
+            self.helpers.supply.release(file);
+        }
+    }
+
+    fn forget(&mut self, files: &mut Vec<FileId>) {
+        for file in files.drain(..) {
+            self.disk.detach(file);
+        }
+    }
+
+    fn taken_over(&mut self) {
+        self.helpers.supply.taken_over();
+    }
+
+    fn tell_damage(
+        &mut self,
+        cleaning: &mut Vec<Damaged>,
+        scrub: &mut Vec<Corruption>,
+        requests: &mut Vec<BadPlace>,
+    ) -> Result<(), Turn> {
+        let shard = self.number;
+        let segments = &self.helpers.supply.segments;
+        let data = segments.data();
+        for damaged in cleaning.drain(..) {
+            let offset = damaged.offset;
+            let path = segments.path(damaged.file);
+            let file = path.display();
+            error!(
+                shard,
+                file = %file,
+                offset,
+                "shard {shard}: {file} is damaged at offset {offset}: cleaning leaves it as it is; \
+                 to see more, once the server is stopped: {}",
+                advice::inspect(data)
+            );
+        }
+        for rotten in scrub.drain(..) {
+            error!(
+                shard,
+                file = %segments.path(rotten.file).display(),
+                offset = rotten.offset,
+                "shard {shard}: {}; it is served as long as nobody needs that, and the next start \
+                 that reads it refuses it: restore a backup elsewhere, or see what a mend would \
+                 give up, once the server is stopped: {}",
+                rotten.within(&data.to_string_lossy()),
+                advice::repair(data)
+            );
+        }
+        for place in requests.drain(..) {
+            tell_bad_place(shard, segments, &place);
+        }
+        Ok(())
+    }
+
+    fn write_snapshot(&mut self, writes: &mut Vec<SnapshotWrite>) {
+        for write in writes.drain(..) {
+            self.helpers.snapshot_writer.write(write);
+        }
+    }
+
+    fn order_key_tables(&mut self, orders: &mut Vec<KeyTableOrder>) {
+        for order in orders.drain(..) {
+            // One that was not loaded is not open here.
+            if let KeyTableOrder::Remove(file) = order
+                && self.disk.is_attached(file.key_table())
+            {
+                self.disk.detach(file.key_table());
+            }
+            self.helpers.key_tables.order(order);
+        }
+    }
+
+    fn make_spares(&mut self, spares: usize) {
+        let log = self.shard.store().log();
+        for _ in 0..spares {
+            let bytes_wanted = |bytes| log.spare_bytes_wanted(bytes);
+            self.helpers.supply.request(log.has_spares(), bytes_wanted);
+        }
+    }
+}
