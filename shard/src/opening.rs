@@ -19,7 +19,7 @@ use penstock_storage::layout::{INHERITED_MAX, InheritedEnd, Layout};
 use penstock_storage::log::{Log, LogConfig, SPARES_READY};
 use penstock_storage::place::FileId;
 use penstock_storage::place::Place;
-use penstock_storage::planted::{Bug, is_planted};
+use penstock_storage::planted::{self, Bug, is_planted};
 use penstock_storage::record::PartView;
 use penstock_storage::recovery::Replayed;
 use penstock_storage::recovery::{
@@ -441,10 +441,8 @@ pub fn open_shard<F: SegmentFiles, P: Blocks + Clone>(
         .flat_map(|(log, _)| log.history.segments.iter())
         .map(|segment| segment.file);
     let names = own_files.chain(inherited_files).collect();
-    let epoch = match is_planted(Bug::EpochOfLastRun) {
-        true if recovered.history.epoch_max > 0 => recovered.history.epoch_max,
-        _ => epoch,
-    };
+    let last_epoch = recovered.history.epoch_max.max(1);
+    let epoch = planted::or(Bug::EpochOfLastRun, last_epoch, epoch);
     let mut log = Log::with_history(
         log,
         recovered.start,
@@ -524,11 +522,9 @@ fn replay_inheritance(
     memory.carry_time(recovered.time_ms);
     if memory.keeps_versions() {
         let mut collect = collect_into(shard.hash_seed, &mut memory, is_own);
-        let inherited_logs = match is_planted(Bug::ForgetInheritedVersions) {
-            true => &[][..],
-            false => &inventory.layout.inherited,
-        };
-        for log in inherited_logs {
+        let all = &inventory.layout.inherited[..];
+        let logs = planted::or(Bug::ForgetInheritedVersions, &all[..0], all);
+        for log in logs {
             replay_inherited(&mut files.reader(), &inventory.survey, log, &mut collect)?;
         }
         replay(&mut files.reader(), segments, &mut collect).map_err(OpeningError::Recovery)?;

@@ -12,7 +12,7 @@ use penstock_net::limits::FRAME_BYTES_BEFORE_HELLO_MAX;
 use penstock_net::pieces::Pieces;
 use penstock_net::refusal::Refusal;
 use penstock_storage::place::Lsn;
-use penstock_storage::planted::{Bug, is_planted};
+use penstock_storage::planted::{self, Bug};
 
 use crate::mail::SessionId;
 
@@ -105,10 +105,8 @@ impl Sessions {
         let Some(session) = self.get_open(id) else {
             return false;
         };
-        let generation = match is_planted(Bug::SameGeneration) {
-            true => session.generation,
-            false => session.generation.wrapping_add(1),
-        };
+        let next = session.generation.wrapping_add(1);
+        let generation = planted::or(Bug::SameGeneration, session.generation, next);
         let (held, awaited_bytes) = (session.held_bytes(), session.awaited_bytes);
         let input_bytes = session.input_bytes;
         *session = Session::new(FRAME_BYTES_BEFORE_HELLO_MAX);

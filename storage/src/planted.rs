@@ -1,16 +1,27 @@
 //! Bugs that are planted on purpose, to test the tests.
 //!
-//! Each [`Bug`] is one wrong turn in production code, taken only where [`is_planted`] says so.
-//! Without the feature `planted` that is a constant `false` and nothing of it is compiled; with it,
-//! one thread at a time can switch one bug on, run the simulator and expect it to object. A bug
-//! that nothing catches shows what the tests do not see.
+//! Each [`Bug`] is one wrong turn in production code. Without the feature `planted` nothing of it
+//! is compiled. With it, one thread at a time can switch one bug on, run the simulator and expect
+//! it to object. A bug that nothing catches shows what the tests do not see.
 //!
-//! The server refuses to be built with the feature.
+//! A hook takes no more than one line, in one of three forms:
+//!
+//! | the bug gets wrong | hook |
+//! |---|---|
+//! | a condition | `&& !is_planted(Bug::X)` or `\|\| is_planted(Bug::X)` in that condition |
+//! | a value | [`or`]`(Bug::X, wrong, right)` in the place of `right` |
+//! | a step | `if_planted!(Bug::X, wrong);` or `if_planted!(Bug::X, when, wrong);` before it |
+//!
+//! A wrong step is often `return`, `break` or `continue`. The server refuses to be built with the
+//! feature.
 
 /// Whether the planted bugs are compiled in.
 pub const IS_COMPILED_IN: bool = cfg!(feature = "planted");
 
-macro_rules! bugs {
+/// Declares the bugs of a crate that has the feature `planted`: its `Bug`, `plant`, `is_planted`
+/// and `or`.
+#[macro_export]
+macro_rules! planted_bugs {
     ($($(#[doc = $text:literal])+ $bug:ident = $name:literal,)+) => {
         /// One planted bug.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,10 +49,62 @@ macro_rules! bugs {
                 }
             }
         }
+
+        #[cfg(feature = "planted")]
+        ::std::thread_local! {
+            static ACTIVE: ::std::cell::Cell<Option<Bug>> = const { ::std::cell::Cell::new(None) };
+        }
+
+        /// Switches one bug on for this thread, or all off.
+        #[cfg(feature = "planted")]
+        pub fn plant(bug: Option<Bug>) {
+            ACTIVE.set(bug);
+        }
+
+        /// Whether this bug is switched on.
+        #[cfg(feature = "planted")]
+        #[inline]
+        #[must_use]
+        pub fn is_planted(bug: Bug) -> bool {
+            ACTIVE.get() == Some(bug)
+        }
+
+        /// Whether this bug is switched on: never.
+        #[cfg(not(feature = "planted"))]
+        #[inline(always)]
+        #[must_use]
+        pub const fn is_planted(_: Bug) -> bool {
+            false
+        }
+
+        /// What is right, or what is wrong if this bug is switched on. Both are worked out.
+        #[inline(always)]
+        #[must_use]
+        pub fn or<T>(bug: Bug, wrong: T, right: T) -> T {
+            match is_planted(bug) {
+                true => wrong,
+                false => right,
+            }
+        }
     };
 }
 
-bugs! {
+/// Takes a wrong step if a bug is switched on; `is_planted` of the bug's crate is in scope.
+#[macro_export]
+macro_rules! if_planted {
+    ($bug:expr, $wrong:expr) => {
+        if is_planted($bug) {
+            $wrong;
+        }
+    };
+    ($bug:expr, $when:expr, $wrong:expr) => {
+        if is_planted($bug) && $when {
+            $wrong;
+        }
+    };
+}
+
+planted_bugs! {
     // Planted by the simulator's author.
 
     /// Frames are written without asking for durability.
@@ -320,31 +383,4 @@ bugs! {
 
     /// Bytes count as expired an hour before their time.
     ExpireBytesEarly = "expire-bytes-early",
-}
-
-#[cfg(feature = "planted")]
-std::thread_local! {
-    static ACTIVE: std::cell::Cell<Option<Bug>> = const { std::cell::Cell::new(None) };
-}
-
-/// Switches one bug on for this thread, or all off.
-#[cfg(feature = "planted")]
-pub fn plant(bug: Option<Bug>) {
-    ACTIVE.set(bug);
-}
-
-/// Whether this bug is switched on.
-#[cfg(feature = "planted")]
-#[inline]
-#[must_use]
-pub fn is_planted(bug: Bug) -> bool {
-    ACTIVE.get() == Some(bug)
-}
-
-/// Whether this bug is switched on: never.
-#[cfg(not(feature = "planted"))]
-#[inline(always)]
-#[must_use]
-pub const fn is_planted(_: Bug) -> bool {
-    false
 }

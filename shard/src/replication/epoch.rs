@@ -6,6 +6,8 @@ use penstock_net::link::message::EpochEntry;
 use penstock_net::link::message::LINK_EPOCHS_MAX;
 use penstock_net::link::{Epochs, Position};
 
+use super::planted::{self, Bug};
+
 const NODE_BITS: u32 = 8;
 const START_BITS: u32 = 10;
 const GENERATION_BITS: u32 = 14;
@@ -66,7 +68,8 @@ impl Epoch {
         }
         let is_ours = promised.generation() == generation && promised.node() == node;
         (is_ours && promised.start() < Self::START_MAX)
-            .then(|| Epoch::new(generation, promised.start() + 1, node))
+            .then(|| planted::or(Bug::EpochResumed, promised.start(), promised.start() + 1))
+            .map(|start| Epoch::new(generation, start, node))
     }
 }
 

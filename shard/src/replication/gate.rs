@@ -101,12 +101,9 @@ impl<T> ReplicaGates<T> {
         for _ in 0..self.waiting.len() {
             let waiting = self.waiting.pop_front().expect("counted");
             let has = |member: Option<Lsn>| member.is_some_and(|lsn| lsn >= waiting.lsn);
-            let mut members = received(waiting.partition);
-            let is_received = match () {
-                () if is_planted(Bug::AckBeforePeer) => true,
-                () if is_planted(Bug::AckByAnyMember) => members.any(has),
-                () => members.all(has),
-            };
+            let is_received = is_planted(Bug::AckBeforePeer)
+                || is_planted(Bug::AckByAnyMember) && received(waiting.partition).any(has)
+                || received(waiting.partition).all(has);
             if waiting.lsn <= durable && is_received {
                 answer(waiting.whom, Outcome::Reached);
             } else if now_us >= waiting.deadline_us {

@@ -65,6 +65,7 @@ use super::ring::Ring;
 use super::sender::{Confirmed, Counting, Sender};
 use super::standing::{Lag, LinkState, Traffic};
 use super::{LinkId, PartitionId, Work};
+use penstock_storage::if_planted;
 
 pub use effects::{LinkAction, LinkCounters};
 pub use store_turn::LinkTime;
@@ -790,9 +791,7 @@ impl<B: Block> LinkSet<B> {
 
     /// What cleaning is to leave to members.
     fn backlog(&self) -> Option<Backlog> {
-        if is_planted(Bug::BacklogForgotten) {
-            return None;
-        }
+        if_planted!(Bug::BacklogForgotten, return None);
         Some(Backlog {
             behind: self.holders.backlog_behind(&self.replicas.partitions)?,
             // What is read is not released meanwhile.

@@ -14,9 +14,10 @@ use penstock_net::link::{Begin, Mode, Position, UnderWay};
 use penstock_storage::place::Lsn;
 
 use super::epoch::{Epoch, EpochHistory};
-use super::planted::{Bug, is_planted};
+use super::planted::{self, Bug, is_planted};
 use super::record::ShippedRecord;
 use super::{Journal, LinkId, PartitionId, Work};
+use penstock_storage::if_planted;
 
 use self::local_record::LocalRecord;
 use self::pending::{Pending, PendingRecords};
@@ -235,10 +236,8 @@ impl Partition {
         journal: &mut impl Journal,
     ) -> Result<Epoch, CannotBegin> {
         let promised = self.facts().promised;
-        let epoch = match is_planted(Bug::EpochResumed) {
-            true if promised.generation() == generation && promised.node() == node => promised,
-            _ => Epoch::next(generation, node, promised).ok_or(CannotBegin::Promised(promised))?,
-        };
+        let epoch =
+            Epoch::next(generation, node, promised).ok_or(CannotBegin::Promised(promised))?;
         // A member that never got anything would begin another past.
         if (!self.is_whole() || self.received.sequence == 0) && !is_forced {
             return Err(CannotBegin::NotWhole);
@@ -275,10 +274,7 @@ impl Partition {
         history.cut(complete);
         history.push(EpochEntry {
             epoch: epoch.0,
-            start_id: match is_planted(Bug::StartsAlike) {
-                true => 0,
-                false => start_id,
-            },
+            start_id: planted::or(Bug::StartsAlike, 0, start_id),
             first: position.sequence,
         });
         Some((position, history))
@@ -445,10 +441,7 @@ impl Partition {
         }
         self.close();
         self.role = Role::Member(Membership::opened(link, epoch));
-        let gate = match is_planted(Bug::PromiseNotDurable) {
-            true => Lsn(0),
-            false => self.local.noted(),
-        };
+        let gate = planted::or(Bug::PromiseNotDurable, Lsn(0), self.local.noted());
         Opened::Accepted { gate }
     }
 
@@ -457,9 +450,7 @@ impl Partition {
     #[must_use]
     pub fn state(&self) -> (UnderWay, Position, EpochHistory) {
         let (under_way, complete) = match (self.facts().scan_from, self.facts().rewind_from) {
-            (Some(_), _) if is_planted(Bug::ScanPosition) => {
-                (UnderWay::Nothing, self.received.max(self.applied))
-            }
+            (Some(_), _) if is_planted(Bug::ScanPosition) => (UnderWay::Nothing, self.received),
             (Some(from), _) => (UnderWay::Scan, from),
             (None, Some(_)) => (UnderWay::Rewind, self.received),
             (None, None) => (UnderWay::Nothing, self.received),
@@ -494,10 +485,7 @@ impl Partition {
 
         let owes_rewind = under_way != UnderWay::Nothing || from < complete;
         // What is only in memory is not there behind a crash.
-        let there = match is_planted(Bug::ScanCountsMemory) {
-            true => from,
-            false => from.min(self.applied),
-        };
+        let there = planted::or(Bug::ScanCountsMemory, from, from.min(self.applied));
         let scan_from = (begin.mode == Mode::Scan).then_some(there);
         let rewind_from = owes_rewind.then_some(from);
         self.local.go_on(scan_from, rewind_from, journal);
@@ -701,10 +689,8 @@ impl Partition {
         if matches!(self.role, Role::Member(_)) {
             self.role = Role::Idle;
         }
-        if is_planted(Bug::PendingForgotten) {
-            self.pending.clear();
-            self.received = self.applied;
-        }
+        if_planted!(Bug::PendingForgotten, self.pending.clear());
+        self.received = planted::or(Bug::PendingForgotten, self.applied, self.received);
         self.pending.link_ended();
     }
 }

@@ -1,46 +1,7 @@
-//! Bugs of replication that are planted on purpose, to test the model test; as
-//! `penstock_storage::planted`, but a simulator of one node cannot catch them.
+//! Bugs of replication that are planted on purpose, as [`penstock_storage::planted`] tells. They are
+//! apart because a simulator of one node cannot catch them.
 
-macro_rules! bugs {
-    ($($(#[doc = $text:literal])+ $bug:ident = $name:literal,)+) => {
-        /// One planted bug.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum Bug {
-            $($(#[doc = $text])+ $bug,)+
-        }
-
-        impl Bug {
-            /// All of them.
-            pub const ALL: &[Bug] = &[$(Bug::$bug,)+];
-
-            /// Those of the machine; the others are of links over a store.
-            #[must_use]
-            pub fn of_the_machine() -> &'static [Bug] {
-                let is_last = |bug: &Bug| *bug == Bug::OverrunSkips;
-                let last = Bug::ALL.iter().position(is_last);
-                &Bug::ALL[..=last.expect("it is one of all")]
-            }
-
-            /// Its name.
-            #[must_use]
-            pub const fn name(self) -> &'static str {
-                match self {
-                    $(Bug::$bug => $name,)+
-                }
-            }
-
-            /// What it does wrong.
-            #[must_use]
-            pub const fn text(self) -> &'static str {
-                match self {
-                    $(Bug::$bug => concat!($($text),+),)+
-                }
-            }
-        }
-    };
-}
-
-bugs! {
+penstock_storage::planted_bugs! {
     /// A reply at level replica leaves when the primary's disk has its record.
     AckBeforePeer = "ack-before-peer",
     /// ... when one member of the sync set has it.
@@ -53,9 +14,7 @@ bugs! {
     PromiseNotDurable = "promise-not-durable",
     /// A primary that starts again goes on with its epoch.
     EpochResumed = "epoch-resumed",
-    /// A frame whose records were dropped is acknowledged before its partition is rejected.
-    MarksBeforeRejection = "marks-before-rejection",
-    /// ... or before all of them are.
+    /// A frame whose records were dropped is acknowledged before all of its partitions are rejected.
     MarksBetweenRejections = "marks-between-rejections",
     /// A member applies what its primary may lose.
     ApplyUntold = "apply-untold",
@@ -133,28 +92,12 @@ bugs! {
     OwnTailStays = "own-tail-stays",
 }
 
-#[cfg(feature = "planted")]
-std::thread_local! {
-    static ACTIVE: std::cell::Cell<Option<Bug>> = const { std::cell::Cell::new(None) };
-}
-
-/// Switches one bug on for this thread, or all off.
-#[cfg(feature = "planted")]
-pub fn plant(bug: Option<Bug>) {
-    ACTIVE.set(bug);
-}
-
-/// Whether this bug is switched on.
-#[cfg(feature = "planted")]
-#[must_use]
-pub fn is_planted(bug: Bug) -> bool {
-    ACTIVE.get() == Some(bug)
-}
-
-/// Whether this bug is switched on: never.
-#[cfg(not(feature = "planted"))]
-#[inline(always)]
-#[must_use]
-pub const fn is_planted(_: Bug) -> bool {
-    false
+impl Bug {
+    /// Those of the machine; the others are of links over a store.
+    #[must_use]
+    pub fn of_the_machine() -> &'static [Bug] {
+        let is_last = |bug: &Bug| *bug == Bug::OverrunSkips;
+        let last = Bug::ALL.iter().position(is_last);
+        &Bug::ALL[..=last.expect("it is one of all")]
+    }
 }

@@ -445,9 +445,6 @@ impl Receiver {
     pub fn pump(&mut self, now_us: u64, durable: Lsn, partitions: &Partitions, out: &mut Vec<u8>) {
         self.advance(durable, partitions);
         let mut entries = Vec::new();
-        if is_planted(Bug::MarksBeforeRejection) && self.marks() != self.sent {
-            return self.send(now_us, &LinkMessage::Beat, out);
-        }
         let (ready, waiting): (VecDeque<_>, _) = std::mem::take(&mut self.answers)
             .into_iter()
             .partition(|&(gate, _)| gate <= durable);

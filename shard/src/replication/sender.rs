@@ -21,12 +21,13 @@ use penstock_storage::record::KEY_BYTES_MAX;
 use super::epoch::{Epoch, EpochHistory, Fork};
 use super::partition::Partition;
 use super::partition_map::PartitionMap;
-use super::planted::{Bug, is_planted};
+use super::planted::{self, Bug, is_planted};
 use super::receiver::{LinkRefusal, Partitions};
 use super::record::ShippedRecord;
 use super::ring::Ring;
 use super::standing::LinkState;
 use super::{PartitionId, Work};
+use penstock_storage::if_planted;
 
 use self::frame_writer::{FRAME_BYTES, FrameWriter};
 use self::progress::{Phase, Progress, Rewinding};
@@ -163,10 +164,9 @@ impl Sender {
             return;
         };
         progress.end();
-        if !is_planted(Bug::CloseUntold) {
-            let close = LinkMessage::Close(Close { partition });
-            self.frames.send(time_ms, &close, out);
-        }
+        if_planted!(Bug::CloseUntold, return);
+        let close = LinkMessage::Close(Close { partition });
+        self.frames.send(time_ms, &close, out);
     }
 
     /// Up to where the member has what this node writes in a partition.
@@ -175,11 +175,9 @@ impl Sender {
         let Some(progress) = self.progress.get(&partition) else {
             return Counting::Not;
         };
-        if is_planted(Bug::AckUnjoined) && progress.is_catching_up() {
-            return Counting::UpTo(Lsn(u64::MAX));
-        }
         let under_way = &self.frames.under_way;
         match progress.joined_by(under_way.marks().durable) {
+            None if is_planted(Bug::AckUnjoined) => Counting::UpTo(Lsn(u64::MAX)),
             Some(lsn) => Counting::UpTo(lsn.max(under_way.received_lsn())),
             None => Counting::Not,
         }
@@ -424,9 +422,8 @@ impl Sender {
     /// has `appended`.
     pub fn fed(&mut self, time_ms: u64, lsn: Lsn, appended: Lsn, out: &mut [u8]) {
         // A segment that was not read, because cleaning gives it up, has its copies among these.
-        if !is_planted(Bug::ScanMissesMoves) {
-            self.cursors.judged = self.cursors.judged.max(appended);
-        }
+        let appended = planted::or(Bug::ScanMissesMoves, Lsn(0), appended);
+        self.cursors.judged = self.cursors.judged.max(appended);
         if let Some(at) = &mut self.cursors.catching_up {
             *at = (*at).max(lsn);
         }
@@ -572,16 +569,12 @@ impl Sender {
             self.cursors.live = ring.last();
             return Ok(());
         }
-        if self.cursors.live < ring.before() {
-            if is_planted(Bug::OverrunSkips) {
-                self.cursors.live = ring.before();
-            } else {
-                for progress in self.progress.values_mut().filter(|it| it.is_live()) {
-                    progress.overtaken();
-                }
-                self.cursors.catch_up_from(self.cursors.live);
-                return Ok(());
+        if self.cursors.live < ring.before() && !is_planted(Bug::OverrunSkips) {
+            for progress in self.progress.values_mut().filter(|it| it.is_live()) {
+                progress.overtaken();
             }
+            self.cursors.catch_up_from(self.cursors.live);
+            return Ok(());
         }
         let mut reached = ring.last();
         let mut sent = None;
@@ -597,11 +590,10 @@ impl Sender {
                 && !record.is_copy
                 && record.position.epoch <= progress.epoch.0
             {
-                let skips = is_planted(Bug::GapAccepted) && record.position.sequence % 7 == 3;
                 progress.follow(&record)?;
-                if !skips {
-                    put(&mut self.frames, progress, time_ms, lsn, &record, out);
-                }
+                let is_lost = record.position.sequence % 7 == 3;
+                if_planted!(Bug::GapAccepted, is_lost, continue);
+                put(&mut self.frames, progress, time_ms, lsn, &record, out);
             }
             self.cursors.live = lsn;
         }
@@ -704,9 +696,7 @@ impl Sender {
             progress.joined(self.frames.number(), lsn);
             let frame = self.frames.under_way.last_mut();
             frame.is_awaited = true;
-            if !is_planted(Bug::ScanJoinsEarly) {
-                frame.lsn = lsn;
-            }
+            frame.lsn = planted::or(Bug::ScanJoinsEarly, frame.lsn, lsn);
         }
         if is_over {
             self.cursors.catching_up = None;
@@ -742,11 +732,9 @@ fn common_position(
 ) -> Result<Position, LinkRefusal> {
     let theirs = EpochHistory::told(&state.epochs);
     let ours = partition.history();
-    let fork = match is_planted(Bug::ForkBySequence) {
-        true if state.complete.sequence <= partition.applied().sequence => Fork::Prefix,
-        _ => ours.fork(partition.applied(), &theirs, state.complete),
-    };
-    match fork {
+    let is_behind = state.complete.sequence <= partition.applied().sequence;
+    match ours.fork(partition.applied(), &theirs, state.complete) {
+        _ if is_behind && is_planted(Bug::ForkBySequence) => Ok(state.complete),
         Fork::Prefix => Ok(state.complete),
         Fork::At(at) => Ok(at),
         Fork::Unrelated => Err(LinkRefusal {

@@ -8,8 +8,9 @@ use std::collections::{HashMap, VecDeque};
 
 use bytes::Bytes;
 use penstock_net::pieces::Pieces;
+use penstock_storage::if_planted;
 use penstock_storage::place::Lsn;
-use penstock_storage::planted::{Bug, is_planted};
+use penstock_storage::planted::{self, Bug, is_planted};
 
 use crate::mail::{
     Mail, MailedReply, MailedRequest, ReplyAddress, ReplyMail, RequestMail, SessionId, TakenMail,
@@ -150,10 +151,7 @@ impl Mailboxes {
     /// Takes in that another shard has answered.
     pub(crate) fn answered(&mut self, mail: &ReplyMail) {
         let mailbox = self.of(mail.from);
-        mailbox.outstanding -= match is_planted(Bug::CreditForMail) {
-            true => 1,
-            false => mail.items.len(),
-        };
+        mailbox.outstanding -= planted::or(Bug::CreditForMail, 1, mail.items.len());
         let mut start = 0;
         for reply in &mail.items {
             mailbox.outstanding_bytes -= reply.address.item_bytes as usize;
@@ -248,9 +246,8 @@ impl Mailboxes {
 
     /// Ends that, before it is answered.
     pub(crate) fn unreserve(&mut self, from: u16, address: &ReplyAddress, bytes: usize) {
-        if !is_planted(Bug::KeepReserved) {
-            self.of(from).replying_bytes -= bytes_beyond_kept(bytes, address);
-        }
+        if_planted!(Bug::KeepReserved, return);
+        self.of(from).replying_bytes -= bytes_beyond_kept(bytes, address);
     }
 
     /// Answers an item of a shard; the answer depends on `gate`.
@@ -291,9 +288,7 @@ impl Mailboxes {
             if !mailbox.requests.is_empty() {
                 let items = std::mem::take(&mut mailbox.requests);
                 let bytes = Bytes::from(std::mem::take(&mut mailbox.request_bytes));
-                if is_planted(Bug::LoseMail) && now_us.is_multiple_of(9) {
-                    continue;
-                }
+                if_planted!(Bug::LoseMail, now_us.is_multiple_of(9), continue);
                 into.push((to, Mail::Requests(RequestMail { from, items, bytes })));
             }
             if let Some((items, bytes)) = mailbox.take_replies(durable) {

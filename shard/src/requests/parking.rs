@@ -9,6 +9,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use penstock_net::level::AckLevel;
+use penstock_storage::if_planted;
 use penstock_storage::io::{Asker, BLOCK_BYTES, IoFailure, IoToken};
 use penstock_storage::place::FileId;
 use penstock_storage::place::Place;
@@ -264,9 +265,8 @@ impl Parking {
             read.is_issued = false;
             self.bytes_under_way -= aligned_span(read.widest).1 as usize;
         }
-        if !is_planted(Bug::DropUnissuedRead) {
-            self.unissued.push_front(token);
-        }
+        if_planted!(Bug::DropUnissuedRead, return);
+        self.unissued.push_front(token);
     }
 
     /// The keys that are looked for in a read.

@@ -4,12 +4,13 @@
 use penstock_net::reply::REPLY_ITEM_BYTES;
 use penstock_net::request::Version;
 use penstock_net::scan::{ScanEntry, ScanPageWriter, ScanRequest, ScanValue};
+use penstock_storage::if_planted;
 use penstock_storage::index::Home;
 use penstock_storage::io::Blocks;
 use penstock_storage::key_table::TableEntry;
 use penstock_storage::packed_place::{Cursor, PackedPlace};
 use penstock_storage::place::{FileId, Lsn};
-use penstock_storage::planted::{Bug, is_planted};
+use penstock_storage::planted::{self, Bug, is_planted};
 use penstock_storage::store::Store;
 use penstock_storage::system_key::is_system;
 use penstock_storage::version::SLOTS;
@@ -117,10 +118,7 @@ impl<'a, P: Blocks> PageMaker<'a, P> {
             return Err(Halt::Reads(lacking.wanted));
         }
         page.finish(out, self.cursor_of(lacking.stands.or(next)));
-        Ok(match is_planted(Bug::ScanUngated) {
-            true => Lsn(0),
-            false => gate,
-        })
+        Ok(planted::or(Bug::ScanUngated, Lsn(0), gate))
     }
 
     /// The cursor of the next page, which begins at `next`, or in the next shard; 0 at the end.
@@ -135,9 +133,7 @@ impl<'a, P: Blocks> PageMaker<'a, P> {
 
     /// Notes the reads that are needed before these keys can be told.
     fn note_unread(&self, group: &[(Cursor, Home)], lacking: &mut Lacking) {
-        if is_planted(Bug::ScanForgetsCold) {
-            return;
-        }
+        if_planted!(Bug::ScanForgetsCold, return);
         for &(at, home) in group {
             if let Home::Disk(packed) = home
                 && self.scan.known(at, packed).is_none()
@@ -232,10 +228,11 @@ impl<'a, P: Blocks> PageMaker<'a, P> {
                 value,
             }
         };
+        let old = is_planted(Bug::ScanTellsOldRead)
+            .then(|| self.scan.once_known(at))
+            .flatten();
         let entry = match home {
-            _ if is_planted(Bug::ScanTellsOldRead) && self.scan.once_known(at).is_some() => {
-                self.scan.once_known(at).map(of_cold)
-            }
+            _ if old.is_some() => old.map(of_cold),
             Home::Memory(id) => {
                 let cell = self.store.cell(id);
                 // That a key is not told is shown as well.

@@ -6,9 +6,10 @@ use penstock_net::reply::BatchReply;
 use penstock_net::request::Request;
 use penstock_net::scan::ScanRequest;
 use penstock_net::status::Status;
+use penstock_storage::if_planted;
 use penstock_storage::io::Blocks;
 use penstock_storage::place::{Lsn, Place};
-use penstock_storage::planted::{Bug, is_planted};
+use penstock_storage::planted::{self, Bug, is_planted};
 
 use crate::answers::Asked;
 use crate::execute::Cold;
@@ -127,10 +128,7 @@ impl<P: Blocks> Shard<P> {
         let reserved = parked.reserved;
         self.unreserve(&mut parked);
         let operation = Operation {
-            deadline_us: match is_planted(Bug::ForgetParkedDeadline) {
-                true => 0,
-                false => parked.deadline_us,
-            },
+            deadline_us: planted::or(Bug::ForgetParkedDeadline, 0, parked.deadline_us),
             brought,
             ..Operation::of(&parked)
         };
@@ -162,9 +160,7 @@ impl<P: Blocks> Shard<P> {
     /// Answers what waits for a read, for room in the log or for room for answers and has passed
     /// its deadline.
     pub(super) fn expire(&mut self, now: Now, outbox: &mut Outbox<P::Block>) {
-        if is_planted(Bug::ForgetParkedDeadline) {
-            return;
-        }
+        if_planted!(Bug::ForgetParkedDeadline, return);
         let is_over = |parked: &Parked| parked.deadline_us != 0 && now.us > parked.deadline_us;
         for mut parked in self.requests.take_out(is_over) {
             self.unreserve(&mut parked);

@@ -48,8 +48,7 @@ fn nothing_promised_is_lost_and_nothing_leaves_in_silence() {
 fn planted_bugs_of_replication_are_caught() {
     use penstock_shard::replication::planted::{Bug, plant};
     /// They need a node that is lost, or several rare things in a row.
-    const RARE: [Bug; 10] = [
-        Bug::MarksBeforeRejection,
+    const RARE: [Bug; 9] = [
         Bug::MarksBetweenRejections,
         Bug::PendingForgotten,
         Bug::TailNotSaved,

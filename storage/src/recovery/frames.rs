@@ -8,6 +8,7 @@ use crate::format::record::{PartError, PartKind, PartView};
 use crate::format::row::Row;
 use crate::format::summary::Summary;
 use crate::format::system_key::is_local;
+use crate::if_planted;
 use crate::memory::keys::PREFETCH_KEYS_MAX;
 use crate::planted::{Bug, is_planted};
 use crate::recovery::recovered::Recovered;
@@ -469,10 +470,9 @@ impl<S: SegmentSource> Replay<'_, S> {
                     let is_tombstone = part.kind() == PartKind::Tombstone;
                     summary.note(part.slot(), epoch, sequence, place.offset, is_tombstone);
                 }
-                if part.ordinal() == 0 || !is_planted(Bug::ReplayFirstPart) {
-                    self.visit(segment, Event::Part(part, place))?;
-                }
                 offset += bytes as u64;
+                if_planted!(Bug::ReplayFirstPart, part.ordinal() > 0, continue);
+                self.visit(segment, Event::Part(part, place))?;
             }
         }
         Ok(())

@@ -11,7 +11,7 @@ use crate::format::contents::{SealedSegment, SegmentEnd};
 use crate::format::corruption::Corruption;
 use crate::format::record::{PartKind, PartView};
 use crate::format::row::Row;
-use crate::planted::{Bug, is_planted};
+use crate::planted::{self, Bug, is_planted};
 use crate::recovery::frames::Event;
 use crate::recovery::frames::Replay;
 use crate::recovery::recovered::Recovered;
@@ -50,9 +50,6 @@ pub fn replay_ended(
     end: SegmentEnd,
     visit: &mut dyn FnMut(Event<'_>) -> io::Result<()>,
 ) -> Result<Recovered, RecoveryError> {
-    if is_planted(Bug::InheritedEndUnchecked) {
-        return replay(source, segments, visit);
-    }
     let last = segments.last();
     if last.is_none_or(|last| last.header.sequence < end.sequence) {
         return Err(RecoveryError::EndMissing {
@@ -73,7 +70,8 @@ pub fn replay_ended(
             cause: "it stands behind the end of its log that IDENTITY tells",
         }));
     }
-    replay_behind(source, segments, (None, Some(end)), visit)
+    let end = planted::or(Bug::InheritedEndUnchecked, None, Some(end));
+    replay_behind(source, segments, (None, end), visit)
 }
 
 /// Replays one log behind the position of a snapshot that fits it, as [`replay`] does all of it.
@@ -88,9 +86,9 @@ pub fn recover_behind(
     (header, footer): (&SnapshotHeader, &SnapshotFooter),
     visit: &mut dyn FnMut(Event<'_>) -> io::Result<()>,
 ) -> Result<Option<Recovered>, RecoveryError> {
-    let mut is_left_out = false;
     let snapshot = Some((header, footer));
     let to = footer.to;
+    let mut is_left_out = is_left_out(to);
     // A later start has taken the log for shorter and given its LSNs out anew: an earlier version
     // of the server did that when the tail was lost. The records that the walk saw may not be
     // those.
@@ -104,21 +102,28 @@ pub fn recover_behind(
         source,
         segments,
         (snapshot, None),
-        &mut |event| match event {
-            Event::Part(part, _)
-                if is_planted(Bug::SkipTailTombstones) && part.kind() == PartKind::Tombstone =>
-            {
-                Ok(())
-            }
-            Event::Part(..) if is_left_out => Ok(()),
-            Event::Frame(file, frame) => {
-                is_left_out = is_planted(Bug::ReplayFromTo) && frame.end_lsn() <= Lsn(to.0 + 1);
-                visit(Event::Frame(file, frame))
-            }
-            other => visit(other),
+        &mut |event| match is_left_out(&event) {
+            true => Ok(()),
+            false => visit(event),
         },
     )?;
     Ok((recovered.start.last_lsn >= to).then_some(recovered))
+}
+
+/// Whether a planted bug leaves out what is found behind a snapshot: nothing, without one.
+fn is_left_out(to: Lsn) -> impl FnMut(&Event<'_>) -> bool {
+    let mut is_before = false;
+    move |event| match event {
+        Event::Part(part, _) => {
+            let is_skipped = is_planted(Bug::SkipTailTombstones);
+            is_before || is_skipped && part.kind() == PartKind::Tombstone
+        }
+        Event::Frame(_, frame) => {
+            is_before = is_planted(Bug::ReplayFromTo) && frame.end_lsn() <= Lsn(to.0 + 1);
+            false
+        }
+        _ => false,
+    }
 }
 
 /// Replays one log, with all that is found on the way.

@@ -7,7 +7,7 @@ use crate::format::system_key::{is_epochs, is_local};
 use crate::memory::budget::Budget;
 use crate::memory::index::entry::{Candidate, Home, Position};
 use crate::memory::keys::Keys;
-use crate::planted::{Bug, is_planted};
+use crate::planted::{self, Bug, is_planted};
 use crate::recovery::snapshot::coverage::Coverage;
 use crate::recovery::snapshot::format::{CoveredSegment, SnapshotFooter, SnapshotHeader};
 use crate::store::cleaning::live::{FileTimes, Live};
@@ -258,10 +258,7 @@ impl Replayed {
             return Ok(());
         }
         let new = part.version();
-        let expiry_ms = match is_planted(Bug::ReplayWithoutExpiry) {
-            true => None,
-            false => part.expiry_ms(),
-        };
+        let expiry_ms = planted::or(Bug::ReplayWithoutExpiry, None, part.expiry_ms());
         // Before anything is looked up: what is held may leave here.
         self.make_room(home_of);
         let (slot, hash) = home_of(part.key());

@@ -2,7 +2,7 @@
 
 use crate::format::record::{PartKind, PartView};
 use crate::memory::index::entry::Home;
-use crate::planted::{Bug, is_planted};
+use crate::planted::{self, Bug, is_planted};
 use crate::store::store::Store;
 use crate::types::io::{BLOCK_BYTES, Blocks, Io, IoToken};
 use crate::types::packed_place::PackedPlace;
@@ -85,15 +85,10 @@ impl<P: Blocks> Store<P> {
             return Ok(());
         };
         let part = part_read((slot, hash), packed, read, home_of)?;
-        let expiry_ms = match is_planted(Bug::AdmitWithoutExpiry) {
-            true => None,
-            false => part.expiry_ms(),
-        };
+        let expiry_ms = planted::or(Bug::AdmitWithoutExpiry, None, part.expiry_ms());
+        let own_epoch = self.epochs[partition_of(slot)];
         let version = Version {
-            epoch: match is_planted(Bug::AdmitWithOwnEpoch) {
-                true => self.epochs[partition_of(slot)],
-                false => part.epoch(),
-            },
+            epoch: planted::or(Bug::AdmitWithOwnEpoch, own_epoch, part.epoch()),
             sequence: part.sequence(),
         };
         // Parts on disk are durable: the cell would still be in memory otherwise.

@@ -131,12 +131,7 @@ impl<P: Blocks> Store<P> {
             Past::Entries(_, None) => (None, None, 0),
             Past::Entries(id, Some(oldest)) => {
                 let from = oldest.version.sequence;
-                let mut then = self.versions.newest_where(id, from, is_then);
-                if is_planted(Bug::VersionBefore) {
-                    let before = then.map_or(0, |then| then.version.sequence);
-                    then = self.versions.newer(id, from, before).next();
-                    then = then.filter(|_| before > 0);
-                }
+                let then = self.versions.newest_where(id, from, is_then);
                 let entries = self.versions.newer(id, from, 0);
                 let superseded = entries.skip(1).take(usize::from(rule.versions)).count();
                 (then, Some(oldest), superseded)

@@ -1,6 +1,7 @@
 //! How a store takes the keys of inherited logs over into its own.
 
 use crate::format::contents::SealedSegment;
+use crate::if_planted;
 use crate::planted::{Bug, is_planted};
 use crate::store::inheritance::Inheritance;
 use crate::store::inheritance::InheritedLog;
@@ -15,9 +16,7 @@ impl<P: Blocks> Store<P> {
             history, time_ms, ..
         } in logs
         {
-            if is_planted(Bug::SequencesNotTakenOver) {
-                continue;
-            }
+            if_planted!(Bug::SequencesNotTakenOver, continue);
             self.raise_sequences(&history.sequences);
             self.log_mut().inherit(history, *time_ms);
         }
@@ -64,9 +63,7 @@ impl<P: Blocks> Store<P> {
         }
         let appended = self.log().appended();
         let judged_at = *self.inheritance.judged_at.get_or_insert(appended);
-        if is_planted(Bug::TakenOverUndurable) {
-            return true;
-        }
+        if_planted!(Bug::TakenOverUndurable, return true);
         self.log_mut().want_durable(judged_at);
         if self.log().durable() < judged_at || self.log().owes_contents() {
             return false;

@@ -16,7 +16,7 @@ use crate::memory::cache::cell::Cell;
 use crate::memory::index::entry::{CellId, Home};
 use crate::memory::keys::Found;
 use crate::memory::keys::Keys;
-use crate::planted::{Bug, is_planted};
+use crate::planted::{self, Bug, is_planted};
 use crate::store::cleaning::cleaner::Cleaner;
 use crate::store::cleaning::live::Live;
 use crate::store::clock::Clock;
@@ -136,10 +136,8 @@ impl<P: Blocks> Store<P> {
     #[inline]
     #[must_use]
     pub fn is_expired(&self, expiry_ms: Option<u64>) -> bool {
-        expiry_ms.is_some_and(|expiry_ms| match is_planted(Bug::ExpireBackwards) {
-            true => expiry_ms > self.time_ms(),
-            false => expiry_ms <= self.time_ms(),
-        })
+        let is_over = |expiry_ms| (expiry_ms <= self.time_ms()) != is_planted(Bug::ExpireBackwards);
+        expiry_ms.is_some_and(is_over)
     }
 
     /// The epoch with which this store was opened: it writes with it wherever it does not
@@ -376,10 +374,7 @@ impl<P: Blocks> Store<P> {
             }
             self.deletions.pop_front();
         }
-        let may_leave = match is_planted(Bug::EvictUnflushed) {
-            true => self.log.appended(),
-            false => durable,
-        };
+        let may_leave = planted::or(Bug::EvictUnflushed, self.log.appended(), durable);
         let rigid = self.rigid_bytes();
         self.bounds = self.budget.bounds(rigid);
         self.keys.set_budget(self.budget.cells(rigid));

@@ -17,6 +17,7 @@ use crate::replication::planted::{Bug, is_planted};
 use crate::replication::receiver::Partitions;
 use crate::replication::record::{ShippedRecord, parts_of, records};
 use crate::replication::{LinkId, PartitionId};
+use penstock_storage::if_planted;
 
 use super::effects::{Effects, LinkAction};
 use super::replicas::Replicas;
@@ -309,12 +310,9 @@ fn take_frame(
         if !search.holds(&record) {
             continue;
         }
-        if !is_planted(Bug::TailNotSaved) {
-            effects.keep(number, record.bytes.to_vec());
-        }
-        if is_planted(Bug::TailReadHalf) {
-            break;
-        }
+        if_planted!(Bug::TailNotSaved, continue);
+        effects.keep(number, record.bytes.to_vec());
+        if_planted!(Bug::TailReadHalf, break);
     }
     for search in searches.values_mut().filter(|it| !it.is_read) {
         search.behind = search.behind.max(frame.last);

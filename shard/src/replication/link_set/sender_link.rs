@@ -12,7 +12,7 @@ use crate::replication::PartitionId;
 use crate::replication::cursor::{CursorFrame, CursorStep, LogCursor};
 use crate::replication::handshake::Peer;
 use crate::replication::pace::Pace;
-use crate::replication::planted::{Bug, is_planted};
+use crate::replication::planted::{self, Bug, is_planted};
 use crate::replication::reads::LinkReads;
 use crate::replication::receiver::{LinkRefusal, Partitions};
 use crate::replication::record::{parts_of, records};
@@ -54,7 +54,7 @@ impl<P: Blocks> LogReach for StoreReach<'_, P> {
     fn reach(&self, partition: PartitionId, from: Position) -> Option<Lsn> {
         let forgotten = self.0.forgotten(usize::from(partition));
         let is_there = forgotten <= from.sequence || is_planted(Bug::ForgottenIgnored);
-        let further = if is_planted(Bug::ReachTooFar) { 40 } else { 0 };
+        let further = planted::or(Bug::ReachTooFar, 40, 0);
         let log = self.0.log();
         let reached = &log.history().reached;
         is_there.then(|| {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use penstock_net::link::Position;
 
-use crate::replication::planted::{Bug, is_planted};
+use crate::replication::planted::{self, Bug};
 use crate::replication::record::ShippedRecord;
 
 /// What is reserved for the next records when none are there.
@@ -84,10 +84,7 @@ impl PendingRecords {
     pub(super) fn push(&mut self, frame: u64, record: &ShippedRecord<'_>) {
         self.bytes.push(record.bytes);
         self.items.push_back(Item {
-            frame: match is_planted(Bug::ApplyUntold) {
-                true => 0,
-                false => frame,
-            },
+            frame: planted::or(Bug::ApplyUntold, 0, frame),
             what: Pending::Record {
                 position: record.position,
                 bytes: record.bytes.len(),

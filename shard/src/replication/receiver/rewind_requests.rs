@@ -6,6 +6,7 @@ use penstock_net::link::message::REWIND_KEYS_MAX;
 
 use crate::replication::PartitionId;
 use crate::replication::planted::{Bug, is_planted};
+use penstock_storage::if_planted;
 
 /// Partitions of a link whose keys the source is to write anew.
 #[derive(Debug, Default)]
@@ -50,9 +51,7 @@ impl RewindRequests {
         if let Some(request) = self.of.get_mut(&partition) {
             request.is_saved = true;
             request.keys.extend(keys);
-            if is_planted(Bug::RewindForgets) {
-                request.keys.clear();
-            }
+            if_planted!(Bug::RewindForgets, request.keys.clear());
         }
     }
 

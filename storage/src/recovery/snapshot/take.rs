@@ -1,6 +1,6 @@
 //! Takes a snapshot of a store, a step at a time, and tells when it may end.
 
-use crate::planted::{Bug, is_planted};
+use crate::planted::{self, Bug, is_planted};
 use crate::recovery::snapshot::format::COVERED_SEGMENTS_MAX;
 use crate::recovery::snapshot::format::CoveredSegment;
 use crate::recovery::snapshot::format::SnapshotHeader;
@@ -30,7 +30,7 @@ pub struct Taking {
 
 /// Where the walk goes on. The versions come before the settings, so that the settings tell of
 /// every keyspace that a version names.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Walk {
     Newest(Cursor),
     Versions(u128),
@@ -198,9 +198,7 @@ impl<P: Blocks> Store<P> {
             return Taken::Nothing;
         }
         *must_write = true;
-        if is_planted(Bug::VersionsBehindEnd) && matches!(walk, Walk::Newest(_)) {
-            *to = self.log().appended();
-        }
+        let last = planted::or(Bug::VersionsBehindEnd, Walk::Versions(0), Walk::Ended);
         *walk = match *walk {
             Walk::Newest(_) => Walk::Versions(0),
             Walk::Versions(_) => Walk::Settings(0),
@@ -208,10 +206,10 @@ impl<P: Blocks> Store<P> {
             Walk::Partitions => Walk::Times(0),
             Walk::Times(_) | Walk::Ended => Walk::Ended,
         };
+        if *walk == last {
+            *to = self.log().appended();
+        }
         if matches!(walk, Walk::Ended) {
-            if !is_planted(Bug::VersionsBehindEnd) {
-                *to = self.log().appended();
-            }
             // Versions may be gone whose time had ended, and the log need not tell that time.
             *time_ms = match self.keyspaces.keeps_versions() && !is_planted(Bug::SnapshotUntimed) {
                 true => self.time_ms().max(self.carried_ms()),

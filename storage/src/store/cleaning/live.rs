@@ -13,7 +13,7 @@
 //!
 //! What must hold: what is pointed to was added, with its time or as what lasts, and is not lost.
 
-use crate::planted::{Bug, is_planted};
+use crate::planted::{self, Bug};
 use crate::store::cleaning::expiring::{Amount, Expires, Expiring};
 use crate::store::keyspace::keyspaces::Replaced;
 use crate::types::packed_place::FILES_MAX;
@@ -110,10 +110,7 @@ impl FileBytes {
                 ..Counts::default()
             };
         };
-        let now_ms = match is_planted(Bug::ExpireBytesEarly) {
-            true => now_ms + 3_600_000,
-            false => now_ms,
-        };
+        let now_ms = now_ms + planted::or(Bug::ExpireBytesEarly, 3_600_000, 0);
         let (left, gone) = (table.left(now_ms), table.gone(now_ms));
         let parts = pointed.bytes.min(self.lasting + left.bytes);
         let count = pointed.parts.min(self.lasting_count + left.parts);

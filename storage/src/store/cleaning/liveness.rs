@@ -4,7 +4,7 @@ use crate::format::record::{PartKind, PartView};
 use crate::format::system_key::is_local;
 use crate::format::system_key::is_system;
 use crate::memory::index::entry::{Candidate, Home};
-use crate::planted::{Bug, is_planted};
+use crate::planted::{self, Bug, is_planted};
 use crate::store::store::Store;
 use crate::store::versions::entry::KeyId;
 use crate::types::io::Blocks;
@@ -56,12 +56,9 @@ impl<P: Blocks> Store<P> {
             PartKind::Put => {
                 match self.keys.pointer_to(part.slot(), hash, place) {
                     None => {
-                        return match self.successor_of(part, place, hash) {
-                            Some(version) if !is_planted(Bug::DropKeptVersion) => {
-                                Liveness::Kept(version)
-                            }
-                            _ => Liveness::Dead,
-                        };
+                        let successor = self.successor_of(part, place, hash);
+                        let successor = planted::or(Bug::DropKeptVersion, None, successor);
+                        return successor.map_or(Liveness::Dead, Liveness::Kept);
                     }
                     // It is swept: the deletion is in the log and not durable yet.
                     Some(Candidate {

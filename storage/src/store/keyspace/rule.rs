@@ -1,6 +1,6 @@
 //! Which versions of a key are kept.
 
-use crate::planted::{Bug, is_planted};
+use crate::planted::{self, Bug};
 use crate::store::keyspace::settings::Since;
 use crate::types::version::Version;
 
@@ -25,9 +25,9 @@ impl Rule {
     #[inline]
     #[must_use]
     pub fn keeps(&self, rank: u32, newer: Version, end_ms: u64, now_ms: u64) -> bool {
-        let one_less = u32::from(is_planted(Bug::KeepOneLess));
-        let versions = u32::from(self.versions).saturating_sub(one_less);
-        (self.versions == 0 || rank <= versions)
+        let one_less = self.versions.saturating_sub(1);
+        let versions = planted::or(Bug::KeepOneLess, one_less, self.versions);
+        (self.versions == 0 || rank <= u32::from(versions))
             && self.keeps_ended(end_ms, now_ms)
             && newer > self.since.version
     }
