@@ -3,6 +3,7 @@
 
 pub mod budget;
 pub mod cache;
+pub(crate) mod cell_room;
 pub(crate) mod generation;
 pub mod index;
 pub(crate) mod keys;

@@ -26,6 +26,8 @@ pub struct Clock {
     /// The monotonic clock when `time_us` was right; none before the first look.
     seen_us: Option<u64>,
     wall_ms: u64,
+    /// The newest time in the log at the beginning.
+    found_ms: u64,
 }
 
 impl Clock {
@@ -36,7 +38,14 @@ impl Clock {
             time_us: newest_ms.min(TIME_MS_MAX) * 1_000,
             seen_us: None,
             wall_ms: 0,
+            found_ms: newest_ms,
         }
+    }
+
+    /// The newest time that the log carried at the beginning, in unix milliseconds.
+    #[must_use]
+    pub fn found_ms(&self) -> u64 {
+        self.found_ms
     }
 
     /// Looks at both clocks: `now_us` never steps back, `unix_ms` is the wall clock and may do what

@@ -86,7 +86,7 @@ impl<P: Blocks> Store<P> {
         };
         let part = part_read((slot, hash), packed, read, home_of)?;
         let expiry_ms = planted::or(Bug::AdmitWithoutExpiry, None, part.expiry_ms());
-        let own_epoch = self.epochs[partition_of(slot)];
+        let own_epoch = self.epoch_of(partition_of(slot));
         let version = Version {
             epoch: planted::or(Bug::AdmitWithOwnEpoch, own_epoch, part.epoch()),
             sequence: part.sequence(),

@@ -14,6 +14,7 @@ pub(crate) mod inheriting;
 pub mod keyspace;
 pub(crate) mod loaded;
 pub mod local;
+pub(crate) mod numbering;
 pub mod replica;
 pub mod scrub;
 pub(crate) mod scrubbing;

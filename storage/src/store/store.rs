@@ -11,8 +11,8 @@
 
 use crate::format::record::{PARTS_MAX, PartKind, PartSpec, RecordSpec};
 use crate::log::log::Log;
-use crate::memory::budget::{Bounds, Budget};
 use crate::memory::cache::cell::Cell;
+use crate::memory::cell_room::CellRoom;
 use crate::memory::index::entry::{CellId, Home};
 use crate::memory::keys::Found;
 use crate::memory::keys::Keys;
@@ -27,14 +27,13 @@ use crate::store::keyspace::keyspaces::Keyspaces;
 use crate::store::keyspace::settings::{Record, SETTINGS_BYTES};
 use crate::store::loaded::Loaded;
 use crate::store::local::LocalRecords;
+use crate::store::numbering::Numbering;
 use crate::store::scrub::Scrub;
 use crate::store::versions::table::Versions;
 use crate::types::io::Blocks;
 use crate::types::packed_place::Cursor;
 use crate::types::packed_place::NewestPart;
 use crate::types::place::{Lsn, Place};
-use crate::types::version::Epochs;
-use crate::types::version::PARTITIONS;
 use crate::types::version::Sequences;
 use crate::types::version::Version;
 use crate::types::version::partition_of;
@@ -47,9 +46,7 @@ pub struct Store<P: Blocks> {
     pub(super) log: Log<P>,
     pub(super) blocks: P,
     pub(crate) keys: Keys,
-    pub(super) budget: Budget,
-    /// What the budget says in this turn.
-    pub(super) bounds: Bounds,
+    pub(super) room: CellRoom,
     pub(crate) live: Live,
     pub(crate) cleaner: Cleaner<P::Block>,
     pub(crate) scrub: Scrub,
@@ -57,22 +54,14 @@ pub struct Store<P: Blocks> {
     pub(crate) locals: LocalRecords,
     pub(crate) keyspaces: Keyspaces,
     pub(crate) versions: Versions,
-    /// With which it was opened.
-    pub(super) epoch: u32,
-    /// With which each partition is written.
-    pub(super) epochs: Box<Epochs>,
-    sequences: Box<Sequences>,
+    pub(super) numbering: Numbering,
     clock: Clock,
-    /// The newest time that the log carried when it was opened.
-    found_ms: u64,
     /// Deletions in log order, by slot, hash and version, that leave the index once they are
     /// durable.
     pub(super) deletions: VecDeque<(Lsn, u16, u32, Version)>,
     pub(super) places: [Place; PARTS_MAX],
     /// What the open change has edited.
     pub(super) field_edits: Vec<FieldEdit>,
-    /// The slot and hash of a key that does not leave the cache.
-    pub(super) pinned: Option<(u16, u32)>,
 }
 
 impl<P: Blocks> Store<P> {
@@ -90,8 +79,7 @@ impl<P: Blocks> Store<P> {
             log,
             blocks,
             keys: loaded.keys,
-            budget: loaded.budget,
-            bounds: Bounds::default(),
+            room: CellRoom::new(loaded.budget),
             live: loaded.live,
             cleaner: Cleaner::new(),
             scrub: Scrub::default(),
@@ -99,15 +87,11 @@ impl<P: Blocks> Store<P> {
             locals: loaded.locals,
             keyspaces: loaded.keyspaces,
             versions: loaded.versions,
-            epoch,
-            epochs: Box::new([epoch; PARTITIONS]),
-            sequences: Box::new(sequences),
+            numbering: Numbering::new(epoch, sequences),
             clock: Clock::new(loaded.time_ms),
-            found_ms: loaded.time_ms,
             deletions: VecDeque::new(),
             places: [Place::default(); PARTS_MAX],
             field_edits: Vec::new(),
-            pinned: None,
         }
     }
 
@@ -144,7 +128,7 @@ impl<P: Blocks> Store<P> {
     /// [`Store::lead`] in another.
     #[must_use]
     pub fn epoch(&self) -> u32 {
-        self.epoch
+        self.numbering.opened()
     }
 
     /// Whether a cached key has a value for readers: neither deleted nor expired.
@@ -169,7 +153,7 @@ impl<P: Blocks> Store<P> {
     /// The newest time that the log carries, in unix milliseconds.
     #[must_use]
     pub fn carried_ms(&self) -> u64 {
-        self.found_ms.max(self.log.time_ms())
+        self.clock.found_ms().max(self.log.time_ms())
     }
 
     /// The settings of keyspaces.
@@ -229,13 +213,7 @@ impl<P: Blocks> Store<P> {
     }
 
     pub(super) fn next_version(&mut self, slot: u16) -> Version {
-        let partition = partition_of(slot);
-        let sequence = &mut self.sequences[partition];
-        *sequence += 1;
-        Version {
-            epoch: self.epochs[partition],
-            sequence: *sequence,
-        }
+        self.numbering.next(partition_of(slot))
     }
 
     /// The log, to be driven: completions, spares, pumping.
@@ -307,13 +285,12 @@ impl<P: Blocks> Store<P> {
     }
 
     pub(crate) fn epoch_of(&self, partition: usize) -> u32 {
-        self.epochs[partition]
+        self.numbering.epoch(partition)
     }
 
     /// The next commit of a partition has this epoch and the sequence behind this one.
     pub(crate) fn set_position(&mut self, partition: usize, after: Version) {
-        self.epochs[partition] = after.epoch;
-        self.sequences[partition] = after.sequence;
+        self.numbering.go_on_behind(partition, after);
     }
 
     /// The time is never before this one.
@@ -323,15 +300,13 @@ impl<P: Blocks> Store<P> {
 
     /// Versions go on behind these.
     pub(crate) fn raise_sequences(&mut self, found: &Sequences) {
-        for (last, &found) in self.sequences.iter_mut().zip(found) {
-            *last = (*last).max(found);
-        }
+        self.numbering.raise(found);
     }
 
     /// The last sequence given out in each partition.
     #[must_use]
     pub fn sequences(&self) -> &Sequences {
-        &self.sequences
+        self.numbering.sequences()
     }
 
     pub(crate) fn take_block(&mut self, bytes: usize) -> Option<P::Block> {
@@ -375,13 +350,12 @@ impl<P: Blocks> Store<P> {
             self.deletions.pop_front();
         }
         let may_leave = planted::or(Bug::EvictUnflushed, self.log.appended(), durable);
-        let rigid = self.rigid_bytes();
-        self.bounds = self.budget.bounds(rigid);
-        self.keys.set_budget(self.budget.cells(rigid));
-        let pinned = self.pinned;
+        let cells_bytes_max = self.room.begin_turn(self.rigid_bytes());
+        self.keys.set_budget(cells_bytes_max);
+        let (pinned, held_bytes_max) = (self.room.pinned(), self.room.held_bytes_max());
         let time_ms = self.time_ms();
         self.keys.evict((may_leave, time_ms), pinned, home_of);
-        self.keys.tidy(durable, self.bounds.held, pinned, home_of);
+        self.keys.tidy(durable, held_bytes_max, pinned, home_of);
         if !self.versions.is_empty() {
             self.settle_versions(durable);
         }

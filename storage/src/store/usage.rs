@@ -32,13 +32,13 @@ impl<P: Blocks> Store<P> {
     /// Keeps index and values within this from now on, as cells leave.
     #[inline]
     pub fn set_budget(&mut self, budget: Budget) {
-        self.budget = budget;
+        self.room.set_budget(budget);
     }
 
     /// The bounds of index and values.
     #[must_use]
     pub fn budget(&self) -> Budget {
-        self.budget
+        self.room.budget()
     }
 
     /// Bytes of memory that cells give way to: of the index, of kept versions, and of the times of
@@ -58,7 +58,7 @@ impl<P: Blocks> Store<P> {
     #[inline]
     #[must_use]
     pub fn has_room_for_keys(&self) -> bool {
-        self.fixed_bytes() <= self.budget.index_bytes_max()
+        self.fixed_bytes() <= self.room.budget().index_bytes_max()
     }
 
     /// Whether the index may take a key of this slot and hash: it may grow, or need not.
@@ -89,8 +89,7 @@ impl<P: Blocks> Store<P> {
     #[inline]
     #[must_use]
     pub fn is_memory_short(&self) -> bool {
-        self.keys.cells().used_bytes() > self.bounds.cells_in_a_turn
-            || self.keys.cells().held_bytes() > self.bounds.held_in_a_turn
+        self.room.is_short(self.keys.cells())
     }
 
     /// Pins the value of one key in memory until the next call. Two cold keys of one operation
@@ -98,13 +97,13 @@ impl<P: Blocks> Store<P> {
     /// operations that wait for their second key: that operation ends, and then the next one is
     /// pinned.
     pub fn pin(&mut self, home: Option<(u16, u32)>) {
-        self.pinned = home;
+        self.room.pin(home);
     }
 
     /// Whether cells should leave before more come.
     #[must_use]
     pub fn is_over_budget(&self) -> bool {
-        self.keys.cells().is_over_budget() || self.keys.cells().held_bytes() > self.bounds.held
+        self.room.is_overdrawn(self.keys.cells())
     }
 
     /// Whether more may leave in the next turns though nothing happens meanwhile.
@@ -119,23 +118,22 @@ impl<P: Blocks> Store<P> {
     #[inline]
     #[must_use]
     pub fn has_room_to_read(&self, bytes: usize) -> bool {
-        // Room that is free in pages does not keep it back: it may be held by what waits for this
-        // read.
-        self.keys.cells().used_bytes().saturating_add(bytes) <= self.bounds.cells_in_a_turn
+        self.room.has_room_for(bytes, self.keys.cells())
     }
 
     /// Keys, cells in memory, their bytes, bytes of the index.
     #[must_use]
     pub fn usage(&self) -> Usage {
+        let budget = self.room.budget();
         Usage {
             keys: self.keys.entries().len(),
             cells: self.keys.cells().len(),
             cache_bytes: self.keys.cells().used_bytes(),
             index_bytes: self.keys.entries().memory_bytes(),
             memory_bytes: self.fixed_bytes() + self.keys.cells().memory_bytes(),
-            memory_bytes_max: match self.budget.memory_bytes_max {
+            memory_bytes_max: match budget.memory_bytes_max {
                 usize::MAX => 0,
-                max => max + self.budget.cells_bytes_min,
+                max => max + budget.cells_bytes_min,
             },
             keyspace_bytes: self.keyspaces.memory_bytes(),
             versions: self.versions.len(),
