@@ -415,7 +415,8 @@ impl Server {
                 }
             }
             self.sent_bytes += self.output.len();
-            self.shard.sent(session);
+            let sent = Event::Sent { session };
+            self.shard.step(self.now, sent, &mut self.outbox);
         }
         self.outbox.resume.clear();
         while let Some(completion) = self.done.pop_front() {

@@ -48,6 +48,18 @@ pub enum Event<'a, B> {
         /// Bytes that the network holds.
         bytes: u64,
     },
+    /// The network took so many bytes more of what [`crate::Shard::take_pieces`] gave.
+    Took {
+        /// The connection.
+        session: SessionId,
+        /// Bytes since it last took some.
+        bytes: usize,
+    },
+    /// The network has all of what [`crate::Shard::take_pieces`] gave.
+    Sent {
+        /// The connection.
+        session: SessionId,
+    },
     /// A read, write or sync ended.
     Completed(Completion<B>),
     /// Another shard sent a batch.
@@ -137,6 +149,17 @@ pub enum Event<'a, B> {
     Sync,
     /// Take no more requests, make everything durable, seal the log.
     Stop,
+}
+
+impl<B> Event<'_, B> {
+    /// Whether it brings nothing to run: it neither moves the time of the store nor begins a turn.
+    #[inline]
+    pub(crate) fn is_quiet(&self) -> bool {
+        matches!(
+            self,
+            Event::MemoryBound { .. } | Event::Took { .. } | Event::Sent { .. }
+        )
+    }
 }
 
 /// What a shard wants done. Emptied by the owner after each turn.

@@ -216,7 +216,7 @@ impl Sessions {
     }
 
     /// The network took so many bytes more of what was taken.
-    pub(crate) fn progressed(&mut self, now_us: u64, id: SessionId, bytes: usize) {
+    pub(crate) fn took(&mut self, now_us: u64, id: SessionId, bytes: usize) {
         if let Some(session) = self.get_open(id) {
             session.took_us = now_us;
             session.took_bytes += bytes;

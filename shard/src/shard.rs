@@ -157,8 +157,7 @@ impl<P: Blocks> Shard<P> {
             outbox.fatal = Some(fatal);
             return 0;
         }
-        // A bound is no news: it neither moves the time of the store nor begins a turn.
-        if !matches!(event, Event::MemoryBound { .. }) {
+        if !event.is_quiet() {
             self.store.observe(now.us, now.unix_ms);
             self.stats.event(now.us);
         }
@@ -175,6 +174,8 @@ impl<P: Blocks> Shard<P> {
             Event::Unacknowledged { session, bytes } => {
                 self.look_at_peer(now, session, bytes, outbox);
             }
+            Event::Took { session, bytes } => self.sessions.took(now.us, session, bytes),
+            Event::Sent { session } => self.sent(session),
             Event::Completed(completion) => self.completed(now, completion, outbox),
             Event::Mail(mail) => self.mail_came(now, mail, outbox),
             Event::Spare {
@@ -365,13 +366,9 @@ impl<P: Blocks> Shard<P> {
         self.sessions.take_pieces(now.us, id, into);
     }
 
-    /// The network took so many bytes more of what was taken.
-    pub fn progressed(&mut self, now: Now, id: SessionId, bytes: usize) {
-        self.sessions.progressed(now.us, id, bytes);
-    }
-
     /// Everything that was taken has been handed to the network.
-    pub fn sent(&mut self, id: SessionId) {
+    #[inline]
+    fn sent(&mut self, id: SessionId) {
         let Some(sent) = self.sessions.sent(id) else {
             return;
         };

@@ -340,7 +340,7 @@ pub(super) fn hello() -> Vec<u8> {
 #[inline]
 pub(super) fn take_output(engine: &mut Engine, now: Now, session: SessionId, output: &mut Vec<u8>) {
     engine.shard.take_output(now, session, output);
-    engine.shard.sent(session);
+    engine.step(now, Event::Sent { session });
     engine.traffic.sent_bytes += output.len() as u64;
 }
 

@@ -98,7 +98,7 @@ async fn write(core: Rc<Core>, connection: Rc<Connection>, mut writer: OwnedWrit
                 let Ok(taken @ 1..) = result else { break };
                 outgoing.sent(taken);
                 // A slow peer is not a stalled one.
-                core.progressed(session, taken);
+                core.took(session, taken);
             }
             connection.is_sending.set(false);
             if outgoing.left() > 0 {

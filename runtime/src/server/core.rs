@@ -126,17 +126,15 @@ impl Core {
             .take_pieces(now, session, into);
     }
 
-    pub(crate) fn progressed(&self, session: SessionId, bytes: usize) {
+    pub(crate) fn took(&self, session: SessionId, bytes: usize) {
         let now = self.now();
-        let shard = &mut self.engine.borrow_mut().shard;
-        shard.progressed(now, session, bytes);
+        let took = Event::Took { session, bytes };
+        self.engine.borrow_mut().step(now, took);
     }
 
     pub(crate) fn sent(&self, session: SessionId, bytes: usize) {
-        let engine = &mut *self.engine.borrow_mut();
-        engine.traffic.sent_bytes += bytes as u64;
-        engine.shard.sent(session);
-        self.turn.set();
+        self.engine.borrow_mut().traffic.sent_bytes += bytes as u64;
+        self.step(Event::Sent { session });
     }
 
     pub(crate) fn received(&self, bytes: usize) {

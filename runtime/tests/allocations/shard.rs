@@ -154,10 +154,11 @@ impl World {
                         .step(self.now, Event::Completed(completion), &mut self.outbox);
                 }
                 self.outbox.resume.clear();
-                for session in self.outbox.sendable.drain(..) {
+                while let Some(session) = self.outbox.sendable.pop() {
                     self.sent.clear();
                     self.shard.take_output(self.now, session, &mut self.sent);
-                    self.shard.sent(session);
+                    let sent = Event::Sent { session };
+                    self.shard.step(self.now, sent, &mut self.outbox);
                 }
             }
         }

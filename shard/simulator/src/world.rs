@@ -569,8 +569,10 @@ impl World {
             && !is_closed
             && let Some(session) = session
         {
-            let node = self.node.as_mut().expect("it runs");
-            node.cores[shard].shard.sent(session);
+            let now = self.now();
+            let core = &mut self.node.as_mut().expect("it runs").cores[shard];
+            let sent = ShardEvent::Sent { session };
+            core.shard.step(now, sent, &mut core.outbox);
             self.turn_soon(shard);
         }
     }

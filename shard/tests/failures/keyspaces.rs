@@ -136,9 +136,9 @@ impl Pair {
         }
         for session in outbox.sendable {
             let mut bytes = Vec::new();
-            let shard = &mut self.members[number].shard;
+            let Member { shard, outbox, .. } = &mut self.members[number];
             shard.take_output(now, session, &mut bytes);
-            shard.sent(session);
+            shard.step(now, Event::Sent { session }, outbox);
             self.read_replies(&bytes);
         }
     }

@@ -271,12 +271,12 @@ impl Node {
     /// The network takes what there is, or as much as it has room for.
     fn send(&mut self, number: usize, session: SessionId) {
         let place = self.place(number, session);
-        let shard = &mut self.members[number].shard;
+        let Member { shard, outbox, .. } = &mut self.members[number];
         let mut bytes = Vec::new();
         shard.take_output(self.now, session, &mut bytes);
         let connection = &mut self.connections[place];
         if connection.reads {
-            shard.sent(session);
+            shard.step(self.now, Event::Sent { session }, outbox);
             let (answers, us) = (&mut connection.answers, self.now.us);
             for_each_reply(&bytes, |id, item| {
                 let before = answers.insert(id, (us, item.head.status));
@@ -286,9 +286,11 @@ impl Node {
         }
         let taken = bytes.len().min(NETWORK_BYTES - connection.in_network);
         connection.in_network += taken;
-        shard.progressed(self.now, session, taken);
-        if taken == bytes.len() {
-            shard.sent(session);
+        let is_all = taken == bytes.len();
+        let bytes = taken;
+        shard.step(self.now, Event::Took { session, bytes }, outbox);
+        if is_all {
+            shard.step(self.now, Event::Sent { session }, outbox);
         }
     }
 

@@ -613,12 +613,13 @@ impl Server {
             }
             let bytes = pieces.into_bytes();
             if self.takes.is_none() {
-                self.shard.sent(session);
+                self.step_quietly(Event::Sent { session });
             }
             self.read_replies(&bytes);
         }
         if let Some(bytes) = self.takes {
-            self.shard.progressed(self.now, self.session, bytes);
+            let session = self.session;
+            self.step_quietly(Event::Took { session, bytes });
         }
         for session in outbox.looks {
             let told = Event::Unacknowledged { session, bytes: 0 };
@@ -688,7 +689,12 @@ impl Server {
         for pieces in self.withheld.replace(Vec::new()).unwrap_or_default() {
             self.read_replies(&pieces.into_bytes());
         }
-        self.shard.sent(self.session);
+        let session = self.session;
+        self.step_quietly(Event::Sent { session });
+    }
+
+    fn step_quietly(&mut self, event: Event<'_, HeapBlock>) {
+        self.shard.step(self.now, event, &mut self.outbox);
     }
 
     fn read_replies(&mut self, bytes: &[u8]) {

@@ -272,7 +272,8 @@ impl Node {
         for session in outbox.sendable {
             let mut bytes = Vec::new();
             member.shard.take_output(now, session, &mut bytes);
-            member.shard.sent(session);
+            let sent = Event::Sent { session };
+            member.shard.step(now, sent, &mut member.outbox);
             if let Some(connection) = self
                 .connections
                 .iter_mut()

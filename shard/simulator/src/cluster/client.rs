@@ -217,7 +217,8 @@ impl World {
         let mut bytes = Vec::new();
         let core = self.core(node, shard).expect("it runs");
         core.shard.take_output(now, session, &mut bytes);
-        core.shard.sent(session);
+        let sent = ShardEvent::Sent { session };
+        core.shard.step(now, sent, &mut core.outbox);
         let Some(client) = self.client_of(node, shard, session) else {
             return;
         };
