@@ -14,7 +14,6 @@ use penstock_storage::io::{BLOCK_BYTES, Blocks};
 use penstock_storage::key_table::{KeyTable, TableBlock, TableHome};
 use penstock_storage::packed_place::Cursor;
 use penstock_storage::place::FileId;
-use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::store::Store;
 
 use crate::now::Now;
@@ -261,10 +260,7 @@ impl KeyTables {
         into: &mut Vec<KeyTableOrder>,
     ) {
         let was = self.under_way.remove(&file).expect("it was asked for");
-        let is_of_segment = |table: &KeyTable| {
-            self.home_of(file, store) == Some(*table.home())
-                || is_planted(Bug::TableOfRecycledSegment)
-        };
+        let is_of_segment = |table: &KeyTable| self.home_of(file, store) == Some(*table.home());
         match table {
             // Of those that were left there may be more than there would be made.
             Some(table)

@@ -133,12 +133,6 @@ impl Scan {
             .find(|known| known.at == at && known.packed == packed)
             .and_then(|known| known.read.as_ref())
     }
-
-    /// What was once read at this point, whatever the index has there now.
-    pub(crate) fn once_known(&self, at: Cursor) -> Option<&ColdKey> {
-        let known = self.parts.iter().find(|known| known.at == at)?;
-        known.read.as_ref()?.as_ref().ok()
-    }
 }
 
 /// A read for a scan.
@@ -414,7 +408,7 @@ impl Order {
     /// Where to go on; with another order from the begin of the slot.
     pub(crate) fn decode(self, cursor: u64) -> Cursor {
         let [a, b, c, d, ..] = cursor.to_le_bytes();
-        let is_known = cursor >> ORDER_SHIFT == self.0 || is_planted(Bug::ScanTrustsOldOrder);
+        let is_known = cursor >> ORDER_SHIFT == self.0;
         Cursor {
             slot: slot_of_cursor(cursor),
             hash: match is_known {

@@ -111,12 +111,8 @@ planted_bugs! {
     SkipFlush = "skip-flush",
     /// A reply at level disk leaves before its record is durable.
     AckEarly = "ack-early",
-    /// Recovery takes damage behind a durable mark for a torn tail.
-    CutOnAnyBadFrame = "cut-on-any-bad-frame",
     /// Recovery replays a frame whose body does not check.
     ReplayHalfFrame = "replay-half-frame",
-    /// Frames are not bound to the salt of their segment.
-    ForgetSalt = "forget-salt",
     /// A new segment is written before the one before it is durable.
     HeaderTooEarly = "header-too-early",
     /// A read shows a value that a crash can still take back.
@@ -127,8 +123,6 @@ planted_bugs! {
     IgnoreWriteError = "ignore-write-error",
     /// A frame may take the place that a segment keeps for its end.
     SegmentEndOffByOne = "segment-end-off-by-one",
-    /// A value that was read from disk is believed whatever version it has.
-    BelieveAnyRead = "believe-any-read",
     /// A batch that was interrupted by a full log starts again at its first item.
     RepeatInterruptedBatch = "repeat-interrupted-batch",
 
@@ -160,12 +154,8 @@ planted_bugs! {
     EpochOfLastRun = "epoch-of-last-run",
     /// A removal from the index leaves a gap before an entry that belongs there.
     LeaveGap = "leave-gap",
-    /// The index forgets the cold keys when it grows.
-    GrowWithoutCold = "grow-without-cold",
     /// The index keeps the old place of the second key of a record.
     PlaceOfFirstKey = "place-of-first-key",
-    /// A deletion leaves the index before it is durable.
-    ForgetDeletionEarly = "forget-deletion-early",
     /// A value leaves the cache before it is durable.
     EvictUnflushed = "evict-unflushed",
     /// A key that comes back from disk gets the epoch of this run.
@@ -186,8 +176,6 @@ planted_bugs! {
     PassParked = "pass-parked",
     /// A read that found no free block is never asked for again.
     DropUnissuedRead = "drop-unissued-read",
-    /// A reply takes over the gate of a later one that depends on less.
-    LowerGate = "lower-gate",
     /// A connection is taken for the closed one that had its place.
     SameGeneration = "same-generation",
     /// A batch waits for the record of its last item only.
@@ -209,10 +197,6 @@ planted_bugs! {
 
     /// A replayed key forgets its expiry.
     ReplayWithoutExpiry = "replay-without-expiry",
-    /// A key that comes back from disk forgets its expiry.
-    AdmitWithoutExpiry = "admit-without-expiry",
-    /// A key is gone until its expiry and comes back then.
-    ExpireBackwards = "expire-backwards",
     /// An expired key is still in the way of what asks for its absence.
     AbsentIgnoresExpiry = "absent-ignores-expiry",
     /// An operation on fields makes its key live for ever.
@@ -225,25 +209,17 @@ planted_bugs! {
     LifetimeIsTime = "lifetime-is-time",
     /// A SET with an expiry asks the log for room for one without.
     RoomWithoutExpiry = "room-without-expiry",
-    /// The time of a store steps with the wall clock.
-    FollowWallClock = "follow-wall-clock",
 
     // Planted with the snapshots of the index.
 
     /// A snapshot is finished before what its walk has seen is durable.
     FinishUndurable = "finish-undurable",
-    /// A snapshot that was never finished is used.
-    UseUnfinished = "use-unfinished",
     /// Behind a snapshot the log is replayed from its end on, not from its begin.
     ReplayFromTo = "replay-from-to",
     /// Behind a snapshot deletions are not replayed.
     SkipTailTombstones = "skip-tail-tombstones",
-    /// A snapshot of another key hash is used.
-    UseOtherHash = "use-other-hash",
     /// Entries of a snapshot that point into released segments are kept.
     KeepReleased = "keep-released",
-    /// Nobody holds the end of a log against what a snapshot proves of it.
-    IgnoreProvenEnd = "ignore-proven-end",
 
     // Planted with the snapshots of keyspaces and kept versions.
 
@@ -251,11 +227,6 @@ planted_bugs! {
     VersionsBehindEnd = "versions-behind-end",
     /// A snapshot leaves out versions whose time has ended, and does not tell the time by then.
     SnapshotUntimed = "snapshot-untimed",
-    /// Behind a snapshot nobody looks for versions in the log.
-    SkipTailVersions = "skip-tail-versions",
-    /// What stood in the place of the first version that is kept, before the snapshot, is not
-    /// looked for.
-    SkipFirstVersion = "skip-first-version",
     /// Versions of a snapshot that point into released segments are kept.
     KeepReleasedVersions = "keep-released-versions",
     /// Behind a snapshot a version stays under the keyspace that it was written under.
@@ -287,15 +258,8 @@ planted_bugs! {
     ReplayReleased = "replay-released",
     /// A file that served before serves again under the same salt.
     ReuseSalt = "reuse-salt",
-    /// A header that does not check is taken for a torn one as long as the file served before.
-    TrustTornReuse = "trust-torn-reuse",
     /// A released file is removed while a read of it is under way.
     RemoveUnderRead = "remove-under-read",
-
-    // Planted with starts that read little.
-
-    /// A file without a header is taken for a spare, whatever stands behind.
-    TrustSpares = "trust-spares",
 
     // Planted with reads that are done again.
 
@@ -308,25 +272,12 @@ planted_bugs! {
 
     // Planted with scans.
 
-    /// A scan passes over the keys that are on disk only.
-    ScanForgetsCold = "scan-forgets-cold",
     /// A scan goes on behind the key that found no room in a page.
     ScanPassesOne = "scan-passes-one",
     /// A scan shows what a crash can still take back.
     ScanUngated = "scan-ungated",
-    /// A scan tells what it read although the key was written meanwhile.
-    ScanTellsOldRead = "scan-tells-old-read",
-    /// A scan goes on after a restart where another order of the keys has its cursor.
-    ScanTrustsOldOrder = "scan-trusts-old-order",
     /// A scan ends with the keys of one shard.
     ScanEndsWithShard = "scan-ends-with-shard",
-
-    // Planted with key tables.
-
-    /// The key table of another segment is believed, whatever the index tells.
-    TableOfRecycledSegment = "table-of-recycled-segment",
-    /// A block of a key table is believed whatever its CRC.
-    TableBlockUnchecked = "table-block-unchecked",
 
     // Planted with inherited logs.
 
@@ -340,13 +291,11 @@ planted_bugs! {
     InheritedEndUnchecked = "inherited-end-unchecked",
     /// A shard has taken over although what replaces inherited parts is not durable.
     TakenOverUndurable = "taken-over-undurable",
-    /// A segment of an inherited log that was left in the middle is gone on with before its copies
-    /// are durable.
-    CopyInheritedAgain = "copy-inherited-again",
     /// Nothing tells the time by which inherited values had expired.
     InheritedTimeUntold = "inherited-time-unannounced",
     /// A shard has taken over although inherited files are still read.
     TakenOverUnderRead = "taken-over-under-read",
+
     // Planted with kept versions.
 
     /// A version seems to have followed one that was deleted while no versions were kept.
@@ -357,18 +306,10 @@ planted_bugs! {
     ForgetInheritedVersions = "forget-inherited-versions",
     /// Cleaning leaves out what is kept of the past.
     DropKeptVersion = "drop-kept-version",
-    /// A read of the past is answered with the version before the right one.
-    VersionBefore = "version-before",
-    /// A kept version that cleaning moved has no entry any more.
-    MoveForgetsVersion = "move-forgets-version",
     /// One version less is kept than the keyspace says.
     KeepOneLess = "keep-one-less",
     /// A copy of a superseded value may come back as the newest.
     RevivePast = "revive-past",
-    /// A keyspace that is told to keep more believes to have kept it before.
-    KeepMoreBefore = "keep-more-before",
-    /// What is not kept any longer is left out of the log, and the time by then is not told.
-    EndWithoutTime = "end-without-time",
 
     // Planted with bounds on replies.
 

@@ -4,7 +4,6 @@
 use penstock_net::reply::REPLY_ITEM_BYTES;
 use penstock_net::request::Version;
 use penstock_net::scan::{ScanEntry, ScanPageWriter, ScanRequest, ScanValue};
-use penstock_storage::if_planted;
 use penstock_storage::index::Home;
 use penstock_storage::io::Blocks;
 use penstock_storage::key_table::TableEntry;
@@ -133,7 +132,6 @@ impl<'a, P: Blocks> PageMaker<'a, P> {
 
     /// Notes the reads that are needed before these keys can be told.
     fn note_unread(&self, group: &[(Cursor, Home)], lacking: &mut Lacking) {
-        if_planted!(Bug::ScanForgetsCold, return);
         for &(at, home) in group {
             if let Home::Disk(packed) = home
                 && self.scan.known(at, packed).is_none()
@@ -228,11 +226,7 @@ impl<'a, P: Blocks> PageMaker<'a, P> {
                 value,
             }
         };
-        let old = is_planted(Bug::ScanTellsOldRead)
-            .then(|| self.scan.once_known(at))
-            .flatten();
         let entry = match home {
-            _ if old.is_some() => old.map(of_cold),
             Home::Memory(id) => {
                 let cell = self.store.cell(id);
                 // That a key is not told is shown as well.

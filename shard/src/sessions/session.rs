@@ -6,9 +6,7 @@ use std::collections::{HashMap, VecDeque};
 use penstock_net::frame::Medium;
 use penstock_net::pieces::Pieces;
 use penstock_net::receive::Receiver;
-use penstock_storage::if_planted;
 use penstock_storage::place::Lsn;
-use penstock_storage::planted::{Bug, is_planted};
 
 use super::Patience;
 use super::memory::AWAITED_BYTES;
@@ -57,7 +55,6 @@ impl Output {
             Some(last) if last.gate >= gate => {
                 last.end = end;
                 last.operations += operations;
-                if_planted!(Bug::LowerGate, last.gate = gate);
             }
             None if gate <= durable => {
                 self.sendable = len;

@@ -5,7 +5,6 @@ use crc32fast::Hasher;
 
 use crate::format::checksum::bytes_before;
 use crate::format::record::{read_u32, read_u64};
-use crate::if_planted;
 use crate::planted::{Bug, is_planted};
 use crate::types::io::BLOCK_BYTES;
 use crate::types::place::Lsn;
@@ -246,7 +245,6 @@ fn salted_crc(home: FrameHome, bytes: &[u8]) -> u32 {
 
 fn salted(home: FrameHome) -> Hasher {
     let mut hasher = Hasher::new();
-    if_planted!(Bug::ForgetSalt, return hasher);
     hasher.update(&home.salt.to_le_bytes());
     hasher
 }

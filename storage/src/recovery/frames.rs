@@ -110,7 +110,7 @@ impl<S: SegmentSource> Replay<'_, S> {
         let cause = bad.unwrap_or("something stands behind the end");
         let last_lsn = self.found.start.last_lsn;
         let lsn_to = (rest.durable_lsn > last_lsn).then_some(rest.durable_lsn);
-        if (lsn_to.is_some() || rest.goes_on) && !is_planted(Bug::CutOnAnyBadFrame) {
+        if lsn_to.is_some() || rest.goes_on {
             return Err(corrupt(
                 Row::LastDamaged,
                 segment,
@@ -161,7 +161,6 @@ impl<S: SegmentSource> Replay<'_, S> {
         let Some(position) = self.position.filter(|position| {
             position.sequence == segment.header.sequence
                 && position.offset == self.found.start.end_offset
-                && !is_planted(Bug::IgnoreProvenEnd)
         }) else {
             return Ok(true);
         };

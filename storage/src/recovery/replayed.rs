@@ -390,10 +390,7 @@ impl Replayed {
             Some(Home::Disk(packed)) => {
                 let cold = packed.place().expect("a cold entry has a place");
                 let is_covered = self.snapshot.as_ref().is_some_and(|it| it.is_covered(cold));
-                if is_covered
-                    && !self.collected.is_newest_at(id, cold)
-                    && !is_planted(Bug::SkipFirstVersion)
-                {
+                if is_covered && !self.collected.is_newest_at(id, cold) {
                     // It was written before versions were kept, so the snapshot does not tell more
                     // of it.
                     let collected = &mut self.collected;
@@ -489,8 +486,7 @@ impl Replayed {
         part: &PartView<'_>,
         place: Place,
     ) {
-        let is_skipped = self.snapshot.is_some() && is_planted(Bug::SkipTailVersions);
-        if is_system(part.key()) || is_skipped {
+        if is_system(part.key()) {
             return;
         }
         let Some(rule) = self.keyspaces.rule(part.slot(), part.key()) else {

@@ -13,7 +13,6 @@ use crate::format::segment::{
     FirstBlock, HEADER_CRC_BYTES, HEADER_FIELDS_BYTES, Owner, SEGMENT_MAGIC, SegmentHeader,
 };
 use crate::format::spare::{SPARE_MAGIC, SpareHeader, holds_frame_of};
-use crate::planted::{Bug, is_planted};
 use crate::recovery::refusal::RecoveryError;
 use crate::recovery::segment::Segment;
 use crate::recovery::window::read_at;
@@ -267,8 +266,7 @@ pub(crate) fn classify(
     let is_something = |_, block: &[u8]| !is_zero(block);
     match SegmentHeader::read(&first) {
         FirstBlock::Spare => {
-            if is_planted(Bug::TrustSpares) || !has_block(source, file, behind(end), is_something)?
-            {
+            if !has_block(source, file, behind(end), is_something)? {
                 return Ok(FileKind::Spare);
             }
             if let Some(salt) = stored_salt(source, file, file_bytes)? {
@@ -285,12 +283,11 @@ pub(crate) fn classify(
         }
         FirstBlock::Damaged => {
             let salt = stored_salt(source, file, file_bytes)?;
-            let is_trusted = salt.is_some() && is_planted(Bug::TrustTornReuse);
             let is_used = |offset, block: &[u8]| match salt {
                 None => !is_zero(block),
                 Some(salt) => holds_frame_of(salt, offset, block),
             };
-            if is_trusted || !has_block(source, file, behind(file_bytes), is_used)? {
+            if !has_block(source, file, behind(file_bytes), is_used)? {
                 let rotten = match salt.is_some() || is_torn_header(&first) {
                     true => None,
                     false => judge_rest(source, (file, file_bytes))?,

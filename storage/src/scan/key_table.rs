@@ -16,7 +16,6 @@ use std::io;
 use crate::format::frame::{FRAME_HEADER_BYTES, FrameHeader, FrameHome, FrameKind};
 use crate::format::record::{EXPIRY_MS_MAX, KEY_BYTES_MAX, PartKind, PartView, read_u32, read_u64};
 use crate::format::segment::{Owner, begin, is_sealed, owner_of, seal};
-use crate::planted::{Bug, is_planted};
 use crate::types::io::{BLOCK_BYTES, SegmentSource};
 use crate::types::packed_place::{Cursor, FILES_MAX, PackedPlace};
 use crate::types::place::FileId;
@@ -212,7 +211,7 @@ impl KeyTable {
         read: &mut dyn FnMut(u64, &mut [u8]) -> io::Result<usize>,
     ) -> Result<KeyTable, TableError> {
         let header = Header::read(&read_block(0, read)?)?;
-        if header.home != *home && !is_planted(Bug::TableOfRecycledSegment) {
+        if header.home != *home {
             return Err(TableError::OfAnother);
         }
         if file_bytes != self::file_bytes(header.blocks) {
@@ -422,9 +421,8 @@ pub struct TableEntry<'a> {
 impl TableBlock {
     fn read(home: &TableHome, number: u32, bytes: &[u8]) -> Option<TableBlock> {
         let bytes: &[u8; BLOCK_BYTES] = bytes.first_chunk()?;
-        let is_whole = read_u32(&bytes[0..4]) == crc_of(home, &bytes[4..])
-            && read_u32(&bytes[4..8]) == number
-            || is_planted(Bug::TableBlockUnchecked);
+        let is_whole =
+            read_u32(&bytes[0..4]) == crc_of(home, &bytes[4..]) && read_u32(&bytes[4..8]) == number;
         let count = usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
         let block = TableBlock {
             bytes: bytes.as_slice().into(),
@@ -493,10 +491,7 @@ impl TableBlock {
         (low..self.count)
             .map(|place| self.entry(place))
             .take_while(|entry| order_of(entry.at) == order)
-            .find(|entry| {
-                let is_there = entry.offset == offset && packed.is_sequence(entry.version.sequence);
-                is_there || is_planted(Bug::TableOfRecycledSegment)
-            })
+            .find(|entry| entry.offset == offset && packed.is_sequence(entry.version.sequence))
     }
 }
 

@@ -10,8 +10,6 @@
 //! undoes it. A mere read leaves no trace: if the wall clock was set back while the server was
 //! down, a key that expired since the last record shows again until that time has passed once more.
 
-use crate::planted::{Bug, is_planted};
-
 /// The newest time that a record can carry, in unix milliseconds: 48 bits.
 pub const TIME_MS_MAX: u64 = (1 << 48) - 1;
 /// An n-th of the time that passes is what the wall clock can shorten or lengthen it by.
@@ -66,7 +64,6 @@ impl Clock {
         let wall_us = self.wall_ms * 1_000;
         self.time_us = match self.seen_us {
             None => self.time_us.max(wall_us),
-            Some(_) if is_planted(Bug::FollowWallClock) => wall_us,
             Some(_) => {
                 let even_us = self.time_us.saturating_add(elapsed_us);
                 let slew_us = elapsed_us / SLEW;

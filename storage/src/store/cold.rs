@@ -2,7 +2,7 @@
 
 use crate::format::record::{PartKind, PartView};
 use crate::memory::index::entry::Home;
-use crate::planted::{self, Bug, is_planted};
+use crate::planted::{self, Bug};
 use crate::store::store::Store;
 use crate::types::io::{BLOCK_BYTES, Blocks, Io, IoToken};
 use crate::types::packed_place::PackedPlace;
@@ -85,14 +85,14 @@ impl<P: Blocks> Store<P> {
             return Ok(());
         };
         let part = part_read((slot, hash), packed, read, home_of)?;
-        let expiry_ms = planted::or(Bug::AdmitWithoutExpiry, None, part.expiry_ms());
         let own_epoch = self.epoch_of(partition_of(slot));
         let version = Version {
             epoch: planted::or(Bug::AdmitWithOwnEpoch, own_epoch, part.epoch()),
             sequence: part.sequence(),
         };
         // Parts on disk are durable: the cell would still be in memory otherwise.
-        self.keys.admit(position, packed, &part, expiry_ms, version);
+        self.keys
+            .admit(position, packed, &part, part.expiry_ms(), version);
         Ok(())
     }
 }
@@ -116,7 +116,7 @@ pub fn part_read(
             part.kind() == PartKind::Put
                 && part.slot() == slot
                 && home_of(part.key()) == (slot, hash)
-                && (packed.is_sequence(part.sequence()) || is_planted(Bug::BelieveAnyRead))
+                && packed.is_sequence(part.sequence())
         })
         .ok_or(AdmitError::Corrupt)
 }

@@ -16,7 +16,7 @@ use crate::memory::cell_room::CellRoom;
 use crate::memory::index::entry::{CellId, Home};
 use crate::memory::keys::Found;
 use crate::memory::keys::Keys;
-use crate::planted::{self, Bug, is_planted};
+use crate::planted::{self, Bug};
 use crate::store::cleaning::cleaner::Cleaner;
 use crate::store::cleaning::live::Live;
 use crate::store::clock::Clock;
@@ -120,8 +120,7 @@ impl<P: Blocks> Store<P> {
     #[inline]
     #[must_use]
     pub fn is_expired(&self, expiry_ms: Option<u64>) -> bool {
-        let is_over = |expiry_ms| (expiry_ms <= self.time_ms()) != is_planted(Bug::ExpireBackwards);
-        expiry_ms.is_some_and(is_over)
+        expiry_ms.is_some_and(|expiry_ms| expiry_ms <= self.time_ms())
     }
 
     /// The epoch with which this store was opened: it writes with it wherever it does not
@@ -321,9 +320,8 @@ impl<P: Blocks> Store<P> {
     /// `home_of` tells slot and hash of a key.
     pub fn settle(&mut self, home_of: &impl Fn(&[u8]) -> (u16, u32)) {
         let durable = self.log.durable();
-        let is_over = |lsn| lsn <= durable || is_planted(Bug::ForgetDeletionEarly);
         while let Some(&(lsn, slot, hash, version)) = self.deletions.front()
-            && is_over(lsn)
+            && lsn <= durable
         {
             // A key that was set again since lives on; a later deletion has its own entry here.
             // None that is durable may stay: cleaning would take it for something newer than

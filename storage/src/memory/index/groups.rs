@@ -1,7 +1,6 @@
 //! The entries of a slot: groups that split and merge by linear hashing.
 
 use crate::memory::index::entry::Entry;
-use crate::memory::index::entry::Home;
 use crate::memory::index::entry::Position;
 use crate::planted::{Bug, is_planted};
 
@@ -302,10 +301,7 @@ impl Group {
             .position(|other| !other.is_empty() && other.hash >= entry.hash)
             .unwrap_or(entries.len());
         let (before, behind) = entries.split_at(at);
-        let is_kept = |entry: &&Entry| {
-            !entry.is_empty()
-                && (matches!(entry.home(), Home::Memory(_)) || !is_planted(Bug::GrowWithoutCold))
-        };
+        let is_kept = |entry: &&Entry| !entry.is_empty();
         let all = before
             .iter()
             .filter(is_kept)

@@ -43,7 +43,7 @@ impl Coverage {
         if header.owner != owner || header.name != name {
             return stranger("belongs to another node or log, or has got another name");
         }
-        if header.hash_check != hash_check && !is_planted(Bug::UseOtherHash) {
+        if header.hash_check != hash_check {
             return stranger("was made with another key hash");
         }
         let position = header.position();

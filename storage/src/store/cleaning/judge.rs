@@ -237,8 +237,7 @@ impl<P: Blocks> Store<P> {
             && self
                 .keyspaces
                 .rule(part.slot(), part.key())
-                .is_some_and(|rule| rule.retention_ms > 0)
-            && !is_planted(Bug::EndWithoutTime);
+                .is_some_and(|rule| rule.retention_ms > 0);
         if expires || ends {
             let time_ms = self.time_ms();
             self.log_mut().carry_time(time_ms);

@@ -116,9 +116,7 @@ impl<P: Blocks> Store<P> {
         // again while the index does not point to the copies.
         let file = inherited.segment.file;
         let copied = |moved: &&Move| moved.from.file == file;
-        if let Some(last) = self.cleaner.moves.iter().rfind(copied)
-            && !is_planted(Bug::CopyInheritedAgain)
-        {
+        if let Some(last) = self.cleaner.moves.iter().rfind(copied) {
             let lsn = last.lsn;
             self.log_mut().want_durable(lsn);
             return false;

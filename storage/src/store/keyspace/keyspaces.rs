@@ -12,7 +12,6 @@
 
 use crate::format::record::PartView;
 use crate::format::system_key::is_system;
-use crate::planted::{Bug, is_planted};
 use crate::store::keyspace::rule::Rule;
 use crate::store::keyspace::settings::KEYSPACES_MAX;
 use crate::store::keyspace::settings::Record;
@@ -268,9 +267,7 @@ impl Keyspaces {
         let settings = &keyspace.newest;
         let since = match &keyspace.partitions[partition] {
             Some(before)
-                if settings.keeps_versions()
-                    && (!settings.keeps_more_than(&before.settings)
-                        || is_planted(Bug::KeepMoreBefore)) =>
+                if settings.keeps_versions() && !settings.keeps_more_than(&before.settings) =>
             {
                 before.since
             }
