@@ -9,7 +9,6 @@ use penstock_storage::io::Blocks;
 use penstock_storage::store::Store;
 
 use crate::cluster::ClusterMember;
-use crate::replication::planted::{Bug, is_planted};
 
 /// Why a GET that members may answer is not answered, although it might be.
 pub(crate) struct Stale {
@@ -86,7 +85,7 @@ fn judge(
     standing: Standing,
     holds_version: bool,
 ) -> Result<Standing, Stale> {
-    let is_new = standing.age_us <= read.staleness_us_max || is_planted(Bug::StaleUnbounded);
+    let is_new = standing.age_us <= read.staleness_us_max;
     match is_new && holds_version {
         true => Ok(standing),
         false => Err(Stale {

@@ -8,8 +8,6 @@ use std::collections::VecDeque;
 
 use penstock_storage::place::Lsn;
 
-use super::planted::{Bug, is_planted};
-
 /// The least and the most between two questions, in microseconds: while somebody wants much, and
 /// while nobody reads.
 const ASK_US_MIN: u64 = 1_000;
@@ -153,8 +151,7 @@ impl Echoing {
 
     /// All up to this record is in frames before the next one.
     pub fn shipped(&mut self, lsn: Lsn) {
-        let is_shipped =
-            |&(_, until): &(u64, Lsn)| until <= lsn || is_planted(Bug::EchoBeforeShipped);
+        let is_shipped = |&(_, until): &(u64, Lsn)| until <= lsn;
         while let Some((clock_us, _)) = self.waits.filter(is_shipped) {
             self.clock_us = self.clock_us.max(clock_us);
             self.waits = self.next.take();

@@ -5,7 +5,6 @@ use std::collections::VecDeque;
 use penstock_storage::place::Lsn;
 
 use super::PartitionId;
-use super::planted::{Bug, is_planted};
 
 /// A reply that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,9 +100,7 @@ impl<T> ReplicaGates<T> {
         for _ in 0..self.waiting.len() {
             let waiting = self.waiting.pop_front().expect("counted");
             let has = |member: Option<Lsn>| member.is_some_and(|lsn| lsn >= waiting.lsn);
-            let is_received = is_planted(Bug::AckBeforePeer)
-                || is_planted(Bug::AckByAnyMember) && received(waiting.partition).any(has)
-                || received(waiting.partition).all(has);
+            let is_received = received(waiting.partition).all(has);
             if waiting.lsn <= durable && is_received {
                 answer(waiting.whom, Outcome::Reached);
             } else if now_us >= waiting.deadline_us {

@@ -1,11 +1,8 @@
-//! Bugs of replication that are planted on purpose, as [`penstock_storage::planted`] tells. They are
-//! apart because a simulator of one node cannot catch them.
+//! Bugs of replication that are planted on purpose, as [`penstock_storage::planted`] tells.
+//!
+//! They stand apart because a simulator of one node cannot catch them.
 
 penstock_storage::planted_bugs! {
-    /// A reply at level replica leaves when the primary's disk has its record.
-    AckBeforePeer = "ack-before-peer",
-    /// ... when one member of the sync set has it.
-    AckByAnyMember = "ack-by-any-member",
     /// A member that has not joined counts for new records.
     AckUnjoined = "ack-unjoined",
     /// A lower epoch than the promised one is taken.
@@ -14,7 +11,7 @@ penstock_storage::planted_bugs! {
     PromiseNotDurable = "promise-not-durable",
     /// A primary that starts again goes on with its epoch.
     EpochResumed = "epoch-resumed",
-    /// A frame whose records were dropped is acknowledged before all of its partitions are rejected.
+    /// A frame whose records were dropped counts before all of its partitions are rejected.
     MarksBetweenRejections = "marks-between-rejections",
     /// A member applies what its primary may lose.
     ApplyUntold = "apply-untold",
@@ -22,8 +19,6 @@ penstock_storage::planted_bugs! {
     PendingForgotten = "pending-forgotten",
     /// A destination takes any later sequence, and a source leaves some out now and then.
     GapAccepted = "gap-accepted",
-    /// The records of a frame before a bad one are taken.
-    HalfRecord = "half-record",
     /// What was received and has diverged is dropped.
     TailNotSaved = "tail-not-saved",
     /// The keys of a diverged tail are not asked for again.
@@ -49,14 +44,10 @@ penstock_storage::planted_bugs! {
 
     // Of the links over a store; the others are of the machine.
 
-    /// A clock is told back before all that was there when it came is shipped.
-    EchoBeforeShipped = "echo-before-shipped",
     /// What a member has received counts for how new it is as if it were applied.
     EchoBeforeApplied = "echo-before-applied",
     /// A source does not tell that it writes a partition no more.
     CloseUntold = "close-untold",
-    /// A member answers whatever the bound is.
-    StaleUnbounded = "stale-unbounded",
     /// An epoch does not tell which start of its node wrote it.
     StartsAlike = "starts-alike",
     /// A member follows a source that has lost what it had told durable.
@@ -90,14 +81,4 @@ penstock_storage::planted_bugs! {
     HandoverForgotten = "handover-forgotten",
     /// Who begins by force in the middle of a rewind does not write the keys of its own tail anew.
     OwnTailStays = "own-tail-stays",
-}
-
-impl Bug {
-    /// Those of the machine; the others are of links over a store.
-    #[must_use]
-    pub fn of_the_machine() -> &'static [Bug] {
-        let is_last = |bug: &Bug| *bug == Bug::OverrunSkips;
-        let last = Bug::ALL.iter().position(is_last);
-        &Bug::ALL[..=last.expect("it is one of all")]
-    }
 }

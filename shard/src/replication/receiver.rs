@@ -375,7 +375,6 @@ impl Receiver {
         for record in records(shipped.bytes) {
             let record = match record {
                 Ok(record) => record,
-                Err(_) if is_planted(Bug::HalfRecord) => break,
                 Err(fault) => {
                     return refusal(RefusalCode::Records, format!("record {count}: {fault:?}"));
                 }
@@ -399,7 +398,7 @@ impl Receiver {
             ends.insert(record.partition, (record.position, records + 1));
             taken.push(record);
         }
-        if count != shipped.count && !is_planted(Bug::HalfRecord) {
+        if count != shipped.count {
             return refusal(
                 RefusalCode::Records,
                 format!("{count} records, told {}", shipped.count),
@@ -586,7 +585,10 @@ fn check_record<'a>(
 mod tests {
     use super::unapplied_frames::FRAMES_MAX;
     use super::*;
-    use crate::replication::tests::Noted;
+    use penstock_net::link::Mode;
+    use penstock_net::link::message::EpochEntry;
+
+    use crate::replication::tests::{Noted, encoded, keys_of_partition};
     use crate::replication::{EpochHistory, Facts};
 
     #[test]
@@ -619,5 +621,52 @@ mod tests {
         receiver.advance(Lsn(u64::MAX), &partitions);
         assert_eq!(receiver.frames.durable(), receiver.received);
         assert_eq!(receiver.frames.len(), 0);
+    }
+
+    #[test]
+    fn no_record_of_a_frame_is_taken_when_one_of_them_is_bad_or_missing() {
+        let limits = KeptLimits {
+            bytes_max: 1 << 20,
+            frame_bytes_max: 1 << 20,
+        };
+        let (link, epoch) = (LinkId(1), Epoch::new(1, 0, 1));
+        let at = |sequence| Position {
+            epoch: epoch.0,
+            sequence,
+        };
+        let key = keys_of_partition(7, 1).remove(0);
+        let first = encoded(at(1), &[(&key, 1)]);
+        let whole = [first.clone(), encoded(at(2), &[(&key, 2)])].concat();
+        let mut bad = whole.clone();
+        *bad.last_mut().expect("a record") ^= 1;
+        let taken = |bytes: &[u8], count| {
+            let mut receiver = Receiver::new(link, 1, (0, 0), limits);
+            let (facts, history) = (Facts::default(), EpochHistory::default());
+            let mut partition = Partition::recovered(7, facts, history, Position::default());
+            let mut work = VecDeque::new();
+            partition.open(link, epoch, &mut Noted, &mut work);
+            let mut entries = Vec::new();
+            let entry = EpochEntry {
+                epoch: epoch.0,
+                start_id: 1,
+                first: 1,
+            };
+            let begin = Begin {
+                partition: 7,
+                mode: Mode::Dense,
+                epoch: epoch.0,
+                from: Position::default(),
+                epochs: Epochs::write(&mut entries, [entry]),
+            };
+            let gone_on = partition.go_on(link, &begin, &mut Noted, &mut work);
+            assert!(gone_on.is_ok(), "{gone_on:?}");
+            let mut partitions = Partitions::new();
+            partitions.insert(7, partition);
+            let result = receiver.records(1, &Records { count, bytes }, &mut partitions);
+            (result.is_ok(), partitions[&7].received())
+        };
+        assert_eq!(taken(&whole, 2), (true, at(2)));
+        assert_eq!(taken(&bad, 2), (false, Position::default()));
+        assert_eq!(taken(&first, 2), (false, Position::default()));
     }
 }
