@@ -3,9 +3,10 @@
 
 use crate::batch::{padded, push_padded, read_u16, read_u32, read_u64};
 use crate::refusal::Refusal;
+use crate::request::verb::Verb;
 
 /// The number of the operation in an item.
-pub const PING: u8 = 9;
+pub const PING: u8 = Verb::Ping as u8;
 /// Bytes before the value.
 const HEAD_BYTES: usize = 16;
 /// The first eight bytes of every such item: the length of the block, and the operation.

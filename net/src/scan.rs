@@ -4,10 +4,11 @@
 use crate::batch::{padded, push_padded, read_u16, read_u32, read_u64};
 use crate::limits::{KEY_BYTES_MAX, SCAN_BYTES_MAX, SCAN_BYTES_MIN, SCAN_ENTRIES_MAX};
 use crate::refusal::Refusal;
+use crate::request::verb::Verb;
 use crate::version::Version;
 
 /// The number of the operation in an item.
-pub const SCAN: u8 = 5;
+pub const SCAN: u8 = Verb::Scan as u8;
 const FLAG_VALUES: u8 = 0x01;
 const BLOCK_BYTES: usize = 32;
 const PAGE_HEAD_BYTES: usize = 16;

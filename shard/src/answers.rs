@@ -1,87 +1,57 @@
 //! What a shard answered, by what was asked and by the status of the answer.
 
-use penstock_net::request::Verb;
+use penstock_net::request::{Effect, Verb};
 use penstock_net::status::Status;
 
 /// What an item of a request asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
-    /// GET.
-    Get,
-    /// SET.
-    Set,
-    /// DEL.
-    Del,
-    /// UPDATE_IF.
-    UpdateIf,
-    /// GET_AT.
-    GetAt,
-    /// HISTORY.
-    History,
-    /// KEYSPACE.
-    Keyspace,
-    /// A step of a scan.
-    Scan,
-    /// PING as an item.
-    Ping,
+    /// A verb.
+    Verb(Verb),
     /// An item that could not be read.
     Unreadable,
 }
 
 impl Asked {
+    /// All of them: the verbs in the order of their table, then the rest.
+    pub const ALL: [Asked; Verb::ALL.len() + 1] = {
+        let mut all = [Asked::Unreadable; Verb::ALL.len() + 1];
+        let mut place = 0;
+        while place < Verb::ALL.len() {
+            all[place] = Asked::Verb(Verb::ALL[place]);
+            place += 1;
+        }
+        all
+    };
+
     /// Whether it changes nothing, whatever the answer.
     #[must_use]
     pub fn is_read(self) -> bool {
-        matches!(
-            self,
-            Asked::Get | Asked::GetAt | Asked::History | Asked::Scan | Asked::Ping
-        )
-    }
-
-    /// All of them, in the order of their counts.
-    pub const ALL: [Asked; 10] = [
-        Asked::Get,
-        Asked::Set,
-        Asked::Del,
-        Asked::UpdateIf,
-        Asked::GetAt,
-        Asked::History,
-        Asked::Keyspace,
-        Asked::Scan,
-        Asked::Ping,
-        Asked::Unreadable,
-    ];
-
-    /// What an item of this verb asks for.
-    #[inline]
-    #[must_use]
-    pub fn of(verb: Verb) -> Asked {
-        match verb {
-            Verb::Get => Asked::Get,
-            Verb::Set => Asked::Set,
-            Verb::Del => Asked::Del,
-            Verb::UpdateIf => Asked::UpdateIf,
-            Verb::GetAt => Asked::GetAt,
-            Verb::History => Asked::History,
-            Verb::Keyspace => Asked::Keyspace,
-        }
+        matches!(self, Asked::Verb(verb) if verb.effect() == Effect::Reads)
     }
 
     /// Its name as a label: lower case, with underscores.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Asked::Get => "get",
-            Asked::Set => "set",
-            Asked::Del => "del",
-            Asked::UpdateIf => "update_if",
-            Asked::GetAt => "get_at",
-            Asked::History => "history",
-            Asked::Keyspace => "keyspace",
-            Asked::Scan => "scan",
-            Asked::Ping => "ping",
+            Asked::Verb(verb) => verb.name(),
             Asked::Unreadable => "unreadable",
         }
+    }
+
+    /// The position in [`Asked::ALL`].
+    #[inline]
+    fn place(self) -> usize {
+        match self {
+            Asked::Verb(verb) => verb.place(),
+            Asked::Unreadable => Verb::ALL.len(),
+        }
+    }
+}
+
+impl From<Verb> for Asked {
+    fn from(verb: Verb) -> Asked {
+        Asked::Verb(verb)
     }
 }
 
@@ -131,14 +101,14 @@ pub struct Answers {
 impl Answers {
     #[inline]
     pub(crate) fn add(&mut self, asked: Asked, status: Status) {
-        self.by_kind[asked as usize].add(status);
+        self.by_kind[asked.place()].add(status);
         self.total += 1;
     }
 
     /// What items of this kind got.
     #[must_use]
-    pub fn of(&self, asked: Asked) -> &Statuses {
-        &self.by_kind[asked as usize]
+    pub fn of(&self, asked: impl Into<Asked>) -> &Statuses {
+        &self.by_kind[asked.into().place()]
     }
 
     /// All items.
@@ -152,14 +122,13 @@ impl Answers {
     #[must_use]
     pub fn failed(&self) -> u64 {
         let failed = |status: &Status| status.code() >> 8 == 1;
-        let of = |asked| -> u64 {
+        let of = |verb| -> u64 {
             let statuses = Status::ALL.into_iter().filter(failed);
-            statuses.map(|status| self.of(asked).of(status)).sum()
+            statuses.map(|status| self.of(verb).of(status)).sum()
         };
-        [Asked::Set, Asked::Del, Asked::UpdateIf]
-            .map(of)
-            .iter()
-            .sum()
+        let changes = |verb: &Verb| matches!(verb.effect(), Effect::Writes | Effect::Deletes);
+        let changing = Verb::ALL.into_iter().filter(changes);
+        changing.map(of).sum()
     }
 }
 
@@ -182,9 +151,19 @@ mod tests {
             }
             assert_eq!(answers.of(asked).all(), number * statuses);
         }
+        let numbered = Asked::ALL.iter().enumerate();
+        assert!(
+            numbered
+                .into_iter()
+                .all(|(place, asked)| asked.place() == place)
+        );
         let each: u64 = (1..=Asked::ALL.len() as u64).sum();
         assert_eq!(answers.total(), each * statuses);
-        // Of set, del and update_if.
-        assert_eq!(answers.failed(), (2 + 3 + 4) * 5);
+        let failing = (1..).zip(Verb::ALL).filter(|(_, verb)| {
+            let effect = verb.effect();
+            effect == Effect::Writes || effect == Effect::Deletes
+        });
+        let failing: u64 = failing.map(|(number, _)| number).sum();
+        assert_eq!(answers.failed(), failing * 5);
     }
 }

@@ -29,7 +29,7 @@ use penstock_net::level::AckLevel;
 use penstock_net::limits::KEY_BYTES_MAX;
 use penstock_net::pieces::Pieces;
 use penstock_net::reply::write_info_reply;
-use penstock_net::request::Version;
+use penstock_net::request::{Verb, Version};
 use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
 use penstock_storage::budget::Budget;
@@ -345,10 +345,10 @@ impl<P: Blocks> Shard<P> {
         }
         self.stats.answer_at_once(now.us, now.us, 1);
         let Some(id) = cell else {
-            self.stats.answer(Asked::Get, Status::NotFound);
+            self.stats.answer(Asked::Verb(Verb::Get), Status::NotFound);
             return Some(None);
         };
-        self.stats.answer(Asked::Get, Status::Ok);
+        self.stats.answer(Asked::Verb(Verb::Get), Status::Ok);
         self.store.touch(id);
         Some(Some((self.store.cell(id).value(), version)))
     }

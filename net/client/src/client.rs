@@ -7,12 +7,12 @@ use penstock_net::frame::Opcode;
 use penstock_net::instruction::Instruction;
 use penstock_net::keyspace::{Action, At, History, Keyspace};
 use penstock_net::reply::{ExpiryTold, text_of};
-use penstock_net::request::{Condition, Expiry, MemberRead, Wanted, When};
+use penstock_net::request::{Ask, Condition, Expiry, MemberRead, Wanted, When};
 use penstock_net::scan::ScanRequest;
 
 use crate::connection::MemberTry;
 use crate::driver::Driver;
-use crate::operation::{Answer, Ask, ClientError, Pending};
+use crate::operation::{Answer, ClientError, Pending};
 use crate::options::{ClientOptions, MemberGet};
 use crate::scan::{Page, Scan, Scanned};
 use crate::told::{Changed, MemberValue, Past, Value};

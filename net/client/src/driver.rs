@@ -13,10 +13,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::connection::{Connection, Counted, FrameWaiter, MemberTry, Queued, Waiter, What};
-use crate::operation::{Answer, Ask, ClientError, Pending, Promise};
+use crate::operation::{Answer, ClientError, Pending, Promise};
 use crate::options::{ClientOptions, ReadFrom};
 use penstock_net::frame::Opcode;
 use penstock_net::placement::{Placement, Writer};
+use penstock_net::request::Ask;
 use penstock_net::status::Status;
 
 /// The first wait between two tries to connect, or to ask once more who writes; each next one is

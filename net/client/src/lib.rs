@@ -14,7 +14,7 @@ mod update;
 
 pub use client::Client;
 pub use fields::Fields;
-pub use operation::{Answer, Ask, ClientError, Pending};
+pub use operation::{Answer, ClientError, Pending};
 pub use options::{ClientOptions, MemberGet, ReadFrom};
 pub use scan::{Entry, Page, Scan, Scanned};
 pub use seen::Seen;
@@ -26,7 +26,7 @@ pub use penstock_net::instruction::{FieldType, Instruction, Operation};
 pub use penstock_net::keyspace::{Action, At, History, Keyspace};
 pub use penstock_net::level::AckLevel;
 pub use penstock_net::reply::ExpiryTold;
-pub use penstock_net::request::{Condition, Expiry, Version, When};
+pub use penstock_net::request::{Ask, Condition, Expiry, Version, When};
 pub use penstock_net::scan::ScanRequest;
 pub use penstock_net::status::Status;
 

@@ -11,154 +11,15 @@ use bytes::Bytes;
 
 use crate::fields::Fields;
 use crate::told::{Changed, MemberValue, Past, Value};
-use penstock_net::instruction::Instruction;
-use penstock_net::keyspace::{Action, At, History, Keyspace, read_keyspaces};
+use penstock_net::keyspace::{History, Keyspace, read_keyspaces};
 use penstock_net::level::AckLevel;
-use penstock_net::placement::partition_of;
 use penstock_net::reply::{
     ExpiryTold, ITEM_FLAG_OVERFLOW, ITEM_FLAG_SHOWN, NO_INSTRUCTION, ReplyItem, Standing,
 };
-use penstock_net::request::{BatchRequest, Expiry, MemberRead, Version, Wanted, When};
-use penstock_net::scan::ScanRequest;
-use penstock_net::slot::slot_of;
+use penstock_net::request::Version;
+#[cfg(doc)]
+use penstock_net::request::{Ask, Wanted};
 use penstock_net::status::{Executed, Status};
-
-/// What is asked of a store.
-#[derive(Clone, Copy, Debug)]
-pub enum Ask<'a> {
-    /// Read a value.
-    Get {
-        /// Its key.
-        key: &'a [u8],
-        /// The value, the expiry, or both.
-        wanted: Wanted,
-    },
-    /// Read a value, perhaps from a member of the key's partition.
-    GetOfMember {
-        /// Its key.
-        key: &'a [u8],
-        /// How old it may be, and what must be there.
-        read: MemberRead,
-    },
-    /// Write a value.
-    Set {
-        /// Its key.
-        key: &'a [u8],
-        /// The value.
-        value: &'a [u8],
-        /// When it applies.
-        when: When,
-        /// When the key is gone by itself.
-        expiry: Expiry,
-    },
-    /// Delete a key.
-    Del {
-        /// The key.
-        key: &'a [u8],
-        /// When it applies.
-        when: When,
-    },
-    /// Run instructions on fields.
-    UpdateIf {
-        /// The first key.
-        key: &'a [u8],
-        /// The second key, of the same slot.
-        second_key: Option<&'a [u8]>,
-        /// Guards and effects.
-        instructions: &'a [Instruction],
-        /// What a missing first key starts from.
-        start: Option<&'a [u8]>,
-        /// When the first key is gone by itself.
-        expiry: Expiry,
-    },
-    /// Read a value as it was.
-    GetAt {
-        /// Its key.
-        key: &'a [u8],
-        /// When.
-        at: At,
-    },
-    /// Tell the versions that are kept of a key, newest first.
-    History {
-        /// The key.
-        key: &'a [u8],
-        /// Only those with a sequence below this, 0 for all.
-        before: u64,
-        /// At most so many, 1 to 1024.
-        limit: u32,
-    },
-    /// Set, drop or tell keyspaces.
-    Keyspace {
-        /// What its keys begin with; empty for [`Action::List`].
-        prefix: &'a [u8],
-        /// What is done.
-        action: Action,
-    },
-    /// Tell the next keys in the order of slots and hashes.
-    Scan(ScanRequest<'a>),
-}
-
-impl<'a> Ask<'a> {
-    /// The key that decides the slot, but for a scan, whose slot is in its cursor: the prefix.
-    #[must_use]
-    pub fn key(&self) -> &'a [u8] {
-        match *self {
-            Ask::Get { key, .. }
-            | Ask::GetOfMember { key, .. }
-            | Ask::Set { key, .. }
-            | Ask::Del { key, .. }
-            | Ask::UpdateIf { key, .. }
-            | Ask::GetAt { key, .. }
-            | Ask::History { key, .. }
-            | Ask::Keyspace { prefix: key, .. }
-            | Ask::Scan(ScanRequest { prefix: key, .. }) => key,
-        }
-    }
-
-    /// The partition of the key; none of what is about no one key.
-    pub(crate) fn partition(&self) -> Option<u16> {
-        match self {
-            Ask::Scan(_) | Ask::Keyspace { .. } => None,
-            _ => Some(partition_of(slot_of(self.key()))),
-        }
-    }
-
-    /// Adds it to a batch that is written to `out`.
-    pub fn write(&self, batch: &mut BatchRequest, out: &mut Vec<u8>) {
-        match *self {
-            Ask::Get { key, wanted } => batch.get_with(out, key, wanted),
-            Ask::GetOfMember { key, read } => batch.get_of_member(out, key, Wanted::Value, read),
-            Ask::Set {
-                key,
-                value,
-                when,
-                expiry,
-            } => batch.set_with(out, key, value, when, expiry),
-            Ask::Del { key, when } => batch.del(out, key, when),
-            Ask::UpdateIf {
-                key,
-                second_key,
-                instructions,
-                start,
-                expiry,
-            } => batch.update_if_with(out, key, second_key, instructions, start, expiry),
-            Ask::GetAt { key, at } => batch.get_at(out, key, at),
-            Ask::History { key, before, limit } => batch.history(out, key, before, limit),
-            Ask::Keyspace { prefix, action } => batch.keyspace(out, prefix, action),
-            Ask::Scan(ref request) => batch.scan(out, request),
-        }
-    }
-
-    /// The encoded request item.
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut frame = Vec::new();
-        let mut batch = BatchRequest::begin(&mut frame, 0, AckLevel::Disk, 0, 1);
-        self.write(&mut batch, &mut frame);
-        batch.finish(&mut frame);
-        // Behind the header, the count and the one index entry.
-        frame.split_off(penstock_net::frame::HEADER_BYTES + 16)
-    }
-}
 
 /// A reply item, taken over.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,7 +9,8 @@ use crate::ping::PingItem;
 use crate::request::extension;
 use crate::request::flags;
 use crate::request::head::ITEM_HEADER_BYTES;
-use crate::request::terms::{Expiry, MemberRead, Verb, Wanted, When};
+use crate::request::terms::{Expiry, MemberRead, Wanted, When};
+use crate::request::verb::Verb;
 use crate::scan::ScanRequest;
 use crate::version::Version;
 

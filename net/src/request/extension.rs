@@ -2,7 +2,8 @@
 
 use crate::batch::{read_u16, read_u64};
 use crate::refusal::Refusal;
-use crate::request::terms::{MemberRead, Verb};
+use crate::request::terms::MemberRead;
+use crate::request::verb::Verb;
 use crate::version::Version;
 
 const MEMBER_TAG: u16 = 2;

@@ -3,12 +3,14 @@
 use crate::batch::read_u64;
 use crate::limits::EXPIRY_MS_MAX;
 use crate::refusal::Refusal;
-use crate::request::terms::{Condition, Expiry, Verb, Wanted, When};
+use crate::request::terms::{Condition, Expiry, Wanted, When};
 use crate::version::Version;
 
 pub(super) const ABSENT: u8 = 0x01;
 pub(super) const PRESENT: u8 = 0x02;
 pub(super) const VERSION: u8 = 0x04;
+/// Of a condition; one of them at most.
+pub(super) const CONDITION_BITS: u8 = ABSENT | PRESENT | VERSION;
 /// Of SET and DEL with a condition.
 pub(super) const SHOW: u8 = 0x08;
 pub(super) const START: u8 = 0x10;
@@ -16,62 +18,30 @@ pub(super) const START: u8 = 0x10;
 pub(super) const KEYSPACE_DROP: u8 = 0x02;
 pub(super) const KEYSPACE_LIST: u8 = 0x04;
 /// The two bits of the expiry.
-const EXPIRY_BITS: u8 = 0x60;
+pub(super) const EXPIRY_BITS: u8 = 0x60;
 pub(super) const EXPIRY_AT: u8 = 0x20;
-const EXPIRY_IN: u8 = 0x40;
+pub(super) const EXPIRY_IN: u8 = 0x40;
 /// The opposite of the verb's default: SET keeps the expiry, UPDATE_IF removes it.
-const EXPIRY_OTHER: u8 = 0x60;
+pub(super) const EXPIRY_OTHER: u8 = 0x60;
 /// Of GET: the value and the expiry, or the expiry alone.
 const WITH_EXPIRY: u8 = 0x20;
 const EXPIRY_ALONE: u8 = 0x40;
 
-/// The flags that items of a verb may have.
-pub(super) fn allowed(verb: Verb) -> u8 {
-    match verb {
-        Verb::Get => EXPIRY_BITS,
-        Verb::Set => ABSENT | PRESENT | VERSION | SHOW | EXPIRY_BITS,
-        Verb::Del => PRESENT | VERSION | SHOW,
-        Verb::UpdateIf => START | EXPIRY_BITS,
-        Verb::GetAt => VERSION | EXPIRY_AT,
-        Verb::History => 0,
-        Verb::Keyspace => ABSENT | KEYSPACE_DROP | KEYSPACE_LIST,
-    }
-}
-
 /// The flags of a condition. KEYSPACE has other meanings for them.
 pub(super) fn of_condition(flags: u8) -> u8 {
-    flags & (ABSENT | PRESENT | VERSION)
+    flags & CONDITION_BITS
 }
 
-/// Whether items of a verb may have these flags together.
-pub(super) fn are_allowed(verb: Verb, flags: u8) -> bool {
-    let condition = of_condition(flags);
-    flags & !allowed(verb) == 0
-        && condition.count_ones() <= 1
-        && !(verb == Verb::Get && flags & EXPIRY_BITS == EXPIRY_OTHER)
-        && !(flags & SHOW != 0 && condition == 0)
-}
-
-/// Whether an item of a verb has a field with a time.
-pub(super) fn has_expiry(verb: Verb, flags: u8) -> bool {
-    verb != Verb::Get && matches!(flags & EXPIRY_BITS, EXPIRY_AT | EXPIRY_IN)
-}
-
-/// Whether an item of a verb has a field of the form of a version.
-pub(super) fn has_version(verb: Verb, flags: u8) -> bool {
-    match verb {
-        Verb::Keyspace => false,
-        Verb::History => true,
-        _ => of_condition(flags) == VERSION,
-    }
-}
-
-/// The expiry that flags and the field of a time say.
-pub(super) fn read_expiry(verb: Verb, flags: u8, field: Option<&[u8]>) -> Result<Expiry, Refusal> {
+/// The expiry that flags and the field of a time say, for a verb with this default.
+pub(super) fn read_expiry(
+    flags: u8,
+    field: Option<&[u8]>,
+    default: Expiry,
+) -> Result<Expiry, Refusal> {
     let Some(field) = field else {
-        // SET without flags ends an expiry, and UPDATE_IF without flags keeps it.
+        // Without flags SET ends an expiry, and UPDATE_IF keeps it.
         let is_default = flags & EXPIRY_BITS == 0;
-        return Ok(match (verb == Verb::UpdateIf) == is_default {
+        return Ok(match (default == Expiry::Keep) == is_default {
             true => Expiry::Keep,
             false => Expiry::Never,
         });
@@ -81,17 +51,16 @@ pub(super) fn read_expiry(verb: Verb, flags: u8, field: Option<&[u8]>) -> Result
         return Err(Refusal::Expiry(ms));
     }
     Ok(match flags & EXPIRY_BITS {
-        _ if verb == Verb::GetAt => Expiry::Never,
         EXPIRY_AT => Expiry::At(ms),
         _ => Expiry::In(ms),
     })
 }
 
-/// What a GET wants; other verbs want the value.
-pub(super) fn read_wanted(verb: Verb, flags: u8) -> Wanted {
+/// What the flags of a GET want.
+pub(super) fn read_wanted(flags: u8) -> Wanted {
     match flags & EXPIRY_BITS {
-        WITH_EXPIRY if verb == Verb::Get => Wanted::ValueAndExpiry,
-        EXPIRY_ALONE if verb == Verb::Get => Wanted::Expiry,
+        WITH_EXPIRY => Wanted::ValueAndExpiry,
+        EXPIRY_ALONE => Wanted::Expiry,
         _ => Wanted::Value,
     }
 }

@@ -5,15 +5,16 @@
 
 use std::ops::Range;
 
-use crate::batch::{padded, read_u32, read_u64};
+use crate::batch::padded;
 use crate::instruction::{INSTRUCTION_BYTES, Instruction};
-use crate::keyspace::{Action, At, SETTINGS_BYTES, Settings};
-use crate::limits::{HISTORY_VERSIONS_MAX, INSTRUCTIONS_MAX, KEY_BYTES_MAX, KEYSPACE_BYTES_MAX};
+use crate::limits::{KEY_BYTES_MAX, KEYSPACE_BYTES_MAX};
 use crate::refusal::Refusal;
 use crate::request::extension;
+use crate::request::extra::Extra;
 use crate::request::flags;
 use crate::request::head::{Head, field, is_reserved};
-use crate::request::terms::{Condition, Extra, Verb};
+use crate::request::terms::{Condition, Expiry, Wanted};
+use crate::request::verb::Verb;
 use crate::request::{ITEM_HEADER_BYTES, Request};
 use crate::version::Version;
 
@@ -62,18 +63,15 @@ pub(super) fn read(item: &[u8], value_bytes_max: u32) -> Result<Request<'_>, Ref
     }
     let condition = read_condition(&head, verb, item)?;
     let expiry_field = areas.expiry.clone().map(|at| &item[at]);
-    let expiry = flags::read_expiry(verb, head.flags, expiry_field)?;
-    let extra = match verb {
-        Verb::Set | Verb::Del if head.flags & flags::SHOW != 0 => Extra::Show,
-        Verb::Get | Verb::Set | Verb::Del | Verb::UpdateIf => {
-            member.map_or(Extra::None, Extra::Member)
-        }
-        Verb::GetAt => Extra::At(match condition {
-            Condition::Version(version) => At::Version(version),
-            _ => At::TimeMs(read_u64(item, ITEM_HEADER_BYTES)),
-        }),
-        Verb::History => read_history(item)?,
-        Verb::Keyspace => Extra::Keyspace(read_action(head.flags, key, value)?),
+    let told = flags::read_expiry(head.flags, expiry_field, verb.row().expiry)?;
+    // The time of GET_AT is what it asks for.
+    let expiry = match verb {
+        Verb::GetAt => Expiry::Never,
+        _ => told,
+    };
+    let extra = match member {
+        Some(read) => Extra::Member(read),
+        None => Extra::read(verb, head.flags, item, key, value)?,
     };
     let instructions = &item[areas.instructions];
     // All of them before the first runs, so that a bad one has no effect before it.
@@ -87,17 +85,16 @@ pub(super) fn read(item: &[u8], value_bytes_max: u32) -> Result<Request<'_>, Ref
     }
     Ok(Request {
         verb,
-        // The version of GET_AT is what it asks for, and no condition.
-        condition: match verb {
-            Verb::GetAt => Condition::Always,
-            _ => condition,
-        },
+        condition,
         key,
         second_key,
         value,
         has_start: head.flags & flags::START != 0,
         expiry,
-        wanted: flags::read_wanted(verb, head.flags),
+        wanted: match verb {
+            Verb::Get => flags::read_wanted(head.flags),
+            _ => Wanted::Value,
+        },
         extra,
         instructions,
     })
@@ -106,12 +103,13 @@ pub(super) fn read(item: &[u8], value_bytes_max: u32) -> Result<Request<'_>, Ref
 /// The verb of a head whose flags and counts it allows.
 fn checked_verb(head: &Head) -> Result<Verb, Refusal> {
     let (operation, flags) = (head.operation, head.flags);
-    let verb = Verb::of(operation).ok_or(Refusal::Operation(operation))?;
-    if !flags::are_allowed(verb, flags) {
+    // The items of SCAN and PING have other forms.
+    let verb = Verb::of(operation).filter(|verb| verb.row().keys_max > 0);
+    let verb = verb.ok_or(Refusal::Operation(operation))?;
+    if !verb.row().allows(flags) {
         return Err(Refusal::OperationFlags { operation, flags });
     }
-    let may_have_two = verb == Verb::UpdateIf;
-    if head.key_count != 1 && !(may_have_two && head.key_count == 2) {
+    if !(1..=verb.row().keys_max).contains(&head.key_count) {
         return Err(Refusal::KeyCount {
             operation,
             count: head.key_count,
@@ -123,21 +121,13 @@ fn checked_verb(head: &Head) -> Result<Verb, Refusal> {
             found: u64::from(head.second_len),
         });
     }
-    if usize::from(head.instruction_count) > instructions_max(verb) {
+    if usize::from(head.instruction_count) > verb.row().instructions_max {
         return Err(Refusal::InstructionCount {
             operation,
             count: head.instruction_count,
         });
     }
     Ok(verb)
-}
-
-/// Instructions that an item of a verb has, at most.
-pub(super) fn instructions_max(verb: Verb) -> usize {
-    match verb {
-        Verb::UpdateIf => INSTRUCTIONS_MAX,
-        _ => 0,
-    }
 }
 
 /// Where the fields of an item stand.
@@ -153,8 +143,8 @@ struct Areas {
 impl Areas {
     fn of(head: &Head, verb: Verb) -> Result<Self, Refusal> {
         let flags = head.flags;
-        let has_version = flags::has_version(verb, flags);
-        let has_expiry = flags::has_expiry(verb, flags);
+        let has_version = verb.row().has_version(flags);
+        let has_expiry = verb.row().has_time(flags);
         if verb == Verb::GetAt && has_version == has_expiry {
             return Err(Refusal::AtUnsaid { flags });
         }
@@ -211,8 +201,7 @@ fn check_lengths(head: &Head, verb: Verb, value_bytes_max: u32) -> Result<(), Re
             max: value_bytes_max,
         });
     }
-    let may_have_value = verb == Verb::Set || head.flags & flags::START != 0;
-    match value_len > 0 && !may_have_value {
+    match value_len > 0 && !verb.row().may_have_value(head.flags) {
         true => Err(Refusal::ValueUnexpected {
             operation: head.operation,
             len: value_len,
@@ -224,7 +213,8 @@ fn check_lengths(head: &Head, verb: Verb, value_bytes_max: u32) -> Result<(), Re
 /// The condition of an item whose lengths were checked.
 fn read_condition(head: &Head, verb: Verb, item: &[u8]) -> Result<Condition, Refusal> {
     Ok(match flags::of_condition(head.flags) {
-        _ if verb == Verb::Keyspace => Condition::Always,
+        // KEYSPACE gives these flags other meanings, and the version of GET_AT is what it asks for.
+        _ if matches!(verb, Verb::Keyspace | Verb::GetAt) => Condition::Always,
         flags::ABSENT => Condition::Absent,
         flags::PRESENT => Condition::Present,
         flags::VERSION => {
@@ -232,48 +222,5 @@ fn read_condition(head: &Head, verb: Verb, item: &[u8]) -> Result<Condition, Ref
             Condition::Version(Version::read(bytes.expect("the length was checked"))?)
         }
         _ => Condition::Always,
-    })
-}
-
-/// What HISTORY asks for: a limit, a reserved word, and a sequence in the place of a version.
-#[cold]
-fn read_history(item: &[u8]) -> Result<Extra, Refusal> {
-    let limit = read_u32(item, ITEM_HEADER_BYTES);
-    let reserved = read_u32(item, ITEM_HEADER_BYTES + 4);
-    if !(1..=HISTORY_VERSIONS_MAX).contains(&limit) {
-        return Err(Refusal::HistoryLimit(limit));
-    }
-    if reserved != 0 {
-        return Err(Refusal::Reserved {
-            name: "the word behind the limit of a history",
-            found: reserved.into(),
-        });
-    }
-    let before = read_u64(item, ITEM_HEADER_BYTES + 8);
-    Ok(Extra::History { before, limit })
-}
-
-/// What KEYSPACE does: the value is the settings, or is empty.
-#[cold]
-fn read_action(flags: u8, prefix: &[u8], value: &[u8]) -> Result<Action, Refusal> {
-    let needed = match flags {
-        flags::KEYSPACE_DROP | flags::KEYSPACE_LIST => 0,
-        _ => SETTINGS_BYTES,
-    };
-    if value.len() != needed {
-        return Err(Refusal::KeyspaceSettings {
-            len: u32::try_from(value.len()).unwrap_or(u32::MAX),
-            needed,
-        });
-    }
-    if flags == flags::KEYSPACE_LIST && !prefix.is_empty() {
-        return Err(Refusal::KeyspaceList { len: prefix.len() });
-    }
-    let settings = value.first_chunk().map(Settings::read).transpose()?;
-    Ok(match (flags, settings) {
-        (flags::KEYSPACE_LIST, _) => Action::List,
-        (flags::ABSENT, Some(settings)) => Action::Create(settings),
-        (_, Some(settings)) => Action::Set(settings),
-        (_, None) => Action::Drop,
     })
 }

@@ -1,23 +1,29 @@
 //! Requests: the items of a batch as views, and the writer of batches.
 
+mod ask;
 mod batch_request;
 mod extension;
+mod extra;
 mod flags;
 mod head;
 mod item;
 mod terms;
+pub(crate) mod verb;
 
 use crate::batch::{padded, read_u16, read_u32, read_u64};
 use crate::instruction::{INSTRUCTION_BYTES, Instruction};
 use crate::limits::KEY_BYTES_MAX;
 use crate::refusal::Refusal;
 use crate::request::head::{field, is_reserved};
+use crate::request::verb::Field;
 
 pub use crate::version::Version;
+pub use ask::Ask;
 pub use batch_request::{BatchRequest, ask_without_show};
-
+pub use extra::Extra;
 pub use head::{ITEM_HEADER_BYTES, likely_key};
-pub use terms::{Condition, Expiry, Extra, MemberRead, Verb, Wanted, When};
+pub use terms::{Condition, Expiry, MemberRead, Wanted, When};
+pub use verb::{Effect, Tells, Verb};
 
 /// One operation, checked, as a view of its bytes.
 #[derive(Clone, Copy, Debug)]
@@ -69,8 +75,9 @@ impl<'a> Request<'a> {
         }
         let verb = Verb::plain(head[2])?;
         let instruction_count = usize::from(head[5]);
-        let value_len_max = match verb {
-            Verb::Set => value_bytes_max,
+        let row = verb.row();
+        let value_len_max = match row.value {
+            Field::Always => value_bytes_max,
             _ => 0,
         };
         let key_len = usize::from(read_u16(head, 8));
@@ -78,7 +85,7 @@ impl<'a> Request<'a> {
         let keys_start = ITEM_HEADER_BYTES + instruction_count * INSTRUCTION_BYTES;
         let value_start = keys_start + padded(key_len);
         let end = value_start as u64 + u64::from(value_len).next_multiple_of(8);
-        if instruction_count > item::instructions_max(verb)
+        if instruction_count > row.instructions_max
             || usize::from(read_u16(head, 0)) != keys_start
             || !(1..=KEY_BYTES_MAX).contains(&key_len)
             || value_len > value_len_max
@@ -104,10 +111,7 @@ impl<'a> Request<'a> {
             second_key: None,
             value,
             has_start: false,
-            expiry: match verb {
-                Verb::UpdateIf => Expiry::Keep,
-                _ => Expiry::Never,
-            },
+            expiry: row.expiry,
             wanted: Wanted::Value,
             extra: Extra::None,
             instructions,

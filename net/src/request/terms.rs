@@ -1,53 +1,8 @@
 //! The terms of a request: what it does, when it applies, and what its answer shows.
 
-use crate::keyspace::{Action, At};
 #[cfg(doc)]
 use crate::limits::EXPIRY_MS_MAX;
 use crate::version::Version;
-
-/// What an item does with its keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Verb {
-    /// Read a value.
-    Get = 1,
-    /// Write a value.
-    Set = 2,
-    /// Delete a key.
-    Del = 3,
-    /// Run instructions on fields.
-    UpdateIf = 4,
-    /// Read a value as it was.
-    GetAt = 6,
-    /// Tell the versions that are kept.
-    History = 7,
-    /// Set, drop or tell keyspaces.
-    Keyspace = 8,
-}
-
-impl Verb {
-    /// The verb of an operation's number.
-    pub(super) fn of(operation: u8) -> Option<Self> {
-        match operation {
-            6 => Some(Verb::GetAt),
-            7 => Some(Verb::History),
-            8 => Some(Verb::Keyspace),
-            _ => Verb::plain(operation),
-        }
-    }
-
-    /// The verb of an operation's number, if an item of the verb may be a head and data alone.
-    #[inline]
-    pub(super) fn plain(operation: u8) -> Option<Self> {
-        match operation {
-            1 => Some(Verb::Get),
-            2 => Some(Verb::Set),
-            3 => Some(Verb::Del),
-            4 => Some(Verb::UpdateIf),
-            _ => None,
-        }
-    }
-}
 
 /// What lets a member of a partition answer a GET too: the greatest age of its data, and a version
 /// of the partition that it must have.
@@ -58,28 +13,6 @@ pub struct MemberRead {
     pub staleness_us_max: u64,
     /// A version of the key's partition that must be there; sequence 0 is none.
     pub version_min: Version,
-}
-
-/// What a verb asks besides keys and values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Extra {
-    /// Nothing.
-    None,
-    /// GET: members may answer.
-    Member(MemberRead),
-    /// SET and DEL: the answer shows the value that keeps the condition from holding.
-    Show,
-    /// GET_AT: as it was then.
-    At(At),
-    /// HISTORY: the versions whose sequence is below `before`, 0 for all, at most so many.
-    History {
-        /// The sequence.
-        before: u64,
-        /// Versions.
-        limit: u32,
-    },
-    /// KEYSPACE: what is done. The key is the prefix.
-    Keyspace(Action),
 }
 
 /// When SET and DEL apply.

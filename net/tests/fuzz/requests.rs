@@ -118,16 +118,18 @@ fn written(request: &Request<'_>) -> Vec<u8> {
                 request.expiry,
             );
         }
-        Verb::GetAt | Verb::History | Verb::Keyspace => match request.extra {
-            Extra::At(at) => batch.get_at(&mut out, request.key, at),
-            Extra::History { before, limit } => {
-                batch.history(&mut out, request.key, before, limit);
+        Verb::GetAt | Verb::History | Verb::Keyspace | Verb::Scan | Verb::Ping => {
+            match request.extra {
+                Extra::At(at) => batch.get_at(&mut out, request.key, at),
+                Extra::History { before, limit } => {
+                    batch.history(&mut out, request.key, before, limit);
+                }
+                Extra::Keyspace(action) => batch.keyspace(&mut out, request.key, action),
+                Extra::None | Extra::Member(_) | Extra::Show => {
+                    panic!("{:?} asks for something", request.verb)
+                }
             }
-            Extra::Keyspace(action) => batch.keyspace(&mut out, request.key, action),
-            Extra::None | Extra::Member(_) | Extra::Show => {
-                panic!("{:?} asks for something", request.verb)
-            }
-        },
+        }
     }
     batch.finish(&mut out);
     out

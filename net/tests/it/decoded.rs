@@ -145,7 +145,7 @@ fn request(request: &Request<'_>) -> Value {
     let instructions =
         (0..request.instruction_count()).map(|n| instruction(request.instruction(n)));
     json!({
-        "operation": verb(request.verb),
+        "operation": request.verb.name().to_ascii_uppercase(),
         "condition": condition,
         "shows": request.extra == Extra::Show,
         "key": hex(request.key),
@@ -159,18 +159,6 @@ fn request(request: &Request<'_>) -> Value {
         "history": history,
         "keyspace": keyspace,
     })
-}
-
-fn verb(verb: Verb) -> &'static str {
-    match verb {
-        Verb::Get => "GET",
-        Verb::Set => "SET",
-        Verb::Del => "DEL",
-        Verb::UpdateIf => "UPDATE_IF",
-        Verb::GetAt => "GET_AT",
-        Verb::History => "HISTORY",
-        Verb::Keyspace => "KEYSPACE",
-    }
 }
 
 fn settings_told(settings: Settings) -> Value {

@@ -13,7 +13,7 @@ use penstock_net::level::AckLevel;
 use penstock_net::placement::Writer;
 use penstock_net::receive::{Received, Receiver};
 use penstock_net::reply::{ExpiryTold, ReplyHead, ReplyItem, Standing, read_batch_reply, text_of};
-use penstock_net::request::BatchRequest;
+use penstock_net::request::{Ask, BatchRequest, Effect};
 use penstock_net::status::{Executed, Status};
 
 use super::Failure;
@@ -132,9 +132,9 @@ impl ServerAddress {
             name: "penstock",
         };
         hello.write(&mut frame, id);
-        let (_, body) = wire.exchange(&frame, id, Effect::None)?;
+        let (_, body) = wire.exchange(&frame, id, Effect::Reads)?;
         let hello =
-            ServerHello::read(&body).map_err(|refusal| wire.broken(&refusal, Effect::None))?;
+            ServerHello::read(&body).map_err(|refusal| wire.broken(&refusal, Effect::Reads))?;
         wire.receiver
             .set_frame_bytes_max(hello.limits.frame_bytes_max);
         Ok(Connection {
@@ -153,15 +153,6 @@ pub struct Connection {
     timeout_ms: u16,
 }
 
-/// What a request may do to the server's data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effect {
-    /// It reads.
-    None,
-    /// It writes: without an answer nobody knows whether it was executed.
-    Write,
-}
-
 /// What came back for one operation.
 pub struct Answer {
     /// Status, version, level.
@@ -175,23 +166,18 @@ pub struct Answer {
 }
 
 impl Connection {
-    /// Sends the one operation that `write` adds to a batch, and takes its answer apart. A node
-    /// that sends it elsewhere has not executed it: then it is sent there, again and again until
-    /// the time is over. What is too old at the node that was asked is asked there again.
+    /// Sends one operation and takes its answer apart. A node that sends the operation elsewhere
+    /// has not executed it: then it is sent there, again and again until the time is over. What is
+    /// too old at the node that was asked is asked there again.
     ///
     /// # Errors
     /// No answer, an answer that cannot be read, or one that refuses the whole request. What the
     /// server says of the operation itself is in [`Answer::head`].
-    pub fn call(
-        &mut self,
-        level: AckLevel,
-        effect: Effect,
-        write: impl FnOnce(&mut BatchRequest, &mut Vec<u8>),
-    ) -> Result<Answer, Failure> {
+    pub fn call(&mut self, level: AckLevel, ask: Ask<'_>) -> Result<Answer, Failure> {
         let mut frame = Vec::new();
         let id = self.wire.next_id();
         let mut batch = BatchRequest::begin(&mut frame, id, level, self.timeout_ms, 1);
-        write(&mut batch, &mut frame);
+        ask.write(&mut batch, &mut frame);
         batch.finish(&mut frame);
         let frame_bytes_max = self.hello.limits.frame_bytes_max;
         if frame.len() > frame_bytes_max as usize {
@@ -204,7 +190,7 @@ impl Connection {
         let mut pause = ASK_AGAIN;
         let mut newest = 0;
         loop {
-            let answer = self.exchange(&frame, id, effect)?;
+            let answer = self.exchange(&frame, id, ask.effect())?;
             let is_again = matches!(
                 answer.head.status,
                 Status::Moved | Status::NotPrimary | Status::Stale
@@ -263,7 +249,7 @@ impl Connection {
         if returned != body {
             return Err(self
                 .wire
-                .broken(&"another body than was sent", Effect::None));
+                .broken(&"another body than was sent", Effect::Reads));
         }
         Ok(begun.elapsed())
     }
@@ -273,7 +259,7 @@ impl Connection {
         let (_, body) = self.request(Opcode::Info, &[])?;
         match text_of(&body) {
             Some(text) => Ok(text.to_string()),
-            None => Err(self.wire.broken(&"a text that is no UTF-8", Effect::None)),
+            None => Err(self.wire.broken(&"a text that is no UTF-8", Effect::Reads)),
         }
     }
 
@@ -282,7 +268,7 @@ impl Connection {
         let id = self.wire.next_id();
         let header = Header::request(opcode, id, AckLevel::None, self.timeout_ms);
         write_frame(&mut frame, header, body);
-        self.wire.exchange(&frame, id, Effect::None)
+        self.wire.exchange(&frame, id, Effect::Reads)
     }
 }
 
@@ -391,7 +377,7 @@ impl Wire {
             _ => error.to_string(),
         };
         let address = &self.address;
-        Failure::server(format_args!("{address}: {cause}{}", effect.unanswered()))
+        Failure::server(format_args!("{address}: {cause}{}", unanswered(effect)))
     }
 
     /// What came back is no answer of this protocol.
@@ -399,16 +385,17 @@ impl Wire {
         let address = &self.address;
         Failure::server(format_args!(
             "{address} does not answer as a Penstock server does: {found}{}",
-            effect.unanswered()
+            unanswered(effect)
         ))
     }
 }
 
-impl Effect {
-    fn unanswered(self) -> &'static str {
-        match self {
-            Effect::None => "",
-            Effect::Write => "; whether the write was executed is unknown",
+/// What is not known of a request that was not answered.
+fn unanswered(effect: Effect) -> &'static str {
+    match effect {
+        Effect::Reads => "",
+        Effect::Writes | Effect::Deletes | Effect::Settings => {
+            "; whether the write was executed is unknown"
         }
     }
 }

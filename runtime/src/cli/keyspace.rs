@@ -4,9 +4,10 @@ use clap::{Args, Subcommand, ValueEnum};
 use penstock_net::keyspace::{Action, History, Keyspace, Settings, read_keyspaces};
 use penstock_net::level::AckLevel;
 use penstock_net::limits::KEYSPACE_BYTES_MAX;
+use penstock_net::request::Ask;
 use penstock_net::status::Status;
 
-use super::connection::{Connection, Effect, ServerAddress, refused};
+use super::connection::{Connection, ServerAddress, refused};
 use super::output::Output;
 use super::values::{parse_lifetime, version_text};
 use super::{EXIT_CODES, Failure};
@@ -178,9 +179,14 @@ impl HistoryArgs {
         let answer = self
             .server
             .connect()?
-            .call(AckLevel::Disk, Effect::None, |batch, out| {
-                batch.history(out, self.key.as_bytes(), self.before, self.limit);
-            })?
+            .call(
+                AckLevel::Disk,
+                Ask::History {
+                    key: self.key.as_bytes(),
+                    before: self.before,
+                    limit: self.limit,
+                },
+            )?
             .done(&self.key)?;
         let history = History::read(&answer.value)
             .ok_or_else(|| Failure::server("the answer is no history"))?;
@@ -222,13 +228,7 @@ fn ask(
             prefix.len()
         )));
     }
-    let effect = match action {
-        Action::List => Effect::None,
-        Action::Set(_) | Action::Create(_) | Action::Drop => Effect::Write,
-    };
-    let answer = connection.call(AckLevel::Disk, effect, |batch, out| {
-        batch.keyspace(out, prefix, action);
-    })?;
+    let answer = connection.call(AckLevel::Disk, Ask::Keyspace { prefix, action })?;
     match answer.head.status {
         Status::Ok => read_keyspaces(&answer.value)
             .ok_or_else(|| Failure::server("the answer is no list of keyspaces")),

@@ -10,10 +10,10 @@ use penstock::cluster::lostfound::read_lostfound;
 use penstock::cluster::replay::{Lost, Rule, Units, Verdict, Writer};
 use penstock::cluster::tails::{node_of, read_lost, read_lost_beside};
 use penstock_net::level::AckLevel;
-use penstock_net::request::{Condition, Expiry};
+use penstock_net::request::{Ask, Condition, Expiry};
 use penstock_net::status::Status;
 
-use super::connection::{Connection, Effect, ServerAddress};
+use super::connection::{Connection, ServerAddress};
 use super::output::{Output, hex};
 use super::values::Level;
 use super::{EXIT_CODES, Failure};
@@ -280,9 +280,8 @@ impl ReplayArgs {
                 "it was tried before: look at it by hand".into(),
             ));
         }
-        let found = connection.call(AckLevel::Disk, Effect::None, |batch, out| {
-            batch.get(out, &lost.key);
-        })?;
+        let key = &lost.key[..];
+        let found = connection.call(AckLevel::Disk, Ask::get(key))?;
         let (present, condition) = match found.head.status {
             Status::Ok => (Some(&*found.value), Condition::Version(found.head.version)),
             Status::NotFound => (None, Condition::Absent),
@@ -299,8 +298,7 @@ impl ReplayArgs {
             Verdict::Set(_) | Verdict::Delete => {}
         }
         journal.note(lost)?;
-        let level = self.level.ack();
-        let answer = connection.call(level, Effect::Write, |batch, out| match &verdict {
+        let ask = match &verdict {
             Verdict::Set(value) => {
                 // What is added to goes on living as long as it would.
                 let expiry = match (self.rule, lost.expiry_ms) {
@@ -308,10 +306,19 @@ impl ReplayArgs {
                     (_, Some(at)) => Expiry::At(at),
                     (_, None) => Expiry::Never,
                 };
-                batch.set_with(out, &lost.key, value, condition, expiry);
+                Ask::Set {
+                    key,
+                    value,
+                    when: condition.into(),
+                    expiry,
+                }
             }
-            _ => batch.del(out, &lost.key, condition),
-        })?;
+            _ => Ask::Del {
+                key,
+                when: condition.into(),
+            },
+        };
+        let answer = connection.call(self.level.ack(), ask)?;
         Ok(match answer.head.status {
             Status::Ok => Replayed::Done,
             Status::VersionMismatch | Status::Exists | Status::NotFound => {

@@ -8,13 +8,14 @@ use clap::Args;
 use penstock::cluster::placement::{Draft, Standing, make_cluster};
 use penstock_net::level::AckLevel;
 use penstock_net::link::message::LINK_PARTITIONS;
+use penstock_net::request::Ask;
 use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
 use penstock_storage::version::partition_of;
 use serde_json::Value;
 
 use super::Failure;
-use super::connection::{Effect, ServerAddress};
+use super::connection::ServerAddress;
 use super::output::{Output, count};
 use super::partitions::{ANSWER, first_last, states_of, writers};
 
@@ -374,9 +375,7 @@ impl MemberArgs {
             let key = keys[usize::from(partition)].as_ref().expect("found");
             loop {
                 let answer = connection
-                    .call(AckLevel::Replica, Effect::None, |batch, out| {
-                        batch.get(out, key.as_bytes());
-                    })
+                    .call(AckLevel::Replica, Ask::get(key.as_bytes()))
                     .map_err(|failure| failure.line)?;
                 let is_reached = matches!(answer.head.status, Status::Ok | Status::NotFound)
                     && answer.head.level == AckLevel::Replica;

@@ -283,10 +283,25 @@ impl Command {
 
 #[cfg(test)]
 mod tests {
+    use penstock_net::request::Verb;
+
     use super::*;
 
     #[test]
     fn the_tree_of_commands_is_sound() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_verb_has_a_command() {
+        let tree = Cli::command();
+        for verb in Verb::ALL {
+            let name = match verb {
+                // `get` with the time or the version.
+                Verb::GetAt => "get".to_string(),
+                _ => verb.name().replace('_', "-"),
+            };
+            assert!(tree.find_subcommand(&name).is_some(), "no command {name}");
+        }
     }
 }

@@ -7,11 +7,11 @@ use penstock_net::keyspace::At;
 use penstock_net::level::AckLevel;
 use penstock_net::limits::SCAN_ENTRIES_MAX;
 use penstock_net::reply::Standing;
-use penstock_net::request::{MemberRead, Version, Wanted};
+use penstock_net::request::{Ask, MemberRead, Version, Wanted};
 use penstock_net::scan::{ScanPage, ScanRequest, ScanValue};
 use penstock_net::status::Status;
 
-use super::connection::{Effect, ServerAddress};
+use super::connection::ServerAddress;
 use super::expression::Field;
 use super::output::{Output, hex};
 use super::values::{parse_expiry, parse_version, version_text};
@@ -109,19 +109,15 @@ pub struct ScanArgs {
 impl GetArgs {
     /// Prints the value.
     pub fn run(self) -> Result<(), Failure> {
-        let answer = self
-            .server
-            .connect()?
-            .call(AckLevel::Disk, Effect::None, |batch, out| {
-                let key = self.key.as_bytes();
-                let at = self.at_ms.map(At::TimeMs);
-                match (at.or(self.at_version.map(At::Version)), self.member()) {
-                    (Some(at), _) => batch.get_at(out, key, at),
-                    (None, Some(read)) => batch.get_of_member(out, key, Wanted::Value, read),
-                    (None, None) => batch.get(out, key),
-                }
-            })?
-            .done(&self.key)?;
+        let key = self.key.as_bytes();
+        let at = self.at_ms.map(At::TimeMs);
+        let ask = match (at.or(self.at_version.map(At::Version)), self.member()) {
+            (Some(at), _) => Ask::GetAt { key, at },
+            (None, Some(read)) => Ask::GetOfMember { key, read },
+            (None, None) => Ask::get(key),
+        };
+        let mut connection = self.server.connect()?;
+        let answer = connection.call(AckLevel::Disk, ask)?.done(&self.key)?;
         let mut out = Output::stdout();
         match &self.form {
             Form::Raw => {
@@ -174,13 +170,12 @@ impl GetArgs {
 impl TtlArgs {
     /// Prints how long the key stays.
     pub fn run(self) -> Result<(), Failure> {
-        let answer = self
-            .server
-            .connect()?
-            .call(AckLevel::Disk, Effect::None, |batch, out| {
-                batch.get_with(out, self.key.as_bytes(), Wanted::Expiry);
-            })?
-            .done(&self.key)?;
+        let ask = Ask::Get {
+            key: self.key.as_bytes(),
+            wanted: Wanted::Expiry,
+        };
+        let mut connection = self.server.connect()?;
+        let answer = connection.call(AckLevel::Disk, ask)?.done(&self.key)?;
         let told = answer
             .expiry
             .ok_or_else(|| Failure::server("the answer does not tell the expiry"))?;
@@ -209,9 +204,7 @@ impl ScanArgs {
                 ..ScanRequest::begin(self.prefix.as_bytes())
             };
             let answer = connection
-                .call(AckLevel::Disk, Effect::None, |batch, out| {
-                    batch.scan(out, &request);
-                })?
+                .call(AckLevel::Disk, Ask::Scan(request))?
                 .done(&self.prefix)?;
             let page = ScanPage::read(&answer.value).map_err(Failure::server)?;
             // A page ends behind all keys of one hash.
@@ -227,10 +220,7 @@ impl ScanArgs {
                         out.line(format_args!("{key}\t{}", printable(value)));
                     }
                     ScanValue::LeftOut => {
-                        let answer =
-                            connection.call(AckLevel::Disk, Effect::None, |batch, out| {
-                                batch.get(out, entry.key);
-                            })?;
+                        let answer = connection.call(AckLevel::Disk, Ask::get(entry.key))?;
                         // It may be gone by now.
                         if answer.head.status != Status::NotFound {
                             let value = answer.done(&key)?.value;

@@ -6,10 +6,11 @@ use std::collections::BTreeMap;
 use crate::cli::expression::Field;
 use penstock_net::instruction::{FieldType, Instruction, Operation};
 use penstock_net::level::AckLevel;
+use penstock_net::request::{Ask, Expiry};
 use penstock_net::status::Status;
 
 use super::Failure;
-use super::connection::{Connection, Effect};
+use super::connection::Connection;
 
 /// A field that reads as digits is refused from so many bytes on. Shorter ones often hold such a
 /// number rightly.
@@ -141,9 +142,14 @@ impl Update<'_> {
             immediate: largest(field.field_type),
         };
         let second = self.second.filter(|_| key == 1).map(str::as_bytes);
-        let answer = connection.call(AckLevel::None, Effect::None, |batch, out| {
-            batch.update_if(out, self.key.as_bytes(), second, &[never], None);
-        })?;
+        let ask = Ask::UpdateIf {
+            key: self.key.as_bytes(),
+            second_key: second,
+            instructions: &[never],
+            start: None,
+            expiry: Expiry::Keep,
+        };
+        let answer = connection.call(AckLevel::None, ask)?;
         let bits = answer.value.first_chunk().copied().map(u64::from_le_bytes);
         let is_shown = answer.head.status == Status::GuardFailed;
         Ok(bits

@@ -3,10 +3,10 @@
 use clap::Args;
 use penstock_net::instruction::{Instruction, Operation};
 use penstock_net::reply::ITEM_FLAG_OVERFLOW;
-use penstock_net::request::{Condition, Expiry, Version};
+use penstock_net::request::{Ask, Condition, Expiry, Version};
 use penstock_net::status::Status;
 
-use super::connection::{Answer, Effect, ServerAddress};
+use super::connection::{Answer, ServerAddress};
 use super::expression::parse_instruction;
 use super::output::Output;
 use super::text_field;
@@ -187,9 +187,13 @@ impl SetArgs {
         let expiry = self.lifetime.expiry().unwrap_or(unsaid);
         let level = self.write.level.ack();
         let mut connection = self.write.server.connect()?;
-        let answer = connection.call(level, Effect::Write, |batch, out| {
-            batch.set_with(out, self.key.as_bytes(), &value, condition, expiry);
-        })?;
+        let ask = Ask::Set {
+            key: self.key.as_bytes(),
+            value: &value,
+            when: condition.into(),
+            expiry,
+        };
+        let answer = connection.call(level, ask)?;
         let answer = answer.done(&self.key)?;
         let mut out = Output::stdout();
         out.line(format_args!("{}", text_field::stored(&self.value, &value)));
@@ -204,9 +208,11 @@ impl DelArgs {
         let condition = self.write.condition();
         let level = self.write.level.ack();
         let mut connection = self.write.server.connect()?;
-        let answer = connection.call(level, Effect::Write, |batch, out| {
-            batch.del(out, self.key.as_bytes(), condition);
-        })?;
+        let ask = Ask::Del {
+            key: self.key.as_bytes(),
+            when: condition.into(),
+        };
+        let answer = connection.call(level, ask)?;
         answer.done(&self.key)?.report(connection.hello.interval_ms)
     }
 }
@@ -253,9 +259,14 @@ fn set_expiry(
     expiry: Expiry,
 ) -> Result<(), Failure> {
     let mut connection = server.connect()?;
-    let answer = connection.call(level.ack(), Effect::Write, |batch, out| {
-        batch.update_if_with(out, key.as_bytes(), None, &[], None, expiry);
-    })?;
+    let ask = Ask::UpdateIf {
+        key: key.as_bytes(),
+        second_key: None,
+        instructions: &[],
+        start: None,
+        expiry,
+    };
+    let answer = connection.call(level.ack(), ask)?;
     answer.done(key)?.report(connection.hello.interval_ms)
 }
 
@@ -289,16 +300,14 @@ impl UpdateIfArgs {
         if !self.digits_are_numbers {
             update.look(&mut connection)?;
         }
-        let answer = connection.call(self.level.ack(), Effect::Write, |batch, out| {
-            batch.update_if_with(
-                out,
-                self.key.as_bytes(),
-                self.second.as_deref().map(str::as_bytes),
-                &instructions,
-                start.as_deref(),
-                self.lifetime.expiry().unwrap_or(Expiry::Keep),
-            );
-        })?;
+        let ask = Ask::UpdateIf {
+            key: self.key.as_bytes(),
+            second_key: self.second.as_deref().map(str::as_bytes),
+            instructions: &instructions,
+            start: start.as_deref(),
+            expiry: self.lifetime.expiry().unwrap_or(Expiry::Keep),
+        };
+        let answer = connection.call(self.level.ack(), ask)?;
         if answer.head.status == Status::GuardFailed {
             return Err(Failure::no(self.failed(&instructions, &answer)));
         }

@@ -3,11 +3,9 @@
 use std::sync::Arc;
 
 use penstock_client::{Ask, ClientError};
-use penstock_net::instruction::{INSTRUCTION_BYTES, Instruction};
-use penstock_net::keyspace::SETTINGS_BYTES;
+use penstock_net::instruction::Instruction;
 use penstock_net::limits::BATCH_ITEMS_MAX;
 use penstock_net::request::{BatchRequest, Condition, Expiry, Wanted, When};
-use penstock_net::scan::ScanRequest;
 
 use super::Penstock;
 use super::call::Call;
@@ -109,7 +107,7 @@ impl<'a> Batch<'a> {
                 }
             },
         };
-        let bytes = item_bytes_max(&ask);
+        let bytes = ask.bytes_max();
         if !frame.numbers.is_empty()
             && (frame.numbers.len() == BATCH_ITEMS_MAX
                 || frame.bytes.len() + bytes > self.store.frame_bytes_max())
@@ -173,33 +171,4 @@ impl Drop for Batch<'_> {
             }
         }
     }
-}
-
-/// What an operation adds to a frame, at most.
-pub(super) fn item_bytes_max(ask: &Ask<'_>) -> usize {
-    // Head, version, expiry, extension, index entry, and the padding of two keys and a value.
-    const ITEM_BYTES: usize = 16 + 16 + 8 + 40 + 8 + 3 * 8;
-    let data = match *ask {
-        Ask::Get { key, .. }
-        | Ask::GetOfMember { key, .. }
-        | Ask::Del { key, .. }
-        | Ask::GetAt { key, .. }
-        | Ask::History { key, .. } => key.len(),
-        Ask::Keyspace { prefix, .. } => prefix.len() + SETTINGS_BYTES,
-        Ask::Scan(ScanRequest { prefix, .. }) => prefix.len(),
-        Ask::Set { key, value, .. } => key.len() + value.len(),
-        Ask::UpdateIf {
-            key,
-            second_key,
-            instructions,
-            start,
-            ..
-        } => {
-            key.len()
-                + second_key.map_or(0, <[u8]>::len)
-                + instructions.len() * INSTRUCTION_BYTES
-                + start.map_or(0, <[u8]>::len)
-        }
-    };
-    ITEM_BYTES + data
 }

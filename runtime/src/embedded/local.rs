@@ -16,7 +16,6 @@ use penstock_net::reply::ExpiryTold;
 use penstock_net::request::{BatchRequest, Condition, Expiry, Version, Wanted, When};
 use penstock_shard::{Event, Now, SessionId};
 
-use super::batch::item_bytes_max;
 use super::callers::Callers;
 use super::core::{frame_at, hello, take_output};
 use super::doorbell::Doorbell;
@@ -378,7 +377,7 @@ impl Local {
         while !rest.is_empty() {
             let mut bytes = 0;
             let fitting = rest.iter().take(BATCH_ITEMS_MAX).take_while(|ask| {
-                bytes += item_bytes_max(ask);
+                bytes += ask.bytes_max();
                 bytes <= self.frame_bytes_max
             });
             // What is too large for any frame goes alone, to be refused with the limit.

@@ -1,5 +1,6 @@
 //! The numbers of a core, from the one table below: INFO and `/metrics` tell the same ones.
 
+use penstock_net::request::Verb;
 use penstock_shard::answers::Asked;
 use penstock_shard::{Counters, KeyTableCounters, ReplicationCounters, SnapshotCounters};
 use penstock_storage::cleaning::CleaningCounters;
@@ -119,18 +120,18 @@ pub(crate) const FIGURES: &[Figure] = &[
     sum("ops", |it| {
         let answers = &it.shard.answers;
         answers.total()
-            - answers.of(Asked::Scan).all()
-            - answers.of(Asked::Ping).all()
+            - answers.of(Verb::Scan).all()
+            - answers.of(Verb::Ping).all()
             - answers.of(Asked::Unreadable).all()
     }),
-    sum("gets", |it| it.shard.answers.of(Asked::Get).all()),
-    sum("sets", |it| it.shard.answers.of(Asked::Set).all()),
-    sum("dels", |it| it.shard.answers.of(Asked::Del).all()),
-    sum("updates", |it| it.shard.answers.of(Asked::UpdateIf).all()),
-    sum("scans", |it| it.shard.answers.of(Asked::Scan).all()),
+    sum("gets", |it| it.shard.answers.of(Verb::Get).all()),
+    sum("sets", |it| it.shard.answers.of(Verb::Set).all()),
+    sum("dels", |it| it.shard.answers.of(Verb::Del).all()),
+    sum("updates", |it| it.shard.answers.of(Verb::UpdateIf).all()),
+    sum("scans", |it| it.shard.answers.of(Verb::Scan).all()),
     sum("gets_past", |it| {
         let answers = &it.shard.answers;
-        answers.of(Asked::GetAt).all() + answers.of(Asked::History).all()
+        answers.of(Verb::GetAt).all() + answers.of(Verb::History).all()
     }),
     counter(
         "keyspace_changes",

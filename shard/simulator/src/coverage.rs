@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use penstock_storage::recovery::Row;
 
+use crate::operation::Operation;
+
 /// What a long run of clusters must meet. A run with harms must meet more.
 const MET_BY_CLUSTERS: &[&str] = &[
     "acked at disk",
@@ -192,71 +194,6 @@ kinds! {
     ValueLimitLowered,
 }
 
-kinds! {
-    /// What clients do.
-    Operation:
-    /// GET.
-    Get,
-    /// SET.
-    Set,
-    /// SET only if absent.
-    SetAbsent,
-    /// SET only if present.
-    SetPresent,
-    /// SET only on a version.
-    SetVersion,
-    /// DEL.
-    Del,
-    /// DEL only on a version.
-    DelVersion,
-    /// UPDATE_IF that takes units while there are enough.
-    Take,
-    /// UPDATE_IF that makes its key if it is missing.
-    TakeOrMake,
-    /// UPDATE_IF that moves units between two keys.
-    Move,
-    /// UPDATE_IF whose last instruction always fails.
-    TakeAndFail,
-    /// UPDATE_IF that only looks.
-    Look,
-    /// UPDATE_IF that only looks, and makes its key if it is missing.
-    LookOrMake,
-    /// UPDATE_IF that looks at one key and changes another.
-    GiveOther,
-    /// SET of a value over the limit.
-    SetTooLarge,
-    /// GET of a value and its expiry.
-    Tell,
-    /// UPDATE_IF that says when its key is gone.
-    Expire,
-    /// UPDATE_IF that removes an expiry.
-    Persist,
-    /// SET that keeps an expiry.
-    KeepExpiry,
-    /// Something is found gone that was there.
-    Expired,
-    /// KEYSPACE that sets how many versions are kept.
-    SetKeyspace,
-    /// The keyspace of a longer prefix is set.
-    SetLonger,
-    /// The keyspace of the longer prefix is dropped.
-    DropLonger,
-    /// GET_AT a version.
-    GetAtVersion,
-    /// GET_AT a time.
-    GetAtTime,
-    /// HISTORY.
-    History,
-    /// PING.
-    Ping,
-    /// An operation whose answer never came, sent again.
-    Retry,
-    /// A page of a scan.
-    Scan,
-    /// A scan that came to its end over a start of the server.
-    ScanOverStart,
-}
-
 /// Counts by kind.
 #[derive(Clone, Debug)]
 pub struct Coverage {
@@ -277,40 +214,6 @@ impl Default for Coverage {
             statuses: BTreeSet::new(),
             met: BTreeMap::new(),
         }
-    }
-}
-
-impl Operation {
-    /// Whether it is about keyspaces or what they keep.
-    #[must_use]
-    pub fn is_past(self) -> bool {
-        matches!(
-            self,
-            Operation::SetKeyspace
-                | Operation::SetLonger
-                | Operation::DropLonger
-                | Operation::GetAtVersion
-                | Operation::GetAtTime
-                | Operation::History
-        )
-    }
-
-    /// Whether it changes a keyspace.
-    #[must_use]
-    pub fn is_setting(self) -> bool {
-        matches!(
-            self,
-            Operation::SetKeyspace | Operation::SetLonger | Operation::DropLonger
-        )
-    }
-
-    /// Whether it is a SET that can be accepted.
-    #[must_use]
-    pub fn is_set(self) -> bool {
-        matches!(
-            self,
-            Operation::Set | Operation::SetAbsent | Operation::SetPresent | Operation::SetVersion
-        )
     }
 }
 

@@ -17,6 +17,7 @@ pub mod damage;
 pub mod disk;
 pub mod life;
 pub mod linear;
+pub mod operation;
 pub mod oracle;
 pub mod plan;
 pub mod random;

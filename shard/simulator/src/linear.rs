@@ -9,7 +9,7 @@ use todc_utils::linearizability::WGLChecker;
 use todc_utils::linearizability::history::{Action, History};
 use todc_utils::specifications::Specification;
 
-use crate::coverage::Operation;
+use crate::operation::Operation;
 use crate::oracle::{Key, Oracle, Record, State};
 
 /// Operations on a key at the same time, those of unknown outcome included: each may double the

@@ -19,7 +19,7 @@ use penstock_net::request::{Expiry, Version};
 use penstock_net::status::Status;
 use penstock_storage::version::partition_of;
 
-use crate::coverage::Operation;
+use crate::operation::Operation;
 use crate::random::Random;
 
 /// Bytes of a counter: units, the operation that wrote it last, the operation that made it.

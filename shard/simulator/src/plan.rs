@@ -6,8 +6,8 @@ use penstock_net::slot::slot_of;
 use penstock_storage::cleaning::CleaningConfig;
 use penstock_storage::log::SyncMethod;
 
-use crate::coverage::Operation;
 use crate::disk::DiskFaults;
+use crate::operation::Operation;
 use crate::random::Random;
 
 /// Units that a missing counter is made with are at least this many, and no others are.
@@ -159,27 +159,6 @@ const LEVELS: &[&[AckLevel]] = &[
     &[AckLevel::Disk],
     &[AckLevel::Disk, AckLevel::None],
     &[AckLevel::None, AckLevel::Interval],
-];
-
-const WEIGHTS: &[(Operation, u64)] = &[
-    (Operation::Take, 30),
-    (Operation::Get, 25),
-    (Operation::Set, 14),
-    (Operation::SetAbsent, 4),
-    (Operation::SetPresent, 3),
-    (Operation::SetVersion, 4),
-    (Operation::Del, 2),
-    (Operation::DelVersion, 2),
-    (Operation::TakeOrMake, 4),
-    (Operation::Move, 5),
-    (Operation::TakeAndFail, 3),
-    (Operation::Look, 3),
-    (Operation::LookOrMake, 2),
-    (Operation::GiveOther, 2),
-    (Operation::SetTooLarge, 1),
-    (Operation::Tell, 4),
-    (Operation::Expire, 3),
-    (Operation::Persist, 2),
 ];
 
 impl Plan {
@@ -362,32 +341,20 @@ impl Plan {
     /// What to do with a key.
     pub fn operation(&self, random: &mut Random, is_counter: bool) -> Operation {
         loop {
-            let total: u64 = WEIGHTS.iter().map(|(_, weight)| weight).sum();
+            let all = Operation::ALL.iter();
+            let total: u64 = all.clone().map(|it| it.weight()).sum();
             let mut left = random.below(total);
-            let picked = WEIGHTS
-                .iter()
-                .find(|(_, weight)| match left.checked_sub(*weight) {
+            let picked = *all
+                .clone()
+                .find(|it| match left.checked_sub(it.weight()) {
                     Some(rest) => {
                         left = rest;
                         false
                     }
                     None => true,
                 })
-                .expect("below the total")
-                .0;
-            let needs_counter = matches!(
-                picked,
-                Operation::Take
-                    | Operation::TakeOrMake
-                    | Operation::Move
-                    | Operation::TakeAndFail
-                    | Operation::Look
-                    | Operation::LookOrMake
-                    | Operation::GiveOther
-                    | Operation::Expire
-                    | Operation::Persist
-            );
-            if is_counter || !needs_counter {
+                .expect("below the total");
+            if is_counter || !picked.needs_counter() {
                 return picked;
             }
         }

@@ -3,7 +3,7 @@
 use penstock_net::pieces::{Pieces, PiecesReader};
 use penstock_net::ping::PingItem;
 use penstock_net::reply::BatchReply;
-use penstock_net::request::Request;
+use penstock_net::request::{Request, Verb};
 use penstock_net::scan::ScanRequest;
 use penstock_net::status::Status;
 use penstock_storage::if_planted;
@@ -53,9 +53,9 @@ impl<P: Blocks> Shard<P> {
     #[cold]
     pub(super) fn asked_by(&self, item: &[u8]) -> Asked {
         match Request::read(item, self.setup.limits().value_bytes_max) {
-            _ if ScanRequest::is_scan(item) => Asked::Scan,
-            _ if PingItem::is_ping(item) => Asked::Ping,
-            Ok(request) => Asked::of(request.verb),
+            _ if ScanRequest::is_scan(item) => Asked::Verb(Verb::Scan),
+            _ if PingItem::is_ping(item) => Asked::Verb(Verb::Ping),
+            Ok(request) => Asked::Verb(request.verb),
             Err(_) => Asked::Unreadable,
         }
     }

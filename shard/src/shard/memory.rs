@@ -3,7 +3,7 @@
 use penstock_net::frame::Opcode;
 use penstock_net::ping::PingItem;
 use penstock_net::reply::REPLY_HEAD_BYTES_MAX;
-use penstock_net::request::{Request, Verb};
+use penstock_net::request::{Request, Tells};
 use penstock_net::scan::ScanRequest;
 use penstock_storage::io::Blocks;
 use penstock_storage::store::Found;
@@ -34,11 +34,12 @@ impl<P: Blocks> Shard<P> {
         if !self.setup.owns(slot) {
             return false;
         }
-        match request.verb {
-            // What they tell was written before what the index says.
-            Verb::GetAt | Verb::History | Verb::Keyspace => return true,
-            _ if !may_show_value(&request) => return false,
-            _ => {}
+        match request.verb.tells() {
+            // The index says nothing of their length.
+            Tells::PastValue | Tells::Versions | Tells::Keyspaces => return true,
+            Tells::Page | Tells::Echo => return true,
+            Tells::Value | Tells::Fields if !may_show_value(&request) => return false,
+            Tells::Value | Tells::Fields => {}
         }
         let hash = self.setup.hash().of(request.key);
         let bytes = self.value_bytes(self.store.find(slot, hash, request.key));
@@ -137,7 +138,7 @@ impl<P: Blocks> Shard<P> {
         // In the log the same value takes a little more than in memory: key, header, and what is
         // told of a place is rounded up by a sixteenth.
         let in_log = reserved + reserved / 8 + request.key.len() + AWAITED_BYTES;
-        (bytes > in_log).then_some((Asked::of(request.verb), Outgrown(bytes)))
+        (bytes > in_log).then_some((Asked::Verb(request.verb), Outgrown(bytes)))
     }
 
     /// Whether an answer may be longer than what was kept free for it.

@@ -9,7 +9,7 @@ use penstock_net::pieces::Pieces;
 use penstock_net::ping::{PING, PingItem};
 use penstock_net::refusal::{KeyspaceName, Refusal};
 use penstock_net::reply::{ReplyHead, Standing};
-use penstock_net::request::{Extra, Request, Verb, Version};
+use penstock_net::request::{Effect, Extra, Request, Tells, Verb, Version};
 use penstock_net::scan::{SCAN, ScanRequest};
 use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
@@ -141,7 +141,7 @@ impl<P: Blocks> Shard<P> {
         }
         let is_held_back =
             Request::read(item, self.setup.limits().value_bytes_max).is_ok_and(|request| {
-                matches!(request.verb, Verb::Set | Verb::UpdateIf)
+                request.verb.effect() == Effect::Writes
                     && self.setup.owns(slot_of_request(&request))
             });
         if is_held_back {
@@ -169,7 +169,7 @@ impl<P: Blocks> Shard<P> {
                 return self.refuse_item(Asked::Unreadable, operation, status, &refusal, out);
             }
         };
-        let asked = Asked::of(request.verb);
+        let asked = Asked::Verb(request.verb);
         let known = operation
             .known
             .filter(|known| std::ptr::eq(known.key, request.key) && request.verb != Verb::Keyspace);
@@ -218,13 +218,13 @@ impl<P: Blocks> Shard<P> {
             Ok(ping) => ping,
             Err(refusal) => {
                 let status = refusal.status();
-                return self.refuse_item(Asked::Ping, operation, status, &refusal, out);
+                return self.refuse_item(Asked::Verb(Verb::Ping), operation, status, &refusal, out);
             }
         };
         if let Some((status, message)) = self.comes_too_late(now, operation.deadline_us) {
-            return self.refuse_item(Asked::Ping, operation, status, &message, out);
+            return self.refuse_item(Asked::Verb(Verb::Ping), operation, status, &message, out);
         }
-        self.stats.answer(Asked::Ping, Status::Ok);
+        self.stats.answer(Asked::Verb(Verb::Ping), Status::Ok);
         let item = operation.address.item;
         ReplyHead::new(Status::Ok, item, operation.level, Version::default())
             .write(out, ping.value);
@@ -547,15 +547,15 @@ fn level_min(settings: &Settings) -> AckLevel {
 
 /// What the answer of an operation on a value of so many bytes is taken to hold.
 fn answer_bytes(request: &Request<'_>, value_bytes: usize) -> usize {
-    match request.verb {
-        Verb::GetAt => value_bytes,
-        Verb::History => HISTORY_VERSIONS_MAX as usize * KEPT_BYTES,
-        _ if may_show_value(request) => value_bytes,
-        _ => 0,
+    match request.verb.tells() {
+        Tells::PastValue => value_bytes,
+        Tells::Versions => HISTORY_VERSIONS_MAX as usize * KEPT_BYTES,
+        Tells::Value | Tells::Fields if may_show_value(request) => value_bytes,
+        Tells::Value | Tells::Fields | Tells::Keyspaces | Tells::Page | Tells::Echo => 0,
     }
 }
 
 /// Whether the answer may show the value that the key has now.
 pub(super) fn may_show_value(request: &Request<'_>) -> bool {
-    request.verb == Verb::Get || request.extra == Extra::Show
+    request.verb.tells() == Tells::Value || request.extra == Extra::Show
 }

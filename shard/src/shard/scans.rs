@@ -2,7 +2,7 @@
 
 use penstock_net::level::AckLevel;
 use penstock_net::reply::ReplyHead;
-use penstock_net::request::Version;
+use penstock_net::request::{Verb, Version};
 use penstock_net::scan::ScanRequest;
 use penstock_net::status::Status;
 use penstock_storage::io::{Blocks, Completion};
@@ -19,6 +19,9 @@ use super::operation::{Operation, Step};
 use super::reads::{bytes_read, not_read, not_written};
 use super::{Now, Outbox, Shard};
 
+/// What answers count as.
+const SCAN: Asked = Asked::Verb(Verb::Scan);
+
 impl<P: Blocks> Shard<P> {
     /// Takes a step of a scan in, or sends it to the shard whose slots it has come to.
     #[cold]
@@ -32,11 +35,11 @@ impl<P: Blocks> Shard<P> {
             Ok(request) => request,
             Err(refusal) => {
                 let status = refusal.status();
-                return self.refuse_item(Asked::Scan, operation, status, &refusal, out);
+                return self.refuse_item(SCAN, operation, status, &refusal, out);
             }
         };
         if let Some((status, message)) = self.comes_too_late(now, operation.deadline_us) {
-            return self.refuse_item(Asked::Scan, operation, status, &message, out);
+            return self.refuse_item(SCAN, operation, status, &message, out);
         }
         let slot = slot_of_cursor(request.cursor);
         let owner = self.setup.owner(slot);
@@ -44,19 +47,19 @@ impl<P: Blocks> Shard<P> {
             return self.mail_request(owner, operation, slot, true, out);
         }
         if let Some(elsewhere) = self.linked.as_ref().and_then(|it| it.elsewhere_of_any()) {
-            return self.refuse_elsewhere(Asked::Scan, operation, &elsewhere, out);
+            return self.refuse_elsewhere(SCAN, operation, &elsewhere, out);
         }
         if operation.level == AckLevel::Replica {
             let message = "a SCAN has no ack level replica: read the keys by GET at that level";
             let status = Status::Unsupported;
-            return self.refuse_item(Asked::Scan, operation, status, &message, out);
+            return self.refuse_item(SCAN, operation, status, &message, out);
         }
         if self.scans.steps.is_full() {
             let message = format!(
                 "{} scans are under way, which is the limit",
                 self.scans.steps.len()
             );
-            return self.refuse_item(Asked::Scan, operation, Status::Busy, &message, out);
+            return self.refuse_item(SCAN, operation, Status::Busy, &message, out);
         }
         // The number of scans bounds what they hold.
         self.scans.steps.begin(operation.parked(slot, 0));
@@ -84,7 +87,7 @@ impl<P: Blocks> Shard<P> {
             let out = pieces.written();
             let head = |status| ReplyHead::new(status, address.item, level, Version::default());
             let gate = if let Some((status, message)) = self.comes_too_late(now, deadline_us) {
-                self.stats.refuse(Asked::Scan, status);
+                self.stats.refuse(SCAN, status);
                 head(status).write_message(out, &message);
                 Some(Lsn(0))
             } else {
@@ -92,12 +95,12 @@ impl<P: Blocks> Shard<P> {
                 let page = self.scans.page(&self.store, &scan, limits, topology);
                 match page.write(out) {
                     Ok(gate) => {
-                        self.stats.answer(Asked::Scan, Status::Ok);
+                        self.stats.answer(SCAN, Status::Ok);
                         head(Status::Ok).patch(out, 0);
                         Some(self.gate(level, gate))
                     }
                     Err(Halt::Unread(Unread { status, message })) => {
-                        self.stats.answer(Asked::Scan, status);
+                        self.stats.answer(SCAN, status);
                         out.clear();
                         head(status).write_message(out, &message);
                         Some(Lsn(0))

@@ -4,7 +4,7 @@ use penstock_net::keyspace::{Action, begin_list, end_list, push_keyspace};
 use penstock_net::level::AckLevel;
 use penstock_net::refusal::KeyspaceName;
 use penstock_net::reply::{REPLY_ITEM_BYTES, ReplyHead};
-use penstock_net::request::Version;
+use penstock_net::request::{Verb, Version};
 use penstock_net::status::Status;
 use penstock_storage::io::Blocks;
 use penstock_storage::keyspace::{KEYSPACES_MAX, SETTINGS_BYTES, Settings, keyspace_key};
@@ -16,6 +16,9 @@ use crate::keyspaces::{Change, Done, Keyspaces, from_wire, purpose_of, to_wire};
 
 use super::operation::{Operation, Step};
 use super::{Outbox, Shard};
+
+/// What answers count as.
+const KEYSPACE: Asked = Asked::Verb(Verb::Keyspace);
 
 impl<P: Blocks> Shard<P> {
     /// Takes a change of a keyspace in, or tells all of them. This shard decides.
@@ -36,7 +39,7 @@ impl<P: Blocks> Shard<P> {
         }
         if self.keyspaces.is_changing() {
             let message = "another keyspace is being changed";
-            return self.refuse_item(Asked::Keyspace, operation, Status::Busy, &message, out);
+            return self.refuse_item(KEYSPACE, operation, Status::Busy, &message, out);
         }
         let keyspaces = self.store.keyspaces();
         let known = keyspaces.newest(prefix).copied();
@@ -66,14 +69,14 @@ impl<P: Blocks> Shard<P> {
         };
         let gives_back = known.is_some_and(|known| settings.gives_back(&known));
         if let Some((status, message)) = self.lacks_room_for_settings(prefix, gives_back) {
-            return self.refuse_item(Asked::Keyspace, operation, status, &message, out);
+            return self.refuse_item(KEYSPACE, operation, status, &message, out);
         }
         if self.store.hear(prefix, settings).is_err() {
             let message = format!(
                 "{KEYSPACES_MAX} prefixes have settings or had some, which is the limit: \
                  keyspace {name:?} cannot be made"
             );
-            return self.refuse_item(Asked::Keyspace, operation, Status::Full, &message, out);
+            return self.refuse_item(KEYSPACE, operation, Status::Full, &message, out);
         }
         self.stats.change_keyspace();
         let change = Change {
@@ -102,7 +105,7 @@ impl<P: Blocks> Shard<P> {
         end_list(out, list, count, false);
         let item = operation.address.item;
         ReplyHead::new(Status::Ok, item, operation.level, Version::default()).patch(out, from);
-        self.stats.answer(Asked::Keyspace, Status::Ok);
+        self.stats.answer(KEYSPACE, Status::Ok);
     }
 
     /// Says what was found of a keyspace instead of changing it.
@@ -113,7 +116,7 @@ impl<P: Blocks> Shard<P> {
         message: &str,
         out: &mut Vec<u8>,
     ) {
-        self.stats.answer(Asked::Keyspace, status);
+        self.stats.answer(KEYSPACE, status);
         let item = operation.address.item;
         ReplyHead::new(status, item, operation.level, Version::default())
             .write_message(out, &message);
@@ -145,7 +148,7 @@ impl<P: Blocks> Shard<P> {
         let Done { revision, is_full } = done;
         if is_full {
             let status = Status::Indeterminate;
-            self.stats.answer(Asked::Keyspace, status);
+            self.stats.answer(KEYSPACE, status);
             let name = KeyspaceName::new(&change.prefix);
             let message = format_args!(
                 "the disk is full: keyspace {name:?} is changed in a part of its partitions, \
@@ -158,7 +161,7 @@ impl<P: Blocks> Shard<P> {
             self.answer_detached(change.origin, change.address, Lsn(0), &out.into(), outbox);
             return;
         }
-        self.stats.answer(Asked::Keyspace, Status::Ok);
+        self.stats.answer(KEYSPACE, Status::Ok);
         let head = ReplyHead::new(
             Status::Ok,
             change.address.item,

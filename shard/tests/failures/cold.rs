@@ -1,7 +1,7 @@
 //! Keys that are on disk only: how many reads they cost, and that neighbours share one.
 
+use penstock_net::request::Verb;
 use penstock_net::status::Status;
-use penstock_shard::answers::Asked;
 use penstock_storage::log::SyncMethod;
 
 use crate::image::Image;
@@ -105,10 +105,10 @@ fn an_answer_counts_once_and_passes_each_stage_once_however_long_it_waited() {
     let waited = counters.parked - parked;
     assert!(waited > KEYS as u64 / 2, "{waited} waited for a read");
     let keys = KEYS as u64;
-    let gets = counters.answers.of(Asked::Get);
+    let gets = counters.answers.of(Verb::Get);
     assert_eq!(gets.of(Status::Ok), keys);
     assert_eq!(gets.of(Status::NotFound), keys);
-    assert_eq!(counters.answers.of(Asked::Set).of(Status::Ok), keys);
+    assert_eq!(counters.answers.of(Verb::Set).of(Status::Ok), keys);
     assert_eq!(counters.answers.total(), 3 * keys);
     // What was read may have left again before its turn came, and then waited once more.
     let later = 3 * keys - counters.at_once;

@@ -1,8 +1,7 @@
 //! PING as an item of a batch: the value comes back, and the store is not asked.
 
-use penstock_net::request::Version;
+use penstock_net::request::{Verb, Version};
 use penstock_net::status::Status;
-use penstock_shard::answers::Asked;
 use penstock_storage::log::SyncMethod;
 
 use crate::image::Image;
@@ -27,7 +26,7 @@ fn a_ping_brings_back_each_value_that_a_key_may_have() {
         assert_eq!(reply.value, value);
     }
     let answers = server.counters().answers;
-    assert_eq!(answers.of(Asked::Ping).of(Status::Ok), 6);
+    assert_eq!(answers.of(Verb::Ping).of(Status::Ok), 6);
     assert_eq!(answers.total(), 6);
 }
 

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::{Connection, Counted, FrameWaiter, Queued, Waiter, What};
-use crate::operation::{Answer, Ask, ClientError};
+use crate::operation::{Answer, ClientError};
 use crate::target::{Choices, keep};
 use penstock_net::batch::Batch;
 use penstock_net::frame::{Header, Opcode, write_frame};
@@ -21,7 +21,7 @@ use penstock_net::limits::Limits;
 use penstock_net::pieces::Pieces;
 use penstock_net::receive::{Received, Receiver};
 use penstock_net::reply::{BatchReply, ReplyHead, write_error};
-use penstock_net::request::{Condition, Expiry, Request, Version, Wanted, When};
+use penstock_net::request::{Ask, Condition, Expiry, Request, Version, Wanted, When};
 use penstock_net::status::Status;
 
 crate::target!(connection, "tests/fuzz", judge);

@@ -9,8 +9,8 @@ use penstock_net::status::Status;
 use penstock_storage::version::partition_of;
 
 use super::{Entry, Oracle, Plan, State, Violation, asks_for_what_won};
-use crate::coverage::Operation;
 use crate::life::Life;
+use crate::operation::Operation;
 
 impl Oracle {
     /// An answer came.
@@ -80,15 +80,7 @@ impl Oracle {
             }
             return self.judge_absence(number, &plan, status);
         }
-        let writes = status == Status::Ok
-            && !matches!(
-                plan.operation,
-                Operation::Get
-                    | Operation::Tell
-                    | Operation::Look
-                    | Operation::LookOrMake
-                    | Operation::GiveOther
-            );
+        let writes = status == Status::Ok && plan.operation.changes();
         if writes {
             self.wrote(number, &plan, item, is_durable)
         } else {
@@ -207,41 +199,7 @@ impl Oracle {
         item: &ReplyItem<'_>,
     ) -> Result<(), Violation> {
         let status = item.head.status;
-        let may = match plan.operation {
-            Operation::Get | Operation::Tell | Operation::Expire | Operation::Persist => {
-                matches!(status, Status::Ok | Status::NotFound)
-            }
-            Operation::Set | Operation::Ping | Operation::Retry => status == Status::Ok,
-            Operation::KeepExpiry
-            | Operation::Expired
-            | Operation::Scan
-            | Operation::ScanOverStart
-            | Operation::SetTooLarge
-            | Operation::SetKeyspace
-            | Operation::SetLonger
-            | Operation::DropLonger
-            | Operation::GetAtVersion
-            | Operation::GetAtTime
-            | Operation::History => false,
-            Operation::SetAbsent => matches!(status, Status::Ok | Status::Exists),
-            Operation::SetPresent | Operation::Del => {
-                matches!(status, Status::Ok | Status::NotFound)
-            }
-            Operation::SetVersion | Operation::DelVersion => matches!(
-                status,
-                Status::Ok | Status::NotFound | Status::VersionMismatch
-            ),
-            Operation::Take | Operation::Move | Operation::Look => {
-                matches!(status, Status::Ok | Status::NotFound | Status::GuardFailed)
-            }
-            Operation::TakeOrMake => matches!(status, Status::Ok | Status::GuardFailed),
-            Operation::LookOrMake => status == Status::Ok,
-            Operation::GiveOther => matches!(status, Status::Ok | Status::NotFound),
-            Operation::TakeAndFail => {
-                matches!(status, Status::NotFound | Status::GuardFailed)
-            }
-        };
-        if !may {
+        if !plan.operation.may_end(status) {
             return Err(format!(
                 "operation {number} {:?} ended with {}",
                 plan.operation,

@@ -8,8 +8,8 @@ use penstock_net::request::Version;
 use penstock_net::status::Status;
 
 use super::{Entry, Key, Oracle, State, Violation};
-use crate::coverage::Operation;
 use crate::life::Life;
+use crate::operation::Operation;
 
 impl Oracle {
     /// What the answers must be together.

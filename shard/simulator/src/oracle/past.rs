@@ -8,7 +8,7 @@ use penstock_net::status::Status;
 use penstock_storage::version::partition_of;
 
 use super::{Entry, Oracle, Plan, Record, State, Violation};
-use crate::coverage::Operation;
+use crate::operation::Operation;
 use crate::plan::{KEYSPACE, LONGER};
 
 impl Oracle {

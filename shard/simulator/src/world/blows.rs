@@ -6,9 +6,10 @@ use penstock_net::request::{BatchRequest, Expiry};
 use penstock_shard::Event as ShardEvent;
 use penstock_storage::recovery::Corruption;
 
-use crate::coverage::{Fault, Operation};
+use crate::coverage::Fault;
 use crate::disk::DiskFaults;
 use crate::linear;
+use crate::operation::Operation;
 use crate::oracle::{self, State};
 use crate::plan::Blow;
 

@@ -14,7 +14,8 @@ use penstock_net::request::{BatchRequest, Condition, Expiry, Wanted, When};
 use penstock_net::status::Status;
 use penstock_shard::Topology;
 
-use crate::coverage::{Fault, Operation};
+use crate::coverage::Fault;
+use crate::operation::Operation;
 use crate::oracle;
 use crate::plan::{KEYSPACE, LONGER, Plan};
 use crate::scan::Scan;

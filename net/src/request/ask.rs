@@ -1,0 +1,314 @@
+//! What a caller asks of a store, and how it is written as an item of a batch.
+
+use crate::frame::HEADER_BYTES;
+use crate::instruction::{INSTRUCTION_BYTES, Instruction};
+use crate::keyspace::{Action, At, SETTINGS_BYTES};
+use crate::level::AckLevel;
+use crate::placement::partition_of;
+use crate::request::batch_request::BatchRequest;
+use crate::request::terms::{Expiry, MemberRead, Wanted, When};
+use crate::request::verb::{Effect, Verb};
+use crate::scan::ScanRequest;
+use crate::slot::slot_of;
+
+/// What is asked of a store.
+#[derive(Clone, Copy, Debug)]
+pub enum Ask<'a> {
+    /// Read a value.
+    Get {
+        /// Its key.
+        key: &'a [u8],
+        /// The value, the expiry, or both.
+        wanted: Wanted,
+    },
+    /// Read a value, perhaps from a member of the key's partition.
+    GetOfMember {
+        /// Its key.
+        key: &'a [u8],
+        /// How old it may be, and what must be there.
+        read: MemberRead,
+    },
+    /// Write a value.
+    Set {
+        /// Its key.
+        key: &'a [u8],
+        /// The value.
+        value: &'a [u8],
+        /// When it applies.
+        when: When,
+        /// When the key is gone by itself.
+        expiry: Expiry,
+    },
+    /// Delete a key.
+    Del {
+        /// The key.
+        key: &'a [u8],
+        /// When it applies.
+        when: When,
+    },
+    /// Run instructions on fields.
+    UpdateIf {
+        /// The first key.
+        key: &'a [u8],
+        /// The second key, of the same slot.
+        second_key: Option<&'a [u8]>,
+        /// Guards and effects.
+        instructions: &'a [Instruction],
+        /// What a missing first key starts from.
+        start: Option<&'a [u8]>,
+        /// When the first key is gone by itself.
+        expiry: Expiry,
+    },
+    /// Read a value as it was.
+    GetAt {
+        /// Its key.
+        key: &'a [u8],
+        /// When.
+        at: At,
+    },
+    /// Tell the versions that are kept of a key, newest first.
+    History {
+        /// The key.
+        key: &'a [u8],
+        /// Only those with a sequence below this, 0 for all.
+        before: u64,
+        /// At most so many, 1 to 1024.
+        limit: u32,
+    },
+    /// Set, drop or tell keyspaces.
+    Keyspace {
+        /// What its keys begin with; empty for [`Action::List`].
+        prefix: &'a [u8],
+        /// What is done.
+        action: Action,
+    },
+    /// Tell the next keys in the order of slots and hashes.
+    Scan(ScanRequest<'a>),
+}
+
+impl<'a> Ask<'a> {
+    /// Asks for the value of a key.
+    #[inline]
+    #[must_use]
+    pub fn get(key: &'a [u8]) -> Ask<'a> {
+        let wanted = Wanted::Value;
+        Ask::Get { key, wanted }
+    }
+
+    /// The key that decides the slot, but for a scan, whose slot is in its cursor: the prefix.
+    #[must_use]
+    pub fn key(&self) -> &'a [u8] {
+        match *self {
+            Ask::Get { key, .. }
+            | Ask::GetOfMember { key, .. }
+            | Ask::Set { key, .. }
+            | Ask::Del { key, .. }
+            | Ask::UpdateIf { key, .. }
+            | Ask::GetAt { key, .. }
+            | Ask::History { key, .. }
+            | Ask::Keyspace { prefix: key, .. }
+            | Ask::Scan(ScanRequest { prefix: key, .. }) => key,
+        }
+    }
+
+    /// What is done with the key.
+    #[inline]
+    #[must_use]
+    pub fn verb(&self) -> Verb {
+        match self {
+            Ask::Get { .. } | Ask::GetOfMember { .. } => Verb::Get,
+            Ask::Set { .. } => Verb::Set,
+            Ask::Del { .. } => Verb::Del,
+            Ask::UpdateIf { .. } => Verb::UpdateIf,
+            Ask::GetAt { .. } => Verb::GetAt,
+            Ask::History { .. } => Verb::History,
+            Ask::Keyspace { .. } => Verb::Keyspace,
+            Ask::Scan(_) => Verb::Scan,
+        }
+    }
+
+    /// What it does to a store, if it is executed.
+    #[must_use]
+    pub fn effect(&self) -> Effect {
+        match *self {
+            Ask::Keyspace {
+                action: Action::List,
+                ..
+            } => Effect::Reads,
+            // Guards alone change nothing.
+            Ask::UpdateIf {
+                instructions,
+                start: None,
+                expiry: Expiry::Keep,
+                ..
+            } if !instructions.iter().any(|it| it.operation.is_effect()) => Effect::Reads,
+            _ => self.verb().effect(),
+        }
+    }
+
+    /// The partition of the key; none for what is about more than one key.
+    #[must_use]
+    pub fn partition(&self) -> Option<u16> {
+        match self.verb() {
+            Verb::Scan | Verb::Keyspace => None,
+            _ => Some(partition_of(slot_of(self.key()))),
+        }
+    }
+
+    /// Adds it to a batch that is written to `out`.
+    pub fn write(&self, batch: &mut BatchRequest, out: &mut Vec<u8>) {
+        match *self {
+            Ask::Get { key, wanted } => batch.get_with(out, key, wanted),
+            Ask::GetOfMember { key, read } => batch.get_of_member(out, key, Wanted::Value, read),
+            Ask::Set {
+                key,
+                value,
+                when,
+                expiry,
+            } => batch.set_with(out, key, value, when, expiry),
+            Ask::Del { key, when } => batch.del(out, key, when),
+            Ask::UpdateIf {
+                key,
+                second_key,
+                instructions,
+                start,
+                expiry,
+            } => batch.update_if_with(out, key, second_key, instructions, start, expiry),
+            Ask::GetAt { key, at } => batch.get_at(out, key, at),
+            Ask::History { key, before, limit } => batch.history(out, key, before, limit),
+            Ask::Keyspace { prefix, action } => batch.keyspace(out, prefix, action),
+            Ask::Scan(ref request) => batch.scan(out, request),
+        }
+    }
+
+    /// What it adds to a frame, at most.
+    #[must_use]
+    pub fn bytes_max(&self) -> usize {
+        // Head, version, expiry, extension, index entry, and the padding of two keys and a value.
+        const ITEM_BYTES: usize = 16 + 16 + 8 + 40 + 8 + 3 * 8;
+        let behind_key = match *self {
+            Ask::Get { .. }
+            | Ask::GetOfMember { .. }
+            | Ask::Del { .. }
+            | Ask::GetAt { .. }
+            | Ask::History { .. }
+            | Ask::Scan(_) => 0,
+            Ask::Set { value, .. } => value.len(),
+            Ask::Keyspace { .. } => SETTINGS_BYTES,
+            Ask::UpdateIf {
+                second_key,
+                instructions,
+                start,
+                ..
+            } => {
+                second_key.map_or(0, <[u8]>::len)
+                    + instructions.len() * INSTRUCTION_BYTES
+                    + start.map_or(0, <[u8]>::len)
+            }
+        };
+        ITEM_BYTES + self.key().len() + behind_key
+    }
+
+    /// The encoded request item.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut frame = Vec::new();
+        let mut batch = BatchRequest::begin(&mut frame, 0, AckLevel::Disk, 0, 1);
+        self.write(&mut batch, &mut frame);
+        batch.finish(&mut frame);
+        // Behind the header, the count and the one index entry.
+        frame.split_off(HEADER_BYTES + 16)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::instruction::{FieldType, Operation};
+    use crate::keyspace::Settings;
+    use crate::request::{Condition, Request, Version};
+
+    const STEP: Instruction = Instruction {
+        operation: Operation::Add,
+        field_type: FieldType::U64,
+        key: 0,
+        reason: 0,
+        offset: 0,
+        immediate: 1,
+    };
+
+    /// An ask of each form, as long as its form can be beside keys and values.
+    fn asks() -> Vec<Ask<'static>> {
+        let key = &b"{a}key"[..];
+        let version = Version::default();
+        vec![
+            Ask::Get {
+                key,
+                wanted: Wanted::ValueAndExpiry,
+            },
+            Ask::GetOfMember {
+                key,
+                read: MemberRead {
+                    staleness_us_max: 1,
+                    version_min: version,
+                },
+            },
+            Ask::Set {
+                key,
+                value: b"a value",
+                when: Condition::Version(version).showing(),
+                expiry: Expiry::At(1),
+            },
+            Ask::Del {
+                key,
+                when: Condition::Version(version).into(),
+            },
+            Ask::UpdateIf {
+                key,
+                second_key: Some(b"{a}other"),
+                instructions: &[STEP; 3],
+                start: Some(b"start"),
+                expiry: Expiry::In(1),
+            },
+            Ask::GetAt {
+                key,
+                at: At::Version(version),
+            },
+            Ask::History {
+                key,
+                before: 0,
+                limit: 1,
+            },
+            Ask::Keyspace {
+                prefix: key,
+                action: Action::Set(Settings::default()),
+            },
+            Ask::Scan(ScanRequest::begin(key)),
+        ]
+    }
+
+    #[test]
+    fn every_verb_can_be_asked_for() {
+        for verb in Verb::ALL {
+            // PING asks no store.
+            assert!(
+                verb == Verb::Ping || asks().iter().any(|ask| ask.verb() == verb),
+                "{verb:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_asked_is_read_as_its_verb_and_is_no_longer_than_was_said() {
+        for ask in asks() {
+            let item = ask.encode();
+            assert_eq!(item[2], ask.verb() as u8, "{ask:?}");
+            if ask.verb() != Verb::Scan {
+                let request = Request::read(&item, 1 << 20).expect("well formed");
+                assert_eq!((request.verb, request.key), (ask.verb(), ask.key()));
+            }
+            let index_entry = 8;
+            assert!(item.len() + index_entry <= ask.bytes_max(), "{ask:?}");
+        }
+    }
+}
