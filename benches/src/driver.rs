@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 use mio::event::Event;
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
-use penstock_client::{Client, ClientError, ClientOptions};
+use penstock_client::{Client, ClientError, ClientOptions, Verbs};
 use penstock_net::level::AckLevel;
 
 use crate::BenchError;

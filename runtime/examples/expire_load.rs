@@ -20,7 +20,7 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use penstock_client::{Client, ClientError, ClientOptions};
+use penstock_client::{Client, ClientError, ClientOptions, Verbs};
 use penstock_net::request::{Condition, Expiry};
 
 /// Writes that are not answered, at most.

@@ -18,7 +18,7 @@
 use std::error::Error;
 
 use penstock::embedded::ClientError;
-use penstock::{Options, Penstock};
+use penstock::{Options, Penstock, Verbs};
 use penstock_net::level::AckLevel;
 use penstock_net::request::Condition;
 use penstock_net::status::Status;

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use penstock::embedded::{Changed, ClientError, Field};
-use penstock::{Options, Penstock};
+use penstock::{Options, Penstock, Verbs};
 use penstock_net::level::AckLevel;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};

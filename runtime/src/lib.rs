@@ -7,7 +7,7 @@
 //!
 //! ```
 //! use penstock::embedded::{ClientError, Field};
-//! use penstock::{Options, Penstock};
+//! use penstock::{Options, Penstock, Verbs};
 //!
 //! # let directory = std::env::temp_dir().join(format!("penstock-doc-{}", std::process::id()));
 //! let store = Penstock::open(&directory, Options::default())?;
@@ -42,7 +42,7 @@ pub mod startup;
 mod stats;
 pub mod system;
 
-pub use embedded::{Local, Options, Penstock};
+pub use embedded::{Local, Options, Penstock, Verbs};
 pub use startup::OpenError;
 pub use system::huge_pages::HugePages;
 pub use system::open_files::TooFewOpenFiles;

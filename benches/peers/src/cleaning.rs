@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use hdrhistogram::Histogram;
+use penstock_client::Verbs;
 use penstock_net::level::AckLevel;
 
 use crate::Outcome;

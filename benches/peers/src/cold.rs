@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use penstock::Penstock;
+use penstock::{Penstock, Verbs};
 
 use crate::Outcome;
 use crate::engine::{self, Class, Engine, Kind, Setting};

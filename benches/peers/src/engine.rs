@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use penstock::{Local, Options, Penstock};
+use penstock::{Local, Options, Penstock, Verbs};
 use penstock_net::level::AckLevel;
 
 use crate::Outcome;
@@ -176,7 +176,7 @@ impl Handle for Local {
     }
 
     fn set(&mut self, key: &[u8], value: &[u8]) -> Outcome<()> {
-        Local::set(self, key, value)?;
+        Verbs::set(self, key, value)?;
         Ok(())
     }
 
@@ -210,7 +210,7 @@ impl Handle for Penstock {
     }
 
     fn set(&mut self, key: &[u8], value: &[u8]) -> Outcome<()> {
-        Penstock::set(self, key, value).wait()?;
+        Verbs::set(&*self, key, value).wait()?;
         Ok(())
     }
 

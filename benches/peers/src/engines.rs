@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use penstock::Penstock;
-use penstock_client::Field;
+use penstock_client::{Field, Verbs};
 use penstock_net::level::AckLevel;
 
 use crate::Outcome;

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use penstock_client::{Client, ClientOptions, Pending};
+use penstock_client::{Client, ClientOptions, Pending, Verbs};
 use penstock_net::level::AckLevel;
 
 use crate::Outcome;

@@ -11,15 +11,17 @@ mod scan;
 mod seen;
 mod told;
 mod update;
+mod verbs;
 
 pub use client::Client;
 pub use fields::Fields;
-pub use operation::{Answer, ClientError, Pending};
+pub use operation::{Answer, ClientError, FromAnswer, Pending};
 pub use options::{ClientOptions, MemberGet, ReadFrom};
 pub use scan::{Entry, Page, Scan, Scanned};
 pub use seen::Seen;
 pub use told::{Changed, MemberValue, Past, Value};
 pub use update::{Patience, Updated, update};
+pub use verbs::Verbs;
 
 pub use penstock_net::field::Field;
 pub use penstock_net::instruction::{FieldType, Instruction, Operation};

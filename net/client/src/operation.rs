@@ -253,12 +253,79 @@ pub enum ClientError {
     Protocol(String),
 }
 
-impl Changed {
-    /// What an item tells that answers a change, without taking the item over.
+/// What the answer to an operation can be read as.
+pub trait FromAnswer: Send + Sized + 'static {
+    /// Reads an answer.
     ///
     /// # Errors
-    /// What it means if it is not OK.
-    pub fn of_item(item: &ReplyItem<'_>) -> Result<Changed, ClientError> {
+    /// What the answer means if it is not OK.
+    fn from_answer(answer: Answer) -> Result<Self, ClientError>;
+
+    /// Reads an answer where it stands in a reply.
+    ///
+    /// # Errors
+    /// What the answer means if it is not OK.
+    fn from_item(item: &ReplyItem<'_>) -> Result<Self, ClientError> {
+        Self::from_answer(Answer::of_item(item))
+    }
+}
+
+impl FromAnswer for Answer {
+    fn from_answer(answer: Answer) -> Result<Answer, ClientError> {
+        answer.ok()
+    }
+}
+
+impl FromAnswer for Option<Value> {
+    fn from_answer(answer: Answer) -> Result<Option<Value>, ClientError> {
+        answer.found()
+    }
+}
+
+impl FromAnswer for MemberValue {
+    fn from_answer(answer: Answer) -> Result<MemberValue, ClientError> {
+        answer.found_of_member()
+    }
+}
+
+impl FromAnswer for Option<ExpiryTold> {
+    fn from_answer(answer: Answer) -> Result<Option<ExpiryTold>, ClientError> {
+        answer.expiry()
+    }
+}
+
+impl FromAnswer for Option<Past> {
+    fn from_answer(answer: Answer) -> Result<Option<Past>, ClientError> {
+        answer.found_at()
+    }
+}
+
+impl FromAnswer for History {
+    fn from_answer(answer: Answer) -> Result<History, ClientError> {
+        answer.history()
+    }
+}
+
+impl FromAnswer for Vec<Keyspace> {
+    fn from_answer(answer: Answer) -> Result<Vec<Keyspace>, ClientError> {
+        answer.keyspaces()
+    }
+}
+
+impl FromAnswer for bool {
+    fn from_answer(answer: Answer) -> Result<bool, ClientError> {
+        answer.deleted()
+    }
+}
+
+impl FromAnswer for Changed {
+    fn from_answer(answer: Answer) -> Result<Changed, ClientError> {
+        answer.changed()
+    }
+
+    /// Takes nothing from the heap: the fields are few.
+    #[inline]
+    fn from_item(item: &ReplyItem<'_>) -> Result<Changed, ClientError> {
         match item.head.status {
             Status::Ok => Ok(Changed {
                 version: item.head.version,

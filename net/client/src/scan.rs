@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::operation::{Answer, ClientError};
+use crate::operation::{Answer, ClientError, FromAnswer};
 use crate::told::Value;
 use penstock_net::request::Version;
 use penstock_net::scan::{ScanPage, ScanRequest, ScanValue};
@@ -48,6 +48,12 @@ impl Answer {
             next: (page.cursor != 0).then_some(page.cursor),
             entries: entries.collect(),
         })
+    }
+}
+
+impl FromAnswer for Page {
+    fn from_answer(answer: Answer) -> Result<Page, ClientError> {
+        answer.page()
     }
 }
 

@@ -235,7 +235,7 @@ impl BatchRequest {
         clippy::too_many_arguments,
         reason = "the fields of an item, in their order"
     )]
-    fn item(
+    pub(super) fn item(
         &mut self,
         out: &mut Vec<u8>,
         verb: Verb,

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use penstock_client::{Ask, ClientError};
-use penstock_net::instruction::Instruction;
+use penstock_client::{Ask, ClientError, FromAnswer, Verbs};
 use penstock_net::limits::BATCH_ITEMS_MAX;
-use penstock_net::request::{BatchRequest, Condition, Expiry, Wanted, When};
+use penstock_net::request::BatchRequest;
 
 use super::Penstock;
 use super::call::Call;
@@ -13,7 +12,7 @@ use super::pending::{PendingBatch, Ticket};
 
 /// Operations that leave together: one frame for each shard that they concern, so that each costs a
 /// fraction of a call of its own. They are not one transaction: each takes effect or not by itself.
-/// Those on keys of one slot run in their order.
+/// Those on keys of one slot run in their order. What can be asked stands in [`Verbs`].
 #[must_use = "nothing runs until it is submitted"]
 pub struct Batch<'a> {
     store: &'a Penstock,
@@ -50,46 +49,6 @@ impl<'a> Batch<'a> {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.operations == 0
-    }
-
-    /// Adds [`Penstock::get`].
-    pub fn get(&mut self, key: &[u8]) {
-        let wanted = Wanted::Value;
-        self.ask(Ask::Get { key, wanted });
-    }
-
-    /// Adds [`Penstock::set`].
-    pub fn set(&mut self, key: &[u8], value: &[u8]) {
-        self.set_if(key, value, Condition::Always);
-    }
-
-    /// Adds [`Penstock::set_if`].
-    pub fn set_if(&mut self, key: &[u8], value: &[u8], when: impl Into<When>) {
-        self.ask(Ask::Set {
-            key,
-            value,
-            when: when.into(),
-            expiry: Expiry::Never,
-        });
-    }
-
-    /// Adds [`Penstock::del`].
-    pub fn del(&mut self, key: &[u8]) {
-        self.ask(Ask::Del {
-            key,
-            when: When::default(),
-        });
-    }
-
-    /// Adds [`Penstock::update_if`].
-    pub fn update_if(&mut self, key: &[u8], instructions: &[Instruction]) {
-        self.ask(Ask::UpdateIf {
-            key,
-            second_key: None,
-            instructions,
-            start: None,
-            expiry: Expiry::Keep,
-        });
     }
 
     /// Adds any operation. A frame that is full leaves at once.
@@ -159,6 +118,15 @@ impl<'a> Batch<'a> {
         call.lock().request = bytes;
         let ticket = self.store.send(shard, call);
         self.sent.push((Ok(ticket), numbers));
+    }
+}
+
+impl Verbs for &mut Batch<'_> {
+    /// Nothing: the answers come with those of the batch, in the order of its operations.
+    type Answer<T> = ();
+
+    fn ask_for<T: FromAnswer>(self, ask: Ask<'_>) {
+        self.ask(ask);
     }
 }
 

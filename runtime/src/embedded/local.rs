@@ -6,14 +6,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use penstock_client::{Past, Updated};
+use penstock_client::{FromAnswer, Updated, Verbs};
 use penstock_net::frame::{FLAG_MORE, Medium};
-use penstock_net::instruction::Instruction;
-use penstock_net::keyspace::{Action, At, History, Keyspace};
 use penstock_net::level::AckLevel;
 use penstock_net::limits::BATCH_ITEMS_MAX;
-use penstock_net::reply::ExpiryTold;
-use penstock_net::request::{BatchRequest, Condition, Expiry, Version, Wanted, When};
+use penstock_net::request::{BatchRequest, Condition, Expiry, Version};
 use penstock_shard::{Event, Now, SessionId};
 
 use super::callers::Callers;
@@ -39,13 +36,13 @@ const FAREWELL: Duration = Duration::from_secs(10);
 
 /// A store of one shard that runs on the thread that opened it, for a caller that wants the
 /// shortest way: a GET of a hot key is a call of a function. Every method blocks until it is
-/// answered.
+/// answered. What can be asked stands in [`Verbs`].
 ///
 /// The store works only while one of its methods runs. So what level `interval` promises begins to
 /// count at the next call: a program that pauses calls [`Local::sync`] first.
 ///
 /// ```
-/// use penstock::{Options, Penstock};
+/// use penstock::{Options, Penstock, Verbs};
 ///
 /// # let directory = std::env::temp_dir().join(format!("penstock-doc-local-{}", std::process::id()));
 /// let mut store = Penstock::open_local(&directory, Options::default())?;
@@ -135,57 +132,6 @@ impl Local {
         self.level = level;
     }
 
-    /// Reads a value as it was at a time or version; `None` if the key was missing then.
-    ///
-    /// # Errors
-    /// [`ClientError`].
-    pub fn get_at(&mut self, key: &[u8], at: At) -> Result<Option<Past>, ClientError> {
-        self.ask(Ask::GetAt { key, at })?.found_at()
-    }
-
-    /// Tells the versions of a key that are kept, the newest first: at most `limit` (1 to 1024),
-    /// those with a sequence below `before`, or all of them if that is 0.
-    ///
-    /// # Errors
-    /// [`ClientError`].
-    pub fn history(&mut self, key: &[u8], before: u64, limit: u32) -> Result<History, ClientError> {
-        self.ask(Ask::History { key, before, limit })?.history()
-    }
-
-    /// Sets, makes, drops or tells keyspaces: all keys that begin with `prefix` and with no longer
-    /// one that is a keyspace. A change is durable when it is answered. What is there already, or
-    /// missing, is [`ClientError::No`].
-    ///
-    /// # Errors
-    /// [`ClientError`].
-    pub fn keyspace(
-        &mut self,
-        prefix: &[u8],
-        action: Action,
-    ) -> Result<Vec<Keyspace>, ClientError> {
-        self.ask(Ask::Keyspace { prefix, action })?.keyspaces()
-    }
-
-    /// Reads a value; `None` if the key is missing.
-    ///
-    /// # Errors
-    /// [`ClientError`].
-    pub fn get(&mut self, key: &[u8]) -> Result<Option<Value>, ClientError> {
-        self.get_with(key, |value, version| Value {
-            bytes: value.to_vec().into(),
-            version,
-        })
-    }
-
-    /// Asks when a key is gone by itself; `None` if the key is missing.
-    ///
-    /// # Errors
-    /// [`ClientError`].
-    pub fn expiry(&mut self, key: &[u8]) -> Result<Option<ExpiryTold>, ClientError> {
-        let wanted = Wanted::Expiry;
-        self.ask(Ask::Get { key, wanted })?.expiry()
-    }
-
     /// Reads a value where it stands, without a copy; `None` if the key is missing.
     ///
     /// # Errors
@@ -203,123 +149,15 @@ impl Local {
             self.call_ends(now);
             return Ok(shown);
         }
-        let wanted = Wanted::Value;
-        self.call_item(Ask::Get { key, wanted })?;
+        self.call_item(Ask::get(key))?;
         read_found(&self.reply, read)
-    }
-
-    /// Writes a value.
-    ///
-    /// # Errors
-    /// [`ClientError`].
-    pub fn set(&mut self, key: &[u8], value: &[u8]) -> Result<Changed, ClientError> {
-        self.set_if(key, value, Condition::Always)
-    }
-
-    /// Writes a value under a condition. If it does not hold, the answer to [`Condition::showing`]
-    /// shows the value that is there ([`Answer::shown`](penstock_client::Answer::shown)).
-    ///
-    /// # Errors
-    /// [`ClientError::No`] if the condition does not hold.
-    pub fn set_if(
-        &mut self,
-        key: &[u8],
-        value: &[u8],
-        when: impl Into<When>,
-    ) -> Result<Changed, ClientError> {
-        self.set_with(key, value, when, Expiry::Never)
-    }
-
-    /// Writes a value under a condition, and when it is gone by itself.
-    ///
-    /// # Errors
-    /// [`ClientError::No`] if the condition does not hold.
-    pub fn set_with(
-        &mut self,
-        key: &[u8],
-        value: &[u8],
-        when: impl Into<When>,
-        expiry: Expiry,
-    ) -> Result<Changed, ClientError> {
-        self.change(Ask::Set {
-            key,
-            value,
-            when: when.into(),
-            expiry,
-        })
-    }
-
-    /// Says when a key is gone by itself and leaves its value.
-    ///
-    /// # Errors
-    /// [`ClientError::No`] if the key is missing.
-    pub fn set_expiry(&mut self, key: &[u8], expiry: Expiry) -> Result<Changed, ClientError> {
-        self.update_if_with(key, None, &[], None, expiry)
-    }
-
-    /// Deletes a key; `false` if it was missing.
-    ///
-    /// # Errors
-    /// [`ClientError`].
-    pub fn del(&mut self, key: &[u8]) -> Result<bool, ClientError> {
-        self.ask(Ask::Del {
-            key,
-            when: When::default(),
-        })?
-        .deleted()
-    }
-
-    /// Deletes a key under a condition. If it does not hold, the answer to [`Condition::showing`]
-    /// shows the value that is there ([`Answer::shown`](penstock_client::Answer::shown)).
-    ///
-    /// # Errors
-    /// [`ClientError::No`] if the condition does not hold.
-    pub fn del_if(&mut self, key: &[u8], when: impl Into<When>) -> Result<Changed, ClientError> {
-        self.change(Ask::Del {
-            key,
-            when: when.into(),
-        })
-    }
-
-    /// Runs instructions on the fields of one key, all or nothing.
-    ///
-    /// # Errors
-    /// [`ClientError::No`] with the actual value if a guard does not hold.
-    pub fn update_if(
-        &mut self,
-        key: &[u8],
-        instructions: &[Instruction],
-    ) -> Result<Changed, ClientError> {
-        self.update_if_with(key, None, instructions, None, Expiry::Keep)
-    }
-
-    /// The same with a second key of the same slot, a value that a missing first key starts from,
-    /// and the first key's expiry.
-    ///
-    /// # Errors
-    /// As for [`Local::update_if`].
-    pub fn update_if_with(
-        &mut self,
-        key: &[u8],
-        second_key: Option<&[u8]>,
-        instructions: &[Instruction],
-        start: Option<&[u8]>,
-        expiry: Expiry,
-    ) -> Result<Changed, ClientError> {
-        self.change(Ask::UpdateIf {
-            key,
-            second_key,
-            instructions,
-            start,
-            expiry,
-        })
     }
 
     /// Reads a value, lets `edit` change it, and writes it back. A missing key is an empty value;
     /// an expiry stays. `edit` returns whether to write. `Ok(None)` is a declined edit.
     ///
     /// # Errors
-    /// As for [`Local::get`]; a write loses only to an expiry that passes in between, and is tried
+    /// As for [`Verbs::get`]; a write loses only to an expiry that passes in between, and is tried
     /// again.
     pub fn update(
         &mut self,
@@ -329,13 +167,13 @@ impl Local {
         penstock_client::update(&mut LocalKey { store: self, key }, edit)
     }
 
-    /// Some keys in the order of slots and hashes, from a cursor on: 0, or [`Page::next`]. Page and
-    /// cursor borrow nothing of the store; what a scan by pages promises is told at
-    /// [`Penstock::scan_page`](super::Penstock::scan_page).
+    /// All keys that begin with `prefix`, with or without their values, one page of at most 256 KiB
+    /// in memory at a time. The scan borrows the store. To write in between, go by
+    /// [`Verbs::scan_page`]:
     ///
     /// ```
     /// use penstock::embedded::ScanRequest;
-    /// use penstock::{Options, Penstock};
+    /// use penstock::{Options, Penstock, Verbs};
     ///
     /// # let directory = std::env::temp_dir().join(format!("penstock-doc-page-{}", std::process::id()));
     /// let mut store = Penstock::open_local(&directory, Options::default())?;
@@ -356,15 +194,6 @@ impl Local {
     /// # std::fs::remove_dir_all(&directory)?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    ///
-    /// # Errors
-    /// [`ClientError`].
-    pub fn scan_page(&mut self, request: &ScanRequest<'_>) -> Result<Page, ClientError> {
-        self.ask(Ask::Scan(*request))?.page()
-    }
-
-    /// All keys that begin with `prefix`, with or without their values, one page of at most 256 KiB
-    /// in memory at a time. To write in between, go by [`Local::scan_page`].
     pub fn scan(&mut self, prefix: &[u8], wants_values: bool) -> Scan<&mut Local> {
         Scan::new(self, prefix, wants_values)
     }
@@ -448,18 +277,6 @@ impl Local {
         self.cause
             .take()
             .map_or(Ok(()), |text| Err(CloseError(text)))
-    }
-
-    #[inline]
-    fn ask(&mut self, ask: Ask<'_>) -> Result<Answer, ClientError> {
-        self.call_item(ask)?;
-        Ok(Answer::of_item(&reply::only_item(&self.reply)?))
-    }
-
-    #[inline]
-    fn change(&mut self, ask: Ask<'_>) -> Result<Changed, ClientError> {
-        self.call_item(ask)?;
-        Changed::of_item(&reply::only_item(&self.reply)?)
     }
 
     #[inline]
@@ -628,13 +445,31 @@ impl Local {
     }
 }
 
+impl Verbs for &mut Local {
+    type Answer<T> = Result<T, ClientError>;
+
+    #[inline]
+    fn ask_for<T: FromAnswer>(self, ask: Ask<'_>) -> Result<T, ClientError> {
+        self.call_item(ask)?;
+        T::from_item(&reply::only_item(&self.reply)?)
+    }
+
+    /// By [`Local::get_with`], which needs no request for a key whose value is in memory.
+    fn get(self, key: &[u8]) -> Result<Option<Value>, ClientError> {
+        self.get_with(key, |value, version| Value {
+            bytes: value.to_vec().into(),
+            version,
+        })
+    }
+}
+
 impl Scanned for &mut Local {
     fn page(&mut self, request: &ScanRequest<'_>) -> Result<Page, ClientError> {
-        Local::scan_page(self, request)
+        self.scan_page(request)
     }
 
     fn value(&mut self, key: &[u8]) -> Result<Option<Value>, ClientError> {
-        Local::get(self, key)
+        self.get(key)
     }
 }
 

@@ -4,7 +4,7 @@
 //! every operation is a [`Pending`], as with the network's client. [`Local`] runs the one shard of
 //! its directory on the calling thread, so that a call costs no switch between threads. Both use
 //! the same files, recovery and operations as the server, and a directory can be served by any of
-//! them in turn.
+//! them in turn. What can be asked stands in [`Verbs`].
 
 mod batch;
 mod call;
@@ -28,10 +28,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use penstock_net::frame::{Header, Medium, Opcode, write_frame};
-use penstock_net::instruction::Instruction;
 use penstock_net::level::AckLevel;
-use penstock_net::reply::ExpiryTold;
-use penstock_net::request::{BatchRequest, Condition, Expiry, Version, Wanted, When};
+use penstock_net::request::{BatchRequest, Version};
 use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
 use penstock_shard::{Topology, slot_of_cursor};
@@ -41,7 +39,8 @@ pub use local::Local;
 pub use options::Options;
 pub use pending::{Pending, PendingBatch};
 pub use penstock_client::{
-    Answer, Ask, Changed, ClientError, Entry, Field, Fields, Page, Past, Scan, Scanned, Value,
+    Answer, Ask, Changed, ClientError, Entry, Field, Fields, FromAnswer, Page, Past, Scan, Scanned,
+    Value, Verbs,
 };
 pub use penstock_net::keyspace::{Action, At, History, KeptVersion, Keyspace, Settings};
 pub use penstock_net::scan::ScanRequest;
@@ -54,7 +53,8 @@ use pending::Ticket;
 use penstock_client::Patience;
 use update::SharedKey;
 
-/// A store whose shards run on threads of this process. Clones are handles of the same store.
+/// A store whose shards run on threads of this process. Clones are handles of the same store. What
+/// can be asked stands in [`Verbs`].
 ///
 /// Operations of one thread on keys of one slot run in their order. A thread's reply does not wait
 /// for the writes of another thread that it does not show, as long as no more than 64 threads ask.
@@ -158,46 +158,6 @@ impl Penstock {
         }
     }
 
-    /// Reads a value as it was at a time or version; `None` if the key was missing then.
-    pub fn get_at(&self, key: &[u8], at: At) -> Pending<Option<Past>> {
-        self.ask(Ask::GetAt { key, at }, |reply| {
-            Answer::of_item(&reply::only_item(reply)?).found_at()
-        })
-    }
-
-    /// Tells the versions of a key that are kept, the newest first: at most `limit` (1 to 1024),
-    /// those with a sequence below `before`, or all of them if that is 0.
-    pub fn history(&self, key: &[u8], before: u64, limit: u32) -> Pending<History> {
-        self.ask(Ask::History { key, before, limit }, |reply| {
-            Answer::of_item(&reply::only_item(reply)?).history()
-        })
-    }
-
-    /// Sets, makes, drops or tells keyspaces: all keys that begin with `prefix` and with no longer
-    /// one that is a keyspace. A change is durable in every shard when it is answered. What is
-    /// there already, or missing, is [`ClientError::No`].
-    pub fn keyspace(&self, prefix: &[u8], action: Action) -> Pending<Vec<Keyspace>> {
-        self.ask(Ask::Keyspace { prefix, action }, |reply| {
-            Answer::of_item(&reply::only_item(reply)?).keyspaces()
-        })
-    }
-
-    /// Reads a value; `None` if the key is missing.
-    pub fn get(&self, key: &[u8]) -> Pending<Option<Value>> {
-        let wanted = Wanted::Value;
-        self.ask(Ask::Get { key, wanted }, |reply| {
-            Answer::of_item(&reply::only_item(reply)?).found()
-        })
-    }
-
-    /// Asks when a key is gone by itself; `None` if the key is missing.
-    pub fn expiry(&self, key: &[u8]) -> Pending<Option<ExpiryTold>> {
-        let wanted = Wanted::Expiry;
-        self.ask(Ask::Get { key, wanted }, |reply| {
-            Answer::of_item(&reply::only_item(reply)?).expiry()
-        })
-    }
-
     /// Reads a value where it stands in the reply, without a copy; `None` if the key is missing.
     /// Blocks.
     ///
@@ -208,89 +168,9 @@ impl Penstock {
         key: &[u8],
         read: impl FnOnce(&[u8], Version) -> R,
     ) -> Result<Option<R>, ClientError> {
-        let wanted = Wanted::Value;
-        let ticket = self.send_item(Ask::Get { key, wanted })?;
+        let ticket = self.send_item(Ask::get(key))?;
         ticket.wait();
         ticket.read(|reply| read_found(reply, read))
-    }
-
-    /// Writes a value.
-    pub fn set(&self, key: &[u8], value: &[u8]) -> Pending<Changed> {
-        self.set_if(key, value, Condition::Always)
-    }
-
-    /// Writes a value under a condition. A condition that does not hold is [`ClientError::No`].
-    /// With [`Condition::showing`] its answer shows the value that is there ([`Answer::shown`]), so
-    /// the next try needs no read.
-    pub fn set_if(&self, key: &[u8], value: &[u8], when: impl Into<When>) -> Pending<Changed> {
-        self.set_with(key, value, when, Expiry::Never)
-    }
-
-    /// Writes a value under a condition, and when it is gone by itself.
-    pub fn set_with(
-        &self,
-        key: &[u8],
-        value: &[u8],
-        when: impl Into<When>,
-        expiry: Expiry,
-    ) -> Pending<Changed> {
-        self.change(Ask::Set {
-            key,
-            value,
-            when: when.into(),
-            expiry,
-        })
-    }
-
-    /// Says when a key is gone by itself and leaves its value. A missing key is
-    /// [`ClientError::No`].
-    pub fn set_expiry(&self, key: &[u8], expiry: Expiry) -> Pending<Changed> {
-        self.update_if_with(key, None, &[], None, expiry)
-    }
-
-    /// Deletes a key; `false` if it was missing.
-    pub fn del(&self, key: &[u8]) -> Pending<bool> {
-        let ask = Ask::Del {
-            key,
-            when: When::default(),
-        };
-        self.ask(ask, |reply| {
-            Answer::of_item(&reply::only_item(reply)?).deleted()
-        })
-    }
-
-    /// Deletes a key under a condition. A condition that does not hold is [`ClientError::No`]. With
-    /// [`Condition::showing`] its answer shows the value that is there ([`Answer::shown`]).
-    pub fn del_if(&self, key: &[u8], when: impl Into<When>) -> Pending<Changed> {
-        self.change(Ask::Del {
-            key,
-            when: when.into(),
-        })
-    }
-
-    /// Runs instructions on the fields of one key, all or nothing. A guard that does not hold is
-    /// [`ClientError::No`] with the actual value.
-    pub fn update_if(&self, key: &[u8], instructions: &[Instruction]) -> Pending<Changed> {
-        self.update_if_with(key, None, instructions, None, Expiry::Keep)
-    }
-
-    /// The same with a second key of the same slot, a value that a missing first key starts from,
-    /// and the first key's expiry.
-    pub fn update_if_with(
-        &self,
-        key: &[u8],
-        second_key: Option<&[u8]>,
-        instructions: &[Instruction],
-        start: Option<&[u8]>,
-        expiry: Expiry,
-    ) -> Pending<Changed> {
-        self.change(Ask::UpdateIf {
-            key,
-            second_key,
-            instructions,
-            start,
-            expiry,
-        })
     }
 
     /// Reads a value, lets `edit` change it, and writes it back if nobody else did meanwhile;
@@ -303,7 +183,7 @@ impl Penstock {
     ///
     /// # Errors
     /// [`ClientError::Busy`] if other writers were faster until the deadline; otherwise as for
-    /// [`Penstock::get`] and [`Penstock::set_if`].
+    /// [`Verbs::get`] and [`Verbs::set_if`].
     pub fn update(
         &self,
         key: &[u8],
@@ -317,26 +197,11 @@ impl Penstock {
         penstock_client::update(&mut updated, edit)
     }
 
-    /// Some keys in the order of slots and hashes, from a cursor on: 0, or [`Page::next`].
-    ///
-    /// A page and its cursor are the caller's own and hold nothing of the store: a scan may stop
-    /// between two pages for as long as it likes, and go on in another process, with another number
-    /// of shards or over the network. A key that is there from the first page to the last is told
-    /// once, whatever is written, cleaned or opened anew meanwhile; twice, perhaps, if the
-    /// directory was restored from a backup or its IDENTITY made anew in between. A page shows all
-    /// that was answered before it was asked for, at the handle's level. Of one shard sixteen pages
-    /// may be under way; beyond that the answer is [`ClientError::Busy`].
-    pub fn scan_page(&self, request: &ScanRequest<'_>) -> Pending<Page> {
-        self.ask(Ask::Scan(*request), |reply| {
-            Answer::of_item(&reply::only_item(reply)?).page()
-        })
-    }
-
     /// All keys that begin with `prefix`, with or without their values, one page of at most 256 KiB
     /// in memory at a time; blocks. The scan has a handle of the store for itself.
     ///
     /// ```
-    /// use penstock::{Options, Penstock};
+    /// use penstock::{Options, Penstock, Verbs};
     ///
     /// # let directory = std::env::temp_dir().join(format!("penstock-doc-scan-{}", std::process::id()));
     /// let store = Penstock::open(&directory, Options::default())?;
@@ -381,15 +246,6 @@ impl Penstock {
     /// [`CloseError`] if a shard had failed.
     pub fn close(self) -> Result<(), CloseError> {
         self.store.close()
-    }
-
-    fn change(&self, ask: Ask<'_>) -> Pending<Changed> {
-        self.ask(ask, |reply| Changed::of_item(&reply::only_item(reply)?))
-    }
-
-    #[inline]
-    fn ask<T>(&self, ask: Ask<'_>, read: fn(&[u8]) -> Result<T, ClientError>) -> Pending<T> {
-        Pending::new(self.send_item(ask), read)
     }
 
     #[inline]
@@ -445,13 +301,23 @@ impl Penstock {
     }
 }
 
+impl Verbs for &Penstock {
+    type Answer<T> = Pending<T>;
+
+    #[inline]
+    fn ask_for<T: FromAnswer>(self, ask: Ask<'_>) -> Pending<T> {
+        let read = |reply: &[u8]| T::from_item(&reply::only_item(reply)?);
+        Pending::new(self.send_item(ask), read)
+    }
+}
+
 impl Scanned for Penstock {
     fn page(&mut self, request: &ScanRequest<'_>) -> Result<Page, ClientError> {
-        Penstock::scan_page(self, request).wait()
+        self.scan_page(request).wait()
     }
 
     fn value(&mut self, key: &[u8]) -> Result<Option<Value>, ClientError> {
-        Penstock::get(self, key).wait()
+        self.get(key).wait()
     }
 }
 

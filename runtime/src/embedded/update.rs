@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use penstock_client::{Patience, Updated};
+use penstock_client::{Patience, Updated, Verbs};
 use penstock_net::request::{Condition, Expiry};
 
 use super::{Changed, ClientError, Penstock, Value};

@@ -5,7 +5,7 @@
 use std::sync::atomic::Ordering;
 
 use penstock::embedded::{ClientError, Entry, Field};
-use penstock::{Options, Penstock};
+use penstock::{Options, Penstock, Verbs};
 use penstock_net::level::AckLevel;
 
 use crate::counting::{ALLOCATIONS, HELD, HELD_MAX};

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use penstock::{Options, Penstock};
+use penstock::{Options, Penstock, Verbs};
 use penstock_net::level::AckLevel;
 
 use crate::scratch::Scratch;

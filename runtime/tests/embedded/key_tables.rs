@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use penstock::{Options, Penstock};
+use penstock::{Options, Penstock, Verbs};
 use penstock_net::level::AckLevel;
 
 use crate::scratch::Scratch;

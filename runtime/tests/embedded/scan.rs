@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use penstock::embedded::{Answer, Ask, ClientError, Entry, Page, ScanRequest};
-use penstock::{Options, Penstock};
+use penstock::{Options, Penstock, Verbs};
 use penstock_net::level::AckLevel;
 use penstock_net::request::Wanted;
 use penstock_net::status::Status;

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use penstock::config::IoMode;
 use penstock::embedded::{Ask, Changed, ClientError, Field, Local};
-use penstock::{OpenError, Options, Penstock};
+use penstock::{OpenError, Options, Penstock, Verbs};
 use penstock_net::level::AckLevel;
 use penstock_net::request::{Condition, Expiry, Version, Wanted};
 use penstock_net::status::Status;

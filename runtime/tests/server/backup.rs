@@ -13,7 +13,7 @@ use penstock::backup::manifest::Manifest;
 use penstock::backup::{BackupError, TERMS_SKIPPED, restore, take, verify};
 use penstock::directory::{Directory, DirectoryOptions};
 use penstock::{Options, Penstock};
-use penstock_client::{Client, Field};
+use penstock_client::{Client, Field, Verbs};
 use penstock_net::request::{Condition, Expiry};
 use penstock_storage::log::DurableEnd;
 use penstock_storage::place::Lsn;

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use penstock_client::{Client, ClientError, Field};
+use penstock_client::{Client, ClientError, Field, Verbs};
 
 use crate::command::command;
 use crate::process::{Server, the_machine};

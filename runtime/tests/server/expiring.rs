@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use penstock_client::Client;
+use penstock_client::{Client, Verbs};
 use penstock_net::request::{Condition, Expiry};
 
 use crate::command::command;

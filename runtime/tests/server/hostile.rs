@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use penstock_client::{Client, ClientError, ClientOptions, Field};
+use penstock_client::{Client, ClientError, ClientOptions, Field, Verbs};
 use penstock_net::batch::Batch;
 use penstock_net::frame::{FLAG_FORWARDED, FLAG_MORE, Header, Opcode, write_frame};
 use penstock_net::hello::{ClientHello, ServerHello};

@@ -9,7 +9,7 @@ use std::process::{Output, Stdio};
 use penstock::config::IoMode;
 use penstock::embedded::Local;
 use penstock::{Options, Penstock};
-use penstock_client::{Changed, Client, ClientError, ClientOptions, Field, Past};
+use penstock_client::{Changed, Client, ClientError, ClientOptions, Field, Past, Verbs};
 use penstock_net::instruction::Instruction;
 use penstock_net::keyspace::{Action, At, History, Keyspace, Settings};
 use penstock_net::level::AckLevel;
@@ -79,39 +79,39 @@ trait Store {
 }
 
 macro_rules! store {
-    ($store:ty $(, $wait:ident)?) => {
+    ([$($borrow:tt)+] $store:ty $(, $wait:ident)?) => {
         impl Store for $store {
             fn keyspace(&mut self, prefix: &[u8], action: Action) -> Answer<Vec<Keyspace>> {
-                <$store>::keyspace(self, prefix, action)$(.$wait())?
+                Verbs::keyspace($($borrow)+ *self, prefix, action)$(.$wait())?
             }
             fn set(&mut self, key: &[u8], value: &[u8]) -> Answer<Changed> {
-                <$store>::set(self, key, value)$(.$wait())?
+                Verbs::set($($borrow)+ *self, key, value)$(.$wait())?
             }
             fn del(&mut self, key: &[u8]) -> Answer<bool> {
-                <$store>::del(self, key)$(.$wait())?
+                Verbs::del($($borrow)+ *self, key)$(.$wait())?
             }
             fn update_if(&mut self, key: &[u8], start: &[u8], add: &[Instruction]) -> Changed {
                 let keep = penstock_net::request::Expiry::Keep;
-                <$store>::update_if_with(self, key, None, add, Some(start), keep)
+                Verbs::update_if_with($($borrow)+ *self, key, None, add, Some(start), keep)
                     $(.$wait())?
                     .unwrap()
             }
             fn expiry(&mut self, key: &[u8]) -> ExpiryTold {
-                <$store>::expiry(self, key)$(.$wait())?.unwrap().unwrap()
+                Verbs::expiry($($borrow)+ *self, key)$(.$wait())?.unwrap().unwrap()
             }
             fn get_at(&mut self, key: &[u8], at: At) -> Answer<Option<Past>> {
-                <$store>::get_at(self, key, at)$(.$wait())?
+                Verbs::get_at($($borrow)+ *self, key, at)$(.$wait())?
             }
             fn history(&mut self, key: &[u8], before: u64, limit: u32) -> Answer<History> {
-                <$store>::history(self, key, before, limit)$(.$wait())?
+                Verbs::history($($borrow)+ *self, key, before, limit)$(.$wait())?
             }
         }
     };
 }
 
-store!(Client, wait);
-store!(Penstock, wait);
-store!(Local);
+store!([&] Client, wait);
+store!([&] Penstock, wait);
+store!([&mut] Local);
 
 fn hold() -> Settings {
     Settings {
@@ -411,7 +411,7 @@ fn a_store_on_the_callers_thread_has_keyspaces_and_a_past() {
         let data = fresh("keyspaces-local");
         let mut store = Penstock::open_local(&data, options(io)).unwrap();
         for (prefix, settings) in [(&b"hold:"[..], hold()), (b"price:", price())] {
-            let made = store.keyspace(prefix, Action::Create(settings)).unwrap();
+            let made = Verbs::keyspace(&mut store, prefix, Action::Create(settings)).unwrap();
             assert_eq!((&made[0].prefix[..], made[0].settings), (prefix, settings));
         }
         let mut model = filled(&mut store);
@@ -421,8 +421,9 @@ fn a_store_on_the_callers_thread_has_keyspaces_and_a_past() {
         all_holds(&mut store, &model);
         write(&mut store, &mut model, 4);
         the_past_is_told(&mut store, &model);
-        assert!(store.keyspace(b"price:", Action::Drop).unwrap().is_empty());
-        let dropped = store.history(b"price:1", 0, 9);
+        let dropped = Verbs::keyspace(&mut store, b"price:", Action::Drop);
+        assert!(dropped.unwrap().is_empty());
+        let dropped = Verbs::history(&mut store, b"price:1", 0, 9);
         assert!(
             matches!(dropped, Err(ClientError::No(answer)) if answer.status == Status::NotKept)
         );

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use penstock_client::{Client, ClientOptions};
+use penstock_client::{Client, ClientOptions, Verbs};
 use serde_json::Value;
 
 use crate::command::command;

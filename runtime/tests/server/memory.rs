@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use penstock_client::{Client, ClientError, ClientOptions};
+use penstock_client::{Client, ClientError, ClientOptions, Verbs};
 use penstock_net::batch::Batch;
 use penstock_net::frame::{Header, Opcode, write_frame};
 use penstock_net::hello::ClientHello;

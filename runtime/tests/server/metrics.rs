@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use crate::command::command;
 use crate::promql::deployed_queries;
 use crate::scrape::{Numbers, ask, reply};
-use penstock_client::{Client, ClientError, ClientOptions, Field};
+use penstock_client::{Client, ClientError, ClientOptions, Field, Verbs};
 use penstock_net::status::Status;
 
 /// How long something that must come may take on a busy machine.

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use penstock_client::{Client, ClientOptions};
+use penstock_client::{Client, ClientOptions, Verbs};
 use penstock_net::frame::Opcode;
 use penstock_net::hello::ClientHello;
 use penstock_net::level::AckLevel;

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Output, Stdio};
 
-use penstock_client::{Client, ClientError};
+use penstock_client::{Client, ClientError, Verbs};
 use penstock_net::scan::ScanRequest;
 use penstock_net::status::Status;
 

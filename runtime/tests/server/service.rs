@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use penstock_client::{Client, ClientOptions};
+use penstock_client::{Client, ClientOptions, Verbs};
 
 use crate::command::command;
 use crate::process::Server;

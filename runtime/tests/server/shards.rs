@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::time::{Duration, Instant};
 
-use penstock_client::Client;
+use penstock_client::{Client, Verbs};
 use penstock_net::keyspace::{Action, At, Settings};
 use penstock_net::request::{Condition, Expiry, Version};
 use penstock_storage::io::BLOCK_BYTES;

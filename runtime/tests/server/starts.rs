@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use penstock::directory::Directory;
 use penstock::directory::identity::Identity;
-use penstock_client::{Client, ClientOptions};
+use penstock_client::{Client, ClientOptions, Verbs};
 
 use crate::command::command;
 use crate::process::Server;

@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use penstock_client::{Client, ClientError, ClientOptions, Field};
+use penstock_client::{Client, ClientError, ClientOptions, Field, Verbs};
 use penstock_net::level::AckLevel;
 use penstock_net::request::Expiry;
 use penstock_net::status::Status;

@@ -10,7 +10,7 @@ use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use penstock_client::{Client, ClientError};
+use penstock_client::{Client, ClientError, Verbs};
 use penstock_net::level::AckLevel;
 use penstock_net::request::Version;
 use serde_json::Value;

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use penstock_client::{Client, ClientError, ClientOptions, Field};
+use penstock_client::{Client, ClientError, ClientOptions, Field, Verbs};
 use penstock_net::level::AckLevel;
 use penstock_net::request::Version;
 

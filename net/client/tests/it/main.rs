@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use penstock_client::{Client, ClientError, ClientOptions, Field};
+use penstock_client::{Client, ClientError, ClientOptions, Field, Verbs};
 use penstock_net::batch::Batch;
 use penstock_net::frame::Opcode;
 use penstock_net::hello::{AUTH_NONE, FEATURE_SHOWN, ServerHello};

@@ -3,7 +3,7 @@
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use penstock_client::{Client, ClientError, Field};
+use penstock_client::{Client, ClientError, Field, Verbs};
 use penstock_net::level::AckLevel;
 
 use super::nodes::{Cluster, Server, until, wait_for_follower, wait_for_primary};

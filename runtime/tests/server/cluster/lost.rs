@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use penstock_client::Client;
+use penstock_client::{Client, Verbs};
 use penstock_net::level::AckLevel;
 use penstock_net::request::{Condition, Expiry};
 

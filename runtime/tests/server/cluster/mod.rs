@@ -21,7 +21,7 @@ use std::io::Write;
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
 
-use penstock_client::{Client, ClientError, ClientOptions};
+use penstock_client::{Client, ClientError, ClientOptions, Verbs};
 use penstock_net::keyspace::Action;
 use penstock_net::level::AckLevel;
 use penstock_net::request::{Condition, Expiry};

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use penstock_client::{Client, ClientError, Field};
+use penstock_client::{Client, ClientError, Field, Verbs};
 use penstock_net::level::AckLevel;
 
 use super::nodes::{Cluster, Server, until, wait_for_follower, wait_for_primary};

@@ -4,7 +4,7 @@ use std::fs;
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
-use penstock_client::{Client, ClientOptions};
+use penstock_client::{Client, ClientOptions, Verbs};
 use penstock_net::level::AckLevel;
 
 use super::Model;

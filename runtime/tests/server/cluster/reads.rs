@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use penstock_client::{Client, ClientError, ClientOptions, MemberGet, ReadFrom, Seen};
+use penstock_client::{Client, ClientError, ClientOptions, MemberGet, ReadFrom, Seen, Verbs};
 use penstock_net::level::AckLevel;
 use penstock_net::status::Status;
 

@@ -1,5 +1,6 @@
 //! What was lost is done again once, though two nodes kept it.
 
+use penstock_client::Verbs;
 use penstock_net::level::AckLevel;
 
 use super::ledger::stock_of;

@@ -4,7 +4,7 @@
 
 use std::fs;
 
-use penstock_client::ClientError;
+use penstock_client::{ClientError, Verbs};
 use penstock_net::level::AckLevel;
 
 use super::nodes::{Cluster, Server, until, wait_for_follower, wait_for_primary};

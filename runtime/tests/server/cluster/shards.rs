@@ -1,5 +1,6 @@
 //! Nodes of a cluster that start with another number of shards.
 
+use penstock_client::Verbs;
 use penstock_net::level::AckLevel;
 
 use super::Model;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use penstock_client::{Client, ClientError, ClientOptions};
+use penstock_client::{Client, ClientError, ClientOptions, Verbs};
 use penstock_net::level::AckLevel;
 
 use super::Model;

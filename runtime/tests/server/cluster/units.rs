@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use penstock_client::Field;
+use penstock_client::{Field, Verbs};
 use penstock_net::level::AckLevel;
 
 use super::nodes::{Cluster, is_within_patience, wait_for_follower, wait_for_primary};

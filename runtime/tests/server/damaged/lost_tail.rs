@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use penstock::directory::Directory;
+use penstock_client::Verbs;
 
 use super::stopped_cleanly;
 use super::{KEYS, connect, copy, folder, key, refused, segments, serve, stop, told};

@@ -7,7 +7,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::process::Stdio;
 
-use penstock_client::ClientError;
+use penstock_client::{ClientError, Verbs};
 use penstock_net::status::Status;
 
 use super::{connect, copy, folder, key, refused, segments, serve, stop, stopped_cleanly, told};

@@ -9,7 +9,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use penstock_client::{Client, ClientOptions};
+use penstock_client::{Client, ClientOptions, Verbs};
 
 use crate::command::command;
 use crate::process::Server;

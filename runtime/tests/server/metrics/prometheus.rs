@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use penstock_client::Verbs;
 use serde_json::Value;
 
 use super::{PATIENCE, Server, folder};

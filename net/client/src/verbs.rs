@@ -1,0 +1,169 @@
+//! [`Verbs`]: what every store can be asked, written once.
+
+use penstock_net::instruction::Instruction;
+use penstock_net::keyspace::{Action, At, History, Keyspace};
+use penstock_net::reply::ExpiryTold;
+use penstock_net::request::{Ask, Condition, Expiry, Wanted, When};
+use penstock_net::scan::ScanRequest;
+#[cfg(doc)]
+use penstock_net::status::Status;
+
+use crate::operation::FromAnswer;
+#[cfg(doc)]
+use crate::operation::{Answer, ClientError};
+use crate::scan::Page;
+use crate::told::{Changed, Past, Value};
+
+/// What every store can be asked, whether it is a server, a cluster or inside this process.
+///
+/// The trait is implemented for references, so a shared handle stays shared:
+///
+/// | store | [`Answer<T>`](Verbs::Answer) | when |
+/// |---|---|---|
+/// | `&`[`Client`](crate::Client) | [`Pending<T>`](crate::Pending) | after `.wait()` or `.await` |
+/// | `&Penstock`, embedded | the same, of its own | after `.wait()` or `.await` |
+/// | `&mut Local`, embedded | `Result<T, ClientError>` | when the call returns |
+/// | `&mut Batch`, embedded | nothing | with the answers of the batch |
+///
+/// A function that asks can leave open which store it asks:
+///
+/// ```no_run
+/// use penstock_client::{Changed, Client, ClientOptions, Verbs};
+///
+/// fn put_on_sale<S: Verbs>(store: S, units: u32) -> S::Answer<Changed> {
+///     store.set(b"stock:42", &units.to_le_bytes())
+/// }
+///
+/// let client = Client::connect("127.0.0.1:7411".parse()?, ClientOptions::default())?;
+/// put_on_sale(&client, 100).wait()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// An answer is an error if the store did not do what was asked: [`ClientError`] has one variant
+/// for each thing that the caller can do about it.
+pub trait Verbs: Sized {
+    /// What an operation returns whose answer is a `T`.
+    type Answer<T>;
+
+    /// Asks for anything and reads the answer as a `T`: each verb below is one call of this.
+    fn ask_for<T: FromAnswer>(self, ask: Ask<'_>) -> Self::Answer<T>;
+
+    /// Reads a value; `None` if the key is missing.
+    fn get(self, key: &[u8]) -> Self::Answer<Option<Value>> {
+        self.ask_for(Ask::get(key))
+    }
+
+    /// Tells when a key expires, without its value; `None` if the key is missing.
+    fn expiry(self, key: &[u8]) -> Self::Answer<Option<ExpiryTold>> {
+        let wanted = Wanted::Expiry;
+        self.ask_for(Ask::Get { key, wanted })
+    }
+
+    /// Reads a value as it was at a time or version; `None` if the key was missing then. The
+    /// keyspace of the key must keep versions. A version that is not kept any more is
+    /// [`ClientError::No`] with [`Status::NotKept`] and the oldest version that is kept.
+    fn get_at(self, key: &[u8], at: At) -> Self::Answer<Option<Past>> {
+        self.ask_for(Ask::GetAt { key, at })
+    }
+
+    /// Tells the versions of a key that are kept, the newest first: at most `limit` (1 to 1024),
+    /// those with a sequence below `before`, or all of them if `before` is 0.
+    fn history(self, key: &[u8], before: u64, limit: u32) -> Self::Answer<History> {
+        self.ask_for(Ask::History { key, before, limit })
+    }
+
+    /// Writes a value that never expires.
+    fn set(self, key: &[u8], value: &[u8]) -> Self::Answer<Changed> {
+        self.set_if(key, value, Condition::Always)
+    }
+
+    /// Writes a value under a condition. If the condition does not hold, the answer is
+    /// [`ClientError::No`]. With [`Condition::showing`], the [`Answer`] in that error shows the
+    /// value that is there ([`Answer::shown`]), so the next try needs no read.
+    fn set_if(self, key: &[u8], value: &[u8], when: impl Into<When>) -> Self::Answer<Changed> {
+        self.set_with(key, value, when, Expiry::Never)
+    }
+
+    /// Writes a value under a condition, and says when it expires.
+    fn set_with(
+        self,
+        key: &[u8],
+        value: &[u8],
+        when: impl Into<When>,
+        expiry: Expiry,
+    ) -> Self::Answer<Changed> {
+        self.ask_for(Ask::Set {
+            key,
+            value,
+            when: when.into(),
+            expiry,
+        })
+    }
+
+    /// Says when a key expires and leaves its value. A missing key is [`ClientError::No`].
+    fn set_expiry(self, key: &[u8], expiry: Expiry) -> Self::Answer<Changed> {
+        self.update_if_with(key, None, &[], None, expiry)
+    }
+
+    /// Deletes a key; `false` if it was missing.
+    fn del(self, key: &[u8]) -> Self::Answer<bool> {
+        self.ask_for(Ask::Del {
+            key,
+            when: When::default(),
+        })
+    }
+
+    /// Deletes a key under a condition. If the condition does not hold, or if the key is missing,
+    /// the answer is [`ClientError::No`]. With [`Condition::showing`], the [`Answer`] in that error
+    /// shows the value that is there ([`Answer::shown`]).
+    fn del_if(self, key: &[u8], when: impl Into<When>) -> Self::Answer<Changed> {
+        self.ask_for(Ask::Del {
+            key,
+            when: when.into(),
+        })
+    }
+
+    /// Runs instructions on the fields of one key, all or nothing. A guard that does not hold is
+    /// [`ClientError::No`] with the actual value ([`Answer::actual`]).
+    fn update_if(self, key: &[u8], instructions: &[Instruction]) -> Self::Answer<Changed> {
+        self.update_if_with(key, None, instructions, None, Expiry::Keep)
+    }
+
+    /// Runs instructions on the fields of one or two keys of one slot, all or nothing. A missing
+    /// first key starts from the value `start`, if there is one. `expiry` is about the first key.
+    fn update_if_with(
+        self,
+        key: &[u8],
+        second_key: Option<&[u8]>,
+        instructions: &[Instruction],
+        start: Option<&[u8]>,
+        expiry: Expiry,
+    ) -> Self::Answer<Changed> {
+        self.ask_for(Ask::UpdateIf {
+            key,
+            second_key,
+            instructions,
+            start,
+            expiry,
+        })
+    }
+
+    /// Sets, makes, drops or tells keyspaces. A keyspace is all keys that begin with `prefix`, but
+    /// for those with a longer prefix that is a keyspace too. A change is durable in every shard
+    /// when it is answered. What is there already, or missing, is [`ClientError::No`].
+    fn keyspace(self, prefix: &[u8], action: Action) -> Self::Answer<Vec<Keyspace>> {
+        self.ask_for(Ask::Keyspace { prefix, action })
+    }
+
+    /// Some keys in the order of slots and hashes, from a cursor on: 0, or [`Page::next`].
+    ///
+    /// Page and cursor are the caller's own and hold nothing of the store. A scan may stop between
+    /// two pages for as long as it likes, and go on in another process, with another number of
+    /// shards, or over the network. A key that is there from the first page to the last is told at
+    /// least once, whatever is written, cleaned or opened anew meanwhile. A page shows what was
+    /// answered before the page was asked for; a pipelined change may come before or behind the
+    /// page. Sixteen pages of one shard may be under way; more are [`ClientError::Busy`].
+    fn scan_page(self, request: &ScanRequest<'_>) -> Self::Answer<Page> {
+        self.ask_for(Ask::Scan(*request))
+    }
+}
