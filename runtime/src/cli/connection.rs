@@ -44,7 +44,12 @@ pub struct ServerAddress {
     )]
     addr: Vec<String>,
     /// Longest wait for an answer, in milliseconds, 1 to 65535
-    #[arg(long, value_name = "N", default_value_t = 5000, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 5000,
+        value_parser = clap::value_parser!(u16).range(1..)
+    )]
     timeout_ms: u16,
 }
 

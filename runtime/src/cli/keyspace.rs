@@ -14,9 +14,9 @@ use super::{EXIT_CODES, Failure};
 
 /// What the help of the commands about keyspaces ends with.
 pub const KEYSPACE_EXAMPLES: &str = "\
-A keyspace is all keys that begin with its PREFIX, but for those with a longer prefix that is one too. The empty
-PREFIX is that of all keys. Dropping it leaves its keys. History begins when versions are kept for the first time, and anew when
-more are to be kept than before.
+A keyspace is all keys that begin with its PREFIX, but for those with a longer prefix that is one
+too. The empty PREFIX is that of all keys. Dropping it leaves its keys. History begins when
+versions are kept for the first time, and anew when more are to be kept than before.
 
 Examples:
   penstock keyspace create price: --versions 10
@@ -29,7 +29,8 @@ Examples:
 const HISTORY_EXAMPLES: &str = "\
 Examples:
   penstock history price:42
-  penstock history price:42 --limit 5 --before 1042     older than sequence 1042, which the line before ended with";
+  penstock history price:42 --limit 5 --before 1042
+    older than sequence 1042, which the line before ended with";
 
 /// What `penstock keyspace` does.
 #[derive(Subcommand)]
@@ -119,7 +120,12 @@ pub struct HistoryArgs {
     /// The key, 1 to 1024 bytes
     key: String,
     /// Versions, at most
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 100,
+        value_parser = clap::value_parser!(u32).range(1..=1024)
+    )]
     limit: u32,
     /// Only versions with a sequence below this
     #[arg(long, value_name = "SEQUENCE", default_value_t = 0)]
@@ -256,7 +262,8 @@ pub fn keyspace_text(prefix: &[u8], settings: &Settings) -> String {
         ttl_ms,
     } = settings;
     format!(
-        "\"{}\" level-min {} versions {versions} retention {retention_ms}ms ttl {ttl_ms}ms value-bytes-max {value_bytes_max} layout {layout}",
+        "\"{}\" level-min {} versions {versions} retention {retention_ms}ms ttl {ttl_ms}ms \
+         value-bytes-max {value_bytes_max} layout {layout}",
         prefix.escape_ascii(),
         level_min.name(),
     )

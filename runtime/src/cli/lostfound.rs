@@ -19,8 +19,9 @@ use super::values::Level;
 use super::{EXIT_CODES, Failure};
 
 pub const LOSTFOUND_EXAMPLES: &str = "\
-A node that had written what nobody else received keeps that when it comes back behind another one. Each change is a line with --all:
-partition, version, time, key, value in hexadecimal or a dash for a deletion.
+A node that had written what nobody else received keeps that when it comes back behind another
+one. Each change is a line with --all: partition, version, time, key, value in hexadecimal or a
+dash for a deletion.
 
 Examples:
   penstock cluster lostfound /var/lib/penstock
@@ -29,25 +30,30 @@ Examples:
   penstock cluster lostfound replay /var/lib/penstock --addr 10.0.0.2:7411 --dry-run";
 
 const REPLAY_EXAMPLES: &str = "\
-Stop the node whose directory it is; --addr is the node that writes now. For each key of a tail, what it was at the fork (the log tells) and
-behind the tail are held against what it is now:
+Stop the node whose directory it is; --addr is the node that writes now. For each key of a tail,
+what it was at the fork (the log tells) and behind the tail are held against what it is now:
 
   unchanged  what is now as it was at the fork becomes what the tail made of it; all else is left
-  add        of numbers of 8 bytes, the difference that the tail made is added to what is there now; all else is left
+  add        of numbers of 8 bytes, the difference that the tail made is added to what is there now;
+             all else is left
   overwrite  all becomes what the tail made of it, whatever it is now
 
-Each write is guarded by the version that was read, so nothing that changes meanwhile is overwritten. A line tells of each key what was done, or
-why it was left. What was tried is noted in lostfound/replayed before it is tried, and not tried again.
-Replay soon: a node that has joined again cleans its log, and then nobody can tell what a key was at the fork.
+Each write is guarded by the version that was read, so nothing that changes meanwhile is
+overwritten. A line tells of each key what was done, or why it was left. What was tried is noted
+in lostfound/replayed before it is tried, and not tried again. Replay soon: a node that has joined
+again cleans its log, and then nobody can tell what a key was at the fork.
 
-One tail may stand in the lostfound of two nodes, if one had received it from the other. The version of a record names the node that wrote it, and
-without --written-by only what the node of DATA wrote itself is done: so each sale counts once. If the disk of a writer is lost, give its number on
-one of the nodes that have its tail; on a second one give --tried with the first one's lostfound/replayed, too.
+One tail may stand in the lostfound of two nodes, if one had received it from the other. The
+version of a record names the node that wrote it, and without --written-by only what the node of
+DATA wrote itself is done: so each sale counts once. If the disk of a writer is lost, give its
+number on one of the nodes that have its tail; on a second one give --tried with the first one's
+lostfound/replayed, too.
 
 Examples:
   penstock cluster lostfound replay /var/lib/penstock --addr 10.0.0.2:7411 --dry-run
   penstock cluster lostfound replay /var/lib/penstock --addr 10.0.0.2:7411 --written-by 1 --dry-run
-  penstock cluster lostfound replay /var/lib/penstock --addr 10.0.0.2:7411 --rule add --level replica";
+  penstock cluster lostfound replay /var/lib/penstock --addr 10.0.0.2:7411 \\
+    --rule add --level replica";
 
 /// Arguments of `penstock cluster lostfound`.
 #[derive(Args)]
@@ -188,7 +194,8 @@ fn list(data: &Path, all: bool, has_units: bool) -> Result<(), Failure> {
         ));
         if units.unknown_keys > 0 {
             out.line(format_args!(
-                "unknown by {} more keys, of which the log does not tell any more what they were at the fork: {:+} units behind the first change of each",
+                "unknown by {} more keys, of which the log does not tell any more what they were \
+                 at the fork: {:+} units behind the first change of each",
                 units.unknown_keys, units.unknown_changed
             ));
         }
@@ -252,11 +259,13 @@ impl ReplayArgs {
             false => "written",
         };
         out.line(format_args!(
-            "{done} keys {verb}, {same} need nothing, {left} left; numbers of 8 bytes: {units:+} by the tails"
+            "{done} keys {verb}, {same} need nothing, {left} left; numbers of 8 bytes: {units:+} \
+             by the tails"
         ));
         if of_others > 0 {
             out.line(format_args!(
-                "{of_others} keys were left because another node wrote them: replay there, or give --written-by if its disk is lost"
+                "{of_others} keys were left because another node wrote them: replay there, or \
+                 give --written-by if its disk is lost"
             ));
         }
         out.finish()?;
@@ -351,7 +360,8 @@ impl std::fmt::Display for Replayed {
             Replayed::Left(why) => write!(f, "left: {why}"),
             Replayed::OfOther(node) => write!(
                 f,
-                "left: node {node} wrote it, and a replay of its lostfound does it: here it would count twice; if the disk of node {node} is lost, give --written-by {node}"
+                "left: node {node} wrote it, and a replay of its lostfound does it: here it \
+                 would count twice; if the disk of node {node} is lost, give --written-by {node}"
             ),
         }
     }
@@ -378,7 +388,8 @@ impl Journal {
             let other = entry.map_err(|error| failure(&error))?.path();
             if other.extension().is_some_and(|it| it == "replayed") {
                 return Err(Failure::usage(format!(
-                    "{} tells what an earlier build has tried, which this one cannot read: its keys would be tried again; compare those by hand, then move it away",
+                    "{} tells what an earlier build has tried, which this one cannot read: its \
+                     keys would be tried again; compare those by hand, then move it away",
                     other.display()
                 )));
             }

@@ -20,24 +20,28 @@ use super::output::{Output, count};
 use super::partitions::{ANSWER, first_last, states_of, writers};
 
 pub const INIT_EXAMPLES: &str = "\
-The first node is to write everything, and the others are its sync set. Nothing may be there yet: neither the file nor the secret beside it.
-Copy both to each machine; only the nodes may read the secret. Then start each node once with --cluster-new on an empty directory.
+The first node is to write everything, and the others are its sync set. Nothing may be there yet:
+neither the file nor the secret beside it. Copy both to each machine; only the nodes may read the
+secret. Then start each node once with --cluster-new on an empty directory.
 
 Examples:
-  penstock cluster init --file /etc/penstock/cluster.toml --node 1,10.0.0.1:7414,10.0.0.1:7411 --node 2,10.0.0.2:7414,10.0.0.2:7411
+  penstock cluster init --file /etc/penstock/cluster.toml \\
+    --node 1,10.0.0.1:7414,10.0.0.1:7411 --node 2,10.0.0.2:7414,10.0.0.2:7411
   penstock serve --cluster /etc/penstock/cluster.toml --cluster-node 1 --cluster-new";
 
 pub const ADD_EXAMPLES: &str = "\
-Running nodes link to it as soon as it is there. It starts with an empty directory and without --cluster-new, and gets everything. To have
-level replica wait for it, give `penstock cluster sync` when it follows. The number of a node that was dropped may be used again.
+Running nodes link to it as soon as it is there. It starts with an empty directory and without
+--cluster-new, and gets everything. To have level replica wait for it, give `penstock cluster
+sync` when it follows. The number of a node that was dropped may be used again.
 
 Examples:
   penstock cluster add --file /etc/penstock/cluster.toml --node 3,10.0.0.3:7414,10.0.0.3:7411
   penstock serve --cluster /etc/penstock/cluster.toml --cluster-node 3 --data /var/lib/penstock";
 
 pub const SYNC_EXAMPLES: &str = "\
-In two steps: the node is `joining`, so level replica waits for it, and when it has all that was acknowledged before, it is in the sync set and
-may be promoted. If it does not come so far in time, the first step stays and the command may be given again. Where nodes have copies of the
+In two steps: the node is `joining`, so level replica waits for it, and when it has all that was
+acknowledged before, it is in the sync set and may be promoted. If it does not come so far in
+time, the first step stays and the command may be given again. Where nodes have copies of the
 file, give --no-wait, copy it to all, give the command again without, and copy it again.
 
 Examples:
@@ -45,14 +49,16 @@ Examples:
   penstock cluster sync --file /etc/penstock/cluster.toml --node 3 --partitions 0-127";
 
 pub const LEARNER_EXAMPLES: &str = "\
-A node of the sync set that is away lets level replica wait and be answered NOREPLICAS. As a learner it may stay away, and may not be promoted
-without a loss. A node that holds nothing of these partitions begins to.
+A node of the sync set that is away lets level replica wait and be answered NOREPLICAS. As a
+learner it may stay away, and may not be promoted without a loss. A node that holds nothing of
+these partitions begins to.
 
 Examples:
   penstock cluster learner --file /etc/penstock/cluster.toml --node 3";
 
 pub const DROP_EXAMPLES: &str = "\
-The others end their links to it at once. Its data directory stays as it is; if the node is still running, stop it.
+The others end their links to it at once. Its data directory stays as it is; if the node is still
+running, stop it.
 
 Examples:
   penstock cluster drop --file /etc/penstock/cluster.toml --node 3";
@@ -193,7 +199,8 @@ impl AddArgs {
         draft.write().map_err(Failure::usage)?;
         let mut out = Output::stdout();
         out.line(format_args!(
-            "node {number} is a learner of everything: start it with --cluster-node {number} on an empty directory, without --cluster-new"
+            "node {number} is a learner of everything: start it with --cluster-node {number} on \
+             an empty directory, without --cluster-new"
         ));
         out.finish()
     }
@@ -222,7 +229,8 @@ impl DropArgs {
     }
 }
 
-const NOBODY_IN_SYNC: &str = "level replica is answered NOREPLICAS where nobody is in the sync set, and that is so for some partitions now";
+const NOBODY_IN_SYNC: &str = "level replica is answered NOREPLICAS where nobody is in the sync \
+     set, and that is so for some partitions now";
 
 impl HeldArgs {
     fn partitions(&self) -> Vec<u16> {
@@ -304,7 +312,8 @@ impl MemberArgs {
             if let Err(cause) = self.until_level(&server, &its, until) {
                 out.finish()?;
                 return Err(Failure::no(format!(
-                    "node {node} has not all of what node {primary} at {server} wrote within {} ms: {cause}. It is still joining; give the command again",
+                    "node {node} has not all of what node {primary} at {server} wrote within {} \
+                     ms: {cause}. It is still joining; give the command again",
                     self.wait_ms
                 )));
             }
@@ -408,7 +417,8 @@ fn check_written(draft: &Draft, partitions: (u16, u16), longest: Duration) -> Re
             });
             if is_its && state["role"] != "primary" {
                 return Err(Failure::no(format!(
-                    "node {primary} at {clients} is to write partitions {first} to {last} and is {} there: let it begin first; nothing was changed",
+                    "node {primary} at {clients} is to write partitions {first} to {last} and is \
+                     {} there: let it begin first; nothing was changed",
                     state["role"].as_str().unwrap_or("?")
                 )));
             }

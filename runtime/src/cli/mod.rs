@@ -120,7 +120,9 @@ enum Command {
         shell: clap_complete::Shell,
     },
     /// Write the man pages, one of each command
-    #[command(after_help = format!("Example: penstock man --to /usr/local/share/man/man1\n\n{EXIT_CODES}"))]
+    #[command(after_help = format!(
+        "Example: penstock man --to /usr/local/share/man/man1\n\n{EXIT_CODES}"
+    ))]
     Man {
         /// Directory of the pages; made if it does not exist
         #[arg(long, value_name = "DIR")]
@@ -147,14 +149,15 @@ Examples:
   penstock serve --data /var/lib/penstock --shards 2 --cache-bytes 4GiB
   penstock serve --listen 127.0.0.1:0 --shard-ports 0     free ports, printed at the start
 
-Every option may also stand in the environment (--spin-us as PENSTOCK_SPIN_US) or in a TOML file (spin_us).
---help says more than -h.";
+Every option may also stand in the environment (--spin-us as PENSTOCK_SPIN_US) or in a TOML file
+(spin_us). --help says more than -h.";
 
 #[derive(Subcommand)]
 enum ConfigCommand {
     /// Print each option's value, where it came from and what it means
     #[command(after_help = format!(
-        "It takes the flags of serve, so that a command line can be tried before it runs.\n\n{EXIT_CODES}"
+        "It takes the flags of serve, so that a command line can be tried before it \
+         runs.\n\n{EXIT_CODES}"
     ))]
     Explain(ServerArgs),
 }

@@ -24,15 +24,17 @@ Examples:
   penstock get stock:42 --as u32@0,u64be@8
   penstock get picture > picture.png
   penstock get price:42 --at-ms 1764763429531      as it was then; its keyspace must keep versions
-  penstock get stock:42 --stale-ms 50 --addr 10.0.0.2:7411      from this node, at most 50 ms old, whoever writes it";
+  penstock get stock:42 --stale-ms 50 --addr 10.0.0.2:7411
+    from this node, at most 50 ms old, whoever writes it";
 
 const TTL_EXAMPLES: &str = "\
 Examples:
   penstock ttl hold:7          29531 ms, until 1764763429531; or: never";
 
 const SCAN_EXAMPLES: &str = "\
-The order is that of slots and key hashes. A key that is there from the begin to the end is printed at least once. A byte that
-is no text is printed as \\x and two digits, a backslash as two.
+The order is that of slots and key hashes. A key that is there from the begin to the end is
+printed at least once. A byte that is no text is printed as \\x and two digits, a backslash as
+two.
 
 Examples:
   penstock scan
@@ -69,7 +71,12 @@ pub struct GetArgs {
     stale_ms: Option<u64>,
     /// The same, with what has at least this version of the key's partition, such as a write
     /// printed; however old without --stale-ms
-    #[arg(long, value_name = "EPOCH:SEQUENCE", value_parser = parse_version, conflicts_with_all = ["at_ms", "at_version"])]
+    #[arg(
+        long,
+        value_name = "EPOCH:SEQUENCE",
+        value_parser = parse_version,
+        conflicts_with_all = ["at_ms", "at_version"]
+    )]
     version_min: Option<Version>,
     /// Also print the version, on standard error; of a read with --stale-ms also how old it is, and
     /// up to which version

@@ -112,8 +112,10 @@ impl Update<'_> {
             } = &text;
             if text.is_refused() {
                 return Err(Failure::usage(format_args!(
-                    "{key:?} {holds} the text \"{digits}\" at {name}, which is the number {number}; nothing was changed. \
-                     A number is written as {}:{digits}. If it is one, repeat this with --digits-are-numbers",
+                    "{key:?} {holds} the text \"{digits}\" at {name}, which is the number \
+                     {number}; nothing was changed. \
+                     A number is written as {}:{digits}. If it is one, repeat this with \
+                     --digits-are-numbers",
                     field.field_type.name(),
                 )));
             }
@@ -180,7 +182,8 @@ impl Update<'_> {
                 let (key, name) = (self.key_of(instruction.key), text.name());
                 let TextField { text, number, .. } = text;
                 eprintln!(
-                    "penstock: {name} of {key:?} held the text \"{text}\" and was taken for the number {number}"
+                    "penstock: {name} of {key:?} held the text \"{text}\" and was taken for the \
+                     number {number}"
                 );
             }
         }

@@ -14,16 +14,18 @@ use super::values::{Level, parse_expiry, parse_lifetime, parse_version, read_lit
 use super::{EXIT_CODES, Failure};
 
 const SET_EXAMPLES: &str = "\
-A VALUE is plain text, 0x and hexadecimal digits, typed numbers (u32:100 or u32:100,u64be:7), @FILE, or text:... for a
-text that would be read as one of these. Numbers are little-endian unless the type ends in be. Digits alone are a text:
-1000 is four bytes that update-if cannot count with. The first line of the answer tells what was stored.
+A VALUE is plain text, 0x and hexadecimal digits, typed numbers (u32:100 or u32:100,u64be:7),
+@FILE, or text:... for a text that would be read as one of these. Numbers are little-endian unless
+the type ends in be. Digits alone are a text: 1000 is four bytes that update-if cannot count with.
+The first line of the answer tells what was stored.
 
 Examples:
   penstock set greeting hello
   penstock set stock:42 u32:100 --if-absent
   penstock set picture @picture.png
   penstock set greeting hullo --if-version 256:17      the version that set or get --version printed
-  penstock set hold:7 u32:2 --if-absent --ttl 10m      the key is gone after ten minutes; nothing is given back";
+  penstock set hold:7 u32:2 --if-absent --ttl 10m
+    the key is gone after ten minutes; nothing is given back";
 
 const DEL_EXAMPLES: &str = "\
 Examples:
@@ -33,16 +35,20 @@ Examples:
 const UPDATE_IF_EXAMPLES: &str = "\
 An INSTRUCTION is a guard or an effect; all of them happen or none does, in their order.
   guards   exists, absent, FIELD == NUMBER, and != < <= > >=
-  effects  FIELD = NUMBER, FIELD += NUMBER, FIELD -= NUMBER; leaving the type's range fails like a guard
-  FIELD    TYPE@OFFSET: u8 u16 u32 u64 i8 i16 i32 i64, with be for big-endian, and bytes from the start of the value
+  effects  FIELD = NUMBER, FIELD += NUMBER, FIELD -= NUMBER; leaving the type's range fails like a
+           guard
+  FIELD    TYPE@OFFSET: u8 u16 u32 u64 i8 i16 i32 i64, with be for big-endian, and bytes from the
+           start of the value
   second.  before a guard or effect: it is about the key of --second
   else N   behind it: reason N (1..255) comes back if this one fails
-A field of four bytes or more that holds a text of digits is refused: store stock as u32:1000, not as 1000.
+A field of four bytes or more that holds a text of digits is refused: store stock as u32:1000, not
+as 1000.
 
 Examples:
   penstock update-if stock:42 'u32@0 >= 1' 'u32@0 -= 1'
   penstock update-if visits 'u64@0 += 1' --start u64:0
-  penstock update-if 'stock:{42}' 'second.u8@0 == 1 else 3' 'u32@0 -= 1 else 1' --second 'sale:{42}'";
+  penstock update-if 'stock:{42}' 'second.u8@0 == 1 else 3' 'u32@0 -= 1 else 1' \\
+    --second 'sale:{42}'";
 
 const EXPIRE_EXAMPLES: &str = "\
 Examples:
@@ -118,7 +124,12 @@ pub struct ExpireArgs {
     /// The key, 1 to 1024 bytes
     key: String,
     /// After so long: 500ms, 30s, 10m, 2h, 7d
-    #[arg(value_name = "TIME", value_parser = parse_lifetime, required_unless_present = "at", conflicts_with = "at")]
+    #[arg(
+        value_name = "TIME",
+        value_parser = parse_lifetime,
+        required_unless_present = "at",
+        conflicts_with = "at"
+    )]
     lifetime: Option<u64>,
     /// At this time; one that is past deletes the key
     #[arg(long, value_name = "UNIX_MS", value_parser = parse_expiry)]

@@ -44,7 +44,8 @@ const FAREWELL: Duration = Duration::from_secs(10);
 /// ```
 /// use penstock::{Options, Penstock, Verbs};
 ///
-/// # let directory = std::env::temp_dir().join(format!("penstock-doc-local-{}", std::process::id()));
+/// # let name = format!("penstock-doc-local-{}", std::process::id());
+/// # let directory = std::env::temp_dir().join(name);
 /// let mut store = Penstock::open_local(&directory, Options::default())?;
 /// store.set(b"greeting", b"hello")?;
 /// let length = store.get_with(b"greeting", |value, _version| value.len())?;
@@ -175,14 +176,16 @@ impl Local {
     /// use penstock::embedded::ScanRequest;
     /// use penstock::{Options, Penstock, Verbs};
     ///
-    /// # let directory = std::env::temp_dir().join(format!("penstock-doc-page-{}", std::process::id()));
+    /// # let name = format!("penstock-doc-page-{}", std::process::id());
+    /// # let directory = std::env::temp_dir().join(name);
     /// let mut store = Penstock::open_local(&directory, Options::default())?;
     /// for number in 0..1000u32 {
     ///     store.set(format!("item:{number}").as_bytes(), &number.to_le_bytes())?;
     /// }
     /// let mut cursor = Some(0);
     /// while let Some(from) = cursor {
-    ///     let request = ScanRequest { cursor: from, entries_max: 100, ..ScanRequest::begin(b"item:") };
+    ///     let all = ScanRequest::begin(b"item:");
+    ///     let request = ScanRequest { cursor: from, entries_max: 100, ..all };
     ///     let page = store.scan_page(&request)?;
     ///     for entry in page.entries {
     ///         store.del(&entry.key)?;

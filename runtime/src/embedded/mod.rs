@@ -203,7 +203,8 @@ impl Penstock {
     /// ```
     /// use penstock::{Options, Penstock, Verbs};
     ///
-    /// # let directory = std::env::temp_dir().join(format!("penstock-doc-scan-{}", std::process::id()));
+    /// # let name = format!("penstock-doc-scan-{}", std::process::id());
+    /// # let directory = std::env::temp_dir().join(name);
     /// let store = Penstock::open(&directory, Options::default())?;
     /// for city in ["Lisbon", "Porto", "Braga"] {
     ///     store.set(format!("city:{city}").as_bytes(), city.as_bytes()).wait()?;
