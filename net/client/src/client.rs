@@ -83,21 +83,21 @@ impl Client {
     /// Connects and says HELLO.
     ///
     /// # Errors
-    /// [`ClientError::NotSent`] if no server is there, [`ClientError::Deadline`] or
-    /// [`ClientError::Unknown`] if it does not answer within the deadline,
-    /// [`ClientError::Protocol`] if what answers is another kind of server, and what a server of
-    /// this kind refuses a PING with.
+    /// [`ClientError::NotSent`] if no server is there. [`ClientError::Deadline`] or
+    /// [`ClientError::Unknown`] if the server does not answer within the deadline.
+    /// [`ClientError::Protocol`] if the server is not a Penstock server. Otherwise the error with
+    /// which the server refuses a PING.
     pub fn connect(address: SocketAddr, options: ClientOptions) -> Result<Client, ClientError> {
         Client::connect_any(&[address.to_string()], options)
     }
 
-    /// Connects to the first of some servers that answers. They are nodes of one cluster: each is
-    /// asked when the others do not answer. Of several, each has a second to be connected to and a
-    /// second to answer.
+    /// Connects to the first node of a cluster that answers. Every node of `addresses` is asked
+    /// when the others do not answer. If there is more than one address, each node has a second to
+    /// accept the connection and a second to answer.
     ///
     /// # Errors
-    /// As for [`Client::connect`], of the last one that was tried; [`ClientError::NotSent`] if
-    /// there is none.
+    /// The error of the last node that was tried, as for [`Client::connect`].
+    /// [`ClientError::NotSent`] if `addresses` is empty.
     pub fn connect_any(
         addresses: &[String],
         options: ClientOptions,
@@ -124,17 +124,17 @@ impl Client {
             .ask_member(ask, Some(member), Answer::found_of_member)
     }
 
-    /// Reads a value, lets `edit` change it, and writes it back if nobody else did meanwhile;
-    /// otherwise again with what was written meanwhile, so `edit` may run several times. A missing
-    /// key is an empty value; an expiry stays. `edit` returns whether to write. Blocks. `Ok(None)`
-    /// is a declined edit.
+    /// Reads a value, lets `edit` change it, and writes it back if nobody else wrote the key
+    /// meanwhile. If somebody did, `edit` runs again with the newer value. A missing key is an
+    /// empty value; an expiry stays. `edit` returns whether to write. `Ok(None)` says that `edit`
+    /// declined. Blocks.
     ///
-    /// Tries are apart by pauses of random length, up to 16 ms, and end with
-    /// [`ClientOptions::deadline`] from the call.
+    /// Between two tries the call pauses for a random time, 16 ms at most. The tries end when
+    /// [`ClientOptions::deadline`] has passed since the call.
     ///
     /// # Errors
-    /// [`ClientError::Busy`] if other writers were faster until the deadline; otherwise as for
-    /// [`Verbs::get`] and [`Verbs::set_if`].
+    /// [`ClientError::Busy`] if other writers were faster until the deadline. Otherwise the errors
+    /// of [`Verbs::get`] and [`Verbs::set_if`].
     pub fn update(
         &self,
         key: &[u8],

@@ -22,17 +22,17 @@ use penstock_net::status::Status;
 /// An operation on its way.
 pub(crate) struct Queued {
     pub(crate) until: Instant,
-    /// Of its key; none of what is about no one key.
+    /// The partition of its key; none if the operation is about more than one key.
     pub(crate) partition: Option<u16>,
     /// Members are asked first.
     pub(crate) member: Option<MemberTry>,
-    /// How often a node has said that another one answers it.
+    /// How often a node has answered that another node must be asked.
     pub(crate) tries: u32,
     pub(crate) what: What,
     pub(crate) _counted: Counted,
 }
 
-/// One of the operations that wait or are under way, as long as it is there.
+/// Counts one operation among those that wait or are under way, until it is dropped.
 pub(crate) struct Counted(Arc<AtomicUsize>);
 
 impl Counted {
@@ -51,7 +51,7 @@ impl Drop for Counted {
 /// A read that a member may answer.
 pub(crate) struct MemberTry {
     pub(crate) from: ReadFrom,
-    /// The writer is asked if the member does not answer it.
+    /// Whether the primary is asked if the member cannot answer.
     pub(crate) or_writer: bool,
 }
 
@@ -119,13 +119,13 @@ pub(crate) struct Connection {
     next_request_id: u64,
     receiver: Receiver,
     received: Vec<u8>,
-    /// By request id: its items, `None` where answered.
+    /// The items of each request that was sent, by request id; `None` where an item was answered.
     sent: BTreeMap<u64, Vec<Option<Queued>>>,
-    /// What another node is to answer, with the answer that says so; unless the caller is told of
-    /// that.
+    /// Operations that another node must answer, each with the answer that says so. Those whose
+    /// caller is told so are not among them.
     elsewhere: Vec<(Queued, Answer)>,
     follows: bool,
-    /// What HELLO told and nobody has taken.
+    /// The placement of HELLO, until [`Connection::take_placement`] takes it.
     placement: Option<Placement>,
 }
 
@@ -164,24 +164,24 @@ impl Connection {
         self.has_hello
     }
 
-    /// Who writes what, as HELLO told it; once.
+    /// Takes the placement that HELLO told; `None` after the first time.
     pub(crate) fn take_placement(&mut self) -> Option<Placement> {
         self.placement.take()
     }
 
-    /// What was not executed because another node answers it.
+    /// Takes the operations that this node did not execute, because another node must answer.
     pub(crate) fn take_elsewhere(&mut self) -> Vec<(Queued, Answer)> {
         std::mem::take(&mut self.elsewhere)
     }
 
-    /// Operations that were sent and are not answered.
+    /// How many operations were sent and are not answered.
     #[cfg(test)]
     pub(crate) fn under_way(&self) -> usize {
         self.sent.values().flatten().flatten().count()
     }
 
-    /// Encodes what waits, as few frames as it fits into. What is over the server's frame limit
-    /// goes alone, for the server to refuse in its own words.
+    /// Encodes the operations that wait into as few frames as possible. An operation over the
+    /// server's frame limit goes alone: the server refuses it and names the limit.
     pub(crate) fn send(&mut self, queue: &mut VecDeque<Queued>, now: Instant, out: &mut Vec<u8>) {
         while let Some(first) = queue.pop_front() {
             if first.until <= now {
@@ -217,7 +217,7 @@ impl Connection {
                 next.what.sent();
                 group.push(next);
             }
-            // The deadline of a frame is its first item's; the others' are close to it.
+            // A frame has the deadline of its first item. The deadlines of the others are close.
             let mut batch =
                 BatchRequest::begin(out, request_id, self.level, deadline_ms, group.len());
             for queued in &group {
@@ -235,11 +235,11 @@ impl Connection {
         }
     }
 
-    /// Takes in bytes from the server and answers who waits for them.
+    /// Takes in bytes from the server and answers the callers that wait for them.
     ///
     /// # Errors
-    /// [`ClientError::Protocol`] if they are not what a server may send; the connection is to be
-    /// given up then.
+    /// [`ClientError::Protocol`] if a server may not send these bytes. The connection must then be
+    /// given up.
     pub(crate) fn receive(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
         self.received.extend_from_slice(bytes);
         let received = std::mem::take(&mut self.received);
@@ -328,8 +328,8 @@ impl Connection {
         let Some(items) = self.sent.get_mut(&header.request_id) else {
             return Ok(());
         };
-        // The items of a request are of one kind. Taken by a reply of another kind they would
-        // never be answered.
+        // A request has items of one kind. If a reply of another kind removed the request, its
+        // items would never be answered.
         let asked = items.iter().flatten().next();
         if asked.is_some_and(|queued| queued.what.opcode() as u8 != header.opcode) {
             return protocol("a reply is of another kind than its request");

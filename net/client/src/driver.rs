@@ -1,8 +1,8 @@
-//! The shell around the client's connections: for each node that is asked a socket and two threads,
-//! one that writes and connects, one that reads. All end when the last handle is gone.
+//! The sockets and threads of a client. Each node that is asked has a socket and two threads: one
+//! connects and writes, the other reads. All threads end when the last handle is dropped.
 //!
-//! Who is asked follows from what the nodes tell: in HELLO, and in answers that send elsewhere. A
-//! node that cannot be reached is passed over as long as another one can be, and tried again
+//! The nodes tell which node writes a partition: in HELLO, and in answers that name another node. A
+//! node that cannot be reached is passed over while another node can be reached, and is tried again
 //! meanwhile.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -20,22 +20,22 @@ use penstock_net::placement::{Placement, Writer};
 use penstock_net::request::Ask;
 use penstock_net::status::Status;
 
-/// The first wait between two tries to connect, or to ask once more who writes; each next one is
-/// twice as long.
+/// The first wait between two tries to connect, or before a node is asked once more which node
+/// writes. Each next wait is twice as long.
 const BACKOFF_MIN: Duration = Duration::from_millis(10);
-/// The longest between two tries to connect.
+/// The longest wait between two tries to connect.
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
-/// The longest before another node is asked once more: a promotion is seen so much later.
+/// The longest wait before a node is asked once more. A promotion is noticed so much later.
 const ASK_AGAIN_MAX: Duration = Duration::from_millis(160);
-/// How long one of several nodes may take to be connected to, and then to answer the first time,
-/// before the others are asked.
+/// The time in which one of several nodes must accept a connection, and then answer for the first
+/// time, before the next node is asked.
 const CONNECT_MAX: Duration = Duration::from_secs(1);
-/// How often deadlines are looked at.
+/// How often deadlines are checked.
 const TICK: Duration = Duration::from_millis(20);
-/// Nodes of a cluster have numbers of a byte; addresses that are given count apart.
+/// Node numbers of a cluster fit a byte. The addresses that the caller gives count apart.
 const NODES_MAX: usize = 512;
 
-/// A handle of the shell.
+/// A handle of the sockets and threads.
 #[derive(Clone)]
 pub(crate) struct Driver {
     shared: Arc<Shared>,
@@ -54,10 +54,11 @@ struct State {
     writers: BTreeMap<u16, (u32, usize)>,
     /// The node that is asked about no partition, or about a partition whose writer is not known.
     home: usize,
-    /// What is asked once more, by the time from which on; the number keeps the order.
+    /// Operations that wait to be asked once more, by the time at which they are. The number keeps
+    /// their order.
     held: BTreeMap<(Instant, u64), Queued>,
     held_count: u64,
-    /// Operations that wait or are under way; it falls under the lock.
+    /// How many operations wait or are under way. It falls only while the lock is held.
     pending: Arc<AtomicUsize>,
     /// Which member is asked next.
     member_turn: usize,
@@ -71,12 +72,12 @@ struct Node {
     link: Option<Link>,
     /// Rises with each connection, so that a reader knows whether it is still wanted.
     generation: u64,
-    /// It could not be connected to, or was silent, and has not answered since.
+    /// The node refused a connection or was silent, and has not answered since.
     is_failing: bool,
     try_at: Instant,
     backoff: Duration,
     has_thread: bool,
-    /// Something to send, or the end.
+    /// Signalled when there is something to send, and at the end.
     wake_writer: Arc<Condvar>,
 }
 
@@ -109,7 +110,7 @@ impl Node {
 }
 
 impl State {
-    /// Whom to ask.
+    /// The node to ask about a partition.
     fn node_of(&self, partition: Option<u16>) -> usize {
         let writer = partition.and_then(|partition| self.writers.get(&partition));
         let first = writer.map_or(self.home, |&(_, node)| node);
@@ -120,7 +121,7 @@ impl State {
             .unwrap_or(first)
     }
 
-    /// Whom to ask what a member may answer.
+    /// The node to ask for a read that a member may answer.
     fn member_of(&mut self, partition: Option<u16>, member: &MemberTry) -> usize {
         let writer = self.node_of(partition);
         let count = self.nodes.len();
@@ -136,7 +137,7 @@ impl State {
         chosen.filter(is_well).unwrap_or(writer)
     }
 
-    /// Of a node that may be new.
+    /// The number of the node at an address, which may be new; `None` if there are too many nodes.
     fn number_of(&mut self, address: &str) -> Option<usize> {
         if let Some(known) = self.nodes.iter().position(|it| it.address == address) {
             return Some(known);
@@ -166,7 +167,7 @@ impl State {
         }
     }
 
-    /// Notes who writes a partition, and tells whether that is news.
+    /// Notes which node writes a partition; returns whether that was not known.
     fn writes(&mut self, partition: u16, node: usize, generation: u32) -> bool {
         let known = self.writers.get(&partition);
         let is_news = known.is_none_or(|&(before, _)| before < generation);
@@ -176,7 +177,7 @@ impl State {
         is_news
     }
 
-    /// Has an operation asked once more that a node has not executed because another one is to.
+    /// Has an operation asked once more that a node did not execute because another node must.
     fn put_back(&mut self, mut queued: Queued, answer: Answer, now: Instant) {
         let was_stale = queued.member.take().is_some() && answer.status == Status::Stale;
         if was_stale && now < queued.until && !self.is_over {
@@ -197,7 +198,7 @@ impl State {
         {
             let is_news = match queued.partition {
                 Some(partition) => self.writes(partition, node, generation),
-                // A scan, which only who writes all answers.
+                // A scan: only a node that writes all partitions answers it.
                 None => std::mem::replace(&mut self.home, node) != node && queued.tries == 0,
             };
             if is_news {
@@ -229,7 +230,7 @@ impl Drop for Alive {
             }
             node.wake_writer.notify_all();
         }
-        // Nobody is left to send it.
+        // No thread is left that could send these operations.
         for (_, queued) in std::mem::take(&mut state.held) {
             queued.what.fail(over());
         }
@@ -250,7 +251,7 @@ impl std::fmt::Debug for Driver {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // A panic while the lock is held would be ours, and there is none between two states.
+        // No code under the lock panics between two states, so a poisoned state is whole.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -276,7 +277,7 @@ impl Shared {
         node.wake_writer.notify_one();
     }
 
-    /// Hands on what has waited long enough.
+    /// Hands on the operations that have waited long enough.
     fn release(self: &Arc<Self>, state: &mut State, now: Instant) {
         while let Some(first) = state.held.first_entry()
             && first.key().0 <= now
@@ -323,7 +324,7 @@ impl Driver {
                 1 => until,
                 _ => until.min(Instant::now() + CONNECT_MAX),
             };
-            // A server that is not ours shows itself in the answer to HELLO.
+            // The answer to HELLO shows whether it is a Penstock server.
             match driver.frame(Opcode::Ping, |_| Ok(()), longest).wait() {
                 Ok(()) => return Ok(driver),
                 Err(error) => last = error,
@@ -350,12 +351,12 @@ impl Driver {
         self.ask_until(ask, member, read, Instant::now() + self.deadline())
     }
 
-    /// From the call of an operation to its answer.
+    /// The time from the call of an operation to its answer.
     pub(crate) fn deadline(&self) -> Duration {
         self.shared.options.deadline
     }
 
-    /// Asks what must be answered by then.
+    /// Asks an operation that must be answered by `until`.
     pub(crate) fn ask_until<T: Send + 'static>(
         &self,
         ask: Ask<'_>,
@@ -537,7 +538,7 @@ fn write(shared: &Arc<Shared>, number: usize) {
                 }
                 let has_expired = is_due && link.connection.expire(now);
                 let is_silent = now.duration_since(link.heard) >= shared.options.deadline;
-                // Stopped, or cut off: another node may have taken its place.
+                // The node has stopped or is cut off, and another node may have taken its place.
                 let is_hopeless = is_silent
                     && are_several
                     && (has_expired || (!link.connection.has_hello() && !queue.is_empty()));
@@ -583,11 +584,11 @@ fn write(shared: &Arc<Shared>, number: usize) {
     }
 }
 
-/// A node cannot be asked now: what waits for it goes to another one, if there is one.
+/// A node cannot be asked now: the operations that wait for it go to another node, if there is one.
 fn pass_over(shared: &Arc<Shared>, number: usize) {
     let mut state = shared.lock();
     if state.is_over {
-        // The other threads may have ended; this one gives up what waits for it.
+        // The other threads may have ended, so this one gives up the operations of its queue.
         return;
     }
     state.nodes[number].failed();
@@ -596,7 +597,7 @@ fn pass_over(shared: &Arc<Shared>, number: usize) {
     }
 }
 
-/// Hands what arrives to the connection, until it is gone or another has taken its place.
+/// Hands the bytes that arrive to the connection, until it is gone or replaced.
 fn read(shared: &Arc<Shared>, number: usize, mut stream: TcpStream, generation: u64) {
     let mut chunk = vec![0; 64 << 10];
     let cause = loop {
@@ -640,7 +641,8 @@ fn read(shared: &Arc<Shared>, number: usize, mut stream: TcpStream, generation: 
     lose(shared, number, Some(generation), &cause);
 }
 
-/// The connection is gone: what was sent is unknown, what was not stays queued for the next one.
+/// The connection is gone. Operations that were sent end as unknown; the others stay queued for the
+/// next connection.
 fn lose(shared: &Shared, number: usize, generation: Option<u64>, cause: &str) {
     let mut state = shared.lock();
     let node = &mut state.nodes[number];
@@ -659,7 +661,7 @@ fn lose(shared: &Shared, number: usize, generation: Option<u64>, cause: &str) {
 
 fn give_up(node: &mut Node, cause: &str) {
     if let Some(mut link) = node.link.take() {
-        // It may have been made behind the end, and its reader waits for it.
+        // The connection may have been made after the end, and its reader waits for it.
         let _ = link.stream.shutdown(Shutdown::Both);
         link.connection.lose(cause);
     }

@@ -1,9 +1,9 @@
-//! The field values that a change answers with: few, so they stand where the answer stands.
+//! The field values in the answer to a change. They are few, so they need no block of the heap.
 
 use std::fmt;
 use std::ops::Deref;
 
-/// Values that need no block of the heap.
+/// As many values need no block of the heap.
 const INLINE_MAX: usize = 4;
 
 /// New field values, in the order of their effects; a slice of `u64`.
@@ -20,7 +20,8 @@ enum Repr {
 }
 
 impl Fields {
-    /// The values of a reply, eight little-endian bytes each; what is left over is passed over.
+    /// The values of a reply, eight little-endian bytes each. Bytes behind the last whole value are
+    /// ignored.
     #[must_use]
     pub fn of_bytes(bytes: &[u8]) -> Fields {
         let (eights, _) = bytes.as_chunks::<8>();

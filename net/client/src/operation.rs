@@ -21,7 +21,7 @@ use penstock_net::request::Version;
 use penstock_net::request::{Ask, Wanted};
 use penstock_net::status::{Executed, Status};
 
-/// A reply item, taken over.
+/// The answer to one operation: a reply item with bytes of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// The outcome.
@@ -34,20 +34,20 @@ pub struct Answer {
     pub is_overflow: bool,
     /// The value is the one that kept a condition from holding.
     pub is_shown: bool,
-    /// How durable what it shows is.
+    /// The level that everything in the answer has reached.
     pub level: AckLevel,
     /// The first key's version.
     pub version: Version,
     /// The expiry, if it was asked for.
     pub expiry: Option<ExpiryTold>,
-    /// How new it is, if members might have answered.
+    /// How new the answer is, if a member might have given it.
     pub standing: Option<Standing>,
     /// Value, field values, actual value or message.
     pub value: Bytes,
 }
 
 impl Answer {
-    /// Takes an item over.
+    /// Copies an item.
     #[must_use]
     pub fn of_item(item: &ReplyItem<'_>) -> Answer {
         Answer {
@@ -67,7 +67,7 @@ impl Answer {
     /// The answer to a GET: `None` if the key is missing.
     ///
     /// # Errors
-    /// What it means if it is not OK.
+    /// The [`ClientError`] of its status if it is not OK.
     pub fn found(self) -> Result<Option<Value>, ClientError> {
         match self.status {
             Status::NotFound => Ok(None),
@@ -83,7 +83,7 @@ impl Answer {
     /// The answer to a GET that members might have answered.
     ///
     /// # Errors
-    /// What it means if it is not OK.
+    /// The [`ClientError`] of its status if it is not OK.
     pub fn found_of_member(self) -> Result<MemberValue, ClientError> {
         let standing = self.standing;
         let value = self.found()?;
@@ -101,7 +101,7 @@ impl Answer {
     /// The answer to a GET of [`Wanted::Expiry`]: `None` if the key is missing.
     ///
     /// # Errors
-    /// What it means if it is not OK.
+    /// The [`ClientError`] of its status if it is not OK.
     pub fn expiry(self) -> Result<Option<ExpiryTold>, ClientError> {
         match self.status {
             Status::NotFound => Ok(None),
@@ -117,7 +117,7 @@ impl Answer {
     /// The answer to a change.
     ///
     /// # Errors
-    /// What it means if it is not OK.
+    /// The [`ClientError`] of its status if it is not OK.
     pub fn changed(self) -> Result<Changed, ClientError> {
         let answer = self.ok()?;
         Ok(Changed {
@@ -130,7 +130,7 @@ impl Answer {
     /// The answer to an unconditional DEL: `false` if the key was missing.
     ///
     /// # Errors
-    /// What it means if it is not OK.
+    /// The [`ClientError`] of its status if it is not OK.
     pub fn deleted(self) -> Result<bool, ClientError> {
         match self.status {
             Status::NotFound => Ok(false),
@@ -141,7 +141,7 @@ impl Answer {
     /// The answer to a GET_AT: `None` if the key was missing then.
     ///
     /// # Errors
-    /// What it means if it is not OK.
+    /// The [`ClientError`] of its status if it is not OK.
     pub fn found_at(self) -> Result<Option<Past>, ClientError> {
         match self.status {
             Status::NotFound => Ok(None),
@@ -163,7 +163,7 @@ impl Answer {
     /// The answer to a HISTORY.
     ///
     /// # Errors
-    /// What it means if it is not OK.
+    /// The [`ClientError`] of its status if it is not OK.
     pub fn history(self) -> Result<History, ClientError> {
         History::read(&self.ok()?.value)
             .ok_or_else(|| ClientError::Protocol("the answer is no history".into()))
@@ -172,7 +172,7 @@ impl Answer {
     /// The answer to a KEYSPACE.
     ///
     /// # Errors
-    /// What it means if it is not OK.
+    /// The [`ClientError`] of its status if it is not OK.
     pub fn keyspaces(self) -> Result<Vec<Keyspace>, ClientError> {
         read_keyspaces(&self.ok()?.value)
             .ok_or_else(|| ClientError::Protocol("the answer is no list of keyspaces".into()))
@@ -181,7 +181,7 @@ impl Answer {
     /// The answer if it is OK.
     ///
     /// # Errors
-    /// What it means if it is not OK.
+    /// The [`ClientError`] of its status if it is not OK.
     pub fn ok(self) -> Result<Answer, ClientError> {
         match self.status {
             Status::Ok => Ok(self),
@@ -202,9 +202,9 @@ impl Answer {
         }
     }
 
-    /// The value that kept the condition of [`Ask::Set`] or [`Ask::Del`] from holding. `None` if it
-    /// was not asked for, the key is missing ([`Status::NotFound`]), or the server does not show
-    /// it: then a GET does.
+    /// The value that kept the condition of [`Ask::Set`] or [`Ask::Del`] from holding. `None` if
+    /// the value was not asked for, if the key is missing ([`Status::NotFound`]), or if the server
+    /// does not show values: then a GET does.
     #[must_use]
     pub fn shown(&self) -> Option<Value> {
         self.is_shown.then(|| Value {
@@ -230,7 +230,7 @@ impl Answer {
     }
 }
 
-/// Why an operation did not do what was asked, by what the caller can do.
+/// Why an operation did not do what was asked: one variant for each thing that the caller can do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientError {
     /// Not executed: a guard or condition did not hold. The answer tells which and the actual
@@ -240,8 +240,8 @@ pub enum ClientError {
     Refused(Answer),
     /// Not executed: a queue is full or the server is stopping. Try again later.
     Busy(String),
-    /// Not executed: what the node that was asked has is older than allowed, or lacks the version.
-    /// Ask the one that writes. The answer tells how old.
+    /// Not executed: the data of the node that was asked is older than allowed, or lacks the
+    /// version. Ask the primary. The answer tells how old the data is.
     Stale(Answer),
     /// Not executed: no connection. Try again.
     NotSent(String),
@@ -258,13 +258,13 @@ pub trait FromAnswer: Send + Sized + 'static {
     /// Reads an answer.
     ///
     /// # Errors
-    /// What the answer means if it is not OK.
+    /// The [`ClientError`] of its status if it is not OK.
     fn from_answer(answer: Answer) -> Result<Self, ClientError>;
 
     /// Reads an answer where it stands in a reply.
     ///
     /// # Errors
-    /// What the answer means if it is not OK.
+    /// The [`ClientError`] of its status if it is not OK.
     fn from_item(item: &ReplyItem<'_>) -> Result<Self, ClientError> {
         Self::from_answer(Answer::of_item(item))
     }
@@ -338,7 +338,7 @@ impl FromAnswer for Changed {
 }
 
 impl ClientError {
-    /// What it means that a whole frame was answered with `status` and a text instead of its items.
+    /// The error of a whole frame that was answered with `status` and a text instead of items.
     #[must_use]
     pub fn of_frame(status: Option<Status>, text: &str) -> ClientError {
         match status {
@@ -390,7 +390,7 @@ impl fmt::Display for ClientError {
 
 impl std::error::Error for ClientError {}
 
-/// What the connection fills in and the caller waits for.
+/// The outcome of an operation: the connection puts it in, and the caller waits for it.
 #[derive(Debug)]
 pub(crate) struct Promise<T> {
     state: Mutex<State<T>>,
@@ -401,7 +401,7 @@ pub(crate) struct Promise<T> {
 struct State<T> {
     outcome: Option<Result<T, ClientError>>,
     waker: Option<Waker>,
-    /// Bytes of it may have reached the server.
+    /// Bytes of the operation may have reached the server.
     is_sent: bool,
 }
 
@@ -435,7 +435,7 @@ impl<T> Promise<T> {
         self.lock().is_sent = true;
     }
 
-    /// The server has said that it was not executed.
+    /// Notes that the server has not executed the operation.
     pub(crate) fn mark_put_back(&self) {
         self.lock().is_sent = false;
     }
@@ -481,7 +481,7 @@ impl<T> Pending<T> {
     }
 }
 
-/// Resolves when the connection keeps the promise; it also keeps those whose deadline has passed.
+/// Resolves when the connection has put the outcome in, which it also does at the deadline.
 impl<T> Future for Pending<T> {
     type Output = Result<T, ClientError>;
 

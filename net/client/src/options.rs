@@ -1,4 +1,4 @@
-//! How a client behaves, and how a read that any member may answer does.
+//! The options of a client, and those of a read that a member may answer.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ pub struct ClientOptions {
     pub name: String,
     /// The ack level of every operation.
     pub level: AckLevel,
-    /// From the call to the answer, connecting included.
+    /// The time from the call to the answer, with the time to connect.
     pub deadline: Duration,
     /// Operations that may wait or be under way; beyond it the answer is
     /// [`ClientError::Busy`](crate::ClientError::Busy).
     pub pending_max: usize,
-    /// Whether other nodes are asked for what this one does not write. Otherwise that is
-    /// [`ClientError::Busy`](crate::ClientError::Busy).
+    /// Whether the client asks other nodes about keys that this node does not write. If not, such
+    /// an operation is [`ClientError::Busy`](crate::ClientError::Busy).
     pub follows: bool,
 }
 
@@ -34,7 +34,7 @@ impl Default for ClientOptions {
     }
 }
 
-/// Who is asked for what a member of the partition may answer.
+/// Which node is asked for a read that a member may answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ReadFrom {
     /// The other nodes that are known, in turn.
@@ -44,19 +44,18 @@ pub enum ReadFrom {
     Node(String),
 }
 
-/// A read that any node which holds the key may answer, if what it has is new enough.
+/// A read that any member of the partition may answer, if its data is new enough.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberGet {
-    /// How old it may be, at most; `None` is however old.
+    /// The greatest age of the data; `None` accepts any age.
     pub staleness_max: Option<Duration>,
-    /// A version of the key's partition that must be there, as [`Seen`](crate::Seen) keeps them.
+    /// A version of the partition that the member must have, as [`Seen`](crate::Seen) tells it.
     pub version_min: Option<Version>,
-    /// Who is asked.
+    /// Which node is asked.
     pub from: ReadFrom,
-    /// Whether the node that writes is asked when the other one cannot answer. Otherwise that is
-    /// [`ClientError::Stale`], or [`ClientError::Busy`] if it does not follow at all. Where no
-    /// other node is known, or none answers, the one that writes is asked first, with this or
-    /// without.
+    /// Whether the primary is asked when the member cannot answer. If not, the answer is
+    /// [`ClientError::Stale`], or [`ClientError::Busy`] from a node that does not follow the
+    /// primary. Where no other node is known, or none answers, the primary is asked in any case.
     ///
     /// [`ClientError::Stale`]: crate::ClientError::Stale
     /// [`ClientError::Busy`]: crate::ClientError::Busy

@@ -7,7 +7,7 @@ use crate::told::Value;
 use penstock_net::request::Version;
 use penstock_net::scan::{ScanPage, ScanRequest, ScanValue};
 
-/// Some keys, in the order of their slots and hashes, which is none that a reader would know.
+/// Some keys, in the order of their slots and hashes: to a caller they are in no order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
     /// The cursor of the next page, if there may be more keys.
@@ -31,7 +31,7 @@ impl Answer {
     /// The answer to a step of a scan.
     ///
     /// # Errors
-    /// What it means if it is not OK.
+    /// The [`ClientError`] of its status if it is not OK.
     pub fn page(self) -> Result<Page, ClientError> {
         let answer = self.ok()?;
         let page = ScanPage::read(&answer.value)
@@ -96,7 +96,7 @@ impl<S: Scanned> Scan<S> {
         }
     }
 
-    /// A value that has no room in a page, by itself; `None` if the key is gone meanwhile.
+    /// Reads a value by itself that had no room in the page; `None` if the key is gone meanwhile.
     fn complete(&mut self, entry: Entry) -> Result<Option<Entry>, ClientError> {
         if !self.wants_values || entry.value.is_some() {
             return Ok(Some(entry));

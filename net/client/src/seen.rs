@@ -1,5 +1,5 @@
-//! What its owner has written and read of each partition: so reads of members never fall back
-//! behind it.
+//! The newest version of each partition that a caller has written or read. Reads at members that
+//! ask for it show nothing older.
 
 use std::collections::BTreeMap;
 
@@ -7,15 +7,15 @@ use penstock_net::placement::partition_of;
 use penstock_net::request::Version;
 use penstock_net::slot::slot_of;
 
-/// The newest version of each partition that was told to its owner.
+/// The newest version of each partition that the caller has seen in answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     partitions: BTreeMap<u16, Version>,
 }
 
 impl Seen {
-    /// An answer about this key told this version: that of a change, or [`MemberValue::through`] of
-    /// a read.
+    /// Notes the version of an answer about a key: of a change its version, of a read at a member
+    /// [`MemberValue::through`].
     ///
     /// [`MemberValue::through`]: crate::MemberValue::through
     pub fn note(&mut self, key: &[u8], version: Version) {
@@ -24,7 +24,7 @@ impl Seen {
         *known = version.max(*known);
     }
 
-    /// For [`MemberGet::version_min`]; none if nothing of the key's partition was told.
+    /// The newest version that was noted for the key's partition, for [`MemberGet::version_min`].
     ///
     /// [`MemberGet::version_min`]: crate::MemberGet::version_min
     #[must_use]

@@ -13,7 +13,7 @@ use crate::fields::Fields;
 pub struct Value {
     /// The bytes.
     pub bytes: Bytes,
-    /// For only-if-version.
+    /// Its version, for [`Condition::Version`](penstock_net::request::Condition::Version).
     pub version: Version,
 }
 
@@ -22,7 +22,8 @@ pub struct Value {
 pub struct MemberValue {
     /// None if the key is missing.
     pub value: Option<Value>,
-    /// It was so at the node that writes it at most so long ago; `None` if that is not known.
+    /// The age of the answer: at most so long ago it was true at the primary. `None` if the age is
+    /// not known.
     pub age: Option<Duration>,
     /// The last record of the partition that the member has. A next read that asks for this version
     /// sees nothing older.
@@ -34,12 +35,12 @@ pub struct MemberValue {
 pub struct Past {
     /// The bytes.
     pub bytes: Bytes,
-    /// The version that it was then.
+    /// The version that the key had then.
     pub version: Version,
-    /// When it was written, in unix milliseconds; 0 if that is not known, for it was before
-    /// versions were kept.
+    /// When the value was written, in unix milliseconds. 0 if the time is not known, because the
+    /// value is older than the keeping of versions.
     pub time_ms: u64,
-    /// From when on it was gone by itself; 0 is never.
+    /// When the value expires or expired, in unix milliseconds; 0 is never.
     pub expiry_ms: u64,
 }
 
@@ -50,6 +51,6 @@ pub struct Changed {
     pub version: Version,
     /// The new value of each effect's field, in order, sign-extended.
     pub fields: Fields,
-    /// How durable it is.
+    /// The level that the change has reached.
     pub level: AckLevel,
 }

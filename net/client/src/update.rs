@@ -1,10 +1,10 @@
 //! A change by a function of the value: read, edit, and write if nobody else did meanwhile.
 //!
 //! Writers of one key wait between tries with full jitter: each pause is a random part of a bound
-//! that doubles (Brooker, "Exponential Backoff And Jitter", 2015). A write that lost tells the
-//! value that won, so most tries need no read. A value that is older than a pause has probably lost
-//! already. The try behind a pause is therefore as good as a read, and a try with what it shows
-//! follows at once.
+//! that doubles (Brooker, "Exponential Backoff And Jitter", 2015). The answer to a write that lost
+//! shows the value that won, so most tries need no read. A value that was seen before a pause has
+//! probably lost already. So the try after a pause serves as a read, and the try with the value
+//! that it shows follows at once.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
@@ -45,16 +45,16 @@ pub trait Updated {
 }
 
 /// Changes one key by `edit`, which returns whether to write and may run several times. `Ok(None)`
-/// is a declined edit.
+/// says that `edit` declined.
 ///
 /// # Errors
-/// Those of the store. [`ClientError::Unknown`] is about a write alone.
+/// Those of the store. [`ClientError::Unknown`] is always about a write, never about a read.
 pub fn update(
     store: &mut impl Updated,
     mut edit: impl FnMut(&mut Vec<u8>) -> bool,
 ) -> Result<Option<Changed>, ClientError> {
     let mut update = Update::default();
-    // Ends by the store's deadline, at which it refuses to pause.
+    // The loop ends at the store's deadline, when the store refuses to pause.
     loop {
         match update.step(&mut edit) {
             Step::Read => match store.read() {
@@ -133,7 +133,7 @@ impl Update {
         self.is_old = false;
     }
 
-    /// Takes in the answer to a write that lost, and tells how long to wait before the next step.
+    /// Takes in the answer to a write that lost; returns how long to wait before the next step.
     fn lost(&mut self, answer: &Answer, random: u64) -> Duration {
         self.losses = self.losses.saturating_add(1);
         self.known = match (answer.status, answer.shown()) {
@@ -151,7 +151,7 @@ impl Update {
     }
 }
 
-/// A random part of the bound of pause `number`.
+/// Pause `number`: a random part of its bound.
 fn full_jitter(number: u32, random: u64) -> Duration {
     let bound = (PAUSE_MIN * (1 << number.min(16))).min(PAUSE_MAX);
     let nanos = (bound.as_nanos() * u128::from(random)) >> 64;
@@ -166,7 +166,7 @@ pub struct Patience {
 }
 
 impl Patience {
-    /// An update begins that has so long.
+    /// Begins an update that must end within `deadline`.
     #[must_use]
     pub fn begin(deadline: Duration) -> Patience {
         Patience {
@@ -181,7 +181,7 @@ impl Patience {
         self.until
     }
 
-    /// A random number: the standard library keys each `RandomState` anew.
+    /// A random number. The standard library gives each `RandomState` other keys.
     #[must_use]
     pub fn random(&self) -> u64 {
         RandomState::new().hash_one(0)

@@ -10,9 +10,10 @@ use super::Penstock;
 use super::call::Call;
 use super::pending::{PendingBatch, Ticket};
 
-/// Operations that leave together: one frame for each shard that they concern, so that each costs a
-/// fraction of a call of its own. They are not one transaction: each takes effect or not by itself.
-/// Those on keys of one slot run in their order. What can be asked stands in [`Verbs`].
+/// Operations that leave together, in one frame for each shard that owns some of the keys. So each
+/// operation costs a fraction of a call of its own. A batch is no transaction: each operation takes
+/// effect or not by itself. Operations on keys of one slot run in their order. What can be asked
+/// stands in [`Verbs`].
 #[must_use = "nothing runs until it is submitted"]
 pub struct Batch<'a> {
     store: &'a Penstock,
@@ -51,7 +52,7 @@ impl<'a> Batch<'a> {
         self.operations == 0
     }
 
-    /// Adds any operation. A frame that is full leaves at once.
+    /// Adds any operation. A full frame is sent at once.
     pub fn ask(&mut self, ask: Ask<'_>) {
         let number = self.operations;
         self.operations += 1;
@@ -131,7 +132,7 @@ impl Verbs for &mut Batch<'_> {
 }
 
 impl Drop for Batch<'_> {
-    /// The calls that were not sent are used again.
+    /// Gives back the calls that were not sent.
     fn drop(&mut self) {
         for (shard, frame) in self.open.iter_mut().enumerate() {
             if let Some(Frame { call, .. }) = frame.take() {

@@ -29,7 +29,7 @@ pub(super) struct Content {
     /// Why there is none.
     pub(super) error: Option<ClientError>,
     waiter: Option<Waiter>,
-    /// One of the two has let go.
+    /// The caller or the shard has let go of the call.
     has_one_left: bool,
 }
 
@@ -56,7 +56,7 @@ impl Call {
 
     #[inline]
     pub(super) fn lock(&self) -> MutexGuard<'_, Content> {
-        // Nothing panics between two states of it but a bug, and then any state will do.
+        // Only a bug panics while the lock is held, and then any state will do.
         self.content.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -66,7 +66,7 @@ impl Call {
         self.is_done.load(Ordering::Acquire)
     }
 
-    /// Asks to be woken when it is done; `false` if it is already.
+    /// Asks to be woken when the call is done; `false` if it is done already.
     pub(super) fn wake_when_done(&self, waiter: Waiter) -> bool {
         let mut content = self.lock();
         let is_pending = !self.is_done();
@@ -74,14 +74,14 @@ impl Call {
         is_pending
     }
 
-    /// Completes it, with the reply that stands in it or with an error. The first time counts.
+    /// Completes the call, with the reply in its content or with an error. The first time counts.
     pub(super) fn finish(&self, mut content: MutexGuard<'_, Content>, error: Option<ClientError>) {
         if self.is_done() {
             return;
         }
         content.error = error;
         let waiter = content.waiter.take();
-        // Before the lock is given back, so that nobody starts to wait for what has been.
+        // Before the lock is released, so that nobody begins to wait for a call that is done.
         self.is_done.store(true, Ordering::Release);
         drop(content);
         match waiter {
@@ -91,7 +91,7 @@ impl Call {
         }
     }
 
-    /// One of the two lets go; `true` if the other has already and it can be used again.
+    /// The caller or the shard lets go. Returns `true` if both have, so the call can be used again.
     pub(super) fn let_go(&self) -> bool {
         let mut content = self.lock();
         if !std::mem::replace(&mut content.has_one_left, true) {

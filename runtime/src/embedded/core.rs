@@ -27,11 +27,11 @@ use crate::system::wall::WallClock;
 pub(super) const LANES: u16 = 64;
 /// Letters of one turn, so that the disk is not kept waiting.
 const LETTERS_PER_TURN_MAX: usize = 256;
-/// How long what the disk still does may take when the thread ends.
+/// How long requests to the disk may take when the thread ends.
 const FAREWELL: Duration = Duration::from_secs(10);
-/// How often deadlines are looked at, in microseconds.
+/// How often deadlines are checked, in microseconds.
 const EXPIRE_EVERY_US: u64 = 100_000;
-/// The request id of what nobody waits for.
+/// The request id of frames that nobody waits for.
 const NOBODY: u64 = u64::MAX;
 
 /// Opens the shard on this thread, tells whether that succeeded, and runs it until it is stopped.
@@ -44,7 +44,7 @@ pub(super) fn run(
     match Core::open(start, mailbox, letters) {
         Ok(mut core) => {
             let _ = opened.send(Ok(()));
-            // Who opens the store waits until nobody can tell anything more.
+            // The caller of `open` waits until every shard has told its outcome.
             drop(opened);
             core.run();
         }
@@ -125,7 +125,7 @@ impl Core {
         }
     }
 
-    /// Does all that is ready; returns whether more may be at once.
+    /// Does all that is ready; returns whether more may be ready at once.
     fn turn(&mut self) -> bool {
         let now = self.watch.now();
         self.mailbox.doorbell.answer();
@@ -136,7 +136,7 @@ impl Core {
             taken += 1;
             self.take_letter(now, letter);
         }
-        // What needs no disk does not wait until the disk was told.
+        // Replies that need no disk do not wait until the disk has its requests.
         self.hand_out_all(now);
         let mut is_due_again = taken > 0;
         let mailbox = Some(&*self.mailbox);
@@ -159,7 +159,7 @@ impl Core {
             self.feed(now, self.lane_of[session.index()]);
             is_due_again = true;
         }
-        // In the last turn these are refusals, which nobody else would hand out.
+        // In the last turn these replies are refusals, and no later turn would hand them out.
         self.hand_out_all(now);
         if now.us >= self.next_expiry_us {
             self.next_expiry_us = now.us + EXPIRE_EVERY_US;
@@ -183,7 +183,7 @@ impl Core {
                 self.feed(now, lane);
             }
             Letter::Spare(outcome) => {
-                // What a server prints of it an embedding process sees by FULL and by INFO.
+                // A server logs this. The caller of an embedded store sees it by FULL and INFO.
                 let _ = self.engine.take_spare(now, outcome);
             }
             Letter::Mail(mail) => {
@@ -268,7 +268,7 @@ impl Core {
                     .call;
                 let mut content = call.lock();
                 if call.is_done() {
-                    // It was given up, and its caller may be reading that.
+                    // The call was given up, and its caller may be reading the error.
                     drop(content);
                 } else {
                     if content.reply.is_empty() && at == 0 && end == self.output.len() {
@@ -290,7 +290,7 @@ impl Core {
         self.output.clear();
     }
 
-    /// Gives up what was not answered in time. The shard still answers it, to nobody.
+    /// Gives up the calls that were not answered in time. The shard's late answers go nowhere.
     fn expire(&mut self, now: Now) {
         for entry in self.under_way.iter().flatten() {
             if entry.until_us <= now.us {
@@ -306,7 +306,7 @@ impl Core {
 impl Drop for Core {
     /// Answers all callers that wait, also if the thread panics.
     fn drop(&mut self) {
-        // Nothing that the device may still write into is given back before it is done.
+        // Buffers that the device may still write into live until the device is done.
         let _ = self.engine.disk.drain(&mut Vec::new(), FAREWELL);
         let cause = self.mailbox.cause().unwrap_or("the store was closed");
         for entry in self.under_way.drain(..).flatten() {

@@ -24,12 +24,12 @@ impl Doorbell {
         })
     }
 
-    /// To be called after what is announced was put where the thread looks for it.
+    /// Rings. Call it after the thing that is announced was put where the thread looks for it.
     #[inline]
     pub(super) fn ring(&self) {
         self.is_rung.store(true, Ordering::Release);
-        // Either this sees that the thread sleeps, or the thread sees before it sleeps that it was
-        // rung for; `sleep` has the other fence.
+        // Either this load sees that the thread sleeps, or the thread sees the flag before it
+        // sleeps. The other fence is in `sleep`.
         fence(Ordering::SeqCst);
         if self.is_asleep.load(Ordering::Relaxed) && self.is_asleep.swap(false, Ordering::Relaxed) {
             system::signal(self.wake.as_fd());
@@ -41,7 +41,7 @@ impl Doorbell {
         self.is_rung.load(Ordering::Relaxed)
     }
 
-    /// To be called before looking for what was announced.
+    /// Takes the ring back. Call it before you look for the things that were announced.
     #[inline]
     pub(super) fn answer(&self) {
         if self.is_rung() {

@@ -31,15 +31,15 @@ use crate::system::wall::WallClock;
 const CALLS_PER_TURN_MAX: u32 = 16;
 /// A turn that is this old is ended at the next call, in microseconds.
 const TURN_US_MAX: u64 = 1_000;
-/// How long what the disk still does may take when the store is closed.
+/// How long requests to the disk may take when the store is closed.
 const FAREWELL: Duration = Duration::from_secs(10);
 
-/// A store of one shard that runs on the thread that opened it, for a caller that wants the
-/// shortest way: a GET of a hot key is a call of a function. Every method blocks until it is
-/// answered. What can be asked stands in [`Verbs`].
+/// A store of one shard that runs on the thread that opened it. It is the shortest way to a value:
+/// a GET of a key in memory is a call of a function. Every method blocks until it is answered. What
+/// can be asked stands in [`Verbs`].
 ///
-/// The store works only while one of its methods runs. So what level `interval` promises begins to
-/// count at the next call: a program that pauses calls [`Local::sync`] first.
+/// The store works only while one of its methods runs. So the time that level `interval` promises
+/// begins at the next call: a program that pauses calls [`Local::sync`] first.
 ///
 /// ```
 /// use penstock::{Options, Penstock, Verbs};
@@ -60,7 +60,7 @@ pub struct Local {
     doorbell: Arc<Doorbell>,
     spares: flume::Receiver<SpareOutcome>,
     session: SessionId,
-    /// The frame that is asked, and that which is answered.
+    /// The frame of the request, and the frames of its reply.
     request: Vec<u8>,
     reply: Vec<u8>,
     output: Vec<u8>,
@@ -85,7 +85,7 @@ impl Local {
         let node = Node::open(options.resolve(directory)?, 1, Bound::Data, |_| {})?;
         let start = node.shard(0, |_| 0)?;
         let doorbell = Arc::new(Doorbell::new().map_err(system("make the doorbell of a shard"))?);
-        // Without a bound of its own: the shard asks for a few at a time.
+        // The shard asks for a few segment files at a time, so the channel needs no bound.
         let (deliver, spares) = flume::unbounded();
         let mut engine = {
             let doorbell = Arc::clone(&doorbell);
@@ -128,7 +128,7 @@ impl Local {
         Ok(store)
     }
 
-    /// The ack level of the operations from here on.
+    /// Sets the ack level of later operations.
     pub fn set_level(&mut self, level: AckLevel) {
         self.level = level;
     }
@@ -158,8 +158,8 @@ impl Local {
     /// an expiry stays. `edit` returns whether to write. `Ok(None)` is a declined edit.
     ///
     /// # Errors
-    /// As for [`Verbs::get`]; a write loses only to an expiry that passes in between, and is tried
-    /// again.
+    /// As for [`Verbs::get`]. A write can lose only to an expiry between read and write, and is
+    /// then tried again.
     pub fn update(
         &mut self,
         key: &[u8],
@@ -201,8 +201,9 @@ impl Local {
         Scan::new(self, prefix, wants_values)
     }
 
-    /// Runs operations in their order, as few frames as they fit into; those of one frame share one
-    /// wait for the disk. An outcome is `Ok` if the operation was answered, whatever its status.
+    /// Runs operations in their order, in as few frames as possible. The operations of one frame
+    /// share one wait for the disk. An outcome is `Ok` if the operation was answered, whatever its
+    /// status.
     pub fn submit(&mut self, asks: &[Ask<'_>]) -> Vec<Result<Answer, ClientError>> {
         let mut outcomes = Vec::with_capacity(asks.len());
         let mut rest = asks;
@@ -212,7 +213,7 @@ impl Local {
                 bytes += ask.bytes_max();
                 bytes <= self.frame_bytes_max
             });
-            // What is too large for any frame goes alone, to be refused with the limit.
+            // An operation too large for any frame goes alone: the refusal names the limit.
             let count = fitting.count().max(1);
             let (now, later) = rest.split_at(count);
             rest = later;
@@ -250,7 +251,7 @@ impl Local {
         read_info(&self.reply)
     }
 
-    /// Makes everything durable that was executed, whatever its level was.
+    /// Makes every executed operation durable, whatever its level was.
     ///
     /// # Errors
     /// [`ClientError::Unknown`] if the disk failed or took longer than the deadline.
@@ -270,7 +271,7 @@ impl Local {
         Ok(())
     }
 
-    /// Makes everything durable and gives the directory free. Dropping the store does the same and
+    /// Makes everything durable and releases the directory. Dropping the store does the same and
     /// tells no error.
     ///
     /// # Errors
@@ -318,7 +319,7 @@ impl Local {
     fn call_ends(&mut self, now: Now) {
         self.calls_in_turn += 1;
         if self.calls_in_turn >= CALLS_PER_TURN_MAX || now.us >= self.turn_began_us + TURN_US_MAX {
-            // The reply stands, whatever comes of the turn; the next call tells.
+            // The reply is complete. If the turn fails, the next call returns the error.
             let _ = self.turn(now);
         }
     }
@@ -359,7 +360,7 @@ impl Local {
             let mut at = 0;
             while let Some(header) = frame_at(&self.output, at) {
                 let end = at + header.len as usize;
-                // What was given up may be answered late.
+                // A call that was given up may be answered late.
                 if header.request_id == self.next_request_id {
                     is_complete |= header.flags & FLAG_MORE == 0;
                     if self.reply.is_empty() && at == 0 && end == self.output.len() {
@@ -419,7 +420,7 @@ impl Local {
         }
     }
 
-    /// What is still under way on the session is nobody's any more.
+    /// Begins a new session. Operations that are still under way on the old one answer nobody.
     fn begin_again(&mut self) {
         let (now, session) = (self.watch.now(), self.session);
         self.engine.step(now, Event::Closed { session });
@@ -492,8 +493,8 @@ impl fmt::Debug for Local {
     }
 }
 
-/// Beyond so many lost writes a store with one caller gives up. One is lost if the key expires
-/// behind the read, and the next one finds no key that could expire.
+/// A store with one caller gives up an update after so many lost writes. A write is lost if the key
+/// expires after the read. The next write then finds no key that could expire.
 const LOCAL_LOSSES_MAX: u32 = 8;
 
 /// A key that nobody else writes.

@@ -79,8 +79,9 @@ struct Running {
     node: Node,
 }
 
-/// A shard failed while the store was open: nothing was acknowledged that is not as durable as it
-/// said, and what was not answered may be lost. Open the store again to recover from the disk.
+/// A shard failed while the store was open. Every acknowledged operation is as durable as its
+/// answer said; operations that were not answered may be lost. Open the store again to recover from
+/// the disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CloseError(pub String);
 
@@ -93,8 +94,8 @@ impl fmt::Display for CloseError {
 impl std::error::Error for CloseError {}
 
 impl Penstock {
-    /// Opens a data directory, which is made if it is missing, recovers its logs and starts its
-    /// shards.
+    /// Opens a data directory, recovers its logs and starts its shards. A missing directory is
+    /// made.
     ///
     /// # Errors
     /// [`OpenError`] in one line with cause and mend; [`OpenError::Directory`] if another process
@@ -122,7 +123,7 @@ impl Penstock {
         for mailbox in &mailboxes {
             mailbox.introduce(&mailboxes);
         }
-        // Dropped on an error, which ends the threads that did start.
+        // On an error the store is dropped, which ends the threads that did start.
         let store = Store {
             mailboxes,
             topology: node.topology,
@@ -139,8 +140,8 @@ impl Penstock {
         })
     }
 
-    /// Opens a data directory and runs it on the calling thread, as one shard: one that has more is
-    /// changed to one. See [`Local`].
+    /// Opens a data directory and runs it on the calling thread, as one shard. A directory with
+    /// more shards is changed to one. See [`Local`].
     ///
     /// # Errors
     /// As for [`Penstock::open`].
@@ -173,17 +174,17 @@ impl Penstock {
         ticket.read(|reply| read_found(reply, read))
     }
 
-    /// Reads a value, lets `edit` change it, and writes it back if nobody else did meanwhile;
-    /// otherwise again with what was written meanwhile, so `edit` may run several times. A missing
-    /// key is an empty value; an expiry stays. `edit` returns whether to write. Blocks. `Ok(None)`
-    /// is a declined edit.
+    /// Reads a value, lets `edit` change it, and writes it back if nobody else wrote the key
+    /// meanwhile. If somebody did, `edit` runs again with the newer value. A missing key is an
+    /// empty value; an expiry stays. `edit` returns whether to write. `Ok(None)` says that `edit`
+    /// declined. Blocks.
     ///
-    /// Tries are apart by pauses of random length, up to 16 ms. The last one begins before
-    /// [`Options::deadline`] from the call has passed.
+    /// Between two tries the call pauses for a random time, 16 ms at most. The last try begins
+    /// before [`Options::deadline`] has passed since the call.
     ///
     /// # Errors
-    /// [`ClientError::Busy`] if other writers were faster until the deadline; otherwise as for
-    /// [`Verbs::get`] and [`Verbs::set_if`].
+    /// [`ClientError::Busy`] if other writers were faster until the deadline. Otherwise the errors
+    /// of [`Verbs::get`] and [`Verbs::set_if`].
     pub fn update(
         &self,
         key: &[u8],
@@ -239,8 +240,8 @@ impl Penstock {
         Pending::new(self.send_info(), read_info)
     }
 
-    /// Takes no more operations, makes everything durable, ends the threads and gives the directory
-    /// free. Operations of other handles are answered [`ClientError::NotSent`] from then on.
+    /// Takes no more operations, makes everything durable, ends the threads and releases the
+    /// directory. Operations of other handles are answered [`ClientError::NotSent`] from then on.
     /// Dropping the last handle does the same and tells no error.
     ///
     /// # Errors
@@ -268,7 +269,8 @@ impl Penstock {
         Ok(self.send(0, call))
     }
 
-    /// The shard that owns the key or the slot of the cursor, or decides about keyspaces.
+    /// The shard that is asked: the owner of the key or of the cursor's slot. About keyspaces shard
+    /// 0 decides.
     #[inline]
     fn owner(&self, ask: &Ask<'_>) -> usize {
         match (self.store.mailboxes.len(), ask) {
@@ -384,7 +386,8 @@ fn start_shard(
     Ok((mailbox, thread))
 }
 
-/// The deadline of a request, in its header's unit; 0, none, for one that does not fit it.
+/// The deadline of a request in the unit of its header. A longer one than the header can tell is 0:
+/// none.
 fn deadline_ms(deadline: std::time::Duration) -> u16 {
     u16::try_from(deadline.as_millis().max(1)).unwrap_or(0)
 }
@@ -413,7 +416,7 @@ fn read_found<R>(
     }
 }
 
-/// The lane of the calling thread: threads are dealt to them as they first ask for something.
+/// The lane of the calling thread. Threads get lanes in turn when they first ask.
 #[inline]
 fn lane_of_thread() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);

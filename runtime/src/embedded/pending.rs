@@ -13,7 +13,8 @@ use super::call::{Call, Waiter};
 use super::mailbox::Mailbox;
 use super::reply;
 
-/// By how much a caller outwaits its deadline: the shard's thread watches it too and knows more.
+/// How long a caller waits beyond its deadline. The shard's thread watches the deadline too, and
+/// its answer tells more.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// The caller's share of a call.
@@ -100,7 +101,7 @@ impl Drop for Ticket {
 /// An operation that was asked and may not be answered yet. Dropping it does not take it back.
 #[must_use = "the outcome says whether the operation took effect"]
 pub struct Pending<T> {
-    /// Or why nothing was sent.
+    /// The call, or why nothing was sent.
     ticket: Result<Ticket, ClientError>,
     read: fn(&[u8]) -> Result<T, ClientError>,
 }
@@ -201,7 +202,7 @@ impl Future for PendingBatch {
     type Output = Vec<Result<Answer, ClientError>>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        // Each is asked, so that whichever is the last one wakes the task.
+        // Every ticket is polled, so that whichever is answered last wakes the task.
         let mut is_ready = true;
         for (ticket, _) in &self.frames {
             if let Ok(ticket) = ticket {

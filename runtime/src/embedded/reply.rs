@@ -1,5 +1,5 @@
-//! Replies as a shard wrote them, read by the process that it runs in: without checksums, and
-//! checked as a client would otherwise.
+//! Replies of a shard, read by the process in which the shard runs. They have no checksums;
+//! everything else is checked as a client checks it.
 
 use penstock_client::ClientError;
 use penstock_net::batch::Batch;
@@ -13,7 +13,7 @@ use super::core::frame_at;
 /// The body of a reply in one frame.
 ///
 /// # Errors
-/// What it means that the frame as a whole was refused.
+/// The error of a frame that was refused as a whole.
 #[inline]
 pub(super) fn body(reply: &[u8]) -> Result<&[u8], ClientError> {
     let header = frame_at(reply, 0).ok_or_else(|| protocol("a reply without a frame"))?;

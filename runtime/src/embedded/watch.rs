@@ -35,7 +35,7 @@ impl Watch {
     pub(super) fn wait(&self, engine: &mut Engine, doorbell: &Doorbell, deadline_us: Option<u64>) {
         let mut now = self.now();
         let is_over = |now: Now| deadline_us.is_some_and(|deadline_us| now.us >= deadline_us);
-        // A deadline may come as late as the watch is long.
+        // A deadline may be noticed late, by the time of one watch at most.
         if is_over(now)
             || self
                 .spin
@@ -55,7 +55,7 @@ impl Watch {
 
     #[inline]
     fn look_at_disk(&self, engine: &mut Engine, now: Now) -> bool {
-        // What keeps the disk from being polled shows itself when the turn flushes it.
+        // An error of the poll shows itself again when the turn gives the disk its requests.
         engine.disk.in_flight() > 0 && {
             let _ = engine.disk.poll();
             engine.reap(now)
