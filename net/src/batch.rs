@@ -43,7 +43,7 @@ impl<'a> Batch<'a> {
         let mut expected = index_end;
         for (item, entry) in index.chunks_exact(ENTRY_BYTES).enumerate() {
             let (offset, len) = (read_u32(entry, 0), read_u32(entry, 4));
-            // Compared with what is left, so that no length can overflow a 32-bit sum.
+            // The length is compared with the bytes that are left, so no 32-bit sum can overflow.
             let left = body.len() - expected;
             if offset as usize != expected
                 || len as usize > left
@@ -92,8 +92,8 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// Writes a batch body at the end of a buffer. The index is laid out for the most items there can
-/// be and closed up at the end if there were fewer.
+/// Writes a batch body at the end of a buffer. The index has room for the greatest number of items
+/// and is closed up at the end if there are fewer.
 #[derive(Debug)]
 pub(crate) struct BatchWriter {
     /// Where the body starts in the buffer.
@@ -129,8 +129,8 @@ impl BatchWriter {
         self.put_item(out, offset, len);
     }
 
-    /// Notes that the next item is so far behind the start of the body and has so many bytes,
-    /// wherever they stand.
+    /// Notes the next item by its distance from the start of the body and its length. The bytes of
+    /// the item may stand elsewhere.
     #[inline]
     pub(crate) fn put_item(&mut self, out: &mut [u8], offset: usize, len: usize) {
         assert!(

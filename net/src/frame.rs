@@ -24,10 +24,10 @@ pub const FLAG_FORWARDED: u8 = 0x08;
 /// What a frame passes through on its way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Medium {
-    /// Anything that may change bytes: its checksums are written and compared.
+    /// A medium that may change bytes: checksums are written and compared.
     #[default]
     Wire,
-    /// The memory of one process: its checksums are zeros and nobody looks at them.
+    /// The memory of one process: checksums are zeros, and nobody compares them.
     Memory,
 }
 
@@ -168,8 +168,8 @@ impl Header {
         bytes
     }
 
-    /// Takes the fields apart; nothing is judged but what the caller judges. For bytes that never
-    /// left the process, or whose CRC was compared.
+    /// Takes the fields apart and checks nothing. It is for bytes that never left the process, or
+    /// whose CRC was compared.
     #[inline]
     #[must_use]
     pub fn decode(bytes: &[u8; HEADER_BYTES]) -> Self {

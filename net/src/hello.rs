@@ -16,7 +16,8 @@ pub const FEATURE_EXPIRY: u64 = 1;
 pub const FEATURE_SCAN: u64 = 2;
 /// A server's feature: keyspaces, GET_AT and HISTORY.
 pub const FEATURE_KEYSPACES: u64 = 4;
-/// A server's feature: it is one of several nodes, and HELLO tells which of them writes what.
+/// A server's feature: it is one of several nodes, and HELLO tells which node writes which
+/// partition.
 pub const FEATURE_PLACEMENT: u64 = 8;
 /// GET may let members answer.
 pub const FEATURE_MEMBER_READS: u64 = 16;
@@ -113,7 +114,7 @@ impl<'a> ClientHello<'a> {
     }
 }
 
-/// Which shard has which slots, and its own port.
+/// A range of slots, and the shard that owns them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotRange {
     /// First slot.
@@ -122,7 +123,7 @@ pub struct SlotRange {
     pub last: u16,
     /// The shard.
     pub shard: u16,
-    /// The port that it alone listens on.
+    /// The port on which this shard alone listens.
     pub port: u16,
 }
 
@@ -147,13 +148,13 @@ pub struct ServerHello {
     pub features: u64,
     /// For authentication; zeros until it exists.
     pub nonce: [u8; 32],
-    /// What is accepted.
+    /// The limits of requests.
     pub limits: Limits,
-    /// What `interval` may lose, in milliseconds.
+    /// How much a crash may take from writes at level `interval`, in milliseconds.
     pub interval_ms: u32,
     /// The slot map, ascending and complete.
     pub slots: Vec<SlotRange>,
-    /// Who writes what, if it is one of several nodes.
+    /// The node that writes each partition, if the server is one of several nodes.
     pub placement: Option<Placement>,
 }
 
@@ -207,7 +208,7 @@ impl ServerHello {
         );
     }
 
-    /// Reads the body of a HELLO reply. Fields appended by later versions are passed over.
+    /// Reads the body of a HELLO reply. Fields that later versions append are ignored.
     ///
     /// # Errors
     /// [`Refusal::HelloLength`] if the body is shorter than its counts say. [`Refusal::Placement`]

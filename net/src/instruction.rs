@@ -390,9 +390,9 @@ impl Instruction {
         let field_type = FieldType::from_code(bytes[1])?;
         let [key, reason] = [bytes[2], bytes[3]];
         let (offset, immediate) = (read_u32(bytes, 4), read_u64(bytes, 8));
-        // A comparison or a set with a number that the field can never hold is the author's error;
-        // an addition of one is an overflow and answered as such. What is not about a field has
-        // none, so that the bytes stay free for a later meaning.
+        // To compare a field with a number that it can never hold, or to set the field to it, is an
+        // error of the author. To add such a number is an overflow, and the answer says so. An
+        // instruction about a whole key has no field: its bytes stay free for a later meaning.
         let fits = match operation {
             Operation::Exists | Operation::Absent => {
                 field_type == FieldType::U8 && offset == 0 && immediate == 0
@@ -437,7 +437,7 @@ impl Instruction {
         }
     }
 
-    /// Runs a comparison or an effect on `value`. EXISTS and ABSENT are the caller's: they are not
+    /// Runs a comparison or an effect on `value`. The caller runs EXISTS and ABSENT, which are not
     /// about a field.
     #[inline(always)]
     pub fn run(&self, value: &mut [u8]) -> Outcome {
@@ -446,7 +446,7 @@ impl Instruction {
             return Outcome::OutsideValue;
         };
         match self.field_type {
-            // The usual counters: 64-bit arithmetic as it stands, without extension and range.
+            // The usual counters need neither an extension nor a range.
             FieldType::U64 => match rest.first_chunk_mut::<8>() {
                 Some(field) => self.run_on(u64::from_le_bytes(*field), |after| {
                     *field = after.to_le_bytes()
@@ -511,8 +511,8 @@ impl Instruction {
         }
     }
 
-    /// The bytes of the field while it held `before`, as [`Instruction::run`] told it, from the
-    /// first one on; behind the field's width they mean nothing.
+    /// The bytes of the field when it held `before`, which [`Instruction::run`] told. Bytes behind
+    /// the field's width mean nothing.
     #[inline]
     #[must_use]
     pub fn field_bytes(&self, before: u64) -> [u8; 8] {
@@ -522,7 +522,7 @@ impl Instruction {
         }
     }
 
-    /// Takes back what [`Instruction::run`] changed; `before` is what it told.
+    /// Takes back a change by [`Instruction::run`], which told `before`.
     pub fn undo(&self, before: u64, value: &mut [u8]) {
         self.field_type
             .store_bits(before, &mut value[self.offset as usize..]);

@@ -17,7 +17,7 @@ const KEYSPACE_HEAD_BYTES: usize = 16 + SETTINGS_BYTES;
 const KIND_VALUE: u8 = 1;
 const KIND_DELETION: u8 = 2;
 
-/// The settings of a keyspace. All zeros is as without one.
+/// The settings of a keyspace. All zeros have no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The least ack level; a request for less is raised to it.
@@ -27,12 +27,12 @@ pub struct Settings {
     pub versions: u8,
     /// The layout that values are marked with, 0 opaque.
     pub layout: u16,
-    /// Bytes of a value, at most; 0 is what the server accepts.
+    /// Bytes of a value, at most; 0 is the server's limit.
     pub value_bytes_max: u32,
     /// How long a superseded version is kept, in milliseconds; 0 is for ever if versions are
     /// counted.
     pub retention_ms: u64,
-    /// The lifetime of what is put without an expiry, in milliseconds; 0 is none.
+    /// The lifetime of values that are written without an expiry, in milliseconds; 0 is none.
     pub ttl_ms: u64,
 }
 
@@ -133,7 +133,7 @@ pub struct Keyspace {
 pub enum At {
     /// Unix milliseconds, by the shard's time.
     TimeMs(u64),
-    /// What was newest when the partition of the key was at this version.
+    /// The value that was newest when the partition of the key was at this version.
     Version(Version),
 }
 
@@ -144,10 +144,10 @@ pub struct KeptVersion {
     pub version: Version,
     /// It is a deletion.
     pub is_deletion: bool,
-    /// When it was written, in unix milliseconds; 0 if that is not known, for it was before
-    /// versions were kept.
+    /// When it was written, in unix milliseconds. 0 if the time is not known, because the version
+    /// is older than the keeping of versions.
     pub time_ms: u64,
-    /// From when on it was gone by itself; 0 is never.
+    /// When it expires or expired, in unix milliseconds; 0 is never.
     pub expiry_ms: u64,
 }
 

@@ -14,7 +14,7 @@ pub enum Status {
     Exists = 0x0103,
     /// The key has another version, and only-if-version was asked.
     VersionMismatch = 0x0104,
-    /// What is asked for is older than what is kept of the key.
+    /// The version that is asked for is older than the versions that are kept of the key.
     NotKept = 0x0105,
     /// Another node has the slot.
     Moved = 0x0201,
@@ -48,15 +48,15 @@ pub enum Status {
     Auth = 0x0408,
     /// The device reported an error; a write is not acknowledged.
     Io = 0x0501,
-    /// What was read is not what was written.
+    /// The bytes that were read are not the bytes that were written.
     Corrupt = 0x0502,
     /// The shard has stopped.
     ShardDown = 0x0503,
     /// The outcome is not known.
     Indeterminate = 0x0601,
-    /// At level replica: executed, or looked at and nothing changed, and not every node that was to
-    /// receive it has told so in time; or not executed, because there is no such node. The message
-    /// tells which.
+    /// At level replica. Either the operation was executed, and not every node of the sync set has
+    /// told in time that it received the change; or the operation was not executed, because the
+    /// sync set is empty. The message tells which.
     NoReplicas = 0x0602,
 }
 
@@ -72,7 +72,7 @@ pub enum Executed {
 }
 
 impl Status {
-    /// Every status, in the order in which they came to be.
+    /// Every status. New ones stand at the end.
     pub const ALL: [Status; 26] = [
         Status::Ok,
         Status::GuardFailed,

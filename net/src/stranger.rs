@@ -1,9 +1,9 @@
-//! First bytes of clients that speak another protocol: they get an answer in their own words
-//! instead of silence.
+//! The first bytes of clients that speak another protocol: such a client gets an answer in its own
+//! protocol.
 
 use crate::frame::MAGIC;
 
-/// The longest first line that is looked at, in bytes.
+/// The longest first line that is read, in bytes.
 const LINE_BYTES_MAX: usize = 256;
 
 /// What the first bytes of a connection are.
@@ -45,9 +45,9 @@ impl Stranger {
     }
 }
 
-/// Tells what the first bytes of a connection are, before it has said HELLO. Text is another
-/// protocol: of a frame bytes 2 and 3 are zero, because no frame before HELLO is longer than 1024
-/// bytes, and byte 4 is [`MAGIC`].
+/// Tells what the first bytes of a connection are, before HELLO. Text is another protocol: bytes 2
+/// and 3 of a frame are zero, because no frame before HELLO is longer than 1024 bytes, and byte 4
+/// is [`MAGIC`].
 #[must_use]
 pub fn opening(bytes: &[u8]) -> Opening {
     let is_text = |byte: &u8| matches!(byte, b' '..=b'~' | b'\t' | b'\r');

@@ -114,7 +114,7 @@ impl BatchRequest {
 
     /// Adds a HISTORY of the versions whose sequence is below `before`, 0 for all.
     pub fn history(&mut self, out: &mut Vec<u8>, key: &[u8], before: u64, limit: u32) {
-        // Of the same form as a version.
+        // Limit and sequence have the form of a version.
         let block = Version {
             epoch: limit,
             sequence: before,
@@ -258,7 +258,7 @@ impl BatchRequest {
         head[4] = u8::try_from(keys.len()).expect("one or two keys");
         head[5] = u8::try_from(instructions.len()).unwrap_or(u8::MAX);
         for (at, key) in [8, 10].into_iter().zip(keys) {
-            // A key over the limit is the server's to refuse, with the limit in its words.
+            // The server refuses a key over the limit and names the limit.
             head[at..at + 2]
                 .copy_from_slice(&u16::try_from(key.len()).unwrap_or(u16::MAX).to_le_bytes());
         }

@@ -19,7 +19,7 @@ pub enum Extra {
     Member(MemberRead),
     /// SET and DEL: the answer shows the value that keeps the condition from holding.
     Show,
-    /// GET_AT: as it was then.
+    /// GET_AT: the time or the version.
     At(At),
     /// HISTORY: the versions whose sequence is below `before`, 0 for all, at most so many.
     History {

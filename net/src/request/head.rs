@@ -41,14 +41,13 @@ impl Head {
     }
 }
 
-/// Whether a key is the server's own; nearly none begins with a zero.
+/// Whether a key is one of the server's own. Nearly no key of a client begins with a zero.
 #[inline]
 pub(super) fn is_reserved(key: &[u8]) -> bool {
     key.first() == Some(&RESERVED_KEY[0]) && key.starts_with(RESERVED_KEY)
 }
 
-/// Where the first key of an item seems to stand, before anything of the item was checked: for
-/// hints only.
+/// The first key of an item of which nothing was checked: a hint, which may be wrong.
 #[inline]
 #[must_use]
 pub fn likely_key(item: &[u8]) -> Option<&[u8]> {
@@ -66,7 +65,7 @@ pub(super) fn field<'a>(
     name: &'static str,
 ) -> Result<&'a [u8], Refusal> {
     let whole = &item[start..start + padded(len)];
-    // The padding is what stands above the field in its last eight bytes.
+    // The padding is the high bytes of the last eight.
     let used = len % 8;
     if used != 0
         && let Some(last) = whole.last_chunk::<8>()

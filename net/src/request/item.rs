@@ -74,7 +74,7 @@ pub(super) fn read(item: &[u8], value_bytes_max: u32) -> Result<Request<'_>, Ref
         None => Extra::read(verb, head.flags, item, key, value)?,
     };
     let instructions = &item[areas.instructions];
-    // All of them before the first runs, so that a bad one has no effect before it.
+    // All are checked before the first runs, so that a bad one leaves no effect before it.
     for (number, bytes) in instructions
         .as_chunks::<INSTRUCTION_BYTES>()
         .0

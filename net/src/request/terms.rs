@@ -58,12 +58,12 @@ impl From<Condition> for When {
     }
 }
 
-/// When the first key of SET or UPDATE_IF is gone by itself.
+/// When the first key of SET or UPDATE_IF expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expiry {
     /// Never: the default of SET.
     Never,
-    /// When it was before: the default of UPDATE_IF. What is made anew never is.
+    /// The expiry stays: the default of UPDATE_IF. A key that did not exist never expires.
     Keep,
     /// At this time, in unix milliseconds, 1 to [`EXPIRY_MS_MAX`]. A time that is past is allowed.
     At(u64),
