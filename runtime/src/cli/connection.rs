@@ -1,5 +1,5 @@
 //! The connection of a command to a server: HELLO, then one request at a time, each with a
-//! deadline. What another node of a cluster writes is asked there.
+//! deadline. A request about a key that another node writes is sent to that node.
 
 use std::fmt;
 use std::io::{ErrorKind, Read, Write};
@@ -21,19 +21,20 @@ use super::Failure;
 /// Largest frame that is taken from a server before HELLO has told its limit.
 const HELLO_BYTES_MAX: u32 = 64 << 10;
 
-/// What one read may take from the socket.
+/// Bytes of one read from the socket, at most.
 const READ_BYTES: usize = 64 << 10;
 
-/// The first wait before a node is asked once more who writes; each next one is twice as long.
+/// The first wait before a node is asked once more which node writes. Each next wait is twice as
+/// long.
 const ASK_AGAIN: Duration = Duration::from_millis(10);
 
-/// The longest.
+/// The longest of these waits.
 const ASK_AGAIN_MAX: Duration = Duration::from_millis(160);
 
 /// Which server is asked, and how long it may take.
 #[derive(Args, Clone)]
 pub struct ServerAddress {
-    /// Address of the server; of the nodes of a cluster several, with commas: the first that
+    /// Address of the server, or of several nodes of a cluster, with commas: the first one that
     /// answers is asked
     #[arg(
         long,
@@ -60,7 +61,7 @@ impl fmt::Display for ServerAddress {
 }
 
 impl ServerAddress {
-    /// A server that a file names.
+    /// The server at an address that a file names.
     pub fn at(addr: &str) -> ServerAddress {
         ServerAddress {
             addr: vec![addr.into()],
@@ -68,7 +69,7 @@ impl ServerAddress {
         }
     }
 
-    /// With another time to answer in.
+    /// The same with another time to answer.
     pub fn within(self, time: Duration) -> ServerAddress {
         ServerAddress {
             timeout_ms: u16::try_from(time.as_millis()).unwrap_or(u16::MAX).max(1),
@@ -76,7 +77,7 @@ impl ServerAddress {
         }
     }
 
-    /// Another server, with as much time.
+    /// Another server, with the same time to answer.
     pub fn also_at(&self, addr: &str) -> ServerAddress {
         ServerAddress {
             addr: vec![addr.into()],
@@ -94,7 +95,7 @@ impl ServerAddress {
         }
     }
 
-    /// Connects to the first that answers, and greets.
+    /// Connects to the first server that answers HELLO.
     pub fn connect(&self) -> Result<Connection, Failure> {
         let mut last = Failure::usage("--addr names no server; allowed is HOST:PORT");
         for addr in &self.addr {
@@ -158,22 +159,22 @@ pub struct Connection {
     timeout_ms: u16,
 }
 
-/// What came back for one operation.
+/// The answer to one operation.
 pub struct Answer {
     /// Status, version, level.
     pub head: ReplyHead,
     /// The expiry, if it was asked for.
     pub expiry: Option<ExpiryTold>,
-    /// How new it is, if a member might have answered.
+    /// How new the answer is, if a member might have given it.
     pub standing: Option<Standing>,
     /// Value, new fields or message.
     pub value: Vec<u8>,
 }
 
 impl Connection {
-    /// Sends one operation and takes its answer apart. A node that sends the operation elsewhere
-    /// has not executed it: then it is sent there, again and again until the time is over. What is
-    /// too old at the node that was asked is asked there again.
+    /// Sends one operation and takes its answer apart. A node that names another node has not
+    /// executed the operation: it is sent to that node, until the time is over. If the data of the
+    /// node is too old, the same node is asked again.
     ///
     /// # Errors
     /// No answer, an answer that cannot be read, or one that refuses the whole request. What the
@@ -218,7 +219,7 @@ impl Connection {
                 addr: vec![writer.clients],
                 timeout_ms: u16::try_from(left.as_millis()).unwrap_or(u16::MAX).max(1),
             };
-            // Who is named may be lost, and this node may come to know of another one.
+            // The named node may be lost. Then this node may come to know of another one.
             if let Ok(mut connection) = there.connect() {
                 connection.timeout_ms = self.timeout_ms;
                 connection.wire.timeout = self.wire.timeout;
@@ -247,7 +248,7 @@ impl Connection {
         })
     }
 
-    /// Sends a PING with `body` and waits until it comes back; how long that took.
+    /// Sends a PING with `body` and waits until it comes back. Returns how long that took.
     pub fn ping(&mut self, body: &[u8; 8]) -> Result<Duration, Failure> {
         let begun = Instant::now();
         let (_, returned) = self.request(Opcode::Ping, body)?;
@@ -328,7 +329,7 @@ impl Wire {
         }
     }
 
-    /// Whether a frame is the reply that was waited for, and a good one.
+    /// Checks that a frame is the awaited reply, and no refusal.
     fn judge(
         &self,
         (header, body): (Header, Vec<u8>),
@@ -395,7 +396,7 @@ impl Wire {
     }
 }
 
-/// What is not known of a request that was not answered.
+/// The warning about a request that was not answered and may have been executed.
 fn unanswered(effect: Effect) -> &'static str {
     match effect {
         Effect::Reads => "",
@@ -408,7 +409,7 @@ fn unanswered(effect: Effect) -> &'static str {
 /// The failure that a status stands for, by its class.
 pub fn refused(status: Status, message: &str) -> Failure {
     let executed = match (status, status.executed()) {
-        // Its message tells.
+        // The message of the server says whether it was executed.
         (Status::NoReplicas, _) => "",
         (_, Executed::Yes) => " (executed)",
         (_, Executed::No) => " (not executed)",

@@ -29,8 +29,8 @@ pub struct Field {
     pub offset: u32,
 }
 
-/// Why a text is no instruction or value. It shows as one line: the text, the column, what is
-/// allowed there.
+/// Why a text is no instruction or value, in one line: the text, the column, and what is allowed
+/// there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExpressionError {
     text: String,
@@ -47,7 +47,7 @@ pub enum Literal {
     File(PathBuf),
 }
 
-/// Longer ones first, so that `<=` is not read as `<`.
+/// The operators, longer ones first, so that `<=` is not read as `<`.
 const OPERATORS: [(&str, Operation); 9] = [
     ("==", Operation::Eq),
     ("!=", Operation::Ne),
@@ -60,7 +60,7 @@ const OPERATORS: [(&str, Operation); 9] = [
     ("=", Operation::Set),
 ];
 
-/// `exists` and `absent` look at no field; the wire wants one all the same.
+/// The field of `exists` and `absent`, which look at none: the wire needs one.
 const NO_FIELD: Field = Field {
     field_type: FieldType::U8,
     offset: 0,
@@ -161,8 +161,8 @@ fn parse_number(field_type: FieldType, text: &str) -> Result<i128, String> {
     }
 }
 
-/// Whether a text looks like a number of a type that there is not: nobody names keys or texts so,
-/// and `u9:1` for `u8:1` would be five letters in the place of a byte.
+/// Whether a text looks like a number of an unknown type. Nobody means such a text, and `u9:1` for
+/// `u8:1` would store four letters instead of a byte.
 fn is_nearly_typed(text: &str) -> bool {
     let Some((name, number)) = text.split_once(':') else {
         return false;
@@ -306,7 +306,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// What looks like a number from here on, right or wrong.
+    /// The characters from here on that look like a number, right or wrong.
     fn number(&mut self) -> &'a str {
         let rest = self.rest();
         let end = rest

@@ -36,7 +36,7 @@ Examples:
   penstock inspect ./penstock-data --repair                        what a repair would give up
   penstock inspect ./penstock-data --repair --accept-loss 1:5-7    carry it out";
 
-/// What is looked at, and how closely.
+/// The directory that is checked, and how much is printed.
 #[derive(Args)]
 #[command(after_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"))]
 pub struct InspectArgs {
@@ -57,7 +57,7 @@ pub struct InspectArgs {
 }
 
 impl InspectArgs {
-    /// Prints what is there; fails if anything is damaged.
+    /// Prints what the directory holds; fails if anything is damaged.
     pub fn run(self) -> Result<(), Failure> {
         let opened = if self.accept_loss.is_empty() {
             Directory::inspect(&self.directory)
@@ -154,8 +154,8 @@ impl InspectArgs {
         if losses.is_empty() {
             losses.push("none".into());
         }
-        // A repair that was interrupted is finished by the same command: what is done is no longer
-        // lost.
+        // The same command finishes a repair that was interrupted: losses that were carried out
+        // are no longer in the plan.
         for given in self.accept_loss.iter().filter(|it| !losses.contains(it)) {
             out.line(format_args!("not given up here: {given}"));
         }
@@ -227,7 +227,7 @@ fn report(directory: &Directory, dump: bool) -> Result<(), Failure> {
     summarize(&mut out, &report, directory);
     let data = directory.path().to_string_lossy();
     if !report.damage.is_empty() {
-        // The reading of a log ends at its first damage; a plan to mend it looks behind.
+        // A log is read up to its first damage; a plan to mend it also reads what stands behind.
         match plan_laid_out(&mut source, owner, &layout, &proven) {
             Ok(plan) => {
                 out.line(format_args!("all that a repair would find:"));
@@ -362,8 +362,8 @@ fn show(out: &mut Output<impl Write>, event: &Event<'_>) {
     }
 }
 
-/// How many snapshots and key tables there are. Each belongs to a segment, so none can be judged
-/// where the segments themselves cannot be told apart, and none of them is at fault for that.
+/// Counts snapshots and key tables that cannot be checked: they are compared with segments, and
+/// damage hides which log a segment is of.
 fn show_unjudged(out: &mut Output<impl Write>, directory: &Directory) {
     let snapshots = directory.snapshots().list().map_or(0, |names| names.len());
     let tables = directory.key_tables().list().map_or(0, |files| files.len());
@@ -403,8 +403,7 @@ fn show_snapshots(out: &mut Output<impl Write>, directory: &Directory, survey: &
     }
 }
 
-/// Each key table, and whether it holds what it should of a segment that is there. None is ever
-/// needed.
+/// Prints each key table, and whether it matches its segment. No start needs a key table.
 fn show_key_tables(out: &mut Output<impl Write>, directory: &Directory, survey: &Survey) {
     let folder = directory.key_tables();
     let mut files = match folder.list() {
@@ -432,7 +431,7 @@ fn show_key_tables(out: &mut Output<impl Write>, directory: &Directory, survey: 
     }
 }
 
-/// Reads all of a key table, and holds it against its segment.
+/// Reads all of a key table and compares it with its segment.
 fn read_key_table(
     directory: &Directory,
     file: FileId,
@@ -455,7 +454,7 @@ fn read_key_table(
     KeyTable::verify(&home, bytes, read)
 }
 
-/// Reads all of a snapshot, and holds it against its log.
+/// Reads all of a snapshot and compares it with its log.
 fn read_snapshot(
     directory: &Directory,
     name: SnapshotName,

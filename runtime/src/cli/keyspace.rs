@@ -38,7 +38,7 @@ pub enum KeyspaceCommand {
     /// Make a keyspace
     #[command(after_help = format!("{KEYSPACE_EXAMPLES}\n\n{EXIT_CODES}"))]
     Create(SetArgs),
-    /// Change settings of a keyspace, made if it is missing; what is not said stays
+    /// Change settings of a keyspace, which is made if it is missing; other settings stay
     #[command(after_help = format!("{KEYSPACE_EXAMPLES}\n\n{EXIT_CODES}"))]
     Set(SetArgs),
     /// Print all keyspaces
@@ -49,7 +49,7 @@ pub enum KeyspaceCommand {
     Drop(DropArgs),
 }
 
-/// What a keyspace may ask of every change. Level replica is asked for with each request.
+/// The least level that a keyspace may demand. Level replica can only be asked for by a request.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum LevelMin {
     /// In the server's memory
@@ -84,10 +84,10 @@ pub struct SetArgs {
     /// How long a superseded version is kept: 500ms, 30s, 10m, 2h, 7d; 0 is no limit
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     retention: Option<u64>,
-    /// Lifetime of what is put without one: 500ms, 30s, 10m, 2h, 7d; 0 is none
+    /// Lifetime of values written without an expiry: 500ms, 30s, 10m, 2h, 7d; 0 is none
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     ttl: Option<u64>,
-    /// Bytes of a value, at most; 0 is what the server accepts
+    /// Bytes of a value, at most; 0 is the server's limit
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(..=16 << 20))]
     value_bytes_max: Option<u32>,
     /// The layout that values are marked with in the log

@@ -1,4 +1,4 @@
-//! The commands about what a node took and could not keep.
+//! The commands about diverged records: what a node acknowledged and could not keep.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -65,7 +65,7 @@ pub struct LostfoundArgs {
     /// Every change, not only how many there are
     #[arg(long)]
     all: bool,
-    /// By how much numbers of 8 bytes were changed; reads all of the log
+    /// Print by how much numbers of 8 bytes were changed; reads all of the log
     #[arg(long)]
     units: bool,
     #[command(subcommand)]
@@ -136,7 +136,7 @@ impl LostfoundArgs {
     }
 }
 
-/// A log that is read while its node runs changes under the reader.
+/// How often a log is read, at most: it may change while its node runs.
 const READS_MAX: usize = 3;
 
 fn list(data: &Path, all: bool, has_units: bool) -> Result<(), Failure> {
@@ -309,7 +309,7 @@ impl ReplayArgs {
         journal.note(lost)?;
         let ask = match &verdict {
             Verdict::Set(value) => {
-                // What is added to goes on living as long as it would.
+                // A number that is added to keeps its expiry.
                 let expiry = match (self.rule, lost.expiry_ms) {
                     (RuleName::Add, _) => Expiry::Keep,
                     (_, Some(at)) => Expiry::At(at),
@@ -343,7 +343,7 @@ impl ReplayArgs {
 
 enum Replayed {
     Done,
-    /// It is not done.
+    /// It would have been written, but for --dry-run.
     Would,
     Same,
     Left(String),
@@ -367,13 +367,12 @@ impl std::fmt::Display for Replayed {
     }
 }
 
-/// The keys of each tail that were tried. Each note is durable before the try: a difference that is
-/// added twice would be wrong, and an answer may never come.
+/// The keys of each tail that were tried. A note is durable before its try, because the answer may
+/// never come, and to add a difference twice would be wrong.
 struct Journal {
     path: PathBuf,
     tried: BTreeSet<(String, Writer)>,
-    /// What of the file is whole lines: a crash may have cut the last one, and nothing was tried
-    /// then.
+    /// Bytes of whole lines. A crash may have cut the last line: its key was not tried.
     whole_bytes: u64,
     file: Option<File>,
 }
@@ -407,7 +406,7 @@ impl Journal {
         })
     }
 
-    /// What the journal of another node has counts as tried, too.
+    /// Takes the keys of another node's journal as tried, too.
     fn add(&mut self, path: &Path) -> Result<(), Failure> {
         let failure =
             |error: &dyn std::fmt::Display| Failure::usage(format!("{}: {error}", path.display()));

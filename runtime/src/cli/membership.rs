@@ -268,7 +268,8 @@ impl LearnerArgs {
 }
 
 impl MemberArgs {
-    /// Makes it one of the sync set: at once waited for, and promotable when it has all.
+    /// Puts the node into the sync set. Level replica waits for it at once; it may be promoted when
+    /// it has all that was acknowledged before.
     pub fn sync(self) -> Result<(), Failure> {
         let began = Instant::now();
         let node = self.held.node;
@@ -365,8 +366,8 @@ impl MemberArgs {
                 ))?,
             }
         }
-        // A read at level replica waits for all that was appended before it, so each of these
-        // proves it for one.
+        // A read at level replica waits for all that was appended before it. So each of these reads
+        // proves for one partition that the node has all.
         let mut keys = vec![None; usize::from(LINK_PARTITIONS)];
         let mut number = 0_u64;
         while keys.iter().any(Option::is_none) {
@@ -401,8 +402,8 @@ impl MemberArgs {
     }
 }
 
-/// Refuses while no node writes one of these partitions: the node that is to write it may need the
-/// node that would be changed.
+/// Refuses while no node writes one of these partitions: its next primary may need the node that
+/// would be changed.
 fn check_written(draft: &Draft, partitions: (u16, u16), longest: Duration) -> Result<(), Failure> {
     for primary in writers(draft, partitions)? {
         let clients = draft.clients_of(primary).map_err(Failure::usage)?;

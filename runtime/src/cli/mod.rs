@@ -77,11 +77,11 @@ enum Command {
     Set(SetArgs),
     /// Delete a key
     Del(DelArgs),
-    /// Print how long a key stays before it is gone by itself
+    /// Print when a key expires
     Ttl(TtlArgs),
-    /// Say when a key is gone by itself; its value stays
+    /// Say when a key expires; its value stays
     Expire(ExpireArgs),
-    /// Make a key stay for ever
+    /// Remove the expiry of a key
     Persist(PersistArgs),
     /// Change fields of a value if guards hold, in one atomic and durable step
     UpdateIf(UpdateIfArgs),
@@ -180,11 +180,11 @@ impl ServerArgs {
     }
 }
 
-/// The end of a command that did not do what was asked.
+/// Why a command did not do what was asked, and its exit code.
 #[derive(Debug)]
 pub struct Failure {
     code: u8,
-    /// Empty if the log has told it on standard error.
+    /// The line for standard error; empty if the log has written it there.
     line: String,
 }
 

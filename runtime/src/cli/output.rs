@@ -1,4 +1,4 @@
-//! What a command prints, when the reader may go away before the end.
+//! The output of a command, whose reader may go away before the end.
 
 use std::fmt;
 use std::io::{self, BufWriter, ErrorKind, Stdout, Write};

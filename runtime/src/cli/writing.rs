@@ -106,7 +106,7 @@ struct WriteArgs {
     server: ServerAddress,
 }
 
-/// When a key is gone by itself.
+/// When a key expires.
 #[derive(Args)]
 struct LifetimeArgs {
     /// Gone by itself after so long: 500ms, 30s, 10m, 2h, 7d
@@ -257,7 +257,7 @@ impl ExpireArgs {
 }
 
 impl PersistArgs {
-    /// Makes the key stay for ever.
+    /// Removes the expiry of the key.
     pub fn run(self) -> Result<(), Failure> {
         set_expiry(&self.server, &self.key, self.level, Expiry::Never)
     }
