@@ -380,7 +380,7 @@ mod tests {
         for option in OPTIONS {
             let (meaning, allowed) = (option.meaning(), option.allowed());
             let line = option.toml_default();
-            let comment = format!("# {meaning} Allowed: {allowed}.\n#{line}\n");
+            let comment = format!(" {meaning} Allowed: {allowed}.\n#{line}\n");
             assert!(unwrapped.contains(&comment), "missing: {comment}");
         }
         let uncommented: String = text
