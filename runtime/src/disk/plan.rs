@@ -233,12 +233,14 @@ fn decide(
         let bytes = bytes.saturating_add(locked_bytes);
         let kib = bytes.div_ceil(1024);
         format!(
-            "ulimit -l {kib}, or LimitMEMLOCK={bytes} in the systemd unit, and more if other processes of this user lock memory"
+            "ulimit -l {kib}, or LimitMEMLOCK={bytes} in the systemd unit, and more if other \
+             processes of this user lock memory"
         )
     };
     if setup.is_none() && mode == IoMode::Uring {
         return Err(format!(
-            "--io uring: {left}, and the smallest rings of {shards} shards take {least}; {}; or --io auto, which takes threads then",
+            "--io uring: {left}, and the smallest rings of {shards} shards take {least}; {}; or \
+             --io auto, which takes threads then",
             enough(least)
         ));
     }
@@ -250,7 +252,8 @@ fn decide(
         setup,
         problem: Some(Problem {
             cause: format!(
-                "{left}, and {shards} shards take {full} for rings and buffers: {instead}, which costs some speed"
+                "{left}, and {shards} shards take {full} for rings and buffers: {instead}, which \
+                 costs some speed"
             ),
             mend: enough(full),
         }),

@@ -218,7 +218,8 @@ impl Engine {
                     shard = self.number,
                     snapshot = %name,
                     %error,
-                    "snapshot {name} could not be written: {error}; the next start reads more of the log"
+                    "snapshot {name} could not be written: {error}; the next start reads more of \
+                     the log"
                 );
             }
             let is_good = result.is_ok();

@@ -75,7 +75,8 @@ fn calibrate_disk(
     };
     let method = calibration.method_name();
     say(format_args!(
-        "sync method  {method}: 4 KiB durable in {} us by durable writes, {} us by write and fdatasync; read in {} us{}",
+        "sync method  {method}: 4 KiB durable in {} us by durable writes, {} us by write and \
+         fdatasync; read in {} us{}",
         calibration.durable_write_us,
         calibration.write_then_sync_us,
         calibration.read_us,

@@ -499,7 +499,8 @@ impl Sender {
             Some((partition, progress)) => Err(LinkRefusal {
                 code: RefusalCode::Records,
                 text: format!(
-                    "partition {partition}: records behind {:?} were released before they were read",
+                    "partition {partition}: records behind {:?} were released before they were \
+                     read",
                     progress.shipped
                 ),
             }),

@@ -1,8 +1,8 @@
 //! What counts in each file of the log: the one account that cleaning decides by.
 //!
 //! Each part that [`liveness`](crate::store::store::Store::liveness) would keep is counted here: a
-//! segment without any is released unread. An expired part is still pointed to, and leaves only when
-//! its segment is read. [`Counts`] says how much of a file has expired.
+//! segment without any is released unread. An expired part is still pointed to, and leaves only
+//! when its segment is read. [`Counts`] says how much of a file has expired.
 //!
 //! Two bounds tell it, and neither needs the expiry of what was superseded. A part counts if it is
 //! pointed to, and if it has not expired. So what counts in a file is at most what is pointed to,
