@@ -186,6 +186,47 @@ impl ReplyHead {
     }
 }
 
+/// Heads of reply items that differ in the number of the item, the length of the value and the
+/// sequence of the version alone.
+#[derive(Clone, Copy, Debug)]
+pub struct HeadTemplate([u8; REPLY_ITEM_BYTES]);
+
+impl HeadTemplate {
+    /// Heads as this one.
+    #[must_use]
+    pub fn new(head: &ReplyHead) -> Self {
+        HeadTemplate(head.encode(0))
+    }
+
+    /// Appends a head, behind which the value is to be written: whole words.
+    #[inline]
+    pub fn begin(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.0);
+    }
+
+    /// Completes the item that begins at `from`.
+    #[inline]
+    pub fn end(&self, out: &mut [u8], from: usize, item: u16, sequence: u64) {
+        let (head, value) = out[from..]
+            .split_first_chunk_mut::<REPLY_ITEM_BYTES>()
+            .expect("the head was begun");
+        assert!(value.len().is_multiple_of(8));
+        let value_len = u32::try_from(value.len()).expect("values have at most 16 MiB");
+        head[4..6].copy_from_slice(&item.to_le_bytes());
+        head[8..12].copy_from_slice(&value_len.to_le_bytes());
+        head[16..24].copy_from_slice(&sequence.to_le_bytes());
+    }
+}
+
+/// Appends a whole item that stands at `range` already, as the answer to another item of the
+/// request.
+#[inline]
+pub fn write_again(out: &mut Vec<u8>, range: Range<usize>, item: u16) {
+    let from = out.len();
+    out.extend_from_within(range);
+    out[from + 4..from + 6].copy_from_slice(&item.to_le_bytes());
+}
+
 /// Writes one BATCH reply frame at the end of pieces, without an allocation of its own.
 #[derive(Debug)]
 pub struct BatchReply {
@@ -247,7 +288,7 @@ impl BatchReply {
     /// Notes that everything behind the last item, such as [`ReplyHead::write`],
     /// [`ReplyHead::share`] or
     /// [`ReplyHead::patch`] write it, is the next item.
-    #[inline]
+    #[inline(always)]
     pub fn end_item(&mut self, out: &mut Pieces) {
         let offset = self.body;
         self.body = out.len() - self.before;

@@ -71,9 +71,9 @@ impl Default for Statuses {
 
 impl Statuses {
     #[inline]
-    pub(crate) fn add(&mut self, status: Status) {
+    pub(crate) fn add(&mut self, status: Status, count: u64) {
         let [in_class, class] = status.code().to_le_bytes();
-        self.0[CLASS_STATUSES * usize::from(class) + usize::from(in_class)] += 1;
+        self.0[CLASS_STATUSES * usize::from(class) + usize::from(in_class)] += count;
     }
 
     /// How often this one was.
@@ -100,9 +100,9 @@ pub struct Answers {
 
 impl Answers {
     #[inline]
-    pub(crate) fn add(&mut self, asked: Asked, status: Status) {
-        self.by_kind[asked.place()].add(status);
-        self.total += 1;
+    pub(crate) fn add(&mut self, asked: Asked, status: Status, count: u64) {
+        self.by_kind[asked.place()].add(status, count);
+        self.total += count;
     }
 
     /// What items of this kind got.
@@ -141,7 +141,7 @@ mod tests {
         let mut answers = Answers::default();
         for (number, asked) in (1..).zip(Asked::ALL) {
             for status in Status::ALL {
-                (0..number).for_each(|_| answers.add(asked, status));
+                (0..number).for_each(|_| answers.add(asked, status, 1));
             }
         }
         let statuses = Status::ALL.len() as u64;

@@ -35,6 +35,9 @@ pub struct Counters {
     pub frames_refused: Statuses,
     /// Items of batches and mail that were answered at once: no read was needed.
     pub at_once: u64,
+    /// Items of batches that were answered together with the item before them, whose operation and
+    /// key they have.
+    pub in_runs: u64,
     /// Changes of keyspaces that this shard decided.
     pub keyspace_changes: u64,
     /// PING frames.

@@ -5,6 +5,7 @@
 //! every key as it was.
 
 pub(crate) mod past;
+pub(crate) mod run_of_updates;
 mod update_if;
 
 use std::sync::Arc;

@@ -108,6 +108,7 @@ pub(crate) struct Setup {
     hash: KeyHash,
     partitions: Vec<usize>,
     frame_full_bytes: usize,
+    answers_runs: bool,
 }
 
 impl Setup {
@@ -120,8 +121,19 @@ impl Setup {
             hash: KeyHash::new(config.hash_seed),
             partitions: config.partitions(),
             frame_full_bytes: frame_bytes_max.saturating_sub(item_bytes_max),
+            answers_runs: true,
             config,
         }
+    }
+
+    /// Whether items that repeat the one before them are answered together with it.
+    pub(crate) fn answers_runs(&self) -> bool {
+        self.answers_runs
+    }
+
+    /// Has each item run by itself from now on.
+    pub(crate) fn leave_runs(&mut self) {
+        self.answers_runs = false;
     }
 
     #[inline]

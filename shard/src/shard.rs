@@ -16,6 +16,7 @@ mod members;
 mod memory;
 mod operation;
 mod reads;
+mod runs;
 mod scans;
 mod settings;
 mod told;
@@ -390,6 +391,13 @@ impl<P: Blocks> Shard<P> {
     #[must_use]
     pub fn is_paused(&self, id: SessionId) -> bool {
         self.sessions.is_paused(id)
+    }
+
+    /// Has each item run by itself from now on, also one that repeats the item before it. For tests
+    /// that compare both ways.
+    #[doc(hidden)]
+    pub fn leave_runs(&mut self) {
+        self.setup.leave_runs();
     }
 
     /// Begins with short segments that grow with the log up to `most_bytes`; before the first turn.

@@ -84,10 +84,10 @@ impl Stages {
         }
     }
 
-    /// The reply of an operation waits for this record.
+    /// The replies of so many operations wait for this record.
     #[inline]
-    pub(crate) fn waits(&mut self, lsn: Lsn) {
-        self.gated += 1;
+    pub(crate) fn waits(&mut self, lsn: Lsn, operations: u64) {
+        self.gated += operations;
         self.gate = self.gate.max(lsn);
     }
 
@@ -155,7 +155,7 @@ mod tests {
         stages.event(1_400);
         stages.queued(1_000, 1_000, 3);
         stages.queued(1_000, 900, 1);
-        stages.waits(Lsn(7));
+        stages.waits(Lsn(7), 1);
         stages.turn_ends(1_500, 4);
         stages.durable(1_600, Lsn(6));
         assert_eq!(total(&stages)[2], (0, 0));
@@ -173,7 +173,7 @@ mod tests {
         let mut stages = Stages::default();
         let turns = TURNS_MAX as u64 + 100;
         for turn in 1..=turns {
-            stages.waits(Lsn(turn));
+            stages.waits(Lsn(turn), 1);
             stages.turn_ends(turn, 2);
         }
         assert_eq!(stages.waiting.len(), TURNS_MAX);

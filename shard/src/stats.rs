@@ -28,19 +28,25 @@ impl Stats {
     /// An item is answered.
     #[inline]
     pub(crate) fn answer(&mut self, asked: Asked, status: Status) {
-        self.counters.answers.add(asked, status);
+        self.answers(asked, status, 1);
+    }
+
+    /// So many items are answered the same.
+    #[inline]
+    pub(crate) fn answers(&mut self, asked: Asked, status: Status, count: u64) {
+        self.counters.answers.add(asked, status, count);
     }
 
     /// An item is answered that was not executed.
     pub(crate) fn refuse(&mut self, asked: Asked, status: Status) {
         self.counters.refused += 1;
-        self.counters.answers.add(asked, status);
+        self.counters.answers.add(asked, status, 1);
     }
 
     /// A frame is refused.
     pub(crate) fn refuse_frame(&mut self, status: Status) {
         self.counters.refused += 1;
-        self.counters.frames_refused.add(status);
+        self.counters.frames_refused.add(status, 1);
     }
 
     /// All items that were answered.
@@ -54,6 +60,11 @@ impl Stats {
     pub(crate) fn answer_at_once(&mut self, now_us: u64, came_us: u64, items: u64) {
         self.counters.at_once += items;
         self.stages.queued(now_us, came_us, items);
+    }
+
+    /// So many items were answered together with the one before them.
+    pub(crate) fn answer_in_run(&mut self, items: u64) {
+        self.counters.in_runs += items;
     }
 
     /// An item that came at `came_us` was answered after it had waited.
@@ -107,10 +118,10 @@ impl Stats {
         self.stages.event(now_us);
     }
 
-    /// The reply of an operation waits for this record.
+    /// The replies of so many operations wait for this record.
     #[inline]
-    pub(crate) fn wait(&mut self, lsn: Lsn) {
-        self.stages.waits(lsn);
+    pub(crate) fn wait(&mut self, lsn: Lsn, operations: u64) {
+        self.stages.waits(lsn, operations);
     }
 
     /// The network has the replies of so many operations, which might leave `since_us`.

@@ -320,6 +320,17 @@ planted_bugs! {
     /// An item goes before those of its connection that wait until answers were taken.
     PassHeld = "pass-held",
 
+    // Planted with runs of changes of one key.
+
+    /// The second record of a run has the log position of the first.
+    RunOneLsn = "run-one-lsn",
+    /// The CRC that follows from the last one is told by the first bytes of the words that differ.
+    RunCrcOfFirstByte = "run-crc-of-first-byte",
+    /// A "no" of a run is given again although the key has changed since.
+    RunStaleNo = "run-stale-no",
+    /// The answers of a run wait for its first record.
+    RunGateOfFirst = "run-gate-of-first",
+
     // Planted with the account of what expires.
 
     /// Bytes count as expired an hour before their time.

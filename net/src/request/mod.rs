@@ -7,6 +7,7 @@ mod extra;
 mod flags;
 mod head;
 mod item;
+mod repeat;
 mod terms;
 pub(crate) mod verb;
 
@@ -22,6 +23,7 @@ pub use ask::Ask;
 pub use batch_request::{BatchRequest, ask_without_show};
 pub use extra::Extra;
 pub use head::{ITEM_HEADER_BYTES, likely_key};
+pub use repeat::{decode_repeated, may_begin_run, may_repeat};
 pub use terms::{Condition, Expiry, MemberRead, Wanted, When};
 pub use verb::{Effect, Tells, Verb};
 

@@ -2,15 +2,16 @@
 //! none.
 
 use penstock_net::instruction::{Instruction, Operation, Outcome};
+use penstock_net::level::AckLevel;
 use penstock_net::refusal::Refusal;
-use penstock_net::reply::{ITEM_FLAG_OVERFLOW, REPLY_ITEM_BYTES};
+use penstock_net::reply::{HeadTemplate, ITEM_FLAG_OVERFLOW, REPLY_ITEM_BYTES, ReplyHead};
 use penstock_net::request::{Expiry, Request};
 use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
 use penstock_storage::io::Blocks;
 use penstock_storage::place::Lsn;
 use penstock_storage::planted::{Bug, is_planted};
-use penstock_storage::store::{Change, Committed, FieldBefore, Fields, Found, Store};
+use penstock_storage::store::{Change, Committed, FieldBefore, Fields, Found, Run, RunStep, Store};
 
 use super::{Cold, Context, Key, Ran, expiry_after, no, no_room, refused, wire};
 
@@ -102,9 +103,11 @@ pub(super) fn run<'a, const KEYS: usize, P: Blocks>(
     }
     let from = out.len();
     out.extend_from_slice(&[0; REPLY_ITEM_BYTES]);
-    if let Err(stop) = apply(&mut change, request, &keys, out) {
+    let exist = keys.map(|key| key.at.exists);
+    if let Err(stop) = apply(&mut change, request, &exist, out) {
         out.truncate(from);
-        return stopped(context, stop, &first, seen, out);
+        let head = |status| context.head(status, first.version);
+        return stopped(head, stop, seen, out);
     }
     if changes_expiry || (forgets_expiry(&first) && change.is_any()) {
         change.expire(0, expiry_ms.filter(|_| changes_expiry));
@@ -142,24 +145,110 @@ pub(super) fn run<'a, const KEYS: usize, P: Blocks>(
     }
 }
 
+/// UPDATE_IF of a key of a run, which exists and keeps its expiry. The item has this number in its
+/// request; `heads` are those of answers OK. `None` if it must run by itself: nothing has changed
+/// then.
+#[inline]
+pub(super) fn repeat<P: Blocks>(
+    changes: &mut Run<'_, P>,
+    program: &[Instruction],
+    (number, level, heads): (u16, AckLevel, &HeadTemplate),
+    out: &mut Vec<u8>,
+) -> Option<Ran> {
+    let from = out.len();
+    heads.begin(out);
+    let step = changes.change(|fields| apply(&mut OneKey(fields), program, &[true], out));
+    let gate = match step {
+        RunStep::Committed(lsn) => lsn,
+        RunStep::Same => changes.lsn(),
+        RunStep::Stopped(stop) => {
+            out.truncate(from);
+            let head = |status| ReplyHead::new(status, number, level, wire(changes.version()));
+            return Some(stopped(head, stop, changes.lsn(), out));
+        }
+        RunStep::Alone => {
+            out.truncate(from);
+            return None;
+        }
+    };
+    heads.end(out, from, number, changes.version().sequence);
+    Some(Ran::Answered {
+        gate,
+        status: Status::Ok,
+    })
+}
+
 fn forgets_expiry(first: &Key<'_>) -> bool {
     is_planted(Bug::EditForgetsExpiry) && first.at.exists
 }
 
-/// Runs the instructions of a request in their order, and writes what fields are after them at the
-/// end of `out`.
+/// Keys whose fields instructions edit.
+trait Editable {
+    /// The value of a key; `None` if it has none.
+    fn fields(&mut self, which: usize) -> Option<Fields<'_>>;
+}
+
+impl<P: Blocks, const KEYS: usize> Editable for Change<'_, '_, P, KEYS> {
+    #[inline(always)]
+    fn fields(&mut self, which: usize) -> Option<Fields<'_>> {
+        self.fields(which)
+    }
+}
+
+/// The one key of a run.
+struct OneKey<'c>(Fields<'c>);
+
+impl Editable for OneKey<'_> {
+    #[inline(always)]
+    fn fields(&mut self, _: usize) -> Option<Fields<'_>> {
+        Some(self.0.again())
+    }
+}
+
+/// Instructions in their order.
+trait Program {
+    fn len(&self) -> usize;
+    fn instruction(&self, number: usize) -> Instruction;
+}
+
+impl Program for Request<'_> {
+    #[inline(always)]
+    fn len(&self) -> usize {
+        self.instruction_count()
+    }
+
+    // Decoded where it is used: through an iterator it would go through memory.
+    #[inline(always)]
+    fn instruction(&self, number: usize) -> Instruction {
+        self.instruction(number)
+    }
+}
+
+impl Program for [Instruction] {
+    #[inline(always)]
+    fn len(&self) -> usize {
+        self.len()
+    }
+
+    #[inline(always)]
+    fn instruction(&self, number: usize) -> Instruction {
+        self[number]
+    }
+}
+
+/// Runs instructions in their order, and writes what fields are after them at the end of `out`.
+/// `exist` tells which keys existed before.
 #[inline]
-fn apply<'a, const KEYS: usize, P: Blocks>(
-    change: &mut Change<'_, 'a, P, KEYS>,
-    request: &Request<'a>,
-    keys: &[Key<'a>; KEYS],
+fn apply<const KEYS: usize>(
+    keys: &mut impl Editable,
+    program: &(impl Program + ?Sized),
+    exist: &[bool; KEYS],
     out: &mut Vec<u8>,
 ) -> Result<(), Stop> {
     // The value that was edited last: the next instruction is mostly about the same.
     let mut held: Option<Fields<'_>> = None;
-    for number in 0..request.instruction_count() {
-        // Decoded where it is used: through an iterator it would go through memory.
-        let instruction = request.instruction(number);
+    for number in 0..program.len() {
+        let instruction = program.instruction(number);
         let which = usize::from(instruction.key);
         let failed = |status, actual, overflow| {
             Err(Stop::Failed {
@@ -171,18 +260,20 @@ fn apply<'a, const KEYS: usize, P: Blocks>(
             })
         };
         match instruction.operation {
-            Operation::Exists if keys[which].at.exists => continue,
-            Operation::Absent if !keys[which].at.exists => continue,
+            Operation::Exists if exist[which] => continue,
+            Operation::Absent if !exist[which] => continue,
             Operation::Exists => return failed(Status::NotFound, 0, false),
             Operation::Absent => return failed(Status::GuardFailed, 1, false),
             _ => {}
         }
-        let mut fields = match held {
-            Some(fields) if fields.which() == which => fields,
-            _ => match change.fields(which) {
-                Some(fields) => fields,
-                None => return failed(Status::NotFound, 0, false),
-            },
+        let is_held = held
+            .as_ref()
+            .is_some_and(|fields| KEYS == 1 || fields.which() == which);
+        if !is_held {
+            held = keys.fields(which);
+        }
+        let Some(fields) = &mut held else {
+            return failed(Status::NotFound, 0, false);
         };
         match fields.edit(|value| run_on(&instruction, value)) {
             Outcome::Holds => {}
@@ -199,7 +290,6 @@ fn apply<'a, const KEYS: usize, P: Blocks>(
                 }));
             }
         }
-        held = Some(fields);
     }
     Ok(())
 }
@@ -221,18 +311,10 @@ fn run_on(instruction: &Instruction, value: &mut [u8]) -> (Outcome, Option<Field
 
 /// The reply of instructions that stopped. It shows the keys as they were, so it waits for what
 /// they show.
-fn stopped(
-    context: &Context<'_>,
-    stop: Stop,
-    first: &Key<'_>,
-    seen: Lsn,
-    out: &mut Vec<u8>,
-) -> Ran {
+fn stopped(head: impl Fn(Status) -> ReplyHead, stop: Stop, seen: Lsn, out: &mut Vec<u8>) -> Ran {
     let status = match stop {
         Stop::Refused(refusal) => {
-            context
-                .head(refusal.status(), first.version)
-                .write_message(out, &refusal);
+            head(refusal.status()).write_message(out, &refusal);
             refusal.status()
         }
         Stop::Failed {
@@ -242,7 +324,7 @@ fn stopped(
             actual,
             overflow,
         } => {
-            let mut head = context.head(status, first.version);
+            let mut head = head(status);
             head.reason = instruction.reason;
             head.instruction = u8::try_from(number).expect("at most 64 instructions");
             head.flags = if overflow { ITEM_FLAG_OVERFLOW } else { 0 };

@@ -5,7 +5,7 @@ use penstock_net::frame::Header;
 use penstock_net::level::AckLevel;
 use penstock_net::pieces::Pieces;
 use penstock_net::reply::BatchReply;
-use penstock_net::request::likely_key;
+use penstock_net::request::{likely_key, may_begin_run};
 use penstock_storage::io::Blocks;
 use penstock_storage::place::Lsn;
 use penstock_storage::planted::{Bug, is_planted};
@@ -38,7 +38,7 @@ pub(super) enum Progress {
 }
 
 /// What became of one item.
-enum Passed {
+pub(super) enum Passed {
     /// The next one may run.
     On,
     /// It has run, or is on its way, and the batch stops behind it.
@@ -48,7 +48,7 @@ enum Passed {
 }
 
 /// A reply frame of a batch that is being written.
-struct BatchRun {
+pub(super) struct BatchRun {
     arrival: Arrival,
     request_id: u64,
     level: AckLevel,
@@ -57,9 +57,9 @@ struct BatchRun {
     is_expired: bool,
     /// The item with which this frame began, and the next one.
     first: usize,
-    next: usize,
+    pub(super) next: usize,
     reply: BatchReply,
-    out: Pieces,
+    pub(super) out: Pieces,
     /// What the frame depends on.
     gate: Lsn,
     /// Items that are answered later.
@@ -68,6 +68,37 @@ struct BatchRun {
     room: usize,
     /// A frame of so many bytes is ended.
     full_bytes: usize,
+}
+
+impl BatchRun {
+    /// What an answer calls the item at this place of the batch.
+    #[inline]
+    pub(super) fn number(&self, at: usize) -> u16 {
+        let first = if is_planted(Bug::CountFromInterruption) {
+            self.first
+        } else {
+            0
+        };
+        u16::try_from(at - first).expect("at most 1024 items")
+    }
+
+    /// The frame depends on this record too.
+    #[inline]
+    pub(super) fn depends_on(&mut self, lsn: Lsn) {
+        let is_last_only = is_planted(Bug::GateOfLastItem);
+        self.gate = if is_last_only {
+            lsn
+        } else {
+            self.gate.max(lsn)
+        };
+    }
+
+    /// What was written behind the last answer is the next one. Whether the frame ends with it.
+    #[inline]
+    pub(super) fn ends_item(&mut self) -> bool {
+        self.reply.end_item(&mut self.out);
+        self.reply.bytes() > self.full_bytes
+    }
 }
 
 impl<P: Blocks> Shard<P> {
@@ -83,14 +114,25 @@ impl<P: Blocks> Shard<P> {
     ) -> Progress {
         let mut run = self.begin_batch(now, arrival, header, batch.len(), level);
         let mut known = [None; PREFETCH_KEYS_MAX];
+        let mut ahead = PREFETCH_KEYS_MAX;
         let mut progress = Progress::Whole;
         while run.next < batch.len() {
-            let ahead = (run.next - run.first) % PREFETCH_KEYS_MAX;
-            if ahead == 0 {
+            if ahead == PREFETCH_KEYS_MAX {
                 self.prefetch(batch, run.next, &mut known);
+                ahead = 0;
             }
             let item = batch.item(run.next);
-            match self.batch_item(now, &mut run, item, known[ahead]) {
+            let answer_at = run.out.written().len();
+            let mut passed = self.batch_item(now, &mut run, item, known[ahead]);
+            ahead += 1;
+            if may_begin_run(item) && matches!(passed, Passed::On) {
+                let last = run.next;
+                passed = self.go_on(now, &mut run, batch, answer_at);
+                if run.next > last {
+                    ahead = PREFETCH_KEYS_MAX;
+                }
+            }
+            match passed {
                 Passed::On => run.next += 1,
                 Passed::Again => {
                     progress = Progress::NoRoom;
@@ -165,16 +207,12 @@ impl<P: Blocks> Shard<P> {
             session.asks_for_much = true;
             return Passed::Again;
         }
-        let number = match is_planted(Bug::CountFromInterruption) {
-            true => run.next - run.first,
-            false => run.next,
-        };
         let operation = Operation {
             origin: Origin::Here,
             address: ReplyAddress {
                 session: id,
                 request_id: run.request_id,
-                item: u16::try_from(number).expect("at most 1024 items"),
+                item: run.number(run.next),
                 item_bytes: u32::try_from(item.len()).expect("a frame bounds it"),
                 answer_bytes: 0,
             },
@@ -191,12 +229,8 @@ impl<P: Blocks> Shard<P> {
         };
         match step {
             Step::Answered(lsn) => {
-                run.gate = match is_planted(Bug::GateOfLastItem) {
-                    true => lsn,
-                    false => run.gate.max(lsn),
-                };
-                run.reply.end_item(&mut run.out);
-                match run.reply.bytes() > run.full_bytes {
+                run.depends_on(lsn);
+                match run.ends_item() {
                     true => Passed::Stop(Progress::FrameFull),
                     false => Passed::On,
                 }

@@ -20,13 +20,19 @@ impl<P: Blocks> Shard<P> {
     /// What the reply must wait for at this level, after asking the log for it.
     #[inline]
     pub(super) fn gate(&mut self, level: AckLevel, lsn: Lsn) -> Lsn {
+        self.gate_of(level, lsn, 1)
+    }
+
+    /// The same of the replies of so many operations, which wait for nothing behind this record.
+    #[inline]
+    pub(super) fn gate_of(&mut self, level: AckLevel, lsn: Lsn, operations: u64) -> Lsn {
         let log = self.store.log_mut();
         if level >= AckLevel::Disk && !is_planted(Bug::AckEarly) {
             if lsn <= log.durable() {
                 return Lsn(0);
             }
             log.want_durable(lsn);
-            self.stats.wait(lsn);
+            self.stats.wait(lsn, operations);
             return lsn;
         }
         // The log makes what nobody waits for durable within its interval by itself.

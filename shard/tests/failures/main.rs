@@ -21,7 +21,10 @@ mod ping;
 #[path = "../../../storage/tests/it/random.rs"]
 mod random;
 mod room;
+mod runs;
 mod scan;
+#[path = "../../../storage/tests/it/seed.rs"]
+mod seed;
 mod server;
 mod shown;
 

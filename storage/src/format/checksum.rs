@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 const POLYNOMIAL: u32 = 0xEDB8_8320;
 const STRIDE: usize = 16;
 /// From here on the library is faster.
-const SHORT_BYTES_MAX: usize = 128;
+pub(crate) const SHORT_BYTES_MAX: usize = 128;
 
 /// What a function that is given is for.
 const GIVEN_BYTES: RangeInclusive<usize> = 32..=SHORT_BYTES_MAX - 1;
@@ -44,6 +44,30 @@ pub(crate) fn crc32(bytes: &[u8]) -> u32 {
     } else {
         short(bytes)
     }
+}
+
+/// What the CRC-32 of bytes changes by, if eight of them differ by `difference`, a little-endian
+/// number, and `behind` bytes follow these, a multiple of 8. Such changes add up by exclusive or.
+#[inline]
+pub(crate) fn crc32_difference(difference: u64, behind: usize) -> u32 {
+    assert!(behind.is_multiple_of(8));
+    let (strides, rest) = (behind / STRIDE, behind % STRIDE);
+    let [low, ..] = difference.to_le_bytes();
+    let mut sum = TABLES[rest + 7][usize::from(low)];
+    // Of numbers that are counted up or down mostly the first byte differs.
+    let mut left = difference & !0xFF;
+    while left != 0 {
+        let byte = (left.trailing_zeros() / 8) as usize;
+        let [low, ..] = (left >> (8 * byte)).to_le_bytes();
+        sum ^= TABLES[rest + 7 - byte][usize::from(low)];
+        left &= !(0xFF << (8 * byte));
+    }
+    for _ in 0..strides {
+        let [a, b, c, d] = sum.to_le_bytes();
+        sum = (TABLES[15][usize::from(a)] ^ TABLES[14][usize::from(b)])
+            ^ (TABLES[13][usize::from(c)] ^ TABLES[12][usize::from(d)]);
+    }
+    sum
 }
 
 /// Eight bytes, as a little-endian number, that stand in front of `bytes` if the CRC-32 of all
@@ -139,6 +163,26 @@ mod tests {
     #[should_panic(expected = "of 32 bytes")]
     fn a_function_that_computes_something_else_is_not_taken() {
         use_for_short(|_| 0);
+    }
+
+    #[test]
+    fn eight_changed_bytes_change_the_checksum_by_what_their_place_and_difference_tell() {
+        let bytes: Vec<u8> = (0..200u32).map(|n| (n * 7919).to_le_bytes()[1]).collect();
+        for at in (0..bytes.len()).step_by(8) {
+            for difference in [0, 1, 0x8000, 0xA5 << 56, 0x0102_0304_0506_0708, u64::MAX] {
+                let mut changed = bytes.clone();
+                for (byte, by) in changed[at..].iter_mut().zip(difference.to_le_bytes()) {
+                    *byte ^= by;
+                }
+                let behind = bytes.len() - 8 - at;
+                let expected = crc32(&bytes) ^ crc32_difference(difference, behind);
+                assert_eq!(
+                    crc32(&changed),
+                    expected,
+                    "bytes from {at} by {difference:#x}"
+                );
+            }
+        }
     }
 
     #[test]

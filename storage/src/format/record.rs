@@ -32,6 +32,9 @@ pub const SUCCESSOR_BYTES: usize = EXTENSION_HEAD_BYTES + ITEM_HEAD_BYTES + 16;
 const EXTENSION_HEAD_BYTES: usize = 8;
 const ITEM_HEAD_BYTES: usize = 8;
 const TIME_BITS: u32 = 48;
+/// Where the CRC stands, of what is behind it.
+pub(super) const CRC_AT: usize = 4;
+pub(super) const SEQUENCE_AT: usize = 24;
 /// The largest sequence: more than any partition ever has.
 pub const SEQUENCE_MAX: u64 = (1 << 48) - 1;
 /// The latest expiry, in unix milliseconds.
@@ -154,37 +157,10 @@ impl RecordSpec<'_> {
             extension.len(),
         );
         let into = &mut into[..len];
-
-        let mut flags = 0;
-        if part.expiry_ms.is_some() {
-            flags |= FLAG_EXPIRY;
-        }
-        if !extension.is_empty() {
-            flags |= FLAG_EXTENSION;
-        }
-        if part.is_crowded {
-            flags |= FLAG_CROWDED;
-        }
-        let kind = match part.kind {
-            PartKind::Put => 1,
-            PartKind::Tombstone => 2,
-        };
-        let numbers = (self.parts.len() << 4) | ordinal;
         let (header, body) = into
             .split_first_chunk_mut::<PART_HEADER_BYTES>()
             .expect("len covers the header");
-        header[0..4].copy_from_slice(&low_u32(len).to_le_bytes());
-        header[8] = kind;
-        header[9] = flags;
-        header[10] = numbers.to_le_bytes()[0];
-        header[11] = 0;
-        header[12..14].copy_from_slice(&self.slot.to_le_bytes());
-        header[14..16].copy_from_slice(&low_u32(part.key.len()).to_le_bytes()[..2]);
-        header[16..20].copy_from_slice(&low_u32(part.value.len()).to_le_bytes());
-        header[20..24].copy_from_slice(&self.epoch.to_le_bytes());
-        header[24..32].copy_from_slice(&self.sequence.to_le_bytes());
-        let time_and_layout = self.time_ms | (u64::from(part.layout) << TIME_BITS);
-        header[32..40].copy_from_slice(&time_and_layout.to_le_bytes());
+        self.put_header(ordinal, len, header);
 
         let rest = put_padded(body, part.key);
         let rest = put_padded(rest, part.value);
@@ -197,6 +173,65 @@ impl RecordSpec<'_> {
         into[4..8].copy_from_slice(&crc.to_le_bytes());
         len
     }
+
+    /// Puts the header of part `ordinal`, which has `len` bytes, but for its CRC.
+    #[inline(always)]
+    fn put_header(&self, ordinal: usize, len: usize, header: &mut [u8; PART_HEADER_BYTES]) {
+        let part = &self.parts[ordinal];
+        let mut flags = 0;
+        if part.expiry_ms.is_some() {
+            flags |= FLAG_EXPIRY;
+        }
+        if ordinal == 0 && !self.extension.is_empty() {
+            flags |= FLAG_EXTENSION;
+        }
+        if part.is_crowded {
+            flags |= FLAG_CROWDED;
+        }
+        let kind = match part.kind {
+            PartKind::Put => 1,
+            PartKind::Tombstone => 2,
+        };
+        let numbers = (self.parts.len() << 4) | ordinal;
+        header[0..4].copy_from_slice(&low_u32(len).to_le_bytes());
+        header[8] = kind;
+        header[9] = flags;
+        header[10] = numbers.to_le_bytes()[0];
+        header[11] = 0;
+        header[12..14].copy_from_slice(&self.slot.to_le_bytes());
+        header[14..16].copy_from_slice(&low_u32(part.key.len()).to_le_bytes()[..2]);
+        header[16..20].copy_from_slice(&low_u32(part.value.len()).to_le_bytes());
+        header[20..24].copy_from_slice(&self.epoch.to_le_bytes());
+        header[SEQUENCE_AT..SEQUENCE_AT + 8].copy_from_slice(&self.sequence.to_le_bytes());
+        let time_and_layout = self.time_ms | (u64::from(part.layout) << TIME_BITS);
+        header[32..40].copy_from_slice(&time_and_layout.to_le_bytes());
+    }
+
+    /// Whether `bytes` are what [`RecordSpec::encode_part`] makes of a record of one part without
+    /// extension. The CRC is not looked at.
+    pub(crate) fn is_encoded_as(&self, bytes: &[u8]) -> bool {
+        let [part] = self.parts else { return false };
+        let (key_len, value_len) = (part.key.len(), part.value.len());
+        let len = part_bytes(key_len, value_len, part.expiry_ms.is_some(), 0);
+        if bytes.len() != len || !self.extension.is_empty() {
+            return false;
+        }
+        let mut header = [0; PART_HEADER_BYTES];
+        self.put_header(0, len, &mut header);
+        let value_at = value_at(key_len);
+        let expiry = part.expiry_ms.map(u64::to_le_bytes);
+        bytes[..CRC_AT] == header[..CRC_AT]
+            && bytes[CRC_AT + 4..PART_HEADER_BYTES] == header[CRC_AT + 4..]
+            && bytes[PART_HEADER_BYTES..][..key_len] == *part.key
+            && bytes[value_at..][..value_len] == *part.value
+            && expiry.is_none_or(|expiry| bytes.ends_with(&expiry))
+    }
+}
+
+/// Where the value of a part stands whose key has so many bytes.
+#[inline]
+pub(crate) const fn value_at(key_len: usize) -> usize {
+    PART_HEADER_BYTES + padded(key_len)
 }
 
 /// Makes an encoded part a record of its own that cleaning wrote.

@@ -12,6 +12,7 @@ pub(crate) mod growth;
 pub(crate) mod log;
 pub(crate) mod open;
 pub(crate) mod release;
+pub(crate) mod repeat;
 pub(crate) mod room;
 pub(crate) mod spares;
 pub(crate) mod supply;

@@ -6,7 +6,7 @@
 
 use crate::format::record::PartView;
 use crate::memory::cache::cell::{Cell, Changed};
-use crate::memory::cache::cells::Cache;
+use crate::memory::cache::cells::{Cache, ValuePlace};
 use crate::memory::index::entry::{Candidate, CellId, Home, Position};
 use crate::memory::index::table::Index;
 use crate::types::packed_place::{Cursor, NewestPart, PackedPlace};
@@ -215,6 +215,17 @@ impl Keys {
     #[inline]
     pub(crate) fn value_mut(&mut self, id: CellId) -> &mut [u8] {
         self.cache.value_mut(id)
+    }
+
+    /// Where the value of a cached key stands, as [`Cache::value_place`].
+    pub(crate) fn value_place(&self, id: CellId) -> Option<ValuePlace> {
+        self.cache.value_place(id)
+    }
+
+    /// The value that stands there, to be edited in place.
+    #[inline]
+    pub(crate) fn value_at(&mut self, place: &ValuePlace) -> &mut [u8] {
+        self.cache.value_at(place)
     }
 
     /// Gives a cached key of this slot and hash another value and expiry. It may have another cell

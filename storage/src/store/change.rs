@@ -11,7 +11,7 @@ use crate::memory::cache::cell::Cell;
 use crate::memory::index::entry::CellId;
 use crate::planted::{Bug, is_planted};
 use crate::store::expiry::expires;
-use crate::store::fields::Fields;
+use crate::store::fields::{FieldEdit, Fields};
 use crate::store::store::Store;
 use crate::types::io::Blocks;
 use crate::types::packed_place::PackedPlace;
@@ -301,11 +301,7 @@ impl<'k, P: Blocks, const KEYS: usize> Change<'_, 'k, P, KEYS> {
     #[cold]
     fn undo(&mut self) {
         let edits = std::mem::take(&mut self.store.field_edits);
-        let undone = match is_planted(Bug::UndoOnlyLast) {
-            true => 1,
-            false => edits.len(),
-        };
-        for edit in edits.iter().rev().take(undone) {
+        for edit in FieldEdit::undone(&edits) {
             let id = self.cells[edit.which()].expect("what was edited is there");
             edit.undo(self.store.keys.value_mut(id));
         }
@@ -530,7 +526,7 @@ impl<P: Blocks> Store<P> {
 
 /// The present contents of a cell as the log keeps them.
 #[inline]
-fn part_of(cell: Cell<'_>, layout: u16, is_crowded: bool) -> PartSpec<'_> {
+pub(super) fn part_of(cell: Cell<'_>, layout: u16, is_crowded: bool) -> PartSpec<'_> {
     PartSpec {
         kind: if cell.is_deleted() {
             PartKind::Tombstone

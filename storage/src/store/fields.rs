@@ -1,5 +1,8 @@
 //! Edits of the fields of a value in its cell, and what undoes them.
 
+use crate::planted::{Bug, is_planted};
+use std::ops::Range;
+
 /// The bytes of a field before an edit.
 #[derive(Clone, Copy, Debug)]
 pub struct FieldBefore {
@@ -22,6 +25,22 @@ impl FieldEdit {
     /// The number of the key in its change.
     pub(super) fn which(&self) -> usize {
         usize::from(self.which)
+    }
+
+    /// Where the field stands in the value.
+    #[inline]
+    pub(super) fn range(&self) -> Range<usize> {
+        let start = self.before.offset as usize;
+        start..start + usize::from(self.before.width)
+    }
+
+    /// The edits that are undone of these, in the order in which they are.
+    pub(super) fn undone(edits: &[FieldEdit]) -> impl Iterator<Item = &FieldEdit> {
+        let is_last_only = is_planted(Bug::UndoOnlyLast);
+        edits
+            .iter()
+            .rev()
+            .take(if is_last_only { 1 } else { usize::MAX })
     }
 
     /// Gives the field of `value` its bytes back.
@@ -58,6 +77,17 @@ impl<'c> Fields<'c> {
             value,
             edits,
             is_edited,
+        }
+    }
+
+    /// The same value, for as long as this one is left alone.
+    #[inline(always)]
+    pub fn again(&mut self) -> Fields<'_> {
+        Fields {
+            which: self.which,
+            value: self.value,
+            edits: self.edits,
+            is_edited: self.is_edited,
         }
     }
 

@@ -16,6 +16,7 @@ pub(crate) mod loaded;
 pub mod local;
 pub(crate) mod numbering;
 pub mod replica;
+pub(crate) mod run;
 pub mod scrub;
 pub(crate) mod scrubbing;
 #[expect(
@@ -32,5 +33,6 @@ pub use cold::{AdmitError, aligned_span, part_read};
 pub use fields::{FieldBefore, Fields};
 pub use history::{At, WasAt};
 pub use loaded::Loaded;
+pub use run::{Run, RunStep};
 pub use store::Store;
 pub use usage::Usage;

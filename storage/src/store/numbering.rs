@@ -38,6 +38,15 @@ impl Numbering {
         &self.sequences
     }
 
+    /// The last version given out in a partition, if it has the epoch of the next one.
+    #[inline]
+    pub(super) fn last(&self, partition: usize) -> Version {
+        Version {
+            epoch: self.epochs[partition],
+            sequence: self.sequences[partition],
+        }
+    }
+
     /// The version of the next change of a partition.
     #[inline]
     pub(super) fn next(&mut self, partition: usize) -> Version {

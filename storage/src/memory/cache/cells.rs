@@ -152,6 +152,13 @@ pub(super) const LOOK_TURNS: u32 = 64;
 /// Bytes of free cells beside a sixteenth of all, above which pages are emptied.
 pub(super) const SPARE_BYTES: usize = 4 * PAGE_BYTES;
 
+/// Where the value of a cell stands in a page.
+#[derive(Clone, Debug)]
+pub(crate) struct ValuePlace {
+    page: usize,
+    range: Range<usize>,
+}
+
 impl Cache {
     /// An empty cache that keeps about `budget_bytes`.
     #[must_use]
@@ -231,6 +238,25 @@ impl Cache {
         let (head, bytes) = self.pages[page].cell_mut(slot);
         set_flags(head, REFERENCED);
         &mut bytes[key_len(head)..][..small_value_len(head)]
+    }
+
+    /// Where the value of a cell in a page stands, until the cell is given another value, moved or
+    /// removed. `None` if it stands in a block of its own.
+    pub(crate) fn value_place(&self, id: CellId) -> Option<ValuePlace> {
+        if large_number(id).is_some() {
+            return None;
+        }
+        let (page, slot) = page_and_slot(id);
+        let (head, _) = self.pages[page].cell(slot);
+        let from = slot * self.pages[page].cell_bytes() + HEAD_BYTES + key_len(head);
+        let range = from..from + small_value_len(head);
+        Some(ValuePlace { page, range })
+    }
+
+    /// The value that stands there.
+    #[inline]
+    pub(crate) fn value_at(&mut self, place: &ValuePlace) -> &mut [u8] {
+        &mut self.pages[place.page].bytes[place.range.clone()]
     }
 
     /// The value as a part of its block, which a reply may share instead of a copy. `None` if the

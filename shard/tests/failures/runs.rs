@@ -1,0 +1,411 @@
+//! Two shards that are told the same: one answers items that repeat the item before them together
+//! with it, the other runs each by itself. Nobody can tell them apart: not by a byte of a reply or
+//! the moment at which it may leave, not by a byte for the disk, and not by what they count.
+
+use std::io::Write as _;
+
+use penstock_net::batch::Batch;
+use penstock_net::frame::HEADER_BYTES;
+use penstock_net::hello::ClientHello;
+use penstock_net::instruction::{FieldType, Instruction, Operation};
+use penstock_net::keyspace::{Action, Settings};
+use penstock_net::level::AckLevel;
+use penstock_net::request::{BatchRequest, Condition, Expiry};
+use penstock_shard::{Counters, Event, Now, Outbox, SessionId, Shard, ShardConfig};
+use penstock_storage::cleaning::CleaningConfig;
+use penstock_storage::io::Io;
+use penstock_storage::io::{BLOCK_BYTES, Block};
+use penstock_storage::log::{Log, LogConfig, SyncMethod};
+use penstock_storage::place::LogStart;
+use penstock_storage::recovery::Replayed;
+use penstock_storage::store::Store;
+use penstock_storage::version::PARTITIONS;
+
+use crate::device::Device;
+use crate::heap::{Heap, HeapBlock};
+use crate::random::Random;
+use crate::seed::{Seed, seeds};
+use crate::server::{log_config, shard_config};
+
+const KEYS: usize = 7;
+const STEPS: usize = 1_200;
+/// Segment files that the disk has room for, where it has little.
+const FILES_MAX: usize = 9;
+/// Records of the first partition's keys begin here, so that their sequences carry soon.
+const SEQUENCE: u64 = 250;
+
+/// One of the two shards, its disk and two connections.
+struct Side {
+    shard: Shard<Heap>,
+    outbox: Outbox<HeapBlock>,
+    device: Device,
+    sessions: [SessionId; 2],
+    /// What was sent on each and is not consumed.
+    inbox: [Vec<u8>; 2],
+    salt: u64,
+    segment_bytes: usize,
+    /// What it has said and asked for since it was last compared.
+    said: Vec<u8>,
+}
+
+impl Side {
+    fn new(config: ShardConfig, log: LogConfig, cache_bytes: usize) -> Side {
+        let segment_bytes = usize::try_from(log.segment_bytes_min()).expect("short segments");
+        let log = Log::with_history(log, LogStart::default(), Default::default(), Heap);
+        let sequences = [SEQUENCE; PARTITIONS];
+        let store = Store::new(log, Heap, 257, sequences, Replayed::new(cache_bytes));
+        let mut shard = Shard::new(config, store);
+        let now = Now { us: 1, unix_ms: 1 };
+        let sessions = [shard.open_session(now), shard.open_session(now)];
+        let mut hello = Vec::new();
+        let client = ClientHello {
+            protocol_min: 1,
+            protocol_max: 1,
+            features: 0,
+            name: "twins",
+        };
+        client.write(&mut hello, u64::MAX);
+        Side {
+            shard,
+            outbox: Outbox::default(),
+            device: Device::default(),
+            sessions,
+            inbox: [hello.clone(), hello],
+            salt: 0,
+            segment_bytes: segment_bytes.next_multiple_of(BLOCK_BYTES),
+            said: Vec::new(),
+        }
+    }
+
+    fn send(&mut self, now: Now, which: usize, bytes: &[u8]) {
+        self.inbox[which].extend_from_slice(bytes);
+        if !self.shard.is_paused(self.sessions[which]) {
+            self.hand_over(now, which);
+        }
+    }
+
+    fn hand_over(&mut self, now: Now, which: usize) {
+        let received = Event::Received {
+            session: self.sessions[which],
+            bytes: &self.inbox[which],
+        };
+        let consumed = self.shard.step(now, received, &mut self.outbox);
+        self.inbox[which].drain(..consumed);
+        writeln!(self.said, "took {consumed}").expect("memory");
+    }
+
+    /// The end of a turn. The disk has room for so many segment files.
+    fn turn(&mut self, now: Now, files_max: usize) {
+        self.shard.step(now, Event::TurnEnds, &mut self.outbox);
+        let mut outbox = std::mem::take(&mut self.outbox);
+        assert!(outbox.fatal.is_none() && outbox.close.is_empty());
+        for request in &outbox.io {
+            if let Io::Write { block, len, .. } = request {
+                self.said.extend_from_slice(&block.bytes()[..*len as usize]);
+            }
+            let (Io::Write { token, file, .. }
+            | Io::Sync { token, file, .. }
+            | Io::Read { token, file, .. }) = request;
+            writeln!(self.said, "{token:?} {file:?}").expect("memory");
+        }
+        self.device.submit(&mut outbox.io);
+        for file in outbox.removals {
+            writeln!(self.said, "remove {file:?}").expect("memory");
+            self.device.image.files.remove(&file);
+        }
+        for _ in 0..outbox.spares {
+            if self.device.image.files.len() >= files_max {
+                self.shard.step(now, Event::SpareRefused, &mut self.outbox);
+                continue;
+            }
+            self.salt += 1;
+            let spare = Event::Spare {
+                file: self.device.image.create(self.segment_bytes),
+                salt: self.salt,
+                bytes: self.segment_bytes as u64,
+                is_reused: false,
+            };
+            self.shard.step(now, spare, &mut self.outbox);
+        }
+        for session in outbox.sendable {
+            let mut bytes = Vec::new();
+            self.shard.take_output(now, session, &mut bytes);
+            let sent = Event::Sent { session };
+            self.shard.step(now, sent, &mut self.outbox);
+            writeln!(self.said, "reply on {session:?}").expect("memory");
+            self.said.append(&mut bytes);
+        }
+        for session in outbox.resume {
+            let which = usize::from(session == self.sessions[1]);
+            self.hand_over(now, which);
+        }
+    }
+
+    /// A request to the disk ends.
+    fn end(&mut self, now: Now, index: usize) {
+        if index < self.device.under_way().len() {
+            let completed = Event::Completed(self.device.complete(index));
+            self.shard.step(now, completed, &mut self.outbox);
+        }
+    }
+
+    /// What it counts and holds.
+    fn account(&self) -> String {
+        let store = self.shard.store();
+        let counters = Counters {
+            in_runs: 0,
+            ..self.shard.counters()
+        };
+        let (log, stages) = (store.log(), self.shard.stages().all());
+        let mut newest = Vec::new();
+        let rest = store.newest_parts(Default::default(), usize::MAX, &mut |part| {
+            newest.push(part);
+        });
+        assert!(rest.is_none(), "all keys were visited");
+        let history = (log.history(), log.position(), log.open_segment_bytes_left());
+        format!(
+            "{counters:?} {:?} {stages:?} {history:?} {:?} {newest:?} {:?} {:?}",
+            log.counters(),
+            store.usage(),
+            store.sequences(),
+            store.counting_bytes()
+        )
+    }
+}
+
+fn instruction(operation: Operation, offset: u32, immediate: u64) -> Instruction {
+    Instruction {
+        operation,
+        field_type: FieldType::U64,
+        key: 0,
+        reason: 7,
+        offset,
+        immediate,
+    }
+}
+
+fn name(number: usize) -> Vec<u8> {
+    match number {
+        0..4 => format!("{{shop}}{number}"),
+        _ => format!("other {number} of a name that is longer than the others"),
+    }
+    .into_bytes()
+}
+
+/// Some program. Those of one `kind` have the same number of instructions.
+fn program(random: &mut Random, kind: usize) -> Vec<Instruction> {
+    let units = [1, 1, 2, 5, 300][random.below(5)];
+    let token = random.next();
+    let take = [
+        instruction(Operation::Ge, 0, units),
+        instruction(Operation::Sub, 0, units),
+    ];
+    match kind {
+        0 | 1 => take.to_vec(),
+        // The last instruction fails at times, behind edits.
+        2 => [
+            &take[..],
+            &[
+                instruction(Operation::Set, 8, token),
+                instruction(Operation::Lt, 0, 60 + units),
+            ],
+        ]
+        .concat(),
+        3 => vec![instruction(Operation::Ge, 0, 20 * units)],
+        4 => vec![instruction(Operation::Add, 0, [3, 700][random.below(2)])],
+        5 => {
+            let mut add = instruction(Operation::Add, 16, 1);
+            (add.field_type, add.immediate) = (FieldType::U8.big_endian(), 100);
+            vec![add, instruction(Operation::Exists, 0, 0).about_no_field()]
+        }
+        6 => vec![instruction(Operation::Absent, 0, 0).about_no_field()],
+        // Behind the value, of most keys.
+        7 => vec![instruction(Operation::Add, [8, 40][random.below(2)], 1)],
+        // Sets what is there already.
+        8 => vec![instruction(Operation::Set, 8, 5)],
+        _ => (0..40)
+            .map(|n| instruction(Operation::Add, 8 * (n % 3), units))
+            .collect(),
+    }
+}
+
+trait AboutNoField {
+    fn about_no_field(self) -> Self;
+}
+
+impl AboutNoField for Instruction {
+    fn about_no_field(mut self) -> Self {
+        self.field_type = FieldType::U8;
+        self
+    }
+}
+
+/// Some batch: most of it are runs.
+fn batch(random: &mut Random, request_id: u64, keeps_versions: bool) -> Vec<u8> {
+    let levels = [AckLevel::None, AckLevel::Interval, AckLevel::Disk];
+    let level = levels[random.below(3)];
+    let deadline_ms = if random.once_in(10) { 1 } else { 0 };
+    let items_max = 1 + random.below(60);
+    let mut out = Vec::new();
+    let mut batch = BatchRequest::begin(&mut out, request_id, level, deadline_ms, items_max);
+    while batch.len() < items_max {
+        let key = name(random.below(KEYS).min(random.below(KEYS)));
+        let expiry = match random.below(8) {
+            0 => Expiry::In(1 + random.next() % 5),
+            1 => Expiry::In(10_000),
+            _ => Expiry::Never,
+        };
+        match random.below(16) {
+            0 => batch.get(&mut out, &key),
+            1 => {
+                let mut value = vec![0; [16, 24, 24, 41, 300, 2_000][random.below(6)]];
+                value[0] = [0, 3, 50, 255][random.below(4)];
+                batch.set_with(&mut out, &key, &value, Condition::Always, expiry);
+            }
+            2 if random.once_in(3) => batch.del(&mut out, &key, Condition::Always),
+            3 => {
+                let program = program(random, 4);
+                let other = Some(&b"{shop}2"[..]);
+                batch.update_if(&mut out, b"{shop}1", other, &program, None);
+            }
+            4 if random.once_in(4) => {
+                let settings = Settings {
+                    versions: if keeps_versions {
+                        [0, 1, 2][random.below(3)]
+                    } else {
+                        0
+                    },
+                    level_min: [AckLevel::None, AckLevel::Disk][random.below(2)],
+                    ttl_ms: [0, 5_000][random.below(2)],
+                    ..Settings::default()
+                };
+                batch.keyspace(&mut out, b"{shop", Action::Set(settings));
+            }
+            _ => run(random, &mut batch, &mut out, &key, expiry, items_max),
+        }
+    }
+    batch.finish(&mut out);
+    out
+}
+
+/// Items that are the same, or differ in what they take, or have one among them that is bad.
+fn run(
+    random: &mut Random,
+    batch: &mut BatchRequest,
+    out: &mut Vec<u8>,
+    key: &[u8],
+    expiry: Expiry,
+    items_max: usize,
+) {
+    let kind = random.below(10);
+    let count = (1 + random.below(30)).min(items_max - batch.len());
+    let start = random.once_in(3).then_some(&[9; 24][..]);
+    let expiry = if random.once_in(12) {
+        expiry
+    } else {
+        Expiry::Keep
+    };
+    let (is_same, bad) = (
+        random.once_in(2),
+        random.once_in(8).then(|| random.below(count)),
+    );
+    let mut last = program(random, kind);
+    for number in 0..count {
+        if !is_same && random.once_in(2) {
+            last = program(random, kind);
+        }
+        if bad == Some(number) {
+            let mut frame = Vec::new();
+            let mut one = BatchRequest::begin(&mut frame, 1, AckLevel::None, 0, 1);
+            one.update_if_with(&mut frame, key, None, &last, start, expiry);
+            one.finish(&mut frame);
+            let one = Batch::read(&frame[HEADER_BYTES..]).expect("well formed");
+            let mut item = one.item(0).to_vec();
+            item[16 + random.below(16)] ^= 1 << random.below(8);
+            batch.raw(out, &item);
+        } else {
+            batch.update_if_with(out, key, None, &last, start, expiry);
+        }
+    }
+}
+
+/// Runs both with what follows from `seed`. How many items the first has answered in runs.
+fn compare(seed: u64) -> u64 {
+    let mut random = Random::new(seed);
+    let log = LogConfig {
+        frame_bytes: [1, 2, 8][random.below(3)] * BLOCK_BYTES,
+        ..log_config(SyncMethod::DurableWrite, 1)
+    };
+    let mut config = shard_config(0, 1, 1);
+    config.hello.limits.frame_bytes_max = [4 << 10, 64 << 10][random.below(2)];
+    config.output_bytes_max = [2 << 10, 64 << 10][random.below(2)];
+    config.shared_bytes_min = [1, usize::MAX][random.below(2)];
+    config.level_min = [AckLevel::None, AckLevel::None, AckLevel::Disk][random.below(3)];
+    let files_max = [usize::MAX, FILES_MAX][random.below(2)];
+    if files_max == FILES_MAX {
+        config.cleaning = CleaningConfig {
+            log_bytes_max: FILES_MAX as u64 * log.segment_bytes_min(),
+            ..CleaningConfig::default()
+        };
+    }
+    let keeps_versions = random.once_in(2);
+    let cache_bytes = [0, 2_500, 1 << 20][random.below(3)];
+    let mut sides = [(); 2].map(|()| Side::new(config.clone(), log.clone(), cache_bytes));
+    sides[1].shard.leave_runs();
+    let mut now = Now { us: 1, unix_ms: 1 };
+    for step in 0..STEPS {
+        let action = random.below(10);
+        let (which, index) = (random.below(2), random.below(2));
+        let bytes = batch(&mut random, step as u64, keeps_versions);
+        for side in &mut sides {
+            match action {
+                // HELLO goes first.
+                _ if step < 2 => side.send(now, step, &[]),
+                0..5 => side.send(now, which, &bytes),
+                5..7 => side.turn(now, files_max),
+                7..9 => side.end(now, index),
+                _ => {}
+            }
+        }
+        now.us += [0, 1, 700, 3_000][random.below(4)];
+        now.unix_ms = now.us / 1_000;
+        let [runs, alone] = &mut sides;
+        let context = format!("seed {seed}, step {step}, action {action}");
+        assert_same(&runs.said, &alone.said, &context);
+        runs.said.clear();
+        alone.said.clear();
+        if step % 8 == 0 {
+            let accounts = [runs.account(), alone.account()];
+            assert_same(accounts[0].as_bytes(), accounts[1].as_bytes(), &context);
+        }
+    }
+    assert_eq!(sides[1].shard.counters().in_runs, 0);
+    sides[0].shard.counters().in_runs
+}
+
+/// Shows no more than where the two begin to differ.
+fn assert_same(runs: &[u8], alone: &[u8], context: &str) {
+    if runs != alone {
+        let at = runs.iter().zip(alone).take_while(|(a, b)| a == b).count();
+        let shown = |said: &[u8]| {
+            let shown = &said[at.saturating_sub(300)..said.len().min(at + 100)];
+            String::from_utf8_lossy(shown).into_owned()
+        };
+        let (runs, alone) = (shown(runs), shown(alone));
+        panic!("{context}: in runs\n{runs:?}, one by one\n{alone:?}");
+    }
+}
+
+#[test]
+fn a_run_is_answered_logged_and_counted_as_its_items_are_one_by_one() {
+    let (mut in_runs, mut count) = (0, 0);
+    for number in seeds(8) {
+        let seed = Seed(number);
+        in_runs += compare(seed.0);
+        count += 1;
+    }
+    assert!(
+        in_runs > 500 * count,
+        "{in_runs} items were answered in runs"
+    );
+}
