@@ -48,6 +48,17 @@ pub enum IoMode {
     Threads,
 }
 
+/// What makes writes durable beside a ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DurableBy {
+    /// The ring, and threads while it is slow at that.
+    Auto,
+    /// The ring alone, without threads beside it.
+    Ring,
+    /// The threads alone.
+    Thread,
+}
+
 /// Whether cached values lie on huge pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HugePageMode {
@@ -196,6 +207,9 @@ options! {
     snapshot_bytes: u64 = "32MiB", Kind::Size(0, 1 << 40), Tuning;
     /// Group commits that may be on their way to the disk at once, per shard.
     frames_in_flight: u32 = "2", Kind::Count(1, 16), Tuning;
+    /// What makes the writes of the log durable where a ring does the work of the disk: the ring, a
+    /// thread beside it, or the one that is faster at the moment.
+    durable_by: DurableBy = "auto", Kind::Choice(&["auto", "ring", "thread"]), Tuning;
     /// Sealed segments are looked through for damage, a little at a time, all of them within this.
     /// 0 never does it.
     scrub_period_s: u32 = "168h", Kind::Duration(Unit::Seconds, 0, 31_536_000), Tuning;
@@ -290,6 +304,12 @@ from_value! {
         "uring" => IoMode::Uring,
         "threads" => IoMode::Threads,
         other => panic!("the table lists {other}, which is no mode"),
+    };
+    DurableBy: Value::Word(word) => match word {
+        "auto" => DurableBy::Auto,
+        "ring" => DurableBy::Ring,
+        "thread" => DurableBy::Thread,
+        other => panic!("the table lists {other}, which makes nothing durable"),
     };
     HugePageMode: Value::Word(word) => match word {
         "auto" => HugePageMode::Auto,

@@ -4,12 +4,15 @@
 //! until the device is done with it, and comes back as a completion. The slots are the bound: at
 //! most so many writes and so many reads are under way, never more than the ring can hold, so a
 //! full ring cannot happen. Behind the slots stands one of two engines: a ring of io_uring, or a
-//! few threads that call pread and pwrite.
+//! few threads that call pread and pwrite. A ring has two such threads beside it, which make writes
+//! durable while the ring is slow at that.
 //!
 //! A turn of the loop calls [`Disk::submit`] for each request, [`Disk::flush`] once, and
 //! [`Disk::reap`] when the descriptor of [`Disk::wake_fd`] became readable.
 
 pub mod arena;
+mod durable_way;
+mod flushed_ring;
 mod patience;
 mod plan;
 mod slots;
@@ -24,9 +27,11 @@ use std::{fmt, io};
 use penstock_storage::io::{BLOCK_BYTES, Block, Completion, Io, IoFailure};
 use penstock_storage::place::FileId;
 
+use crate::config::DurableBy;
 use crate::disk::arena::{Arena, ArenaBlock, Span};
 use crate::system;
 use crate::system::advice::Problem;
+use flushed_ring::FlushedRing;
 pub(crate) use patience::patiently;
 pub(crate) use plan::RingPlan;
 use slots::{Kind, Operation, Slots};
@@ -74,6 +79,8 @@ pub struct DiskOptions {
     pub registers_buffers: bool,
     /// How many threads stand in for the ring.
     pub threads: u32,
+    /// Which of the ring and two threads beside it makes writes durable.
+    pub durable_by: DurableBy,
 }
 
 impl Default for DiskOptions {
@@ -85,6 +92,7 @@ impl Default for DiskOptions {
             registered_files_max: 4096,
             registers_buffers: true,
             threads: 2,
+            durable_by: DurableBy::Auto,
         }
     }
 }
@@ -106,9 +114,11 @@ pub struct DiskCounters {
     pub read_bytes: u64,
     /// Bytes of the writes.
     pub written_bytes: u64,
-    /// Operations handed to a helper thread of ours; 0 with io_uring, whose own helpers are
-    /// counted by [`kernel_workers`].
+    /// Operations handed to a thread of ours. The helpers of io_uring are counted by
+    /// [`kernel_workers`].
     pub punted: u64,
+    /// 1 while threads beside a ring make the durable writes, else 0.
+    pub durable_by_thread: u64,
     /// Completions that reported a failure.
     pub failures: u64,
 }
@@ -137,7 +147,7 @@ pub struct Disk {
     reason = "there is one per shard, and it stays in its place"
 )]
 enum Engine {
-    Uring(Uring),
+    Uring(FlushedRing),
     Threads(Threads),
 }
 
@@ -176,7 +186,11 @@ impl Disk {
             }
         };
         let engine = match ring {
-            Some(ring) => Engine::Uring(ring),
+            Some(ring) => {
+                let ring =
+                    FlushedRing::start(ring, options.durable_by, options.writes_in_flight_max);
+                Engine::Uring(ring.map_err(DiskRefused::Threads)?)
+            }
             None => Engine::Threads(
                 Threads::start(options.threads, in_flight_max).map_err(DiskRefused::Threads)?,
             ),
@@ -210,7 +224,7 @@ impl Disk {
     /// The set-up that the engine got, for the start-up banner.
     pub fn describe(&self) -> String {
         match &self.engine {
-            Engine::Uring(ring) => ring.describe(),
+            Engine::Uring(it) => it.ring.describe(),
             Engine::Threads(threads) => threads.describe(),
         }
     }
@@ -223,8 +237,9 @@ impl Disk {
     /// What was done so far.
     pub fn counters(&self) -> DiskCounters {
         let mut counters = self.counters;
-        if let Engine::Uring(ring) = &self.engine {
-            counters.enters = ring.enters();
+        if let Engine::Uring(it) = &self.engine {
+            counters.enters = it.ring.enters();
+            counters.durable_by_thread = u64::from(it.is_flusher_in_use());
         }
         counters
     }
@@ -233,7 +248,7 @@ impl Disk {
     /// reaped (a ring) or until [`Disk::clear_wake`] (threads).
     pub fn wake_fd(&self) -> io::Result<OwnedFd> {
         match &self.engine {
-            Engine::Uring(ring) => ring.wake_fd(),
+            Engine::Uring(it) => it.ring.wake_fd(),
             Engine::Threads(threads) => threads.wake_fd(),
         }
     }
@@ -251,9 +266,9 @@ impl Disk {
     /// operation is done.
     pub fn attach(&mut self, id: FileId, fd: OwnedFd) {
         let index = self.files.attach(id, fd);
-        if let Engine::Uring(ring) = &mut self.engine {
+        if let Engine::Uring(it) = &mut self.engine {
             let file = self.files.entry_mut(index);
-            file.registered = ring.file_opened(index, &file.fd);
+            file.registered = it.ring.file_opened(index, &file.fd);
         }
     }
 
@@ -359,7 +374,7 @@ impl Disk {
             self.begin(operation);
         }
         match &mut self.engine {
-            Engine::Uring(ring) => ring.flush(self.slots.len()),
+            Engine::Uring(it) => it.flush(self.slots.len()),
             Engine::Threads(_) => Ok(()),
         }
     }
@@ -371,7 +386,7 @@ impl Disk {
         let before = into.len();
         loop {
             let arrived = match &mut self.engine {
-                Engine::Uring(ring) => ring.next_arrival(),
+                Engine::Uring(it) => it.next_arrival(),
                 Engine::Threads(threads) => threads.next_arrival(),
             };
             let Some(Arrival { key, result }) = arrived else {
@@ -391,7 +406,7 @@ impl Disk {
     #[inline]
     pub fn poll(&mut self) -> io::Result<()> {
         match &mut self.engine {
-            Engine::Uring(ring) => ring.poll(),
+            Engine::Uring(it) => it.ring.poll(),
             Engine::Threads(_) => Ok(()),
         }
     }
@@ -422,7 +437,7 @@ impl Disk {
                 return Ok(moved);
             }
             match &mut self.engine {
-                Engine::Uring(ring) => ring.wait(left)?,
+                Engine::Uring(it) => it.wait(left)?,
                 Engine::Threads(threads) => threads.wait(left),
             }
         }
@@ -477,7 +492,7 @@ impl Disk {
             span,
         };
         match &mut self.engine {
-            Engine::Uring(ring) => ring.queue(&order),
+            Engine::Uring(it) => self.counters.punted += u64::from(it.begin(order)),
             Engine::Threads(threads) => {
                 self.counters.punted += 1;
                 threads.hand_over(order);
@@ -512,8 +527,8 @@ impl Disk {
     fn close_if_unused(&mut self, index: usize) {
         let file = self.files.entry(index);
         if file.in_flight == 0 {
-            if let (Engine::Uring(ring), Some(place)) = (&mut self.engine, file.registered) {
-                ring.file_closed(place);
+            if let (Engine::Uring(it), Some(place)) = (&mut self.engine, file.registered) {
+                it.ring.file_closed(place);
             }
             self.files.close(index);
         }
@@ -532,8 +547,9 @@ impl Drop for Disk {
         {
             self.slots.abandon();
             self.files.abandon();
-            if let Engine::Threads(threads) = &mut self.engine {
-                threads.abandon();
+            match &mut self.engine {
+                Engine::Uring(it) => it.abandon(),
+                Engine::Threads(threads) => threads.abandon(),
             }
         }
     }

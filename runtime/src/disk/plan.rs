@@ -60,7 +60,7 @@ impl RingSetup {
             ..DiskOptions::default()
         };
         if self.socket_entries < 256 {
-            options.reads_in_flight_max = 40;
+            options.reads_in_flight_max = 39;
             options.writes_in_flight_max = 24;
         }
         options
@@ -69,7 +69,7 @@ impl RingSetup {
     /// Bytes that the rings and buffers of one shard are charged with.
     fn charge(self, kernel: Charges, has_sockets: bool) -> u64 {
         let disk = self.disk_options(IoMode::Uring);
-        let disk_entries = disk.reads_in_flight_max + disk.writes_in_flight_max;
+        let disk_entries = disk.reads_in_flight_max + disk.writes_in_flight_max + uring::WATCHES;
         let sockets = match has_sockets {
             true => ring_bytes(self.socket_entries),
             false => 0,

@@ -1,5 +1,5 @@
 //! A few threads that call pread and pwrite: what stands in for the ring where the kernel gives
-//! none.
+//! none, and what makes writes durable beside a ring that is slow at that.
 //!
 //! Orders go out through a channel as long as the disk may have in flight, so handing one over
 //! never blocks; arrivals come back through another, and each raises an event counter that the
@@ -7,7 +7,7 @@
 #![expect(unsafe_code, reason = "the memory of an order is a raw address")]
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -72,6 +72,11 @@ impl Threads {
 
     pub(super) fn wake_fd(&self) -> io::Result<OwnedFd> {
         self.counter.try_clone()
+    }
+
+    /// Rises with each arrival.
+    pub(super) fn counter(&self) -> BorrowedFd<'_> {
+        self.counter.as_fd()
     }
 
     pub(super) fn clear_wake(&self) {

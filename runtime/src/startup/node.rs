@@ -143,7 +143,7 @@ impl Node {
         let rings = RingPlan::find(disk_mode, shards, bound == Bound::Process)
             .map_err(OpenError::Option)?;
         tell_rings(&rings, say);
-        let disk_options = rings.disk_options(disk_mode);
+        let disk_options = disk_options(&rings, &config);
         hold_values(&mut config, value_bytes_of_before, say)?;
         let value_bytes = value_bytes_of_before.max(config.value_bytes_max);
         let short_bytes = segment_bytes_for(value_bytes).next_multiple_of(BLOCK_BYTES as u64);
@@ -374,6 +374,14 @@ impl Node {
             clock: self.clock,
             unix_ms_at_start: self.unix_ms_at_start,
         })
+    }
+}
+
+/// The bounds of each shard's disk.
+fn disk_options(rings: &RingPlan, config: &Config) -> DiskOptions {
+    DiskOptions {
+        durable_by: config.durable_by,
+        ..rings.disk_options(disk_mode(config))
     }
 }
 

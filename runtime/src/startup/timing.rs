@@ -9,6 +9,7 @@ use super::calibration::{self, calibrate};
 use super::checks;
 use super::error::{OpenError, system};
 use super::retiming::{Retiming, RetimingThread};
+use crate::config::DurableBy;
 use crate::directory::Directory;
 use crate::disk::arena::{Arena, ArenaLayout};
 use crate::disk::{Disk, DiskOptions};
@@ -39,6 +40,11 @@ fn calibrate_disk(
     is_anew: bool,
     say: Say,
 ) -> Result<(SyncMethod, Option<Retiming>), OpenError> {
+    // Threads beside it would make some of the writes that the ring is timed by.
+    let options = DiskOptions {
+        durable_by: DurableBy::Ring,
+        ..options
+    };
     let arena = Arena::new(ArenaLayout::default()).map_err(system("map the memory of a disk"))?;
     let mut disk =
         Disk::open(options, &arena).map_err(|refused| OpenError::Option(refused.to_string()))?;

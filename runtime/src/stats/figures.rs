@@ -343,7 +343,7 @@ pub(crate) const FIGURES: &[Figure] = &[
     counter(
         "storage_punted",
         "penstock_disk_punted",
-        "Requests that the ring could not begin at once.",
+        "Requests to the disk that a thread of the server carries out.",
         |it| it.disk.punted,
     ),
     counter(
@@ -351,6 +351,12 @@ pub(crate) const FIGURES: &[Figure] = &[
         "penstock_disk_failures",
         "Requests to the disk that failed.",
         |it| it.disk.failures,
+    ),
+    gauge(
+        "storage_durable_by_thread",
+        "penstock_disk_durable_by_thread",
+        "Shards whose durable writes threads make at present, beside the ring of their disk.",
+        |it| it.disk.durable_by_thread,
     ),
     counter("turns", "penstock_turns", "Turns of the loop.", |it| {
         it.turns

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use penstock::config::DurableBy;
 use penstock::disk::arena::{Arena, ArenaBlock, ArenaLayout};
 use penstock::disk::{Disk, DiskOptions, DiskRefused, IoMode};
 use penstock_storage::io::{Asker, BLOCK_BYTES, Block, Blocks, Completion, Io, IoFailure, IoToken};
@@ -20,10 +21,19 @@ const LONG: Duration = Duration::from_secs(60);
 const FILE: FileId = FileId(7);
 
 /// Runs a test once with each engine that can be had here.
-fn with_both(options: DiskOptions, test: impl Fn(Disk, Arena)) {
-    for mode in [IoMode::Uring, IoMode::Threads] {
-        if let Some((disk, arena)) = open(DiskOptions { mode, ..options }) {
-            println!("engine: {}", disk.describe());
+fn with_each(options: DiskOptions, test: impl Fn(Disk, Arena)) {
+    for (mode, durable_by) in [
+        (IoMode::Uring, DurableBy::Ring),
+        (IoMode::Uring, DurableBy::Thread),
+        (IoMode::Threads, DurableBy::Auto),
+    ] {
+        let options = DiskOptions {
+            mode,
+            durable_by,
+            ..options
+        };
+        if let Some((disk, arena)) = open(options) {
+            println!("engine: {}, durable by {durable_by:?}", disk.describe());
             test(disk, arena);
         }
     }
@@ -110,7 +120,7 @@ fn drained(disk: &mut Disk) -> Vec<Completion<ArenaBlock>> {
 fn what_was_written_is_read_back_whatever_its_length_and_place() {
     const BLOCKS: u64 = 512;
     let folder = Folder::new("read_back");
-    with_both(DiskOptions::default(), |mut disk, mut arena| {
+    with_each(DiskOptions::default(), |mut disk, mut arena| {
         let path = folder.path().join("file");
         fs::write(&path, vec![0; 512 * BLOCK_BYTES]).expect("write the file");
         disk.attach(FILE, open_file(&path));
@@ -186,7 +196,7 @@ fn every_request_comes_back_once_however_many_wait_for_room() {
         writes_in_flight_max: 2,
         ..DiskOptions::default()
     };
-    with_both(options, |mut disk, mut arena| {
+    with_each(options, |mut disk, mut arena| {
         let (_, fd) = file(&folder, 64);
         disk.attach(FILE, fd);
         let free = arena.free_blocks();
@@ -286,9 +296,77 @@ fn one_flush_is_one_entry_for_all_and_none_when_nothing_is_asked() {
 }
 
 #[test]
+fn threads_beside_a_ring_write_durably_and_sync_and_the_ring_does_all_else() {
+    let folder = Folder::new("beside_a_ring");
+    let options = DiskOptions {
+        durable_by: DurableBy::Thread,
+        ..DiskOptions::default()
+    };
+    with_ring(options, |mut disk, mut arena| {
+        let (path, fd) = file(&folder, 64);
+        disk.attach(FILE, fd);
+        for round in 0..8u8 {
+            for token in 0..32 {
+                let offset = token * BLOCK_BYTES as u64;
+                let block = block(&mut arena, BLOCK_BYTES, 100 + round);
+                disk.submit(write(token, offset, block, token < 16));
+            }
+            disk.submit(Io::Sync {
+                token: IoToken::new(Asker::Operation, 32),
+                file: FILE,
+            });
+            let offset = 40 * BLOCK_BYTES as u64;
+            disk.submit(read(33, offset, block(&mut arena, BLOCK_BYTES, 0)));
+            let ended = drained(&mut disk);
+            assert!(ended.iter().all(|end| end.result == Ok(())), "{ended:?}");
+            let mut tokens: Vec<u64> = ended.iter().map(|end| end.token.number).collect();
+            tokens.sort_unstable();
+            assert!(tokens.into_iter().eq(0..34), "each once");
+            let contents = fs::read(&path).expect("read the file");
+            let written = &contents[..32 * BLOCK_BYTES];
+            assert!(written.iter().all(|&byte| byte == 100 + round));
+        }
+        let counters = disk.counters();
+        assert_eq!((counters.durable_writes, counters.syncs), (128, 8));
+        assert_eq!(counters.punted, 128 + 8);
+        assert_eq!(counters.durable_by_thread, 1);
+    });
+}
+
+#[test]
+fn the_end_of_a_threads_write_is_told_by_the_rings_descriptor() {
+    let folder = Folder::new("thread_wakes");
+    let options = DiskOptions {
+        durable_by: DurableBy::Thread,
+        ..DiskOptions::default()
+    };
+    with_ring(options, |mut disk, mut arena| {
+        let (_, fd) = file(&folder, 8);
+        disk.attach(FILE, fd);
+        let wake = disk.wake_fd().expect("a descriptor");
+        let mut ended = Vec::new();
+        for token in 0..2000 {
+            disk.submit(write(token, 0, block(&mut arena, BLOCK_BYTES, 1), true));
+            disk.flush().expect("flush");
+            while ended.is_empty() {
+                // Nothing else looks: an end that raises nothing is never seen.
+                assert!(is_readable(&wake, 60_000), "write {token} wakes nobody");
+                disk.clear_wake();
+                disk.reap(&mut ended);
+            }
+            assert_eq!(ended.len(), 1);
+            ended.clear();
+        }
+        assert_eq!(disk.counters().punted, 2000);
+        let enters = disk.counters().enters;
+        assert_eq!(enters, 1, "the ring is entered to watch the threads, once");
+    });
+}
+
+#[test]
 fn the_wake_descriptor_is_readable_when_and_only_when_something_arrived() {
     let folder = Folder::new("wake");
-    with_both(DiskOptions::default(), |mut disk, mut arena| {
+    with_each(DiskOptions::default(), |mut disk, mut arena| {
         let (_, fd) = file(&folder, 4);
         disk.attach(FILE, fd);
         let wake = disk.wake_fd().expect("a descriptor");
@@ -324,7 +402,7 @@ fn dropping_a_disk_waits_for_what_is_under_way_and_returns_every_block() {
         writes_in_flight_max: 40,
         ..DiskOptions::default()
     };
-    with_both(options, |mut disk, mut arena| {
+    with_each(options, |mut disk, mut arena| {
         let (path, fd) = file(&folder, 60);
         disk.attach(FILE, fd);
         let free = arena.free_blocks();
@@ -348,7 +426,7 @@ fn dropping_a_disk_waits_for_what_is_under_way_and_returns_every_block() {
 #[test]
 fn a_read_past_the_end_tells_how_much_there_was() {
     let folder = Folder::new("short");
-    with_both(DiskOptions::default(), |mut disk, mut arena| {
+    with_each(DiskOptions::default(), |mut disk, mut arena| {
         let (_, fd) = file(&folder, 3);
         disk.attach(FILE, fd);
         disk.submit(read(1, 4096, block(&mut arena, 4 * BLOCK_BYTES, 0xee)));
@@ -365,7 +443,7 @@ fn a_read_past_the_end_tells_how_much_there_was() {
 #[test]
 fn a_refused_write_brings_back_its_errno_and_its_block() {
     let folder = Folder::new("refused");
-    with_both(DiskOptions::default(), |mut disk, mut arena| {
+    with_each(DiskOptions::default(), |mut disk, mut arena| {
         let (path, _) = file(&folder, 1);
         disk.attach(FILE, File::open(path).expect("open to read").into());
         disk.submit(write(5, 0, block(&mut arena, BLOCK_BYTES, 1), false));
@@ -379,7 +457,7 @@ fn a_refused_write_brings_back_its_errno_and_its_block() {
 #[test]
 fn a_detached_file_is_closed_when_its_last_operation_ended() {
     let folder = Folder::new("detached");
-    with_both(DiskOptions::default(), |mut disk, mut arena| {
+    with_each(DiskOptions::default(), |mut disk, mut arena| {
         let (path, fd) = file(&folder, 4);
         disk.attach(FILE, fd);
         assert_eq!(descriptors_of(&path), 1);
@@ -425,7 +503,7 @@ fn more_files_than_the_ring_has_places_for_work_all_the_same() {
         registered_files_max: 1,
         ..DiskOptions::default()
     };
-    with_both(options, |mut disk, mut arena| {
+    with_each(options, |mut disk, mut arena| {
         for number in 0..5u8 {
             let path = folder.path().join(format!("{number}"));
             fs::write(&path, [number; BLOCK_BYTES]).expect("write the file");

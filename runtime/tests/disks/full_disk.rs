@@ -11,11 +11,11 @@ use penstock::directory::spares::SpareOutcome;
 use crate::spares::{LONG, ask, start};
 use crate::{Folder, options};
 
-struct Mounted(PathBuf);
+pub(crate) struct Mounted(pub(crate) PathBuf);
 
 impl Mounted {
     /// None, said loudly, where this user cannot mount.
-    fn new(folder: &Folder) -> Option<Self> {
+    pub(crate) fn new(folder: &Folder) -> Option<Self> {
         let image = folder.path().join("image");
         let place = folder.path().join("mounted");
         fs::create_dir(&place).expect("create");
@@ -40,11 +40,12 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        let _ = run("umount", &[&self.0]);
+        // Lazily: a ring that is closed lets go of its files a little later.
+        let _ = run("umount", &["-l".as_ref(), &self.0]);
     }
 }
 
-fn run(program: &str, arguments: &[&Path]) -> io::Result<()> {
+pub(crate) fn run(program: &str, arguments: &[&Path]) -> io::Result<()> {
     let output = Command::new(program).args(arguments).output()?;
     if output.status.success() {
         return Ok(());

@@ -5,6 +5,7 @@ mod directory;
 mod disk;
 mod disk_room;
 mod full_disk;
+mod hanging_disk;
 mod machine;
 mod snapshots;
 mod spares;

@@ -8,6 +8,7 @@ mod command;
 mod commands;
 mod damaged;
 mod deploy;
+mod durable_by;
 mod expiring;
 mod hostile;
 mod keyspaces;
