@@ -7,9 +7,10 @@
 //! was measured on, and a start on the same takes it from there.
 //!
 //! While others want the CPU the helpers that end a durable write wait for it, and the slower
-//! method looks like the faster one. What was measured so has a line more, `load = cpu`, which
-//! readers of before that line do not take: it is measured again, by the next start or by
-//! [`crate::startup::retiming`], whichever comes first.
+//! method looks like the faster one. So such a measurement decides nothing: the single write is
+//! taken, which threads make where the ring is slow ([`crate::disk`]). The file has a line more
+//! then, `load = cpu`, which readers of before that line do not take: the disk is measured again,
+//! by the next start or by [`crate::startup::retiming`], whichever comes first.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -46,13 +47,26 @@ pub struct Calibration {
     pub write_then_sync_us: u32,
     /// A read from another place each time.
     pub read_us: u32,
-    /// The faster of the two; the single write unless the sync is faster by more than a tenth.
+    /// The faster of the two; the single write unless the sync is faster by more than a tenth on a
+    /// machine without other load.
     pub method: SyncMethod,
-    /// Others wanted the CPU meanwhile, so it may be the wrong one.
+    /// Others wanted the CPU meanwhile.
     pub is_loaded: bool,
 }
 
 impl Calibration {
+    /// What follows from the times, in the order of the file.
+    fn of(times: [u32; NAMES.len()], is_loaded: bool) -> Calibration {
+        let [durable_write_us, write_then_sync_us, read_us] = times;
+        Calibration {
+            durable_write_us,
+            write_then_sync_us,
+            read_us,
+            method: choose(durable_write_us, write_then_sync_us, is_loaded),
+            is_loaded,
+        }
+    }
+
     /// The method, for people.
     #[must_use]
     pub fn method_name(&self) -> &'static str {
@@ -63,7 +77,8 @@ impl Calibration {
     }
 }
 
-/// Times both methods on a scratch file beside the segments, through the disk that will be used.
+/// Times both methods on a scratch file beside the segments, through a disk of the kind that will
+/// be used, but with no threads beside its ring.
 ///
 /// # Errors
 /// The scratch file cannot be made (a full disk), or the device fails or hangs.
@@ -77,12 +92,10 @@ pub fn calibrate(disk: &mut Disk, arena: &Arena, segments: &Segments) -> io::Res
     fs::remove_file(&path)?;
     disk.attach(SCRATCH, OwnedFd::from(file));
     let wait = CpuWait::begin();
-    let mut measured = measure(disk, &mut arena.clone());
-    if let Ok(found) = &mut measured {
-        found.is_loaded = wait.is_long();
-    }
+    let measured = measure(disk, &mut arena.clone());
+    let is_loaded = wait.is_long();
     disk.detach(SCRATCH);
-    measured
+    measured.map(|times| Calibration::of(times, is_loaded))
 }
 
 /// What [`keep`] kept in the data directory `data`, if it was measured on this `device`.
@@ -131,18 +144,12 @@ fn read(kept: &str, device: &str) -> Option<Calibration> {
         let number = lines.next()?.strip_prefix(name)?.strip_prefix(" = ")?;
         *time = number.parse().ok()?;
     }
-    let [durable_write_us, write_then_sync_us, read_us] = times;
-    let found = Calibration {
-        durable_write_us,
-        write_then_sync_us,
-        read_us,
-        method: choose(durable_write_us, write_then_sync_us),
-        is_loaded: kept.ends_with(LOADED),
-    };
+    let found = Calibration::of(times, kept.ends_with(LOADED));
     (text(device, &found) == kept).then_some(found)
 }
 
-fn measure(disk: &mut Disk, arena: &mut Arena) -> io::Result<Calibration> {
+/// The times, in the order of the file.
+fn measure(disk: &mut Disk, arena: &mut Arena) -> io::Result<[u32; NAMES.len()]> {
     let mut block = arena
         .take(BLOCK_BYTES)
         .ok_or_else(|| io::Error::other("the arena has no block left to calibrate with"))?;
@@ -165,20 +172,13 @@ fn measure(disk: &mut Disk, arena: &mut Arena) -> io::Result<Calibration> {
         // An odd factor visits every block of the 64 once, far from the one before.
         reads.push(trial.timed(|trial| trial.read(round * 37 % (2 * ROUNDS)))?);
     }
-    let (durable_write_us, write_then_sync_us) = (median(durable), median(synced));
-    Ok(Calibration {
-        durable_write_us,
-        write_then_sync_us,
-        read_us: median(reads),
-        method: choose(durable_write_us, write_then_sync_us),
-        is_loaded: false,
-    })
+    Ok([median(durable), median(synced), median(reads)])
 }
 
 /// The sync must win by a tenth: it is a second operation, which a ring hands to a helper thread
 /// of the kernel, and a draw under noise should not cost that.
-fn choose(durable_write_us: u32, write_then_sync_us: u32) -> SyncMethod {
-    if u64::from(write_then_sync_us) * 10 < u64::from(durable_write_us) * 9 {
+fn choose(durable_write_us: u32, write_then_sync_us: u32, is_loaded: bool) -> SyncMethod {
+    if !is_loaded && u64::from(write_then_sync_us) * 10 < u64::from(durable_write_us) * 9 {
         SyncMethod::WriteThenSync
     } else {
         SyncMethod::DurableWrite
@@ -266,11 +266,19 @@ mod tests {
 
     #[test]
     fn the_sync_is_chosen_only_where_it_is_clearly_faster() {
-        assert_eq!(choose(81, 150), SyncMethod::DurableWrite);
-        assert_eq!(choose(100, 100), SyncMethod::DurableWrite);
-        assert_eq!(choose(100, 90), SyncMethod::DurableWrite);
-        assert_eq!(choose(100, 89), SyncMethod::WriteThenSync);
-        assert_eq!(choose(4018, 1700), SyncMethod::WriteThenSync);
+        assert_eq!(choose(81, 150, false), SyncMethod::DurableWrite);
+        assert_eq!(choose(100, 100, false), SyncMethod::DurableWrite);
+        assert_eq!(choose(100, 90, false), SyncMethod::DurableWrite);
+        assert_eq!(choose(100, 89, false), SyncMethod::WriteThenSync);
+        assert_eq!(choose(4018, 1700, false), SyncMethod::WriteThenSync);
+    }
+
+    #[test]
+    fn times_that_were_taken_under_load_decide_nothing() {
+        for (durable_write_us, write_then_sync_us) in [(228, 147), (2422, 270), (81, 150)] {
+            let method = choose(durable_write_us, write_then_sync_us, true);
+            assert_eq!(method, SyncMethod::DurableWrite);
+        }
     }
 
     #[test]
@@ -307,6 +315,7 @@ mod tests {
             "device = a disk\ndurable_write_us = 2806\nwrite_then_sync_us = 374\nread_us = 82\n";
         assert_eq!(text("a disk", &found), quiet);
         found.is_loaded = true;
+        found.method = SyncMethod::DurableWrite;
         let loaded = text("a disk", &found);
         assert_eq!(loaded, format!("{quiet}load = cpu\n"));
         assert_eq!(read(&loaded, "a disk"), Some(found));
