@@ -38,6 +38,8 @@ pub struct Counters {
     /// Items of batches that were answered together with the item before them, whose operation and
     /// key they have.
     pub in_runs: u64,
+    /// GETs of batches that were answered from their cells alone.
+    pub plain_reads: u64,
     /// Changes of keyspaces that this shard decided.
     pub keyspace_changes: u64,
     /// PING frames.

@@ -126,7 +126,8 @@ impl Setup {
         }
     }
 
-    /// Whether items that repeat the one before them are answered together with it.
+    /// Whether items that repeat the one before them are answered together with it, and GETs from
+    /// their cells alone.
     pub(crate) fn answers_runs(&self) -> bool {
         self.answers_runs
     }

@@ -12,6 +12,7 @@ mod batch;
 mod completions;
 mod detached;
 mod frames;
+mod look_ahead;
 mod members;
 mod memory;
 mod operation;
@@ -21,6 +22,7 @@ mod scans;
 mod settings;
 mod told;
 mod turn;
+mod window;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -393,8 +395,8 @@ impl<P: Blocks> Shard<P> {
         self.sessions.is_paused(id)
     }
 
-    /// Has each item run by itself from now on, also one that repeats the item before it. For tests
-    /// that compare both ways.
+    /// Has each item run by itself from now on, also one that repeats the item before it and a GET
+    /// that needs its cell alone. For tests that compare both ways.
     #[doc(hidden)]
     pub fn leave_runs(&mut self) {
         self.setup.leave_runs();

@@ -1,5 +1,6 @@
 //! What a shard counts of its own work, and where the time of its operations goes.
 
+use penstock_net::request::Verb;
 use penstock_net::status::Status;
 use penstock_storage::place::Lsn;
 
@@ -60,6 +61,13 @@ impl Stats {
     pub(crate) fn answer_at_once(&mut self, now_us: u64, came_us: u64, items: u64) {
         self.counters.at_once += items;
         self.stages.queued(now_us, came_us, items);
+    }
+
+    /// So many GETs found their keys and were answered from their cells alone.
+    #[inline]
+    pub(crate) fn answer_plainly(&mut self, gets: u64) {
+        self.answers(Asked::Verb(Verb::Get), Status::Ok, gets);
+        self.counters.plain_reads += gets;
     }
 
     /// So many items were answered together with the one before them.

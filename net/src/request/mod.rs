@@ -7,6 +7,7 @@ mod extra;
 mod flags;
 mod head;
 mod item;
+mod plain_get;
 mod repeat;
 mod terms;
 pub(crate) mod verb;
@@ -23,6 +24,7 @@ pub use ask::Ask;
 pub use batch_request::{BatchRequest, ask_without_show};
 pub use extra::Extra;
 pub use head::{ITEM_HEADER_BYTES, likely_key};
+pub use plain_get::plain_get;
 pub use repeat::{decode_repeated, may_begin_run, may_repeat};
 pub use terms::{Condition, Expiry, MemberRead, Wanted, When};
 pub use verb::{Effect, Tells, Verb};
@@ -213,6 +215,21 @@ mod tests {
             }
         }
         assert!(plain > 60, "{plain} of {} are plain", 3 * items().len());
+    }
+
+    #[test]
+    fn a_plain_get_is_what_all_checks_together_read_as_a_get_of_the_value_and_no_more() {
+        let mut gets = 0;
+        for item in items() {
+            let expected = item::read(&item, 1 << 20).ok().filter(|request| {
+                request.verb == Verb::Get
+                    && request.wanted == Wanted::Value
+                    && request.extra == Extra::None
+            });
+            assert_eq!(plain_get(&item), expected.map(|request| request.key));
+            gets += usize::from(expected.is_some());
+        }
+        assert!(gets > 60, "{gets} are plain");
     }
 
     #[test]

@@ -5,17 +5,17 @@ use penstock_net::frame::Header;
 use penstock_net::level::AckLevel;
 use penstock_net::pieces::Pieces;
 use penstock_net::reply::BatchReply;
-use penstock_net::request::{likely_key, may_begin_run};
+use penstock_net::request::may_begin_run;
 use penstock_storage::io::Blocks;
 use penstock_storage::place::Lsn;
 use penstock_storage::planted::{Bug, is_planted};
-use penstock_storage::store::PREFETCH_KEYS_MAX;
 
 use crate::mail::{ReplyAddress, SessionId};
 use crate::requests::parking::Origin;
 use crate::sessions::SMALL_ANSWER_BYTES;
 
 use super::operation::{Known, Operation, Step};
+use super::window::LookAhead;
 use super::{Now, Outbox, Shard};
 
 /// Bytes of a connection that wait to be run.
@@ -68,6 +68,8 @@ pub(super) struct BatchRun {
     room: usize,
     /// A frame of so many bytes is ended.
     full_bytes: usize,
+    /// GETs that were answered from their cells alone.
+    pub(super) plain_reads: u64,
 }
 
 impl BatchRun {
@@ -99,6 +101,18 @@ impl BatchRun {
         self.reply.end_item(&mut self.out);
         self.reply.bytes() > self.full_bytes
     }
+
+    /// The level that its items reach at least.
+    #[inline]
+    pub(super) fn level(&self) -> AckLevel {
+        self.level
+    }
+
+    /// Whether its items are executed, and there is room for what they answer.
+    #[inline]
+    pub(super) fn has_room(&self) -> bool {
+        !self.is_expired && self.room > 0
+    }
 }
 
 impl<P: Blocks> Shard<P> {
@@ -113,25 +127,27 @@ impl<P: Blocks> Shard<P> {
         outbox: &mut Outbox<P::Block>,
     ) -> Progress {
         let mut run = self.begin_batch(now, arrival, header, batch.len(), level);
-        let mut known = [None; PREFETCH_KEYS_MAX];
-        let mut ahead = PREFETCH_KEYS_MAX;
+        let mut ahead = LookAhead::new();
         let mut progress = Progress::Whole;
         while run.next < batch.len() {
-            if ahead == PREFETCH_KEYS_MAX {
-                self.prefetch(batch, run.next, &mut known);
-                ahead = 0;
+            if !ahead.covers(run.next) {
+                self.look_ahead(batch, run.next, &mut ahead);
             }
-            let item = batch.item(run.next);
-            let answer_at = run.out.written().len();
-            let mut passed = self.batch_item(now, &mut run, item, known[ahead]);
-            ahead += 1;
-            if may_begin_run(item) && matches!(passed, Passed::On) {
-                let last = run.next;
-                passed = self.go_on(now, &mut run, batch, answer_at);
-                if run.next > last {
-                    ahead = PREFETCH_KEYS_MAX;
+            let plain = match ahead.get(run.next) {
+                Some((known, first)) if ahead.is_free || self.may_read_plainly(&run) => {
+                    ahead.is_free = true;
+                    self.read_plainly(&mut run, known, first)
                 }
-            }
+                _ => None,
+            };
+            let passed = match plain {
+                Some(passed) => passed,
+                None => {
+                    let known = ahead.known(run.next);
+                    ahead.something_ran();
+                    self.run_next(now, &mut run, batch, known)
+                }
+            };
             match passed {
                 Passed::On => run.next += 1,
                 Passed::Again => {
@@ -183,11 +199,29 @@ impl<P: Blocks> Shard<P> {
             out,
             gate: Lsn(0),
             owed: 0,
+            plain_reads: 0,
             room,
             full_bytes: match is_expired {
                 true => full_bytes,
                 false => full_bytes.min(room.max(SMALL_ANSWER_BYTES)),
             },
+        }
+    }
+
+    /// Runs the next item of a batch, and with it those behind it that repeat it.
+    #[inline]
+    fn run_next(
+        &mut self,
+        now: Now,
+        run: &mut BatchRun,
+        batch: Batch<'_>,
+        known: Option<Known<'_>>,
+    ) -> Passed {
+        let item = batch.item(run.next);
+        let answer_at = run.out.written().len();
+        match self.batch_item(now, run, item, known) {
+            Passed::On if may_begin_run(item) => self.go_on(now, run, batch, answer_at),
+            passed => passed,
         }
     }
 
@@ -263,6 +297,7 @@ impl<P: Blocks> Shard<P> {
         let Arrival { id, came_us } = run.arrival;
         let (request_id, owed, mut out) = (run.request_id, run.owed, run.out);
         let answered = run.reply.len();
+        self.stats.answer_plainly(run.plain_reads);
         self.stats.answer_at_once(now.us, came_us, answered as u64);
         let session = self.sessions.at_mut(id);
         if owed > 0 {
@@ -276,44 +311,6 @@ impl<P: Blocks> Shard<P> {
         session.output.pieces = out;
         if has_reply {
             self.note(id, run.gate, answered, outbox);
-        }
-    }
-
-    /// Starts loading what the next items of a batch will look up, and notes where it is looked up.
-    #[inline]
-    fn prefetch<'a>(
-        &self,
-        batch: Batch<'a>,
-        next: usize,
-        known: &mut [Option<Known<'a>>; PREFETCH_KEYS_MAX],
-    ) {
-        *known = [None; PREFETCH_KEYS_MAX];
-        let count = PREFETCH_KEYS_MAX.min(batch.len() - next);
-        if count < 4 {
-            return;
-        }
-        let mut homes = [(0, 0); PREFETCH_KEYS_MAX];
-        let mut last: Option<Known<'a>> = None;
-        let mut is_one_key = true;
-        for (number, home) in homes[..count].iter_mut().enumerate() {
-            let Some(key) = likely_key(batch.item(next + number)) else {
-                continue;
-            };
-            let it = match last {
-                Some(last) if last.key == key => Known { key, ..last },
-                _ => {
-                    is_one_key &= last.is_none();
-                    let (slot, hash) = self.setup.hash().home_of(key);
-                    Known { key, slot, hash }
-                }
-            };
-            *home = (it.slot, it.hash);
-            known[number] = Some(it);
-            last = Some(it);
-        }
-        // One hot key is in the processor's cache already.
-        if !is_one_key {
-            self.store.prefetch(&homes[..count]);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Two shards that are told the same: one answers items that repeat the item before them together
-//! with it, the other runs each by itself. Nobody can tell them apart: not by a byte of a reply or
-//! the moment at which it may leave, not by a byte for the disk, and not by what they count.
+//! with it, and GETs from their cells alone, the other runs each item by itself. Nobody can tell
+//! them apart: not by a byte of a reply or the moment at which it may leave, not by a byte for the
+//! disk, and not by what they count.
 
 use std::io::Write as _;
 
@@ -10,7 +11,7 @@ use penstock_net::hello::ClientHello;
 use penstock_net::instruction::{FieldType, Instruction, Operation};
 use penstock_net::keyspace::{Action, Settings};
 use penstock_net::level::AckLevel;
-use penstock_net::request::{BatchRequest, Condition, Expiry};
+use penstock_net::request::{BatchRequest, Condition, Expiry, Wanted};
 use penstock_shard::{Counters, Event, Now, Outbox, SessionId, Shard, ShardConfig};
 use penstock_storage::cleaning::CleaningConfig;
 use penstock_storage::io::Io;
@@ -154,6 +155,7 @@ impl Side {
         let store = self.shard.store();
         let counters = Counters {
             in_runs: 0,
+            plain_reads: 0,
             ..self.shard.counters()
         };
         let (log, stages) = (store.log(), self.shard.stages().all());
@@ -240,8 +242,8 @@ impl AboutNoField for Instruction {
     }
 }
 
-/// Some batch: most of it are runs.
-fn batch(random: &mut Random, request_id: u64, keeps_versions: bool) -> Vec<u8> {
+/// Some batch: most of it are runs. With keyspaces they keep versions or not.
+fn batch(random: &mut Random, request_id: u64, keyspaces: Option<bool>) -> Vec<u8> {
     let levels = [AckLevel::None, AckLevel::Interval, AckLevel::Disk];
     let level = levels[random.below(3)];
     let deadline_ms = if random.once_in(10) { 1 } else { 0 };
@@ -268,9 +270,9 @@ fn batch(random: &mut Random, request_id: u64, keeps_versions: bool) -> Vec<u8> 
                 let other = Some(&b"{shop}2"[..]);
                 batch.update_if(&mut out, b"{shop}1", other, &program, None);
             }
-            4 if random.once_in(4) => {
+            4 if keyspaces.is_some() && random.once_in(4) => {
                 let settings = Settings {
-                    versions: if keeps_versions {
+                    versions: if keyspaces == Some(true) {
                         [0, 1, 2][random.below(3)]
                     } else {
                         0
@@ -280,6 +282,18 @@ fn batch(random: &mut Random, request_id: u64, keeps_versions: bool) -> Vec<u8> 
                     ..Settings::default()
                 };
                 batch.keyspace(&mut out, b"{shop", Action::Set(settings));
+            }
+            5 | 6 => {
+                for _ in 0..(1 + random.below(30)).min(items_max - batch.len()) {
+                    let key = match random.once_in(2) {
+                        true => key.clone(),
+                        false => name(random.below(KEYS + 1)),
+                    };
+                    match random.once_in(20) {
+                        true => batch.get_with(&mut out, &key, Wanted::ValueAndExpiry),
+                        false => batch.get(&mut out, &key),
+                    }
+                }
             }
             _ => run(random, &mut batch, &mut out, &key, expiry, items_max),
         }
@@ -329,8 +343,9 @@ fn run(
     }
 }
 
-/// Runs both with what follows from `seed`. How many items the first has answered in runs.
-fn compare(seed: u64) -> u64 {
+/// Runs both with what follows from `seed`. How many items the first has answered in runs, and how
+/// many GETs from their cells alone.
+fn compare(seed: u64) -> (u64, u64) {
     let mut random = Random::new(seed);
     let log = LogConfig {
         frame_bytes: [1, 2, 8][random.below(3)] * BLOCK_BYTES,
@@ -339,7 +354,7 @@ fn compare(seed: u64) -> u64 {
     let mut config = shard_config(0, 1, 1);
     config.hello.limits.frame_bytes_max = [4 << 10, 64 << 10][random.below(2)];
     config.output_bytes_max = [2 << 10, 64 << 10][random.below(2)];
-    config.shared_bytes_min = [1, usize::MAX][random.below(2)];
+    config.shared_bytes_min = [1, 100, usize::MAX][random.below(3)];
     config.level_min = [AckLevel::None, AckLevel::None, AckLevel::Disk][random.below(3)];
     let files_max = [usize::MAX, FILES_MAX][random.below(2)];
     if files_max == FILES_MAX {
@@ -348,7 +363,7 @@ fn compare(seed: u64) -> u64 {
             ..CleaningConfig::default()
         };
     }
-    let keeps_versions = random.once_in(2);
+    let keyspaces = [None, None, Some(false), Some(true)][random.below(4)];
     let cache_bytes = [0, 2_500, 1 << 20][random.below(3)];
     let mut sides = [(); 2].map(|()| Side::new(config.clone(), log.clone(), cache_bytes));
     sides[1].shard.leave_runs();
@@ -356,7 +371,7 @@ fn compare(seed: u64) -> u64 {
     for step in 0..STEPS {
         let action = random.below(10);
         let (which, index) = (random.below(2), random.below(2));
-        let bytes = batch(&mut random, step as u64, keeps_versions);
+        let bytes = batch(&mut random, step as u64, keyspaces);
         for side in &mut sides {
             match action {
                 // HELLO goes first.
@@ -379,8 +394,12 @@ fn compare(seed: u64) -> u64 {
             assert_same(accounts[0].as_bytes(), accounts[1].as_bytes(), &context);
         }
     }
-    assert_eq!(sides[1].shard.counters().in_runs, 0);
-    sides[0].shard.counters().in_runs
+    let [[in_runs, plain_reads], alone] = sides.map(|side| {
+        let counters = side.shard.counters();
+        [counters.in_runs, counters.plain_reads]
+    });
+    assert_eq!(alone, [0, 0]);
+    (in_runs, plain_reads)
 }
 
 /// Shows no more than where the two begin to differ.
@@ -397,15 +416,21 @@ fn assert_same(runs: &[u8], alone: &[u8], context: &str) {
 }
 
 #[test]
-fn a_run_is_answered_logged_and_counted_as_its_items_are_one_by_one() {
-    let (mut in_runs, mut count) = (0, 0);
+fn items_in_runs_and_plain_gets_are_answered_logged_and_counted_as_one_by_one() {
+    let (mut in_runs, mut plain_reads, mut count) = (0, 0, 0);
     for number in seeds(8) {
         let seed = Seed(number);
-        in_runs += compare(seed.0);
+        let (runs, reads) = compare(seed.0);
+        in_runs += runs;
+        plain_reads += reads;
         count += 1;
     }
     assert!(
         in_runs > 500 * count,
         "{in_runs} items were answered in runs"
+    );
+    assert!(
+        plain_reads > 50 * count,
+        "{plain_reads} GETs were answered from their cells"
     );
 }

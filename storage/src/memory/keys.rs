@@ -65,6 +65,12 @@ impl Keys {
         self.cache.cell(id)
     }
 
+    /// Whether a cell is that of `key`.
+    #[inline(always)]
+    pub(crate) fn is_at(&self, id: CellId, key: &[u8]) -> bool {
+        is_same(self.cache.cell(id).key(), key)
+    }
+
     /// Looks `key` of `slot` up by its hash.
     #[inline(always)]
     pub(crate) fn find(&self, slot: u16, hash: u32, key: &[u8]) -> Found {
@@ -94,9 +100,9 @@ impl Keys {
     }
 
     /// As [`Keys::load_likely`], for keys that are seldom in the processor's cache: so it pays to
-    /// look for the entries that are not at their home.
+    /// look for the entries that are not at their home. Returns the first cell that each may be in.
     #[inline]
-    pub(crate) fn load_first(&self, keys: &[(u16, u32)]) {
+    pub(crate) fn load_first(&self, keys: &[(u16, u32)]) -> [Option<CellId>; PREFETCH_KEYS_MAX] {
         let homes = keys.iter().map(|&(slot, hash)| self.index.load(slot, hash));
         std::hint::black_box(homes.fold(0, u32::wrapping_add));
         let mut cells = [None; PREFETCH_KEYS_MAX];
@@ -108,6 +114,7 @@ impl Keys {
             });
         }
         self.load_cells(&cells);
+        cells
     }
 
     #[inline]

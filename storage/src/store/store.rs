@@ -14,8 +14,8 @@ use crate::log::log::Log;
 use crate::memory::cache::cell::Cell;
 use crate::memory::cell_room::CellRoom;
 use crate::memory::index::entry::{CellId, Home};
-use crate::memory::keys::Found;
 use crate::memory::keys::Keys;
+use crate::memory::keys::{Found, PREFETCH_KEYS_MAX};
 use crate::planted::{self, Bug};
 use crate::store::cleaning::cleaner::Cleaner;
 use crate::store::cleaning::live::Live;
@@ -237,6 +237,13 @@ impl<P: Blocks> Store<P> {
     #[inline]
     pub fn prefetch(&self, keys: &[(u16, u32)]) {
         self.keys.load_likely(keys);
+    }
+
+    /// As [`Store::prefetch`], and tells the first cell that each key may be in.
+    #[inline]
+    #[must_use]
+    pub fn first_cells(&self, keys: &[(u16, u32)]) -> [Option<CellId>; PREFETCH_KEYS_MAX] {
+        self.keys.load_first(keys)
     }
 
     /// A cached key.
