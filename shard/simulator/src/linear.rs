@@ -20,7 +20,6 @@ const OPERATIONS_MAX: usize = 400;
 
 #[derive(Clone, Debug)]
 struct Call {
-    number: usize,
     record: Record,
 }
 
@@ -37,7 +36,8 @@ impl Specification for OneKey {
 
     fn apply(call: &Call, state: &Self::State) -> (bool, Self::State) {
         let plan = &call.record.plan;
-        let put = Some((call.number, plan.stock));
+        let name = call.record.name;
+        let put = Some((name, plan.stock));
         let State::Answered(status) = call.record.state else {
             // Whatever it would have done, if it was done at all.
             return match plan.operation {
@@ -47,10 +47,10 @@ impl Specification for OneKey {
                 Operation::Del | Operation::DelVersion => (true, None),
                 Operation::Take | Operation::TakeOrMake => match *state {
                     Some((_, units)) if units >= plan.units => {
-                        (true, Some((call.number, units - plan.units)))
+                        (true, Some((name, units - plan.units)))
                     }
                     None if plan.operation == Operation::TakeOrMake => {
-                        (true, Some((call.number, plan.stock - plan.units)))
+                        (true, Some((name, plan.stock - plan.units)))
                     }
                     _ => (true, *state),
                 },
@@ -58,7 +58,7 @@ impl Specification for OneKey {
                 _ => (true, *state),
             };
         };
-        let after = Some((call.number, call.record.after[0]));
+        let after = Some((name, call.record.after[0]));
         match (plan.operation, status) {
             (_, Status::NotFound) => (state.is_none(), None),
             (Operation::Get | Operation::Tell, _) => (*state == call.record.seen, *state),
@@ -143,7 +143,6 @@ fn history_of(oracle: &Oracle, key: &Key) -> Option<History<Call>> {
             State::Pending | State::Unknown => {}
         }
         let call = Call {
-            number,
             record: record.clone(),
         };
         events.push((record.issued, number, true, call.clone()));

@@ -136,6 +136,12 @@ operations! {
     GetAtTime: GetAt, 0, Any, Looks, [];
     /// HISTORY.
     History: History, 0, Any, Looks, [];
+    /// An item with the bytes of one before it in its batch, on the same key.
+    Repeat: none, 0, Any, Looks, [];
+    /// An item that differs from the one before it in what it takes.
+    OtherOperands: none, 0, Any, Looks, [];
+    /// Items that a shard has answered together with the one before them.
+    AnsweredInRun: none, 0, Any, Looks, [];
     /// PING.
     Ping: none, 0, Any, Changes, [Ok];
     /// An operation whose answer never came, sent again.

@@ -46,6 +46,8 @@ pub struct Plan {
     pub level: AckLevel,
     /// When its key is gone by itself.
     pub expiry: Expiry,
+    /// It has the bytes of the operation that was sent so many before it; 0 if of none.
+    pub repeats: usize,
 }
 
 /// A key and what is known of it.
@@ -108,6 +110,10 @@ pub struct Record {
     pub plan: Plan,
     /// What became of it.
     pub state: State,
+    /// The operation that its value names: the first of those with the same bytes.
+    pub name: usize,
+    /// There are others with the same bytes.
+    is_repeated: bool,
     /// Its connection, and its place on it.
     connection: u64,
     /// When it was sent, in answers and sendings.
@@ -140,6 +146,9 @@ pub struct Glimpse {
     /// The time of each key's shard.
     pub times_ms: Vec<u64>,
 }
+
+/// Operations that repeat one another, at most, that one included.
+pub const REPEATS_MAX: usize = 24;
 
 /// All keys and operations of one run.
 #[derive(Debug)]
@@ -231,6 +240,14 @@ impl Oracle {
             plan.other.map_or(Version::default(), shown),
         ];
         let number = self.records.len();
+        let name = match plan.repeats {
+            0 => number,
+            before => self.records[number - before].name,
+        };
+        let is_repeated = name < number;
+        if is_repeated {
+            self.records[name].is_repeated = true;
+        }
         if plan.operation.is_setting() {
             self.keyspaces.push(number);
         }
@@ -240,6 +257,8 @@ impl Oracle {
         self.records.push(Record {
             plan,
             state: State::Pending,
+            name,
+            is_repeated,
             connection,
             issued: self.clock,
             answered: u64::MAX,
@@ -317,6 +336,7 @@ impl Oracle {
             expected: Version::default(),
             level,
             expiry: Expiry::Keep,
+            repeats: 0,
         };
         // It keeps no order with anything else of its connection.
         let number = self.issue(plan, u64::MAX - self.clock);
@@ -442,13 +462,24 @@ impl Oracle {
         if (record.plan.key != key && record.plan.other != Some(key)) || is_looked_at {
             return Err(format!("a value of operation {writer} on another key"));
         }
-        if let State::Refused(status) = record.state {
+        let may_have_run = |record: &Record| match record.state {
+            State::Pending | State::Unknown | State::Answered(Status::Ok) => true,
+            State::Answered(_) | State::Refused(_) => false,
+        };
+        let has_another_run = record.is_repeated && {
+            // They were sent one behind the other.
+            let sent = self.records[writer..].iter().take(REPEATS_MAX);
+            sent.filter(|it| it.name == writer).any(may_have_run)
+        };
+        if let State::Refused(status) = record.state
+            && !has_another_run
+        {
             return Err(format!(
                 "the effect of operation {writer}, which was answered {}",
                 status.name()
             ));
         }
-        if matches!(record.state, State::Answered(status) if status != Status::Ok)
+        if (!may_have_run(record) && !has_another_run)
             || record.plan.operation == Operation::TakeAndFail
         {
             return Err(format!(
@@ -501,7 +532,9 @@ impl Oracle {
             ));
         }
         let record = &mut self.records[entry.operation];
-        if record.version == Version::default() {
+        if record.is_repeated {
+            // Each of those with the same bytes has a version.
+        } else if record.version == Version::default() {
             record.version = version;
         } else if record.version != version {
             return Err(format!(

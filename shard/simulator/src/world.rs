@@ -293,6 +293,8 @@ pub struct World {
     /// For what is asked of keyspaces and the past.
     past: Random,
     has_keyspace: bool,
+    /// Chance of operations that repeat the one before them.
+    repeats: Random,
     failure: Option<String>,
 }
 
@@ -401,6 +403,7 @@ impl World {
             taken_over: 0,
             sequences: Box::new([0; PARTITIONS]),
             past: Random::new(seed, 11),
+            repeats: Random::new(seed, 16),
             has_keyspace: false,
             failure: None,
         };

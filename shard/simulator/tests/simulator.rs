@@ -85,6 +85,7 @@ impl Bench {
             expected: Version::default(),
             level: AckLevel::Disk,
             expiry: self.expiry,
+            repeats: 0,
         };
         self.oracle.issue(plan, connection)
     }

@@ -332,7 +332,7 @@ impl Oracle {
         match plan.operation {
             Operation::Take | Operation::TakeOrMake => {
                 after[0] = units(0);
-                if units(1) != Some(number as u64) {
+                if units(1) != Some(self.records[number].name as u64) {
                     return Err(format!(
                         "operation {number} took and the answer tells of {:?}",
                         units(1)
@@ -363,7 +363,7 @@ impl Oracle {
                 ));
             }
             let entry = Entry {
-                operation: number,
+                operation: self.records[number].name,
                 stock: after[place],
                 is_deletion,
                 told_ms: None,

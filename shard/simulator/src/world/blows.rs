@@ -244,6 +244,7 @@ impl World {
                 expected: self.oracle.seen_version(key),
                 level: AckLevel::Disk,
                 expiry: Expiry::Keep,
+                repeats: 0,
             })
             .collect();
         self.looked_at += plans.len();

@@ -28,6 +28,7 @@ use penstock_storage::version::{SLOTS, partition_of};
 use crate::coverage::Fault;
 use crate::damage::{self, Expected};
 use crate::disk::{Files, OWNER, Pool};
+use crate::operation::Operation;
 use crate::plan::Budget;
 use crate::starts::compare_starts;
 
@@ -493,6 +494,7 @@ impl World {
     /// The process ends without a word.
     pub(super) fn die(&mut self, is_power_cut: bool) {
         self.count_key_tables();
+        self.count_runs();
         if self.node.take().is_none() {
             return;
         }
@@ -535,6 +537,7 @@ impl World {
 
     pub(super) fn exit_cleanly(&mut self) {
         self.count_key_tables();
+        self.count_runs();
         self.node = None;
         self.disk.borrow_mut().process_ends();
         self.was_clean = !self.disk.borrow().is_damaged();
@@ -792,6 +795,15 @@ impl World {
             .any(|reads| reads > 0);
         if is_read {
             self.hit(Fault::KeyTableRead);
+        }
+    }
+
+    /// Notes whether a core has answered items together with the ones before them.
+    fn count_runs(&self) {
+        let mut cores = self.node.iter().flat_map(|node| &node.cores);
+        if cores.any(|core| core.shard.counters().in_runs > 0) {
+            let mut coverage = self.coverage.borrow_mut();
+            coverage.operation(Operation::AnsweredInRun);
         }
     }
 
