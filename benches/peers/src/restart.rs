@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use penstock_client::Verbs;
 use penstock_net::level::AckLevel;
 
 use crate::Outcome;
