@@ -328,8 +328,6 @@ planted_bugs! {
     RunCrcOfFirstByte = "run-crc-of-first-byte",
     /// A "no" of a run is given again although the key has changed since.
     RunStaleNo = "run-stale-no",
-    /// The answers of a run wait for its first record.
-    RunGateOfFirst = "run-gate-of-first",
 
     // Planted with the account of what expires.
 

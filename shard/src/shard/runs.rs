@@ -12,7 +12,6 @@ use penstock_net::request::{Request, Verb, may_repeat};
 use penstock_net::status::Status;
 use penstock_storage::index::CellId;
 use penstock_storage::io::Blocks;
-use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::store::Found;
 
 use crate::answers::Asked;
@@ -63,7 +62,7 @@ impl<P: Blocks> Shard<P> {
             return Passed::On;
         };
         let (mut passed, from, mut done) = (Passed::On, run.next, 0);
-        let (mut gates, mut waiting) = (None, 0);
+        let (mut last_gate, mut waiting) = (None, 0);
         while run.next + 1 < batch.len() {
             let (number, item) = (run.number(run.next + 1), batch.item(run.next + 1));
             let Some(Ran::Answered { gate, status }) = items.next(number, item, run.out.written())
@@ -75,8 +74,7 @@ impl<P: Blocks> Shard<P> {
                 Status::Ok => done += 1,
                 status => self.stats.answer(Asked::Verb(Verb::UpdateIf), status),
             }
-            let (first, _) = gates.unwrap_or((gate, gate));
-            gates = Some((first, gate));
+            last_gate = Some(gate);
             waiting += u64::from(gate > durable);
             if run.ends_item() {
                 passed = Passed::Stop(Progress::FrameFull);
@@ -87,9 +85,9 @@ impl<P: Blocks> Shard<P> {
         self.stats
             .answers(Asked::Verb(Verb::UpdateIf), Status::Ok, done);
         self.stats.answer_in_run((run.next - from) as u64);
-        if let Some((first, last)) = gates {
-            let is_of_first = is_planted(Bug::RunGateOfFirst);
-            let gate = self.gate_of(level, if is_of_first { first } else { last }, waiting);
+        // The gates of a run never fall, so the last one covers all of its answers.
+        if let Some(last_gate) = last_gate {
+            let gate = self.gate_of(level, last_gate, waiting);
             run.depends_on(gate);
         }
         passed
