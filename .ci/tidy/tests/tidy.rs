@@ -98,7 +98,7 @@ fn a_line_of_101_characters_is_counted_but_not_a_row_or_a_word_that_cannot_be_br
         [
             "code.rs:1: 101 characters",
             "code.rs:4: 101 characters",
-            "code.rs:5: 155 characters",
+            "code.rs:5: 156 characters",
         ]
     );
 }
