@@ -47,7 +47,7 @@ pub(super) fn is_reserved(key: &[u8]) -> bool {
     key.first() == Some(&RESERVED_KEY[0]) && key.starts_with(RESERVED_KEY)
 }
 
-/// The first key of an item of which nothing was checked: a hint, which may be wrong.
+/// The first key of an unchecked item. The key is a hint and may be wrong.
 #[inline]
 #[must_use]
 pub fn likely_key(item: &[u8]) -> Option<&[u8]> {

@@ -237,7 +237,7 @@ impl Uring {
         pushed.expect("the queue holds all that may be in flight");
     }
 
-    /// Wakes whoever polls the ring when this counter rises, from the next flush on.
+    /// Lets the ring poll this counter from the next flush on: a rise wakes the shard's loop.
     pub(super) fn watch(&mut self, counter: BorrowedFd<'_>) {
         if self.watched.is_none() {
             self.watched = Some(counter.as_raw_fd());

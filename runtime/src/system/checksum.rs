@@ -91,7 +91,7 @@ mod x86_64 {
         _mm_set_epi64x(high, low)
     }
 
-    /// What 64 bits, or 96 of which the highest 32 are of a sum, leave of the polynomial.
+    /// Reduces a sum of at most 96 bits to its remainder of 32 bits.
     #[target_feature(enable = "pclmulqdq,sse4.1")]
     fn reduced(sum: __m128i) -> u32 {
         let low = _mm_set_epi32(0, 0, 0, -1);
@@ -100,7 +100,7 @@ mod x86_64 {
         rest_of(_mm_xor_si128(moved, _mm_srli_si128::<4>(sum)))
     }
 
-    /// What 64 bits leave of the polynomial if their highest 32 are of a sum.
+    /// Reduces a sum of 64 bits to its remainder of 32 bits, by Barrett's method.
     #[target_feature(enable = "pclmulqdq,sse4.1")]
     fn rest_of(sum: __m128i) -> u32 {
         let low = _mm_set_epi32(0, 0, 0, -1);

@@ -81,7 +81,7 @@ impl Model {
     }
 }
 
-/// Who asks with a command, or does not say otherwise, is answered by whoever writes.
+/// The primary answers a command whose address is that of a replica, too.
 fn commands_find_who_writes(first: &Server, second: &Server) {
     let addresses = format!("127.0.0.1:1,{}", second.address);
     let set = command(&[

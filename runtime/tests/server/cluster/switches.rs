@@ -56,8 +56,8 @@ fn the_node_that_wrote_last_goes_on_when_a_handover_is_given_up() {
     second.signal("-CONT");
     wait_for_follower(&first, &second);
 
-    // As behind a handover of which the last message was lost: it does not write any more, the
-    // other one has not begun.
+    // The state after a handover whose last message was lost: the first node writes no more, and
+    // the second one has not begun.
     drop(second);
     model.change(&first.client(AckLevel::Disk), 3);
     drop(first);
@@ -146,7 +146,7 @@ fn write_on_either(addresses: [SocketAddr; 2], number: usize, over: &AtomicBool)
     let began = Instant::now();
     while !over.load(Ordering::Relaxed) {
         assert!(began.elapsed() < PATIENCE * 2, "nobody answers");
-        // Whatever was acknowledged is there, whoever answers.
+        // Each node that answers has all that was acknowledged.
         match clients[at].get(key.as_bytes()).wait() {
             Ok(value) => {
                 let there = value.map_or(0, |value| {
