@@ -184,13 +184,13 @@ impl<P: Blocks> Log<P> {
     /// Whether fewer spares are there than should be.
     #[must_use]
     pub fn lacks_spares(&self) -> bool {
-        self.supply.lacks()
+        self.spares_wanted() > 0
     }
 
     /// Whether a spare was asked for that has neither come nor been refused.
     #[must_use]
     pub fn awaits_spare(&self) -> bool {
-        self.supply.awaits()
+        self.lacks_spares() && !self.supply.is_refused()
     }
 
     /// How many segments the log may have, so that a list of them fills at most a quarter of one.

@@ -203,14 +203,9 @@ impl Supply {
         self.is_refused = true;
     }
 
-    /// Whether fewer spares are there than should be.
-    pub(super) fn lacks(&self) -> bool {
-        self.spares.len() < SPARES_READY
-    }
-
-    /// Whether a spare was asked for that has neither come nor been refused.
-    pub(super) fn awaits(&self) -> bool {
-        self.lacks() && !self.is_refused
+    /// Whether no more spares could be had when one was asked for last.
+    pub(super) fn is_refused(&self) -> bool {
+        self.is_refused
     }
 
     /// Whether no more spares can be had and the last ones are kept back.

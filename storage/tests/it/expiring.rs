@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use penstock_storage::budget::Budget;
 use penstock_storage::cleaning::CleaningConfig;
+use penstock_storage::contents::History;
 use penstock_storage::log::{Log, LogConfig, Purpose, SyncMethod};
 use penstock_storage::place::LogStart;
 use penstock_storage::record::PartView;
@@ -180,6 +181,32 @@ fn an_index_that_is_full_of_expired_keys_has_room_again() {
         keys < number as usize / 20 + 2_048,
         "{keys} of {number} keys"
     );
+}
+
+/// A log that begins with short segments wants one spare less until it has sealed a segment.
+/// Cleaning does not wait for a spare that nobody has asked for, and a new key does not wait for
+/// cleaning.
+#[test]
+fn a_full_index_of_a_log_without_sealed_segments_keeps_no_new_key_waiting() {
+    let config = config(SyncMethod::DurableWrite);
+    let mut log = Log::with_history(config, LogStart::default(), History::default(), Heap);
+    log.grow_segments(SEGMENT_BYTES as u64);
+    let mut yard = Yard::empty(log);
+    yard.set_cleaning();
+    yard.pass(1);
+    yard.store.set_budget(Budget {
+        cache_bytes_max: 1 << 22,
+        // The index without keys, and room for some.
+        memory_bytes_max: (2 << 20 | 525_200) * 8 / 7,
+        cells_bytes_min: 1 << 20,
+    });
+    let mut number = 0;
+    while yard.store.has_room_for_keys() {
+        yard.put_for(number, (number % 2 > 0).then_some(LIFE_MS));
+        number += 1;
+    }
+    yard.work(LIFE_MS + 5_000);
+    assert!(!yard.store.waits_for_keys());
 }
 
 /// What a start makes of the log, with a snapshot or all of it.
