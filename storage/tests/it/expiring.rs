@@ -37,6 +37,29 @@ impl Yard {
         yard
     }
 
+    /// A log that begins with short segments and has sealed none, and an index without room for
+    /// more than the keys that are there. Every second one lives for [`LIFE_MS`].
+    fn with_a_full_index() -> Yard {
+        let config = config(SyncMethod::DurableWrite);
+        let mut log = Log::with_history(config, LogStart::default(), History::default(), Heap);
+        log.grow_segments(SEGMENT_BYTES as u64);
+        let mut yard = Yard::empty(log);
+        yard.set_cleaning();
+        yard.pass(1);
+        yard.store.set_budget(Budget {
+            cache_bytes_max: 1 << 22,
+            // The index without keys, and room for some.
+            memory_bytes_max: (2 << 20 | 525_200) * 8 / 7,
+            cells_bytes_min: 1 << 20,
+        });
+        let mut number = 0;
+        while yard.store.has_room_for_keys() {
+            yard.put_for(number, (number % 2 > 0).then_some(LIFE_MS));
+            number += 1;
+        }
+        yard
+    }
+
     fn set_cleaning(&mut self) {
         self.store.set_cleaning(CleaningConfig {
             space_percent_max: 140,
@@ -188,25 +211,20 @@ fn an_index_that_is_full_of_expired_keys_has_room_again() {
 /// cleaning.
 #[test]
 fn a_full_index_of_a_log_without_sealed_segments_keeps_no_new_key_waiting() {
-    let config = config(SyncMethod::DurableWrite);
-    let mut log = Log::with_history(config, LogStart::default(), History::default(), Heap);
-    log.grow_segments(SEGMENT_BYTES as u64);
-    let mut yard = Yard::empty(log);
-    yard.set_cleaning();
-    yard.pass(1);
-    yard.store.set_budget(Budget {
-        cache_bytes_max: 1 << 22,
-        // The index without keys, and room for some.
-        memory_bytes_max: (2 << 20 | 525_200) * 8 / 7,
-        cells_bytes_min: 1 << 20,
-    });
-    let mut number = 0;
-    while yard.store.has_room_for_keys() {
-        yard.put_for(number, (number % 2 > 0).then_some(LIFE_MS));
-        number += 1;
-    }
+    let mut yard = Yard::with_a_full_index();
     yard.work(LIFE_MS + 5_000);
     assert!(!yard.store.waits_for_keys());
+}
+
+/// Before anything has expired, cleaning finds nothing to do. That is no reason to leave a key in a
+/// full index later.
+#[test]
+fn keys_that_expired_in_the_open_segment_leave_a_full_index() {
+    let mut yard = Yard::with_a_full_index();
+    let keys = yard.store.usage().keys;
+    yard.work(LIFE_MS + 5_000);
+    assert_eq!(yard.store.usage().keys, keys.div_ceil(2));
+    assert!(yard.store.has_room_for_keys());
 }
 
 /// What a start makes of the log, with a snapshot or all of it.

@@ -31,10 +31,16 @@ impl<P: Blocks> Store<P> {
     #[must_use]
     pub fn waits_for_keys(&self) -> bool {
         let expired = &self.cleaner.expired;
-        !self.has_room_for_keys()
-            && expired.keys > self.keys.entries().len() as u64 / 16
+        self.is_full_of_expired()
             && !expired.is_blocked
             && (self.cleaner.victim.is_some() || !expired.is_hopeless)
+    }
+
+    /// Whether the index has no room for a new key while keys stand in it that have expired. A
+    /// choice goes by this, and not by what the choice before it has found.
+    pub(super) fn is_full_of_expired(&self) -> bool {
+        let all = self.keys.entries().len() as u64;
+        !self.has_room_for_keys() && self.cleaner.expired.keys > all / 16
     }
 
     /// Counts what has expired. Returns the bytes that have expired since the last call.
@@ -69,7 +75,7 @@ impl<P: Blocks> Store<P> {
     pub(super) fn hoards_expired_keys(&self, file: FileId) -> bool {
         let expired = &self.cleaner.expired;
         let counts = self.counts_in(file);
-        let share = match self.waits_for_keys() {
+        let share = match self.is_full_of_expired() {
             true => 16,
             false if expired.are_many => 4,
             false => return false,
@@ -103,7 +109,7 @@ impl<P: Blocks> Store<P> {
         if !is_spent && !self.hoards_expired_keys(file) {
             return false;
         }
-        let must_be = is_low || self.waits_for_keys();
+        let must_be = is_low || self.is_full_of_expired();
         let left = self.log().open_segment_bytes_left();
         let fills = self
             .cleaner

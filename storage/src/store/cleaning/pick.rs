@@ -179,7 +179,7 @@ impl<P: Blocks> Store<P> {
         let is_tight = is_low || total_bytes >= bound_bytes || self.log().has_most_segments();
         // Some segments of slack: a short log is not worth cleaning.
         let is_wasteful = total_bytes > wanted_bytes + 2 * segment_bytes;
-        let is_index_full = self.waits_for_keys();
+        let is_index_full = self.is_full_of_expired();
         let rate = if is_tight || is_index_full {
             Rate::Unbounded
         } else {
