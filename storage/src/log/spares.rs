@@ -130,6 +130,9 @@ impl<P: Blocks> Log<P> {
             true => self.releases.room_returned(),
             false => self.releases.allow([file]),
         }
+        if !self.lacks_spares() {
+            self.supply.completed();
+        }
     }
 
     /// No spare can be had for lack of space.

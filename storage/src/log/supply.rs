@@ -181,7 +181,6 @@ impl Supply {
             return false;
         }
         self.spares.push_back(spare);
-        self.is_refused &= self.spares.len() < SPARES_READY;
         true
     }
 
@@ -195,6 +194,11 @@ impl Supply {
         if let Some(growth) = &mut self.growth {
             growth.begins(now_us, held_bytes.sum());
         }
+    }
+
+    /// All spares that are wanted are there.
+    pub(super) fn completed(&mut self) {
+        self.is_refused = false;
     }
 
     /// No spare can be had for lack of space.

@@ -171,6 +171,17 @@ fn without_a_spare_the_log_is_full_until_one_comes() {
     );
 }
 
+/// A log that begins with short segments wants one spare less at first.
+#[test]
+fn a_new_log_with_all_the_spares_that_it_wants_was_refused_none() {
+    let mut journal = Journal::new(SyncMethod::DurableWrite, 1);
+    journal.log.grow_segments(SEGMENT_BYTES as u64);
+    journal.log.spare_refused();
+    assert!(journal.log.is_low() && !journal.log.awaits_spare());
+    journal.add_spares();
+    assert!(!journal.log.is_low() && !journal.log.awaits_spare());
+}
+
 #[test]
 fn a_record_larger_than_a_frame_gets_its_own() {
     let mut journal = ready(SyncMethod::DurableWrite);
