@@ -21,7 +21,7 @@ use penstock_net::status::Status;
 use penstock_storage::index::CellId;
 use penstock_storage::io::Blocks;
 use penstock_storage::place::{Lsn, Place};
-use penstock_storage::planted::{Bug, is_planted};
+use penstock_storage::planted::{self, Bug, is_planted};
 use penstock_storage::store::{ChangeKey, Committed, Found, NoRoom, Store};
 use penstock_storage::version::Version as Stored;
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_micro_inline};
@@ -267,10 +267,7 @@ fn get<P: Blocks>(
         None => head.write_telling(out.written(), None, context.standing, &[]),
     }
     Ran::Answered {
-        gate: match is_planted(Bug::AnswerUnflushed) {
-            true => Lsn(0),
-            false => key.lsn,
-        },
+        gate: planted::or(Bug::AnswerUnflushed, Lsn(0), key.lsn),
         status,
     }
 }
@@ -305,10 +302,11 @@ fn write_telling<P: Blocks>(
 fn condition_fails(condition: Condition, key: &Key<'_>) -> Option<Status> {
     match condition {
         Condition::Always => None,
-        Condition::Absent if is_planted(Bug::AbsentIgnoresExpiry) => {
-            key.at.cell.map(|_| Status::Exists)
+        Condition::Absent => {
+            let is_there = key.at.cell.is_some();
+            let is_there = planted::or(Bug::AbsentIgnoresExpiry, is_there, key.at.exists);
+            is_there.then_some(Status::Exists)
         }
-        Condition::Absent => key.at.exists.then_some(Status::Exists),
         Condition::Present => (!key.at.exists).then_some(Status::NotFound),
         Condition::Version(_) if !key.at.exists => Some(Status::NotFound),
         Condition::Version(version) => (version != key.version).then_some(Status::VersionMismatch),
@@ -450,10 +448,7 @@ fn expiry_after<P: Blocks>(
         Expiry::Never | Expiry::Keep => Ok(key.at.expiry_ms.filter(|_| key.at.exists)),
         Expiry::At(ms) => Ok(Some(ms)),
         Expiry::In(ms) => {
-            let now_ms = match is_planted(Bug::LifetimeIsTime) {
-                true => 0,
-                false => store.time_ms(),
-            };
+            let now_ms = planted::or(Bug::LifetimeIsTime, 0, store.time_ms());
             Some(now_ms + ms)
                 .filter(|&at_ms| at_ms <= EXPIRY_MS_MAX)
                 .map(Some)

@@ -10,7 +10,7 @@ use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
 use penstock_storage::io::Blocks;
 use penstock_storage::place::Lsn;
-use penstock_storage::planted::{Bug, is_planted};
+use penstock_storage::planted::{self, Bug, is_planted};
 use penstock_storage::store::{Change, Committed, FieldBefore, Fields, Found, Run, RunStep, Store};
 
 use super::{Cold, Context, Key, Ran, expiry_after, no, no_room, refused, wire};
@@ -338,10 +338,7 @@ fn stopped(head: impl Fn(Status) -> ReplyHead, stop: Stop, seen: Lsn, out: &mut 
         }
     };
     Ran::Answered {
-        gate: match is_planted(Bug::UngatedFailure) {
-            true => Lsn(0),
-            false => seen,
-        },
+        gate: planted::or(Bug::UngatedFailure, Lsn(0), seen),
         status,
     }
 }

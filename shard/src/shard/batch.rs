@@ -8,7 +8,7 @@ use penstock_net::reply::BatchReply;
 use penstock_net::request::may_begin_run;
 use penstock_storage::io::Blocks;
 use penstock_storage::place::Lsn;
-use penstock_storage::planted::{Bug, is_planted};
+use penstock_storage::planted::{self, Bug, is_planted};
 
 use crate::mail::{ReplyAddress, SessionId};
 use crate::requests::parking::Origin;
@@ -76,23 +76,14 @@ impl BatchRun {
     /// What an answer calls the item at this place of the batch.
     #[inline]
     pub(super) fn number(&self, at: usize) -> u16 {
-        let first = if is_planted(Bug::CountFromInterruption) {
-            self.first
-        } else {
-            0
-        };
+        let first = planted::or(Bug::CountFromInterruption, self.first, 0);
         u16::try_from(at - first).expect("at most 1024 items")
     }
 
     /// The frame depends on this record too.
     #[inline]
     pub(super) fn depends_on(&mut self, lsn: Lsn) {
-        let is_last_only = is_planted(Bug::GateOfLastItem);
-        self.gate = if is_last_only {
-            lsn
-        } else {
-            self.gate.max(lsn)
-        };
+        self.gate = planted::or(Bug::GateOfLastItem, lsn, self.gate.max(lsn));
     }
 
     /// What was written behind the last answer is the next one. Whether the frame ends with it.

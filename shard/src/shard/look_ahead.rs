@@ -14,7 +14,7 @@ use penstock_net::status::Status;
 use penstock_storage::index::CellId;
 use penstock_storage::io::Blocks;
 use penstock_storage::place::Lsn;
-use penstock_storage::planted::{Bug, is_planted};
+use penstock_storage::planted::{self, Bug};
 use penstock_storage::store::PREFETCH_KEYS_MAX;
 
 use super::Shard;
@@ -101,10 +101,7 @@ impl<P: Blocks> Shard<P> {
         ReplyHead::new(Status::Ok, run.number(run.next), run.level(), version)
             .write(run.out.written(), read.value);
         let (id, is_used) = (read.id, read.is_used);
-        let lsn = match is_planted(Bug::AnswerUnflushed) {
-            true => Lsn(0),
-            false => read.lsn,
-        };
+        let lsn = planted::or(Bug::AnswerUnflushed, Lsn(0), read.lsn);
         if !is_used {
             self.store.touch(id);
         }

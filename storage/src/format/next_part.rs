@@ -6,7 +6,7 @@
 
 use crate::format::checksum::{SHORT_BYTES_MAX, crc32, crc32_difference};
 use crate::format::record::{CRC_AT, SEQUENCE_AT};
-use crate::planted::{Bug, is_planted};
+use crate::planted::{self, Bug};
 use std::ops::Range;
 
 /// Encodes the second half of `parts`, the part that follows the one in the first half. It has this
@@ -65,11 +65,7 @@ fn change(part: &mut [u8], at: usize, word: u64) -> u32 {
     let held = part[at..].first_chunk_mut().expect("parts are whole words");
     let difference = u64::from_le_bytes(*held) ^ word;
     *held = word.to_le_bytes();
-    let seen = if is_planted(Bug::RunCrcOfFirstByte) {
-        0xFF
-    } else {
-        u64::MAX
-    };
+    let seen = planted::or(Bug::RunCrcOfFirstByte, 0xFF, u64::MAX);
     crc32_difference(difference & seen, behind)
 }
 

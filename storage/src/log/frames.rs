@@ -13,7 +13,7 @@ use crate::log::open::OpenSegment;
 use crate::log::room::Purpose;
 use crate::log::room::Room;
 use crate::log::told::SealedFrame;
-use crate::planted::{Bug, is_planted};
+use crate::planted::{self, Bug, is_planted};
 use crate::types::io::{BLOCK_BYTES, Block, Blocks, Io};
 use crate::types::place::FileId;
 use crate::types::place::LogStart;
@@ -83,10 +83,7 @@ impl<P: Blocks> Log<P> {
         // The last frame of a segment takes what is left, if that is worth a write.
         let short_bytes = padded_bytes(bytes).max(self.config.frame_bytes / SHORT_FRAME_SHARE);
         let frame_within = |segment: &OpenSegment| {
-            let tail_bytes = match is_planted(Bug::SegmentEndOffByOne) {
-                true => 0,
-                false => SEGMENT_TAIL_BYTES,
-            };
+            let tail_bytes = planted::or(Bug::SegmentEndOffByOne, 0, SEGMENT_TAIL_BYTES);
             let taken = segment.end_offset + tail_bytes + telling_bytes;
             let left = segment.header.segment_bytes.saturating_sub(taken);
             let left = usize::try_from(left).expect("a segment has at most 1 GiB");

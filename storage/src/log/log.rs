@@ -21,6 +21,7 @@ use crate::format::frame::{FRAME_HEADER_BYTES, FrameHome};
 use crate::format::record::{PARTS_MAX, PartKind, PartView, RecordSpec};
 use crate::format::system_key::is_local;
 use crate::histogram::Histogram;
+use crate::if_planted;
 use crate::log::config::LogConfig;
 use crate::log::config::SEGMENT_TAIL_BYTES;
 use crate::log::open::OpenFrame;
@@ -484,10 +485,8 @@ impl<P: Blocks> Log<P> {
         self.history.has_released = true;
         self.history.forget(highest);
         self.counters.released += 1;
-        match is_planted(Bug::RemoveBeforeTold) {
-            true => self.releases.allow([segment.file]),
-            false => self.releases.begin(segment.file),
-        }
+        if_planted! { Bug::RemoveBeforeTold, return self.releases.allow([segment.file]) }
+        self.releases.begin(segment.file);
     }
 
     /// Whether a release waits for a contents frame to tell it.

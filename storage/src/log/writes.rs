@@ -11,7 +11,7 @@ use crate::histogram::Histogram;
 use crate::log::config::{LogConfig, SyncMethod};
 use crate::log::release::Releases;
 use crate::log::told::{LogCounters, Poisoned};
-use crate::planted::{Bug, is_planted};
+use crate::planted::{self, Bug, is_planted};
 use crate::types::io::{Asker, Block, Completion, Io, IoToken};
 use crate::types::place::{FileId, LogPosition, LogStart, Lsn};
 
@@ -229,19 +229,14 @@ impl<B: Block> Writes<B> {
             }
         } else {
             assert_eq!(write.progress, Progress::UnderWay, "a write completes once");
-            match sync {
+            match planted::or(Bug::SkipFlush, SyncMethod::DurableWrite, sync) {
                 SyncMethod::DurableWrite => {
                     write.progress = Progress::Durable;
                     self.under_way -= 1;
                     self.flushes_us
                         .add(now_us.saturating_sub(write.emitted_us), 1);
-                    if is_planted(Bug::DurablePastGap) {
-                        self.durable = self.durable.max(write.last_lsn);
-                    }
-                }
-                SyncMethod::WriteThenSync if is_planted(Bug::SkipFlush) => {
-                    write.progress = Progress::Durable;
-                    self.under_way -= 1;
+                    let past_gap = self.durable.max(write.last_lsn);
+                    self.durable = planted::or(Bug::DurablePastGap, past_gap, self.durable);
                 }
                 SyncMethod::WriteThenSync => write.progress = Progress::Written,
             }
@@ -272,10 +267,7 @@ impl<B: Block> Writes<B> {
             // It may have been sealed long ago. What goes to the disk after a record was durable
             // proves it, should the record be found damaged.
             if let Some((home, _)) = write.frame {
-                let told = match is_planted(Bug::TellWritten) {
-                    true => self.written,
-                    false => self.durable,
-                };
+                let told = planted::or(Bug::TellWritten, self.written, self.durable);
                 FrameHeader::tell_durable(home, block.bytes_mut(), told);
                 write.told = told;
                 self.recorded_durable = self.durable;

@@ -6,10 +6,11 @@
 //! once, because the next instruction reads them. A change that is dropped undoes both.
 
 use crate::format::record::{PARTS_MAX, PartKind, PartSpec, RecordSpec, part_bytes};
+use crate::if_planted;
 use crate::log::room::{Purpose, Room};
 use crate::memory::cache::cell::Cell;
 use crate::memory::index::entry::CellId;
-use crate::planted::{Bug, is_planted};
+use crate::planted::{self, Bug, is_planted};
 use crate::store::expiry::expires;
 use crate::store::fields::{FieldEdit, Fields};
 use crate::store::store::Store;
@@ -321,8 +322,7 @@ impl<'k, P: Blocks, const KEYS: usize> Change<'_, 'k, P, KEYS> {
         match (key.cell, key.expiry_ms) {
             (Some(_), _) if is_planted(Bug::ResurrectDeleted) => {}
             (Some(_), Some(held_ms)) => {
-                let revives = is_planted(Bug::StartRevivesExpired);
-                let expiry_ms = (!revives).then_some(held_ms);
+                let expiry_ms = planted::or(Bug::StartRevivesExpired, None, Some(held_ms));
                 // Nobody reads the value of an expired key again.
                 self.store.keys.set_value(home, id, &[], expiry_ms);
             }
@@ -496,10 +496,8 @@ impl<P: Blocks> Store<P> {
         id: CellId,
     ) {
         let place = self.places[ordinal];
-        let packed = match ordinal > 0 && is_planted(Bug::PlaceOfFirstKey) {
-            true => self.keys.cell(id).place(),
-            false => PackedPlace::new(place, version.sequence),
-        };
+        let mut packed = PackedPlace::new(place, version.sequence);
+        if_planted! { Bug::PlaceOfFirstKey, ordinal > 0, packed = self.keys.cell(id).place() }
         let changed = self.keys.set_change(id, version, packed, Some(lsn));
         if let Some(old) = changed.before.place() {
             self.live.loses(old);
