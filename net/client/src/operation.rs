@@ -114,7 +114,7 @@ impl Answer {
         }
     }
 
-    /// The answer to a change.
+    /// The answer to a write: the new version, the edited fields and the level that was reached.
     ///
     /// # Errors
     /// The [`ClientError`] of its status if it is not OK.

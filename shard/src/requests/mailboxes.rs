@@ -135,7 +135,8 @@ impl Mailboxes {
         }
     }
 
-    /// Sends an item with the next mail; the end of its bytes is set here.
+    /// Queues an item for the next mail to shard `to`. The caller asks [`Mailboxes::room`] first.
+    /// `request.end` is set here.
     pub(crate) fn ask(&mut self, to: u16, request: MailedRequest, item: &[u8]) {
         let mailbox = self.of(to);
         mailbox.outstanding += 1;

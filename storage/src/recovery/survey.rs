@@ -83,6 +83,7 @@ pub fn survey_heads(
     survey_with(source, owner, layout, Look::Head)
 }
 
+/// Classifies each file. `look` says how much of a spare is read.
 fn survey_with(
     source: &mut impl SegmentSource,
     owner: Owner,
@@ -123,7 +124,8 @@ fn survey_with(
         }
     }
     for segments in survey.logs.values() {
-        // It is read whole before its log is judged, and the others at the same time.
+        // The newest segment of each log is read before that log is judged. Announcing all of them
+        // here makes their reads run side by side.
         let newest = segments.iter().max_by_key(|it| it.header.sequence);
         newest.inspect(|last| source.will_read(last.file, BLOCK_BYTES as u64));
     }

@@ -172,7 +172,7 @@ impl KeyTable {
         size_of::<Self>() + self.firsts.len() * FIRST_BYTES
     }
 
-    /// The bytes of its file.
+    /// The length of the table's file in bytes.
     #[must_use]
     pub fn file_bytes(&self) -> u64 {
         file_bytes(self.blocks())

@@ -129,17 +129,17 @@ impl<P: Blocks> Store<P> {
         true
     }
 
-    /// When the disk is full and nothing sealed can be cleaned, what could be may be the open
-    /// segment itself: full of a counter that was changed again and again. Whether it was sealed
-    /// for that.
+    /// Seals the open segment for cleaning while the disk is full and no sealed segment can be
+    /// cleaned. It pays where the open segment is nearly full and a quarter of it is superseded, as
+    /// by a counter that changes again and again. Returns whether the segment was sealed.
     fn seal_wasted(&mut self) -> bool {
         let Some((file, bytes)) = self.log().open_segment().filter(|_| self.log().is_low()) else {
             return false;
         };
         let is_used_up = self.log().open_segment_bytes_left() < bytes / 8;
         let gain = bytes.saturating_sub(self.counts_in(file).parts);
-        // It becomes a sealed segment that the next one, perhaps a short one, must take the rest
-        // of; otherwise the last spare would be gone for nothing.
+        // Cleaning copies what still counts into the next spare, which may be a short one. Without
+        // room for all of it there, the last spare would be used up and no segment released.
         let is_oldest = self.log().sealed_segments().is_empty() && !self.cleaner.keeps_deletions;
         let kept = self.copies_bytes(file, is_oldest);
         let fits = kept <= self.log().sure_bytes_of_spare();
