@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use crate::batch::padded;
 
-/// Bytes in their order. Some of them stand elsewhere.
+/// Bytes for a connection, in the order in which they are sent. Bytes of shared blocks are
+/// *slices*.
 ///
-/// What must hold: slices stand in ascending order, none behind the end of `bytes`.
+/// What must hold: the places of slices ascend, and none lies behind the end of `bytes`.
 #[derive(Clone, Debug, Default)]
 pub struct Pieces {
     bytes: Vec<u8>,
@@ -17,10 +18,10 @@ pub struct Pieces {
     sliced: usize,
 }
 
-/// Bytes that stand elsewhere.
+/// A part of a shared block.
 #[derive(Clone, Debug)]
 struct Slice {
-    /// So many of the bytes written here stand before it.
+    /// How many bytes of [`Pieces::bytes`] come before the slice.
     at: usize,
     block: Arc<[u8]>,
     range: Range<usize>,
@@ -32,12 +33,12 @@ impl Slice {
     }
 }
 
-/// Where pieces end at some time.
+/// The end of pieces at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct End {
-    /// Bytes that are written here, ...
+    /// Length of [`Pieces::bytes`].
     pub(crate) bytes: usize,
-    /// ... and those of slices.
+    /// Bytes of all slices.
     pub(crate) sliced: usize,
     slices: usize,
 }
@@ -52,7 +53,7 @@ impl From<Vec<u8>> for Pieces {
 }
 
 impl Pieces {
-    /// Bytes, wherever they stand.
+    /// Number of bytes, those of slices included.
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
@@ -66,21 +67,21 @@ impl Pieces {
         self.len() == 0
     }
 
-    /// All bytes, if none of them stand elsewhere.
+    /// All bytes. `None` if there is a slice.
     #[inline]
     #[must_use]
     pub fn whole(&self) -> Option<&[u8]> {
         self.slices.is_empty().then_some(&self.bytes[..])
     }
 
-    /// The bytes that are written here, to append to. Nothing is to be taken away that stands
+    /// The buffer for bytes that are written here. A caller appends, and removes no byte that comes
     /// before a slice.
     #[inline]
     pub fn written(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }
 
-    /// Appends a part of `block` and zeros up to a multiple of 8.
+    /// Appends `range` of `block` as a slice, and zeros up to a multiple of 8 bytes.
     pub fn share(&mut self, block: Arc<[u8]>, range: Range<usize>) {
         let len = range.len();
         assert!(range.end <= block.len(), "a part of the block");
@@ -93,7 +94,7 @@ impl Pieces {
         self.bytes.resize(self.bytes.len() + padded(len) - len, 0);
     }
 
-    /// Reads them from their begin on.
+    /// A reader that begins at the first byte.
     #[must_use]
     pub fn reader(&self) -> PiecesReader<'_> {
         PiecesReader {
@@ -103,7 +104,7 @@ impl Pieces {
         }
     }
 
-    /// Moves the first `len` bytes to the end of `into`. No slice stands partly behind them.
+    /// Moves the first `len` bytes to the end of `into`. The cut must not divide a slice.
     #[inline]
     pub fn move_to(&mut self, len: usize, into: &mut Pieces) {
         if len == self.len() && into.is_empty() {
@@ -125,7 +126,7 @@ impl Pieces {
         }
     }
 
-    /// Takes away what stands behind the first `len` bytes. No slice stands partly behind them.
+    /// Removes and returns the bytes behind the first `len` bytes. The cut must not divide a slice.
     #[must_use]
     pub fn split_off(&mut self, len: usize) -> Pieces {
         let mut reader = self.reader();
@@ -139,7 +140,8 @@ impl Pieces {
         behind
     }
 
-    /// The runs of bytes behind the first `from` bytes, in their order; none is empty.
+    /// The bytes behind the first `from` bytes, as runs of contiguous bytes in their order. No run
+    /// is empty.
     pub fn runs(&self, from: usize) -> impl Iterator<Item = &[u8]> {
         let mut at = 0;
         let before_last = self.slices.iter().flat_map(move |slice| {
@@ -158,7 +160,7 @@ impl Pieces {
             })
     }
 
-    /// All bytes in one buffer; what stands elsewhere is copied.
+    /// All bytes in one buffer. Slices are copied.
     #[must_use]
     pub fn into_bytes(self) -> Vec<u8> {
         if self.slices.is_empty() {
@@ -169,14 +171,14 @@ impl Pieces {
         bytes
     }
 
-    /// Lets go of everything but the room.
+    /// Removes all bytes and keeps the allocated memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.slices.clear();
         self.sliced = 0;
     }
 
-    /// Bytes of memory that are kept for what is written here.
+    /// Bytes of memory that the two lists hold. Shared blocks do not count.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.bytes.capacity() + self.slices.capacity() * size_of::<Slice>()
@@ -191,8 +193,8 @@ impl Pieces {
         }
     }
 
-    /// Takes `moved` bytes written here into account that were taken away between `end` and the
-    /// slices behind it.
+    /// Corrects the places of the slices behind `end` after `moved` bytes were removed between
+    /// `end` and the first of those slices.
     #[inline]
     pub(crate) fn close_up(&mut self, end: End, moved: usize) {
         for slice in &mut self.slices[end.slices..] {
@@ -200,7 +202,8 @@ impl Pieces {
         }
     }
 
-    /// CRC-32 of what stands behind `skipped` bytes behind `end`; no slice stands before them.
+    /// CRC-32 of the bytes that begin `skipped` bytes behind `end`. No slice stands within the
+    /// skipped bytes.
     #[inline]
     pub(crate) fn crc_behind(&self, end: End, skipped: usize) -> u32 {
         let mut at = end.bytes + skipped;
@@ -219,18 +222,18 @@ impl Pieces {
     }
 }
 
-/// Reads pieces part by part.
+/// A position in pieces, which reads them part by part.
 #[derive(Clone, Copy, Debug)]
 pub struct PiecesReader<'a> {
     pieces: &'a Pieces,
-    /// Of the bytes written there, and of the slices, so many are read.
+    /// How many bytes of [`Pieces::bytes`] and how many slices were read.
     bytes: usize,
     slices: usize,
 }
 
 impl PiecesReader<'_> {
-    /// Appends the next `len` bytes to `into`, sharing what stands elsewhere. No slice stands
-    /// partly behind them.
+    /// Appends the next `len` bytes to `into`. Slices are shared, not copied. The end must not
+    /// divide a slice.
     pub fn take(&mut self, len: usize, into: &mut Pieces) {
         let (from, from_slices) = (self.bytes, self.slices);
         self.skip(len);
@@ -246,7 +249,7 @@ impl PiecesReader<'_> {
         }
     }
 
-    /// Passes over the next `len` bytes. No slice stands partly behind them.
+    /// Skips the next `len` bytes. The end must not divide a slice.
     pub fn skip(&mut self, len: usize) {
         let mut left = len;
         while let Some(slice) = self.pieces.slices.get(self.slices) {

@@ -1,5 +1,5 @@
-//! Which node of a cluster writes which partition: what HELLO tells, and what an answer tells that
-//! sends elsewhere.
+//! Which node of a cluster writes which partition. The reply to HELLO tells it for all partitions,
+//! MOVED and NOT_PRIMARY for one.
 
 use crate::batch::{padded, push_padded, read_u16, read_u32};
 use crate::link::message::LINK_PARTITIONS;
@@ -11,7 +11,7 @@ use crate::slot::SLOTS;
 pub const ADDRESS_BYTES_MAX: usize = 255;
 const HEAD_BYTES: usize = 8;
 const NODE_BYTES: usize = 8;
-/// With the shortest address.
+/// Bytes of a node with the shortest address.
 const NODE_BYTES_MIN: usize = NODE_BYTES + 8;
 const RANGE_BYTES: usize = 16;
 
@@ -40,14 +40,14 @@ pub struct WriterRange {
     pub last: u16,
     /// The node.
     pub node: u8,
-    /// Of two that name a partition the one with the higher generation holds.
+    /// If two ranges name a partition, the one with the higher generation is right.
     pub generation: u32,
 }
 
 /// What a node knows of its cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement {
-    /// Rises whenever a partition gets another generation.
+    /// Rises whenever any partition gets another generation.
     pub version: u32,
     /// All nodes.
     pub nodes: Vec<NodeAddress>,
@@ -56,7 +56,7 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// Appends what HELLO tells behind the slot ranges.
+    /// Appends the part of the reply to HELLO that follows the slot ranges.
     pub(crate) fn write(&self, body: &mut Vec<u8>) {
         let count = |len: usize| u16::try_from(len).expect("few nodes and partitions");
         body.extend_from_slice(&self.version.to_le_bytes());
@@ -81,7 +81,7 @@ impl Placement {
         }
     }
 
-    /// Reads what stands behind the slot ranges of HELLO.
+    /// Reads the part of the reply to HELLO that follows the slot ranges.
     ///
     /// # Errors
     /// [`Refusal::Placement`] names what is wrong.
@@ -92,7 +92,7 @@ impl Placement {
             .ok_or(wrong("it is shorter than its head"))?;
         let (nodes_count, writers_count) = (read_u16(head, 4), read_u16(head, 6));
         let mut rest = &bytes[HEAD_BYTES..];
-        // No count is believed before there are bytes for it.
+        // The count comes from the wire. Nothing is allocated for it before the bytes are there.
         if usize::from(nodes_count) * NODE_BYTES_MIN > rest.len() {
             return Err(wrong("it tells more nodes than it has room for"));
         }
@@ -151,8 +151,8 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// The version of an item that tells it: the lowest epoch that the node may have in that
-    /// generation.
+    /// The version field of a reply item that names a writer: the lowest epoch that the node may
+    /// have in that generation.
     #[must_use]
     pub fn version(node: u8, generation: u32) -> Version {
         Version {
@@ -161,8 +161,8 @@ impl Writer {
         }
     }
 
-    /// From the version and the message of an item, whose last word is the address; `None` if it
-    /// tells none.
+    /// Reads the writer from a reply item: its version field, and the last word of its message,
+    /// which is the address. `None` if the item names no writer.
     #[must_use]
     pub fn read(version: Version, message: &[u8]) -> Option<Writer> {
         let (generation, node) = (version.epoch >> 18, version.epoch.to_le_bytes()[0]);
@@ -191,7 +191,7 @@ mod tests {
             clients: "10.0.0.3:7411".into(),
         };
         assert_eq!(told, Some(expected));
-        // Of a server that tells neither.
+        // A server without a cluster tells neither node nor generation.
         assert_eq!(Writer::read(Version::default(), b"elsewhere at x:1"), None);
         assert_eq!(Writer::read(Writer::version(3, 9), b"elsewhere"), None);
     }

@@ -6,7 +6,8 @@ use crate::refusal::Refusal;
 /// What stands at the start of the received bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Received<'a> {
-    /// Not a whole frame yet; `frame_bytes` is its length once known, the header's until then.
+    /// Not a whole frame yet. `frame_bytes` is the length of the frame, or of a header while the
+    /// header is not whole.
     Incomplete {
         /// Bytes that must stand in the buffer before it is worth asking again.
         frame_bytes: usize,
@@ -20,18 +21,18 @@ pub enum Received<'a> {
         /// Bytes to drop from the front of the buffer.
         consumed: usize,
     },
-    /// Bytes that are not a frame to execute. The client is to be told.
+    /// Bytes that are no frame to execute. The server answers with the refusal.
     Refused {
-        /// The header, if it could be trusted.
+        /// The header, if its checksum is good.
         header: Option<Header>,
         /// Why.
         refusal: Refusal,
         /// Bytes to drop from the front of the buffer.
         consumed: usize,
-        /// The end of the frame is not known: nothing further can be read from the connection.
+        /// The end of the frame is not known, so nothing further can be read from the connection.
         is_fatal: bool,
     },
-    /// Bytes of a frame that was refused before; to be dropped without a word.
+    /// Bytes of a frame that was refused before. They are dropped without an answer.
     Skipped {
         /// Bytes to drop from the front of the buffer.
         consumed: usize,
@@ -58,12 +59,12 @@ impl Receiver {
         }
     }
 
-    /// Says what the bytes come through; the wire until then.
+    /// Sets the medium that the bytes come through. A new receiver expects the wire.
     pub fn set_medium(&mut self, medium: Medium) {
         self.medium = medium;
     }
 
-    /// Changes the limit, after HELLO.
+    /// Changes the limit to the one that HELLO has told.
     pub fn set_frame_bytes_max(&mut self, frame_bytes_max: u32) {
         self.frame_bytes_max = frame_bytes_max;
     }
@@ -74,9 +75,9 @@ impl Receiver {
         self.skip_bytes > 0
     }
 
-    /// Gives up the frame at the start of `bytes`, which [`Receiver::next`] called not whole: the
-    /// rest of the frame is dropped as it comes. Returns the header and the bytes to drop now, or
-    /// `None` as long as the header is not whole.
+    /// Gives up the incomplete frame at the start of `bytes`: the rest of the frame is dropped as
+    /// it arrives. Returns the header and how many bytes to drop now. `None` while the header is
+    /// not whole.
     pub fn give_up(&mut self, bytes: &[u8]) -> Option<(Header, usize)> {
         let header = Header::decode(bytes.first_chunk::<HEADER_BYTES>()?);
         let consumed = bytes.len().min(header.len as usize);
@@ -84,8 +85,8 @@ impl Receiver {
         Some((header, consumed))
     }
 
-    /// The header of the frame at the start of `bytes`, if it is whole and can be trusted; its body
-    /// may be still to come.
+    /// The header of the frame at the start of `bytes`, if the header is whole and its checksum is
+    /// good. The body need not be there yet.
     #[must_use]
     pub fn header(&self, bytes: &[u8]) -> Option<Header> {
         let head = bytes.first_chunk::<HEADER_BYTES>()?;
@@ -95,8 +96,8 @@ impl Receiver {
         (is_good && is_frame).then(|| Header::decode(head))
     }
 
-    /// Reads what stands at the start of `bytes`. To be called again with what is left behind the
-    /// consumed bytes until it is [`Received::Incomplete`].
+    /// Reads the frame at the start of `bytes`. The caller drops the consumed bytes and calls
+    /// again, until the result is [`Received::Incomplete`].
     #[inline]
     pub fn next<'a>(&mut self, bytes: &'a [u8]) -> Received<'a> {
         if self.skip_bytes > 0 && !bytes.is_empty() {
@@ -229,7 +230,7 @@ mod tests {
             panic!("it is whole");
         };
         assert_eq!((header.request_id, consumed), (7, frame.len()));
-        // All else is looked at.
+        // Everything but the checksums is still checked.
         frame[4] ^= 1;
         assert!(matches!(memory.next(&frame), Received::Refused { .. }));
     }

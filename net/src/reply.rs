@@ -1,4 +1,4 @@
-//! Replies: the writer that appends them to a connection's buffer, and the views that clients read.
+//! Replies: how a server appends them to a connection's buffer, and the views that a client reads.
 
 use std::fmt::Display;
 use std::io::Write as _;
@@ -19,43 +19,43 @@ use crate::version::Version;
 pub const REPLY_ITEM_BYTES: usize = 24;
 /// No instruction failed.
 pub const NO_INSTRUCTION: u8 = 0xFF;
-/// The failed instruction was an effect that would have left its type's range.
+/// The failed instruction was an effect whose result would not fit its field's type.
 pub const ITEM_FLAG_OVERFLOW: u8 = 0x01;
-/// Expiry and time stand before the value.
+/// An [`ExpiryTold`] stands before the value.
 pub const ITEM_FLAG_EXPIRY: u8 = 0x02;
-/// How new the answer is stands before the value, behind expiry and time if they do too.
+/// A [`Standing`] stands before the value, behind the [`ExpiryTold`] if there is one.
 pub const ITEM_FLAG_STANDING: u8 = 0x04;
-/// The value is the one that kept the condition of SET or DEL from holding.
+/// The condition of SET or DEL failed, and the value is the one that is there.
 pub const ITEM_FLAG_SHOWN: u8 = 0x08;
 const EXPIRY_BYTES: usize = 16;
 const STANDING_BYTES: usize = 24;
-/// Bytes of a reply item beside its value, at most, but for padding.
+/// Bytes of a reply item without its value and the padding, at most.
 pub const REPLY_HEAD_BYTES_MAX: usize = REPLY_ITEM_BYTES + EXPIRY_BYTES + STANDING_BYTES;
 
-/// When a key is gone by itself, on demand.
+/// When a key expires, for a client that asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExpiryTold {
     /// Unix milliseconds from which on the key is gone; 0 is never.
     pub expiry_ms: u64,
-    /// The shard's time, with which it is compared.
+    /// The shard's time, which the expiry is compared with.
     pub time_ms: u64,
 }
 
 impl ExpiryTold {
-    /// Milliseconds that are left; `None` if the key stays.
+    /// Milliseconds until the key expires. `None` if it never does.
     #[must_use]
     pub fn left_ms(&self) -> Option<u64> {
         (self.expiry_ms > 0).then(|| self.expiry_ms.saturating_sub(self.time_ms))
     }
 }
 
-/// How new it is what answers a GET that members may answer.
+/// How new the answer to a GET is that members may answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {
-    /// It was so at the primary at most so many microseconds ago: 0 by the primary, `u64::MAX` if
-    /// that is not known.
+    /// The answer was the state of the primary at most so many microseconds ago. 0 if the primary
+    /// answers, `u64::MAX` if the age is not known.
     pub age_us: u64,
-    /// All of the partition up to here is there.
+    /// The node has all records of the partition up to this version.
     pub through: Version,
 }
 
@@ -66,7 +66,7 @@ pub struct ReplyHead {
     pub status: Status,
     /// The author's code of the failed instruction.
     pub reason: u8,
-    /// How durable what the reply shows is.
+    /// The level that the records behind the reply have reached.
     pub level: AckLevel,
     /// Which item of the request this answers.
     pub item: u16,
@@ -79,7 +79,7 @@ pub struct ReplyHead {
 }
 
 impl ReplyHead {
-    /// A plain outcome.
+    /// An outcome without a failed instruction and without flags.
     #[inline]
     #[must_use]
     pub fn new(status: Status, item: u16, level: AckLevel, version: Version) -> Self {
@@ -101,7 +101,7 @@ impl ReplyHead {
         push_padded(out, value);
     }
 
-    /// Appends a whole item that also tells the expiry, how new it is, or both.
+    /// Appends a whole item with an expiry, a standing, or both before the value.
     #[cold]
     pub fn write_telling(
         self,
@@ -114,7 +114,7 @@ impl ReplyHead {
         push_padded(out, value);
     }
 
-    /// Appends the same with a value that is a part of `block` and stays there.
+    /// As [`ReplyHead::write_telling`], but the value is shared: it stays in `range` of `block`.
     pub fn share(
         self,
         out: &mut Pieces,
@@ -127,7 +127,7 @@ impl ReplyHead {
         out.share(block, range);
     }
 
-    /// Appends what stands before a value of so many bytes.
+    /// Appends the head, expiry and standing of an item with a value of `value_len` bytes.
     fn write_head(
         mut self,
         out: &mut Vec<u8>,
@@ -158,7 +158,8 @@ impl ReplyHead {
         self.patch(out, from);
     }
 
-    /// Completes an item whose value stands behind `REPLY_ITEM_BYTES` placeholder bytes at `from`.
+    /// Completes an item that begins at `from` with `REPLY_ITEM_BYTES` placeholder bytes. The value
+    /// follows them and reaches to the end of `out`.
     #[inline]
     pub fn patch(&self, out: &mut Vec<u8>, from: usize) {
         let len = out.len() - from - REPLY_ITEM_BYTES;
@@ -186,19 +187,20 @@ impl ReplyHead {
     }
 }
 
-/// Heads of reply items that differ in the number of the item, the length of the value and the
-/// sequence of the version alone.
+/// A head that many reply items share. The items differ only in item number, value length and
+/// sequence of the version.
 #[derive(Clone, Copy, Debug)]
 pub struct HeadTemplate([u8; REPLY_ITEM_BYTES]);
 
 impl HeadTemplate {
-    /// Heads as this one.
+    /// A template of this head.
     #[must_use]
     pub fn new(head: &ReplyHead) -> Self {
         HeadTemplate(head.encode(0))
     }
 
-    /// Appends a head, behind which the value is to be written: whole words.
+    /// Appends a head. The caller appends the value, a multiple of 8 bytes, and calls
+    /// [`HeadTemplate::end`].
     #[inline]
     pub fn begin(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.0);
@@ -218,8 +220,7 @@ impl HeadTemplate {
     }
 }
 
-/// Appends a whole item that stands at `range` already, as the answer to another item of the
-/// request.
+/// Appends a copy of the reply item at `range` of `out` as the answer to item number `item`.
 #[inline]
 pub fn write_again(out: &mut Vec<u8>, range: Range<usize>, item: u16) {
     let from = out.len();
@@ -227,11 +228,11 @@ pub fn write_again(out: &mut Vec<u8>, range: Range<usize>, item: u16) {
     out[from + 4..from + 6].copy_from_slice(&item.to_le_bytes());
 }
 
-/// Writes one BATCH reply frame at the end of pieces, without an allocation of its own.
+/// Writes one BATCH reply frame at the end of [`Pieces`], without an allocation of its own.
 #[derive(Debug)]
 pub struct BatchReply {
     start: End,
-    /// Bytes before the body, and of the body up to the end of the last item, wherever they stand.
+    /// Bytes before the body, and bytes of the body up to the end of the last item. Slices count.
     before: usize,
     body: usize,
     request_id: u64,
@@ -258,7 +259,7 @@ impl BatchReply {
         }
     }
 
-    /// The same for another medium than the wire.
+    /// Sets the medium of the frame. A new reply is for the wire.
     #[inline]
     #[must_use]
     pub fn over(self, medium: Medium) -> Self {
@@ -278,16 +279,15 @@ impl BatchReply {
         self.len() == 0
     }
 
-    /// Bytes of the frame so far, with the room for its index.
+    /// Bytes of the frame so far, the place of its index included.
     #[inline]
     #[must_use]
     pub fn bytes(&self) -> usize {
         HEADER_BYTES + self.body
     }
 
-    /// Notes that everything behind the last item, such as [`ReplyHead::write`],
-    /// [`ReplyHead::share`] or
-    /// [`ReplyHead::patch`] write it, is the next item.
+    /// Ends an item: all bytes behind the item before become the next item. [`ReplyHead::write`],
+    /// [`ReplyHead::share`] and [`ReplyHead::patch`] write such bytes.
     #[inline(always)]
     pub fn end_item(&mut self, out: &mut Pieces) {
         let offset = self.body;
@@ -296,14 +296,15 @@ impl BatchReply {
             .put_item(out.written(), offset, self.body - offset);
     }
 
-    /// Adds the next `len` bytes of `items`, an item that is encoded already, such as one that came
-    /// from another core.
+    /// Adds an item that is encoded already, such as one from another core: the next `len` bytes of
+    /// `items`.
     pub fn raw(&mut self, out: &mut Pieces, items: &mut PiecesReader<'_>, len: usize) {
         items.take(len, out);
         self.end_item(out);
     }
 
-    /// Ends the frame. Without an item the pieces are as they were before, and `false` is returned.
+    /// Ends the frame and returns `true`. A frame without items is removed from `out`, and `false`
+    /// is returned.
     #[inline]
     pub fn finish(self, out: &mut Pieces, shard: u16, more: bool, forwarded: bool) -> bool {
         let start = self.start;
@@ -326,7 +327,8 @@ impl BatchReply {
     }
 }
 
-/// Appends the reply to a PING: the body as it came. Its checksum was verified when it came in.
+/// Appends the reply to a PING: the same body with the same checksum, which was verified when the
+/// request arrived.
 #[inline]
 pub fn write_ping_reply(out: &mut Vec<u8>, request: &Header, body: &[u8], shard: u16) {
     let mut header = Header::reply(request.opcode, request.request_id, Status::Ok, shard);
@@ -335,7 +337,7 @@ pub fn write_ping_reply(out: &mut Vec<u8>, request: &Header, body: &[u8], shard:
     out.extend_from_slice(body);
 }
 
-/// Appends a reply to a whole frame that was not executed: its body is a message.
+/// Appends the reply to a frame that was not executed. The body of the reply is a message.
 #[cold]
 pub fn write_error(
     out: &mut Vec<u8>,
@@ -381,9 +383,9 @@ pub fn text_of(body: &[u8]) -> Option<&str> {
 pub struct ReplyItem<'a> {
     /// The fixed part.
     pub head: ReplyHead,
-    /// What a GET that asked for it is told of the expiry.
+    /// The expiry, if the GET asked for it.
     pub expiry: Option<ExpiryTold>,
-    /// How new it is, if members may have answered.
+    /// How new the answer is, if the GET let members answer.
     pub standing: Option<Standing>,
     /// Value, field values or message.
     pub value: &'a [u8],
@@ -403,7 +405,7 @@ impl<'a> ReplyItem<'a> {
                 len,
                 needed: REPLY_ITEM_BYTES as u64,
             })?;
-        // In 64 bits: the sum of a length that nobody bounded yet may not fit a usize.
+        // The length comes from the wire and has no bound yet. In 64 bits the sum cannot overflow.
         let expiry_end = match head[7] & ITEM_FLAG_EXPIRY {
             0 => REPLY_ITEM_BYTES,
             _ => REPLY_ITEM_BYTES + EXPIRY_BYTES,
@@ -477,8 +479,8 @@ pub fn read_batch_reply(body: &[u8]) -> Result<Batch<'_>, Refusal> {
 mod tests {
     use super::*;
 
-    /// A frame of values of these lengths behind other bytes; of those with a bit in `shared` the
-    /// value is shared.
+    /// A frame of values of these lengths behind other bytes. A value is shared if `shared` has its
+    /// bit.
     fn frame(lens: &[usize], shared: usize, items_max: usize, medium: Medium) -> Pieces {
         let mut out = Pieces::from(b"bytes before".to_vec());
         out.share(vec![1; 9].into(), 0..9);

@@ -1,5 +1,5 @@
-//! SCAN: the request item that asks for the next keys in the order of slots and key hashes, and the
-//! page that answers it.
+//! SCAN: the request item for the next keys in the order of slots and key hashes, and the page of
+//! keys that answers it.
 
 use crate::batch::{padded, push_padded, read_u16, read_u32, read_u64};
 use crate::limits::{KEY_BYTES_MAX, SCAN_BYTES_MAX, SCAN_BYTES_MIN, SCAN_ENTRIES_MAX};
@@ -20,20 +20,21 @@ const ENTRY_FLAG_LEFT_OUT: u8 = 0x02;
 /// One step of a scan, as a view of its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScanRequest<'a> {
-    /// Where to go on: 0, or what the page before told.
+    /// Where to go on: 0 at the begin, then the cursor of the page before.
     pub cursor: u64,
-    /// Keys that begin otherwise are passed over.
+    /// Only keys that begin with these bytes are wanted.
     pub prefix: &'a [u8],
     /// Keys of the page, at most.
     pub entries_max: u32,
-    /// Bytes of the page, at most, but for a few keys of one hash.
+    /// Bytes of the page, at most. Keys of one hash come in one page, so a few of them may exceed
+    /// it.
     pub bytes_max: u32,
-    /// The values are wanted, not the keys alone.
+    /// Values are wanted beside the keys.
     pub wants_values: bool,
 }
 
 impl<'a> ScanRequest<'a> {
-    /// The first step over all keys with a prefix, without their values, as large as a page may be.
+    /// The first step over all keys with a prefix: no values, and pages as large as they may be.
     #[must_use]
     pub fn begin(prefix: &'a [u8]) -> Self {
         ScanRequest {
@@ -45,7 +46,7 @@ impl<'a> ScanRequest<'a> {
         }
     }
 
-    /// Whether an item is one, before anything of it was checked.
+    /// Whether the operation of an unchecked item is SCAN.
     #[inline]
     #[must_use]
     pub fn is_scan(item: &[u8]) -> bool {
@@ -129,7 +130,7 @@ impl<'a> ScanRequest<'a> {
         })
     }
 
-    /// Appends the item. A prefix that is longer than a key makes one that is refused.
+    /// Appends the item. The server refuses an item whose prefix is longer than a key may be.
     pub fn write(&self, out: &mut Vec<u8>) {
         let mut block = [0; BLOCK_BYTES];
         block[0] = BLOCK_BYTES.to_le_bytes()[0];
@@ -157,14 +158,14 @@ pub struct ScanEntry<'a> {
     pub value: ScanValue<'a>,
 }
 
-/// What a page tells of a value.
+/// The value in an entry of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScanValue<'a> {
-    /// Nothing: it was not asked for.
+    /// The request did not ask for values.
     NotAsked,
-    /// All of it.
+    /// The whole value.
     Bytes(&'a [u8]),
-    /// It has more bytes than a page may have: GET it.
+    /// The value is longer than a page may be. A GET brings it.
     LeftOut,
 }
 
@@ -229,7 +230,7 @@ impl ScanPageWriter {
         self.entries += 1;
     }
 
-    /// Ends the page; `cursor` is where to go on, 0 at the end of all keys.
+    /// Ends the page. `cursor` is where the next step goes on, 0 if all keys were passed.
     pub fn finish(self, out: &mut [u8], cursor: u64) {
         let head = &mut out[self.start..self.start + PAGE_HEAD_BYTES];
         head[0..8].copy_from_slice(&cursor.to_le_bytes());
@@ -240,7 +241,7 @@ impl ScanPageWriter {
 /// A page as a view: the value of the reply item of a SCAN.
 #[derive(Clone, Copy, Debug)]
 pub struct ScanPage<'a> {
-    /// Where to go on; 0 if all keys were passed.
+    /// Where the next step goes on; 0 if all keys were passed.
     pub cursor: u64,
     count: u32,
     entries: &'a [u8],
@@ -280,7 +281,7 @@ impl<'a> ScanPage<'a> {
         self.count as usize
     }
 
-    /// Whether the page has no key; the scan may go on all the same.
+    /// Whether the page has no key. The scan ends only where the cursor is 0.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.count == 0
@@ -297,7 +298,7 @@ impl<'a> ScanPage<'a> {
     }
 }
 
-/// The first entry and what stands behind it; `None` if it is not of the documented form.
+/// The first entry and the bytes behind it. `None` if the entry breaks the documented form.
 fn split_entry(bytes: &[u8]) -> Option<(ScanEntry<'_>, &[u8])> {
     let head = bytes.first_chunk::<SCAN_ENTRY_BYTES>()?;
     let (key_len, value_len) = (usize::from(read_u16(head, 0)), read_u32(head, 4) as usize);
@@ -326,7 +327,7 @@ fn split_entry(bytes: &[u8]) -> Option<(ScanEntry<'_>, &[u8])> {
 }
 
 fn split_padded(bytes: &[u8], len: usize) -> Option<(&[u8], &[u8])> {
-    // The sum of a length that nobody bounded yet may not fit a usize.
+    // The length comes from the wire and has no bound yet, so the sum may overflow.
     let (whole, rest) = bytes.split_at_checked(len.checked_next_multiple_of(8)?)?;
     let (field, padding) = whole.split_at(len);
     padding

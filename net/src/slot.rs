@@ -1,11 +1,11 @@
-//! Which slot a key routes to: CRC-16/XMODEM of the key, or of its `{tag}`, modulo 16384, as Redis
-//! Cluster specifies it, so that related keys can be kept together by a tag.
+//! The slot of a key: CRC-16/XMODEM of the key, or of its `{tag}`, modulo 16384, as Redis Cluster
+//! specifies it. Keys with the same tag have the same slot.
 
-/// Slots.
+/// Number of slots.
 pub const SLOTS: u16 = 16_384;
 
-/// The slot of `key`. If it has a `{` with a `}` behind it and something between the first such
-/// pair, only that is hashed.
+/// The slot of `key`. If the first `{` of the key and the first `}` behind it enclose at least one
+/// byte, only the enclosed bytes are hashed.
 #[inline]
 #[must_use]
 pub fn slot_of(key: &[u8]) -> u16 {
@@ -17,14 +17,14 @@ fn tag_of(key: &[u8]) -> &[u8] {
     if has_brace(key) { tag_in(key) } else { key }
 }
 
-/// Whether a `{` stands in the key, eight bytes at a time: most keys have none.
+/// Whether the key has a `{`. Compares eight bytes at a time, because most keys have none.
 #[inline]
 fn has_brace(key: &[u8]) -> bool {
     const ONES: u64 = 0x0101_0101_0101_0101;
     const HIGHS: u64 = 0x8080_8080_8080_8080;
     let (eights, rest) = key.as_chunks::<8>();
     let in_eights = eights.iter().any(|eight| {
-        // A byte of the difference is zero where a brace stands.
+        // A brace makes its byte of the difference zero.
         let difference = u64::from_le_bytes(*eight) ^ (ONES * b'{' as u64);
         difference.wrapping_sub(ONES) & !difference & HIGHS != 0
     });
@@ -44,7 +44,7 @@ fn tag_in(key: &[u8]) -> &[u8] {
     }
 }
 
-/// Bytes that are looked up together.
+/// Bytes that one call of [`advance`] takes at most.
 const STRIDE: usize = 8;
 
 #[inline]
@@ -54,8 +54,8 @@ fn crc16(bytes: &[u8]) -> u16 {
     advance(crc, rest)
 }
 
-/// Advances the CRC by up to [`STRIDE`] bytes at once: the table of a byte that `n` bytes follow
-/// advances it by `n` bytes, and the look-ups do not wait for one another.
+/// Advances the CRC by up to [`STRIDE`] bytes at once. Table `n` has the effect of a byte that `n`
+/// more bytes follow, so the look-ups are independent of each other.
 #[inline]
 fn advance(crc: u16, stride: &[u8]) -> u16 {
     let [high, low] = crc.to_be_bytes();

@@ -1,4 +1,4 @@
-//! The fields that bodies of several messages have: a partition, reserved bytes, one of two codes.
+//! Fields that the bodies of several messages share: a partition, reserved bytes, a code.
 
 use crate::batch::read_u16;
 use crate::link::fault::LinkFault;
@@ -23,7 +23,7 @@ pub(super) fn head<'a, const N: usize>(
     Ok((head, rest, partition_at(head)?))
 }
 
-/// The fault of a body of another length than `needed` bytes.
+/// The fault of a body whose length is not `needed` bytes.
 pub(super) fn length(kind: &'static str, body: &[u8], needed: usize) -> LinkFault {
     LinkFault::BodyLength {
         kind,
@@ -32,7 +32,7 @@ pub(super) fn length(kind: &'static str, body: &[u8], needed: usize) -> LinkFaul
     }
 }
 
-/// The fault of reserved bytes that are not zero; `name` says which bytes.
+/// Checks that reserved bytes are zero. `name` names them in the fault.
 pub(super) fn zero(bytes: &[u8], name: &'static str) -> Result<(), LinkFault> {
     match bytes.iter().all(|&byte| byte == 0) {
         true => Ok(()),
@@ -40,7 +40,7 @@ pub(super) fn zero(bytes: &[u8], name: &'static str) -> Result<(), LinkFault> {
     }
 }
 
-/// The fault of a number above its limit.
+/// Checks a number against its limit. `name` names it in the fault.
 pub(super) fn at_most(name: &'static str, found: u64, max: u64) -> Result<(), LinkFault> {
     match found <= max {
         true => Ok(()),
@@ -48,7 +48,7 @@ pub(super) fn at_most(name: &'static str, found: u64, max: u64) -> Result<(), Li
     }
 }
 
-/// The choice with the code `found`. Codes go up to 2.
+/// The choice whose code is `found`. No code is above 2.
 pub(super) fn one_of<T, const N: usize>(
     found: u8,
     name: &'static str,

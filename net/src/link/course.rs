@@ -12,110 +12,112 @@ const BEGIN_BYTES: usize = 32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Membership {
-    /// Waited for at level `replica`, and may be promoted.
+    /// A member of the sync set: level `replica` waits for it, and it may be promoted.
     Sync = 1,
-    /// Neither.
+    /// A learner: level `replica` does not wait for it, and it may not be promoted.
     Learner = 2,
 }
 
-/// By the source: it writes this partition.
+/// OPEN, by the source: the source writes this partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Open {
     /// The partition.
     pub partition: u16,
-    /// What the destination is to it.
+    /// What the destination is to the partition.
     pub membership: Membership,
-    /// The epoch in which it writes.
+    /// The epoch in which the source writes.
     pub epoch: u32,
 }
 
-/// What a destination says to an OPEN, or later, when another one took its place.
+/// Whether a destination accepts an OPEN. It may reject the OPEN later, when another link has
+/// opened the partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Answer {
-    /// The epoch is promised.
+    /// The destination has promised the epoch.
     Accepted = 1,
-    /// A higher one was promised: nothing of this partition is taken from this link.
+    /// The destination has promised a higher epoch. It takes no record of this partition from this
+    /// link.
     Rejected = 2,
 }
 
-/// What a destination had begun and not finished.
+/// What a destination has begun and not finished.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum UnderWay {
-    /// Nothing: it is complete up to the highest version that it holds.
+    /// Nothing. The destination has all records up to the highest version that it holds.
     #[default]
     Nothing = 0,
-    /// A scan.
+    /// A scan of the partition.
     Scan = 1,
-    /// The keys of a diverged tail are to be written anew.
+    /// A rewind: the source is to write the keys of diverged records anew.
     Rewind = 2,
 }
 
-/// By the destination: where it stands.
+/// STATE, by the destination: what it has of the partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State<'a> {
     /// The partition.
     pub partition: u16,
-    /// To the epoch of OPEN.
+    /// The answer to the epoch of OPEN.
     pub answer: Answer,
-    /// What it has to finish.
+    /// What the destination has to finish.
     pub under_way: UnderWay,
-    /// The epoch that is promised.
+    /// The epoch that the destination has promised.
     pub promised: u32,
-    /// It is complete up to here.
+    /// The destination has all records up to here.
     pub complete: Position,
-    /// The history up to there.
+    /// The history up to [`State::complete`].
     pub epochs: Epochs<'a>,
 }
 
-/// How a partition goes on.
+/// Which records of a partition follow BEGIN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Mode {
-    /// Every sequence behind the position.
+    /// The record of each next sequence behind [`Begin::from`].
     Dense = 1,
-    /// What counts, in any order, until JOIN.
+    /// All parts that count, values and deletions, in any order, until JOIN.
     Scan = 2,
 }
 
-/// By the source: from where it goes on.
+/// BEGIN, by the source: where it begins to ship.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Begin<'a> {
     /// The partition.
     pub partition: u16,
-    /// How.
+    /// Which records follow.
     pub mode: Mode,
     /// The epoch of OPEN.
     pub epoch: u32,
-    /// The last position that both have in common, durable at the source. What the destination has
-    /// behind it and is not of the history has diverged.
+    /// The last position that both nodes have in common, durable at the source. Records of the
+    /// destination behind this position have diverged if they are not in [`Begin::epochs`].
     pub from: Position,
     /// The source's history.
     pub epochs: Epochs<'a>,
 }
 
-/// By the source: the destination has caught up, and is complete up to here.
+/// JOIN, by the source: the destination has caught up and has all records up to a position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Join {
     /// The partition.
     pub partition: u16,
-    /// The last record before.
+    /// The last record before JOIN.
     pub at: Position,
 }
 
-/// By a source that drains: the destination has all, and is to begin this epoch.
+/// HANDOVER, by a source that drains: the destination has all records, and is to begin this epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Handover {
     /// The partition.
     pub partition: u16,
-    /// Of the destination.
+    /// The epoch that the destination begins.
     pub epoch: u32,
     /// The last record of the source.
     pub at: Position,
 }
 
-/// By the source: it writes this partition no more.
+/// CLOSE, by the source: it no longer writes this partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Close {
     /// The partition.

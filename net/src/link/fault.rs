@@ -4,7 +4,7 @@ use thiserror::Error;
 
 use crate::link::limits::LINK_VERSION;
 
-/// One cause per variant.
+/// What is wrong with the bytes. Each variant is one cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[expect(missing_docs, reason = "each variant has a text")]
 pub enum LinkFault {

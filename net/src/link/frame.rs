@@ -1,4 +1,4 @@
-//! The frame of a link, the same in both directions.
+//! The frame of a link: header, body and checksums. Both directions use it.
 
 use crate::batch::{read_u32, read_u64};
 use crate::link::fault::LinkFault;
@@ -8,31 +8,31 @@ pub use crate::link::limits::{LINK_FRAME_BYTES_BEFORE_PROOF_MAX, LINK_VERSION};
 
 /// Bytes of a frame before its body.
 pub const LINK_HEADER_BYTES: usize = 48;
-/// Byte 4 of every frame; no client's frame has it there.
+/// Byte 4 of every frame of a link. Frames of clients have another byte there.
 pub const LINK_MAGIC: u8 = 0xD7;
 
-/// How far the sender is, in numbers of the source's frames.
+/// How far the sender of a frame is. Both directions count frames of the source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Marks {
-    /// By the source: the records of its frames up to this number are durable on its disk. By the
-    /// destination: those of them that are durable on its own.
+    /// By the source: the records in its frames up to this number are durable on its own disk. By
+    /// the destination: they are durable on the destination's disk.
     pub durable: u64,
-    /// By the destination: the frames up to this number were taken. By the source no mark but an
-    /// *echo*: the newest clock of the destination for which it holds that all that the source had
-    /// by then, of partitions that have joined, is in its frames up to this one; 0 if there is
-    /// none.
+    /// By the destination: it has received the frames up to this number. By the source this field
+    /// is no mark but an *echo*, a clock that the destination has sent. When that clock arrived,
+    /// the source had certain records of joined partitions. All of them are in the frames up to
+    /// this one. The newest such clock counts; 0 if there is none.
     pub received: u64,
 }
 
-/// What stands in front of each message.
+/// The header of a frame, without lengths and checksums.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkHeader {
-    /// Of the frame in its direction, from 1 on.
+    /// Number of the frame. Each direction counts from 1.
     pub number: u64,
-    /// How far the sender is. Holds behind the message: it is to be judged after it.
+    /// How far the sender is. The reader judges the message first, then the marks.
     pub marks: Marks,
-    /// By the source: the time of its store in unix milliseconds. By the destination: its own
-    /// clock, if it wants to hear that again, otherwise 0.
+    /// By the source: the time of its store in unix milliseconds. By the destination: its own clock
+    /// in microseconds if it asks for an echo, otherwise 0.
     pub time: u64,
 }
 
@@ -41,9 +41,9 @@ pub struct LinkHeader {
 pub struct LinkFrame<'a> {
     /// Number, marks and time.
     pub header: LinkHeader,
-    /// What it says.
+    /// The decoded body.
     pub message: LinkMessage<'a>,
-    /// Its bytes, to be dropped from the front of the buffer.
+    /// Length of the frame. The caller drops so many bytes from the front of the buffer.
     pub bytes: usize,
 }
 
@@ -59,18 +59,19 @@ pub enum LinkReceived<'a> {
     Frame(LinkFrame<'a>),
 }
 
-/// Reads what stands at the start of `bytes`. A frame has at most `frame_bytes_max`, and its number
-/// must be `number`.
+/// Reads the frame at the start of `bytes`. It must have at most `frame_bytes_max` bytes and the
+/// number `number`.
 ///
 /// # Errors
-/// [`LinkFault`]: nothing further can be read from the link.
+/// [`LinkFault`]. No further frame can be read from the link.
 pub fn read_link_frame(
     bytes: &[u8],
     number: u64,
     frame_bytes_max: u32,
 ) -> Result<LinkReceived<'_>, LinkFault> {
     let Some(head) = bytes.first_chunk::<LINK_HEADER_BYTES>() else {
-        // What is no link is told by its first bytes: its header may be shorter than ours.
+        // Another protocol may send fewer bytes than this header has. Byte 4 is enough to refuse
+        // it.
         return match bytes.get(4) {
             Some(&magic) if magic != LINK_MAGIC => Err(LinkFault::Magic(magic)),
             _ => Ok(LinkReceived::Incomplete {
@@ -132,22 +133,22 @@ pub fn read_link_frame(
 /// Appends a whole frame.
 ///
 /// # Panics
-/// If the message breaks a limit of its kind: the caller checks its own values before.
+/// If the message breaks a limit of its kind. Callers keep to the limits.
 pub fn write_link_frame(out: &mut Vec<u8>, header: LinkHeader, message: &LinkMessage<'_>) {
     let start = begin_link_frame(out);
     message.write(out);
     finish_link_frame(out, start, header, message.kind());
 }
 
-/// Appends the place of a header; the body is to be appended behind it, then
-/// [`finish_link_frame`] is to be called with the answer.
+/// Appends the place of a header and returns where it begins. The caller appends the body and gives
+/// the returned number to [`finish_link_frame`].
 pub fn begin_link_frame(out: &mut Vec<u8>) -> usize {
     let start = out.len();
     out.resize(start + LINK_HEADER_BYTES, 0);
     start
 }
 
-/// Writes the header of a frame whose body of `kind` is complete.
+/// Writes the header of the frame that begins at `start`, whose body of `kind` is complete.
 ///
 /// # Panics
 /// If the body is not a multiple of 8 bytes, or over 4 GiB.

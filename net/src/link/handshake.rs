@@ -1,7 +1,8 @@
-//! Who is at the other end: what both sides tell of themselves, and what their proofs are made of.
+//! HELLO, WELCOME and PROOF: each node says who it is and proves that it knows the cluster's
+//! secret.
 //!
-//! A proof is a keyed digest (BLAKE3) under the secret of the cluster over what [`proof_input`]
-//! gives. The secret does not come here: the owner computes and compares.
+//! A proof is the keyed BLAKE3 digest of [`proof_input`] under the secret of the cluster. The owner
+//! of the link has the secret, computes digests and compares them.
 
 use crate::batch::{read_u16, read_u32};
 use crate::link::body::zero;
@@ -11,42 +12,42 @@ use crate::link::fault::LinkFault;
 pub const NONCE_BYTES: usize = 32;
 /// Bytes of a proof.
 pub const PROOF_BYTES: usize = 32;
-/// Random and fresh for each connection.
+/// 32 random bytes, new for each connection.
 pub type Nonce = [u8; NONCE_BYTES];
-/// A keyed digest.
+/// A keyed digest of [`proof_input`].
 pub type Proof = [u8; PROOF_BYTES];
 
 pub(crate) const HELLO_BYTES: usize = 96;
 pub(crate) const WELCOME_BYTES: usize = 128;
 
-/// What the source tells of itself, and whom it wants.
+/// HELLO: what the source tells of itself, and which node it wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// Lowest and highest version of the link that it speaks.
+    /// Lowest and highest version of the link that the source speaks.
     pub versions: (u16, u16),
-    /// Version of the format of its records.
+    /// Version of the format of the node's log.
     pub log_format: u32,
-    /// The cluster.
+    /// Id of the cluster.
     pub cluster_id: [u8; 16],
-    /// The node.
+    /// Id of the node.
     pub node_id: [u8; 16],
     /// Which start of the node.
     pub start: NodeStart,
-    /// Of this connection.
+    /// The nonce of this connection.
     pub nonce: Nonce,
     /// Number of the node in its cluster, the low byte of its epochs.
     pub node: u8,
     /// Number of the node that it wants.
     pub to_node: u8,
-    /// Which of its shards speaks.
+    /// Number of the shard that speaks.
     pub shard: u16,
-    /// How many it has.
+    /// Number of shards of the node.
     pub shards: u16,
     /// Which shard of the other node it wants.
     pub to_shard: u16,
-    /// Bytes of its largest record.
+    /// Largest record that the node may ship, in bytes.
     pub record_bytes_max: u32,
-    /// Bytes of a frame that it takes.
+    /// Longest frame that the node reads, in bytes.
     pub frame_bytes_max: u32,
 }
 
@@ -55,8 +56,8 @@ pub struct Hello {
 pub struct NodeStart {
     /// Rises at every start.
     pub incarnation: u32,
-    /// Random: two starts under one incarnation are those of copies of one directory. 0 if it is
-    /// not known.
+    /// A random number. Two starts with one incarnation and different start ids come from copies of
+    /// one directory. 0 if the start id is not known.
     pub start_id: u32,
 }
 
@@ -74,49 +75,50 @@ impl NodeStart {
     }
 }
 
-/// What the destination tells of itself.
+/// WELCOME: what the destination tells of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Welcome {
-    /// The version of the link that is spoken from here on.
+    /// The version of the link from the next frame on.
     pub version: u16,
-    /// Version of the format of its records.
+    /// Version of the format of the node's log.
     pub log_format: u32,
-    /// The cluster.
+    /// Id of the cluster.
     pub cluster_id: [u8; 16],
-    /// The node.
+    /// Id of the node.
     pub node_id: [u8; 16],
     /// Which start of the node.
     pub start: NodeStart,
-    /// Of this connection.
+    /// The nonce of this connection.
     pub nonce: Nonce,
     /// Number of the node in its cluster.
     pub node: u8,
-    /// Which of its shards answers.
+    /// Number of the shard that answers.
     pub shard: u16,
-    /// How many it has.
+    /// Number of shards of the node.
     pub shards: u16,
-    /// Bytes of the largest record that it takes.
+    /// Largest record that the node takes, in bytes.
     pub record_bytes_max: u32,
-    /// Bytes of a frame that it takes.
+    /// Longest frame that the node reads, in bytes.
     pub frame_bytes_max: u32,
-    /// That it knows the secret.
+    /// The destination's proof.
     pub proof: Proof,
 }
 
-/// Whose proof it is: it is of no use as the other's.
+/// Whose proof it is. The role is part of the digest, so neither side can send the other's proof
+/// back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProofRole {
-    /// Of WELCOME.
+    /// The destination, in WELCOME.
     Destination,
-    /// Of PROOF.
+    /// The source, in PROOF.
     Source,
 }
 
-/// Bytes of what a proof is computed over.
+/// Length of [`proof_input`] in bytes.
 pub const PROOF_INPUT_BYTES: usize = 32 + HELLO_BYTES + WELCOME_BYTES - PROOF_BYTES;
 
-/// What a proof is computed over: a label, and all that both have said, with both nonces. The
-/// proof in `welcome` does not count.
+/// The bytes that a proof is the digest of: a label for the role, HELLO, and WELCOME without its
+/// proof. HELLO and WELCOME contain both nonces.
 #[must_use]
 pub fn proof_input(role: ProofRole, hello: &Hello, welcome: &Welcome) -> [u8; PROOF_INPUT_BYTES] {
     let label: &[u8; 32] = match role {

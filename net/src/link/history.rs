@@ -1,4 +1,4 @@
-//! The history of a partition: its positions, and the epochs that wrote.
+//! The history of a partition: the epochs that wrote it, and positions in it.
 
 use crate::batch::{read_u32, read_u64};
 use crate::link::body::{at_most, zero};
@@ -7,7 +7,7 @@ use crate::link::limits::LINK_EPOCHS_MAX;
 
 const EPOCH_BYTES: usize = 16;
 
-/// A place in the history of a partition; compared by epoch, then sequence.
+/// A place in the history of a partition. Positions compare by epoch, then by sequence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position {
     /// The epoch.
@@ -33,7 +33,7 @@ impl Position {
     }
 }
 
-/// An epoch that wrote.
+/// One epoch of a history.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EpochEntry {
     /// The epoch.
@@ -89,7 +89,7 @@ impl<'a> Epochs<'a> {
         let mut before = (0, 0);
         for (entry, bytes) in bytes.chunks_exact(EPOCH_BYTES).enumerate() {
             let (epoch, first) = (read_u32(bytes, 0), read_u64(bytes, 8));
-            // An epoch begins with a record of its own, so none is empty.
+            // Each epoch begins with a record of its own, so first sequences rise, too.
             if epoch <= before.0 || first <= before.1 {
                 return Err(LinkFault::HistoryOrder { entry });
             }

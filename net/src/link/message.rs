@@ -1,4 +1,5 @@
-//! What a frame of a link says: one message, about one partition if it is about any.
+//! The messages of a link. Each frame has one message, which concerns at most one partition, but
+//! for RECORDS.
 
 use crate::link::body::length;
 use crate::link::course::{Begin, Close, Handover, Join, Open, State};
@@ -14,18 +15,18 @@ pub use crate::link::limits::{
 };
 pub use crate::link::records::{RECORDS_HEAD_BYTES, records_head};
 
-/// What a frame says.
+/// The decoded body of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkMessage<'a> {
     /// The first frame of the source.
     Hello(Hello),
     /// The first frame of the destination.
     Welcome(Welcome),
-    /// The second frame of the source: that it knows the secret.
+    /// The second frame of the source: the proof that the source knows the secret.
     Proof(Proof),
     /// The last frame of either.
     Refused(Refused<'a>),
-    /// Nothing but marks and time.
+    /// A frame without a body, sent for its marks and time.
     Beat,
     /// See [`Open`].
     Open(Open),
@@ -55,7 +56,7 @@ const BEAT: u8 = 5;
 const OPEN: u8 = 6;
 const STATE: u8 = 7;
 const BEGIN: u8 = 8;
-/// The kind of RECORDS, whose body its sender writes in place.
+/// The kind of RECORDS. Its sender writes the body in place, not through [`LinkMessage`].
 pub const RECORDS: u8 = 9;
 const JOIN: u8 = 10;
 const REWIND: u8 = 11;

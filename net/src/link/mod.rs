@@ -1,11 +1,11 @@
 //! The wire between nodes: what a primary and the members of its partitions say to each other.
 //!
-//! It promises, like the clients' wire: nothing is read before it was checked, no length is
-//! believed, nothing is copied. Unlike there, nothing is forgiven: whatever does not check ends the
-//! link, because the peer is a program of the same kind.
+//! As on the clients' wire, a field is read only after it was checked, a length only if the bytes
+//! are there, and no bytes are copied. Unlike there, every fault ends the link, because the peer is
+//! a node and not a client that needs an answer.
 //!
-//! It does not know: what a record is, secrets, sockets, time. Every byte is described in
-//! `LINK.md`.
+//! Records are opaque bytes here. The owner of a link has its secret, socket and clock. `LINK.md`
+//! describes every byte.
 
 mod body;
 mod course;

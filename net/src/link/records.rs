@@ -1,4 +1,4 @@
-//! RECORDS: what a source ships.
+//! RECORDS: the message in which a source ships records.
 
 use crate::batch::read_u32;
 use crate::link::body::{length, zero};
@@ -9,12 +9,12 @@ pub const RECORDS_HEAD_BYTES: usize = 8;
 /// Bytes of the shortest part: a header of 40, and a key with its padding.
 const PART_BYTES_MIN: usize = 48;
 
-/// By the source: records as they stand in its log, of any partitions that have begun.
+/// RECORDS, by the source: records of its log, byte for byte, of any partitions that have begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Records<'a> {
-    /// How many; at least one.
+    /// Number of records, at least one.
     pub count: u32,
-    /// Their parts, without gaps. The parts are not checked here.
+    /// The parts of the records, without gaps. The parts are not checked here.
     pub bytes: &'a [u8],
 }
 

@@ -5,37 +5,37 @@ use crate::link::body::{at_most, length, zero};
 use crate::link::fault::LinkFault;
 use crate::link::limits::REFUSED_TEXT_BYTES_MAX;
 
-/// Why a link is ended by the side that says so.
+/// Why a node ends a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum RefusalCode {
-    /// No version of the link in common.
+    /// The nodes have no version of the link in common.
     LinkVersion = 1,
-    /// Records of another format.
+    /// The other node's log has another format.
     LogFormat = 2,
-    /// A node of another cluster.
+    /// The other node is of another cluster.
     Cluster = 3,
-    /// Not the node or shard that was wanted.
+    /// This is not the node or shard that the source wants.
     Destination = 4,
-    /// The same node at both ends.
+    /// The node has connected to itself.
     Itself = 5,
-    /// The secret of the cluster is not known.
+    /// The other node's proof is wrong: it does not know the secret of the cluster.
     Credentials = 6,
-    /// A start of the node that is older than one that was seen.
+    /// The other node has an earlier incarnation than one that was seen.
     Incarnation = 7,
-    /// Records that may be larger than what is taken.
+    /// Records of the source, or a frame of either node, may be larger than the other takes.
     RecordBytes = 8,
-    /// Bytes that do not check.
+    /// Bytes break the rules of `LINK.md`.
     Fault = 9,
-    /// A message that has no place here.
+    /// A message came that the state of the link does not allow.
     Order = 10,
-    /// Records that do not check, or not the next ones of their partition.
+    /// Records are damaged, or are not the next ones of their partition.
     Records = 11,
     /// The histories of a partition have nothing in common.
     Unrelated = 12,
-    /// A node that the cluster's file does not name.
+    /// The cluster's file does not name the other node.
     NotNamed = 13,
-    /// The source lacks what it had told durable: its directory is an older copy.
+    /// The source lacks records that it has announced durable: its directory is an older copy.
     GoneBack = 14,
 }
 
@@ -58,7 +58,7 @@ impl RefusalCode {
         RefusalCode::GoneBack,
     ];
 
-    /// For counters and people.
+    /// Its name in counters and messages.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -85,12 +85,12 @@ impl RefusalCode {
     }
 }
 
-/// The last frame of a link.
+/// REFUSED, the last frame of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused<'a> {
     /// Why.
     pub code: RefusalCode,
-    /// For people.
+    /// A sentence for people.
     pub text: &'a str,
 }
 

@@ -1,4 +1,5 @@
-//! REWIND and REWOUND: the keys of diverged records, and that the source wrote them anew.
+//! REWIND and REWOUND: a destination names the keys of its diverged records, and the source has
+//! written these keys anew.
 
 use crate::batch::{padded, read_u16, read_u32};
 use crate::limits::KEY_BYTES_MAX;
@@ -7,25 +8,25 @@ use crate::link::fault::LinkFault;
 use crate::link::history::Position;
 use crate::link::limits::REWIND_KEYS_MAX;
 
-/// By the destination: keys of its diverged records, which the source is to write anew. One REWIND
-/// is under way at a time.
+/// REWIND, by the destination: keys of its diverged records, which the source is to write anew. The
+/// destination sends the next REWIND when REWOUND has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rewind<'a> {
     /// The partition.
     pub partition: u16,
-    /// No more follow.
+    /// Whether this is the last REWIND of the partition.
     pub is_last: bool,
-    /// How many keys.
+    /// Number of keys.
     pub count: u16,
     keys: &'a [u8],
 }
 
-/// By the source: the keys of one REWIND were written.
+/// REWOUND, by the source: it has written the keys of one REWIND anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rewound {
     /// The partition.
     pub partition: u16,
-    /// The last of their records.
+    /// The last record that was written for these keys.
     pub at: Position,
 }
 
@@ -33,7 +34,7 @@ impl<'a> Rewind<'a> {
     /// Encodes keys into `into`.
     ///
     /// # Panics
-    /// If there are more than [`REWIND_KEYS_MAX`], or one is no key.
+    /// If there are more than [`REWIND_KEYS_MAX`] keys, or a key is empty or too long.
     pub fn write(
         into: &'a mut Vec<u8>,
         partition: u16,
