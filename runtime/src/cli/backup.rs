@@ -89,9 +89,10 @@ pub struct VerifyArgs {
 }
 
 impl BackupArgs {
-    /// Takes the backup; prints what it holds and what was copied for it.
+    /// Takes the backup and prints what it holds and how much was copied.
     pub fn run(self) -> Result<(), Failure> {
-        // The answer of a server that failed keeps its exit code.
+        // A failure of the server keeps its own exit code. BackupError has none, so the failure is
+        // kept here.
         let mut asked = None;
         let taken = backup::take(
             &self.data,
@@ -124,7 +125,7 @@ impl BackupArgs {
 }
 
 impl RestoreArgs {
-    /// Makes the data directory; prints what it holds.
+    /// Makes the data directory and prints what it holds.
     pub fn run(self) -> Result<(), Failure> {
         let name = self.backup.as_deref();
         let restored = backup::restore(&self.from, &self.to, name, unix_ms()).map_err(failure)?;
@@ -146,7 +147,7 @@ impl RestoreArgs {
 }
 
 impl VerifyArgs {
-    /// Prints a verdict for each backup; fails if one of them is damaged.
+    /// Prints a verdict for each backup. Fails if a backup is damaged.
     pub fn run(self) -> Result<(), Failure> {
         if !backup::is_vault(&self.directory) {
             let is_left_over = self.directory.join("segments").is_dir()
@@ -194,7 +195,7 @@ impl VerifyArgs {
     }
 }
 
-/// What a backup holds, in words.
+/// One line about what a backup holds.
 fn content(manifest: &Manifest) -> String {
     let segments = manifest.logs.iter().map(|log| log.segments.len() as u64);
     let points: Vec<String> = manifest
@@ -221,12 +222,13 @@ fn failure(error: BackupError) -> Failure {
     }
 }
 
-/// Asks every shard, on its own port, how far its log is durable: the numbers of the others may be
-/// older than the question.
+/// Asks each shard how far its log is durable. Each is asked on its own port, because a shard knows
+/// the numbers of other shards only as of some moments ago.
 fn durable_ends(server: &ServerAddress, identity: &Identity) -> Result<Vec<DurableEnd>, Failure> {
     let first = server.connect()?;
     let is_ours = |hello: &penstock_net::hello::ServerHello| {
-        // Random, and of this directory alone; the cluster's id may be that of its file.
+        // The node id is random and belongs to this directory alone. The cluster id may come from
+        // the cluster's file, so it proves nothing.
         hello.node_id == identity.node_id
     };
     if !is_ours(&first.hello) {

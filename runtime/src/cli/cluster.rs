@@ -1,4 +1,4 @@
-//! The commands about the nodes of a cluster.
+//! `penstock cluster`: the commands about the nodes of a cluster.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ use super::partitions::{ANSWER, first_last, states_of, writers};
 use super::status::{STATUS_EXAMPLES, StatusArgs};
 use super::{EXIT_CODES, Failure};
 
-/// Of the commands together.
+/// Help about all commands of `penstock cluster`.
 pub const CLUSTER_EXAMPLES: &str = "\
 The nodes of a cluster have one file in common. `init` writes the first one. Later commands change
 it in place, and the nodes read it anew within a second. Each command tells what it has changed. A
@@ -68,10 +68,10 @@ Examples:
   penstock cluster promote --file /etc/penstock/cluster.toml --to 2 --force
   penstock cluster promote --file /etc/penstock/cluster.toml --to 2 --force --accept-loss";
 
-/// How long a node may take to be what it must be before anything is changed.
+/// How long a command waits for a node to have the role that the command needs.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What `penstock cluster` does.
+/// The commands of `penstock cluster`.
 #[derive(Subcommand)]
 pub enum ClusterCommand {
     /// Write the file and the secret of a new cluster
@@ -80,40 +80,41 @@ pub enum ClusterCommand {
     /// Add a node, as a learner of everything
     #[command(after_help = format!("{ADD_EXAMPLES}\n\n{EXIT_CODES}"))]
     Add(AddArgs),
-    /// Have level replica wait for a node, which may be promoted as soon as it has all
+    /// Put a node into the sync set: level replica waits for it, and it may be promoted once it has
+    /// all records
     #[command(after_help = format!("{SYNC_EXAMPLES}\n\n{EXIT_CODES}"))]
     Sync(MemberArgs),
-    /// Make a node a learner: it gets what is written, and nobody waits for it
+    /// Make a node a learner: it gets all records, and no write waits for it
     #[command(after_help = format!("{LEARNER_EXAMPLES}\n\n{EXIT_CODES}"))]
     Learner(LearnerArgs),
     /// Take a node out of the cluster
     #[command(after_help = format!("{DROP_EXAMPLES}\n\n{EXIT_CODES}"))]
     Drop(DropArgs),
-    /// Print how all nodes are: roles, links, what each one lacks
+    /// Print the state of all nodes: roles, links, how far each one is behind
     #[command(after_help = format!("{STATUS_EXAMPLES}\n\n{EXIT_CODES}"))]
     Status(StatusArgs),
-    /// Let another node write, with nothing lost: the one that writes hands over
+    /// Let another node write without any loss: the node that writes now hands over
     #[command(after_help = format!("{SWITCH_EXAMPLES}\n\n{EXIT_CODES}"))]
     Switch(SwitchArgs),
-    /// Let another node write in the place of one that is lost
+    /// Let a node write in the place of a lost one
     #[command(after_help = format!("{PROMOTE_EXAMPLES}\n\n{EXIT_CODES}"))]
     Promote(PromoteArgs),
-    /// Print what a node took and could not keep, from its data directory, or do it again where it
-    /// is written now
+    /// Print the records that a node acknowledged and had to give up, from its data directory, or
+    /// send them to the node that writes now
     #[command(after_help = format!("{LOSTFOUND_EXAMPLES}\n\n{EXIT_CODES}"))]
     Lostfound(LostfoundArgs),
 }
 
-/// Who is to write what.
+/// Which node is to write which partitions.
 #[derive(Args)]
 struct ToArgs {
     /// The cluster's file
     #[arg(long, value_name = "FILE")]
     file: PathBuf,
-    /// The node that is to write, by its number
+    /// Number of the node that is to write
     #[arg(long, value_name = "NODE")]
     to: u8,
-    /// Which partitions; all if it is not given, of `promote` those that nobody writes
+    /// Only these partitions; without it all, or with `promote` those that nobody writes
     #[arg(long, value_name = "FIRST-LAST", value_parser = first_last)]
     partitions: Option<(u16, u16)>,
     /// Only change the file, and ask no node
@@ -136,24 +137,24 @@ pub struct SwitchArgs {
 pub struct PromoteArgs {
     #[command(flatten)]
     to: ToArgs,
-    /// It is known that what the lost node had not shipped is missing
+    /// Confirm that records are missing that the lost node had not shipped
     #[arg(long, required = true)]
     force: bool,
-    /// Also if the node has started since it last followed, or is a learner: what it had not or
-    /// only received is lost
+    /// Also promote a learner, or a node that has started since it last followed: records are lost
+    /// that it had not received, or had only received
     #[arg(long)]
     accept_loss: bool,
-    /// Also in the middle of a scan or a rewind, or with nothing at all if the node runs: for when
-    /// there is no other copy
+    /// Also promote a node in the middle of a scan or a rewind, or one that has no data and runs:
+    /// for the day when there is no other copy
     #[arg(long)]
     accept_incomplete: bool,
-    /// Leave the node that wrote in the sync set: level replica waits until it is back
+    /// Leave the lost node in the sync set: level replica waits until it is back
     #[arg(long)]
     keep_sync: bool,
 }
 
 impl ClusterCommand {
-    /// Prints it.
+    /// Runs the command and prints what it did.
     pub fn run(self) -> Result<(), Failure> {
         match self {
             ClusterCommand::Init(args) => args.run(),
@@ -174,7 +175,7 @@ impl ToArgs {
         Draft::read(&self.file).map_err(Failure::usage)
     }
 
-    /// The first and the last one.
+    /// First and last of the partitions that are named, or of all.
     fn range(&self) -> (u16, u16) {
         self.partitions.unwrap_or((0, LINK_PARTITIONS - 1))
     }
@@ -184,13 +185,13 @@ impl ToArgs {
         (first..=last).collect()
     }
 
-    /// A node, which is not waited for longer than for the whole.
+    /// The address of a node. It must answer within the time of the whole command.
     fn server_at(&self, clients: &str) -> ServerAddress {
         ServerAddress::at(clients).within(ANSWER.min(Duration::from_millis(self.wait_ms.into())))
     }
 
-    /// Refuses if the node does not hold all partitions in one of these roles. Where the role of
-    /// the last writer is enough, that role counts too.
+    /// Fails unless the node has a role in `allowed` for each of the partitions. For partitions
+    /// that the node itself wrote last, a role in `of_last` is enough.
     fn check(
         &self,
         draft: &Draft,
@@ -211,7 +212,8 @@ impl ToArgs {
                 ..failure
             })?;
             states.retain(|it| concerns(it, partitions));
-            // Nothing of a partition was ever here: no epoch was promised, and nothing has come.
+            // An idle node without a record has never had the partition: it has promised no epoch
+            // and received nothing.
             let empty = states
                 .iter()
                 .find(|it| it["received"] == 0 && allowed.contains(&"idle"));
@@ -238,7 +240,7 @@ impl ToArgs {
                     self.to
                 )));
             }
-            // Right behind another change it is about to follow.
+            // Right after another change a node needs some moments until it follows.
             std::thread::sleep(Duration::from_millis(50));
         }
     }
@@ -427,8 +429,8 @@ impl PromoteArgs {
                 &["idle", "catching up", "beginning", "draining"],
             ]
             .concat();
-            // All that it acknowledged is on its disk, and a handover may have stopped in any
-            // state.
+            // A node that wrote last has on its disk all that it acknowledged. A handover may have
+            // stopped in any of its states.
             let of_last = ["draining", "idle"];
             match accepted {
                 Accepted::Nothing => {
@@ -449,7 +451,8 @@ impl PromoteArgs {
         self.to.change(draft, &taken, takeover)
     }
 
-    /// What nobody writes; all of it if that is named, or if no node is to be asked.
+    /// The partitions that the command moves: those that nobody writes. With --partitions or
+    /// --no-wait it moves all that are named, whoever writes them.
     fn taken(&self, draft: &Draft) -> Result<Taken, Failure> {
         let to = &self.to;
         let mut taken = Taken {
@@ -486,17 +489,17 @@ impl PromoteArgs {
     }
 }
 
-/// What a node is to write in the place of others.
+/// The partitions that a node is to write in the place of others.
 #[derive(Default)]
 struct Taken {
     partitions: Vec<u16>,
-    /// Nodes that do not answer, though they are to write some.
+    /// Nodes that should write some of the partitions and do not answer.
     lost: Vec<u8>,
-    /// Nodes that do and write, and of how many partitions.
+    /// Nodes that answer and write, with the number of their partitions, which stay.
     left: Vec<(u8, usize)>,
 }
 
-/// Whether what a node tells is about one of these partitions.
+/// Whether a state that a node has told is about one of these partitions.
 fn concerns(state: &Value, partitions: &[u16]) -> bool {
     let number = |name: &str| state[name].as_u64().unwrap_or(u64::MAX);
     let is_its = |it: &u16| (number("first")..=number("last")).contains(&u64::from(*it));

@@ -1,4 +1,4 @@
-//! How the nodes of a cluster are, by their own accounts, as a table.
+//! `penstock cluster status`: asks each node of a cluster and prints the answers as a table.
 
 use std::path::PathBuf;
 
@@ -31,17 +31,18 @@ Examples:
 /// Arguments of `penstock cluster status`.
 #[derive(Args)]
 pub struct StatusArgs {
-    /// The cluster's file tells the nodes, instead of the server that is asked
+    /// Take the list of nodes from the cluster's file; without it the server at --addr is asked for
+    /// the list
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// Print JSON, with all that the nodes tell
+    /// Print JSON, with everything that the nodes answer
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     server: ServerAddress,
 }
 
-/// A node, and what it told.
+/// A node and its answer.
 struct Told {
     node: u64,
     clients: String,
@@ -49,7 +50,7 @@ struct Told {
 }
 
 impl StatusArgs {
-    /// Prints it.
+    /// Asks all nodes and prints the table.
     pub fn run(self) -> Result<(), Failure> {
         let (nodes, asked) = match &self.file {
             Some(file) => {
@@ -109,7 +110,7 @@ impl StatusArgs {
     }
 }
 
-/// What a node of a cluster tells of itself.
+/// The INFO of a server, which must be a node of a cluster.
 pub fn info_of(server: &ServerAddress) -> Result<Value, Failure> {
     let info = read_info(&server.connect()?.info()?, server)?;
     match info["partitions"].is_array() {
@@ -118,13 +119,13 @@ pub fn info_of(server: &ServerAddress) -> Result<Value, Failure> {
     }
 }
 
-/// What INFO of a server says.
+/// Parses the text of INFO. `server` is named in the failure.
 pub fn read_info(text: &str, server: &ServerAddress) -> Result<Value, Failure> {
     serde_json::from_str(text)
         .map_err(|error| Failure::server(format!("{server}: INFO is no JSON: {error}")))
 }
 
-/// That a server has nothing to tell of a cluster.
+/// The failure of a server that is not in a cluster.
 pub fn is_alone(server: &ServerAddress) -> Failure {
     Failure::usage(format!(
         "{server} is a node alone: it was started without --cluster"
@@ -195,7 +196,8 @@ fn number(it: &Value, name: &str) -> u64 {
     it[name].as_u64().unwrap_or(0)
 }
 
-/// A line for each role, then one for each node that is shipped to.
+/// The rows of one node: one for each role of its partitions, then one for each node that it ships
+/// to.
 fn rows_of(row: &Row, info: &Value) -> Vec<Row> {
     let groups: Vec<&Value> = info["partitions"]
         .as_array()
@@ -261,7 +263,8 @@ fn rows_of(row: &Row, info: &Value) -> Vec<Row> {
     rows
 }
 
-/// What a node does with partitions, and what it should if that is something else.
+/// The role of a group of partitions and, in brackets, its duty by the cluster's file. A primary
+/// whose duty it is to be one has no brackets.
 fn role_of(group: &Value) -> String {
     let text = |name: &str| group[name].as_str().unwrap_or("?");
     match (text("role"), text("duty")) {
@@ -270,7 +273,7 @@ fn role_of(group: &Value) -> String {
     }
 }
 
-/// The partitions of several groups, neighbours together.
+/// The partitions of several groups as text. Adjoining ranges are merged.
 fn ranges(groups: &[&Value]) -> String {
     let mut all: Vec<(u64, u64)> = groups
         .iter()

@@ -39,7 +39,7 @@ impl Level {
 }
 
 impl Answer {
-    /// The answer, if it is a yes.
+    /// The answer if its status is OK, otherwise the failure that the command ends with.
     pub(super) fn done(self, key: &str) -> Result<Answer, Failure> {
         Err(match self.head.status {
             Status::Ok => return Ok(self),
@@ -53,7 +53,7 @@ impl Answer {
         })
     }
 
-    /// Prints what a write reached.
+    /// Prints the version of a write and the level that it reached.
     pub(super) fn report(&self, interval_ms: u32) -> Result<(), Failure> {
         let mut out = Output::stdout();
         let level = self.head.level;
@@ -75,7 +75,8 @@ pub(super) fn read_literal(text: &str) -> Result<Vec<u8>, Failure> {
     match Literal::parse(text).map_err(Failure::usage)? {
         Literal::Bytes(bytes) => Ok(bytes),
         Literal::File(path) => {
-            // A device or a huge file must not fill the memory before the server can refuse it.
+            // A device or a huge file must not fill the memory, so reading stops at the longest
+            // value.
             let mut bytes = Vec::new();
             File::open(&path)
                 .and_then(|file| {

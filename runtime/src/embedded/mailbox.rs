@@ -1,5 +1,5 @@
-//! What callers share with the thread of one shard: its letters, its doorbell, and the calls that
-//! are used again.
+//! The mailbox of one shard of an embedded store: callers put letters in, the shard's thread takes
+//! them out. It also keeps finished calls, which the next callers use again.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
@@ -14,19 +14,19 @@ use super::doorbell::Doorbell;
 use crate::directory::spares::SpareOutcome;
 use crate::event_loop::spin::Spin;
 
-/// Letters that are no calls: one stop, the few segment files that a shard asks for at a time, and
-/// what the other shards say of keyspaces, which is at most two letters from each.
+/// Most letters that are no calls: one stop, the few segment files that a shard asks for at a time,
+/// and at most two letters about keyspaces from each other shard.
 const OTHER_LETTERS_MAX: usize = 64 + 2 * SHARDS_MAX as usize;
 
-/// What reaches the thread of a shard.
+/// A message to the thread of a shard.
 pub(super) enum Letter {
-    /// A frame of this lane.
+    /// A caller's request frame. The lane is the session that it belongs to.
     Call { lane: u16, call: Arc<Call> },
-    /// From the thread that makes segment files.
+    /// A segment file, or a refusal, from the thread that makes segment files.
     Spare(SpareOutcome),
-    /// From another shard.
+    /// Mail from another shard.
     Mail(Mail),
-    /// Take no more requests, make everything durable, end.
+    /// The shard takes no more requests, makes everything durable and ends.
     Stop,
 }
 
@@ -52,7 +52,7 @@ struct Calls {
 }
 
 impl Mailbox {
-    /// A mailbox for at most `pending_max` calls, and the end that the shard's thread reads.
+    /// A mailbox for at most `pending_max` calls, and the receiver for the shard's thread.
     pub(super) fn new(
         pending_max: u32,
         spin: Duration,
@@ -79,7 +79,7 @@ impl Mailbox {
     /// A call to fill in.
     ///
     /// # Errors
-    /// [`ClientError::Busy`] when as many are under way as may be.
+    /// [`ClientError::Busy`] if `pending_max` calls are under way.
     pub(super) fn take_call(&self) -> Result<Arc<Call>, ClientError> {
         let mut calls = self.lock();
         if let Some(call) = calls.idle.pop() {
@@ -95,58 +95,61 @@ impl Mailbox {
         Ok(Arc::new(Call::new(calls.made - 1)))
     }
 
-    /// The caller or the shard's thread has done with a call.
+    /// The caller, or the shard's thread, no longer needs the call. When both have said so, the
+    /// next caller may use it.
     pub(super) fn let_go(&self, call: Arc<Call>) {
         if call.let_go() {
             self.lock().idle.push(call);
         }
     }
 
-    /// A call is given back that was never sent.
+    /// Gives back a call that was never sent, for the caller and for the shard.
     pub(super) fn let_go_unsent(&self, call: Arc<Call>) {
         call.let_go();
         self.let_go(call);
     }
 
-    /// Hands a filled call to the shard. Whatever happens, the call gets done.
+    /// Hands a filled call to the shard. The call is always finished: by the shard, or here if the
+    /// shard is gone.
     pub(super) fn send(&self, lane: u16, call: &Arc<Call>) {
         let letter = Letter::Call {
             lane,
             call: Arc::clone(call),
         };
         if self.letters.try_send(letter).is_err() {
-            // The bound holds all calls there can be, so the shard is gone. Its share of the call
-            // is let go here.
+            // The queue has room for all calls, so a failure means that the shard is gone. `refuse`
+            // gives the call back in the shard's place.
             self.refuse(Arc::clone(call));
             return;
         }
         self.doorbell.ring();
         if self.is_gone.load(Ordering::Acquire) {
-            // The shard's last look at its letters may have been before this one. What it did take
-            // it has answered, so a call that is not done was never looked at.
+            // The shard may have read its letters for the last time before this one came. It has
+            // answered every call that it took, so an unfinished call was never taken.
             call.finish(call.lock(), Some(self.not_sent()));
         }
     }
 
-    /// Answers a call that was not looked at, and lets go of it.
+    /// Answers a call that the shard did not take, and gives it back for the shard.
     pub(super) fn refuse(&self, call: Arc<Call>) {
         call.finish(call.lock(), Some(self.not_sent()));
         self.let_go(call);
     }
 
-    /// Hands over anything but a call; nobody needs it if the shard is gone.
+    /// Sends a letter that is no call. The letter is dropped if the shard is gone.
     pub(super) fn tell(&self, letter: Letter) {
         let _ = self.letters.send(letter);
         self.doorbell.ring();
     }
 
-    /// Tells the shard where the others are.
+    /// Gives the shard the mailboxes of all shards.
     pub(super) fn introduce(&self, all: &[Arc<Mailbox>]) {
         let _ = self.all.set(all.iter().map(Arc::downgrade).collect());
         self.doorbell.ring();
     }
 
-    /// Sends what waits for other shards, if they are known by now.
+    /// Sends the mail for other shards. It stays in `mail` until the mailboxes of all shards are
+    /// known.
     pub(super) fn send_mail(&self, mail: &mut Vec<(u16, Mail)>) {
         if let Some(all) = self.all.get() {
             for (to, mail) in mail.drain(..) {
@@ -157,17 +160,17 @@ impl Mailbox {
         }
     }
 
-    /// Notes why the shard ends; the first cause counts.
+    /// Notes why the shard ends. The first cause stays.
     pub(super) fn set_cause(&self, text: String) {
         let _ = self.cause.set(text);
     }
 
-    /// Why the shard ended, unless it was asked to.
+    /// Why the shard ended. `None` if it was asked to stop, or runs.
     pub(super) fn cause(&self) -> Option<&str> {
         self.cause.get().map(String::as_str)
     }
 
-    /// The shard has answered all that it took, and takes nothing more.
+    /// Notes that the shard has answered all calls that it took and takes no more letters.
     pub(super) fn close(&self) {
         self.is_gone.store(true, Ordering::Release);
     }
