@@ -12,7 +12,7 @@ pub(crate) fn histogram() -> Histogram<u64> {
 /// One interval.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Interval {
-    /// Which of the interleaved runs it belongs to, from 0.
+    /// Number of the interleaved run that the interval belongs to, from 0.
     pub(crate) round: u32,
     /// Seconds since the warm-up of the round ended.
     pub(crate) from: f64,

@@ -320,7 +320,7 @@ pub struct Instruction {
     pub operation: Operation,
     /// The field's type.
     pub field_type: FieldType,
-    /// Which key's value: 0 or 1.
+    /// The key whose value is meant: 0 or 1.
     pub key: u8,
     /// The author's code, echoed if it fails.
     pub reason: u8,

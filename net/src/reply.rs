@@ -68,7 +68,7 @@ pub struct ReplyHead {
     pub reason: u8,
     /// The level that the records behind the reply have reached.
     pub level: AckLevel,
-    /// Which item of the request this answers.
+    /// Number of the request's item that this item answers.
     pub item: u16,
     /// The failed instruction, or [`NO_INSTRUCTION`].
     pub instruction: u8,

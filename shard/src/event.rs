@@ -94,7 +94,7 @@ pub enum Event<'a, B> {
     /// A piece of a snapshot's file was written, or it cannot be; then nothing of the snapshot is
     /// to be used.
     SnapshotWritten {
-        /// Which snapshot.
+        /// The name of the snapshot.
         name: SnapshotName,
         /// Whether it was written.
         is_good: bool,

@@ -203,8 +203,8 @@ impl KeyTables {
         Some(checked)
     }
 
-    /// Asks for the tables that were left, if a scan wants one, or for the next one to be made, and
-    /// lets go of blocks that are too many.
+    /// Asks for the tables that an earlier run left, if a scan wants one, or for the next table to
+    /// be made. Forgets blocks beyond the limit, the oldest first.
     pub(crate) fn step<P: Blocks>(&mut self, store: &Store<P>, into: &mut Vec<KeyTableOrder>) {
         let blocks_max = (2 * self.standing.len()).min(share(store) / BLOCK_BYTES);
         while self.came.len() > blocks_max.clamp(BLOCKS_MIN, BLOCKS_MAX) {

@@ -82,7 +82,7 @@ pub struct Inventory {
     pub left: Leftovers,
     /// Spares that had rotted, and were set aside.
     pub rotten: Vec<RottenSpare>,
-    /// Which logs count.
+    /// The logs that count.
     pub layout: Layout,
 }
 

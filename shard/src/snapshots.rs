@@ -26,7 +26,7 @@ pub struct SnapshotPolicy {
 /// Bytes for the file of a snapshot.
 #[derive(Debug, PartialEq, Eq)]
 pub struct SnapshotWrite {
-    /// Which snapshot.
+    /// The name of the snapshot.
     pub name: SnapshotName,
     /// What to do with `bytes`.
     pub step: WriteStep,
@@ -140,9 +140,9 @@ const ENTRIES_BUSY_MIN: usize = 256;
 const ENTRIES_BUSY_MAX: usize = 16 << 10;
 const ENTRIES_IDLE: usize = 4 << 10;
 const ENTRIES_STOPPING: usize = 64 << 10;
-/// A stop takes no snapshot for so little log.
+/// A stop takes no snapshot if less of the log than this is behind the last one.
 const STOP_BYTES_MIN: u64 = 64 << 10;
-/// Nor does a shard that has no requests, for so long.
+/// A shard without requests for [`QUIET_US`] takes a snapshot from this much log on.
 const QUIET_BYTES_MIN: u64 = 1 << 20;
 const QUIET_US: u64 = 1_000_000;
 /// A start replays about so much of a log of large records, unless the snapshot itself is as large.

@@ -1,5 +1,5 @@
-//! Which shard of the node owns which slot: partitions are dealt to the shards in contiguous,
-//! nearly equal groups.
+//! The shards of a node and their slots. Each shard owns a contiguous group of partitions, and the
+//! groups are nearly equal.
 
 use penstock_net::hello::SlotRange;
 use penstock_storage::version::{PARTITIONS, SLOTS, partition_of};

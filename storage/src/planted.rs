@@ -302,7 +302,7 @@ planted_bugs! {
     BridgeGap = "bridge-gap",
     /// A start forgets the versions that are kept.
     ForgetVersions = "forget-versions",
-    /// Of what is kept in inherited logs a start knows nothing.
+    /// A start forgets the versions that inherited logs keep.
     ForgetInheritedVersions = "forget-inherited-versions",
     /// Cleaning leaves out what is kept of the past.
     DropKeptVersion = "drop-kept-version",

@@ -60,7 +60,7 @@ struct State {
     held_count: u64,
     /// How many operations wait or are under way. It falls only while the lock is held.
     pending: Arc<AtomicUsize>,
-    /// Which member is asked next.
+    /// Number of the member that is asked next.
     member_turn: usize,
     is_over: bool,
 }

@@ -34,7 +34,7 @@ impl Default for ClientOptions {
     }
 }
 
-/// Which node is asked for a read that a member may answer.
+/// The node that is asked for a read that a member may answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ReadFrom {
     /// The other nodes that are known, in turn.
@@ -51,7 +51,7 @@ pub struct MemberGet {
     pub staleness_max: Option<Duration>,
     /// A version of the partition that the member must have, as [`Seen`](crate::Seen) tells it.
     pub version_min: Option<Version>,
-    /// Which node is asked.
+    /// The node that is asked.
     pub from: ReadFrom,
     /// Whether the primary is asked when the member cannot answer. If not, the answer is
     /// [`ClientError::Stale`], or [`ClientError::Busy`] from a node that does not follow the

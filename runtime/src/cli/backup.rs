@@ -74,7 +74,7 @@ pub struct RestoreArgs {
     /// Data directory to make; must not exist, or be empty
     #[arg(long, value_name = "DIR")]
     to: PathBuf,
-    /// Which backup, by the name of its manifest; the newest without it
+    /// Name of the backup's manifest; without it the newest backup
     #[arg(long, value_name = "NAME")]
     backup: Option<String>,
 }

@@ -31,7 +31,7 @@ const ASK_AGAIN: Duration = Duration::from_millis(10);
 /// The longest of these waits.
 const ASK_AGAIN_MAX: Duration = Duration::from_millis(160);
 
-/// Which server is asked, and how long it may take.
+/// The server that is asked, and how long it may take.
 #[derive(Args, Clone)]
 pub struct ServerAddress {
     /// Address of the server, or of several nodes of a cluster, with commas: the first one that

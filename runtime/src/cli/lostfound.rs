@@ -86,17 +86,17 @@ struct ReplayArgs {
     data: PathBuf,
     #[command(flatten)]
     server: ServerAddress,
-    /// Of which keys
+    /// The changes that are done again, by what their keys have now
     #[arg(long, value_enum, default_value = "unchanged")]
     rule: RuleName,
     /// Only tell what would be done
     #[arg(long)]
     dry_run: bool,
-    /// Only the tails of which this file of lostfound has a change, by its name
+    /// Only tails with a change in this file of lostfound, by its name
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
-    /// Only what this node wrote, by its number, instead of what the node of DATA wrote: if that
-    /// one's disk is lost
+    /// Only what this node wrote, by its number, instead of what the node of DATA wrote: for a node
+    /// whose disk is lost
     #[arg(long, value_name = "NODE")]
     written_by: Option<u8>,
     /// The file lostfound/replayed of another node: what a replay there has tried is not tried

@@ -112,7 +112,7 @@ pub struct AddArgs {
     node: NodeSpec,
 }
 
-/// Which node, and which partitions of it.
+/// A node and some of its partitions.
 #[derive(Args)]
 struct HeldArgs {
     /// The cluster's file
@@ -121,7 +121,7 @@ struct HeldArgs {
     /// The node, by its number
     #[arg(long, value_name = "NODE")]
     node: u8,
-    /// Which partitions
+    /// The partitions
     #[arg(long, value_name = "FIRST-LAST", default_value = "0-255", value_parser = first_last)]
     partitions: (u16, u16),
 }

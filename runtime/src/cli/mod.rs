@@ -116,7 +116,7 @@ enum Command {
     /// Print the completion script of a shell
     #[command(after_help = "Example: penstock completions bash > /etc/bash_completion.d/penstock")]
     Completions {
-        /// Which shell reads it
+        /// The shell that reads the script
         shell: clap_complete::Shell,
     },
     /// Write the man pages, one of each command

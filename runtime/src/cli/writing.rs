@@ -343,7 +343,7 @@ impl UpdateIfArgs {
         answer.report(connection.hello.interval_ms)
     }
 
-    /// Which instruction said no, and what it saw.
+    /// The instruction that failed and the value that it saw, as text.
     fn failed(&self, instructions: &[Instruction], answer: &Answer) -> String {
         let head = &answer.head;
         let at = usize::from(head.instruction);

@@ -30,7 +30,7 @@ pub(super) struct Greeted {
 pub(super) struct Ungreeted {
     /// For people.
     pub(super) text: String,
-    /// Which side has refused it, and why, if one has.
+    /// The side that has refused the link, and why. `None` if neither has.
     pub(super) refused: Option<(RefusedBy, RefusalCode)>,
 }
 

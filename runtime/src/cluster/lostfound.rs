@@ -176,7 +176,8 @@ pub fn read_lostfound(data: &Path) -> io::Result<Vec<KeptFile>> {
     Ok(files)
 }
 
-/// Which start and shard wrote a file of this kind; none if that is none.
+/// The start and the shard that wrote a file with this extension. `None` if the name is not of such
+/// a file.
 pub(super) fn written_by(path: &Path, extension: &str) -> Option<(u64, u16)> {
     let name = path.file_name()?.to_str()?;
     let (incarnation, shard) = name

@@ -433,8 +433,9 @@ fn read_anew(shared: &Shared, path: &Path, text: String) -> Result<(), String> {
     Ok(())
 }
 
-/// Which shards here need a link to which shards of a node that has so many; if that is not known,
-/// the first one alone, which tells.
+/// Pairs of a shard here and a shard of another node that need a link. `theirs` is the number of
+/// shards of that node. If it is not known, one pair with shard 0 of that node is returned: the
+/// greeting tells the number.
 fn pairs(file: &ClusterFile, me: Introduction, node: u8, theirs: Option<u16>) -> Vec<(u16, u16)> {
     let ours = Topology::new(me.shards);
     let mut pairs: Vec<(u16, u16)> = (0..LINK_PARTITIONS)

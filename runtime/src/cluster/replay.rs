@@ -7,15 +7,15 @@
 
 use penstock_shard::replication::Epoch;
 
-/// Which changes of a tail are done again.
+/// The changes of a tail that are done again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// Of keys whose value is that of the fork now.
+    /// Changes of keys that now have the value of the fork.
     Unchanged,
-    /// Of all keys: what is there now is replaced.
+    /// Changes of all keys. The value of now is replaced.
     Overwrite,
-    /// Of keys whose values are numbers of 8 bytes: the difference that the tail made is added to
-    /// what is there now.
+    /// Changes of keys whose values are numbers of 8 bytes. The difference that the tail made is
+    /// added to the value of now.
     Add,
 }
 

@@ -101,7 +101,7 @@ pub(crate) fn check(directory: &Path, whose: Option<Whose>) -> io::Result<Result
     })
 }
 
-/// Which node of a cluster a directory is; `None` of a node alone.
+/// The number that a directory has in its cluster. `None` for a node alone.
 ///
 /// # Errors
 /// What the system said, or that the file is damaged.

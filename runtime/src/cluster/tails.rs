@@ -1,8 +1,8 @@
 //! Reads what diverged tails did to each key, from lostfound and the log.
 //!
-//! Which file a change stands in says nothing: one tail may stand in two, and two of them in one.
-//! One node writes a partition in a generation, so what stands there of one generation of one node
-//! is one tail.
+//! A file of lostfound is no tail: one tail may stand in two files, and two tails in one file. One
+//! node writes a partition in a generation, so the changes of one partition, generation and node
+//! are one tail.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

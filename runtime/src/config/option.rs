@@ -8,7 +8,7 @@ use super::quantity::{Unit, duration_text, parse_duration, parse_number, parse_s
 /// What each environment variable of the server begins with.
 pub const ENVIRONMENT_PREFIX: &str = "PENSTOCK_";
 
-/// Which part of the help an option stands in.
+/// The part of the help that an option stands in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group {
     /// What most people set.
@@ -19,7 +19,7 @@ pub enum Group {
     Tuning,
 }
 
-/// Which texts an option accepts.
+/// The texts that an option accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A path of the file system.
@@ -50,7 +50,7 @@ pub struct ConfigOption {
     pub name: &'static str,
     /// What stands if nobody says otherwise, as one would write it.
     pub default: &'static str,
-    /// Which texts are accepted.
+    /// The texts that it accepts.
     pub kind: Kind,
     /// Where the help shows it.
     pub group: Group,

@@ -1,4 +1,4 @@
-//! Which line of a TOML file an error is about. Pure.
+//! Finds the line of a TOML file that an error is about. Pure.
 
 /// The line, from 1, of what the parser could not read in `text`.
 ///

@@ -84,7 +84,7 @@ pub enum IdentityError {
 }
 
 impl Identity {
-    /// Which logs there are; `None` if there are more shards than any node has.
+    /// The logs of the directory. `None` if the file names more shards than a node can have.
     #[must_use]
     pub fn layout(&self) -> Option<Layout> {
         Some(Layout {

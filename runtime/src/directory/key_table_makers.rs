@@ -37,12 +37,12 @@ const WRITE_BYTES: usize = 64 << 10;
 /// one at a time.
 const ORDERS_MAX: usize = 1 << 20;
 
-/// What became of a table that was asked for.
+/// The result of an order for a key table.
 #[derive(Debug)]
 pub(crate) struct KeyTableOutcome {
-    /// Of which segment.
+    /// The segment of the table.
     pub(crate) file: FileId,
-    /// The table, and its file as the disk wants it.
+    /// The table and its open file.
     pub(crate) table: Result<(KeyTable, OwnedFd), TableError>,
 }
 

@@ -1,8 +1,8 @@
-//! The room on the disk: segments take it first, key tables what they leave.
+//! The room on the disk. Segments come first, key tables take what is left.
 //!
-//! A segment file is never refused for what tables take. They leave while there is room for some
-//! segments more, because what a table takes is free only when its shard has let go of the file as
-//! well, and a shard that has nothing to do looks for that once a second.
+//! A segment file is never refused because of key tables. Tables are removed while there is still
+//! room for some segments: the room of a removed table is free only when its shard has closed the
+//! file, too, and an idle shard checks that once a second.
 
 use std::io;
 use std::sync::Arc;

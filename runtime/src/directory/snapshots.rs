@@ -155,12 +155,12 @@ impl SnapshotFolder {
     }
 }
 
-/// What became of one piece.
+/// Whether one piece of a snapshot was written.
 #[derive(Debug)]
 pub struct SnapshotOutcome {
-    /// Of which snapshot.
+    /// The snapshot that the piece belongs to.
     pub name: SnapshotName,
-    /// Whether it was written; the last piece: whether the snapshot is whole and durable.
+    /// Whether the piece was written. Of the last piece: whether the snapshot is whole and durable.
     pub result: io::Result<()>,
 }
 

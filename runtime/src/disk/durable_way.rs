@@ -1,4 +1,4 @@
-//! Which way the durable writes and syncs of a shard take: its ring, or threads beside the ring.
+//! Chooses the way of a shard's durable writes and syncs: its ring, or threads beside the ring.
 //!
 //! The kernel ends a durable write of a ring, and carries out a sync, by a worker of its own. The
 //! ring needs no thread of ours, so it is the better way on a quiet machine. Where other programs

@@ -52,7 +52,7 @@ const DROP_SECONDS_MAX: u64 = 30;
 /// so ours is made longer than everybody's; the worker needs a few microseconds and is gone.
 const TIME_SLICE_US: u32 = 20_000;
 
-/// Which engine is asked for.
+/// The engine that is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IoMode {
     /// io_uring where the kernel allows it, else threads, with the reason in [`Disk::problems`].
@@ -66,7 +66,7 @@ pub enum IoMode {
 /// The bounds of one shard's disk.
 #[derive(Clone, Copy, Debug)]
 pub struct DiskOptions {
-    /// Which engine.
+    /// The engine that is asked for.
     pub mode: IoMode,
     /// How many reads may be under way.
     pub reads_in_flight_max: u32,
@@ -79,7 +79,7 @@ pub struct DiskOptions {
     pub registers_buffers: bool,
     /// How many threads stand in for the ring.
     pub threads: u32,
-    /// Which of the ring and two threads beside it makes writes durable.
+    /// Whether the ring or two threads beside it make writes durable.
     pub durable_by: DurableBy,
 }
 

@@ -114,10 +114,10 @@ fn ring_bytes(entries: u32) -> u64 {
     page(entries * 64) + page(512 + entries * (4 + 4 * 16)) + 4096
 }
 
-/// Which io_uring set-up all shards get, and what was given up for it.
+/// The io_uring set-up that all shards get, and why it is not the best one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RingPlan {
-    /// None is threads for disks and epoll for sockets.
+    /// `None`: threads for disks and epoll for sockets.
     pub(crate) setup: Option<RingSetup>,
     /// Why it is not the best one.
     pub(crate) problem: Option<Problem>,

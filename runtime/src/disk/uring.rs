@@ -1,9 +1,10 @@
 //! The ring: io_uring for one shard's segment files.
 //!
-//! The ring is set up for one thread (SINGLE_ISSUER) whose kernel entries, of whichever ring, let
-//! completions arrive (COOP_TASKRUN), so that a poll on its descriptor by the network's ring wakes
-//! the loop and the completions are there without another call. DEFER_TASKRUN would hang there:
-//! only an entry of *this* ring would let completions arrive, and nobody would be woken to do it.
+//! One thread uses the ring (SINGLE_ISSUER). Completions arrive whenever that thread enters the
+//! kernel, for whichever ring (COOP_TASKRUN). So the network's ring polls this ring's descriptor,
+//! the poll wakes the loop, and the completions are there without another call. DEFER_TASKRUN would
+//! hang: then completions arrive only when the thread enters the kernel for *this* ring, and
+//! nothing wakes the thread to do so.
 //!
 //! Queue sizes: the submission queue holds all that the disk may have in flight, the completion
 //! queue four times that, so neither can be full.

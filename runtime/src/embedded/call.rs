@@ -1,6 +1,6 @@
 //! One frame on its way from a caller to a shard and back. A call belongs to its caller and to the
-//! shard's thread until both have let go of it; then it is used again, buffers and all, so that a
-//! call in steady state takes nothing from the heap.
+//! shard's thread until both have given it back. Then the next caller uses the call and its buffers
+//! again, so a call in steady state takes nothing from the heap.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,26 +14,26 @@ const BYTES_KEPT: usize = 64 << 10;
 
 /// A frame and its reply.
 pub(super) struct Call {
-    /// Its request id: its place in the table of its shard's thread.
+    /// The request id, which is also the place of the call in the table of the shard's thread.
     pub(super) id: u32,
     is_done: AtomicBool,
     content: Mutex<Content>,
 }
 
-/// What caller and shard hand each other.
+/// What caller and shard give each other.
 pub(super) struct Content {
     /// One whole request frame.
     pub(super) request: Vec<u8>,
-    /// The frames of its reply, in their order.
+    /// The frames of the reply, in their order.
     pub(super) reply: Vec<u8>,
-    /// Why there is none.
+    /// Why there is no reply.
     pub(super) error: Option<ClientError>,
     waiter: Option<Waiter>,
-    /// The caller or the shard has let go of the call.
+    /// One of caller and shard has given the call back.
     has_one_left: bool,
 }
 
-/// Who is to be woken.
+/// The caller that waits for the reply.
 pub(super) enum Waiter {
     Thread(Thread),
     Task(Waker),
@@ -91,7 +91,8 @@ impl Call {
         }
     }
 
-    /// The caller or the shard lets go. Returns `true` if both have, so the call can be used again.
+    /// Gives the call back for the caller or for the shard. Returns `true` when both have done so:
+    /// then the call can be used again.
     pub(super) fn let_go(&self) -> bool {
         let mut content = self.lock();
         if !std::mem::replace(&mut content.has_one_left, true) {

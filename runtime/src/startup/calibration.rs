@@ -1,4 +1,4 @@
-//! Which way of making a write durable is the faster one here, found by trying both.
+//! Finds the faster way of making a write durable on this disk by trying both.
 //!
 //! A device with power-loss protection takes a write with RWF_DSYNC as fast as any other, while a
 //! sync costs it a round trip; a device without it may take four times as long for a forced write

@@ -21,7 +21,8 @@ pub(super) struct NodeHelpers {
     pub(super) spares: Spares,
     pub(super) snapshot_writers: SnapshotWriters,
     pub(super) key_table_makers: KeyTableMakers,
-    /// Of which segments an earlier run left key tables, and the bytes of these.
+    /// The segments for which an earlier run left key tables, with the length of each table in
+    /// bytes.
     pub(super) key_tables_left: Arc<HashMap<FileId, u64>>,
 }
 

@@ -323,12 +323,13 @@ impl Pool {
     }
 }
 
-/// Which chunks of a region are what: a bit each.
+/// The chunks of a region, one bit each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Region {
-    /// Somebody has them.
+    /// Chunks that are allocated.
     taken: u8,
-    /// They may hold memory and other bytes than zero. All that are taken do.
+    /// Chunks that may have resident memory and bytes other than zero. Every allocated chunk is one
+    /// of them.
     kept: u8,
     /// The system is to make no page of it.
     is_holed: bool,

@@ -17,7 +17,7 @@ const OF_PROCESS: u64 = 32;
 const OF_SHARD: u64 = 16;
 /// Open files that connections leave to segments, at most.
 const LEFT_TO_SEGMENTS_MAX: u64 = 4096;
-/// Which part of the limit connections leave to segments, at most.
+/// Connections leave at most this part of the limit to segments: the limit divided by this number.
 const LEFT_TO_SEGMENTS_DIVISOR: u64 = 4;
 
 /// How many open files a server with so many connections should be allowed.

@@ -76,10 +76,10 @@ unsafe impl IoBuf for Outgoing {
     }
 }
 
-// SAFETY: each vector names initialized memory that stands on the heap: of a vector that only this
-// value owns, or of blocks that this value shares, which nobody can change or give back before it
-// lets go of them. `runs` is forgotten before the pieces change. So what the vectors name, and they
-// themselves, stay as they are while this value is moved.
+// SAFETY: each vector names initialized memory on the heap: of a `Vec` that only this value owns,
+// or of shared blocks. Nobody can change or free a shared block while this value holds it. `runs`
+// is cleared before the pieces change. So the vectors and the memory that they name stay as they
+// are while this value is moved.
 unsafe impl IoVecBuf for Outgoing {
     fn read_iovec_ptr(&self) -> *const iovec {
         self.runs.as_ptr()

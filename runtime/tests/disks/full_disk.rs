@@ -40,7 +40,7 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // Lazily: a ring that is closed lets go of its files a little later.
+        // Unmounts lazily, because a closed ring releases its files a little later.
         let _ = run("umount", &["-l".as_ref(), &self.0]);
     }
 }

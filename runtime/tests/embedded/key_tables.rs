@@ -228,7 +228,7 @@ fn what_stands_in_the_way_of_tables_costs_reads_and_no_start() {
         let found = ["key_tables", "key_tables_made", "key_tables_void"];
         assert_eq!(found.map(|name| number(&store, name)), [0; 3]);
         store.close().unwrap();
-        // Nor does it keep anybody from looking.
+        // The file in the place of the folder does not stop an inspection, either.
         assert!(!inspect(path).contains("key table"));
         fs::remove_file(path.join("tables")).unwrap();
     }

@@ -650,7 +650,7 @@ impl World {
         self.lagging()
     }
 
-    /// Which node says of another one that it lacks something, or that it is not linked.
+    /// Names a node that tells of another one that it lacks records or is not linked.
     fn lagging(&self) -> Option<String> {
         let now = self.now();
         for node in 0..NODES {

@@ -22,7 +22,8 @@ use penstock_storage::planted as node_bugs;
 const STORED: &str = include_str!("../seeds.txt");
 /// The same of clusters.
 const STORED_CLUSTERS: &str = include_str!("../cluster-seeds.txt");
-/// Which seed has caught each planted bug of a node; written by `--planted --ledger`.
+/// For each planted bug of a node the seed that has caught it. `--planted --ledger` writes this
+/// file.
 const PLANTED_SEEDS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/planted-seeds.txt");
 /// Where the runs are counted.
 const LEDGER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/LEDGER.md");
@@ -473,8 +474,8 @@ fn plant(arguments: &Arguments, name: &str) -> ExitCode {
     exit_code(caught == all.len())
 }
 
-/// Which seed has caught each bug, by its name. As soon as runs draw otherwise it catches it no
-/// more, which costs nothing but the time of another search.
+/// For each bug, by its name, the seed that has caught it. When the generator draws otherwise, the
+/// seed no longer catches the bug, and another search takes its place.
 fn planted_seeds(arguments: &Arguments) -> BTreeMap<String, u64> {
     let text = match arguments.cluster {
         true => String::new(),

@@ -63,7 +63,7 @@ pub struct Plan {
     pub operations: usize,
     /// Keys: name, slot, counter, strict.
     pub keys: Vec<(Vec<u8>, u16, bool, bool)>,
-    /// Which of the keys may be given an expiry.
+    /// For each key whether it may get an expiry.
     pub expiring: Vec<bool>,
     /// Bytes of a value, at most.
     pub value_bytes_max: usize,

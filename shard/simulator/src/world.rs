@@ -273,7 +273,7 @@ pub struct World {
     /// Chance of everything about key tables.
     key_tables: Random,
     hash_seed: u64,
-    /// Which logs there are, as IDENTITY tells durably.
+    /// The logs of the node, as IDENTITY tells durably.
     layout: Layout,
     /// The shards that the next start asks for.
     wanted_shards: u16,

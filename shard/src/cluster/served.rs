@@ -4,7 +4,7 @@ use penstock_net::link::message::LINK_PARTITIONS;
 
 use crate::replication::PartitionId;
 
-/// Which partitions are answered for here, and whether all of the shard's are.
+/// The partitions that this shard answers for, and whether these are all that it owns.
 #[derive(Debug)]
 pub(super) struct ServedPartitions {
     is_served: [bool; LINK_PARTITIONS as usize],

@@ -42,7 +42,7 @@ impl Epoch {
         self.0 >> (START_BITS + NODE_BITS)
     }
 
-    /// Which start of the node within it.
+    /// The start of the node within the generation.
     #[must_use]
     pub fn start(self) -> u32 {
         self.0 >> NODE_BITS & Self::START_MAX
@@ -85,8 +85,8 @@ impl fmt::Display for Epoch {
     }
 }
 
-/// Which epochs wrote a partition, which start of a node each of them, and the sequence of the
-/// first record of each.
+/// The epochs that wrote a partition. Each has the start id of the node that wrote it and the
+/// sequence of its first record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EpochHistory {
     /// Epochs and sequences rise strictly; the newest [`LINK_EPOCHS_MAX`].
@@ -195,7 +195,7 @@ impl EpochHistory {
         }
     }
 
-    /// Which start wrote under an epoch, if that is known.
+    /// The start id of the node that wrote under an epoch, if the epoch is known.
     fn start_of(&self, epoch: u32) -> Option<u32> {
         let mut entries = self.entries.iter();
         let entry = entries.find(|entry| entry.epoch == epoch)?;
@@ -303,7 +303,7 @@ mod tests {
         // Once it has promised, it begins nothing in a generation that is over.
         assert_eq!(Epoch::next(7, 1, successor), None);
         assert_eq!(Epoch::next(9, 1, successor), Some(epoch(9, 0, 1)));
-        // Nor in one that another has.
+        // It begins nothing in a generation that another node has, either.
         assert_eq!(Epoch::next(8, 1, successor), None);
         assert_eq!(Epoch::next(8, 2, successor), Some(epoch(8, 1, 2)));
         assert_eq!(Epoch::next(0, 1, Epoch::default()), None);
@@ -338,7 +338,7 @@ mod tests {
         assert_eq!(fork(&[(other, 1)], at(other, 40)), Fork::Unrelated);
         // The same epoch from another record on is not the same past.
         assert_eq!(fork(&[(a, 2)], at(a, 40)), Fork::Unrelated);
-        // Nor is it by another start.
+        // The same epoch by another start is not the same past, either.
         let twice = EpochHistory::of([
             entry((a, 1)),
             EpochEntry {

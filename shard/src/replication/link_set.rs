@@ -246,7 +246,7 @@ impl<B: Block> LinkSet<B> {
         }
     }
 
-    /// Which other nodes hold a partition from now on, by their numbers.
+    /// Sets the other nodes that hold a partition from now on, by their numbers.
     pub fn place(&mut self, partition: PartitionId, members: Vec<(u8, Membership)>) {
         self.holders.place(partition, members);
     }

@@ -152,7 +152,7 @@ impl Partition {
         &self.role
     }
 
-    /// Which epochs wrote what is applied.
+    /// The epochs that wrote the applied records.
     #[must_use]
     pub fn history(&self) -> &EpochHistory {
         &self.history
@@ -628,8 +628,8 @@ impl Partition {
         self.pending.upcoming(announced)
     }
 
-    /// The record that was to be applied is in the log. Which frame it came in; 0 if by another
-    /// link.
+    /// Notes that the record that was to be applied next is in the log. Returns the number of the
+    /// frame that it came in; 0 if another link brought it.
     ///
     /// # Panics
     /// If none was to be applied.

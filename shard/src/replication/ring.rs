@@ -108,8 +108,8 @@ impl Ring {
         self.bytes
     }
 
-    /// A frame was sealed: `bytes` are its records, the first of which is `first`. The ring holds
-    /// them where they are; local ones are taken out.
+    /// Takes over the records of a sealed frame without a copy. `first` is the LSN of the first
+    /// one. Local records are removed from `bytes`.
     ///
     /// # Panics
     /// If `first` is not the next one, or the bytes are no records: they are the log's own.

@@ -223,7 +223,7 @@ impl Session {
         self.is_paused
     }
 
-    /// Which deadline it broke, if one.
+    /// The deadline that the session has broken, if any.
     pub(super) fn overdue(&self, now_us: u64, patience: &Patience) -> Option<&'static str> {
         let frame_us = self.frame_began_us.filter(|_| !self.is_paused);
         let is_partial = frame_us.is_some_and(|us| now_us > us + patience.partial_frame_us_max);

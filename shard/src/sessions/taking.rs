@@ -7,7 +7,8 @@
 /// What a peer acknowledges of its replies within the time that it has for that, at least, unless
 /// there is less. It is well below what must be read, because kernels acknowledge in steps.
 pub(crate) const TAKEN_BYTES_MIN: u64 = 32 << 10;
-/// Which part of the time a peer has to acknowledge anything while others wait for room.
+/// While others wait for room, a peer has this part of the usual time to acknowledge anything: the
+/// time divided by this number.
 const EARLY_DIVISOR: u64 = 20;
 /// How many looks are in that time.
 const LOOKS: u64 = 8;

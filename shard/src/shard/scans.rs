@@ -66,7 +66,7 @@ impl<P: Blocks> Shard<P> {
         Step::Later
     }
 
-    /// Runs the steps whose turn it is.
+    /// Runs the steps that are ready, up to a number in each turn.
     pub(super) fn scan(&mut self, now: Now, outbox: &mut Outbox<P::Block>) {
         for _ in 0..STEPS_A_TURN_MAX {
             let Some(scan) = self.scans.steps.next_ready() else {

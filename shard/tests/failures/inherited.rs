@@ -10,7 +10,7 @@ use crate::image::Image;
 use crate::random::Random;
 use crate::server::{Failure, Server, Snapshots, begin_generation, log_config};
 
-/// So that all of them are in memory, and what is inherited is read for nothing else.
+/// Large enough for all keys, so inherited logs are read for the takeover alone.
 const CACHE_BYTES: usize = 1 << 20;
 const KEYS: usize = 1_000;
 /// Some of them stand in one frame.

@@ -1,4 +1,4 @@
-//! Which segments a log consists of, once cleaning has released some of them: the contents frame.
+//! The contents frame: the segments that a log consists of, once cleaning has released some.
 //!
 //! A log begins dense, with segments 1, 2, 3 ..., and needs no list. From its first release on,
 //! every new segment begins with a contents frame, and a release that cannot wait for the next

@@ -28,7 +28,7 @@ pub enum FrameKind {
     /// What a repair left of damaged frames in their place: it counts the records that they held,
     /// and holds those of them that were still whole.
     Repair,
-    /// Which segments the log consists of, after the first release of one.
+    /// The segments that the log consists of. Written after the first release of one.
     Contents,
 }
 

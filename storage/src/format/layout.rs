@@ -1,5 +1,5 @@
-//! Which logs a data directory consists of: one for each shard, and those of earlier generations
-//! that are not rewritten yet.
+//! The logs of a data directory: one for each shard, and those of earlier generations that are not
+//! rewritten yet.
 //!
 //! A change of the number of shards begins a *generation* of logs: the shards get new ones,
 //! numbered behind all that ever were, and inherit the old ones. An inherited log is never written

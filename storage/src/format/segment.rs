@@ -17,7 +17,7 @@ pub const SEGMENT_BYTES_MIN: u64 = 1 << 20;
 /// Bytes of a segment, at most.
 pub const SEGMENT_BYTES_MAX: u64 = 1 << 30;
 
-/// Which deployment and node a file belongs to.
+/// The deployment and the node that a file belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
     /// The cluster.

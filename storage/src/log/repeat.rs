@@ -86,8 +86,8 @@ impl<P: Blocks> Log<P> {
         Some(self.appended)
     }
 
-    /// Notes what such records of a slot changed, the last of which has this version, and tells
-    /// where the last one stands.
+    /// Ends a run of such records: notes what they changed in `slot` and the version of the last
+    /// one. Returns the place of the last record.
     pub(crate) fn end_repeats(
         &mut self,
         now_us: u64,

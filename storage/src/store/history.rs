@@ -140,7 +140,7 @@ impl<P: Blocks> Store<P> {
         if let Some(then) = then {
             return WasAt::Version(then);
         }
-        // Nothing older was let go if there are fewer than may be, and time let none go.
+        // No older version was dropped if fewer than the limit are there and none was too old.
         let is_complete = (rule.versions == 0 || superseded < usize::from(rule.versions))
             && match at {
                 At::TimeMs(ms) => ms >= rule.complete_from_ms(self.time_ms()),

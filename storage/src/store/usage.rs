@@ -68,8 +68,8 @@ impl<P: Blocks> Store<P> {
         self.has_room_for_keys() || self.keys.entries().has_free_entry(slot, hash)
     }
 
-    /// Whether a change of this key keeps one version more than it lets go: more memory, and more
-    /// of the log that counts, whatever its length is.
+    /// Whether a change of this key keeps one version more than it drops. Such a change takes more
+    /// memory, and more of the log counts, whatever the length of the value.
     #[inline]
     #[must_use]
     pub fn adds_version(&self, slot: u16, hash: u32, key: &[u8]) -> bool {

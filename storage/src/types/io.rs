@@ -55,7 +55,7 @@ pub enum Asker {
 pub struct IoToken {
     /// Who asks.
     pub asker: Asker,
-    /// Which of the requests of the asker.
+    /// Number of the request among those of the asker.
     pub number: u64,
 }
 

@@ -448,7 +448,7 @@ fn a_version_that_ended_by_a_time_leaves_no_older_one_in_its_place_in_a_time_bef
     for round in 0..4 {
         for number in 5_000..6_000 {
             yard.put(number);
-            // So that the segment of the second version is the best one to clean.
+            // These writes make the segment of the second version the best one to clean.
             if round > 0 && number % 100 == 0 {
                 yard.put(10_000 * round + number);
             }

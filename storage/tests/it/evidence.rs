@@ -175,7 +175,8 @@ fn a_damaged_mark_does_not_take_the_record_behind_it_away() {
     assert_eq!(corruption.offset, 2 * BLOCK_BYTES as u64);
 }
 
-/// So that this is damage and never a crash.
+/// A mark is written while no other write is under way. So a bad mark in front of good frames is
+/// damage, not a torn write.
 #[test]
 fn nothing_is_under_way_beside_a_mark() {
     for sync in [SyncMethod::DurableWrite, SyncMethod::WriteThenSync] {

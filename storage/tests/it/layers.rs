@@ -18,7 +18,7 @@ type Module = Vec<String>;
 struct Imports {
     /// The text of each file, without what is compiled for tests alone.
     files: BTreeMap<Module, String>,
-    /// Which module a module hands on under a name: `pub use page::Name`.
+    /// The module that a module re-exports under a name: `pub use page::Name`.
     handed_on: BTreeMap<(Module, String), Module>,
 }
 
@@ -81,7 +81,7 @@ impl Imports {
         panic!("{path:?} is handed on in a circle");
     }
 
-    /// Which files each file uses.
+    /// The files that each file uses.
     fn edges(&self) -> BTreeMap<Module, BTreeSet<Module>> {
         let edges_of = |module: &Module, text: &String| {
             uses(module, text)

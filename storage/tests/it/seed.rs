@@ -1,4 +1,4 @@
-//! Which seeds a random test runs, and which one failed.
+//! The seeds that a random test runs, and the report of one that failed.
 
 /// The seeds of a random test.
 pub fn seeds(count: u64) -> std::ops::RangeInclusive<u64> {

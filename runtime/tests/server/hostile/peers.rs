@@ -127,7 +127,7 @@ fn peers_that_stall_are_cut_off_and_nobody_waits_for_them() {
         began.elapsed()
     );
 
-    // Nor is one that is only skipped.
+    // A frame that is only skipped gets the same time.
     let mut slow = Raw::greeted(server.address);
     slow.say(&ping(&vec![0; 3 << 20])[..4096]);
     slow.hears_refusal(Status::TooLarge, &["3145760"]);

@@ -121,7 +121,7 @@ pub(super) enum Event {
     Roomy {
         node: usize,
     },
-    /// The operator looks after a damaged disk.
+    /// The operator repairs a damaged disk.
     Repair {
         node: usize,
         run: u64,

@@ -48,7 +48,7 @@ const SPARE_AGAIN_US: u64 = 20_000;
 pub(super) struct Harms {
     /// Between two harms, about; none if 0.
     every_us: u64,
-    /// Which there are.
+    /// Whether nodes stop on request.
     stops: bool,
     pub(super) full_disks: bool,
     /// How long a disk stays full at most.
@@ -360,8 +360,8 @@ impl World {
         is_sync && !self.joining.contains_key(&(partition, number))
     }
 
-    /// The joining nodes of which a read at level replica, asked of this node now, proves that they
-    /// have all: those in the sync set of the plan that this node knows.
+    /// The joining nodes that are proven complete by a read at level replica that this node answers
+    /// now: those in the sync set of the plan that this node knows.
     pub(super) fn proves(&self, node: usize, partition: u16) -> Vec<u64> {
         let at = usize::from(partition);
         let (here, newest) = (

@@ -61,14 +61,14 @@ pub(super) struct Node {
     pub(super) shards: u16,
     /// What the next start is to have.
     pub(super) wanted_shards: u16,
-    /// Which logs count.
+    /// The logs that count.
     layout: Layout,
     /// Shards that have taken over what they inherit, in this run.
     taken_over: usize,
     incarnation: u64,
     hash_seed: u64,
     random: Random,
-    /// Which start of the process.
+    /// Number of the start of the process.
     pub(super) run: u64,
     pub(super) was_started: bool,
     pub(super) was_wiped: bool,

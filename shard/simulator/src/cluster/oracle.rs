@@ -119,7 +119,7 @@ impl Oracle {
         }
     }
 
-    /// A key that is in use: its name and partition. Which one `number` decides.
+    /// A key that is in use, chosen by `number`: its name and partition.
     pub(super) fn key(&mut self, kind: Kind, group: usize, number: usize) -> (Vec<u8>, u16) {
         let Group {
             tag,

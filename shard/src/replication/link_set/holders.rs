@@ -1,4 +1,4 @@
-//! Which other nodes hold each partition, and how far they have it.
+//! The other nodes that hold each partition, and how far each of them has it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -67,7 +67,7 @@ impl Lacking {
 }
 
 impl Holders {
-    /// Which other nodes hold a partition from now on.
+    /// Sets the other nodes that hold a partition from now on.
     pub(super) fn place(&mut self, partition: PartitionId, members: Vec<(u8, Membership)>) {
         self.members.insert(partition, members);
     }

@@ -14,7 +14,7 @@ pub(super) struct TakenFrames {
     pub(super) end: Option<LinkEnd>,
 }
 
-/// Which side ends a link, and why.
+/// The side that ends a link, and why.
 #[derive(Debug)]
 pub(super) enum LinkEnd {
     Here(LinkRefusal),

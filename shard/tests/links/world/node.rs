@@ -9,7 +9,7 @@ pub(super) struct Node {
     pub(super) shards: u16,
     /// Its log, and one that it inherits.
     pub(super) logs: Logs,
-    /// Which start.
+    /// Number of the start.
     pub(super) life: u64,
     pub(super) disk: Disk,
     pub(super) store: Store<Heap>,
@@ -32,7 +32,7 @@ pub(super) struct Node {
     pub(super) served: BTreeSet<(PartitionId, Epoch)>,
 }
 
-/// Which log is written, and which one before it still counts.
+/// The log that is written, and the one before it that still counts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Logs {
     pub(super) own: u64,

@@ -63,7 +63,7 @@ pub(super) const REFERENCED: u32 = 1 << 23;
 /// Of the last byte of the sequence: the cell is young.
 pub(super) const YOUNG: u8 = 1 << 7;
 
-/// Of which a head has the bits.
+/// The highest sequence that a head has bits for.
 pub(super) const SEQUENCE_MAX: u64 = (1 << 47) - 1;
 
 /// A deletion does not expire: a cell that says so is free.

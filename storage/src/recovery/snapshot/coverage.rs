@@ -1,4 +1,4 @@
-//! Which segments a snapshot covers, and which of them are still there.
+//! The segments that a snapshot covers, and whether each is still there.
 
 use crate::format::segment::Owner;
 use crate::planted::{Bug, is_planted};
@@ -11,7 +11,7 @@ use crate::types::io::BLOCK_BYTES;
 use crate::types::place::FileId;
 use crate::types::place::Place;
 
-/// Which files of a log a snapshot's entries may point into, and which of them are gone by now.
+/// The files of a log that a snapshot's entries may point into, and whether each is still there.
 #[derive(Clone, Debug)]
 pub struct Coverage {
     by_file: Vec<Covered>,
@@ -20,10 +20,10 @@ pub struct Coverage {
 #[derive(Clone, Copy, Debug)]
 enum Covered {
     Unknown,
-    /// The log tells that the segment was released: whatever still counted was appended again,
-    /// behind the position.
+    /// The log tells that the segment was released. All that still counted was appended again
+    /// behind the snapshot's position.
     Released,
-    /// Up to this offset.
+    /// The file is there, and entries may point into it up to this offset.
     Present(u64),
 }
 

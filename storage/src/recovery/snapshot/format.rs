@@ -200,9 +200,9 @@ pub struct CoveredSegment {
 /// What stands before the entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SnapshotHeader {
-    /// Whose it is.
+    /// The node that the snapshot belongs to.
     pub owner: Owner,
-    /// Which it is.
+    /// The name of the snapshot.
     pub name: SnapshotName,
     /// The start of the node that took it.
     pub incarnation: u64,

@@ -53,7 +53,7 @@ pub enum Taken {
 }
 
 impl Taking {
-    /// Which snapshot it is.
+    /// The name of the snapshot.
     #[must_use]
     pub fn name(&self) -> SnapshotName {
         self.writer.name()

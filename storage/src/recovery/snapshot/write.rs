@@ -71,7 +71,7 @@ impl SnapshotWriter {
         (writer, bytes)
     }
 
-    /// Which it is.
+    /// The name of the snapshot.
     #[must_use]
     pub fn name(&self) -> SnapshotName {
         self.name

@@ -1,4 +1,4 @@
-//! Which keys have expired, and which segments are cleaned or sealed for them.
+//! Finds expired keys, and the segments to clean or seal for them.
 
 use crate::format::contents::SealedSegment;
 use crate::store::cleaning::expired::FILLS_S;

@@ -1,4 +1,4 @@
-//! Which segment is cleaned next, and whether one is.
+//! Picks the segment that is cleaned next, if one pays.
 
 use crate::format::contents::SealedSegment;
 use crate::log::supply::SPARES_READY;

@@ -133,7 +133,7 @@ impl Keyspaces {
             .map_or(0, |(_, settings)| settings.layout)
     }
 
-    /// Which versions of a key are kept; `None` if none are.
+    /// The rule by which versions of a key are kept. `None` if none are.
     #[inline]
     #[must_use]
     pub fn rule(&self, slot: u16, key: &[u8]) -> Option<Rule> {

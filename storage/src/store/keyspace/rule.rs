@@ -1,17 +1,17 @@
-//! Which versions of a key are kept.
+//! The rule by which versions of a key are kept.
 
 use crate::planted::{self, Bug};
 use crate::store::keyspace::settings::Since;
 use crate::types::version::Version;
 
-/// Which versions of a key are kept.
+/// The rule by which versions of a key are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// Superseded ones, at most; 0 is any number.
+    /// Superseded versions that are kept, at most. 0 is any number.
     pub versions: u8,
-    /// For so long after they were superseded, in milliseconds; 0 is for ever.
+    /// How long a superseded version is kept, in milliseconds. 0 is for ever.
     pub retention_ms: u64,
-    /// Those that were superseded behind this.
+    /// Only versions that were superseded behind this point are kept.
     pub since: Since,
     /// The number of the longest prefix that the key begins with and that has a record, dropped or
     /// not.
@@ -19,9 +19,10 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// Whether a version whose place `newer` took at `end_ms` is kept: the first before the newest
-    /// has rank 1. If one is not kept, no older one is. An expiry does not count: a start that does
-    /// not find what expired could not tell when the one before it ended.
+    /// Whether a version that `newer` superseded at `end_ms` is kept. The version before the newest
+    /// has rank 1. If a version is not kept, no older one is. An expiry ends no version: after a
+    /// start that does not find the expired part, nobody could tell when the version before it
+    /// ended.
     #[inline]
     #[must_use]
     pub fn keeps(&self, rank: u32, newer: Version, end_ms: u64, now_ms: u64) -> bool {

@@ -49,7 +49,8 @@ impl Settings {
         !self.is_dropped && (self.versions > 0 || self.retention_ms > 0)
     }
 
-    /// Whether versions that `before` keeps may be let go, and none more are kept.
+    /// Whether these settings drop versions that `before` keeps, and keep no version that `before`
+    /// drops.
     #[must_use]
     pub fn gives_back(&self, before: &Settings) -> bool {
         let is_less = !self.keeps_versions()
@@ -59,7 +60,7 @@ impl Settings {
             && !(self.keeps_versions() && self.keeps_more_than(before))
     }
 
-    /// Whether a version may be kept now that `before` let go.
+    /// Whether these settings keep a version that `before` drops.
     pub(super) fn keeps_more_than(&self, before: &Settings) -> bool {
         let count = |settings: &Settings| match settings.versions {
             0 => u16::from(u8::MAX) + 1,

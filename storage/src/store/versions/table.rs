@@ -144,10 +144,10 @@ impl Versions {
         self.young.push_back((lsn, number));
     }
 
-    /// The newest version of a key, at `place`, is superseded; its part is owned here from now on,
-    /// unless it is a deletion. Whether it is a deletion; `was_deletion` says so of one that has no
-    /// entry: it was written before versions were kept, or was let go with all before it. `lsn` is
-    /// that of the version that supersedes.
+    /// Notes that the newest version of a key, at `place`, is superseded. The table owns its part
+    /// from now on, unless it is a deletion. Returns whether it is a deletion. `was_deletion`
+    /// answers that for a version without an entry, which was written before versions were kept, or
+    /// dropped with all before it. `lsn` is that of the superseding version.
     pub(crate) fn supersede(
         &mut self,
         id: KeyId,
@@ -160,14 +160,16 @@ impl Versions {
         let mut superseded = match self.get(id, version.sequence) {
             Some((known, superseded)) => {
                 if known != number {
-                    // A longer prefix took the key over; what is kept of it is that one's to say.
+                    // A keyspace with a longer prefix has taken the key over. From now on its
+                    // settings decide which versions are kept.
                     self.take(known);
                     self.young.push_back((lsn, number));
                 }
                 superseded
             }
-            // Nothing before it is kept, so neither is it: its time is not known here, and it must
-            // not be told of times when something was there that was let go.
+            // No version before this deletion is kept, so the deletion is not kept, either. Its
+            // time is not known here, and it must not answer for times at which the key had a value
+            // that was dropped.
             None if was_deletion() => return true,
             None => {
                 // Written before versions were kept, but perhaps only just.
