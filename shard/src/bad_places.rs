@@ -55,7 +55,7 @@ impl BadPlaces {
         });
     }
 
-    /// Those that were found since the last call.
+    /// The places that were found since the last call.
     pub(crate) fn take(&mut self) -> impl Iterator<Item = BadPlace> {
         self.found.drain(..)
     }

@@ -65,7 +65,7 @@ impl CountedBytes {
 mod tests {
     use super::*;
 
-    /// Of splitmix64.
+    /// The mixing function of splitmix64.
     fn mixed(number: u64) -> u64 {
         let mut z = number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

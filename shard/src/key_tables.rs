@@ -60,7 +60,8 @@ const BLOCKS_MIN: usize = 256;
 const BLOCKS_MAX: usize = 4096;
 /// Tables at a time, at most: each is an open file.
 const TABLES_MAX: usize = 4096;
-/// Of the memory for index and values, what tables and blocks may take each.
+/// Tables and blocks may each take this part of the memory for index and values: the memory divided
+/// by this number.
 const MEMORY_SHARE: usize = 64;
 /// How often to look whether a table has come, in microseconds.
 const LOOK_US: u64 = 10_000;
@@ -86,14 +87,14 @@ enum UnderWay {
 #[derive(Debug, Default)]
 pub(crate) struct KeyTables {
     hash_check: u64,
-    /// Those that an earlier run left and nobody has asked for, with the bytes of their files.
+    /// Tables that an earlier run left and nobody has asked for, with the lengths of their files.
     left: HashMap<FileId, u64>,
     /// A scan has read a part that may stand in one of these tables.
     is_left_wanted: bool,
     standing: HashMap<FileId, KeyTable>,
     memory_bytes: usize,
     kept: HashMap<(FileId, u32), Arc<TableBlock>>,
-    /// Those that are kept, in the order in which they came.
+    /// The keys of `kept`, in the order in which the blocks came.
     came: VecDeque<(FileId, u32)>,
     reads: HashMap<FileId, Reads>,
     /// Segments about which to ask.
@@ -242,7 +243,7 @@ impl KeyTables {
 
     fn load<P: Blocks>(&mut self, store: &Store<P>, into: &mut Vec<KeyTableOrder>) {
         for home in self.homes(store).collect::<Vec<_>>() {
-            // That of a segment that was just released stays until it is forgotten.
+            // A table of a segment that was just released stays until the segment is forgotten.
             if let Some(bytes) = self.left.remove(&home.file) {
                 self.counters.file_bytes -= bytes;
                 self.under_way.insert(home.file, UnderWay::Loading);
@@ -262,7 +263,7 @@ impl KeyTables {
         let was = self.under_way.remove(&file).expect("it was asked for");
         let is_of_segment = |table: &KeyTable| self.home_of(file, store) == Some(*table.home());
         match table {
-            // Of those that were left there may be more than there would be made.
+            // An earlier run may have left more tables than there is room for now.
             Some(table)
                 if was != UnderWay::Unwanted && is_of_segment(&table) && self.has_room(store) =>
             {

@@ -86,13 +86,13 @@ pub struct Inventory {
     pub layout: Layout,
 }
 
-/// Files that an earlier run left as spares, with their lengths, by ascending number. Of each only
-/// the begin was read: [`prove_spare`] is to come before it is written or removed.
+/// Files that an earlier run left as spares, with their lengths, by ascending number. Only the
+/// begin of each was read, so [`prove_spare`] must come before a file is written or removed.
 #[derive(Clone, Debug, Default)]
 pub struct Leftovers {
-    /// Of the right size and never used, to be given to the shards.
+    /// Files of the right length that were never used. The shards get them.
     pub spares: VecDeque<(FileId, u64)>,
-    /// To be removed, or to serve again under another salt.
+    /// Files to remove, or to use again under another salt.
     pub superfluous: VecDeque<(FileId, u64)>,
 }
 

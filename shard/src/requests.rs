@@ -14,11 +14,11 @@ use postponed::Postponed;
 /// The operations of a shard that are under way.
 #[derive(Debug)]
 pub(crate) struct Requests {
-    /// Those that wait for a read.
+    /// Operations that wait for a read.
     pub(crate) parking: Parking,
-    /// Those that found no room in the log.
+    /// Operations that found no room in the log.
     pub(crate) postponed: Postponed,
-    /// Those of other shards, and those that other shards run.
+    /// Operations of other shards, and operations that other shards run.
     pub(crate) mail: Mailboxes,
     /// Where the answer of an operation is written that runs outside its frame.
     scratch: Pieces,

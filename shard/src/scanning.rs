@@ -138,9 +138,9 @@ impl Scan {
 /// A read for a scan.
 #[derive(Debug)]
 pub(crate) enum Reading {
-    /// Of a part.
+    /// A read of a part.
     Part(ScanRead),
-    /// Of a block of a key table.
+    /// A read of a block of a key table.
     Block(BlockRead),
 }
 

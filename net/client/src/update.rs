@@ -48,7 +48,7 @@ pub trait Updated {
 /// says that `edit` declined.
 ///
 /// # Errors
-/// Those of the store. [`ClientError::Unknown`] is always about a write, never about a read.
+/// The errors of the store. [`ClientError::Unknown`] is always about a write, never about a read.
 pub fn update(
     store: &mut impl Updated,
     mut edit: impl FnMut(&mut Vec<u8>) -> bool,

@@ -9,12 +9,12 @@ use crate::version::Version;
 pub(super) const ABSENT: u8 = 0x01;
 pub(super) const PRESENT: u8 = 0x02;
 pub(super) const VERSION: u8 = 0x04;
-/// Of a condition; one of them at most.
+/// The bits of a condition. At most one of them is set.
 pub(super) const CONDITION_BITS: u8 = ABSENT | PRESENT | VERSION;
-/// Of SET and DEL with a condition.
+/// For SET and DEL with a condition: show the value if the condition fails.
 pub(super) const SHOW: u8 = 0x08;
 pub(super) const START: u8 = 0x10;
-/// Of KEYSPACE; without any of these it sets, with [`ABSENT`] it creates.
+/// For KEYSPACE. Without any of these flags it sets, with [`ABSENT`] it creates.
 pub(super) const KEYSPACE_DROP: u8 = 0x02;
 pub(super) const KEYSPACE_LIST: u8 = 0x04;
 /// The two bits of the expiry.
@@ -23,7 +23,7 @@ pub(super) const EXPIRY_AT: u8 = 0x20;
 pub(super) const EXPIRY_IN: u8 = 0x40;
 /// The opposite of the verb's default: SET keeps the expiry, UPDATE_IF removes it.
 pub(super) const EXPIRY_OTHER: u8 = 0x60;
-/// Of GET: the value and the expiry, or the expiry alone.
+/// For GET: the value and the expiry, or the expiry alone.
 const WITH_EXPIRY: u8 = 0x20;
 const EXPIRY_ALONE: u8 = 0x40;
 

@@ -18,7 +18,7 @@ pub fn may_begin_run(item: &[u8]) -> bool {
 #[inline]
 #[must_use]
 pub fn may_repeat(before: &[u8], item: &[u8]) -> bool {
-    // Of other keys mostly the end differs.
+    // Items of other keys mostly differ in their last bytes, so these are compared first.
     let is_end_same = before.last_chunk::<8>() == item.last_chunk::<8>();
     is_end_same && before.len() == item.len() && is_repeated(before, item)
 }

@@ -92,7 +92,7 @@ impl Row {
     /// Whether an item may have these flags together.
     pub(super) fn allows(&self, flags: u8) -> bool {
         let condition = flags::of_condition(flags);
-        // Of GET, these bits say what is wanted.
+        // In a GET these bits say what is wanted.
         let is_other = flags & flags::EXPIRY_BITS == flags::EXPIRY_OTHER;
         flags & !self.flags == 0
             && condition.count_ones() <= 1

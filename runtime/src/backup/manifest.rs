@@ -34,9 +34,9 @@ pub(crate) const EXTENSION: &str = "manifest";
 pub struct Manifest {
     /// When it was taken, unix milliseconds.
     pub time_ms: u64,
-    /// Of the node that it was taken of.
+    /// Cluster id of the node that the backup is of.
     pub cluster_id: [u8; 16],
-    /// Likewise.
+    /// Id of that node.
     pub node_id: [u8; 16],
     /// Starts of the node so far.
     pub incarnation: u64,

@@ -41,9 +41,9 @@ pub struct ExpressionError {
 /// A value as it was written on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Literal {
-    /// These bytes.
+    /// The bytes themselves.
     Bytes(Vec<u8>),
-    /// The content of that file.
+    /// The content of the file with this path.
     File(PathBuf),
 }
 

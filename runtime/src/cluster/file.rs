@@ -44,14 +44,15 @@ pub(crate) struct ClusterFile {
     /// Where that stands, beside the file.
     pub(crate) secret_file: String,
     pub(crate) nodes: Vec<ClusterNode>,
-    /// Of each partition.
+    /// The assignment of each partition.
     pub(crate) assignments: Vec<Assignment>,
-    /// Of each partition, the members that level `replica` waits for and that may not be promoted
-    /// yet: until each has all that was acknowledged before it was waited for.
+    /// For each partition the members that level `replica` waits for and that may not be promoted
+    /// yet. A member leaves this list when it has all that was acknowledged before it entered the
+    /// sync set.
     pub(crate) joining: Vec<Vec<u8>>,
     pub(crate) replica_timeout_us: u64,
     pub(crate) backlog_bytes_max: u64,
-    /// Of a node, all shards together; 0 is without a bound.
+    /// Bound for all shards of a node together. 0: no bound.
     pub(crate) catch_up_bytes_per_s: u64,
 }
 
@@ -60,7 +61,7 @@ pub(crate) struct ClusterFile {
 pub(crate) struct Secret([u8; 32]);
 
 impl Secret {
-    /// Of the bytes of its file, without the white space around them.
+    /// Makes the secret from the bytes of its file, without the white space around them.
     ///
     /// # Errors
     /// How many bytes there are, if too few.
@@ -279,7 +280,7 @@ fn nodes(table: &Table<'_>) -> Result<Vec<ClusterNode>, String> {
     }
 }
 
-/// Of each partition, and who of its members is joining.
+/// The assignment of a partition, and the numbers of its joining members.
 type Placing = (Assignment, Vec<u8>);
 
 fn assignments(table: &Table<'_>, nodes: &[ClusterNode]) -> Result<Vec<Placing>, String> {

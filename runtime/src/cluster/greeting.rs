@@ -55,7 +55,8 @@ struct Line<'a> {
     stream: &'a TcpStream,
     until: Instant,
     received: Vec<u8>,
-    /// Of the frame that is read now, and how many were taken from `received`.
+    /// Length of the frame that is read now. So many bytes leave `received` before the next frame
+    /// is read.
     taken: usize,
     next: u64,
 }

@@ -250,7 +250,7 @@ struct Kept {
     name: String,
     file: Option<File>,
     unsynced_bytes: usize,
-    /// Of each partition: the newest record with a client's key that is not reported yet
+    /// For each partition the newest record with a client's key that is not reported yet
     /// (`kept_all`).
     unnoted: BTreeMap<PartitionId, Position>,
     /// The same of what was.

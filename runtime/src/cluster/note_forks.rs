@@ -17,7 +17,8 @@ use super::lostfound::lostfound_bytes;
 use super::replay::AtFork;
 use super::tails::{ReplayError, read_lost_beside};
 
-/// Of larger tails nothing is noted: what is read of them is in memory, several times.
+/// Nothing is noted about larger tails: their records are in memory several times while they are
+/// read.
 const KEPT_BYTES_MAX: u64 = 64 << 20;
 
 /// For the shards of a process.

@@ -89,7 +89,7 @@ pub fn nodes_of(path: &Path) -> Result<Vec<(u8, String)>, ClusterFileError> {
 }
 
 impl Draft {
-    /// Of the file as it is.
+    /// Reads the file as it is.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -128,7 +128,7 @@ impl Draft {
     /// Where clients find a node.
     ///
     /// # Errors
-    /// That the file has no such node.
+    /// The file has no such node.
     pub fn clients_of(&self, node: u8) -> Result<String, ClusterFileError> {
         self.known(node).map(|node| node.clients.clone())
     }
@@ -136,7 +136,7 @@ impl Draft {
     /// Who writes a partition.
     ///
     /// # Errors
-    /// That there is no such partition.
+    /// There is no such partition.
     pub fn primary_of(&self, partition: u16) -> Result<u8, ClusterFileError> {
         Ok(self.assignment(partition)?.primary)
     }
@@ -282,10 +282,11 @@ impl Draft {
         }
     }
 
-    /// Makes a node that does not write these partitions this to them. How many were changed.
+    /// Makes a node, which writes none of these partitions, a member or learner of them. Returns
+    /// how many were changed.
     ///
     /// # Errors
-    /// That it writes one of them; nothing is changed.
+    /// The node writes one of the partitions. Nothing is changed.
     pub fn place(
         &mut self,
         partitions: RangeInclusive<u16>,
@@ -329,7 +330,7 @@ impl Draft {
     /// Adds a node, which holds nothing yet.
     ///
     /// # Errors
-    /// That its number or its address are taken.
+    /// The number or an address is taken.
     pub fn add(
         &mut self,
         number: u8,
@@ -357,7 +358,7 @@ impl Draft {
     /// Takes a node that writes nothing out of the cluster.
     ///
     /// # Errors
-    /// That it writes something, or that there is no such node.
+    /// The node writes a partition, or there is no such node.
     pub fn drop_node(&mut self, number: u8) -> Result<(), ClusterFileError> {
         self.known(number)?;
         let mut written = self.file.assignments.iter();

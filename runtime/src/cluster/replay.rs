@@ -108,14 +108,14 @@ pub struct Units {
     pub keys: usize,
     /// By so much, together.
     pub changed: i128,
-    /// So many keys that are numbers behind the tail, and nobody knows what they were at the fork.
+    /// Keys whose values are numbers behind the tail, and whose values at the fork are not known.
     pub unknown_keys: usize,
-    /// Of these, by so much from the first change in the tail to the last one.
+    /// The change of these keys, from the first one in the tail to the last one.
     pub unknown_changed: i128,
 }
 
 impl Units {
-    /// Of all of these.
+    /// The sums over all of `lost`.
     #[must_use]
     pub fn of(lost: &[Lost]) -> Units {
         let mut units = Units::default();

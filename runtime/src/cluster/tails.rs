@@ -548,8 +548,8 @@ mod tests {
             repeated: 0,
             torn_bytes: 0,
         };
-        // Of its segments 1 to 6 the second is gone before the tail begins in the fourth; `gone` is
-        // what is gone besides.
+        // The log has segments 1 to 6. The second is gone before the tail begins in the fourth.
+        // `gone` are further segments that are gone.
         let told = |gone: &[u64]| {
             let mut tails = Tails::new(std::slice::from_ref(&file));
             let mut segments = Segments::default();

@@ -56,7 +56,7 @@ struct Order {
 pub(crate) struct KeyTableMakers {
     orders: Option<flume::Sender<Order>>,
     room: DiskRoom,
-    /// Of the room, when the helper was started.
+    /// Clearances of the room when the helper was started.
     clearances: u64,
     is_over: Arc<AtomicBool>,
     helper: Option<JoinHandle<()>>,
@@ -129,7 +129,7 @@ impl Drop for KeyTableMakers {
 pub(crate) struct KeyTableHandle {
     orders: flume::Sender<Order>,
     room: DiskRoom,
-    /// Of the room, as far as the shard knows.
+    /// Clearances of the room that the shard knows of.
     clearances: u64,
     outcome_sender: flume::Sender<KeyTableOutcome>,
     outcomes: flume::Receiver<KeyTableOutcome>,
@@ -173,7 +173,8 @@ impl Maker {
         self.room.key_tables().load(home, is_direct)
     }
 
-    /// Of an inherited segment another shard may have had it made.
+    /// Loads the table, or makes it. Another shard may have made the table of an inherited segment
+    /// already.
     fn make(&self, home: &TableHome) -> Result<(KeyTable, OwnedFd), TableError> {
         let made = self.load(home).or_else(|_| self.write(home));
         if made.is_err() {

@@ -91,7 +91,7 @@ impl KeyTableFolder {
         direct: bool,
     ) -> Result<(KeyTable, OwnedFd), TableError> {
         let path = self.file(home.file);
-        // That there is none, or no descriptor for it, tells nothing of its contents.
+        // A missing file, or a lack of descriptors, says nothing about the contents.
         let file = File::open(&path)?;
         let load = || {
             let bytes = file.metadata()?.len();

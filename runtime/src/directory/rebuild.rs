@@ -27,7 +27,7 @@ pub enum RebuildError {
     NoSegment,
     /// Segments of two nodes are there; the log of one of each.
     Owners(u64, u64),
-    /// These two logs may be of different numbers of shards.
+    /// Two logs may be of different numbers of shards.
     Generations {
         /// The log before.
         older: u64,

@@ -267,7 +267,7 @@ struct Helper {
     next_file: u32,
     wanted: VecDeque<Wanted>,
     taking_over: Option<TakingOver>,
-    /// Those shards that have.
+    /// Shards that have taken over.
     taken_over: Vec<Deliver>,
     /// Files of logs that IDENTITY tells no more.
     void: Vec<FileId>,

@@ -347,7 +347,7 @@ mod tests {
     #[test]
     fn threads_that_are_held_up_for_a_while_are_not_left_for_a_ring_that_is_slow() {
         let (mut way, mut now_us, mut number) = (DurableWay::best(), 0, 0);
-        // Of a hundred writes of the threads forty in a row are as slow as those of the ring.
+        // Forty of a hundred writes of the threads, in a row, are as slow as those of the ring.
         let (_, changes) = serve(&mut way, &mut now_us, 600_000_000, |of| {
             number += 1;
             match (number % 100, of) {

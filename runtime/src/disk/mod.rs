@@ -106,7 +106,7 @@ pub struct DiskCounters {
     pub reads: u64,
     /// Writes that were taken.
     pub writes: u64,
-    /// Of those, the ones that had to be durable at completion.
+    /// Writes among them that had to be durable at completion.
     pub durable_writes: u64,
     /// Syncs that were taken.
     pub syncs: u64,

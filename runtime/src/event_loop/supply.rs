@@ -34,7 +34,7 @@ pub(crate) struct SegmentSupply {
 }
 
 impl SegmentSupply {
-    /// Of segments of `segment_bytes`, and of `short_bytes` where there is no more room.
+    /// A supply of segments of `segment_bytes`, and of `short_bytes` where there is no more room.
     pub(crate) fn new(
         segments: Segments,
         spares: SpareHandle,

@@ -307,7 +307,8 @@ fn cause_of(role: PartitionRole, is_to_write: bool) -> &'static str {
     }
 }
 
-/// Of what the plan gives this node all must be well; of the rest it may know something, too.
+/// All partitions that the plan gives this node must be well. The node may tell of other
+/// partitions, too.
 fn judge_role(cores: &[ReplicationStatus], wanted: Option<Wanted>) -> Result<Ready, NotReady> {
     // Every shard has some, and tells them in its first turn.
     if cores.iter().any(|core| core.partitions.is_empty()) {

@@ -53,7 +53,7 @@ pub(crate) enum Report {
 pub(crate) struct CoreStart {
     pub(crate) shard: ShardStart,
     pub(crate) listeners: Vec<TcpListener>,
-    /// Of the ring of its sockets; none is epoll.
+    /// Entries of the ring for sockets. `None`: epoll.
     pub(crate) socket_entries: Option<u32>,
     /// How many connections are open, of all cores together.
     pub(crate) connections: Arc<AtomicU32>,

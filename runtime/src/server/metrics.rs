@@ -61,7 +61,7 @@ struct Moment {
 struct Family {
     name: &'static str,
     help: &'static str,
-    /// Of one bucket's bound.
+    /// Unit of the buckets' bounds.
     unit: f64,
     /// The numbers of its histograms in the table, and their label.
     members: &'static [(usize, Option<&'static str>)],

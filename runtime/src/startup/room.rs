@@ -45,8 +45,8 @@ pub(super) struct Room {
 }
 
 impl Room {
-    /// Of `shards` shards, in a process that does nothing else or in one that does
-    /// (`is_of_process`): only the former always has a bound.
+    /// The room of `shards` shards. A process that does nothing else (`is_of_process`) always has a
+    /// bound, others only by an option.
     pub(super) fn of(config: &Config, is_of_process: bool, shards: u16, value_bytes: u32) -> Room {
         Room {
             shards,

@@ -40,7 +40,7 @@ pub(super) fn survey(
     )
     .map_err(opening(&config.data))?;
     check_change(config, room, &inventory, shards, changed.counted_bytes)?;
-    // They tell of logs that are inherited from now on.
+    // Snapshots tell of the logs that are inherited from now on, so they are of no more use.
     snapshots.remove_all().map_err(system("remove snapshots"))?;
     directory
         .change_layout(&changed.layout)

@@ -26,7 +26,7 @@ pub(crate) struct Info<'a> {
     resident_bytes: u64,
     uptime_ms: u64,
     log: LogEnd,
-    /// Of all shards together.
+    /// Counters, summed over all shards.
     counters: Fields<u64>,
     /// What was answered, by what was asked.
     answers: Fields<Fields<u64>>,
@@ -184,7 +184,7 @@ fn counters(reading: &Reading) -> Fields<u64> {
     Fields(values.map(|(figure, value)| (figure.name, value)).collect())
 }
 
-/// Those that were answered at all.
+/// The answers that were given at least once.
 fn answers(sum: &Reading) -> Fields<Fields<u64>> {
     let rows = Asked::ALL.iter().zip(&sum.answers).map(|(asked, row)| {
         let told = Status::ALL.iter().zip(row).filter(|(_, count)| **count > 0);

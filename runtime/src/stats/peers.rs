@@ -56,7 +56,7 @@ const fn longest(
     }
 }
 
-/// Of milliseconds, if they are not negative.
+/// Microseconds of `ms`, or 0 if it is negative.
 fn microseconds(ms: i64) -> u64 {
     u64::try_from(ms).unwrap_or(0).saturating_mul(1_000)
 }

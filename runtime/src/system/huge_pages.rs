@@ -49,9 +49,9 @@ static POOL: Pool = Pool::new();
 /// What the system says about huge pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Support {
-    /// There are some for who asks.
+    /// The kernel gives them to programs that ask.
     OnRequest,
-    /// They were switched off, or the kernel has none.
+    /// The kernel has no huge pages, or they are switched off.
     Never,
 }
 
@@ -363,7 +363,7 @@ struct Regions {
     table: [Region; REGIONS_MAX],
     /// Regions for which there are addresses; 0 before there are any.
     room: usize,
-    /// Those of them that were ever used: the first ones.
+    /// Regions that were ever used: the first ones of the table.
     opened: usize,
     /// Chunks that are kept and not taken.
     free_kept: usize,

@@ -103,7 +103,7 @@ pub(crate) fn resident_bytes() -> io::Result<u64> {
 pub(crate) struct Fixed {
     /// Buffers beside its data.
     pub(crate) buffer_bytes: u64,
-    /// Of its data, what is never given to the index.
+    /// Bytes of its data that the index never gets.
     pub(crate) cells_bytes_min: u64,
 }
 

@@ -39,8 +39,7 @@ impl ServedPartitions {
         }
     }
 
-    /// Of the partitions of the shard, those that this node may not write are not answered for here
-    /// any more.
+    /// Ends answers for those partitions of the shard that this node may not write.
     pub(super) fn restrict(
         &mut self,
         partitions: impl Iterator<Item = PartitionId>,

@@ -5,15 +5,15 @@
 //! ahead: so the highest difference of the last seconds counts. It is short of the truth by the
 //! time that the fastest frame took.
 
-/// What counts is from the last one to two of these.
+/// The offset is the highest one of the last one to two windows of this length.
 const WINDOW_US: u64 = 10_000_000;
 
-/// Of one link.
+/// The difference between the clocks of the two nodes of a link.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ClockOffset {
     since_us: u64,
     highest_ms: Option<i64>,
-    /// Of the window before.
+    /// The highest offset of the window before.
     before_ms: Option<i64>,
 }
 

@@ -100,11 +100,11 @@ impl LinkSetConfig {
 /// Memory that links take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkMemory {
-    /// Of records that were sealed last.
+    /// Bytes of the records that were sealed last.
     pub ring_bytes: u64,
-    /// Of records that were received and are not applied.
+    /// Bytes of records that were received and are not applied.
     pub received_bytes: u64,
-    /// Of bytes that are to be sent, or came and were not taken in.
+    /// Bytes that wait to be sent, or arrived and were not read yet.
     pub buffer_bytes: u64,
 }
 

@@ -87,9 +87,9 @@ pub enum Work {
         partition: PartitionId,
         /// By which link the keys are to be told.
         link: LinkId,
-        /// They stand behind this.
+        /// The keys stand behind this position.
         from: Position,
-        /// They are not of this past. The past has no end.
+        /// The keys are not of this history. The history has no end.
         history: EpochHistory,
     },
     /// Keys are to be written anew, each with its present value or as a deletion:

@@ -107,7 +107,7 @@ pub struct Misplaced;
 pub struct Partition {
     number: PartitionId,
     local: LocalRecord,
-    /// Of the log, or of the primary that is followed.
+    /// The history of the log, or that of the primary that is followed.
     history: EpochHistory,
     /// The last record in the log; in a scan the highest version.
     applied: Position,

@@ -657,7 +657,8 @@ impl Sender {
         if !is_past && !progress.is_scan() && !is_planted(Bug::OwnTailShipped) {
             return Ok(());
         }
-        // Of an epoch that this node has begun since; it is offered anew.
+        // The record is of an epoch that this node has begun since. The partition is offered anew
+        // under it.
         if record.position.epoch > progress.epoch.0 {
             return Ok(());
         }

@@ -95,11 +95,12 @@ pub struct PeerStatus {
     pub lag: Option<Lag>,
     /// What it has not told durable on its disk.
     pub durable_lag: Option<Lag>,
-    /// Of a primary: how old what is here of its partitions is, at most, in microseconds; unknown
-    /// of others, and while one of them may not be read here.
+    /// Greatest age of the records here of partitions that this node is primary of, in
+    /// microseconds. `None` for other nodes, and while one of these partitions may not be read
+    /// here.
     pub staleness_us: Option<u64>,
-    /// Of a primary: by how many milliseconds the time of its store is ahead of the clock here,
-    /// less what a frame takes; negative if it is behind. Unknown of others.
+    /// By how many milliseconds the store's time of a primary is ahead of the clock here, less the
+    /// time that a frame takes. Negative if it is behind. `None` for other nodes.
     pub clock_ahead_ms: Option<i64>,
     /// What went over the links.
     pub traffic: Traffic,

@@ -9,7 +9,7 @@ use penstock_storage::place::Lsn;
 
 /// Marks, at most.
 const MARKS_MAX: usize = 4096;
-/// Of them so many of the newest are never merged.
+/// So many of the newest marks are never merged.
 const MARKS_KEPT: usize = MARKS_MAX / 4;
 
 /// What was appended when, from the oldest record that somebody lacks.
@@ -41,8 +41,8 @@ pub struct Behind {
 }
 
 impl Timeline {
-    /// Of a log that ends at `appended`: all of that counts as appended when the clock began, and
-    /// as no bytes.
+    /// For a log that ends at `appended`. All its records count as appended when the clock began,
+    /// and as no bytes.
     #[must_use]
     pub fn new(appended: Lsn) -> Self {
         let mut timeline = Timeline {

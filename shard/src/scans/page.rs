@@ -22,7 +22,7 @@ use crate::scanning::{
 
 /// Why a step of a scan is not answered now, or not with a page.
 pub(crate) enum Halt {
-    /// These must be read first.
+    /// Parts that must be read first.
     Reads(Vec<Wanted>),
     /// The first key cannot be read.
     Unread(Unread),
@@ -229,7 +229,7 @@ impl<'a, P: Blocks> PageMaker<'a, P> {
         let entry = match home {
             Home::Memory(id) => {
                 let cell = self.store.cell(id);
-                // That a key is not told is shown as well.
+                // Leaving a key out also shows its last change, so the gate counts for it, too.
                 *gate = self.store.lsn(id).max(*gate);
                 let version = self.store.version(id);
                 self.store.exists(id).then(|| ScanEntry {

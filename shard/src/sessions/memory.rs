@@ -39,7 +39,7 @@ pub(crate) struct ClientMemory {
     /// Bytes of replies: those that wait, those being sent, those that reads will bring and those
     /// that are kept for answers of other shards.
     replies_bytes: usize,
-    /// Of these, the bytes that are kept free for answers of other shards.
+    /// Bytes of `replies_bytes` that are kept free for answers of other shards.
     awaited_bytes: usize,
     /// Bytes that connections have sent and that are not run.
     input_bytes: usize,

@@ -54,7 +54,8 @@ pub(crate) fn crc32_difference(difference: u64, behind: usize) -> u32 {
     let (strides, rest) = (behind / STRIDE, behind % STRIDE);
     let [low, ..] = difference.to_le_bytes();
     let mut sum = TABLES[rest + 7][usize::from(low)];
-    // Of numbers that are counted up or down mostly the first byte differs.
+    // A counter mostly changes in its first byte alone, so the first byte is looked up without a
+    // loop.
     let mut left = difference & !0xFF;
     while left != 0 {
         let byte = (left.trailing_zeros() / 8) as usize;
@@ -94,7 +95,7 @@ fn short(bytes: &[u8]) -> u32 {
     let mut crc = u32::MAX;
     let (strides, rest) = bytes.as_chunks::<STRIDE>();
     for stride in strides {
-        // These do not depend on the bytes before, so the processor has them ready early.
+        // These look-ups do not depend on the bytes before, so the processor can begin them early.
         let early = TABLES[..12].iter().rev().zip(&stride[4..]);
         let early = early.fold(0, |sum, (table, &byte)| sum ^ table[usize::from(byte)]);
         let head = u32::from_le_bytes([stride[0], stride[1], stride[2], stride[3]]) ^ crc;

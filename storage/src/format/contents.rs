@@ -16,7 +16,8 @@ use crate::types::version::{Epochs, PARTITIONS, Sequences, Version};
 
 const HEAD_BYTES: usize = 16;
 const ENTRY_BYTES: usize = 24;
-/// Of each partition: what is forgotten, and the epoch of its highest version.
+/// Two tables with an entry for each partition: what is forgotten, and the epoch of the highest
+/// version.
 const TABLES_BYTES: usize = PARTITIONS * (8 + 4);
 /// The word of the head that tells what stands behind the sequences.
 const HAS_TABLES: u32 = 1;

@@ -44,7 +44,7 @@ pub(crate) fn read_records<'a>(
 ) -> Result<u32, PartError> {
     let mut records = 0;
     let mut start = 0;
-    // Of the record that is not complete yet: the next ordinal, and what its parts share.
+    // The state of an incomplete record: its next ordinal, and the fields that its parts share.
     let mut expected = 0;
     let mut shared = (0, 0, 0, 0, 0);
     while start < body.len() {

@@ -15,9 +15,9 @@ const MARKS_MAX: usize = 64;
 /// The highest sequences of a log, now and at some ends of its segments.
 #[derive(Clone, Debug)]
 pub struct Reached {
-    /// Up to the last end of a segment.
+    /// The highest sequences up to the last end of a segment.
     highest: Box<Sequences>,
-    /// Of what came behind it alone.
+    /// The highest sequences of the records behind that end alone.
     of_open: Box<Sequences>,
     /// Ascending, by the last record before them.
     marks: Vec<Mark>,
@@ -28,7 +28,7 @@ pub struct Reached {
 struct Mark {
     end: Lsn,
     highest: Box<Sequences>,
-    /// Of the segment that ends there alone, if this run wrote it.
+    /// The highest sequences of the segment that ends there, if this run wrote it.
     of_segment: Option<Box<Sequences>>,
 }
 

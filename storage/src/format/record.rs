@@ -525,9 +525,9 @@ impl<'a> PartView<'a> {
         self.bytes[9] & FLAG_CROWDED != 0
     }
 
-    /// Of a value: a newer version had taken its place when it was copied, so it is never the
-    /// newest, whatever is there. Of a deletion: nobody may say from it what was there before or
-    /// behind it.
+    /// Whether the part was superseded when it was copied. A superseded value is never the newest
+    /// of its key, whatever else is there. A superseded deletion says nothing about the versions
+    /// before or behind it.
     #[must_use]
     pub fn is_superseded(&self) -> bool {
         self.bytes[9] & FLAG_SUPERSEDED != 0

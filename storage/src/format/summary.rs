@@ -40,7 +40,7 @@ impl Default for Summary {
 }
 
 impl Summary {
-    /// Of an empty segment.
+    /// The summary of an empty segment.
     #[must_use]
     pub fn new() -> Self {
         Summary {

@@ -6,11 +6,11 @@ use crate::types::place::FileId;
 /// The files of released segments on their way out of the log.
 #[derive(Default)]
 pub(super) struct Releases {
-    /// No contents frame has told these yet.
+    /// Released files that no contents frame has told yet.
     unannounced: Vec<FileId>,
-    /// These may be removed.
+    /// Files that may be removed.
     removable: Vec<FileId>,
-    /// A file was removed, and what became of its room is not told yet.
+    /// A file was removed, and its room has not been offered to the supply yet.
     room_returns: bool,
 }
 
@@ -30,7 +30,7 @@ impl Releases {
         std::mem::take(&mut self.unannounced)
     }
 
-    /// These files may be removed: nothing needs them, which is durable.
+    /// Allows `files` to be removed: a durable frame tells that the log no longer has them.
     pub(super) fn allow(&mut self, files: impl IntoIterator<Item = FileId>) {
         self.removable.extend(files);
     }

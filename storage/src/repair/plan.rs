@@ -528,7 +528,7 @@ impl<S: SegmentSource> Planner<'_, S> {
         Some(())
     }
 
-    /// Of several files that claim one place, the one that holds most.
+    /// Chooses the file that holds most among those that claim one place.
     fn choose(&mut self, mut rivals: Vec<Claim>) -> Option<Claim> {
         rivals.sort_by_key(|claim| {
             let last_lsn = claim.content.frames.last().map(|frame| frame.last_lsn);
@@ -820,7 +820,7 @@ impl<S: SegmentSource> Planner<'_, S> {
 /// How far a log has been followed.
 struct Walk {
     pub(super) end: LogStart,
-    /// Of the newest header, and the newest time of a frame.
+    /// The incarnation of the newest header, and the newest time of a frame.
     incarnation: u64,
     time_ms: u64,
 }

@@ -8,7 +8,7 @@ use crate::repair::damage::LostPart;
 use crate::repair::damage::NAMED_PARTS_MAX;
 use crate::types::io::BLOCK_BYTES;
 
-/// Of a longer damaged stretch no record is kept.
+/// No record is kept of a damaged stretch that is longer than this.
 pub(super) const SALVAGE_BYTES_MAX: u64 = 64 << 20;
 
 /// What is left of a damaged stretch.

@@ -21,11 +21,11 @@ pub enum At {
 /// What is known of a key as it was, without a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WasAt {
-    /// It had this version. If that is superseded, its part is to be read.
+    /// The key had this version. If the version is superseded, its part has to be read.
     Version(KeptVersion),
-    /// It was not there.
+    /// The key was missing.
     Missing,
-    /// That is not kept; the oldest version that is, if there is one.
+    /// The version of that time is not kept. The oldest version that is kept, if there is one.
     NotKept(Option<KeptVersion>),
 }
 

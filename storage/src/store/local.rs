@@ -1,8 +1,8 @@
 //! Local records: what a node notes about a partition for itself.
 //!
-//! They stand in the log, are synced, replayed and cleaned with it, and are no part of what the
-//! partition holds: not of its sequence, nor of the index, and never shipped to another node. There
-//! is one for each partition, the newest, which stays in memory. Its version is epoch 0 and a
+//! Local records stand in the log and are synced, replayed and cleaned with it. They are no data of
+//! the partition: they take no sequence, the index leaves them out, and they are never shipped. The
+//! newest local record of each partition counts, and stays in memory. Its version is epoch 0 and a
 //! count.
 
 use std::collections::BTreeMap;

@@ -67,7 +67,7 @@ pub fn rounded_bytes(bytes: u32) -> u32 {
     bytes_of(code_of(bytes))
 }
 
-/// Of a part that fills the largest segment.
+/// The code of a part that fills the largest segment.
 pub(super) const CODE_MAX: u32 = code_of(1 << 30);
 
 #[inline]

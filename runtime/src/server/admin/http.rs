@@ -10,7 +10,7 @@ use crate::server::health::Wanted;
 pub(super) const HEAD_BYTES_MAX: usize = 8 << 10;
 /// Headers of a request, at most.
 const HEADERS_MAX: usize = 64;
-/// Of what a client wrote, a refusal repeats so many characters at most.
+/// A refusal repeats at most so many characters of the request.
 const ECHO_CHARS_MAX: usize = 80;
 
 /// What can be asked for.

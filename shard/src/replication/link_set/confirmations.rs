@@ -20,7 +20,7 @@ pub(super) struct Confirmations {
 }
 
 impl Confirmations {
-    /// Of a log that ends at `appended`.
+    /// For a log that ends at `appended`.
     pub(super) fn new(appended: Lsn) -> Self {
         Confirmations {
             timeline: Timeline::new(appended),

@@ -35,7 +35,7 @@ struct Departed {
 #[derive(Clone, Copy, Debug, Default)]
 struct Unconfirmed {
     records: u64,
-    /// They and all that came later stand behind this record of the log.
+    /// These records and all later ones stand behind this record of the log.
     behind: Option<Lsn>,
 }
 
@@ -52,7 +52,7 @@ impl Departed {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Lacking {
     pub(super) records: u64,
-    /// They stand behind this record of the log; none if there are none.
+    /// The records stand behind this record of the log. `None` if the member lacks none.
     pub(super) behind: Option<Lsn>,
 }
 

@@ -9,9 +9,9 @@ use crate::replication::notes::{Notes, Tags};
 /// The times of one turn.
 #[derive(Clone, Copy, Debug)]
 pub struct LinkTime {
-    /// On the monotonic clock, in microseconds.
+    /// The monotonic clock, in microseconds.
     pub now_us: u64,
-    /// Of the store, in unix milliseconds.
+    /// The time of the store, in unix milliseconds.
     pub time_ms: u64,
 }
 

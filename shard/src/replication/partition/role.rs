@@ -13,11 +13,11 @@ use crate::replication::record::ShippedRecord;
 pub enum Role {
     /// Nothing runs.
     Idle,
-    /// It writes, or is about to: `begun` is the epoch's first record, once it was appended.
+    /// The node writes the partition, or is about to.
     Primary {
-        /// Its epoch.
+        /// The epoch that the node writes under.
         epoch: Epoch,
-        /// Of the epoch's first record.
+        /// The epoch's first record, once it was appended.
         begun: Option<Lsn>,
     },
     /// It gets what a primary writes.

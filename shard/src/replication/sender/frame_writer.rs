@@ -31,7 +31,7 @@ pub(super) struct FrameWriter {
 struct OpenFrame {
     start: usize,
     count: u32,
-    /// Of those that follow each other, not those of a scan.
+    /// Records of the frame that are no part of a scan, and so follow each other.
     dense: u32,
     first: Lsn,
     lsn: Lsn,

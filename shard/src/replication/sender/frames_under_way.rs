@@ -36,15 +36,15 @@ pub(super) struct SentFrame {
     pub(super) number: u64,
     /// Its first record.
     pub(super) first: Lsn,
-    /// Durable here with this record.
+    /// The frame is durable here when this record is.
     pub(super) lsn: Lsn,
-    /// Of records.
+    /// Bytes of records.
     pub(super) bytes: usize,
     /// Records that follow each other.
     pub(super) dense: u32,
-    /// Of those the first that was shipped live, and how many were.
+    /// The first record that was shipped live, and how many were.
     pub(super) live: Option<(Lsn, u32)>,
-    /// The member waits to hear that it is durable.
+    /// The member waits to hear that the frame is durable here.
     pub(super) is_awaited: bool,
 }
 

@@ -51,7 +51,8 @@ pub(super) const GENERATION_AT: usize = 14;
 
 pub(super) const LENGTHS_AT: usize = 15;
 
-/// Of the 24 bits of the lengths: the value's 11, then those of the key less one, then the flags.
+/// The 24 bits of lengths and flags: 11 for the value's length, then the key's length less one,
+/// then the flags.
 pub(super) const KEY_SHIFT: u32 = 11;
 
 pub(super) const EXPIRING: u32 = 1 << 21;
@@ -60,7 +61,7 @@ pub(super) const DELETED: u32 = 1 << 22;
 
 pub(super) const REFERENCED: u32 = 1 << 23;
 
-/// Of the last byte of the sequence: the cell is young.
+/// The highest bit of the sequence's last byte: the cell is young.
 pub(super) const YOUNG: u8 = 1 << 7;
 
 /// The highest sequence that a head has bits for.

@@ -99,7 +99,7 @@ pub fn cell_bytes(key_bytes: usize, value_bytes: usize, expires: bool) -> usize 
 pub struct Cache {
     pub(super) pages: Vec<Page>,
     free_pages: Vec<u32>,
-    /// Of each class, how many pages there are, and those that have room.
+    /// The number of pages of each class, and the pages of each class with a free cell.
     opened: [u32; CLASSES],
     pub(super) roomy: Vec<Vec<u32>>,
     pub(super) large: Vec<Large>,
@@ -354,7 +354,7 @@ impl Cache {
         let head = self.head_mut(id);
         let was_elsewhere = head[EPOCH_AT] == EPOCH_ELSEWHERE;
         let before = place_in(head);
-        // That a key comes is no use of it.
+        // A new key does not count as used.
         let used = match before == PackedPlace::default() {
             true => 0,
             false => REFERENCED,
@@ -438,7 +438,8 @@ impl Cache {
                 let large = &mut self.large[number];
                 let held = large.bytes.len();
                 let fits = (len..=2 * len).contains(&held);
-                // Of a block that is shared only the key is copied.
+                // Replies may still hold the old block. The value is written anew, so only the key
+                // is copied from it.
                 if !fits || Arc::get_mut(&mut large.bytes).is_none() {
                     large.bytes = new_block(len, &large.bytes[..key_len]);
                 }

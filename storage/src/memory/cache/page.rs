@@ -50,7 +50,7 @@ pub(super) const fn class_of(bytes: usize) -> usize {
 pub(super) struct Page {
     pub(super) bytes: Box<[u8]>,
     pub(super) class: u8,
-    /// Of its class.
+    /// Bytes of each cell: all cells of a class are equal.
     pub(super) cell_bytes: u16,
     /// The page is in the list of its class.
     pub(super) has_room: bool,

@@ -440,7 +440,7 @@ mod tests {
                 index.walk(Cursor::default(), usize::MAX, &mut |at, found| {
                     all.push((at, found.home));
                 });
-                // Those of one hash may stand in any order.
+                // Entries of one hash may stand in any order.
                 all.sort_unstable_by_key(|&(at, home)| match home {
                     Home::Disk(place) => (at, place.bits()),
                     Home::Memory(_) => panic!("none is in memory"),

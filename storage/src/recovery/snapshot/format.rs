@@ -244,9 +244,9 @@ pub struct SnapshotFooter {
 /// An entry of one of the sections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SnapshotItem<'a> {
-    /// Of the index.
+    /// An entry of the index.
     Newest(NewestPart),
-    /// A version that is known.
+    /// A kept version.
     Version(VersionEntry),
     /// The settings of a keyspace in a partition.
     Settings(SettingsEntry<'a>),
@@ -653,7 +653,7 @@ pub(super) fn decode_times(bytes: &[u8; TIMES_BYTES]) -> Result<FileTimes, &'sta
         deletion_bytes: 0,
     };
     let mut amounts = buckets.iter().map(|bucket| bucket.amount).chain([lasting]);
-    // They are summed up.
+    // The words are summed up, and the sum must not overflow.
     let are_possible = amounts.all(|it| {
         let words = [it.parts, it.bytes, it.deletion_bytes];
         words.iter().all(|&word| word < 1 << 56)

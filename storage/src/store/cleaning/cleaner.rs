@@ -42,7 +42,7 @@ impl Default for CleaningConfig {
 pub struct CleaningCounters {
     /// Segments that were released, or judged to their end for good.
     pub segments: u64,
-    /// Those of them in which nothing counted, so that they were not read.
+    /// Segments among them that were not read, because nothing in them counted.
     pub unread: u64,
     /// Reads.
     pub reads: u64,
@@ -183,7 +183,7 @@ pub(super) struct Move {
     pub(super) slot: u16,
     pub(super) hash: u32,
     pub(super) sequence: u64,
-    /// Of its entries among the kept versions.
+    /// The key's id among the kept versions.
     pub(super) id: KeyId,
     pub(super) was: PartKind,
     pub(super) kind: PartKind,

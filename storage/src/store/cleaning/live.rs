@@ -36,7 +36,7 @@ struct FileBytes {
     /// and how many they are.
     lasting: u64,
     lasting_count: u64,
-    /// Those of them, and of those that expire, that are not pointed to any more.
+    /// Bytes and number of the parts, expiring ones included, that the index no longer points to.
     lost: u64,
     lost_count: u64,
     /// Bytes of deletions that may still be needed.
@@ -70,7 +70,7 @@ pub struct FileTimes {
     pub file: FileId,
     /// Parts that do not expire and were pointed to at some time.
     pub lasting: Amount,
-    /// Those that expire.
+    /// Parts that expire and were pointed to at some time.
     pub expiring: Box<Expiring>,
 }
 

@@ -95,8 +95,8 @@ impl<P: Blocks> Store<P> {
             self.cleaner.moves.pop_front();
             match moved.kind {
                 PartKind::Tombstone if moved.was == PartKind::Put => {
-                    // Of a value that had expired, unless the key has changed since. Nothing of it
-                    // is kept.
+                    // The deletion stands for a value that had expired. The index forgets the
+                    // value, unless the key has changed since.
                     self.forget(moved.slot, moved.hash, moved.from);
                     let live = &mut self.live;
                     if !self.versions.is_empty() {

@@ -112,8 +112,8 @@ impl<P: Blocks> Store<P> {
         let Some((inherited, offset)) = self.inheritance.next() else {
             return false;
         };
-        // Of a segment that was left in the middle: what was copied before that would be copied
-        // again while the index does not point to the copies.
+        // A segment may have been left in the middle. The parts copied before would be copied
+        // again, because the index does not point to their copies yet.
         let file = inherited.segment.file;
         let copied = |moved: &&Move| moved.from.file == file;
         if let Some(last) = self.cleaner.moves.iter().rfind(copied) {

@@ -1,9 +1,8 @@
 //! How much data a limit of the disk carries: the rule that operators size a disk by.
 //!
-//! Of what a shard may take, [`SEGMENTS_BESIDE`] segments are no place for data: the open one, the
-//! spares, one that is on its way back, and what rounding to whole segments costs. The rest holds
-//! what counts at [`DiskShare::space_percent_max`], so that cleaning always finds a segment that
-//! pays.
+//! [`SEGMENTS_BESIDE`] segments of a shard's share hold no data: the open one, the spares, one that
+//! is on its way back, and the loss by rounding to whole segments. The rest holds what counts at
+//! [`DiskShare::space_percent_max`], so that cleaning always finds a segment that pays.
 
 /// Segments of each shard that a limit must have room for beside the data.
 pub const SEGMENTS_BESIDE: u64 = 6;

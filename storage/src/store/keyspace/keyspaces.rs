@@ -53,9 +53,9 @@ pub struct Keyspaces {
     keyspaces: Vec<Keyspace>,
     /// Records in force.
     written: usize,
-    /// Those of them that say that versions are kept.
+    /// Records in force that say that versions are kept.
     keeping: usize,
-    /// Those that mark values with a layout.
+    /// Records in force that mark values with a layout.
     marking: usize,
     prefix_bytes: usize,
 }

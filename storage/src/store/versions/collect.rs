@@ -187,7 +187,8 @@ impl Collected {
             let versions = self.versions.entries.range(id.all()).rev();
             group.clear();
             group.extend(versions.map(|(&number, entry)| (number, entry.version(number))));
-            // That of the newest: a longer prefix may have taken the key over since the older ones.
+            // The keyspace of the newest version counts: a longer prefix may have taken the key
+            // over since the older ones.
             let keyspace = group.first().map_or(0, |&(newest, _)| keyspace_of(newest));
             let rule = keyspaces.rule_of(keyspace, id.slot());
             let mut kept = match rule {

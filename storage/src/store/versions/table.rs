@@ -2,10 +2,10 @@
 //!
 //! Every version that was written under such a keyspace has an entry here, the newest as well, and
 //! so has the one that stood there when the keyspace began to keep versions, once it is superseded.
-//! Of the newest the index owns the part; the parts of superseded ones are owned here and counted
-//! as live. What is beyond the limits of its keyspace ([`Rule`]) is never shown, whether or not its
-//! entry is still there; entries leave from the oldest on, a few with each change, a few in each
-//! turn, and when cleaning meets their parts.
+//! The index owns the part of the newest version. The table owns the parts of superseded versions
+//! and counts them as live. A version beyond the limits of its keyspace ([`Rule`]) is never shown,
+//! even while its entry is still there. Entries leave from the oldest on: a few with each change, a
+//! few in each turn, and when cleaning meets their parts.
 //!
 //! What must hold: if a version is not kept, no older one of its key is, so the entries of a key
 //! are the newest ones without a gap. Keys whose slot and 56 bits of hash are the same share their
