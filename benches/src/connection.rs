@@ -1,4 +1,4 @@
-//! One connection of a run: what it has sent, what is still to be answered, its account.
+//! One connection of a run: its requests, those that are not answered yet, and its account.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};

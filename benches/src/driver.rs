@@ -33,7 +33,7 @@ const PAUSE_MIN: Duration = Duration::from_millis(10);
 /// The longest.
 const PAUSE_MAX: Duration = Duration::from_millis(200);
 
-/// Drives one run and tells what it measured. `prepares` makes the keys that it needs.
+/// Drives one run and returns its measurements. With `prepares` it writes the keys first.
 pub(crate) fn drive(args: &BenchArgs, prepares: bool) -> Result<Report, BenchError> {
     if let Some(cpu) = args.pin
         && !core_affinity::set_for_current(core_affinity::CoreId { id: cpu })

@@ -5,7 +5,8 @@
 //! the latency counts from the moment a request was due, not from when it could be sent (no
 //! coordinated omission); a run ends by itself. How figures are taken stands in `METHOD.md`.
 //!
-//! It does not know: the server's insides. What it prints of them comes from INFO.
+//! The generator sees a server only through its protocol. Figures of the server's inside come from
+//! INFO.
 #![forbid(unsafe_code)]
 
 mod args;

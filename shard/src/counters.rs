@@ -3,12 +3,12 @@
 use crate::answers::{Answers, Statuses};
 use crate::replication::link_set::{LinkCounters, LinkMemory};
 
-/// What a shard did since it started as one of several nodes, and what that takes now.
+/// Counters of a shard's replication since its start, and the memory of its links.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReplicationCounters {
-    /// What its links have done.
+    /// Counters of the links.
     pub links: LinkCounters,
-    /// What they take of the memory.
+    /// Memory of the links.
     pub memory: LinkMemory,
     /// Replies at level `replica` that were kept until members have what they tell.
     pub waits: u64,

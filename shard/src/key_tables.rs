@@ -30,7 +30,7 @@ pub enum KeyTableOrder {
     Remove(FileId),
 }
 
-/// What a shard's key tables did since it started, and what they are now.
+/// Counters of a shard's key tables since its start, and their present number and size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeyTableCounters {
     /// Made.

@@ -25,7 +25,7 @@ use penstock_storage::version::{PARTITIONS, partition_of};
 use crate::mail::{KeyspaceMail, Mail, ReplyAddress};
 use crate::requests::parking::Origin;
 
-// What the wire refuses is what the store keeps for itself, and what it accepts has room there.
+// The wire and the store have the same reserved keys and the same limits.
 const _: () = {
     assert!(matches!(RESERVED_KEY, SYSTEM_KEY));
     assert!(KEYSPACE_BYTES_MAX == PREFIX_BYTES_MAX);

@@ -371,7 +371,7 @@ pub struct Opened<P: Blocks> {
     pub shard: Shard<P>,
     /// What recovery found.
     pub recovered: Recovered,
-    /// The segments of its log and of those that it inherits, which the disk is to know.
+    /// The segment files of the shard's log and of inherited logs, to be registered with the disk.
     pub files: Vec<FileId>,
     /// Records replayed of logs that it inherits, those of other shards included.
     pub inherited_records: u64,

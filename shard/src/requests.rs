@@ -1,5 +1,5 @@
-//! Operations that are not answered yet: those that wait for a read, those that found no room, and
-//! those on their way to or from other shards.
+//! Operations that are not answered yet. They wait for a read or for room, or are on their way to
+//! or from another shard.
 
 pub(crate) mod mailboxes;
 pub(crate) mod parking;

@@ -1,4 +1,4 @@
-//! The segment files that a shard waits for, and those that it is about to give back.
+//! The segment files that a shard has asked for, and those that it is about to give back.
 
 use penstock_storage::place::FileId;
 

@@ -29,7 +29,7 @@ pub(crate) struct SessionCounts {
     pub(crate) pauses: u64,
 }
 
-/// What the network has when it has taken all that was given to it.
+/// The end of a send: the network has taken all bytes that it was given.
 pub(crate) struct Sent {
     /// When it took the last of it, since when that was ready, and how many operations it answers.
     pub(crate) left: Option<(u64, u64, u64)>,
@@ -100,7 +100,7 @@ impl Sessions {
         }
     }
 
-    /// A connection is gone, and what it held with it. `false` if it had gone before.
+    /// Removes a connection with all that it held. `false` if the connection was already gone.
     pub(crate) fn close(&mut self, id: SessionId) -> bool {
         let Some(session) = self.get_open(id) else {
             return false;
@@ -336,8 +336,8 @@ impl Sessions {
         }
     }
 
-    /// Whether what stands first in a connection is to be answered DEADLINE without room: its peer
-    /// takes what it is answered, so that such answers never add up.
+    /// Whether the first item of a connection gets DEADLINE although there is no room for answers.
+    /// That needs a peer that has taken all earlier answers, so such answers never add up.
     pub(crate) fn may_expire(&self, now_us: u64, id: SessionId, expires_us: u64) -> bool {
         expires_us != 0 && now_us > expires_us && self.at(id).has_taken_all()
     }

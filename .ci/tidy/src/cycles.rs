@@ -79,7 +79,7 @@ fn forbidden<'a>(
     }
 }
 
-/// The modules that `first` reaches among `modules`, or that reach it. `first` is one of them.
+/// The modules among `modules` that `first` reaches, or that reach `first`. `first` is one of them.
 fn reached<'a>(
     edges: &Edges<'a>,
     modules: &BTreeSet<&'a Name>,

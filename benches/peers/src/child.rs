@@ -32,7 +32,7 @@ pub struct Options {
     value: usize,
 }
 
-/// What a child said when it had opened its store and read its last key.
+/// The report of a child that has opened its store and read its last key.
 pub struct Opened {
     /// From the start of the process to its answer.
     pub since_start: Duration,

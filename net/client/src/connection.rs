@@ -121,8 +121,8 @@ pub(crate) struct Connection {
     received: Vec<u8>,
     /// The items of each request that was sent, by request id; `None` where an item was answered.
     sent: BTreeMap<u64, Vec<Option<Queued>>>,
-    /// Operations that another node must answer, each with the answer that says so. Those whose
-    /// caller is told so are not among them.
+    /// Operations that go to another node, each with the answer that names that node. Operations
+    /// whose caller gets that answer are not here.
     elsewhere: Vec<(Queued, Answer)>,
     follows: bool,
     /// The placement of HELLO, until [`Connection::take_placement`] takes it.

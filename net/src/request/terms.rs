@@ -1,4 +1,4 @@
-//! The terms of a request: what it does, when it applies, and what its answer shows.
+//! The terms of a request: conditions, expiry, and what the answer shows.
 
 #[cfg(doc)]
 use crate::limits::EXPIRY_MS_MAX;

@@ -64,8 +64,8 @@ fn check(fault: LinkFault) {
     assert!(!text.is_empty() && text.len() < 300 && !text.contains('\n'));
 }
 
-/// Gives the first frame the number and the checksums that it should have, so that what lies behind
-/// them is reached.
+/// Gives the first frame the right number and checksums, so that the checks behind them are
+/// reached.
 fn seal(bytes: &mut [u8], number: u64) {
     if bytes.len() < LINK_HEADER_BYTES {
         return;

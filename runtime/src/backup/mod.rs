@@ -219,7 +219,8 @@ fn hold(
     for _ in 0..ROUNDS_MAX {
         staging.link()?;
         let ends = ask(identity)?;
-        // A file that is gone before it could be linked may have been there when they answered.
+        // A file that was removed before it could be linked may have been part of the log when the
+        // shards answered, so the round is repeated.
         if staging.link()? == 0 {
             return Ok(ends);
         }

@@ -128,7 +128,7 @@ fn fill(
     Ok(())
 }
 
-/// Copies a segment, gives it its new owner and, if it is the last of its log, its full length.
+/// Copies a segment and gives it the new owner. The last segment of a log gets its full length.
 fn copy(
     source: &Path,
     path: &Path,

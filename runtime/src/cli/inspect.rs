@@ -46,7 +46,7 @@ pub struct InspectArgs {
     /// Also print every segment, frame and part, oldest first
     #[arg(long)]
     dump: bool,
-    /// Print what is damaged, how it would be mended and what that gives up
+    /// Print all damage, how a repair would mend it, and the records that the repair would give up
     #[arg(long, conflicts_with = "dump")]
     repair: bool,
     /// Carry the repair out, if what it gives up is among these: LOG:FROM-TO, file:N, identity or

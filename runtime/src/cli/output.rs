@@ -62,7 +62,7 @@ impl<W: Write> Output<W> {
     }
 }
 
-/// A number and what it counts, in its plural where it is not one.
+/// A number with a noun, which is in the plural unless the number is one.
 pub fn count(number: u64, what: &str) -> String {
     let end = if number == 1 { "" } else { "s" };
     format!("{number} {what}{end}")

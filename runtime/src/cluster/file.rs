@@ -1,4 +1,5 @@
-//! The file that says what the cluster is: its nodes, its secret, who writes and who holds what.
+//! The file of a cluster: its nodes, its secret, and for each partition the primary and the
+//! members.
 //!
 //! All nodes have the same file. It is read at the start, and anew when it changes; a file that
 //! says something wrong changes nothing.

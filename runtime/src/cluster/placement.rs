@@ -24,7 +24,8 @@ pub enum Takeover {
     /// The node that writes hands over, when the other one has all: nothing is lost, and both must
     /// be there.
     HandedOver,
-    /// It begins with what it has received: what the node that wrote had not shipped is missing.
+    /// The node begins with the records that it has received. Records that the old primary had not
+    /// shipped are missing.
     Forced {
         /// What else may be missing.
         accepted: Accepted,
@@ -593,7 +594,8 @@ learners = [3]
             sync = [1]\nlearners = [3]\nhandover = true\n";
         assert_eq!(example.text(), format!("{head}{first}{second}\n{nodes}"));
 
-        // What it writes already stays, but for a handover that it waits for and is not to.
+        // Partitions that the node writes already stay, except that it no longer waits for a
+        // handover.
         let moved = example
             .moved(0..=255, 2, Takeover::HandedOver)
             .expect("moved");

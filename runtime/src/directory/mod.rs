@@ -85,8 +85,8 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Opens the directory to serve it: makes it if it does not exist (readable for nobody else),
-    /// locks it, checks that it is ours, and begins its next incarnation on disk.
+    /// Opens the directory to serve it. A missing directory is made, readable for its owner alone.
+    /// The directory is locked, its owner is checked, and its next incarnation begins on the disk.
     ///
     /// # Errors
     /// One line that names path, value, limit and mend; nothing was changed then, except that a

@@ -178,7 +178,7 @@ impl Spares {
         })
     }
 
-    /// What to do when all shards have said that they have taken over what they inherited.
+    /// Sets what is done when all shards have taken over the logs that they inherited.
     pub(crate) fn expect(&self, taking_over: TakingOver) {
         let _ = self.orders.send(Order::Expect(taking_over));
     }
@@ -256,7 +256,8 @@ struct Helper {
     room: DiskRoom,
     owner: Owner,
     short_bytes: u64,
-    /// Files for the next requests: proven ones of those that were left, and such as served before.
+    /// Files for the next requests: spares of an earlier run that were proven, and files that
+    /// served before.
     ready: VecDeque<Spare>,
     /// What an earlier run left and nobody has read whole yet.
     left: Leftovers,

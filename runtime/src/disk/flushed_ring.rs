@@ -45,7 +45,7 @@ struct Begun {
 }
 
 impl FlushedRing {
-    /// A ring with threads beside it, if it may need them, for so many writes at once.
+    /// A ring for `writes_max` writes at once, with threads beside it if `durable_by` allows them.
     ///
     /// # Errors
     /// The threads cannot be started, and nothing else is to make writes durable.

@@ -322,7 +322,8 @@ impl Uring {
         }
     }
 
-    /// Lets the kernel post what it holds back for this thread, if it says that there is any.
+    /// Has the kernel post completions that it holds back for this thread, if its flags say that
+    /// there are any.
     #[inline]
     pub(super) fn poll(&mut self) -> io::Result<()> {
         let queue = self.ring.submission();

@@ -84,8 +84,8 @@ impl Engine {
         true
     }
 
-    /// Gives the shard what became of a segment file that it asked for, and returns what people
-    /// should know of it.
+    /// Tells the shard the outcome of its request for a segment file. Returns a message for people,
+    /// if the outcome deserves one.
     pub(crate) fn take_spare(&mut self, now: Now, outcome: SpareOutcome) -> Option<String> {
         match &outcome {
             SpareOutcome::InheritedGone => {

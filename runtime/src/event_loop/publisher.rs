@@ -1,4 +1,4 @@
-//! What a shard publishes of itself: its numbers, what it knows of the cluster, and INFO.
+//! The figures that a shard publishes: its counters, the state of the cluster, and INFO.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ const PUBLISH_US: u64 = 10_000;
 const LOOK_AROUND_US: u64 = 50_000;
 /// How old they may become when it is busy no more.
 const STALE_US_MAX: u64 = 100_000;
-/// A loop with nothing to do turns so often, so that one that hangs is told from it.
+/// An idle loop still makes a turn this often, so a loop that hangs shows.
 const HEARTBEAT_US: u64 = 1_000_000;
 
 /// What the driver of a shard moved and refused.

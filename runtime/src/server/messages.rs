@@ -1,4 +1,4 @@
-//! What a core is made of, what reaches it from outside its thread, and what it reports.
+//! The parts of a core, the messages to it from other threads, and its reports.
 
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -33,15 +33,16 @@ pub(crate) enum Letter {
 
 /// What a core tells the main thread.
 pub(crate) enum Report {
-    /// Its log is recovered; what it found, in words. It writes nothing before it may begin.
+    /// The core has recovered its log. `text` says what it found. It writes nothing before it is
+    /// told to begin.
     Opened { shard: u16, text: String },
-    /// It answers.
+    /// The core answers requests.
     Ready,
-    /// It cannot serve.
+    /// The core cannot serve.
     Refused(ServeError),
-    /// Its log is sealed and durable.
+    /// The core's log is sealed and durable.
     Stopped,
-    /// It must not go on.
+    /// The core must not go on.
     Fatal(String),
     /// A file is damaged: the process is to end.
     Damaged(String),

@@ -14,7 +14,7 @@ const SERVING: &str = "serving";
 
 /// Tells the service manager how the server is; does nothing without one.
 pub(super) struct Supervisor {
-    /// Within this it must hear that the server is well, or it ends and restarts it.
+    /// The service manager ends and restarts the server if it hears nothing for this long.
     watchdog: Option<Duration>,
     watch: Mutex<Watch>,
 }

@@ -62,8 +62,7 @@ pub fn look(demand: &Demand<'_>) -> Vec<Check> {
     ]
 }
 
-/// The cores that this process may be pinned to, in ascending order: those that exist and that its
-/// CPU set allows.
+/// The existing cores that the process's CPU set allows, in ascending order.
 pub fn allowed_cores() -> Vec<CoreId> {
     let mut cores = core_affinity::get_core_ids().unwrap_or_default();
     cores.sort_unstable();

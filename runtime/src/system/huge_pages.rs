@@ -39,7 +39,7 @@ const REGIONS_MAX: usize = (1 << 40) / HUGE_PAGE_BYTES;
 /// Regions that the system is to make no page of, at most: each may part the mapping in three, and
 /// a process has 65,530 parts by default.
 const HOLED_MAX: usize = 1 << 14;
-/// Free chunks that keep their memory, so that a page that comes after one that left costs nothing.
+/// So many free chunks keep their memory, because the next page then costs no page fault.
 const FREE_CHUNKS_MAX: usize = CHUNKS;
 
 const _: () = assert!(CHUNKS * CHUNK_BYTES == HUGE_PAGE_BYTES && CHUNKS == 8);

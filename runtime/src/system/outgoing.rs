@@ -100,7 +100,8 @@ mod tests {
     fn named(outgoing: &Outgoing) -> Vec<u8> {
         let mut bytes = Vec::new();
         for number in 0..outgoing.read_iovec_len() {
-            // SAFETY: there are so many vectors, and what they name is held by `outgoing`.
+            // SAFETY: `number` is below the number of vectors, and `outgoing` holds the memory that
+            // they name.
             let run = unsafe {
                 let vector = *outgoing.read_iovec_ptr().add(number);
                 std::slice::from_raw_parts(vector.iov_base.cast::<u8>(), vector.iov_len)

@@ -36,7 +36,7 @@ pub(crate) fn accept_waiting(listener: RawFd) -> io::Result<Option<OwnedFd>> {
 
 /// The descriptor of what gives it up.
 pub(crate) fn taken_over(of: impl IntoRawFd) -> OwnedFd {
-    // SAFETY: `into_raw_fd` gives up what it owns, so nobody else closes the descriptor.
+    // SAFETY: `into_raw_fd` gives up the ownership of the descriptor, so nobody else closes it.
     unsafe { OwnedFd::from_raw_fd(of.into_raw_fd()) }
 }
 

@@ -204,7 +204,7 @@ fn an_interrupted_first_start_is_begun_anew() {
     assert_eq!(directory.identity().incarnation, 1);
 }
 
-/// A crash leaves one of these: what was there, beside any beginning of what replaces it, or that.
+/// A crash leaves the old file, perhaps beside a beginning of the new one, or the new file.
 #[test]
 fn a_crash_at_any_step_of_a_replacement_leaves_the_old_identity_or_the_new_one() {
     let folder = Folder::new("replacement");

@@ -238,7 +238,8 @@ fn every_request_comes_back_once_however_many_wait_for_room() {
 #[test]
 fn writes_begin_before_reads_that_were_asked_for_earlier() {
     let folder = Folder::new("writes_first");
-    // One thread does its orders one after another, so their ends show the order of their begins.
+    // One thread runs its orders one after another, so the order of their ends is the order of
+    // their begins.
     let options = DiskOptions {
         mode: IoMode::Threads,
         threads: 1,

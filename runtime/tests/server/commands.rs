@@ -1,4 +1,4 @@
-//! The `penstock` command as a shell meets it: what it prints where, and its exit codes.
+//! The `penstock` command as a shell meets it: standard output, standard error and exit codes.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};

@@ -18,8 +18,8 @@ const BACKUP_ENVIRONMENT: &str = include_str!("../../../deploy/backup.env");
 const DOCKERFILE: &str = include_str!("../../../deploy/Dockerfile");
 const SYSCTL: &str = include_str!("../../../deploy/sysctl.d/90-penstock.conf");
 
-/// What the server and its libraries call, as a trace of both interfaces shows it, and what they
-/// fall back to.
+/// System calls of the server and its libraries, as traces of both interfaces show them, and the
+/// calls that they fall back to.
 const USED: &[&str] = &[
     "io_uring_setup",
     "io_uring_enter",

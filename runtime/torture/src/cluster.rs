@@ -1,4 +1,4 @@
-//! Three nodes under load, and what may happen to them and to what is between them.
+//! Three nodes under load, with faults of nodes and of the network between them.
 //!
 //! A round is a cluster of its own with one to three blows; then writers end, the nodes come to
 //! rest, and what they show is held against what was acknowledged.

@@ -31,7 +31,7 @@ pub struct Full {
     folder: PathBuf,
     settings: Vec<Setting>,
     refused: u64,
-    /// Restarts while the disk was full: those that served, and those that said why not.
+    /// Restarts while the disk was full: how many served, and how many refused with a reason.
     served: u64,
     declined: u64,
     went_on: u64,

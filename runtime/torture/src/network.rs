@@ -48,7 +48,8 @@ fn own(node: usize) -> Ipv4Addr {
     Ipv4Addr::new(10, 77, 0, 1 + u8::try_from(node).expect("three"))
 }
 
-/// Where the others find it, and whom they see when it asks them: the forwarders stand there.
+/// The address at which other nodes find this node, and from which its links come. The forwarders
+/// use it.
 fn alias(node: usize) -> Ipv4Addr {
     Ipv4Addr::new(10, 77, 0, 101 + u8::try_from(node).expect("three"))
 }
@@ -189,7 +190,7 @@ impl Network {
         Ok(())
     }
 
-    /// What goes from one node to another one: on the connections that it has made, and on those
+    /// The traffic from one node to another: on connections that it has made, and on connections
     /// made to it.
     fn change(&self, from: usize, to: usize, change: impl Fn(&mut Way)) {
         for (one, other, forwarder) in &self.forwarders {

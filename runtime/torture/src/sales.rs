@@ -1,4 +1,4 @@
-//! Those who write to a cluster, at one of two levels, and what they know of it.
+//! The writers of a cluster, at one of two levels, and their account of its state.
 //!
 //! Each sells from the one counter of its level and writes keys of its own, each once. Whatever
 //! node it asked first: it goes where it is sent, and when a node is gone to another one.

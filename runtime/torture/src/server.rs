@@ -14,7 +14,7 @@ use crate::process;
 const START_MAX: Duration = Duration::from_secs(120);
 const STOP_MAX: Duration = Duration::from_secs(60);
 
-/// A server that did not come up: its code, none if it hung and was killed, and all that it said.
+/// A server that did not come up: its exit code (`None` if it hung and was killed), and its output.
 pub struct Refusal {
     pub code: Option<i32>,
     pub text: String,

@@ -1,4 +1,4 @@
-//! A data directory as its writers know it, and the load that they are.
+//! The state of a data directory as its writers know it, and the load that they make.
 
 use std::net::SocketAddr;
 use std::path::Path;

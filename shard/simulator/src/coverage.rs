@@ -272,7 +272,8 @@ impl Coverage {
         }
     }
 
-    /// What clusters are to meet, and whatever else they have met, with its count.
+    /// The events that clusters are to meet, and all others that they have met, each with its
+    /// count.
     pub fn cluster_table(&self) -> impl Iterator<Item = (String, u64)> + '_ {
         let names: BTreeSet<&str> = MET_BY_CLUSTERS
             .iter()

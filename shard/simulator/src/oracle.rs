@@ -22,7 +22,8 @@ use penstock_storage::version::partition_of;
 use crate::operation::Operation;
 use crate::random::Random;
 
-/// Bytes of a counter: units, the operation that wrote it last, the operation that made it.
+/// Bytes of a counter: units, the operation that wrote the counter last, the operation that made
+/// it.
 pub const COUNTER_BYTES: usize = 24;
 
 /// What an operation does, with all that the model needs to judge it.
@@ -46,7 +47,8 @@ pub struct Plan {
     pub level: AckLevel,
     /// When its key is gone by itself.
     pub expiry: Expiry,
-    /// It has the bytes of the operation that was sent so many before it; 0 if of none.
+    /// The operation has the bytes of an earlier one, sent so many operations before. 0: it has
+    /// bytes of its own.
     pub repeats: usize,
 }
 
@@ -131,7 +133,7 @@ pub struct Record {
     floors: [Version; 2],
     /// The version that it wrote or saw.
     pub version: Version,
-    /// The value that it saw, by the operation that wrote it, and the units.
+    /// The value that the operation saw: the operation that wrote the value, and its units.
     pub seen: Option<(usize, u64)>,
     /// Units afterwards, of both keys.
     pub after: [u64; 2],

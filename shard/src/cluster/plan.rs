@@ -17,8 +17,8 @@ pub struct Assignment {
     pub members: Vec<(u8, Membership)>,
     /// The primary does not begin by itself: the node that has written it so far hands it over.
     pub is_handed_over: bool,
-    /// The primary may begin with what it holds although it has started since it last followed, and
-    /// so may have lost what it had only received.
+    /// The primary may begin although it has started since it last followed, and so may have lost
+    /// records that it had only received.
     pub is_loss_accepted: bool,
     /// The primary may begin even in the middle of a scan or a rewind, with what it has got of it:
     /// some keys older than others, or missing, or not deleted. No state that ever was.

@@ -90,7 +90,7 @@ impl Freshness {
         if clock_us == newest {
             return Ok(());
         }
-        // Each is one that was asked; what it passes over is answered with it.
+        // An echo must be a clock that was sent. It also answers all earlier clocks.
         let count = self.asked.partition_point(|&asked| asked <= clock_us);
         if clock_us < newest || count == 0 || self.asked[count - 1] != clock_us {
             return Err(StrangeEcho);

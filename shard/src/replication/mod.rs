@@ -1,4 +1,5 @@
-//! Replication: what a primary ships to the members of its partitions, and what they do with it.
+//! Replication: a primary ships records to the members of its partitions, and the members apply
+//! them.
 //!
 //! There is one [`Partition`] for each partition of the node, a [`Ring`] for each shard, a
 //! [`Sender`] for each link to a member, a [`Receiver`] for each link from a primary, and

@@ -1,4 +1,4 @@
-//! One partition at one node: what the node has promised, what it holds, what it is to it.
+//! One partition at one node: the promised epoch, the records, and the node's role.
 //!
 //! Two edges move through it. What was *received* stands in memory, in order; what was *applied*
 //! stands in the node's log. Between them is what the primary's disk may still lose.
@@ -61,8 +61,8 @@ pub enum CannotBegin {
     /// A scan or a rewind is not finished, or nothing was ever received: what it would serve never
     /// was.
     NotWhole,
-    /// It has started since it last followed: what it had received by then is gone, and with it
-    /// perhaps what was acknowledged at level `replica`.
+    /// The node has started since it last followed. Records that it had only received are gone,
+    /// perhaps also some that were acknowledged at level `replica`.
     Behind,
 }
 
@@ -183,7 +183,8 @@ impl Partition {
         self.facts().is_whole() || is_planted(Bug::ScanReadable)
     }
 
-    /// Whether it has joined since this start, and so still has what it had received.
+    /// Whether the partition has joined since this start, and so still has all records that it had
+    /// received.
     #[must_use]
     pub fn has_followed(&self) -> bool {
         self.has_followed
@@ -199,7 +200,7 @@ impl Partition {
         }
     }
 
-    /// Whether this node, by its number, wrote the last record that it has: then all that it
+    /// Whether `node`, the number of this node, wrote the last record here. Then all that the node
     /// acknowledged is on its disk.
     #[must_use]
     pub fn was_last(&self, node: u8) -> bool {
@@ -280,12 +281,13 @@ impl Partition {
         Some((position, history))
     }
 
-    /// Up to where all is here: of what a scan brings only some is.
+    /// The position up to which all records are here. During a scan it stays where the scan began.
     fn complete(&self) -> Position {
         let Some(from) = self.facts().scan_from else {
             return self.applied;
         };
-        // The first record of a past tells it, and nothing else: who has nothing else has that.
+        // The first record of a history only tells that its epoch begins. So a node that knows the
+        // history has this record, even if it holds nothing else before the scan.
         let first = self.history.entries().next();
         let first = first.filter(|first| first.first == 1 && from.sequence == 0);
         first.map_or(from, |first| Position {
@@ -529,8 +531,8 @@ impl Partition {
         if !is_awaited || !is_possible {
             return Err(CannotGoOn::Misplaced);
         }
-        // What is applied was announced durable there. A member asks for a scan if it knows that it
-        // lacks some.
+        // Every applied record was announced durable by the source. A member that knows of a gap
+        // asks for a scan, so this check is for members without one.
         let mut held = self.history.clone();
         held.cut(self.applied);
         if self.facts().is_whole()
@@ -561,7 +563,8 @@ impl Partition {
         self.local.must_scan(journal);
     }
 
-    /// Whether this link has opened it and not lost it to another: what else comes is dropped.
+    /// Whether this link has opened the partition and no other link has since. Messages of other
+    /// links are dropped.
     pub(super) fn is_opened_by(&self, link: LinkId) -> bool {
         matches!(&self.role, Role::Member(member) if member.link == link)
     }

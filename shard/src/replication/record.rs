@@ -117,7 +117,7 @@ pub fn records(mut bytes: &[u8]) -> impl Iterator<Item = Result<ShippedRecord<'_
     })
 }
 
-/// The records in bytes that the log has just encoded: they are as it made them.
+/// The records in bytes that the log of this node has just encoded. They need no check.
 ///
 /// # Panics
 /// If they are no records.

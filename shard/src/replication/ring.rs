@@ -31,12 +31,12 @@ struct Chunk {
     bytes: Vec<u8>,
 }
 
-/// What was found in a record when it came, so that no link reads it again.
+/// The fields of a record that links need. They are read once, when the record enters the ring.
 #[derive(Debug)]
 struct Held {
     lsn: Lsn,
     position: Position,
-    /// Where it ends in the bytes of its chunk.
+    /// Where the record ends in the bytes of its chunk.
     end: usize,
     partition: PartitionId,
     is_copy: bool,

@@ -1,4 +1,5 @@
-//! The source's side of one link: what a member has, what it is sent next, what it counts for.
+//! The source's side of one link: the records that a member has, those it is sent next, and the
+//! replies that may count on it.
 //!
 //! Two cursors go over the source's log: *live* over the ring, for partitions that have joined, and
 //! *catching up* for the others, over segments and then the ring, until the two meet. In dense mode
@@ -647,9 +648,9 @@ impl Sender {
         let Some(progress) = self.progress.get_mut(&record.partition) else {
             return Ok(());
         };
-        // What a former primary wrote behind its fork still stands in its log. Its keys were
-        // written anew since. If it was let write before they were, what it serves counts, and a
-        // scan brings that.
+        // A former primary still has the records behind its fork in its log, and their keys were
+        // written anew since. If it was promoted before the keys were written anew, the old values
+        // count, and a scan brings them.
         let partition = &partitions[&record.partition];
         let is_past = partition
             .history()
@@ -753,8 +754,9 @@ fn common_position(
 
 /// Whether the member may go on in the order of the log, as far as the log is still there.
 fn may_go_on_dense(peer: u8, partition: &Partition, state: &State<'_>, from: Position) -> bool {
-    // It wrote once and has nothing: its disk is another one. With some of what it wrote itself it
-    // would take all for there, and so would its next start; in a scan it is whole when it has all.
+    // The member wrote this partition once and now has no record: it has lost its disk. If it got
+    // its own old records in order, it and its next start would take the partition for complete
+    // before all records are there. A scan makes it complete only at its end.
     let mut epochs = partition.history().entries();
     let is_lost = state.complete.sequence == 0
         && epochs.any(|entry| Epoch(entry.epoch).node() == peer)

@@ -28,8 +28,8 @@ struct Mailbox {
     outstanding: usize,
     /// Their bytes.
     outstanding_bytes: usize,
-    /// Bytes of its answers that were handed on without room kept for them, and that are not
-    /// reported to it yet.
+    /// Bytes of the other shard's answers that went to connections without room kept for them. That
+    /// shard does not know of it yet.
     taken_bytes: usize,
     /// Bytes of answers to it for which it keeps no room and that it has not said to have taken,
     /// and of those that wait for reads.

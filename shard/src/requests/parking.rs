@@ -65,7 +65,7 @@ pub(crate) struct Waiter {
     /// The number of the key that it waits for, or that the operation waits for behind which it
     /// queues.
     pub(crate) number: usize,
-    /// It only keeps the order of its connection: what the read brings is nothing to it.
+    /// The operation waits only to keep the order of its connection. It does not use the read.
     pub(crate) is_behind: bool,
     pub(crate) parked: Parked,
 }

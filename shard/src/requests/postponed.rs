@@ -1,5 +1,5 @@
-//! Operations out of their frame that found no room in the log, in order. While there are any,
-//! nothing else that writes may pass them.
+//! Operations outside their frame that found no room in the log, in order. No other write may pass
+//! them.
 
 use std::collections::VecDeque;
 

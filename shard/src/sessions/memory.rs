@@ -36,8 +36,8 @@ pub(crate) struct ClientBounds {
 #[derive(Debug)]
 pub(crate) struct ClientMemory {
     max: ClientBounds,
-    /// Bytes of replies: those that wait, those being sent, those that reads will bring and those
-    /// that are kept for answers of other shards.
+    /// Bytes of replies: waiting, being sent, expected from reads, or kept free for answers of
+    /// other shards.
     replies_bytes: usize,
     /// Bytes of `replies_bytes` that are kept free for answers of other shards.
     awaited_bytes: usize,

@@ -1,5 +1,5 @@
-//! One connection as its shard sees it: what it may send, what it still owes, and the replies that
-//! wait for the disk.
+//! One connection as its shard sees it: its limits, the answers that are still owed, and the
+//! replies that wait for the disk.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -157,7 +157,7 @@ pub(crate) struct Session {
     pub(super) expires_us: u64,
     /// It is paused because the answer to its next item is long.
     pub(crate) asks_for_much: bool,
-    /// Bytes that it has sent and that are not run, if they are many.
+    /// Bytes that the connection has sent and that have not run. 0 unless there are many.
     pub(super) input_bytes: usize,
     pub(crate) last_heard_us: u64,
     /// By request, how many of its items were parked or sent to another shard and are not answered.

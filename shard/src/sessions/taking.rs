@@ -4,8 +4,8 @@
 //! progress is what the peer's kernel has acknowledged, which the owner of the connection is asked
 //! for ([`crate::Outbox::looks`]) while replies or requests wait.
 
-/// What a peer acknowledges of its replies within the time that it has for that, at least, unless
-/// there is less. It is well below what must be read, because kernels acknowledge in steps.
+/// Bytes of replies that a peer must acknowledge within its time, if so many wait. The number is
+/// well below what a peer must read, because kernels acknowledge in steps.
 pub(crate) const TAKEN_BYTES_MIN: u64 = 32 << 10;
 /// While others wait for room, a peer has this part of the usual time to acknowledge anything: the
 /// time divided by this number.
@@ -74,8 +74,8 @@ impl Taking {
             .is_none_or(|it| now_us >= it.looked_us + stall_us_max / LOOKS)
     }
 
-    /// So many bytes of what the network took are not acknowledged; `is_taken` says that it took
-    /// all there is.
+    /// Notes a look: `unacknowledged` bytes of those that the network took are not acknowledged.
+    /// `is_taken`: the network took all bytes that there were.
     pub(crate) fn look(&mut self, now_us: u64, unacknowledged: u64, is_taken: bool) -> Pace {
         let acknowledged = self.given.saturating_sub(unacknowledged);
         let first = Waiting {

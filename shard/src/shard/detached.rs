@@ -1,4 +1,4 @@
-//! Items that run apart from their frame: what waits for a read, and what other shards ask.
+//! Items that run outside their frame: after a read, or for another shard.
 
 use penstock_net::pieces::{Pieces, PiecesReader};
 use penstock_net::ping::PingItem;
@@ -115,8 +115,8 @@ impl<P: Blocks> Shard<P> {
         }
     }
 
-    /// Runs an operation that was taken out of its frame and answers it by itself. Returns it if
-    /// there is no room for it now.
+    /// Runs an operation outside its frame and answers it in a frame of its own. Returns the
+    /// operation if there is no room for it now.
     #[must_use]
     pub(super) fn run_detached(
         &mut self,
@@ -195,7 +195,7 @@ impl<P: Blocks> Shard<P> {
         }
     }
 
-    /// Runs the items that another shard sent; those that find no room for their answer are held.
+    /// Runs the items that another shard sent. Items without room for their answers are held.
     pub(super) fn execute_mail(&mut self, now: Now, mail: &RequestMail) {
         let origin = Origin::Shard(mail.from);
         let mut start = 0;

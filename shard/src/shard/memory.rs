@@ -118,8 +118,8 @@ impl<P: Blocks> Shard<P> {
             slot,
             ..
         } = parked;
-        // What is before it in its slot may shorten the value, and it keeps room anew while it
-        // waits for that.
+        // An operation before this one in the slot may shorten the value. The parked operation
+        // keeps room anew while it waits.
         if self.has_room_for_more(*origin, address.session)
             || self
                 .requests

@@ -1,4 +1,4 @@
-//! One item: whether this shard runs it, what it waits for, and what becomes of it.
+//! The way of one item: run here, parked, sent to another shard, or refused.
 
 use std::fmt;
 

@@ -68,8 +68,9 @@ impl<P: Blocks> Shard<P> {
             // The operation that the key is kept for runs before anything leaves.
             self.store.pin(None);
         }
-        // The waiters are older than what was postponed: parked before it, or taken from its front.
-        // So those that find no room go to its front, in their order.
+        // The waiters are older than the postponed operations: they were parked before those, or
+        // taken from their front. So waiters that find no room go to the front of the postponed
+        // operations, in their order.
         let mut kept = 0;
         for waiter in waiters {
             let Waiter {

@@ -75,15 +75,14 @@ impl<P: Blocks> Shard<P> {
         self.linked.as_ref()?.partition(partition)
     }
 
-    /// What it knows of the other nodes of its cluster, if it has one.
+    /// The state of the other nodes of the cluster, as this shard knows it. Empty for a node alone.
     pub fn peers(&self, now: Now) -> impl Iterator<Item = PeerStatus> + '_ {
         self.linked
             .iter()
             .flat_map(move |linked| linked.peers(now.us))
     }
 
-    /// Replaces what was known of its partitions and of the other nodes of its cluster, if it has
-    /// one.
+    /// Writes the state of the shard's partitions and of the other nodes into `status`.
     pub fn look_around(&mut self, now: Now, status: &mut ReplicationStatus) {
         if let Some(linked) = &mut self.linked {
             linked.write_status(now.us, &self.store, status);
@@ -96,7 +95,7 @@ impl<P: Blocks> Shard<P> {
         self.linked.as_ref().map(|linked| linked.nodes())
     }
 
-    /// What it has done as one of a cluster, and what that takes now.
+    /// The shard's counters of replication, and the memory of its links.
     #[must_use]
     pub fn replication_counters(&self, now: Now) -> ReplicationCounters {
         let Some(linked) = &self.linked else {

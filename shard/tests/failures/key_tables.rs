@@ -184,8 +184,8 @@ impl Shop {
         }
     }
 
-    /// Whether all files that are there are those of tables that stand, which then have the bytes
-    /// that are told.
+    /// Checks that every file of a key table belongs to a table in use and has the length that the
+    /// table tells.
     fn judge_bytes(&self) -> bool {
         let told = self.server.key_tables();
         let files = &self.server.device.image.files;

@@ -216,7 +216,7 @@ fn a_loop_that_waits_for_memory_rests_until_the_disk_has_written() {
     assert_eq!(server.replies.len(), 24);
 }
 
-/// What they were taken to answer when they came is not what they find.
+/// The operations find another value than the one that room was kept for when they came.
 #[test]
 fn reads_behind_a_cold_key_that_grew_meanwhile_are_bounded_by_what_they_find() {
     const GETS: usize = 100;

@@ -302,7 +302,8 @@ fn batch(random: &mut Random, request_id: u64, keyspaces: Option<bool>) -> Vec<u
     out
 }
 
-/// Items that are the same, or differ in what they take, or have one among them that is bad.
+/// Equal items, items that differ in the amount that they subtract, or items with a bad one among
+/// them.
 fn run(
     random: &mut Random,
     batch: &mut BatchRequest,

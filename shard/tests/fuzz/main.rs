@@ -1,5 +1,5 @@
-//! Shards under clients that send what they like, and under clients that ask for all that there is.
-//! How a target runs and what it keeps: `net/tests/fuzz/target.rs`.
+//! Shards under clients that send arbitrary bytes, and under clients that use every operation.
+//! `net/tests/fuzz/target.rs` says how a target runs and what it keeps.
 #![forbid(unsafe_code)]
 
 #[path = "../../../storage/tests/it/disk.rs"]

@@ -466,7 +466,8 @@ impl World {
         self.node.crash(choices);
         self.expected.clear();
         self.connect();
-        // What is there now is one of the states that were, and none before what was shown.
+        // The present state is one of the earlier states, and none before the last one that was
+        // shown.
         let request_id = self.next_request;
         self.next_request += 1;
         let mut out = Vec::new();

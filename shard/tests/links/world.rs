@@ -723,7 +723,8 @@ impl World {
         }
     }
 
-    /// One end has refused: the other reads what it has said, and then that it is gone.
+    /// One end has refused the link. The other end reads the refusal, and then that the link is
+    /// gone.
     fn leave(&mut self, at: usize, pair: (usize, usize), output: &[u8]) {
         let link = self.links.remove(&pair).expect("just seen");
         let (other, wire) = match at == pair.0 {

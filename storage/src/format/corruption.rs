@@ -32,7 +32,7 @@ impl Corruption {
     }
 }
 
-/// Something in words that names files by their paths. Without a directory it names them alone.
+/// A message that names files by their paths. Without a directory it names them by their names.
 #[derive(Clone, Copy, Debug)]
 pub struct Within<'a, T> {
     pub(crate) told: &'a T,

@@ -25,8 +25,8 @@ pub enum FrameKind {
     Mark,
     /// What the segment holds, written when it is sealed.
     Summary,
-    /// What a repair left of damaged frames in their place: it counts the records that they held,
-    /// and holds those of them that were still whole.
+    /// A frame that a repair has put in the place of damaged frames. It counts all their records,
+    /// and holds those that were still whole.
     Repair,
     /// The segments that the log consists of. Written after the first release of one.
     Contents,

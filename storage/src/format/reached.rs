@@ -77,7 +77,7 @@ impl Reached {
         });
     }
 
-    /// Takes what came behind the last end of a segment to what came before it; returns it.
+    /// Adds the sequences behind the last end of a segment to the highest ones, and returns them.
     fn close(&mut self) -> Box<Sequences> {
         let of_open = std::mem::replace(&mut self.of_open, Box::new([0; PARTITIONS]));
         raise(&mut self.highest, &of_open);

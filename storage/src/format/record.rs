@@ -451,7 +451,8 @@ impl<'a> PartView<'a> {
         };
         let into = &mut into[..len];
         if kind == PartKind::Tombstone {
-            // What was there before and after it may be gone: it tells nothing of the past.
+            // Versions before and behind this deletion may be gone, so it says nothing about the
+            // past.
             into[9] |= FLAG_SUPERSEDED;
         }
         seal_moved(is_crowded, into);

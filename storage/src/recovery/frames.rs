@@ -31,7 +31,8 @@ pub enum Event<'a> {
     Contents(&'a Contents),
     /// A frame of this file that checks whole; its parts follow.
     Frame(FileId, &'a FrameHeader),
-    /// At most [`PREFETCH_KEYS_MAX`] parts that come next, so that their keys can be prefetched.
+    /// The parts that come next, at most [`PREFETCH_KEYS_MAX`], so that their keys can be
+    /// prefetched.
     Prefetch(&'a [PartView<'a>]),
     /// A part and where it stands.
     Part(PartView<'a>, Place),

@@ -38,7 +38,7 @@ pub struct Replayed {
     collected: Collected,
     versions: Versions,
     time_ms: u64,
-    /// What a snapshot that was taken in covers: what is replayed stands behind it.
+    /// The coverage of the snapshot that was loaded. Only parts behind it are replayed.
     snapshot: Option<Coverage>,
     /// What the snapshot tells of partitions of a node of a cluster.
     told: History,

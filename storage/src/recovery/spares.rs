@@ -31,7 +31,7 @@ pub(crate) enum FileKind {
     Segment(Segment),
 }
 
-/// A spare that holds what nobody wrote. No byte of it shows that it was ever a segment.
+/// A spare with bytes that nobody wrote. No byte shows that the file was ever a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RottenSpare {
     /// The file.

@@ -105,7 +105,8 @@ impl<'c> Fields<'c> {
         self.value.len()
     }
 
-    /// Runs `edit` on the value. If it changes a field, it returns what was there before.
+    /// Runs `edit` on the value. If `edit` changes a field, it returns the bytes before, for an
+    /// undo.
     #[inline(always)]
     pub fn edit<T>(&mut self, edit: impl FnOnce(&mut [u8]) -> (T, Option<FieldBefore>)) -> T {
         let (outcome, before) = edit(self.value);

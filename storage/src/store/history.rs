@@ -38,8 +38,8 @@ enum Past {
 }
 
 impl<P: Blocks> Store<P> {
-    /// Notes the versions that a commit wrote, before their cells tell of them. The parts that they
-    /// supersede stay live.
+    /// Notes the versions that a commit wrote, before the cells get them. The superseded parts stay
+    /// live.
     #[cold]
     pub(crate) fn keep_versions(
         &mut self,

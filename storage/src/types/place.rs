@@ -2,7 +2,7 @@
 
 /// One segment file of the data directory: the number in its name (`00000007.seg` is `FileId(7)`).
 ///
-/// A file keeps its number for life; what it holds is told by its header alone.
+/// A file keeps its number as long as it exists. Only its header says what it holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileId(pub u32);
 

@@ -1,4 +1,4 @@
-//! A change of keys: what it leaves when it is committed, and that it leaves nothing otherwise.
+//! A change of keys: the state after a commit, and that a dropped change leaves no trace.
 
 use penstock_storage::contents::History;
 use penstock_storage::log::{Log, LogConfig, SyncMethod};
@@ -13,7 +13,7 @@ use crate::journal::config;
 const SLOT: u16 = 64;
 const SEGMENT_BYTES: u64 = 1 << 20;
 const NOW_MS: u64 = 10_000;
-/// Four that have a value, one that is deleted, one that has expired, two that never were.
+/// Keys: four with a value, one deleted, one expired, two that never had a value.
 const KEYS: [&[u8]; 8] = [b"aa", b"bb", b"cc", b"dd", b"gone", b"over", b"n1", b"n2"];
 const GONE: usize = 4;
 const OVER: usize = 5;

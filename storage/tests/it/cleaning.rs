@@ -203,7 +203,7 @@ impl Yard {
         matches!(self.disk.under_way()[index], Io::Read { .. })
     }
 
-    /// A step of cleaning, whose read gives what `spoil` makes of it. Whether it read.
+    /// Runs a step of cleaning. `spoil` changes the bytes of its read. Returns whether it read.
     pub(crate) fn clean(&mut self, spoil: impl Fn(&mut [u8])) -> bool {
         self.now_us += 1_000;
         self.store.clean(self.now_us, &hash, &mut self.requests);
@@ -257,7 +257,7 @@ fn segments_in_which_nothing_counts_are_released_unread_and_a_start_finds_what_w
     assert!((gone..last).contains(&yard.store.forgotten(1)));
 }
 
-/// Whoever has read what they hide, and not them, would have it for good.
+/// A member that has the hidden values and not these deletions would keep the values for good.
 #[test]
 fn deletions_stay_in_the_log_while_somebody_reads_it_from_its_begin() {
     let mut yard = Yard::wasteful();

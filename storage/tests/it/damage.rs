@@ -153,7 +153,7 @@ fn a_torn_last_frame_is_cut_and_earlier_records_survive() {
     for torn_sector in 0..BLOCK_BYTES / 512 {
         let mut journal = small_log();
         let durable = journal.appended.clone();
-        // The largest that goes into one block, so that each of its sectors counts.
+        // The largest record of one block, so that each sector of the block counts.
         let value = vec![0xAB; BLOCK_BYTES - FRAME_HEADER_BYTES - part_bytes(8, 0, false, 0)];
         journal.put(b"stock:99", &value);
         let at = used_bytes(&journal.disk.files[&FIRST]);

@@ -267,7 +267,8 @@ impl Member {
         let at = self.random.below(applied);
         let state = self.state(slot);
         let written = &self.past[&slot][at];
-        // A deletion that left the index cannot refuse what is older; nobody ships that behind it.
+        // A deletion that has left the index cannot refuse an older record. No source ships an
+        // older record behind it.
         if written
             .change
             .iter()

@@ -638,7 +638,8 @@ fn a_snapshot_that_does_not_fit_the_log_is_a_stranger() {
     ] {
         assert!(coverage.admits(entry(1, file, offset).place()).is_err());
     }
-    // A segment that was released: its entries are dropped, also if it is that of the position.
+    // Entries of a released segment are dropped, also if the snapshot's position is in that
+    // segment.
     let coverage = fits(&[full[0], full[2]]).expect("it fits");
     assert_eq!(coverage.admits(entry(1, 2, 4160).place()), Ok(false));
     assert_eq!(coverage.admits(entry(1, 1, 4160).place()), Ok(true));

@@ -473,7 +473,7 @@ fn a_misdirected_read_is_refused_and_not_cached() {
         panic!("few cold keys")
     };
     assert_eq!(first.bytes, second.bytes);
-    // The same position within its block, so that a valid part of another key stands there.
+    // The same offset within a block, so that a valid part of another key stands there.
     let mut bytes = vec![0; second.bytes as usize];
     shop.disk
         .read_at(second.file, second.offset, &mut bytes)

@@ -1,5 +1,5 @@
-//! The recovery table, row by row: for each row a state of the disk that is exactly it, what a
-//! start says of it, and what it does about it.
+//! The recovery table, row by row. Each row has a state of the disk, the verdict of a start, and
+//! the repair that the start makes.
 
 use std::collections::BTreeMap;
 

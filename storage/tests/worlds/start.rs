@@ -1,4 +1,5 @@
-//! What a start finds in an image, held against what was appended; and what it does about it.
+//! Compares the result of a start from an image with the records that were appended, and checks
+//! what the start changes.
 
 use std::io;
 

@@ -16,7 +16,7 @@ pub enum Effort {
 pub enum Met {
     /// The start was refused, and what is wrong was named.
     Refused,
-    /// All that had to be there was, and the start told what it left out.
+    /// Every record that had to be there was there, and the start named those that it left out.
     Told,
     /// All that had to be there was, and there was nothing to tell.
     Unharmed,

@@ -24,7 +24,7 @@ use penstock_net::reply::{BatchReply, ITEM_FLAG_SHOWN, ReplyHead, write_ping_rep
 use penstock_net::request::{Condition, Extra, Request, Verb, Version};
 use penstock_net::status::Status;
 
-/// A port below those that are given out, so no other program that runs beside this one gets it.
+/// A port below the range that the system gives out, so no other program gets it meanwhile.
 const NOBODY: u16 = 1;
 
 #[derive(Clone, Copy)]

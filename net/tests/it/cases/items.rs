@@ -390,7 +390,7 @@ pub fn member_reads(cases: &mut Cases) {
     cases.add(kind, "GET of a member without a sequence", cut);
 }
 
-/// Conditions that ask for what keeps them from holding; behind all that were there first.
+/// Conditions that ask for the value if they fail. They stand behind all older cases.
 pub fn shown(cases: &mut Cases) {
     let kind = "request-item";
     let version = Version {

@@ -1,4 +1,4 @@
-//! The cases that the vector files hold: what each decoder accepts and what it refuses.
+//! The cases of the vector files: the bytes that each decoder accepts and those that it refuses.
 
 mod frames;
 mod hellos;
@@ -34,7 +34,7 @@ impl Cases {
     }
 }
 
-/// All cases. Their numbers stand in the vector files: new ones go behind those of their kind.
+/// All cases. The vector files hold their numbers, so new cases go behind the others of their kind.
 pub fn all() -> Vec<Case> {
     let mut cases = Cases(Vec::new());
     frames::frames(&mut cases);

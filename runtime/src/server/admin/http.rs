@@ -106,7 +106,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Option<Request>, Refusal> {
         "/readyz" => match query {
             "" => Page::Readyz(None),
             "role=primary" => Page::Readyz(Some(Wanted::Primary)),
-            // A probe that asks for what is not known must not be told that it is so.
+            // A probe with an unknown question must not get "ready" as an answer.
             other => {
                 let text = format!(
                     "/readyz?{} is not known; there are /readyz and /readyz?role=primary",

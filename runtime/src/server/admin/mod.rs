@@ -89,7 +89,8 @@ enum State {
     Asking(Vec<u8>),
     /// Its reply goes out; so much of it has.
     Answering { reply: Vec<u8>, sent: usize },
-    /// It may close now. Of what it still sends so much is thrown away, at most.
+    /// The connection may close now. At most `bytes_left` more bytes of the client are read and
+    /// dropped.
     Leaving { bytes_left: usize },
 }
 

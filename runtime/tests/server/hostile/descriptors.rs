@@ -1,4 +1,4 @@
-//! A server whose process has too few file descriptors, as its clients and its operator meet it.
+//! A server with too few file descriptors, as its clients and its operator meet it.
 
 use super::*;
 

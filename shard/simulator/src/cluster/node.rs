@@ -83,7 +83,7 @@ pub(super) struct Node {
     pub(super) kept: Vec<(usize, u16, Vec<u8>)>,
     /// Durable.
     lostfound: Vec<Vec<u8>>,
-    /// A copy of its directory as it once was, with the start that had it.
+    /// An old copy of the directory, and the number of the start that it is from.
     older: Option<Older>,
 }
 
@@ -367,7 +367,7 @@ impl Node {
         }
     }
 
-    /// Its disk is gone, with all that was on it; it will be another node.
+    /// Loses the disk with all its data. The next start is another node.
     pub(super) fn wipe(&mut self, salt: u64) {
         self.node_id = [self.number.wrapping_add(100); 16];
         self.incarnation = 0;

@@ -290,7 +290,8 @@ impl World {
         }
     }
 
-    /// Opens one shard and judges what its start found. Returns it with the end of its log.
+    /// Opens one shard and judges the findings of its start. Returns the shard and the end of its
+    /// log.
     fn open_core(
         &mut self,
         files: &mut Files,

@@ -42,7 +42,7 @@ pub(super) struct Applier {
 /// What one turn may still apply.
 struct Budget {
     bytes: usize,
-    /// So many of the records that come next have what they need in the processor's caches.
+    /// How many of the next records have their keys in the processor's caches.
     ahead: usize,
 }
 

@@ -166,8 +166,7 @@ impl<B: Block> Prefetch<B> {
         false
     }
 
-    /// Releases what was read for rewrites that are not there any more: other reads lack that
-    /// memory.
+    /// Drops prefetched keys of rewrites that are over, because other reads need their memory.
     pub(super) fn retain_rewrites(
         &mut self,
         is_there: impl Fn((PartitionId, Option<LinkId>)) -> bool,

@@ -50,8 +50,8 @@ impl World {
         }
     }
 
-    /// What a member may show is no older than it says, by its own clock; those of others show
-    /// something else.
+    /// A member's records are no older than it says, by its own clock. Clocks of other nodes show
+    /// other times.
     pub(super) fn check_age(&mut self, at: usize) {
         for partition in PARTITIONS {
             let node = &self.nodes[at];

@@ -239,7 +239,7 @@ impl Live {
         (next < self.files.len()).then(|| u32::try_from(next).expect("files are numbered"))
     }
 
-    /// Nobody can tell any more when what is there ends: all of it counts as what lasts.
+    /// Forgets all expiries. From now on every part counts as one that lasts.
     fn forget_times(&mut self) {
         for file in &mut self.files {
             if let Some(table) = file.expiring.take() {

@@ -78,7 +78,8 @@ impl<P: Blocks> Store<P> {
                 }
             }
             PartKind::Tombstone => {
-                // What was there before it is gone with its segments; what came after it is newer.
+                // In the oldest segment a deletion hides nothing: older parts of the key are gone
+                // with their segments, and later parts are newer.
                 let mut candidates = self.keys.entries().candidates(part.slot(), hash);
                 let is_over = candidates.any(|candidate| match candidate.home {
                     Home::Memory(id) if self.keys.cell(id).key() == part.key() => {

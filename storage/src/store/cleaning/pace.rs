@@ -158,8 +158,9 @@ impl Occupancy {
     }
 }
 
-/// Whether writes that grow the store are refused. What makes it full and what ends that are apart,
-/// so that it does not come and go with each segment that cleaning gives back.
+/// Whether writes that grow the store are refused. The log must fall well below the level at which
+/// it became full before it takes such writes again. Otherwise each released segment would switch
+/// between the two.
 #[derive(Debug, Default)]
 pub(crate) struct Fullness {
     is_full: bool,

@@ -18,7 +18,8 @@ impl<P: Blocks> Store<P> {
             self.live.parts(segment.file),
             self.live.tombstones(segment.file),
         );
-        // What has expired is pointed to: it is read, so that its keys leave the index.
+        // The index also points to expired parts. A segment with such parts is read, so that their
+        // keys leave the index.
         let counts = parts > 0 || (tombstones > 0 && !is_planted(Bug::DropUnread));
         // A version that leaves takes an entry with it, and the time at which it left is told.
         if counts || !self.versions.is_empty() || self.keyspaces.keeps_versions() {
