@@ -12,8 +12,8 @@
 //! | a value | [`or`]`(Bug::X, wrong, right)` in the place of `right` |
 //! | a step | `if_planted!(Bug::X, wrong);` or `if_planted!(Bug::X, when, wrong);` before it |
 //!
-//! A wrong step is often `return`, `break` or `continue`. The server refuses to be built with the
-//! feature.
+//! A wrong step is often `return`, `break` or `continue`. `if_planted!` with braces keeps a long
+//! hook on one line. The server refuses to be built with the feature.
 
 /// Whether the planted bugs are compiled in.
 pub const IS_COMPILED_IN: bool = cfg!(feature = "planted");
