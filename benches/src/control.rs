@@ -60,7 +60,7 @@ impl Control {
         Ok(control)
     }
 
-    /// Makes the keys that the workload reads, and the counter that it sells from.
+    /// Writes the keys that the workload reads, and the counter that `decr` sells from.
     pub(crate) fn prepare(&mut self, args: &BenchArgs) -> Result<(), BenchError> {
         let value = vec![b'v'; args.value_bytes as usize];
         match args.workload {

@@ -53,7 +53,7 @@ enum Work {
     /// Log the newest settings of this prefix in the partitions that are behind. There is at most
     /// one for each prefix.
     Log(Box<[u8]>),
-    /// Say that all before is durable, when it is, or that the disk is full.
+    /// Answer when all earlier work is durable, or that the disk is full.
     Answer(Answer),
 }
 
@@ -167,7 +167,7 @@ impl Keyspaces {
     }
 
     fn log(&mut self, prefix: &[u8]) {
-        // What is logged are the newest settings, so once is enough however often they changed.
+        // The newest settings are logged, so once is enough however often they changed.
         let is_it = |work: &Work| matches!(work, Work::Log(other) if **other == *prefix);
         self.work.retain(|work| !is_it(work));
         self.work.push_back(Work::Log(prefix.into()));

@@ -53,7 +53,7 @@ impl Scans {
         }
     }
 
-    /// The key table of a segment does not hold what it should, or there is no room for it.
+    /// Gives up the key table of a segment: it is damaged, or there is no room for it.
     pub(crate) fn give_up_table(&mut self, file: FileId, orders: &mut Vec<KeyTableOrder>) {
         if self.tables.give_up(file, orders) {
             self.steps.forget_table(file);

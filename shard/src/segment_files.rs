@@ -17,7 +17,7 @@ pub(crate) struct SegmentFiles {
 }
 
 impl SegmentFiles {
-    /// How many more are to be asked for so that `wanted` are on their way.
+    /// How many more files to ask for, so that `wanted` are on their way.
     pub(crate) fn request(&mut self, wanted: usize) -> usize {
         let more = wanted.saturating_sub(self.requested);
         self.requested += more;

@@ -285,8 +285,8 @@ impl Sessions {
         kept
     }
 
-    /// Another shard has answered an open connection: of each answer its bytes and those that were
-    /// kept for it.
+    /// Notes answers of another shard to an open connection. `answers` has for each one its length
+    /// and the room that was kept for it.
     pub(crate) fn unreserve_awaited(
         &mut self,
         id: SessionId,
@@ -412,8 +412,8 @@ impl Sessions {
         }
     }
 
-    /// Why a connection is to be ended whose peer takes its replies too slowly, if so; the network
-    /// holds so many bytes of them.
+    /// Judges a peer by its progress: returns why the connection is to be ended if the peer takes
+    /// its replies too slowly. The network holds `bytes` of them.
     pub(crate) fn judge_peer(
         &mut self,
         now_us: u64,

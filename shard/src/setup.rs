@@ -126,8 +126,7 @@ impl Setup {
         }
     }
 
-    /// Whether items that repeat the one before them are answered together with it, and GETs from
-    /// their cells alone.
+    /// Whether repeated items are answered in runs, and GETs from their cells alone.
     pub(crate) fn answers_runs(&self) -> bool {
         self.answers_runs
     }
@@ -165,7 +164,7 @@ impl Setup {
         &self.partitions
     }
 
-    /// A frame of replies that has come to so many bytes is ended, so that no frame is too long.
+    /// Bytes at which a reply frame is ended, so that no frame is too long.
     #[inline]
     pub(crate) fn frame_full_bytes(&self) -> usize {
         self.frame_full_bytes

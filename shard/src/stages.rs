@@ -3,8 +3,8 @@
 //! - *queue*: from the arrival of a request's bytes in the shard to the turn in which the operation
 //!   ran: it waited for a read, for room in the log, or came by mail.
 //! - *apply*: that turn, from its first event to its end, when replies and writes leave.
-//! - *flush*: from there to the end of the turn that learned that what the reply shows is durable.
-//!   Replies that need not wait have none.
+//! - *flush*: from there to the end of the turn in which the records behind the reply became
+//!   durable. Replies that need not wait have no such stage.
 //! - *reply*: from there until the network had taken the reply.
 //!
 //! Operations are counted, not frames, and measured by the times that the turns have anyway: nobody

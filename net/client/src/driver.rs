@@ -70,7 +70,8 @@ struct Node {
     address: String,
     queue: VecDeque<Queued>,
     link: Option<Link>,
-    /// Rises with each connection, so that a reader knows whether it is still wanted.
+    /// Number of the connection. A reader of an earlier one sees by it that it is not needed any
+    /// more.
     generation: u64,
     /// The node refused a connection or was silent, and has not answered since.
     is_failing: bool,
@@ -739,7 +740,7 @@ mod tests {
         let (mut server, _) = listener.accept().expect("connected to");
         give_up(&mut shared.lock().nodes[0], "the end");
         let mut hello = Vec::new();
-        // Until there is no more: the reader's end of it would keep it open.
+        // The read ends only if the client has closed both of its handles, the reader's included.
         server.read_to_end(&mut hello).expect("closed");
         assert!(!hello.is_empty());
     }

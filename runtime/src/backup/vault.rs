@@ -34,8 +34,8 @@ pub(crate) struct Vault {
 }
 
 impl Vault {
-    /// Opens it to write: makes it if it does not exist, and removes what an interrupted backup was
-    /// writing.
+    /// Opens the directory of backups to write one. Makes a missing directory, and removes the
+    /// unfinished files of an interrupted backup.
     ///
     /// # Errors
     /// [`BackupError::Vault`] if it holds anything else, or another process writes to it.

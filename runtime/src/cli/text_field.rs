@@ -159,8 +159,8 @@ impl Update<'_> {
             .map(|bits| number_of(field.field_type, bits)))
     }
 
-    /// The warning about fields that were text when they were changed, judged by what the answer
-    /// tells of them.
+    /// Warns about changed fields that seem to have held text, judged by their values after the
+    /// change.
     pub fn warn(&self, after: &[u8]) {
         let effects = self
             .instructions

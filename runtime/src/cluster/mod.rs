@@ -348,13 +348,13 @@ fn dial(shared: &Arc<Shared>, node: u8) {
     }
 }
 
-/// Reads the cluster's file anew whenever it says something else or somebody asks, and has a thread
-/// for each other node that it names. What it says wrong changes nothing.
+/// Reads the cluster's file again when it has changed or somebody asks. Keeps a thread for each
+/// other node that the file names. A file with an error changes nothing.
 fn watch(shared: &Arc<Shared>, path: &Path, reread: &Reread) {
     let mut last = shared.file().text.clone();
     let mut dialing: BTreeMap<u8, JoinHandle<()>> = BTreeMap::new();
     while !shared.is_over.load(Ordering::Relaxed) {
-        // Who was taken out of the file has ended.
+        // The thread of a node that left the file has ended.
         dialing.retain(|_, thread| !thread.is_finished());
         for node in &shared.file().nodes {
             let number = node.number;

@@ -174,8 +174,9 @@ impl Draft {
         (nodes, is_one_empty)
     }
 
-    /// Lets node `to` write these partitions, in the next generation. Those that it writes already
-    /// stay as they are, unless it has waited for something that it need not wait for any more.
+    /// Lets node `to` write these partitions in the next generation. Partitions that the node
+    /// writes already stay as they are, except that a wait for a handover or for an accepted loss
+    /// may end.
     ///
     /// # Errors
     /// Why not; nothing is changed.

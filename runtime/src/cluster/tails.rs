@@ -60,7 +60,7 @@ pub fn node_of(data: &Path) -> Result<u8, ReplayError> {
     node.ok_or_else(|| unreadable(&"it is not the directory of a node of a cluster"))
 }
 
-/// The same of all files of a node that may run. Its log changes meanwhile, so what stands there
+/// As above for all files, of a node that may be running. Its log changes meanwhile, so a record
 /// may not be readable now.
 ///
 /// # Errors

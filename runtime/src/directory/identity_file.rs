@@ -80,7 +80,7 @@ pub(crate) fn write_identity(path: &Path, identity: &Identity) -> io::Result<()>
     file.write_all(&bytes)?;
     file.set_len(bytes.len() as u64)?;
     file.sync_all()?;
-    // The file of before stays beside it, so that the next one has its room also on a full disk.
+    // The old file stays beside the new one, so that the next one finds room also on a full disk.
     if system::exchange(&tmp, &path_of_it).is_err() {
         fs::rename(&tmp, &path_of_it)?;
     }

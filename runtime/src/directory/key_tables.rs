@@ -26,8 +26,8 @@ impl KeyTableFolder {
         KeyTableFolder { path }
     }
 
-    /// Makes the folder if it is not there, and removes what an earlier run did not finish, and the
-    /// tables whose segments are not there.
+    /// Makes the folder if it is missing. Removes unfinished files of an earlier run, and tables
+    /// whose segments are gone.
     ///
     /// # Errors
     /// As the system says.

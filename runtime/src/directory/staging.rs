@@ -69,8 +69,8 @@ impl Staging {
         segments.folder().join(STAGING)
     }
 
-    /// Links every file that is there and not linked yet; how many of those were gone before they
-    /// could be.
+    /// Links every segment that is not linked yet. Returns how many were removed before they could
+    /// be linked.
     ///
     /// # Errors
     /// As the system says; the text names the file.

@@ -50,8 +50,8 @@ pub(crate) enum Growth {
 pub(crate) struct Figure {
     /// What INFO calls it.
     pub(crate) name: &'static str,
-    /// Its family in `/metrics` and what it means; counters without the `_total`. INFO alone tells
-    /// what has none: sums of what `/metrics` tells apart.
+    /// The family in `/metrics` and its meaning. The name of a counter is without `_total`. `None`:
+    /// INFO alone has the figure, because it is a sum of others that `/metrics` has.
     pub(crate) metric: Option<(&'static str, &'static str)>,
     pub(crate) growth: Growth,
     /// What one of it is in `/metrics`: of microseconds, a part of a second.

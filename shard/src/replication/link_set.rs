@@ -858,8 +858,8 @@ impl<B: Block> LinkSet<B> {
         self.table.state_to(node, partition, slot)
     }
 
-    /// What a member has not confirmed so far of what this node writes; unknown if it has not told
-    /// where it stands since this start.
+    /// The records of this node that a member has not confirmed. `None` if the member has not sent
+    /// its state since this start.
     #[must_use]
     pub fn lag(&self, now_us: u64, node: u8, confirmed: Confirmed) -> Option<Lag> {
         let Lacking { records, behind } = self.lacking(node, confirmed)?;

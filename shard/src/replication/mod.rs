@@ -53,8 +53,9 @@ pub type PartitionId = u16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkId(pub u64);
 
-/// Bytes of records that a member holds of a link and has not applied: beyond that it reads no more
-/// from it if it can apply some. A source ships half of that before it can tell it durable.
+/// Bytes of unapplied records that a member holds for a link. Beyond this bound it stops reading
+/// the link, if it can apply some. A source ships half of this before the records are durable on
+/// its disk.
 pub const PENDING_BYTES_MAX: usize = 8 << 20;
 
 /// What the owner of the log writes down at once.

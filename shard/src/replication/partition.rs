@@ -447,8 +447,8 @@ impl Partition {
         Opened::Accepted { gate }
     }
 
-    /// What STATE tells: what is under way, up to where it is complete, and the history up to
-    /// there.
+    /// The contents of STATE: the unfinished scan or rewind, the position up to which the partition
+    /// is complete, and the history up to that position.
     #[must_use]
     pub fn state(&self) -> (UnderWay, Position, EpochHistory) {
         let (under_way, complete) = match (self.facts().scan_from, self.facts().rewind_from) {

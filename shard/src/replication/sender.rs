@@ -105,8 +105,8 @@ pub trait LogReach {
     fn reach(&self, partition: PartitionId, from: Position) -> Option<Lsn>;
     /// The record before the first that still is in the log.
     fn oldest(&self) -> Lsn;
-    /// Whether a scan may begin now: if deletions are on their way out of the log, it might bring
-    /// what they hide and not them.
+    /// Whether a scan may begin now. While deletions are on their way out of the log, a scan might
+    /// bring the values that they hide and not the deletions.
     fn may_scan(&self) -> bool;
 }
 

@@ -62,8 +62,8 @@ struct Read {
 /// An operation that waits for a read.
 #[derive(Debug)]
 pub(crate) struct Waiter {
-    /// The number of the key that it waits for, or that the operation waits for behind which it
-    /// queues.
+    /// The number of the key that the operation waits for. An operation that only queues behind
+    /// another one has that one's key here.
     pub(crate) number: usize,
     /// The operation waits only to keep the order of its connection. It does not use the read.
     pub(crate) is_behind: bool,

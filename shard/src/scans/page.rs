@@ -68,8 +68,8 @@ pub(crate) struct PageMaker<'a, P: Blocks> {
 }
 
 impl<'a, P: Blocks> PageMaker<'a, P> {
-    /// Writes the page behind the place of its head; what it shows depends on the record that is
-    /// returned.
+    /// Writes the page behind a placeholder for its reply head. Returns the last record that the
+    /// page shows, which gates the reply.
     pub(crate) fn write(&self, out: &mut Vec<u8>) -> Result<Lsn, Halt> {
         out.resize(REPLY_ITEM_BYTES, 0);
         let mut page = ScanPageWriter::begin(out);

@@ -66,7 +66,8 @@ impl<P: Blocks> Shard<P> {
         }
     }
 
-    /// Ends that, before it is answered; nothing is kept for a connection that is closed.
+    /// Gives back the room that was kept for a parked operation, before it is answered. A closed
+    /// connection has no room kept.
     pub(super) fn unreserve(&mut self, parked: &mut Parked) {
         let bytes = std::mem::take(&mut parked.reserved);
         self.unreserve_bytes(parked.origin, &parked.address, bytes);

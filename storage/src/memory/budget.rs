@@ -60,7 +60,7 @@ impl Budget {
         self.memory_bytes_max.saturating_sub(reserve)
     }
 
-    /// What holds beside an index of so many bytes, and what leads to the cells.
+    /// The bounds beside an index of so many bytes and the tables that lead to cells.
     #[must_use]
     pub(crate) fn bounds(&self, index_bytes: usize) -> Bounds {
         if self.memory_bytes_max == usize::MAX {

@@ -1,5 +1,4 @@
-//! What people start on a directory that a server refuses: a report of what stands there, and a
-//! repair.
+//! Tools for a directory that a server refuses: a report of its contents, and a repair.
 
 // ---- pages
 pub(crate) mod damage;

@@ -507,8 +507,8 @@ impl<S: SegmentSource> Planner<'_, S> {
         }));
     }
 
-    /// Puts an empty segment behind the end of a log that ends before what is proven of it, so that
-    /// no LSN that was acknowledged is given out again.
+    /// Puts an empty segment behind the end of a log that ends before its proven end. So no
+    /// acknowledged LSN is given out again.
     fn lost_tail(&mut self, log_id: u64, walk: &mut Walk) -> Option<()> {
         let Some(end) = self
             .proven

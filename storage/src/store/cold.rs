@@ -62,8 +62,8 @@ impl<P: Blocks> Store<P> {
     /// [`Store::read`] asked for, or less at the end of the file.
     ///
     /// # Errors
-    /// [`AdmitError::Corrupt`] if the entry points there and what stands there is not its part.
-    /// Nothing is cached then.
+    /// [`AdmitError::Corrupt`] if the index points to `place` and the bytes read are not the part
+    /// of the entry. Nothing is cached then.
     pub fn admit(
         &mut self,
         (slot, hash): (u16, u32),

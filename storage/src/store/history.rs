@@ -195,7 +195,8 @@ impl<P: Blocks> Store<P> {
                     // It had an entry, which left with those of a key of the same hash.
                     return None;
                 }
-                // Nothing before it is kept then. A deletion leaves with the last that it ended.
+                // No earlier version is kept then. A deletion leaves with the last version that it
+                // ended.
                 if lacks_entry
                     && is_older
                     && let Some(place) = cell.place().place()

@@ -48,7 +48,7 @@ impl<P: Blocks> Store<P> {
         self.keys.entries().memory_bytes() + self.versions.memory_bytes() + self.live.memory_bytes()
     }
 
-    /// What stands beside the cells and gives way to nothing, what leads to them included.
+    /// Bytes beside the cells that nothing can push out, the tables that lead to cells included.
     #[inline]
     pub(super) fn rigid_bytes(&self) -> usize {
         self.fixed_bytes() + self.keys.cells().table_bytes()

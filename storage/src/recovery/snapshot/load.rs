@@ -13,11 +13,11 @@ use crate::store::keyspace::settings::KEYSPACES_MAX;
 use crate::types::packed_place::PackedPlace;
 use std::io;
 
-/// Fills a memory from a snapshot that fits the log: what it covers, then the log behind it is to
-/// be replayed into it.
+/// Fills a memory from a snapshot that fits the log. The caller then replays the log behind the
+/// snapshot into the same memory.
 ///
 /// # Errors
-/// [`SnapshotError`]. What was filled is of no use then.
+/// [`SnapshotError`]. The memory is of no use then.
 pub fn load<R: FnMut(u64, &mut [u8]) -> io::Result<usize>>(
     reader: SnapshotReader<R>,
     coverage: &Coverage,

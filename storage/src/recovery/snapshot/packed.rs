@@ -265,8 +265,7 @@ mod tests {
         assert!(bytes.len() < 8 * rising.len(), "{} bytes", bytes.len());
     }
 
-    /// The CRC is checked before, so no more is asked than that nothing is taken for what it cannot
-    /// be.
+    /// The CRC is checked before. So the decoder only has to refuse entries that cannot be.
     #[test]
     fn flipped_bits_give_entries_that_can_be_or_none() {
         let entries: Vec<_> = (0..9u32)

@@ -203,14 +203,14 @@ impl<P: Blocks> Store<P> {
         goes_on || was_full != self.cleaner.fullness.is_full()
     }
 
-    /// What is left until a segment comes back, and what copies may need of that.
+    /// The bytes that are left until a segment comes back, and those that copies may need.
     fn headroom(&self) -> Headroom {
         let log = self.log();
         let claimed_bytes = match &self.cleaner.victim {
             Some(victim) => {
                 victim.segment.file_bytes - victim.offset.min(victim.segment.file_bytes)
             }
-            // One that is released is as good as there.
+            // A released segment is as good as free.
             None if log.is_releasing() || log.is_segment_returning() => 0,
             None => log.longest_segment_bytes(),
         };

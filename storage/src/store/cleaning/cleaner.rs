@@ -130,10 +130,10 @@ pub(crate) struct Victim<B> {
     pub(super) home: FrameHome,
     /// It is one of a log that this one continues, and leaves with it.
     pub(super) is_inherited: bool,
-    /// No segment stood before it when it was picked, and none comes; nor may somebody have got
-    /// what stood there once who still waits for what came behind it.
+    /// No segment stood before it when it was picked, and none comes. No member may have got
+    /// records of earlier segments and still lack later ones.
     pub(super) is_oldest: bool,
-    /// Bytes of parts in it that count when it was picked, at most, and how many of them are
+    /// Upper bound of the bytes in it that counted when it was picked, and how many bytes were
     /// copied.
     pub(super) counting_bytes: u64,
     pub(super) copied_bytes: u64,

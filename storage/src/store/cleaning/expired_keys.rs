@@ -70,8 +70,7 @@ impl<P: Blocks> Store<P> {
         bytes.saturating_sub(before)
     }
 
-    /// Whether so many of the keys that stand in a file have expired that it is worth cleaning for
-    /// these.
+    /// Whether so many keys of a file have expired that cleaning the file for them pays.
     pub(super) fn hoards_expired_keys(&self, file: FileId) -> bool {
         let expired = &self.cleaner.expired;
         let counts = self.counts_in(file);

@@ -11,7 +11,8 @@
 //! would give back is seen, and all of it if nothing in the file was superseded, or everything in
 //! it expires.
 //!
-//! What must hold: what is pointed to was added, with its time or as what lasts, and is not lost.
+//! What must hold: every part that the index points to was added, with its expiry or as a lasting
+//! part, and does not count as lost.
 
 use crate::planted::{self, Bug};
 use crate::store::cleaning::expiring::{Amount, Expires, Expiring};

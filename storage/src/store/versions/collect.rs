@@ -13,8 +13,8 @@ use crate::types::place::Place;
 use crate::types::version::Version;
 use std::collections::{HashMap, HashSet};
 
-/// The versions of a log while they are collected from it: every one of a key whose keyspace keeps
-/// versions, until it is clear that it is not kept.
+/// The versions that are collected while a log is replayed. A version of a key whose keyspace keeps
+/// versions stays here until it is clear that the limits drop it.
 #[derive(Debug, Default)]
 pub(crate) struct Collected {
     pub(super) versions: Versions,
@@ -25,7 +25,7 @@ pub(crate) struct Collected {
     has_restored: bool,
     /// The last that came from a snapshot, and what took its place.
     restored: Option<(u128, Option<Version>)>,
-    /// Keys that a snapshot tells of and that are known to have changed behind it.
+    /// Keys of the snapshot that are known to have changed behind it.
     begun: HashSet<u128>,
 }
 

@@ -79,7 +79,7 @@ impl Versions {
         left.next().map(|(&number, _)| number)
     }
 
-    /// What copies of the kept parts of a file take beside those that are live.
+    /// Bytes that copies of a file's kept parts will take, apart from live parts.
     pub(crate) fn copies(&self, file: FileId) -> Copies {
         let copies = self.copies.get(file.0 as usize);
         copies.copied().unwrap_or_default()
