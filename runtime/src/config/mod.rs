@@ -149,7 +149,7 @@ options! {
     cluster: Option<PathBuf> = "off", Kind::PathOrOff, Main;
     /// Which node of the cluster this one is, by its number in that file.
     cluster_node: u8 = "0", Kind::Count(0, 255), Main;
-    /// Begin partitions that hold no data here yet: given once, at the first start of a new cluster.
+    /// Begin partitions that hold no data yet: given once, at the first start of a new cluster.
     cluster_new: bool = "false", Kind::Switch, Main;
     /// Serve without authentication on an address that other machines can reach.
     allow_unauthenticated: bool = "false", Kind::Switch, Main;
