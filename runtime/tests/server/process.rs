@@ -3,18 +3,23 @@
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use penstock_client::{Client, ClientOptions};
 
-/// Held by a test whose servers load every core, fill a disk, are measured, or listen on fixed
-/// ports (nodes of a cluster). Beside another such test its deadlines would be too short.
-static MACHINE: Mutex<()> = Mutex::new(());
+/// Written by a test that loads every core, fills a disk or is measured: beside another test its
+/// deadlines would be too short. Read by a test that waits for nodes of a cluster most of its time.
+static MACHINE: RwLock<()> = RwLock::new(());
 
-/// Waits until no other of these tests runs.
-pub fn the_machine() -> MutexGuard<'static, ()> {
-    MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
+/// Waits until neither clusters nor another such test run, and keeps the machine for this test.
+pub fn the_machine() -> RwLockWriteGuard<'static, ()> {
+    MACHINE.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits until no test has the machine for itself. Other clusters may run beside this one.
+pub fn beside_clusters() -> RwLockReadGuard<'static, ()> {
+    MACHINE.read().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A server that a failing test takes down with it.

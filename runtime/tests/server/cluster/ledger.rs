@@ -8,7 +8,7 @@ use penstock_net::level::AckLevel;
 
 use super::nodes::{Cluster, Server, until, wait_for_follower, wait_for_primary};
 use crate::command::command;
-use crate::process::the_machine;
+use crate::process::beside_clusters;
 
 const STOCK: u64 = 1_000_000_000;
 const BUYERS: usize = 4;
@@ -60,7 +60,7 @@ pub fn stock_of(server: &Server) -> u64 {
 
 #[test]
 fn sales_at_level_replica_survive_a_kill_of_the_primary_and_its_replacement_to_the_last_one() {
-    let _one = the_machine();
+    let _clusters = beside_clusters();
     let cluster = Cluster::new("cluster-ledger-replica");
     let (first, second) = cluster.start_two();
     let client = first.client(AckLevel::Replica);
@@ -84,7 +84,7 @@ fn sales_at_level_replica_survive_a_kill_of_the_primary_and_its_replacement_to_t
 
 #[test]
 fn sales_of_one_node_that_are_missing_behind_its_replacement_are_those_in_its_lostfound() {
-    let _one = the_machine();
+    let _clusters = beside_clusters();
     let cluster = Cluster::new("cluster-ledger-disk");
     let (first, second) = cluster.start_two();
     let client = first.client(AckLevel::Disk);
@@ -171,7 +171,7 @@ fn wait_for_follower_role(server: &Server) {
 
 #[test]
 fn the_ledger_of_the_bench_at_level_replica_balances_over_switches_a_kill_and_a_promotion() {
-    let _one = the_machine();
+    let _clusters = beside_clusters();
     let cluster = Cluster::new("cluster-bench-replica");
     let (report, is_balanced) = bench_through_changes(&cluster, "replica");
     assert!(is_balanced, "{report}");
@@ -180,7 +180,7 @@ fn the_ledger_of_the_bench_at_level_replica_balances_over_switches_a_kill_and_a_
 
 #[test]
 fn a_bench_without_a_ledger_ends_where_another_node_writes_and_names_it() {
-    let _one = the_machine();
+    let _clusters = beside_clusters();
     let cluster = Cluster::new("cluster-bench-elsewhere");
     let (first, second) = cluster.start_two();
     let bench = |at: &Server| {
@@ -208,7 +208,7 @@ fn a_bench_without_a_ledger_ends_where_another_node_writes_and_names_it() {
 
 #[test]
 fn what_the_ledger_of_the_bench_misses_at_level_disk_is_in_lostfound() {
-    let _one = the_machine();
+    let _clusters = beside_clusters();
     let cluster = Cluster::new("cluster-bench-disk");
     let (report, is_balanced) = bench_through_changes(&cluster, "disk");
     let number = |name: &str| report[name].as_u64().expect("a number");

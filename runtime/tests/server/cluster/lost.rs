@@ -12,7 +12,7 @@ use super::Model;
 use super::ledger::stock_of;
 use super::nodes::{Cluster, Server, wait_for_follower, wait_for_primary};
 use crate::command::command;
-use crate::process::the_machine;
+use crate::process::beside_clusters;
 
 /// What a primary writes that nobody follows, before it is killed.
 fn write_alone(first: Server) {
@@ -136,7 +136,7 @@ impl Lost<'_> {
 
 #[test]
 fn what_the_old_primary_wrote_alone_is_kept_in_lostfound_and_taken_back() {
-    let _one = the_machine();
+    let _clusters = beside_clusters();
     let cluster = Cluster::new("cluster-diverged");
     let mut model = Model::default();
     let (first, second) = cluster.start_two();

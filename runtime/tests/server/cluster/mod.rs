@@ -31,7 +31,7 @@ use self::nodes::{
     Cluster, Server, is_within_patience, until, wait_for_follower, wait_for_primary,
 };
 use crate::command::command;
-use crate::process::the_machine;
+use crate::process::beside_clusters;
 
 /// What must be there.
 #[derive(Default)]
@@ -130,7 +130,7 @@ fn commands_find_who_writes(first: &Server, second: &Server) {
 
 #[test]
 fn what_is_acknowledged_reaches_the_other_node_over_kills_of_both_and_it_takes_over() {
-    let _one = the_machine();
+    let _clusters = beside_clusters();
     let cluster = Cluster::new("cluster-take-over");
     let mut model = Model::default();
 
@@ -202,7 +202,7 @@ fn what_is_acknowledged_reaches_the_other_node_over_kills_of_both_and_it_takes_o
 
 #[test]
 fn a_third_node_comes_joins_takes_over_and_goes_while_the_others_run() {
-    let _one = the_machine();
+    let _clusters = beside_clusters();
     let cluster = Cluster::new("cluster-members");
     let mut model = Model::default();
     let (first, second) = cluster.start_two();
@@ -287,7 +287,7 @@ fn until_some<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 
 #[test]
 fn level_replica_is_not_reached_without_the_other_node_and_never_falls_back() {
-    let _one = the_machine();
+    let _clusters = beside_clusters();
     let cluster = Cluster::with_timeout("cluster-alone", 50);
     let first = cluster.start(1, &["--cluster-new"]);
     wait_for_primary(&first);
@@ -324,7 +324,7 @@ fn level_replica_is_not_reached_without_the_other_node_and_never_falls_back() {
 
 #[test]
 fn a_new_file_does_not_let_a_reply_go_that_waits_for_the_other_node() {
-    let _one = the_machine();
+    let _clusters = beside_clusters();
     let cluster = Cluster::with_timeout("cluster-replaced", 3_000);
     let (first, second) = cluster.start_two();
     let client = first.client(AckLevel::Replica);
@@ -347,7 +347,7 @@ fn a_new_file_does_not_let_a_reply_go_that_waits_for_the_other_node() {
 
 #[test]
 fn who_does_not_know_the_secret_is_refused_by_name_and_no_start_goes_on_with_the_wrong_directory() {
-    let _one = the_machine();
+    let _clusters = beside_clusters();
     let cluster = Cluster::new("cluster-refused");
     let first = cluster.start(1, &["--cluster-new"]);
     wait_for_primary(&first);
@@ -405,7 +405,7 @@ fn who_does_not_know_the_secret_is_refused_by_name_and_no_start_goes_on_with_the
 
 #[test]
 fn a_start_as_a_node_of_a_directory_that_was_written_alone_is_refused_and_changes_nothing() {
-    let _one = the_machine();
+    let _clusters = beside_clusters();
     let cluster = Cluster::new("cluster-alone-before");
     let serve = |more: &[&str]| {
         let mut serve = command(&["serve", "--shards", "2", "--shard-ports", "0"]);

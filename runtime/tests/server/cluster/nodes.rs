@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -164,6 +165,20 @@ pub fn is_within_patience(mut is_so: impl FnMut() -> bool) -> bool {
     true
 }
 
+/// A port that no other test of this run gets: clusters run beside each other, and a node that
+/// starts again must find its own port free. The range ends below the ports that the kernel gives
+/// out by itself.
+fn free_port() -> u16 {
+    const PORTS: u16 = 12_000;
+    static TAKEN: AtomicU16 = AtomicU16::new(0);
+    // Another run of these tests on the same machine begins elsewhere.
+    let begin = u16::try_from(std::process::id() % 20).expect("small") * 600;
+    (0..PORTS)
+        .map(|_| 20_000 + (begin + TAKEN.fetch_add(1, Ordering::Relaxed)) % PORTS)
+        .find(|&port| TcpListener::bind(("127.0.0.1", port)).is_ok())
+        .expect("one is free")
+}
+
 /// The files of a cluster of two, and the ports of a third node.
 pub struct Cluster {
     pub folder: PathBuf,
@@ -184,16 +199,10 @@ impl Cluster {
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).expect("made");
         fs::write(folder.join("secret"), "0123456789abcdef0123456789abcdef").expect("written");
-        // Below those that the kernel gives out by itself: a node that starts again must find its
-        // own free.
-        let first = 20_000 + u16::try_from(std::process::id() % 1_000).expect("small") * 8;
-        let mut ports =
-            (first..32_000).filter(|&port| TcpListener::bind(("127.0.0.1", port)).is_ok());
-        let mut free = || ports.next().expect("one is free");
         let cluster = Cluster {
             folder,
-            links: [free(), free(), free()],
-            clients: [free(), free(), free()],
+            links: [(); 3].map(|()| free_port()),
+            clients: [(); 3].map(|()| free_port()),
             replica_timeout_ms,
         };
         cluster.place(1, 1);

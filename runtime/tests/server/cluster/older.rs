@@ -8,7 +8,7 @@ use penstock_client::{Client, ClientError, Field, Verbs};
 use penstock_net::level::AckLevel;
 
 use super::nodes::{Cluster, Server, until, wait_for_follower, wait_for_primary};
-use crate::process::the_machine;
+use crate::process::beside_clusters;
 
 const KEY: &[u8] = b"stock:42";
 
@@ -44,7 +44,7 @@ fn left(server: &Server) -> u64 {
 
 #[test]
 fn a_primary_with_an_older_copy_of_its_directory_ends_and_what_was_sold_stays_sold() {
-    let _one = the_machine();
+    let _clusters = beside_clusters();
     let cluster = Cluster::new("older-primary");
     let (first, second) = cluster.start_two();
     let client = first.client(AckLevel::Replica);
@@ -85,7 +85,7 @@ fn a_primary_with_an_older_copy_of_its_directory_ends_and_what_was_sold_stays_so
 
 #[test]
 fn a_member_with_an_older_copy_of_its_directory_is_told_so_once_and_gets_what_it_lacks() {
-    let _one = the_machine();
+    let _clusters = beside_clusters();
     let cluster = Cluster::new("older-member");
     let (first, second) = cluster.start_two();
     let client = first.client(AckLevel::Replica);
@@ -113,7 +113,7 @@ fn a_member_with_an_older_copy_of_its_directory_is_told_so_once_and_gets_what_it
 
 #[test]
 fn a_primary_whose_directory_was_lost_does_not_begin_again_beside_who_has_all() {
-    let _one = the_machine();
+    let _clusters = beside_clusters();
     let cluster = Cluster::with_timeout("older-empty", 1_000);
     let (first, second) = cluster.start_two();
     let client = first.client(AckLevel::Replica);

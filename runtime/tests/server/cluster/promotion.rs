@@ -9,11 +9,11 @@ use penstock_net::level::AckLevel;
 
 use super::Model;
 use super::nodes::{Cluster, PATIENCE, Server, until, wait_for_follower, wait_for_primary};
-use crate::process::the_machine;
+use crate::process::beside_clusters;
 
 #[test]
 fn a_promotion_takes_what_the_lost_node_wrote_and_leaves_what_a_living_one_writes() {
-    let _one = the_machine();
+    let _clusters = beside_clusters();
     let cluster = Cluster::new("cluster-two-writers");
     let (first, second) = cluster.start_two();
     let third = cluster.add_third(&first);
@@ -55,7 +55,7 @@ fn a_promotion_takes_what_the_lost_node_wrote_and_leaves_what_a_living_one_write
 
 #[test]
 fn a_node_that_has_nothing_is_not_promoted_and_nothing_is_changed() {
-    let _one = the_machine();
+    let _clusters = beside_clusters();
     let cluster = Cluster::new("cluster-promote-nothing");
     let mut model = Model::default();
     let (first, second) = cluster.start_two();
@@ -92,7 +92,7 @@ fn a_node_that_has_nothing_is_not_promoted_and_nothing_is_changed() {
 
 #[test]
 fn a_command_waits_for_nodes_that_hang_no_longer_than_it_was_told() {
-    let _one = the_machine();
+    let _clusters = beside_clusters();
     let cluster = Cluster::new("cluster-hangs");
     // They accept and stay silent.
     let listen = |port: u16| TcpListener::bind(("127.0.0.1", port)).expect("bound");
@@ -110,7 +110,7 @@ fn a_command_waits_for_nodes_that_hang_no_longer_than_it_was_told() {
 
 #[test]
 fn what_clients_are_told_of_the_cluster_is_the_same_on_all_nodes() {
-    let _one = the_machine();
+    let _clusters = beside_clusters();
     let cluster = Cluster::new("cluster-hello");
     let (first, second) = cluster.start_two();
     for server in [&first, &second] {
@@ -121,7 +121,7 @@ fn what_clients_are_told_of_the_cluster_is_the_same_on_all_nodes() {
 
 #[test]
 fn a_switch_to_a_node_that_is_killed_is_taken_back_and_nothing_is_lost() {
-    let _one = the_machine();
+    let _clusters = beside_clusters();
     let cluster = Cluster::new("cluster-switch-killed");
     let mut model = Model::default();
     let (first, second) = cluster.start_two();

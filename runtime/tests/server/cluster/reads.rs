@@ -9,7 +9,7 @@ use penstock_net::status::Status;
 
 use super::nodes::{Cluster, Server, until};
 use crate::command::command;
-use crate::process::the_machine;
+use crate::process::beside_clusters;
 use crate::scrape::Numbers;
 
 const BOUND: Duration = Duration::from_millis(500);
@@ -93,7 +93,7 @@ fn the_command_waits_for_it(writer: &Server, member: &Server) {
 
 #[test]
 fn a_member_answers_what_is_new_enough_and_says_so_when_it_is_not() {
-    let _one = the_machine();
+    let _clusters = beside_clusters();
     let cluster = Cluster::new("reads");
     let (first, second) = cluster.start_two();
     let writer = first.client(AckLevel::Disk);

@@ -5,7 +5,7 @@ use penstock_net::level::AckLevel;
 
 use super::ledger::stock_of;
 use super::nodes::{Cluster, Server, until, wait_for_follower, wait_for_primary};
-use crate::process::the_machine;
+use crate::process::beside_clusters;
 
 /// What a replay of a node's lostfound says.
 fn replay(cluster: &Cluster, node: u8, writer: &Server, more: &[&str]) -> String {
@@ -27,7 +27,7 @@ fn replay(cluster: &Cluster, node: u8, writer: &Server, more: &[&str]) -> String
 
 #[test]
 fn a_sale_whose_tail_two_nodes_kept_is_counted_once_and_a_dry_run_tells_who_wrote_it() {
-    let _one = the_machine();
+    let _clusters = beside_clusters();
     let cluster = Cluster::new("cluster-replay");
     let (first, second) = cluster.start_two();
     let third = cluster.add_third(&first);

@@ -8,7 +8,7 @@ use penstock_client::{ClientError, Verbs};
 use penstock_net::level::AckLevel;
 
 use super::nodes::{Cluster, Server, until, wait_for_follower, wait_for_primary};
-use crate::process::the_machine;
+use crate::process::beside_clusters;
 use crate::promql::deployed_queries;
 use crate::scrape::Numbers;
 
@@ -97,7 +97,7 @@ fn check_deployed_names(nodes: [&Server; 2]) {
 
 #[test]
 fn a_member_that_is_shipped_to_is_not_at_rest_and_takes_no_more_snapshots_than_its_primary() {
-    let _one = the_machine();
+    let _clusters = beside_clusters();
     let cluster = Cluster::new("replicas-busy");
     let (first, second) = cluster.start_two();
     let taken = |server: &Server| server.number("penstock_snapshots_total", &[]);
@@ -117,7 +117,7 @@ fn a_member_that_is_shipped_to_is_not_at_rest_and_takes_no_more_snapshots_than_i
 
 #[test]
 fn a_replica_that_stands_still_lags_and_lets_nobody_wait_and_is_level_again_when_it_goes_on() {
-    let _one = the_machine();
+    let _clusters = beside_clusters();
     let cluster = Cluster::new("replicas-still");
     let first = cluster.start(1, &["--cluster-new"]);
     first.until_ready(
@@ -201,7 +201,7 @@ fn a_replica_that_stands_still_lags_and_lets_nobody_wait_and_is_level_again_when
 
 #[test]
 fn what_a_node_wrote_alone_is_told_as_lag_and_then_as_a_tail_and_noreplicas_is_counted() {
-    let _one = the_machine();
+    let _clusters = beside_clusters();
     let cluster = Cluster::with_timeout("replicas-tail", 50);
     let first = cluster.start(1, &["--cluster-new"]);
     first.until_ready("/readyz", 200, "primary");
@@ -247,7 +247,7 @@ fn what_a_node_wrote_alone_is_told_as_lag_and_then_as_a_tail_and_noreplicas_is_c
 
 #[test]
 fn who_is_refused_in_the_handshake_is_counted_by_reason_on_both_sides() {
-    let _one = the_machine();
+    let _clusters = beside_clusters();
     let cluster = Cluster::new("replicas-refused");
     let first = cluster.start(1, &["--cluster-new"]);
     let failed = "penstock_replication_handshakes_failed_total";
@@ -272,7 +272,7 @@ fn who_is_refused_in_the_handshake_is_counted_by_reason_on_both_sides() {
 /// It has less disk than its primary.
 #[test]
 fn a_member_whose_log_is_full_says_so_and_goes_on_where_it_stood_when_it_has_room() {
-    let _one = the_machine();
+    let _clusters = beside_clusters();
     let cluster = Cluster::new("replicas-full");
     let first = cluster.start(1, &["--cluster-new"]);
     wait_for_primary(&first);

@@ -5,7 +5,7 @@ use penstock_net::level::AckLevel;
 
 use super::Model;
 use super::nodes::{Cluster, Server, until, wait_for_follower, wait_for_primary};
-use crate::process::the_machine;
+use crate::process::beside_clusters;
 
 /// Waits until the logs of another number of shards are gone.
 fn wait_until_taken_over(server: &Server) {
@@ -18,7 +18,7 @@ fn wait_until_taken_over(server: &Server) {
 
 #[test]
 fn a_member_changes_its_number_of_shards_while_the_primary_writes() {
-    let _one = the_machine();
+    let _clusters = beside_clusters();
     let cluster = Cluster::new("cluster-member-shards");
     let mut model = Model::default();
     let (first, second) = cluster.start_two();
@@ -51,7 +51,7 @@ fn a_member_changes_its_number_of_shards_while_the_primary_writes() {
 
 #[test]
 fn a_primary_changes_its_number_of_shards_and_ships_on() {
-    let _one = the_machine();
+    let _clusters = beside_clusters();
     let cluster = Cluster::new("cluster-primary-shards");
     let mut model = Model::default();
     let (first, second) = cluster.start_two();
@@ -80,7 +80,7 @@ fn a_primary_changes_its_number_of_shards_and_ships_on() {
 
 #[test]
 fn what_a_primary_wrote_alone_is_kept_though_it_comes_back_with_another_number_of_shards() {
-    let _one = the_machine();
+    let _clusters = beside_clusters();
     let cluster = Cluster::new("cluster-tail-shards");
     let mut model = Model::default();
     let (first, second) = cluster.start_two();

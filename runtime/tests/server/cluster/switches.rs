@@ -10,11 +10,11 @@ use penstock_net::level::AckLevel;
 
 use super::Model;
 use super::nodes::{Cluster, PATIENCE, until, wait_for_follower, wait_for_primary};
-use crate::process::the_machine;
+use crate::process::beside_clusters;
 
 #[test]
 fn a_switch_goes_on_when_the_node_that_hands_over_starts_again() {
-    let _one = the_machine();
+    let _clusters = beside_clusters();
     let cluster = Cluster::new("cluster-switch-resumed");
     let mut model = Model::default();
     let (first, second) = cluster.start_two();
@@ -39,7 +39,7 @@ fn a_switch_goes_on_when_the_node_that_hands_over_starts_again() {
 
 #[test]
 fn the_node_that_wrote_last_goes_on_when_a_handover_is_given_up() {
-    let _one = the_machine();
+    let _clusters = beside_clusters();
     let cluster = Cluster::new("cluster-switch-back");
     let mut model = Model::default();
     let (first, second) = cluster.start_two();
@@ -81,7 +81,7 @@ fn the_node_that_wrote_last_goes_on_when_a_handover_is_given_up() {
 
 #[test]
 fn a_switch_hands_over_all_that_was_acknowledged_and_nothing_diverges() {
-    let _one = the_machine();
+    let _clusters = beside_clusters();
     let cluster = Cluster::new("cluster-switch");
     let first = cluster.start(1, &["--cluster-new"]);
     wait_for_primary(&first);

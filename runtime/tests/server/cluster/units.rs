@@ -9,7 +9,7 @@ use penstock_net::level::AckLevel;
 
 use super::nodes::{Cluster, is_within_patience, wait_for_follower, wait_for_primary};
 use crate::command::command;
-use crate::process::the_machine;
+use crate::process::beside_clusters;
 
 /// The files of a directory's lostfound that end so.
 fn files(data: &Path, extension: &str) -> Vec<PathBuf> {
@@ -29,7 +29,7 @@ fn units(data: &Path) -> String {
 
 #[test]
 fn what_was_sold_alone_is_told_in_units_when_the_log_has_let_go_of_the_fork() {
-    let _one = the_machine();
+    let _clusters = beside_clusters();
     let cluster = Cluster::new("cluster-units");
     let (first, second) = cluster.start_two();
     let both = first.client(AckLevel::Replica);
