@@ -26,7 +26,7 @@ mod store_turn;
 mod sweep;
 mod taken_frames;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use penstock_net::link::{Membership, RefusalCode};
@@ -41,7 +41,7 @@ use crate::topology::Topology;
 
 use self::apply::Applier;
 use self::confirmations::Confirmations;
-use self::diverged::DivergedRecords;
+use self::diverged::{DivergedRecords, Incomplete};
 use self::effects::Effects;
 use self::first_record::FirstRecord;
 use self::handover::Handovers;
@@ -695,28 +695,25 @@ impl<B: Block> LinkSet<B> {
         turn: &mut StoreTurn<'_, P, H>,
     ) {
         let mut next = 0;
+        let mut first_of: BTreeMap<LinkId, (Incomplete, usize)> = BTreeMap::new();
         loop {
             let partitions = &self.replicas.partitions;
             let found = self.diverged.incomplete_from(next, partitions, turn.store);
-            let Some(lost) = found else { return };
+            let Some(lost) = found else { break };
             let mut notes = turn.notes();
             if !notes.has_room() {
-                return;
+                break;
             }
             let state = self.replicas.partitions.get_mut(&lost.partition);
             state.expect("it is the shard's").must_scan(&mut notes);
             self.replicas.effects.counters_mut().diverged_lost += 1;
-            let (number, fork) = (lost.partition, lost.fork);
-            let refusal = LinkRefusal {
-                code: RefusalCode::Order,
-                text: format!(
-                    "partition {number}: records behind {fork:?} were given up here, \
-                     so all of it is wanted"
-                ),
-            };
-            // This ends all other searches for that link, too.
-            self.refuse(lost.link, refusal);
-            next = number + 1;
+            next = lost.partition + 1;
+            first_of.entry(lost.link).or_insert((lost, 0)).1 += 1;
+        }
+        // A refusal ends all searches for its link. A link that ended once for each partition would
+        // begin anew up to 256 times.
+        for (link, (lost, partitions)) in first_of {
+            self.refuse(link, lost.refusal(partitions));
         }
     }
 

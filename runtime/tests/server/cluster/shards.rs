@@ -102,6 +102,8 @@ fn what_a_primary_wrote_alone_is_kept_though_it_comes_back_with_another_number_o
     wait_for_primary(&second);
     let first = cluster.start(1, &["--shards", "1"]);
     wait_for_follower(&second, &first);
+    let ends = first.said("a link is ended");
+    assert!(ends.len() <= 2, "one end for all partitions: {ends:#?}");
     let (_, listed) =
         cluster.run_without_file(&["lostfound", "--all", &cluster.data(1).display().to_string()]);
     let alone: std::collections::BTreeSet<&str> = listed

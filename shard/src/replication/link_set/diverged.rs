@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use penstock_net::link::Position;
+use penstock_net::link::{Position, RefusalCode};
 use penstock_storage::io::{Block, Blocks};
 use penstock_storage::place::{FileId, Lsn};
 use penstock_storage::record::PartKind;
@@ -14,7 +14,7 @@ use crate::replication::epoch::EpochHistory;
 use crate::replication::notes::Tags;
 use crate::replication::partition::Partition;
 use crate::replication::planted::{Bug, is_planted};
-use crate::replication::receiver::Partitions;
+use crate::replication::receiver::{LinkRefusal, Partitions};
 use crate::replication::record::{ShippedRecord, parts_of, records};
 use crate::replication::{LinkId, PartitionId};
 use penstock_storage::if_planted;
@@ -55,6 +55,21 @@ pub(super) struct Incomplete {
     pub(super) partition: PartitionId,
     pub(super) link: LinkId,
     pub(super) fork: Position,
+}
+
+impl Incomplete {
+    /// What the peer is told when this is the first of so many such partitions of its link.
+    pub(super) fn refusal(&self, partitions: usize) -> LinkRefusal {
+        let text = format!(
+            "partition {} and {} others: records behind {:?} were given up here, so all of each is \
+             wanted",
+            self.partition,
+            partitions - 1,
+            self.fork
+        );
+        let code = RefusalCode::Order;
+        LinkRefusal { code, text }
+    }
 }
 
 impl Search {
