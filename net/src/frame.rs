@@ -232,6 +232,29 @@ pub fn write_frame(out: &mut Vec<u8>, header: Header, body: &[u8]) {
     let start = out.len();
     out.resize(start + HEADER_BYTES, 0);
     out.extend_from_slice(body);
-    out.resize(out.len().next_multiple_of(8), 0);
+    let len = HEADER_BYTES + body.len().next_multiple_of(8);
+    out.resize(start + len, 0);
     finish_frame(out, start, header, Medium::Wire);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_is_whole_behind_bytes_of_any_length() {
+        // A value that a reply shares stands elsewhere, and only what fills it up stands here.
+        for before in 0..17 {
+            for body_len in 0..17 {
+                let mut out = vec![0xEE; before];
+                let header = Header::request(Opcode::Ping, 7, AckLevel::Disk, 0);
+                write_frame(&mut out, header, &vec![1; body_len]);
+                let frame = &out[before..];
+                assert_eq!(frame.len(), HEADER_BYTES + body_len.next_multiple_of(8));
+                let head = frame.first_chunk().expect("a header");
+                let len = usize::try_from(Header::decode(head).len).expect("short");
+                assert_eq!(len, frame.len(), "{body_len} behind {before}");
+            }
+        }
+    }
 }
