@@ -40,6 +40,8 @@ pub struct Counters {
     pub in_runs: u64,
     /// GETs of batches that were answered from their cells alone.
     pub plain_reads: u64,
+    /// SETs of batches that needed their cells and the open frame of the log alone.
+    pub plain_sets: u64,
     /// Changes of keyspaces that this shard decided.
     pub keyspace_changes: u64,
     /// PING frames.

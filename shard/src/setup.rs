@@ -126,7 +126,7 @@ impl Setup {
         }
     }
 
-    /// Whether repeated items are answered in runs, and GETs from their cells alone.
+    /// Whether repeated items are answered in runs, and plain items without an operation.
     pub(crate) fn answers_runs(&self) -> bool {
         self.answers_runs
     }

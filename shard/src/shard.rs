@@ -395,8 +395,8 @@ impl<P: Blocks> Shard<P> {
         self.sessions.is_paused(id)
     }
 
-    /// Has each item run by itself from now on, also one that repeats the item before it and a GET
-    /// that needs its cell alone. For tests that compare both ways.
+    /// Has each item run by itself from now on, also one that repeats the item before it, and one
+    /// that needs its cell and the open frame alone. For tests that compare both ways.
     #[doc(hidden)]
     pub fn leave_runs(&mut self) {
         self.setup.leave_runs();

@@ -7,7 +7,7 @@ mod extra;
 mod flags;
 mod head;
 mod item;
-mod plain_get;
+mod plain;
 mod repeat;
 mod terms;
 pub(crate) mod verb;
@@ -24,7 +24,7 @@ pub use ask::Ask;
 pub use batch_request::{BatchRequest, ask_without_show};
 pub use extra::Extra;
 pub use head::{ITEM_HEADER_BYTES, likely_key};
-pub use plain_get::plain_get;
+pub use plain::{Plain, plain};
 pub use repeat::{decode_repeated, may_begin_run, may_repeat};
 pub use terms::{Condition, Expiry, MemberRead, Wanted, When};
 pub use verb::{Effect, Tells, Verb};
@@ -218,18 +218,40 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_get_is_what_all_checks_together_read_as_a_get_of_the_value_and_no_more() {
-        let mut gets = 0;
+    fn a_plain_get_or_set_is_what_all_checks_together_read_as_one_and_no_more() {
+        let (mut gets, mut sets) = (0, 0);
         for item in items() {
-            let expected = item::read(&item, 1 << 20).ok().filter(|request| {
-                request.verb == Verb::Get
-                    && request.wanted == Wanted::Value
-                    && request.extra == Extra::None
-            });
-            assert_eq!(plain_get(&item), expected.map(|request| request.key));
-            gets += usize::from(expected.is_some());
+            for value_bytes_max in [4, 10, 1 << 20] {
+                let expected = item::read(&item, value_bytes_max).ok().filter(|request| {
+                    let is_get = request.verb == Verb::Get && request.wanted == Wanted::Value;
+                    let is_set = request.verb == Verb::Set
+                        && request.condition == Condition::Always
+                        && request.expiry == Expiry::Never;
+                    (is_get || is_set) && request.extra == Extra::None
+                });
+                let Some((key, plain)) = plain(&item, value_bytes_max) else {
+                    assert!(expected.is_none(), "{expected:?} is plain");
+                    continue;
+                };
+                let expected = expected.expect("it is good");
+                assert_eq!(key, expected.key);
+                match plain {
+                    Plain::Get => {
+                        assert_eq!(expected.verb, Verb::Get);
+                        gets += 1;
+                    }
+                    Plain::Set { body, value_len } => {
+                        assert_eq!(expected.verb, Verb::Set);
+                        let value_at = padded(key.len());
+                        assert_eq!(&body[..key.len()], key);
+                        assert_eq!(&body[value_at..][..value_len], expected.value);
+                        assert_eq!(body.len(), value_at + padded(value_len));
+                        sets += 1;
+                    }
+                }
+            }
         }
-        assert!(gets > 60, "{gets} are plain");
+        assert!(gets > 180 && sets > 100, "{gets} and {sets} are plain");
     }
 
     #[test]

@@ -68,8 +68,9 @@ pub(super) struct BatchRun {
     room: usize,
     /// A frame of so many bytes is ended.
     full_bytes: usize,
-    /// GETs that were answered from their cells alone.
+    /// GETs and SETs that needed their cells and the open frame alone.
     pub(super) plain_reads: u64,
+    pub(super) plain_sets: u64,
 }
 
 impl BatchRun {
@@ -124,12 +125,12 @@ impl<P: Blocks> Shard<P> {
             if !ahead.covers(run.next) {
                 self.look_ahead(batch, run.next, &mut ahead);
             }
-            let plain = match ahead.get(run.next) {
-                Some((known, first)) if ahead.is_free || self.may_read_plainly(&run) => {
-                    ahead.is_free = true;
-                    self.read_plainly(&mut run, known, first)
+            let plain = match ahead.plain(run.next) {
+                Some(item) => {
+                    let leave = *ahead.leave.get_or_insert_with(|| self.plain_leave(&run));
+                    self.answer_plainly(now, &mut run, leave, item)
                 }
-                _ => None,
+                None => None,
             };
             let passed = match plain {
                 Some(passed) => passed,
@@ -191,6 +192,7 @@ impl<P: Blocks> Shard<P> {
             gate: Lsn(0),
             owed: 0,
             plain_reads: 0,
+            plain_sets: 0,
             room,
             full_bytes: match is_expired {
                 true => full_bytes,
@@ -288,7 +290,7 @@ impl<P: Blocks> Shard<P> {
         let Arrival { id, came_us } = run.arrival;
         let (request_id, owed, mut out) = (run.request_id, run.owed, run.out);
         let answered = run.reply.len();
-        self.stats.answer_plainly(run.plain_reads);
+        self.stats.answer_plainly(run.plain_reads, run.plain_sets);
         self.stats.answer_at_once(now.us, came_us, answered as u64);
         let session = self.sessions.at_mut(id);
         if owed > 0 {

@@ -1,26 +1,29 @@
 //! The next items of a batch, looked at together before they run: their slots and hashes, and the
 //! index entries and cells that they will need, whose loads then overlap.
 //!
-//! A GET that needs nothing but a cell in memory is answered here. Every other item goes the way of
-//! [`super::operation`], and so does a GET wherever something beside the cell may decide its
-//! answer: a cluster, a keyspace, an expiry, an item before it that waits, a reply for which there
-//! may be no room. Both ways write the same bytes, wait for the same record and count the same.
+//! A plain GET that needs nothing but a cell in memory is answered here, and so is a plain SET that
+//! needs nothing but its cell and the open frame of the log. Every other item goes the way of
+//! [`super::operation`], and so do these wherever something else may decide the answer: a cluster,
+//! a keyspace, an expiry, an item before it that waits, a reply or a record for which there may be
+//! no room. Both ways write the same bytes, wait for the same record and count the same.
 
 use penstock_net::batch::Batch;
 use penstock_net::level::AckLevel;
 use penstock_net::reply::ReplyHead;
-use penstock_net::request::{Version, likely_key, plain_get};
+use penstock_net::request::{Plain, Version, likely_key, plain};
 use penstock_net::status::Status;
 use penstock_storage::index::CellId;
 use penstock_storage::io::Blocks;
 use penstock_storage::place::Lsn;
+use penstock_storage::plain_part::PlainBody;
 use penstock_storage::planted::{self, Bug};
 use penstock_storage::store::PREFETCH_KEYS_MAX;
+use penstock_storage::version::Version as Stored;
 
-use super::Shard;
 use super::batch::{BatchRun, Passed, Progress};
 use super::operation::Known;
-use super::window::LookAhead;
+use super::window::{LookAhead, PlainLeave};
+use super::{Now, Shard};
 
 impl<P: Blocks> Shard<P> {
     /// Looks at the items of a batch from `next` on, and starts loading what they will look up.
@@ -29,15 +32,18 @@ impl<P: Blocks> Shard<P> {
         let count = PREFETCH_KEYS_MAX.min(batch.len() - next);
         ahead.window = next..next + count;
         ahead.known = [None; PREFETCH_KEYS_MAX];
-        (ahead.gets, ahead.has_cells) = (0, false);
+        ahead.plain = [None; PREFETCH_KEYS_MAX];
+        ahead.has_cells = false;
+        let value_bytes_max = self.setup.limits().value_bytes_max;
         let mut homes = [(0, 0); PREFETCH_KEYS_MAX];
         let mut last: Option<Known<'a>> = None;
-        let mut is_one_key = true;
+        let (mut is_one_key, mut is_any_plain) = (true, false);
         for (number, home) in homes[..count].iter_mut().enumerate() {
             let item = batch.item(next + number);
-            let key = match plain_get(item) {
-                Some(key) => {
-                    ahead.gets |= 1 << number;
+            let key = match plain(item, value_bytes_max) {
+                Some((key, plain)) => {
+                    ahead.plain[number] = Some(plain);
+                    is_any_plain = true;
                     key
                 }
                 None if count < 4 => continue,
@@ -58,8 +64,8 @@ impl<P: Blocks> Shard<P> {
             ahead.known[number] = Some(it);
             last = Some(it);
         }
-        if ahead.gets != 0 {
-            ahead.cells = self.store.first_cells(&homes[..count]);
+        if is_any_plain {
+            ahead.cells = self.store.only_cells(&homes[..count]);
             ahead.has_cells = true;
         } else if !is_one_key {
             // One hot key is in the processor's cache already.
@@ -67,39 +73,65 @@ impl<P: Blocks> Shard<P> {
         }
     }
 
-    /// Whether a GET of a batch may be answered from its cell alone.
+    /// How the plain items of a batch may be answered, until something else runs.
     #[inline]
-    pub(super) fn may_read_plainly(&self, run: &BatchRun) -> bool {
-        self.setup.answers_runs()
+    pub(super) fn plain_leave(&self, run: &BatchRun) -> PlainLeave {
+        let gets = self.setup.answers_runs()
             && self.linked.is_none()
             && self.store.keyspaces().is_empty()
             && self.requests.parking.is_empty()
             && run.has_room()
-            && run.level() < AckLevel::Replica
+            && run.level() < AckLevel::Replica;
+        let sets = gets && self.store.sets_plainly();
+        PlainLeave { gets, sets }
     }
 
-    /// Answers a GET from its cell. `None`: it needs more than that.
+    /// Answers a plain item. `None`: it needs more than its cell and the open frame.
     #[inline]
-    pub(super) fn read_plainly(
+    pub(super) fn answer_plainly(
+        &mut self,
+        now: Now,
+        run: &mut BatchRun,
+        leave: PlainLeave,
+        (plain, known, only): (Plain<'_>, Known<'_>, Option<CellId>),
+    ) -> Option<Passed> {
+        if !self.setup.owns(known.slot) {
+            return None;
+        }
+        match plain {
+            Plain::Get if leave.gets => self.read_plainly(run, known, only)?,
+            Plain::Set { body, value_len } if leave.sets => {
+                let body = PlainBody::new(body, known.key.len(), value_len)?;
+                self.set_plainly(now, run, known, body, only)?;
+            }
+            _ => return None,
+        }
+        Some(match run.ends_item() {
+            true => Passed::Stop(Progress::FrameFull),
+            false => Passed::On,
+        })
+    }
+
+    /// Answers a GET from its cell.
+    #[inline(always)]
+    fn read_plainly(
         &mut self,
         run: &mut BatchRun,
         known: Known<'_>,
-        first: Option<CellId>,
-    ) -> Option<Passed> {
+        only: Option<CellId>,
+    ) -> Option<()> {
         let Known { key, slot, hash } = known;
-        if !self.setup.owns(slot) {
-            return None;
-        }
-        let read = self.store.read_plain((slot, hash), key, first)?;
+        let read = self.store.read_plain((slot, hash), key, only)?;
         if read.value.len() >= self.setup.config().shared_bytes_min {
             return None;
         }
-        let version = Version {
-            epoch: read.version.epoch,
-            sequence: read.version.sequence,
-        };
-        ReplyHead::new(Status::Ok, run.number(run.next), run.level(), version)
-            .write(run.out.written(), read.value);
+        ReplyHead::new(
+            Status::Ok,
+            run.number(run.next),
+            run.level(),
+            wire(read.version),
+        )
+        .write(run.out.written(), read.value);
         let (id, is_used) = (read.id, read.is_used);
         let lsn = planted::or(Bug::AnswerUnflushed, Lsn(0), read.lsn);
         if !is_used {
@@ -108,10 +140,27 @@ impl<P: Blocks> Shard<P> {
         run.plain_reads += 1;
         let gate = self.gate(run.level(), lsn);
         run.depends_on(gate);
-        Some(match run.ends_item() {
-            true => Passed::Stop(Progress::FrameFull),
-            false => Passed::On,
-        })
+        Some(())
+    }
+
+    /// Gives a key another value in its cell, and answers that.
+    #[inline(always)]
+    fn set_plainly(
+        &mut self,
+        now: Now,
+        run: &mut BatchRun,
+        known: Known<'_>,
+        body: PlainBody<'_>,
+        only: Option<CellId>,
+    ) -> Option<()> {
+        let home = (known.slot, known.hash);
+        let (lsn, version) = self.store.set_plain(now.us, home, body, only)?;
+        ReplyHead::new(Status::Ok, run.number(run.next), run.level(), wire(version))
+            .write(run.out.written(), &[]);
+        run.plain_sets += 1;
+        let gate = self.gate(run.level(), lsn);
+        run.depends_on(gate);
+        Some(())
     }
 }
 
@@ -119,4 +168,13 @@ impl<P: Blocks> Shard<P> {
 #[inline]
 fn is_same(a: &[u8], b: &[u8]) -> bool {
     a.last_chunk::<8>() == b.last_chunk::<8>() && a == b
+}
+
+/// A version as the wire tells it.
+#[inline]
+fn wire(version: Stored) -> Version {
+    Version {
+        epoch: version.epoch,
+        sequence: version.sequence,
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use penstock_net::request::Plain;
 use penstock_storage::index::CellId;
 use penstock_storage::store::PREFETCH_KEYS_MAX;
 
@@ -12,13 +13,20 @@ pub(super) struct LookAhead<'a> {
     /// Their numbers in the batch.
     pub(super) window: Range<usize>,
     pub(super) known: [Option<Known<'a>>; PREFETCH_KEYS_MAX],
-    /// The first cell of each key, if nothing has changed since.
+    /// What those ask that are plain.
+    pub(super) plain: [Option<Plain<'a>>; PREFETCH_KEYS_MAX],
+    /// The only cell of each key, if nothing has changed since.
     pub(super) cells: [Option<CellId>; PREFETCH_KEYS_MAX],
     pub(super) has_cells: bool,
-    /// Nothing but GETs from cells ran since it was found that these may be.
-    pub(super) is_free: bool,
-    /// One bit for each that is a GET of the value and no more.
-    pub(super) gets: u32,
+    /// Nothing but plain items ran since it was found how they may be answered.
+    pub(super) leave: Option<PlainLeave>,
+}
+
+/// Which plain items nothing but the store's cells and open frame decides about.
+#[derive(Clone, Copy)]
+pub(super) struct PlainLeave {
+    pub(super) gets: bool,
+    pub(super) sets: bool,
 }
 
 impl<'a> LookAhead<'a> {
@@ -26,10 +34,10 @@ impl<'a> LookAhead<'a> {
         LookAhead {
             window: 0..0,
             known: [None; PREFETCH_KEYS_MAX],
+            plain: [None; PREFETCH_KEYS_MAX],
             cells: [None; PREFETCH_KEYS_MAX],
             has_cells: false,
-            is_free: false,
-            gets: 0,
+            leave: None,
         }
     }
 
@@ -45,20 +53,18 @@ impl<'a> LookAhead<'a> {
         self.known[item - self.window.start]
     }
 
-    /// The key of an item that is a GET of the value, and its first cell.
+    /// What a plain item asks, its key, and its only cell.
     #[inline]
-    pub(super) fn get(&self, item: usize) -> Option<(Known<'a>, Option<CellId>)> {
+    pub(super) fn plain(&self, item: usize) -> Option<(Plain<'a>, Known<'a>, Option<CellId>)> {
         let at = item - self.window.start;
-        match self.gets >> at & 1 {
-            1 => self.known[at].map(|known| (known, self.cells[at].filter(|_| self.has_cells))),
-            _ => None,
-        }
+        let (plain, known) = (self.plain[at]?, self.known[at]?);
+        Some((plain, known, self.cells[at].filter(|_| self.has_cells)))
     }
 
     /// An item ran that may have moved cells, and may have to be waited for.
     #[inline]
     pub(super) fn something_ran(&mut self) {
         self.has_cells = false;
-        self.is_free = false;
+        self.leave = None;
     }
 }

@@ -1,7 +1,7 @@
 //! Two shards that are told the same: one answers items that repeat the item before them together
-//! with it, and GETs from their cells alone, the other runs each item by itself. Nobody can tell
-//! them apart: not by a byte of a reply or the moment at which it may leave, not by a byte for the
-//! disk, and not by what they count.
+//! with it, and plain GETs and SETs without an operation, the other runs each item by itself.
+//! Nobody can tell them apart: not by a byte of a reply or the moment at which it may leave, not by
+//! a byte for the disk, and not by what they count.
 
 use std::io::Write as _;
 
@@ -156,6 +156,7 @@ impl Side {
         let counters = Counters {
             in_runs: 0,
             plain_reads: 0,
+            plain_sets: 0,
             ..self.shard.counters()
         };
         let (log, stages) = (store.log(), self.shard.stages().all());
@@ -295,11 +296,41 @@ fn batch(random: &mut Random, request_id: u64, keyspaces: Option<bool>) -> Vec<u
                     }
                 }
             }
+            7..10 => sets(random, &mut batch, &mut out, items_max),
             _ => run(random, &mut batch, &mut out, &key, expiry, items_max),
         }
     }
     batch.finish(&mut out);
     out
+}
+
+/// SETs, most of them plain, of keys by chance and values that often fit where the one before is,
+/// and some GETs between them.
+fn sets(random: &mut Random, batch: &mut BatchRequest, out: &mut Vec<u8>, items_max: usize) {
+    let usual_len = [8, 16, 24, 41, 300, 2_000][random.below(6)];
+    for _ in 0..(1 + random.below(30)).min(items_max - batch.len()) {
+        let key = name(random.below(KEYS + 1));
+        let len = match random.below(12) {
+            0 => [0, 1, 1_900, 2_100, 70_000][random.below(5)],
+            1 => 2 * usual_len,
+            2 => usual_len / 2,
+            _ => usual_len - random.below(4),
+        };
+        let mut value = vec![0; len];
+        value.iter_mut().take(1).for_each(|first| *first = 50);
+        value
+            .iter_mut()
+            .skip(1)
+            .for_each(|byte| *byte = (random.next() & 3).to_le_bytes()[0]);
+        match random.below(30) {
+            0 => batch.set(out, &key, &value, Condition::Present),
+            1 => batch.set_with(out, &key, &value, Condition::Always, Expiry::In(4)),
+            2 => batch.set_with(out, &key, &value, Condition::Always, Expiry::Keep),
+            3 => batch.del(out, &key, Condition::Always),
+            4..8 => batch.get(out, &key),
+            _ => batch.set(out, &key, &value, Condition::Always),
+        }
+    }
 }
 
 /// Equal items, items that differ in the amount that they subtract, or items with a bad one among
@@ -345,8 +376,8 @@ fn run(
 }
 
 /// Runs both with what follows from `seed`. How many items the first has answered in runs, and how
-/// many GETs from their cells alone.
-fn compare(seed: u64) -> (u64, u64) {
+/// many plain GETs and SETs without an operation.
+fn compare(seed: u64) -> [u64; 3] {
     let mut random = Random::new(seed);
     let log = LogConfig {
         frame_bytes: [1, 2, 8][random.below(3)] * BLOCK_BYTES,
@@ -365,7 +396,7 @@ fn compare(seed: u64) -> (u64, u64) {
         };
     }
     let keyspaces = [None, None, Some(false), Some(true)][random.below(4)];
-    let cache_bytes = [0, 2_500, 1 << 20][random.below(3)];
+    let cache_bytes = [0, 2_500, 1 << 20, 1 << 20][random.below(4)];
     let mut sides = [(); 2].map(|()| Side::new(config.clone(), log.clone(), cache_bytes));
     sides[1].shard.leave_runs();
     let mut now = Now { us: 1, unix_ms: 1 };
@@ -395,12 +426,12 @@ fn compare(seed: u64) -> (u64, u64) {
             assert_same(accounts[0].as_bytes(), accounts[1].as_bytes(), &context);
         }
     }
-    let [[in_runs, plain_reads], alone] = sides.map(|side| {
+    let [quick, alone] = sides.map(|side| {
         let counters = side.shard.counters();
-        [counters.in_runs, counters.plain_reads]
+        [counters.in_runs, counters.plain_reads, counters.plain_sets]
     });
-    assert_eq!(alone, [0, 0]);
-    (in_runs, plain_reads)
+    assert_eq!(alone, [0; 3]);
+    quick
 }
 
 /// Shows no more than where the two begin to differ.
@@ -417,21 +448,20 @@ fn assert_same(runs: &[u8], alone: &[u8], context: &str) {
 }
 
 #[test]
-fn items_in_runs_and_plain_gets_are_answered_logged_and_counted_as_one_by_one() {
-    let (mut in_runs, mut plain_reads, mut count) = (0, 0, 0);
+fn items_in_runs_and_plain_ones_are_answered_logged_and_counted_as_one_by_one() {
+    let (mut quick, mut count) = ([0; 3], 0);
     for number in seeds(8) {
         let seed = Seed(number);
-        let (runs, reads) = compare(seed.0);
-        in_runs += runs;
-        plain_reads += reads;
+        let of_seed = compare(seed.0);
+        quick
+            .iter_mut()
+            .zip(of_seed)
+            .for_each(|(all, it)| *all += it);
         count += 1;
     }
+    let [in_runs, plain_reads, plain_sets] = quick;
     assert!(
-        in_runs > 500 * count,
-        "{in_runs} items were answered in runs"
-    );
-    assert!(
-        plain_reads > 50 * count,
-        "{plain_reads} GETs were answered from their cells"
+        in_runs > 500 * count && plain_reads > 50 * count && plain_sets > 50 * count,
+        "{in_runs} items in runs, {plain_reads} plain GETs, {plain_sets} plain SETs"
     );
 }

@@ -8,6 +8,7 @@ pub mod frame;
 pub(crate) mod frame_body;
 pub mod layout;
 pub(crate) mod next_part;
+pub mod plain_part;
 pub mod reached;
 pub mod record;
 pub mod row;

@@ -101,7 +101,7 @@ pub const fn part_bytes(
 }
 
 #[inline]
-const fn padded(len: usize) -> usize {
+pub(super) const fn padded(len: usize) -> usize {
     (len + 7) & !7
 }
 
@@ -141,12 +141,7 @@ impl RecordSpec<'_> {
             "value length {}",
             part.value.len()
         );
-        assert!(
-            self.parts.len() <= PARTS_MAX
-                && (1..=SEQUENCE_MAX).contains(&self.sequence)
-                && self.time_ms >> TIME_BITS == 0
-                && part.expiry_ms.is_none_or(|ms| ms <= EXPIRY_MS_MAX)
-        );
+        assert!(part.expiry_ms.is_none_or(|ms| ms <= EXPIRY_MS_MAX));
         let extension: &[u8] = if ordinal == 0 { self.extension } else { &[] };
         assert!(extension.is_empty() || read_extension(extension).is_some());
         assert!(part.kind == PartKind::Put || part.value.is_empty());
@@ -176,8 +171,15 @@ impl RecordSpec<'_> {
 
     /// Puts the header of part `ordinal`, which has `len` bytes, but for its CRC.
     #[inline(always)]
-    fn put_header(&self, ordinal: usize, len: usize, header: &mut [u8; PART_HEADER_BYTES]) {
+    pub(super) fn put_header(
+        &self,
+        ordinal: usize,
+        len: usize,
+        header: &mut [u8; PART_HEADER_BYTES],
+    ) {
         let part = &self.parts[ordinal];
+        assert!(self.parts.len() <= PARTS_MAX && self.time_ms >> TIME_BITS == 0);
+        assert!((1..=SEQUENCE_MAX).contains(&self.sequence));
         let mut flags = 0;
         if part.expiry_ms.is_some() {
             flags |= FLAG_EXPIRY;

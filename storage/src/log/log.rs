@@ -67,7 +67,7 @@ pub struct Log<P: Blocks> {
     wanted: Lsn,
     /// When the open frame is to be sealed although nobody waits; means something only while it
     /// holds a record.
-    interval_end_us: u64,
+    pub(super) interval_end_us: u64,
     pub(super) active_us: u64,
     pub(super) time_ms: u64,
     pub(super) closing: bool,

@@ -11,6 +11,7 @@ pub(crate) mod growth;
 )]
 pub(crate) mod log;
 pub(crate) mod open;
+pub(crate) mod plain;
 pub(crate) mod release;
 pub(crate) mod repeat;
 pub(crate) mod room;

@@ -5,7 +5,7 @@
 //! - the place in a cell or a cold index entry is that of the key's newest part.
 
 use crate::format::record::PartView;
-use crate::memory::cache::cell::{Cell, Changed};
+use crate::memory::cache::cell::{Cell, Changed, is_same_key};
 use crate::memory::cache::cells::{Cache, ValuePlace};
 use crate::memory::index::entry::{Candidate, CellId, Home, Position};
 use crate::memory::index::table::Index;
@@ -68,7 +68,7 @@ impl Keys {
     /// Whether a cell is that of `key`.
     #[inline(always)]
     pub(crate) fn is_at(&self, id: CellId, key: &[u8]) -> bool {
-        is_same(self.cache.cell(id).key(), key)
+        is_same_key(self.cache.cell(id).key(), key)
     }
 
     /// Looks `key` of `slot` up by its hash.
@@ -77,7 +77,7 @@ impl Keys {
         let mut cold = None;
         for candidate in self.index.candidates(slot, hash) {
             match candidate.home {
-                Home::Memory(id) if is_same(self.cache.cell(id).key(), key) => {
+                Home::Memory(id) if is_same_key(self.cache.cell(id).key(), key) => {
                     return Found::Cached(id);
                 }
                 Home::Memory(_) => {}
@@ -100,18 +100,14 @@ impl Keys {
     }
 
     /// As [`Keys::load_likely`], for keys that are seldom in the processor's cache: so it pays to
-    /// look for the entries that are not at their home. Returns the first cell that each may be in.
+    /// look for the entries that are not at their home. Returns the only cell that each may be in.
     #[inline]
-    pub(crate) fn load_first(&self, keys: &[(u16, u32)]) -> [Option<CellId>; PREFETCH_KEYS_MAX] {
+    pub(crate) fn load_only(&self, keys: &[(u16, u32)]) -> [Option<CellId>; PREFETCH_KEYS_MAX] {
         let homes = keys.iter().map(|&(slot, hash)| self.index.load(slot, hash));
         std::hint::black_box(homes.fold(0, u32::wrapping_add));
         let mut cells = [None; PREFETCH_KEYS_MAX];
         for (cell, &(slot, hash)) in cells.iter_mut().zip(keys) {
-            let first = self.index.candidates(slot, hash).next();
-            *cell = first.and_then(|candidate| match candidate.home {
-                Home::Memory(id) => Some(id),
-                Home::Disk(_) => None,
-            });
+            *cell = self.index.only_cell(slot, hash);
         }
         self.load_cells(&cells);
         cells
@@ -252,6 +248,18 @@ impl Keys {
         now
     }
 
+    /// As [`Cache::set_plain`].
+    #[inline(always)]
+    pub(crate) fn set_plain(
+        &mut self,
+        id: CellId,
+        key_and_value: (&[u8], &[u8]),
+        version: Version,
+        append: impl FnOnce() -> Option<(Lsn, PackedPlace)>,
+    ) -> Option<PackedPlace> {
+        self.cache.set_plain(id, key_and_value, version, append)
+    }
+
     /// As [`Keys::set_value`] of the key of an entry.
     pub(crate) fn set_value_at(
         &mut self,
@@ -385,16 +393,4 @@ impl Keys {
         self.index
             .set_cell(self.index.position_of(slot, hash, from), to);
     }
-}
-
-/// Compares keys eight bytes at a time: they are too short for a call to pay.
-#[inline]
-fn is_same(a: &[u8], b: &[u8]) -> bool {
-    let ((a_eights, a_rest), (b_eights, b_rest)) = (a.as_chunks::<8>(), b.as_chunks::<8>());
-    a.len() == b.len()
-        && a_eights
-            .iter()
-            .zip(b_eights)
-            .all(|(a, b)| u64::from_le_bytes(*a) == u64::from_le_bytes(*b))
-        && a_rest.iter().zip(b_rest).all(|(a, b)| a == b)
 }

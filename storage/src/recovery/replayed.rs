@@ -227,7 +227,7 @@ impl Replayed {
     /// [`Store::prefetch`]: crate::store::Store::prefetch
     #[inline]
     pub fn prefetch(&self, keys: &[(u16, u32)]) {
-        let _ = self.keys.load_first(keys);
+        let _ = self.keys.load_only(keys);
     }
 
     /// Takes in one replayed part. The newest version of a key wins, wherever it stands.

@@ -16,6 +16,7 @@ pub(crate) mod loaded;
 pub mod local;
 pub(crate) mod numbering;
 pub(crate) mod plain_read;
+pub(crate) mod plain_set;
 pub mod replica;
 pub(crate) mod run;
 pub mod scrub;

@@ -23,7 +23,7 @@ pub struct PlainRead<'a> {
 }
 
 impl<P: Blocks> Store<P> {
-    /// What a GET of `key` shows, whose first cell by [`Store::first_cells`] is this one if nothing
+    /// What a GET of `key` shows, whose only cell by [`Store::only_cells`] is this one if nothing
     /// came, went or moved since. `None`: the key is not cached, is deleted, or has an expiry.
     #[inline(always)]
     #[must_use]
@@ -31,9 +31,9 @@ impl<P: Blocks> Store<P> {
         &self,
         (slot, hash): (u16, u32),
         key: &[u8],
-        first: Option<CellId>,
+        only: Option<CellId>,
     ) -> Option<PlainRead<'_>> {
-        let id = match first {
+        let id = match only {
             Some(id) if self.keys.is_at(id, key) => id,
             _ => match self.find(slot, hash, key) {
                 Found::Cached(id) => id,

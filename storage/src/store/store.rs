@@ -239,11 +239,12 @@ impl<P: Blocks> Store<P> {
         self.keys.load_likely(keys);
     }
 
-    /// As [`Store::prefetch`], and tells the first cell that each key may be in.
+    /// As [`Store::prefetch`], and tells the cell that each key is in, or that it is in none if no
+    /// other key has its slot and hash.
     #[inline]
     #[must_use]
-    pub fn first_cells(&self, keys: &[(u16, u32)]) -> [Option<CellId>; PREFETCH_KEYS_MAX] {
-        self.keys.load_first(keys)
+    pub fn only_cells(&self, keys: &[(u16, u32)]) -> [Option<CellId>; PREFETCH_KEYS_MAX] {
+        self.keys.load_only(keys)
     }
 
     /// A cached key.

@@ -112,7 +112,7 @@ pub struct Cache {
     pub(super) look_in: u32,
     pub(super) generations: Generations,
     /// The epoch of this run: number 0.
-    own_epoch: Option<u32>,
+    pub(super) own_epoch: Option<u32>,
     /// The epochs of other versions: numbers from 1 on.
     epochs: Vec<u32>,
     /// By cell, versions that fit in no head: of one epoch too many, or of a sequence too great.

@@ -6,6 +6,7 @@ pub(crate) mod cells;
 pub(crate) mod hand;
 pub(crate) mod large;
 pub(crate) mod page;
+mod plain;
 pub(crate) mod thin;
 
 #[cfg(test)]

@@ -79,6 +79,24 @@ impl Index {
         }
     }
 
+    /// The cell of the one key that has this slot and hash. `None` if there are more keys, or none,
+    /// or the key has no cell.
+    #[inline]
+    #[must_use]
+    pub(crate) fn only_cell(&self, slot: u16, hash: u32) -> Option<CellId> {
+        let (_, group, local) = self.slots[usize::from(slot)].group_of(hash);
+        let at = group.first_not_less(hash, local);
+        let entry = group.entries.get(at)?;
+        let is_crowded = group
+            .entries
+            .get(at + 1)
+            .is_some_and(|next| next.hash == hash && !next.is_empty());
+        match entry.word {
+            [cell, 0] if entry.hash == hash && !is_crowded => cell.checked_sub(1).map(CellId),
+            _ => None,
+        }
+    }
+
     /// Whether several keys have this slot and hash.
     #[inline]
     #[must_use]
@@ -397,6 +415,9 @@ mod tests {
                     for (&number, &(slot, hash)) in &model {
                         let position = index.position_of(slot, hash, CellId(number));
                         assert_eq!(position.slot, slot, "seed {seed}");
+                        let is_only = index.candidates(slot, hash).count() == 1;
+                        let only = is_only.then_some(CellId(number));
+                        assert_eq!(index.only_cell(slot, hash), only, "seed {seed}");
                     }
                     let all: usize = (0..8_000u32)
                         .map(place_of)

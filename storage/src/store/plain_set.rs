@@ -1,0 +1,96 @@
+//! A SET that gives a cached key another value where it stands, as a record in the open frame.
+
+use crate::format::plain_part::PlainBody;
+use crate::format::record::{PartKind, PartSpec, RecordSpec};
+use crate::memory::index::entry::CellId;
+use crate::store::store::Store;
+use crate::types::io::Blocks;
+use crate::types::packed_place::PackedPlace;
+use crate::types::place::Lsn;
+use crate::types::version::{Version, partition_of};
+
+impl<P: Blocks> Store<P> {
+    /// Whether nothing but the key and the open frame decides whether [`Store::set_plain`] sets a
+    /// key: no keyspace, no bound on what is written, memory and segments for all that comes. The
+    /// answer holds as long as nothing but that and reads run.
+    #[must_use]
+    pub fn sets_plainly(&self) -> bool {
+        self.keyspaces.is_empty()
+            && !self.cleaner.pace.is_bounded()
+            && !self.is_memory_short()
+            && self.log.takes_all()
+    }
+
+    /// As a [`Store::change`] that puts the value of `body` without an expiry, if
+    /// [`Store::sets_plainly`]. The only cell of the key's slot and hash by [`Store::only_cells`]
+    /// is this one if nothing came, went or moved since.
+    ///
+    /// `None`, and nothing has changed: the key is not cached, is deleted, has an expiry or shares
+    /// its hash, its cell must become another one, or the open frame has no room.
+    #[inline(always)]
+    pub fn set_plain(
+        &mut self,
+        now_us: u64,
+        (slot, hash): (u16, u32),
+        body: PlainBody<'_>,
+        only: Option<CellId>,
+    ) -> Option<(Lsn, Version)> {
+        let id = match only {
+            Some(id) => id,
+            None => self.keys.entries().only_cell(slot, hash)?,
+        };
+        let (key, value) = (body.key(), body.value());
+        if key[0] == 0 {
+            // The store's own keys begin so.
+            return None;
+        }
+        let partition = partition_of(slot);
+        let last = self.numbering.last(partition);
+        let version = Version {
+            sequence: last.sequence + 1,
+            ..last
+        };
+        let time_ms = self.time_ms();
+        let Store {
+            log,
+            keys,
+            live,
+            numbering,
+            cleaner,
+            ..
+        } = self;
+        let mut logged = None;
+        let before = keys.set_plain(id, (key, value), version, || {
+            if !log.has_open_room(body.part_bytes()) {
+                return None;
+            }
+            let part = PartSpec {
+                kind: PartKind::Put,
+                key,
+                value,
+                expiry_ms: None,
+                layout: 0,
+                is_crowded: false,
+            };
+            let record = RecordSpec {
+                slot,
+                epoch: version.epoch,
+                sequence: version.sequence,
+                time_ms,
+                parts: &[part],
+                extension: &[],
+            };
+            let (lsn, place) = log.append_plain(now_us, &record, body);
+            logged = Some((lsn, place));
+            Some((lsn, PackedPlace::new(place, version.sequence)))
+        })?;
+        let (lsn, place) = logged?;
+        numbering.go_on_behind(partition, version);
+        cleaner.must_pick = true;
+        if let Some(before) = before.place() {
+            live.loses(before);
+        }
+        live.gains(place);
+        Some((lsn, version))
+    }
+}
