@@ -16,6 +16,7 @@ mod look_ahead;
 mod members;
 mod memory;
 mod operation;
+mod plain_answers;
 mod reads;
 mod runs;
 mod scans;

@@ -15,6 +15,7 @@ use crate::requests::parking::Origin;
 use crate::sessions::SMALL_ANSWER_BYTES;
 
 use super::operation::{Known, Operation, Step};
+use super::plain_answers::PlainAnswers;
 use super::window::LookAhead;
 use super::{Now, Outbox, Shard};
 
@@ -68,9 +69,8 @@ pub(super) struct BatchRun {
     room: usize,
     /// A frame of so many bytes is ended.
     full_bytes: usize,
-    /// GETs and SETs that needed their cells and the open frame alone.
-    pub(super) plain_reads: u64,
-    pub(super) plain_sets: u64,
+    /// What was answered without an operation.
+    pub(super) plain: PlainAnswers,
 }
 
 impl BatchRun {
@@ -191,8 +191,7 @@ impl<P: Blocks> Shard<P> {
             out,
             gate: Lsn(0),
             owed: 0,
-            plain_reads: 0,
-            plain_sets: 0,
+            plain: PlainAnswers::new(self.store.log().durable()),
             room,
             full_bytes: match is_expired {
                 true => full_bytes,
@@ -283,14 +282,14 @@ impl<P: Blocks> Shard<P> {
     fn end_batch(
         &mut self,
         now: Now,
-        run: BatchRun,
+        mut run: BatchRun,
         is_whole: bool,
         outbox: &mut Outbox<P::Block>,
     ) {
+        self.end_plain_answers(&mut run);
         let Arrival { id, came_us } = run.arrival;
         let (request_id, owed, mut out) = (run.request_id, run.owed, run.out);
         let answered = run.reply.len();
-        self.stats.answer_plainly(run.plain_reads, run.plain_sets);
         self.stats.answer_at_once(now.us, came_us, answered as u64);
         let session = self.sessions.at_mut(id);
         if owed > 0 {

@@ -22,6 +22,7 @@ use penstock_storage::version::Version as Stored;
 
 use super::batch::{BatchRun, Passed, Progress};
 use super::operation::Known;
+use super::plain_answers::PlainAnswers;
 use super::window::{LookAhead, PlainLeave};
 use super::{Now, Shard};
 
@@ -137,9 +138,7 @@ impl<P: Blocks> Shard<P> {
         if !is_used {
             self.store.touch(id);
         }
-        run.plain_reads += 1;
-        let gate = self.gate(run.level(), lsn);
-        run.depends_on(gate);
+        run.plain.read(lsn);
         Some(())
     }
 
@@ -157,10 +156,25 @@ impl<P: Blocks> Shard<P> {
         let (lsn, version) = self.store.set_plain(now.us, home, body, only)?;
         ReplyHead::new(Status::Ok, run.number(run.next), run.level(), wire(version))
             .write(run.out.written(), &[]);
-        run.plain_sets += 1;
-        let gate = self.gate(run.level(), lsn);
-        run.depends_on(gate);
+        run.plain.set(lsn);
         Some(())
+    }
+
+    /// Notes what the plain answers of a reply frame depend on, and counts them.
+    #[inline]
+    pub(super) fn end_plain_answers(&mut self, run: &mut BatchRun) {
+        let PlainAnswers {
+            reads,
+            sets,
+            newest,
+            waiting,
+            ..
+        } = run.plain;
+        self.stats.answer_plainly(reads, sets);
+        if waiting > 0 {
+            let gate = self.gate_of(run.level(), newest, waiting);
+            run.depends_on(gate);
+        }
     }
 }
 

@@ -1,0 +1,47 @@
+//! What plain items of a reply frame come to.
+
+use penstock_storage::place::Lsn;
+
+/// Items of a reply frame that were answered without an operation.
+pub(super) struct PlainAnswers {
+    /// GETs and SETs.
+    pub(super) reads: u64,
+    pub(super) sets: u64,
+    /// Up to where the log is durable, as long as the event lasts.
+    durable: Lsn,
+    /// The newest record that the answers show, and how many show what is not durable.
+    pub(super) newest: Lsn,
+    pub(super) waiting: u64,
+}
+
+impl PlainAnswers {
+    pub(super) fn new(durable: Lsn) -> Self {
+        PlainAnswers {
+            reads: 0,
+            sets: 0,
+            durable,
+            newest: Lsn(0),
+            waiting: 0,
+        }
+    }
+
+    /// The answer to a GET shows what is durable when the log is durable up to there.
+    #[inline]
+    pub(super) fn read(&mut self, lsn: Lsn) {
+        self.reads += 1;
+        self.shows(lsn);
+    }
+
+    /// The same of a SET.
+    #[inline]
+    pub(super) fn set(&mut self, lsn: Lsn) {
+        self.sets += 1;
+        self.shows(lsn);
+    }
+
+    #[inline]
+    fn shows(&mut self, lsn: Lsn) {
+        self.newest = self.newest.max(lsn);
+        self.waiting += u64::from(lsn > self.durable);
+    }
+}
