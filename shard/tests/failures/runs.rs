@@ -13,6 +13,7 @@ use penstock_net::keyspace::{Action, Settings};
 use penstock_net::level::AckLevel;
 use penstock_net::request::{BatchRequest, Condition, Expiry, Wanted};
 use penstock_shard::{Counters, Event, Now, Outbox, SessionId, Shard, ShardConfig};
+use penstock_storage::budget::Budget;
 use penstock_storage::cleaning::CleaningConfig;
 use penstock_storage::io::Io;
 use penstock_storage::io::{BLOCK_BYTES, Block};
@@ -50,11 +51,13 @@ struct Side {
 }
 
 impl Side {
-    fn new(config: ShardConfig, log: LogConfig, cache_bytes: usize) -> Side {
+    fn new(config: ShardConfig, log: LogConfig, budget: Budget) -> Side {
         let segment_bytes = usize::try_from(log.segment_bytes_min()).expect("short segments");
         let log = Log::with_history(log, LogStart::default(), Default::default(), Heap);
         let sequences = [SEQUENCE; PARTITIONS];
-        let store = Store::new(log, Heap, 257, sequences, Replayed::new(cache_bytes));
+        let replayed = Replayed::new(budget.cache_bytes_max);
+        let mut store = Store::new(log, Heap, 257, sequences, replayed);
+        store.set_budget(budget);
         let mut shard = Shard::new(config, store);
         let now = Now { us: 1, unix_ms: 1 };
         let sessions = [shard.open_session(now), shard.open_session(now)];
@@ -388,16 +391,20 @@ fn compare(seed: u64) -> [u64; 3] {
     config.output_bytes_max = [2 << 10, 64 << 10][random.below(2)];
     config.shared_bytes_min = [1, 100, usize::MAX][random.below(3)];
     config.level_min = [AckLevel::None, AckLevel::None, AckLevel::Disk][random.below(3)];
-    let files_max = [usize::MAX, FILES_MAX][random.below(2)];
-    if files_max == FILES_MAX {
+    let files_max = [usize::MAX, FILES_MAX, FILES_MAX - 2][random.below(3)];
+    if files_max != usize::MAX {
         config.cleaning = CleaningConfig {
             log_bytes_max: FILES_MAX as u64 * log.segment_bytes_min(),
             ..CleaningConfig::default()
         };
     }
     let keyspaces = [None, None, Some(false), Some(true)][random.below(4)];
-    let cache_bytes = [0, 2_500, 1 << 20, 1 << 20][random.below(4)];
-    let mut sides = [(); 2].map(|()| Side::new(config.clone(), log.clone(), cache_bytes));
+    let mut budget = Budget::of_cache([0, 2_500, 1 << 20, 1 << 20][random.below(4)]);
+    if random.once_in(3) {
+        // Few cells more than these, and values wait for others to leave.
+        (budget.memory_bytes_max, budget.cells_bytes_min) = (8 << 20, 6_000);
+    }
+    let mut sides = [(); 2].map(|()| Side::new(config.clone(), log.clone(), budget));
     sides[1].shard.leave_runs();
     let mut now = Now { us: 1, unix_ms: 1 };
     for step in 0..STEPS {
