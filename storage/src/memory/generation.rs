@@ -18,29 +18,29 @@ const WINDOW_MAX: usize = 16;
 /// The generations of the changes that may not be durable.
 #[derive(Debug)]
 pub(crate) struct Generations {
-    /// The last log position of each, oldest first; the last one is still open, and zero if it has
-    /// no change yet.
+    /// The last log position of each, oldest first, but for the open one, ...
     ends: VecDeque<Lsn>,
     oldest: u8,
+    /// ... which is the newest: zero if it has no change yet.
+    open_end: Lsn,
+    open: u8,
 }
 
 impl Generations {
     pub(crate) fn new() -> Self {
-        let mut ends = VecDeque::with_capacity(WINDOW_MAX);
-        ends.push_back(Lsn::default());
-        Generations { ends, oldest: 1 }
+        Generations {
+            ends: VecDeque::with_capacity(WINDOW_MAX),
+            oldest: 1,
+            open_end: Lsn::default(),
+            open: 1,
+        }
     }
 
     /// The generation of a change at `lsn`, the newest of the log.
     #[inline]
     pub(crate) fn of_change(&mut self, lsn: Lsn) -> u8 {
-        *self.ends.back_mut().expect("one is open") = lsn;
-        // Numbers go from 1 to 255 and begin again.
-        let age = u8::try_from(self.ends.len() - 1).expect("few");
-        match self.oldest.checked_add(age) {
-            Some(newest) => newest,
-            None => self.oldest.wrapping_add(age).wrapping_add(1),
-        }
+        self.open_end = lsn;
+        self.open
     }
 
     /// Up to where the log must be durable before the changes of a generation are.
@@ -48,6 +48,9 @@ impl Generations {
     pub(crate) fn end(&self, generation: u8) -> Lsn {
         if generation == DURABLE {
             return Lsn::default();
+        }
+        if generation == self.open {
+            return self.open_end;
         }
         let age = match generation.checked_sub(self.oldest) {
             Some(age) => age,
@@ -58,15 +61,20 @@ impl Generations {
 
     /// Once in each turn: forgets what is durable, and begins a generation for the next turn.
     pub(crate) fn settle(&mut self, durable: Lsn) {
-        while self.ends.len() > 1 && self.ends[0] <= durable {
+        while self.ends.front().is_some_and(|&end| end <= durable) {
             self.ends.pop_front();
-            self.oldest = self.oldest.checked_add(1).unwrap_or(1);
+            self.oldest = next(self.oldest);
         }
-        let is_used = self.ends.back().is_some_and(|&end| end > durable);
-        if is_used && self.ends.len() < WINDOW_MAX {
-            self.ends.push_back(Lsn::default());
+        if self.open_end > durable && self.ends.len() < WINDOW_MAX - 1 {
+            self.ends.push_back(self.open_end);
+            (self.open_end, self.open) = (Lsn::default(), next(self.open));
         }
     }
+}
+
+/// Numbers go from 1 to 255 and begin again.
+fn next(generation: u8) -> u8 {
+    generation.checked_add(1).unwrap_or(1)
 }
 
 #[cfg(test)]
@@ -88,7 +96,7 @@ mod tests {
                 durable = (durable + turn % 5).min(lsn);
             }
             generations.settle(Lsn(durable));
-            assert!(generations.ends.len() <= WINDOW_MAX);
+            assert!(generations.ends.len() < WINDOW_MAX);
             changes.retain(|&(lsn, _)| lsn > durable);
             for &(lsn, generation) in &changes {
                 let end = generations.end(generation);
