@@ -115,9 +115,16 @@ impl Keys {
 
     #[inline]
     fn load_cells(&self, cells: &[Option<CellId>; PREFETCH_KEYS_MAX]) {
-        let cells = || cells.iter().copied().flatten();
-        std::hint::black_box(cells().map(|id| self.cache.load(id)).sum::<usize>());
-        std::hint::black_box(cells().map(|id| self.cache.load_bytes(id)).sum::<usize>());
+        let (mut loaded, mut large) = (0usize, false);
+        for id in cells.iter().copied().flatten() {
+            loaded ^= self.cache.load(id);
+            large |= Cache::is_large(id);
+        }
+        std::hint::black_box(loaded);
+        if large {
+            let cells = cells.iter().copied().flatten();
+            std::hint::black_box(cells.map(|id| self.cache.load_bytes(id)).sum::<usize>());
+        }
     }
 
     /// Visits where the newest parts of keys stand, from `from` on in the order of slots and

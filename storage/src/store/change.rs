@@ -499,13 +499,15 @@ impl<P: Blocks> Store<P> {
         let mut packed = PackedPlace::new(place, version.sequence);
         if_planted! { Bug::PlaceOfFirstKey, ordinal > 0, packed = self.keys.cell(id).place() }
         let changed = self.keys.set_change(id, version, packed, Some(lsn));
-        if let Some(old) = changed.before.place() {
-            self.live.loses(old);
-        }
         // A deletion counts like a value until it is durable and its entry leaves.
         match changed.expires() {
-            false => self.live.gains(place),
-            true => self.gains_expiring(place, slot, id),
+            false => self.live.moves(changed.before, place),
+            true => {
+                if let Some(old) = changed.before.place() {
+                    self.live.loses(old);
+                }
+                self.gains_expiring(place, slot, id);
+            }
         }
         if changed.is_deleted() {
             self.deletions.push_back((lsn, slot, hash, version));

@@ -87,10 +87,7 @@ impl<P: Blocks> Store<P> {
         let (lsn, place) = logged?;
         numbering.go_on_behind(partition, version);
         cleaner.must_pick = true;
-        if let Some(before) = before.place() {
-            live.loses(before);
-        }
-        live.gains(place);
+        live.moves(before, place);
         Some((lsn, version))
     }
 }

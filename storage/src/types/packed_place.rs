@@ -42,14 +42,22 @@ impl PackedPlace {
     #[inline]
     #[must_use]
     pub fn place(self) -> Option<Place> {
+        let (file, bytes) = self.file_and_bytes()?;
+        let offset = (self.0 >> OFFSET_SHIFT & ((1 << OFFSET_BITS) - 1)) * 8;
+        Some(Place {
+            file,
+            offset,
+            bytes,
+        })
+    }
+
+    /// File and length of the place, if something was logged.
+    #[inline]
+    pub(crate) fn file_and_bytes(self) -> Option<(FileId, u32)> {
         let file = u32::try_from(self.0 >> FILE_SHIFT).expect("20 bits");
         let code =
             u32::try_from(self.0 >> SEQUENCE_BITS & ((1 << BYTES_BITS) - 1)).expect("9 bits");
-        (file != 0).then(|| Place {
-            file: FileId(file),
-            offset: (self.0 >> OFFSET_SHIFT & ((1 << OFFSET_BITS) - 1)) * 8,
-            bytes: bytes_of(code),
-        })
+        (file != 0).then(|| (FileId(file), bytes_of(code)))
     }
 
     /// All of it; the lowest byte is that of the sequence.

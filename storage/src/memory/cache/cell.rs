@@ -179,15 +179,26 @@ pub(super) fn set_small_value_len(head: &mut Head, len: usize) {
 }
 
 /// Compares keys eight bytes at a time: they are too short for a call to pay.
-#[inline]
+#[inline(always)]
 pub(crate) fn is_same_key(a: &[u8], b: &[u8]) -> bool {
+    if a.len() != b.len() {
+        return false;
+    }
+    match (a.first_chunk::<8>(), b.first_chunk::<8>()) {
+        // Of up to sixteen bytes the first eight and the last eight are all.
+        (Some(a_first), Some(b_first)) if a.len() <= 16 => {
+            a_first == b_first && a.last_chunk::<8>() == b.last_chunk::<8>()
+        }
+        _ => is_same_rest(a, b),
+    }
+}
+
+/// The same of keys of equal length.
+#[inline]
+fn is_same_rest(a: &[u8], b: &[u8]) -> bool {
     let ((a_eights, a_rest), (b_eights, b_rest)) = (a.as_chunks::<8>(), b.as_chunks::<8>());
-    a.len() == b.len()
-        && a_eights
-            .iter()
-            .zip(b_eights)
-            .all(|(a, b)| u64::from_le_bytes(*a) == u64::from_le_bytes(*b))
-        && a_rest.iter().zip(b_rest).all(|(a, b)| a == b)
+    let are_same = |(a, b): (&[u8; 8], &[u8; 8])| u64::from_le_bytes(*a) == u64::from_le_bytes(*b);
+    a_eights.iter().zip(b_eights).all(are_same) && a_rest.iter().zip(b_rest).all(|(a, b)| a == b)
 }
 
 /// Writes a value and the expiry behind it to the start of `into`.

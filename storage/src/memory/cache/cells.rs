@@ -278,7 +278,14 @@ impl Cache {
         }
         let (page, slot) = page_and_slot(id);
         let (head, bytes) = self.pages[page].cell(slot);
-        usize::from(head[0]) + bytes.last().map_or(0, |&byte| usize::from(byte))
+        usize::from(head[0]) ^ bytes.last().map_or(0, |&byte| usize::from(byte))
+    }
+
+    /// Whether a cell has a heap block of its own.
+    #[inline]
+    #[must_use]
+    pub(crate) fn is_large(id: CellId) -> bool {
+        id.0 & LARGE_BIT != 0
     }
 
     /// Loads the start of the heap block of a large cell: likewise.

@@ -17,7 +17,7 @@
 use crate::planted::{self, Bug};
 use crate::store::cleaning::expiring::{Amount, Expires, Expiring};
 use crate::store::keyspace::keyspaces::Replaced;
-use crate::types::packed_place::FILES_MAX;
+use crate::types::packed_place::{FILES_MAX, PackedPlace};
 use crate::types::place::FileId;
 use crate::types::place::Place;
 
@@ -176,6 +176,26 @@ impl Live {
         let file = self.file(place.file);
         file.lost += u64::from(place.bytes);
         file.lost_count += 1;
+    }
+
+    /// What stands at `before` is not pointed to any more. What stands at `place` is, and lasts.
+    #[inline]
+    pub(crate) fn moves(&mut self, before: PackedPlace, place: Place) {
+        match before.file_and_bytes() {
+            Some((file, bytes)) if file == place.file => {
+                let file = self.file(file);
+                file.lost += u64::from(bytes);
+                file.lost_count += 1;
+                file.lasting += u64::from(place.bytes);
+                file.lasting_count += 1;
+            }
+            _ => {
+                if let Some(before) = before.place() {
+                    self.loses(before);
+                }
+                self.gains(place);
+            }
+        }
     }
 
     /// So many parts as long as the one that stands there were pointed to, one after the other, and
