@@ -252,7 +252,7 @@ fn put_padded<'a>(into: &'a mut [u8], bytes: &[u8]) -> &'a mut [u8] {
     let (field, rest) = into.split_at_mut(padded(bytes.len()));
     let (value, padding) = field.split_at_mut(bytes.len());
     value.copy_from_slice(bytes);
-    if !is_planted(Bug::KeepOldPadding) {
+    if !padding.is_empty() && !is_planted(Bug::KeepOldPadding) {
         padding.fill(0);
     }
     rest
