@@ -23,7 +23,7 @@ use penstock_storage::version::Version as Stored;
 use super::batch::{BatchRun, Passed, Progress};
 use super::operation::Known;
 use super::plain_answers::PlainAnswers;
-use super::window::{LookAhead, PlainLeave};
+use super::window::{Ahead, LookAhead, PlainLeave};
 use super::{Now, Shard};
 
 impl<P: Blocks> Shard<P> {
@@ -31,43 +31,37 @@ impl<P: Blocks> Shard<P> {
     #[inline]
     pub(super) fn look_ahead<'a>(&self, batch: Batch<'a>, next: usize, ahead: &mut LookAhead<'a>) {
         let count = PREFETCH_KEYS_MAX.min(batch.len() - next);
-        ahead.window = next..next + count;
-        ahead.known = [None; PREFETCH_KEYS_MAX];
-        ahead.plain = [None; PREFETCH_KEYS_MAX];
-        ahead.has_cells = false;
         let value_bytes_max = self.setup.limits().value_bytes_max;
         let mut homes = [(0, 0); PREFETCH_KEYS_MAX];
         let mut last: Option<Known<'a>> = None;
         let (mut is_one_key, mut is_any_plain) = (true, false);
-        for (number, home) in homes[..count].iter_mut().enumerate() {
-            let item = batch.item(next + number);
-            let key = match plain(item, value_bytes_max) {
+        let into = ahead.begin(next, count);
+        for (number, (home, into)) in (next..next + count).zip(homes.iter_mut().zip(into)) {
+            let item = batch.item(number);
+            let (key, plain) = match plain(item, value_bytes_max) {
                 Some((key, plain)) => {
-                    ahead.plain[number] = Some(plain);
                     is_any_plain = true;
-                    key
+                    (Some(key), Some(plain))
                 }
-                None if count < 4 => continue,
-                None => match likely_key(item) {
-                    Some(key) => key,
-                    None => continue,
-                },
+                None if count < 4 => (None, None),
+                None => (likely_key(item), None),
             };
-            let it = match last {
+            let known = key.map(|key| match last {
                 Some(last) if is_same(last.key, key) => Known { key, ..last },
                 _ => {
                     is_one_key &= last.is_none();
                     let (slot, hash) = self.setup.hash().home_of(key);
                     Known { key, slot, hash }
                 }
-            };
-            *home = (it.slot, it.hash);
-            ahead.known[number] = Some(it);
-            last = Some(it);
+            });
+            *into = Ahead { known, plain };
+            if let Some(it) = known {
+                *home = (it.slot, it.hash);
+                last = known;
+            }
         }
         if is_any_plain {
-            ahead.cells = self.store.only_cells(&homes[..count]);
-            ahead.has_cells = true;
+            ahead.has_cells(self.store.only_cells(&homes[..count]));
         } else if !is_one_key {
             // One hot key is in the processor's cache already.
             self.store.prefetch(&homes[..count]);
