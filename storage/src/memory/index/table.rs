@@ -81,7 +81,7 @@ impl Index {
 
     /// The cell of the one key that has this slot and hash. `None` if there are more keys, or none,
     /// or the key has no cell.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub(crate) fn only_cell(&self, slot: u16, hash: u32) -> Option<CellId> {
         let (_, group, local) = self.slots[usize::from(slot)].group_of(hash);

@@ -179,7 +179,7 @@ impl Live {
     }
 
     /// What stands at `before` is not pointed to any more. What stands at `place` is, and lasts.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn moves(&mut self, before: PackedPlace, place: Place) {
         match before.file_and_bytes() {
             Some((file, bytes)) if file == place.file => {
