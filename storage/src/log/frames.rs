@@ -1,14 +1,12 @@
 //! Frames, segments and marks: what is sealed when, and where it stands.
 
-use crate::format::contents::{SealedSegment, SegmentEnd};
 use crate::format::frame::{FRAME_HEADER_BYTES, FrameHeader, FrameHome, FrameKind, padded_bytes};
 use crate::format::segment::SegmentHeader;
-use crate::format::summary::{SUMMARY_BYTES_MAX, Summary};
+use crate::format::summary::SUMMARY_BYTES_MAX;
 use crate::log::config::SEGMENT_TAIL_BYTES;
 use crate::log::log::CONTENTS_ENTRY_BYTES;
 use crate::log::log::Log;
 use crate::log::log::SHORT_FRAME_SHARE;
-use crate::log::open::OpenFrame;
 use crate::log::open::OpenSegment;
 use crate::log::room::Purpose;
 use crate::log::room::Room;
@@ -16,7 +14,6 @@ use crate::log::told::SealedFrame;
 use crate::planted::{self, Bug, is_planted};
 use crate::types::io::{BLOCK_BYTES, Block, Blocks, Io};
 use crate::types::place::FileId;
-use crate::types::place::LogStart;
 use crate::types::place::Lsn;
 
 impl<P: Blocks> Log<P> {
@@ -29,26 +26,21 @@ impl<P: Blocks> Log<P> {
     /// A clean stop: everything appended is written, then the summary of the segment. No record
     /// may be appended any more.
     pub fn close(&mut self) {
-        self.closing = true;
-        if self
-            .open
-            .as_ref()
-            .is_some_and(|open| open.record_count == 0 || is_planted(Bug::CloseOnOpenFrame))
-        {
-            self.open = None;
+        self.phase.close();
+        if !self.open.holds_records() || is_planted(Bug::CloseOnOpenFrame) {
+            self.open.take_frame();
         }
     }
 
     /// Whether a clean stop is complete and durable.
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        self.closing && self.writes.is_empty() && self.segment.is_none()
+        self.phase.is_closing() && self.writes.is_empty() && self.open.segment().is_none()
     }
 
     /// Whether the open frame holds something and may be written now.
     pub(super) fn may_seal(&self) -> bool {
-        let holds_records = self.open.as_ref().is_some_and(|open| open.record_count > 0);
-        holds_records && self.writes.has_room(self.config.frames_in_flight_max)
+        self.open.holds_records() && self.writes.has_room(self.config.frames_in_flight_max)
     }
 
     #[cold]
@@ -57,10 +49,10 @@ impl<P: Blocks> Log<P> {
             bytes <= self.config.record_bytes_max,
             "a record of {bytes} bytes"
         );
-        if self.poisoned.is_some() || self.closing {
+        if !self.phase.takes_records() {
             return Room::Wait;
         }
-        if self.open.is_some() {
+        if self.open.frame().is_some() {
             if self.writes.len() >= self.config.frames_sealed_max {
                 return Room::Wait;
             }
@@ -90,9 +82,9 @@ impl<P: Blocks> Log<P> {
             let frame_bytes = block_bytes.min(left - left % BLOCK_BYTES);
             (frame_bytes >= short_bytes).then_some(frame_bytes)
         };
-        let mut frame_bytes = self.segment.as_ref().and_then(frame_within);
+        let mut frame_bytes = self.open.segment().and_then(frame_within);
         if frame_bytes.is_none() {
-            if !self.supply.has_for(purpose, self.segment.is_some()) {
+            if !self.supply.has_for(purpose, self.open.segment().is_some()) {
                 return self.no_room(purpose);
             }
             let is_kept_back = matches!(purpose, Purpose::Keep | Purpose::Grow);
@@ -111,14 +103,8 @@ impl<P: Blocks> Log<P> {
         let Some(block) = self.blocks.take(block_bytes) else {
             return Room::Wait;
         };
-        let body_bytes_max = frame_bytes.expect("found above") - FRAME_HEADER_BYTES;
-        self.open = Some(OpenFrame {
-            block,
-            body_bytes: 0,
-            body_bytes_max,
-            record_count: 0,
-            has_commits: false,
-        });
+        self.open
+            .begin_frame(block, frame_bytes.expect("found above"));
         Room::Yes
     }
 
@@ -144,24 +130,25 @@ impl<P: Blocks> Log<P> {
         } else {
             None
         };
-        if self.segment.is_some() && !self.seal_segment() {
+        if self.open.segment().is_some() && !self.seal_segment() {
             return Room::Wait;
         }
         let spare = self.supply.take().expect("checked above");
+        let before = self.open.before();
         let header = SegmentHeader {
             owner: self.config.owner,
             incarnation: self.config.incarnation,
             log_id: self.config.log_id,
             stream: 0,
             is_reused: spare.is_reused,
-            sequence: self.before.last_sequence + 1,
+            sequence: before.last_sequence + 1,
             salt: spare.salt,
-            first_lsn: Lsn(self.appended.0 + 1),
-            previous_sequence: self.before.last_sequence,
-            previous_end_offset: self.before.end_offset,
-            previous_end_lsn: self.before.last_lsn,
+            first_lsn: Lsn(self.sealing.appended().0 + 1),
+            previous_sequence: before.last_sequence,
+            previous_end_offset: before.end_offset,
+            previous_end_lsn: before.last_lsn,
             segment_bytes: spare.bytes,
-            created_ms: self.time_ms,
+            created_ms: self.clock.time_ms(),
         };
         header.encode(
             block
@@ -170,16 +157,11 @@ impl<P: Blocks> Log<P> {
                 .expect("blocks have at least one unit"),
         );
         self.push_write(spare.file, 0, block, BLOCK_BYTES, None);
-        self.segment = Some(OpenSegment {
-            header,
-            file: spare.file,
-            end_offset: BLOCK_BYTES as u64,
-            summary: Summary::new(),
-        });
-        self.counters.segments += 1;
+        self.open.begin_segment(header, spare.file);
+        self.account.counters.segments += 1;
         let sealed = self.history.segments.iter();
         self.supply
-            .begins(self.active_us, sealed.map(|it| it.file_bytes));
+            .begins(self.clock.active_us(), sealed.map(|it| it.file_bytes));
         if let Some(block) = contents {
             self.push_contents(block);
         }
@@ -188,8 +170,11 @@ impl<P: Blocks> Log<P> {
 
     /// Ends the open segment with its summary. `false` if no block is free now.
     fn seal_segment(&mut self) -> bool {
-        assert!(self.open.is_none(), "a segment is sealed between frames");
-        let segment = self.segment.as_ref().expect("the caller checked");
+        assert!(
+            self.open.frame().is_none(),
+            "a segment is sealed between frames"
+        );
+        let segment = self.open.segment().expect("the caller checked");
         let Some(mut block) = self.blocks.take(SUMMARY_BYTES_MAX) else {
             return false;
         };
@@ -197,37 +182,21 @@ impl<P: Blocks> Log<P> {
             .summary
             .encode(&mut block.bytes_mut()[FRAME_HEADER_BYTES..]);
         self.push_frame(FrameKind::Summary, block, body_bytes, 0);
-        let segment = self.segment.take().expect("the caller checked");
-        self.history.segments.push(SealedSegment {
-            file: segment.file,
-            salt: segment.header.salt,
-            file_bytes: segment.header.segment_bytes,
-            end: SegmentEnd {
-                sequence: segment.header.sequence,
-                end_offset: segment.end_offset,
-                last_lsn: self.appended,
-            },
-        });
-        self.history.reached.segment_ends(self.appended);
-        self.before = LogStart {
-            last_sequence: segment.header.sequence,
-            end_offset: segment.end_offset,
-            last_lsn: self.appended,
-            is_unproven: false,
-        };
+        let appended = self.sealing.appended();
+        self.history.segments.push(self.open.end_segment(appended));
+        self.history.reached.segment_ends(appended);
         true
     }
 
     pub(super) fn seal_open(&mut self) {
-        let Some(open) = self.open.take() else { return };
+        let Some(open) = self.open.take_frame() else {
+            return;
+        };
         if open.record_count == 0 {
             return;
         }
-        self.counters.frames += 1;
-        if open.has_commits {
-            self.batches.add(u64::from(open.record_count), 1);
-            self.counters.commit_bytes += padded_bytes(open.body_bytes) as u64;
-        }
+        self.account
+            .add_frame(open.record_count, open.has_commits, open.body_bytes);
         self.push_frame(
             FrameKind::Commit,
             open.block,
@@ -243,15 +212,15 @@ impl<P: Blocks> Log<P> {
         body_bytes: usize,
         record_count: u32,
     ) {
-        let segment = self.segment.as_mut().expect("frames stand in a segment");
+        let segment = self.open.segment_mut();
         let header = FrameHeader {
             kind,
             offset: segment.end_offset,
-            first_lsn: Lsn(self.sealed.0 + 1),
+            first_lsn: Lsn(self.sealing.sealed().0 + 1),
             durable_lsn: self.writes.durable(),
             record_count,
             body_bytes: u32::try_from(body_bytes).expect("a frame is bounded by the record limits"),
-            time_ms: self.time_ms,
+            time_ms: self.clock.time_ms(),
         };
         let home = segment.header.home();
         if let Some(tapped) = &mut self.tapped
@@ -265,8 +234,8 @@ impl<P: Blocks> Log<P> {
         header.seal(home, block.bytes_mut());
         let (file, offset, len) = (segment.file, segment.end_offset, header.padded_bytes());
         segment.end_offset += len as u64;
-        self.counters.padding_bytes += (len - FRAME_HEADER_BYTES - body_bytes) as u64;
-        self.sealed.0 += u64::from(record_count);
+        self.account.counters.padding_bytes += (len - FRAME_HEADER_BYTES - body_bytes) as u64;
+        self.sealing.seal(record_count);
         self.push_write(file, offset, block, len, Some((home, kind)));
     }
 
@@ -278,9 +247,10 @@ impl<P: Blocks> Log<P> {
         len: usize,
         frame: Option<(FrameHome, FrameKind)>,
     ) {
-        self.counters.device_bytes += len as u64;
+        self.account.counters.device_bytes += len as u64;
+        let last_lsn = self.sealing.sealed();
         self.writes
-            .push((file, offset), (block, len), self.sealed, frame);
+            .push((file, offset), (block, len), last_lsn, frame);
     }
 
     /// Tells in the open segment which ones are before it.
@@ -288,17 +258,16 @@ impl<P: Blocks> Log<P> {
         let body = &mut block.bytes_mut()[FRAME_HEADER_BYTES..];
         let body_bytes = self.history.encode(body);
         self.push_frame(FrameKind::Contents, block, body_bytes, 0);
-        let releases = self.releases.take_unannounced();
-        let has_owed = std::mem::take(&mut self.owes_contents);
+        let (releases, has_owed) = self.releases.announce();
         self.writes.note_contents(releases, has_owed);
     }
 
     /// Whether the open segment has room to tell which ones are before it.
     pub(super) fn fits_contents(&self) -> bool {
-        let open = self.open.as_ref();
+        let open = self.open.frame();
         let open_bytes = open.map_or(0, |open| padded_bytes(open.body_bytes)) as u64;
         let contents_bytes = padded_bytes(self.history.body_bytes()) as u64;
-        self.segment.as_ref().is_some_and(|segment| {
+        self.open.segment().is_some_and(|segment| {
             let taken = segment.end_offset + open_bytes + contents_bytes;
             taken + SEGMENT_TAIL_BYTES <= segment.header.segment_bytes
         })
@@ -325,35 +294,35 @@ impl<P: Blocks> Log<P> {
     /// Nothing is under way and nothing waits: writes the write-idle mark after some idleness, or
     /// seals the log that ends.
     pub(super) fn mark_idle(&mut self, now_us: u64, io: &mut Vec<Io<P::Block>>) {
-        let Some(segment) = &self.segment else {
+        let Some(segment) = self.open.segment() else {
             if self.must_prove_start() && self.rotate() != Room::Yes {
-                self.active_us = now_us;
+                self.clock.use_at(now_us);
             }
             self.emit(now_us, io);
             return;
         };
-        let idle_long = now_us >= self.active_us + self.config.idle_mark_us;
+        let idle_long = now_us >= self.clock.active_us() + self.config.idle_mark_us;
         let idle = idle_long && self.writes.lacks_mark();
-        if self.closing {
+        if self.phase.is_closing() {
             if !self.seal_segment() {
-                self.active_us = now_us;
+                self.clock.use_at(now_us);
             }
-        } else if idle_long && (self.is_releasing() || self.owes_contents) {
+        } else if idle_long && (self.is_releasing() || self.releases.owes_contents()) {
             self.release_within();
-            self.active_us = now_us;
+            self.clock.use_at(now_us);
         } else if idle {
             assert!(
                 segment.end_offset + SEGMENT_TAIL_BYTES <= segment.header.segment_bytes,
                 "a mark always has its place"
             );
             // A frame that was opened and never used gives its place to the mark.
-            self.open = None;
+            self.open.take_frame();
             match self.blocks.take(BLOCK_BYTES) {
                 Some(block) => {
-                    self.counters.marks += 1;
+                    self.account.counters.marks += 1;
                     self.push_frame(FrameKind::Mark, block, 0, 0);
                 }
-                None => self.active_us = now_us,
+                None => self.clock.use_at(now_us),
             }
         }
         self.emit(now_us, io);
@@ -361,7 +330,7 @@ impl<P: Blocks> Log<P> {
 
     /// Whether the next segment is wanted now, for the sake of what its first frames prove.
     pub(super) fn must_prove_start(&self) -> bool {
-        let has_news = self.before.is_unproven || self.owes_contents;
-        has_news && !self.supply.is_empty() && !self.closing
+        let has_news = self.open.before().is_unproven || self.releases.owes_contents();
+        has_news && !self.supply.is_empty() && !self.phase.is_closing()
     }
 }

@@ -22,11 +22,14 @@ use crate::format::record::{PARTS_MAX, PartKind, PartView, RecordSpec};
 use crate::format::system_key::is_local;
 use crate::histogram::Histogram;
 use crate::if_planted;
+use crate::log::account::LogAccount;
+use crate::log::clock::LogClock;
 use crate::log::config::LogConfig;
 use crate::log::config::SEGMENT_TAIL_BYTES;
-use crate::log::open::OpenFrame;
-use crate::log::open::OpenSegment;
+use crate::log::open::OpenEnd;
+use crate::log::phase::Phase;
 use crate::log::release::Releases;
+use crate::log::sealing::Sealing;
 use crate::log::supply::Supply;
 use crate::log::told::DurableEnd;
 use crate::log::told::DurableSegment;
@@ -52,31 +55,16 @@ pub struct Log<P: Blocks> {
     pub(super) blocks: P,
     pub(super) supply: Supply,
     pub(super) releases: Releases,
-    /// Where the log ended before `segment`.
-    pub(super) before: LogStart,
-    /// What it held until there.
+    /// What the log holds before the open segment.
     pub(super) history: History,
-    pub(super) segment: Option<OpenSegment>,
-    pub(super) open: Option<OpenFrame<P::Block>>,
+    pub(super) open: OpenEnd<P::Block>,
+    pub(super) sealing: Sealing,
     pub(super) writes: Writes<P::Block>,
-    /// What was taken over from other logs is told by no frame of this one yet.
-    pub(super) owes_contents: bool,
-    pub(super) sealed: Lsn,
-    pub(super) appended: Lsn,
-    /// The highest record that somebody waits for.
-    wanted: Lsn,
-    /// When the open frame is to be sealed although nobody waits; means something only while it
-    /// holds a record.
-    pub(super) interval_end_us: u64,
-    pub(super) active_us: u64,
-    pub(super) time_ms: u64,
-    pub(super) closing: bool,
-    pub(super) poisoned: Option<Poisoned>,
-    /// Frames that were sealed since they were last taken, for who asked for them.
+    pub(super) clock: LogClock,
+    pub(super) phase: Phase,
+    /// Sealed frames that [`Log::take_sealed`] has not taken. `None` until [`Log::tap`].
     pub(super) tapped: Option<VecDeque<SealedFrame>>,
-    pub(super) counters: LogCounters,
-    /// Records of each frame that holds a commit.
-    pub(super) batches: Histogram,
+    pub(super) account: LogAccount,
 }
 
 /// A frame behind which nothing more fits may be shorter than the others, by so much at most.
@@ -109,32 +97,23 @@ impl<P: Blocks> Log<P> {
             blocks,
             supply: Supply::new(true),
             releases: Releases::default(),
-            before: start,
             history,
-            segment: None,
-            open: None,
+            open: OpenEnd::new(start),
+            sealing: Sealing::new(start.last_lsn),
             writes,
-            owes_contents: false,
-            sealed: start.last_lsn,
-            appended: start.last_lsn,
-            wanted: Lsn(0),
-            interval_end_us: 0,
-            active_us: 0,
-            time_ms: 0,
-            closing: false,
-            poisoned: None,
+            clock: LogClock::default(),
+            phase: Phase::Appending,
             tapped: None,
-            counters: LogCounters::default(),
-            batches: Histogram::default(),
+            account: LogAccount::default(),
         }
     }
 
     /// Goes on behind another log too, which vanishes some day: how far its versions and its time
     /// have gone is told by a contents frame then, and every segment begins with one from now on.
     pub fn inherit(&mut self, other: &History, time_ms: u64) {
-        assert!(self.segment.is_none(), "before anything is appended");
+        assert!(self.open.segment().is_none(), "before anything is appended");
         let own = &mut self.history;
-        let mut is_told = other.epoch_max <= own.epoch_max && time_ms <= self.time_ms;
+        let mut is_told = other.epoch_max <= own.epoch_max && time_ms <= self.clock.time_ms();
         for partition in 0..PARTITIONS {
             is_told &= other.last(partition) <= own.last(partition);
             own.raise(partition, other.last(partition));
@@ -145,22 +124,24 @@ impl<P: Blocks> Log<P> {
         own.forget(&other.forgotten);
         own.has_released = true;
         own.is_linked |= other.is_linked;
-        self.time_ms = self.time_ms.max(time_ms);
-        self.owes_contents |= !is_told;
+        self.clock.raise(time_ms);
+        if !is_told {
+            self.releases.owe_contents();
+        }
     }
 
     /// A value of another log was left out, because it had expired by the time that the log
     /// carries: a contents frame is to tell this time, or a start without that log might be before
     /// it.
     pub fn owe_contents(&mut self) {
-        self.owes_contents = true;
+        self.releases.owe_contents();
     }
 
     /// Whether what was taken over by [`Log::inherit`], or the time of what was left out, would be
     /// forgotten with the other logs.
     #[must_use]
     pub fn owes_contents(&self) -> bool {
-        self.owes_contents || self.writes.has_owed()
+        self.releases.owes_contents() || self.writes.has_owed()
     }
 
     /// Appends a record for which [`Log::room`] said yes, and tells where its parts stand. Its
@@ -172,11 +153,7 @@ impl<P: Blocks> Log<P> {
         record: &RecordSpec<'_>,
         places: &mut [Place; PARTS_MAX],
     ) -> Lsn {
-        let open = self.open.as_mut().expect("room() opened a frame");
-        let segment = self
-            .segment
-            .as_mut()
-            .expect("an open frame stands in a segment");
+        let (segment, open) = self.open.both_mut();
         let body = &mut open.block.bytes_mut()
             [FRAME_HEADER_BYTES..FRAME_HEADER_BYTES + open.body_bytes_max];
         assert!(
@@ -184,9 +161,8 @@ impl<P: Blocks> Log<P> {
             "{} parts",
             record.parts.len()
         );
-        if open.record_count == 0 || is_planted(Bug::RestartInterval) {
-            self.interval_end_us = now_us + self.config.interval_us;
-        }
+        self.sealing
+            .record_begins(open.record_count, now_us + self.config.interval_us);
         let before = open.body_bytes;
         let version = Version {
             epoch: record.epoch,
@@ -216,12 +192,11 @@ impl<P: Blocks> Log<P> {
         }
         open.record_count += 1;
         open.has_commits = true;
-        self.appended.0 += 1;
-        self.active_us = now_us;
-        self.time_ms = self.time_ms.max(record.time_ms);
-        self.counters.records += 1;
-        self.counters.record_bytes += (open.body_bytes - before) as u64;
-        self.appended
+        self.clock.use_at(now_us);
+        self.clock.raise(record.time_ms);
+        self.account
+            .add_commits(1, (open.body_bytes - before) as u64);
+        self.sealing.append(1)
     }
 
     /// Appends a copy of a part that stands in a sealed segment, as a record of its own with the
@@ -237,16 +212,11 @@ impl<P: Blocks> Log<P> {
         moved: Moved,
         is_crowded: bool,
     ) -> (Lsn, Place) {
-        let open = self.open.as_mut().expect("room() opened a frame");
-        let segment = self
-            .segment
-            .as_mut()
-            .expect("an open frame stands in a segment");
+        let (segment, open) = self.open.both_mut();
         let body = &mut open.block.bytes_mut()
             [FRAME_HEADER_BYTES..FRAME_HEADER_BYTES + open.body_bytes_max];
-        if open.record_count == 0 {
-            self.interval_end_us = now_us + self.config.interval_us;
-        }
+        self.sealing
+            .record_begins(open.record_count, now_us + self.config.interval_us);
         let (kind, bytes) = match moved {
             Moved::As(kind) => (
                 kind,
@@ -272,18 +242,14 @@ impl<P: Blocks> Log<P> {
         }
         open.body_bytes += bytes;
         open.record_count += 1;
-        self.appended.0 += 1;
-        self.counters.records += 1;
-        self.counters.record_bytes += bytes as u64;
-        self.counters.moved_records += 1;
-        self.counters.moved_bytes += bytes as u64;
-        (self.appended, place)
+        self.account.add_copy(bytes as u64);
+        (self.sealing.append(1), place)
     }
 
     /// Somebody waits for `lsn`: its frame is written as soon as one may be.
     #[inline]
     pub fn want_durable(&mut self, lsn: Lsn) {
-        self.wanted = self.wanted.max(lsn);
+        self.sealing.want(lsn);
     }
 
     /// Everything up to this record survives a crash from now on.
@@ -322,51 +288,51 @@ impl<P: Blocks> Log<P> {
     #[inline]
     #[must_use]
     pub fn appended(&self) -> Lsn {
-        self.appended
+        self.sealing.appended()
     }
 
     /// The end of the loop's turn: seals and emits what may go now.
     pub fn pump(&mut self, now_us: u64, io: &mut Vec<Io<P::Block>>) {
-        if self.poisoned.is_some() {
+        if self.phase.is_poisoned() {
             return;
         }
-        if self.is_releasing() && self.supply.hurries_release() && !self.closing {
+        if self.is_releasing() && self.supply.hurries_release() && !self.phase.is_closing() {
             self.release_within();
         }
         self.emit(now_us, io);
         if self.may_seal() {
-            let interval_over = now_us >= self.interval_end_us;
-            if self.wanted > self.sealed || interval_over || self.closing {
+            if self.sealing.is_due(now_us) || self.phase.is_closing() {
                 self.seal_open();
                 self.emit(now_us, io);
             }
         } else if self.writes.is_empty() {
             self.mark_idle(now_us, io);
         }
-        self.writes.emit_sync(&self.config, &mut self.counters, io);
+        let counters = &mut self.account.counters;
+        self.writes.emit_sync(&self.config, counters, io);
         self.invariants();
     }
 
     /// When [`Log::pump`] is to be called at the latest.
     #[must_use]
     pub fn deadline_us(&self) -> Option<u64> {
-        if self.poisoned.is_some() {
+        if self.phase.is_poisoned() {
             None
         } else if self.may_seal() {
-            Some(self.interval_end_us)
+            Some(self.sealing.due_us())
         } else {
             // With writes under way the next completion is what pump has to wait for.
             let must_rest = self.writes.is_empty()
-                && match self.segment {
+                && match self.open.segment() {
                     Some(_) => {
-                        self.closing
+                        self.phase.is_closing()
                             || self.writes.lacks_mark()
                             || self.is_releasing()
-                            || self.owes_contents
+                            || self.releases.owes_contents()
                     }
                     None => self.must_prove_start(),
                 };
-            must_rest.then(|| self.active_us + self.config.idle_mark_us)
+            must_rest.then(|| self.clock.active_us() + self.config.idle_mark_us)
         }
     }
 
@@ -402,7 +368,7 @@ impl<P: Blocks> Log<P> {
             segment.end.last_lsn <= behind || segment.end.sequence <= after
         };
         let at = segments.partition_point(is_passed);
-        let (file, home, sealed_end) = match (segments.get(at), &self.segment) {
+        let (file, home, sealed_end) = match (segments.get(at), self.open.segment()) {
             (Some(segment), _) => (
                 segment.file,
                 self.home_of(segment),
@@ -439,16 +405,16 @@ impl<P: Blocks> Log<P> {
     /// The file of the open segment and its length.
     #[must_use]
     pub fn open_segment(&self) -> Option<(FileId, u64)> {
-        let segment = self.segment.as_ref()?;
+        let segment = self.open.segment()?;
         Some((segment.file, segment.header.segment_bytes))
     }
 
     /// Bytes that may still be appended to the open segment, about.
     #[must_use]
     pub fn open_segment_bytes_left(&self) -> u64 {
-        self.segment.as_ref().map_or(0, |segment| {
+        self.open.segment().map_or(0, |segment| {
             let taken = segment.end_offset + SEGMENT_TAIL_BYTES;
-            let open = self.open.as_ref().map_or(0, |open| open.body_bytes as u64);
+            let open = self.open.body_bytes() as u64;
             segment.header.segment_bytes.saturating_sub(taken + open)
         })
     }
@@ -456,13 +422,13 @@ impl<P: Blocks> Log<P> {
     /// The newest time that this run has stamped on a record, or carried.
     #[must_use]
     pub fn time_ms(&self) -> u64 {
-        self.time_ms
+        self.clock.time_ms()
     }
 
     /// Raises the log's clock to `time_ms` before a record is left out because of the time. The
     /// frame that reports the release carries this time, so no start begins at an earlier time.
     pub fn carry_time(&mut self, time_ms: u64) {
-        self.time_ms = self.time_ms.max(time_ms);
+        self.clock.raise(time_ms);
     }
 
     /// Its fixed properties.
@@ -484,7 +450,7 @@ impl<P: Blocks> Log<P> {
             .remove(found.expect("only a sealed segment is released, once"));
         self.history.has_released = true;
         self.history.forget(highest);
-        self.counters.released += 1;
+        self.account.counters.released += 1;
         if_planted! { Bug::RemoveBeforeTold, return self.releases.allow([segment.file]) }
         self.releases.begin(segment.file);
     }
@@ -503,13 +469,13 @@ impl<P: Blocks> Log<P> {
     /// What was done so far.
     #[must_use]
     pub fn counters(&self) -> LogCounters {
-        self.counters
+        self.account.counters
     }
 
     /// How many records the frames hold that hold a commit.
     #[must_use]
     pub fn batches(&self) -> &Histogram {
-        &self.batches
+        self.account.batches()
     }
 
     /// How long writes took until the device had them for good, in microseconds.
@@ -527,16 +493,14 @@ impl<P: Blocks> Log<P> {
         now_us: u64,
         completion: Completion<P::Block>,
     ) -> Result<(), Poisoned> {
-        if let Some(poisoned) = self.poisoned {
-            return Err(poisoned);
-        }
+        self.phase.check()?;
         let (sync, releases) = (self.config.sync, &mut self.releases);
         let done = self.writes.completed(now_us, sync, completion, releases);
         if let Err(poisoned) = done {
-            self.poisoned = Some(poisoned);
+            self.phase.poison(poisoned);
             return Err(poisoned);
         }
-        self.active_us = now_us;
+        self.clock.use_at(now_us);
         self.invariants();
         Ok(())
     }
@@ -548,20 +512,17 @@ impl<P: Blocks> Log<P> {
     }
 
     pub(super) fn emit(&mut self, now_us: u64, io: &mut Vec<Io<P::Block>>) {
-        self.writes
-            .emit(now_us, &self.config, &mut self.counters, io);
+        let counters = &mut self.account.counters;
+        self.writes.emit(now_us, &self.config, counters, io);
     }
 
     pub(super) fn invariants(&self) {
+        let (durable, written) = (self.writes.durable(), self.writes.written());
+        let (sealed, appended) = (self.sealing.sealed(), self.sealing.appended());
         assert!(
-            self.writes.durable() <= self.writes.written()
-                && self.writes.written() <= self.sealed
-                && self.sealed <= self.appended,
-            "durable {:?} <= written {:?} <= sealed {:?} <= appended {:?}",
-            self.writes.durable(),
-            self.writes.written(),
-            self.sealed,
-            self.appended
+            durable <= written && written <= sealed && sealed <= appended,
+            "durable {durable:?} <= written {written:?} <= sealed {sealed:?} \
+             <= appended {appended:?}",
         );
     }
 }

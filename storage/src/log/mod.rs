@@ -2,6 +2,8 @@
 //! and does not know what the records mean.
 
 // ---- pages
+pub(crate) mod account;
+pub(crate) mod clock;
 pub(crate) mod config;
 pub(crate) mod frames;
 pub(crate) mod growth;
@@ -11,10 +13,12 @@ pub(crate) mod growth;
 )]
 pub(crate) mod log;
 pub(crate) mod open;
+pub(crate) mod phase;
 pub(crate) mod plain;
 pub(crate) mod release;
 pub(crate) mod repeat;
 pub(crate) mod room;
+pub(crate) mod sealing;
 pub(crate) mod spares;
 pub(crate) mod supply;
 pub(crate) mod told;

@@ -15,13 +15,13 @@ impl<P: Blocks> Log<P> {
     pub(crate) fn takes_all(&self) -> bool {
         !self
             .supply
-            .is_kept_back(Purpose::Grow, self.segment.is_some())
+            .is_kept_back(Purpose::Grow, self.open.segment().is_some())
     }
 
     /// Whether the open frame has room for so many bytes.
     #[inline]
     pub(crate) fn has_open_room(&self, bytes: usize) -> bool {
-        let open = self.open.as_ref();
+        let open = self.open.frame();
         open.is_some_and(|open| bytes <= open.body_bytes_max - open.body_bytes)
     }
 
@@ -34,17 +34,12 @@ impl<P: Blocks> Log<P> {
         record: &RecordSpec<'_>,
         body: PlainBody<'_>,
     ) -> (Lsn, Place) {
-        let open = self.open.as_mut().expect("it has room");
-        let segment = self
-            .segment
-            .as_mut()
-            .expect("an open frame stands in a segment");
+        let (segment, open) = self.open.both_mut();
         let bytes = body.part_bytes();
         let at = FRAME_HEADER_BYTES + open.body_bytes;
         record.encode_plain(body, &mut open.block.bytes_mut()[at..at + bytes]);
-        if open.record_count == 0 {
-            self.interval_end_us = now_us + self.config.interval_us;
-        }
+        self.sealing
+            .record_begins(open.record_count, now_us + self.config.interval_us);
         open.body_bytes += bytes;
         open.record_count += 1;
         open.has_commits = true;
@@ -56,11 +51,10 @@ impl<P: Blocks> Log<P> {
         let partition = partition_of(record.slot);
         self.history.note(partition, Version { epoch, sequence });
         self.history.reached.note(partition, sequence);
-        self.appended.0 += 1;
-        self.active_us = now_us;
-        self.time_ms = self.time_ms.max(record.time_ms);
-        self.counters.records += 1;
-        self.counters.record_bytes += bytes as u64;
-        (self.appended, Place::new(segment.file, offset, bytes))
+        let place = Place::new(segment.file, offset, bytes);
+        self.clock.use_at(now_us);
+        self.clock.raise(record.time_ms);
+        self.account.add_commits(1, bytes as u64);
+        (self.sealing.append(1), place)
     }
 }

@@ -1,5 +1,4 @@
-//! Segments that are given back: a release is told in a contents frame, and only then the file may
-//! go.
+//! What the next contents frame has to tell, and the files that may be removed when it is durable.
 
 use crate::types::place::FileId;
 
@@ -8,6 +7,8 @@ use crate::types::place::FileId;
 pub(super) struct Releases {
     /// Released files that no contents frame has told yet.
     unannounced: Vec<FileId>,
+    /// No contents frame tells yet what was taken over from other logs.
+    owes_contents: bool,
     /// Files that may be removed.
     removable: Vec<FileId>,
     /// A file was removed, and its room has not been offered to the supply yet.
@@ -25,9 +26,23 @@ impl Releases {
         !self.unannounced.is_empty()
     }
 
-    /// A contents frame tells these.
-    pub(super) fn take_unannounced(&mut self) -> Vec<FileId> {
-        std::mem::take(&mut self.unannounced)
+    /// A contents frame has to tell what was taken over from other logs.
+    pub(super) fn owe_contents(&mut self) {
+        self.owes_contents = true;
+    }
+
+    /// Whether a contents frame has to tell what was taken over from other logs.
+    pub(super) fn owes_contents(&self) -> bool {
+        self.owes_contents
+    }
+
+    /// A contents frame is written. Returns the releases that it tells, and whether it tells what
+    /// was owed.
+    pub(super) fn announce(&mut self) -> (Vec<FileId>, bool) {
+        (
+            std::mem::take(&mut self.unannounced),
+            std::mem::take(&mut self.owes_contents),
+        )
     }
 
     /// Allows `files` to be removed: a durable frame tells that the log no longer has them.

@@ -9,7 +9,7 @@ use crate::format::next_part::encode_next;
 use crate::format::record::read_u32;
 use crate::log::log::Log;
 use crate::log::room::Purpose;
-use crate::planted::{Bug, is_planted};
+use crate::planted::{self, Bug};
 use crate::types::io::{Block, Blocks};
 use crate::types::place::{Lsn, Place};
 use crate::types::version::{Version, partition_of};
@@ -38,7 +38,7 @@ impl<P: Blocks> Log<P> {
     /// The part at the end of the open frame, if it stands at `place` and records that let the
     /// store hold no more may follow it.
     pub(crate) fn last_part(&self, place: Place) -> Option<&[u8]> {
-        let (open, segment) = (self.open.as_ref()?, self.segment.as_ref()?);
+        let (open, segment) = (self.open.frame()?, self.open.segment()?);
         let body_offset = segment.end_offset + FRAME_HEADER_BYTES as u64;
         let start = place.offset.checked_sub(body_offset)?;
         let start = usize::try_from(start).expect("a segment has at most 1 GiB");
@@ -71,7 +71,8 @@ impl<P: Blocks> Log<P> {
         fields: impl Iterator<Item = Range<usize>>,
     ) -> Option<Lsn> {
         let len = repeats.part_bytes;
-        let open = self.open.as_mut().expect("the last record stands in it");
+        let open = self.open.frame_mut();
+        let open = open.expect("the last record stands in it");
         if len > open.body_bytes_max - open.body_bytes {
             return None;
         }
@@ -79,11 +80,10 @@ impl<P: Blocks> Log<P> {
         let parts = &mut open.block.bytes_mut()[from..from + 2 * len];
         encode_next(parts, sequence, repeats.value_at, value, fields);
         open.body_bytes += len;
-        let is_counted = repeats.records != 1 || !is_planted(Bug::RunOneLsn);
-        open.record_count += u32::from(is_counted);
-        self.appended.0 += u64::from(is_counted);
+        let counted = planted::or(Bug::RunOneLsn, u32::from(repeats.records != 1), 1);
+        open.record_count += counted;
         repeats.records += 1;
-        Some(self.appended)
+        Some(self.sealing.append(counted))
     }
 
     /// Ends a run of such records: notes what they changed in `slot` and the version of the last
@@ -95,11 +95,7 @@ impl<P: Blocks> Log<P> {
         slot: u16,
         version: Version,
     ) -> Place {
-        let open = self.open.as_ref().expect("the last record stands in it");
-        let segment = self
-            .segment
-            .as_mut()
-            .expect("an open frame stands in a segment");
+        let (segment, open) = self.open.both_mut();
         let end = segment.end_offset + (FRAME_HEADER_BYTES + open.body_bytes) as u64;
         let offset = end - repeats.part_bytes as u64;
         let (epoch, sequence) = (version.epoch, version.sequence);
@@ -107,9 +103,9 @@ impl<P: Blocks> Log<P> {
         let partition = partition_of(slot);
         self.history.note(partition, version);
         self.history.reached.note(partition, sequence);
-        self.active_us = now_us;
-        self.counters.records += repeats.records;
-        self.counters.record_bytes += repeats.records * repeats.part_bytes as u64;
+        self.clock.use_at(now_us);
+        let bytes = repeats.records * repeats.part_bytes as u64;
+        self.account.add_commits(repeats.records, bytes);
         Place::new(segment.file, offset, repeats.part_bytes)
     }
 }

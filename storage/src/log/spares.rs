@@ -19,10 +19,13 @@ impl<P: Blocks> Log<P> {
     /// or a segment if need be. The answer holds until anything else is asked of the log.
     #[inline]
     pub fn room(&mut self, purpose: Purpose, bytes: usize) -> Room {
-        if self.supply.is_kept_back(purpose, self.segment.is_some()) {
+        if self
+            .supply
+            .is_kept_back(purpose, self.open.segment().is_some())
+        {
             return self.no_room(purpose);
         }
-        match &self.open {
+        match self.open.frame() {
             Some(open) if bytes <= open.body_bytes_max - open.body_bytes => Room::Yes,
             _ => self.make_room(purpose, bytes),
         }
@@ -50,7 +53,7 @@ impl<P: Blocks> Log<P> {
     /// Begins with short segments that grow with the log up to `most_bytes`. Asked for before the
     /// first one is used.
     pub fn grow_segments(&mut self, most_bytes: u64) {
-        assert!(self.segment.is_none(), "before anything is appended");
+        assert!(self.open.segment().is_none(), "before anything is appended");
         let segments = self.history.segments.iter();
         let longest_bytes = segments.map(|it| it.file_bytes).max().unwrap_or(0);
         let whole_bytes = self
@@ -77,7 +80,8 @@ impl<P: Blocks> Log<P> {
     #[must_use]
     pub fn spares_wanted(&self) -> usize {
         let has_sealed = !self.history.segments.is_empty();
-        self.supply.wanted(self.segment.is_some(), has_sealed)
+        self.supply
+            .wanted(self.open.segment().is_some(), has_sealed)
     }
 
     /// Whether a segment could be begun at once.
@@ -174,9 +178,8 @@ impl<P: Blocks> Log<P> {
     /// last spare. Whether that was done.
     pub fn seal_for_cleaning(&mut self) -> bool {
         let may = !self.supply.is_empty()
-            && self.segment.is_some()
-            && !self.closing
-            && self.poisoned.is_none()
+            && self.open.segment().is_some()
+            && self.phase.takes_records()
             && self.writes.len() < self.config.frames_sealed_max;
         if may {
             self.seal_open();
