@@ -169,7 +169,8 @@ fn what_the_old_primary_wrote_alone_is_kept_in_lostfound_and_taken_back() {
     );
     let (is_done, told) = cluster.command(&["sync", "--node", "1"]);
     assert!(is_done && told.contains("in the sync set"), "{told}");
-    // What it had written alone is gone from it: it writes again, and shows what the other one had.
+    // The node writes again and shows the values of the other node. Its own unshipped records are
+    // gone from it.
     cluster.does(&["switch", "--to", "1"]);
     model.check(&first.client(AckLevel::Disk));
     cluster.does(&["switch", "--to", "2"]);

@@ -286,7 +286,7 @@ sync = [{}]
         self.edit(&[words, &["--wait-ms", "120000"]].concat())
     }
 
-    /// Runs a command on the cluster's file: whether it did it, and what it said.
+    /// Runs a command on the cluster's file. Returns whether it succeeded, and its output.
     pub fn edit(&self, words: &[&str]) -> (bool, String) {
         let (code, told) = self.run(words);
         (code == 0, told)
@@ -349,7 +349,7 @@ sync = [{}]
             .expect("it starts")
     }
 
-    /// A start that ends by itself: its exit code, and what it has said.
+    /// Starts a server that ends by itself. Returns its exit code and its output.
     pub fn start_to_its_end(&self, node: u8) -> (Option<i32>, String) {
         let mut process = self.process("cluster.toml", node, &[]);
         let (errors, listed) = (process.stderr.take(), process.stdout.take());

@@ -102,7 +102,7 @@ fn a_member_with_an_older_copy_of_its_directory_is_told_so_once_and_gets_what_it
     let (code, said) = cluster.start_to_its_end(2);
     assert_eq!(code, Some(1));
     assert!(said.contains("another start 2 was seen"));
-    // It has written nothing that anybody was told, so its next start may go on.
+    // No other node was told of a record by this start, so the next start may go on.
     let second = cluster.start(2, &[]);
     take(&client, 10);
     wait_for_follower(&first, &second);

@@ -1,4 +1,5 @@
-//! What a promotion takes and what it leaves, and what it refuses before anything is changed.
+//! A promotion: the partitions that it moves, those that it leaves, and the cases in which it
+//! refuses and changes nothing.
 
 use std::fs;
 use std::net::TcpListener;

@@ -104,7 +104,7 @@ fn a_member_answers_what_is_new_enough_and_says_so_when_it_is_not() {
     let address = second.address.to_string();
     the_command_waits_for_it(&first, &second);
 
-    // Nobody but the writer knows what is there this moment; a client that may goes there.
+    // Only the writer knows the state of this moment, so a client that may ask the writer does.
     let now = here(&second, Some(Duration::ZERO));
     match reader.get_of_member(b"stock:42", &now).wait() {
         Err(ClientError::Stale(answer)) => {
@@ -135,7 +135,8 @@ fn a_member_answers_what_is_new_enough_and_says_so_when_it_is_not() {
         other => panic!("{other:?}"),
     }
 
-    // The writer stands still: what it may have by now nobody knows, and what it had is there.
+    // The writer stands still. The member still has its old records, but nobody knows whether the
+    // writer has newer ones.
     until("it is new enough", || {
         let told = reader.get_of_member(b"stock:42", &here(&second, Some(BOUND)));
         told.wait().is_ok()

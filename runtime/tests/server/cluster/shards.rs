@@ -42,7 +42,8 @@ fn a_member_changes_its_number_of_shards_while_the_primary_writes() {
     cluster.does(&["promote", "--to", "2", "--force"]);
     wait_for_primary(&second);
     model.check(&second.client(AckLevel::Disk));
-    // What it has rewritten is all there is of it, and is told to who lacks everything.
+    // The rewritten records are all that is left of the partition, and a member without records
+    // gets them.
     let first = cluster.start(1, &[]);
     wait_for_follower(&second, &first);
     first.stop();

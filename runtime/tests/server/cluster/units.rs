@@ -1,5 +1,5 @@
-//! Real servers: by how much a lost tail had changed numbers is known for good, not only until
-//! cleaning has let go of what they were before.
+//! Real servers: lostfound keeps for good by how much a lost tail had changed numbers, also after
+//! cleaning has released the values before.
 
 use std::fs;
 use std::path::{Path, PathBuf};
