@@ -7,9 +7,13 @@
 //!
 //! The decision is made while serving. A way counts by the median of its times, from the begin of a
 //! write to the moment at which the shard's loop sees the end. A mean would count stalls, which
-//! meet both ways. A slow ring is followed by a trial of the threads, and the threads by a trial of
-//! the ring from time to time. The ring has to be as fast then as the threads were at their best
-//! since the last trial: at another time they may have been held up themselves.
+//! meet both ways. While that says that the ring is slow, the time is left out in which the shard's
+//! thread has run: a loop that has work all the time looks for ends once in a turn, so each of its
+//! writes lasts for a turn, by either way.
+//!
+//! A slow ring is followed by a trial of the threads, and the threads by a trial of the ring from
+//! time to time. The ring has to be as fast then as the threads were at their best since the last
+//! trial: at another time they may have been held up themselves.
 
 /// Writes of the way in use that make one median.
 const WINDOW_WRITES: usize = 16;
@@ -35,6 +39,23 @@ pub(super) enum Way {
     Flusher,
 }
 
+/// A moment, by the clock and by how long the shard's thread has run until then, in microseconds.
+/// The latter is 0 unless [`DurableWay::looks_closely`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Moment {
+    pub(super) at_us: u64,
+    pub(super) ran_us: u64,
+}
+
+impl Moment {
+    /// How long the thread did not run since then.
+    fn rested_us_since(self, begin: Moment) -> u64 {
+        // The two clocks are looked at one after the other, and the second one not always.
+        let ran_us = self.ran_us.saturating_sub(begin.ran_us);
+        (self.at_us - begin.at_us).saturating_sub(ran_us)
+    }
+}
+
 /// The medians of both ways at a change from one to the other, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Change {
@@ -49,6 +70,8 @@ pub(super) struct DurableWay {
     home: Way,
     /// The other way is never tried.
     is_fixed: bool,
+    /// By the clock alone the ring was slow at last.
+    is_suspect: bool,
     /// Writes of the way in use since its last median.
     window: Times,
     /// The lowest median of the threads since the last trial.
@@ -104,6 +127,7 @@ impl DurableWay {
         DurableWay {
             home,
             is_fixed: true,
+            is_suspect: false,
             window: Times::default(),
             flusher_us_min: u64::MAX,
             trial: None,
@@ -117,6 +141,11 @@ impl DurableWay {
         self.home
     }
 
+    /// Whether the time of the shard's thread counts at present. To ask for it costs a system call.
+    pub(super) fn looks_closely(&self) -> bool {
+        self.is_suspect || self.trial.is_some()
+    }
+
     /// The way of the write that begins now.
     pub(super) fn of_next(&mut self) -> Way {
         match &mut self.trial {
@@ -128,8 +157,9 @@ impl DurableWay {
         }
     }
 
-    /// A write of this way took `us` and ended at `now_us`. Tells whether the way in use changes.
-    pub(super) fn ended(&mut self, now_us: u64, way: Way, us: u64) -> Option<Change> {
+    /// A write of this way has ended. Tells whether the way in use changes.
+    pub(super) fn ended(&mut self, now: Moment, way: Way, begun: Moment) -> Option<Change> {
+        let (now_us, us) = (now.at_us, now.rested_us_since(begun));
         if way == self.home {
             if let Some(median_us) = self.window.add(us, WINDOW_WRITES) {
                 self.look_at(now_us, median_us);
@@ -158,7 +188,10 @@ impl DurableWay {
             }
         };
         let is_due = !self.is_fixed && self.trial.is_none() && now_us >= self.next_trial_us;
-        if is_due && (self.home == Way::Flusher || median_us >= SLOW_US_MIN) {
+        let is_slow = self.home == Way::Ring && median_us >= SLOW_US_MIN;
+        let is_certain = self.home == Way::Flusher || (is_slow && self.is_suspect);
+        self.is_suspect = is_due && is_slow && !self.is_suspect;
+        if is_due && is_certain {
             self.flusher_us_min = u64::MAX;
             self.trial = Some(Trial {
                 home_us,
@@ -228,12 +261,23 @@ impl Way {
 mod tests {
     use super::*;
 
-    /// Writes one after the other, each as long as its way takes at that time. Tells how many went
-    /// each way, and the changes.
+    /// Writes one after the other, each as long as its way takes at that time; nothing runs
+    /// meanwhile. Tells how many went each way, and the changes.
     fn serve(
         way: &mut DurableWay,
         now_us: &mut u64,
         until_us: u64,
+        took_us: impl FnMut(Way) -> u64,
+    ) -> ([usize; 2], Vec<Change>) {
+        serve_beside(way, now_us, until_us, 0, took_us)
+    }
+
+    /// The same while the loop runs for so long in each write, or all the time.
+    fn serve_beside(
+        way: &mut DurableWay,
+        now_us: &mut u64,
+        until_us: u64,
+        runs_us: u64,
         mut took_us: impl FnMut(Way) -> u64,
     ) -> ([usize; 2], Vec<Change>) {
         let (mut counts, mut changes) = ([0; 2], Vec::new());
@@ -241,10 +285,23 @@ mod tests {
             let of_this = way.of_next();
             counts[usize::from(of_this == Way::Flusher)] += 1;
             let us = took_us(of_this);
+            let begun = at(*now_us);
             *now_us += us;
-            changes.extend(way.ended(*now_us, of_this, us));
+            let now = Moment {
+                ran_us: if way.looks_closely() {
+                    us.min(runs_us)
+                } else {
+                    0
+                },
+                ..at(*now_us)
+            };
+            changes.extend(way.ended(now, of_this, begun));
         }
         (counts, changes)
+    }
+
+    fn at(at_us: u64) -> Moment {
+        Moment { at_us, ran_us: 0 }
     }
 
     #[test]
@@ -253,6 +310,32 @@ mod tests {
         let took = |of| if of == Way::Ring { 999 } else { 1 };
         let (counts, changes) = serve(&mut way, &mut now_us, 10_000_000, took);
         assert_eq!((counts[1], changes.len()), (0, 0));
+        assert!(!way.looks_closely());
+    }
+
+    #[test]
+    fn a_loop_that_runs_while_its_writes_are_under_way_tries_no_threads() {
+        // A turn of a loop that has work all the time, as long as a frame of that work takes.
+        let turn_us = 1_400;
+        let took = |of| if of == Way::Ring { turn_us } else { 1 };
+        for (runs_us, is_tried) in [(turn_us, false), (401, false), (400, true), (0, true)] {
+            let (mut way, mut now_us) = (DurableWay::best(), 0);
+            let (counts, _) = serve_beside(&mut way, &mut now_us, 10_000_000, runs_us, took);
+            assert_eq!(counts[1] > 0, is_tried, "{runs_us}");
+        }
+    }
+
+    #[test]
+    fn a_ring_that_a_busy_loop_does_not_wait_for_is_taken_back() {
+        let (mut way, mut now_us) = (DurableWay::best(), 0);
+        let beside_others = |of| if of == Way::Ring { 4_000 } else { 200 };
+        serve(&mut way, &mut now_us, 900_000, beside_others);
+        assert_eq!(way.home(), Way::Flusher);
+        let saturated = |of| if of == Way::Ring { 1_000 } else { 400 };
+        // The first trial still compares with what the threads took beside others.
+        let until_us = now_us + 4_000_000;
+        let (_, changes) = serve_beside(&mut way, &mut now_us, until_us, 600, saturated);
+        assert_eq!((changes.len(), way.home()), (1, Way::Ring));
     }
 
     #[test]
@@ -267,7 +350,7 @@ mod tests {
             let (counts, changes) = serve(&mut way, &mut now_us, 1_000_000, took);
             assert_eq!(way.home(), to);
             match to {
-                Way::Flusher => assert_eq!(counts[0], WINDOW_WRITES),
+                Way::Flusher => assert_eq!(counts[0], 2 * WINDOW_WRITES),
                 Way::Ring => {
                     assert_eq!(
                         (counts[1], changes.len()),
@@ -286,7 +369,7 @@ mod tests {
         let (counts, changes) = serve(&mut way, &mut now_us, 300_000_000, busy);
         assert_eq!(changes.len(), 1);
         // Trials 1, 2, 4, 8, 16, 32, 64, 64, 64 seconds after each other, within 300.
-        assert_eq!(counts[0], WINDOW_WRITES + 9 * TRIAL_WRITES);
+        assert_eq!(counts[0], 2 * WINDOW_WRITES + 9 * TRIAL_WRITES);
         let quiet = |of| if of == Way::Ring { 100 } else { 80 };
         let until_us = now_us + RING_PAUSE_US_MAX + 100_000;
         let (_, changes) = serve(&mut way, &mut now_us, until_us, quiet);
@@ -297,7 +380,7 @@ mod tests {
         };
         assert_eq!(changes, [back]);
         // The next busy time finds the flusher at once, and the ring soon behind it.
-        let until_us = now_us + 100_000;
+        let until_us = now_us + 200_000;
         let (_, changes) = serve(&mut way, &mut now_us, until_us, busy);
         assert_eq!((changes.len(), way.home()), (1, Way::Flusher));
         let until_us = now_us + 1_100_000;
@@ -317,7 +400,7 @@ mod tests {
             }
         });
         assert_eq!((changes.len(), way.home()), (1, Way::Flusher));
-        assert_eq!(counts[0], WINDOW_WRITES, "in the first trial");
+        assert_eq!(counts[0], 2 * WINDOW_WRITES, "in the first trial");
     }
 
     #[test]
@@ -376,7 +459,7 @@ mod tests {
         serve(&mut way, &mut now_us, 900_000, busy);
         assert_eq!(way.home(), Way::Flusher);
         for _ in 0..100 {
-            assert_eq!(way.ended(now_us, Way::Ring, 1), None);
+            assert_eq!(way.ended(at(now_us + 1), Way::Ring, at(now_us)), None);
         }
         assert_eq!(way.home(), Way::Flusher);
     }

@@ -9,12 +9,13 @@ use std::time::{Duration, Instant};
 
 use tracing::{info, warn};
 
-use super::durable_way::{Change, DurableWay, Way};
+use super::durable_way::{Change, DurableWay, Moment, Way};
 use super::slots::Kind;
 use super::threads::Threads;
 use super::uring::Uring;
 use super::{Arrival, Order};
 use crate::config::DurableBy;
+use crate::system;
 
 /// Threads beside a ring: as many as a log has frames in flight by default.
 const FLUSHERS: u32 = 2;
@@ -41,7 +42,7 @@ struct Flusher {
 struct Begun {
     key: u64,
     way: Way,
-    at_us: u64,
+    begun: Moment,
 }
 
 impl FlushedRing {
@@ -143,8 +144,8 @@ impl Flusher {
     }
 
     fn note_begin(&mut self, key: u64) -> Way {
-        let (way, at_us) = (self.way.of_next(), self.now_us());
-        self.begun.push(Begun { key, way, at_us });
+        let (way, begun) = (self.way.of_next(), self.now());
+        self.begun.push(Begun { key, way, begun });
         self.with_threads += usize::from(way == Way::Flusher);
         way
     }
@@ -153,17 +154,23 @@ impl Flusher {
         let Some(at) = self.begun.iter().position(|it| it.key == key) else {
             return;
         };
-        let Begun { way, at_us, .. } = self.begun.swap_remove(at);
+        let Begun { way, begun, .. } = self.begun.swap_remove(at);
         self.with_threads -= usize::from(way == Way::Flusher);
-        let now_us = self.now_us();
         // One that failed counts, too: a trial ends only with its last write.
-        if let Some(change) = self.way.ended(now_us, way, now_us - at_us) {
+        if let Some(change) = self.way.ended(self.now(), way, begun) {
             tell(change);
         }
     }
 
-    fn now_us(&self) -> u64 {
-        u64::try_from(self.clock.elapsed().as_micros()).expect("half a million years")
+    fn now(&self) -> Moment {
+        let at_us = self.clock.elapsed().as_micros();
+        Moment {
+            at_us: u64::try_from(at_us).expect("half a million years"),
+            ran_us: match self.way.looks_closely() {
+                true => system::thread_ran_us(),
+                false => 0,
+            },
+        }
     }
 }
 
