@@ -92,7 +92,7 @@ impl Core {
         }
     }
 
-    /// The time of this turn: read once after each turn.
+    /// The time of this turn: read once after each turn, and after what needs no turn.
     #[inline]
     pub(crate) fn now(&self) -> Now {
         if self.is_now_stale.take() {
@@ -127,14 +127,24 @@ impl Core {
     }
 
     pub(crate) fn took(&self, session: SessionId, bytes: usize) {
-        let now = self.now();
-        let took = Event::Took { session, bytes };
-        self.engine.borrow_mut().step(now, took);
+        self.step_aside(Event::Took { session, bytes });
     }
 
+    /// A reply has left. No turn ends for that alone: only what waits for its room goes on.
     pub(crate) fn sent(&self, session: SessionId, bytes: usize) {
         self.engine.borrow_mut().traffic.sent_bytes += bytes as u64;
-        self.step(Event::Sent { session });
+        self.step_aside(Event::Sent { session });
+        if self.engine.borrow().shard.is_turn_due() {
+            self.turn.set();
+        }
+    }
+
+    /// Hands an event to the shard that needs no turn. The loop may sleep behind it, so the clock
+    /// is read anew for the next event.
+    fn step_aside(&self, event: Event<'_, ArenaBlock>) {
+        let now = self.now();
+        self.engine.borrow_mut().step(now, event);
+        self.is_now_stale.set(true);
     }
 
     pub(crate) fn received(&self, bytes: usize) {

@@ -27,4 +27,5 @@ mod service;
 mod session;
 mod shards;
 mod starts;
+mod turns;
 mod value_limit;

@@ -47,12 +47,7 @@ impl<P: Blocks> Shard<P> {
         let store = &self.store;
         let has_deadlines = self.sessions.is_any_open() || !self.requests.is_empty();
         let sweep_us = self.chores.next_sweep_us().max(now.us + 1);
-        let waits = self.requests.waits_for_room()
-            || self.sessions.has_paused()
-            || self.owes_credit()
-            || self.scans.steps.has_unissued()
-            || self.keyspaces.has_work();
-        let is_due = (self.phase.has_progress() && waits) || self.scans.steps.has_ready();
+        let is_due = self.is_turn_due() || self.scans.steps.has_ready();
         let linked = self.linked.as_ref().filter(|_| is_serving);
         [
             store.log().deadline_us(),
@@ -68,6 +63,18 @@ impl<P: Blocks> Shard<P> {
         .into_iter()
         .flatten()
         .min()
+    }
+
+    /// Whether something ended since the last turn, and what waits for that goes on in the next
+    /// one.
+    #[must_use]
+    pub fn is_turn_due(&self) -> bool {
+        self.phase.has_progress()
+            && (self.requests.waits_for_room()
+                || self.sessions.has_paused()
+                || self.owes_credit()
+                || self.scans.steps.has_unissued()
+                || self.keyspaces.has_work())
     }
 
     /// Lets operations and connections try again that wait for room, if something ended.
