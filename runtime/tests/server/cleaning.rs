@@ -224,7 +224,11 @@ fn fill_beside_tables(name: &str, loaded: bool) {
         },
         "no tables are made",
     );
-    assert_eq!(counter(&client, "key_table_bytes"), bytes_in(&tables));
+    // A table whose file is being written is not counted yet.
+    wait_for(
+        &|| counter(&client, "key_table_bytes") == bytes_in(&tables),
+        "the tables are counted",
+    );
     if !loaded {
         drop(server);
         server = serve(&data, "auto");
