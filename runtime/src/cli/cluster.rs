@@ -451,8 +451,9 @@ impl PromoteArgs {
         self.to.change(draft, &taken, takeover)
     }
 
-    /// The partitions that the command moves: those that nobody writes. With --partitions or
-    /// --no-wait it moves all that are named, whoever writes them.
+    /// The partitions that the command moves. Without --partitions and --no-wait these are the
+    /// partitions that no node writes. With either option they are all named partitions, also
+    /// those that a node writes.
     fn taken(&self, draft: &Draft) -> Result<Taken, Failure> {
         let to = &self.to;
         let mut taken = Taken {

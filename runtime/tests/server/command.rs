@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-/// A command of the binary without the environment variables of whoever runs the tests.
+/// A command of the binary. The PENSTOCK_ variables of the test run do not reach it.
 pub fn command(words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_penstock"));
     for (name, _) in std::env::vars_os() {

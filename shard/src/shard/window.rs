@@ -43,8 +43,8 @@ impl<'a> LookAhead<'a> {
         }
     }
 
-    /// Begins anew at an item. Returns what is to be filled for so many items, all of which are
-    /// known by then.
+    /// Begins a new window of `count` items at item `start`. The caller fills each of the places
+    /// that this returns before it asks for one.
     #[inline]
     pub(super) fn begin(&mut self, start: usize, count: usize) -> &mut [Ahead<'a>] {
         (self.start, self.count, self.cells) = (start, count, None);
