@@ -25,6 +25,8 @@ pub const FEATURE_MEMBER_READS: u64 = 16;
 pub const FEATURE_SHOWN: u64 = 32;
 /// PING may be an item of a batch.
 pub const FEATURE_PING_ITEMS: u64 = 64;
+/// APPLY.
+pub const FEATURE_APPLY: u64 = 128;
 /// Authentication: none.
 pub const AUTH_NONE: u16 = 1;
 const CLIENT_BYTES: usize = 24;

@@ -10,6 +10,7 @@
 //! system call. Every byte is described in `PROTOCOL.md`.
 #![forbid(unsafe_code)]
 
+pub mod apply;
 pub mod batch;
 pub mod field;
 pub mod frame;

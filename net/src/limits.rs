@@ -6,6 +6,8 @@ pub const KEY_BYTES_MAX: usize = 1024;
 pub const BATCH_ITEMS_MAX: usize = 1024;
 /// Instructions of one operation, at most.
 pub const INSTRUCTIONS_MAX: usize = 64;
+/// Keys of one APPLY, at most; at least 1.
+pub const APPLY_KEYS_MAX: usize = 8;
 /// Bytes of a value that no configuration can exceed.
 pub const VALUE_BYTES_HARD_MAX: usize = 16 << 20;
 /// An expiry in unix milliseconds, or a lifetime in milliseconds, at most: 48 bits, the year 10889.

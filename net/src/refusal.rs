@@ -4,9 +4,10 @@ use std::fmt;
 
 use thiserror::Error;
 
+use crate::apply::Rate;
 use crate::limits::{
-    BATCH_ITEMS_MAX, CLIENT_NAME_BYTES_MAX, EXPIRY_MS_MAX, HISTORY_VERSIONS_MAX, INSTRUCTIONS_MAX,
-    KEY_BYTES_MAX, KEYSPACE_BYTES_MAX,
+    APPLY_KEYS_MAX, BATCH_ITEMS_MAX, CLIENT_NAME_BYTES_MAX, EXPIRY_MS_MAX, HISTORY_VERSIONS_MAX,
+    INSTRUCTIONS_MAX, KEY_BYTES_MAX, KEYSPACE_BYTES_MAX,
 };
 use crate::slot::SLOTS;
 use crate::status::Status;
@@ -125,6 +126,26 @@ pub enum Refusal {
         instructions_max = INSTRUCTIONS_MAX
     )]
     InstructionCount { operation: u8, count: u8 },
+    #[error("APPLY takes 1 to {apply_keys_max} keys, not {0}", apply_keys_max = APPLY_KEYS_MAX)]
+    ApplyKeyCount(u8),
+    #[error(
+        "APPLY takes 0 to {instructions_max} instructions, not {0}",
+        instructions_max = INSTRUCTIONS_MAX
+    )]
+    ApplyInstructionCount(u8),
+    #[error("data of {len} bytes; APPLY takes at most {max}, two of the longest values")]
+    ApplyData { len: u32, max: u32 },
+    #[error("key {key} is key {first} once more; the keys of APPLY differ")]
+    KeyRepeated { key: u8, first: u8 },
+    #[error(
+        "{what} takes {bytes} bytes of a record; the largest record has {max}: use fewer keys or \
+         shorter values"
+    )]
+    ApplyBytes {
+        what: &'static str,
+        bytes: usize,
+        max: usize,
+    },
     #[error("extension tag {0} is not supported")]
     ExtensionTag(u16),
     #[error("operation {operation} does not take extension tag {tag}; GET does")]
@@ -198,6 +219,47 @@ pub enum Refusal {
         immediate: u64,
     },
     #[error(
+        "instruction {instruction}: bytes {start} to {end} lie outside the data of {data_len} bytes"
+    )]
+    InstructionData {
+        instruction: usize,
+        start: usize,
+        end: usize,
+        data_len: u32,
+    },
+    #[error(
+        "instruction {instruction}: a time is 1 to {expiry_ms_max} unix milliseconds, 0 only for \
+         EXPIRE, not {ms}",
+        expiry_ms_max = EXPIRY_MS_MAX
+    )]
+    InstructionTime { instruction: usize, ms: u64 },
+    #[error(
+        "instruction {instruction}: a rate has an interval of 1 to {interval_us_max} microseconds, \
+         a burst of 1 to 65535 and a quantity of 1 to the burst, not {interval_us}, {burst}, \
+         {quantity}",
+        interval_us_max = Rate::INTERVAL_US_MAX
+    )]
+    InstructionRate {
+        instruction: usize,
+        interval_us: u64,
+        burst: u16,
+        quantity: u8,
+    },
+    #[error(
+        "instruction {instruction}: an expiry is 0 for never, or 1 to {expiry_ms_max} unix \
+         milliseconds, not {ms}",
+        expiry_ms_max = EXPIRY_MS_MAX
+    )]
+    InstructionExpiry { instruction: usize, ms: i128 },
+    #[error(
+        "instruction {instruction}: the value of {value_len} bytes is no decimal, which is a \
+         number from -2^63 to 2^63 - 1 without a sign +, zeros in front or anything around it"
+    )]
+    Decimal {
+        instruction: usize,
+        value_len: usize,
+    },
+    #[error(
         "the keys route to slots {first} and {second}; one operation stays in one slot (use \
          a {{tag}})"
     )]
@@ -237,6 +299,8 @@ impl Refusal {
         match self {
             Refusal::FrameTooLarge { .. }
             | Refusal::ValueLength { .. }
+            | Refusal::ApplyData { .. }
+            | Refusal::ApplyBytes { .. }
             | Refusal::KeyspaceValueLength { .. } => Status::TooLarge,
             Refusal::InputBytes { .. } => Status::Busy,
             Refusal::HelloExpected { .. } => Status::HelloExpected,
@@ -245,7 +309,7 @@ impl Refusal {
             | Refusal::KeyspaceLength { .. }
             | Refusal::KeyspaceList { .. } => Status::BadKey,
             Refusal::CrossSlot { .. } => Status::CrossSlot,
-            Refusal::Field { .. } => Status::BadField,
+            Refusal::Field { .. } | Refusal::Decimal { .. } => Status::BadField,
             Refusal::Opcode(_)
             | Refusal::Operation(_)
             | Refusal::ProtocolRange { .. }

@@ -1,5 +1,6 @@
 //! What a caller asks of a store, and how it is written as an item of a batch.
 
+use crate::apply::Apply;
 use crate::frame::HEADER_BYTES;
 use crate::instruction::{INSTRUCTION_BYTES, Instruction};
 use crate::keyspace::{Action, At, SETTINGS_BYTES};
@@ -59,6 +60,8 @@ pub enum Ask<'a> {
         /// When the first key is gone by itself.
         expiry: Expiry,
     },
+    /// Run instructions on up to eight keys.
+    Apply(&'a Apply),
     /// Read a value as it was.
     GetAt {
         /// Its key.
@@ -108,6 +111,7 @@ impl<'a> Ask<'a> {
             | Ask::History { key, .. }
             | Ask::Keyspace { prefix: key, .. }
             | Ask::Scan(ScanRequest { prefix: key, .. }) => key,
+            Ask::Apply(apply) => apply.keys().first().map_or(&[], Vec::as_slice),
         }
     }
 
@@ -120,6 +124,7 @@ impl<'a> Ask<'a> {
             Ask::Set { .. } => Verb::Set,
             Ask::Del { .. } => Verb::Del,
             Ask::UpdateIf { .. } => Verb::UpdateIf,
+            Ask::Apply(_) => Verb::Apply,
             Ask::GetAt { .. } => Verb::GetAt,
             Ask::History { .. } => Verb::History,
             Ask::Keyspace { .. } => Verb::Keyspace,
@@ -142,6 +147,7 @@ impl<'a> Ask<'a> {
                 expiry: Expiry::Keep,
                 ..
             } if !instructions.iter().any(|it| it.operation.is_effect()) => Effect::Reads,
+            Ask::Apply(apply) if !apply.has_effect() => Effect::Reads,
             _ => self.verb().effect(),
         }
     }
@@ -174,6 +180,7 @@ impl<'a> Ask<'a> {
                 start,
                 expiry,
             } => batch.update_if_with(out, key, second_key, instructions, start, expiry),
+            Ask::Apply(apply) => batch.apply(out, apply),
             Ask::GetAt { key, at } => batch.get_at(out, key, at),
             Ask::History { key, before, limit } => batch.history(out, key, before, limit),
             Ask::Keyspace { prefix, action } => batch.keyspace(out, prefix, action),
@@ -193,6 +200,9 @@ impl<'a> Ask<'a> {
             | Ask::GetAt { .. }
             | Ask::History { .. }
             | Ask::Scan(_) => 0,
+            // It has no version, no expiry and no extension, which is more than the rest of its
+            // head and the padding of eight keys.
+            Ask::Apply(apply) => apply.bytes() - self.key().len(),
             Ask::Set { value, .. } => value.len(),
             Ask::Keyspace { .. } => SETTINGS_BYTES,
             Ask::UpdateIf {

@@ -1,5 +1,6 @@
 //! The writer of BATCH frames.
 
+use crate::apply::Apply;
 use crate::batch::{BatchWriter, push_padded};
 use crate::frame::{HEADER_BYTES, Header, Medium, Opcode, finish_frame};
 use crate::instruction::{INSTRUCTION_BYTES, Instruction};
@@ -100,6 +101,13 @@ impl BatchRequest {
     pub fn ping(&mut self, out: &mut Vec<u8>, value: &[u8]) {
         let from = out.len();
         PingItem { value }.write(out);
+        self.batch.end_item(out, from);
+    }
+
+    /// Adds an APPLY.
+    pub fn apply(&mut self, out: &mut Vec<u8>, apply: &Apply) {
+        let from = out.len();
+        apply.write(out);
         self.batch.end_item(out, from);
     }
 

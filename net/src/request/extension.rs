@@ -35,6 +35,15 @@ pub(super) fn read(operation: u8, area: &[u8]) -> Result<MemberRead, Refusal> {
     })
 }
 
+/// Why the area of an operation is refused that takes no extension.
+#[cold]
+pub(crate) fn refusal(operation: u8, area: &[u8]) -> Refusal {
+    let len = u16::try_from(area.len()).unwrap_or(u16::MAX);
+    read(operation, area)
+        .err()
+        .unwrap_or(Refusal::ExtensionLength(len))
+}
+
 /// Appends an area with MEMBER.
 pub(super) fn put(out: &mut Vec<u8>, member: MemberRead) {
     out.extend_from_slice(&head());

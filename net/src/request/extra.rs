@@ -48,7 +48,7 @@ impl Extra {
         Ok(match verb {
             Verb::Set | Verb::Del if flags & flags::SHOW != 0 => Extra::Show,
             Verb::Get | Verb::Set | Verb::Del | Verb::UpdateIf => Extra::None,
-            Verb::Scan | Verb::Ping => Extra::None,
+            Verb::Scan | Verb::Apply | Verb::Ping => Extra::None,
             Verb::GetAt => Extra::At(read_at(flags, item)?),
             Verb::History => read_history(item)?,
             Verb::Keyspace => Extra::Keyspace(read_action(flags, key, value)?),

@@ -43,7 +43,7 @@ impl Head {
 
 /// Whether a key is one of the server's own. Nearly no key of a client begins with a zero.
 #[inline]
-pub(super) fn is_reserved(key: &[u8]) -> bool {
+pub(crate) fn is_reserved(key: &[u8]) -> bool {
     key.first() == Some(&RESERVED_KEY[0]) && key.starts_with(RESERVED_KEY)
 }
 
@@ -58,7 +58,7 @@ pub fn likely_key(item: &[u8]) -> Option<&[u8]> {
 
 /// A field whose padding is zero. The caller knows that it lies within `item`.
 #[inline]
-pub(super) fn field<'a>(
+pub(crate) fn field<'a>(
     item: &'a [u8],
     start: usize,
     len: usize,

@@ -16,14 +16,15 @@ use crate::batch::{padded, read_u16, read_u32, read_u64};
 use crate::instruction::{INSTRUCTION_BYTES, Instruction};
 use crate::limits::KEY_BYTES_MAX;
 use crate::refusal::Refusal;
-use crate::request::head::{field, is_reserved};
 use crate::request::verb::Field;
 
 pub use crate::version::Version;
 pub use ask::Ask;
 pub use batch_request::{BatchRequest, ask_without_show};
+pub(crate) use extension::refusal as extension_refusal;
 pub use extra::Extra;
 pub use head::{ITEM_HEADER_BYTES, likely_key};
+pub(crate) use head::{field, is_reserved};
 pub use plain::{Plain, plain};
 pub use repeat::{decode_repeated, may_begin_run, may_repeat};
 pub use terms::{Condition, Expiry, MemberRead, Wanted, When};

@@ -236,6 +236,12 @@ verbs! {
         tells: Tells::Page,
         keys_max: 0,
     }
+    /// Run instructions on up to eight keys. Its item has a form of its own:
+    /// [`ApplyRequest`](crate::apply::ApplyRequest).
+    Apply = 10, "apply" {
+        effect: Effect::Writes,
+        keys_max: 0,
+    }
     /// Send a value there and back. Its item has a form of its own:
     /// [`PingItem`](crate::ping::PingItem).
     Ping = 9, "ping" {

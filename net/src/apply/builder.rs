@@ -1,0 +1,306 @@
+//! An APPLY that is put together: its keys, then its instructions in their order.
+
+use crate::apply::instruction::{
+    Action, ApplyInstruction, Arithmetic, BitTest, Comparison, Operand,
+};
+use crate::apply::number::NumberAt;
+use crate::apply::rate::Rate;
+use crate::apply::request::write_apply;
+use crate::instruction::{FieldType, INSTRUCTION_BYTES};
+use crate::version::Version;
+
+/// What one APPLY asks for.
+///
+/// Nothing is checked here: what is beyond a limit is refused by the server, with the limit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Apply {
+    keys: Vec<Vec<u8>>,
+    instructions: Vec<ApplyInstruction>,
+    data: Vec<u8>,
+}
+
+impl Apply {
+    /// No key and no instruction.
+    #[must_use]
+    pub fn new() -> Self {
+        Apply::default()
+    }
+
+    /// Names a key, or finds it if it is named already. The first one decides the slot; all are of
+    /// one slot.
+    pub fn key(&mut self, key: &[u8]) -> ApplyKey {
+        let known = self.keys.iter().position(|known| known == key);
+        let number = known.unwrap_or_else(|| {
+            self.keys.push(key.to_vec());
+            self.keys.len() - 1
+        });
+        ApplyKey(u8::try_from(number).unwrap_or(u8::MAX))
+    }
+
+    /// Adds an instruction behind those that are there.
+    pub fn then(&mut self, instruction: ApplyInstruction) -> &mut Self {
+        self.instructions.push(instruction);
+        self
+    }
+
+    /// Adds the effect that gives a key this value, whatever it has.
+    pub fn put(&mut self, key: ApplyKey, value: &[u8]) -> &mut Self {
+        let (start, len) = self.add_data(value);
+        self.then(key.instruction(Action::Put { start, len }))
+    }
+
+    /// Adds the effect that gives a key this value if it has none.
+    pub fn start(&mut self, key: ApplyKey, value: &[u8]) -> &mut Self {
+        let (start, len) = self.add_data(value);
+        self.then(key.instruction(Action::Start { start, len }))
+    }
+
+    /// The keys in the order of their numbers.
+    #[must_use]
+    pub fn keys(&self) -> &[Vec<u8>] {
+        &self.keys
+    }
+
+    /// The instructions in their order.
+    #[must_use]
+    pub fn instructions(&self) -> &[ApplyInstruction] {
+        &self.instructions
+    }
+
+    /// Whether it may change something.
+    #[must_use]
+    pub fn has_effect(&self) -> bool {
+        self.instructions.iter().any(ApplyInstruction::is_effect)
+    }
+
+    /// Appends the item.
+    pub(crate) fn write(&self, out: &mut Vec<u8>) {
+        write_apply(out, &self.keys, &self.instructions, &self.data);
+    }
+
+    /// What its keys, instructions and data take in an item, without padding.
+    pub(crate) fn bytes(&self) -> usize {
+        self.keys.iter().map(Vec::len).sum::<usize>()
+            + self.instructions.len() * INSTRUCTION_BYTES
+            + self.data.len()
+    }
+
+    /// Where a value stands in the data; equal values share their bytes.
+    fn add_data(&mut self, value: &[u8]) -> (u32, u32) {
+        let start = match self.data.ends_with(value) {
+            true => self.data.len() - value.len(),
+            false => {
+                self.data.extend_from_slice(value);
+                self.data.len() - value.len()
+            }
+        };
+        let short = |number| u32::try_from(number).unwrap_or(u32::MAX);
+        (short(start), short(value.len()))
+    }
+}
+
+/// A key of an [`Apply`], by its number there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ApplyKey(u8);
+
+impl ApplyKey {
+    /// The number of the key in its [`Apply`].
+    #[must_use]
+    pub fn number(self) -> u8 {
+        self.0
+    }
+
+    /// A number in its value.
+    #[must_use]
+    pub fn at(self, at: NumberAt) -> ApplyField {
+        ApplyField { key: self, at }
+    }
+
+    /// A field of any type at an offset of its value.
+    #[must_use]
+    pub fn field(self, field_type: FieldType, offset: u32) -> ApplyField {
+        self.at(NumberAt::field(field_type, offset))
+    }
+
+    /// A little-endian u32 at an offset of its value.
+    #[must_use]
+    pub fn u32(self, offset: u32) -> ApplyField {
+        self.field(FieldType::U32, offset)
+    }
+
+    /// A little-endian u64 at an offset of its value.
+    #[must_use]
+    pub fn u64(self, offset: u32) -> ApplyField {
+        self.field(FieldType::U64, offset)
+    }
+
+    /// Its whole value as a decimal.
+    #[must_use]
+    pub fn decimal(self) -> ApplyField {
+        self.at(NumberAt::decimal())
+    }
+
+    /// Guard: it existed before the request.
+    #[must_use]
+    pub fn exists(self) -> ApplyInstruction {
+        self.instruction(Action::Exists)
+    }
+
+    /// Guard: it did not exist before the request.
+    #[must_use]
+    pub fn is_absent(self) -> ApplyInstruction {
+        self.instruction(Action::Absent)
+    }
+
+    /// Guard: it had this version before the request.
+    #[must_use]
+    pub fn has_version(self, version: Version) -> ApplyInstruction {
+        self.instruction(Action::Version(version))
+    }
+
+    /// Effect: it is deleted.
+    #[must_use]
+    pub fn delete(self) -> ApplyInstruction {
+        self.instruction(Action::Delete)
+    }
+
+    /// Effect: it is gone from this time on, in unix milliseconds; 0 is never.
+    #[must_use]
+    pub fn expire_at(self, time: impl Into<Operand>) -> ApplyInstruction {
+        self.instruction(Action::Expire(time.into()))
+    }
+
+    /// Effect: it is gone so many milliseconds after the shard's time.
+    #[must_use]
+    pub fn expire_in(self, ms: u64) -> ApplyInstruction {
+        let plus_ms = i64::try_from(ms).unwrap_or(i64::MAX);
+        self.instruction(Action::Expire(Operand::Now { plus_ms }))
+    }
+
+    fn instruction(self, action: Action) -> ApplyInstruction {
+        ApplyInstruction {
+            key: self.0,
+            reason: 0,
+            action,
+        }
+    }
+}
+
+/// A number of a key, from which instructions are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ApplyField {
+    key: ApplyKey,
+    at: NumberAt,
+}
+
+impl ApplyField {
+    /// Guard: it compares so with the operand.
+    #[must_use]
+    pub fn compares(self, comparison: Comparison, with: impl Into<Operand>) -> ApplyInstruction {
+        self.key
+            .instruction(Action::Compare(comparison, self.at, with.into()))
+    }
+
+    /// Guard: it is at least this.
+    #[must_use]
+    pub fn at_least(self, least: impl Into<Operand>) -> ApplyInstruction {
+        self.compares(Comparison::Ge, least)
+    }
+
+    /// Guard: it is at most this.
+    #[must_use]
+    pub fn at_most(self, most: impl Into<Operand>) -> ApplyInstruction {
+        self.compares(Comparison::Le, most)
+    }
+
+    /// Guard: it is this.
+    #[must_use]
+    pub fn equals(self, number: impl Into<Operand>) -> ApplyInstruction {
+        self.compares(Comparison::Eq, number)
+    }
+
+    /// Guard: it has these bits.
+    #[must_use]
+    pub fn has_bits(self, test: BitTest, bits: impl Into<Operand>) -> ApplyInstruction {
+        self.key
+            .instruction(Action::Bits(test, self.at, bits.into()))
+    }
+
+    /// Effect: it becomes another number.
+    #[must_use]
+    pub fn changes(self, change: Arithmetic, by: impl Into<Operand>) -> ApplyInstruction {
+        self.key
+            .instruction(Action::Change(change, self.at, by.into()))
+    }
+
+    /// Effect: it becomes this.
+    #[must_use]
+    pub fn set(self, number: impl Into<Operand>) -> ApplyInstruction {
+        self.changes(Arithmetic::Set, number)
+    }
+
+    /// Effect: this is added; leaving the range fails.
+    #[must_use]
+    pub fn increase(self, by: impl Into<Operand>) -> ApplyInstruction {
+        self.changes(Arithmetic::Add, by)
+    }
+
+    /// Effect: this is subtracted; leaving the range fails.
+    #[must_use]
+    pub fn decrease(self, by: impl Into<Operand>) -> ApplyInstruction {
+        self.changes(Arithmetic::Sub, by)
+    }
+
+    /// Effect: units of a rate are taken, if they are there. The field is a u64.
+    #[must_use]
+    pub fn take(self, rate: Rate) -> ApplyInstruction {
+        self.key.instruction(Action::Rate(self.at, rate))
+    }
+
+    /// The answer tells it.
+    #[must_use]
+    pub fn told(self) -> ApplyInstruction {
+        self.key.instruction(Action::Return(self.at))
+    }
+}
+
+impl ApplyInstruction {
+    /// Guard: the shard's time is before this one, in unix milliseconds.
+    #[must_use]
+    pub fn before(time: impl Into<Operand>) -> Self {
+        ApplyKey(0).instruction(Action::Before(time.into()))
+    }
+
+    /// Guard: the shard's time is this one or later, in unix milliseconds.
+    #[must_use]
+    pub fn since(time: impl Into<Operand>) -> Self {
+        ApplyKey(0).instruction(Action::Since(time.into()))
+    }
+
+    /// The same with a code that the answer tells if the instruction fails.
+    #[must_use]
+    pub fn or_else(self, reason: u8) -> Self {
+        ApplyInstruction { reason, ..self }
+    }
+}
+
+impl From<u64> for Operand {
+    fn from(number: u64) -> Self {
+        Operand::Immediate(number)
+    }
+}
+
+impl From<i64> for Operand {
+    fn from(number: i64) -> Self {
+        Operand::Immediate(number.cast_unsigned())
+    }
+}
+
+impl From<ApplyField> for Operand {
+    fn from(field: ApplyField) -> Self {
+        Operand::Field {
+            key: field.key.number(),
+            at: field.at,
+        }
+    }
+}

@@ -1,0 +1,508 @@
+//! An instruction of APPLY: 16 bytes, the same form as those of UPDATE_IF, with more operations and
+//! operands that need not be numbers.
+
+use crate::apply::number::{NumberAt, NumberKind};
+use crate::apply::rate::Rate;
+use crate::batch::{read_u32, read_u64};
+use crate::instruction::INSTRUCTION_BYTES;
+use crate::limits::EXPIRY_MS_MAX;
+use crate::refusal::Refusal;
+use crate::version::Version;
+use std::ops::Range;
+
+/// How two numbers must compare.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each is the comparison of its name")]
+pub enum Comparison {
+    Eq,
+    Ne,
+    Lt,
+    Le,
+    Gt,
+    Ge,
+}
+
+/// Which bits of the operand must be set in the number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BitTest {
+    /// All of them.
+    All,
+    /// At least one of them.
+    Any,
+    /// None of them.
+    None,
+}
+
+/// What an effect makes of a number and its operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arithmetic {
+    /// The operand.
+    Set,
+    /// The sum. A sum that the number cannot hold fails.
+    Add,
+    /// The difference. A difference that the number cannot hold fails.
+    Sub,
+    /// The sum, or the nearest number that can be held.
+    AddSaturating,
+    /// The difference, or the nearest number that can be held.
+    SubSaturating,
+    /// The lesser of both.
+    Min,
+    /// The greater of both.
+    Max,
+    /// The bits that both have.
+    And,
+    /// The bits that one of them has.
+    Or,
+    /// The bits that just one of them has.
+    Xor,
+}
+
+/// What a number is compared with, or changed by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operand {
+    /// These 64 bits: two's complement beside a signed number.
+    Immediate(u64),
+    /// A number of a value of the request, as the instructions before left it.
+    Field {
+        /// Which key.
+        key: u8,
+        /// Where in its value.
+        at: NumberAt,
+    },
+    /// The shard's time in unix milliseconds, and so many more.
+    Now {
+        /// Milliseconds that are added; negative for the past.
+        plus_ms: i64,
+    },
+}
+
+/// What an instruction does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Guard: the key existed before the request.
+    Exists,
+    /// Guard: the key did not exist before the request.
+    Absent,
+    /// Guard: the key had this version before the request.
+    Version(Version),
+    /// Guard: the shard's time is before this one, in unix milliseconds.
+    Before(Operand),
+    /// Guard: the shard's time is this one or later, in unix milliseconds.
+    Since(Operand),
+    /// Guard: the number compares so with the operand.
+    Compare(Comparison, NumberAt, Operand),
+    /// Guard: the number has these bits.
+    Bits(BitTest, NumberAt, Operand),
+    /// Effect: the number becomes another one.
+    Change(Arithmetic, NumberAt, Operand),
+    /// Effect: the value becomes these bytes of the data, whatever it was. No expiry stays.
+    Put {
+        /// Where the bytes begin in the data.
+        start: u32,
+        /// How many they are.
+        len: u32,
+    },
+    /// Effect: as [`Action::Put`] if the key has no value, else none.
+    Start {
+        /// Where the bytes begin in the data.
+        start: u32,
+        /// How many they are.
+        len: u32,
+    },
+    /// Effect: the key is deleted. It must have a value.
+    Delete,
+    /// Effect: the key is gone from this time on, in unix milliseconds; 0 is never. It must have a
+    /// value.
+    Expire(Operand),
+    /// Effect: units of a rate are taken, if they are there. The field is a u64.
+    Rate(NumberAt, Rate),
+    /// The answer tells the number. It stays as it is.
+    Return(NumberAt),
+}
+
+/// One instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ApplyInstruction {
+    /// The number of the key that it is about.
+    pub key: u8,
+    /// The author's code, echoed if it fails.
+    pub reason: u8,
+    /// What it does.
+    pub action: Action,
+}
+
+/// Bits of the byte of types that tell where the operand comes from.
+const SOURCE_BITS: u8 = 0x60;
+const SOURCE_FIELD: u8 = 0x20;
+const SOURCE_NOW: u8 = 0x40;
+
+mod code {
+    pub(super) const EXISTS: u8 = 1;
+    pub(super) const ABSENT: u8 = 2;
+    pub(super) const EQ: u8 = 3;
+    pub(super) const GE: u8 = 8;
+    pub(super) const VERSION: u8 = 9;
+    pub(super) const BEFORE: u8 = 10;
+    pub(super) const SINCE: u8 = 11;
+    pub(super) const ALL_BITS: u8 = 12;
+    pub(super) const NO_BITS: u8 = 14;
+    pub(super) const SET: u8 = 16;
+    pub(super) const XOR: u8 = 25;
+    pub(super) const PUT: u8 = 26;
+    pub(super) const START: u8 = 27;
+    pub(super) const DELETE: u8 = 28;
+    pub(super) const EXPIRE: u8 = 29;
+    pub(super) const RATE: u8 = 30;
+    pub(super) const RETURN: u8 = 31;
+}
+
+impl Comparison {
+    /// In the order of their numbers on the wire.
+    const ALL: [Comparison; 6] = [
+        Comparison::Eq,
+        Comparison::Ne,
+        Comparison::Lt,
+        Comparison::Le,
+        Comparison::Gt,
+        Comparison::Ge,
+    ];
+}
+
+impl BitTest {
+    const ALL: [BitTest; 3] = [BitTest::All, BitTest::Any, BitTest::None];
+}
+
+impl Arithmetic {
+    const ALL: [Arithmetic; 10] = [
+        Arithmetic::Set,
+        Arithmetic::Add,
+        Arithmetic::Sub,
+        Arithmetic::AddSaturating,
+        Arithmetic::SubSaturating,
+        Arithmetic::Min,
+        Arithmetic::Max,
+        Arithmetic::And,
+        Arithmetic::Or,
+        Arithmetic::Xor,
+    ];
+
+    /// Whether the operand itself is what the number may become, so that one which the number can
+    /// never hold is a mistake of the author.
+    fn takes_operand(self) -> bool {
+        matches!(
+            self,
+            Arithmetic::Set | Arithmetic::And | Arithmetic::Or | Arithmetic::Xor
+        )
+    }
+}
+
+impl Operand {
+    fn decode(source: u8, bits: u64) -> Option<Self> {
+        match source {
+            0 => Some(Operand::Immediate(bits)),
+            SOURCE_NOW => Some(Operand::Now {
+                plus_ms: bits.cast_signed(),
+            }),
+            SOURCE_FIELD => {
+                let [a, b, c, d, kind, key, 0, 0] = bits.to_le_bytes() else {
+                    return None;
+                };
+                let offset = u32::from_le_bytes([a, b, c, d]);
+                let at = NumberAt::from_code(kind, offset)?;
+                Some(Operand::Field { key, at })
+            }
+            _ => None,
+        }
+    }
+
+    /// The bits that tell where it comes from, and the 64 bits.
+    fn encode(self) -> (u8, u64) {
+        match self {
+            Operand::Immediate(bits) => (0, bits),
+            Operand::Now { plus_ms } => (SOURCE_NOW, plus_ms.cast_unsigned()),
+            Operand::Field { key, at } => {
+                let [a, b, c, d] = at.offset().to_le_bytes();
+                let bytes = [a, b, c, d, at.kind().code(), key, 0, 0];
+                (SOURCE_FIELD, u64::from_le_bytes(bytes))
+            }
+        }
+    }
+
+    /// The key whose value it is in.
+    fn key(self) -> Option<u8> {
+        match self {
+            Operand::Field { key, .. } => Some(key),
+            Operand::Immediate(_) | Operand::Now { .. } => None,
+        }
+    }
+
+    /// Whether a number of this kind can be compared with it or become it.
+    fn fits(self, kind: NumberKind) -> bool {
+        match self {
+            Operand::Immediate(bits) => kind.holds(kind.number(bits)),
+            Operand::Field { .. } | Operand::Now { .. } => true,
+        }
+    }
+}
+
+impl ApplyInstruction {
+    /// The instruction as bytes.
+    #[must_use]
+    pub fn encode(&self) -> [u8; INSTRUCTION_BYTES] {
+        let (operation, kind, offset, bits) = self.fields();
+        let mut bytes = [0; INSTRUCTION_BYTES];
+        bytes[0] = operation;
+        bytes[1] = kind;
+        bytes[2] = self.key;
+        bytes[3] = self.reason;
+        bytes[4..8].copy_from_slice(&offset.to_le_bytes());
+        bytes[8..16].copy_from_slice(&bits.to_le_bytes());
+        bytes
+    }
+
+    /// Operation, type with the source of the operand, offset, and the last 64 bits.
+    fn fields(&self) -> (u8, u8, u32, u64) {
+        let on = |operation, at: NumberAt, operand: Operand| {
+            let (source, bits) = operand.encode();
+            (operation, at.kind().code() | source, at.offset(), bits)
+        };
+        let whole = |operation, operand: Operand| {
+            let (source, bits) = operand.encode();
+            (operation, source, 0, bits)
+        };
+        let data = |operation, start, len| (operation, 0, start, u64::from(len));
+        match self.action {
+            Action::Exists => (code::EXISTS, 0, 0, 0),
+            Action::Absent => (code::ABSENT, 0, 0, 0),
+            Action::Version(Version { epoch, sequence }) => (code::VERSION, 0, epoch, sequence),
+            Action::Before(time) => whole(code::BEFORE, time),
+            Action::Since(time) => whole(code::SINCE, time),
+            Action::Compare(comparison, at, operand) => {
+                on(code::EQ + comparison as u8, at, operand)
+            }
+            Action::Bits(test, at, operand) => on(code::ALL_BITS + test as u8, at, operand),
+            Action::Change(change, at, operand) => on(code::SET + change as u8, at, operand),
+            Action::Put { start, len } => data(code::PUT, start, len),
+            Action::Start { start, len } => data(code::START, start, len),
+            Action::Delete => (code::DELETE, 0, 0, 0),
+            Action::Expire(time) => whole(code::EXPIRE, time),
+            Action::Rate(at, rate) => (code::RATE, at.kind().code(), at.offset(), rate.bits()),
+            Action::Return(at) => (code::RETURN, at.kind().code(), at.offset(), 0),
+        }
+    }
+
+    /// Reads and checks instruction `number` of an item with so many keys and so many bytes of
+    /// data.
+    ///
+    /// # Errors
+    /// The [`Refusal`] that names the field.
+    pub fn read(
+        bytes: &[u8; INSTRUCTION_BYTES],
+        number: usize,
+        key_count: u8,
+        data_len: u32,
+    ) -> Result<Self, Refusal> {
+        let read = Self::decode(bytes);
+        let read = read.map_err(|wrong| wrong.refusal(bytes, number))?;
+        let operand_key = read.operand().and_then(Operand::key);
+        if let Some(key) = [Some(read.key), operand_key]
+            .into_iter()
+            .flatten()
+            .find(|key| *key >= key_count)
+        {
+            return Err(Refusal::InstructionKey {
+                instruction: number,
+                key,
+            });
+        }
+        if let Some(range) = read.data()
+            && range.end > data_len as usize
+        {
+            return Err(Refusal::InstructionData {
+                instruction: number,
+                start: range.start,
+                end: range.end,
+                data_len,
+            });
+        }
+        Ok(read)
+    }
+
+    /// Decodes an instruction that was checked.
+    #[inline]
+    pub(super) fn checked(bytes: &[u8; INSTRUCTION_BYTES]) -> Self {
+        Self::decode(bytes)
+            .ok()
+            .expect("checked when the item was read")
+    }
+
+    /// The operand, if the instruction has one.
+    fn operand(&self) -> Option<Operand> {
+        match self.action {
+            Action::Before(operand) | Action::Since(operand) | Action::Expire(operand) => {
+                Some(operand)
+            }
+            Action::Compare(_, _, operand)
+            | Action::Bits(_, _, operand)
+            | Action::Change(_, _, operand) => Some(operand),
+            _ => None,
+        }
+    }
+
+    /// The bytes of the data that it names.
+    pub(super) fn data(&self) -> Option<Range<usize>> {
+        match self.action {
+            Action::Put { start, len } | Action::Start { start, len } => {
+                Some(start as usize..start as usize + len as usize)
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether it may change something. An instruction that only looks is a guard or RETURN.
+    #[must_use]
+    pub fn is_effect(&self) -> bool {
+        matches!(
+            self.action,
+            Action::Change(..)
+                | Action::Put { .. }
+                | Action::Start { .. }
+                | Action::Delete
+                | Action::Expire(_)
+                | Action::Rate(..)
+        )
+    }
+
+    #[inline]
+    fn decode(bytes: &[u8; INSTRUCTION_BYTES]) -> Result<Self, Wrong> {
+        let [operation, kind, key, reason] = [bytes[0], bytes[1], bytes[2], bytes[3]];
+        let (offset, bits) = (read_u32(bytes, 4), read_u64(bytes, 8));
+        let source = kind & SOURCE_BITS;
+        let number_at = || {
+            let at = NumberAt::from_code(kind & !SOURCE_BITS, offset);
+            at.ok_or(Wrong::Type)
+        };
+        let operand = || Operand::decode(source, bits).ok_or(Wrong::Type);
+        let fitting = |at: NumberAt| match operand()? {
+            operand if operand.fits(at.kind()) => Ok(operand),
+            _ => Err(Wrong::Immediate(at.kind())),
+        };
+        // What is about a whole key has no field.
+        let has_no_field = offset == 0 && kind & !SOURCE_BITS == 0;
+        let time = |may_be_now: bool, least: u64| match (operand()?, has_no_field) {
+            (_, false) => Err(Wrong::Field),
+            (Operand::Now { .. }, _) if !may_be_now => Err(Wrong::Type),
+            (Operand::Immediate(ms), _) if !(least..=EXPIRY_MS_MAX).contains(&ms) => {
+                Err(Wrong::Time)
+            }
+            (operand, _) => Ok(operand),
+        };
+        let bare = |action| match has_no_field && source == 0 && bits == 0 {
+            true => Ok(action),
+            false => Err(Wrong::Field),
+        };
+        let nth = |first: u8| usize::from(operation - first);
+        let action = match operation {
+            code::EXISTS => bare(Action::Exists)?,
+            code::ABSENT => bare(Action::Absent)?,
+            code::DELETE => bare(Action::Delete)?,
+            code::EQ..=code::GE => {
+                let at = number_at()?;
+                Action::Compare(Comparison::ALL[nth(code::EQ)], at, fitting(at)?)
+            }
+            code::VERSION if kind == 0 => Action::Version(Version {
+                epoch: offset,
+                sequence: bits,
+            }),
+            code::VERSION => return Err(Wrong::Field),
+            code::BEFORE => Action::Before(time(false, 1)?),
+            code::SINCE => Action::Since(time(false, 1)?),
+            code::ALL_BITS..=code::NO_BITS => {
+                let at = number_at()?;
+                Action::Bits(BitTest::ALL[nth(code::ALL_BITS)], at, fitting(at)?)
+            }
+            code::SET..=code::XOR => {
+                let (change, at) = (Arithmetic::ALL[nth(code::SET)], number_at()?);
+                let operand = match change.takes_operand() {
+                    true => fitting(at)?,
+                    false => operand()?,
+                };
+                Action::Change(change, at, operand)
+            }
+            code::PUT | code::START => {
+                let len = u32::try_from(bits).ok().filter(|_| kind == 0);
+                let (start, len) = (offset, len.ok_or(Wrong::Field)?);
+                match operation {
+                    code::PUT => Action::Put { start, len },
+                    _ => Action::Start { start, len },
+                }
+            }
+            code::EXPIRE => Action::Expire(time(true, 0)?),
+            code::RATE => {
+                let at = number_at()?;
+                let is_u64 = at.kind().is_plain_u64() && source == 0;
+                let rate = Rate::from_bits(bits).ok_or(Wrong::Rate);
+                Action::Rate(
+                    at,
+                    if is_u64 {
+                        rate?
+                    } else {
+                        return Err(Wrong::Type);
+                    },
+                )
+            }
+            code::RETURN if source == 0 && bits == 0 => Action::Return(number_at()?),
+            code::RETURN => return Err(Wrong::Field),
+            _ => return Err(Wrong::Operation),
+        };
+        Ok(ApplyInstruction {
+            key,
+            reason,
+            action,
+        })
+    }
+}
+
+/// What is wrong with the bytes of an instruction.
+enum Wrong {
+    Operation,
+    Type,
+    Field,
+    Immediate(NumberKind),
+    Time,
+    Rate,
+}
+
+impl Wrong {
+    #[cold]
+    fn refusal(self, bytes: &[u8; INSTRUCTION_BYTES], instruction: usize) -> Refusal {
+        let immediate = read_u64(bytes, 8);
+        match self {
+            Wrong::Operation => Refusal::InstructionOperation {
+                instruction,
+                found: bytes[0],
+            },
+            Wrong::Type => Refusal::InstructionType {
+                instruction,
+                found: bytes[1],
+            },
+            Wrong::Field => Refusal::InstructionField { instruction },
+            Wrong::Immediate(kind) => Refusal::Immediate {
+                instruction,
+                field_type: kind.name(),
+                immediate,
+            },
+            Wrong::Time => Refusal::InstructionTime {
+                instruction,
+                ms: immediate,
+            },
+            Wrong::Rate => Refusal::InstructionRate {
+                instruction,
+                interval_us: immediate & Rate::INTERVAL_US_MAX,
+                burst: u16::from_le_bytes([bytes[13], bytes[14]]),
+                quantity: bytes[15],
+            },
+        }
+    }
+}

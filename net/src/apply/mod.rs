@@ -1,0 +1,20 @@
+//! APPLY: guards and effects on up to eight keys of a slot, all of them or none.
+//!
+//! An item is read as a view ([`ApplyRequest`]). [`run`] decides what it does: the keys as they are
+//! and the time come in by arguments, and nothing but the staged values of [`ApplyKeys`] changes.
+
+mod builder;
+mod decimal;
+mod instruction;
+mod number;
+mod rate;
+mod request;
+mod run;
+
+pub use builder::{Apply, ApplyField, ApplyKey};
+pub use decimal::{DECIMAL_BYTES_MAX, Decimal};
+pub use instruction::{Action, ApplyInstruction, Arithmetic, BitTest, Comparison, Operand};
+pub use number::{NumberAt, NumberKind};
+pub use rate::{Rate, TooEarly};
+pub use request::{APPLY, ApplyRequest, write_apply};
+pub use run::{ApplyKeys, Cause, Denial, run};

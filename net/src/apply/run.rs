@@ -1,0 +1,380 @@
+//! What an APPLY does: its instructions one after the other on staged values.
+
+use std::cmp::Ordering;
+
+use crate::apply::decimal::Decimal;
+use crate::apply::instruction::{Action, Arithmetic, BitTest, Comparison, Operand};
+use crate::apply::number::{NumberAt, NumberKind};
+use crate::apply::rate::{Rate, TooEarly};
+use crate::apply::request::ApplyRequest;
+use crate::limits::EXPIRY_MS_MAX;
+use crate::refusal::Refusal;
+use crate::version::Version;
+
+/// The keys of one APPLY while it runs: how they were, and what is staged of them. What is staged
+/// of an APPLY that is denied is dropped.
+pub trait ApplyKeys<'a> {
+    /// Whether a key had a value before the request.
+    fn existed(&self, key: usize) -> bool;
+
+    /// The version that a key had before the request; sequence 0 if it had no value.
+    fn version(&self, key: usize) -> Version;
+
+    /// The value of a key now; `None` if it has none.
+    fn value(&self, key: usize) -> Option<&[u8]>;
+
+    /// The value of a key that has one, to be changed in place.
+    ///
+    /// # Errors
+    /// A [`Refusal`] with both numbers: what is staged would take more than may be written.
+    fn edit(&mut self, key: usize) -> Result<&mut [u8], Refusal>;
+
+    /// Gives a key that has a value another one. Its expiry stays.
+    ///
+    /// # Errors
+    /// As [`ApplyKeys::edit`].
+    fn replace(&mut self, key: usize, value: &[u8]) -> Result<(), Refusal>;
+
+    /// Gives a key this value, whatever it has. Its expiry goes.
+    ///
+    /// # Errors
+    /// As [`ApplyKeys::edit`].
+    fn put(&mut self, key: usize, value: &'a [u8]) -> Result<(), Refusal>;
+
+    /// Takes the value of a key away that has one.
+    fn delete(&mut self, key: usize);
+
+    /// A key that has a value is gone from this time on, in unix milliseconds; `None` for never.
+    fn expire(&mut self, key: usize, expiry_ms: Option<u64>);
+}
+
+/// Why an APPLY changes nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Denial {
+    /// The number of the instruction, from 0.
+    pub instruction: usize,
+    /// Its author's code.
+    pub reason: u8,
+    /// What did not hold.
+    pub cause: Cause,
+}
+
+/// What did not hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// The key has no value.
+    NotFound,
+    /// A guard, or the range of an effect.
+    Guard {
+        /// The number that is there, as 64 bits.
+        actual: u64,
+        /// It was an effect.
+        overflow: bool,
+    },
+    /// The key has this version.
+    Version(Version),
+    /// The request does not suit what the key holds.
+    Refused(Refusal),
+}
+
+impl From<Refusal> for Cause {
+    fn from(refusal: Refusal) -> Self {
+        Cause::Refused(refusal)
+    }
+}
+
+/// Runs the instructions of `request` at `now_ms` of the shard's time. Appends what the answer
+/// tells to `told`: 8 bytes for each effect on a number and each RETURN.
+///
+/// # Errors
+/// [`Denial`] of the first instruction that does not hold. `told` may have grown, and what is
+/// staged is to be dropped.
+pub fn run<'a>(
+    request: &ApplyRequest<'a>,
+    now_ms: u64,
+    keys: &mut impl ApplyKeys<'a>,
+    told: &mut Vec<u8>,
+) -> Result<(), Denial> {
+    for (number, instruction) in request.instructions().enumerate() {
+        let step = Step {
+            request,
+            now_ms,
+            number,
+            key: usize::from(instruction.key),
+        };
+        step.run(instruction.action, keys, told)
+            .map_err(|cause| Denial {
+                instruction: number,
+                reason: instruction.reason,
+                cause,
+            })?;
+    }
+    Ok(())
+}
+
+/// One instruction and what it may look at.
+struct Step<'r, 'a> {
+    request: &'r ApplyRequest<'a>,
+    now_ms: u64,
+    /// Its number, for messages.
+    number: usize,
+    key: usize,
+}
+
+impl<'a> Step<'_, 'a> {
+    #[inline]
+    fn run(
+        &self,
+        action: Action,
+        keys: &mut impl ApplyKeys<'a>,
+        told: &mut Vec<u8>,
+    ) -> Result<(), Cause> {
+        match action {
+            Action::Exists => match keys.existed(self.key) {
+                true => Ok(()),
+                false => Err(Cause::NotFound),
+            },
+            Action::Absent => holds(!keys.existed(self.key), 1),
+            Action::Version(_) if !keys.existed(self.key) => Err(Cause::NotFound),
+            Action::Version(version) => match keys.version(self.key) {
+                actual if actual == version => Ok(()),
+                actual => Err(Cause::Version(actual)),
+            },
+            Action::Before(time) => {
+                let is_before = i128::from(self.now_ms) < self.time(time, keys)?;
+                holds(is_before, self.now_ms)
+            }
+            Action::Since(time) => {
+                let is_since = i128::from(self.now_ms) >= self.time(time, keys)?;
+                holds(is_since, self.now_ms)
+            }
+            Action::Compare(comparison, at, operand) => {
+                let actual = self.number(self.key, at, keys)?;
+                let other = self.operand(operand, at.kind(), keys)?;
+                holds(comparison.holds(actual.cmp(&other)), bits_of(actual))
+            }
+            Action::Bits(test, at, operand) => {
+                let actual = self.number(self.key, at, keys)?;
+                let other = self.operand(operand, at.kind(), keys)?;
+                holds(test.holds(actual, other), bits_of(actual))
+            }
+            Action::Change(change, at, operand) => {
+                let before = self.number(self.key, at, keys)?;
+                let operand = self.operand(operand, at.kind(), keys)?;
+                let after = change.of(before, operand, at.kind());
+                if !at.kind().holds(after) {
+                    return Err(Cause::Guard {
+                        actual: bits_of(before),
+                        overflow: true,
+                    });
+                }
+                // What stays as it was is no change.
+                if after != before {
+                    self.store(at, after, keys)?;
+                }
+                told.extend_from_slice(&bits_of(after).to_le_bytes());
+                Ok(())
+            }
+            Action::Put { start, len } => {
+                keys.put(self.key, self.request.data(start, len))?;
+                Ok(())
+            }
+            Action::Start { start, len } => {
+                if keys.value(self.key).is_none() {
+                    keys.put(self.key, self.request.data(start, len))?;
+                }
+                Ok(())
+            }
+            Action::Delete => {
+                self.found(keys)?;
+                keys.delete(self.key);
+                Ok(())
+            }
+            Action::Expire(time) => {
+                self.found(keys)?;
+                let ms = self.time(time, keys)?;
+                let expiry_ms = u64::try_from(ms)
+                    .ok()
+                    .filter(|ms| *ms <= EXPIRY_MS_MAX)
+                    .ok_or(Refusal::InstructionExpiry {
+                        instruction: self.number,
+                        ms,
+                    })?;
+                keys.expire(self.key, (expiry_ms > 0).then_some(expiry_ms));
+                Ok(())
+            }
+            Action::Rate(at, rate) => self.take(at, rate, keys, told),
+            Action::Return(at) => {
+                let number = self.number(self.key, at, keys)?;
+                told.extend_from_slice(&bits_of(number).to_le_bytes());
+                Ok(())
+            }
+        }
+    }
+
+    /// Takes units of a rate.
+    fn take(
+        &self,
+        at: NumberAt,
+        rate: Rate,
+        keys: &mut impl ApplyKeys<'a>,
+        told: &mut Vec<u8>,
+    ) -> Result<(), Cause> {
+        let until_us = bits_of(self.number(self.key, at, keys)?);
+        let now_us = self.now_ms.saturating_mul(1000);
+        let after_us = rate
+            .take(until_us, now_us)
+            .map_err(|TooEarly { wait_us }| Cause::Guard {
+                actual: wait_us,
+                overflow: false,
+            })?;
+        self.store(at, i128::from(after_us), keys)?;
+        told.extend_from_slice(&after_us.to_le_bytes());
+        Ok(())
+    }
+
+    fn found(&self, keys: &impl ApplyKeys<'a>) -> Result<(), Cause> {
+        match keys.value(self.key) {
+            Some(_) => Ok(()),
+            None => Err(Cause::NotFound),
+        }
+    }
+
+    /// The number at a place of the value of a key.
+    #[inline]
+    fn number(&self, key: usize, at: NumberAt, keys: &impl ApplyKeys<'a>) -> Result<i128, Cause> {
+        let value = keys.value(key).ok_or(Cause::NotFound)?;
+        match at.kind() {
+            NumberKind::Field(field_type) => {
+                let start = at.offset() as usize;
+                let field = value
+                    .get(start..)
+                    .and_then(|it| it.get(..field_type.width()));
+                let field = field.ok_or(Refusal::Field {
+                    instruction: self.number,
+                    offset: at.offset(),
+                    width: field_type.width(),
+                    value_len: value.len(),
+                })?;
+                Ok(field_type.load(field))
+            }
+            NumberKind::Decimal => {
+                let number = Decimal::read(value).ok_or(Refusal::Decimal {
+                    instruction: self.number,
+                    value_len: value.len(),
+                })?;
+                Ok(i128::from(number))
+            }
+        }
+    }
+
+    /// Writes a number that its kind holds, where one stands.
+    #[inline]
+    fn store(
+        &self,
+        at: NumberAt,
+        number: i128,
+        keys: &mut impl ApplyKeys<'a>,
+    ) -> Result<(), Cause> {
+        match at.kind() {
+            NumberKind::Field(field_type) => {
+                let value = keys.edit(self.key)?;
+                let field = &mut value[at.offset() as usize..][..field_type.width()];
+                field_type.store(number, field);
+            }
+            NumberKind::Decimal => {
+                let number = i64::try_from(number).expect("within the range of a decimal");
+                keys.replace(self.key, Decimal::new(number).bytes())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The number that an operand is beside one of this kind.
+    #[inline]
+    fn operand(
+        &self,
+        operand: Operand,
+        kind: NumberKind,
+        keys: &impl ApplyKeys<'a>,
+    ) -> Result<i128, Cause> {
+        match operand {
+            Operand::Immediate(bits) => Ok(kind.number(bits)),
+            Operand::Field { key, at } => self.number(usize::from(key), at, keys),
+            Operand::Now { plus_ms } => Ok(i128::from(self.now_ms) + i128::from(plus_ms)),
+        }
+    }
+
+    /// The time that an operand is, in unix milliseconds.
+    fn time(&self, operand: Operand, keys: &impl ApplyKeys<'a>) -> Result<i128, Cause> {
+        self.operand(
+            operand,
+            NumberKind::Field(crate::instruction::FieldType::U64),
+            keys,
+        )
+    }
+}
+
+/// A number as 64 bits: two's complement if it is negative.
+#[inline]
+fn bits_of(number: i128) -> u64 {
+    let [low @ .., _, _, _, _, _, _, _, _] = number.to_le_bytes();
+    u64::from_le_bytes(low)
+}
+
+#[inline]
+fn holds(does: bool, actual: u64) -> Result<(), Cause> {
+    match does {
+        true => Ok(()),
+        false => Err(Cause::Guard {
+            actual,
+            overflow: false,
+        }),
+    }
+}
+
+impl Comparison {
+    #[inline]
+    fn holds(self, order: Ordering) -> bool {
+        match self {
+            Comparison::Eq => order.is_eq(),
+            Comparison::Ne => order.is_ne(),
+            Comparison::Lt => order.is_lt(),
+            Comparison::Le => order.is_le(),
+            Comparison::Gt => order.is_gt(),
+            Comparison::Ge => order.is_ge(),
+        }
+    }
+}
+
+impl BitTest {
+    #[inline]
+    fn holds(self, number: i128, bits: i128) -> bool {
+        match self {
+            BitTest::All => number & bits == bits,
+            BitTest::Any => number & bits != 0,
+            BitTest::None => number & bits == 0,
+        }
+    }
+}
+
+impl Arithmetic {
+    /// What becomes of a number. The kind may not hold the result.
+    #[inline]
+    fn of(self, before: i128, operand: i128, kind: NumberKind) -> i128 {
+        let (least, greatest) = kind.range();
+        // Operands have 65 bits at most, so nothing overflows.
+        match self {
+            Arithmetic::Set => operand,
+            Arithmetic::Add => before + operand,
+            Arithmetic::Sub => before - operand,
+            Arithmetic::AddSaturating => (before + operand).clamp(least, greatest),
+            Arithmetic::SubSaturating => (before - operand).clamp(least, greatest),
+            Arithmetic::Min => before.min(operand),
+            Arithmetic::Max => before.max(operand),
+            Arithmetic::And => before & operand,
+            Arithmetic::Or => before | operand,
+            Arithmetic::Xor => before ^ operand,
+        }
+    }
+}
