@@ -41,6 +41,7 @@ pub(crate) fn run<P: Blocks>(
         .keys()
         .iter()
         .fold(Lsn(0), |seen, key| seen.max(key.lsn));
+    let seen = planted::or(Bug::ApplyGateOfFirst, found.all[0].lsn, seen);
     let first_version = found.all[0].version;
     let mut keys = found.stage(store, context);
     let from = out.len();
@@ -63,7 +64,7 @@ pub(crate) fn run<P: Blocks>(
             status: Status::Ok,
         };
     }
-    if bytes > bytes_max {
+    if bytes > bytes_max && !is_planted(Bug::ApplyUnbounded) {
         out.truncate(from);
         return refused(context, writes_too_much(bytes, bytes_max), out);
     }
@@ -138,7 +139,10 @@ fn look_up<'k, P: Blocks>(
             0 => context.key_hash,
             _ => context.hash.of(name),
         };
-        let found = store.find(context.slot, hash, name);
+        let found = match store.find(context.slot, hash, name) {
+            Found::Cold(_) if is_planted(Bug::ApplyMissesCold) => Found::Absent,
+            found => found,
+        };
         if let Found::Cold(place) = found {
             bytes += place.part_bytes_min();
             cold = cold.or(Some(Cold {
@@ -250,7 +254,7 @@ impl<'k, P: Blocks> ApplyKeys<'k> for StagedKeys<'_, 'k, P> {
         self.staged.put(key, value, (ms > 0).then_some(now_ms + ms));
         // What is put is copied when it is edited, so it is bounded at once.
         let (bytes, bytes_max) = (self.staged.record_bytes(), self.staged.record_bytes_max());
-        match bytes > bytes_max {
+        match bytes > bytes_max && !is_planted(Bug::ApplyUnbounded) {
             true => Err(writes_too_much(bytes, bytes_max)),
             false => Ok(()),
         }
