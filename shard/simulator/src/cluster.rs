@@ -34,6 +34,7 @@ use penstock_storage::log::SyncMethod;
 use penstock_storage::version::partition_of;
 
 use crate::coverage::Coverage;
+use crate::plan::sends_applies;
 use crate::random::Random;
 use crate::report::Report;
 use crate::trace::Trace;
@@ -51,7 +52,7 @@ const SNAPSHOTS_FROM: u64 = 1 << 20;
 const HARMS_FROM: u64 = 60_000_000;
 /// And full disks that stay full until writers are refused from here on.
 const REFUSALS_FROM: u64 = 62_002_000;
-/// Clients send APPLYs from here on.
+/// Clients send APPLYs in numbered seeds from here on.
 const APPLIES_FROM: u64 = 360_000_000;
 
 /// Nodes have the numbers from 1 on.
@@ -318,7 +319,7 @@ impl World {
             met.extend(harms::MUST_MEET.iter().map(|&what| (what, 0)));
             harms = setting.add_harms(seed, &mut harm);
         }
-        if seed >= APPLIES_FROM {
+        if sends_applies(seed, APPLIES_FROM) {
             met.extend(applies::MUST_MEET.iter().map(|&what| (what, 0)));
         }
         let tags = tags(&mut chance);
@@ -369,7 +370,7 @@ impl World {
             workload: Random::new(seed, 103),
             snapshots,
             reads,
-            has_applies: seed >= APPLIES_FROM,
+            has_applies: sends_applies(seed, APPLIES_FROM),
             applies: Random::new(seed, 107),
             harms,
             harm,

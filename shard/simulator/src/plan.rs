@@ -12,7 +12,7 @@ use crate::disk::DiskFaults;
 use crate::operation::Operation;
 use crate::random::Random;
 
-/// Seeds below are from before there was APPLY, and send none.
+/// Numbered seeds of nodes below are from before there was APPLY, and send none.
 const APPLIES_FROM: u64 = 300_000_000;
 
 /// Units that a missing counter is made with are at least this many, and no others are.
@@ -171,6 +171,12 @@ const LEVELS: &[&[AckLevel]] = &[
     &[AckLevel::None, AckLevel::Interval],
 ];
 
+/// Whether a seed may send APPLYs: numbered seeds do from `first` on, and those that a clock gives
+/// since there is APPLY. Stored seeds of before keep their draws.
+pub(crate) fn sends_applies(seed: u64, first: u64) -> bool {
+    (first..1_000_000_000).contains(&seed) || seed >= 1_882_900_000_000_000
+}
+
 impl Plan {
     /// The plan of a seed.
     #[must_use]
@@ -186,7 +192,7 @@ impl Plan {
         let expiring_keys = random.pick(&[0, 300_000, 300_000, 700_000]);
         let is_wide = random.chance(30_000);
         let (mut keys, mut expiring) = Self::keys(random, is_wide, expiring_keys);
-        let groups = match seed >= APPLIES_FROM {
+        let groups = match sends_applies(seed, APPLIES_FROM) {
             true => Self::groups(&mut Random::new(seed, 17), &mut keys, &mut expiring),
             false => Vec::new(),
         };
