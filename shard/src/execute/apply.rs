@@ -197,8 +197,10 @@ impl<'k> FoundKeys<'k> {
         let keys = self.all.map(|key| key.at);
         StagedKeys {
             staged: store.stage(context.slot, &keys[..self.count]),
-            before: self.all,
+            existed: self.all.map(|key| key.at.exists),
+            versions: self.all.map(|key| key.version),
             ttls_ms,
+            put_bytes: 0,
         }
     }
 }
@@ -206,9 +208,13 @@ impl<'k> FoundKeys<'k> {
 /// The keys of an APPLY that runs.
 struct StagedKeys<'s, 'k, P: Blocks> {
     staged: Staged<'s, 'k, P>,
-    before: [Key<'k>; APPLY_KEYS_MAX],
+    /// Which keys had a value before, and its version.
+    existed: [bool; APPLY_KEYS_MAX],
+    versions: [Version; APPLY_KEYS_MAX],
     /// The lifetimes that keyspaces give values that begin anew, in milliseconds; 0 is none.
     ttls_ms: [u64; APPLY_KEYS_MAX],
+    /// Bytes of all values that were put.
+    put_bytes: usize,
 }
 
 impl<'s, 'k, P: Blocks> StagedKeys<'s, 'k, P> {
@@ -220,12 +226,12 @@ impl<'s, 'k, P: Blocks> StagedKeys<'s, 'k, P> {
 impl<'k, P: Blocks> ApplyKeys<'k> for StagedKeys<'_, 'k, P> {
     #[inline]
     fn existed(&self, key: usize) -> bool {
-        self.before[key].at.exists
+        self.existed[key]
     }
 
     #[inline]
     fn version(&self, key: usize) -> Version {
-        self.before[key].version
+        self.versions[key]
     }
 
     #[inline]
@@ -249,9 +255,10 @@ impl<'k, P: Blocks> ApplyKeys<'k> for StagedKeys<'_, 'k, P> {
         }
         self.staged.put(key, value, (ms > 0).then_some(now_ms + ms));
         // What is put is copied when it is edited, so it is bounded at once.
-        let (bytes, bytes_max) = (self.staged.record_bytes(), self.staged.record_bytes_max());
-        match bytes > bytes_max {
-            true => Err(writes_too_much(bytes, bytes_max)),
+        self.put_bytes += value.len();
+        let bytes_max = self.staged.record_bytes_max();
+        match self.put_bytes > bytes_max && self.staged.record_bytes() > bytes_max {
+            true => Err(writes_too_much(self.staged.record_bytes(), bytes_max)),
             false => Ok(()),
         }
     }
