@@ -61,38 +61,43 @@ impl StagedKey<'_> {
     }
 }
 
-/// An open change of 1 to [`PARTS_MAX`] keys of one slot, no two of them alike. A change that is
-/// dropped leaves every key as it was.
-pub struct Staged<'s, 'k, P: Blocks> {
+/// An open change of 1 to `KEYS` keys of one slot, no two of them alike. A change that is dropped
+/// leaves every key as it was. Compiled for several numbers, because most changes have few keys.
+pub struct Staged<'s, 'k, P: Blocks, const KEYS: usize> {
     store: &'s mut Store<P>,
     slot: u16,
-    keys: [StagedKey<'k>; PARTS_MAX],
+    keys: [StagedKey<'k>; KEYS],
     count: usize,
 }
 
 impl<P: Blocks> Store<P> {
-    /// Opens a change of keys of one slot that were just looked up and are not cold.
+    /// Opens a change of keys of one slot that were just looked up and are not cold. Only the first
+    /// `count` of `keys` are meant.
     ///
     /// # Panics
-    /// If there are no keys, or more than [`PARTS_MAX`].
-    pub fn stage<'k>(&mut self, slot: u16, keys: &[ChangeKey<'k>]) -> Staged<'_, 'k, P> {
-        assert!((1..=PARTS_MAX).contains(&keys.len()), "{} keys", keys.len());
-        let keys_staged = std::array::from_fn(|which| {
-            let found = keys[which.min(keys.len() - 1)];
-            StagedKey {
-                found,
-                value: match found.exists {
-                    true => Value::Stored,
-                    false => Value::None,
-                },
-                expiry_ms: found.expiry_ms.filter(|_| found.exists),
-            }
+    /// If `count` is 0 or more than `KEYS`.
+    #[inline]
+    pub fn stage<'k, const KEYS: usize>(
+        &mut self,
+        slot: u16,
+        keys: [ChangeKey<'k>; KEYS],
+        count: usize,
+    ) -> Staged<'_, 'k, P, KEYS> {
+        const { assert!(0 < KEYS && KEYS <= PARTS_MAX) };
+        assert!((1..=KEYS).contains(&count), "{count} keys");
+        let keys = keys.map(|found| StagedKey {
+            found,
+            value: match found.exists {
+                true => Value::Stored,
+                false => Value::None,
+            },
+            expiry_ms: found.expiry_ms.filter(|_| found.exists),
         });
         Staged {
             store: self,
             slot,
-            keys: keys_staged,
-            count: keys.len(),
+            keys,
+            count,
         }
     }
 
@@ -117,7 +122,7 @@ impl<P: Blocks> Store<P> {
     }
 }
 
-impl<'k, P: Blocks> Staged<'_, 'k, P> {
+impl<'k, P: Blocks, const KEYS: usize> Staged<'_, 'k, P, KEYS> {
     /// The time of the store in unix milliseconds.
     #[must_use]
     pub fn time_ms(&self) -> u64 {
@@ -208,7 +213,7 @@ impl<'k, P: Blocks> Staged<'_, 'k, P> {
     /// If nothing has changed.
     pub fn commit(mut self, now_us: u64) -> Result<Committed, NoRoom> {
         self.make_room()?;
-        let mut logged = [(0, CellId(0)); PARTS_MAX];
+        let mut logged = [(0, CellId(0)); KEYS];
         let mut count = 0;
         for which in 0..self.count {
             if self.keys[which].is_changed() && !(count > 0 && is_planted(Bug::ApplyOnePart)) {
@@ -235,7 +240,7 @@ impl<'k, P: Blocks> Staged<'_, 'k, P> {
     /// Finds room for the record and for what the change adds to memory.
     fn make_room(&mut self) -> Result<(), NoRoom> {
         let (mut bytes, mut grows, mut needs_memory) = (0, false, false);
-        let (mut new, mut new_count) = ([0; PARTS_MAX], 0);
+        let (mut new, mut new_count) = ([0; KEYS], 0);
         for which in 0..self.count {
             let key = &self.keys[which];
             if !key.is_changed() {
@@ -311,7 +316,7 @@ impl<'k, P: Blocks> Staged<'_, 'k, P> {
     }
 }
 
-impl<P: Blocks> Drop for Staged<'_, '_, P> {
+impl<P: Blocks, const KEYS: usize> Drop for Staged<'_, '_, P, KEYS> {
     fn drop(&mut self) {
         self.store.edited.rest();
     }
