@@ -13,23 +13,6 @@ use crate::store::change::{ChangeKey, Committed, NoRoom};
 use crate::store::store::Store;
 use crate::types::io::Blocks;
 
-/// A copy of more bytes is given back behind its change.
-const KEPT_BYTES_MAX: usize = 4096;
-
-/// The copies of edited values, one for each key, whose memory is used again and again.
-#[derive(Debug, Default)]
-pub(crate) struct EditedValues([Vec<u8>; PARTS_MAX]);
-
-impl EditedValues {
-    /// Gives the memory of long copies back.
-    fn rest(&mut self) {
-        for copy in &mut self.0 {
-            copy.clear();
-            copy.shrink_to(KEPT_BYTES_MAX);
-        }
-    }
-}
-
 /// The value that a key has in a change.
 #[derive(Clone, Copy, Debug)]
 enum Value<'k> {
@@ -145,7 +128,7 @@ impl<'k, P: Blocks, const KEYS: usize> Staged<'_, 'k, P, KEYS> {
                 let id = self.keys[which].found.cell.expect("it exists");
                 Some(self.store.cell(id).value())
             }
-            Value::Copied => Some(&self.store.edited.0[which]),
+            Value::Copied => Some(self.store.edited.of(which)),
             Value::Put(value) => Some(value),
         }
     }
@@ -154,25 +137,20 @@ impl<'k, P: Blocks, const KEYS: usize> Staged<'_, 'k, P, KEYS> {
     #[inline]
     pub fn edit(&mut self, which: usize) -> &mut [u8] {
         let Store { keys, edited, .. } = &mut *self.store;
-        let copy = &mut edited.0[which];
         let staged = &mut self.keys[which];
         let from = match staged.value {
-            Value::Copied => return copy,
+            Value::Copied => return edited.of_mut(which),
             Value::Stored => keys.cell(staged.found.cell.expect("it exists")).value(),
             Value::Put(value) => value,
             Value::None => panic!("only a value that is there is edited"),
         };
-        copy.clear();
-        copy.extend_from_slice(from);
         staged.value = Value::Copied;
-        copy
+        edited.begin(which, from)
     }
 
     /// Gives a key that has a value another one; its expiry stays.
     pub fn replace(&mut self, which: usize, value: &[u8]) {
-        let copy = &mut self.store.edited.0[which];
-        copy.clear();
-        copy.extend_from_slice(value);
+        self.store.edited.begin(which, value);
         self.keys[which].value = Value::Copied;
     }
 
@@ -297,7 +275,7 @@ impl<'k, P: Blocks, const KEYS: usize> Staged<'_, 'k, P, KEYS> {
         let home = (self.slot, found.hash);
         let Store { keys, edited, .. } = &mut *self.store;
         let value = match value {
-            Value::Copied => &edited.0[which][..],
+            Value::Copied => edited.of(which),
             Value::Put(value) => value,
             Value::Stored => {
                 let id = found.cell.expect("it exists");
