@@ -234,6 +234,7 @@ impl<'a> Ask<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::apply::ApplyRequest;
     use crate::instruction::{FieldType, Operation};
     use crate::keyspace::Settings;
     use crate::request::{Condition, Request, Version};
@@ -247,8 +248,20 @@ mod tests {
         immediate: 1,
     };
 
+    /// Eight keys and a value, each as badly padded as can be.
+    fn sale() -> Apply {
+        let mut sale = Apply::new();
+        for number in 0..8u8 {
+            let key = sale.key(&[b"{a}keys!".as_slice(), &[b'0' + number]].concat());
+            sale.then(key.exists());
+        }
+        let first = sale.key(b"{a}keys!0");
+        sale.put(first, b"9 bytes, ");
+        sale
+    }
+
     /// An ask of each form, as long as its form can be beside keys and values.
-    fn asks() -> Vec<Ask<'static>> {
+    fn asks(sale: &Apply) -> Vec<Ask<'_>> {
         let key = &b"{a}key"[..];
         let version = Version::default();
         vec![
@@ -280,6 +293,7 @@ mod tests {
                 start: Some(b"start"),
                 expiry: Expiry::In(1),
             },
+            Ask::Apply(sale),
             Ask::GetAt {
                 key,
                 at: At::Version(version),
@@ -299,10 +313,11 @@ mod tests {
 
     #[test]
     fn every_verb_can_be_asked_for() {
+        let sale = sale();
         for verb in Verb::ALL {
             // PING asks no store.
             assert!(
-                verb == Verb::Ping || asks().iter().any(|ask| ask.verb() == verb),
+                verb == Verb::Ping || asks(&sale).iter().any(|ask| ask.verb() == verb),
                 "{verb:?}"
             );
         }
@@ -310,10 +325,14 @@ mod tests {
 
     #[test]
     fn what_is_asked_is_read_as_its_verb_and_is_no_longer_than_was_said() {
-        for ask in asks() {
+        let sale = sale();
+        for ask in asks(&sale) {
             let item = ask.encode();
             assert_eq!(item[2], ask.verb() as u8, "{ask:?}");
-            if ask.verb() != Verb::Scan {
+            if ask.verb() == Verb::Apply {
+                let request = ApplyRequest::read(&item, 1 << 20).expect("well formed");
+                assert_eq!(request.key(), ask.key());
+            } else if ask.verb() != Verb::Scan {
                 let request = Request::read(&item, 1 << 20).expect("well formed");
                 assert_eq!((request.verb, request.key), (ask.verb(), ask.key()));
             }
