@@ -32,7 +32,15 @@ impl Version {
 
     /// Appends 16 bytes.
     pub(crate) fn put(self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&u64::from(self.epoch).to_le_bytes());
-        out.extend_from_slice(&self.sequence.to_le_bytes());
+        out.extend_from_slice(&self.to_bytes());
+    }
+
+    /// The 16 bytes.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; 16] {
+        let mut bytes = [0; Version::BYTES];
+        bytes[..4].copy_from_slice(&self.epoch.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.sequence.to_le_bytes());
+        bytes
     }
 }

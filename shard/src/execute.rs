@@ -4,6 +4,7 @@
 //! [`penstock_storage::store::Change`] of a failed or postponed operation is dropped, which leaves
 //! every key as it was.
 
+pub(crate) mod apply;
 pub(crate) mod past;
 pub(crate) mod run_of_updates;
 mod update_if;
@@ -156,6 +157,7 @@ pub(crate) fn run<P: Blocks>(
         Verb::Del => del(store, context, request, &key, out),
         Verb::GetAt => past::get_at(store, context, request, &key, out.written()),
         Verb::History => past::history(store, context, request, &key, out.written()),
+        Verb::Apply => unreachable!("its item is another: apply::run"),
         Verb::Keyspace | Verb::Scan | Verb::Ping => unreachable!("the shard itself answers"),
     }
 }

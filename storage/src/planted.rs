@@ -182,6 +182,12 @@ planted_bugs! {
     GateOfLastItem = "gate-of-last-item",
     /// A batch that was interrupted numbers its items from there.
     CountFromInterruption = "count-from-interruption",
+    /// An APPLY that is denied logs what its instructions had changed before.
+    ApplyHalf = "apply-half",
+    /// The record of an APPLY has its first key alone.
+    ApplyOnePart = "apply-one-part",
+    /// An APPLY that edits a value ends its expiry.
+    ApplyForgetsExpiry = "apply-forgets-expiry",
     /// An operation that was taken out of its frame has no deadline any more.
     ForgetParkedDeadline = "forget-parked-deadline",
     /// A new spare segment does not wake those who wait for room.

@@ -25,21 +25,15 @@ pub trait ApplyKeys<'a> {
     fn value(&self, key: usize) -> Option<&[u8]>;
 
     /// The value of a key that has one, to be changed in place.
+    fn edit(&mut self, key: usize) -> &mut [u8];
+
+    /// Gives a key that has a value another one, of a few bytes. Its expiry stays.
+    fn replace(&mut self, key: usize, value: &[u8]);
+
+    /// Gives a key this value, whatever it has. The expiry that it has goes.
     ///
     /// # Errors
     /// A [`Refusal`] with both numbers: what is staged would take more than may be written.
-    fn edit(&mut self, key: usize) -> Result<&mut [u8], Refusal>;
-
-    /// Gives a key that has a value another one. Its expiry stays.
-    ///
-    /// # Errors
-    /// As [`ApplyKeys::edit`].
-    fn replace(&mut self, key: usize, value: &[u8]) -> Result<(), Refusal>;
-
-    /// Gives a key this value, whatever it has. Its expiry goes.
-    ///
-    /// # Errors
-    /// As [`ApplyKeys::edit`].
     fn put(&mut self, key: usize, value: &'a [u8]) -> Result<(), Refusal>;
 
     /// Takes the value of a key away that has one.
@@ -171,7 +165,7 @@ impl<'a> Step<'_, 'a> {
                 }
                 // What stays as it was is no change.
                 if after != before {
-                    self.store(at, after, keys)?;
+                    self.store(at, after, keys);
                 }
                 told.extend_from_slice(&bits_of(after).to_le_bytes());
                 Ok(())
@@ -229,7 +223,7 @@ impl<'a> Step<'_, 'a> {
                 actual: wait_us,
                 overflow: false,
             })?;
-        self.store(at, i128::from(after_us), keys)?;
+        self.store(at, i128::from(after_us), keys);
         told.extend_from_slice(&after_us.to_le_bytes());
         Ok(())
     }
@@ -271,24 +265,18 @@ impl<'a> Step<'_, 'a> {
 
     /// Writes a number that its kind holds, where one stands.
     #[inline]
-    fn store(
-        &self,
-        at: NumberAt,
-        number: i128,
-        keys: &mut impl ApplyKeys<'a>,
-    ) -> Result<(), Cause> {
+    fn store(&self, at: NumberAt, number: i128, keys: &mut impl ApplyKeys<'a>) {
         match at.kind() {
             NumberKind::Field(field_type) => {
-                let value = keys.edit(self.key)?;
+                let value = keys.edit(self.key);
                 let field = &mut value[at.offset() as usize..][..field_type.width()];
                 field_type.store(number, field);
             }
             NumberKind::Decimal => {
                 let number = i64::try_from(number).expect("within the range of a decimal");
-                keys.replace(self.key, Decimal::new(number).bytes())?;
+                keys.replace(self.key, Decimal::new(number).bytes());
             }
         }
-        Ok(())
     }
 
     /// The number that an operand is beside one of this kind.

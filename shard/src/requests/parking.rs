@@ -70,6 +70,29 @@ pub(crate) struct Waiter {
     pub(crate) parked: Parked,
 }
 
+impl Waiter {
+    fn lane(&self) -> Lane {
+        let Parked {
+            origin,
+            address,
+            slot,
+            ..
+        } = &self.parked;
+        order_key(*origin, address, *slot)
+    }
+}
+
+/// A read that has ended.
+#[derive(Debug)]
+pub(crate) struct Finished {
+    /// The keys that were looked for in it.
+    pub(crate) colds: Vec<Cold>,
+    /// The operations that waited for it, in the order in which they run.
+    pub(crate) waiters: VecDeque<Waiter>,
+    /// The keys of the first one were pinned, and may leave from now on.
+    pub(crate) ends_pin: bool,
+}
+
 /// What a second attempt has brought so far.
 #[derive(Debug, Default)]
 struct Again {
@@ -89,8 +112,8 @@ pub(crate) struct Parking {
     /// The read behind which the operations of a connection on a slot queue, the number of the key
     /// in it, and how many do.
     order: HashMap<Lane, (IoToken, usize, usize)>,
-    /// The read of a second key whose first key is pinned in memory.
-    pinned_for: Option<IoToken>,
+    /// The operation whose keys are pinned in memory: the read that it waits for, and its lane.
+    pinned_for: Option<(IoToken, Lane)>,
     next_token: u64,
     parked: usize,
     /// Bytes of their items.
@@ -152,32 +175,21 @@ impl Parking {
         Some(self.waiting[token].colds[*number])
     }
 
-    /// Whether to pin the first key of an operation that waits for its second one: only if no other
-    /// operation has its first key pinned.
-    pub(crate) fn pins_first_key(
-        &mut self,
-        origin: Origin,
-        address: &ReplyAddress,
-        slot: u16,
-    ) -> bool {
+    /// Whether to pin the keys of an operation that was just parked and needs more than one: only
+    /// if those of no other operation are pinned.
+    pub(crate) fn pins(&mut self, origin: Origin, address: &ReplyAddress, slot: u16) -> bool {
+        let lane = order_key(origin, address, slot);
         let pins = self.pinned_for.is_none();
         if pins {
-            self.pinned_for = self.read_of(origin, address, slot);
+            self.pinned_for = self.order.get(&lane).map(|&(token, ..)| (token, lane));
         }
         pins
     }
 
-    /// Ends the pin of the operations that waited for this read. Whether they had one.
-    pub(crate) fn ends_pin(&mut self, token: IoToken) -> bool {
-        self.pinned_for
-            .take_if(|pinned_for| *pinned_for == token)
-            .is_some()
-    }
-
-    /// The read that the operations of this connection on this slot wait for.
-    fn read_of(&self, origin: Origin, address: &ReplyAddress, slot: u16) -> Option<IoToken> {
-        let (token, _, _) = self.order.get(&order_key(origin, address, slot))?;
-        Some(*token)
+    /// Ends the pin of the operation that waited for this read, and tells its lane.
+    fn ends_pin(&mut self, token: IoToken) -> Option<Lane> {
+        let (_, lane) = self.pinned_for.take_if(|(of, _)| *of == token)?;
+        Some(lane)
     }
 
     /// Begins the read that brings a key, unless one that does is waiting or under way: several
@@ -321,16 +333,29 @@ impl Parking {
         (again.bytes, again.bad)
     }
 
-    /// The keys that a read was for, and the operations that waited for it, which are parked no
-    /// more.
-    pub(crate) fn finished(&mut self, token: IoToken) -> (Vec<Cold>, VecDeque<Waiter>) {
+    /// The read ended: its keys, and the operations that waited for it, which are parked no more.
+    ///
+    /// An operation whose keys were pinned comes first. It must run before another one pins its own
+    /// keys, or eight cold keys might come and go for ever. It is the first of its lane, so the
+    /// order of its connection stays.
+    pub(crate) fn finished(&mut self, token: IoToken) -> Finished {
         self.close(token);
         let read = self.waiting.remove(&token).expect("a read completes once");
         self.bytes_under_way -= aligned_span(read.widest).1 as usize;
         for Waiter { parked, .. } in &read.waiters {
             self.left(parked);
         }
-        (read.colds, read.waiters)
+        let (colds, mut waiters) = (read.colds, read.waiters);
+        let pinned = self.ends_pin(token);
+        let first = pinned.and_then(|lane| waiters.iter().position(|it| it.lane() == lane));
+        if let Some(waiter) = first.and_then(|at| waiters.remove(at)) {
+            waiters.push_front(waiter);
+        }
+        Finished {
+            colds,
+            waiters,
+            ends_pin: pinned.is_some(),
+        }
     }
 
     /// Takes out the operations that `is_it` says, which are parked no more; their reads go on. In

@@ -1,5 +1,6 @@
 //! Items that run outside their frame: after a read, or for another shard.
 
+use penstock_net::apply::ApplyRequest;
 use penstock_net::pieces::{Pieces, PiecesReader};
 use penstock_net::ping::PingItem;
 use penstock_net::reply::BatchReply;
@@ -55,6 +56,7 @@ impl<P: Blocks> Shard<P> {
         match Request::read(item, self.setup.limits().value_bytes_max) {
             _ if ScanRequest::is_scan(item) => Asked::Verb(Verb::Scan),
             _ if PingItem::is_ping(item) => Asked::Verb(Verb::Ping),
+            _ if ApplyRequest::is_apply(item) => Asked::Verb(Verb::Apply),
             Ok(request) => Asked::Verb(request.verb),
             Err(_) => Asked::Unreadable,
         }

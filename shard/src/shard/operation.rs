@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use penstock_net::apply::{APPLY, ApplyRequest};
 use penstock_net::keyspace::{Action, KEPT_BYTES};
 use penstock_net::level::AckLevel;
 use penstock_net::limits::HISTORY_VERSIONS_MAX;
@@ -21,7 +22,7 @@ use penstock_storage::version::partition_of;
 
 use crate::answers::Asked;
 use crate::cluster::Redirect;
-use crate::execute::{Cold, Context, Ran, run};
+use crate::execute::{Cold, Context, Ran, apply, run};
 use crate::mail::ReplyAddress;
 use crate::member_read::{Stale, look_at_member};
 use crate::replica_waits::{REPLICA_REPLIES_MAX, ReplicaReply};
@@ -107,10 +108,64 @@ impl fmt::Display for Outgrown {
     }
 }
 
+/// What an item whose key is of this shard asks for.
+#[derive(Clone, Copy)]
+enum Asks<'a> {
+    /// One of the verbs whose items have the common form.
+    Item(&'a Request<'a>),
+    /// APPLY.
+    Apply(&'a ApplyRequest<'a>),
+}
+
+impl<'a> Asks<'a> {
+    /// Its first key, which decides the slot.
+    #[inline]
+    fn key(self) -> &'a [u8] {
+        match self {
+            Asks::Item(request) => request.key,
+            Asks::Apply(request) => request.key(),
+        }
+    }
+
+    #[inline]
+    fn verb(self) -> Verb {
+        match self {
+            Asks::Item(request) => request.verb,
+            Asks::Apply(_) => Verb::Apply,
+        }
+    }
+
+    /// The slot whose shard answers.
+    #[inline]
+    fn slot(self) -> u16 {
+        match self {
+            Asks::Item(request) => slot_of_request(request),
+            Asks::Apply(request) => slot_of(request.key()),
+        }
+    }
+
+    /// Whether the answer may show the value that the key has now.
+    fn may_show_value(self) -> bool {
+        match self {
+            Asks::Item(request) => may_show_value(request),
+            Asks::Apply(_) => false,
+        }
+    }
+
+    /// What it asks besides.
+    #[inline]
+    fn extra(self) -> Extra {
+        match self {
+            Asks::Item(request) => request.extra,
+            Asks::Apply(_) => Extra::None,
+        }
+    }
+}
+
 /// An item whose key is of this shard.
 struct Own<'a> {
     operation: &'a Operation<'a>,
-    request: &'a Request<'a>,
+    asks: Asks<'a>,
     asked: Asked,
     slot: u16,
     hash: u32,
@@ -139,11 +194,15 @@ impl<P: Blocks> Shard<P> {
         if ScanRequest::is_scan(item) || self.comes_too_late(now, deadline_us).is_some() {
             return false;
         }
-        let is_held_back =
-            Request::read(item, self.setup.limits().value_bytes_max).is_ok_and(|request| {
+        let value_bytes_max = self.setup.limits().value_bytes_max;
+        let is_held_back = match ApplyRequest::is_apply(item) {
+            true => ApplyRequest::read(item, value_bytes_max)
+                .is_ok_and(|request| self.setup.owns(slot_of(request.key()))),
+            false => Request::read(item, value_bytes_max).is_ok_and(|request| {
                 request.verb.effect() == Effect::Writes
                     && self.setup.owns(slot_of_request(&request))
-            });
+            }),
+        };
         if is_held_back {
             self.store.write_waits();
         }
@@ -158,36 +217,65 @@ impl<P: Blocks> Shard<P> {
         operation: &Operation<'_>,
         pieces: &mut Pieces,
     ) -> Step {
-        let out = pieces.written();
-        if let Some(&(SCAN | PING)) = operation.item.get(2) {
-            return self.keyless_item(now, operation, out);
+        match operation.item.get(2) {
+            Some(&(SCAN | PING)) => return self.keyless_item(now, operation, pieces.written()),
+            Some(&APPLY) => return self.apply_item(now, operation, pieces),
+            _ => {}
         }
-        let request = match Request::read(operation.item, self.setup.limits().value_bytes_max) {
-            Ok(request) => request,
-            Err(refusal) => {
-                let status = refusal.status();
-                return self.refuse_item(Asked::Unreadable, operation, status, &refusal, out);
-            }
-        };
-        let asked = Asked::Verb(request.verb);
+        match Request::read(operation.item, self.setup.limits().value_bytes_max) {
+            Ok(request) => self.item_of_key(now, operation, Asks::Item(&request), pieces),
+            Err(refusal) => self.refuse_unreadable(operation, refusal, pieces.written()),
+        }
+    }
+
+    /// Takes an APPLY in.
+    fn apply_item(&mut self, now: Now, operation: &Operation<'_>, pieces: &mut Pieces) -> Step {
+        match ApplyRequest::read(operation.item, self.setup.limits().value_bytes_max) {
+            Ok(request) => self.item_of_key(now, operation, Asks::Apply(&request), pieces),
+            Err(refusal) => self.refuse_unreadable(operation, refusal, pieces.written()),
+        }
+    }
+
+    #[cold]
+    fn refuse_unreadable(
+        &mut self,
+        operation: &Operation<'_>,
+        refusal: Refusal,
+        out: &mut Vec<u8>,
+    ) -> Step {
+        let status = refusal.status();
+        self.refuse_item(Asked::Unreadable, operation, status, &refusal, out)
+    }
+
+    /// Runs, parks or mails an item that was read.
+    #[inline(always)]
+    fn item_of_key(
+        &mut self,
+        now: Now,
+        operation: &Operation<'_>,
+        asks: Asks<'_>,
+        pieces: &mut Pieces,
+    ) -> Step {
+        let out = pieces.written();
+        let asked = Asked::Verb(asks.verb());
         let known = operation
             .known
-            .filter(|known| std::ptr::eq(known.key, request.key) && request.verb != Verb::Keyspace);
-        let slot = known.map_or_else(|| slot_of_request(&request), |known| known.slot);
+            .filter(|known| std::ptr::eq(known.key, asks.key()) && asks.verb() != Verb::Keyspace);
+        let slot = known.map_or_else(|| asks.slot(), |known| known.slot);
         if let Some((status, message)) = self.comes_too_late(now, operation.deadline_us) {
             return self.refuse_item(asked, operation, status, &message, out);
         }
         let owner = self.setup.owner(slot);
         if owner != self.setup.shard() {
-            let is_read = asked.is_read() || may_show_value(&request);
+            let is_read = asked.is_read() || asks.may_show_value();
             return self.mail_request(owner, operation, slot, is_read, out);
         }
         let own = Own {
             operation,
-            request: &request,
+            asks,
             asked,
             slot,
-            hash: known.map_or_else(|| self.setup.hash().of(request.key), |known| known.hash),
+            hash: known.map_or_else(|| self.setup.hash().of(asks.key()), |known| known.hash),
         };
         if !self.requests.parking.is_empty()
             && let Some(cold) =
@@ -197,7 +285,7 @@ impl<P: Blocks> Shard<P> {
         {
             return self.queue_behind(&own, cold, out);
         }
-        match request.extra {
+        match asks.extra() {
             Extra::Keyspace(action) => self.keyspace_item(&own, action, out),
             _ => self.run_own(now, &own, pieces),
         }
@@ -231,22 +319,40 @@ impl<P: Blocks> Shard<P> {
         Step::Answered(Lsn(0))
     }
 
-    /// Has an item wait behind an earlier one of its connection and slot. Its key is read
+    /// Begins the reads of all cold keys of an APPLY, which then go on side by side.
+    fn fetch_all(&mut self, slot: u16, request: &ApplyRequest<'_>) {
+        let hash = self.setup.hash();
+        for cold in apply::cold_keys(&self.store, slot, request, |key| hash.of(key)) {
+            if !self.requests.parking.is_full() {
+                self.requests.parking.fetch(cold);
+            }
+        }
+    }
+
+    /// Has an item wait behind an earlier one of its connection and slot. Its keys are read
     /// meanwhile.
     fn queue_behind(&mut self, own: &Own<'_>, cold: Cold, out: &mut Vec<u8>) -> Step {
         let (slot, hash) = (own.slot, own.hash);
-        let found = self.store.find(slot, hash, own.request.key);
-        if let Found::Cold(place) = found
-            && !self.requests.parking.is_full()
-        {
-            self.requests.parking.fetch(Cold {
-                slot,
-                hash,
-                place,
-                version: None,
-            });
-        }
-        let reserved = answer_bytes(own.request, self.value_bytes(found));
+        let reserved = match own.asks {
+            Asks::Item(request) => {
+                let found = self.store.find(slot, hash, request.key);
+                if let Found::Cold(place) = found
+                    && !self.requests.parking.is_full()
+                {
+                    self.requests.parking.fetch(Cold {
+                        slot,
+                        hash,
+                        place,
+                        version: None,
+                    });
+                }
+                answer_bytes(request, self.value_bytes(found))
+            }
+            Asks::Apply(request) => {
+                self.fetch_all(slot, request);
+                0
+            }
+        };
         self.park(cold, own.operation, slot, reserved, out)
     }
 
@@ -258,7 +364,7 @@ impl<P: Blocks> Shard<P> {
         {
             return self.refuse_item(own.asked, own.operation, status, &message, out);
         }
-        self.keyspace(own.operation, own.request.key, action, out)
+        self.keyspace(own.operation, own.asks.key(), action, out)
     }
 
     /// Runs an item that nothing stands before.
@@ -275,7 +381,7 @@ impl<P: Blocks> Shard<P> {
                 }
             }
         }
-        let is_plain = self.linked.is_none() && !matches!(own.request.extra, Extra::Member(_));
+        let is_plain = self.linked.is_none() && !matches!(own.asks.extra(), Extra::Member(_));
         let leave = match is_plain {
             true => Leave {
                 level,
@@ -302,7 +408,13 @@ impl<P: Blocks> Shard<P> {
             shared_bytes_min: self.setup.config().shared_bytes_min,
         };
         let from = pieces.len();
-        match run(&mut self.store, &context, own.request, pieces) {
+        let ran = match own.asks {
+            Asks::Item(request) => run(&mut self.store, &context, request, pieces),
+            Asks::Apply(request) => {
+                apply::run(&mut self.store, &context, request, pieces.written())
+            }
+        };
+        match ran {
             Ran::Answered { gate, status } => {
                 self.stats.answer(own.asked, status);
                 if leave.level == AckLevel::Replica {
@@ -333,7 +445,7 @@ impl<P: Blocks> Shard<P> {
         let (asked, operation) = (own.asked, own.operation);
         let partition = partition_of(own.slot);
         let mut standing = None;
-        if let Extra::Member(read) = own.request.extra {
+        if let Extra::Member(read) = own.asks.extra() {
             let linked = self.linked.as_deref_mut();
             match look_at_member(linked, &self.store, now.us, partition, level, read) {
                 None => {}
@@ -411,19 +523,34 @@ impl<P: Blocks> Shard<P> {
             // It was parked for its key, and only now shows how long the version is.
             return self.refuse_item(own.asked, operation, Status::Busy, &Outgrown(bytes), out);
         }
-        let reserved = answer_bytes(own.request, bytes);
+        let reserved = match own.asks {
+            Asks::Item(request) => answer_bytes(request, bytes),
+            Asks::Apply(_) => 0,
+        };
         let step = self.park(cold, operation, own.slot, reserved, out);
-        if is_second
-            && matches!(step, Step::Later)
-            && self
-                .requests
-                .parking
-                .pins_first_key(origin, address, own.slot)
-        {
-            let hash = self.setup.hash().of(own.request.key);
-            self.store.pin(Some((own.slot, hash)));
+        if matches!(step, Step::Later) {
+            match own.asks {
+                Asks::Item(request) if is_second => self.pin(own, &[request.key]),
+                Asks::Item(_) => {}
+                Asks::Apply(request) => {
+                    self.fetch_all(own.slot, request);
+                    self.pin(own, request.keys());
+                }
+            }
         }
         step
+    }
+
+    /// Pins keys of an item that was parked, unless those of another one are pinned.
+    fn pin(&mut self, own: &Own<'_>, keys: &[&[u8]]) {
+        let Operation {
+            origin, address, ..
+        } = own.operation;
+        let slot = own.slot;
+        if self.requests.parking.pins(*origin, address, slot) {
+            let hash = self.setup.hash();
+            self.store.pin(keys.iter().map(|key| (slot, hash.of(key))));
+        }
     }
 
     /// Answers an item that is not executed, with the reason.
@@ -508,28 +635,56 @@ pub(super) fn slot_of_request(request: &Request<'_>) -> u16 {
     }
 }
 
-/// The level and the lifetime in milliseconds that the settings of its keyspaces give an item.
+/// The level and the lifetime in milliseconds that the settings of its keyspaces give an item. An
+/// APPLY looks up by itself the lifetimes of its keys.
 #[cold]
 fn obey<P: Blocks>(
     store: &Store<P>,
     own: &Own<'_>,
     level: AckLevel,
 ) -> Result<(AckLevel, u64), Refusal> {
-    let (request, slot) = (own.request, own.slot);
+    let slot = own.slot;
+    let request = match own.asks {
+        Asks::Item(request) => request,
+        Asks::Apply(request) => {
+            for (key, value) in request.values() {
+                check_value(store, slot, request.keys()[key], value)?;
+            }
+            let levels = request
+                .keys()
+                .iter()
+                .map(|key| least_level(store, slot, key));
+            return Ok((levels.fold(level, AckLevel::max), 0));
+        }
+    };
     let second = request.second_key;
     let level = second.map_or(level, |key| level.max(least_level(store, slot, key)));
-    let Some((prefix, settings)) = store.keyspaces().of(slot, request.key) else {
-        return Ok((level, 0));
-    };
-    let max = settings.value_bytes_max;
-    if max > 0 && request.value.len() > max as usize {
-        return Err(Refusal::KeyspaceValueLength {
-            len: request.value.len(),
-            max,
-            keyspace: KeyspaceName::new(prefix),
-        });
+    check_value(store, slot, request.key, request.value)?;
+    Ok(match store.keyspaces().of(slot, request.key) {
+        Some((_, settings)) => (level.max(level_min(settings)), settings.ttl_ms),
+        None => (level, 0),
+    })
+}
+
+/// Whether the keyspace of a key takes a value.
+fn check_value<P: Blocks>(
+    store: &Store<P>,
+    slot: u16,
+    key: &[u8],
+    value: &[u8],
+) -> Result<(), Refusal> {
+    match store.keyspaces().of(slot, key) {
+        Some((prefix, settings))
+            if settings.value_bytes_max > 0 && value.len() > settings.value_bytes_max as usize =>
+        {
+            Err(Refusal::KeyspaceValueLength {
+                len: value.len(),
+                max: settings.value_bytes_max,
+                keyspace: KeyspaceName::new(prefix),
+            })
+        }
+        _ => Ok(()),
     }
-    Ok((level.max(level_min(settings)), settings.ttl_ms))
 }
 
 /// The least level that the keyspace of a key has.

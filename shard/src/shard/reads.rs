@@ -12,7 +12,7 @@ use penstock_storage::store::{AdmitError, aligned_span};
 
 use crate::execute::Cold;
 use crate::execute::past::in_block;
-use crate::requests::parking::{Parked, Waiter};
+use crate::requests::parking::{Finished, Parked, Waiter};
 
 use super::{Admitted, Now, Outbox, Shard};
 
@@ -57,15 +57,19 @@ impl<P: Blocks> Shard<P> {
         mut admitted: Vec<Result<Admitted, (Status, String)>>,
         outbox: &mut Outbox<P::Block>,
     ) {
-        let (colds, waiters) = self.requests.parking.finished(token);
+        let Finished {
+            colds,
+            waiters,
+            ends_pin,
+        } = self.requests.parking.finished(token);
         for (cold, admitted) in colds.iter().zip(&admitted) {
             if let Err((status, _)) = admitted {
                 let home = (cold.slot, cold.hash);
                 self.chores.note_bad_place(home, cold.place, *status);
             }
         }
-        if self.requests.parking.ends_pin(token) {
-            // The operation that the key is kept for runs before anything leaves.
+        if ends_pin {
+            // The operation that the keys are kept for runs before anything leaves.
             self.store.pin(None);
         }
         // The waiters are older than the postponed operations: they were parked before those, or

@@ -144,6 +144,11 @@ impl<P: Blocks> Log<P> {
         self.releases.owes_contents() || self.writes.has_owed()
     }
 
+    /// Bytes that a record may have, at most.
+    pub(crate) fn record_bytes_max(&self) -> usize {
+        self.config.record_bytes_max
+    }
+
     /// Appends a record for which [`Log::room`] said yes, and tells where its parts stand. Its
     /// frame is sealed within the interval even if nobody waits for it.
     #[inline]

@@ -2,15 +2,16 @@
 
 use crate::memory::budget::{Bounds, Budget};
 use crate::memory::cache::cells::Cache;
+use crate::memory::pinned::Pinned;
 
-/// A store's budget, what it comes to in this turn, and the one key whose cell stays.
+/// A store's budget, what it comes to in this turn, and the keys whose cells stay.
 #[derive(Debug)]
 pub(crate) struct CellRoom {
     budget: Budget,
     /// What the budget says in this turn.
     bounds: Bounds,
-    /// The slot and hash of a key that does not leave the cache.
-    pinned: Option<(u16, u32)>,
+    /// The keys that do not leave the cache.
+    pinned: Pinned,
 }
 
 impl CellRoom {
@@ -19,7 +20,7 @@ impl CellRoom {
         CellRoom {
             budget,
             bounds: Bounds::default(),
-            pinned: None,
+            pinned: Pinned::default(),
         }
     }
 
@@ -33,13 +34,13 @@ impl CellRoom {
         self.budget
     }
 
-    /// Pins one key until the next call.
-    pub(crate) fn pin(&mut self, home: Option<(u16, u32)>) {
-        self.pinned = home;
+    /// Pins these keys until the next call.
+    pub(crate) fn pin(&mut self, pinned: Pinned) {
+        self.pinned = pinned;
     }
 
-    pub(crate) fn pinned(&self) -> Option<(u16, u32)> {
-        self.pinned
+    pub(crate) fn pinned(&self) -> &Pinned {
+        &self.pinned
     }
 
     /// A turn begins beside so many bytes that give way to nothing. Returns what cells may take.

@@ -9,6 +9,7 @@ use crate::memory::cache::cell::{Cell, Changed, is_same_key};
 use crate::memory::cache::cells::{Cache, ValuePlace};
 use crate::memory::index::entry::{Candidate, CellId, Home, Position};
 use crate::memory::index::table::Index;
+use crate::memory::pinned::Pinned;
 use crate::types::packed_place::{Cursor, NewestPart, PackedPlace};
 use crate::types::place::{Lsn, Place};
 use crate::types::version::Version;
@@ -348,12 +349,12 @@ impl Keys {
         self.cache.set_budget(budget_bytes);
     }
 
-    /// Lets cells leave, but for the cell of a pinned key, until the cache is within its budget.
+    /// Lets cells leave, but for the cells of pinned keys, until the cache is within its budget.
     /// Takes at most one round of the hand.
     pub(crate) fn evict(
         &mut self,
         (durable, time_ms): (Lsn, u64),
-        pinned: Option<(u16, u32)>,
+        pinned: &Pinned,
         home_of: &impl Fn(&[u8]) -> (u16, u32),
     ) {
         let Keys { index, cache } = self;
@@ -366,7 +367,7 @@ impl Keys {
         {
             let cell = cache.cell(id);
             let (slot, hash) = home_of(cell.key());
-            if pinned == Some((slot, hash)) {
+            if pinned.has((slot, hash)) {
                 continue;
             }
             index.set_cold(index.position_of(slot, hash, id), cell.place());
@@ -379,7 +380,7 @@ impl Keys {
         &mut self,
         durable: Lsn,
         held_bytes_max: usize,
-        pinned: Option<(u16, u32)>,
+        pinned: &Pinned,
         home_of: &impl Fn(&[u8]) -> (u16, u32),
     ) {
         let Keys { index, cache } = self;
@@ -388,7 +389,7 @@ impl Keys {
             let home = home_of(cell.key());
             match to {
                 Some(to) => index.set_cell(index.position_of(home.0, home.1, from), to),
-                None if pinned == Some(home) => return false,
+                None if pinned.has(home) => return false,
                 None => index.set_cold(index.position_of(home.0, home.1, from), cell.place()),
             }
             true

@@ -7,3 +7,4 @@ pub(crate) mod cell_room;
 pub(crate) mod generation;
 pub mod index;
 pub(crate) mod keys;
+pub(crate) mod pinned;

@@ -7,6 +7,7 @@ use crate::format::system_key::{is_epochs, is_local};
 use crate::memory::budget::Budget;
 use crate::memory::index::entry::{Candidate, Home, Position};
 use crate::memory::keys::Keys;
+use crate::memory::pinned::Pinned;
 use crate::planted::{self, Bug, is_planted};
 use crate::recovery::snapshot::coverage::Coverage;
 use crate::recovery::snapshot::format::{CoveredSegment, SnapshotFooter, SnapshotHeader};
@@ -513,10 +514,12 @@ impl Replayed {
             + self.live.memory_bytes();
         self.keys.set_budget(self.budget.cells(rigid));
         let durable = Lsn::default();
-        self.keys.evict((durable, self.time_ms), None, home_of);
+        self.keys
+            .evict((durable, self.time_ms), &Pinned::default(), home_of);
         let held_bytes_max = self.budget.bounds(rigid).held;
         if self.keys.cells().held_bytes() > held_bytes_max {
-            self.keys.tidy(durable, held_bytes_max, None, home_of);
+            self.keys
+                .tidy(durable, held_bytes_max, &Pinned::default(), home_of);
         }
     }
 

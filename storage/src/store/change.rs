@@ -374,14 +374,20 @@ impl<P: Blocks> Store<P> {
     ) -> Result<(), NoRoom> {
         let is_new = cell.is_none() && !self.has_room_for_key(home);
         if is_new || (adds_version && !self.has_room_for_keys()) {
-            return Err(match self.waits_for_keys() {
-                true => NoRoom::Wait,
-                false => NoRoom::Memory,
-            });
+            return Err(self.waits_or_lacks_memory());
         }
         match self.is_memory_short() {
             true => Err(NoRoom::Wait),
             false => Ok(()),
+        }
+    }
+
+    /// Why there is no room for another key or kept version: cleaning is about to make some, or
+    /// nothing does.
+    pub(super) fn waits_or_lacks_memory(&self) -> NoRoom {
+        match self.waits_for_keys() {
+            true => NoRoom::Wait,
+            false => NoRoom::Memory,
         }
     }
 

@@ -21,6 +21,7 @@ pub mod replica;
 pub(crate) mod run;
 pub mod scrub;
 pub(crate) mod scrubbing;
+pub(crate) mod staged;
 #[expect(
     clippy::module_inception,
     reason = "the type gives its name to the layer"
@@ -37,5 +38,6 @@ pub use history::{At, WasAt};
 pub use loaded::Loaded;
 pub use plain_read::PlainRead;
 pub use run::{Run, RunStep};
+pub use staged::Staged;
 pub use store::Store;
 pub use usage::Usage;

@@ -29,6 +29,7 @@ use crate::store::loaded::Loaded;
 use crate::store::local::LocalRecords;
 use crate::store::numbering::Numbering;
 use crate::store::scrub::Scrub;
+use crate::store::staged::EditedValues;
 use crate::store::versions::table::Versions;
 use crate::types::io::Blocks;
 use crate::types::packed_place::Cursor;
@@ -62,6 +63,8 @@ pub struct Store<P: Blocks> {
     pub(super) places: [Place; PARTS_MAX],
     /// What the open change has edited.
     pub(super) field_edits: Vec<FieldEdit>,
+    /// What the open staged change has edited.
+    pub(super) edited: EditedValues,
 }
 
 impl<P: Blocks> Store<P> {
@@ -92,6 +95,7 @@ impl<P: Blocks> Store<P> {
             deletions: VecDeque::new(),
             places: [Place::default(); PARTS_MAX],
             field_edits: Vec::new(),
+            edited: EditedValues::default(),
         }
     }
 
@@ -358,8 +362,8 @@ impl<P: Blocks> Store<P> {
         let may_leave = planted::or(Bug::EvictUnflushed, self.log.appended(), durable);
         let cells_bytes_max = self.room.begin_turn(self.rigid_bytes());
         self.keys.set_budget(cells_bytes_max);
-        let (pinned, held_bytes_max) = (self.room.pinned(), self.room.held_bytes_max());
         let time_ms = self.time_ms();
+        let (pinned, held_bytes_max) = (self.room.pinned(), self.room.held_bytes_max());
         self.keys.evict((may_leave, time_ms), pinned, home_of);
         self.keys.tidy(durable, held_bytes_max, pinned, home_of);
         if !self.versions.is_empty() {

@@ -3,6 +3,7 @@
 use crate::format::record::part_bytes;
 use crate::log::room::{Purpose, Room};
 use crate::memory::budget::Budget;
+use crate::memory::pinned::Pinned;
 use crate::planted::{Bug, is_planted};
 use crate::store::store::Store;
 use crate::store::versions::entry::KeyId;
@@ -92,12 +93,12 @@ impl<P: Blocks> Store<P> {
         self.room.is_short(self.keys.cells())
     }
 
-    /// Pins the value of one key in memory until the next call. Two cold keys of one operation
-    /// could push each other out for ever. It is enough to pin the first key of one of the
-    /// operations that wait for their second key: that operation ends, and then the next one is
-    /// pinned.
-    pub fn pin(&mut self, home: Option<(u16, u32)>) {
-        self.room.pin(home);
+    /// Pins the values of these keys in memory until the next call, at most as many as a record has
+    /// parts. The cold keys of one operation could push each other out for ever. It is enough to
+    /// pin those of one of the operations that wait: that operation ends, and then the keys of the
+    /// next one are pinned.
+    pub fn pin(&mut self, homes: impl IntoIterator<Item = (u16, u32)>) {
+        self.room.pin(Pinned::new(homes));
     }
 
     /// Whether cells should leave before more come.

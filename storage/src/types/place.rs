@@ -54,6 +54,15 @@ impl Place {
             bytes: rounded_bytes(bytes),
         }
     }
+
+    /// Bytes that the part has at least: `bytes` is rounded up.
+    #[must_use]
+    pub fn part_bytes_min(&self) -> usize {
+        match code_of(self.bytes) {
+            code @ ..32 => bytes_of(code) as usize,
+            code => bytes_of(code - 1) as usize + 8,
+        }
+    }
 }
 
 /// Bits of a length as a place keeps it.

@@ -230,7 +230,13 @@ impl Group {
     /// Whether one entry more would fill it over nine tenths.
     #[inline]
     pub(super) fn is_full(&self) -> bool {
-        (self.used + 1) * 10 > self.homes * 9
+        !self.has_room_for(1)
+    }
+
+    /// Whether so many more entries leave it as sparse as look-ups need it.
+    #[inline]
+    pub(super) fn has_room_for(&self, entries: u32) -> bool {
+        (self.used + entries) * 10 <= self.homes * 9
     }
 
     /// Where an entry stands if its place is free; `local` is its hash without the bits that all in

@@ -135,6 +135,17 @@ impl Index {
         !group.is_full()
     }
 
+    /// Whether new keys with these hashes find room without growth, all of them together.
+    #[must_use]
+    pub(crate) fn has_free_entries(&self, slot: u16, hashes: &[u32]) -> bool {
+        let groups = &self.slots[usize::from(slot)];
+        hashes.iter().all(|&hash| {
+            let (number, group, _) = groups.group_of(hash);
+            let in_group = hashes.iter().filter(|&&it| groups.group_of(it).0 == number);
+            group.has_room_for(in_group.map(|_| 1).sum())
+        })
+    }
+
     /// Adds an entry for a key that has no entry, known to be in `cell`.
     pub fn insert(&mut self, slot: u16, hash: u32, cell: CellId) {
         self.insert_entry(slot, Entry::cached(hash, cell));

@@ -1,0 +1,313 @@
+//! APPLY: guards and effects on up to eight keys of a slot. All of them take effect, or none.
+//!
+//! The keys are looked up together, so that all that are cold are read side by side. The
+//! instructions run on copies, which become one record at the end.
+
+use penstock_net::apply::{self, ApplyKeys, ApplyRequest, Cause, Denial};
+use penstock_net::limits::{APPLY_KEYS_MAX, EXPIRY_MS_MAX};
+use penstock_net::refusal::Refusal;
+use penstock_net::reply::{ITEM_FLAG_OVERFLOW, REPLY_ITEM_BYTES};
+use penstock_net::request::Version;
+use penstock_net::slot::slot_of;
+use penstock_net::status::Status;
+use penstock_storage::io::Blocks;
+use penstock_storage::place::Lsn;
+use penstock_storage::planted::{self, Bug, is_planted};
+use penstock_storage::store::{Committed, Found, Staged, Store};
+
+use super::{Cold, Context, Key, Ran, no_room, refused, wire};
+
+/// Runs `request` and writes its reply item at the end of `out`. [`Ran::Cold`] names the first of
+/// the keys that must be read; [`cold_keys`] tells all.
+pub(crate) fn run<P: Blocks>(
+    store: &mut Store<P>,
+    context: &Context<'_>,
+    request: &ApplyRequest<'_>,
+    out: &mut Vec<u8>,
+) -> Ran {
+    let names = request.keys();
+    for name in &names[1..] {
+        let (first, second) = (context.slot, slot_of(name));
+        if first != second {
+            return refused(context, Refusal::CrossSlot { first, second }, out);
+        }
+    }
+    let found = match look_up(store, context, names) {
+        Ok(found) => found,
+        Err(Missing::Cold(cold)) => return Ran::Cold(cold),
+        Err(Missing::TooLarge(refusal)) => return refused(context, refusal, out),
+    };
+    let seen = found
+        .keys()
+        .iter()
+        .fold(Lsn(0), |seen, key| seen.max(key.lsn));
+    let first_version = found.all[0].version;
+    let mut keys = found.stage(store, context);
+    let from = out.len();
+    out.extend_from_slice(&[0; REPLY_ITEM_BYTES]);
+    let now_ms = keys.staged.time_ms();
+    let ran = apply::run(request, now_ms, &mut keys, out);
+    let staged = keys.into_staged();
+    let (bytes, bytes_max) = (staged.record_bytes(), staged.record_bytes_max());
+    if let Err(denial) = ran {
+        out.truncate(from);
+        if is_planted(Bug::ApplyHalf) && (1..=bytes_max).contains(&bytes) {
+            let _ = staged.commit(context.now_us);
+        }
+        return denied(context, denial, first_version, seen, out);
+    }
+    if bytes == 0 {
+        context.head(Status::Ok, first_version).patch(out, from);
+        return Ran::Answered {
+            gate: seen,
+            status: Status::Ok,
+        };
+    }
+    if bytes > bytes_max {
+        out.truncate(from);
+        return refused(context, writes_too_much(bytes, bytes_max), out);
+    }
+    match staged.commit(context.now_us) {
+        Ok(Committed {
+            lsn,
+            version,
+            has_first,
+        }) => {
+            let version = match has_first {
+                true => wire(version),
+                // A change of other keys leaves the first one's version.
+                false => first_version,
+            };
+            context.head(Status::Ok, version).patch(out, from);
+            Ran::Answered {
+                gate: lsn,
+                status: Status::Ok,
+            }
+        }
+        Err(lack) => {
+            out.truncate(from);
+            no_room(store, context, lack, out)
+        }
+    }
+}
+
+/// The reads that the keys of a request need which are not in memory.
+pub(crate) fn cold_keys<P: Blocks>(
+    store: &Store<P>,
+    slot: u16,
+    request: &ApplyRequest<'_>,
+    hash_of: impl Fn(&[u8]) -> u32,
+) -> impl Iterator<Item = Cold> {
+    request.keys().iter().filter_map(move |key| {
+        let hash = hash_of(key);
+        match store.find(slot, hash, key) {
+            Found::Cold(place) => Some(Cold {
+                slot,
+                hash,
+                place,
+                version: None,
+            }),
+            Found::Cached(_) | Found::Absent => None,
+        }
+    })
+}
+
+/// Why keys cannot be looked at.
+enum Missing {
+    Cold(Cold),
+    TooLarge(Refusal),
+}
+
+/// Keys as they are before an APPLY.
+struct FoundKeys<'k> {
+    all: [Key<'k>; APPLY_KEYS_MAX],
+    count: usize,
+}
+
+/// Looks all keys up. What they hold takes at most the largest record, which is judged before
+/// anything is read.
+fn look_up<'k, P: Blocks>(
+    store: &Store<P>,
+    context: &Context<'_>,
+    names: &[&'k [u8]],
+) -> Result<FoundKeys<'k>, Missing> {
+    let (mut bytes, mut cold) = (0, None);
+    let mut look = |number: usize| {
+        let name = names[number];
+        let hash = match number {
+            0 => context.key_hash,
+            _ => context.hash.of(name),
+        };
+        let found = store.find(context.slot, hash, name);
+        if let Found::Cold(place) = found {
+            bytes += place.part_bytes_min();
+            cold = cold.or(Some(Cold {
+                slot: context.slot,
+                hash,
+                place,
+                version: None,
+            }));
+        }
+        let key = Key::new(store, hash, name, found);
+        if let Some(id) = key.value_cell() {
+            bytes += store.part_bytes_of(id);
+        }
+        key
+    };
+    let first = look(0);
+    let mut all = [first; APPLY_KEYS_MAX];
+    for (number, key) in all.iter_mut().enumerate().take(names.len()).skip(1) {
+        *key = look(number);
+    }
+    let max = store.record_bytes_max();
+    if bytes > max {
+        return Err(Missing::TooLarge(Refusal::ApplyBytes {
+            what: "what the keys of this APPLY hold",
+            bytes,
+            max,
+        }));
+    }
+    match cold {
+        Some(cold) => Err(Missing::Cold(cold)),
+        None => Ok(FoundKeys {
+            all,
+            count: names.len(),
+        }),
+    }
+}
+
+impl<'k> FoundKeys<'k> {
+    fn keys(&self) -> &[Key<'k>] {
+        &self.all[..self.count]
+    }
+
+    /// Opens a change of the keys.
+    fn stage<'s, P: Blocks>(
+        self,
+        store: &'s mut Store<P>,
+        context: &Context<'_>,
+    ) -> StagedKeys<'s, 'k, P> {
+        let mut ttls_ms = [0; APPLY_KEYS_MAX];
+        if !store.keyspaces().is_empty() {
+            for (ttl_ms, key) in ttls_ms.iter_mut().zip(self.keys()) {
+                let keyspace = store.keyspaces().of(context.slot, key.at.key);
+                *ttl_ms = keyspace.map_or(0, |(_, settings)| settings.ttl_ms);
+            }
+        }
+        let keys = self.all.map(|key| key.at);
+        StagedKeys {
+            staged: store.stage(context.slot, &keys[..self.count]),
+            before: self.all,
+            ttls_ms,
+        }
+    }
+}
+
+/// The keys of an APPLY that runs.
+struct StagedKeys<'s, 'k, P: Blocks> {
+    staged: Staged<'s, 'k, P>,
+    before: [Key<'k>; APPLY_KEYS_MAX],
+    /// The lifetimes that keyspaces give values that begin anew, in milliseconds; 0 is none.
+    ttls_ms: [u64; APPLY_KEYS_MAX],
+}
+
+impl<'s, 'k, P: Blocks> StagedKeys<'s, 'k, P> {
+    fn into_staged(self) -> Staged<'s, 'k, P> {
+        self.staged
+    }
+}
+
+impl<'k, P: Blocks> ApplyKeys<'k> for StagedKeys<'_, 'k, P> {
+    #[inline]
+    fn existed(&self, key: usize) -> bool {
+        self.before[key].at.exists
+    }
+
+    #[inline]
+    fn version(&self, key: usize) -> Version {
+        self.before[key].version
+    }
+
+    #[inline]
+    fn value(&self, key: usize) -> Option<&[u8]> {
+        self.staged.value(key)
+    }
+
+    #[inline]
+    fn edit(&mut self, key: usize) -> &mut [u8] {
+        self.staged.edit(key)
+    }
+
+    fn replace(&mut self, key: usize, value: &[u8]) {
+        self.staged.replace(key, value);
+    }
+
+    fn put(&mut self, key: usize, value: &'k [u8]) -> Result<(), Refusal> {
+        let (ms, now_ms) = (self.ttls_ms[key], self.staged.time_ms());
+        if now_ms + ms > EXPIRY_MS_MAX {
+            return Err(Refusal::Lifetime { ms, now_ms });
+        }
+        self.staged.put(key, value, (ms > 0).then_some(now_ms + ms));
+        // What is put is copied when it is edited, so it is bounded at once.
+        let (bytes, bytes_max) = (self.staged.record_bytes(), self.staged.record_bytes_max());
+        match bytes > bytes_max {
+            true => Err(writes_too_much(bytes, bytes_max)),
+            false => Ok(()),
+        }
+    }
+
+    #[inline]
+    fn delete(&mut self, key: usize) {
+        self.staged.delete(key);
+    }
+
+    #[inline]
+    fn expire(&mut self, key: usize, expiry_ms: Option<u64>) {
+        self.staged.expire(key, expiry_ms);
+    }
+}
+
+#[cold]
+fn writes_too_much(bytes: usize, max: usize) -> Refusal {
+    Refusal::ApplyBytes {
+        what: "what this APPLY writes",
+        bytes,
+        max,
+    }
+}
+
+/// The reply of an APPLY that was denied. It shows the keys as they were, so it waits for what they
+/// show.
+fn denied(
+    context: &Context<'_>,
+    denial: Denial,
+    version: Version,
+    seen: Lsn,
+    out: &mut Vec<u8>,
+) -> Ran {
+    let status = match denial.cause {
+        Cause::NotFound => Status::NotFound,
+        Cause::Guard { .. } => Status::GuardFailed,
+        Cause::Version(_) => Status::VersionMismatch,
+        Cause::Refused(refusal) => refusal.status(),
+    };
+    let mut head = context.head(status, version);
+    if let Cause::Refused(refusal) = denial.cause {
+        head.write_message(out, &refusal);
+    } else {
+        head.reason = denial.reason;
+        head.instruction = u8::try_from(denial.instruction).expect("at most 64 instructions");
+        match denial.cause {
+            Cause::Guard { actual, overflow } => {
+                head.flags = if overflow { ITEM_FLAG_OVERFLOW } else { 0 };
+                head.write(out, &actual.to_le_bytes());
+            }
+            Cause::Version(actual) => head.write(out, &actual.to_bytes()),
+            Cause::NotFound | Cause::Refused(_) => head.write(out, &[]),
+        }
+    }
+    Ran::Answered {
+        gate: planted::or(Bug::UngatedFailure, Lsn(0), seen),
+        status,
+    }
+}

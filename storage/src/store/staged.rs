@@ -1,0 +1,318 @@
+//! A change of up to eight keys of one slot that is made beside the store: values are copied when
+//! they are first edited, and take the place of those in the cells at the commit. So nothing ever
+//! has to be undone.
+//!
+//! [`Change`](crate::store::Change) edits fields in their cells, which costs no copy, and undoes
+//! them. It suits the one or two keys of UPDATE_IF; this suits more keys and whole values.
+
+use crate::format::record::{PARTS_MAX, part_bytes};
+use crate::log::room::{Purpose, Room};
+use crate::memory::index::entry::CellId;
+use crate::planted::{Bug, is_planted};
+use crate::store::change::{ChangeKey, Committed, NoRoom};
+use crate::store::store::Store;
+use crate::types::io::Blocks;
+
+/// A copy of more bytes is given back behind its change.
+const KEPT_BYTES_MAX: usize = 4096;
+
+/// The copies of edited values, one for each key, whose memory is used again and again.
+#[derive(Debug, Default)]
+pub(crate) struct EditedValues([Vec<u8>; PARTS_MAX]);
+
+impl EditedValues {
+    /// Gives the memory of long copies back.
+    fn rest(&mut self) {
+        for copy in &mut self.0 {
+            copy.clear();
+            copy.shrink_to(KEPT_BYTES_MAX);
+        }
+    }
+}
+
+/// The value that a key has in a change.
+#[derive(Clone, Copy, Debug)]
+enum Value<'k> {
+    /// None.
+    None,
+    /// That of its cell.
+    Stored,
+    /// Its copy.
+    Copied,
+    /// These bytes.
+    Put(&'k [u8]),
+}
+
+/// A key of a change.
+#[derive(Clone, Copy, Debug)]
+struct StagedKey<'k> {
+    found: ChangeKey<'k>,
+    value: Value<'k>,
+    expiry_ms: Option<u64>,
+}
+
+impl StagedKey<'_> {
+    fn is_changed(&self) -> bool {
+        match self.value {
+            Value::None => self.found.exists,
+            Value::Stored => self.expiry_ms != self.found.expiry_ms,
+            Value::Copied | Value::Put(_) => true,
+        }
+    }
+}
+
+/// An open change of 1 to [`PARTS_MAX`] keys of one slot, no two of them alike. A change that is
+/// dropped leaves every key as it was.
+pub struct Staged<'s, 'k, P: Blocks> {
+    store: &'s mut Store<P>,
+    slot: u16,
+    keys: [StagedKey<'k>; PARTS_MAX],
+    count: usize,
+}
+
+impl<P: Blocks> Store<P> {
+    /// Opens a change of keys of one slot that were just looked up and are not cold.
+    ///
+    /// # Panics
+    /// If there are no keys, or more than [`PARTS_MAX`].
+    pub fn stage<'k>(&mut self, slot: u16, keys: &[ChangeKey<'k>]) -> Staged<'_, 'k, P> {
+        assert!((1..=PARTS_MAX).contains(&keys.len()), "{} keys", keys.len());
+        let keys_staged = std::array::from_fn(|which| {
+            let found = keys[which.min(keys.len() - 1)];
+            StagedKey {
+                found,
+                value: match found.exists {
+                    true => Value::Stored,
+                    false => Value::None,
+                },
+                expiry_ms: found.expiry_ms.filter(|_| found.exists),
+            }
+        });
+        Staged {
+            store: self,
+            slot,
+            keys: keys_staged,
+            count: keys.len(),
+        }
+    }
+
+    /// Bytes that a record may have, at most.
+    #[must_use]
+    pub fn record_bytes_max(&self) -> usize {
+        self.log.record_bytes_max()
+    }
+
+    /// Bytes that the part of a cached key takes in a record.
+    #[must_use]
+    pub fn part_bytes_of(&self, id: CellId) -> usize {
+        let cell = self.cell(id);
+        let expires = cell.expiry_ms().is_some();
+        part_bytes(cell.key().len(), cell.value().len(), expires, 0)
+    }
+
+    /// Whether the index may take new keys of this slot, all of them: it may grow, or each finds a
+    /// free entry of its own.
+    fn has_room_for_new(&self, slot: u16, hashes: &[u32]) -> bool {
+        self.has_room_for_keys() || self.keys.entries().has_free_entries(slot, hashes)
+    }
+}
+
+impl<'k, P: Blocks> Staged<'_, 'k, P> {
+    /// The time of the store in unix milliseconds.
+    #[must_use]
+    pub fn time_ms(&self) -> u64 {
+        self.store.time_ms()
+    }
+
+    /// Bytes that its record may have, at most.
+    #[must_use]
+    pub fn record_bytes_max(&self) -> usize {
+        self.store.record_bytes_max()
+    }
+
+    /// The value of a key now; `None` if it has none.
+    #[inline]
+    #[must_use]
+    pub fn value(&self, which: usize) -> Option<&[u8]> {
+        match self.keys[which].value {
+            Value::None => None,
+            Value::Stored => {
+                let id = self.keys[which].found.cell.expect("it exists");
+                Some(self.store.cell(id).value())
+            }
+            Value::Copied => Some(&self.store.edited.0[which]),
+            Value::Put(value) => Some(value),
+        }
+    }
+
+    /// The value of a key that has one, to be changed in place.
+    #[inline]
+    pub fn edit(&mut self, which: usize) -> &mut [u8] {
+        let Store { keys, edited, .. } = &mut *self.store;
+        let copy = &mut edited.0[which];
+        let staged = &mut self.keys[which];
+        let from = match staged.value {
+            Value::Copied => return copy,
+            Value::Stored => keys.cell(staged.found.cell.expect("it exists")).value(),
+            Value::Put(value) => value,
+            Value::None => panic!("only a value that is there is edited"),
+        };
+        copy.clear();
+        copy.extend_from_slice(from);
+        staged.value = Value::Copied;
+        copy
+    }
+
+    /// Gives a key that has a value another one; its expiry stays.
+    pub fn replace(&mut self, which: usize, value: &[u8]) {
+        let copy = &mut self.store.edited.0[which];
+        copy.clear();
+        copy.extend_from_slice(value);
+        self.keys[which].value = Value::Copied;
+    }
+
+    /// Gives a key this value and expiry, whatever it has.
+    #[inline]
+    pub fn put(&mut self, which: usize, value: &'k [u8], expiry_ms: Option<u64>) {
+        let key = &mut self.keys[which];
+        (key.value, key.expiry_ms) = (Value::Put(value), expiry_ms);
+    }
+
+    /// Takes the value of a key away.
+    #[inline]
+    pub fn delete(&mut self, which: usize) {
+        let key = &mut self.keys[which];
+        (key.value, key.expiry_ms) = (Value::None, None);
+    }
+
+    /// Gives a key that has a value this expiry.
+    #[inline]
+    pub fn expire(&mut self, which: usize, expiry_ms: Option<u64>) {
+        self.keys[which].expiry_ms = expiry_ms;
+    }
+
+    /// Bytes of the record that [`Staged::commit`] would log; 0 if nothing has changed.
+    #[must_use]
+    pub fn record_bytes(&self) -> usize {
+        let changed = (0..self.count).filter(|&which| self.keys[which].is_changed());
+        changed.map(|which| self.part_bytes(which)).sum()
+    }
+
+    /// Logs the change as one record: all of it or nothing survives a crash. The bytes of the
+    /// record are within [`Store::record_bytes_max`].
+    ///
+    /// # Errors
+    /// [`NoRoom`]. Every key is as it was before the change.
+    ///
+    /// # Panics
+    /// If nothing has changed.
+    pub fn commit(mut self, now_us: u64) -> Result<Committed, NoRoom> {
+        self.make_room()?;
+        let mut logged = [(0, CellId(0)); PARTS_MAX];
+        let mut count = 0;
+        for which in 0..self.count {
+            if self.keys[which].is_changed() && !(count > 0 && is_planted(Bug::ApplyOnePart)) {
+                logged[count] = (self.keys[which].found.hash, self.take_effect(which));
+                count += 1;
+            }
+        }
+        let has_first = self.keys[0].is_changed();
+        let (lsn, version) = self.store.commit(now_us, self.slot, &logged[..count]);
+        Ok(Committed {
+            lsn,
+            version,
+            has_first,
+        })
+    }
+
+    /// Bytes of the part of a key.
+    fn part_bytes(&self, which: usize) -> usize {
+        let key = &self.keys[which];
+        let value_len = self.value(which).map_or(0, <[u8]>::len);
+        part_bytes(key.found.key.len(), value_len, key.expiry_ms.is_some(), 0)
+    }
+
+    /// Finds room for the record and for what the change adds to memory.
+    fn make_room(&mut self) -> Result<(), NoRoom> {
+        let (mut bytes, mut grows, mut needs_memory) = (0, false, false);
+        let (mut new, mut new_count) = ([0; PARTS_MAX], 0);
+        for which in 0..self.count {
+            let key = &self.keys[which];
+            if !key.is_changed() {
+                continue;
+            }
+            bytes += self.part_bytes(which);
+            let store = &*self.store;
+            let adds_version = store.adds_version(self.slot, key.found.hash, key.found.key);
+            if adds_version && !store.has_room_for_keys() {
+                return Err(store.waits_or_lacks_memory());
+            }
+            let Some(value) = self.value(which) else {
+                continue;
+            };
+            if key.found.cell.is_none() {
+                new[new_count] = key.found.hash;
+                new_count += 1;
+            }
+            // A cell has its value in steps of eight bytes.
+            let cell = key.found.cell.filter(|_| key.found.exists);
+            let held = cell.map(|id| store.cell(id).value().len());
+            let is_longer = held.is_none_or(|held| value.len() > held.next_multiple_of(8));
+            grows |= is_longer || adds_version;
+            needs_memory |= held != Some(value.len());
+        }
+        let store = &mut *self.store;
+        if new_count > 0 && !store.has_room_for_new(self.slot, &new[..new_count]) {
+            return Err(store.waits_or_lacks_memory());
+        }
+        if needs_memory && store.is_memory_short() {
+            return Err(NoRoom::Wait);
+        }
+        let purpose = match grows {
+            true => Purpose::Grow,
+            false => Purpose::Keep,
+        };
+        match store.room_for(purpose, bytes) {
+            Room::Yes => Ok(()),
+            Room::Wait => Err(NoRoom::Wait),
+            Room::Full => Err(NoRoom::Log),
+        }
+    }
+
+    /// Gives the cell of a key what is staged, and tells the cell.
+    fn take_effect(&mut self, which: usize) -> CellId {
+        let StagedKey {
+            found,
+            value,
+            mut expiry_ms,
+        } = self.keys[which];
+        if is_planted(Bug::ApplyForgetsExpiry) && found.exists && matches!(value, Value::Copied) {
+            expiry_ms = None;
+        }
+        let home = (self.slot, found.hash);
+        let Store { keys, edited, .. } = &mut *self.store;
+        let value = match value {
+            Value::Copied => &edited.0[which][..],
+            Value::Put(value) => value,
+            Value::Stored => {
+                let id = found.cell.expect("it exists");
+                return keys.set_expiry(home, id, expiry_ms);
+            }
+            Value::None => {
+                let id = found.cell.expect("it exists");
+                keys.mark_deleted(id);
+                return id;
+            }
+        };
+        match found.cell {
+            Some(id) => keys.set_value(home, id, value, expiry_ms),
+            None => keys.insert(home, found.key, value, expiry_ms),
+        }
+    }
+}
+
+impl<P: Blocks> Drop for Staged<'_, '_, P> {
+    fn drop(&mut self) {
+        self.store.edited.rest();
+    }
+}
