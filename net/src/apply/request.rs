@@ -11,7 +11,7 @@ use crate::request::{extension_refusal, field, is_reserved};
 /// The number of the operation in an item.
 pub const APPLY: u8 = Verb::Apply as u8;
 /// Bytes before the instructions.
-const HEAD_BYTES: usize = 32;
+pub(super) const HEAD_BYTES: usize = 32;
 /// Where the lengths of the third key and those behind it begin.
 const LENGTHS_AT: usize = 16;
 const NAMES: [&str; APPLY_KEYS_MAX] = [

@@ -192,7 +192,8 @@ impl<'a> Ask<'a> {
     #[must_use]
     pub fn bytes_max(&self) -> usize {
         // Head, version, expiry, extension, index entry, and the padding of two keys and a value.
-        const ITEM_BYTES: usize = 16 + 16 + 8 + 40 + 8 + 3 * 8;
+        const INDEX_ENTRY_BYTES: usize = 8;
+        const ITEM_BYTES: usize = 16 + 16 + 8 + 40 + INDEX_ENTRY_BYTES + 3 * 8;
         let behind_key = match *self {
             Ask::Get { .. }
             | Ask::GetOfMember { .. }
@@ -200,9 +201,7 @@ impl<'a> Ask<'a> {
             | Ask::GetAt { .. }
             | Ask::History { .. }
             | Ask::Scan(_) => 0,
-            // It has no version, no expiry and no extension, which is more than the rest of its
-            // head and the padding of eight keys.
-            Ask::Apply(apply) => apply.bytes() - self.key().len(),
+            Ask::Apply(apply) => return INDEX_ENTRY_BYTES + apply.item_bytes(),
             Ask::Set { value, .. } => value.len(),
             Ask::Keyspace { .. } => SETTINGS_BYTES,
             Ask::UpdateIf {
@@ -321,6 +320,19 @@ mod tests {
                 "{verb:?}"
             );
         }
+    }
+
+    #[test]
+    fn an_apply_beyond_every_limit_is_no_longer_than_was_said() {
+        let mut apply = Apply::new();
+        for number in 0..300 {
+            let key = apply.key(format!("{{a}}{number}").as_bytes());
+            apply.put(key, b"longer than a key").then(key.exists());
+        }
+        let ask = Ask::Apply(&apply);
+        assert_eq!(ask.encode().len() + 8, ask.bytes_max());
+        let refusal = ApplyRequest::read(&ask.encode(), 1 << 20).expect_err("refused");
+        assert_eq!(refusal.to_string(), "APPLY takes 1 to 8 keys, not 255");
     }
 
     #[test]

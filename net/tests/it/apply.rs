@@ -4,10 +4,8 @@
 use std::collections::BTreeMap;
 
 use penstock_net::apply::{
-    Apply, ApplyInstruction, ApplyKey, ApplyKeys, ApplyRequest, Arithmetic, Cause, Denial, run,
-    write_apply,
+    Apply, ApplyInstruction, ApplyKeys, ApplyRequest, Arithmetic, Cause, Denial, run, write_apply,
 };
-use penstock_net::instruction::FieldType;
 use penstock_net::limits::EXPIRY_MS_MAX;
 use penstock_net::refusal::Refusal;
 use penstock_net::request::{Ask, Version};
@@ -298,15 +296,18 @@ impl<'a> ApplyKeys<'a> for Staged {
         self.0[key].value.as_deref()
     }
 
-    fn edit(&mut self, key: usize) -> Result<&mut [u8], Refusal> {
+    fn edit(&mut self, key: usize) -> &mut [u8] {
         let value = self.changed(key).value.as_mut();
-        Ok(value.expect("only a key with a value is edited"))
+        value.expect("only a key with a value is edited")
     }
 
-    fn replace(&mut self, key: usize, value: &[u8]) -> Result<(), Refusal> {
-        self.edit(key)?;
-        self.changed(key).value = Some(value.to_vec());
-        Ok(())
+    fn replace(&mut self, key: usize, value: &[u8]) {
+        let key = self.changed(key);
+        assert!(
+            key.value.is_some(),
+            "only a key with a value is given another one"
+        );
+        key.value = Some(value.to_vec());
     }
 
     fn put(&mut self, key: usize, value: &'a [u8]) -> Result<(), Refusal> {
@@ -588,7 +589,7 @@ fn programs_do_what_a_model_of_the_document_does() {
     }
 }
 
-/// Keys for which there is no room.
+/// Keys with room for no other value.
 struct Crowded(Staged);
 
 impl<'a> ApplyKeys<'a> for Crowded {
@@ -604,12 +605,12 @@ impl<'a> ApplyKeys<'a> for Crowded {
         self.0.value(key)
     }
 
-    fn edit(&mut self, _: usize) -> Result<&mut [u8], Refusal> {
-        Err(CROWDED)
+    fn edit(&mut self, key: usize) -> &mut [u8] {
+        self.0.edit(key)
     }
 
-    fn replace(&mut self, _: usize, _: &[u8]) -> Result<(), Refusal> {
-        Err(CROWDED)
+    fn replace(&mut self, key: usize, value: &[u8]) {
+        self.0.replace(key, value);
     }
 
     fn put(&mut self, _: usize, _: &'a [u8]) -> Result<(), Refusal> {
@@ -632,7 +633,7 @@ const CROWDED: Refusal = Refusal::ApplyBytes {
 };
 
 #[test]
-fn what_finds_no_room_is_told_with_its_instruction_and_what_changes_nothing_needs_none() {
+fn a_value_that_finds_no_room_is_told_with_its_instruction() {
     let key = Key {
         version_before: Some(Version::default()),
         value: Some(b"9".to_vec()),
@@ -641,31 +642,17 @@ fn what_finds_no_room_is_told_with_its_instruction_and_what_changes_nothing_need
     };
     let mut apply = Apply::new();
     let name = apply.key(b"k");
-    let makers: [fn(&mut Apply, ApplyKey); 4] = [
-        |apply, key| {
-            apply.then(key.decimal().increase(1u64).or_else(5));
-        },
-        |apply, key| {
-            let field = key.field(FieldType::U8, 0);
-            apply.then(field.set(1u64).or_else(5));
-        },
-        |apply, key| {
-            apply.put(key, b"2");
-        },
-        |apply, key| {
-            apply.then(key.decimal().changes(Arithmetic::Max, 10u64));
-        },
-    ];
-    apply.then(name.decimal().changes(Arithmetic::Max, 9u64));
-    for make in makers {
-        let mut apply = apply.clone();
-        make(&mut apply, name);
-        let item = Ask::Apply(&apply).encode();
-        let request = ApplyRequest::read(&item, VALUE_BYTES_MAX).expect("well formed");
-        let mut keys = Crowded(Staged(vec![key.clone()]));
-        let denial = run(&request, 0, &mut keys, &mut Vec::new()).expect_err("no room");
-        assert_eq!(denial.instruction, 1);
-        assert_eq!(denial.cause, Cause::Refused(CROWDED));
-        assert!(!keys.0.0[0].is_changed);
-    }
+    apply
+        .then(name.decimal().changes(Arithmetic::Max, 9u64))
+        .start(name, b"of no use, the key has a value")
+        .put(name, b"2");
+    let item = Ask::Apply(&apply).encode();
+    let request = ApplyRequest::read(&item, VALUE_BYTES_MAX).expect("well formed");
+    let mut keys = Crowded(Staged(vec![key.clone()]));
+    let denial = run(&request, 0, &mut keys, &mut Vec::new()).expect_err("no room");
+    assert_eq!(
+        (denial.instruction, denial.cause),
+        (2, Cause::Refused(CROWDED))
+    );
+    assert_eq!(keys.0.0, [key]);
 }
