@@ -21,6 +21,11 @@ pub enum Workload {
     Set,
     /// Decrements of one key under the guard that it is at least 1.
     Decr,
+    /// Purchases by APPLY: one unit of one key under the guard that there is one, and a hold for
+    /// fifteen minutes under a random key. All keys are of one slot.
+    Buy,
+    /// The same purchases when nothing is left: each is refused.
+    SoldOut,
     /// Nine reads to one write, keys drawn by a zipf law (0.99).
     Mixed,
 }

@@ -16,7 +16,7 @@ use penstock_net::status::Status;
 
 use crate::BenchError;
 use crate::args::{BenchArgs, Workload};
-use crate::workload::{STOCK, STOCK_INITIAL, key};
+use crate::workload::{SALE_STOCK, STOCK, STOCK_INITIAL, key};
 
 /// Items written in one frame while keys are filled.
 const FILL_ITEMS: usize = 256;
@@ -67,7 +67,9 @@ impl Control {
             Workload::Echo | Workload::EchoItems | Workload::Set => Ok(()),
             // A counter with a ledger is set where it is written.
             Workload::Decr if args.ledger => Ok(()),
-            Workload::Decr => self.set(&[(STOCK.to_vec(), STOCK_INITIAL.to_le_bytes().to_vec())]),
+            Workload::Decr => self.set_stock(STOCK, STOCK_INITIAL),
+            Workload::Buy => self.set_stock(SALE_STOCK, STOCK_INITIAL),
+            Workload::SoldOut => self.set_stock(SALE_STOCK, 0),
             Workload::Get | Workload::Mixed => {
                 let per_frame = FILL_ITEMS.min((1 << 20) / (value.len() + 64)).max(1);
                 for first in (0..args.keys as usize).step_by(per_frame) {
@@ -81,6 +83,10 @@ impl Control {
                 Ok(())
             }
         }
+    }
+
+    fn set_stock(&mut self, key: &[u8], units: u64) -> Result<(), BenchError> {
+        self.set(&[(key.to_vec(), units.to_le_bytes().to_vec())])
     }
 
     fn set(&mut self, pairs: &[(Vec<u8>, Vec<u8>)]) -> Result<(), BenchError> {
@@ -99,6 +105,7 @@ impl Control {
     pub(crate) fn level_of(&mut self, args: &BenchArgs) -> Result<AckLevel, BenchError> {
         let key = match args.workload {
             Workload::Decr => STOCK.to_vec(),
+            Workload::Buy | Workload::SoldOut => SALE_STOCK.to_vec(),
             _ => key(0),
         };
         let mut frame = Vec::new();

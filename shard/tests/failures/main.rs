@@ -3,6 +3,7 @@
 //! shard while time passes: keys that are gone by themselves.
 #![forbid(unsafe_code)]
 
+mod apply;
 mod cluster;
 mod cold;
 #[path = "../../../storage/tests/worlds/device.rs"]

@@ -85,6 +85,9 @@ pub struct Reply {
     pub status: Status,
     pub version: Version,
     pub value: Vec<u8>,
+    /// The instruction that failed, and its reason.
+    pub instruction: u8,
+    pub reason: u8,
     /// The value is the one that kept the condition from holding.
     pub is_shown: bool,
     pub expiry: Option<ExpiryTold>,
@@ -478,6 +481,11 @@ impl Server {
         }
     }
 
+    /// Bytes that its log has taken.
+    pub fn log_bytes(&self) -> u64 {
+        self.shard.store().log().counters().commit_bytes
+    }
+
     /// Segments that cleaning has found damaged.
     pub fn damaged(&self) -> u64 {
         self.shard.store().cleaning_counters().damaged
@@ -704,6 +712,8 @@ impl Server {
                 status: item.head.status,
                 version: item.head.version,
                 value: item.value.to_vec(),
+                instruction: item.head.instruction,
+                reason: item.head.reason,
                 is_shown: item.head.flags & ITEM_FLAG_SHOWN != 0,
                 expiry: item.expiry,
             };

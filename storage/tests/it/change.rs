@@ -10,17 +10,17 @@ use penstock_storage::version::Version;
 use crate::heap::Heap;
 use crate::journal::config;
 
-const SLOT: u16 = 64;
+pub const SLOT: u16 = 64;
 const SEGMENT_BYTES: u64 = 1 << 20;
-const NOW_MS: u64 = 10_000;
+pub const NOW_MS: u64 = 10_000;
 /// Keys: four with a value, one deleted, one expired, two that never had a value.
-const KEYS: [&[u8]; 8] = [b"aa", b"bb", b"cc", b"dd", b"gone", b"over", b"n1", b"n2"];
+pub const KEYS: [&[u8]; 8] = [b"aa", b"bb", b"cc", b"dd", b"gone", b"over", b"n1", b"n2"];
 const GONE: usize = 4;
 const OVER: usize = 5;
 const NEW: usize = 6;
 
 /// A store with these keys, over a log with so many segment files.
-fn store(files: u32) -> Store<Heap> {
+pub fn store(files: u32) -> Store<Heap> {
     let config = LogConfig {
         frame_bytes: 64 << 10,
         ..config(SyncMethod::DurableWrite)
@@ -36,7 +36,7 @@ fn store(files: u32) -> Store<Heap> {
     store
 }
 
-fn filled_store() -> Store<Heap> {
+pub fn filled_store() -> Store<Heap> {
     let mut store = store(3);
     for which in 0..NEW {
         let expiry_ms = (which == OVER).then_some(NOW_MS - 1);
@@ -56,7 +56,7 @@ fn hash(which: usize) -> u32 {
     u32::try_from(which + 1).expect("few")
 }
 
-fn found(store: &Store<Heap>, which: usize) -> ChangeKey<'static> {
+pub fn found(store: &Store<Heap>, which: usize) -> ChangeKey<'static> {
     let (key, hash) = (KEYS[which], hash(which));
     let (cell, exists, expiry_ms) = match store.find(SLOT, hash, key) {
         Found::Cached(id) => {
@@ -75,14 +75,14 @@ fn found(store: &Store<Heap>, which: usize) -> ChangeKey<'static> {
     }
 }
 
-fn all_found(store: &Store<Heap>) -> [ChangeKey<'static>; 8] {
+pub fn all_found(store: &Store<Heap>) -> [ChangeKey<'static>; 8] {
     std::array::from_fn(|which| found(store, which))
 }
 
 /// What a reader sees of a key, and whether the index has it.
-type Seen = (bool, Option<(Vec<u8>, Option<u64>, Version)>);
+pub type Seen = (bool, Option<(Vec<u8>, Option<u64>, Version)>);
 
-fn seen(store: &Store<Heap>) -> Vec<Seen> {
+pub fn seen(store: &Store<Heap>) -> Vec<Seen> {
     let one = |which| {
         let found = found(store, which);
         let value = found.cell.filter(|_| found.exists).map(|id| {

@@ -24,6 +24,7 @@ mod replica;
 mod scrub;
 mod seed;
 mod snapshot;
+mod staged;
 mod steady;
 mod store;
 mod table;
