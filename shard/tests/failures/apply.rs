@@ -635,3 +635,88 @@ fn a_field_of_another_key_is_an_operand() {
     assert_eq!((broke.status, told(&broke)), (Status::GuardFailed, vec![0]));
     assert_eq!(u32_of(&client.get(b"{p}price").value), 250);
 }
+
+/// One unit for a buyer who may have two: reason 1 says that the buyer has them, 2 that nothing is
+/// left.
+fn take_one(buyer: usize) -> Apply {
+    let mut take = Apply::new();
+    let stock = take.key(b"{sale}stock");
+    let taken = take.key(format!("{{sale}}taken:{buyer}").as_bytes());
+    take.start(taken, &[0; 4])
+        .then(taken.u32(0).compares(Comparison::Lt, 2u64).or_else(1))
+        .then(stock.u32(0).decrease(1u64).or_else(2))
+        .then(taken.u32(0).increase(1u64));
+    take
+}
+
+/// Scripts that count buyers in a set and units in a counter sell eleven of ten: the limit is
+/// looked at before, and the count changed after.
+#[test]
+fn ten_units_are_sold_ten_times_however_many_ask_at_once_and_to_nobody_three_times() {
+    let mut client = Client::with_cache();
+    client.set(b"{sale}stock", &10u32.to_le_bytes());
+    let first = client.asked + 1;
+    for round in 0..40 {
+        let apply = take_one(round % 7);
+        client.asked += 1;
+        client
+            .server
+            .send(client.asked, |batch, out| batch.apply(out, &apply));
+        if round % 5 == 0 {
+            client.server.turn();
+        }
+    }
+    client.server.settle();
+    let mut outcomes = [0; 3];
+    for id in first..=client.asked {
+        let reply = client.server.replies.remove(&id).expect("answered");
+        outcomes[usize::from(reply.reason)] += usize::from(reply.status == Status::Ok);
+        outcomes[usize::from(reply.reason)] += usize::from(reply.reason > 0);
+    }
+    assert_eq!(
+        outcomes[0], 10,
+        "sold, at the limit, sold out: {outcomes:?}"
+    );
+    assert_eq!(outcomes.iter().sum::<usize>(), 40);
+    let taken: Vec<u32> = (0..7)
+        .filter_map(|buyer| client.value(format!("{{sale}}taken:{buyer}").as_bytes()))
+        .map(|value| u32_of(&value))
+        .collect();
+    assert_eq!(taken.iter().sum::<u32>(), 10);
+    assert!(taken.iter().all(|units| *units <= 2), "{taken:?}");
+}
+
+/// A counter that stops at 0 answers the last unit and none at all alike.
+#[test]
+fn the_last_unit_and_none_left_have_different_answers() {
+    let mut client = Client::with_cache();
+    client.set(b"{sale}stock", &1u32.to_le_bytes());
+    let last = client.apply(&take_one(1));
+    assert_eq!((last.status, told(&last)[0]), (Status::Ok, 0));
+    let none = client.apply(&take_one(2));
+    assert_eq!((none.status, none.reason), (Status::GuardFailed, 2));
+    assert_eq!(
+        client.value(b"{sale}taken:2"),
+        None,
+        "nothing of it happened"
+    );
+}
+
+#[test]
+fn what_is_given_back_twice_comes_back_once() {
+    let mut client = Client::with_cache();
+    client.set(b"{drop}stock", &5u32.to_le_bytes());
+    client.apply(&buy(1));
+    let mut give_back = Apply::new();
+    let (stock, hold) = (
+        give_back.key(b"{drop}stock"),
+        give_back.key(b"{drop}hold:1"),
+    );
+    give_back
+        .then(stock.u32(0).increase(hold.u32(0)))
+        .then(stock.u32(0).at_most(5u64))
+        .then(hold.delete());
+    assert_eq!(client.apply(&give_back).status, Status::Ok);
+    assert_eq!(client.apply(&give_back).status, Status::NotFound);
+    assert_eq!(u32_of(&client.get(b"{drop}stock").value), 5);
+}
