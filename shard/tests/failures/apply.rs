@@ -272,7 +272,10 @@ fn random_apply(random: &mut Random, model: &[Known]) -> (Apply, Vec<usize>) {
             6 => apply.then(field.changes(Arithmetic::SubSaturating, operand)),
             7 => apply.then(field.changes(Arithmetic::Set, 77u64)),
             8 => apply.then(field.changes(Arithmetic::Xor, 3u64)),
-            9 => apply.put(key, &vec![random.below(256) as u8; 8 + random.below(600)]),
+            9 => apply.put(
+                key,
+                &vec![random.next().to_le_bytes()[0]; 8 + random.below(600)],
+            ),
             10 => apply.put(key, b"12"),
             11 if known.value.is_some() => apply.then(key.delete()),
             12 => apply.then(key.expire_at(random.below(2) as u64 * (FAR_MS + 5))),
