@@ -70,9 +70,11 @@ impl Control {
         Ok(control)
     }
 
-    /// Writes the keys that the workload reads, and the counter that `decr` sells from.
+    /// Writes the keys that the workload reads, and the counter that `decr` sells from. Keys that
+    /// are filled already it only looks for.
     pub(crate) fn prepare(&mut self, args: &BenchArgs) -> Result<(), BenchError> {
         match args.workload {
+            _ if args.filled => self.expect_filled(args),
             Workload::Echo | Workload::EchoItems | Workload::Set => Ok(()),
             // A counter with a ledger is set where it is written.
             Workload::Decr if args.ledger => Ok(()),
@@ -90,6 +92,21 @@ impl Control {
                 };
                 self.set((0..keys).step_by(items).map(batch), frames)
             }
+        }
+    }
+
+    /// Looks for the last key: the one that a filling writes last.
+    fn expect_filled(&mut self, args: &BenchArgs) -> Result<(), BenchError> {
+        let last = key(args.keys as usize - 1);
+        match self.read(&last, args.level.wire())?.0 {
+            Status::Ok => Ok(()),
+            status => Err(BenchError::Arguments(format!(
+                "--filled with --keys {}: a read of {}, the last of them, is answered {}; run get \
+                 once without --filled",
+                args.keys,
+                String::from_utf8_lossy(&last),
+                status.name()
+            ))),
         }
     }
 
@@ -127,16 +144,22 @@ impl Control {
             Workload::Decr => STOCK.to_vec(),
             _ => key(0),
         };
+        Ok(self.read(&key, args.level.wire())?.1)
+    }
+
+    /// The status of a read of a key, and the level that it reached.
+    fn read(&mut self, key: &[u8], level: AckLevel) -> Result<(Status, AckLevel), BenchError> {
         let mut frame = Vec::new();
-        let mut batch = BatchRequest::begin(&mut frame, 3, args.level.wire(), 0, 1);
-        batch.get(&mut frame, &key);
+        let mut batch = BatchRequest::begin(&mut frame, 3, level, 0, 1);
+        batch.get(&mut frame, key);
         batch.finish(&mut frame);
         self.send(&frame)?;
-        let level = self.frame(|_, body| {
+        let read = self.frame(|_, body| {
             let batch = Batch::read(body).ok()?;
-            Some(ReplyItem::read(batch.item(0)).ok()?.head.level)
+            let head = ReplyItem::read(batch.item(0)).ok()?.head;
+            Some((head.status, head.level))
         })?;
-        level.ok_or(BenchError::WrongAnswer("a read has no level".into()))
+        read.ok_or(BenchError::WrongAnswer("a read has no level".into()))
     }
 
     /// The server's counters, by name.
