@@ -207,11 +207,11 @@ fn what_cannot_be_read_is_told_with_its_column_and_what_is_allowed_there() {
         ),
         (
             "s.u32@0 => 1",
-            "column 10: found \"> 1\", allowed is a number, 0..4294967295, now, or",
+            "column 10: found \"> 1\", allowed is a number, 0..4294967295, now, NAME",
         ),
         (
             "s.u8@0 >= 256",
-            "column 11: found \"256\", allowed is a number, 0..255, now, or NAME",
+            "column 11: found \"256\", allowed is a number, 0..255, now, NAME",
         ),
         (
             "s.u8@0 >= x.u8@0",
