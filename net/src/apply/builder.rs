@@ -88,7 +88,7 @@ impl Apply {
             + padded(self.data.len())
     }
 
-    /// Where a value stands in the data; equal values share their bytes.
+    /// Where a value stands in the data. One that the data ends with is not written again.
     fn add_data(&mut self, value: &[u8]) -> (u32, u32) {
         let start = match self.data.ends_with(value) {
             true => self.data.len() - value.len(),

@@ -25,26 +25,27 @@ An INSTRUCTION is a guard or an effect; all of them happen or none does, in thei
 front of the first . or space is the NAME of a key, as --key gives it.
   keys     NAME exists, NAME absent, NAME version EPOCH:SEQUENCE, as they were before
   numbers  NUMBER == OPERAND, and != < <= > >=; NUMBER has all bits OPERAND, any bits, no bits
-  time     before TIME, since TIME, compared with the time of the server
+  time     before TIME, since TIME: the server's time is before it; is it or later
   effects  NUMBER = OPERAND, and += -= min= max= &= |= ^=; leaving the type's range fails like a
            guard, but not with += OPERAND saturating, -= OPERAND saturating
            NAME put VALUE, NAME start VALUE (only if it has none), NAME del
            NAME expires in 10m, NAME expires at TIME, NAME expires never
-  rates    NUMBER rate 10/s burst 20: takes one unit (take 3: three), if so many are there. The
-           number is a u64 that is 0 at first; the time is a number and ms, s, m, h or d
+  rates    NUMBER rate 10/s burst 20: takes one unit (take 3: three), if so many are there. NUMBER
+           is a u64 that is 0 at first; behind / stand ms, s, m, h or d, or 10m
   return   return NUMBER prints it
   else N   behind it: reason N (1..255) comes back if this one fails
-NUMBER is NAME.TYPE@OFFSET: u8 u16 u32 u64 i8 i16 i32 i64, with be for big-endian, and bytes from
-the start of the value; or NAME.decimal: the whole value is a number as text. OPERAND is a number,
-NUMBER, now, now+30s or now-30s; TIME is the same, and a number is in milliseconds since 1970.
-VALUE is all that follows, as for set. A field of four bytes or more that holds a text of digits is
-refused, as by update-if.
+  NUMBER   NAME.TYPE@OFFSET: u8 u16 u32 u64 i8 i16 i32 i64, with be for big-endian, and bytes from
+           the start of the value; or NAME.decimal: the whole value is a number as text
+  OPERAND  a number, NUMBER, now, now+30s or now-30s: the server's time in milliseconds since 1970
+  TIME     milliseconds since 1970, or NUMBER that holds them; expires at also takes now+30s
+  VALUE    all that follows, as for set
+A field of four bytes or more that holds a text of digits is refused, as by update-if.
 
 Examples:
   penstock apply --key 's=stock:{tee}' --key 'h=hold:{tee}:7' \\
     's.u32@0 >= 2 else 1' 'h absent else 2' 's.u32@0 -= 2' 'h put u32:2' 'h expires in 10m'
     two of the stock are held for ten minutes, once
-  penstock apply --key c=calls:ann 'c start u64:0' 'c.u64@0 rate 10/s burst 20'
+  penstock apply --key c=calls:ann 'c start u64:0' 'c.u64@0 rate 10/s burst 20' 'c expires in 1m'
     exit code 1 if ann calls too often
   penstock apply --key 'a=acct:{7}:a' --key 'b=acct:{7}:b' 'a.decimal -= 50' 'a.decimal >= 0' \\
     'b.decimal += 50'";

@@ -31,7 +31,7 @@ use super::{Literal, TYPES_TEXT};
 /// Words that begin an instruction or an operand, so no key is named so.
 const RESERVED: [&str; 4] = ["before", "since", "return", "now"];
 
-const NUMBER_TEXT: &str = "NAME.TYPE@OFFSET or NAME.decimal, of a NAME that --key gives";
+const NUMBER_TEXT: &str = "NAME.TYPE@OFFSET or NAME.decimal, with a NAME that --key gives";
 
 /// A key by the name that instructions use.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -237,7 +237,7 @@ impl<'a> Reader<'a> {
             None => self.unix_ms(),
             Some(Operand::Now { .. }) => Err(self.error_at(
                 start,
-                &format!("a time in milliseconds since 1970, or {NUMBER_TEXT}"),
+                &format!("a time in milliseconds since 1970, {NUMBER_TEXT}"),
             )),
             Some(operand) => Ok(operand),
         }
@@ -371,9 +371,8 @@ impl<'a> Reader<'a> {
             return Ok(operand);
         }
         let start = self.cursor.at;
-        let number = parse_number(kind.range(), self.cursor.number()).map_err(|allowed| {
-            self.error_at(start, &format!("{allowed}, now, or {NUMBER_TEXT}"))
-        })?;
+        let number = parse_number(kind.range(), self.cursor.number())
+            .map_err(|allowed| self.error_at(start, &format!("{allowed}, now, {NUMBER_TEXT}")))?;
         Ok(Operand::Immediate(to_bits(number)))
     }
 

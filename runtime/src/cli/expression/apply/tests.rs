@@ -31,23 +31,29 @@ fn handles() -> (ApplyKey, ApplyKey) {
     (apply.key(b"s"), apply.key(b"h"))
 }
 
+/// Each text is read as this instruction, and the wire takes it.
+fn check_written(cases: &[(&str, ApplyInstruction)]) {
+    for (text, expected) in cases {
+        assert_eq!(read(text), *expected, "{text}");
+        let read = ApplyInstruction::read(&expected.encode(), 0, 3, 0);
+        assert_eq!(read.ok(), Some(*expected), "the wire takes {text}");
+    }
+}
+
+fn now(plus_ms: i64) -> Operand {
+    Operand::Now { plus_ms }
+}
+
 #[test]
-fn every_instruction_can_be_written() {
+fn every_guard_can_be_written() {
     let (s, h) = handles();
-    let stock = s.u32(0);
-    let time = s.u64(8);
-    let now = |plus_ms| Operand::Now { plus_ms };
+    let (stock, time) = (s.u32(0), s.u64(8));
     let version = Version {
         epoch: 256,
         sequence: 17,
     };
-    let rate = |interval_us, burst, quantity| Rate {
-        interval_us,
-        burst,
-        quantity,
-    };
     let i16be = s.field(FieldType::I16.big_endian(), 4);
-    for (text, expected) in [
+    check_written(&[
         ("s exists", s.exists()),
         ("h absent else 2", h.is_absent().or_else(2)),
         ("h version 256:17", h.has_version(version)),
@@ -85,6 +91,19 @@ fn every_instruction_can_be_written() {
             "s.u32@0 has no bits h.u32@0",
             stock.has_bits(BitTest::None, h.u32(0)),
         ),
+    ]);
+}
+
+#[test]
+fn every_effect_can_be_written() {
+    let (s, h) = handles();
+    let (stock, time) = (s.u32(0), s.u64(8));
+    let rate = |interval_us, burst, quantity| Rate {
+        interval_us,
+        burst,
+        quantity,
+    };
+    check_written(&[
         ("s.u32@0 = 7", stock.set(7u64)),
         ("s.u64@8 = now+10m", time.set(now(600_000))),
         ("s.u32@0 += 2", stock.increase(2u64)),
@@ -137,11 +156,7 @@ fn every_instruction_can_be_written() {
         ),
         ("return s.u32@0", stock.told()),
         ("  return   s.decimal ", s.decimal().told()),
-    ] {
-        assert_eq!(read(text), expected, "{text}");
-        let read = ApplyInstruction::read(&expected.encode(), 0, 3, 0);
-        assert_eq!(read.ok(), Some(expected), "the wire takes {text}");
-    }
+    ]);
 }
 
 #[test]
@@ -180,9 +195,17 @@ fn a_key_may_hold_anything_and_a_name_may_not() {
     }
 }
 
+/// The error of each text has these words.
+fn check_refusals(cases: &[(&str, &str)]) {
+    for (text, told) in cases {
+        let error = refusal(text);
+        assert!(error.contains(told), "{error}\nlacks\n{told}");
+    }
+}
+
 #[test]
-fn what_cannot_be_read_is_told_with_its_column_and_what_is_allowed_there() {
-    for (text, told) in [
+fn what_cannot_be_read_about_a_key_is_told_with_its_column_and_what_is_allowed_there() {
+    check_refusals(&[
         (
             "",
             "column 1: it ends where before, since, return, or the name of a key: s, h, long_1",
@@ -196,47 +219,6 @@ fn what_cannot_be_read_is_told_with_its_column_and_what_is_allowed_there() {
             "column 2: it ends where exists, absent, version, put, start, del, expires, or .",
         ),
         ("s gone", "column 3: found \"gone\", allowed is exists"),
-        (
-            "s.u9@0 = 1",
-            "column 3: found \"u9@0 = 1\", allowed is decimal or TYPE@OFFSET",
-        ),
-        ("s.u32 = 1", "column 6: found \" = 1\", allowed is @OFFSET"),
-        (
-            "s.decimal@0 = 1",
-            "column 10: found \"@0 = 1\", allowed is ==, !=",
-        ),
-        (
-            "s.u32@0 => 1",
-            "column 10: found \"> 1\", allowed is a number, 0..4294967295, now, or",
-        ),
-        (
-            "s.u8@0 >= 256",
-            "column 11: found \"256\", allowed is a number, 0..255, now, or NAME",
-        ),
-        (
-            "s.u8@0 >= x.u8@0",
-            "column 11: found \"x.u8@0\", allowed is NAME.TYPE@OFFSET",
-        ),
-        (
-            "s.u8@0 has bits 1",
-            "column 12: found \"bits 1\", allowed is all bits, any bits or no",
-        ),
-        (
-            "s.u8@0 has all 1",
-            "column 16: found \"1\", allowed is bits",
-        ),
-        (
-            "s.u8@0 = now+30",
-            "column 14: found \"30\", allowed is a whole number and ms, s",
-        ),
-        (
-            "s.u8@0 += 1 else 0",
-            "column 18: found \"0\", allowed is a reason, 1..255",
-        ),
-        (
-            "s.u8@0 = 1 saturating",
-            "column 12: found \"saturating\", allowed is the end, or else",
-        ),
         (
             "s exists h exists",
             "column 10: found \"h exists\", allowed is the end, or else",
@@ -274,6 +256,59 @@ fn what_cannot_be_read_is_told_with_its_column_and_what_is_allowed_there() {
             "column 10: found \"256\", allowed is a number, 0..255",
         ),
         (
+            "return s exists",
+            "column 8: found \"s exists\", allowed is NAME.TYPE@OFFSET",
+        ),
+    ]);
+    let none = parse_step("s exists", &[]).expect_err("no key").to_string();
+    assert!(none.contains("a NAME that --key NAME=KEY gives"), "{none}");
+}
+
+#[test]
+fn what_cannot_be_read_about_a_number_is_told_with_its_column_and_what_is_allowed_there() {
+    check_refusals(&[
+        (
+            "s.u9@0 = 1",
+            "column 3: found \"u9@0 = 1\", allowed is decimal or TYPE@OFFSET",
+        ),
+        ("s.u32 = 1", "column 6: found \" = 1\", allowed is @OFFSET"),
+        (
+            "s.decimal@0 = 1",
+            "column 10: found \"@0 = 1\", allowed is ==, !=",
+        ),
+        (
+            "s.u32@0 => 1",
+            "column 10: found \"> 1\", allowed is a number, 0..4294967295, now, NAME",
+        ),
+        (
+            "s.u8@0 >= 256",
+            "column 11: found \"256\", allowed is a number, 0..255, now, NAME",
+        ),
+        (
+            "s.u8@0 >= x.u8@0",
+            "column 11: found \"x.u8@0\", allowed is NAME.TYPE@OFFSET",
+        ),
+        (
+            "s.u8@0 has bits 1",
+            "column 12: found \"bits 1\", allowed is all bits, any bits or no",
+        ),
+        (
+            "s.u8@0 has all 1",
+            "column 16: found \"1\", allowed is bits",
+        ),
+        (
+            "s.u8@0 = now+30",
+            "column 14: found \"30\", allowed is a whole number and ms, s",
+        ),
+        (
+            "s.u8@0 += 1 else 0",
+            "column 18: found \"0\", allowed is a reason, 1..255",
+        ),
+        (
+            "s.u8@0 = 1 saturating",
+            "column 12: found \"saturating\", allowed is the end, or else",
+        ),
+        (
             "s.u32@0 rate 1/s burst 1",
             "column 9: found \"rate 1/s burst 1\", allowed is another",
         ),
@@ -309,14 +344,5 @@ fn what_cannot_be_read_is_told_with_its_column_and_what_is_allowed_there() {
             "s.u64@0 rate 1/s burst 2 take 3",
             "allowed is a number of units, 1..2",
         ),
-        (
-            "return s exists",
-            "column 8: found \"s exists\", allowed is NAME.TYPE@OFFSET",
-        ),
-    ] {
-        let error = refusal(text);
-        assert!(error.contains(told), "{error}\nlacks\n{told}");
-    }
-    let none = parse_step("s exists", &[]).expect_err("no key").to_string();
-    assert!(none.contains("a NAME that --key NAME=KEY gives"), "{none}");
+    ]);
 }
