@@ -11,7 +11,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 detail=0
 [[ ${1:-} == --detail ]] && detail=60 && shift
 kinds=("$@")
-[[ $# -eq 0 ]] && kinds=(ping get set updates decr operands tokens sold_out)
+[[ $# -eq 0 ]] && kinds=(ping get set updates decr operands tokens sold_out buy buy_sold_out)
 depth=${DEPTH:-64} batches=${BATCHES:-500} keys=${KEYS:-10000} value_bytes=${VALUE_BYTES:-64}
 
 if ! command -v valgrind >/dev/null; then
@@ -45,10 +45,10 @@ STAGES = [
     ("slot and hash of a key",
      r"home_of|rapidhash|KeyHash|slot_of", r"net/src/slot\.rs|rapidhash"),
     ("decode and checks of an item",
-     r"net::request|net::ping|instruction::Instruction::(decode|read)|iter::Iter<T> as .*::all",
+     r"ApplyRequest|ApplyInstruction|net::request|net::ping|instruction::Instruction::(decode|read)|iter::Iter<T> as .*::all",
      r"net/src/(request/|limits|ping|scan)"),
     ("guards and effects",
-     r"update_if|instruction", r"execute/update_if|net/src/(instruction|field)\.rs"),
+     r"update_if|instruction", r"execute/(update_if|apply)|net/src/(instruction|field|apply)"),
     ("look-ahead, and plain items",
      r"load_likely|load_only|load_cells|prefetch",
      r"shard/src/shard/(look_ahead|window|plain_answers)\.rs"),

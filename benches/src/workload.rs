@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::rc::Rc;
 
+use penstock_net::apply::Apply;
 use penstock_net::frame::{HEADER_BYTES, Header, Opcode, write_frame};
 use penstock_net::instruction::{FieldType, Instruction, Operation};
 use penstock_net::request::{BatchRequest, Condition};
@@ -11,13 +12,17 @@ use crate::args::{BenchArgs, Workload};
 
 /// The one key of decr.
 pub(crate) const STOCK: &[u8] = b"bench:stock";
-/// What it starts with: more than any run sells.
+/// The one key of buy, in the slot of its holds.
+pub(crate) const SALE_STOCK: &[u8] = b"{buy}:stock";
+/// What they start with: more than any run sells.
 pub(crate) const STOCK_INITIAL: u64 = 1 << 62;
 /// Different shots of reads and writes that a connection of mixed cycles through.
 const SHOTS: usize = 16;
 /// Bytes of the name of a key, and where its digits stand in it.
 const KEY_BYTES: usize = 16;
 const KEY_DIGITS: Range<usize> = 6..KEY_BYTES;
+/// Bytes of a hold.
+const HOLD_BYTES: usize = 16;
 
 /// What is sent at once: one frame, or one for each operation.
 #[derive(Clone, Debug)]
@@ -166,6 +171,23 @@ impl Zipf {
     }
 }
 
+/// The item of a purchase. The key of its hold is the last one.
+fn purchase() -> Apply {
+    let mut buy = Apply::new();
+    let stock = buy.key(SALE_STOCK);
+    let hold = buy.key(&hold(0));
+    buy.then(stock.u64(0).at_least(1u64).or_else(1))
+        .then(stock.u64(0).decrease(1u64))
+        .put(hold, &[b'h'; HOLD_BYTES])
+        .then(hold.expire_in(15 * 60 * 1000));
+    buy
+}
+
+/// The name of a hold.
+fn hold(number: usize) -> Vec<u8> {
+    format!("{{buy}}:{number:010}").into_bytes()
+}
+
 /// The name of a key.
 pub(crate) fn key(number: usize) -> Vec<u8> {
     format!("bench:{number:010}").into_bytes()
@@ -211,6 +233,10 @@ fn shot(args: &BenchArgs, random: &mut Random, value: &[u8]) -> Shot {
                     keys.push(bytes.len() - value_bytes - KEY_BYTES);
                 }
                 Workload::EchoItems => batch.ping(&mut bytes, value),
+                Workload::Buy | Workload::SoldOut => {
+                    batch.apply(&mut bytes, &purchase());
+                    keys.push(bytes.len() - HOLD_BYTES - KEY_BYTES);
+                }
                 Workload::Decr | Workload::Echo => {
                     let step = |operation| Instruction {
                         operation,
@@ -243,6 +269,7 @@ fn shot(args: &BenchArgs, random: &mut Random, value: &[u8]) -> Shot {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use penstock_net::apply::ApplyRequest;
     use penstock_net::batch::Batch;
     use penstock_net::receive::{Received, Receiver};
     use penstock_net::request::Request;
@@ -300,6 +327,27 @@ mod tests {
             let all = (0..args.keys as usize).map(key).collect();
             assert_eq!(seen, all, "{workload}");
         }
+    }
+
+    #[test]
+    fn purchases_take_from_one_stock_and_hold_under_all_keys() {
+        let (args, mut load) = load(&["buy", "--keys", "50", "--depth", "3"]);
+        let mut seen = std::collections::BTreeSet::new();
+        for number in 0..1000 {
+            let mut out = Vec::new();
+            load.write(number, number, &mut out);
+            let Received::Frame { body, .. } = Receiver::new(1 << 20).next(&out) else {
+                panic!("shot {number}")
+            };
+            let batch = Batch::read(body).expect("a batch");
+            for item in 0..batch.len() {
+                let item = ApplyRequest::read(batch.item(item), 64).expect("an item");
+                assert_eq!(item.key(), SALE_STOCK);
+                seen.insert(item.keys()[1].to_vec());
+            }
+        }
+        let all = (0..args.keys as usize).map(hold).collect();
+        assert_eq!(seen, all);
     }
 
     #[derive(clap::Parser)]

@@ -67,7 +67,7 @@ pub enum Refusal {
     Level(u8),
     #[error("{name} is reserved and 0, not {found:#x}")]
     Reserved { name: &'static str, found: u64 },
-    #[error("padding behind {behind} is zero")]
+    #[error("padding behind {behind} must be zero")]
     Padding { behind: &'static str },
     #[error("the first frame is HELLO (0x01), not {opcode:#04x}")]
     HelloExpected { opcode: u8 },
@@ -223,9 +223,34 @@ pub enum Refusal {
     )]
     InstructionData {
         instruction: usize,
-        start: usize,
-        end: usize,
+        start: u64,
+        end: u64,
         data_len: u32,
+    },
+    #[error(
+        "instruction {instruction}: a decimal is a whole value, so its offset is 0, not {offset}"
+    )]
+    DecimalOffset { instruction: usize, offset: u32 },
+    #[error(
+        "instruction {instruction}: operation {operation} takes no operand from source \
+         {found:#04x} (0x00 itself, 0x20 another number, 0x40 the time)"
+    )]
+    OperandSource {
+        instruction: usize,
+        operation: u8,
+        found: u8,
+    },
+    #[error(
+        "instruction {instruction}: the operand {found:#x} names no number: u32 offset (0 of a \
+         decimal), u8 type, u8 key, u16 0"
+    )]
+    OperandNumber { instruction: usize, found: u64 },
+    #[error("instruction {instruction}: {name} of operation {operation} is 0, not {found:#x}")]
+    InstructionUnused {
+        instruction: usize,
+        operation: u8,
+        name: &'static str,
+        found: u64,
     },
     #[error(
         "instruction {instruction}: a time is 1 to {expiry_ms_max} unix milliseconds, 0 only for \
@@ -245,6 +270,10 @@ pub enum Refusal {
         burst: u16,
         quantity: u8,
     },
+    #[error(
+        "instruction {instruction}: a rate is kept in a u64 or u64be, not in type {found:#04x}"
+    )]
+    RateType { instruction: usize, found: u8 },
     #[error(
         "instruction {instruction}: an expiry is 0 for never, or 1 to {expiry_ms_max} unix \
          milliseconds, not {ms}",
@@ -309,7 +338,9 @@ impl Refusal {
             | Refusal::KeyspaceLength { .. }
             | Refusal::KeyspaceList { .. } => Status::BadKey,
             Refusal::CrossSlot { .. } => Status::CrossSlot,
-            Refusal::Field { .. } | Refusal::Decimal { .. } => Status::BadField,
+            Refusal::Field { .. } | Refusal::Decimal { .. } | Refusal::InstructionExpiry { .. } => {
+                Status::BadField
+            }
             Refusal::Opcode(_)
             | Refusal::Operation(_)
             | Refusal::ProtocolRange { .. }

@@ -17,7 +17,10 @@ impl Version {
     pub(crate) const BYTES: usize = 16;
 
     /// The version of 16 bytes.
-    pub(crate) fn read(bytes: &[u8; Version::BYTES]) -> Result<Self, Refusal> {
+    ///
+    /// # Errors
+    /// [`Refusal::Reserved`]: the word behind the epoch is not 0.
+    pub fn read(bytes: &[u8; Version::BYTES]) -> Result<Self, Refusal> {
         match read_u32(bytes, 4) {
             0 => Ok(Version {
                 epoch: read_u32(bytes, 0),

@@ -12,6 +12,7 @@
 //! | `scan_prefix`, `prefix`, `range`, `iter` | `scan(prefix, with values)`, or page by page: `scan_page`; in the order of a hash, not of keys |
 //! | a batch that is committed | `batch()`, `submit()`: together on their way, each by itself in effect |
 //! | a transaction that reads, checks and writes one key | `update_if(key, guards and effects)`, or `update(key, closure)` |
+//! | a transaction on several keys | `apply(guards and effects)` on up to eight keys with one `{tag}` |
 //! | `flush`, `persist(SyncAll)`, `Durability::Immediate` | nothing: level `disk` is the default |
 //! | `Durability::Eventual`, `Durability::None` | `with_level(AckLevel::Interval)`, `with_level(AckLevel::None)` |
 

@@ -14,6 +14,8 @@
 //! | `operands` | the same with an amount that differs |
 //! | `tokens` | the same with a token that differs in each |
 //! | `sold_out` | as `decr`, of a key that has nothing left |
+//! | `buy` | APPLY: one unit of one key, and a hold with an expiry under another key |
+//! | `buy_sold_out` | the same of a key that has nothing left |
 
 #[path = "../../runtime/src/system/checksum.rs"]
 mod checksum;
@@ -23,6 +25,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::time::Instant;
 
+use penstock_net::apply::Apply;
 use penstock_net::hello::{AUTH_NONE, ClientHello, ServerHello};
 use penstock_net::instruction::{FieldType, Instruction, Operation};
 use penstock_net::level::AckLevel;
@@ -77,11 +80,12 @@ fn main() {
         server.turn_ends();
     }
     let stock = match kind {
-        Kind::SoldOut => [0; 16],
+        Kind::SoldOut | Kind::BuySoldOut => [0; 16],
         _ => [9; 16],
     };
-    let mut frame = Batch::begin(1);
+    let mut frame = Batch::begin(2);
     frame.set(STOCK, &stock);
+    frame.set(DROP_STOCK, &stock);
     server.hand_over(&frame.finish());
     server.turn_ends();
     let mut draw = Draw(1);
@@ -121,6 +125,8 @@ enum Kind {
     Operands,
     Tokens,
     SoldOut,
+    Buy,
+    BuySoldOut,
 }
 
 impl Kind {
@@ -134,6 +140,8 @@ impl Kind {
             "operands" => Kind::Operands,
             "tokens" => Kind::Tokens,
             "sold_out" => Kind::SoldOut,
+            "buy" => Kind::Buy,
+            "buy_sold_out" => Kind::BuySoldOut,
             _ => return None,
         })
     }
@@ -163,6 +171,8 @@ fn step(operation: Operation, offset: u32, immediate: u64) -> Instruction {
 
 /// The one key that is counted down.
 const STOCK: &[u8] = b"bench:stock";
+/// The one key that purchases count down, in the slot of their holds.
+const DROP_STOCK: &[u8] = b"{drop}stock";
 
 fn name(number: usize) -> Vec<u8> {
     format!("key:{number:012}").into_bytes()
@@ -203,7 +213,20 @@ impl Batch {
                 let token = step(Operation::Set, 8, number);
                 self.update(STOCK, &[ge(1), sub(1), token]);
             }
+            Kind::Buy | Kind::BuySoldOut => self.buy(key),
         }
+    }
+
+    /// Takes one unit and puts a hold for fifteen minutes.
+    fn buy(&mut self, key: &[u8]) {
+        let mut buy = Apply::new();
+        let stock = buy.key(DROP_STOCK);
+        let hold = buy.key(&[b"{drop}", key].concat());
+        buy.then(stock.u64(0).at_least(1u64))
+            .then(stock.u64(0).decrease(1u64))
+            .put(hold, &[1; 16])
+            .then(hold.expire_in(900_000));
+        self.batch.apply(&mut self.frame, &buy);
     }
 
     fn update(&mut self, key: &[u8], steps: &[Instruction]) {

@@ -8,9 +8,10 @@ use std::time::Instant;
 
 use crate::operation::{Answer, ClientError};
 use crate::options::ReadFrom;
+use penstock_net::apply::ApplyRequest;
 use penstock_net::batch::Batch;
 use penstock_net::frame::{FLAG_REPLY, Header, Opcode, write_frame};
-use penstock_net::hello::{ClientHello, FEATURE_SHOWN, ServerHello};
+use penstock_net::hello::{ClientHello, FEATURE_APPLY, FEATURE_SHOWN, ServerHello};
 use penstock_net::level::AckLevel;
 use penstock_net::limits::{BATCH_ITEMS_MAX, Limits};
 use penstock_net::placement::Placement;
@@ -115,6 +116,8 @@ pub(crate) struct Connection {
     limits: Limits,
     /// The server shows the value that keeps a condition from holding.
     shows: bool,
+    /// The server knows APPLY.
+    applies: bool,
     has_hello: bool,
     next_request_id: u64,
     receiver: Receiver,
@@ -147,6 +150,7 @@ impl Connection {
                 level,
                 limits,
                 shows: false,
+                applies: false,
                 has_hello: false,
                 next_request_id: 1,
                 receiver,
@@ -188,6 +192,13 @@ impl Connection {
                 first.what.fail(ClientError::Deadline);
                 continue;
             }
+            if !self.knows(&first) {
+                first.what.fail(ClientError::of_frame(
+                    Some(Status::Unsupported),
+                    "the server does not know APPLY: feature bit 7 is missing in its HELLO",
+                ));
+                continue;
+            }
             let request_id = self.next_request_id;
             self.next_request_id += 1;
             let until = first.until;
@@ -209,6 +220,7 @@ impl Connection {
             while group.len() < BATCH_ITEMS_MAX
                 && let Some(next) = queue.front()
                 && next.until > now
+                && self.knows(next)
                 && matches!(next.what, What::Item { .. })
                 && bytes + item_bytes(next) + 8 <= self.limits.frame_bytes_max as usize
             {
@@ -232,6 +244,14 @@ impl Connection {
             batch.finish(out);
             self.sent
                 .insert(request_id, group.into_iter().map(Some).collect());
+        }
+    }
+
+    /// Whether the server knows the operation, as far as its HELLO tells.
+    fn knows(&self, queued: &Queued) -> bool {
+        match &queued.what {
+            What::Item { item, .. } => self.applies || !ApplyRequest::is_apply(item),
+            What::Frame { .. } => true,
         }
     }
 
@@ -320,6 +340,7 @@ impl Connection {
                 .map_err(|refusal| ClientError::Protocol(refusal.to_string()))?;
             self.limits = hello.limits;
             self.shows = hello.features & FEATURE_SHOWN != 0;
+            self.applies = hello.features & FEATURE_APPLY != 0;
             self.placement = hello.placement;
             self.has_hello = true;
             return Ok(());

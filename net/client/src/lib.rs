@@ -23,6 +23,10 @@ pub use told::{Changed, MemberValue, Past, Value};
 pub use update::{Patience, Updated, update};
 pub use verbs::Verbs;
 
+pub use penstock_net::apply::{
+    Apply, ApplyField, ApplyInstruction, ApplyKey, Arithmetic, BitTest, Comparison, NumberAt,
+    NumberKind, Operand, Rate,
+};
 pub use penstock_net::field::Field;
 pub use penstock_net::instruction::{FieldType, Instruction, Operation};
 pub use penstock_net::keyspace::{Action, At, History, Keyspace};

@@ -11,6 +11,8 @@ use bytes::Bytes;
 
 use crate::fields::Fields;
 use crate::told::{Changed, MemberValue, Past, Value};
+#[cfg(doc)]
+use penstock_net::apply::ApplyField;
 use penstock_net::keyspace::{History, Keyspace, read_keyspaces};
 use penstock_net::level::AckLevel;
 use penstock_net::reply::{
@@ -42,7 +44,7 @@ pub struct Answer {
     pub expiry: Option<ExpiryTold>,
     /// How new the answer is, if a member might have given it.
     pub standing: Option<Standing>,
-    /// Value, field values, actual value or message.
+    /// Value, field values, actual value, actual version or message.
     pub value: Bytes,
 }
 
@@ -213,12 +215,46 @@ impl Answer {
         })
     }
 
+    /// The number of the instruction that failed, from 0. `None` if none did.
+    #[must_use]
+    pub fn failed(&self) -> Option<usize> {
+        (self.instruction != NO_INSTRUCTION).then(|| self.instruction.into())
+    }
+
     /// The actual value of the field whose guard failed.
     #[must_use]
     pub fn actual(&self) -> Option<u64> {
         self.value
             .first_chunk()
             .map(|bytes| u64::from_le_bytes(*bytes))
+    }
+
+    /// How long it takes until the units of a rate are there, if the instruction that failed takes
+    /// units of a rate ([`ApplyField::take`]). The answer does not tell which kind of instruction
+    /// it was: of another one the time means nothing.
+    #[must_use]
+    pub fn wait(&self) -> Option<Duration> {
+        let is_guard = self.status == Status::GuardFailed && !self.is_overflow;
+        self.actual()
+            .filter(|_| is_guard)
+            .map(Duration::from_micros)
+    }
+
+    /// The version that a key has instead of the one that was asked for. `None` for any other
+    /// outcome than [`Status::VersionMismatch`].
+    #[must_use]
+    pub fn actual_version(&self) -> Option<Version> {
+        if self.status != Status::VersionMismatch {
+            return None;
+        }
+        match self.failed() {
+            // The key of the instruction need not be the first one, whose version the head has.
+            Some(_) => self
+                .value
+                .first_chunk()
+                .and_then(|bytes| Version::read(bytes).ok()),
+            None => Some(self.version),
+        }
     }
 
     fn text(&self) -> String {
@@ -362,20 +398,24 @@ impl ClientError {
 impl fmt::Display for ClientError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ClientError::No(answer) => match answer
-                .actual()
-                .filter(|_| answer.status == Status::GuardFailed)
-            {
-                Some(actual) => write!(
-                    f,
-                    "{}: instruction {}, reason {}, actual value {actual}",
-                    answer.status.name(),
-                    answer.instruction,
-                    answer.reason
-                ),
-                None if answer.status == Status::NotKept => f.write_str(&answer.text()),
-                None => f.write_str(answer.status.name()),
-            },
+            ClientError::No(answer) if answer.status == Status::NotKept => {
+                f.write_str(&answer.text())
+            }
+            ClientError::No(answer) => {
+                f.write_str(answer.status.name())?;
+                if let Some(number) = answer.failed() {
+                    write!(f, ": instruction {number}, reason {}", answer.reason)?;
+                }
+                match (answer.actual(), answer.actual_version()) {
+                    (_, Some(Version { epoch, sequence })) => {
+                        write!(f, ", actual version {epoch}:{sequence}")
+                    }
+                    (Some(actual), None) if answer.status == Status::GuardFailed => {
+                        write!(f, ", actual value {actual}")
+                    }
+                    _ => Ok(()),
+                }
+            }
             ClientError::Refused(answer) | ClientError::Stale(answer) => {
                 f.write_str(&answer.text())
             }

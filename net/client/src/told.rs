@@ -47,9 +47,10 @@ pub struct Past {
 /// What a change did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Changed {
-    /// The key's version now.
+    /// The version of the key, or of the first one, now.
     pub version: Version,
-    /// The new value of each effect's field, in order, sign-extended.
+    /// The new value of each effect's field, in order, sign-extended. Of an APPLY: what the number
+    /// is after each effect on a number, each rate and each instruction that tells a number.
     pub fields: Fields,
     /// The level that the change has reached.
     pub level: AckLevel,

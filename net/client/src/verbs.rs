@@ -1,5 +1,6 @@
 //! [`Verbs`]: what every store can be asked, written once.
 
+use penstock_net::apply::Apply;
 use penstock_net::instruction::Instruction;
 use penstock_net::keyspace::{Action, At, History, Keyspace};
 use penstock_net::reply::ExpiryTold;
@@ -146,6 +147,34 @@ pub trait Verbs: Sized {
             start,
             expiry,
         })
+    }
+
+    /// Runs guards and effects on up to eight keys of one slot: all of them take effect, or none.
+    /// What does not hold is [`ClientError::No`] with the instruction and its reason
+    /// ([`Answer::failed`]). A server that is older than APPLY is [`ClientError::Refused`] with
+    /// [`Status::Unsupported`].
+    ///
+    /// ```no_run
+    /// # use penstock_client::{Apply, Client, ClientError, ClientOptions, Verbs};
+    /// # let client = Client::connect("127.0.0.1:7411".parse()?, ClientOptions::default())?;
+    /// let mut order = Apply::new();
+    /// let stock = order.key(b"stock:{tee}");
+    /// let hold = order.key(b"hold:{tee}:7");
+    /// order
+    ///     .then(stock.u32(0).at_least(2u64).or_else(1))
+    ///     .then(hold.is_absent().or_else(2))
+    ///     .then(stock.u32(0).decrease(2u64))
+    ///     .put(hold, &2u32.to_le_bytes())
+    ///     .then(hold.expire_in(600_000));
+    /// match client.apply(&order).wait() {
+    ///     Ok(held) => println!("held; {} left", held.fields[0]),
+    ///     Err(ClientError::No(answer)) if answer.reason == 1 => println!("sold out"),
+    ///     Err(other) => return Err(other.into()),
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    fn apply(self, apply: &Apply) -> Self::Answer<Changed> {
+        self.ask_for(Ask::Apply(apply))
     }
 
     /// Sets, makes, drops or tells keyspaces. A keyspace is all keys that begin with `prefix`, but

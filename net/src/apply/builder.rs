@@ -5,7 +5,8 @@ use crate::apply::instruction::{
 };
 use crate::apply::number::NumberAt;
 use crate::apply::rate::Rate;
-use crate::apply::request::write_apply;
+use crate::apply::request::{HEAD_BYTES, write_apply};
+use crate::batch::padded;
 use crate::instruction::{FieldType, INSTRUCTION_BYTES};
 use crate::version::Version;
 
@@ -78,14 +79,16 @@ impl Apply {
         write_apply(out, &self.keys, &self.instructions, &self.data);
     }
 
-    /// What its keys, instructions and data take in an item, without padding.
-    pub(crate) fn bytes(&self) -> usize {
-        self.keys.iter().map(Vec::len).sum::<usize>()
+    /// The length of the item, in bytes.
+    pub(crate) fn item_bytes(&self) -> usize {
+        let keys = self.keys.iter().map(|key| padded(key.len()));
+        HEAD_BYTES
             + self.instructions.len() * INSTRUCTION_BYTES
-            + self.data.len()
+            + keys.sum::<usize>()
+            + padded(self.data.len())
     }
 
-    /// Where a value stands in the data; equal values share their bytes.
+    /// Where a value stands in the data. One that the data ends with is not written again.
     fn add_data(&mut self, value: &[u8]) -> (u32, u32) {
         let start = match self.data.ends_with(value) {
             true => self.data.len() - value.len(),

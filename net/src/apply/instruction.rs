@@ -304,7 +304,7 @@ impl ApplyInstruction {
         data_len: u32,
     ) -> Result<Self, Refusal> {
         let read = Self::decode(bytes);
-        let read = read.map_err(|wrong| wrong.refusal(bytes, number))?;
+        let read = read.map_err(|wrong| wrong.refusal(bytes, number, data_len))?;
         let operand_key = read.operand().and_then(Operand::key);
         if let Some(key) = [Some(read.key), operand_key]
             .into_iter()
@@ -321,8 +321,8 @@ impl ApplyInstruction {
         {
             return Err(Refusal::InstructionData {
                 instruction: number,
-                start: range.start,
-                end: range.end,
+                start: range.start as u64,
+                end: range.end as u64,
                 data_len,
             });
         }
@@ -376,91 +376,182 @@ impl ApplyInstruction {
 
     #[inline]
     fn decode(bytes: &[u8; INSTRUCTION_BYTES]) -> Result<Self, Wrong> {
-        let [operation, kind, key, reason] = [bytes[0], bytes[1], bytes[2], bytes[3]];
-        let (offset, bits) = (read_u32(bytes, 4), read_u64(bytes, 8));
-        let source = kind & SOURCE_BITS;
-        let number_at = || {
-            let at = NumberAt::from_code(kind & !SOURCE_BITS, offset);
-            at.ok_or(Wrong::Type)
-        };
-        let operand = || Operand::decode(source, bits).ok_or(Wrong::Type);
-        let fitting = |at: NumberAt| match operand()? {
-            operand if operand.fits(at.kind()) => Ok(operand),
-            _ => Err(Wrong::Immediate(at.kind())),
-        };
-        // What is about a whole key has no field.
-        let has_no_field = offset == 0 && kind & !SOURCE_BITS == 0;
-        let time = |may_be_now: bool, least: u64| match (operand()?, has_no_field) {
-            (_, false) => Err(Wrong::Field),
-            (Operand::Now { .. }, _) if !may_be_now => Err(Wrong::Type),
-            (Operand::Immediate(ms), _) if !(least..=EXPIRY_MS_MAX).contains(&ms) => {
-                Err(Wrong::Time)
-            }
-            (operand, _) => Ok(operand),
-        };
-        let bare = |action| match has_no_field && source == 0 && bits == 0 {
-            true => Ok(action),
-            false => Err(Wrong::Field),
-        };
-        let nth = |first: u8| usize::from(operation - first);
-        let action = match operation {
-            code::EXISTS => bare(Action::Exists)?,
-            code::ABSENT => bare(Action::Absent)?,
-            code::DELETE => bare(Action::Delete)?,
+        let raw = Raw::of(bytes);
+        let nth = |first: u8| usize::from(raw.operation - first);
+        let action = match raw.operation {
+            code::EXISTS => raw.bare(Action::Exists)?,
+            code::ABSENT => raw.bare(Action::Absent)?,
+            code::DELETE => raw.bare(Action::Delete)?,
             code::EQ..=code::GE => {
-                let at = number_at()?;
-                Action::Compare(Comparison::ALL[nth(code::EQ)], at, fitting(at)?)
+                let at = raw.number_at()?;
+                Action::Compare(Comparison::ALL[nth(code::EQ)], at, raw.fitting(at)?)
             }
-            code::VERSION if kind == 0 => Action::Version(Version {
-                epoch: offset,
-                sequence: bits,
-            }),
-            code::VERSION => return Err(Wrong::Field),
-            code::BEFORE => Action::Before(time(false, 1)?),
-            code::SINCE => Action::Since(time(false, 1)?),
+            code::VERSION => {
+                raw.has_no_type()?;
+                Action::Version(Version {
+                    epoch: raw.offset,
+                    sequence: raw.bits,
+                })
+            }
+            code::BEFORE => Action::Before(raw.bound()?),
+            code::SINCE => Action::Since(raw.bound()?),
             code::ALL_BITS..=code::NO_BITS => {
-                let at = number_at()?;
-                Action::Bits(BitTest::ALL[nth(code::ALL_BITS)], at, fitting(at)?)
+                let at = raw.number_at()?;
+                Action::Bits(BitTest::ALL[nth(code::ALL_BITS)], at, raw.fitting(at)?)
             }
             code::SET..=code::XOR => {
-                let (change, at) = (Arithmetic::ALL[nth(code::SET)], number_at()?);
+                let (change, at) = (Arithmetic::ALL[nth(code::SET)], raw.number_at()?);
                 let operand = match change.takes_operand() {
-                    true => fitting(at)?,
-                    false => operand()?,
+                    true => raw.fitting(at)?,
+                    false => raw.operand()?,
                 };
                 Action::Change(change, at, operand)
             }
-            code::PUT | code::START => {
-                let len = u32::try_from(bits).ok().filter(|_| kind == 0);
-                let (start, len) = (offset, len.ok_or(Wrong::Field)?);
-                match operation {
-                    code::PUT => Action::Put { start, len },
-                    _ => Action::Start { start, len },
-                }
+            code::PUT => {
+                let (start, len) = raw.data()?;
+                Action::Put { start, len }
             }
-            code::EXPIRE => Action::Expire(time(true, 0)?),
-            code::RATE => {
-                let at = number_at()?;
-                let is_u64 = at.kind().is_plain_u64() && source == 0;
-                let rate = Rate::from_bits(bits).ok_or(Wrong::Rate);
-                Action::Rate(
-                    at,
-                    if is_u64 {
-                        rate?
-                    } else {
-                        return Err(Wrong::Type);
-                    },
-                )
+            code::START => {
+                let (start, len) = raw.data()?;
+                Action::Start { start, len }
             }
-            code::RETURN if source == 0 && bits == 0 => Action::Return(number_at()?),
-            code::RETURN => return Err(Wrong::Field),
+            code::EXPIRE => Action::Expire(raw.time(0)?),
+            code::RATE => raw.rate()?,
+            code::RETURN => {
+                let at = raw.number_at()?;
+                raw.has_no_operand()?;
+                Action::Return(at)
+            }
             _ => return Err(Wrong::Operation),
         };
         Ok(ApplyInstruction {
-            key,
-            reason,
+            key: bytes[2],
+            reason: bytes[3],
             action,
         })
+    }
+}
+
+/// The fields of an instruction whose meaning its operation decides.
+struct Raw {
+    operation: u8,
+    /// The type without the bits of the source.
+    kind: u8,
+    source: u8,
+    offset: u32,
+    bits: u64,
+}
+
+impl Raw {
+    #[inline]
+    fn of(bytes: &[u8; INSTRUCTION_BYTES]) -> Self {
+        Raw {
+            operation: bytes[0],
+            kind: bytes[1] & !SOURCE_BITS,
+            source: bytes[1] & SOURCE_BITS,
+            offset: read_u32(bytes, 4),
+            bits: read_u64(bytes, 8),
+        }
+    }
+
+    /// The number that the instruction is about.
+    #[inline]
+    fn number_at(&self) -> Result<NumberAt, Wrong> {
+        let at = NumberAt::from_code(self.kind, self.offset);
+        at.ok_or(match self.kind == NumberKind::Decimal.code() {
+            true => Wrong::DecimalOffset,
+            false => Wrong::Type,
+        })
+    }
+
+    #[inline]
+    fn operand(&self) -> Result<Operand, Wrong> {
+        Operand::decode(self.source, self.bits).ok_or(match self.source == SOURCE_FIELD {
+            true => Wrong::OperandNumber,
+            false => Wrong::Source,
+        })
+    }
+
+    /// The operand, if the number may be compared with it or become it.
+    #[inline]
+    fn fitting(&self, at: NumberAt) -> Result<Operand, Wrong> {
+        match self.operand()? {
+            operand if operand.fits(at.kind()) => Ok(operand),
+            _ => Err(Wrong::Immediate(at.kind())),
+        }
+    }
+
+    /// The action that is about a whole key and has no operand.
+    #[inline]
+    fn bare(&self, action: Action) -> Result<Action, Wrong> {
+        self.has_no_field()?;
+        self.has_no_operand()?;
+        Ok(action)
+    }
+
+    /// The operand as a time that the shard's time is compared with.
+    fn bound(&self) -> Result<Operand, Wrong> {
+        // Comparing the shard's time with itself asks nothing.
+        match self.source == SOURCE_NOW {
+            true => Err(Wrong::Source),
+            false => self.time(1),
+        }
+    }
+
+    /// The operand as a time. One that the instruction itself names is at least `ms_min`.
+    fn time(&self, ms_min: u64) -> Result<Operand, Wrong> {
+        self.has_no_field()?;
+        match self.operand()? {
+            Operand::Immediate(ms) if !(ms_min..=EXPIRY_MS_MAX).contains(&ms) => Err(Wrong::Time),
+            operand => Ok(operand),
+        }
+    }
+
+    /// Where bytes of the data begin, and how many they are.
+    #[inline]
+    fn data(&self) -> Result<(u32, u32), Wrong> {
+        self.has_no_type()?;
+        let len = u32::try_from(self.bits).map_err(|_| Wrong::Data)?;
+        Ok((self.offset, len))
+    }
+
+    #[inline]
+    fn rate(&self) -> Result<Action, Wrong> {
+        let at = self.number_at()?;
+        if !at.kind().is_u64() {
+            return Err(Wrong::RateType);
+        }
+        if self.source != 0 {
+            return Err(Wrong::Source);
+        }
+        let rate = Rate::from_bits(self.bits).ok_or(Wrong::Rate)?;
+        Ok(Action::Rate(at, rate))
+    }
+
+    #[inline]
+    fn has_no_field(&self) -> Result<(), Wrong> {
+        unused("the type", self.kind.into())?;
+        unused("the offset", self.offset.into())
+    }
+
+    #[inline]
+    fn has_no_operand(&self) -> Result<(), Wrong> {
+        unused("the source of the operand", self.source.into())?;
+        unused("the operand", self.bits)
+    }
+
+    /// Neither a number of the key nor a source of the operand.
+    #[inline]
+    fn has_no_type(&self) -> Result<(), Wrong> {
+        unused("the type", (self.kind | self.source).into())
+    }
+}
+
+#[inline]
+fn unused(name: &'static str, found: u64) -> Result<(), Wrong> {
+    match found {
+        0 => Ok(()),
+        found => Err(Wrong::Unused { name, found }),
     }
 }
 
@@ -468,41 +559,82 @@ impl ApplyInstruction {
 enum Wrong {
     Operation,
     Type,
-    Field,
+    DecimalOffset,
+    Source,
+    OperandNumber,
+    Unused { name: &'static str, found: u64 },
     Immediate(NumberKind),
+    Data,
     Time,
+    RateType,
     Rate,
 }
 
 impl Wrong {
     #[cold]
-    fn refusal(self, bytes: &[u8; INSTRUCTION_BYTES], instruction: usize) -> Refusal {
-        let immediate = read_u64(bytes, 8);
+    fn refusal(
+        self,
+        bytes: &[u8; INSTRUCTION_BYTES],
+        instruction: usize,
+        data_len: u32,
+    ) -> Refusal {
+        let raw = Raw::of(bytes);
         match self {
             Wrong::Operation => Refusal::InstructionOperation {
                 instruction,
-                found: bytes[0],
+                found: raw.operation,
             },
             Wrong::Type => Refusal::InstructionType {
                 instruction,
                 found: bytes[1],
             },
-            Wrong::Field => Refusal::InstructionField { instruction },
+            Wrong::DecimalOffset => Refusal::DecimalOffset {
+                instruction,
+                offset: raw.offset,
+            },
+            Wrong::Source => Refusal::OperandSource {
+                instruction,
+                operation: raw.operation,
+                found: raw.source,
+            },
+            Wrong::OperandNumber => Refusal::OperandNumber {
+                instruction,
+                found: raw.bits,
+            },
+            Wrong::Unused { name, found } => Refusal::InstructionUnused {
+                instruction,
+                operation: raw.operation,
+                name,
+                found,
+            },
             Wrong::Immediate(kind) => Refusal::Immediate {
                 instruction,
                 field_type: kind.name(),
-                immediate,
+                immediate: raw.bits,
+            },
+            Wrong::Data => Refusal::InstructionData {
+                instruction,
+                start: raw.offset.into(),
+                end: raw.bits.saturating_add(raw.offset.into()),
+                data_len,
             },
             Wrong::Time => Refusal::InstructionTime {
                 instruction,
-                ms: immediate,
+                ms: raw.bits,
+            },
+            Wrong::RateType => Refusal::RateType {
+                instruction,
+                found: raw.kind,
             },
             Wrong::Rate => Refusal::InstructionRate {
                 instruction,
-                interval_us: immediate & Rate::INTERVAL_US_MAX,
+                interval_us: raw.bits & Rate::INTERVAL_US_MAX,
                 burst: u16::from_le_bytes([bytes[13], bytes[14]]),
                 quantity: bytes[15],
             },
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

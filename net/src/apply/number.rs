@@ -96,7 +96,7 @@ impl NumberKind {
     }
 
     /// Whether it is a u64, of either byte order.
-    pub(super) fn is_plain_u64(self) -> bool {
+    pub(super) fn is_u64(self) -> bool {
         let NumberKind::Field(field_type) = self else {
             return false;
         };

@@ -11,7 +11,7 @@ use crate::request::{extension_refusal, field, is_reserved};
 /// The number of the operation in an item.
 pub const APPLY: u8 = Verb::Apply as u8;
 /// Bytes before the instructions.
-const HEAD_BYTES: usize = 32;
+pub(super) const HEAD_BYTES: usize = 32;
 /// Where the lengths of the third key and those behind it begin.
 const LENGTHS_AT: usize = 16;
 const NAMES: [&str; APPLY_KEYS_MAX] = [
@@ -115,9 +115,16 @@ impl<'a> ApplyRequest<'a> {
         self.instructions.iter().map(ApplyInstruction::checked)
     }
 
-    /// The bytes of the data that an instruction of the request names.
+    /// The bytes that PUT and START take values from.
     #[inline]
-    pub(super) fn data(&self, start: u32, len: u32) -> &'a [u8] {
+    #[must_use]
+    pub fn data(&self) -> &'a [u8] {
+        self.data
+    }
+
+    /// The value that PUT or START of the request names.
+    #[inline]
+    pub(super) fn value(&self, start: u32, len: u32) -> &'a [u8] {
         &self.data[start as usize..][..len as usize]
     }
 
@@ -244,4 +251,202 @@ pub fn write_apply(
     }
     push_padded(out, data);
     debug_assert!((out.len() - start).is_multiple_of(8));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::apply::{Apply, Rate};
+    use crate::limits::RESERVED_KEY;
+
+    const VALUE_BYTES_MAX: u32 = 16;
+
+    /// Three keys, five instructions and 13 bytes of data.
+    fn sale() -> Vec<u8> {
+        let mut apply = Apply::new();
+        let stock = apply.key(b"stock:{7}");
+        let hold = apply.key(b"hold:{7}:1");
+        let limit = apply.key(b"limit:{7}");
+        let rate = Rate {
+            interval_us: 100_000,
+            burst: 20,
+            quantity: 1,
+        };
+        apply
+            .then(stock.u32(0).at_least(2u64).or_else(1))
+            .then(stock.u32(0).decrease(2u64))
+            .put(hold, b"two")
+            .then(hold.expire_in(600_000))
+            .start(limit, &[0; 10])
+            .then(limit.u64(0).take(rate));
+        let mut item = Vec::new();
+        apply.write(&mut item);
+        item
+    }
+
+    fn read(item: &[u8]) -> Result<ApplyRequest<'_>, Refusal> {
+        ApplyRequest::read(item, VALUE_BYTES_MAX)
+    }
+
+    /// The refusal of an item with other bytes at one place.
+    fn refused(item: &[u8], at: usize, bytes: &[u8]) -> Refusal {
+        let mut item = item.to_vec();
+        item[at..at + bytes.len()].copy_from_slice(bytes);
+        read(&item).expect_err("refused")
+    }
+
+    fn written(request: &ApplyRequest<'_>) -> Vec<u8> {
+        let instructions: Vec<_> = request.instructions().collect();
+        let mut item = Vec::new();
+        write_apply(&mut item, request.keys(), &instructions, request.data());
+        item
+    }
+
+    #[test]
+    fn an_item_comes_back_as_it_was_put_together() {
+        let item = sale();
+        let request = read(&item).expect("well formed");
+        assert_eq!(
+            request.keys(),
+            [&b"stock:{7}"[..], b"hold:{7}:1", b"limit:{7}"]
+        );
+        assert_eq!(request.key(), b"stock:{7}");
+        assert_eq!(request.instructions().count(), 6);
+        let values: Vec<_> = request.values().collect();
+        assert_eq!(values, [(1, &b"two"[..]), (2, &[0; 10])]);
+        assert_eq!(written(&request), item);
+    }
+
+    #[test]
+    fn an_item_that_is_cut_is_refused_at_every_byte() {
+        let item = sale();
+        for len in 0..item.len() {
+            assert!(read(&item[..len]).is_err(), "{len} bytes");
+        }
+        assert!(read(&[item, vec![0; 8]].concat()).is_err());
+    }
+
+    #[test]
+    fn an_item_with_a_flipped_bit_is_refused_or_written_back_as_it_is() {
+        let item = sale();
+        let (mut accepted, mut refused) = (0, 0);
+        for bit in 0..item.len() * 8 {
+            let mut flipped = item.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            match read(&flipped) {
+                Ok(request) => {
+                    assert_eq!(written(&request), flipped, "bit {bit}");
+                    accepted += 1;
+                }
+                Err(refusal) => {
+                    assert!(!refusal.to_string().is_empty());
+                    refused += 1;
+                }
+            }
+        }
+        assert!(
+            accepted > 100 && refused > 300,
+            "{accepted} accepted, {refused} refused"
+        );
+    }
+
+    #[test]
+    fn each_bad_byte_of_a_head_is_refused_by_its_name() {
+        let item = sale();
+        let cases: [(usize, &[u8], &str); 10] = [
+            (2, &[4], "operation 4 is not known"),
+            (3, &[1], "flags 0x01 are not allowed for operation 10"),
+            (4, &[0], "APPLY takes 1 to 8 keys, not 0"),
+            (4, &[9], "APPLY takes 1 to 8 keys, not 9"),
+            (5, &[65], "APPLY takes 0 to 64 instructions, not 65"),
+            (
+                4,
+                &[2],
+                "the length of a key that APPLY does not have is reserved and 0, not 0x9",
+            ),
+            (
+                28,
+                &[1],
+                "the word behind the lengths of APPLY is reserved and 0, not 0x1",
+            ),
+            (0, &[8, 0], "block length is 128 for these fields, not 8"),
+            (10, &[1, 4], "key 1 has 1025 bytes; 1 to 1024 are accepted"),
+            (
+                12,
+                &[33],
+                "data of 33 bytes; APPLY takes at most 32, two of the longest values",
+            ),
+        ];
+        for (at, bytes, text) in cases {
+            assert_eq!(refused(&item, at, bytes).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn the_first_wrong_field_in_the_order_of_the_document_is_the_refusal() {
+        // Each is wrong by itself, and so are all those behind it.
+        let wrong: [(usize, &[u8]); 8] = [
+            (2, &[1]),
+            (3, &[1]),
+            (4, &[9]),
+            (5, &[65]),
+            (20, &[1]),
+            (28, &[1]),
+            (0, &[8]),
+            (8, &[0, 0]),
+        ];
+        let item = sale();
+        let mut all = item.clone();
+        for (at, bytes) in wrong.iter().rev() {
+            all[*at..at + bytes.len()].copy_from_slice(bytes);
+            let alone = refused(&item, *at, bytes);
+            let with_those_behind = read(&all).expect_err("refused");
+            // A block length that is wanted depends on the counts.
+            assert_eq!(
+                std::mem::discriminant(&with_those_behind),
+                std::mem::discriminant(&alone),
+                "{with_those_behind} and {alone}"
+            );
+        }
+    }
+
+    #[test]
+    fn keys_differ_and_are_not_the_servers_own() {
+        let item = |keys: &[&[u8]]| {
+            let mut item = Vec::new();
+            write_apply(&mut item, keys, &[], b"");
+            item
+        };
+        let eight: Vec<Vec<u8>> = (0..8).map(|key| vec![b'a' + key]).collect();
+        let eight: Vec<&[u8]> = eight.iter().map(Vec::as_slice).collect();
+        assert_eq!(read(&item(&eight)).map(|it| it.keys().len()).ok(), Some(8));
+        let mut last = eight.clone();
+        last[7] = b"c";
+        assert_eq!(
+            read(&item(&last)).expect_err("one twice").to_string(),
+            "key 7 is key 2 once more; the keys of APPLY differ"
+        );
+        last[7] = RESERVED_KEY;
+        assert!(matches!(
+            read(&item(&last)),
+            Err(Refusal::KeyReserved { key: 7 })
+        ));
+    }
+
+    #[test]
+    fn a_value_has_the_limit_of_set_also_where_the_data_is_longer() {
+        let put = |len| {
+            let mut apply = Apply::new();
+            let key = apply.key(b"k");
+            apply.put(key, &vec![7; len]);
+            let mut item = Vec::new();
+            apply.write(&mut item);
+            item
+        };
+        assert!(read(&put(16)).is_ok());
+        assert_eq!(
+            read(&put(17)).expect_err("too long").to_string(),
+            "value of 17 bytes; at most 16 are accepted"
+        );
+    }
 }

@@ -7,6 +7,7 @@ use crate::apply::instruction::{Action, Arithmetic, BitTest, Comparison, Operand
 use crate::apply::number::{NumberAt, NumberKind};
 use crate::apply::rate::{Rate, TooEarly};
 use crate::apply::request::ApplyRequest;
+use crate::instruction::FieldType;
 use crate::limits::EXPIRY_MS_MAX;
 use crate::refusal::Refusal;
 use crate::version::Version;
@@ -170,12 +171,12 @@ impl<'a> Step<'_, 'a> {
                 Ok(())
             }
             Action::Put { start, len } => {
-                keys.put(self.key, self.request.data(start, len))?;
+                keys.put(self.key, self.request.value(start, len))?;
                 Ok(())
             }
             Action::Start { start, len } => {
                 if keys.value(self.key).is_none() {
-                    keys.put(self.key, self.request.data(start, len))?;
+                    keys.put(self.key, self.request.value(start, len))?;
                 }
                 Ok(())
             }
@@ -295,11 +296,7 @@ impl<'a> Step<'_, 'a> {
 
     /// The time that an operand is, in unix milliseconds.
     fn time(&self, operand: Operand, keys: &impl ApplyKeys<'a>) -> Result<i128, Cause> {
-        self.operand(
-            operand,
-            NumberKind::Field(crate::instruction::FieldType::U64),
-            keys,
-        )
+        self.operand(operand, NumberKind::Field(FieldType::U64), keys)
     }
 }
 

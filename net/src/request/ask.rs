@@ -192,7 +192,8 @@ impl<'a> Ask<'a> {
     #[must_use]
     pub fn bytes_max(&self) -> usize {
         // Head, version, expiry, extension, index entry, and the padding of two keys and a value.
-        const ITEM_BYTES: usize = 16 + 16 + 8 + 40 + 8 + 3 * 8;
+        const INDEX_ENTRY_BYTES: usize = 8;
+        const ITEM_BYTES: usize = 16 + 16 + 8 + 40 + INDEX_ENTRY_BYTES + 3 * 8;
         let behind_key = match *self {
             Ask::Get { .. }
             | Ask::GetOfMember { .. }
@@ -200,9 +201,7 @@ impl<'a> Ask<'a> {
             | Ask::GetAt { .. }
             | Ask::History { .. }
             | Ask::Scan(_) => 0,
-            // It has no version, no expiry and no extension, which is more than the rest of its
-            // head and the padding of eight keys.
-            Ask::Apply(apply) => apply.bytes() - self.key().len(),
+            Ask::Apply(apply) => return INDEX_ENTRY_BYTES + apply.item_bytes(),
             Ask::Set { value, .. } => value.len(),
             Ask::Keyspace { .. } => SETTINGS_BYTES,
             Ask::UpdateIf {
@@ -234,6 +233,7 @@ impl<'a> Ask<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::apply::ApplyRequest;
     use crate::instruction::{FieldType, Operation};
     use crate::keyspace::Settings;
     use crate::request::{Condition, Request, Version};
@@ -247,8 +247,20 @@ mod tests {
         immediate: 1,
     };
 
+    /// Eight keys and a value, each as badly padded as can be.
+    fn sale() -> Apply {
+        let mut sale = Apply::new();
+        for number in 0..8u8 {
+            let key = sale.key(&[b"{a}keys!".as_slice(), &[b'0' + number]].concat());
+            sale.then(key.exists());
+        }
+        let first = sale.key(b"{a}keys!0");
+        sale.put(first, b"9 bytes, ");
+        sale
+    }
+
     /// An ask of each form, as long as its form can be beside keys and values.
-    fn asks() -> Vec<Ask<'static>> {
+    fn asks(sale: &Apply) -> Vec<Ask<'_>> {
         let key = &b"{a}key"[..];
         let version = Version::default();
         vec![
@@ -280,6 +292,7 @@ mod tests {
                 start: Some(b"start"),
                 expiry: Expiry::In(1),
             },
+            Ask::Apply(sale),
             Ask::GetAt {
                 key,
                 at: At::Version(version),
@@ -299,21 +312,39 @@ mod tests {
 
     #[test]
     fn every_verb_can_be_asked_for() {
+        let sale = sale();
         for verb in Verb::ALL {
             // PING asks no store.
             assert!(
-                verb == Verb::Ping || asks().iter().any(|ask| ask.verb() == verb),
+                verb == Verb::Ping || asks(&sale).iter().any(|ask| ask.verb() == verb),
                 "{verb:?}"
             );
         }
     }
 
     #[test]
+    fn an_apply_beyond_every_limit_is_no_longer_than_was_said() {
+        let mut apply = Apply::new();
+        for number in 0..300 {
+            let key = apply.key(format!("{{a}}{number}").as_bytes());
+            apply.put(key, b"longer than a key").then(key.exists());
+        }
+        let ask = Ask::Apply(&apply);
+        assert_eq!(ask.encode().len() + 8, ask.bytes_max());
+        let refusal = ApplyRequest::read(&ask.encode(), 1 << 20).expect_err("refused");
+        assert_eq!(refusal.to_string(), "APPLY takes 1 to 8 keys, not 255");
+    }
+
+    #[test]
     fn what_is_asked_is_read_as_its_verb_and_is_no_longer_than_was_said() {
-        for ask in asks() {
+        let sale = sale();
+        for ask in asks(&sale) {
             let item = ask.encode();
             assert_eq!(item[2], ask.verb() as u8, "{ask:?}");
-            if ask.verb() != Verb::Scan {
+            if ask.verb() == Verb::Apply {
+                let request = ApplyRequest::read(&item, 1 << 20).expect("well formed");
+                assert_eq!(request.key(), ask.key());
+            } else if ask.verb() != Verb::Scan {
                 let request = Request::read(&item, 1 << 20).expect("well formed");
                 assert_eq!((request.verb, request.key), (ask.verb(), ask.key()));
             }

@@ -48,12 +48,12 @@ fn every_vector_is_a_kept_input_of_its_target() {
     let stream = [("frames-in-a-row".to_string(), sealed)];
     keep(FOLDER, "frames", &[frames, stream.to_vec()].concat());
 
-    let items = vectors("request-item", &[0x82]);
-    keep(
-        FOLDER,
-        "requests",
-        &[vectors("batch", &[2]), items].concat(),
-    );
+    let items = [
+        vectors("batch", &[2]),
+        vectors("request-item", &[0x82]),
+        vectors("apply-item", &[0x82]),
+    ];
+    keep(FOLDER, "requests", &items.concat());
 
     let value = [8, 250, 0, 0, 0, 255, 255, 255, 127];
     keep(FOLDER, "instructions", &vectors("instruction", &value));

@@ -3,11 +3,12 @@
 //! An input is one byte (whether the rest is a batch or one item, and the limit of values) and the
 //! bytes to read.
 
+use penstock_net::apply::{ApplyRequest, write_apply};
 use penstock_net::batch::Batch;
 use penstock_net::frame::HEADER_BYTES;
 use penstock_net::level::AckLevel;
 use penstock_net::limits::{
-    BATCH_ITEMS_MAX, EXPIRY_MS_MAX, INSTRUCTIONS_MAX, KEY_BYTES_MAX, RESERVED_KEY,
+    APPLY_KEYS_MAX, BATCH_ITEMS_MAX, EXPIRY_MS_MAX, INSTRUCTIONS_MAX, KEY_BYTES_MAX, RESERVED_KEY,
 };
 use penstock_net::ping::PingItem;
 use penstock_net::request::{BatchRequest, Expiry, Extra, Request, Verb, When, likely_key};
@@ -58,9 +59,35 @@ fn ping(bytes: &[u8], limit: u32) {
     assert_eq!(out, bytes);
 }
 
+fn apply(bytes: &[u8], limit: u32) {
+    let guess = without_memory(|| likely_key(bytes));
+    let request = match without_memory(|| ApplyRequest::read(bytes, limit)) {
+        Ok(request) => request,
+        Err(refusal) => return check_refusal(refusal),
+    };
+    let keys = request.keys();
+    assert_eq!((guess, request.key()), (Some(keys[0]), keys[0]));
+    assert!((1..=APPLY_KEYS_MAX).contains(&keys.len()));
+    for (number, key) in keys.iter().enumerate() {
+        assert!((1..=KEY_BYTES_MAX).contains(&key.len()));
+        assert!(!key.starts_with(RESERVED_KEY) && !keys[..number].contains(key));
+    }
+    for (key, value) in request.values() {
+        assert!(key < keys.len() && value.len() <= limit as usize);
+    }
+    let instructions: Vec<_> = request.instructions().collect();
+    assert!(instructions.len() <= INSTRUCTIONS_MAX);
+    let mut again = Vec::new();
+    write_apply(&mut again, keys, &instructions, request.data());
+    assert_eq!(again, bytes, "an item has one form");
+}
+
 fn item(bytes: &[u8], limit: u32) {
     if PingItem::is_ping(bytes) {
         return ping(bytes, limit);
+    }
+    if ApplyRequest::is_apply(bytes) {
+        return apply(bytes, limit);
     }
     let guess = without_memory(|| likely_key(bytes));
     let request = match without_memory(|| Request::read(bytes, limit)) {
@@ -118,7 +145,7 @@ fn written(request: &Request<'_>) -> Vec<u8> {
                 request.expiry,
             );
         }
-        Verb::GetAt | Verb::History | Verb::Keyspace | Verb::Scan | Verb::Ping => {
+        Verb::GetAt | Verb::History | Verb::Keyspace | Verb::Scan | Verb::Ping | Verb::Apply => {
             match request.extra {
                 Extra::At(at) => batch.get_at(&mut out, request.key, at),
                 Extra::History { before, limit } => {

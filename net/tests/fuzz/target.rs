@@ -2,7 +2,9 @@
 //! while.
 //!
 //! `cargo test` needs nothing but the toolchain. `PENSTOCK_FUZZ_SECONDS` (1 if it is not set) is
-//! the time of chance of each target. libFuzzer, which sees what code an input reaches, does the
+//! the time of chance of each target. `PENSTOCK_FUZZ_SEED` (1) draws the same inputs each time, so
+//! that a rare old fault does not fail a run that has nothing to do with it; the word `chance`
+//! draws others each time. libFuzzer, which sees what code an input reaches, does the
 //! same for as long as one likes, with a stable toolchain too:
 //!
 //! ```text
@@ -15,7 +17,7 @@
 //! were found. What failed once stands in `crashes` until it is mended, and is kept then.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Declares a target: its name, which is that of its folder, and what judges one input by
 /// panicking.
@@ -33,10 +35,14 @@ macro_rules! target {
             for (path, input) in &kept {
                 $crate::target::attempt(path, input, $judge);
             }
-            check
-                .with_shrink_time(::std::time::Duration::ZERO)
-                .with_test_time($crate::target::time())
-                .for_each(|input: &[u8]| $crate::target::judge(&kept, input, $judge));
+            let judged = |input: &[u8]| $crate::target::judge(&kept, input, $judge);
+            match $crate::target::seed() {
+                Some(seed) => $crate::target::draw(seed, judged),
+                None => check
+                    .with_shrink_time(::std::time::Duration::ZERO)
+                    .with_test_time($crate::target::time())
+                    .for_each(judged),
+            }
         }
     };
 }
@@ -48,6 +54,42 @@ pub fn time() -> Duration {
             .expect("PENSTOCK_FUZZ_SECONDS is a number of seconds")
     });
     Duration::from_secs(seconds)
+}
+
+/// The seed of the inputs, unless an engine or chance draws them.
+pub fn seed() -> Option<u64> {
+    if std::env::var_os("BOLERO_LIBFUZZER_ARGS").is_some() {
+        return None;
+    }
+    match std::env::var("PENSTOCK_FUZZ_SEED").as_deref() {
+        Err(_) => Some(1),
+        Ok("chance") => None,
+        Ok(seed) => {
+            let seed = seed.parse();
+            Some(seed.expect("PENSTOCK_FUZZ_SEED is a number or the word chance"))
+        }
+    }
+}
+
+/// Bytes that are drawn for the edits of one input.
+const DRAWN_BYTES: usize = 512;
+
+/// Judges what a seed draws, for the time of chance.
+pub fn draw(seed: u64, judged: impl Fn(&[u8])) {
+    let began = Instant::now();
+    let mut state = seed;
+    while began.elapsed() < time() {
+        let mut bytes = [0; DRAWN_BYTES];
+        for word in bytes.as_chunks_mut().0 {
+            // SplitMix64 (Steele, Lea, Flood 2014).
+            state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+            let mut mixed = state;
+            mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+            mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+            *word = (mixed ^ (mixed >> 31)).to_le_bytes();
+        }
+        judged(&bytes);
+    }
 }
 
 fn corpus(folder: &str, target: &str) -> PathBuf {

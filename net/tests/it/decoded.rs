@@ -1,5 +1,6 @@
 //! What a decoder makes of the bytes of a vector, as the JSON that `vectors/README.md` describes.
 
+use penstock_net::apply::ApplyRequest;
 use penstock_net::batch::Batch;
 use penstock_net::hello::{ClientHello, FEATURE_PLACEMENT, ServerHello};
 use penstock_net::instruction::{INSTRUCTION_BYTES, Instruction, Operation};
@@ -16,6 +17,8 @@ use serde_json::{Value, json};
 
 use crate::hex;
 
+mod instructions;
+
 /// The limits under which frames and values are judged.
 pub const LIMITS: Limits = Limits {
     frame_bytes_max: 4096,
@@ -31,6 +34,7 @@ pub fn judge(kind: &str, bytes: &[u8]) -> Result<Value, (String, String)> {
             json!({"items": items.collect::<Vec<_>>()})
         }),
         "request-item" => Request::read(bytes, LIMITS.value_bytes_max).map(|it| request(&it)),
+        "apply-item" => ApplyRequest::read(bytes, LIMITS.value_bytes_max).map(|it| apply(&it)),
         "instruction" => {
             let bytes: &[u8; INSTRUCTION_BYTES] = bytes.try_into().expect("sixteen bytes");
             Instruction::read(bytes, 0, 2).map(instruction)
@@ -158,6 +162,16 @@ fn request(request: &Request<'_>) -> Value {
         "at": at,
         "history": history,
         "keyspace": keyspace,
+    })
+}
+
+fn apply(request: &ApplyRequest<'_>) -> Value {
+    let keys = request.keys().iter().map(|key| hex(key));
+    let instructions = request.instructions().map(instructions::of_apply);
+    json!({
+        "keys": keys.collect::<Vec<_>>(),
+        "instructions": instructions.collect::<Vec<_>>(),
+        "data": hex(request.data()),
     })
 }
 

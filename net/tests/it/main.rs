@@ -1,5 +1,6 @@
 //! The codec against its documents: vectors, the session of PROTOCOL.md, cuts, flips, noise.
 
+mod apply;
 mod cases;
 mod chunking;
 mod decoded;

@@ -1,5 +1,6 @@
 //! The tree of commands: what a shell may say, and which exit code answers it.
 
+mod applying;
 mod backup;
 mod cluster;
 mod connection;
@@ -26,6 +27,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use penstock::config::{Settings, Sources};
 use penstock::server::logging::Logging;
 
+use applying::ApplyArgs;
 use backup::{BackupArgs, RestoreArgs, VerifyArgs};
 use cluster::{CLUSTER_EXAMPLES, ClusterCommand};
 use inspect::InspectArgs;
@@ -85,6 +87,8 @@ enum Command {
     Persist(PersistArgs),
     /// Change fields of a value if guards hold, in one atomic and durable step
     UpdateIf(UpdateIfArgs),
+    /// Check and change up to eight keys of one {tag}, all or nothing
+    Apply(ApplyArgs),
     /// Print the keys, or those with a prefix
     Scan(ScanArgs),
     /// Print the versions of a key that its keyspace keeps, the newest first
@@ -250,6 +254,7 @@ impl Command {
             Command::Expire(args) => args.run(),
             Command::Persist(args) => args.run(),
             Command::UpdateIf(args) => args.run(),
+            Command::Apply(args) => args.run(),
             Command::Scan(args) => args.run(),
             Command::History(args) => args.run(),
             Command::Keyspace(command) => command.run(),

@@ -46,8 +46,80 @@ impl TextField {
 
     fn name(&self) -> String {
         let second = if self.key == 0 { "" } else { "second." };
+        format!("{second}{}", field_name(self.field))
+    }
+}
+
+fn field_name(Field { field_type, offset }: Field) -> String {
+    format!("{}@{offset}", field_type.name())
+}
+
+/// A field of a key that an operation is to look at or to change.
+pub struct Place<'a> {
+    pub key: &'a str,
+    /// The field as the operation names it.
+    pub name: String,
+    pub field: Field,
+}
+
+impl Place<'_> {
+    /// Asks for the field, and refuses the operation or warns if the field is text. `start` is what
+    /// a missing key starts from.
+    ///
+    /// # Errors
+    /// [`Failure`] if a field of four bytes or more is text, or the server cannot be asked.
+    pub fn look(&self, connection: &mut Connection, start: Option<&[u8]>) -> Result<(), Failure> {
+        let Place { key, name, field } = self;
+        let (found, holds) = match self.number(connection)? {
+            None => (
+                start.and_then(|value| field.read(value)),
+                "would start with",
+            ),
+            found => (found, "holds"),
+        };
+        let Some(text) = found.and_then(|number| TextField::of(0, *field, number)) else {
+            return Ok(());
+        };
+        let (digits, number) = (&text.text, text.number);
+        if text.is_refused() {
+            return Err(Failure::usage(format_args!(
+                "{key:?} {holds} the text \"{digits}\" at {name}, which is the number \
+                 {number}; nothing was changed. \
+                 A number is written as {}:{digits}. If it is one, repeat this with \
+                 --digits-are-numbers",
+                field.field_type.name(),
+            )));
+        }
+        eprintln!("penstock: {name} of {key:?} is {number}, which is also the text \"{digits}\"");
+        Ok(())
+    }
+
+    /// The number in the field. `None` if the key is missing or the value too short: the operation
+    /// tells that.
+    fn number(&self, connection: &mut Connection) -> Result<Option<i128>, Failure> {
         let Field { field_type, offset } = self.field;
-        format!("{second}{}@{offset}", field_type.name())
+        // A guard that never holds: the answer to it shows the field, however long the value is.
+        let never = Instruction {
+            operation: Operation::Gt,
+            field_type,
+            key: 0,
+            reason: 0,
+            offset,
+            immediate: largest(field_type),
+        };
+        let ask = Ask::UpdateIf {
+            key: self.key.as_bytes(),
+            second_key: None,
+            instructions: &[never],
+            start: None,
+            expiry: Expiry::Keep,
+        };
+        let answer = connection.call(AckLevel::None, ask)?;
+        let bits = answer.value.first_chunk().copied().map(u64::from_le_bytes);
+        let is_shown = answer.head.status == Status::GuardFailed;
+        Ok(bits
+            .filter(|_| is_shown)
+            .map(|bits| number_of(field_type, bits)))
     }
 }
 
@@ -93,70 +165,15 @@ impl Update<'_> {
     /// [`Failure`] if a field of four bytes or more is text, or the server cannot be asked.
     pub fn look(&self, connection: &mut Connection) -> Result<(), Failure> {
         for ((key, ..), field) in self.fields() {
-            let start = self.start.filter(|_| key == 0);
-            let (found, holds) = match self.number_of(connection, key, field)? {
-                None => (
-                    start.and_then(|value| field.read(value)),
-                    "would start with",
-                ),
-                found => (found, "holds"),
+            let prefix = if key == 0 { "" } else { "second." };
+            let place = Place {
+                key: self.key_of(key),
+                name: format!("{prefix}{}", field_name(field)),
+                field,
             };
-            let Some(text) = found.and_then(|number| TextField::of(key, field, number)) else {
-                continue;
-            };
-            let (key, name) = (self.key_of(key), text.name());
-            let TextField {
-                text: digits,
-                number,
-                ..
-            } = &text;
-            if text.is_refused() {
-                return Err(Failure::usage(format_args!(
-                    "{key:?} {holds} the text \"{digits}\" at {name}, which is the number \
-                     {number}; nothing was changed. \
-                     A number is written as {}:{digits}. If it is one, repeat this with \
-                     --digits-are-numbers",
-                    field.field_type.name(),
-                )));
-            }
-            eprintln!(
-                "penstock: {name} of {key:?} is {number}, which is also the text \"{digits}\""
-            );
+            place.look(connection, self.start.filter(|_| key == 0))?;
         }
         Ok(())
-    }
-
-    /// The number in a field. `None` if the key is missing or the value too short: the update tells
-    /// that.
-    fn number_of(
-        &self,
-        connection: &mut Connection,
-        key: u8,
-        field: Field,
-    ) -> Result<Option<i128>, Failure> {
-        // A guard that never holds: the answer to it shows the field, however long the value is.
-        let never = Instruction {
-            operation: Operation::Gt,
-            field_type: field.field_type,
-            key,
-            reason: 0,
-            offset: field.offset,
-            immediate: largest(field.field_type),
-        };
-        let second = self.second.filter(|_| key == 1).map(str::as_bytes);
-        let ask = Ask::UpdateIf {
-            key: self.key.as_bytes(),
-            second_key: second,
-            instructions: &[never],
-            start: None,
-            expiry: Expiry::Keep,
-        };
-        let answer = connection.call(AckLevel::None, ask)?;
-        let bits = answer.value.first_chunk().copied().map(u64::from_le_bytes);
-        let is_shown = answer.head.status == Status::GuardFailed;
-        Ok(bits
-            .filter(|_| is_shown)
-            .map(|bits| number_of(field.field_type, bits)))
     }
 
     /// Warns about changed fields that seem to have held text, judged by their values after the

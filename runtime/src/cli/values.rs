@@ -12,6 +12,7 @@ use penstock_net::status::Status;
 use super::Failure;
 use super::connection::{Answer, refused};
 use super::expression::Literal;
+pub(super) use super::expression::times::{parse_lifetime, parse_version};
 use super::output::Output;
 
 /// How durable a write must be before its answer.
@@ -72,7 +73,12 @@ impl Answer {
 }
 
 pub(super) fn read_literal(text: &str) -> Result<Vec<u8>, Failure> {
-    match Literal::parse(text).map_err(Failure::usage)? {
+    value_of(Literal::parse(text).map_err(Failure::usage)?)
+}
+
+/// The bytes of a value, from its file if they stand in one.
+pub(super) fn value_of(literal: Literal) -> Result<Vec<u8>, Failure> {
+    match literal {
         Literal::Bytes(bytes) => Ok(bytes),
         Literal::File(path) => {
             // A device or a huge file must not fill the memory, so reading stops at the longest
@@ -97,37 +103,6 @@ pub(super) fn read_literal(text: &str) -> Result<Vec<u8>, Failure> {
     }
 }
 
-pub(super) fn parse_version(text: &str) -> Result<Version, String> {
-    text.split_once(':')
-        .and_then(|(epoch, sequence)| {
-            Some(Version {
-                epoch: epoch.parse().ok()?,
-                sequence: sequence.parse().ok()?,
-            })
-        })
-        .ok_or_else(|| "allowed is EPOCH:SEQUENCE, as set and get --version print it".to_string())
-}
-
-pub(super) fn parse_lifetime(text: &str) -> Result<u64, String> {
-    const UNITS: [(&str, u64); 5] = [
-        ("ms", 1),
-        ("s", 1_000),
-        ("m", 60_000),
-        ("h", 3_600_000),
-        ("d", 86_400_000),
-    ];
-    UNITS
-        .iter()
-        .find_map(|(unit, ms)| {
-            let number = text.strip_suffix(unit)?.parse::<u64>().ok()?;
-            number.checked_mul(*ms)
-        })
-        .filter(|ms| (1..=EXPIRY_MS_MAX).contains(ms))
-        .ok_or_else(|| {
-            format!("allowed is a whole number and ms, s, m, h or d, from 1ms to {EXPIRY_MS_MAX}ms")
-        })
-}
-
 pub(super) fn parse_expiry(text: &str) -> Result<u64, String> {
     text.parse()
         .ok()
@@ -144,34 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lifetimes_have_a_unit_and_a_limit() {
-        let allowed = [
-            ("1ms", 1),
-            ("30s", 30_000),
-            ("10m", 600_000),
-            ("2h", 7_200_000),
-        ];
-        for (text, ms) in allowed {
-            assert_eq!(parse_lifetime(text), Ok(ms));
-        }
-        assert_eq!(parse_lifetime("281474976710655ms"), Ok(EXPIRY_MS_MAX));
-        let wrong = [
-            "",
-            "30",
-            "0s",
-            "-1s",
-            "1.5s",
-            "s",
-            "281474976710656ms",
-            "99999999999999999d",
-        ];
-        for text in wrong {
-            assert!(
-                parse_lifetime(text)
-                    .unwrap_err()
-                    .contains("from 1ms to 281474976710655ms")
-            );
-        }
+    fn an_expiry_is_a_time_that_the_server_takes() {
         for text in ["0", "-1", "281474976710656", "now"] {
             assert!(
                 parse_expiry(text)

@@ -39,8 +39,9 @@ pub use local::Local;
 pub use options::Options;
 pub use pending::{Pending, PendingBatch};
 pub use penstock_client::{
-    Answer, Ask, Changed, ClientError, Entry, Field, Fields, FromAnswer, Page, Past, Scan, Scanned,
-    Value, Verbs,
+    Answer, Apply, ApplyField, ApplyInstruction, ApplyKey, Arithmetic, Ask, BitTest, Changed,
+    ClientError, Comparison, Entry, Field, Fields, FromAnswer, NumberAt, NumberKind, Operand, Page,
+    Past, Rate, Scan, Scanned, Value, Verbs,
 };
 pub use penstock_net::keyspace::{Action, At, History, KeptVersion, Keyspace, Settings};
 pub use penstock_net::scan::ScanRequest;

@@ -2,6 +2,7 @@
 //! server drives it, under an allocator that counts.
 
 use penstock::disk::arena::{Arena, ArenaBlock, ArenaLayout};
+use penstock_net::apply::Apply;
 use penstock_net::hello::{AUTH_NONE, ClientHello, ServerHello};
 use penstock_net::instruction::{FieldType, Instruction, Operation};
 use penstock_net::level::AckLevel;
@@ -212,12 +213,24 @@ fn reads_writes_and_decrements_allocate_nothing_once_they_are_warm() {
         };
         batch.update_if(out, b"stock:42", None, &[guard, step(Operation::Sub)], None);
     });
+    let buy = batch(|batch, out, number| {
+        let mut buy = Apply::new();
+        let stock = buy.key(b"{drop}stock");
+        let hold = buy.key(format!("{{drop}}hold:{number}").as_bytes());
+        buy.start(stock, &(1u64 << 60).to_le_bytes())
+            .then(stock.u64(0).decrease(1u64))
+            .start(hold, &[0; 16])
+            .then(hold.u64(8).increase(stock.u64(0)))
+            .then(hold.expire_in(1 << 40));
+        batch.apply(out, &buy);
+    });
     world.turn(&stock);
     for (name, frame) in [
         ("set", &set),
         ("get", &get),
         ("decr", &decr),
         ("sold out", &sold_out),
+        ("buy", &buy),
     ] {
         (0..200).for_each(|_| world.turn(frame));
         let (records, before) = (
@@ -234,7 +247,7 @@ fn reads_writes_and_decrements_allocate_nothing_once_they_are_warm() {
         assert_eq!(allocations, 0, "{name}");
         assert_eq!(
             logged,
-            if matches!(name, "set" | "decr") {
+            if matches!(name, "set" | "decr" | "buy") {
                 500 * DEPTH as u64
             } else {
                 0

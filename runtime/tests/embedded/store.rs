@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use penstock::config::IoMode;
-use penstock::embedded::{Ask, Changed, ClientError, Field, Local};
+use penstock::embedded::{Apply, Ask, Changed, ClientError, Field, Local};
 use penstock::{OpenError, Options, Penstock, Verbs};
 use penstock_net::level::AckLevel;
 use penstock_net::request::{Condition, Expiry, Version, Wanted};
@@ -392,6 +392,77 @@ fn values_beyond_a_lowered_limit_are_read_edited_and_cleaned() {
         assert!(found.bytes[..] == expected[..], "value {n}");
     }
     store.close().unwrap();
+}
+
+/// Takes one of the stock and makes a hold, once.
+fn order(number: u32) -> Apply {
+    let mut order = Apply::new();
+    let stock = order.key(b"stock:{tee}");
+    let hold = order.key(format!("hold:{{tee}}:{number}").as_bytes());
+    order
+        .then(hold.is_absent().or_else(2))
+        .then(stock.u32(0).decrease(1u64).or_else(1))
+        .put(hold, &number.to_le_bytes())
+        .then(hold.expire_in(600_000));
+    order
+}
+
+#[test]
+fn an_apply_changes_all_of_its_keys_or_none_in_every_store_and_over_a_restart() {
+    let scratch = Scratch::new("apply");
+    let store = Penstock::open(&scratch.0, options().shards(1)).unwrap();
+    store
+        .set(b"stock:{tee}", &4u32.to_le_bytes())
+        .wait()
+        .unwrap();
+    let held = store.apply(&order(1)).wait().unwrap();
+    assert_eq!((&held.fields[..], held.level), (&[3][..], AckLevel::Disk));
+    let denied = |outcome: Result<Changed, ClientError>| match outcome {
+        Err(ClientError::No(answer)) => (answer.status, answer.failed(), answer.reason),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(
+        denied(store.apply(&order(1)).wait()),
+        (Status::GuardFailed, Some(0), 2)
+    );
+    let mut batch = store.batch();
+    for number in [2, 1, 3] {
+        batch.apply(&order(number));
+    }
+    let statuses: Vec<Status> = batch
+        .submit()
+        .wait()
+        .into_iter()
+        .map(|outcome| outcome.unwrap().status)
+        .collect();
+    assert_eq!(
+        statuses,
+        [Status::Ok, Status::GuardFailed, Status::Ok],
+        "each item by itself"
+    );
+    store.close().unwrap();
+
+    let mut local = Penstock::open_local(&scratch.0, options()).unwrap();
+    assert_eq!(&local.apply(&order(4)).unwrap().fields[..], [0]);
+    assert_eq!(
+        denied(local.apply(&order(5))),
+        (Status::GuardFailed, Some(1), 1)
+    );
+    assert_eq!(local.get(b"hold:{tee}:5").unwrap(), None);
+    for number in 1..=4u32 {
+        let hold = format!("hold:{{tee}}:{number}");
+        let value = local.get(hold.as_bytes()).unwrap().expect("held");
+        assert_eq!(&value.bytes[..], number.to_le_bytes());
+        assert!(local.expiry(hold.as_bytes()).unwrap().unwrap().expiry_ms > 0);
+    }
+    let mut many = Apply::new();
+    for number in 0..9 {
+        let key = many.key(format!("{{tee}}{number}").as_bytes());
+        many.then(key.is_absent());
+    }
+    let refused = local.apply(&many).unwrap_err().to_string();
+    assert_eq!(refused, "MALFORMED: APPLY takes 1 to 8 keys, not 9");
+    local.close().unwrap();
 }
 
 #[test]

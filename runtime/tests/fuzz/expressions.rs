@@ -3,7 +3,12 @@
 //!
 //! An input is one byte (what the text is to be) and the text.
 
-use crate::expression::{ExpressionError, Field, Literal, parse_instruction};
+use crate::expression::{
+    ExpressionError, Field, Literal, NamedKey, Step, number_name, parse_instruction, parse_step,
+};
+use penstock_net::apply::{
+    Action, ApplyInstruction, Arithmetic, BitTest, Comparison, NumberAt, Operand,
+};
 use penstock_net::instruction::{Instruction, Operation};
 
 use crate::target::{Choices, keep};
@@ -14,7 +19,7 @@ pub fn judge(input: &[u8]) {
     let manner = choices.byte();
     let text = String::from_utf8_lossy(choices.rest());
     let bytes = text.len();
-    match manner % 3 {
+    match manner % 4 {
         0 => match in_proportion(bytes, || parse_instruction(&text)) {
             Ok(instruction) => {
                 let read = Instruction::read(&instruction.encode(), 0, 2);
@@ -41,7 +46,7 @@ pub fn judge(input: &[u8]) {
             }
             Err(error) => check(&text, &error),
         },
-        _ => match in_proportion(bytes, || Literal::parse(&text)) {
+        2 => match in_proportion(bytes, || Literal::parse(&text)) {
             Ok(Literal::Bytes(value)) => {
                 let hex: String = value.iter().map(|byte| format!("{byte:02x}")).collect();
                 let again = Literal::parse(&format!("0x{hex}"));
@@ -50,6 +55,117 @@ pub fn judge(input: &[u8]) {
             Ok(Literal::File(path)) => assert_eq!(path.to_str(), text.strip_prefix('@')),
             Err(error) => check(&text, &error),
         },
+        _ => judge_step(&text),
+    }
+}
+
+/// One argument of `penstock apply`, on the keys `s` and `h`.
+fn judge_step(text: &str) {
+    let keys = ["s=stock", "h=a=b"].map(|text| NamedKey::parse(text).expect("a named key"));
+    assert_eq!(keys[1].key, "a=b");
+    match in_proportion(text.len(), || parse_step(text, &keys)) {
+        Ok(Step::Instruction(instruction)) => {
+            let read = ApplyInstruction::read(&instruction.encode(), 0, 2, 0);
+            assert_eq!(
+                read,
+                Ok(instruction),
+                "the server takes what the shell sends"
+            );
+            let plain = step_written(instruction);
+            let again = parse_step(&plain, &keys);
+            assert_eq!(again, Ok(Step::Instruction(instruction)), "{plain}");
+        }
+        Ok(Step::Put { key, is_start, .. }) => {
+            let name = ["s", "h"][usize::from(key)];
+            let text = text.trim_start();
+            let behind = text.strip_prefix(name).expect("the name comes first");
+            assert_eq!(behind.trim_start().starts_with("start"), is_start);
+        }
+        Err(error) => check(text, &error),
+    }
+}
+
+/// An instruction of APPLY in its plainest words.
+fn step_written(instruction: ApplyInstruction) -> String {
+    let name = |key: u8| ["s", "h"][usize::from(key)];
+    let key = name(instruction.key);
+    let number = |at: NumberAt| format!("{key}.{}", number_name(at));
+    let operand = |operand: Operand, is_signed: bool| match operand {
+        Operand::Field { key, at } => format!("{}.{}", name(key), number_name(at)),
+        Operand::Now { plus_ms: 0 } => "now".into(),
+        Operand::Now { plus_ms } if plus_ms < 0 => format!("now-{}ms", plus_ms.unsigned_abs()),
+        Operand::Now { plus_ms } => format!("now+{plus_ms}ms"),
+        Operand::Immediate(bits) if is_signed => bits.cast_signed().to_string(),
+        Operand::Immediate(bits) => bits.to_string(),
+    };
+    let what = match instruction.action {
+        Action::Exists => format!("{key} exists"),
+        Action::Absent => format!("{key} absent"),
+        Action::Delete => format!("{key} del"),
+        Action::Version(version) => format!("{key} version {}:{}", version.epoch, version.sequence),
+        Action::Before(time) => format!("before {}", operand(time, false)),
+        Action::Since(time) => format!("since {}", operand(time, false)),
+        Action::Expire(Operand::Immediate(0)) => format!("{key} expires never"),
+        Action::Expire(time) => format!("{key} expires at {}", operand(time, false)),
+        Action::Compare(comparison, at, other) => {
+            let sign = match comparison {
+                Comparison::Eq => "==",
+                Comparison::Ne => "!=",
+                Comparison::Lt => "<",
+                Comparison::Le => "<=",
+                Comparison::Gt => ">",
+                Comparison::Ge => ">=",
+            };
+            format!(
+                "{} {sign} {}",
+                number(at),
+                operand(other, at.kind().is_signed())
+            )
+        }
+        Action::Bits(test, at, bits) => {
+            let which = match test {
+                BitTest::All => "all",
+                BitTest::Any => "any",
+                BitTest::None => "no",
+            };
+            let bits = operand(bits, at.kind().is_signed());
+            format!("{} has {which} bits {bits}", number(at))
+        }
+        Action::Change(change, at, by) => {
+            let (sign, behind) = match change {
+                Arithmetic::Set => ("=", ""),
+                Arithmetic::Add => ("+=", ""),
+                Arithmetic::Sub => ("-=", ""),
+                Arithmetic::AddSaturating => ("+=", " saturating"),
+                Arithmetic::SubSaturating => ("-=", " saturating"),
+                Arithmetic::Min => ("min=", ""),
+                Arithmetic::Max => ("max=", ""),
+                Arithmetic::And => ("&=", ""),
+                Arithmetic::Or => ("|=", ""),
+                Arithmetic::Xor => ("^=", ""),
+            };
+            let by = operand(by, at.kind().is_signed());
+            format!("{} {sign} {by}{behind}", number(at))
+        }
+        Action::Rate(at, rate) => {
+            // One unit in so many milliseconds, or so many units in one.
+            let of = match rate.interval_us.is_multiple_of(1_000) {
+                true => format!("1/{}ms", rate.interval_us / 1_000),
+                false => format!("{}/{}ms", 1_000, rate.interval_us),
+            };
+            format!(
+                "{} rate {of} burst {} take {}",
+                number(at),
+                rate.burst,
+                rate.quantity
+            )
+        }
+        Action::Return(at) => format!("return {}", number(at)),
+        Action::Put { .. } | Action::Start { .. } => panic!("a value is no instruction yet"),
+    };
+    match instruction.reason {
+        0 => what,
+        reason => format!("{what} else {reason}"),
     }
 }
 
@@ -123,6 +239,18 @@ fn sentences_of_the_shell_are_kept() {
         (2, "@"),
         (2, "text:@plain"),
         (2, "plain"),
+        (3, "s.u32@0 >= 2 else 1"),
+        (3, "h.decimal -= s.i64be@8 saturating"),
+        (3, "s.u64@0 has any bits now-30s"),
+        (3, "h.u64@0 rate 3/10m burst 20 take 4 else 9"),
+        (3, "h expires at now+10m"),
+        (3, "s version 256:17"),
+        (3, "before s.u64@8"),
+        (3, "h put u32:2,\u{e9}"),
+        (3, "s start @"),
+        (3, "return h.decimal"),
+        (3, "now exists"),
+        (3, "s.u8@0 &=\u{a0}256"),
     ];
     let inputs: Vec<(String, Vec<u8>)> = (1..)
         .zip(sentences)

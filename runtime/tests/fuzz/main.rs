@@ -2,7 +2,7 @@
 //! a target runs and what it keeps: `net/tests/fuzz/target.rs`.
 
 mod configuration;
-#[path = "../../src/cli/expression.rs"]
+#[path = "../../src/cli/expression/mod.rs"]
 mod expression;
 mod expressions;
 #[path = "../../../net/tests/fuzz/target.rs"]

@@ -216,6 +216,7 @@ fn no_server_is_exit_code_3_and_names_the_address() {
         &["set", "key", "value"],
         &["del", "key"],
         &["update-if", "key", "u32@0 >= 1"],
+        &["apply", "--key", "k=key", "k exists"],
         &["ping"],
         &["info"],
     ] {
@@ -258,10 +259,59 @@ fn what_no_server_could_take_is_refused_before_one_is_asked() {
     for (words, part) in [
         (&["update-if", "k", "u32@0 => 1"][..], "column 8"),
         (&["update-if", "k", "second.exists"], "--second KEY"),
+        (
+            &["apply", "--key", "k=1", "--key", "k=2", "k exists"],
+            "two keys have this name",
+        ),
+        (
+            &["apply", "--key", "k=1", "--key", "l=1", "k exists"],
+            "has another name already",
+        ),
+        (
+            &["apply", "--key", "k=key", "l exists"],
+            "the name of a key: k",
+        ),
+        (&["apply", "--key", "k=key", "k.u32@0 => 1"], "column 10"),
+        (
+            &["apply", "--key", "k=key", "k.u64@0 rate 10 burst 2"],
+            "/ and a time",
+        ),
+        (
+            &["apply", "--key", "k=key", "k put @/nowhere/file"],
+            "cannot read /nowhere/file",
+        ),
+        (
+            &[
+                "apply", "--key", "a=1", "--key", "b=2", "--key", "c=3", "--key", "d=4", "--key",
+                "e=5", "--key", "f=6", "--key", "g=7", "--key", "h=8", "--key", "i=9", "a exists",
+            ],
+            "--key is given 9 times; at most 8 are allowed",
+        ),
         (&["set", "k", "u8:256"], "a number, 0..255"),
         (&["set", "k", "@/nowhere/file"], "cannot read /nowhere/file"),
         (&["set", "k", "@/dev/zero"], "more than 16777216 bytes"),
     ] {
         assert_refused(&penstock(words, &[]), 2, part);
+    }
+}
+
+#[test]
+fn apply_says_how_its_keys_are_named() {
+    for (words, part) in [
+        (&["apply", "k exists"][..], "--key <NAME=KEY>"),
+        (&["apply", "--key", "k=key"], "<INSTRUCTION>..."),
+        (
+            &["apply", "--key", "key", "k exists"],
+            "invalid value 'key' for '--key <NAME=KEY>': allowed is NAME=KEY",
+        ),
+        (
+            &["apply", "--key", "now=key", "now exists"],
+            "now is a word of the instructions",
+        ),
+    ] {
+        let output = penstock(words, &[]);
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        assert!(text.contains(part), "{text}");
     }
 }

@@ -25,6 +25,21 @@ pub(crate) fn run<P: Blocks>(
     request: &ApplyRequest<'_>,
     out: &mut Vec<u8>,
 ) -> Ran {
+    match request.keys().len() {
+        1 => run_on::<1, P>(store, context, request, out),
+        2 => run_on::<2, P>(store, context, request, out),
+        3 | 4 => run_on::<4, P>(store, context, request, out),
+        _ => run_on::<APPLY_KEYS_MAX, P>(store, context, request, out),
+    }
+}
+
+/// The same with room for so many keys.
+fn run_on<const KEYS: usize, P: Blocks>(
+    store: &mut Store<P>,
+    context: &Context<'_>,
+    request: &ApplyRequest<'_>,
+    out: &mut Vec<u8>,
+) -> Ran {
     let names = request.keys();
     for name in &names[1..] {
         let (first, second) = (context.slot, slot_of(name));
@@ -32,7 +47,7 @@ pub(crate) fn run<P: Blocks>(
             return refused(context, Refusal::CrossSlot { first, second }, out);
         }
     }
-    let found = match look_up(store, context, names) {
+    let found = match look_up::<KEYS, P>(store, context, names) {
         Ok(found) => found,
         Err(Missing::Cold(cold)) => return Ran::Cold(cold),
         Err(Missing::TooLarge(refusal)) => return refused(context, refusal, out),
@@ -69,16 +84,9 @@ pub(crate) fn run<P: Blocks>(
         return refused(context, writes_too_much(bytes, bytes_max), out);
     }
     match staged.commit(context.now_us) {
-        Ok(Committed {
-            lsn,
-            version,
-            has_first,
-        }) => {
-            let version = match has_first {
-                true => wire(version),
-                // A change of other keys leaves the first one's version.
-                false => first_version,
-            };
+        Ok(Committed { lsn, version }) => {
+            // Whichever key has changed: a member that has this version has the change.
+            let version = planted::or(Bug::VersionOfOtherKey, first_version, wire(version));
             context.head(Status::Ok, version).patch(out, from);
             Ran::Answered {
                 gate: lsn,
@@ -120,18 +128,18 @@ enum Missing {
 }
 
 /// Keys as they are before an APPLY.
-struct FoundKeys<'k> {
-    all: [Key<'k>; APPLY_KEYS_MAX],
+struct FoundKeys<'k, const KEYS: usize> {
+    all: [Key<'k>; KEYS],
     count: usize,
 }
 
 /// Looks all keys up. What they hold takes at most the largest record, which is judged before
 /// anything is read.
-fn look_up<'k, P: Blocks>(
+fn look_up<'k, const KEYS: usize, P: Blocks>(
     store: &Store<P>,
     context: &Context<'_>,
     names: &[&'k [u8]],
-) -> Result<FoundKeys<'k>, Missing> {
+) -> Result<FoundKeys<'k, KEYS>, Missing> {
     let (mut bytes, mut cold) = (0, None);
     let mut look = |number: usize| {
         let name = names[number];
@@ -159,7 +167,7 @@ fn look_up<'k, P: Blocks>(
         key
     };
     let first = look(0);
-    let mut all = [first; APPLY_KEYS_MAX];
+    let mut all = [first; KEYS];
     for (number, key) in all.iter_mut().enumerate().take(names.len()).skip(1) {
         *key = look(number);
     }
@@ -180,7 +188,7 @@ fn look_up<'k, P: Blocks>(
     }
 }
 
-impl<'k> FoundKeys<'k> {
+impl<'k, const KEYS: usize> FoundKeys<'k, KEYS> {
     fn keys(&self) -> &[Key<'k>] {
         &self.all[..self.count]
     }
@@ -190,8 +198,8 @@ impl<'k> FoundKeys<'k> {
         self,
         store: &'s mut Store<P>,
         context: &Context<'_>,
-    ) -> StagedKeys<'s, 'k, P> {
-        let mut ttls_ms = [0; APPLY_KEYS_MAX];
+    ) -> StagedKeys<'s, 'k, P, KEYS> {
+        let mut ttls_ms = [0; KEYS];
         if !store.keyspaces().is_empty() {
             for (ttl_ms, key) in ttls_ms.iter_mut().zip(self.keys()) {
                 let keyspace = store.keyspaces().of(context.slot, key.at.key);
@@ -200,36 +208,42 @@ impl<'k> FoundKeys<'k> {
         }
         let keys = self.all.map(|key| key.at);
         StagedKeys {
-            staged: store.stage(context.slot, &keys[..self.count]),
-            before: self.all,
+            staged: store.stage(context.slot, keys, self.count),
+            existed: self.all.map(|key| key.at.exists),
+            versions: self.all.map(|key| key.version),
             ttls_ms,
+            put_bytes: 0,
         }
     }
 }
 
 /// The keys of an APPLY that runs.
-struct StagedKeys<'s, 'k, P: Blocks> {
-    staged: Staged<'s, 'k, P>,
-    before: [Key<'k>; APPLY_KEYS_MAX],
+struct StagedKeys<'s, 'k, P: Blocks, const KEYS: usize> {
+    staged: Staged<'s, 'k, P, KEYS>,
+    /// Which keys had a value before, and its version.
+    existed: [bool; KEYS],
+    versions: [Version; KEYS],
     /// The lifetimes that keyspaces give values that begin anew, in milliseconds; 0 is none.
-    ttls_ms: [u64; APPLY_KEYS_MAX],
+    ttls_ms: [u64; KEYS],
+    /// Bytes of all values that were put.
+    put_bytes: usize,
 }
 
-impl<'s, 'k, P: Blocks> StagedKeys<'s, 'k, P> {
-    fn into_staged(self) -> Staged<'s, 'k, P> {
+impl<'s, 'k, P: Blocks, const KEYS: usize> StagedKeys<'s, 'k, P, KEYS> {
+    fn into_staged(self) -> Staged<'s, 'k, P, KEYS> {
         self.staged
     }
 }
 
-impl<'k, P: Blocks> ApplyKeys<'k> for StagedKeys<'_, 'k, P> {
+impl<'k, P: Blocks, const KEYS: usize> ApplyKeys<'k> for StagedKeys<'_, 'k, P, KEYS> {
     #[inline]
     fn existed(&self, key: usize) -> bool {
-        self.before[key].at.exists
+        self.existed[key]
     }
 
     #[inline]
     fn version(&self, key: usize) -> Version {
-        self.before[key].version
+        self.versions[key]
     }
 
     #[inline]
@@ -253,9 +267,11 @@ impl<'k, P: Blocks> ApplyKeys<'k> for StagedKeys<'_, 'k, P> {
         }
         self.staged.put(key, value, (ms > 0).then_some(now_ms + ms));
         // What is put is copied when it is edited, so it is bounded at once.
-        let (bytes, bytes_max) = (self.staged.record_bytes(), self.staged.record_bytes_max());
-        match bytes > bytes_max && !is_planted(Bug::ApplyUnbounded) {
-            true => Err(writes_too_much(bytes, bytes_max)),
+        self.put_bytes += value.len();
+        let bytes_max = self.staged.record_bytes_max();
+        let is_much = self.put_bytes > bytes_max && !is_planted(Bug::ApplyUnbounded);
+        match is_much && self.staged.record_bytes() > bytes_max {
+            true => Err(writes_too_much(self.staged.record_bytes(), bytes_max)),
             false => Ok(()),
         }
     }
@@ -296,19 +312,16 @@ fn denied(
         Cause::Refused(refusal) => refusal.status(),
     };
     let mut head = context.head(status, version);
-    if let Cause::Refused(refusal) = denial.cause {
-        head.write_message(out, &refusal);
-    } else {
-        head.reason = denial.reason;
-        head.instruction = u8::try_from(denial.instruction).expect("at most 64 instructions");
-        match denial.cause {
-            Cause::Guard { actual, overflow } => {
-                head.flags = if overflow { ITEM_FLAG_OVERFLOW } else { 0 };
-                head.write(out, &actual.to_le_bytes());
-            }
-            Cause::Version(actual) => head.write(out, &actual.to_bytes()),
-            Cause::NotFound | Cause::Refused(_) => head.write(out, &[]),
+    head.reason = denial.reason;
+    head.instruction = u8::try_from(denial.instruction).expect("at most 64 instructions");
+    match denial.cause {
+        Cause::Guard { actual, overflow } => {
+            head.flags = if overflow { ITEM_FLAG_OVERFLOW } else { 0 };
+            head.write(out, &actual.to_le_bytes());
         }
+        Cause::Version(actual) => head.write(out, &actual.to_bytes()),
+        Cause::NotFound => head.write(out, &[]),
+        Cause::Refused(refusal) => head.write_message(out, &refusal),
     }
     Ran::Answered {
         gate: planted::or(Bug::UngatedFailure, Lsn(0), seen),

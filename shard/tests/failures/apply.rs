@@ -5,6 +5,7 @@ use penstock_net::apply::{
     self, Apply, ApplyInstruction, ApplyKeys, ApplyRequest, Arithmetic, BitTest, Cause, Comparison,
     NumberAt, Operand, Rate,
 };
+use penstock_net::field::Field;
 use penstock_net::instruction::FieldType;
 use penstock_net::keyspace::{Action, Settings};
 use penstock_net::refusal::Refusal;
@@ -114,6 +115,32 @@ fn a_purchase_takes_stock_and_holds_it_or_changes_nothing() {
     assert_eq!(told(&sold_out), [1], "the stock that is left");
     assert_eq!(client.value(b"{drop}hold:3"), None);
     assert_eq!(client.get(b"{drop}stock").value, 1u32.to_le_bytes());
+}
+
+/// A member that is asked for this version has the change.
+#[test]
+fn an_answer_tells_the_version_of_its_change_whichever_keys_have_changed() {
+    let mut client = Client::with_cache();
+    client.set(b"{v}a", &7u64.to_le_bytes());
+    client.set(b"{v}b", &7u64.to_le_bytes());
+    for first in [&b"{v}a"[..], b"{v}missing"] {
+        let mut apply = Apply::new();
+        let (_, b) = (apply.key(first), apply.key(b"{v}b"));
+        apply.then(b.u64(0).increase(1u64));
+        let applied = client.apply(&apply);
+        assert_eq!(applied.status, Status::Ok);
+        assert_eq!(client.get(b"{v}b").version, applied.version);
+    }
+    let second = Field::u64(0).of_second_key();
+    let updated = client.ask(Ask::UpdateIf {
+        key: b"{v}a",
+        second_key: Some(b"{v}b"),
+        instructions: &[second.increase(1)],
+        start: None,
+        expiry: Expiry::Keep,
+    });
+    assert_eq!(updated.status, Status::Ok);
+    assert_eq!(client.get(b"{v}b").version, updated.version);
 }
 
 #[test]
@@ -272,7 +299,10 @@ fn random_apply(random: &mut Random, model: &[Known]) -> (Apply, Vec<usize>) {
             6 => apply.then(field.changes(Arithmetic::SubSaturating, operand)),
             7 => apply.then(field.changes(Arithmetic::Set, 77u64)),
             8 => apply.then(field.changes(Arithmetic::Xor, 3u64)),
-            9 => apply.put(key, &vec![random.below(256) as u8; 8 + random.below(600)]),
+            9 => apply.put(
+                key,
+                &vec![random.next().to_le_bytes()[0]; 8 + random.below(600)],
+            ),
             10 => apply.put(key, b"12"),
             11 if known.value.is_some() => apply.then(key.delete()),
             12 => apply.then(key.expire_at(random.below(2) as u64 * (FAR_MS + 5))),
@@ -559,8 +589,12 @@ fn a_decimal_grows_and_shrinks_with_its_number() {
     client.set(b"counter", b"007");
     let mut apply = Apply::new();
     let key = apply.key(b"counter");
-    apply.then(key.decimal().increase(1u64));
-    assert_eq!(client.apply(&apply).status, Status::BadField);
+    apply
+        .then(key.exists())
+        .then(key.decimal().increase(1u64).or_else(4));
+    let reply = client.apply(&apply);
+    assert_eq!(reply.status, Status::BadField);
+    assert_eq!((reply.instruction, reply.reason), (1, 4));
 }
 
 /// The index has no room to grow: each new key takes a free entry of its own, or none of them
@@ -634,4 +668,89 @@ fn a_field_of_another_key_is_an_operand() {
     let broke = client.apply(&apply);
     assert_eq!((broke.status, told(&broke)), (Status::GuardFailed, vec![0]));
     assert_eq!(u32_of(&client.get(b"{p}price").value), 250);
+}
+
+/// One unit for a buyer who may have two: reason 1 says that the buyer has them, 2 that nothing is
+/// left.
+fn take_one(buyer: usize) -> Apply {
+    let mut take = Apply::new();
+    let stock = take.key(b"{sale}stock");
+    let taken = take.key(format!("{{sale}}taken:{buyer}").as_bytes());
+    take.start(taken, &[0; 4])
+        .then(taken.u32(0).compares(Comparison::Lt, 2u64).or_else(1))
+        .then(stock.u32(0).decrease(1u64).or_else(2))
+        .then(taken.u32(0).increase(1u64));
+    take
+}
+
+/// Scripts that count buyers in a set and units in a counter sell eleven of ten: the limit is
+/// looked at before, and the count changed after.
+#[test]
+fn ten_units_are_sold_ten_times_however_many_ask_at_once_and_to_nobody_three_times() {
+    let mut client = Client::with_cache();
+    client.set(b"{sale}stock", &10u32.to_le_bytes());
+    let first = client.asked + 1;
+    for round in 0..40 {
+        let apply = take_one(round % 7);
+        client.asked += 1;
+        client
+            .server
+            .send(client.asked, |batch, out| batch.apply(out, &apply));
+        if round % 5 == 0 {
+            client.server.turn();
+        }
+    }
+    client.server.settle();
+    let mut outcomes = [0; 3];
+    for id in first..=client.asked {
+        let reply = client.server.replies.remove(&id).expect("answered");
+        outcomes[usize::from(reply.reason)] += usize::from(reply.status == Status::Ok);
+        outcomes[usize::from(reply.reason)] += usize::from(reply.reason > 0);
+    }
+    assert_eq!(
+        outcomes[0], 10,
+        "sold, at the limit, sold out: {outcomes:?}"
+    );
+    assert_eq!(outcomes.iter().sum::<usize>(), 40);
+    let taken: Vec<u32> = (0..7)
+        .filter_map(|buyer| client.value(format!("{{sale}}taken:{buyer}").as_bytes()))
+        .map(|value| u32_of(&value))
+        .collect();
+    assert_eq!(taken.iter().sum::<u32>(), 10);
+    assert!(taken.iter().all(|units| *units <= 2), "{taken:?}");
+}
+
+/// A counter that stops at 0 answers the last unit and none at all alike.
+#[test]
+fn the_last_unit_and_none_left_have_different_answers() {
+    let mut client = Client::with_cache();
+    client.set(b"{sale}stock", &1u32.to_le_bytes());
+    let last = client.apply(&take_one(1));
+    assert_eq!((last.status, told(&last)[0]), (Status::Ok, 0));
+    let none = client.apply(&take_one(2));
+    assert_eq!((none.status, none.reason), (Status::GuardFailed, 2));
+    assert_eq!(
+        client.value(b"{sale}taken:2"),
+        None,
+        "nothing of it happened"
+    );
+}
+
+#[test]
+fn what_is_given_back_twice_comes_back_once() {
+    let mut client = Client::with_cache();
+    client.set(b"{drop}stock", &5u32.to_le_bytes());
+    client.apply(&buy(1));
+    let mut give_back = Apply::new();
+    let (stock, hold) = (
+        give_back.key(b"{drop}stock"),
+        give_back.key(b"{drop}hold:1"),
+    );
+    give_back
+        .then(stock.u32(0).increase(hold.u32(0)))
+        .then(stock.u32(0).at_most(5u64))
+        .then(hold.delete());
+    assert_eq!(client.apply(&give_back).status, Status::Ok);
+    assert_eq!(client.apply(&give_back).status, Status::NotFound);
+    assert_eq!(u32_of(&client.get(b"{drop}stock").value), 5);
 }

@@ -5,6 +5,7 @@
 
 use std::io::Write as _;
 
+use penstock_net::apply::{Apply, Arithmetic};
 use penstock_net::batch::Batch;
 use penstock_net::frame::HEADER_BYTES;
 use penstock_net::hello::ClientHello;
@@ -246,6 +247,24 @@ impl AboutNoField for Instruction {
     }
 }
 
+/// An APPLY of the keys that runs and plain items change too.
+fn apply(random: &mut Random) -> Apply {
+    let mut apply = Apply::new();
+    for _ in 0..1 + random.below(3) {
+        let key = apply.key(format!("{{shop}}{}", 1 + random.below(3)).as_bytes());
+        let stock = key.u64(0);
+        match random.below(6) {
+            0 => apply.start(key, &[9; 24]),
+            1 => apply.put(key, &[8; 16]),
+            2 => apply.then(key.expire_in(5)),
+            3 => apply.then(stock.changes(Arithmetic::SubSaturating, 7u64)),
+            4 => apply.then(stock.at_least(2u64)),
+            _ => apply.then(stock.decrease(1u64)),
+        };
+    }
+    apply
+}
+
 /// Some batch: most of it are runs. With keyspaces they keep versions or not.
 fn batch(random: &mut Random, request_id: u64, keyspaces: Option<bool>) -> Vec<u8> {
     let levels = [AckLevel::None, AckLevel::Interval, AckLevel::Disk];
@@ -269,6 +288,7 @@ fn batch(random: &mut Random, request_id: u64, keyspaces: Option<bool>) -> Vec<u
                 batch.set_with(&mut out, &key, &value, Condition::Always, expiry);
             }
             2 if random.once_in(3) => batch.del(&mut out, &key, Condition::Always),
+            2 => batch.apply(&mut out, &apply(random)),
             3 => {
                 let program = program(random, 4);
                 let other = Some(&b"{shop}2"[..]);

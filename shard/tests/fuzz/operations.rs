@@ -1,4 +1,4 @@
-//! One client that asks for everything the four verbs can do, against a model.
+//! One client that asks for everything the four verbs and APPLY can do, against a model.
 //!
 //! An input is a list of steps: batches are sent without waiting, shards turn, disks and mail move
 //! on in any order, the power fails. Half of the keys live on the shard of the connection. The
@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 
+use penstock_net::apply::{Apply, Arithmetic};
 use penstock_net::batch::Batch;
 use penstock_net::frame::Opcode;
 use penstock_net::hello::ClientHello;
@@ -200,6 +201,14 @@ impl World {
                     batch.del(&mut out, &key, condition);
                     self.set(tag, which, None, condition)
                 }
+                7 => {
+                    let both = choices.byte() % 2 == 1;
+                    keys[1] = if both { 1 - which } else { which };
+                    let steps = apply_steps(choices, both);
+                    let names = keys.map(|it| self.tags[tag].key(it));
+                    batch.apply(&mut out, &apply_of(&names, &steps));
+                    self.apply(tag, keys, &steps)
+                }
                 _ => {
                     let second = [None, Some(1 - which), Some(which)][choices.below(3)];
                     keys[1] = second.unwrap_or(which);
@@ -387,10 +396,80 @@ impl World {
         }
         let version = match changed {
             [false, false] => version,
-            _ => {
-                let new = self.commit(tag, values, changed);
-                if changed[which] { new } else { version }
+            _ => self.commit(tag, values, changed),
+        };
+        Expected {
+            value: Some(shown),
+            ..self.plain(tag, Status::Ok, version)
+        }
+    }
+
+    /// APPLY of one key of a tag, or of both.
+    fn apply(&mut self, tag: usize, keys: [usize; 2], steps: &[ApplyStep]) -> Expected {
+        let before = self.tags[tag].now().clone();
+        let version = before[keys[0]]
+            .as_ref()
+            .map_or(Version::default(), |(version, _)| *version);
+        let mut values = values(&before);
+        let (mut written, mut shown) = ([false; 2], Vec::new());
+        for (number, step) in (0u8..).zip(steps) {
+            let target = keys[usize::from(step.key)];
+            let failed = |status, flags, actual: Option<u8>| Expected {
+                reason: step.reason,
+                instruction: number,
+                flags,
+                value: Some(actual.map_or(Vec::new(), |actual| {
+                    u64::from(actual).to_le_bytes().to_vec()
+                })),
+                ..self.plain(tag, status, version)
+            };
+            let value = &mut values[target];
+            match (step.does, &mut *value) {
+                (Does::Exists, _) if before[target].is_some() => continue,
+                (Does::Absent, _) if before[target].is_none() => continue,
+                (Does::Absent, _) => return failed(Status::GuardFailed, 0, Some(1)),
+                (Does::Start, Some(_)) => continue,
+                (Does::Put | Does::Start, _) => {
+                    *value = Some(PUT.to_vec());
+                    written[target] = true;
+                    continue;
+                }
+                (_, None) | (Does::Exists, _) => return failed(Status::NotFound, 0, None),
+                (Does::Delete, Some(_)) => {
+                    *value = None;
+                    continue;
+                }
+                _ => {}
             }
+            let Some(field) = value.as_mut().and_then(|it| it.get_mut(step.offset)) else {
+                return Expected {
+                    value: None,
+                    ..failed(Status::BadField, 0, None)
+                };
+            };
+            let actual = *field;
+            let after = match step.does {
+                Does::AtLeast if actual >= step.number => continue,
+                Does::AtLeast => return failed(Status::GuardFailed, 0, Some(actual)),
+                Does::Add => actual.checked_add(step.number),
+                Does::SubSaturating => Some(actual.saturating_sub(step.number)),
+                Does::Return => Some(actual),
+                does => unreachable!("{does:?} is about a whole key"),
+            };
+            let Some(after) = after else {
+                return failed(Status::GuardFailed, ITEM_FLAG_OVERFLOW, Some(actual));
+            };
+            *field = after;
+            written[target] |= after != actual;
+            shown.extend_from_slice(&u64::from(after).to_le_bytes());
+        }
+        let changed = std::array::from_fn(|which| match values[which] {
+            None => before[which].is_some(),
+            Some(_) => written[which],
+        });
+        let version = match changed {
+            [false, false] => version,
+            _ => self.commit(tag, values, changed),
         };
         Expected {
             value: Some(shown),
@@ -532,6 +611,89 @@ fn values(state: &State) -> [Option<Vec<u8>>; 2] {
     [value(0), value(1)]
 }
 
+/// What PUT and START of an APPLY write.
+const PUT: &[u8] = &[6; 11];
+
+/// What an instruction of an APPLY does; its field is a u8.
+#[derive(Clone, Copy, Debug)]
+enum Does {
+    AtLeast,
+    Add,
+    SubSaturating,
+    Return,
+    Put,
+    Start,
+    Delete,
+    Exists,
+    Absent,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct ApplyStep {
+    key: u8,
+    reason: u8,
+    offset: usize,
+    number: u8,
+    does: Does,
+}
+
+fn apply_steps(choices: &mut Choices<'_>, has_second: bool) -> Vec<ApplyStep> {
+    let all = [
+        Does::AtLeast,
+        Does::Add,
+        Does::SubSaturating,
+        Does::Return,
+        Does::Put,
+        Does::Start,
+        Does::Delete,
+        Does::Exists,
+        Does::Absent,
+    ];
+    let count = choices.below(6);
+    let mut steps = Vec::new();
+    for _ in 0..count {
+        steps.push(ApplyStep {
+            key: choices.byte() & u8::from(has_second),
+            reason: choices.byte(),
+            offset: usize::from(choices.byte() % 12),
+            number: choices.byte() % 4,
+            does: all[choices.below(all.len())],
+        });
+    }
+    steps
+}
+
+/// The APPLY of such instructions, which names both keys if they differ.
+fn apply_of(names: &[Vec<u8>; 2], steps: &[ApplyStep]) -> Apply {
+    let mut apply = Apply::new();
+    let keys = [apply.key(&names[0]), apply.key(&names[1])];
+    for step in steps {
+        let key = keys[usize::from(step.key)];
+        let offset = u32::try_from(step.offset).expect("small");
+        let field = key.field(FieldType::U8, offset);
+        let number = u64::from(step.number);
+        let instruction = match step.does {
+            Does::Put => {
+                apply.put(key, PUT);
+                continue;
+            }
+            Does::Start => {
+                apply.start(key, PUT);
+                continue;
+            }
+            Does::AtLeast => field.at_least(number),
+            Does::Add => field.increase(number),
+            Does::SubSaturating => field.changes(Arithmetic::SubSaturating, number),
+            Does::Return => field.told(),
+            Does::Delete => key.delete(),
+            Does::Exists => key.exists(),
+            Does::Absent => key.is_absent(),
+        };
+        apply.then(instruction.or_else(step.reason));
+    }
+    apply
+}
+
 fn instruction(choices: &mut Choices<'_>, has_second: bool) -> Instruction {
     let operations = [
         Operation::Ge,
@@ -588,6 +750,9 @@ fn days_of_a_shop_are_kept() {
         batch(0, &[&items[0], &items[1], &items[2], &items[3]])
     };
     let buys = batch(0, &[&buy(0), &buy(1), &buy(2), &buy(3)]);
+    // PUT of the other key, then one from this one.
+    let apply = |tag: u8| vec![tag, 0, 7, 1, 2, 1, 0, 0, 0, 4, 0, 9, 0, 1, 2];
+    let applies = batch(0, &[&apply(0), &apply(1), &apply(2), &apply(3)]);
     let gets = batch(0, &[&get(0, 0), &get(1, 0), &get(2, 0), &get(3, 1)]);
     let named = |name: &str, steps: &[&[u8]]| (name.to_string(), steps.concat());
     let mut cold = Vec::new();
@@ -627,6 +792,10 @@ fn days_of_a_shop_are_kept() {
                 &batch(1, &[&del(0, 0), &get(0, 0), &del(1, 1)]),
                 &around,
             ],
+        ),
+        named(
+            "applied",
+            &[&sets(3), &applies, &rest, &applies, &crash, &gets],
         ),
         named(
             "two-keys",

@@ -6,6 +6,7 @@ pub(crate) mod change;
 pub mod cleaning;
 pub mod clock;
 pub(crate) mod cold;
+pub(crate) mod edited_values;
 pub(crate) mod expiry;
 pub(crate) mod fields;
 pub(crate) mod history;

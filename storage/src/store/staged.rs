@@ -13,23 +13,6 @@ use crate::store::change::{ChangeKey, Committed, NoRoom};
 use crate::store::store::Store;
 use crate::types::io::Blocks;
 
-/// A copy of more bytes is given back behind its change.
-const KEPT_BYTES_MAX: usize = 4096;
-
-/// The copies of edited values, one for each key, whose memory is used again and again.
-#[derive(Debug, Default)]
-pub(crate) struct EditedValues([Vec<u8>; PARTS_MAX]);
-
-impl EditedValues {
-    /// Gives the memory of long copies back.
-    fn rest(&mut self) {
-        for copy in &mut self.0 {
-            copy.clear();
-            copy.shrink_to(KEPT_BYTES_MAX);
-        }
-    }
-}
-
 /// The value that a key has in a change.
 #[derive(Clone, Copy, Debug)]
 enum Value<'k> {
@@ -61,38 +44,43 @@ impl StagedKey<'_> {
     }
 }
 
-/// An open change of 1 to [`PARTS_MAX`] keys of one slot, no two of them alike. A change that is
-/// dropped leaves every key as it was.
-pub struct Staged<'s, 'k, P: Blocks> {
+/// An open change of 1 to `KEYS` keys of one slot, no two of them alike. A change that is dropped
+/// leaves every key as it was. Compiled for several numbers, because most changes have few keys.
+pub struct Staged<'s, 'k, P: Blocks, const KEYS: usize> {
     store: &'s mut Store<P>,
     slot: u16,
-    keys: [StagedKey<'k>; PARTS_MAX],
+    keys: [StagedKey<'k>; KEYS],
     count: usize,
 }
 
 impl<P: Blocks> Store<P> {
-    /// Opens a change of keys of one slot that were just looked up and are not cold.
+    /// Opens a change of keys of one slot that were just looked up and are not cold. Only the first
+    /// `count` of `keys` are meant.
     ///
     /// # Panics
-    /// If there are no keys, or more than [`PARTS_MAX`].
-    pub fn stage<'k>(&mut self, slot: u16, keys: &[ChangeKey<'k>]) -> Staged<'_, 'k, P> {
-        assert!((1..=PARTS_MAX).contains(&keys.len()), "{} keys", keys.len());
-        let keys_staged = std::array::from_fn(|which| {
-            let found = keys[which.min(keys.len() - 1)];
-            StagedKey {
-                found,
-                value: match found.exists {
-                    true => Value::Stored,
-                    false => Value::None,
-                },
-                expiry_ms: found.expiry_ms.filter(|_| found.exists),
-            }
+    /// If `count` is 0 or more than `KEYS`.
+    #[inline]
+    pub fn stage<'k, const KEYS: usize>(
+        &mut self,
+        slot: u16,
+        keys: [ChangeKey<'k>; KEYS],
+        count: usize,
+    ) -> Staged<'_, 'k, P, KEYS> {
+        const { assert!(0 < KEYS && KEYS <= PARTS_MAX) };
+        assert!((1..=KEYS).contains(&count), "{count} keys");
+        let keys = keys.map(|found| StagedKey {
+            found,
+            value: match found.exists {
+                true => Value::Stored,
+                false => Value::None,
+            },
+            expiry_ms: found.expiry_ms.filter(|_| found.exists),
         });
         Staged {
             store: self,
             slot,
-            keys: keys_staged,
-            count: keys.len(),
+            keys,
+            count,
         }
     }
 
@@ -117,7 +105,7 @@ impl<P: Blocks> Store<P> {
     }
 }
 
-impl<'k, P: Blocks> Staged<'_, 'k, P> {
+impl<'k, P: Blocks, const KEYS: usize> Staged<'_, 'k, P, KEYS> {
     /// The time of the store in unix milliseconds.
     #[must_use]
     pub fn time_ms(&self) -> u64 {
@@ -140,7 +128,7 @@ impl<'k, P: Blocks> Staged<'_, 'k, P> {
                 let id = self.keys[which].found.cell.expect("it exists");
                 Some(self.store.cell(id).value())
             }
-            Value::Copied => Some(&self.store.edited.0[which]),
+            Value::Copied => Some(self.store.edited.of(which)),
             Value::Put(value) => Some(value),
         }
     }
@@ -149,25 +137,20 @@ impl<'k, P: Blocks> Staged<'_, 'k, P> {
     #[inline]
     pub fn edit(&mut self, which: usize) -> &mut [u8] {
         let Store { keys, edited, .. } = &mut *self.store;
-        let copy = &mut edited.0[which];
         let staged = &mut self.keys[which];
         let from = match staged.value {
-            Value::Copied => return copy,
+            Value::Copied => return edited.of_mut(which),
             Value::Stored => keys.cell(staged.found.cell.expect("it exists")).value(),
             Value::Put(value) => value,
             Value::None => panic!("only a value that is there is edited"),
         };
-        copy.clear();
-        copy.extend_from_slice(from);
         staged.value = Value::Copied;
-        copy
+        edited.begin(which, from)
     }
 
     /// Gives a key that has a value another one; its expiry stays.
     pub fn replace(&mut self, which: usize, value: &[u8]) {
-        let copy = &mut self.store.edited.0[which];
-        copy.clear();
-        copy.extend_from_slice(value);
+        self.store.edited.begin(which, value);
         self.keys[which].value = Value::Copied;
     }
 
@@ -209,7 +192,7 @@ impl<'k, P: Blocks> Staged<'_, 'k, P> {
     /// If nothing has changed.
     pub fn commit(mut self, now_us: u64) -> Result<Committed, NoRoom> {
         self.make_room()?;
-        let mut logged = [(0, CellId(0)); PARTS_MAX];
+        let mut logged = [(0, CellId(0)); KEYS];
         let mut count = 0;
         for which in 0..self.count {
             if self.keys[which].is_changed() && !(count > 0 && is_planted(Bug::ApplyOnePart)) {
@@ -217,13 +200,8 @@ impl<'k, P: Blocks> Staged<'_, 'k, P> {
                 count += 1;
             }
         }
-        let has_first = self.keys[0].is_changed();
         let (lsn, version) = self.store.commit(now_us, self.slot, &logged[..count]);
-        Ok(Committed {
-            lsn,
-            version,
-            has_first,
-        })
+        Ok(Committed { lsn, version })
     }
 
     /// Bytes of the part of a key.
@@ -236,7 +214,7 @@ impl<'k, P: Blocks> Staged<'_, 'k, P> {
     /// Finds room for the record and for what the change adds to memory.
     fn make_room(&mut self) -> Result<(), NoRoom> {
         let (mut bytes, mut grows, mut needs_memory) = (0, false, false);
-        let (mut new, mut new_count) = ([0; PARTS_MAX], 0);
+        let (mut new, mut new_count) = ([0; KEYS], 0);
         for which in 0..self.count {
             let key = &self.keys[which];
             if !key.is_changed() {
@@ -293,7 +271,7 @@ impl<'k, P: Blocks> Staged<'_, 'k, P> {
         let home = (self.slot, found.hash);
         let Store { keys, edited, .. } = &mut *self.store;
         let value = match value {
-            Value::Copied => &edited.0[which][..],
+            Value::Copied => edited.of(which),
             Value::Put(value) => value,
             Value::Stored => {
                 let id = found.cell.expect("it exists");
@@ -312,7 +290,7 @@ impl<'k, P: Blocks> Staged<'_, 'k, P> {
     }
 }
 
-impl<P: Blocks> Drop for Staged<'_, '_, P> {
+impl<P: Blocks, const KEYS: usize> Drop for Staged<'_, '_, P, KEYS> {
     fn drop(&mut self) {
         self.store.edited.rest();
     }

@@ -11,10 +11,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use penstock_client::{Client, ClientError, ClientOptions, Field, Verbs};
+use penstock_client::{Apply, BitTest, Client, ClientError, ClientOptions, Field, Rate, Verbs};
+use penstock_net::apply::{Action, ApplyRequest};
 use penstock_net::batch::Batch;
 use penstock_net::frame::Opcode;
-use penstock_net::hello::{AUTH_NONE, FEATURE_SHOWN, ServerHello};
+use penstock_net::hello::{AUTH_NONE, FEATURE_APPLY, FEATURE_SHOWN, ServerHello};
 use penstock_net::level::AckLevel;
 use penstock_net::limits::Limits;
 use penstock_net::pieces::Pieces;
@@ -35,7 +36,8 @@ enum Manner {
     Scattered,
     /// The connection ends instead of the answer to this many-th batch, then all is well.
     DiesAt(usize),
-    /// It does not show what keeps a condition from holding, and refuses to be asked for it.
+    /// It does not show what keeps a condition from holding, refuses to be asked for it, and does
+    /// not know APPLY.
     ShowsNothing,
     /// Another writer is faster than each write under a condition.
     IsFaster,
@@ -89,7 +91,7 @@ fn converse(
                     Some(Opcode::Hello) => {
                         let features = match manner {
                             Manner::ShowsNothing => 0,
-                            _ => FEATURE_SHOWN,
+                            _ => FEATURE_SHOWN | FEATURE_APPLY,
                         };
                         hello(nodes, features).write(&mut out, header.request_id);
                     }
@@ -170,6 +172,9 @@ fn answer(
     let batch = Batch::read(body).expect("a batch");
     let items: Vec<Vec<u8>> = (0..batch.len())
         .map(|number| {
+            if let Ok(request) = ApplyRequest::read(batch.item(number), 1 << 20) {
+                return apply(number, &request);
+            }
             one(
                 manner,
                 number,
@@ -271,6 +276,28 @@ fn one(
     out
 }
 
+/// Denies what the last instruction asks for, in the way of its kind.
+fn apply(number: usize, request: &ApplyRequest<'_>) -> Vec<u8> {
+    let item = u16::try_from(number).expect("small");
+    let version = |sequence| Version { epoch: 1, sequence };
+    let last = request.instructions().last().expect("one instruction");
+    let (status, value) = match last.action {
+        Action::Exists => (Status::NotFound, Vec::new()),
+        Action::Version(_) => (Status::VersionMismatch, version(7).to_bytes().to_vec()),
+        Action::Rate(..) => (Status::GuardFailed, 1_500u64.to_le_bytes().to_vec()),
+        Action::Bits(..) => (Status::GuardFailed, 6u64.to_le_bytes().to_vec()),
+        _ => (Status::Ok, [41u64, 42].map(u64::to_le_bytes).concat()),
+    };
+    let mut head = ReplyHead::new(status, item, AckLevel::Disk, version(3));
+    if status != Status::Ok {
+        head.reason = last.reason;
+        head.instruction = u8::try_from(request.instructions().count() - 1).expect("few");
+    }
+    let mut out = Vec::new();
+    head.write(&mut out, &value);
+    out
+}
+
 fn connect(address: SocketAddr) -> Client {
     Client::connect(
         address,
@@ -354,6 +381,89 @@ fn a_failed_guard_tells_the_reason_and_the_actual_value() {
         ),
         other => panic!("{other:?}"),
     }
+}
+
+#[test]
+fn an_apply_tells_its_numbers_or_what_did_not_hold() {
+    let client = connect(serve(Manner::Whole));
+    let mut order = Apply::new();
+    let (stock, limit) = (order.key(b"{a}stock"), order.key(b"{a}limit"));
+    order.then(stock.u32(0).decrease(1u64)).then(stock.exists());
+    let asked = |last| {
+        let mut order = order.clone();
+        order.then(last);
+        client.apply(&order).wait()
+    };
+    let done = asked(limit.u64(0).told()).expect("all of it");
+    assert_eq!(
+        (&done.fields[..], done.version.sequence),
+        (&[41, 42][..], 3)
+    );
+
+    let denied = |last| match asked(last) {
+        Err(ClientError::No(answer)) => {
+            assert_eq!((answer.failed(), answer.reason), (Some(2), 9));
+            let text = ClientError::No(answer.clone()).to_string();
+            (answer, text)
+        }
+        other => panic!("{other:?}"),
+    };
+    let (missing, text) = denied(limit.exists().or_else(9));
+    assert_eq!(missing.status, Status::NotFound);
+    assert_eq!(text, "NOT_FOUND: instruction 2, reason 9");
+
+    let rate = Rate {
+        interval_us: 100_000,
+        burst: 20,
+        quantity: 1,
+    };
+    let (early, _) = denied(limit.u64(0).take(rate).or_else(9));
+    assert_eq!(early.wait(), Some(Duration::from_micros(1_500)));
+    assert_eq!(early.actual_version(), None);
+
+    let version = |sequence| Version { epoch: 1, sequence };
+    let (other, text) = denied(limit.has_version(version(6)).or_else(9));
+    assert_eq!(other.actual_version(), Some(version(7)));
+    assert_eq!(other.wait(), None);
+    assert_eq!(
+        text,
+        "VERSION_MISMATCH: instruction 2, reason 9, actual version 1:7"
+    );
+
+    let (bits, text) = denied(stock.u32(0).has_bits(BitTest::Any, 1u64).or_else(9));
+    assert_eq!(bits.actual(), Some(6));
+    assert_eq!(
+        text,
+        "GUARD_FAILED: instruction 2, reason 9, actual value 6"
+    );
+}
+
+#[test]
+fn a_server_that_does_not_know_apply_is_not_asked_for_it() {
+    let (address, asked) = serve_counting(Manner::ShowsNothing, Vec::new());
+    let client = connect(address);
+    let mut order = Apply::new();
+    let stock = order.key(b"stock");
+    order.then(stock.exists());
+    let before = client.set(b"stock", b"1");
+    let refused = client.apply(&order);
+    let behind = client.set(b"stock", b"2");
+    match refused.wait() {
+        Err(ClientError::Refused(answer)) => assert_eq!(answer.status, Status::Unsupported),
+        other => panic!("{other:?}"),
+    }
+    before.wait().expect("it is no APPLY");
+    assert_eq!(behind.wait().expect("it is no APPLY").version.sequence, 2);
+    assert!(asked.load(Ordering::Relaxed) <= 2);
+    let text = client
+        .apply(&order)
+        .wait()
+        .expect_err("once more")
+        .to_string();
+    assert_eq!(
+        text,
+        "UNSUPPORTED: the server does not know APPLY: feature bit 7 is missing in its HELLO"
+    );
 }
 
 #[test]

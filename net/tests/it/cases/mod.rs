@@ -1,5 +1,6 @@
 //! The cases of the vector files: the bytes that each decoder accepts and those that it refuses.
 
+mod applies;
 mod frames;
 mod hellos;
 mod items;
@@ -51,6 +52,8 @@ pub fn all() -> Vec<Case> {
     hellos::of_servers(&mut cases);
     items::member_reads(&mut cases);
     items::shown(&mut cases);
+    applies::applies(&mut cases);
+    applies::replies(&mut cases);
     cases.0
 }
 

@@ -15,10 +15,17 @@
 //! plain text, `0x...`, typed numbers (`u32:100` or `u32:100,u64be:7`), `@file`, or `text:...` for
 //! a text that would be read as one of these.
 
-use std::fmt;
+mod apply;
+mod cursor;
+pub mod times;
+
 use std::path::PathBuf;
 
 use penstock_net::instruction::{FieldType, Instruction, Operation};
+
+pub use apply::{NamedKey, Step, number_name, parse_step};
+pub use cursor::ExpressionError;
+use cursor::{Cursor, error, parse_number, to_bits};
 
 /// A field of a value: where it lies and how it is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,15 +34,6 @@ pub struct Field {
     pub field_type: FieldType,
     /// Bytes from the start of the value.
     pub offset: u32,
-}
-
-/// Why a text is no instruction or value, in one line: the text, the column, and what is allowed
-/// there.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ExpressionError {
-    text: String,
-    column: usize,
-    allowed: String,
 }
 
 /// A value as it was written on the command line.
@@ -69,12 +67,12 @@ const NO_FIELD: Field = Field {
 const TYPES_TEXT: &str = "u8, u16, u32, u64, i8, i16, i32 or i64, with be for big-endian";
 const OPERATORS_TEXT: &str = "==, !=, <, <=, >, >=, =, += or -=";
 
-/// Reads one guard or effect.
+/// Reads one guard or effect of `penstock update-if`.
 ///
 /// # Errors
 /// The first column that cannot be read, with what is allowed there.
 pub fn parse_instruction(text: &str) -> Result<Instruction, ExpressionError> {
-    let mut cursor = Cursor { text, at: 0 };
+    let mut cursor = Cursor::begin(text);
     cursor.skip_spaces();
     let key = u8::from(cursor.take("second."));
     let start = cursor.at;
@@ -88,22 +86,10 @@ pub fn parse_instruction(text: &str) -> Result<Instruction, ExpressionError> {
                     format!("exists, absent or TYPE@OFFSET with TYPE one of {TYPES_TEXT}"),
                 )
             })?;
-            cursor.comparison(field_type)?
+            comparison(&mut cursor, field_type)?
         }
     };
-    cursor.skip_spaces();
-    let reason = if cursor.take("else") {
-        cursor.reason()?
-    } else {
-        0
-    };
-    cursor.skip_spaces();
-    if cursor.at != text.len() {
-        return Err(cursor.error_at(
-            cursor.at,
-            "the end, or else REASON; give each guard or effect as an argument of its own".into(),
-        ));
-    }
+    let reason = cursor.reason_and_end()?;
     Ok(Instruction {
         operation,
         field_type: field.field_type,
@@ -114,13 +100,33 @@ pub fn parse_instruction(text: &str) -> Result<Instruction, ExpressionError> {
     })
 }
 
+/// `@OFFSET OPERATOR NUMBER`
+fn comparison(
+    cursor: &mut Cursor<'_>,
+    field_type: FieldType,
+) -> Result<(Operation, Field, i128), ExpressionError> {
+    let offset = cursor.offset()?;
+    cursor.skip_spaces();
+    let start = cursor.at;
+    let operation = OPERATORS
+        .iter()
+        .find(|(sign, _)| cursor.take(sign))
+        .map(|(_, operation)| *operation)
+        .ok_or_else(|| cursor.error_at(start, OPERATORS_TEXT.into()))?;
+    cursor.skip_spaces();
+    let start = cursor.at;
+    let number = parse_number(field_type.range(), cursor.number())
+        .map_err(|allowed| cursor.error_at(start, allowed))?;
+    Ok((operation, Field { field_type, offset }, number))
+}
+
 impl Field {
     /// Reads `u32@0`.
     ///
     /// # Errors
     /// The first column that cannot be read, with what is allowed there.
     pub fn parse(text: &str) -> Result<Field, ExpressionError> {
-        let mut cursor = Cursor { text, at: 0 };
+        let mut cursor = Cursor::begin(text);
         let field_type = FieldType::from_name(cursor.word()).ok_or_else(|| {
             cursor.error_at(0, format!("TYPE@OFFSET with TYPE one of {TYPES_TEXT}"))
         })?;
@@ -136,28 +142,6 @@ impl Field {
         let start = usize::try_from(self.offset).ok()?;
         let bytes = value.get(start..)?.get(..self.field_type.width())?;
         Some(self.field_type.load(bytes))
-    }
-}
-
-/// Reads a number of that type; the error is what is allowed.
-fn parse_number(field_type: FieldType, text: &str) -> Result<i128, String> {
-    let (min, max) = field_type.range();
-    let (negative, digits) = match text.strip_prefix('-') {
-        Some(digits) => (true, digits),
-        None => (false, text),
-    };
-    let (radix, digits) = match digits.strip_prefix("0x") {
-        Some(hex) => (16, hex),
-        None => (10, digits),
-    };
-    let plain = digits.starts_with(|c: char| c.is_digit(radix)) && !digits.ends_with('_');
-    let number = plain
-        .then(|| i128::from_str_radix(&digits.replace('_', ""), radix).ok())
-        .flatten()
-        .map(|number| if negative { -number } else { number });
-    match number {
-        Some(number) if (min..=max).contains(&number) => Ok(number),
-        _ => Err(format!("a number, {min}..{max}")),
     }
 }
 
@@ -205,7 +189,7 @@ impl Literal {
                 error(text, at, &allowed)
             })?;
             let number_at = (at + name.len() + 1).min(text.len());
-            let number = parse_number(field_type, number)
+            let number = parse_number(field_type.range(), number)
                 .map_err(|allowed| error(text, number_at, &allowed))?;
             let start = bytes.len();
             bytes.resize(start + field_type.width(), 0);
@@ -214,129 +198,6 @@ impl Literal {
         }
         Ok(Literal::Bytes(bytes))
     }
-}
-
-impl fmt::Display for ExpressionError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let rest = &self.text[self.column..];
-        write!(
-            f,
-            "{:?}, column {}: ",
-            self.text,
-            self.text[..self.column].chars().count() + 1
-        )?;
-        match rest.is_empty() {
-            true => write!(f, "it ends where {} is expected", self.allowed),
-            false => write!(f, "found {rest:?}, allowed is {}", self.allowed),
-        }
-    }
-}
-
-impl std::error::Error for ExpressionError {}
-
-/// How far a text has been read. `at` is always a boundary of a character.
-struct Cursor<'a> {
-    text: &'a str,
-    at: usize,
-}
-
-impl<'a> Cursor<'a> {
-    fn rest(&self) -> &'a str {
-        &self.text[self.at..]
-    }
-
-    fn skip_spaces(&mut self) {
-        self.at = self.text.len() - self.rest().trim_start().len();
-    }
-
-    fn take(&mut self, prefix: &str) -> bool {
-        let found = self.rest().starts_with(prefix);
-        if found {
-            self.at += prefix.len();
-        }
-        found
-    }
-
-    /// Letters and digits from here on.
-    fn word(&mut self) -> &'a str {
-        let rest = self.rest();
-        let end = rest
-            .find(|c: char| !c.is_ascii_alphanumeric())
-            .unwrap_or(rest.len());
-        self.at += end;
-        &rest[..end]
-    }
-
-    /// `@OFFSET OPERATOR NUMBER`
-    fn comparison(
-        &mut self,
-        field_type: FieldType,
-    ) -> Result<(Operation, Field, i128), ExpressionError> {
-        let offset = self.offset()?;
-        self.skip_spaces();
-        let start = self.at;
-        let operation = OPERATORS
-            .iter()
-            .find(|(sign, _)| self.take(sign))
-            .map(|(_, operation)| *operation)
-            .ok_or_else(|| self.error_at(start, OPERATORS_TEXT.into()))?;
-        self.skip_spaces();
-        let start = self.at;
-        let number = parse_number(field_type, self.number())
-            .map_err(|allowed| self.error_at(start, allowed))?;
-        Ok((operation, Field { field_type, offset }, number))
-    }
-
-    fn offset(&mut self) -> Result<u32, ExpressionError> {
-        if !self.take("@") {
-            return Err(self.error_at(self.at, "@OFFSET, the field's first byte".into()));
-        }
-        let start = self.at;
-        self.number()
-            .parse()
-            .map_err(|_| self.error_at(start, "an offset in bytes, a whole number from 0".into()))
-    }
-
-    fn reason(&mut self) -> Result<u8, ExpressionError> {
-        self.skip_spaces();
-        let start = self.at;
-        match self.number().parse() {
-            Ok(reason) if reason > 0 => Ok(reason),
-            _ => Err(self.error_at(start, "a reason, 1..255".into())),
-        }
-    }
-
-    /// The characters from here on that look like a number, right or wrong.
-    fn number(&mut self) -> &'a str {
-        let rest = self.rest();
-        let end = rest
-            .char_indices()
-            .find(|(at, c)| !(c.is_ascii_alphanumeric() || *c == '_' || *at == 0 && *c == '-'))
-            .map_or(rest.len(), |(at, _)| at);
-        self.at += end;
-        &rest[..end]
-    }
-
-    fn error_at(&self, column: usize, allowed: String) -> ExpressionError {
-        error(self.text, column, &allowed)
-    }
-}
-
-fn error(text: &str, column: usize, allowed: &str) -> ExpressionError {
-    ExpressionError {
-        text: text.into(),
-        column,
-        allowed: allowed.into(),
-    }
-}
-
-/// A number of a field, zero- or sign-extended.
-fn to_bits(number: i128) -> u64 {
-    u64::try_from(number).unwrap_or_else(|_| {
-        i64::try_from(number)
-            .expect("negative numbers are checked against a signed type")
-            .cast_unsigned()
-    })
 }
 
 fn parse_hex(text: &str, digits: &str) -> Result<Vec<u8>, ExpressionError> {

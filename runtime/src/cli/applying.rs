@@ -1,0 +1,319 @@
+//! The command `apply`: guards and effects on up to eight keys.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use clap::Args;
+use penstock_net::apply::{
+    Action, Apply, ApplyInstruction, ApplyKey, NumberAt, NumberKind, Operand,
+};
+use penstock_net::hello::FEATURE_APPLY;
+use penstock_net::limits::APPLY_KEYS_MAX;
+use penstock_net::reply::{ITEM_FLAG_OVERFLOW, NO_INSTRUCTION};
+use penstock_net::request::{Ask, Version};
+use penstock_net::status::Status;
+
+use super::connection::{Answer, Connection, ServerAddress};
+use super::expression::{Field, NamedKey, Step, number_name, parse_step};
+use super::output::Output;
+use super::text_field::Place;
+use super::values::{Level, value_of, version_text};
+use super::{EXIT_CODES, Failure};
+
+const EXAMPLES: &str = "\
+An INSTRUCTION is a guard or an effect; all of them happen or none does, in their order. What is in
+front of the first . or space is the NAME of a key, as --key gives it.
+  keys     NAME exists, NAME absent, NAME version EPOCH:SEQUENCE, as they were before
+  numbers  NUMBER == OPERAND, and != < <= > >=; NUMBER has all bits OPERAND, any bits, no bits
+  time     before TIME, since TIME: the server's time is before it; is it or later
+  effects  NUMBER = OPERAND, and += -= min= max= &= |= ^=; leaving the type's range fails like a
+           guard, but not with += OPERAND saturating, -= OPERAND saturating
+           NAME put VALUE, NAME start VALUE (only if it has none), NAME del
+           NAME expires in 10m, NAME expires at TIME, NAME expires never
+  rates    NUMBER rate 10/s burst 20: takes one unit (take 3: three), if so many are there. NUMBER
+           is a u64 that is 0 at first; behind / stand ms, s, m, h or d, or 10m
+  return   return NUMBER prints it
+  else N   behind it, but not behind a VALUE: reason N (1..255) comes back if this one fails
+  NUMBER   NAME.TYPE@OFFSET: u8 u16 u32 u64 i8 i16 i32 i64, with be for big-endian, and bytes from
+           the start of the value; or NAME.decimal: the whole value is a number as text
+  OPERAND  a number, NUMBER, now, now+30s or now-30s: the server's time in milliseconds since 1970
+  TIME     milliseconds since 1970, or NUMBER that holds them; expires at also takes now+30s
+  VALUE    all that follows, as for set
+A field of four bytes or more that holds a text of digits is refused, as by update-if.
+
+Examples:
+  penstock apply --key 's=stock:{tee}' --key 'h=hold:{tee}:7' \\
+    's.u32@0 >= 2 else 1' 'h absent else 2' 's.u32@0 -= 2' 'h put u32:2' 'h expires in 10m'
+    two of the stock are held for ten minutes, once
+  penstock apply --key c=calls:ann 'c start u64:0' 'c.u64@0 rate 10/s burst 20' 'c expires in 1m'
+    exit code 1 if ann calls too often
+  penstock apply --key 'a=acct:{7}:a' --key 'b=acct:{7}:b' 'a.decimal -= 50' 'a.decimal >= 0' \\
+    'b.decimal += 50'";
+
+/// Arguments of `penstock apply`.
+#[derive(Args)]
+#[command(after_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"))]
+pub struct ApplyArgs {
+    /// A key and the name that instructions use for it. One to eight, all with the same {tag}; the
+    /// answer tells the version of the first one
+    #[arg(
+        long = "key",
+        value_name = "NAME=KEY",
+        required = true,
+        value_parser = NamedKey::parse
+    )]
+    keys: Vec<NamedKey>,
+    /// Guards and effects, each an argument of its own, at most 64
+    #[arg(value_name = "INSTRUCTION", required = true, num_args = 1..=64)]
+    instructions: Vec<String>,
+    /// Fields that read as digits are numbers. Without it a field of four bytes or more that holds
+    /// a text of digits is refused, and a shorter one is warned about
+    #[arg(long)]
+    digits_are_numbers: bool,
+    /// How durable it must be before the answer
+    #[arg(long, default_value = "disk")]
+    level: Level,
+    #[command(flatten)]
+    server: ServerAddress,
+}
+
+impl ApplyArgs {
+    /// Runs the instructions; prints the numbers that they tell, or which one failed.
+    pub fn run(self) -> Result<(), Failure> {
+        let keys = &self.keys;
+        check_keys(keys)?;
+        let steps = self.instructions.iter().map(|text| parse_step(text, keys));
+        let steps: Vec<Step> = steps.collect::<Result<_, _>>().map_err(Failure::usage)?;
+        let program = Program::new(keys, steps)?;
+        let mut connection = self.server.connect()?;
+        if connection.hello.features & FEATURE_APPLY == 0 {
+            return Err(Failure::usage(format_args!(
+                "the server at {} is older than apply; update it first",
+                self.server
+            )));
+        }
+        if !self.digits_are_numbers {
+            program.look(&mut connection)?;
+        }
+        let answer = connection.call(self.level.ack(), Ask::Apply(&program.apply))?;
+        if answer.head.instruction != NO_INSTRUCTION {
+            return Err(Failure::no(self.failed(&program, &answer)));
+        }
+        let first = keys.first().map_or("", |it| it.key.as_str());
+        let answer = answer.done(first)?;
+        let mut out = Output::stdout();
+        let told = program.told().zip(answer.value.as_chunks::<8>().0);
+        for ((key, at), bits) in told {
+            let number = number_text(at.kind(), u64::from_le_bytes(*bits));
+            out.line(format_args!("{} = {number}", program.name(key, at)));
+        }
+        out.finish()?;
+        answer.report(connection.hello.interval_ms)
+    }
+
+    /// The instruction that failed and what it saw, as text.
+    fn failed(&self, program: &Program<'_>, answer: &Answer) -> String {
+        let head = &answer.head;
+        let at = usize::from(head.instruction);
+        let (text, instruction) = (
+            self.instructions.get(at),
+            program.apply.instructions().get(at),
+        );
+        let (Some(text), Some(instruction)) = (text, instruction) else {
+            return "a guard failed; nothing was changed".to_string();
+        };
+        let saw = program.saw(instruction, answer);
+        let reason = match head.reason {
+            0 => String::new(),
+            reason => format!(", reason {reason}"),
+        };
+        format!("{text:?} failed: {saw}{reason}; nothing was changed")
+    }
+}
+
+/// Refuses more keys than there may be, and a name or a key that stands twice.
+fn check_keys(keys: &[NamedKey]) -> Result<(), Failure> {
+    if keys.len() > APPLY_KEYS_MAX {
+        return Err(Failure::usage(format_args!(
+            "--key is given {} times; at most {APPLY_KEYS_MAX} are allowed",
+            keys.len()
+        )));
+    }
+    let (mut names, mut seen) = (BTreeSet::new(), BTreeSet::new());
+    for NamedKey { name, key } in keys {
+        if !names.insert(name) {
+            let twice = format_args!("--key {name}=...: two keys have this name");
+            return Err(Failure::usage(twice));
+        }
+        if !seen.insert(key) {
+            let twice = format_args!("--key {name}={key}: the key has another name already");
+            return Err(Failure::usage(twice));
+        }
+    }
+    Ok(())
+}
+
+/// What is asked, and the names for it.
+struct Program<'a> {
+    keys: &'a [NamedKey],
+    apply: Apply,
+    /// The fields of fixed width that hold what was there before the request, each once.
+    fields: Vec<FieldBefore>,
+}
+
+/// A field of a key that the request has not put.
+struct FieldBefore {
+    key: u8,
+    at: NumberAt,
+    /// What the request starts the key with, if it is missing.
+    start: Option<Vec<u8>>,
+}
+
+impl<'a> Program<'a> {
+    fn new(keys: &'a [NamedKey], steps: Vec<Step>) -> Result<Self, Failure> {
+        let mut apply = Apply::new();
+        let handles: Vec<ApplyKey> = keys
+            .iter()
+            .map(|named| apply.key(named.key.as_bytes()))
+            .collect();
+        let mut are_put = vec![false; keys.len()];
+        let mut starts: Vec<Option<Vec<u8>>> = vec![None; keys.len()];
+        let mut fields: Vec<FieldBefore> = Vec::new();
+        for step in steps {
+            match step {
+                Step::Instruction(instruction) => {
+                    for (key, at) in numbers(&instruction) {
+                        let is_known = fields.iter().any(|it| (it.key, it.at) == (key, at));
+                        if !are_put[usize::from(key)] && !is_known {
+                            let start = starts[usize::from(key)].clone();
+                            fields.push(FieldBefore { key, at, start });
+                        }
+                    }
+                    apply.then(instruction);
+                }
+                Step::Put {
+                    key,
+                    is_start,
+                    value,
+                } => {
+                    let (number, value) = (usize::from(key), value_of(value)?);
+                    if is_start {
+                        apply.start(handles[number], &value);
+                        starts[number].get_or_insert(value);
+                    } else {
+                        apply.put(handles[number], &value);
+                        are_put[number] = true;
+                    }
+                }
+            }
+        }
+        Ok(Program {
+            keys,
+            apply,
+            fields,
+        })
+    }
+
+    /// Asks for the fields before the request, and refuses it or warns where one is text.
+    fn look(&self, connection: &mut Connection) -> Result<(), Failure> {
+        for FieldBefore { key, at, start } in &self.fields {
+            // A decimal is text by its kind.
+            let NumberKind::Field(field_type) = at.kind() else {
+                continue;
+            };
+            let place = Place {
+                key: self.key(*key),
+                name: self.name(*key, *at),
+                field: Field {
+                    field_type,
+                    offset: at.offset(),
+                },
+            };
+            place.look(connection, start.as_deref())?;
+        }
+        Ok(())
+    }
+
+    /// The numbers that an answer with OK tells, with their keys.
+    fn told(&self) -> impl Iterator<Item = (u8, NumberAt)> {
+        let instructions = self.apply.instructions().iter();
+        instructions.filter_map(|instruction| match instruction.action {
+            Action::Change(_, at, _) | Action::Rate(at, _) | Action::Return(at) => {
+                Some((instruction.key, at))
+            }
+            _ => None,
+        })
+    }
+
+    fn key(&self, number: u8) -> &'a str {
+        let named = self.keys.get(usize::from(number));
+        named.map_or("", |named| named.key.as_str())
+    }
+
+    /// A number as instructions name it.
+    fn name(&self, key: u8, at: NumberAt) -> String {
+        let named = self.keys.get(usize::from(key));
+        let name = named.map_or("", |named| named.name.as_str());
+        format!("{name}.{}", number_name(at))
+    }
+
+    /// What an instruction that failed saw.
+    fn saw(&self, instruction: &ApplyInstruction, answer: &Answer) -> String {
+        let key = self.key(instruction.key);
+        let bits = answer.value.first_chunk().copied().map(u64::from_le_bytes);
+        let bits = bits.unwrap_or_default();
+        match (answer.head.status, instruction.action) {
+            (Status::NotFound, _) => {
+                let mut missing = vec![format!("{key:?}")];
+                for (other, _) in numbers(instruction) {
+                    let other = format!("{:?}", self.key(other));
+                    if !missing.contains(&other) {
+                        missing.push(other);
+                    }
+                }
+                format!("{} does not exist", missing.join(" or "))
+            }
+            (Status::VersionMismatch, _) => {
+                let version = answer.value.first_chunk().map(Version::read);
+                let version = version.and_then(Result::ok).unwrap_or_default();
+                format!("{key:?} has version {}", version_text(version))
+            }
+            (_, Action::Absent) => format!("{key:?} exists"),
+            (_, Action::Before(_) | Action::Since(_)) => format!("the time is {bits}"),
+            (_, Action::Rate(..)) => {
+                format!("the units are there in {:?}", Duration::from_micros(bits))
+            }
+            (_, Action::Compare(_, at, _) | Action::Bits(_, at, _) | Action::Change(_, at, _)) => {
+                let number = number_text(at.kind(), bits);
+                let range = match answer.head.flags & ITEM_FLAG_OVERFLOW != 0 {
+                    true => format!(" and would leave the range of {}", at.kind().name()),
+                    false => String::new(),
+                };
+                format!("{} is {number}{range}", self.name(instruction.key, at))
+            }
+            (status, _) => status.name().to_string(),
+        }
+    }
+}
+
+/// The numbers that an instruction reads: its own and that of its operand.
+fn numbers(instruction: &ApplyInstruction) -> impl Iterator<Item = (u8, NumberAt)> {
+    let (own, operand) = match instruction.action {
+        Action::Compare(_, at, operand)
+        | Action::Bits(_, at, operand)
+        | Action::Change(_, at, operand) => (Some(at), Some(operand)),
+        Action::Rate(at, _) | Action::Return(at) => (Some(at), None),
+        Action::Before(time) | Action::Since(time) | Action::Expire(time) => (None, Some(time)),
+        _ => (None, None),
+    };
+    let own = own.map(|at| (instruction.key, at));
+    let other = operand.and_then(|operand| match operand {
+        Operand::Field { key, at } => Some((key, at)),
+        _ => None,
+    });
+    own.into_iter().chain(other)
+}
+
+fn number_text(kind: NumberKind, bits: u64) -> String {
+    kind.number(bits).to_string()
+}

@@ -1,0 +1,513 @@
+//! The little language of `penstock apply`: one guard or effect per word of the shell.
+//!
+//! ```text
+//! instruction = ( key-guard | time-guard | number-guard | effect | "return" number ) [ else ]
+//!             | NAME ( "put" | "start" ) VALUE            up to the end of the argument
+//! key-guard   = NAME ( "exists" | "absent" | "version" EPOCH ":" SEQUENCE )
+//! time-guard  = ( "before" | "since" ) ( UNIX_MS | number )
+//! number-guard = number ( "==" | "!=" | "<" | "<=" | ">" | ">=" ) operand
+//!             | number "has" ( "all" | "any" | "no" ) "bits" operand
+//! effect      = number ( "=" | "min=" | "max=" | "&=" | "|=" | "^=" ) operand
+//!             | number ( "+=" | "-=" ) operand [ "saturating" ]
+//!             | number "rate" UNITS "/" TIME "burst" UNITS [ "take" UNITS ]
+//!             | NAME "del"
+//!             | NAME "expires" ( "never" | "in" LIFETIME | "at" operand )
+//! number      = NAME "." ( type "@" OFFSET | "decimal" )
+//! operand     = 100 | -5 | 1_000 | 0xff | number | "now" [ ( "+" | "-" ) LIFETIME ]
+//! else        = "else" REASON                             1..255
+//! ```
+//!
+//! A NAME is one of those that `--key NAME=KEY` gives. What ends in `=` alone is an effect.
+
+use penstock_net::apply::{
+    Action, ApplyInstruction, Arithmetic, BitTest, Comparison, NumberAt, NumberKind, Operand, Rate,
+};
+use penstock_net::limits::EXPIRY_MS_MAX;
+
+use super::cursor::{Cursor, ExpressionError, parse_number, to_bits};
+use super::times::{parse_lifetime, parse_version};
+use super::{Literal, TYPES_TEXT};
+
+/// Words that begin an instruction or an operand, so no key is named so.
+const RESERVED: [&str; 4] = ["before", "since", "return", "now"];
+
+const NUMBER_TEXT: &str = "NAME.TYPE@OFFSET or NAME.decimal, with a NAME that --key gives";
+
+/// A key by the name that instructions use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedKey {
+    /// Letters, digits and underscores.
+    pub name: String,
+    /// The key itself.
+    pub key: String,
+}
+
+/// One argument.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// An instruction as it is.
+    Instruction(ApplyInstruction),
+    /// A key gets a value.
+    Put {
+        /// The number of the key.
+        key: u8,
+        /// Only if it has none.
+        is_start: bool,
+        /// The value.
+        value: Literal,
+    },
+}
+
+/// What an operator makes of a number and its operand.
+#[derive(Clone, Copy)]
+enum Operator {
+    Guard(Comparison),
+    Effect(Arithmetic),
+}
+
+/// The operators, longer ones first, so that `<=` is not read as `<`.
+const OPERATORS: [(&str, Operator); 14] = [
+    ("min=", Operator::Effect(Arithmetic::Min)),
+    ("max=", Operator::Effect(Arithmetic::Max)),
+    ("==", Operator::Guard(Comparison::Eq)),
+    ("!=", Operator::Guard(Comparison::Ne)),
+    ("<=", Operator::Guard(Comparison::Le)),
+    (">=", Operator::Guard(Comparison::Ge)),
+    ("+=", Operator::Effect(Arithmetic::Add)),
+    ("-=", Operator::Effect(Arithmetic::Sub)),
+    ("&=", Operator::Effect(Arithmetic::And)),
+    ("|=", Operator::Effect(Arithmetic::Or)),
+    ("^=", Operator::Effect(Arithmetic::Xor)),
+    ("<", Operator::Guard(Comparison::Lt)),
+    (">", Operator::Guard(Comparison::Gt)),
+    ("=", Operator::Effect(Arithmetic::Set)),
+];
+
+const OPERATORS_TEXT: &str = "==, !=, <, <=, >, >=, has all|any|no bits, =, +=, -=, min=, max=, \
+                              &=, |=, ^= or rate";
+const KEY_TEXT: &str = "exists, absent, version, put, start, del, expires, or . and a number";
+
+impl NamedKey {
+    /// Reads `NAME=KEY`; the key has all that is behind the first `=`.
+    ///
+    /// # Errors
+    /// What is allowed.
+    pub fn parse(text: &str) -> Result<NamedKey, String> {
+        let allowed = || {
+            "allowed is NAME=KEY, with a NAME of letters, digits and _ that begins with a letter"
+                .to_string()
+        };
+        let (name, key) = text.split_once('=').ok_or_else(allowed)?;
+        let is_name = name.starts_with(|first: char| first.is_ascii_alphabetic())
+            && name.chars().all(is_of_name);
+        if !is_name {
+            return Err(allowed());
+        }
+        if RESERVED.contains(&name) {
+            return Err(format!(
+                "{name} is a word of the instructions; allowed is any other NAME"
+            ));
+        }
+        Ok(NamedKey {
+            name: name.into(),
+            key: key.into(),
+        })
+    }
+}
+
+/// Reads one guard or effect on the keys with these names.
+///
+/// # Errors
+/// The first column that cannot be read, with what is allowed there.
+pub fn parse_step(text: &str, keys: &[NamedKey]) -> Result<Step, ExpressionError> {
+    let mut reader = Reader {
+        cursor: Cursor::begin(text),
+        keys,
+    };
+    reader.step()
+}
+
+/// A number as instructions write it, without the name of its key.
+pub fn number_name(at: NumberAt) -> String {
+    match at.kind() {
+        NumberKind::Decimal => "decimal".into(),
+        NumberKind::Field(field_type) => format!("{}@{}", field_type.name(), at.offset()),
+    }
+}
+
+/// The numbers that an effect may be written with. A number that the kind cannot hold may be added:
+/// the result decides.
+fn operand_range(change: Arithmetic, kind: NumberKind) -> (i128, i128) {
+    match (change, kind.is_signed()) {
+        (Arithmetic::Set | Arithmetic::And | Arithmetic::Or | Arithmetic::Xor, _) => kind.range(),
+        (_, true) => (i64::MIN.into(), i64::MAX.into()),
+        (_, false) => (0, u64::MAX.into()),
+    }
+}
+
+fn is_of_name(character: char) -> bool {
+    character.is_ascii_alphanumeric() || character == '_'
+}
+
+struct Reader<'a> {
+    cursor: Cursor<'a>,
+    keys: &'a [NamedKey],
+}
+
+impl<'a> Reader<'a> {
+    fn step(&mut self) -> Result<Step, ExpressionError> {
+        self.cursor.skip_spaces();
+        let start = self.cursor.at;
+        let (key, action) = match self.name() {
+            "before" => (0, Action::Before(self.bound()?)),
+            "since" => (0, Action::Since(self.bound()?)),
+            "return" => {
+                let (key, at) = self.number_at()?;
+                (key, Action::Return(at))
+            }
+            name => {
+                let key = self.key_named(name).ok_or_else(|| {
+                    let names: Vec<&str> = self.keys.iter().map(|it| it.name.as_str()).collect();
+                    let names = match names.as_slice() {
+                        [] => "a NAME that --key NAME=KEY gives".to_string(),
+                        names => format!("the name of a key: {}", names.join(", ")),
+                    };
+                    self.error_at(start, &format!("before, since, return, or {names}"))
+                })?;
+                if self.cursor.take(".") {
+                    let at = self.kind_and_offset()?;
+                    (key, self.on_number(at)?)
+                } else {
+                    self.cursor.skip_spaces();
+                    let start = self.cursor.at;
+                    let word = self.cursor.word();
+                    if matches!(word, "put" | "start") {
+                        let is_start = word == "start";
+                        let value = self.value()?;
+                        return Ok(Step::Put {
+                            key,
+                            is_start,
+                            value,
+                        });
+                    }
+                    (key, self.on_key(word, start)?)
+                }
+            }
+        };
+        let reason = self.cursor.reason_and_end()?;
+        Ok(Step::Instruction(ApplyInstruction {
+            key,
+            reason,
+            action,
+        }))
+    }
+
+    /// What a word behind the name of a key means. The word begins at `start`.
+    fn on_key(&mut self, word: &str, start: usize) -> Result<Action, ExpressionError> {
+        Ok(match word {
+            "exists" => Action::Exists,
+            "absent" => Action::Absent,
+            "del" => Action::Delete,
+            "version" => {
+                let text = self.next_text();
+                let version = parse_version(text.0);
+                Action::Version(version.map_err(|_| {
+                    self.error_at(text.1, "EPOCH:SEQUENCE, as set and get --version print it")
+                })?)
+            }
+            "expires" => Action::Expire(self.expiry()?),
+            _ => return Err(self.error_at(start, KEY_TEXT)),
+        })
+    }
+
+    /// `never`, `in LIFETIME` or `at TIME`
+    fn expiry(&mut self) -> Result<Operand, ExpressionError> {
+        self.cursor.skip_spaces();
+        let start = self.cursor.at;
+        match self.cursor.word() {
+            "never" => Ok(Operand::Immediate(0)),
+            "in" => {
+                self.cursor.skip_spaces();
+                let plus_ms = self.lifetime()?;
+                Ok(Operand::Now { plus_ms })
+            }
+            "at" => match self.time_or_number()? {
+                Some(operand) => Ok(operand),
+                None => self.unix_ms(),
+            },
+            _ => Err(self.error_at(start, "never, in LIFETIME or at TIME")),
+        }
+    }
+
+    /// What a guard on the time compares with.
+    fn bound(&mut self) -> Result<Operand, ExpressionError> {
+        self.cursor.skip_spaces();
+        let start = self.cursor.at;
+        match self.time_or_number()? {
+            None => self.unix_ms(),
+            Some(Operand::Now { .. }) => Err(self.error_at(
+                start,
+                &format!("a time in milliseconds since 1970, {NUMBER_TEXT}"),
+            )),
+            Some(operand) => Ok(operand),
+        }
+    }
+
+    fn unix_ms(&mut self) -> Result<Operand, ExpressionError> {
+        let start = self.cursor.at;
+        let number = parse_number((1, EXPIRY_MS_MAX.into()), self.cursor.number());
+        let ms = number.map_err(|_| {
+            self.error_at(
+                start,
+                &format!("1 to {EXPIRY_MS_MAX}, in milliseconds since 1970"),
+            )
+        })?;
+        Ok(Operand::Immediate(to_bits(ms)))
+    }
+
+    /// What stands behind a number: a guard on it or an effect.
+    fn on_number(&mut self, at: NumberAt) -> Result<Action, ExpressionError> {
+        self.cursor.skip_spaces();
+        let start = self.cursor.at;
+        let rest = self.cursor.rest();
+        let word = rest.split(|it: char| !it.is_ascii_alphabetic()).next();
+        match word {
+            Some("has") => {
+                self.cursor.at += "has".len();
+                return self.bits(at);
+            }
+            Some("rate") => {
+                self.cursor.at += "rate".len();
+                return self.rate(at, start);
+            }
+            _ => {}
+        }
+        let operator = OPERATORS.iter().find(|(sign, _)| self.cursor.take(sign));
+        let (_, operator) = operator.ok_or_else(|| self.error_at(start, OPERATORS_TEXT))?;
+        Ok(match *operator {
+            Operator::Guard(comparison) => {
+                Action::Compare(comparison, at, self.operand(at.kind().range())?)
+            }
+            Operator::Effect(change) => {
+                let operand = self.operand(operand_range(change, at.kind()))?;
+                self.cursor.skip_spaces();
+                let change = match change {
+                    Arithmetic::Add if self.cursor.take("saturating") => Arithmetic::AddSaturating,
+                    Arithmetic::Sub if self.cursor.take("saturating") => Arithmetic::SubSaturating,
+                    change => change,
+                };
+                Action::Change(change, at, operand)
+            }
+        })
+    }
+
+    /// `all bits`, `any bits` or `no bits`, and which.
+    fn bits(&mut self, at: NumberAt) -> Result<Action, ExpressionError> {
+        self.cursor.skip_spaces();
+        let start = self.cursor.at;
+        let test = match self.cursor.word() {
+            "all" => BitTest::All,
+            "any" => BitTest::Any,
+            "no" => BitTest::None,
+            _ => return Err(self.error_at(start, "all bits, any bits or no bits")),
+        };
+        self.keyword("bits")?;
+        Ok(Action::Bits(test, at, self.operand(at.kind().range())?))
+    }
+
+    /// `10/s burst 20 take 1`. The instruction's word begins at `start`.
+    fn rate(&mut self, at: NumberAt, start: usize) -> Result<Action, ExpressionError> {
+        let is_u64 = matches!(at.kind().name(), "u64" | "u64be");
+        if !is_u64 {
+            return Err(self.error_at(start, "another word: a rate is kept in a u64 or u64be"));
+        }
+        self.cursor.skip_spaces();
+        let start = self.cursor.at;
+        let units = self.units(1_000_000_000)?;
+        if !self.cursor.take("/") {
+            return Err(self.error_at(self.cursor.at, "/ and a time, as in 10/s or 5/10m"));
+        }
+        let time_ms = self.period()?;
+        // Rounded up: the rate is never exceeded.
+        let interval_us = time_ms.saturating_mul(1_000).div_ceil(units);
+        if !(1..=Rate::INTERVAL_US_MAX).contains(&interval_us) || time_ms * 1_000 < units {
+            return Err(self.error_at(start, "a rate from 1 in 12 days to 1000000 in a second"));
+        }
+        // More than a hundredth less than what is written.
+        if interval_us * units * 100 > time_ms * 1_000 * 101 {
+            let near = 1_000_000 / interval_us;
+            return Err(self.error_at(
+                start,
+                &format!("a rate whose unit takes whole microseconds; near is {near}/s"),
+            ));
+        }
+        self.keyword("burst")?;
+        let burst = self.units(u16::MAX.into())?;
+        self.cursor.skip_spaces();
+        let quantity = match self.cursor.take("take") {
+            true => self.units(burst.min(u8::MAX.into()))?,
+            false => 1,
+        };
+        let rate = Rate {
+            interval_us,
+            burst: u16::try_from(burst).expect("within its borders"),
+            quantity: u8::try_from(quantity).expect("within its borders"),
+        };
+        Ok(Action::Rate(at, rate))
+    }
+
+    /// A count of units, 1 to `max`.
+    fn units(&mut self, max: u64) -> Result<u64, ExpressionError> {
+        self.cursor.skip_spaces();
+        let start = self.cursor.at;
+        match parse_number((1, max.into()), self.cursor.number()) {
+            Ok(units) => Ok(to_bits(units)),
+            Err(_) => Err(self.error_at(start, &format!("a number of units, 1..{max}"))),
+        }
+    }
+
+    /// `s`, `10m`: a lifetime whose number may be left out. In milliseconds.
+    fn period(&mut self) -> Result<u64, ExpressionError> {
+        let start = self.cursor.at;
+        let text = self.cursor.word();
+        let has_number = text.starts_with(|first: char| first.is_ascii_digit());
+        let time = match has_number {
+            true => parse_lifetime(text),
+            false => parse_lifetime(&format!("1{text}")),
+        };
+        time.map_err(|_| self.error_at(start, "ms, s, m, h or d, perhaps with a number before it"))
+    }
+
+    /// `30s`, in milliseconds.
+    fn lifetime(&mut self) -> Result<i64, ExpressionError> {
+        let start = self.cursor.at;
+        let ms = parse_lifetime(self.cursor.word()).ok();
+        let ms = ms.and_then(|ms| i64::try_from(ms).ok());
+        ms.ok_or_else(|| self.error_at(start, "a whole number and ms, s, m, h or d, as in 30s"))
+    }
+
+    /// A number within these borders, a number of a key, or the time.
+    fn operand(&mut self, range: (i128, i128)) -> Result<Operand, ExpressionError> {
+        if let Some(operand) = self.time_or_number()? {
+            return Ok(operand);
+        }
+        let start = self.cursor.at;
+        let number = parse_number(range, self.cursor.number())
+            .map_err(|allowed| self.error_at(start, &format!("{allowed}, now, {NUMBER_TEXT}")))?;
+        Ok(Operand::Immediate(to_bits(number)))
+    }
+
+    /// An operand that begins with a letter; `None` if none stands here.
+    fn time_or_number(&mut self) -> Result<Option<Operand>, ExpressionError> {
+        self.cursor.skip_spaces();
+        let rest = self.cursor.rest();
+        if !rest.starts_with(|first: char| first.is_ascii_alphabetic()) {
+            return Ok(None);
+        }
+        let end = rest.find(|it| !is_of_name(it)).unwrap_or(rest.len());
+        if &rest[..end] != "now" {
+            let (key, at) = self.number_at()?;
+            return Ok(Some(Operand::Field { key, at }));
+        }
+        self.cursor.at += end;
+        let here = self.cursor.at;
+        self.cursor.skip_spaces();
+        let plus_ms = if self.cursor.take("+") {
+            self.cursor.skip_spaces();
+            self.lifetime()?
+        } else if self.cursor.take("-") {
+            self.cursor.skip_spaces();
+            -self.lifetime()?
+        } else {
+            self.cursor.at = here;
+            0
+        };
+        Ok(Some(Operand::Now { plus_ms }))
+    }
+
+    /// `NAME.u32@0` or `NAME.decimal`
+    fn number_at(&mut self) -> Result<(u8, NumberAt), ExpressionError> {
+        self.cursor.skip_spaces();
+        let start = self.cursor.at;
+        let name = self.name();
+        let key = self.key_named(name).filter(|_| self.cursor.take("."));
+        let key = key.ok_or_else(|| self.error_at(start, NUMBER_TEXT))?;
+        Ok((key, self.kind_and_offset()?))
+    }
+
+    /// `u32@0` or `decimal`
+    fn kind_and_offset(&mut self) -> Result<NumberAt, ExpressionError> {
+        let start = self.cursor.at;
+        match NumberKind::from_name(self.cursor.word()) {
+            Some(NumberKind::Decimal) => Ok(NumberAt::decimal()),
+            Some(NumberKind::Field(field_type)) => {
+                Ok(NumberAt::field(field_type, self.cursor.offset()?))
+            }
+            None => Err(self.error_at(
+                start,
+                &format!("decimal or TYPE@OFFSET with TYPE one of {TYPES_TEXT}"),
+            )),
+        }
+    }
+
+    /// The value behind `put` or `start`: all that is left.
+    fn value(&mut self) -> Result<Literal, ExpressionError> {
+        self.cursor.skip_spaces();
+        let text = self.cursor.rest();
+        if text.is_empty() {
+            return Err(self.error_at(self.cursor.at, "a value, or text: for an empty one"));
+        }
+        let begins_reason = |at: usize| {
+            let end = text[at..].trim_start_matches("else").trim();
+            !end.is_empty() && end.bytes().all(|byte| byte.is_ascii_digit())
+        };
+        if !text.starts_with("text:")
+            && let Some(at) = text.rfind(" else ").filter(|at| begins_reason(at + 1))
+        {
+            return Err(self.error_at(
+                self.cursor.at + at + 1,
+                "the end: put and start take no reason; a text that ends so begins with text:",
+            ));
+        }
+        self.cursor.at = self.cursor.text.len();
+        Literal::parse(text).map_err(|error| error.at_the_end_of(self.cursor.text))
+    }
+
+    fn key_named(&self, name: &str) -> Option<u8> {
+        let number = self.keys.iter().position(|key| key.name == name)?;
+        u8::try_from(number).ok()
+    }
+
+    /// Letters, digits and underscores from here on.
+    fn name(&mut self) -> &'a str {
+        let rest = self.cursor.rest();
+        let end = rest.find(|it| !is_of_name(it)).unwrap_or(rest.len());
+        self.cursor.at += end;
+        &rest[..end]
+    }
+
+    /// All up to the next space, and where it begins.
+    fn next_text(&mut self) -> (&'a str, usize) {
+        self.cursor.skip_spaces();
+        let (rest, start) = (self.cursor.rest(), self.cursor.at);
+        let end = rest.find(char::is_whitespace).unwrap_or(rest.len());
+        self.cursor.at += end;
+        (&rest[..end], start)
+    }
+
+    fn keyword(&mut self, word: &str) -> Result<(), ExpressionError> {
+        self.cursor.skip_spaces();
+        let start = self.cursor.at;
+        match self.cursor.word() == word {
+            true => Ok(()),
+            false => Err(self.error_at(start, word)),
+        }
+    }
+
+    fn error_at(&self, column: usize, allowed: &str) -> ExpressionError {
+        self.cursor.error_at(column, allowed.into())
+    }
+}
+
+#[cfg(test)]
+mod tests;
