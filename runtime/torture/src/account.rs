@@ -9,6 +9,7 @@ use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use penstock_net::apply::Apply;
 use penstock_net::instruction::{FieldType, Instruction, Operation};
 use penstock_net::level::AckLevel;
 use penstock_net::request::{BatchRequest, Condition};
@@ -159,6 +160,19 @@ impl Account {
         ["a", "b"].map(|end| format!("{{pair:{}}}{end}", self.writer).into_bytes())
     }
 
+    /// An APPLY that gives both keys of the pair a number, in their fields or as new values.
+    fn pair_apply(&self, number: u64, is_in_fields: bool) -> Apply {
+        let mut apply = Apply::new();
+        for key in self.pair_keys() {
+            let key = apply.key(&key);
+            match is_in_fields {
+                true => apply.then(key.u64(0).set(number)),
+                false => apply.put(key, &number.to_le_bytes()),
+            };
+        }
+        apply
+    }
+
     /// Operations that may or may not have happened.
     pub fn unknown(&self) -> u64 {
         let of_keys: u64 = self.keys.values().map(Known::unknown).sum();
@@ -275,12 +289,17 @@ impl Account {
                 5 => {
                     self.pair_last += 1;
                     let number = self.pair_last;
-                    let instructions = [
-                        instruction(Operation::Set, 0, number),
-                        instruction(Operation::Set, 1, number),
-                    ];
-                    let [a, b] = self.pair_keys();
-                    batch.update_if(frame, &a, Some(&b), &instructions, None);
+                    match random.below(3) {
+                        0 => {
+                            let instructions = [
+                                instruction(Operation::Set, 0, number),
+                                instruction(Operation::Set, 1, number),
+                            ];
+                            let [a, b] = self.pair_keys();
+                            batch.update_if(frame, &a, Some(&b), &instructions, None);
+                        }
+                        form => batch.apply(frame, &self.pair_apply(number, form == 1)),
+                    }
                     Sent::Pair { number }
                 }
                 6 => {
