@@ -63,8 +63,9 @@ impl Oracle {
             return self.judge_past(number, &plan, item);
         }
         let version = item.head.version;
-        // The version told is that of the key that is only looked at.
-        if plan.operation != Operation::GiveOther {
+        let gives = plan.operation == Operation::GiveOther && status == Status::Ok;
+        // Otherwise the version told is that of the key that is only looked at.
+        if plan.operation != Operation::GiveOther || gives {
             self.records[number].version = version;
         }
         self.judge_time(number, item)?;
@@ -72,6 +73,9 @@ impl Oracle {
         self.judge_status(number, &plan, item)?;
         if plan.operation.is_apply() {
             return self.judge_apply(number, &plan, item, is_durable);
+        }
+        if gives && let Some(other) = plan.other {
+            return self.gave(number, other, item, is_durable);
         }
         if version.sequence == 0 {
             if matches!(status, Status::Exists | Status::VersionMismatch) {
@@ -383,6 +387,34 @@ impl Oracle {
             self.enter(key, version, entry, is_durable)?;
         }
         Ok(())
+    }
+
+    /// Takes the answer to a change of the other key alone, whose version it tells.
+    fn gave(
+        &mut self,
+        number: usize,
+        other: usize,
+        item: &ReplyItem<'_>,
+        is_durable: bool,
+    ) -> Result<(), Violation> {
+        let (version, floor) = (item.head.version, self.records[number].floors[1]);
+        if version.epoch != self.epoch || version <= floor {
+            return Err(format!(
+                "operation {number} gave to key {other} as version {version:?} in epoch {}, \
+                 although {floor:?} was shown before it was sent",
+                self.epoch
+            ));
+        }
+        let entry = Entry {
+            operation: self.records[number].name,
+            stock: item.field(0),
+            was: None,
+            third: None,
+            is_deletion: false,
+            told_ms: None,
+            is_doubtful: false,
+        };
+        self.enter(other, version, entry, is_durable)
     }
 
     pub(super) fn saw(
