@@ -233,7 +233,7 @@ impl Answer {
     /// units of a rate ([`ApplyField::take`]). The answer does not tell which kind of instruction
     /// it was: of another one the time means nothing.
     #[must_use]
-    pub fn wait(&self) -> Option<Duration> {
+    pub fn rate_wait(&self) -> Option<Duration> {
         let is_guard = self.status == Status::GuardFailed && !self.is_overflow;
         self.actual()
             .filter(|_| is_guard)

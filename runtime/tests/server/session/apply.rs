@@ -181,7 +181,7 @@ fn a_rate_lets_a_burst_through_and_tells_how_long_the_next_one_waits() {
     match client.apply(&order).wait() {
         Err(ClientError::No(answer)) => {
             assert_eq!((answer.failed(), answer.reason), (Some(0), 3));
-            let wait = answer.wait().expect("a wait");
+            let wait = answer.rate_wait().expect("a wait");
             assert!(wait <= Duration::from_secs(1_800), "{wait:?}");
             assert!(wait >= Duration::from_secs(1_000), "{wait:?}");
         }
