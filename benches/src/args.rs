@@ -30,6 +30,13 @@ pub enum Workload {
     Mixed,
 }
 
+impl Workload {
+    /// Whether it draws from `--keys`.
+    pub(crate) fn has_keys(self) -> bool {
+        matches!(self, Workload::Get | Workload::Set | Workload::Mixed)
+    }
+}
+
 /// The ack level of the requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Level {
@@ -84,6 +91,9 @@ pub struct BenchArgs {
     /// Keys that get, set and mixed draw from
     #[arg(long, default_value_t = 10_000, value_parser = from_to(1, 100_000_000))]
     pub keys: u32,
+    /// The keys exist already, by an earlier run: write none before get, set or mixed
+    #[arg(long)]
+    pub filled: bool,
     /// Seconds that are measured
     #[arg(long, default_value_t = 5.0)]
     pub duration: f64,
@@ -182,6 +192,9 @@ impl BenchArgs {
             return wrong(
                 "--raw speaks to a server that only echoes: use the workload echo".into(),
             );
+        }
+        if self.filled && !self.workload.has_keys() {
+            return wrong("--filled is for get, set and mixed, which draw from --keys".into());
         }
         if self.levels && self.ledger {
             return wrong(

@@ -1,6 +1,6 @@
 //! A blocking connection for what surrounds a run: filling keys, reading the counter, INFO.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
@@ -18,8 +18,18 @@ use crate::BenchError;
 use crate::args::{BenchArgs, Workload};
 use crate::workload::{SALE_STOCK, STOCK, STOCK_INITIAL, key};
 
-/// Items written in one frame while keys are filled.
+/// Items in one frame while keys are filled, at most.
 const FILL_ITEMS: usize = 256;
+/// Bytes in one frame, if more than one item is in it.
+const FILL_FRAME_BYTES: usize = 256 << 10;
+/// Bytes of frames that are under way at once, if more than one is.
+const FILL_BYTES: usize = 4 << 20;
+/// Frames that are under way at once, at most.
+const FILL_FRAMES: usize = 16;
+/// An item without its value, with room to spare.
+const ITEM_BYTES: usize = 64;
+/// The id of the first frame of a filling. Those before are of single requests.
+const FILL_ID: u64 = 16;
 
 pub(crate) struct Control {
     stream: TcpStream,
@@ -60,10 +70,11 @@ impl Control {
         Ok(control)
     }
 
-    /// Writes the keys that the workload reads, and the counter that `decr` sells from.
+    /// Writes the keys that the workload reads, and the counter that `decr` sells from. Keys that
+    /// are filled already it only looks for.
     pub(crate) fn prepare(&mut self, args: &BenchArgs) -> Result<(), BenchError> {
-        let value = vec![b'v'; args.value_bytes as usize];
         match args.workload {
+            _ if args.filled => self.expect_filled(args),
             Workload::Echo | Workload::EchoItems | Workload::Set => Ok(()),
             // A counter with a ledger is set where it is written.
             Workload::Decr if args.ledger => Ok(()),
@@ -71,33 +82,63 @@ impl Control {
             Workload::Buy => self.set_stock(SALE_STOCK, STOCK_INITIAL),
             Workload::SoldOut => self.set_stock(SALE_STOCK, 0),
             Workload::Get | Workload::Mixed => {
-                let per_frame = FILL_ITEMS.min((1 << 20) / (value.len() + 64)).max(1);
-                for first in (0..args.keys as usize).step_by(per_frame) {
-                    let numbers = first..(first + per_frame).min(args.keys as usize);
-                    self.set(
-                        &numbers
-                            .map(|number| (key(number), value.clone()))
-                            .collect::<Vec<_>>(),
-                    )?;
-                }
-                Ok(())
+                let value = vec![b'v'; args.value_bytes as usize];
+                let (items, frames) = filling(value.len());
+                let keys = args.keys as usize;
+                let batch = |first: usize| {
+                    let numbers = first..(first + items).min(keys);
+                    numbers.map(|number| (key(number), &value[..])).collect()
+                };
+                self.set((0..keys).step_by(items).map(batch), frames)
             }
         }
     }
 
     fn set_stock(&mut self, key: &[u8], units: u64) -> Result<(), BenchError> {
-        self.set(&[(key.to_vec(), units.to_le_bytes().to_vec())])
+        let units = units.to_le_bytes();
+        self.set([vec![(key.to_vec(), &units[..])]].into_iter(), 1)
     }
 
-    fn set(&mut self, pairs: &[(Vec<u8>, Vec<u8>)]) -> Result<(), BenchError> {
-        let mut frame = Vec::new();
-        let mut batch = BatchRequest::begin(&mut frame, 1, AckLevel::Disk, 0, pairs.len());
-        for (key, value) in pairs {
-            batch.set(&mut frame, key, value, Condition::Always);
+    /// Looks for the last key: the one that a filling writes last.
+    fn expect_filled(&mut self, args: &BenchArgs) -> Result<(), BenchError> {
+        let last = key(args.keys as usize - 1);
+        match self.read(&last, args.level.wire())?.0 {
+            Status::Ok => Ok(()),
+            status => Err(BenchError::Arguments(format!(
+                "--filled with --keys {}: a read of {}, the last of them, is answered {}; run get \
+                 once without --filled",
+                args.keys,
+                String::from_utf8_lossy(&last),
+                status.name()
+            ))),
         }
-        batch.finish(&mut frame);
-        self.send(&frame)?;
-        self.items(pairs.len())
+    }
+
+    /// Writes batches of keys and values, of which `frames` may be under way.
+    fn set<'a>(
+        &mut self,
+        batches: impl Iterator<Item = Vec<(Vec<u8>, &'a [u8])>>,
+        frames: usize,
+    ) -> Result<(), BenchError> {
+        let mut under_way = UnderWay::default();
+        let mut frame = Vec::new();
+        for (id, pairs) in (FILL_ID..).zip(batches) {
+            while under_way.0.len() >= frames {
+                self.items(&mut under_way)?;
+            }
+            frame.clear();
+            let mut batch = BatchRequest::begin(&mut frame, id, AckLevel::Disk, 0, pairs.len());
+            for (key, value) in &pairs {
+                batch.set(&mut frame, key, value, Condition::Always);
+            }
+            batch.finish(&mut frame);
+            self.send(&frame)?;
+            under_way.0.push_back((id, pairs.len()));
+        }
+        while !under_way.0.is_empty() {
+            self.items(&mut under_way)?;
+        }
+        Ok(())
     }
 
     /// The level that the server gives to what asks for this one, by its answer to a read of a key
@@ -108,16 +149,22 @@ impl Control {
             Workload::Buy | Workload::SoldOut => SALE_STOCK.to_vec(),
             _ => key(0),
         };
+        Ok(self.read(&key, args.level.wire())?.1)
+    }
+
+    /// The status of a read of a key, and the level that it reached.
+    fn read(&mut self, key: &[u8], level: AckLevel) -> Result<(Status, AckLevel), BenchError> {
         let mut frame = Vec::new();
-        let mut batch = BatchRequest::begin(&mut frame, 3, args.level.wire(), 0, 1);
-        batch.get(&mut frame, &key);
+        let mut batch = BatchRequest::begin(&mut frame, 3, level, 0, 1);
+        batch.get(&mut frame, key);
         batch.finish(&mut frame);
         self.send(&frame)?;
-        let level = self.frame(|_, body| {
+        let read = self.frame(|_, body| {
             let batch = Batch::read(body).ok()?;
-            Some(ReplyItem::read(batch.item(0)).ok()?.head.level)
+            let head = ReplyItem::read(batch.item(0)).ok()?.head;
+            Some((head.status, head.level))
         })?;
-        level.ok_or(BenchError::WrongAnswer("a read has no level".into()))
+        read.ok_or(BenchError::WrongAnswer("a read has no level".into()))
     }
 
     /// The server's counters, by name.
@@ -147,28 +194,24 @@ impl Control {
             .map_err(|error| BenchError::Connection(error.to_string()))
     }
 
-    /// Waits until `count` items were answered with OK, in however many frames.
-    fn items(&mut self, count: usize) -> Result<(), BenchError> {
-        let mut seen = 0;
-        while seen < count {
-            seen += self.frame(|_, body| {
-                let wrong = |text: String| BenchError::WrongAnswer(text);
-                let batch = Batch::read(body).map_err(|refusal| wrong(refusal.to_string()))?;
-                for number in 0..batch.len() {
-                    let item = ReplyItem::read(batch.item(number))
-                        .map_err(|refusal| wrong(refusal.to_string()))?;
-                    if item.head.status != Status::Ok {
-                        return Err(wrong(format!(
-                            "the server answered {}: {}",
-                            item.head.status.name(),
-                            String::from_utf8_lossy(item.value)
-                        )));
-                    }
+    /// Takes in the next frame, which answers items of one that is under way, all with OK.
+    fn items(&mut self, under_way: &mut UnderWay) -> Result<(), BenchError> {
+        self.frame(|header, body| {
+            let wrong = |text: String| BenchError::WrongAnswer(text);
+            let batch = Batch::read(body).map_err(|refusal| wrong(refusal.to_string()))?;
+            for number in 0..batch.len() {
+                let item = ReplyItem::read(batch.item(number))
+                    .map_err(|refusal| wrong(refusal.to_string()))?;
+                if item.head.status != Status::Ok {
+                    return Err(wrong(format!(
+                        "the server answered {}: {}",
+                        item.head.status.name(),
+                        String::from_utf8_lossy(item.value)
+                    )));
                 }
-                Ok(batch.len())
-            })??;
-        }
-        Ok(())
+            }
+            under_way.answered(header.request_id, batch.len())
+        })?
     }
 
     fn frame<T>(&mut self, read: impl FnOnce(&Header, &[u8]) -> T) -> Result<T, BenchError> {
@@ -208,5 +251,59 @@ impl Control {
                 Err(error) => return Err(BenchError::Connection(error.to_string())),
             }
         }
+    }
+}
+
+/// Frames of a filling that are not answered whole, by their ids, and how many items each waits
+/// for. Several shards answer one frame in several, and frames in any order, so an id is of one
+/// frame alone.
+#[derive(Default)]
+struct UnderWay(VecDeque<(u64, usize)>);
+
+impl UnderWay {
+    /// So many items of a frame were answered.
+    fn answered(&mut self, id: u64, items: usize) -> Result<(), BenchError> {
+        let wrong =
+            || BenchError::WrongAnswer(format!("{items} items of frame {id} were not asked"));
+        let mut frames = self.0.iter_mut();
+        let (_, left) = frames.find(|frame| frame.0 == id).ok_or_else(wrong)?;
+        *left = left.checked_sub(items).ok_or_else(wrong)?;
+        self.0.retain(|frame| frame.1 > 0);
+        Ok(())
+    }
+}
+
+/// Items in a frame of a filling, and frames under way, for values of so many bytes.
+fn filling(value_bytes: usize) -> (usize, usize) {
+    let item_bytes = value_bytes + ITEM_BYTES;
+    let items = (FILL_FRAME_BYTES / item_bytes).clamp(1, FILL_ITEMS);
+    (
+        items,
+        (FILL_BYTES / (items * item_bytes)).clamp(1, FILL_FRAMES),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filling_stays_within_its_bytes_or_goes_frame_by_frame() {
+        assert_eq!(filling(0), (FILL_ITEMS, FILL_FRAMES));
+        for value_bytes in [0, 64, 4096, 1 << 18, 1 << 20, 8 << 20] {
+            let (items, frames) = filling(value_bytes);
+            let bytes = items * frames * (value_bytes + ITEM_BYTES);
+            assert!(bytes <= FILL_BYTES || (items, frames) == (1, 1));
+        }
+    }
+
+    #[test]
+    fn a_frame_is_answered_in_parts_and_in_any_order_but_never_beyond_its_items() {
+        let mut under_way = UnderWay([(7, 3), (8, 2)].into());
+        under_way.answered(8, 2).expect("asked");
+        under_way.answered(7, 1).expect("asked");
+        assert!(under_way.answered(8, 1).is_err() && under_way.answered(7, 3).is_err());
+        under_way.answered(7, 2).expect("asked");
+        assert!(under_way.0.is_empty());
     }
 }

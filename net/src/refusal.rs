@@ -338,7 +338,9 @@ impl Refusal {
             | Refusal::KeyspaceLength { .. }
             | Refusal::KeyspaceList { .. } => Status::BadKey,
             Refusal::CrossSlot { .. } => Status::CrossSlot,
-            Refusal::Field { .. } | Refusal::Decimal { .. } => Status::BadField,
+            Refusal::Field { .. } | Refusal::Decimal { .. } | Refusal::InstructionExpiry { .. } => {
+                Status::BadField
+            }
             Refusal::Opcode(_)
             | Refusal::Operation(_)
             | Refusal::ProtocolRange { .. }

@@ -168,7 +168,7 @@ planted_bugs! {
     StartNotLogged = "start-not-logged",
     /// A record of two parts asks the log for room for one.
     RoomForOnePart = "room-for-one-part",
-    /// A change of the second key alone is answered with its version as that of the first.
+    /// A change of other keys than the first one tells the version that the first one had.
     VersionOfOtherKey = "version-of-other-key",
     /// A failed guard tells a value that a crash can still take back.
     UngatedFailure = "ungated-failure",

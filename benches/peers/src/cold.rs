@@ -143,7 +143,7 @@ fn measure(options: &Options, scratch: &Scratch, keys: u64, rows: &mut [Row]) ->
 }
 
 /// The median; none of no figures.
-fn middle(figures: &mut Vec<f64>) -> Option<f64> {
+fn middle(figures: &mut [f64]) -> Option<f64> {
     (!figures.is_empty()).then(|| median(figures))
 }
 

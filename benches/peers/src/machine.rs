@@ -27,6 +27,16 @@ pub fn in_words() -> String {
     )
 }
 
+/// Memory that programs may take without pushing others out, in bytes.
+pub fn memory_available_bytes() -> Outcome<u64> {
+    let text = fs::read_to_string("/proc/meminfo")?;
+    let line = text.lines().find_map(|it| it.strip_prefix("MemAvailable:"));
+    let kib: u64 = line
+        .and_then(|rest| rest.split_whitespace().next()?.parse().ok())
+        .ok_or("/proc/meminfo tells no MemAvailable")?;
+    Ok(kib * 1024)
+}
+
 /// What the kernel counted for a process so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Usage {

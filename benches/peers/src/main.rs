@@ -1,5 +1,5 @@
 //! Penstock beside other stores, in one run on one machine: `cargo peers
-//! memory|values|cold|cleaning|restart|engines`.
+//! memory|values|grow|cold|cleaning|restart|engines`.
 
 mod child;
 mod cleaning;
@@ -7,6 +7,7 @@ mod cold;
 mod engine;
 mod engines;
 mod fio;
+mod grow;
 mod machine;
 mod memory;
 mod report;
@@ -41,6 +42,8 @@ enum Command {
     Memory(memory::Options),
     /// Overhead of one cached value beside Arc<[u8]>, bytes and byteview.
     Values(values::Options),
+    /// GET and SET at sizes from thousands of keys to millions, and memory a key, beside Valkey.
+    Grow(grow::Options),
     /// Uniform reads of data that is several times the memory.
     Cold(cold::Options),
     /// Overwrites in a steady state: write and space amplification, latency.
@@ -59,6 +62,7 @@ fn main() -> Outcome<()> {
     let (name, outcome) = match &arguments.command {
         Command::Memory(options) => ("memory", memory::run(options)),
         Command::Values(options) => ("values", values::run(options)),
+        Command::Grow(options) => ("grow", grow::run(options)),
         Command::Cold(options) => ("cold", cold::run(options)),
         Command::Cleaning(options) => ("cleaning", cleaning::run(options)),
         Command::Restart(options) => ("restart", restart::run(options)),

@@ -130,7 +130,7 @@ fn hot_counters(options: &Options, scratch: &Scratch, report: &mut Report) -> Ou
     let flags = ["--cache-bytes".into(), hot_cache.to_string()];
     let ours = footprint(scratch, &flags, options.counters, &0u64.to_le_bytes())?;
     let theirs = match valkey::binary() {
-        Some(binary) => {
+        Ok(binary) => {
             let mut valkey = Valkey::start(&binary, &scratch.fresh("valkey")?)?;
             let empty = valkey.usage()?.resident_bytes;
             valkey.fill(options.counters, KEY_BYTES, &0u64.to_le_bytes())?;
@@ -140,9 +140,7 @@ fn hot_counters(options: &Options, scratch: &Scratch, report: &mut Report) -> Ou
                 valkey.usage()?.resident_bytes,
             ))
         }
-        None => {
-            Err("no valkey-server: name one by VALKEY_SERVER (README.md tells where to get it)")
-        }
+        Err(why) => Err(why),
     };
     let full = theirs.as_ref().ok().map(|(_, _, full)| *full as f64);
     let counters = options.counters as f64;

@@ -19,6 +19,20 @@ impl Scratch {
         ))
     }
 
+    /// What its file system has free, by `df`, in bytes.
+    pub fn free_bytes(&self) -> Outcome<u64> {
+        let df = Command::new("df")
+            .args(["--block-size=1", "--output=avail"])
+            .arg(self.0.path())
+            .output()?;
+        let text = String::from_utf8(df.stdout)?;
+        let number = text
+            .lines()
+            .nth(1)
+            .and_then(|line| line.trim().parse().ok());
+        number.ok_or_else(|| format!("df {}: {}", self.0.path().display(), df.status).into())
+    }
+
     /// A path in it that does not exist yet, or was emptied.
     pub fn fresh(&self, name: &str) -> Outcome<PathBuf> {
         let path = self.0.path().join(name);

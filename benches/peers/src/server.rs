@@ -71,18 +71,17 @@ pub struct Server {
 impl Server {
     /// Starts one shard on a data directory and waits until it says that it serves.
     pub fn start(data: &Path, options: &[String]) -> Outcome<Server> {
+        Server::start_shards(data, 1, options)
+    }
+
+    /// The same with so many shards.
+    pub fn start_shards(data: &Path, shards: u64, options: &[String]) -> Outcome<Server> {
         let mut child = Command::new(binary()?)
             .arg("serve")
             .arg("--data")
             .arg(data)
-            .args([
-                "--listen",
-                "127.0.0.1:0",
-                "--shard-ports",
-                "0",
-                "--shards",
-                "1",
-            ])
+            .args(["--listen", "127.0.0.1:0", "--shard-ports", "0"])
+            .args(["--shards", &shards.to_string()])
             .args(["--durability", "none"])
             .args(options)
             .stdout(Stdio::piped())
@@ -128,6 +127,28 @@ impl Server {
 
     pub fn usage(&self) -> Outcome<Usage> {
         Usage::of(Some(self.child.id()))
+    }
+
+    /// What `penstock bench` reports of a workload. Operations that were not answered OK are an
+    /// error.
+    pub fn bench(&self, workload: &str, options: &[String]) -> Outcome<serde_json::Value> {
+        let output = Command::new(binary()?)
+            .args(["bench", workload, "--json"])
+            .args(["--addr", &self.address.to_string()])
+            .args(options)
+            .output()?;
+        if !output.status.success() {
+            let told = String::from_utf8_lossy(&output.stderr);
+            return Err(format!("penstock bench {workload}: {}", told.trim()).into());
+        }
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+        for count in ["refused", "unknown", "unanswered"] {
+            if report[count] != 0 {
+                let told = &report[count];
+                return Err(format!("penstock bench {workload}: {told} were {count}").into());
+            }
+        }
+        Ok(report)
     }
 
     /// One of the counters that INFO tells.

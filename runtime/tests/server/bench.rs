@@ -10,11 +10,15 @@ use crate::command::command;
 use crate::process::Server;
 
 fn serve(name: &str, durability: &str) -> Server {
+    serve_shards(name, durability, "1")
+}
+
+fn serve_shards(name: &str, durability: &str, shards: &str) -> Server {
     let data = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = std::fs::remove_dir_all(&data);
     Server::start(
         command(&["serve", "--listen", "127.0.0.1:0", "--shard-ports", "0"])
-            .args(["--shards", "1", "--segment-bytes", "4MiB"])
+            .args(["--shards", shards, "--segment-bytes", "4MiB"])
             .args(["--value-bytes-max", "64KiB"])
             .args([
                 "--admin-listen",
@@ -135,4 +139,32 @@ fn a_healthy_run_leaves_nothing_unknown_and_tells_how_to_repeat_it() {
         let in_histogram = sum("histogram_ns", &|it| it[1].as_u64().expect("a count"));
         assert_eq!([in_series, in_histogram], [number("operations"); 2]);
     }
+}
+
+#[test]
+fn keys_that_one_run_filled_serve_further_ones_which_write_none() {
+    let server = serve_shards("bench-filled", "disk", "2");
+    // Twenty frames of fifteen keys: more than are under way, each answered by both shards.
+    let get = ["get", "--value-bytes", "16384", "--requests", "300"];
+    let filled = [&get[..], &["--filled"]].concat();
+    let output = server.bench(&filled);
+    let told = errors_of(&output);
+    assert_eq!(output.status.code(), Some(2), "{told}");
+    let missing = "--filled with --keys 300: a read of bench:0000000299";
+    assert!(told.contains(missing) && output.stdout.is_empty(), "{told}");
+    let records = |report: &Value| report["server"]["record_bytes"].as_u64().expect("counted");
+    assert_eq!(server.json(&get)["refused"], 0);
+    let report = server.json(&filled);
+    assert_eq!((&report["refused"], records(&report)), (&0.into(), 0));
+    let report = server.json(&[
+        "set",
+        "--filled",
+        "--value-bytes",
+        "16",
+        "--duration",
+        "0.3",
+    ]);
+    assert!(records(&report) > 0);
+    let output = server.bench(&["decr", "--filled"]);
+    assert!(errors_of(&output).contains("--filled is for get, set and mixed"));
 }

@@ -83,16 +83,9 @@ fn run_on<const KEYS: usize, P: Blocks>(
         return refused(context, writes_too_much(bytes, bytes_max), out);
     }
     match staged.commit(context.now_us) {
-        Ok(Committed {
-            lsn,
-            version,
-            has_first,
-        }) => {
-            let version = match has_first {
-                true => wire(version),
-                // A change of other keys leaves the first one's version.
-                false => first_version,
-            };
+        Ok(Committed { lsn, version }) => {
+            // Whichever key has changed: a member that has this version has the change.
+            let version = planted::or(Bug::VersionOfOtherKey, first_version, wire(version));
             context.head(Status::Ok, version).patch(out, from);
             Ran::Answered {
                 gate: lsn,
@@ -314,19 +307,16 @@ fn denied(
         Cause::Refused(refusal) => refusal.status(),
     };
     let mut head = context.head(status, version);
-    if let Cause::Refused(refusal) = denial.cause {
-        head.write_message(out, &refusal);
-    } else {
-        head.reason = denial.reason;
-        head.instruction = u8::try_from(denial.instruction).expect("at most 64 instructions");
-        match denial.cause {
-            Cause::Guard { actual, overflow } => {
-                head.flags = if overflow { ITEM_FLAG_OVERFLOW } else { 0 };
-                head.write(out, &actual.to_le_bytes());
-            }
-            Cause::Version(actual) => head.write(out, &actual.to_bytes()),
-            Cause::NotFound | Cause::Refused(_) => head.write(out, &[]),
+    head.reason = denial.reason;
+    head.instruction = u8::try_from(denial.instruction).expect("at most 64 instructions");
+    match denial.cause {
+        Cause::Guard { actual, overflow } => {
+            head.flags = if overflow { ITEM_FLAG_OVERFLOW } else { 0 };
+            head.write(out, &actual.to_le_bytes());
         }
+        Cause::Version(actual) => head.write(out, &actual.to_bytes()),
+        Cause::NotFound => head.write(out, &[]),
+        Cause::Refused(refusal) => head.write_message(out, &refusal),
     }
     Ran::Answered {
         gate: planted::or(Bug::UngatedFailure, Lsn(0), seen),

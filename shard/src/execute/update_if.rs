@@ -120,18 +120,9 @@ pub(super) fn run<'a, const KEYS: usize, P: Blocks>(
         };
     }
     match change.commit(context.now_us) {
-        Ok(Committed {
-            lsn,
-            version,
-            has_first,
-        }) => {
-            // A change of the second key alone leaves the first one's version.
-            let is_first = has_first || is_planted(Bug::VersionOfOtherKey);
-            let version = if is_first {
-                wire(version)
-            } else {
-                first.version
-            };
+        Ok(Committed { lsn, version }) => {
+            // Whichever key has changed: a member that has this version has the change.
+            let version = planted::or(Bug::VersionOfOtherKey, first.version, wire(version));
             context.head(Status::Ok, version).patch(out, from);
             Ran::Answered {
                 gate: lsn,

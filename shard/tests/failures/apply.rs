@@ -5,6 +5,7 @@ use penstock_net::apply::{
     self, Apply, ApplyInstruction, ApplyKeys, ApplyRequest, Arithmetic, BitTest, Cause, Comparison,
     NumberAt, Operand, Rate,
 };
+use penstock_net::field::Field;
 use penstock_net::instruction::FieldType;
 use penstock_net::keyspace::{Action, Settings};
 use penstock_net::refusal::Refusal;
@@ -114,6 +115,32 @@ fn a_purchase_takes_stock_and_holds_it_or_changes_nothing() {
     assert_eq!(told(&sold_out), [1], "the stock that is left");
     assert_eq!(client.value(b"{drop}hold:3"), None);
     assert_eq!(client.get(b"{drop}stock").value, 1u32.to_le_bytes());
+}
+
+/// A member that is asked for this version has the change.
+#[test]
+fn an_answer_tells_the_version_of_its_change_whichever_keys_have_changed() {
+    let mut client = Client::with_cache();
+    client.set(b"{v}a", &7u64.to_le_bytes());
+    client.set(b"{v}b", &7u64.to_le_bytes());
+    for first in [&b"{v}a"[..], b"{v}missing"] {
+        let mut apply = Apply::new();
+        let (_, b) = (apply.key(first), apply.key(b"{v}b"));
+        apply.then(b.u64(0).increase(1u64));
+        let applied = client.apply(&apply);
+        assert_eq!(applied.status, Status::Ok);
+        assert_eq!(client.get(b"{v}b").version, applied.version);
+    }
+    let second = Field::u64(0).of_second_key();
+    let updated = client.ask(Ask::UpdateIf {
+        key: b"{v}a",
+        second_key: Some(b"{v}b"),
+        instructions: &[second.increase(1)],
+        start: None,
+        expiry: Expiry::Keep,
+    });
+    assert_eq!(updated.status, Status::Ok);
+    assert_eq!(client.get(b"{v}b").version, updated.version);
 }
 
 #[test]
@@ -272,7 +299,10 @@ fn random_apply(random: &mut Random, model: &[Known]) -> (Apply, Vec<usize>) {
             6 => apply.then(field.changes(Arithmetic::SubSaturating, operand)),
             7 => apply.then(field.changes(Arithmetic::Set, 77u64)),
             8 => apply.then(field.changes(Arithmetic::Xor, 3u64)),
-            9 => apply.put(key, &vec![random.below(256) as u8; 8 + random.below(600)]),
+            9 => apply.put(
+                key,
+                &vec![random.next().to_le_bytes()[0]; 8 + random.below(600)],
+            ),
             10 => apply.put(key, b"12"),
             11 if known.value.is_some() => apply.then(key.delete()),
             12 => apply.then(key.expire_at(random.below(2) as u64 * (FAR_MS + 5))),
@@ -559,8 +589,12 @@ fn a_decimal_grows_and_shrinks_with_its_number() {
     client.set(b"counter", b"007");
     let mut apply = Apply::new();
     let key = apply.key(b"counter");
-    apply.then(key.decimal().increase(1u64));
-    assert_eq!(client.apply(&apply).status, Status::BadField);
+    apply
+        .then(key.exists())
+        .then(key.decimal().increase(1u64).or_else(4));
+    let reply = client.apply(&apply);
+    assert_eq!(reply.status, Status::BadField);
+    assert_eq!((reply.instruction, reply.reason), (1, 4));
 }
 
 /// The index has no room to grow: each new key takes a free entry of its own, or none of them

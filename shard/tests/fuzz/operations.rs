@@ -396,10 +396,7 @@ impl World {
         }
         let version = match changed {
             [false, false] => version,
-            _ => {
-                let new = self.commit(tag, values, changed);
-                if changed[which] { new } else { version }
-            }
+            _ => self.commit(tag, values, changed),
         };
         Expected {
             value: Some(shown),
@@ -447,7 +444,7 @@ impl World {
             let Some(field) = value.as_mut().and_then(|it| it.get_mut(step.offset)) else {
                 return Expected {
                     value: None,
-                    ..self.plain(tag, Status::BadField, version)
+                    ..failed(Status::BadField, 0, None)
                 };
             };
             let actual = *field;
@@ -472,10 +469,7 @@ impl World {
         });
         let version = match changed {
             [false, false] => version,
-            _ => {
-                let new = self.commit(tag, values, changed);
-                if changed[keys[0]] { new } else { version }
-            }
+            _ => self.commit(tag, values, changed),
         };
         Expected {
             value: Some(shown),

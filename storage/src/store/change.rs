@@ -52,8 +52,6 @@ pub struct Committed {
     pub lsn: Lsn,
     /// The version of every key that it concerns.
     pub version: Version,
-    /// The first key of the change is one of them.
-    pub has_first: bool,
 }
 
 /// What a change does to a key, beside its expiry.
@@ -171,15 +169,9 @@ impl<'k, P: Blocks, const KEYS: usize> Change<'_, 'k, P, KEYS> {
         }
         let logged = &logged[..count];
         let (lsn, version) = self.store.commit(now_us, self.slot, logged);
-        let is_logged = |id| logged.iter().any(|&(_, logged)| logged == id);
-        let has_first = self.cells[0].is_some_and(is_logged);
         // Nothing is left to be undone.
         std::mem::forget(self);
-        Ok(Committed {
-            lsn,
-            version,
-            has_first,
-        })
+        Ok(Committed { lsn, version })
     }
 
     /// Whether the value of a key was started with in this change.

@@ -199,13 +199,8 @@ impl<'k, P: Blocks, const KEYS: usize> Staged<'_, 'k, P, KEYS> {
                 count += 1;
             }
         }
-        let has_first = self.keys[0].is_changed();
         let (lsn, version) = self.store.commit(now_us, self.slot, &logged[..count]);
-        Ok(Committed {
-            lsn,
-            version,
-            has_first,
-        })
+        Ok(Committed { lsn, version })
     }
 
     /// Bytes of the part of a key.
