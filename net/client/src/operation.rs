@@ -38,7 +38,7 @@ pub struct Answer {
     pub is_shown: bool,
     /// The level that everything in the answer has reached.
     pub level: AckLevel,
-    /// The first key's version.
+    /// The version of the change. If nothing has changed: that of the key, or of the first one.
     pub version: Version,
     /// The expiry, if it was asked for.
     pub expiry: Option<ExpiryTold>,

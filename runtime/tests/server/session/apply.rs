@@ -108,7 +108,7 @@ fn each_kind_of_guard_says_what_it_saw() {
     for (instruction, status) in [
         ("a.u64@8 += 1", "BAD_FIELD"),
         ("a.decimal += 1", "BAD_FIELD"),
-        ("a expires at a.i64be@4", "MALFORMED"),
+        ("a expires at a.i64be@4", "BAD_FIELD"),
     ] {
         let told = ask(2, &[instruction]);
         assert!(
