@@ -67,7 +67,7 @@ pub enum Refusal {
     Level(u8),
     #[error("{name} is reserved and 0, not {found:#x}")]
     Reserved { name: &'static str, found: u64 },
-    #[error("padding behind {behind} is zero")]
+    #[error("padding behind {behind} must be zero")]
     Padding { behind: &'static str },
     #[error("the first frame is HELLO (0x01), not {opcode:#04x}")]
     HelloExpected { opcode: u8 },

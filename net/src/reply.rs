@@ -74,7 +74,8 @@ pub struct ReplyHead {
     pub instruction: u8,
     /// `ITEM_FLAG_*`.
     pub flags: u8,
-    /// The first key's version afterwards; sequence 0 if it has none.
+    /// The version of the change. If nothing has changed: the first key's, sequence 0 if it has no
+    /// value.
     pub version: Version,
 }
 

@@ -188,6 +188,16 @@ planted_bugs! {
     ApplyOnePart = "apply-one-part",
     /// An APPLY that edits a value ends its expiry.
     ApplyForgetsExpiry = "apply-forgets-expiry",
+    /// A value that an APPLY puts keeps the expiry that was there.
+    ApplyPutKeepsExpiry = "apply-put-keeps-expiry",
+    /// An APPLY takes a key that is on disk alone for missing.
+    ApplyMissesCold = "apply-misses-cold",
+    /// Nothing bounds the record of an APPLY.
+    ApplyUnbounded = "apply-unbounded",
+    /// An answer to an APPLY waits for what its first key shows, and not for the others.
+    ApplyGateOfFirst = "apply-gate-of-first",
+    /// The keys that an APPLY has read may leave memory before it runs.
+    ApplyUnpinned = "apply-unpinned",
     /// An operation that was taken out of its frame has no deadline any more.
     ForgetParkedDeadline = "forget-parked-deadline",
     /// A new spare segment does not wake those who wait for room.

@@ -33,7 +33,7 @@ front of the first . or space is the NAME of a key, as --key gives it.
   rates    NUMBER rate 10/s burst 20: takes one unit (take 3: three), if so many are there. NUMBER
            is a u64 that is 0 at first; behind / stand ms, s, m, h or d, or 10m
   return   return NUMBER prints it
-  else N   behind it: reason N (1..255) comes back if this one fails
+  else N   behind it, but not behind a VALUE: reason N (1..255) comes back if this one fails
   NUMBER   NAME.TYPE@OFFSET: u8 u16 u32 u64 i8 i16 i32 i64, with be for big-endian, and bytes from
            the start of the value; or NAME.decimal: the whole value is a number as text
   OPERAND  a number, NUMBER, now, now+30s or now-30s: the server's time in milliseconds since 1970

@@ -7,6 +7,7 @@
 //!
 //! What is judged is in [`oracle`].
 
+mod applies;
 mod client;
 mod event;
 mod faults;
@@ -33,6 +34,7 @@ use penstock_storage::log::SyncMethod;
 use penstock_storage::version::partition_of;
 
 use crate::coverage::Coverage;
+use crate::plan::sends_applies;
 use crate::random::Random;
 use crate::report::Report;
 use crate::trace::Trace;
@@ -50,6 +52,8 @@ const SNAPSHOTS_FROM: u64 = 1 << 20;
 const HARMS_FROM: u64 = 60_000_000;
 /// And full disks that stay full until writers are refused from here on.
 const REFUSALS_FROM: u64 = 62_002_000;
+/// Clients send APPLYs in numbered seeds from here on.
+const APPLIES_FROM: u64 = 360_000_000;
 
 /// Nodes have the numbers from 1 on.
 const NODES: usize = 3;
@@ -250,6 +254,9 @@ struct World {
     workload: Random,
     snapshots: Random,
     reads: Random,
+    /// Clients send APPLYs, by this chance.
+    has_applies: bool,
+    applies: Random,
     harms: Harms,
     harm: Random,
     /// Nodes that enter a sync set and may not be promoted yet, each time by another number.
@@ -312,6 +319,9 @@ impl World {
             met.extend(harms::MUST_MEET.iter().map(|&what| (what, 0)));
             harms = setting.add_harms(seed, &mut harm);
         }
+        if sends_applies(seed, APPLIES_FROM) {
+            met.extend(applies::MUST_MEET.iter().map(|&what| (what, 0)));
+        }
         let tags = tags(&mut chance);
         let partitions: Vec<u16> = tags.iter().map(|&(_, partition)| partition).collect();
         let plan = Arc::new(first_plan(&setting, &partitions, &mut chance));
@@ -360,6 +370,8 @@ impl World {
             workload: Random::new(seed, 103),
             snapshots,
             reads,
+            has_applies: sends_applies(seed, APPLIES_FROM),
+            applies: Random::new(seed, 107),
             harms,
             harm,
             joining: BTreeMap::new(),

@@ -150,6 +150,40 @@ operations! {
     Scan: Scan, 0, Any, Looks, [];
     /// A scan that came to its end over a start of the server.
     ScanOverStart: Scan, 0, Any, Looks, [];
+    /// APPLY that takes units while there are enough, and notes who has them on other keys.
+    Buy: Apply, 0, Counts, Changes, [Ok, NotFound, GuardFailed];
+    /// The same with a last guard that always fails.
+    BuyAndFail: Apply, 0, Counts, Changes, [NotFound, GuardFailed];
+    /// APPLY that moves units from one key to several.
+    Pour: Apply, 0, Counts, Changes, [Ok, NotFound, GuardFailed];
+    /// APPLY that moves as many units as there are, up to a number.
+    Drain: Apply, 0, Counts, Changes, [Ok, NotFound];
+    /// APPLY that puts, starts, deletes and lets expire.
+    Renew: Apply, 0, Counts, Changes, [Ok, NotFound, GuardFailed];
+    /// APPLY that runs before or since a time only.
+    InTime: Apply, 0, Counts, Changes, [Ok, NotFound, GuardFailed];
+    /// APPLY that runs on a version only.
+    OnVersion: Apply, 0, Counts, Changes, [Ok, NotFound, GuardFailed, VersionMismatch];
+    /// APPLY that takes from a rate.
+    Rated: Apply, 0, Counts, Changes, [Ok, NotFound, GuardFailed];
+    /// APPLY that reads several keys at once.
+    Sum: Apply, 0, Counts, Looks, [Ok, NotFound];
+    /// APPLY that writes more than one record holds.
+    ApplyTooMuch: Apply, 0, Counts, Changes, [];
+    /// An APPLY was answered OK.
+    ApplyDone: none, 0, Any, Looks, [];
+    /// A guard of an APPLY did not hold.
+    ApplyDenied: none, 0, Any, Looks, [];
+    /// An APPLY missed a key.
+    ApplyMissed: none, 0, Any, Looks, [];
+    /// An APPLY met another version.
+    ApplyOutrun: none, 0, Any, Looks, [];
+    /// An APPLY was refused because it writes too much.
+    ApplyRefused: none, 0, Any, Looks, [];
+    /// An APPLY was sent while several of its keys were on disk alone.
+    ApplyCold: none, 0, Any, Looks, [];
+    /// An APPLY of eight keys was answered OK.
+    ApplyWide: none, 0, Any, Looks, [];
 }
 
 impl Operation {
@@ -177,6 +211,12 @@ impl Operation {
                 | Operation::GetAtTime
                 | Operation::History
         )
+    }
+
+    /// Whether it is an APPLY.
+    #[must_use]
+    pub fn is_apply(self) -> bool {
+        self.verb() == Some(Verb::Apply)
     }
 
     /// Whether it changes a keyspace.

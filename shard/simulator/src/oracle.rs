@@ -8,8 +8,11 @@
 //! then the other.
 
 mod answers;
+mod applies;
 mod histories;
 mod past;
+
+pub use applies::{Act, DRAINED_MAX, Guard, Part};
 
 use std::collections::BTreeMap;
 
@@ -50,6 +53,73 @@ pub struct Plan {
     /// The operation has the bytes of an earlier one, sent so many operations before. 0: it has
     /// bytes of its own.
     pub repeats: usize,
+    /// What an APPLY does, key by key. The first one is `key`.
+    pub parts: Vec<Part>,
+    /// On what an APPLY runs only.
+    pub guard: Guard,
+}
+
+impl Plan {
+    /// An operation on one key without anything special.
+    #[must_use]
+    pub fn new(operation: Operation, key: usize, level: AckLevel) -> Self {
+        Plan {
+            operation,
+            key,
+            other: None,
+            units: 0,
+            stock: 0,
+            value_bytes: 0,
+            expected: Version::default(),
+            level,
+            expiry: Expiry::Keep,
+            repeats: 0,
+            parts: Vec::new(),
+            guard: Guard::Nothing,
+        }
+    }
+
+    /// Its keys, the first one first.
+    pub fn keys(&self) -> impl Iterator<Item = usize> + '_ {
+        let more = self.parts.iter().skip(1).map(|part| part.key);
+        [Some(self.key), self.other]
+            .into_iter()
+            .flatten()
+            .chain(more)
+    }
+
+    /// Whether it names a key.
+    #[must_use]
+    pub fn names(&self, key: usize) -> bool {
+        self.keys().any(|named| named == key)
+    }
+
+    /// The part of an APPLY that is about a key.
+    #[must_use]
+    pub fn part(&self, key: usize) -> Option<&Part> {
+        self.parts.iter().find(|part| part.key == key)
+    }
+
+    /// Whether it deletes a key.
+    #[must_use]
+    pub fn deletes(&self, key: usize) -> bool {
+        match self.part(key) {
+            Some(part) => part.act == Act::Delete,
+            None => matches!(self.operation, Operation::Del | Operation::DelVersion),
+        }
+    }
+
+    /// What it does with the expiry of a key.
+    #[must_use]
+    pub fn expiry_of(&self, key: usize) -> Expiry {
+        self.part(key).map_or(self.expiry, |part| part.expiry)
+    }
+
+    /// Whether a key may be gone by itself behind it.
+    #[must_use]
+    pub fn lets_expire(&self, key: usize) -> bool {
+        matches!(self.expiry_of(key), Expiry::At(_) | Expiry::In(_))
+    }
 }
 
 /// A key and what is known of it.
@@ -84,6 +154,10 @@ struct Entry {
     operation: usize,
     /// Units, if they are known and it is a counter.
     stock: Option<u64>,
+    /// Units that the operation found there, if it was told.
+    was: Option<u64>,
+    /// The last eight bytes of a counter, if they are known.
+    third: Option<u64>,
     is_deletion: bool,
     /// The expiry that a server told of it, 0 for none.
     told_ms: Option<u64>,
@@ -130,7 +204,8 @@ pub struct Record {
     answered_ms: u64,
     /// The epoch of the run that it was sent to.
     epoch: u32,
-    floors: [Version; 2],
+    /// What was shown of each of its keys when it was sent.
+    floors: Vec<Version>,
     /// The version that it wrote or saw.
     pub version: Version,
     /// The value that the operation saw: the operation that wrote the value, and its units.
@@ -163,6 +238,9 @@ pub struct Oracle {
     by_name: BTreeMap<Vec<u8>, usize>,
     /// Changes of the keyspaces that keep versions, in the order in which they were sent.
     keyspaces: Vec<usize>,
+    /// What APPLYs saw of several keys at once: the operation, and each key with the one that wrote
+    /// its value.
+    looks: Vec<(usize, Vec<(usize, usize)>)>,
     clock: u64,
     epoch: u32,
     /// The time of the shard that the next operation or answer is about.
@@ -222,6 +300,7 @@ impl Oracle {
             by_version: BTreeMap::new(),
             by_name,
             keyspaces: Vec::new(),
+            looks: Vec::new(),
             clock: 0,
             epoch: 0,
             time_ms: 0,
@@ -236,11 +315,7 @@ impl Oracle {
     /// An operation is sent on a connection; its number.
     pub fn issue(&mut self, plan: Plan, connection: u64) -> usize {
         self.clock += 1;
-        let shown = |key: usize| self.keys[key].shown;
-        let floors = [
-            shown(plan.key),
-            plan.other.map_or(Version::default(), shown),
-        ];
+        let floors = plan.keys().map(|key| self.keys[key].shown).collect();
         let number = self.records.len();
         let name = match plan.repeats {
             0 => number,
@@ -253,7 +328,7 @@ impl Oracle {
         if plan.operation.is_setting() {
             self.keyspaces.push(number);
         }
-        for key in [Some(plan.key), plan.other].into_iter().flatten() {
+        for key in plan.keys() {
             self.keys[key].history.push(number);
         }
         self.records.push(Record {
@@ -325,21 +400,11 @@ impl Oracle {
         if is_there != (item.head.version.sequence > 0) {
             return Err(format!("key {key} is told with {:?}", item.head));
         }
-        let plan = Plan {
-            operation: match has_value {
-                true => Operation::Get,
-                false => Operation::Look,
-            },
-            key,
-            other: None,
-            units: 0,
-            stock: 0,
-            value_bytes: 0,
-            expected: Version::default(),
-            level,
-            expiry: Expiry::Keep,
-            repeats: 0,
+        let operation = match has_value {
+            true => Operation::Get,
+            false => Operation::Look,
         };
+        let plan = Plan::new(operation, key, level);
         // It keeps no order with anything else of its connection.
         let number = self.issue(plan, u64::MAX - self.clock);
         let record = &mut self.records[number];
@@ -435,13 +500,13 @@ impl Oracle {
         if operation.is_past()
             || matches!(
                 operation,
-                Operation::Get | Operation::Tell | Operation::Look
+                Operation::Get | Operation::Tell | Operation::Look | Operation::Sum
             )
         {
             return;
         }
         let plan = record.plan.clone();
-        for key in [Some(plan.key), plan.other].into_iter().flatten() {
+        for key in plan.keys() {
             self.keys[key].unknown.push(number);
         }
     }
@@ -461,7 +526,7 @@ impl Oracle {
             .ok_or_else(|| format!("a value of operation {name}, which does not exist"))?;
         let record = &self.records[writer];
         let is_looked_at = record.plan.operation == Operation::GiveOther && record.plan.key == key;
-        if (record.plan.key != key && record.plan.other != Some(key)) || is_looked_at {
+        if !record.plan.names(key) || is_looked_at || record.plan.leaves_no_value(key) {
             return Err(format!("a value of operation {writer} on another key"));
         }
         let may_have_run = |record: &Record| match record.state {
@@ -482,7 +547,10 @@ impl Oracle {
             ));
         }
         if (!may_have_run(record) && !has_another_run)
-            || record.plan.operation == Operation::TakeAndFail
+            || matches!(
+                record.plan.operation,
+                Operation::TakeAndFail | Operation::BuyAndFail
+            )
         {
             return Err(format!(
                 "the effect of operation {writer}, whose condition failed"
@@ -500,10 +568,15 @@ impl Oracle {
                     | Operation::SetPresent
                     | Operation::SetVersion
             );
-            if is_set && stock != record.plan.stock {
+            let set = match record.plan.part(key).map(|part| part.act) {
+                Some(Act::Put(stock) | Act::PutAbsent(stock)) => Some(stock),
+                _ => is_set.then_some(record.plan.stock),
+            };
+            if let Some(set) = set
+                && stock != set
+            {
                 return Err(format!(
-                    "{stock} units of operation {writer}, which set {}",
-                    record.plan.stock
+                    "{stock} units of operation {writer}, which set {set}"
                 ));
             }
             return Ok((writer, Some(stock)));
@@ -544,12 +617,11 @@ impl Oracle {
                 entry.operation, record.version
             ));
         }
-        let is_twofold = record.plan.operation != Operation::GiveOther;
-        let other = record
-            .plan
-            .other
-            .filter(|&other| is_twofold && other != key);
-        let main = (is_twofold && record.plan.key != key).then_some(record.plan.key);
+        // All keys of a change, or none.
+        let twins: Vec<usize> = match record.plan.operation {
+            Operation::GiveOther => Vec::new(),
+            _ => record.plan.keys().filter(|&twin| twin != key).collect(),
+        };
         let entries = &mut self.keys[key].entries;
         let known = entries.entry(version).or_insert(entry);
         known.is_doubtful = false;
@@ -571,10 +643,30 @@ impl Oracle {
             (None, told_ms) => known.told_ms = told_ms,
             _ => {}
         }
+        match (known.third, entry.third) {
+            (Some(before), Some(now)) if before != now => {
+                return Err(format!(
+                    "key {key} at {version:?} ends with {now}, and ended with {before}"
+                ));
+            }
+            (None, third) => known.third = third,
+            _ => {}
+        }
+        known.was = known.was.or(entry.was);
         self.raise(key, version, is_durable)?;
-        // Both keys of a move, or none.
-        for twin in [other, main].into_iter().flatten() {
+        for twin in twins {
             let state = &mut self.keys[twin];
+            // The start of this run found an older value there.
+            if let Some(recovered) = state.recovered
+                && recovered < version
+                && version.epoch < self.epoch
+            {
+                return Err(format!(
+                    "operation {} changed key {key} and key {twin} at {version:?}, and a start \
+                     found {recovered:?} of the latter",
+                    entry.operation
+                ));
+            }
             state.shown = state.shown.max(version);
             if is_durable {
                 state.floor = state.floor.max(version);

@@ -1,5 +1,7 @@
 //! What a seed decides before anything runs: the machine, the traffic, the faults.
 
+use std::collections::BTreeMap;
+
 use penstock_net::level::AckLevel;
 use penstock_net::request::Expiry;
 use penstock_net::slot::slot_of;
@@ -9,6 +11,9 @@ use penstock_storage::log::SyncMethod;
 use crate::disk::DiskFaults;
 use crate::operation::Operation;
 use crate::random::Random;
+
+/// Numbered seeds of nodes below are from before there was APPLY, and send none.
+const APPLIES_FROM: u64 = 300_000_000;
 
 /// Units that a missing counter is made with are at least this many, and no others are.
 const MADE_FROM: u64 = 1 << 40;
@@ -48,6 +53,9 @@ pub enum Blow {
     Hostile,
 }
 
+/// A key: name, slot, counter, strict.
+type KeyPlan = (Vec<u8>, u16, bool, bool);
+
 /// One simulated run.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -62,9 +70,11 @@ pub struct Plan {
     /// Operations in all, before the last look.
     pub operations: usize,
     /// Keys: name, slot, counter, strict.
-    pub keys: Vec<(Vec<u8>, u16, bool, bool)>,
+    pub keys: Vec<KeyPlan>,
     /// For each key whether it may get an expiry.
     pub expiring: Vec<bool>,
+    /// Counters of one slot that APPLYs are about; none if a run has no APPLYs.
+    pub groups: Vec<Vec<usize>>,
     /// Bytes of a value, at most.
     pub value_bytes_max: usize,
     /// Bytes of a frame block.
@@ -161,6 +171,12 @@ const LEVELS: &[&[AckLevel]] = &[
     &[AckLevel::None, AckLevel::Interval],
 ];
 
+/// Whether a seed may send APPLYs: numbered seeds do from `first` on, and those that a clock gives
+/// since there is APPLY. Stored seeds of before keep their draws.
+pub(crate) fn sends_applies(seed: u64, first: u64) -> bool {
+    (first..1_000_000_000).contains(&seed) || seed >= 1_882_900_000_000_000
+}
+
 impl Plan {
     /// The plan of a seed.
     #[must_use]
@@ -173,29 +189,13 @@ impl Plan {
         let mut shards = random.pick(&[2, 2, 2, 3, 4]);
         let operations = usize::try_from(random.within(5_000, 5_400)).expect("few");
         let value_bytes_max = random.pick(&[256, 1024, 3000]);
-        let (mut keys, mut expiring) = (Vec::new(), Vec::new());
         let expiring_keys = random.pick(&[0, 300_000, 300_000, 700_000]);
         let is_wide = random.chance(30_000);
-        let count = match is_wide {
-            true => random.within(2_000, 3_000),
-            false => random.within(12, 60),
+        let (mut keys, mut expiring) = Self::keys(random, is_wide, expiring_keys);
+        let groups = match sends_applies(seed, APPLIES_FROM) {
+            true => Self::groups(&mut Random::new(seed, 17), &mut keys, &mut expiring),
+            false => Vec::new(),
         };
-        for number in 0..count {
-            // A tag shared by two, so that moves have pairs.
-            let name = match random.below(3) {
-                0 => format!("k{number}"),
-                _ => format!("{{t{}}}:{number}", number / 4),
-            }
-            .into_bytes();
-            let mut name = name;
-            if random.chance(50_000) {
-                let len = random.index(300);
-                name.resize(name.len() + len, b'x');
-            }
-            let slot = slot_of(&name);
-            keys.push((name, slot, random.chance(700_000), random.chance(400_000)));
-            expiring.push(random.chance(expiring_keys));
-        }
         let disk = Self::disk_faults(random, budget);
         let blows = Self::blows(random, operations);
         let mut batch_max = random.pick(&[1, 4, 16, 48]);
@@ -211,6 +211,7 @@ impl Plan {
             operations,
             keys,
             expiring,
+            groups,
             value_bytes_max,
             frame_bytes: random.pick(&[4096, 8192, 16_384]),
             frames_in_flight_max: random.pick(&[1, 1, 2, 3, 4]),
@@ -262,6 +263,57 @@ impl Plan {
             keeps_versions: !is_wide && Random::new(seed, 6).chance(400_000),
             blows,
         }
+    }
+
+    /// The keys of all operations but APPLY, and which of them may get an expiry.
+    fn keys(random: &mut Random, is_wide: bool, expiring_keys: u32) -> (Vec<KeyPlan>, Vec<bool>) {
+        let (mut keys, mut expiring) = (Vec::new(), Vec::new());
+        let count = match is_wide {
+            true => random.within(2_000, 3_000),
+            false => random.within(12, 60),
+        };
+        for number in 0..count {
+            // A tag shared by two, so that moves have pairs.
+            let name = match random.below(3) {
+                0 => format!("k{number}"),
+                _ => format!("{{t{}}}:{number}", number / 4),
+            }
+            .into_bytes();
+            let mut name = name;
+            if random.chance(50_000) {
+                let len = random.index(300);
+                name.resize(name.len() + len, b'x');
+            }
+            let slot = slot_of(&name);
+            keys.push((name, slot, random.chance(700_000), random.chance(400_000)));
+            expiring.push(random.chance(expiring_keys));
+        }
+        (keys, expiring)
+    }
+
+    /// Adds keys for APPLYs, and tells which keys one APPLY may be about.
+    fn groups(
+        random: &mut Random,
+        keys: &mut Vec<KeyPlan>,
+        expiring: &mut Vec<bool>,
+    ) -> Vec<Vec<usize>> {
+        let expiring_keys = random.pick(&[0, 200_000, 500_000]);
+        for group in 0..random.within(1, 3) {
+            for number in 0..random.pick(&[2, 3, 5, 8]) {
+                let name = format!("{{t{}}}:{number}", 8_000 + group).into_bytes();
+                let slot = slot_of(&name);
+                keys.push((name, slot, true, false));
+                expiring.push(random.chance(expiring_keys));
+            }
+        }
+        let mut by_slot: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
+        for (number, &(_, slot, is_counter, is_strict)) in keys.iter().enumerate() {
+            if is_counter && !is_strict {
+                by_slot.entry(slot).or_default().push(number);
+            }
+        }
+        let groups = by_slot.into_values();
+        groups.filter(|group| group.len() > 1).collect()
     }
 
     fn disk_faults(random: &mut Random, budget: Budget) -> DiskFaults {

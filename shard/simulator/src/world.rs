@@ -5,6 +5,7 @@
 //! [`Shard::step`] and carries out what the shard wants, as the server's cores do, and opens
 //! shards with the server's own procedure. No decision of the server is made here.
 
+mod applies;
 mod blows;
 mod client;
 mod core;
@@ -295,6 +296,8 @@ pub struct World {
     has_keyspace: bool,
     /// Chance of operations that repeat the one before them.
     repeats: Random,
+    /// Chance of everything about APPLYs.
+    applies: Random,
     failure: Option<String>,
 }
 
@@ -404,6 +407,7 @@ impl World {
             sequences: Box::new([0; PARTITIONS]),
             past: Random::new(seed, 11),
             repeats: Random::new(seed, 16),
+            applies: Random::new(seed, 18),
             has_keyspace: false,
             failure: None,
         };

@@ -76,16 +76,10 @@ impl Bench {
 
     fn issue(&mut self, operation: Operation, connection: u64) -> usize {
         let plan = Plan {
-            operation,
-            key: 0,
-            other: None,
             units: 1,
             stock: 10,
-            value_bytes: 0,
-            expected: Version::default(),
-            level: AckLevel::Disk,
             expiry: self.expiry,
-            repeats: 0,
+            ..Plan::new(operation, 0, AckLevel::Disk)
         };
         self.oracle.issue(plan, connection)
     }

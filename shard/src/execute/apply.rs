@@ -56,6 +56,7 @@ fn run_on<const KEYS: usize, P: Blocks>(
         .keys()
         .iter()
         .fold(Lsn(0), |seen, key| seen.max(key.lsn));
+    let seen = planted::or(Bug::ApplyGateOfFirst, found.all[0].lsn, seen);
     let first_version = found.all[0].version;
     let mut keys = found.stage(store, context);
     let from = out.len();
@@ -78,7 +79,7 @@ fn run_on<const KEYS: usize, P: Blocks>(
             status: Status::Ok,
         };
     }
-    if bytes > bytes_max {
+    if bytes > bytes_max && !is_planted(Bug::ApplyUnbounded) {
         out.truncate(from);
         return refused(context, writes_too_much(bytes, bytes_max), out);
     }
@@ -146,7 +147,10 @@ fn look_up<'k, const KEYS: usize, P: Blocks>(
             0 => context.key_hash,
             _ => context.hash.of(name),
         };
-        let found = store.find(context.slot, hash, name);
+        let found = match store.find(context.slot, hash, name) {
+            Found::Cold(_) if is_planted(Bug::ApplyMissesCold) => Found::Absent,
+            found => found,
+        };
         if let Found::Cold(place) = found {
             bytes += place.part_bytes_min();
             cold = cold.or(Some(Cold {
@@ -265,7 +269,8 @@ impl<'k, P: Blocks, const KEYS: usize> ApplyKeys<'k> for StagedKeys<'_, 'k, P, K
         // What is put is copied when it is edited, so it is bounded at once.
         self.put_bytes += value.len();
         let bytes_max = self.staged.record_bytes_max();
-        match self.put_bytes > bytes_max && self.staged.record_bytes() > bytes_max {
+        let is_much = self.put_bytes > bytes_max && !is_planted(Bug::ApplyUnbounded);
+        match is_much && self.staged.record_bytes() > bytes_max {
             true => Err(writes_too_much(self.staged.record_bytes(), bytes_max)),
             false => Ok(()),
         }

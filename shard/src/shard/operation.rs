@@ -14,9 +14,11 @@ use penstock_net::request::{Effect, Extra, Request, Tells, Verb, Version};
 use penstock_net::scan::{SCAN, ScanRequest};
 use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
+use penstock_storage::if_planted;
 use penstock_storage::io::Blocks;
 use penstock_storage::keyspace::Settings;
 use penstock_storage::place::{Lsn, Place};
+use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::store::{Found, Store};
 use penstock_storage::version::partition_of;
 
@@ -534,6 +536,7 @@ impl<P: Blocks> Shard<P> {
                 Asks::Item(_) => {}
                 Asks::Apply(request) => {
                     self.fetch_all(own.slot, request);
+                    if_planted!(Bug::ApplyUnpinned, return step);
                     self.pin(own, request.keys());
                 }
             }

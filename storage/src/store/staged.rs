@@ -8,7 +8,7 @@
 use crate::format::record::{PARTS_MAX, part_bytes};
 use crate::log::room::{Purpose, Room};
 use crate::memory::index::entry::CellId;
-use crate::planted::{Bug, is_planted};
+use crate::planted::{self, Bug, is_planted};
 use crate::store::change::{ChangeKey, Committed, NoRoom};
 use crate::store::store::Store;
 use crate::types::io::Blocks;
@@ -158,6 +158,7 @@ impl<'k, P: Blocks, const KEYS: usize> Staged<'_, 'k, P, KEYS> {
     #[inline]
     pub fn put(&mut self, which: usize, value: &'k [u8], expiry_ms: Option<u64>) {
         let key = &mut self.keys[which];
+        let expiry_ms = planted::or(Bug::ApplyPutKeepsExpiry, key.expiry_ms, expiry_ms);
         (key.value, key.expiry_ms) = (Value::Put(value), expiry_ms);
     }
 

@@ -135,6 +135,16 @@ pub fn number_name(at: NumberAt) -> String {
     }
 }
 
+/// The numbers that an effect may be written with. A number that the kind cannot hold may be added:
+/// the result decides.
+fn operand_range(change: Arithmetic, kind: NumberKind) -> (i128, i128) {
+    match (change, kind.is_signed()) {
+        (Arithmetic::Set | Arithmetic::And | Arithmetic::Or | Arithmetic::Xor, _) => kind.range(),
+        (_, true) => (i64::MIN.into(), i64::MAX.into()),
+        (_, false) => (0, u64::MAX.into()),
+    }
+}
+
 fn is_of_name(character: char) -> bool {
     character.is_ascii_alphanumeric() || character == '_'
 }
@@ -274,10 +284,12 @@ impl<'a> Reader<'a> {
         }
         let operator = OPERATORS.iter().find(|(sign, _)| self.cursor.take(sign));
         let (_, operator) = operator.ok_or_else(|| self.error_at(start, OPERATORS_TEXT))?;
-        let operand = self.operand(at.kind())?;
         Ok(match *operator {
-            Operator::Guard(comparison) => Action::Compare(comparison, at, operand),
+            Operator::Guard(comparison) => {
+                Action::Compare(comparison, at, self.operand(at.kind().range())?)
+            }
             Operator::Effect(change) => {
+                let operand = self.operand(operand_range(change, at.kind()))?;
                 self.cursor.skip_spaces();
                 let change = match change {
                     Arithmetic::Add if self.cursor.take("saturating") => Arithmetic::AddSaturating,
@@ -300,7 +312,7 @@ impl<'a> Reader<'a> {
             _ => return Err(self.error_at(start, "all bits, any bits or no bits")),
         };
         self.keyword("bits")?;
-        Ok(Action::Bits(test, at, self.operand(at.kind())?))
+        Ok(Action::Bits(test, at, self.operand(at.kind().range())?))
     }
 
     /// `10/s burst 20 take 1`. The instruction's word begins at `start`.
@@ -320,6 +332,14 @@ impl<'a> Reader<'a> {
         let interval_us = time_ms.saturating_mul(1_000).div_ceil(units);
         if !(1..=Rate::INTERVAL_US_MAX).contains(&interval_us) || time_ms * 1_000 < units {
             return Err(self.error_at(start, "a rate from 1 in 12 days to 1000000 in a second"));
+        }
+        // More than a hundredth less than what is written.
+        if interval_us * units * 100 > time_ms * 1_000 * 101 {
+            let near = 1_000_000 / interval_us;
+            return Err(self.error_at(
+                start,
+                &format!("a rate whose unit takes whole microseconds; near is {near}/s"),
+            ));
         }
         self.keyword("burst")?;
         let burst = self.units(u16::MAX.into())?;
@@ -366,12 +386,13 @@ impl<'a> Reader<'a> {
         ms.ok_or_else(|| self.error_at(start, "a whole number and ms, s, m, h or d, as in 30s"))
     }
 
-    fn operand(&mut self, kind: NumberKind) -> Result<Operand, ExpressionError> {
+    /// A number within these borders, a number of a key, or the time.
+    fn operand(&mut self, range: (i128, i128)) -> Result<Operand, ExpressionError> {
         if let Some(operand) = self.time_or_number()? {
             return Ok(operand);
         }
         let start = self.cursor.at;
-        let number = parse_number(kind.range(), self.cursor.number())
+        let number = parse_number(range, self.cursor.number())
             .map_err(|allowed| self.error_at(start, &format!("{allowed}, now, {NUMBER_TEXT}")))?;
         Ok(Operand::Immediate(to_bits(number)))
     }
@@ -435,6 +456,18 @@ impl<'a> Reader<'a> {
         let text = self.cursor.rest();
         if text.is_empty() {
             return Err(self.error_at(self.cursor.at, "a value, or text: for an empty one"));
+        }
+        let begins_reason = |at: usize| {
+            let end = text[at..].trim_start_matches("else").trim();
+            !end.is_empty() && end.bytes().all(|byte| byte.is_ascii_digit())
+        };
+        if !text.starts_with("text:")
+            && let Some(at) = text.rfind(" else ").filter(|at| begins_reason(at + 1))
+        {
+            return Err(self.error_at(
+                self.cursor.at + at + 1,
+                "the end: put and start take no reason; a text that ends so begins with text:",
+            ));
         }
         self.cursor.at = self.cursor.text.len();
         Literal::parse(text).map_err(|error| error.at_the_end_of(self.cursor.text))

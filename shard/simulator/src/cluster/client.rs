@@ -12,12 +12,25 @@ use penstock_net::request::{BatchRequest, Condition, Expiry, MemberRead, Version
 use penstock_net::status::{Executed, Status};
 use penstock_shard::{Event as ShardEvent, SessionId};
 
+use super::applies::{self, Use};
 use super::node::LIST_MAX;
-use super::oracle::{Kind, Outcome, list_of, value_of};
+use super::oracle::{Kind, Outcome, POTS, list_of, value_of};
 use super::{Event, GROUPS, NODES, Phase, Step, World, number_of};
 
 /// How long a client waits for an answer, at most.
 const PATIENCE_US: u64 = 2_000_000;
+
+/// How often an answer has one of these is told.
+const STATUSES_MET: &[Status] = &[
+    Status::Moved,
+    Status::NotPrimary,
+    Status::NoReplicas,
+    Status::NotFound,
+    Status::VersionMismatch,
+    Status::GuardFailed,
+    Status::Stale,
+    Status::Full,
+];
 
 pub(super) struct Client {
     /// The node that it asks.
@@ -61,6 +74,7 @@ enum What {
     },
     Raise,
     Change,
+    Apply(Use),
     /// A read of a list that a member may answer. The append has the version that is wanted.
     Look {
         read: MemberRead,
@@ -297,6 +311,9 @@ impl World {
             true => AckLevel::Replica,
             false => AckLevel::Disk,
         };
+        if self.has_applies && self.applies.chance(200_000) {
+            return self.send_apply(client, group, level);
+        }
         let request = self.clients[client].request + 1;
         let mut out = Vec::new();
         let mut batch = BatchRequest::begin(&mut out, request, level, 0, 1);
@@ -312,8 +329,20 @@ impl World {
                 let number = self.oracle.append(key.clone(), partition);
                 list.push(number);
                 let value = value_of(&list, self.workload.index(self.setting.value_bytes));
-                let condition = version.map_or(Condition::Absent, Condition::Version);
-                batch.set(&mut out, &key, &value, condition);
+                let copy = match self.has_applies {
+                    true => self.oracle.copy(&key, partition),
+                    false => None,
+                };
+                match copy {
+                    Some(copy) => {
+                        self.meet("append by APPLY");
+                        batch.apply(&mut out, &applies::append(&key, &copy, &value, version));
+                    }
+                    None => {
+                        let condition = version.map_or(Condition::Absent, Condition::Version);
+                        batch.set(&mut out, &key, &value, condition);
+                    }
+                }
                 What::Append { number, list }
             }
             (Kind::List, _, known) => {
@@ -366,6 +395,33 @@ impl World {
         batch.finish(&mut out);
         self.issued += 1;
         self.send(client, out, (key, partition), level, what);
+    }
+
+    /// Sends an APPLY on keys that are there for that.
+    fn send_apply(&mut self, client: usize, group: usize, level: AckLevel) {
+        let (key, partition) = self.oracle.key(Kind::Pair, group, 0);
+        let (what, apply) = match self.applies.below(4) {
+            0 => {
+                let other = self.oracle.key(Kind::Pair, group, 1).0;
+                (Use::Raise, applies::raise(&key, &other))
+            }
+            1 => {
+                let pots: Vec<_> = (0..POTS).map(|it| self.oracle.pot(group, it)).collect();
+                (Use::Count, applies::count(&pots))
+            }
+            _ => {
+                let pots = self.some_pots(group);
+                let apply = applies::pour(&mut self.applies, &pots);
+                (Use::Pour(pots.len()), apply)
+            }
+        };
+        let request = self.clients[client].request + 1;
+        let mut out = Vec::new();
+        let mut batch = BatchRequest::begin(&mut out, request, level, 0, 1);
+        batch.apply(&mut out, &apply);
+        batch.finish(&mut out);
+        self.issued += 1;
+        self.send(client, out, (key, partition), level, What::Apply(what));
     }
 
     fn send(
@@ -461,17 +517,7 @@ impl World {
         let (status, version) = (item.head.status, item.head.version);
         let writer = (number_of(state.node), state.run);
         let (came_us, left_us) = (state.came_us, state.left_us);
-        if [
-            Status::Moved,
-            Status::NotPrimary,
-            Status::NoReplicas,
-            Status::NotFound,
-            Status::VersionMismatch,
-            Status::Stale,
-            Status::Full,
-        ]
-        .contains(&status)
-        {
+        if STATUSES_MET.contains(&status) {
             self.meet(status.name());
         }
         let is_done = status.executed() == Executed::Yes;
@@ -491,7 +537,10 @@ impl World {
         if is_done {
             self.proved(&proves);
         }
-        let is_change = !matches!(what, What::Get | What::Look { .. });
+        let is_read = matches!(
+            what,
+            What::Get | What::Look { .. } | What::Apply(Use::Count)
+        );
         let state = &mut self.clients[client];
         match what {
             What::Get => match status {
@@ -521,9 +570,15 @@ impl World {
                     self.looked(&key, partition, item, (read, number, came_us))?;
                 }
             }
+            What::Apply(what) => {
+                let told: Vec<u64> = (0..item.value.len() / 8)
+                    .filter_map(|at| item.field(at))
+                    .collect();
+                self.applied(what, level, status, &told)?;
+            }
             What::Raise | What::Change => {}
         }
-        if is_done && is_change {
+        if is_done && !is_read {
             self.oracle
                 .acknowledged(partition, version, level, writer)?;
         }

@@ -28,6 +28,10 @@ pub(super) enum Kind {
     Churn,
 }
 
+/// Pots of a group, between which units are poured, and what each has at first.
+pub(super) const POTS: usize = 8;
+pub(super) const POT_UNITS: u64 = 1_000;
+
 /// Lists of a group that are in use, and keys of the other kinds.
 const LISTS: usize = 3;
 const CHURN: usize = 5;
@@ -137,6 +141,21 @@ impl Oracle {
             self.churned.insert(key.clone());
         }
         key
+    }
+
+    /// A pot of a group.
+    pub(super) fn pot(&mut self, group: usize, number: usize) -> Vec<u8> {
+        let Group { tag, partition, .. } = self.groups[group];
+        let name = format!("{{{tag}}}pot {}", number % POTS).into_bytes();
+        self.churned.insert((name.clone(), partition));
+        name
+    }
+
+    /// The copy of a list that is appended to together with the list, if the list has one.
+    pub(super) fn copy(&mut self, list: &[u8], partition: u16) -> Option<Vec<u8>> {
+        let copy = copy_of(list)?;
+        self.churned.insert((copy.clone(), partition));
+        Some(copy)
     }
 
     /// A list is full: another one takes its place.
@@ -289,6 +308,7 @@ impl Oracle {
         keeps: Kept,
     ) -> Result<BTreeMap<&'static str, u64>, String> {
         let there = self.appends_in(last)?;
+        self.applied_whole(last)?;
         let mut met = BTreeMap::new();
         let mut kept = BTreeSet::new();
         for (node, bytes) in found {
@@ -351,6 +371,33 @@ impl Oracle {
         Ok(met)
     }
 
+    /// Of what APPLYs change together the last values show all or nothing.
+    fn applied_whole(&self, last: &BTreeMap<Vec<u8>, Option<Vec<u8>>>) -> Result<(), String> {
+        for (key, value) in last {
+            let copy = copy_of(key).and_then(|copy| last.get(&copy));
+            if let Some(copy) = copy
+                && copy != value
+            {
+                return Err(format!(
+                    "{} is another than its copy: {value:?} and {copy:?}",
+                    String::from_utf8_lossy(key)
+                ));
+            }
+        }
+        for group in &self.groups {
+            let pots = (0..POTS).map(|number| format!("{{{}}}pot {number}", group.tag));
+            let found = pots.filter_map(|pot| last.get(pot.as_bytes()).cloned().flatten());
+            let units: Option<Vec<u64>> = found
+                .map(|value| value.try_into().ok().map(u64::from_le_bytes))
+                .collect();
+            let units = units.ok_or("a pot is none")?;
+            if units.iter().sum::<u64>() != units.len() as u64 * POT_UNITS {
+                return Err(format!("the pots of {} hold {units:?}", group.tag));
+            }
+        }
+        Ok(())
+    }
+
     /// The appends that the last values show. Each was sent and not refused, and is there once;
     /// records of two keys are there as a whole.
     fn appends_in(
@@ -399,6 +446,14 @@ impl Oracle {
         let place = usize::try_from(number).ok()?.checked_sub(1)?;
         self.appends.get(place)
     }
+}
+
+/// The copy of a list: every other one has one, if clients send APPLYs.
+fn copy_of(list: &[u8]) -> Option<Vec<u8>> {
+    let name = str::from_utf8(list).ok()?;
+    let (tag, number) = name.split_once("}list ")?;
+    let is_copied = number.parse::<usize>().is_ok_and(|number| number % 2 == 0);
+    is_copied.then(|| format!("{tag}}}copy {number}").into_bytes())
 }
 
 /// A value of a list: how many, the numbers, something to make it long.

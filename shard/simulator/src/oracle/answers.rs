@@ -63,13 +63,20 @@ impl Oracle {
             return self.judge_past(number, &plan, item);
         }
         let version = item.head.version;
-        // The version told is that of the key that is only looked at.
-        if plan.operation != Operation::GiveOther {
+        let gives = plan.operation == Operation::GiveOther && status == Status::Ok;
+        // Otherwise the version told is that of the key that is only looked at.
+        if plan.operation != Operation::GiveOther || gives {
             self.records[number].version = version;
         }
         self.judge_time(number, item)?;
         let is_durable = item.head.level >= AckLevel::Disk;
         self.judge_status(number, &plan, item)?;
+        if plan.operation.is_apply() {
+            return self.judge_apply(number, &plan, item, is_durable);
+        }
+        if gives && let Some(other) = plan.other {
+            return self.gave(number, other, item, is_durable);
+        }
         if version.sequence == 0 {
             if matches!(status, Status::Exists | Status::VersionMismatch) {
                 return Err(format!(
@@ -154,6 +161,9 @@ impl Oracle {
     fn may_be_too_large(&self, number: usize) -> bool {
         let record = &self.records[number];
         let plan = &record.plan;
+        if plan.operation == Operation::ApplyTooMuch {
+            return true;
+        }
         let has_value = plan.operation.is_set()
             || matches!(
                 plan.operation,
@@ -238,31 +248,8 @@ impl Oracle {
         }
         let floor = self.records[number].floors[0];
         // A move may miss its second key.
-        let keys = [Some(plan.key), plan.other];
-        let explained = keys.into_iter().flatten().any(|key| {
-            let state = &self.keys[key];
-            let floor = if key == plan.key {
-                floor
-            } else {
-                self.records[number].floors[1]
-            };
-            floor == Version::default()
-                || self.may_be_gone(key, floor)
-                || state
-                    .entries
-                    .range(floor..)
-                    .any(|(_, entry)| entry.is_deletion)
-                || state
-                    .history
-                    .iter()
-                    .rev()
-                    .take(2000)
-                    .map(|&other| &self.records[other])
-                    .any(|other| {
-                        matches!(other.plan.operation, Operation::Del | Operation::DelVersion)
-                            && matches!(other.state, State::Pending | State::Unknown)
-                    })
-        });
+        let explained =
+            (plan.keys().enumerate()).any(|(place, key)| self.may_miss(number, place, key));
         if !explained {
             return Err(format!(
                 "operation {number} {:?} did not find key {}, which had version {floor:?}",
@@ -280,8 +267,25 @@ impl Oracle {
         Ok(())
     }
 
+    /// Whether the key at a place of an operation may have had no value for it.
+    pub(super) fn may_miss(&self, number: usize, place: usize, key: usize) -> bool {
+        let floor = self.records[number].floors[place];
+        let state = &self.keys[key];
+        let may_have_deleted = |other: &usize| {
+            let other = &self.records[*other];
+            other.plan.deletes(key) && matches!(other.state, State::Pending | State::Unknown)
+        };
+        floor == Version::default()
+            || self.may_be_gone(key, floor)
+            || state
+                .entries
+                .range(floor..)
+                .any(|(_, entry)| entry.is_deletion)
+            || state.history.iter().rev().take(2000).any(may_have_deleted)
+    }
+
     /// Whether a version of the key from `floor` on may be gone by now.
-    fn may_be_gone(&self, key: usize, floor: Version) -> bool {
+    pub(super) fn may_be_gone(&self, key: usize, floor: Version) -> bool {
         let state = &self.keys[key];
         let given = |number: usize| self.given(number, key);
         let may_have_run = |number: &&usize| match self.records[**number].state {
@@ -307,8 +311,17 @@ impl Oracle {
     /// What an operation gives a key; `None` if it leaves what was.
     pub(super) fn given(&self, number: usize, key: usize) -> Option<Life> {
         let record = &self.records[number];
-        match record.plan.key == key && record.plan.operation != Operation::TakeAndFail {
-            true => Life::given(record.plan.expiry, record.issued_ms, record.answered_ms),
+        let fails = matches!(
+            record.plan.operation,
+            Operation::TakeAndFail | Operation::BuyAndFail
+        );
+        let gives = record.plan.key == key || record.plan.part(key).is_some();
+        match gives && !fails {
+            true => Life::given(
+                record.plan.expiry_of(key),
+                record.issued_ms,
+                record.answered_ms,
+            ),
             false => None,
         }
     }
@@ -365,6 +378,8 @@ impl Oracle {
             let entry = Entry {
                 operation: self.records[number].name,
                 stock: after[place],
+                was: None,
+                third: None,
                 is_deletion,
                 told_ms: None,
                 is_doubtful: false,
@@ -374,7 +389,35 @@ impl Oracle {
         Ok(())
     }
 
-    fn saw(
+    /// Takes the answer to a change of the other key alone, whose version it tells.
+    fn gave(
+        &mut self,
+        number: usize,
+        other: usize,
+        item: &ReplyItem<'_>,
+        is_durable: bool,
+    ) -> Result<(), Violation> {
+        let (version, floor) = (item.head.version, self.records[number].floors[1]);
+        if version.epoch != self.epoch || version <= floor {
+            return Err(format!(
+                "operation {number} gave to key {other} as version {version:?} in epoch {}, \
+                 although {floor:?} was shown before it was sent",
+                self.epoch
+            ));
+        }
+        let entry = Entry {
+            operation: self.records[number].name,
+            stock: item.field(0),
+            was: None,
+            third: None,
+            is_deletion: false,
+            told_ms: None,
+            is_doubtful: false,
+        };
+        self.enter(other, version, entry, is_durable)
+    }
+
+    pub(super) fn saw(
         &mut self,
         number: usize,
         plan: &Plan,
@@ -426,6 +469,11 @@ impl Oracle {
             let entry = Entry {
                 operation: writer,
                 stock,
+                was: None,
+                third: self.keys[plan.key]
+                    .is_counter
+                    .then(|| item.field(2))
+                    .flatten(),
                 is_deletion: false,
                 told_ms: item.expiry.map(|told| told.expiry_ms),
                 is_doubtful: false,

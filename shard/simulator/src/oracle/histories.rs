@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 
-use penstock_net::request::Expiry;
 use penstock_net::request::Version;
 use penstock_net::status::Status;
 
-use super::{Entry, Key, Oracle, State, Violation};
+use super::applies::Need;
+use super::{Act, Entry, Key, Oracle, State, Violation};
 use crate::life::Life;
 use crate::operation::Operation;
 
@@ -25,7 +25,7 @@ impl Oracle {
                 self.units(number, key)?;
             }
         }
-        Ok(())
+        self.looks()
     }
 
     /// The versions of one connection's operations rise in the order in which they were sent.
@@ -40,7 +40,8 @@ impl Oracle {
                 continue;
             }
             // A version that a refused move tells is that of its first key.
-            let is_of_other = (record.plan.key != number && status != Status::Ok)
+            let is_of_first = status != Status::Ok || record.plan.operation == Operation::Sum;
+            let is_of_other = (record.plan.key != number && is_of_first)
                 || (record.plan.key == number && record.plan.operation == Operation::GiveOther);
             if record.version.sequence == 0 || is_of_other {
                 continue;
@@ -48,7 +49,11 @@ impl Oracle {
             let writes = status == Status::Ok
                 && !matches!(
                     record.plan.operation,
-                    Operation::Get | Operation::Tell | Operation::Look | Operation::LookOrMake
+                    Operation::Get
+                        | Operation::Tell
+                        | Operation::Look
+                        | Operation::LookOrMake
+                        | Operation::Sum
                 );
             let (before, by) = *last
                 .get(&record.connection)
@@ -84,12 +89,10 @@ impl Oracle {
             }
         }
         // What needs or forbids a value found what it needs.
-        let has_unknown = |kinds: &[Operation]| {
-            key.unknown
-                .iter()
-                .any(|&unknown| kinds.contains(&self.records[unknown].plan.operation))
-        };
-        let may_delete = has_unknown(&[Operation::Del, Operation::DelVersion]);
+        let unknown = || key.unknown.iter().map(|&it| &self.records[it].plan);
+        let has_unknown =
+            |kinds: &[Operation]| unknown().any(|plan| kinds.contains(&plan.operation));
+        let may_delete = unknown().any(|plan| plan.deletes(number));
         let may_make = has_unknown(&[
             Operation::Set,
             Operation::SetAbsent,
@@ -97,27 +100,20 @@ impl Oracle {
             Operation::SetVersion,
             Operation::TakeOrMake,
             Operation::LookOrMake,
-        ]);
-        let can_expire = key.history.iter().any(|&number| {
-            let expiry = self.records[number].plan.expiry;
-            matches!(expiry, Expiry::At(_) | Expiry::In(_))
-        });
+        ]) || unknown().any(|plan| plan.may_make(number));
+        let can_expire = key
+            .history
+            .iter()
+            .any(|&it| self.records[it].plan.lets_expire(number));
         let mut before: Option<Entry> = None;
         for (version, entry) in &key.entries {
             let operation = self.records[entry.operation].plan.operation;
             let was_there = before.map(|before| !before.is_deletion);
             let is_sure = before.is_none_or(|before| !before.is_doubtful) && !entry.is_doubtful;
-            let wrong = match operation {
-                Operation::SetAbsent => was_there == Some(true) && !may_delete && !can_expire,
-                Operation::SetPresent
-                | Operation::SetVersion
-                | Operation::Del
-                | Operation::DelVersion
-                | Operation::Take
-                | Operation::Expire
-                | Operation::Persist
-                | Operation::Move => was_there == Some(false) && !may_make,
-                _ => false,
+            let wrong = match self.records[entry.operation].plan.needs(number) {
+                Need::Absence => was_there == Some(true) && !may_delete && !can_expire,
+                Need::Value => was_there == Some(false) && !may_make,
+                Need::Nothing => false,
             };
             if wrong && is_sure {
                 return Err(format!(
@@ -165,23 +161,14 @@ impl Oracle {
                         .next()
                         .is_none()
             });
-            let needs_value = matches!(
-                operation,
-                Operation::SetPresent
-                    | Operation::SetVersion
-                    | Operation::Del
-                    | Operation::DelVersion
-                    | Operation::Take
-                    | Operation::Expire
-                    | Operation::Persist
-                    | Operation::Move
-            );
+            let need = record.plan.needs(number);
             if let Some((last_version, _, life)) = last
                 && !entry.is_doubtful
             {
-                let wrong = match operation {
-                    Operation::SetAbsent => !life.may_be_over(record.answered_ms),
-                    _ => needs_value && life.is_over(record.issued_ms),
+                let wrong = match need {
+                    Need::Absence => !life.may_be_over(record.answered_ms),
+                    Need::Value => life.is_over(record.issued_ms),
+                    Need::Nothing => false,
                 };
                 if wrong {
                     return Err(format!(
@@ -191,14 +178,13 @@ impl Oracle {
                     ));
                 }
             }
-            let is_made = operation == Operation::TakeOrMake
-                && entry.stock == Some(record.plan.stock - record.plan.units);
+            let is_made = record.plan.is_made(entry.operation, number, entry.stock);
             let life = match (self.given(entry.operation, number), last) {
                 (Some(life), _) => life,
                 (None, _) if is_made || operation == Operation::LookOrMake => Life::Endless,
                 // Without a value before it there is nothing to keep.
                 (None, Some((_, _, life)))
-                    if needs_value || !life.may_be_over(record.answered_ms) =>
+                    if need == Need::Value || !life.may_be_over(record.answered_ms) =>
                 {
                     life
                 }
@@ -225,6 +211,13 @@ impl Oracle {
         let mut may_be_set = false;
         for &unknown in &key.unknown {
             let plan = &self.records[unknown].plan;
+            if let Some(part) = plan.part(number) {
+                let (down, up) = part.act.moves();
+                slack_down += down;
+                slack_up += up;
+                may_be_set |= part.act.sets();
+                continue;
+            }
             match plan.operation {
                 Operation::Take => slack_down += plan.units,
                 Operation::Move if plan.key == number => slack_down += plan.units,
@@ -254,7 +247,27 @@ impl Oracle {
                 before = None;
                 continue;
             }
+            if let Some(before) = before
+                && !may_be_set
+            {
+                self.found(number, entry, before, (slack_down, slack_up))?;
+            }
             let (down, up) = match plan.operation {
+                // What it made of what it found is judged with its answer.
+                _ if entry.was.is_some() => {
+                    before = entry.stock;
+                    continue;
+                }
+                _ if let Some(part) = plan.part(number) => match part.act {
+                    Act::Take(units) => (units, 0),
+                    Act::Give(units) => (0, units),
+                    act if act.sets() => {
+                        before = entry.stock;
+                        continue;
+                    }
+                    // As much as is drained counts among what is unknown.
+                    _ => (0, 0),
+                },
                 Operation::Take => (plan.units, 0),
                 // Each makes with a number of its own.
                 Operation::TakeOrMake if entry.stock == Some(plan.stock - plan.units) => {
@@ -291,5 +304,29 @@ impl Oracle {
             before = Some(after);
         }
         Ok(())
+    }
+
+    /// What an APPLY says it found of a key is what the operation before it left, but for units
+    /// that operations of unknown outcome may have taken or given.
+    fn found(
+        &self,
+        number: usize,
+        entry: &Entry,
+        before: u64,
+        (slack_down, slack_up): (u64, u64),
+    ) -> Result<(), Violation> {
+        let plan = &self.records[entry.operation].plan;
+        let Some((was, part)) = entry.was.zip(plan.part(number)) else {
+            return Ok(());
+        };
+        let possible = before.saturating_sub(slack_down)..=before + slack_up;
+        match part.act.sets() || possible.contains(&was) {
+            true => Ok(()),
+            false => Err(format!(
+                "operation {} {:?} found {was} units of key {number}, where {before} were: \
+                 {possible:?} can be",
+                entry.operation, plan.operation
+            )),
+        }
     }
 }

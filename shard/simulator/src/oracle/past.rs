@@ -3,7 +3,7 @@
 
 use penstock_net::keyspace::{History, KeptVersion};
 use penstock_net::reply::ReplyItem;
-use penstock_net::request::{Expiry, Version};
+use penstock_net::request::Version;
 use penstock_net::status::Status;
 use penstock_storage::version::partition_of;
 
@@ -179,11 +179,8 @@ impl Oracle {
                 continue;
             };
             let record = &self.records[writer];
-            let deletes = matches!(
-                record.plan.operation,
-                Operation::Del | Operation::DelVersion
-            );
-            let is_of_key = record.plan.key == key || record.plan.other == Some(key);
+            let deletes = record.plan.deletes(key);
+            let is_of_key = record.plan.names(key);
             let is_time = self.may_tell(number, key, record, *time_ms);
             if !is_of_key || deletes != *is_deletion || !is_time {
                 return Err(format!(
@@ -237,18 +234,13 @@ impl Oracle {
     fn may_have_deleted(&self, key: usize) -> bool {
         let of_key = self.keys[key].history.iter().map(|&it| &self.records[it]);
         of_key
-            .filter(|record| {
-                matches!(
-                    record.plan.operation,
-                    Operation::Del | Operation::DelVersion
-                )
-            })
+            .filter(|record| record.plan.deletes(key))
             .any(|record| matches!(record.state, State::Pending | State::Unknown))
     }
 
     fn may_expire(&self, key: usize) -> bool {
         let mut of_key = self.keys[key].history.iter().map(|&it| &self.records[it]);
-        of_key.any(|record| matches!(record.plan.expiry, Expiry::At(_) | Expiry::In(_)))
+        of_key.any(|record| record.plan.lets_expire(key))
     }
 
     /// How many operations may have written a version of the key behind this one.

@@ -2,7 +2,7 @@
 
 use penstock_net::hello::ClientHello;
 use penstock_net::level::AckLevel;
-use penstock_net::request::{BatchRequest, Expiry};
+use penstock_net::request::BatchRequest;
 use penstock_shard::Event as ShardEvent;
 use penstock_storage::recovery::Corruption;
 
@@ -235,16 +235,9 @@ impl World {
         let plans: Vec<oracle::Plan> = (next..self.plan.keys.len())
             .take(4)
             .map(|key| oracle::Plan {
-                operation: Operation::Get,
-                key,
-                other: None,
                 units: 1,
-                stock: 0,
-                value_bytes: 0,
                 expected: self.oracle.seen_version(key),
-                level: AckLevel::Disk,
-                expiry: Expiry::Keep,
-                repeats: 0,
+                ..oracle::Plan::new(Operation::Get, key, AckLevel::Disk)
             })
             .collect();
         self.looked_at += plans.len();

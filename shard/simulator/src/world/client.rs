@@ -168,16 +168,12 @@ impl World {
         if self.plan.is_wide && self.filled < self.plan.keys.len() {
             for key in (self.filled..self.plan.keys.len()).take(count) {
                 plans.push(oracle::Plan {
-                    operation: Operation::Set,
-                    key,
-                    other: None,
                     units: 1,
                     stock: 100_000 * u64::from(self.plan.keys[key].2),
                     value_bytes: 64,
                     expected: self.oracle.seen_version(key),
-                    level: AckLevel::Disk,
                     expiry: Expiry::Never,
-                    repeats: 0,
+                    ..oracle::Plan::new(Operation::Set, key, AckLevel::Disk)
                 });
             }
             self.filled += plans.len();
@@ -186,7 +182,7 @@ impl World {
             return;
         }
         for _ in 0..count {
-            if let Some(plan) = self.plan_past(level) {
+            if let Some(plan) = self.plan_past(level).or_else(|| self.plan_apply(level)) {
                 plans.push(plan);
                 continue;
             }
@@ -304,8 +300,6 @@ impl World {
             _ => 8 + random.index(self.value_bytes_max - 7),
         };
         Some(oracle::Plan {
-            operation,
-            key,
             other,
             units: random.pick(&[1, 1, 1, 2, 5]),
             stock: if is_counter {
@@ -315,9 +309,8 @@ impl World {
             },
             value_bytes,
             expected: self.oracle.seen_version(key),
-            level,
             expiry,
-            repeats: 0,
+            ..oracle::Plan::new(operation, key, level)
         })
     }
 
@@ -402,16 +395,10 @@ impl World {
         };
         let expected = self.oracle.some_version(key, &mut self.past);
         Some(oracle::Plan {
-            operation,
-            key,
-            other: None,
             units,
             stock,
-            value_bytes: 0,
             expected,
-            level,
-            expiry: Expiry::Keep,
-            repeats: 0,
+            ..oracle::Plan::new(operation, key, level)
         })
     }
 
@@ -443,6 +430,7 @@ impl World {
             if plan.repeats > 0 {
                 self.coverage.borrow_mut().operation(Operation::Repeat);
             }
+            self.count_cold(&plan);
             if plan.expiry == Expiry::Keep && plan.operation.is_set() {
                 self.coverage.borrow_mut().operation(Operation::KeepExpiry);
             }
@@ -482,7 +470,14 @@ impl World {
             | Operation::KeepExpiry
             | Operation::Expired
             | Operation::Scan
-            | Operation::ScanOverStart => {
+            | Operation::ScanOverStart
+            | Operation::ApplyDone
+            | Operation::ApplyDenied
+            | Operation::ApplyMissed
+            | Operation::ApplyOutrun
+            | Operation::ApplyRefused
+            | Operation::ApplyCold
+            | Operation::ApplyWide => {
                 let value = match plan.operation {
                     Operation::SetTooLarge => vec![1; plan.value_bytes],
                     _ => value,
@@ -512,6 +507,16 @@ impl World {
                 };
                 batch.keyspace(out, prefix, Action::Set(settings));
             }
+            Operation::Buy
+            | Operation::BuyAndFail
+            | Operation::Pour
+            | Operation::Drain
+            | Operation::Renew
+            | Operation::InTime
+            | Operation::OnVersion
+            | Operation::Rated
+            | Operation::Sum
+            | Operation::ApplyTooMuch => batch.apply(out, &self.oracle.apply_of(number)),
             Operation::Del => batch.del(out, key, Condition::Always),
             Operation::DelVersion => batch.del(out, key, version),
             Operation::Expire
@@ -631,6 +636,7 @@ impl World {
             self.oracle.time_ms = self.time_ms(self.oracle.records[number].plan.key);
             let expired = self.oracle.expired;
             self.oracle.answer(self.now_us, number, &item)?;
+            self.count_apply(number, item.head.status);
             if self.oracle.expired > expired {
                 self.coverage.borrow_mut().operation(Operation::Expired);
             }

@@ -163,7 +163,8 @@ fn every_effect_can_be_written() {
 fn a_value_is_all_that_follows_put_or_start() {
     for (text, key, is_start, bytes) in [
         ("h put u32:2", 1, false, &[2, 0, 0, 0][..]),
-        ("long_1 start a b else 3", 2, true, b"a b else 3"),
+        ("long_1 start text:a b else 3", 2, true, b"a b else 3"),
+        ("long_1 start a b, or else", 2, true, b"a b, or else"),
         ("s put text:", 0, false, b""),
         ("s put text: x", 0, false, b" x"),
         ("s put 0xff00", 0, false, &[255, 0]),
@@ -331,6 +332,15 @@ fn what_cannot_be_read_about_a_number_is_told_with_its_column_and_what_is_allowe
         (
             "s.u64@0 rate 1/13d burst 1",
             "allowed is a rate from 1 in 12 days to 1000000 in a",
+        ),
+        (
+            "s.u64@0 rate 600000/s burst 1",
+            "column 14: found \"600000/s burst 1\", allowed is a rate whose unit takes whole \
+             microseconds; near is 500000/s",
+        ),
+        (
+            "s put hello else 2",
+            "column 13: found \"else 2\", allowed is the end: put and start take no reason",
         ),
         (
             "s.u64@0 rate 1/s",
