@@ -38,7 +38,7 @@ pub struct Answer {
     pub is_shown: bool,
     /// The level that everything in the answer has reached.
     pub level: AckLevel,
-    /// The first key's version.
+    /// The version of the change. If nothing has changed: that of the key, or of the first one.
     pub version: Version,
     /// The expiry, if it was asked for.
     pub expiry: Option<ExpiryTold>,
@@ -233,7 +233,7 @@ impl Answer {
     /// units of a rate ([`ApplyField::take`]). The answer does not tell which kind of instruction
     /// it was: of another one the time means nothing.
     #[must_use]
-    pub fn wait(&self) -> Option<Duration> {
+    pub fn rate_wait(&self) -> Option<Duration> {
         let is_guard = self.status == Status::GuardFailed && !self.is_overflow;
         self.actual()
             .filter(|_| is_guard)

@@ -47,7 +47,7 @@ pub struct Past {
 /// What a change did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Changed {
-    /// The version of the key, or of the first one, now.
+    /// The version of the change. If nothing has changed: that of the key, or of the first one.
     pub version: Version,
     /// The new value of each effect's field, in order, sign-extended. Of an APPLY: what the number
     /// is after each effect on a number, each rate and each instruction that tells a number.

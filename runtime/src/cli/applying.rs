@@ -9,7 +9,7 @@ use penstock_net::apply::{
 };
 use penstock_net::hello::FEATURE_APPLY;
 use penstock_net::limits::APPLY_KEYS_MAX;
-use penstock_net::reply::{ITEM_FLAG_OVERFLOW, NO_INSTRUCTION};
+use penstock_net::reply::ITEM_FLAG_OVERFLOW;
 use penstock_net::request::{Ask, Version};
 use penstock_net::status::Status;
 
@@ -54,8 +54,8 @@ Examples:
 #[derive(Args)]
 #[command(after_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"))]
 pub struct ApplyArgs {
-    /// A key and the name that instructions use for it. One to eight, all with the same {tag}; the
-    /// answer tells the version of the first one
+    /// A key and the name that instructions use for it. One to eight, all with the same {tag}. The
+    /// answer tells the version of the change, or that of the first key if nothing has changed
     #[arg(
         long = "key",
         value_name = "NAME=KEY",
@@ -96,7 +96,11 @@ impl ApplyArgs {
             program.look(&mut connection)?;
         }
         let answer = connection.call(self.level.ack(), Ask::Apply(&program.apply))?;
-        if answer.head.instruction != NO_INSTRUCTION {
+        let is_denied = matches!(
+            answer.head.status,
+            Status::GuardFailed | Status::NotFound | Status::VersionMismatch
+        );
+        if is_denied {
             return Err(Failure::no(self.failed(&program, &answer)));
         }
         let first = keys.first().map_or("", |it| it.key.as_str());

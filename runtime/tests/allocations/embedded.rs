@@ -4,7 +4,7 @@
 
 use std::sync::atomic::Ordering;
 
-use penstock::embedded::{ClientError, Entry, Field};
+use penstock::embedded::{Apply, ClientError, Entry, Field};
 use penstock::{Options, Penstock, Verbs};
 use penstock_net::level::AckLevel;
 
@@ -23,6 +23,17 @@ fn count(mut call: impl FnMut()) -> u64 {
     ALLOCATIONS.load(Ordering::Relaxed) - before
 }
 
+/// Takes one of the stock and counts it elsewhere.
+fn order() -> Apply {
+    let mut order = Apply::new();
+    let (stock, sold) = (order.key(b"stock"), order.key(b"{stock}sold"));
+    order
+        .then(stock.u64(0).decrease(1u64))
+        .start(sold, &[0; 8])
+        .then(sold.u64(0).increase(1u64));
+    order
+}
+
 #[test]
 fn calls_allocate_nothing_once_they_are_warm() {
     let _counters = the_counters();
@@ -32,6 +43,7 @@ fn calls_allocate_nothing_once_they_are_warm() {
     let stock = Field::u64(0);
     let buy = [stock.at_least(1), stock.decrease(1)];
     let value = [7; 1024];
+    let order = order();
     let mut counted = Vec::new();
 
     let store = Penstock::open(&directory, options.clone()).unwrap();
@@ -48,10 +60,12 @@ fn calls_allocate_nothing_once_they_are_warm() {
     };
     let set = || drop(store.set(b"value", &value).wait().unwrap());
     let update_if = || drop(store.update_if(b"stock", &buy).wait().unwrap());
+    let apply = || drop(store.apply(&order).wait().unwrap());
     let miss = || assert_eq!(store.get(b"nobody").wait().unwrap(), None);
     counted.push(("get", count(get)));
     counted.push(("set", count(set)));
     counted.push(("update_if", count(update_if)));
+    counted.push(("apply", count(apply)));
     counted.push(("get of nothing", count(miss)));
     store.close().unwrap();
 
@@ -71,6 +85,7 @@ fn calls_allocate_nothing_once_they_are_warm() {
         "local update_if",
         count(|| drop(store.update_if(b"stock", &buy).unwrap())),
     ));
+    counted.push(("local apply", count(|| drop(store.apply(&order).unwrap()))));
     store.close().unwrap();
     std::fs::remove_dir_all(&directory).unwrap();
 

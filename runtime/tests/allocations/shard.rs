@@ -220,7 +220,7 @@ fn reads_writes_and_decrements_allocate_nothing_once_they_are_warm() {
         buy.start(stock, &(1u64 << 60).to_le_bytes())
             .then(stock.u64(0).decrease(1u64))
             .start(hold, &[0; 16])
-            .then(hold.u64(8).increase(stock.u64(0)))
+            .then(hold.u64(8).set(stock.u64(0)))
             .then(hold.expire_in(1 << 40));
         batch.apply(out, &buy);
     });

@@ -418,13 +418,13 @@ fn an_apply_tells_its_numbers_or_what_did_not_hold() {
         quantity: 1,
     };
     let (early, _) = denied(limit.u64(0).take(rate).or_else(9));
-    assert_eq!(early.wait(), Some(Duration::from_micros(1_500)));
+    assert_eq!(early.rate_wait(), Some(Duration::from_micros(1_500)));
     assert_eq!(early.actual_version(), None);
 
     let version = |sequence| Version { epoch: 1, sequence };
     let (other, text) = denied(limit.has_version(version(6)).or_else(9));
     assert_eq!(other.actual_version(), Some(version(7)));
-    assert_eq!(other.wait(), None);
+    assert_eq!(other.rate_wait(), None);
     assert_eq!(
         text,
         "VERSION_MISMATCH: instruction 2, reason 9, actual version 1:7"

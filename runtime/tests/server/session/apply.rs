@@ -108,7 +108,7 @@ fn each_kind_of_guard_says_what_it_saw() {
     for (instruction, status) in [
         ("a.u64@8 += 1", "BAD_FIELD"),
         ("a.decimal += 1", "BAD_FIELD"),
-        ("a expires at a.i64be@4", "MALFORMED"),
+        ("a expires at a.i64be@4", "BAD_FIELD"),
     ] {
         let told = ask(2, &[instruction]);
         assert!(
@@ -181,7 +181,7 @@ fn a_rate_lets_a_burst_through_and_tells_how_long_the_next_one_waits() {
     match client.apply(&order).wait() {
         Err(ClientError::No(answer)) => {
             assert_eq!((answer.failed(), answer.reason), (Some(0), 3));
-            let wait = answer.wait().expect("a wait");
+            let wait = answer.rate_wait().expect("a wait");
             assert!(wait <= Duration::from_secs(1_800), "{wait:?}");
             assert!(wait >= Duration::from_secs(1_000), "{wait:?}");
         }
