@@ -77,7 +77,8 @@ pub struct Header {
     pub slot_or_shard: u16,
     /// Low bits of the topology version; 0 now.
     pub topology: u16,
-    /// Request: deadline in milliseconds, 0 none. Reply: retry after so many milliseconds.
+    /// Request: deadline in milliseconds, 0 none. Reply: retry after so many milliseconds, 0 if
+    /// nothing in it is BUSY.
     pub deadline_or_retry_ms: u16,
     /// CRC-32 of the body.
     pub body_crc: u32,

@@ -238,6 +238,7 @@ pub struct BatchReply {
     body: usize,
     request_id: u64,
     medium: Medium,
+    retry_after_ms: u16,
     batch: BatchWriter,
 }
 
@@ -256,6 +257,7 @@ impl BatchReply {
             body: out.len() - before,
             request_id,
             medium: Medium::Wire,
+            retry_after_ms: 0,
             batch,
         }
     }
@@ -265,6 +267,17 @@ impl BatchReply {
     #[must_use]
     pub fn over(self, medium: Medium) -> Self {
         BatchReply { medium, ..self }
+    }
+
+    /// Tells that a new try of the items that are BUSY is likely to find room after so many
+    /// milliseconds, from 1 to 1000. A new reply tells 0: none of its items is BUSY.
+    #[inline]
+    #[must_use]
+    pub fn retry_after(self, retry_after_ms: u16) -> Self {
+        BatchReply {
+            retry_after_ms,
+            ..self
+        }
     }
 
     /// Items so far.
@@ -317,6 +330,7 @@ impl BatchReply {
         }
         out.close_up(start, before - out.end().bytes);
         let mut header = Header::reply(Opcode::Batch as u8, self.request_id, Status::Ok, shard);
+        header.deadline_or_retry_ms = self.retry_after_ms;
         header.flags |=
             if more { FLAG_MORE } else { 0 } | if forwarded { FLAG_FORWARDED } else { 0 };
         let len = out.len() - start.bytes - start.sliced;
@@ -339,6 +353,7 @@ pub fn write_ping_reply(out: &mut Vec<u8>, request: &Header, body: &[u8], shard:
 }
 
 /// Appends the reply to a frame that was not executed. The body of the reply is a message.
+/// `retry_after_ms` is 1 to 1000 if the status is BUSY, otherwise 0.
 #[cold]
 pub fn write_error(
     out: &mut Vec<u8>,

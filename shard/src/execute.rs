@@ -66,6 +66,8 @@ impl KeyHash {
 pub(crate) enum Ran {
     /// The reply item was written; it shows what the records up to `gate` made.
     Answered { gate: Lsn, status: Status },
+    /// The reply item was written, and it is BUSY: nothing was executed.
+    Busy,
     /// A key must be read from the disk first. Nothing was written.
     Cold(Cold),
     /// Likewise the second key, or an older version of the first one, which is in memory.
@@ -354,11 +356,14 @@ fn no(context: &Context<'_>, status: Status, key: &Key<'_>, out: &mut Vec<u8>) -
 fn full<P: Blocks>(store: &Store<P>, context: &Context<'_>, out: &mut Vec<u8>) -> Ran {
     let log = store.log();
     let failure = context.spare_failure.filter(|_| !log.has_most_segments());
-    let status = failure.map_or(Status::Full, |_| Status::Busy);
-    let head = context.head(status, Version::default());
     if let Some(failure) = failure {
+        let head = context.head(Status::Busy, Version::default());
         head.write_message(out, &failure.message());
-    } else if log.has_most_segments() {
+        return Ran::Busy;
+    }
+    let status = Status::Full;
+    let head = context.head(status, Version::default());
+    if log.has_most_segments() {
         let (count, most) = (log.sealed_segments().len(), log.segments_max());
         head.write_message(
             out,

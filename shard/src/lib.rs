@@ -14,6 +14,7 @@
 
 pub mod answers;
 pub mod bad_places;
+mod busy;
 mod chores;
 pub mod cluster;
 mod counted;

@@ -108,6 +108,8 @@ pub struct MailedReply {
     pub address: ReplyAddress,
     /// End of its bytes; the start is the end of the answer before.
     pub end: u32,
+    /// If it is BUSY, the milliseconds after which a new try is likely to find room, otherwise 0.
+    pub retry_after_ms: u16,
 }
 
 /// The connection, the request and the item that an answer is for.

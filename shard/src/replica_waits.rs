@@ -18,6 +18,8 @@ pub(crate) const REPLICA_REPLIES_MAX: usize = 65_536;
 pub(crate) struct ReplicaReply {
     pub(crate) origin: Origin,
     pub(crate) address: ReplyAddress,
+    /// When its request arrived, in microseconds of the node's clock.
+    pub(crate) came_us: u64,
     /// The operation has changed something here.
     pub(crate) is_change: bool,
     pub(crate) item: Pieces,

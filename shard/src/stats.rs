@@ -5,6 +5,7 @@ use penstock_net::status::Status;
 use penstock_storage::place::Lsn;
 
 use crate::answers::Asked;
+use crate::busy::Waits;
 use crate::counters::Counters;
 use crate::stages::Stages;
 
@@ -13,6 +14,7 @@ use crate::stages::Stages;
 pub(crate) struct Stats {
     counters: Counters,
     stages: Stages,
+    waits: Waits,
 }
 
 impl Stats {
@@ -80,6 +82,17 @@ impl Stats {
     /// An item that came at `came_us` was answered after it had waited.
     pub(crate) fn answer_later(&mut self, now_us: u64, came_us: u64) {
         self.stages.queued(now_us, came_us, 1);
+        self.waits.note(now_us.saturating_sub(came_us));
+    }
+
+    /// A reply to an operation that came at `came_us` has waited for other nodes.
+    pub(crate) fn answer_behind_members(&mut self, now_us: u64, came_us: u64) {
+        self.waits.note(now_us.saturating_sub(came_us));
+    }
+
+    /// What a client is told with BUSY: milliseconds, from 1 to 1000.
+    pub(crate) fn retry_after_ms(&self) -> u16 {
+        self.waits.retry_after_ms()
     }
 
     /// A PING is answered.

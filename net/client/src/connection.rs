@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use crate::operation::{Answer, ClientError};
-use crate::options::ReadFrom;
+use crate::options::{ClientOptions, ReadFrom};
 use penstock_net::apply::ApplyRequest;
 use penstock_net::batch::Batch;
 use penstock_net::frame::{FLAG_REPLY, Header, Opcode, write_frame};
@@ -29,6 +29,8 @@ pub(crate) struct Queued {
     pub(crate) member: Option<MemberTry>,
     /// How often a node has answered that another node must be asked.
     pub(crate) tries: u32,
+    /// How often it was sent again because a node had answered BUSY.
+    pub(crate) retries: u32,
     pub(crate) what: What,
     pub(crate) _counted: Counted,
 }
@@ -47,6 +49,15 @@ impl Drop for Counted {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
+}
+
+/// An operation that a node has answered BUSY: it was not executed.
+pub(crate) struct Refused {
+    pub(crate) queued: Queued,
+    /// What the caller is told if it is not sent again.
+    pub(crate) outcome: Result<Answer, ClientError>,
+    /// When the node is likely to have room, as it tells: 0 if it does not.
+    pub(crate) retry_after_ms: u16,
 }
 
 /// A read that a member may answer.
@@ -127,27 +138,30 @@ pub(crate) struct Connection {
     /// Operations that go to another node, each with the answer that names that node. Operations
     /// whose caller gets that answer are not here.
     elsewhere: Vec<(Queued, Answer)>,
+    /// Operations that were answered BUSY and may be sent again.
+    refused: Vec<Refused>,
     follows: bool,
+    retries_busy: bool,
     /// The placement of HELLO, until [`Connection::take_placement`] takes it.
     placement: Option<Placement>,
 }
 
 impl Connection {
     /// A new connection, and the bytes that it begins with.
-    pub(crate) fn begin(name: &str, level: AckLevel, follows: bool) -> (Connection, Vec<u8>) {
+    pub(crate) fn begin(options: &ClientOptions) -> (Connection, Vec<u8>) {
         let mut hello = Vec::new();
         ClientHello {
             protocol_min: 1,
             protocol_max: 1,
             features: 0,
-            name,
+            name: &options.name,
         }
         .write(&mut hello, 0);
         let limits = Limits::default();
         let receiver = Receiver::new(64 << 20);
         (
             Connection {
-                level,
+                level: options.level,
                 limits,
                 shows: false,
                 applies: false,
@@ -157,7 +171,9 @@ impl Connection {
                 received: Vec::new(),
                 sent: BTreeMap::new(),
                 elsewhere: Vec::new(),
-                follows,
+                refused: Vec::new(),
+                follows: options.follows,
+                retries_busy: options.retries_busy,
                 placement: None,
             },
             hello,
@@ -176,6 +192,11 @@ impl Connection {
     /// Takes the operations that this node did not execute, because another node must answer.
     pub(crate) fn take_elsewhere(&mut self) -> Vec<(Queued, Answer)> {
         std::mem::take(&mut self.elsewhere)
+    }
+
+    /// Takes the operations that this node did not execute, because it has no room for them now.
+    pub(crate) fn take_refused(&mut self) -> Vec<Refused> {
+        std::mem::take(&mut self.refused)
     }
 
     /// How many operations were sent and are not answered.
@@ -330,8 +351,17 @@ impl Connection {
             let Some(items) = self.sent.remove(&header.request_id) else {
                 return Err(ClientError::Protocol(text));
             };
+            let may_retry = self.retries_busy && status == Some(Status::Busy);
             for queued in items.into_iter().flatten() {
-                queued.what.fail(ClientError::of_frame(status, &text));
+                let error = ClientError::of_frame(status, &text);
+                match &queued.what {
+                    What::Item { .. } if may_retry => self.refused.push(Refused {
+                        queued,
+                        outcome: Err(error),
+                        retry_after_ms: header.deadline_or_retry_ms,
+                    }),
+                    what => what.fail(error),
+                }
             }
             return Ok(());
         }
@@ -366,16 +396,16 @@ impl Connection {
                 };
                 let Some(queued) = slot.take() else { continue };
                 let answer = Answer::of_item(&item);
-                let is_elsewhere = match (answer.status, &queued.member) {
-                    (Status::Moved | Status::NotPrimary, None) => true,
-                    (Status::Moved | Status::NotPrimary | Status::Stale, Some(member)) => {
-                        member.or_writer
-                    }
-                    _ => false,
-                };
                 match queued {
-                    queued if self.follows && is_elsewhere => {
+                    queued if self.follows && is_elsewhere(answer.status, &queued) => {
                         self.elsewhere.push((queued, answer));
+                    }
+                    queued if self.retries_busy && answer.status == Status::Busy => {
+                        self.refused.push(Refused {
+                            queued,
+                            outcome: Ok(answer),
+                            retry_after_ms: header.deadline_or_retry_ms,
+                        });
                     }
                     Queued {
                         what: What::Item { done, .. },
@@ -398,10 +428,127 @@ impl Connection {
     }
 }
 
+/// Whether another node must answer it.
+fn is_elsewhere(status: Status, queued: &Queued) -> bool {
+    match (status, &queued.member) {
+        (Status::Moved | Status::NotPrimary, None) => true,
+        (Status::Moved | Status::NotPrimary | Status::Stale, Some(member)) => member.or_writer,
+        _ => false,
+    }
+}
+
 fn item_bytes(queued: &Queued) -> usize {
     match &queued.what {
         What::Item { item, .. } => item.len(),
         What::Frame { .. } => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::time::Duration;
+
+    use super::*;
+    use penstock_net::pieces::Pieces;
+    use penstock_net::reply::{BatchReply, ReplyHead, write_error};
+    use penstock_net::request::{Ask, Version};
+
+    /// Keeps what the callers are told.
+    #[derive(Clone, Default)]
+    struct Told(Arc<Mutex<Vec<Result<Answer, ClientError>>>>);
+
+    impl Waiter for Told {
+        fn sent(&self) {}
+
+        fn put_back(&self) {}
+
+        fn done(&self, outcome: Result<Answer, ClientError>) {
+            self.0.lock().expect("nobody panics with it").push(outcome);
+        }
+    }
+
+    /// A connection that has sent a request of two GETs, with id 1.
+    fn asked(options: &ClientOptions, told: &Told) -> Connection {
+        let (mut connection, _) = Connection::begin(options);
+        let now = Instant::now();
+        let pending = Arc::default();
+        let get = || Queued {
+            until: now + Duration::from_secs(1),
+            partition: None,
+            member: None,
+            tries: 0,
+            retries: 0,
+            what: What::Item {
+                item: Ask::get(b"key").encode(),
+                done: Box::new(told.clone()),
+            },
+            _counted: Counted::one_more(&pending),
+        };
+        let mut queue = VecDeque::from([get(), get()]);
+        connection.send(&mut queue, now, &mut Vec::new());
+        connection
+    }
+
+    /// The reply to that request: the first item is OK, the second one BUSY.
+    fn one_is_busy() -> Vec<u8> {
+        let mut pieces = Pieces::default();
+        let mut reply = BatchReply::begin(&mut pieces, 1, 2).retry_after(40);
+        for (number, status) in [(0, Status::Ok), (1, Status::Busy)] {
+            let head = ReplyHead::new(status, number, AckLevel::Disk, Version::default());
+            head.write(pieces.written(), b"");
+            reply.end_item(&mut pieces);
+        }
+        reply.finish(&mut pieces, 0, false, false);
+        pieces.into_bytes()
+    }
+
+    #[test]
+    fn the_items_that_are_busy_may_be_sent_again_after_what_the_header_tells() {
+        let told = Told::default();
+        let mut connection = asked(&ClientOptions::default(), &told);
+        connection.receive(&one_is_busy()).expect("a reply");
+        let refused = connection.take_refused();
+        assert_eq!(refused.len(), 1);
+        assert_eq!(refused[0].retry_after_ms, 40);
+        let told = told.0.lock().expect("nobody panics with it");
+        assert_eq!(told.len(), 1);
+        assert!(told[0].as_ref().is_ok_and(|it| it.status == Status::Ok));
+    }
+
+    #[test]
+    fn of_a_frame_that_is_busy_every_item_may_be_sent_again() {
+        let told = Told::default();
+        let mut connection = asked(&ClientOptions::default(), &told);
+        let header = Header::request(Opcode::Batch, 1, AckLevel::Disk, 0);
+        let mut frame = Vec::new();
+        write_error(&mut frame, Some(&header), Status::Busy, 7, 0, &"no room");
+        connection.receive(&frame).expect("a reply");
+        let refused = connection.take_refused();
+        assert_eq!(refused.len(), 2);
+        assert!(refused.iter().all(|it| it.retry_after_ms == 7));
+        assert_eq!(connection.under_way(), 0);
+    }
+
+    #[test]
+    fn the_caller_is_told_busy_at_once_if_the_client_retries_nothing_and_full_in_any_case() {
+        let told = Told::default();
+        let options = ClientOptions {
+            retries_busy: false,
+            ..ClientOptions::default()
+        };
+        let mut connection = asked(&options, &told);
+        connection.receive(&one_is_busy()).expect("a reply");
+        assert!(connection.take_refused().is_empty());
+        assert_eq!(told.0.lock().expect("nobody panics with it").len(), 2);
+
+        let mut connection = asked(&ClientOptions::default(), &told);
+        let header = Header::request(Opcode::Batch, 1, AckLevel::Disk, 0);
+        let mut frame = Vec::new();
+        write_error(&mut frame, Some(&header), Status::Full, 0, 0, &"no room");
+        connection.receive(&frame).expect("a reply");
+        assert!(connection.take_refused().is_empty());
+        assert_eq!(told.0.lock().expect("nobody panics with it").len(), 4);
     }
 }
 

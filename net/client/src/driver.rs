@@ -12,9 +12,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::connection::{Connection, Counted, FrameWaiter, MemberTry, Queued, Waiter, What};
+use crate::connection::{
+    Connection, Counted, FrameWaiter, MemberTry, Queued, Refused, Waiter, What,
+};
+use crate::jitter::random;
 use crate::operation::{Answer, ClientError, Pending, Promise};
 use crate::options::{ClientOptions, ReadFrom};
+use crate::retry::RetryBudget;
 use penstock_net::frame::Opcode;
 use penstock_net::placement::{Placement, Writer};
 use penstock_net::request::Ask;
@@ -58,6 +62,8 @@ struct State {
     /// their order.
     held: BTreeMap<(Instant, u64), Queued>,
     held_count: u64,
+    /// How many operations that were refused may be sent again.
+    budget: RetryBudget,
     /// How many operations wait or are under way. It falls only while the lock is held.
     pending: Arc<AtomicUsize>,
     /// Number of the member that is asked next.
@@ -182,10 +188,7 @@ impl State {
     fn put_back(&mut self, mut queued: Queued, answer: Answer, now: Instant) {
         let was_stale = queued.member.take().is_some() && answer.status == Status::Stale;
         if was_stale && now < queued.until && !self.is_over {
-            queued.what.put_back();
-            self.held.insert((now, self.held_count), queued);
-            self.held_count += 1;
-            return;
+            return self.hold(now, queued);
         }
         let writer = Writer::read(answer.version, &answer.value);
         let is_named = answer.status == Status::NotPrimary || writer.is_some();
@@ -213,6 +216,35 @@ impl State {
             return;
         }
         queued.tries += 1;
+        self.hold(at, queued);
+    }
+
+    /// Has an operation sent again, after a pause, that a node refused with BUSY. If the budget or
+    /// the time is used up, its caller is told instead.
+    fn retry(&mut self, refused: Refused, now: Instant, random: u64) {
+        let Refused {
+            mut queued,
+            outcome,
+            retry_after_ms,
+        } = refused;
+        let left = queued.until.saturating_duration_since(now);
+        let pause = match self.is_over {
+            true => None,
+            false => {
+                let budget = &mut self.budget;
+                budget.pause(queued.retries, retry_after_ms, left, random)
+            }
+        };
+        if let Some(pause) = pause {
+            queued.retries += 1;
+            self.hold(now + pause, queued);
+        } else if let What::Item { done, .. } = queued.what {
+            done.done(outcome);
+        }
+    }
+
+    /// Keeps an operation that was not executed until it is to be sent again.
+    fn hold(&mut self, at: Instant, queued: Queued) {
         queued.what.put_back();
         self.held.insert((at, self.held_count), queued);
         self.held_count += 1;
@@ -301,6 +333,7 @@ impl Driver {
             home: 0,
             held: BTreeMap::new(),
             held_count: 0,
+            budget: RetryBudget::default(),
             pending: Arc::default(),
             member_turn: 0,
             is_over: false,
@@ -418,11 +451,15 @@ impl Driver {
                 self.shared.options.pending_max
             ))));
         } else {
+            if matches!(what, What::Item { .. }) {
+                state.budget.earn();
+            }
             let queued = Queued {
                 until,
                 partition,
                 member,
                 tries: 0,
+                retries: 0,
                 what,
                 _counted: Counted::one_more(&state.pending),
             };
@@ -490,7 +527,7 @@ fn connect(shared: &Arc<Shared>, number: usize, until: Instant) -> Result<(), Cl
     stream
         .set_write_timeout(Some(options.deadline.max(TICK)))
         .map_err(not_sent)?;
-    let (connection, hello) = Connection::begin(&options.name, options.level, options.follows);
+    let (connection, hello) = Connection::begin(options);
     stream.write_all(&hello).map_err(not_sent)?;
     let reader = stream.try_clone().map_err(not_sent)?;
     let mut state = shared.lock();
@@ -616,6 +653,7 @@ fn read(shared: &Arc<Shared>, number: usize, mut stream: TcpStream, generation: 
                 let had_hello = link.connection.has_hello();
                 let outcome = link.connection.receive(&chunk[..read]);
                 let elsewhere = link.connection.take_elsewhere();
+                let refused = link.connection.take_refused();
                 let placement = link.connection.take_placement();
                 if !had_hello && link.connection.has_hello() {
                     node.is_failing = false;
@@ -629,6 +667,13 @@ fn read(shared: &Arc<Shared>, number: usize, mut stream: TcpStream, generation: 
                 }
                 for (queued, answer) in elsewhere {
                     state.put_back(queued, answer, now);
+                }
+                if !refused.is_empty() {
+                    refused
+                        .into_iter()
+                        .for_each(|refused| state.retry(refused, now, random()));
+                    // It may sleep longer than until the first of them is to be sent.
+                    state.nodes[number].wake_writer.notify_one();
                 }
                 shared.release(&mut state, now);
                 if let Err(error) = outcome {
@@ -689,6 +734,7 @@ mod tests {
                 home: 0,
                 held: BTreeMap::new(),
                 held_count: 0,
+                budget: RetryBudget::default(),
                 member_turn: 0,
                 pending: Arc::default(),
                 is_over: false,
@@ -708,6 +754,7 @@ mod tests {
             partition: None,
             member: None,
             tries: 0,
+            retries: 0,
             what: What::Frame {
                 opcode: Opcode::Ping,
                 done: Box::new(Frame {
@@ -729,6 +776,82 @@ mod tests {
         let until = Instant::now() + LONG;
         let told = Pending { promise, until }.wait();
         assert!(matches!(told, Err(ClientError::NotSent(_))), "{told:?}");
+    }
+
+    /// A GET that a node has answered BUSY, and the promise of its outcome.
+    fn refused(state: &State, until: Instant, told_ms: u16) -> (Refused, Arc<Promise<Answer>>) {
+        let promise = Promise::new();
+        let done = Box::new(Item {
+            promise: Arc::clone(&promise),
+            read: Answer::ok,
+        });
+        let queued = Queued {
+            until,
+            partition: None,
+            member: None,
+            tries: 0,
+            retries: 0,
+            what: What::Item {
+                item: Ask::get(b"key").encode(),
+                done,
+            },
+            _counted: Counted::one_more(&state.pending),
+        };
+        let refused = Refused {
+            queued,
+            outcome: Err(ClientError::Busy("a queue is full".into())),
+            retry_after_ms: told_ms,
+        };
+        (refused, promise)
+    }
+
+    /// Half of the bound of a pause.
+    const HALF: u64 = 1 << 63;
+
+    #[test]
+    fn an_operation_that_was_refused_is_held_for_a_part_of_what_the_server_told() {
+        let shared = shared(&["node"]);
+        let mut state = shared.lock();
+        (0..20).for_each(|_| state.budget.earn());
+        let now = Instant::now();
+        let (refused, _promise) = refused(&state, now + LONG, 40);
+        state.retry(refused, now, HALF);
+        let ((at, _), mut queued) = state.held.pop_first().expect("held");
+        assert_eq!(at, now + Duration::from_millis(20));
+        assert_eq!(queued.retries, 1);
+
+        queued.until = at + LONG;
+        let again = Refused {
+            queued,
+            outcome: Err(ClientError::Busy("a queue is full".into())),
+            retry_after_ms: 40,
+        };
+        state.retry(again, at, HALF);
+        let (&(later, _), queued) = state.held.first_key_value().expect("held");
+        assert_eq!(later, at + Duration::from_millis(40), "the bound doubles");
+        assert_eq!(queued.retries, 2);
+    }
+
+    #[test]
+    fn without_budget_or_time_or_a_client_the_caller_is_told_busy_at_once() {
+        let now = Instant::now();
+        for (requests, left, is_over) in [
+            (9, LONG, false),
+            (10, Duration::from_millis(20), false),
+            (10, LONG, true),
+        ] {
+            let shared = shared(&["node"]);
+            let mut state = shared.lock();
+            state.is_over = is_over;
+            (0..requests).for_each(|_| state.budget.earn());
+            let (refused, promise) = refused(&state, now + left, 40);
+            state.retry(refused, now, HALF);
+            assert!(state.held.is_empty());
+            assert_eq!(state.pending.load(Ordering::Relaxed), 0);
+            let until = now + LONG;
+            let told = Pending { promise, until }.wait();
+            assert!(matches!(told, Err(ClientError::Busy(_))), "{told:?}");
+        }
     }
 
     #[test]

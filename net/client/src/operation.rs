@@ -274,7 +274,9 @@ pub enum ClientError {
     No(Answer),
     /// Not executed: the request is wrong; the answer's value is a message.
     Refused(Answer),
-    /// Not executed: a queue is full or the server is stopping. Try again later.
+    /// Not executed: a queue is full or the server is stopping. Try again later. Where a queue was
+    /// full, the client has tried again by itself, as far as
+    /// [`ClientOptions::retries_busy`](crate::ClientOptions::retries_busy) says.
     Busy(String),
     /// Not executed: the data of the node that was asked is older than allowed, or lacks the
     /// version. Ask the primary. The answer tells how old the data is.

@@ -20,6 +20,12 @@ pub struct ClientOptions {
     /// Whether the client asks other nodes about keys that this node does not write. If not, such
     /// an operation is [`ClientError::Busy`](crate::ClientError::Busy).
     pub follows: bool,
+    /// Whether the client itself sends an operation again that the server refused with BUSY: after
+    /// a random pause, within the deadline, and at most one for every ten operations that were
+    /// asked. If not, and where that budget is used up, such an operation is
+    /// [`ClientError::Busy`](crate::ClientError::Busy). An operation that is sent again may run
+    /// behind one that was asked later.
+    pub retries_busy: bool,
 }
 
 impl Default for ClientOptions {
@@ -30,6 +36,7 @@ impl Default for ClientOptions {
             deadline: Duration::from_secs(5),
             pending_max: 16 * 1024,
             follows: true,
+            retries_busy: true,
         }
     }
 }

@@ -1,14 +1,13 @@
 //! A change by a function of the value: read, edit, and write if nobody else did meanwhile.
 //!
-//! Writers of one key wait between tries with full jitter: each pause is a random part of a bound
-//! that doubles (Brooker, "Exponential Backoff And Jitter", 2015). The answer to a write that lost
-//! shows the value that won, so most tries need no read. A value that was seen before a pause has
+//! Writers of one key wait between tries with full jitter. The answer to a write that lost shows
+//! the value that won, so most tries need no read. A value that was seen before a pause has
 //! probably lost already. So the try after a pause serves as a read, and the try with the value
 //! that it shows follows at once.
 
-use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 
+use crate::jitter::{doubled, full_jitter, random};
 use crate::operation::{Answer, ClientError};
 use crate::told::{Changed, Value};
 use penstock_net::request::Condition;
@@ -145,17 +144,10 @@ impl Update {
             return Duration::ZERO;
         }
         self.is_old = true;
-        let pause = full_jitter(self.pauses, random);
+        let pause = full_jitter(doubled(PAUSE_MIN, self.pauses, PAUSE_MAX), random);
         self.pauses += 1;
         pause
     }
-}
-
-/// Pause `number`: a random part of its bound.
-fn full_jitter(number: u32, random: u64) -> Duration {
-    let bound = (PAUSE_MIN * (1 << number.min(16))).min(PAUSE_MAX);
-    let nanos = (bound.as_nanos() * u128::from(random)) >> 64;
-    Duration::from_nanos(u64::try_from(nanos).expect("below the bound"))
 }
 
 /// The time and the chance of an update that blocks its thread.
@@ -181,10 +173,10 @@ impl Patience {
         self.until
     }
 
-    /// A random number. The standard library gives each `RandomState` other keys.
+    /// A random number, each bit of it.
     #[must_use]
     pub fn random(&self) -> u64 {
-        RandomState::new().hash_one(0)
+        random()
     }
 
     /// Sleeps, if the deadline leaves time for it.

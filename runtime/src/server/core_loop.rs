@@ -42,6 +42,10 @@ const FAREWELL: Duration = Duration::from_secs(2);
 /// Between two attempts to accept when the system cannot.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
+/// What BUSY tells a connection that is turned away, in milliseconds: the most that it may. Nobody
+/// knows when a connection ends.
+const RETRY_AFTER_MS: u16 = 1000;
+
 /// How long a connection that is turned away may take to read why.
 const TURNED_AWAY: Duration = Duration::from_secs(1);
 
@@ -305,7 +309,7 @@ async fn accept(core: Rc<Core>, listener: TcpListener, connections_max: u32) {
                     core.refuse_connections(1, &why);
                     // At once: while it lingered it would hold what is left for segments.
                     let mut answer = Vec::new();
-                    write_error(&mut answer, None, Status::Busy, 0, 0, &why);
+                    write_error(&mut answer, None, Status::Busy, RETRY_AFTER_MS, 0, &why);
                     refuse_accepted(stream, &answer);
                     continue;
                 }
@@ -340,7 +344,14 @@ async fn accept(core: Rc<Core>, listener: TcpListener, connections_max: u32) {
             }
             Err(error) if open_files::is_exhausted(&error) => {
                 let mut answer = Vec::new();
-                write_error(&mut answer, None, Status::Busy, 0, 0, &no_descriptor);
+                write_error(
+                    &mut answer,
+                    None,
+                    Status::Busy,
+                    RETRY_AFTER_MS,
+                    0,
+                    &no_descriptor,
+                );
                 let refused = descriptors.refuse_waiting(listener.as_raw_fd(), &answer);
                 core.refuse_connections(refused, no_descriptor);
                 monoio::time::sleep(ACCEPT_PAUSE).await;
@@ -354,7 +365,7 @@ async fn accept(core: Rc<Core>, listener: TcpListener, connections_max: u32) {
 /// closed over unread bytes may take back what was written to it.
 async fn turn_away(core: Rc<Core>, mut stream: TcpStream, why: String) {
     let mut frame = Vec::new();
-    write_error(&mut frame, None, Status::Busy, 0, 0, &why);
+    write_error(&mut frame, None, Status::Busy, RETRY_AFTER_MS, 0, &why);
     let told = async {
         if stream.write_all(frame).await.0.is_err() || stream.shutdown().await.is_err() {
             return;

@@ -142,7 +142,7 @@ impl<'b> No<'b> {
                 gate,
                 status,
             }),
-            Ran::Cold(_) | Ran::SecondCold(_) | Ran::Postponed => None,
+            Ran::Busy | Ran::Cold(_) | Ran::SecondCold(_) | Ran::Postponed => None,
         }
     }
 }

@@ -12,6 +12,7 @@ use penstock_storage::if_planted;
 use penstock_storage::place::Lsn;
 use penstock_storage::planted::{self, Bug, is_planted};
 
+use crate::busy::Told;
 use crate::mail::{
     Mail, MailedReply, MailedRequest, ReplyAddress, ReplyMail, RequestMail, SessionId, TakenMail,
 };
@@ -251,8 +252,12 @@ impl Mailboxes {
         self.of(from).replying_bytes -= bytes_beyond_kept(bytes, address);
     }
 
-    /// Answers an item of a shard; the answer depends on `gate`.
-    pub(crate) fn answer(&mut self, from: u16, address: ReplyAddress, gate: Lsn, item: &Pieces) {
+    /// Answers an item of a shard.
+    pub(crate) fn answer(&mut self, from: u16, address: ReplyAddress, told: Told, item: &Pieces) {
+        let Told {
+            gate,
+            retry_after_ms,
+        } = told;
         let mailbox = self.of(from);
         // Answers leave in order of execution, so one gate covers those before it.
         let last = mailbox.replies.back();
@@ -263,9 +268,12 @@ impl Mailboxes {
         // The end is made relative when the mail leaves; until then its low bits are enough.
         let [a, b, c, d, ..] = end.to_le_bytes();
         let end = u32::from_le_bytes([a, b, c, d]);
-        mailbox
-            .replies
-            .push_back((gate, MailedReply { address, end }));
+        let reply = MailedReply {
+            address,
+            end,
+            retry_after_ms,
+        };
+        mailbox.replies.push_back((gate, reply));
     }
 
     /// The asking shard has taken so many bytes of answers.

@@ -63,6 +63,8 @@ pub(super) struct BatchRun {
     pub(super) out: Pieces,
     /// What the frame depends on.
     gate: Lsn,
+    /// One of the items of this frame is BUSY.
+    is_busy: bool,
     /// Items that are answered later.
     owed: usize,
     /// Bytes that are left for replies when the frame begins.
@@ -92,6 +94,15 @@ impl BatchRun {
     pub(super) fn ends_item(&mut self) -> bool {
         self.reply.end_item(&mut self.out);
         self.reply.bytes() > self.full_bytes
+    }
+
+    /// Ends an answer.
+    #[inline]
+    fn passed(&mut self) -> Passed {
+        match self.ends_item() {
+            true => Passed::Stop(Progress::FrameFull),
+            false => Passed::On,
+        }
     }
 
     /// The level that its items reach at least.
@@ -190,6 +201,7 @@ impl<P: Blocks> Shard<P> {
             reply: reply.over(session.medium),
             out,
             gate: Lsn(0),
+            is_busy: false,
             owed: 0,
             plain: PlainAnswers::new(self.store.log().durable()),
             room,
@@ -256,10 +268,11 @@ impl<P: Blocks> Shard<P> {
         match step {
             Step::Answered(lsn) => {
                 run.depends_on(lsn);
-                match run.ends_item() {
-                    true => Passed::Stop(Progress::FrameFull),
-                    false => Passed::On,
-                }
+                run.passed()
+            }
+            Step::Busy => {
+                run.is_busy = true;
+                run.passed()
             }
             Step::Later => {
                 run.owed += 1;
@@ -297,9 +310,16 @@ impl<P: Blocks> Shard<P> {
         }
         let more = !is_whole || owed > 0 || session.owes(request_id);
         let shard = self.setup.shard();
-        let has_reply = run
-            .reply
-            .finish(&mut out, shard, more && answered > 0, false);
+        let retry_after_ms = match run.is_busy {
+            true => self.stats.retry_after_ms(),
+            false => 0,
+        };
+        let has_reply = run.reply.retry_after(retry_after_ms).finish(
+            &mut out,
+            shard,
+            more && answered > 0,
+            false,
+        );
         session.output.pieces = out;
         if has_reply {
             self.note(id, run.gate, answered, outbox);

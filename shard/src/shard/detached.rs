@@ -13,6 +13,7 @@ use penstock_storage::place::{Lsn, Place};
 use penstock_storage::planted::{self, Bug, is_planted};
 
 use crate::answers::Asked;
+use crate::busy::Told;
 use crate::execute::Cold;
 use crate::mail::{MailedReply, MailedRequest, ReplyAddress, ReplyMail, RequestMail};
 use crate::requests::mailboxes::MailRoom;
@@ -142,13 +143,13 @@ impl<P: Blocks> Shard<P> {
                 self.refuse_item(asked, &operation, Status::Busy, &outgrown, out)
             }
         };
+        let told = self.told(&step);
+        if let Some(told) = told {
+            self.stats.answer_later(now.us, parked.came_us);
+            self.answer_detached(parked.origin, parked.address, told, &out, outbox);
+        }
         let postponed = match step {
-            Step::Answered(gate) => {
-                self.stats.answer_later(now.us, parked.came_us);
-                self.answer_detached(parked.origin, parked.address, gate, &out, outbox);
-                None
-            }
-            Step::Later => None,
+            Step::Answered(_) | Step::Busy | Step::Later => None,
             Step::Postponed => {
                 parked.reserved = reserved;
                 self.reserve(parked.origin, &parked.address, reserved);
@@ -175,24 +176,37 @@ impl<P: Blocks> Shard<P> {
             self.refuse_item(asked, &operation, status, &message, &mut out);
             self.stats.answer_later(now.us, parked.came_us);
             let out = out.into();
-            self.answer_detached(parked.origin, parked.address, Lsn(0), &out, outbox);
+            let told = Told::behind(Lsn(0));
+            self.answer_detached(parked.origin, parked.address, told, &out, outbox);
         }
     }
 
-    /// Gives an operation that ran outside its frame its answer, which depends on `gate`.
+    /// What the frame of an answer depends on and tells, if the step has written one.
+    fn told(&self, step: &Step) -> Option<Told> {
+        match *step {
+            Step::Answered(gate) => Some(Told::behind(gate)),
+            Step::Busy => Some(Told {
+                gate: Lsn(0),
+                retry_after_ms: self.stats.retry_after_ms(),
+            }),
+            Step::Later | Step::Postponed => None,
+        }
+    }
+
+    /// Gives an operation that ran outside its frame its answer.
     pub(super) fn answer_detached(
         &mut self,
         origin: Origin,
         address: ReplyAddress,
-        gate: Lsn,
+        told: Told,
         item: &Pieces,
         outbox: &mut Outbox<P::Block>,
     ) {
         match origin {
-            Origin::Here => self.answer_here(address, gate, item, outbox),
+            Origin::Here => self.answer_here(address, told, item, outbox),
             Origin::Shard(from) => {
                 self.stats.execute_for_other();
-                self.requests.mail.answer(from, address, gate, item);
+                self.requests.mail.answer(from, address, told, item);
             }
         }
     }
@@ -221,18 +235,15 @@ impl<P: Blocks> Shard<P> {
                 continue;
             }
             let mut out = self.requests.take_scratch();
-            match self.operation(now, &operation, &mut out) {
-                Step::Answered(gate) => {
-                    self.stats.answer_at_once(now.us, request.came_us, 1);
-                    self.stats.execute_for_other();
-                    let mail_to = &mut self.requests.mail;
-                    mail_to.answer(mail.from, request.address, gate, &out);
-                }
-                Step::Later => {}
-                Step::Postponed => {
-                    let postponed = operation.parked(request.slot, 0);
-                    self.requests.postponed.push(postponed);
-                }
+            let step = self.operation(now, &operation, &mut out);
+            if let Some(told) = self.told(&step) {
+                self.stats.answer_at_once(now.us, request.came_us, 1);
+                self.stats.execute_for_other();
+                let mail_to = &mut self.requests.mail;
+                mail_to.answer(mail.from, request.address, told, &out);
+            } else if matches!(step, Step::Postponed) {
+                let postponed = operation.parked(request.slot, 0);
+                self.requests.postponed.push(postponed);
             }
             self.requests.give_scratch(out);
         }
@@ -306,7 +317,10 @@ impl<P: Blocks> Shard<P> {
         let more = session.settle(address.request_id, group.len());
         let out = &mut session.output.pieces;
         let reply = BatchReply::begin(out, address.request_id, group.len());
-        let mut reply = reply.over(session.medium);
+        let retry_after_ms = group.iter().map(|item| item.retry_after_ms).max();
+        let mut reply = reply
+            .over(session.medium)
+            .retry_after(retry_after_ms.unwrap_or(0));
         let mut item_start = start;
         for item in group {
             let end = item.end as usize;

@@ -13,6 +13,7 @@ use penstock_net::stranger::{Opening, Stranger, opening};
 use penstock_storage::io::Blocks;
 use penstock_storage::place::Lsn;
 
+use crate::busy::Told;
 use crate::mail::{ReplyAddress, SessionId};
 use crate::sessions::{SMALL_ANSWER_BYTES, Session};
 
@@ -173,14 +174,19 @@ impl<P: Blocks> Shard<P> {
         is_last: bool,
         outbox: &mut Outbox<P::Block>,
     ) {
-        self.stats.refuse_frame(refusal.status());
+        let status = refusal.status();
+        self.stats.refuse_frame(status);
+        let retry_after_ms = match status {
+            Status::Busy => self.stats.retry_after_ms(),
+            _ => 0,
+        };
         let shard = self.setup.shard();
         let session = self.sessions.at_mut(id);
         write_error(
             session.output.pieces.written(),
             header,
-            refusal.status(),
-            0,
+            status,
+            retry_after_ms,
             shard,
             &refusal,
         );
@@ -321,11 +327,11 @@ impl<P: Blocks> Shard<P> {
         }
     }
 
-    /// Gives an operation of a connection of this shard its answer, which depends on `gate`.
+    /// Gives an operation of a connection of this shard its answer.
     pub(super) fn answer_here(
         &mut self,
         address: ReplyAddress,
-        gate: Lsn,
+        told: Told,
         item: &Pieces,
         outbox: &mut Outbox<P::Block>,
     ) {
@@ -337,8 +343,9 @@ impl<P: Blocks> Shard<P> {
         let out = &mut session.output.pieces;
         let mut reply = BatchReply::begin(out, address.request_id, 1).over(session.medium);
         reply.raw(out, &mut item.reader(), item.len());
+        let reply = reply.retry_after(told.retry_after_ms);
         reply.finish(out, shard, more, false);
-        self.note(address.session, gate, 1, outbox);
+        self.note(address.session, told.gate, 1, outbox);
     }
 
     /// The answers of so many operations, or something else, were appended to a connection's

@@ -9,6 +9,7 @@ use penstock_storage::place::Lsn;
 use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::version::partition_of;
 
+use crate::busy::Told;
 use crate::replication::gate::Outcome;
 use crate::replication::{PartitionId, Waiting};
 
@@ -82,13 +83,16 @@ impl<P: Blocks> Shard<P> {
             let ReplicaReply {
                 origin,
                 address,
+                came_us,
                 is_change,
                 item,
             } = whom;
             self.unreserve_bytes(origin, &address, item.len());
+            self.stats.answer_behind_members(now.us, came_us);
+            let told = Told::behind(Lsn(0));
             match outcome {
                 Outcome::Reached => {
-                    self.answer_detached(origin, address, Lsn(0), &item, outbox);
+                    self.answer_detached(origin, address, told, &item, outbox);
                 }
                 Outcome::Unknown => {
                     let mut out = Vec::new();
@@ -105,7 +109,7 @@ impl<P: Blocks> Shard<P> {
                     };
                     ReplyHead::new(Status::NoReplicas, address.item, AckLevel::None, version)
                         .write_message(&mut out, &text);
-                    self.answer_detached(origin, address, Lsn(0), &out.into(), outbox);
+                    self.answer_detached(origin, address, told, &out.into(), outbox);
                 }
             }
         }

@@ -91,6 +91,8 @@ pub(super) struct Known<'a> {
 pub(super) enum Step {
     /// A reply item was written; it depends on this.
     Answered(Lsn),
+    /// A reply item was written that is BUSY; it depends on nothing.
+    Busy,
     /// It will be answered by itself.
     Later,
     /// There is no room in the log or for mail: try again after something completed.
@@ -430,6 +432,10 @@ impl<P: Blocks> Shard<P> {
                     Step::Answered(self.gate(leave.level, gate))
                 }
             }
+            Ran::Busy => {
+                self.stats.answer(own.asked, Status::Busy);
+                Step::Busy
+            }
             Ran::Postponed => Step::Postponed,
             ran => self.wait_for_read(own, ran, pieces.written()),
         }
@@ -502,6 +508,7 @@ impl<P: Blocks> Shard<P> {
         let whom = ReplicaReply {
             origin: own.operation.origin,
             address: own.operation.address,
+            came_us: own.operation.came_us,
             is_change: !own.asked.is_read() && status == Status::Ok,
             item,
         };
@@ -515,7 +522,9 @@ impl<P: Blocks> Shard<P> {
         let (cold, is_second) = match ran {
             Ran::Cold(cold) => (cold, false),
             Ran::SecondCold(cold) => (cold, true),
-            Ran::Answered { .. } | Ran::Postponed => unreachable!("it waits for no read"),
+            Ran::Answered { .. } | Ran::Busy | Ran::Postponed => {
+                unreachable!("it waits for no read")
+            }
         };
         let bytes = cold.place.bytes as usize;
         if operation.brought.is_some()
@@ -570,7 +579,10 @@ impl<P: Blocks> Shard<P> {
         let item = operation.address.item;
         ReplyHead::new(status, item, operation.level, Version::default())
             .write_message(out, reason);
-        Step::Answered(Lsn(0))
+        match status {
+            Status::Busy => Step::Busy,
+            _ => Step::Answered(Lsn(0)),
+        }
     }
 
     /// Tells who answers it.

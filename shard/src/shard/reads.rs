@@ -10,6 +10,7 @@ use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::record::PartView;
 use penstock_storage::store::{AdmitError, aligned_span};
 
+use crate::busy::Told;
 use crate::execute::Cold;
 use crate::execute::past::in_block;
 use crate::requests::parking::{Finished, Parked, Waiter};
@@ -124,7 +125,8 @@ impl<P: Blocks> Shard<P> {
         ReplyHead::new(status, item, parked.level, Version::default())
             .write_message(&mut out, &message);
         self.unreserve(&mut parked);
-        self.answer_detached(parked.origin, parked.address, Lsn(0), &out.into(), outbox);
+        let told = Told::behind(Lsn(0));
+        self.answer_detached(parked.origin, parked.address, told, &out.into(), outbox);
     }
 
     /// Takes the keys of a read into the cache, where nobody has used them yet, or tells, of each,

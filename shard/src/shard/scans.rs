@@ -11,6 +11,7 @@ use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::store::{AdmitError, part_read};
 
 use crate::answers::Asked;
+use crate::busy::Told;
 use crate::requests::parking::{Origin, Parked};
 use crate::scanning::{ColdKey, Reading, STEPS_A_TURN_MAX, ScanRead, Unread, slot_of_cursor};
 use crate::scans::page::Halt;
@@ -113,7 +114,7 @@ impl<P: Blocks> Shard<P> {
             };
             if let Some(gate) = gate {
                 self.stats.answer_later(now.us, came_us);
-                self.answer_detached(origin, address, gate, &pieces, outbox);
+                self.answer_detached(origin, address, Told::behind(gate), &pieces, outbox);
             }
             self.requests.give_scratch(pieces);
         }

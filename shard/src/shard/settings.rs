@@ -12,6 +12,7 @@ use penstock_storage::log::Room;
 use penstock_storage::place::Lsn;
 
 use crate::answers::Asked;
+use crate::busy::Told;
 use crate::keyspaces::{Change, Done, Keyspaces, from_wire, purpose_of, to_wire};
 
 use super::operation::{Operation, Step};
@@ -146,6 +147,7 @@ impl<P: Blocks> Shard<P> {
             return;
         };
         let Done { revision, is_full } = done;
+        let told = Told::behind(Lsn(0));
         if is_full {
             let status = Status::Indeterminate;
             self.stats.answer(KEYSPACE, status);
@@ -158,7 +160,7 @@ impl<P: Blocks> Shard<P> {
             let item = change.address.item;
             ReplyHead::new(status, item, change.level, Version::default())
                 .write_message(&mut out, &message);
-            self.answer_detached(change.origin, change.address, Lsn(0), &out.into(), outbox);
+            self.answer_detached(change.origin, change.address, told, &out.into(), outbox);
             return;
         }
         self.stats.answer(KEYSPACE, Status::Ok);
@@ -181,6 +183,6 @@ impl<P: Blocks> Shard<P> {
         }
         end_list(&mut out, list, u32::from(is_there), false);
         head.patch(&mut out, 0);
-        self.answer_detached(change.origin, change.address, Lsn(0), &out.into(), outbox);
+        self.answer_detached(change.origin, change.address, told, &out.into(), outbox);
     }
 }

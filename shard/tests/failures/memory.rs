@@ -186,6 +186,29 @@ fn operations_that_wait_for_reads_are_bounded_by_their_bytes_and_the_rest_is_tol
         .find(|reply| reply.status == Status::Busy);
     let message = String::from_utf8_lossy(&told.expect("counted").value).into_owned();
     assert!(message.contains("262144 bytes"), "{message}");
+    assert_eq!(server.told_ms_max, 1, "nothing has waited yet");
+}
+
+#[test]
+fn busy_tells_how_long_the_operations_before_have_waited() {
+    let large = vec![7; 2_000];
+    for (waited_us, told_ms) in [(30_000, 30), (30_001, 31), (5_000_000, 1000)] {
+        let mut server = open(Budget::of_cache(0));
+        server.set(0, b"cold", b"");
+        server.settle();
+        server.settle();
+        assert_eq!(server.usage().cells, 0);
+        server.get(1, b"cold");
+        server.set(2, b"cold", &large);
+        for id in 3..50 {
+            server.get(id, b"cold");
+        }
+        server.now.us += waited_us;
+        server.settle();
+        let last = &server.replies[&49];
+        assert_eq!(last.status, Status::Busy);
+        assert_eq!(server.told_ms_max, told_ms, "{waited_us} us");
+    }
 }
 
 #[test]

@@ -103,6 +103,8 @@ pub struct Server {
     inbox: Vec<u8>,
     /// By request id.
     pub replies: BTreeMap<usize, Reply>,
+    /// The most milliseconds that BUSY has told; 0 before it was told.
+    pub told_ms_max: u16,
     /// Everything that was asked of the disk.
     pub asked: Vec<Asked>,
     /// Reads of more than one block.
@@ -353,6 +355,7 @@ impl Server {
             session,
             inbox: Vec::new(),
             replies: BTreeMap::new(),
+            told_ms_max: 0,
             asked: Vec::new(),
             wide_reads: 0,
             failing,
@@ -706,7 +709,7 @@ impl Server {
     }
 
     fn read_replies(&mut self, bytes: &[u8]) {
-        for_each_reply(bytes, |id, item| {
+        let told_ms_max = for_each_reply(bytes, |id, item| {
             let id = usize::try_from(id).expect("an id that was sent");
             let reply = Reply {
                 status: item.head.status,
@@ -720,6 +723,7 @@ impl Server {
             let before = self.replies.insert(id, reply);
             assert!(before.is_none(), "operation {id} is answered twice");
         });
+        self.told_ms_max = self.told_ms_max.max(told_ms_max);
     }
 
     /// The request at `index`, or the last one, ends.
@@ -851,9 +855,11 @@ fn shard_config_with(
 }
 
 /// Shows every reply item of whole frames with the id of its request; those to HELLO are left out.
-pub fn for_each_reply(bytes: &[u8], mut show: impl FnMut(u64, ReplyItem<'_>)) {
+/// Returns the most milliseconds that BUSY tells, 0 if it does not. The frames with an item that is
+/// BUSY tell 1 to 1000, and no others do.
+pub fn for_each_reply(bytes: &[u8], mut show: impl FnMut(u64, ReplyItem<'_>)) -> u16 {
     let mut receiver = Receiver::new(u32::MAX);
-    let mut at = 0;
+    let (mut at, mut told_ms_max) = (0, 0);
     while at < bytes.len() {
         let Received::Frame {
             header,
@@ -868,13 +874,21 @@ pub fn for_each_reply(bytes: &[u8], mut show: impl FnMut(u64, ReplyItem<'_>)) {
         };
         at += consumed;
         assert_eq!(header.level_or_status, Status::Ok as u16, "of the frame");
+        let told_ms = header.deadline_or_retry_ms;
         if header.request_id == HELLO_ID {
+            assert_eq!(told_ms, 0);
             continue;
         }
         let batch = read_batch_reply(body).expect("a batch");
+        let mut is_busy = false;
         for number in 0..batch.len() {
             let item = ReplyItem::read(batch.item(number)).expect("an item");
+            is_busy |= item.head.status == Status::Busy;
             show(header.request_id, item);
         }
+        let expected = if is_busy { 1..=1000 } else { 0..=0 };
+        assert!(expected.contains(&told_ms), "{told_ms} ms, BUSY: {is_busy}");
+        told_ms_max = told_ms_max.max(told_ms);
     }
+    told_ms_max
 }

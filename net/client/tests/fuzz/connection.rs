@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::{Connection, Counted, FrameWaiter, Queued, Waiter, What};
 use crate::operation::{Answer, ClientError};
+use crate::options::ClientOptions;
 use crate::target::{Choices, keep};
 use penstock_net::batch::Batch;
 use penstock_net::frame::{Header, Opcode, write_frame};
@@ -87,7 +88,7 @@ struct Side {
 
 impl Side {
     fn new() -> Side {
-        let (connection, out) = Connection::begin("fuzz", AckLevel::Disk, true);
+        let (connection, out) = Connection::begin(&ClientOptions::default());
         Side {
             connection,
             queue: VecDeque::new(),
@@ -137,6 +138,7 @@ impl Side {
                     partition: None,
                     member: None,
                     tries: 0,
+                    retries: 0,
                     what,
                     _counted: Counted::one_more(&self.pending),
                 });
@@ -150,6 +152,7 @@ impl Side {
             partition: None,
             member: None,
             tries: 0,
+            retries: 0,
             what,
             _counted: Counted::one_more(&self.pending),
         });
@@ -170,6 +173,12 @@ impl Side {
                 panic!("a frame was answered as an item");
             };
             done.done(Ok(answer));
+        }
+        for refused in self.connection.take_refused() {
+            let What::Item { done, .. } = refused.queued.what else {
+                panic!("a frame is not sent again");
+            };
+            done.done(refused.outcome);
         }
         if self.error.is_none() {
             self.error = outcome.err();

@@ -21,7 +21,7 @@ use penstock_net::limits::Limits;
 use penstock_net::pieces::Pieces;
 use penstock_net::placement::{NodeAddress, Placement, Writer, WriterRange};
 use penstock_net::receive::{Received, Receiver};
-use penstock_net::reply::{BatchReply, ITEM_FLAG_SHOWN, ReplyHead, write_ping_reply};
+use penstock_net::reply::{BatchReply, ITEM_FLAG_SHOWN, ReplyHead, write_error, write_ping_reply};
 use penstock_net::request::{Condition, Extra, Request, Verb, Version};
 use penstock_net::status::Status;
 
@@ -47,6 +47,12 @@ enum Manner {
     Sends(u32, SocketAddr),
     /// It has not begun before so many batches were asked.
     BeginsAt(usize),
+    /// It answers BUSY from this batch on, and does not before that other one.
+    IsBusy(usize, usize),
+    /// It answers BUSY to this many-th batch, and the connection ends instead of the next answer.
+    IsBusyAndDies(usize),
+    /// It answers BUSY to this many-th batch by an error frame.
+    RefusesFrame(usize),
 }
 
 /// Serves until the test ends; connections come one after the other.
@@ -100,9 +106,25 @@ fn converse(
                         let manner = match manner {
                             Manner::DiesAt(number) if before == number => return,
                             Manner::BeginsAt(number) if before >= number => Manner::Whole,
+                            Manner::IsBusy(from, to) if !(from..to).contains(&before) => {
+                                Manner::Whole
+                            }
+                            Manner::IsBusyAndDies(number) if before == number + 1 => return,
+                            Manner::IsBusyAndDies(number) | Manner::RefusesFrame(number)
+                                if before != number =>
+                            {
+                                Manner::Whole
+                            }
                             manner => manner,
                         };
-                        answer(manner, header.request_id, body, map, &mut out);
+                        match manner {
+                            Manner::RefusesFrame(_) => {
+                                let text = "there is no room for a frame";
+                                let busy = Status::Busy;
+                                write_error(&mut out, Some(&header), busy, 1, 0, &text);
+                            }
+                            _ => answer(manner, header.request_id, body, map, &mut out),
+                        }
                         if matches!(manner, Manner::Lies) {
                             out[40] ^= 1;
                         }
@@ -186,6 +208,9 @@ fn answer(
     let mut frame = |items: &[Vec<u8>], more| {
         let mut pieces = Pieces::default();
         let mut reply = BatchReply::begin(&mut pieces, request_id, items.len());
+        if matches!(manner, Manner::IsBusy(..) | Manner::IsBusyAndDies(_)) {
+            reply = reply.retry_after(1);
+        }
         for item in items {
             let item = Pieces::from(item.clone());
             reply.raw(&mut pieces, &mut item.reader(), item.len());
@@ -223,6 +248,10 @@ fn one(
         Manner::BeginsAt(_) => {
             let text = "this node is to write it and has not begun".to_string();
             Some((Status::NotPrimary, Writer::version(1, 1), text))
+        }
+        Manner::IsBusy(..) | Manner::IsBusyAndDies(_) => {
+            let text = "a queue is full".to_string();
+            Some((Status::Busy, Version::default(), text))
         }
         _ => None,
     };
@@ -747,4 +776,72 @@ fn the_same_operations_can_be_awaited_in_any_executor() {
             &b"2"[..]
         );
     });
+}
+
+/// Ten operations, one after the other: they earn one retry.
+fn earn_a_retry(client: &Client) {
+    for _ in 0..10 {
+        client.set(b"key", b"1").wait().expect("set");
+    }
+}
+
+#[test]
+fn an_operation_that_was_answered_busy_is_sent_again_until_the_server_has_room() {
+    let (address, asked) = serve_counting(Manner::IsBusy(30, 32), Vec::new());
+    let client = connect(address);
+    (0..3).for_each(|_| earn_a_retry(&client));
+    client.set(b"key", b"2").wait().expect("at the third try");
+    assert_eq!(asked.load(Ordering::Relaxed), 33);
+    let found = client.get(b"key").wait().expect("get").expect("present");
+    assert_eq!(found.bytes, &b"2"[..]);
+}
+
+#[test]
+fn an_operation_of_a_frame_that_was_answered_busy_is_sent_again() {
+    let (address, asked) = serve_counting(Manner::RefusesFrame(10), Vec::new());
+    let client = connect(address);
+    earn_a_retry(&client);
+    client.set(b"key", b"2").wait().expect("at the second try");
+    assert_eq!(asked.load(Ordering::Relaxed), 12);
+}
+
+#[test]
+fn a_server_that_is_always_busy_is_asked_a_tenth_more_often_and_the_callers_are_told_busy() {
+    let (address, asked) = serve_counting(Manner::IsBusy(0, usize::MAX), Vec::new());
+    let client = connect(address);
+    for _ in 0..300 {
+        match client.get(b"key").wait() {
+            Err(ClientError::Busy(text)) => assert_eq!(text, "BUSY: a queue is full"),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(asked.load(Ordering::Relaxed), 330);
+}
+
+#[test]
+fn a_client_that_is_told_so_sends_nothing_again_that_was_answered_busy() {
+    let (address, asked) = serve_counting(Manner::IsBusy(10, usize::MAX), Vec::new());
+    let options = ClientOptions {
+        retries_busy: false,
+        ..patient()
+    };
+    let client = Client::connect(address, options).expect("connected");
+    earn_a_retry(&client);
+    let told = client.get(b"key").wait();
+    assert!(matches!(told, Err(ClientError::Busy(_))), "{told:?}");
+    assert_eq!(asked.load(Ordering::Relaxed), 11);
+}
+
+#[test]
+fn a_write_that_was_sent_again_is_not_sent_once_more_when_the_connection_is_lost() {
+    let (address, asked) = serve_counting(Manner::IsBusyAndDies(20), Vec::new());
+    let client = connect(address);
+    // More is saved than one retry: it is not the budget that keeps the write from being sent.
+    (0..2).for_each(|_| earn_a_retry(&client));
+    let told = client.set(b"key", b"2").wait();
+    assert!(matches!(told, Err(ClientError::Unknown(_))), "{told:?}");
+    assert_eq!(asked.load(Ordering::Relaxed), 22);
+    let found = client.get(b"key").wait().expect("connected again");
+    assert_eq!(found.expect("present").bytes, &b"1"[..]);
+    assert_eq!(asked.load(Ordering::Relaxed), 23, "nothing else was sent");
 }

@@ -2,7 +2,10 @@
 
 use penstock_net::frame::{Header, Opcode, write_frame};
 use penstock_net::level::AckLevel;
-use penstock_net::request::Condition;
+use penstock_net::pieces::Pieces;
+use penstock_net::reply::{BatchReply, ReplyHead, write_error};
+use penstock_net::request::{Condition, Version};
+use penstock_net::status::Status;
 
 use super::{Cases, body, changed};
 
@@ -87,6 +90,40 @@ pub fn frames(cases: &mut Cases) {
         "text instead of a frame",
         b"GET / HTTP/1.1\r\nHost: example\r\n\r\n\r\n".to_vec(),
     );
+    // What came later stands at the end.
+    let mut refused = Vec::new();
+    let request = Header::request(Opcode::Batch, 7, AckLevel::Disk, 250);
+    write_error(
+        &mut refused,
+        Some(&request),
+        Status::Busy,
+        40,
+        3,
+        &"no room",
+    );
+    cases.add(
+        "frame",
+        "a frame that is BUSY: a new try is likely to find room after 40 ms",
+        refused,
+    );
+    cases.add(
+        "frame",
+        "a reply of which one item is BUSY: likewise",
+        one_is_busy(),
+    );
+}
+
+/// A reply to two items: one is OK, the other BUSY.
+fn one_is_busy() -> Vec<u8> {
+    let mut pieces = Pieces::default();
+    let mut reply = BatchReply::begin(&mut pieces, 7, 2).retry_after(40);
+    for (number, status) in [(0, Status::Ok), (1, Status::Busy)] {
+        let head = ReplyHead::new(status, number, AckLevel::Disk, Version::default());
+        head.write(pieces.written(), b"");
+        reply.end_item(&mut pieces);
+    }
+    reply.finish(&mut pieces, 3, false, false);
+    pieces.into_bytes()
 }
 
 pub fn batches(cases: &mut Cases) {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use penstock_net::batch::Batch;
 use penstock_net::frame::{FLAG_MORE, FLAG_REPLY, Header, Opcode, write_frame};
 use penstock_net::hello::ClientHello;
 use penstock_net::instruction;
@@ -609,6 +610,7 @@ impl World {
             }
         }
         let batch = read_batch_reply(body).map_err(|refusal| refusal.to_string())?;
+        judge_retry_after(header, &batch)?;
         for place in 0..batch.len() {
             let item = ReplyItem::read(batch.item(place)).map_err(|refusal| refusal.to_string())?;
             if self.links[link]
@@ -793,5 +795,24 @@ fn update_of<'a>(
             (steps.into(), None)
         }
         other => panic!("{other:?} is no UPDATE_IF"),
+    }
+}
+
+/// A frame with an item that is BUSY tells when to try again, and no other frame does.
+fn judge_retry_after(header: &Header, batch: &Batch<'_>) -> Step {
+    let told_ms = header.deadline_or_retry_ms;
+    let is_busy = |place| {
+        let item = ReplyItem::read(batch.item(place));
+        item.is_ok_and(|item| item.head.status == Status::Busy)
+    };
+    let expected = match (0..batch.len()).any(is_busy) {
+        true => 1..=1000,
+        false => 0..=0,
+    };
+    match expected.contains(&told_ms) {
+        true => Ok(()),
+        false => Err(format!(
+            "the frame tells to try again after {told_ms} ms instead of {expected:?}"
+        )),
     }
 }
