@@ -229,6 +229,12 @@ impl Raw {
             Some(status),
             "{text}"
         );
+        let told_ms = header.deadline_or_retry_ms;
+        let expected = match status {
+            Status::Busy => 1..=1000,
+            _ => 0..=0,
+        };
+        assert!(expected.contains(&told_ms), "{told_ms} ms: {text}");
         words
             .iter()
             .for_each(|word| assert!(text.contains(word), "{text:?} has no {word:?}"));

@@ -14,6 +14,7 @@ fn is_greeted(address: SocketAddr) -> Option<Raw> {
     let text = text_of(&body).expect("a text");
     assert_eq!(status, Some(Status::Busy), "{text}");
     assert!(text.contains("nofile"), "{text}");
+    assert_eq!(header.deadline_or_retry_ms, 1000);
     None
 }
 
