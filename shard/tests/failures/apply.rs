@@ -109,7 +109,9 @@ fn a_purchase_takes_stock_and_holds_it_or_changes_nothing() {
     assert_eq!(again.status, Status::GuardFailed);
     assert_eq!((again.instruction, again.reason), (0, 7));
     client.apply(&buy(2));
+    let bytes = client.server.log_bytes();
     let sold_out = client.apply(&buy(3));
+    assert_eq!(client.server.log_bytes(), bytes, "a refusal logs nothing");
     assert_eq!(sold_out.status, Status::GuardFailed);
     assert_eq!((sold_out.instruction, sold_out.reason), (1, 9));
     assert_eq!(told(&sold_out), [1], "the stock that is left");
