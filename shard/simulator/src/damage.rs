@@ -240,7 +240,9 @@ fn of_segment(disk: &Disk, segment: &Segment, is_last: bool) -> Expected {
         } else if is_short && is_last {
             Expected::Refusal
         } else if start < BLOCK_BYTES {
-            if is_torn_activation(disk, segment) {
+            // Without its header, what a crash has left of a first frame may be the rot of a spare.
+            // Nothing of it was ever acknowledged.
+            if is_torn_activation(disk, segment) || segment.frames.is_empty() {
                 Expected::Hole
             } else {
                 Expected::Refusal
