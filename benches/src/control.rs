@@ -114,7 +114,7 @@ impl Control {
         }
     }
 
-    /// Writes batches of keys and values, of which `frames` may be under way.
+    /// Writes batches of keys and values. At most `frames` batches are under way.
     fn set<'a>(
         &mut self,
         batches: impl Iterator<Item = Vec<(Vec<u8>, &'a [u8])>>,

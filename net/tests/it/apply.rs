@@ -424,7 +424,7 @@ impl Maker {
         }
     }
 
-    /// 16 bytes of which most are an instruction.
+    /// 16 bytes; most draws are an instruction.
     fn bytes(&mut self) -> [u8; 16] {
         let operations = [
             1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25,

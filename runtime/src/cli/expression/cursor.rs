@@ -30,7 +30,7 @@ impl fmt::Display for ExpressionError {
 impl std::error::Error for ExpressionError {}
 
 impl ExpressionError {
-    /// The same about a text of which the one that was read is the end.
+    /// The same error about a longer text that ends with the one that was read.
     pub(super) fn at_the_end_of(self, text: &str) -> Self {
         let column = text.len() - self.text.len() + self.column;
         error(text, column, &self.allowed)
