@@ -9,6 +9,7 @@ use crate::limits::{
     APPLY_KEYS_MAX, BATCH_ITEMS_MAX, CLIENT_NAME_BYTES_MAX, EXPIRY_MS_MAX, HISTORY_VERSIONS_MAX,
     INSTRUCTIONS_MAX, KEY_BYTES_MAX, KEYSPACE_BYTES_MAX,
 };
+use crate::request::TOKEN_AHEAD_MS_MAX;
 use crate::slot::SLOTS;
 use crate::status::Status;
 
@@ -148,8 +149,32 @@ pub enum Refusal {
     },
     #[error("extension tag {0} is not supported")]
     ExtensionTag(u16),
-    #[error("operation {operation} does not take extension tag {tag}; GET does")]
+    #[error(
+        "operation {operation} does not take extension tag {tag}; {takers}",
+        takers = match tag {
+            1 => "a token is for writes: 2 SET, 3 DEL, 4 UPDATE_IF, 10 APPLY",
+            _ => "GET does",
+        }
+    )]
     ExtensionOperation { tag: u16, operation: u8 },
+    #[error(
+        "a token is a UUID of version 7 and variant 2, not of version {version} and variant \
+         {variant}"
+    )]
+    TokenForm { version: u8, variant: u8 },
+    #[error(
+        "the token is of {token_ms} unix milliseconds, more than {ahead_ms_max} ahead of the \
+         shard's time {now_ms}",
+        ahead_ms_max = TOKEN_AHEAD_MS_MAX
+    )]
+    TokenAhead { token_ms: u64, now_ms: u64 },
+    #[error("another request had this token, and was executed; nothing of this one was")]
+    TokenReused,
+    #[error(
+        "the token is of {token_ms} unix milliseconds, and tokens are complete from {from_ms} on: \
+         whether it was executed is not known, and it is not executed now"
+    )]
+    TokenTooOld { token_ms: u64, from_ms: u64 },
     #[error("extension area of {0} bytes is not of the documented form")]
     ExtensionLength(u16),
     #[error(
@@ -332,6 +357,8 @@ impl Refusal {
             | Refusal::ApplyBytes { .. }
             | Refusal::KeyspaceValueLength { .. } => Status::TooLarge,
             Refusal::InputBytes { .. } => Status::Busy,
+            Refusal::TokenReused => Status::TokenReused,
+            Refusal::TokenTooOld { .. } => Status::TokenTooOld,
             Refusal::HelloExpected { .. } => Status::HelloExpected,
             Refusal::KeyLength { .. }
             | Refusal::KeyReserved { .. }

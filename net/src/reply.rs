@@ -27,6 +27,8 @@ pub const ITEM_FLAG_EXPIRY: u8 = 0x02;
 pub const ITEM_FLAG_STANDING: u8 = 0x04;
 /// The condition of SET or DEL failed, and the value is the one that is there.
 pub const ITEM_FLAG_SHOWN: u8 = 0x08;
+/// The request was executed before, and this is the answer that it got.
+pub const ITEM_FLAG_REPLAYED: u8 = 0x10;
 const EXPIRY_BYTES: usize = 16;
 const STANDING_BYTES: usize = 24;
 /// Bytes of a reply item without its value and the padding, at most.

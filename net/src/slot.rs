@@ -22,6 +22,33 @@ pub fn slot_of(key: &[u8]) -> u16 {
     }
 }
 
+/// Two bytes that lead to a slot as a `{tag}` of a key, wherever it stands: [`slot_of`] backwards.
+///
+/// # Panics
+/// If there is no such slot.
+#[must_use]
+pub fn tag_of(slot: u16) -> [u8; 2] {
+    assert!(slot < SLOTS, "slot {slot}");
+    // Of the two bytes that each of these sums belongs to, one may be a brace.
+    let sums = (0..4).map(|high| slot + high * SLOTS);
+    let mut tags = sums.map(two_bytes_of);
+    tags.find(|tag| !tag.contains(&b'}') && !tag.contains(&b'{'))
+        .expect("at most one of four has a brace")
+}
+
+/// The two bytes that have this CRC: there is one such pair for each.
+fn two_bytes_of(crc: u16) -> [u8; 2] {
+    let mut register = crc;
+    for _ in 0..16 {
+        // The polynomial was added if a bit left at the top, and then its lowest bit is set.
+        register = match register & 1 {
+            1 => (register ^ 0x1021) >> 1 | 0x8000,
+            _ => register >> 1,
+        };
+    }
+    register.to_be_bytes()
+}
+
 /// Not zero if one of the eight bytes is a `{`.
 #[inline]
 fn braces_in(eight: u64) -> u64 {
@@ -119,6 +146,16 @@ mod tests {
         assert_eq!(crc16(b"123456789"), 0x31C3);
         assert_eq!(slot_of(b"foo"), 12182);
         assert_eq!(slot_of(b""), 0);
+    }
+
+    #[test]
+    fn every_slot_has_a_tag_that_leads_there_whatever_stands_around_it() {
+        for slot in 0..SLOTS {
+            let [first, second] = tag_of(slot);
+            assert_eq!(slot_of(&[first, second]), slot);
+            let key = [b"\0key/{", &[first, second][..], b"}{other}\xFF"].concat();
+            assert_eq!(slot_of(&key), slot, "{first} {second}");
+        }
     }
 
     #[test]

@@ -16,6 +16,8 @@ pub enum Status {
     VersionMismatch = 0x0104,
     /// The version that is asked for is older than the versions that are kept of the key.
     NotKept = 0x0105,
+    /// Another request had this token, and was executed.
+    TokenReused = 0x0106,
     /// Another node has the slot.
     Moved = 0x0201,
     /// This node may not write.
@@ -58,6 +60,8 @@ pub enum Status {
     /// told in time that it received the change; or the operation was not executed, because the
     /// sync set is empty. The message tells which.
     NoReplicas = 0x0602,
+    /// The token is older than the answers that are kept. Nothing is executed now.
+    TokenTooOld = 0x0603,
 }
 
 /// Whether a request took effect.
@@ -73,7 +77,7 @@ pub enum Executed {
 
 impl Status {
     /// Every status. New ones stand at the end.
-    pub const ALL: [Status; 26] = [
+    pub const ALL: [Status; 28] = [
         Status::Ok,
         Status::GuardFailed,
         Status::NotFound,
@@ -100,6 +104,8 @@ impl Status {
         Status::NotKept,
         Status::NoReplicas,
         Status::Stale,
+        Status::TokenReused,
+        Status::TokenTooOld,
     ];
 
     /// The number on the wire.
@@ -123,9 +129,11 @@ impl Status {
     pub fn executed(self) -> Executed {
         match self {
             Status::Ok => Executed::Yes,
-            Status::ShardDown | Status::Io | Status::Indeterminate | Status::NoReplicas => {
-                Executed::Unknown
-            }
+            Status::ShardDown
+            | Status::Io
+            | Status::Indeterminate
+            | Status::NoReplicas
+            | Status::TokenTooOld => Executed::Unknown,
             _ => Executed::No,
         }
     }
@@ -140,6 +148,8 @@ impl Status {
             Status::Exists => "EXISTS",
             Status::VersionMismatch => "VERSION_MISMATCH",
             Status::NotKept => "NOT_KEPT",
+            Status::TokenReused => "TOKEN_REUSED",
+            Status::TokenTooOld => "TOKEN_TOO_OLD",
             Status::NoReplicas => "NOREPLICAS",
             Status::Stale => "STALE",
             Status::Moved => "MOVED",

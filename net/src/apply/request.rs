@@ -6,7 +6,7 @@ use crate::instruction::INSTRUCTION_BYTES;
 use crate::limits::{APPLY_KEYS_MAX, INSTRUCTIONS_MAX, KEY_BYTES_MAX};
 use crate::refusal::Refusal;
 use crate::request::verb::Verb;
-use crate::request::{extension_refusal, field, is_reserved};
+use crate::request::{Extension, Token, field, is_reserved};
 
 /// The number of the operation in an item.
 pub const APPLY: u8 = Verb::Apply as u8;
@@ -26,6 +26,7 @@ pub struct ApplyRequest<'a> {
     instructions: &'a [[u8; INSTRUCTION_BYTES]],
     /// The bytes that PUT and START take values from.
     data: &'a [u8],
+    token: Option<Token>,
 }
 
 impl<'a> ApplyRequest<'a> {
@@ -60,10 +61,10 @@ impl<'a> ApplyRequest<'a> {
                 needed: end,
             });
         }
-        if keys_at > instructions_end {
-            let area = &item[instructions_end..keys_at];
-            return Err(extension_refusal(APPLY, area));
-        }
+        let token = match Extension::read(APPLY, &item[instructions_end..keys_at])? {
+            Extension::Token(token) => Some(token),
+            Extension::None | Extension::Member(_) => None,
+        };
         let mut keys = [&[][..]; APPLY_KEYS_MAX];
         let mut at = keys_at;
         for (key, (len, name)) in keys.iter_mut().zip(lengths.into_iter().zip(NAMES)) {
@@ -92,6 +93,7 @@ impl<'a> ApplyRequest<'a> {
             key_count,
             instructions,
             data,
+            token,
         })
     }
 
@@ -120,6 +122,13 @@ impl<'a> ApplyRequest<'a> {
     #[must_use]
     pub fn data(&self) -> &'a [u8] {
         self.data
+    }
+
+    /// The name of the write, if it has one.
+    #[inline]
+    #[must_use]
+    pub fn token(&self) -> Option<Token> {
+        self.token
     }
 
     /// The value that PUT or START of the request names.

@@ -11,6 +11,7 @@ use crate::request::extension;
 use crate::request::flags;
 use crate::request::head::ITEM_HEADER_BYTES;
 use crate::request::terms::{Expiry, MemberRead, Wanted, When};
+use crate::request::token::Token;
 use crate::request::verb::Verb;
 use crate::scan::ScanRequest;
 use crate::version::Version;
@@ -22,6 +23,8 @@ pub struct BatchRequest {
     header: Header,
     medium: Medium,
     batch: BatchWriter,
+    /// That of the next item.
+    token: Option<Token>,
 }
 
 impl BatchRequest {
@@ -42,6 +45,7 @@ impl BatchRequest {
             header,
             medium: Medium::Wire,
             batch: BatchWriter::begin(out, items_max),
+            token: None,
         }
     }
 
@@ -61,6 +65,11 @@ impl BatchRequest {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Gives the next item this token: a SET, DEL, UPDATE_IF or APPLY.
+    pub fn token(&mut self, token: Token) {
+        self.token = Some(token);
     }
 
     /// Adds a GET.
@@ -92,23 +101,23 @@ impl BatchRequest {
         let key_len = u16::try_from(key.len()).unwrap_or(u16::MAX);
         head[8..10].copy_from_slice(&key_len.to_le_bytes());
         out.extend_from_slice(&head);
-        extension::put(out, member);
+        extension::put_member(out, member);
         push_padded(out, key);
-        self.batch.end_item(out, from);
+        self.end_item(out, from);
     }
 
     /// Adds a PING.
     pub fn ping(&mut self, out: &mut Vec<u8>, value: &[u8]) {
         let from = out.len();
         PingItem { value }.write(out);
-        self.batch.end_item(out, from);
+        self.end_item(out, from);
     }
 
     /// Adds an APPLY.
     pub fn apply(&mut self, out: &mut Vec<u8>, apply: &Apply) {
         let from = out.len();
         apply.write(out);
-        self.batch.end_item(out, from);
+        self.end_item(out, from);
     }
 
     /// Adds a GET_AT.
@@ -155,7 +164,7 @@ impl BatchRequest {
     pub fn scan(&mut self, out: &mut Vec<u8>, request: &ScanRequest<'_>) {
         let from = out.len();
         request.write(out);
-        self.batch.end_item(out, from);
+        self.end_item(out, from);
     }
 
     /// Adds a SET of a key that never expires.
@@ -230,7 +239,7 @@ impl BatchRequest {
     pub fn raw(&mut self, out: &mut Vec<u8>, item: &[u8]) {
         let from = out.len();
         out.extend_from_slice(item);
-        self.batch.end_item(out, from);
+        self.end_item(out, from);
     }
 
     /// Ends the frame; there must be an item.
@@ -285,6 +294,14 @@ impl BatchRequest {
             push_padded(out, key);
         }
         push_padded(out, value);
+        self.end_item(out, from);
+    }
+
+    /// Ends the item that begins at `from`.
+    fn end_item(&mut self, out: &mut Vec<u8>, from: usize) {
+        if let Some(token) = self.token.take() {
+            extension::insert_token(out, from, token);
+        }
         self.batch.end_item(out, from);
     }
 }

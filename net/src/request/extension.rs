@@ -1,63 +1,114 @@
-//! The extension of an item: MEMBER, which lets members of a partition answer a GET.
+//! The extension of an item: MEMBER, which lets members of a partition answer a GET, or TOKEN,
+//! which names a write.
 
 use crate::batch::{read_u16, read_u64};
 use crate::refusal::Refusal;
 use crate::request::terms::MemberRead;
+use crate::request::token::Token;
 use crate::request::verb::Verb;
 use crate::version::Version;
 
-const MEMBER_TAG: u16 = 2;
-const MEMBER_HEAD_BYTES: usize = 16;
+/// Bytes of an area before the data of its one item.
+const HEAD_BYTES: usize = 16;
 /// Bytes of an area with MEMBER.
-pub(super) const MEMBER_AREA_BYTES: usize = MEMBER_HEAD_BYTES + 24;
+pub(super) const MEMBER_AREA_BYTES: usize = HEAD_BYTES + 24;
+/// Bytes of an area with TOKEN.
+pub(super) const TOKEN_AREA_BYTES: usize = HEAD_BYTES + Token::BYTES;
 
-/// Reads the area of an item. MEMBER is the only extension: another tag is refused by its number.
-#[cold]
-pub(super) fn read(operation: u8, area: &[u8]) -> Result<MemberRead, Refusal> {
+const TOKEN_TAG: u16 = 1;
+const MEMBER_TAG: u16 = 2;
+
+/// What an area says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Extension {
+    /// There is no area.
+    None,
+    /// Members may answer.
+    Member(MemberRead),
+    /// The write has this name.
+    Token(Token),
+}
+
+impl Extension {
+    /// Reads the area of an item with this operation. Another tag is refused by its number.
+    ///
+    /// # Errors
+    /// The first [`Refusal`] found.
+    #[inline]
+    pub(crate) fn read(operation: u8, area: &[u8]) -> Result<Self, Refusal> {
+        match area.is_empty() {
+            true => Ok(Extension::None),
+            false => read_area(operation, area),
+        }
+    }
+}
+
+fn read_area(operation: u8, area: &[u8]) -> Result<Extension, Refusal> {
     let len = u16::try_from(area.len()).unwrap_or(u16::MAX);
-    if area.len() < 16 || !area.len().is_multiple_of(8) {
+    if area.len() < HEAD_BYTES || !area.len().is_multiple_of(8) {
         return Err(Refusal::ExtensionLength(len));
     }
     let tag = read_u16(area, 8);
-    if tag != MEMBER_TAG {
-        return Err(Refusal::ExtensionTag(tag));
-    }
-    if operation != Verb::Get as u8 {
+    let (area_bytes, is_taken) = match tag {
+        TOKEN_TAG => (TOKEN_AREA_BYTES, is_write(operation)),
+        MEMBER_TAG => (MEMBER_AREA_BYTES, operation == Verb::Get as u8),
+        _ => return Err(Refusal::ExtensionTag(tag)),
+    };
+    if !is_taken {
         return Err(Refusal::ExtensionOperation { tag, operation });
     }
-    if area.len() != MEMBER_AREA_BYTES || area[..MEMBER_HEAD_BYTES] != head() {
+    if area.len() != area_bytes || area[..HEAD_BYTES] != head(tag, area_bytes) {
         return Err(Refusal::ExtensionLength(len));
     }
+    if tag == TOKEN_TAG {
+        let bytes = area.last_chunk().expect("the length was compared");
+        return Token::read(*bytes).map(Extension::Token);
+    }
     let version = area.last_chunk().expect("the length was compared");
-    Ok(MemberRead {
-        staleness_us_max: read_u64(area, MEMBER_HEAD_BYTES),
+    Ok(Extension::Member(MemberRead {
+        staleness_us_max: read_u64(area, HEAD_BYTES),
         version_min: Version::read(version)?,
-    })
+    }))
 }
 
-/// Why the area of an operation is refused that takes no extension.
-#[cold]
-pub(crate) fn refusal(operation: u8, area: &[u8]) -> Refusal {
-    let len = u16::try_from(area.len()).unwrap_or(u16::MAX);
-    read(operation, area)
-        .err()
-        .unwrap_or(Refusal::ExtensionLength(len))
+/// Whether an operation may have a token.
+fn is_write(operation: u8) -> bool {
+    [Verb::Set, Verb::Del, Verb::UpdateIf, Verb::Apply]
+        .iter()
+        .any(|&verb| verb as u8 == operation)
 }
 
 /// Appends an area with MEMBER.
-pub(super) fn put(out: &mut Vec<u8>, member: MemberRead) {
-    out.extend_from_slice(&head());
+pub(super) fn put_member(out: &mut Vec<u8>, member: MemberRead) {
+    out.extend_from_slice(&head(MEMBER_TAG, MEMBER_AREA_BYTES));
     out.extend_from_slice(&member.staleness_us_max.to_le_bytes());
     member.version_min.put(out);
 }
 
-/// The bytes of an area before the data of MEMBER.
-fn head() -> [u8; MEMBER_HEAD_BYTES] {
-    let mut head = [0; MEMBER_HEAD_BYTES];
-    let bytes = |len: usize| u16::try_from(len).expect("a small constant").to_le_bytes();
-    head[0..2].copy_from_slice(&bytes(MEMBER_AREA_BYTES));
+/// Gives the item at the end of `out`, which begins at `from` and has no extension, this token.
+pub(super) fn insert_token(out: &mut Vec<u8>, from: usize, token: Token) {
+    let block = usize::from(read_u16(out, from));
+    let mut area = [0; TOKEN_AREA_BYTES];
+    area[..HEAD_BYTES].copy_from_slice(&head(TOKEN_TAG, TOKEN_AREA_BYTES));
+    area[HEAD_BYTES..].copy_from_slice(&token.bytes());
+    // An item beyond every limit has lengths that the server refuses.
+    let at = (from + block).min(out.len());
+    out.splice(at..at, area);
+    let with_area = u16::try_from(block + TOKEN_AREA_BYTES).unwrap_or(u16::MAX);
+    out[from..from + 2].copy_from_slice(&with_area.to_le_bytes());
+    out[from + 6..from + 8].copy_from_slice(&short(TOKEN_AREA_BYTES));
+}
+
+/// The bytes of an area before the data of its one item.
+fn head(tag: u16, area_bytes: usize) -> [u8; HEAD_BYTES] {
+    let mut head = [0; HEAD_BYTES];
+    head[0..2].copy_from_slice(&short(area_bytes));
     head[2] = 1;
-    head[8..10].copy_from_slice(&MEMBER_TAG.to_le_bytes());
-    head[10..12].copy_from_slice(&bytes(MEMBER_AREA_BYTES - MEMBER_HEAD_BYTES));
+    head[8..10].copy_from_slice(&tag.to_le_bytes());
+    head[10..12].copy_from_slice(&short(area_bytes - HEAD_BYTES));
     head
+}
+
+fn short(len: usize) -> [u8; 2] {
+    u16::try_from(len).expect("a small constant").to_le_bytes()
 }

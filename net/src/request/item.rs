@@ -9,7 +9,7 @@ use crate::batch::padded;
 use crate::instruction::{INSTRUCTION_BYTES, Instruction};
 use crate::limits::{KEY_BYTES_MAX, KEYSPACE_BYTES_MAX};
 use crate::refusal::Refusal;
-use crate::request::extension;
+use crate::request::extension::Extension;
 use crate::request::extra::Extra;
 use crate::request::flags;
 use crate::request::head::{Head, field, is_reserved};
@@ -37,13 +37,7 @@ pub(super) fn read(item: &[u8], value_bytes_max: u32) -> Result<Request<'_>, Ref
             needed: end,
         });
     }
-    let member = match areas.extension.is_empty() {
-        true => None,
-        false => Some(extension::read(
-            head.operation,
-            &item[areas.extension.clone()],
-        )?),
-    };
+    let extension = Extension::read(head.operation, &item[areas.extension.clone()])?;
     let key = field(item, areas.key, usize::from(head.key_len), "key 0")?;
     let second_key = match head.key_count {
         2 => Some(field(
@@ -69,9 +63,10 @@ pub(super) fn read(item: &[u8], value_bytes_max: u32) -> Result<Request<'_>, Ref
         Verb::GetAt => Expiry::Never,
         _ => told,
     };
-    let extra = match member {
-        Some(read) => Extra::Member(read),
-        None => Extra::read(verb, head.flags, item, key, value)?,
+    let (extra, token) = match extension {
+        Extension::Member(read) => (Extra::Member(read), None),
+        Extension::Token(token) => (Extra::read(verb, head.flags, item, key, value)?, Some(token)),
+        Extension::None => (Extra::read(verb, head.flags, item, key, value)?, None),
     };
     let instructions = &item[areas.instructions];
     // All are checked before the first runs, so that a bad one leaves no effect before it.
@@ -96,6 +91,7 @@ pub(super) fn read(item: &[u8], value_bytes_max: u32) -> Result<Request<'_>, Ref
             _ => Wanted::Value,
         },
         extra,
+        token,
         instructions,
     })
 }

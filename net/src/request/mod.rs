@@ -10,6 +10,7 @@ mod item;
 mod plain;
 mod repeat;
 mod terms;
+mod token;
 pub(crate) mod verb;
 
 use crate::batch::{padded, read_u16, read_u32, read_u64};
@@ -21,13 +22,14 @@ use crate::request::verb::Field;
 pub use crate::version::Version;
 pub use ask::Ask;
 pub use batch_request::{BatchRequest, ask_without_show};
-pub(crate) use extension::refusal as extension_refusal;
+pub(crate) use extension::Extension;
 pub use extra::Extra;
 pub use head::{ITEM_HEADER_BYTES, likely_key};
 pub(crate) use head::{field, is_reserved};
 pub use plain::{Plain, plain};
 pub use repeat::{decode_repeated, may_begin_run, may_repeat};
 pub use terms::{Condition, Expiry, MemberRead, Wanted, When};
+pub use token::{TOKEN_AHEAD_MS_MAX, Token, TokenTextError, request_hash};
 pub use verb::{Effect, Tells, Verb};
 
 /// One operation, checked, as a view of its bytes.
@@ -51,6 +53,8 @@ pub struct Request<'a> {
     pub wanted: Wanted,
     /// What the verb asks besides.
     pub extra: Extra,
+    /// The name of the write, if it has one.
+    pub token: Option<Token>,
     instructions: &'a [u8],
 }
 
@@ -119,6 +123,7 @@ impl<'a> Request<'a> {
             expiry: row.expiry,
             wanted: Wanted::Value,
             extra: Extra::None,
+            token: None,
             instructions,
         })
     }
