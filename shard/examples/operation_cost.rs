@@ -513,6 +513,7 @@ fn shard_config() -> ShardConfig {
         hello,
         level_min: AckLevel::None,
         output_bytes_max: 64 << 20,
+        token_horizon_ms: 3_600_000,
         shared_bytes_min: 8 << 10,
         partial_frame_us_max: 1_000_000,
         write_stall_us_max: 1_000_000,

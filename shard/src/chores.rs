@@ -1,11 +1,12 @@
-//! What a shard does beside requests: snapshots of its index, sweeps over deadlines, and the places
-//! that it tells people about.
+//! What a shard does beside requests: snapshots of its index, sweeps over deadlines, horizons of
+//! tokens, and the places that it tells people about.
 
 use penstock_net::status::Status;
 use penstock_storage::place::{FileId, Place};
 
 use crate::bad_places::{BadPlace, BadPlaces};
 use crate::snapshots::Snapshots;
+use crate::tokens::TokenChore;
 
 /// Between two looks at the deadlines of connections and operations, in microseconds.
 const SWEEP_US: u64 = 100_000;
@@ -14,6 +15,8 @@ const SWEEP_US: u64 = 100_000;
 pub(crate) struct Chores {
     /// When and how the index is written to a file.
     pub(crate) snapshots: Snapshots,
+    /// When horizons of tokens are looked at.
+    pub(crate) tokens: TokenChore,
     bad_places: BadPlaces,
     /// Items that had run at the end of the last turn.
     items_before: u64,
@@ -24,6 +27,7 @@ impl Chores {
     pub(crate) fn new(snapshots: Snapshots) -> Self {
         Chores {
             snapshots,
+            tokens: TokenChore::default(),
             bad_places: BadPlaces::default(),
             items_before: 0,
             next_sweep_us: 0,

@@ -7,6 +7,7 @@
 pub(crate) mod apply;
 pub(crate) mod past;
 pub(crate) mod run_of_updates;
+pub(crate) mod token;
 mod update_if;
 
 use std::sync::Arc;
@@ -24,12 +25,16 @@ use penstock_storage::io::Blocks;
 use penstock_storage::place::{Lsn, Place};
 use penstock_storage::planted::{self, Bug, is_planted};
 use penstock_storage::store::{ChangeKey, Committed, Found, NoRoom, Store};
+use penstock_storage::system_key::is_token;
 use penstock_storage::version::Version as Stored;
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_micro_inline};
 
 use crate::spare_failure::SpareFailure;
 
+use self::token::NewToken;
+
 /// The hash of keys, with a secret of this process: nobody outside can aim at one run of the index.
+/// Its lowest bit is 1 for tokens and 0 for all other keys, so the index tells tokens apart.
 #[derive(Clone, Debug)]
 pub(crate) struct KeyHash {
     secrets: RapidSecrets,
@@ -48,16 +53,18 @@ impl KeyHash {
         (slot_of(key), self.of(key))
     }
 
-    /// What it makes of constants: another for another seed.
+    /// What it makes of constants: another for another seed, and for the hash of earlier versions,
+    /// which had another lowest bit.
     pub(crate) fn check(&self) -> u64 {
-        (u64::from(self.of(b"penstock")) << 32) | u64::from(self.of(b"snapshot"))
+        let hashes = (u64::from(self.of(b"penstock")) << 32) | u64::from(self.of(b"snapshot"));
+        hashes | 1
     }
 
     #[inline]
     pub(crate) fn of(&self, key: &[u8]) -> u32 {
         let [a, b, c, d, ..] =
             rapidhash_v3_micro_inline::<true, false>(key, &self.secrets).to_le_bytes();
-        u32::from_le_bytes([a, b, c, d])
+        (u32::from_le_bytes([a, b, c, d]) & !1) | u32::from(is_token(key))
     }
 }
 
@@ -111,6 +118,8 @@ pub(crate) struct Context<'a> {
     pub(crate) standing: Option<Standing>,
     /// The shortest value that a GET shares with its cell instead of copying it.
     pub(crate) shared_bytes_min: usize,
+    /// The token that is to be kept with the change.
+    pub(crate) token: Option<&'a NewToken>,
 }
 
 impl Context<'_> {
@@ -407,6 +416,10 @@ fn no_room<P: Blocks>(
         NoRoom::Wait => Ran::Postponed,
         NoRoom::Memory => no_memory(store, context, out),
         NoRoom::Log => full(store, context, out),
+        NoRoom::Record { bytes, max } => {
+            let what = "what this write and its token take in the log";
+            refused(context, Refusal::ApplyBytes { what, bytes, max }, out)
+        }
     }
 }
 
@@ -498,7 +511,7 @@ fn set<P: Blocks>(
     };
     let mut change = store.change(context.slot, [key.at]);
     change.put(0, request.value, expiry_ms);
-    let committed = change.commit(context.now_us);
+    let committed = token::commit(change, context, &[]);
     end_change(store, context, committed, out)
 }
 
@@ -516,7 +529,7 @@ fn del<P: Blocks>(
     }
     let mut change = store.change(context.slot, [key.at]);
     change.delete(0);
-    let committed = change.commit(context.now_us);
+    let committed = token::commit(change, context, &[]);
     end_change(store, context, committed, out.written())
 }
 

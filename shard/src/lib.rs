@@ -42,6 +42,7 @@ pub mod snapshots;
 mod spare_failure;
 pub mod stages;
 mod stats;
+mod tokens;
 pub mod topology;
 
 pub use bad_places::BadPlace;

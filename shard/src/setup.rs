@@ -50,6 +50,8 @@ pub struct ShardConfig {
     /// The bound on the memory of the process in bytes, which what is refused for lack of memory
     /// names; 0 for none. What it leaves to this shard: [`crate::Event::MemoryBound`].
     pub memory_max: u64,
+    /// How long tokens of writes are kept, in milliseconds.
+    pub token_horizon_ms: u64,
     /// Secret of the key hash.
     pub hash_seed: u64,
     /// When and how fast to clean the log.

@@ -21,6 +21,7 @@ mod reads;
 mod runs;
 mod scans;
 mod settings;
+mod tokens;
 mod told;
 mod turn;
 mod window;
@@ -106,6 +107,7 @@ impl<P: Blocks> Shard<P> {
         snapshots: SnapshotStart,
     ) -> Result<Self, PartitionId> {
         store.set_cleaning(config.cleaning);
+        store.keep_tokens_for(config.token_horizon_ms);
         let linked = match config.cluster.clone() {
             Some(cluster) => {
                 config.hello.placement = Some(cluster.plan.placement());

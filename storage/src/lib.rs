@@ -40,8 +40,8 @@ pub mod store;
 mod types;
 
 pub use format::{
-    checksum, contents, frame, layout, plain_part, reached, record, segment, spare, summary,
-    system_key,
+    checksum, contents, frame, horizon, layout, plain_part, reached, record, segment, spare,
+    summary, system_key, token,
 };
 pub use memory::{budget, cache, index};
 pub use recovery::snapshot;

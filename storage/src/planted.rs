@@ -345,6 +345,27 @@ planted_bugs! {
     /// A "no" of a run is given again although the key has changed since.
     RunStaleNo = "run-stale-no",
 
+    // Planted with tokens.
+
+    /// Cleaning drops tokens that have expired before the log says that they may be gone.
+    TokenForgottenByCleaning = "token-forgotten-by-cleaning",
+    /// What a member begins with has no tokens.
+    TokenForgottenByScan = "token-forgotten-by-scan",
+    /// A snapshot of the index leaves tokens out.
+    TokenForgottenBySnapshot = "token-forgotten-by-snapshot",
+    /// A longer horizon calls tokens complete that were dropped by a shorter one.
+    TokenHorizonFalls = "token-horizon-falls",
+    /// A token that is not there is new, whatever its time.
+    TokenBorderUnasked = "token-border-unasked",
+    /// A token gets the answer of another request.
+    TokenOfOtherRequest = "token-of-other-request",
+    /// The token of a request that changed nothing is not kept.
+    TokenOfNoChange = "token-of-no-change",
+    /// The token of a change is not kept.
+    TokenUnkept = "token-unkept",
+    /// An answer is told again although a crash can still take it back.
+    TokenReplayUngated = "token-replay-ungated",
+
     // Planted with the account of what expires.
 
     /// Bytes count as expired an hour before their time.

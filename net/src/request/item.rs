@@ -65,7 +65,10 @@ pub(super) fn read(item: &[u8], value_bytes_max: u32) -> Result<Request<'_>, Ref
     };
     let (extra, token) = match extension {
         Extension::Member(read) => (Extra::Member(read), None),
-        Extension::Token(token) => (Extra::read(verb, head.flags, item, key, value)?, Some(token)),
+        Extension::Token(token) => (
+            Extra::read(verb, head.flags, item, key, value)?,
+            Some(token),
+        ),
         Extension::None => (Extra::read(verb, head.flags, item, key, value)?, None),
     };
     let instructions = &item[areas.instructions];

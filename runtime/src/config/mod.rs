@@ -174,6 +174,10 @@ options! {
     /// what the machine or its control group has. When the index fills it, new keys are refused
     /// with FULL.
     memory_max: u64 = "0B", Kind::Size(0, 1 << 50), Limits;
+    /// How long the answer of a write with a token is kept, counted from the time in the token: a
+    /// retry within this is not executed again. Each token takes some 16 bytes of memory and 120 of
+    /// the disk meanwhile. With little memory it is less, which INFO tells.
+    token_horizon_s: u32 = "1h", Kind::Duration(Unit::Seconds, 1, 2_678_400), Limits;
     /// Connections of the whole process. A further one is answered BUSY and closed.
     connections_max: u32 = "10000", Kind::Count(1, 1_000_000), Limits;
     /// Replies that may wait for one slow reader before its requests are no longer read. It must

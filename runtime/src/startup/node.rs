@@ -8,7 +8,7 @@ use std::time::Instant;
 use core_affinity::CoreId;
 use penstock_net::hello::{
     AUTH_NONE, FEATURE_APPLY, FEATURE_EXPIRY, FEATURE_KEYSPACES, FEATURE_MEMBER_READS,
-    FEATURE_PING_ITEMS, FEATURE_SCAN, FEATURE_SHOWN, ServerHello,
+    FEATURE_PING_ITEMS, FEATURE_SCAN, FEATURE_SHOWN, FEATURE_TOKENS, ServerHello,
 };
 use penstock_net::limits::Limits;
 use penstock_net::link::NodeStart;
@@ -313,7 +313,8 @@ impl Node {
                 | FEATURE_MEMBER_READS
                 | FEATURE_SHOWN
                 | FEATURE_PING_ITEMS
-                | FEATURE_APPLY,
+                | FEATURE_APPLY
+                | FEATURE_TOKENS,
             nonce: [0; 32],
             limits: Limits {
                 frame_bytes_max: config.frame_bytes_max,
@@ -338,6 +339,7 @@ impl Node {
             parked_bytes_max: self.room.parked_bytes_max(),
             mailed_items_max: 64 * 1024,
             memory_max: self.room.memory_max().unwrap_or(0),
+            token_horizon_ms: u64::from(config.token_horizon_s) * 1000,
             hash_seed: identity.hash_seed,
             cleaning: CleaningConfig {
                 space_percent_max: config.space_percent_max,

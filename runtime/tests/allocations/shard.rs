@@ -85,6 +85,7 @@ impl World {
             parked_bytes_max: 64 << 20,
             mailed_items_max: 1024,
             memory_max: 0,
+            token_horizon_ms: 3_600_000,
             hash_seed: 7,
             cleaning: penstock_storage::cleaning::CleaningConfig::default(),
             snapshots: penstock_shard::SnapshotPolicy::default(),

@@ -15,7 +15,7 @@ use penstock_storage::place::Lsn;
 use penstock_storage::planted::{self, Bug, is_planted};
 use penstock_storage::store::{Committed, Found, Staged, Store};
 
-use super::{Cold, Context, Key, Ran, no_room, refused, wire};
+use super::{Cold, Context, Key, Ran, no_room, refused, token, wire};
 
 /// Runs `request` and writes its reply item at the end of `out`. [`Ran::Cold`] names the first of
 /// the keys that must be read; [`cold_keys`] tells all.
@@ -73,17 +73,14 @@ fn run_on<const KEYS: usize, P: Blocks>(
         return denied(context, denial, first_version, seen, out);
     }
     if bytes == 0 {
-        context.head(Status::Ok, first_version).patch(out, from);
-        return Ran::Answered {
-            gate: seen,
-            status: Status::Ok,
-        };
+        drop(staged);
+        return token::end_unchanged(store, context, (first_version, seen), from, out);
     }
     if bytes > bytes_max && !is_planted(Bug::ApplyUnbounded) {
         out.truncate(from);
         return refused(context, writes_too_much(bytes, bytes_max), out);
     }
-    match staged.commit(context.now_us) {
+    match token::commit_staged(staged, context, &out[from + REPLY_ITEM_BYTES..]) {
         Ok(Committed { lsn, version }) => {
             // Whichever key has changed: a member that has this version has the change.
             let version = planted::or(Bug::VersionOfOtherKey, first_version, wire(version));

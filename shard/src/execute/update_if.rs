@@ -13,7 +13,7 @@ use penstock_storage::place::Lsn;
 use penstock_storage::planted::{self, Bug, is_planted};
 use penstock_storage::store::{Change, Committed, FieldBefore, Fields, Found, Run, RunStep, Store};
 
-use super::{Cold, Context, Key, Ran, expiry_after, no, no_room, refused, wire};
+use super::{Cold, Context, Key, Ran, expiry_after, no, no_room, refused, token, wire};
 
 /// Why the instructions stopped: a guard does not hold, or a field is outside of its value.
 enum Stop {
@@ -113,13 +113,10 @@ pub(super) fn run<'a, const KEYS: usize, P: Blocks>(
         change.expire(0, expiry_ms.filter(|_| changes_expiry));
     }
     if !change.is_any() {
-        context.head(Status::Ok, first.version).patch(out, from);
-        return Ran::Answered {
-            gate: seen,
-            status: Status::Ok,
-        };
+        drop(change);
+        return token::end_unchanged(store, context, (first.version, seen), from, out);
     }
-    match change.commit(context.now_us) {
+    match token::commit(change, context, &out[from + REPLY_ITEM_BYTES..]) {
         Ok(Committed { lsn, version }) => {
             // Whichever key has changed: a member that has this version has the change.
             let version = planted::or(Bug::VersionOfOtherKey, first.version, wire(version));

@@ -4,7 +4,7 @@ use penstock_net::link::Position;
 use penstock_storage::keyspace::is_understood;
 use penstock_storage::record::{PARTS_MAX, PartView};
 use penstock_storage::system_key::is_local;
-use penstock_storage::system_key::is_system;
+use penstock_storage::system_key::{is_system, is_token};
 use penstock_storage::version::{Version, partition_of};
 
 use super::PartitionId;
@@ -79,7 +79,9 @@ impl<'a> ShippedRecord<'a> {
             if part.ordinal() != ordinal || version(&part) != version(&head) {
                 return Err(RecordFault::Order { offset: end });
             }
-            is_strange |= is_system(part.key()) && (part.count() > 1 || !is_understood(&part));
+            // A token stands in the record of its change; all else of the store's own stands alone.
+            let may_stand = part.count() == 1 || is_token(part.key());
+            is_strange |= is_system(part.key()) && !(may_stand && is_understood(&part));
             end += part.bytes().len();
             if ordinal + 1 == part.count() {
                 break;

@@ -10,7 +10,7 @@ use penstock_net::pieces::Pieces;
 use penstock_net::ping::{PING, PingItem};
 use penstock_net::refusal::{KeyspaceName, Refusal};
 use penstock_net::reply::{ReplyHead, Standing};
-use penstock_net::request::{Effect, Extra, Request, Tells, Verb, Version};
+use penstock_net::request::{Effect, Extra, Request, Tells, Token, Verb, Version};
 use penstock_net::scan::{SCAN, ScanRequest};
 use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
@@ -24,6 +24,7 @@ use penstock_storage::version::partition_of;
 
 use crate::answers::Asked;
 use crate::cluster::Redirect;
+use crate::execute::token::{self, Looked};
 use crate::execute::{Cold, Context, Ran, apply, run};
 use crate::mail::ReplyAddress;
 use crate::member_read::{Stale, look_at_member};
@@ -145,6 +146,15 @@ impl<'a> Asks<'a> {
         match self {
             Asks::Item(request) => slot_of_request(request),
             Asks::Apply(request) => slot_of(request.key()),
+        }
+    }
+
+    /// The name of the write, if it has one.
+    #[inline]
+    fn token(self) -> Option<Token> {
+        match self {
+            Asks::Item(request) => request.token,
+            Asks::Apply(request) => request.token(),
         }
     }
 
@@ -410,12 +420,21 @@ impl<P: Blocks> Shard<P> {
             brought: operation.brought,
             standing: leave.standing,
             shared_bytes_min: self.setup.config().shared_bytes_min,
+            token: None,
         };
         let from = pieces.len();
-        let ran = match own.asks {
-            Asks::Item(request) => run(&mut self.store, &context, request, pieces),
-            Asks::Apply(request) => {
-                apply::run(&mut self.store, &context, request, pieces.written())
+        let ran = match own.asks.token() {
+            None => execute(&mut self.store, &context, own.asks, pieces),
+            Some(token) => {
+                let (item, out) = (operation.item, pieces.written());
+                match token::look(&mut self.store, &context, token, item, out) {
+                    Looked::Ran(ran) => ran,
+                    Looked::New(new) => {
+                        let token = Some(&new);
+                        let context = Context { token, ..context };
+                        execute(&mut self.store, &context, own.asks, pieces)
+                    }
+                }
             }
         };
         match ran {
@@ -541,7 +560,9 @@ impl<P: Blocks> Shard<P> {
         let step = self.park(cold, operation, own.slot, reserved, out);
         if matches!(step, Step::Later) {
             match own.asks {
-                Asks::Item(request) if is_second => self.pin(own, &[request.key]),
+                Asks::Item(request) if is_second || request.token.is_some() => {
+                    self.pin(own, &[request.key]);
+                }
                 Asks::Item(_) => {}
                 Asks::Apply(request) => {
                     self.fetch_all(own.slot, request);
@@ -553,7 +574,7 @@ impl<P: Blocks> Shard<P> {
         step
     }
 
-    /// Pins keys of an item that was parked, unless those of another one are pinned.
+    /// Pins keys of an item that was parked and its token, unless those of another one are pinned.
     fn pin(&mut self, own: &Own<'_>, keys: &[&[u8]]) {
         let Operation {
             origin, address, ..
@@ -561,7 +582,12 @@ impl<P: Blocks> Shard<P> {
         let slot = own.slot;
         if self.requests.parking.pins(*origin, address, slot) {
             let hash = self.setup.hash();
-            self.store.pin(keys.iter().map(|key| (slot, hash.of(key))));
+            let token = own
+                .asks
+                .token()
+                .map(|token| (slot, token::home_of(hash, slot, token).1));
+            let keys = keys.iter().map(|key| (slot, hash.of(key)));
+            self.store.pin(keys.chain(token));
         }
     }
 
@@ -637,6 +663,20 @@ impl<P: Blocks> Shard<P> {
         } else {
             None
         }
+    }
+}
+
+/// Runs what an item asks for.
+#[inline(always)]
+fn execute<P: Blocks>(
+    store: &mut Store<P>,
+    context: &Context<'_>,
+    asks: Asks<'_>,
+    pieces: &mut Pieces,
+) -> Ran {
+    match asks {
+        Asks::Item(request) => run(store, context, request, pieces),
+        Asks::Apply(request) => apply::run(store, context, request, pieces.written()),
     }
 }
 

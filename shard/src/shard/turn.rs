@@ -18,6 +18,7 @@ impl<P: Blocks> Shard<P> {
         self.issue_reads(outbox);
         self.take_in_links(now, outbox);
         self.log_keyspaces(now, outbox);
+        self.mind_tokens(now);
         self.clean(now, outbox);
         self.take_over(outbox);
         self.scrub(now, outbox);
@@ -47,11 +48,13 @@ impl<P: Blocks> Shard<P> {
         let store = &self.store;
         let has_deadlines = self.sessions.is_any_open() || !self.requests.is_empty();
         let sweep_us = self.chores.next_sweep_us().max(now.us + 1);
+        let tokens_us = self.chores.tokens.next_us().max(now.us + 1);
         let is_due = self.is_turn_due() || self.scans.steps.has_ready();
         let linked = self.linked.as_ref().filter(|_| is_serving);
         [
             store.log().deadline_us(),
             has_deadlines.then_some(sweep_us),
+            (store.usage().tokens > 0 && is_serving).then_some(tokens_us),
             store.cleaning_deadline_us().filter(|_| is_serving),
             store.scrub_deadline_us().filter(|_| is_serving),
             is_due.then_some(now.us),

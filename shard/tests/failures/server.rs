@@ -831,6 +831,7 @@ fn shard_config_with(
         hello,
         level_min: AckLevel::None,
         output_bytes_max: OUTPUT_BYTES_MAX,
+        token_horizon_ms: 3_600_000,
         shared_bytes_min: 1,
         partial_frame_us_max: 1_000_000_000,
         write_stall_us_max: WRITE_STALL_US_MAX,

@@ -429,6 +429,7 @@ fn shard_config(shard: u16, topology: Topology) -> ShardConfig {
         parked_bytes_max: 64 << 20,
         mailed_items_max: 4096,
         memory_max: 0,
+        token_horizon_ms: 3_600_000,
         hash_seed: HASH_SEED,
         cleaning: penstock_storage::cleaning::CleaningConfig::default(),
         snapshots: penstock_shard::SnapshotPolicy::default(),

@@ -1,4 +1,4 @@
-//! The record: one commit of one request, written as one to eight self-contained parts.
+//! The record: one commit of one request, written as one to nine self-contained parts.
 //!
 //! A part carries everything that a reader needs (slot, version, time, key, value, its own CRC), so
 //! it can be read, cleaned or shipped alone and unchanged. There is no record header besides: the
@@ -12,7 +12,7 @@ use crate::types::version::Version;
 /// Bytes of a part before its key.
 pub const PART_HEADER_BYTES: usize = 40;
 /// Parts of one record, at most.
-pub const PARTS_MAX: usize = 8;
+pub const PARTS_MAX: usize = 9;
 /// Bytes of a key, at most.
 pub const KEY_BYTES_MAX: usize = 1024;
 /// Bytes of a value, at most.

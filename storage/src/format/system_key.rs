@@ -7,6 +7,13 @@ pub const LOCAL_KEY: &[u8] = b"\0\0penstock/local/";
 /// What the keys of the records of epochs begin with: which epochs wrote the partition. They are
 /// records like others; a start tells the newest of each partition besides.
 pub const EPOCHS_KEY: &[u8] = b"\0\0penstock/epochs/";
+/// What the keys of tokens begin with. A tag of their slot in braces follows, then 16 bytes.
+pub const TOKEN_KEY: &[u8] = b"\0\0penstock/token/{";
+/// Bytes of the key of a token.
+pub const TOKEN_KEY_BYTES: usize = TOKEN_KEY.len() + 3 + 16;
+/// What the keys of horizons begin with: how long tokens of the partition are kept, and since when
+/// none is missing. A tag that leads to the first slot of the partition follows, and a brace.
+pub const HORIZON_KEY: &[u8] = b"\0\0penstock/horizon/{";
 /// Bytes of the value of a local record, at most.
 pub const LOCAL_BYTES_MAX: usize = 256;
 /// Bytes of the value of a record of epochs, at most.
@@ -17,19 +24,60 @@ pub const EPOCHS_BYTES_MAX: usize = 1024;
 #[must_use]
 pub fn is_local(key: &[u8]) -> bool {
     // Nearly no key begins with a zero.
-    key[0] == 0 && key.starts_with(LOCAL_KEY)
+    key.first() == Some(&0) && key.starts_with(LOCAL_KEY)
 }
 
 /// Whether a part with this key is a record of epochs.
 #[inline]
 #[must_use]
 pub fn is_epochs(key: &[u8]) -> bool {
-    key[0] == 0 && key.starts_with(EPOCHS_KEY)
+    key.first() == Some(&0) && key.starts_with(EPOCHS_KEY)
+}
+
+/// Whether a part with this key is a token.
+#[inline]
+#[must_use]
+pub fn is_token(key: &[u8]) -> bool {
+    key.first() == Some(&0) && key.starts_with(TOKEN_KEY)
+}
+
+/// Whether a part with this key is a horizon.
+#[inline]
+#[must_use]
+pub fn is_horizon(key: &[u8]) -> bool {
+    key.first() == Some(&0) && key.starts_with(HORIZON_KEY)
+}
+
+/// Whether the index has this key of the store's own as it has keys of clients.
+#[inline]
+#[must_use]
+pub fn is_indexed(key: &[u8]) -> bool {
+    is_epochs(key) || is_token(key) || is_horizon(key)
+}
+
+/// The key of a token, by two bytes that lead to its slot.
+#[must_use]
+pub fn token_key(tag: [u8; 2], token: [u8; 16]) -> [u8; TOKEN_KEY_BYTES] {
+    let mut key = [0; TOKEN_KEY_BYTES];
+    let (prefix, rest) = key.split_at_mut(TOKEN_KEY.len());
+    prefix.copy_from_slice(TOKEN_KEY);
+    rest[..2].copy_from_slice(&tag);
+    rest[2] = b'}';
+    rest[3..].copy_from_slice(&token);
+    key
+}
+
+/// The time of a token in unix milliseconds, by its key. `None` if the key is no token's.
+#[must_use]
+pub fn token_time_ms(key: &[u8]) -> Option<u64> {
+    let key: &[u8; TOKEN_KEY_BYTES] = key.try_into().ok().filter(|_| is_token(key))?;
+    let [a, b, c, d, e, f] = *key.last_chunk::<16>()?.first_chunk()?;
+    Some(u64::from_be_bytes([0, 0, a, b, c, d, e, f]))
 }
 
 /// Whether a key is one of the store's own.
 #[inline]
 #[must_use]
 pub fn is_system(key: &[u8]) -> bool {
-    key[0] == SYSTEM_KEY[0] && key.starts_with(SYSTEM_KEY)
+    key.first() == Some(&SYSTEM_KEY[0]) && key.starts_with(SYSTEM_KEY)
 }

@@ -5,11 +5,13 @@
 //! - the place in a cell or a cold index entry is that of the key's newest part.
 
 use crate::format::record::PartView;
+use crate::if_planted;
 use crate::memory::cache::cell::{Cell, Changed, is_same_key};
 use crate::memory::cache::cells::{Cache, ValuePlace};
-use crate::memory::index::entry::{Candidate, CellId, Home, Position};
+use crate::memory::index::entry::{Candidate, CellId, Home, Position, is_token_hash};
 use crate::memory::index::table::Index;
 use crate::memory::pinned::Pinned;
+use crate::planted::{Bug, is_planted};
 use crate::types::packed_place::{Cursor, NewestPart, PackedPlace};
 use crate::types::place::{Lsn, Place};
 use crate::types::version::Version;
@@ -138,6 +140,11 @@ impl Keys {
         visit: &mut impl FnMut(NewestPart),
     ) -> Option<Cursor> {
         self.index.walk(from, entries, &mut |key, found| {
+            if_planted!(
+                Bug::TokenForgottenBySnapshot,
+                is_token_hash(key.hash),
+                return
+            );
             let part = match found.home {
                 Home::Disk(part) => part,
                 Home::Memory(id) => {
@@ -328,6 +335,11 @@ impl Keys {
     #[inline]
     pub(crate) fn touch(&mut self, id: CellId) {
         self.cache.touch(id);
+    }
+
+    /// Takes back that a cached key was used.
+    pub(crate) fn forget_use_of(&mut self, id: CellId) {
+        self.cache.forget_use(id);
     }
 
     /// Takes back that the keys of this slot and hash were used.

@@ -3,7 +3,7 @@
 use crate::format::contents::History;
 use crate::format::record::{PartKind, PartView};
 use crate::format::system_key::is_system;
-use crate::format::system_key::{is_epochs, is_local};
+use crate::format::system_key::{is_epochs, is_indexed, is_local};
 use crate::memory::budget::Budget;
 use crate::memory::index::entry::{Candidate, Home, Position};
 use crate::memory::keys::Keys;
@@ -348,6 +348,9 @@ impl Replayed {
         }
         if is_epochs(part.key()) {
             self.locals.see(part);
+            return true;
+        }
+        if is_indexed(part.key()) {
             return true;
         }
         if self.snapshot.is_some() {

@@ -14,6 +14,7 @@ use crate::planted::{self, Bug, is_planted};
 use crate::store::expiry::expires;
 use crate::store::fields::{FieldEdit, Fields};
 use crate::store::store::Store;
+use crate::store::tokens::keep::TokenPart;
 use crate::types::io::Blocks;
 use crate::types::packed_place::PackedPlace;
 use crate::types::place::{Lsn, Place};
@@ -43,6 +44,13 @@ pub enum NoRoom {
     Memory,
     /// No segment can be had for the record: [`Room::Full`].
     Log,
+    /// With the token the record has more bytes than the largest one.
+    Record {
+        /// Its bytes.
+        bytes: usize,
+        /// The limit.
+        max: usize,
+    },
 }
 
 /// A change that is in the log.
@@ -174,6 +182,43 @@ impl<'k, P: Blocks, const KEYS: usize> Change<'_, 'k, P, KEYS> {
         Ok(Committed { lsn, version })
     }
 
+    /// As [`Change::commit`], with the token of the change in the same record.
+    ///
+    /// # Errors
+    /// [`NoRoom`]. Every key is as it was before the change.
+    ///
+    /// # Panics
+    /// If nothing has changed: [`Store::commit_token`] then.
+    pub fn commit_with(mut self, now_us: u64, token: &TokenPart<'_>) -> Result<Committed, NoRoom> {
+        const { assert!(KEYS < PARTS_MAX) };
+        let (bytes, _) = self.needs()?;
+        let mut new = [token.at.hash; PARTS_MAX];
+        let mut new_count = 1;
+        for which in 0..KEYS {
+            if self.is_counted(which) && self.cells[which].is_none() {
+                new[new_count] = self.keys[which].hash;
+                new_count += 1;
+            }
+        }
+        self.store
+            .room_with_token(self.slot, bytes, &new[..new_count], token)?;
+        let mut logged = [(0, CellId(0)); PARTS_MAX];
+        let mut count = 0;
+        for which in 0..KEYS {
+            if self.is_counted(which) {
+                logged[count] = (self.keys[which].hash, self.apply(which));
+                count += 1;
+            }
+        }
+        logged[count] = (token.at.hash, self.store.put_token(self.slot, token));
+        let committed = self
+            .store
+            .commit_with_token(now_us, self.slot, &logged[..=count], token);
+        // Nothing is left to be undone.
+        std::mem::forget(self);
+        Ok(committed)
+    }
+
     /// Whether the value of a key was started with in this change.
     #[inline]
     fn has_started(&self, which: usize) -> bool {
@@ -198,9 +243,9 @@ impl<'k, P: Blocks, const KEYS: usize> Change<'_, 'k, P, KEYS> {
         self.is_changed(which) && !(0..which).any(is_same)
     }
 
-    /// Finds room for the record and for what the change adds to memory.
+    /// The bytes of the record, and whether the store holds more after it.
     #[inline(always)]
-    fn make_room(&mut self) -> Result<(), NoRoom> {
+    fn needs(&self) -> Result<(usize, bool), NoRoom> {
         let (mut bytes, mut grows) = (0, false);
         for which in 0..KEYS {
             if self.is_counted(which) {
@@ -211,6 +256,13 @@ impl<'k, P: Blocks, const KEYS: usize> Change<'_, 'k, P, KEYS> {
                 grows |= part_grows;
             }
         }
+        Ok((bytes, grows))
+    }
+
+    /// Finds room for the record and for what the change adds to memory.
+    #[inline(always)]
+    fn make_room(&mut self) -> Result<(), NoRoom> {
+        let (bytes, grows) = self.needs()?;
         let purpose = match grows {
             true => Purpose::Grow,
             false => Purpose::Keep,

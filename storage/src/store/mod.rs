@@ -28,6 +28,7 @@ pub(crate) mod staged;
     reason = "the type gives its name to the layer"
 )]
 pub(crate) mod store;
+pub(crate) mod tokens;
 pub(crate) mod usage;
 pub mod versions;
 pub use crate::memory::keys::{Found, PREFETCH_KEYS_MAX};
@@ -41,4 +42,6 @@ pub use plain_read::PlainRead;
 pub use run::{Run, RunStep};
 pub use staged::Staged;
 pub use store::Store;
+pub use tokens::horizons::HORIZON_MS;
+pub use tokens::keep::TokenPart;
 pub use usage::Usage;

@@ -4,11 +4,14 @@
 //! Nothing of this happens to a store alone: there each commit is of the one epoch of its start.
 
 use crate::format::record::{PARTS_MAX, PartKind, PartSpec, PartView, RecordSpec, part_bytes};
-use crate::format::system_key::is_system;
-use crate::format::system_key::{LOCAL_BYTES_MAX, is_epochs, is_local};
+use crate::format::system_key::{
+    LOCAL_BYTES_MAX, is_epochs, is_horizon, is_indexed, is_local, is_system, is_token,
+    token_time_ms,
+};
 use crate::log::room::{Purpose, Room};
 use crate::memory::index::entry::{CellId, Home};
 use crate::memory::keys::Found;
+use crate::planted::{Bug, is_planted};
 use crate::store::cleaning::cleaner::Backlog;
 use crate::store::cleaning::liveness::Liveness;
 use crate::store::keyspace::settings::is_understood;
@@ -16,7 +19,7 @@ use crate::store::store::Store;
 use crate::types::io::Blocks;
 use crate::types::packed_place::Cursor;
 use crate::types::place::{Lsn, Place};
-use crate::types::version::Version;
+use crate::types::version::{Version, partition_of};
 
 impl<P: Blocks> Store<P> {
     /// Commits of a partition have the epoch of `after` and go on behind its sequence.
@@ -30,6 +33,8 @@ impl<P: Blocks> Store<P> {
             "partition {partition} goes on behind {after:?}, and its log holds {last:?}"
         );
         self.set_position(partition, after);
+        // What another node has logged since may be otherwise.
+        self.horizons.forget(partition);
     }
 
     /// The epoch of the commits of a partition.
@@ -76,7 +81,8 @@ impl<P: Blocks> Store<P> {
         hash_of: &impl Fn(&[u8]) -> u32,
     ) -> bool {
         let liveness = self.liveness(part, place, false, hash_of);
-        !matches!(liveness, Liveness::Dead | Liveness::Kept(_))
+        let is_forgotten = is_token(part.key()) && is_planted(Bug::TokenForgottenByScan);
+        !matches!(liveness, Liveness::Dead | Liveness::Kept(_)) && !is_forgotten
     }
 
     /// Lets the index point to the copies that are durable by now.
@@ -123,7 +129,7 @@ impl<P: Blocks> Store<P> {
             "the parts of a record that was written elsewhere"
         );
 
-        if is_system(first.key()) && !is_epochs(first.key()) {
+        if is_system(first.key()) && !is_indexed(first.key()) {
             return self.apply_settings(now_us, first, is_dense);
         }
         let mut cells: [Option<(u32, CellId)>; PARTS_MAX] = [None; PARTS_MAX];
@@ -186,6 +192,9 @@ impl<P: Blocks> Store<P> {
         if is_epochs(first.key()) {
             self.locals.see(first);
         }
+        if is_horizon(first.key()) {
+            self.horizons.forget(partition_of(slot));
+        }
         if self.keyspaces.keeps_versions() {
             let changed = cells.iter().enumerate();
             let changed = changed.filter_map(|(at, cell)| Some((at, (*cell)?)));
@@ -194,6 +203,9 @@ impl<P: Blocks> Store<P> {
         for (at, cell) in cells.iter().enumerate() {
             if let Some((hash, id)) = *cell {
                 self.note_change(lsn, version, (slot, hash), at, id);
+                if let Some(token_ms) = token_time_ms(parts[at].key()) {
+                    self.note_token(slot, id, token_ms);
+                }
             }
         }
         self.carry_time(time_ms);

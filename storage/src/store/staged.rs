@@ -11,6 +11,7 @@ use crate::memory::index::entry::CellId;
 use crate::planted::{self, Bug, is_planted};
 use crate::store::change::{ChangeKey, Committed, NoRoom};
 use crate::store::store::Store;
+use crate::store::tokens::keep::TokenPart;
 use crate::types::io::Blocks;
 
 /// The value that a key has in a change.
@@ -100,7 +101,7 @@ impl<P: Blocks> Store<P> {
 
     /// Whether the index may take new keys of this slot, all of them: it may grow, or each finds a
     /// free entry of its own.
-    fn has_room_for_new(&self, slot: u16, hashes: &[u32]) -> bool {
+    pub(super) fn has_room_for_new(&self, slot: u16, hashes: &[u32]) -> bool {
         self.has_room_for_keys() || self.keys.entries().has_free_entries(slot, hashes)
     }
 }
@@ -191,7 +192,7 @@ impl<'k, P: Blocks, const KEYS: usize> Staged<'_, 'k, P, KEYS> {
     /// # Panics
     /// If nothing has changed.
     pub fn commit(mut self, now_us: u64) -> Result<Committed, NoRoom> {
-        self.make_room()?;
+        self.make_room(None)?;
         let mut logged = [(0, CellId(0)); KEYS];
         let mut count = 0;
         for which in 0..self.count {
@@ -204,6 +205,31 @@ impl<'k, P: Blocks, const KEYS: usize> Staged<'_, 'k, P, KEYS> {
         Ok(Committed { lsn, version })
     }
 
+    /// As [`Staged::commit`], with the token of the change in the same record.
+    ///
+    /// # Errors
+    /// [`NoRoom`]. Every key is as it was before the change.
+    ///
+    /// # Panics
+    /// If nothing has changed: [`Store::commit_token`] then.
+    pub fn commit_with(mut self, now_us: u64, token: &TokenPart<'_>) -> Result<Committed, NoRoom> {
+        const { assert!(KEYS < PARTS_MAX) };
+        self.make_room(Some(token))?;
+        let mut logged = [(0, CellId(0)); PARTS_MAX];
+        let mut count = 0;
+        for which in 0..self.count {
+            if self.keys[which].is_changed() {
+                logged[count] = (self.keys[which].found.hash, self.take_effect(which));
+                count += 1;
+            }
+        }
+        logged[count] = (token.at.hash, self.store.put_token(self.slot, token));
+        let logged = &logged[..=count];
+        Ok(self
+            .store
+            .commit_with_token(now_us, self.slot, logged, token))
+    }
+
     /// Bytes of the part of a key.
     fn part_bytes(&self, which: usize) -> usize {
         let key = &self.keys[which];
@@ -212,9 +238,9 @@ impl<'k, P: Blocks, const KEYS: usize> Staged<'_, 'k, P, KEYS> {
     }
 
     /// Finds room for the record and for what the change adds to memory.
-    fn make_room(&mut self) -> Result<(), NoRoom> {
+    fn make_room(&mut self, token: Option<&TokenPart<'_>>) -> Result<(), NoRoom> {
         let (mut bytes, mut grows, mut needs_memory) = (0, false, false);
-        let (mut new, mut new_count) = ([0; KEYS], 0);
+        let (mut new, mut new_count) = ([0; PARTS_MAX], 0);
         for which in 0..self.count {
             let key = &self.keys[which];
             if !key.is_changed() {
@@ -241,6 +267,10 @@ impl<'k, P: Blocks, const KEYS: usize> Staged<'_, 'k, P, KEYS> {
             needs_memory |= held != Some(value.len());
         }
         let store = &mut *self.store;
+        if let Some(token) = token {
+            new[new_count] = token.at.hash;
+            return store.room_with_token(self.slot, bytes, &new[..=new_count], token);
+        }
         if new_count > 0 && !store.has_room_for_new(self.slot, &new[..new_count]) {
             return Err(store.waits_or_lacks_memory());
         }

@@ -30,6 +30,7 @@ use crate::store::loaded::Loaded;
 use crate::store::local::LocalRecords;
 use crate::store::numbering::Numbering;
 use crate::store::scrub::Scrub;
+use crate::store::tokens::horizons::Horizons;
 use crate::store::versions::table::Versions;
 use crate::types::io::Blocks;
 use crate::types::packed_place::Cursor;
@@ -56,6 +57,7 @@ pub struct Store<P: Blocks> {
     pub(crate) keyspaces: Keyspaces,
     pub(crate) versions: Versions,
     pub(super) numbering: Numbering,
+    pub(super) horizons: Horizons,
     clock: Clock,
     /// Deletions in log order, by slot, hash and version, that leave the index once they are
     /// durable.
@@ -91,6 +93,7 @@ impl<P: Blocks> Store<P> {
             keyspaces: loaded.keyspaces,
             versions: loaded.versions,
             numbering: Numbering::new(epoch, sequences),
+            horizons: Horizons::default(),
             clock: Clock::new(loaded.time_ms),
             deletions: VecDeque::new(),
             places: [Place::default(); PARTS_MAX],

@@ -9,6 +9,11 @@ use crate::store::store::Store;
 use crate::store::versions::entry::KeyId;
 use crate::types::io::Blocks;
 
+/// Bytes that an entry takes of the index, about.
+const TOKEN_BYTES: usize = 16;
+/// Tokens may take one part of so many of the memory for the index.
+const TOKENS_SHARE: usize = 4;
+
 impl<P: Blocks> Store<P> {
     /// Whether a record with one part for a key and value of these lengths can be logged now.
     #[inline]
@@ -137,6 +142,9 @@ impl<P: Blocks> Store<P> {
                 max => max + budget.cells_bytes_min,
             },
             keyspace_bytes: self.keyspaces.memory_bytes(),
+            tokens: self.keys.entries().tokens(),
+            token_bytes: self.keys.entries().tokens() * TOKEN_BYTES,
+            token_bytes_max: budget.index_bytes_max() / TOKENS_SHARE,
             versions: self.versions.len(),
             version_bytes: self.versions.memory_bytes(),
         }
@@ -161,6 +169,12 @@ pub struct Usage {
     pub memory_bytes_max: usize,
     /// Bytes of the settings of keyspaces.
     pub keyspace_bytes: usize,
+    /// Tokens in the index, expired ones included.
+    pub tokens: usize,
+    /// Bytes that they take of the index, about.
+    pub token_bytes: usize,
+    /// Bytes of the index that are theirs; beyond half of that they are kept for less long.
+    pub token_bytes_max: usize,
     /// Versions that are known in keyspaces that keep them, the newest of each key included.
     pub versions: usize,
     /// Bytes of those entries, about.

@@ -333,6 +333,7 @@ impl Node {
             hello,
             level_min: AckLevel::None,
             output_bytes_max: 64 << 10,
+            token_horizon_ms: 3_600_000,
             shared_bytes_min: 1,
             partial_frame_us_max: 60_000_000,
             write_stall_us_max: 60_000_000,

@@ -280,6 +280,7 @@ impl World {
             parked_bytes_max: 1 << 20,
             mailed_items_max: self.plan.mailed_items_max,
             memory_max: 0,
+            token_horizon_ms: 3_600_000,
             hash_seed: self.hash_seed,
             cluster: None,
             snapshots: SnapshotPolicy {

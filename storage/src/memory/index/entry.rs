@@ -6,6 +6,14 @@ use crate::types::packed_place::PackedPlace;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CellId(pub u32);
 
+/// Whether the key of an entry with this hash is a token. Whoever hashes keys sees to that: the
+/// lowest bit of the hash is 1 for tokens and 0 for all other keys.
+#[inline]
+#[must_use]
+pub fn is_token_hash(hash: u32) -> bool {
+    hash & 1 == 1
+}
+
 /// A position in the index; valid until the next insertion or removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {

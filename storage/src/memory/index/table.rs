@@ -17,6 +17,7 @@ use crate::memory::index::entry::CellId;
 use crate::memory::index::entry::Entry;
 use crate::memory::index::entry::Home;
 use crate::memory::index::entry::Position;
+use crate::memory::index::entry::is_token_hash;
 use crate::memory::index::groups::Group;
 use crate::memory::index::groups::Slot;
 use crate::types::packed_place::Cursor;
@@ -28,6 +29,8 @@ use crate::types::version::SLOTS;
 pub struct Index {
     slots: Box<[Slot]>,
     pub(super) used: usize,
+    /// How many of them are tokens.
+    tokens: usize,
     pub(super) heap_bytes: usize,
 }
 
@@ -44,6 +47,7 @@ impl Index {
         Index {
             slots: (0..SLOTS).map(|_| Slot::default()).collect(),
             used: 0,
+            tokens: 0,
             heap_bytes: 0,
         }
     }
@@ -52,6 +56,12 @@ impl Index {
     #[must_use]
     pub fn len(&self) -> usize {
         self.used
+    }
+
+    /// Tokens in the index.
+    #[must_use]
+    pub fn tokens(&self) -> usize {
+        self.tokens
     }
 
     /// Whether no key is in the index.
@@ -176,6 +186,8 @@ impl Index {
             *table = Slot::laid_out(&entries);
             self.heap_bytes += table.heap_bytes();
             self.used += entries.len();
+            let tokens = entries.iter().filter(|entry| is_token_hash(entry.hash));
+            self.tokens += tokens.count();
         } else {
             entries
                 .into_iter()
@@ -214,6 +226,8 @@ impl Index {
     pub fn remove(&mut self, position: Position) {
         let slot = &mut self.slots[usize::from(position.slot)];
         let before = slot.heap_bytes();
+        let entry = slot.group_mut(position.group).entries[position.at as usize];
+        self.tokens -= usize::from(is_token_hash(entry.hash));
         slot.remove(position);
         self.heap_bytes = self.heap_bytes - before + slot.heap_bytes();
         self.used -= 1;
@@ -276,6 +290,7 @@ impl Index {
     }
 
     fn insert_entry(&mut self, slot: u16, entry: Entry) {
+        self.tokens += usize::from(is_token_hash(entry.hash));
         let slot = &mut self.slots[usize::from(slot)];
         let before = slot.heap_bytes();
         slot.insert(entry);
@@ -352,7 +367,7 @@ mod tests {
     impl Index {
         /// Everything that must hold for probes to find what is there.
         fn check(&self) {
-            let mut used = 0;
+            let (mut used, mut tokens) = (0, 0);
             let mut heap_bytes = 0;
             for slot in &self.slots {
                 heap_bytes += slot.heap_bytes();
@@ -382,12 +397,14 @@ mod tests {
                         }
                         (last, is_behind_gap) = (Some(entry.hash), false);
                         count += 1;
+                        tokens += usize::from(is_token_hash(entry.hash));
                     }
                     assert_eq!(count, group.used());
                     used += count;
                 }
             }
             assert_eq!((used, heap_bytes), (self.used, self.heap_bytes));
+            assert_eq!(tokens, self.tokens);
         }
     }
 

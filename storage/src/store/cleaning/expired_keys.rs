@@ -16,14 +16,17 @@ impl<P: Blocks> Store<P> {
         self.live.counts(file, self.time_ms())
     }
 
-    /// Keys that readers find, at most: those of the index without the ones that are known to have
-    /// expired. It is never less than that, and exact as soon as cleaning has gone through the
-    /// segments of the others.
+    /// Keys that clients find, at most: those of the index without tokens and without the keys that
+    /// are known to have expired. It is never less than that, and exact as soon as cleaning has
+    /// gone through the segments of the others. How many of what has expired are tokens is not
+    /// known, so all of them are taken for tokens as far as there are so many.
     #[must_use]
     pub fn visible_keys(&self) -> usize {
+        let entries = self.keys.entries();
         let expired = self.live.expired_count(self.time_ms());
         let expired = usize::try_from(expired).unwrap_or(usize::MAX);
-        self.keys.entries().len().saturating_sub(expired)
+        let keys = entries.len() - entries.tokens();
+        keys.saturating_sub(expired.saturating_sub(entries.tokens()))
     }
 
     /// Whether a new key for which the index has no room now is to wait, because cleaning takes out

@@ -1,15 +1,14 @@
 //! Whether a part of the log still counts, and as what.
 
 use crate::format::record::{PartKind, PartView};
-use crate::format::system_key::is_local;
-use crate::format::system_key::is_system;
+use crate::format::system_key::{is_local, is_system, is_token, token_time_ms};
 use crate::memory::index::entry::{Candidate, Home};
 use crate::planted::{self, Bug, is_planted};
 use crate::store::store::Store;
 use crate::store::versions::entry::KeyId;
 use crate::types::io::Blocks;
 use crate::types::place::Place;
-use crate::types::version::Version;
+use crate::types::version::{Version, partition_of};
 
 /// What becomes of a part when its segment is cleaned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,8 +44,12 @@ impl<P: Blocks> Store<P> {
             };
         }
         let hash = hash_of(part.key());
-        // The index points to what an earlier version took from a client.
-        if is_system(part.key()) && self.keys.pointer_to(part.slot(), hash, place).is_none() {
+        // The index points to keys of the store's own that it has, and to what an earlier version took
+        // from a client. A deletion of a token hides it, as one of another key does.
+        if is_system(part.key())
+            && !is_token(part.key())
+            && self.keys.pointer_to(part.slot(), hash, place).is_none()
+        {
             return match self.keyspaces.is_at(part, place) {
                 true => Liveness::Copied(PartKind::Put),
                 false => Liveness::Dead,
@@ -67,7 +70,10 @@ impl<P: Blocks> Store<P> {
                     }) if self.keys.cell(id).is_deleted() => return Liveness::Dead,
                     Some(_) => {}
                 }
-                if !self.is_expired(part.expiry_ms()) || self.keeps_expired(part) {
+                if !self.is_expired(part.expiry_ms())
+                    || self.keeps_expired(part)
+                    || self.keeps_token(part) && !is_planted(Bug::TokenForgottenByCleaning)
+                {
                     return Liveness::Copied(PartKind::Put);
                 }
                 // An older value of the key, perhaps without an expiry, must not come back.
@@ -148,6 +154,13 @@ impl<P: Blocks> Store<P> {
         is_newest
             && version.place == place
             && self.versions.needs_deletion(id, rule, now_ms, sequence)
+    }
+
+    /// Whether a part is a token of which the log does not say yet that it may be gone.
+    fn keeps_token(&self, part: &PartView<'_>) -> bool {
+        let partition = partition_of(part.slot());
+        token_time_ms(part.key())
+            .is_some_and(|token_ms| !self.horizons.may_drop(partition, token_ms))
     }
 
     /// Whether a value that has expired and is the newest of its key is kept for its time.

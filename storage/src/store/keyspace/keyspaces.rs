@@ -126,7 +126,7 @@ impl Keyspaces {
     /// The layout that values of a key are marked with.
     #[inline]
     pub(crate) fn layout(&self, slot: u16, key: &[u8]) -> u16 {
-        if self.marking == 0 {
+        if self.marking == 0 || is_system(key) {
             return 0;
         }
         self.of(slot, key)

@@ -1,7 +1,11 @@
 //! The settings of a keyspace and the records that carry them.
 
+use crate::format::horizon::Horizon;
 use crate::format::record::{PartKind, PartView, read_u32, read_u64};
-use crate::format::system_key::{EPOCHS_BYTES_MAX, LOCAL_BYTES_MAX, is_epochs, is_local};
+use crate::format::system_key::{
+    EPOCHS_BYTES_MAX, LOCAL_BYTES_MAX, is_epochs, is_horizon, is_local, is_token, token_time_ms,
+};
+use crate::format::token::TokenAnswer;
 use crate::types::place::Place;
 use crate::types::version::Version;
 
@@ -173,9 +177,22 @@ pub fn is_understood(part: &PartView<'_>) -> bool {
     let note_bytes_max = match part.key() {
         key if is_local(key) => LOCAL_BYTES_MAX,
         key if is_epochs(key) => EPOCHS_BYTES_MAX,
+        key if is_token(key) => return is_token_part(part),
+        key if is_horizon(key) => {
+            return part.kind() == PartKind::Put && Horizon::decode(part.value()).is_some();
+        }
         _ => return told_by(part).is_some(),
     };
     part.kind() == PartKind::Put && part.value().len() <= note_bytes_max
+}
+
+fn is_token_part(part: &PartView<'_>) -> bool {
+    let is_good = match part.kind() {
+        PartKind::Put => TokenAnswer::decode(part.value()).is_some(),
+        // What cleaning leaves of one that has expired.
+        PartKind::Tombstone => true,
+    };
+    is_good && token_time_ms(part.key()).is_some()
 }
 
 /// The prefix and its settings, if the part is a record of them.

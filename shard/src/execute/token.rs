@@ -1,0 +1,331 @@
+//! The token of a write: found again, its answer is told again; unknown, it is kept with the change.
+//!
+//! ```text
+//! token --> horizon of the partition --> key of the token -+- there --> the answer again
+//!            | not known: look up           | cold: read   +- gone, too old --> TOKEN_TOO_OLD
+//!                                                          +- new --> run, one record with the token
+//! ```
+//!
+//! What must hold: a token that is not there is new only if the horizon of its partition says that
+//! it would be there. So that horizon stands in the log before the first token does.
+
+use penstock_net::refusal::Refusal;
+use penstock_net::reply::{ITEM_FLAG_REPLAYED, REPLY_ITEM_BYTES};
+use penstock_net::request::{TOKEN_AHEAD_MS_MAX, Token, Version, request_hash};
+use penstock_net::slot::tag_of;
+use penstock_net::status::Status;
+use penstock_storage::horizon::{AHEAD_MS_MAX, Horizon};
+use penstock_storage::index::CellId;
+use penstock_storage::io::Blocks;
+use penstock_storage::place::Lsn;
+use penstock_storage::planted::{self, Bug, is_planted};
+use penstock_storage::store::{
+    Change, ChangeKey, Committed, Found, NoRoom, Staged, Store, TokenPart,
+};
+use penstock_storage::system_key::{HORIZON_KEY, TOKEN_KEY_BYTES, token_key};
+use penstock_storage::token::TokenAnswer;
+use penstock_storage::version::{PARTITIONS, SLOTS, Version as Stored, partition_of};
+
+use super::{Cold, Context, Key, KeyHash, Ran, no_room, refused, wire};
+
+const _: () = assert!(AHEAD_MS_MAX == TOKEN_AHEAD_MS_MAX);
+
+const HORIZON_KEY_BYTES: usize = HORIZON_KEY.len() + 3;
+
+/// A token that is to be kept with the change that it names.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewToken {
+    key: [u8; TOKEN_KEY_BYTES],
+    at: TokenAt,
+    request_hash: u64,
+    expiry_ms: u64,
+    token_ms: u64,
+}
+
+/// What the index knows of the key of a token that has no value.
+#[derive(Clone, Copy, Debug)]
+struct TokenAt {
+    hash: u32,
+    cell: Option<CellId>,
+}
+
+/// What a token means for its request.
+pub(crate) enum Looked {
+    /// It is new: the request is to be executed, and the token kept with it.
+    New(NewToken),
+    /// The request is answered, or waits.
+    Ran(Ran),
+}
+
+/// The key and hash of a token in a slot.
+pub(crate) fn home_of(hash: &KeyHash, slot: u16, token: Token) -> ([u8; TOKEN_KEY_BYTES], u32) {
+    let key = token_key(tag_of(slot), token.bytes());
+    (key, hash.of(&key))
+}
+
+/// Looks the token of an item up, and writes the answer if that is known.
+#[cold]
+pub(crate) fn look<P: Blocks>(
+    store: &mut Store<P>,
+    context: &Context<'_>,
+    token: Token,
+    item: &[u8],
+    out: &mut Vec<u8>,
+) -> Looked {
+    let partition = partition_of(context.slot);
+    let known = match horizon_of(store, context.hash, partition) {
+        Ok(known) => known,
+        Err(cold) => return Looked::Ran(Ran::Cold(cold)),
+    };
+    let (key, hash) = home_of(context.hash, context.slot, token);
+    let found = store.find(context.slot, hash, &key);
+    if let Found::Cold(place) = found {
+        return Looked::Ran(Ran::Cold(Cold {
+            slot: context.slot,
+            hash,
+            place,
+            version: None,
+        }));
+    }
+    let at = Key::new(store, hash, &key, found);
+    if at.value_cell().is_some() {
+        return Looked::Ran(tell_again(store, context, &at, request_hash(item), out));
+    }
+    let (token_ms, now_ms) = (token.time_ms(), store.time_ms());
+    let horizon = match known {
+        None => Horizon::new(store.token_horizon_ms()),
+        Some(known) if known.horizon_ms() != store.token_horizon_ms() => {
+            let horizon_ms = store.token_horizon_ms();
+            let falls = Horizon::new(horizon_ms);
+            planted::or(
+                Bug::TokenHorizonFalls,
+                falls,
+                known.with(horizon_ms, now_ms),
+            )
+        }
+        Some(known) => known,
+    };
+    let from_ms = horizon.from_ms(now_ms);
+    if token_ms < from_ms && !is_planted(Bug::TokenBorderUnasked) {
+        let refusal = Refusal::TokenTooOld { token_ms, from_ms };
+        return Looked::Ran(refused(context, refusal, out));
+    }
+    if token_ms > now_ms + TOKEN_AHEAD_MS_MAX {
+        let refusal = Refusal::TokenAhead { token_ms, now_ms };
+        return Looked::Ran(refused(context, refusal, out));
+    }
+    if known != Some(horizon) {
+        match log_horizon(store, context.hash, context.now_us, partition, horizon) {
+            Ok(()) => {}
+            Err(Unlogged::Cold(cold)) => return Looked::Ran(Ran::Cold(cold)),
+            Err(Unlogged::NoRoom(lack)) => {
+                return Looked::Ran(no_room(store, context, lack, out));
+            }
+        }
+    }
+    Looked::New(NewToken {
+        key,
+        at: TokenAt {
+            hash,
+            cell: at.at.cell,
+        },
+        request_hash: request_hash(item),
+        expiry_ms: horizon.expiry_ms(token_ms),
+        token_ms,
+    })
+}
+
+/// The horizon of a partition, looked up if it is not known. `None` of a partition that never had a
+/// token.
+///
+/// # Errors
+/// The read that it needs.
+pub(crate) fn horizon_of<P: Blocks>(
+    store: &mut Store<P>,
+    hash: &KeyHash,
+    partition: usize,
+) -> Result<Option<Horizon>, Cold> {
+    if let Some(known) = store.horizon(partition) {
+        return Ok(known);
+    }
+    let (slot, key) = horizon_key(partition);
+    let hash = hash.of(&key);
+    let horizon = match store.find(slot, hash, &key) {
+        Found::Cold(place) => {
+            return Err(Cold {
+                slot,
+                hash,
+                place,
+                version: None,
+            });
+        }
+        Found::Cached(id) if store.exists(id) => {
+            let value = store.cell(id).value();
+            Some(Horizon::decode(value).expect("what a start does not understand it refuses"))
+        }
+        Found::Cached(_) | Found::Absent => None,
+    };
+    store.learn_horizon(partition, horizon);
+    Ok(horizon)
+}
+
+/// Why a horizon cannot be logged now.
+pub(crate) enum Unlogged {
+    /// Its key must be read first.
+    Cold(Cold),
+    /// There is no room.
+    NoRoom(NoRoom),
+}
+
+/// Logs a horizon for a partition.
+///
+/// # Errors
+/// [`Unlogged`].
+pub(crate) fn log_horizon<P: Blocks>(
+    store: &mut Store<P>,
+    hash: &KeyHash,
+    now_us: u64,
+    partition: usize,
+    horizon: Horizon,
+) -> Result<(), Unlogged> {
+    let (slot, key) = horizon_key(partition);
+    let hash = hash.of(&key);
+    let found = store.find(slot, hash, &key);
+    if let Found::Cold(place) = found {
+        return Err(Unlogged::Cold(Cold {
+            slot,
+            hash,
+            place,
+            version: None,
+        }));
+    }
+    let at = Key::new(store, hash, &key, found).at;
+    let committed = store.commit_horizon(now_us, slot, at, horizon);
+    committed.map(|_| ()).map_err(Unlogged::NoRoom)
+}
+
+/// The slot and key of the horizon of a partition.
+fn horizon_key(partition: usize) -> (u16, [u8; HORIZON_KEY_BYTES]) {
+    let slot = partition * (usize::from(SLOTS) / PARTITIONS);
+    let slot = u16::try_from(slot).expect("256 partitions");
+    let mut key = [b'}'; HORIZON_KEY_BYTES];
+    key[..HORIZON_KEY.len()].copy_from_slice(HORIZON_KEY);
+    key[HORIZON_KEY.len()..][..2].copy_from_slice(&tag_of(slot));
+    (slot, key)
+}
+
+/// Writes the answer that the request with this token got, or refuses another request.
+fn tell_again<P: Blocks>(
+    store: &Store<P>,
+    context: &Context<'_>,
+    at: &Key<'_>,
+    request_hash: u64,
+    out: &mut Vec<u8>,
+) -> Ran {
+    let id = at.value_cell().expect("the caller looked");
+    let kept = TokenAnswer::decode(store.cell(id).value());
+    let kept = kept.expect("what a start does not understand it refuses");
+    if kept.request_hash != request_hash && !is_planted(Bug::TokenOfOtherRequest) {
+        let Ran::Answered { status, .. } = refused(context, Refusal::TokenReused, out) else {
+            unreachable!("a refusal is an answer");
+        };
+        return Ran::Answered {
+            gate: at.lsn,
+            status,
+        };
+    }
+    let mut head = context.head(Status::Ok, kept.version.map_or(at.version, wire));
+    head.flags = ITEM_FLAG_REPLAYED;
+    head.write(out, kept.numbers);
+    Ran::Answered {
+        gate: planted::or(Bug::TokenReplayUngated, Lsn(0), at.lsn),
+        status: Status::Ok,
+    }
+}
+
+impl NewToken {
+    /// The part that is kept with a change which was answered with these numbers.
+    fn part(&self, version: Option<Stored>, numbers: &[u8]) -> TokenPart<'_> {
+        let answer = TokenAnswer {
+            request_hash: self.request_hash,
+            version,
+            numbers,
+        };
+        TokenPart {
+            at: ChangeKey {
+                key: &self.key,
+                hash: self.at.hash,
+                cell: self.at.cell,
+                exists: false,
+                expiry_ms: None,
+            },
+            value: answer.encode(),
+            expiry_ms: self.expiry_ms,
+            token_ms: self.token_ms,
+        }
+    }
+}
+
+/// Commits a change, with the token of its request if there is one. `numbers` are what its answer
+/// tells.
+#[inline(always)]
+pub(super) fn commit<P: Blocks, const KEYS: usize>(
+    change: Change<'_, '_, P, KEYS>,
+    context: &Context<'_>,
+    numbers: &[u8],
+) -> Result<Committed, NoRoom> {
+    match context.token {
+        None => change.commit(context.now_us),
+        Some(_) if is_planted(Bug::TokenUnkept) => change.commit(context.now_us),
+        Some(token) => change.commit_with(context.now_us, &token.part(None, numbers)),
+    }
+}
+
+/// The same of a staged change.
+#[inline(always)]
+pub(super) fn commit_staged<P: Blocks, const KEYS: usize>(
+    staged: Staged<'_, '_, P, KEYS>,
+    context: &Context<'_>,
+    numbers: &[u8],
+) -> Result<Committed, NoRoom> {
+    match context.token {
+        None => staged.commit(context.now_us),
+        Some(_) if is_planted(Bug::TokenUnkept) => staged.commit(context.now_us),
+        Some(token) => staged.commit_with(context.now_us, &token.part(None, numbers)),
+    }
+}
+
+/// Ends a request that changed nothing and whose answer OK stands in `out` from `from` on. If it
+/// has a token, the token is kept: later the same request might change something.
+#[inline(always)]
+pub(super) fn end_unchanged<P: Blocks>(
+    store: &mut Store<P>,
+    context: &Context<'_>,
+    (version, seen): (Version, Lsn),
+    from: usize,
+    out: &mut Vec<u8>,
+) -> Ran {
+    let gate = match context.token {
+        None => seen,
+        Some(_) if is_planted(Bug::TokenOfNoChange) => seen,
+        Some(token) => {
+            let stored = Stored {
+                epoch: version.epoch,
+                sequence: version.sequence,
+            };
+            let part = token.part(Some(stored), &out[from + REPLY_ITEM_BYTES..]);
+            match store.commit_token(context.now_us, context.slot, &part) {
+                Ok(committed) => committed.lsn,
+                Err(lack) => {
+                    out.truncate(from);
+                    return no_room(store, context, lack, out);
+                }
+            }
+        }
+    };
+    context.head(Status::Ok, version).patch(out, from);
+    Ran::Answered {
+        gate,
+        status: Status::Ok,
+    }
+}

@@ -1,0 +1,64 @@
+//! The chore of tokens: which of them may be dropped is logged before it is done.
+
+use penstock_storage::io::Blocks;
+
+use crate::execute::Cold;
+use crate::execute::token::{Unlogged, horizon_of, log_horizon};
+
+use super::{Now, Shard};
+
+/// Horizons that are logged, or read, in one look, at most.
+const STEPS_A_LOOK_MAX: usize = 16;
+
+impl<P: Blocks> Shard<P> {
+    /// Looks up horizons that are not known, and logs those that let tokens be dropped. Only the
+    /// node that writes a partition does the latter.
+    pub(super) fn mind_tokens(&mut self, now: Now) {
+        if self.store.usage().tokens == 0
+            || self.phase.is_stopping()
+            || !self.chores.tokens.begins_look(now.us)
+        {
+            return;
+        }
+        self.store.fit_token_horizon();
+        let count = self.setup.partitions().len();
+        let mut steps = 0;
+        for _ in 0..count {
+            let at = self.chores.tokens.next_of(count);
+            steps += usize::from(self.mind_horizon(now, self.setup.partitions()[at]));
+            if steps == STEPS_A_LOOK_MAX {
+                return;
+            }
+        }
+    }
+
+    /// Looks at the horizon of a partition. Whether that was more than a look.
+    fn mind_horizon(&mut self, now: Now, partition: usize) -> bool {
+        let hash = self.setup.hash();
+        if let Err(cold) = horizon_of(&mut self.store, hash, partition) {
+            self.fetch_horizon(now, cold);
+            return true;
+        }
+        let is_written_here = self
+            .linked
+            .as_ref()
+            .is_none_or(|linked| linked.elsewhere(partition).is_none());
+        let raised = self.store.raised_horizon(partition);
+        let Some(raised) = raised.filter(|_| is_written_here) else {
+            return false;
+        };
+        match log_horizon(&mut self.store, hash, now.us, partition, raised) {
+            // Without room the next look tries again.
+            Ok(()) | Err(Unlogged::NoRoom(_)) => {}
+            Err(Unlogged::Cold(cold)) => self.fetch_horizon(now, cold),
+        }
+        true
+    }
+
+    fn fetch_horizon(&mut self, now: Now, cold: Cold) {
+        if !self.requests.parking.is_full() {
+            self.requests.parking.fetch(cold);
+            self.chores.tokens.look_soon(now.us);
+        }
+    }
+}

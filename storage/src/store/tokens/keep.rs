@@ -1,0 +1,170 @@
+//! A token as one more part of the record of the change that it names.
+
+use crate::format::horizon::Horizon;
+use crate::format::record::part_bytes;
+use crate::format::token::TokenValue;
+use crate::log::room::{Purpose, Room};
+use crate::memory::index::entry::CellId;
+use crate::memory::keys::Found;
+use crate::store::change::{ChangeKey, Committed, NoRoom};
+use crate::store::store::Store;
+use crate::types::io::Blocks;
+use crate::types::version::partition_of;
+
+/// The part of a token in the record of a change.
+#[derive(Clone, Copy, Debug)]
+pub struct TokenPart<'k> {
+    /// Its key, which was just looked up and has no value.
+    pub at: ChangeKey<'k>,
+    /// Its value.
+    pub value: TokenValue,
+    /// When it expires, in unix milliseconds.
+    pub expiry_ms: u64,
+    /// Its time, likewise.
+    pub token_ms: u64,
+}
+
+impl TokenPart<'_> {
+    /// Bytes of the part.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        part_bytes(self.at.key.len(), self.value.bytes().len(), true, 0)
+    }
+}
+
+impl<P: Blocks> Store<P> {
+    /// Tokens are to be kept for so many milliseconds from now on.
+    pub fn keep_tokens_for(&mut self, horizon_ms: u64) {
+        self.horizons.configure(horizon_ms);
+    }
+
+    /// How long tokens that are logged now are to be kept, in milliseconds: as long as was said, or
+    /// less because their memory runs out.
+    #[must_use]
+    pub fn token_horizon_ms(&self) -> u64 {
+        self.horizons.wanted_ms()
+    }
+
+    /// The horizon of a partition: `None` if it must be looked up, and of a partition that never
+    /// had a token the inner `None`.
+    #[must_use]
+    pub fn horizon(&self, partition: usize) -> Option<Option<Horizon>> {
+        self.horizons.of(partition)
+    }
+
+    /// The horizon of a partition was looked up.
+    pub fn learn_horizon(&mut self, partition: usize, horizon: Option<Horizon>) {
+        let now_ms = self.time_ms();
+        self.horizons.learn(partition, horizon, now_ms);
+    }
+
+    /// The horizon that is to be logged so that tokens of a partition may be dropped, if it is time
+    /// for that.
+    #[must_use]
+    pub fn raised_horizon(&self, partition: usize) -> Option<Horizon> {
+        self.horizons.raised(partition, self.time_ms())
+    }
+
+    /// Makes the horizon of new tokens fit the memory that all of them take. Whether it is another
+    /// one now.
+    pub fn fit_token_horizon(&mut self) -> bool {
+        let usage = self.usage();
+        self.horizons.fit(usage.token_bytes, usage.token_bytes_max)
+    }
+
+    /// Logs a horizon under its key, which was just looked up.
+    ///
+    /// # Errors
+    /// [`NoRoom`].
+    pub fn commit_horizon(
+        &mut self,
+        now_us: u64,
+        slot: u16,
+        at: ChangeKey<'_>,
+        horizon: Horizon,
+    ) -> Result<Committed, NoRoom> {
+        let value = horizon.encode();
+        let mut change = self.change(slot, [at]);
+        change.put(0, &value, None);
+        let committed = change.commit(now_us)?;
+        let now_ms = self.time_ms();
+        self.horizons.logged(partition_of(slot), horizon, now_ms);
+        Ok(committed)
+    }
+
+    /// Logs a token alone: what it names changed nothing.
+    ///
+    /// # Errors
+    /// [`NoRoom`].
+    pub fn commit_token(
+        &mut self,
+        now_us: u64,
+        slot: u16,
+        token: &TokenPart<'_>,
+    ) -> Result<Committed, NoRoom> {
+        let mut change = self.change(slot, [token.at]);
+        change.put(0, token.value.bytes(), Some(token.expiry_ms));
+        let committed = change.commit(now_us)?;
+        if let Found::Cached(id) = self.find(slot, token.at.hash, token.at.key) {
+            self.note_token(slot, id, token.token_ms);
+        }
+        Ok(committed)
+    }
+
+    /// Finds room for a record with so many bytes of other parts, some of them of new keys, and a
+    /// token. `new` are the hashes of all keys that the index is to take, the token's included.
+    pub(in crate::store) fn room_with_token(
+        &mut self,
+        slot: u16,
+        bytes: usize,
+        new: &[u32],
+        token: &TokenPart<'_>,
+    ) -> Result<(), NoRoom> {
+        let (bytes, max) = (bytes + token.bytes(), self.record_bytes_max());
+        if bytes > max {
+            return Err(NoRoom::Record { bytes, max });
+        }
+        if !self.has_room_for_new(slot, new) {
+            return Err(self.waits_or_lacks_memory());
+        }
+        if self.is_memory_short() {
+            return Err(NoRoom::Wait);
+        }
+        match self.room_for(Purpose::Grow, bytes) {
+            Room::Yes => Ok(()),
+            Room::Wait => Err(NoRoom::Wait),
+            Room::Full => Err(NoRoom::Log),
+        }
+    }
+
+    /// Logs cells as [`Store::commit`] does; the last of them is the token's.
+    pub(in crate::store) fn commit_with_token(
+        &mut self,
+        now_us: u64,
+        slot: u16,
+        cells: &[(u32, CellId)],
+        token: &TokenPart<'_>,
+    ) -> Committed {
+        let (lsn, version) = self.commit(now_us, slot, cells);
+        let &(_, id) = cells.last().expect("the token's cell");
+        self.note_token(slot, id, token.token_ms);
+        Committed { lsn, version }
+    }
+
+    /// Gives a token its cell.
+    pub(in crate::store) fn put_token(&mut self, slot: u16, token: &TokenPart<'_>) -> CellId {
+        let home = (slot, token.at.hash);
+        let (value, expiry_ms) = (token.value.bytes(), Some(token.expiry_ms));
+        match token.at.cell {
+            Some(id) => self.keys.set_value(home, id, value, expiry_ms),
+            None => self.keys.insert(home, token.at.key, value, expiry_ms),
+        }
+    }
+
+    /// Takes note of a token that is in the log. Nearly no token is ever looked at again, so its
+    /// cell leaves before others do.
+    pub(in crate::store) fn note_token(&mut self, slot: u16, id: CellId, token_ms: u64) {
+        self.keys.forget_use_of(id);
+        self.horizons.note_token(partition_of(slot), token_ms);
+    }
+}
