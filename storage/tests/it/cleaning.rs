@@ -34,8 +34,8 @@ pub(crate) struct Yard {
 }
 
 pub(crate) fn hash(key: &[u8]) -> u32 {
-    // The store's own keys are longer, and have none.
-    key.try_into().map_or(0, u32::from_le_bytes)
+    // The store's own keys are longer, and have none. No key here is a token.
+    key.try_into().map_or(0, |key| u32::from_le_bytes(key) << 1)
 }
 
 impl Yard {
