@@ -65,6 +65,11 @@ impl Horizons {
         self.configured_ms = horizon_ms.max(1);
     }
 
+    /// How often the configured horizon is halved, because memory for tokens runs out.
+    pub(crate) fn halvings(&self) -> u32 {
+        self.halvings
+    }
+
     /// How long tokens are to be kept now, in milliseconds.
     pub(crate) fn wanted_ms(&self) -> u64 {
         (self.configured_ms >> self.halvings).max(1)
