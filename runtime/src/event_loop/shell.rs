@@ -169,9 +169,9 @@ impl<N: Network> Shell for EngineShell<'_, N> {
             configured_ms,
             bytes,
             bytes_max,
-            "shard {shard}: tokens of writes take {bytes} of {bytes_max} bytes of memory, so new ones \
-             are kept for {horizon_ms} ms from now on, of {configured_ms} ms; a retry that comes later \
-             is TOKEN_TOO_OLD: raise memory_max or lower token_horizon_s"
+            "shard {shard}: tokens of writes take {bytes} of {bytes_max} bytes of memory, so new \
+             ones are kept for {horizon_ms} ms from now on, of {configured_ms} ms; a retry that \
+             comes later is TOKEN_TOO_OLD: raise memory_max or lower token_horizon_s"
         );
     }
 

@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 
 use penstock_net::apply::Apply;
 use penstock_net::instruction::{FieldType, Instruction, Operation};
-use penstock_net::request::{
-    Ask, BatchRequest, Condition, Expiry, TOKEN_AHEAD_MS_MAX, Token, Version,
-};
+use penstock_net::limits::TOKEN_AHEAD_MS_MAX;
+use penstock_net::request::{Ask, BatchRequest, Condition, Expiry, Token, Version};
 use penstock_net::status::Status;
 use penstock_storage::budget::Budget;
 
