@@ -1,5 +1,5 @@
-//! The token of a write: if it is known, its answer is told again; if it is new, it is kept with the
-//! change.
+//! The token of a write: if it is known, its answer is told again; if it is new, it is kept with
+//! the change.
 //!
 //! ```text
 //! token --> horizon of its partition --> key of the token -+- found --> the answer again

@@ -6,6 +6,7 @@
 mod apply;
 mod cluster;
 mod cold;
+mod config;
 #[path = "../../../storage/tests/worlds/device.rs"]
 mod device;
 mod expiry;

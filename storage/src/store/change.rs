@@ -6,6 +6,7 @@
 //! once, because the next instruction reads them. A change that is dropped undoes both.
 
 use crate::format::record::{PARTS_MAX, PartKind, PartSpec, RecordSpec, part_bytes};
+use crate::format::token::TokenValue;
 use crate::if_planted;
 use crate::log::room::{Purpose, Room};
 use crate::memory::cache::cell::Cell;
@@ -14,7 +15,6 @@ use crate::planted::{self, Bug, is_planted};
 use crate::store::expiry::expires;
 use crate::store::fields::{FieldEdit, Fields};
 use crate::store::store::Store;
-use crate::store::tokens::keep::TokenPart;
 use crate::types::io::Blocks;
 use crate::types::packed_place::PackedPlace;
 use crate::types::place::{Lsn, Place};
@@ -33,6 +33,27 @@ pub struct ChangeKey<'k> {
     pub exists: bool,
     /// What its cell tells, also of a value that has expired.
     pub expiry_ms: Option<u64>,
+}
+
+/// The part of a token in the record of a change.
+#[derive(Clone, Copy, Debug)]
+pub struct TokenPart<'k> {
+    /// Its key, which was just looked up and has no value.
+    pub at: ChangeKey<'k>,
+    /// Its value.
+    pub value: TokenValue,
+    /// When it expires, in unix milliseconds.
+    pub expiry_ms: u64,
+    /// Its time, likewise.
+    pub token_ms: u64,
+}
+
+impl TokenPart<'_> {
+    /// Bytes of the part.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        part_bytes(self.at.key.len(), self.value.bytes().len(), true, 0)
+    }
 }
 
 /// Why a change cannot be committed.

@@ -33,7 +33,7 @@ pub(crate) mod usage;
 pub mod versions;
 pub use crate::memory::keys::{Found, PREFETCH_KEYS_MAX};
 
-pub use change::{Change, ChangeKey, Committed, NoRoom};
+pub use change::{Change, ChangeKey, Committed, NoRoom, TokenPart};
 pub use cold::{AdmitError, aligned_span, part_read};
 pub use fields::{FieldBefore, Fields};
 pub use history::{At, WasAt};
@@ -43,5 +43,4 @@ pub use run::{Run, RunStep};
 pub use staged::Staged;
 pub use store::Store;
 pub use tokens::horizons::HORIZON_MS;
-pub use tokens::keep::TokenPart;
 pub use usage::Usage;

@@ -189,12 +189,7 @@ impl<P: Blocks> Store<P> {
             },
         };
         let lsn = self.log_record(now_us, &record);
-        if is_epochs(first.key()) {
-            self.locals.see(first);
-        }
-        if is_horizon(first.key()) {
-            self.horizons.forget(partition_of(slot));
-        }
+        self.see_own(first);
         if self.keyspaces.keeps_versions() {
             let changed = cells.iter().enumerate();
             let changed = changed.filter_map(|(at, cell)| Some((at, (*cell)?)));
@@ -212,7 +207,16 @@ impl<P: Blocks> Store<P> {
         Some(lsn)
     }
 
-    /// The same of a record of settings: they are in force from here on.
+    /// Takes note of a record under a key of the store's own that the index has.
+    fn see_own(&mut self, part: &PartView<'_>) {
+        if is_epochs(part.key()) {
+            self.locals.see(part);
+        } else if is_horizon(part.key()) {
+            self.horizons.forget(partition_of(part.slot()));
+        }
+    }
+
+    /// As [`Store::apply`], of a record of settings: they are in force from here on.
     fn apply_settings(&mut self, now_us: u64, part: &PartView<'_>, is_dense: bool) -> Option<Lsn> {
         assert!(is_understood(part), "what is not understood is refused");
         if !is_dense && !self.keyspaces.is_news(part) {

@@ -9,9 +9,8 @@ use crate::format::record::{PARTS_MAX, part_bytes};
 use crate::log::room::{Purpose, Room};
 use crate::memory::index::entry::CellId;
 use crate::planted::{self, Bug, is_planted};
-use crate::store::change::{ChangeKey, Committed, NoRoom};
+use crate::store::change::{ChangeKey, Committed, NoRoom, TokenPart};
 use crate::store::store::Store;
-use crate::store::tokens::keep::TokenPart;
 use crate::types::io::Blocks;
 
 /// The value that a key has in a change.

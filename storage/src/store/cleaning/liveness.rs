@@ -44,8 +44,8 @@ impl<P: Blocks> Store<P> {
             };
         }
         let hash = hash_of(part.key());
-        // The index points to keys of the store's own that it has, and to what an earlier version took
-        // from a client. A deletion of a token hides it, as one of another key does.
+        // The index points to keys of the store's own that it has, and to what an earlier version
+        // took from a client. A deletion of a token hides it, as one of another key does.
         if is_system(part.key())
             && !is_token(part.key())
             && self.keys.pointer_to(part.slot(), hash, place).is_none()

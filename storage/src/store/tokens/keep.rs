@@ -1,36 +1,13 @@
 //! A token as one more part of the record of the change that it names.
 
 use crate::format::horizon::Horizon;
-use crate::format::record::part_bytes;
-use crate::format::token::TokenValue;
 use crate::log::room::{Purpose, Room};
 use crate::memory::index::entry::CellId;
 use crate::memory::keys::Found;
-use crate::store::change::{ChangeKey, Committed, NoRoom};
+use crate::store::change::{ChangeKey, Committed, NoRoom, TokenPart};
 use crate::store::store::Store;
 use crate::types::io::Blocks;
 use crate::types::version::partition_of;
-
-/// The part of a token in the record of a change.
-#[derive(Clone, Copy, Debug)]
-pub struct TokenPart<'k> {
-    /// Its key, which was just looked up and has no value.
-    pub at: ChangeKey<'k>,
-    /// Its value.
-    pub value: TokenValue,
-    /// When it expires, in unix milliseconds.
-    pub expiry_ms: u64,
-    /// Its time, likewise.
-    pub token_ms: u64,
-}
-
-impl TokenPart<'_> {
-    /// Bytes of the part.
-    #[must_use]
-    pub fn bytes(&self) -> usize {
-        part_bytes(self.at.key.len(), self.value.bytes().len(), true, 0)
-    }
-}
 
 impl<P: Blocks> Store<P> {
     /// Tokens in the index, expired ones included.
