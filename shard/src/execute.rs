@@ -511,7 +511,7 @@ fn set<P: Blocks>(
     };
     let mut change = store.change(context.slot, [key.at]);
     change.put(0, request.value, expiry_ms);
-    let committed = token::commit(change, context, &[]);
+    let committed = token::commit(change, context, (&[], 0));
     end_change(store, context, committed, out)
 }
 
@@ -529,7 +529,7 @@ fn del<P: Blocks>(
     }
     let mut change = store.change(context.slot, [key.at]);
     change.delete(0);
-    let committed = token::commit(change, context, &[]);
+    let committed = token::commit(change, context, (&[], 0));
     end_change(store, context, committed, out.written())
 }
 

@@ -26,7 +26,7 @@ pub struct ApplyRequest<'a> {
     instructions: &'a [[u8; INSTRUCTION_BYTES]],
     /// The bytes that PUT and START take values from.
     data: &'a [u8],
-    token: Option<Token>,
+    token: Option<&'a [u8; Token::BYTES]>,
 }
 
 impl<'a> ApplyRequest<'a> {
@@ -128,7 +128,7 @@ impl<'a> ApplyRequest<'a> {
     #[inline]
     #[must_use]
     pub fn token(&self) -> Option<Token> {
-        self.token
+        self.token.map(|bytes| Token::checked(*bytes))
     }
 
     /// The value that PUT or START of the request names.

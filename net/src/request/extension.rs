@@ -20,22 +20,22 @@ const MEMBER_TAG: u16 = 2;
 
 /// What an area says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Extension {
+pub(crate) enum Extension<'a> {
     /// There is no area.
     None,
     /// Members may answer.
     Member(MemberRead),
-    /// The write has this name.
-    Token(Token),
+    /// The write has this name, a checked [`Token`].
+    Token(&'a [u8; Token::BYTES]),
 }
 
-impl Extension {
+impl<'a> Extension<'a> {
     /// Reads the area of an item with this operation. Another tag is refused by its number.
     ///
     /// # Errors
     /// The first [`Refusal`] found.
     #[inline]
-    pub(crate) fn read(operation: u8, area: &[u8]) -> Result<Self, Refusal> {
+    pub(crate) fn read(operation: u8, area: &'a [u8]) -> Result<Self, Refusal> {
         match area.is_empty() {
             true => Ok(Extension::None),
             false => read_area(operation, area),
@@ -43,7 +43,7 @@ impl Extension {
     }
 }
 
-fn read_area(operation: u8, area: &[u8]) -> Result<Extension, Refusal> {
+fn read_area(operation: u8, area: &[u8]) -> Result<Extension<'_>, Refusal> {
     let len = u16::try_from(area.len()).unwrap_or(u16::MAX);
     if area.len() < HEAD_BYTES || !area.len().is_multiple_of(8) {
         return Err(Refusal::ExtensionLength(len));
@@ -62,7 +62,7 @@ fn read_area(operation: u8, area: &[u8]) -> Result<Extension, Refusal> {
     }
     if tag == TOKEN_TAG {
         let bytes = area.last_chunk().expect("the length was compared");
-        return Token::read(*bytes).map(Extension::Token);
+        return Token::read(*bytes).map(|_| Extension::Token(bytes));
     }
     let version = area.last_chunk().expect("the length was compared");
     Ok(Extension::Member(MemberRead {

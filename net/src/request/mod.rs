@@ -53,8 +53,7 @@ pub struct Request<'a> {
     pub wanted: Wanted,
     /// What the verb asks besides.
     pub extra: Extra,
-    /// The name of the write, if it has one.
-    pub token: Option<Token>,
+    token: Option<&'a [u8; Token::BYTES]>,
     instructions: &'a [u8],
 }
 
@@ -126,6 +125,13 @@ impl<'a> Request<'a> {
             token: None,
             instructions,
         })
+    }
+
+    /// The name of the write, if it has one.
+    #[inline]
+    #[must_use]
+    pub fn token(&self) -> Option<Token> {
+        self.token.map(|bytes| Token::checked(*bytes))
     }
 
     /// How many instructions there are.

@@ -42,6 +42,12 @@ impl Token {
         }
     }
 
+    /// The token with these bytes, which were read before.
+    #[inline]
+    pub(crate) fn checked(bytes: [u8; Token::BYTES]) -> Self {
+        Token(bytes)
+    }
+
     /// Its bytes.
     #[must_use]
     pub fn bytes(self) -> [u8; Token::BYTES] {

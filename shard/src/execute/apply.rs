@@ -80,7 +80,7 @@ fn run_on<const KEYS: usize, P: Blocks>(
         out.truncate(from);
         return refused(context, writes_too_much(bytes, bytes_max), out);
     }
-    match token::commit_staged(staged, context, &out[from + REPLY_ITEM_BYTES..]) {
+    match token::commit_staged(staged, context, (out, from)) {
         Ok(Committed { lsn, version }) => {
             // Whichever key has changed: a member that has this version has the change.
             let version = planted::or(Bug::VersionOfOtherKey, first_version, wire(version));

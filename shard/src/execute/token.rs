@@ -247,6 +247,7 @@ fn tell_again<P: Blocks>(
 
 impl NewToken {
     /// The part that is kept with a change which was answered with these numbers.
+    #[cold]
     fn part(&self, version: Option<Stored>, numbers: &[u8]) -> TokenPart<'_> {
         let answer = TokenAnswer {
             request_hash: self.request_hash,
@@ -268,18 +269,18 @@ impl NewToken {
     }
 }
 
-/// Commits a change, with the token of its request if there is one. `numbers` are what its answer
-/// tells.
+/// Commits a change, with the token of its request if there is one. The numbers that the answer tells
+/// stand in `out` behind its head, which begins at `from`.
 #[inline(always)]
 pub(super) fn commit<P: Blocks, const KEYS: usize>(
     change: Change<'_, '_, P, KEYS>,
     context: &Context<'_>,
-    numbers: &[u8],
+    (out, from): (&[u8], usize),
 ) -> Result<Committed, NoRoom> {
     match context.token {
         None => change.commit(context.now_us),
         Some(_) if is_planted(Bug::TokenUnkept) => change.commit(context.now_us),
-        Some(token) => change.commit_with(context.now_us, &token.part(None, numbers)),
+        Some(token) => change.commit_with(context.now_us, &token.part(None, numbers(out, from))),
     }
 }
 
@@ -288,13 +289,19 @@ pub(super) fn commit<P: Blocks, const KEYS: usize>(
 pub(super) fn commit_staged<P: Blocks, const KEYS: usize>(
     staged: Staged<'_, '_, P, KEYS>,
     context: &Context<'_>,
-    numbers: &[u8],
+    (out, from): (&[u8], usize),
 ) -> Result<Committed, NoRoom> {
     match context.token {
         None => staged.commit(context.now_us),
         Some(_) if is_planted(Bug::TokenUnkept) => staged.commit(context.now_us),
-        Some(token) => staged.commit_with(context.now_us, &token.part(None, numbers)),
+        Some(token) => staged.commit_with(context.now_us, &token.part(None, numbers(out, from))),
     }
+}
+
+/// What an answer tells besides its head, none of an answer that is not begun.
+#[cold]
+fn numbers(out: &[u8], from: usize) -> &[u8] {
+    out.get(from + REPLY_ITEM_BYTES..).unwrap_or_default()
 }
 
 /// Ends a request that changed nothing and whose answer OK stands in `out` from `from` on. If it
@@ -315,7 +322,7 @@ pub(super) fn end_unchanged<P: Blocks>(
                 epoch: version.epoch,
                 sequence: version.sequence,
             };
-            let part = token.part(Some(stored), &out[from + REPLY_ITEM_BYTES..]);
+            let part = token.part(Some(stored), numbers(out, from));
             match store.commit_token(context.now_us, context.slot, &part) {
                 Ok(committed) => committed.lsn,
                 Err(lack) => {

@@ -116,7 +116,7 @@ pub(super) fn run<'a, const KEYS: usize, P: Blocks>(
         drop(change);
         return token::end_unchanged(store, context, (first.version, seen), from, out);
     }
-    match token::commit(change, context, &out[from + REPLY_ITEM_BYTES..]) {
+    match token::commit(change, context, (out, from)) {
         Ok(Committed { lsn, version }) => {
             // Whichever key has changed: a member that has this version has the change.
             let version = planted::or(Bug::VersionOfOtherKey, first.version, wire(version));

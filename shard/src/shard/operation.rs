@@ -30,6 +30,7 @@ use crate::mail::ReplyAddress;
 use crate::member_read::{Stale, look_at_member};
 use crate::replica_waits::{REPLICA_REPLIES_MAX, ReplicaReply};
 use crate::requests::parking::{Origin, Parked};
+use crate::stats::Stats;
 
 use super::{Now, Shard};
 
@@ -153,7 +154,7 @@ impl<'a> Asks<'a> {
     #[inline]
     fn token(self) -> Option<Token> {
         match self {
-            Asks::Item(request) => request.token,
+            Asks::Item(request) => request.token(),
             Asks::Apply(request) => request.token(),
         }
     }
@@ -426,23 +427,8 @@ impl<P: Blocks> Shard<P> {
         let ran = match own.asks.token() {
             None => execute(&mut self.store, &context, own.asks, pieces),
             Some(token) => {
-                let (item, out) = (operation.item, pieces.written());
-                match token::look(&mut self.store, &context, token, item, out) {
-                    Looked::Ran(ran) => {
-                        if let Ran::Answered {
-                            status: Status::Ok, ..
-                        } = ran
-                        {
-                            self.stats.replay_token();
-                        }
-                        ran
-                    }
-                    Looked::New(new) => {
-                        let token = Some(&new);
-                        let context = Context { token, ..context };
-                        execute(&mut self.store, &context, own.asks, pieces)
-                    }
-                }
+                let (store, stats) = (&mut self.store, &mut self.stats);
+                execute_named(store, stats, &context, own, token, pieces)
             }
         };
         match ran {
@@ -568,7 +554,7 @@ impl<P: Blocks> Shard<P> {
         let step = self.park(cold, operation, own.slot, reserved, out);
         if matches!(step, Step::Later) {
             match own.asks {
-                Asks::Item(request) if is_second || request.token.is_some() => {
+                Asks::Item(request) if is_second || request.token().is_some() => {
                     self.pin(own, &[request.key]);
                 }
                 Asks::Item(_) => {}
@@ -685,6 +671,41 @@ fn execute<P: Blocks>(
     match asks {
         Asks::Item(request) => run(store, context, request, pieces),
         Asks::Apply(request) => apply::run(store, context, request, pieces.written()),
+    }
+}
+
+/// Runs an item with a token, unless its token is known.
+#[cold]
+fn execute_named<P: Blocks>(
+    store: &mut Store<P>,
+    stats: &mut Stats,
+    context: &Context<'_>,
+    own: &Own<'_>,
+    token: Token,
+    pieces: &mut Pieces,
+) -> Ran {
+    let (item, out) = (own.operation.item, pieces.written());
+    match token::look(store, context, token, item, out) {
+        Looked::New(new) => {
+            let context = Context {
+                token: Some(&new),
+                ..*context
+            };
+            execute(store, &context, own.asks, pieces)
+        }
+        Looked::Ran(ran) => {
+            let is_told_again = matches!(
+                ran,
+                Ran::Answered {
+                    status: Status::Ok,
+                    ..
+                }
+            );
+            if is_told_again {
+                stats.replay_token();
+            }
+            ran
+        }
     }
 }
 
