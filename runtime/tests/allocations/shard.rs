@@ -7,7 +7,7 @@ use penstock_net::hello::{AUTH_NONE, ClientHello, ServerHello};
 use penstock_net::instruction::{FieldType, Instruction, Operation};
 use penstock_net::level::AckLevel;
 use penstock_net::limits::Limits;
-use penstock_net::request::{BatchRequest, Condition};
+use penstock_net::request::{BatchRequest, Condition, Token};
 use penstock_shard::{Event, Now, Outbox, SessionId, Shard, ShardConfig, Topology};
 use penstock_storage::io::{Completion, Io};
 use penstock_storage::log::{Log, LogConfig, SyncMethod};
@@ -225,6 +225,13 @@ fn reads_writes_and_decrements_allocate_nothing_once_they_are_warm() {
             .then(hold.expire_in(1 << 40));
         batch.apply(out, &buy);
     });
+    let unix_ms = world.now.unix_ms;
+    // All but the first of these are answered again.
+    let retry = batch(|batch, out, number| {
+        let number = u8::try_from(number).expect("few");
+        batch.token(Token::new(unix_ms, [number; 10]));
+        batch.update_if(out, b"stock:42", None, &[step(Operation::Sub)], None);
+    });
     world.turn(&stock);
     for (name, frame) in [
         ("set", &set),
@@ -232,6 +239,7 @@ fn reads_writes_and_decrements_allocate_nothing_once_they_are_warm() {
         ("decr", &decr),
         ("sold out", &sold_out),
         ("buy", &buy),
+        ("retry", &retry),
     ] {
         (0..200).for_each(|_| world.turn(frame));
         let (records, before) = (

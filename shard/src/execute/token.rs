@@ -269,8 +269,8 @@ impl NewToken {
     }
 }
 
-/// Commits a change, with the token of its request if there is one. The numbers that the answer tells
-/// stand in `out` behind its head, which begins at `from`.
+/// Commits a change, with the token of its request if there is one. The numbers that the answer
+/// tells stand in `out` behind its head, which begins at `from`.
 #[inline(always)]
 pub(super) fn commit<P: Blocks, const KEYS: usize>(
     change: Change<'_, '_, P, KEYS>,
