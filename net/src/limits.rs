@@ -12,6 +12,8 @@ pub const APPLY_KEYS_MAX: usize = 8;
 pub const VALUE_BYTES_HARD_MAX: usize = 16 << 20;
 /// An expiry in unix milliseconds, or a lifetime in milliseconds, at most: 48 bits, the year 10889.
 pub const EXPIRY_MS_MAX: u64 = (1 << 48) - 1;
+/// A token may be ahead of the shard's time by this much, in milliseconds: clocks differ.
+pub const TOKEN_AHEAD_MS_MAX: u64 = 300_000;
 /// Keys of a page of SCAN, at most; at least 1.
 pub const SCAN_ENTRIES_MAX: u32 = 1024;
 /// Bytes of a page of SCAN that may be asked for, at least.

@@ -7,9 +7,8 @@ use thiserror::Error;
 use crate::apply::Rate;
 use crate::limits::{
     APPLY_KEYS_MAX, BATCH_ITEMS_MAX, CLIENT_NAME_BYTES_MAX, EXPIRY_MS_MAX, HISTORY_VERSIONS_MAX,
-    INSTRUCTIONS_MAX, KEY_BYTES_MAX, KEYSPACE_BYTES_MAX,
+    INSTRUCTIONS_MAX, KEY_BYTES_MAX, KEYSPACE_BYTES_MAX, TOKEN_AHEAD_MS_MAX,
 };
-use crate::request::TOKEN_AHEAD_MS_MAX;
 use crate::slot::SLOTS;
 use crate::status::Status;
 

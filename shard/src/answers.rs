@@ -164,6 +164,6 @@ mod tests {
             effect == Effect::Writes || effect == Effect::Deletes
         });
         let failing: u64 = failing.map(|(number, _)| number).sum();
-        assert_eq!(answers.failed(), failing * 5);
+        assert_eq!(answers.failed(), failing * 6);
     }
 }

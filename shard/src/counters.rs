@@ -35,6 +35,8 @@ pub struct Counters {
     pub frames_refused: Statuses,
     /// Items of batches and mail that were answered at once: no read was needed.
     pub at_once: u64,
+    /// Writes that were answered as the first time, because their token was known.
+    pub tokens_replayed: u64,
     /// Items of batches that were answered together with the item before them, whose operation and
     /// key they have.
     pub in_runs: u64,

@@ -195,6 +195,8 @@ pub struct Outbox<B> {
     pub rotten: Vec<Corruption>,
     /// Places that requests were answered CORRUPT or IO for, each once, to be told to people.
     pub bad_places: Vec<BadPlace>,
+    /// How long tokens are kept has changed, to be told to people.
+    pub token_horizon: Option<TokenHorizon>,
     /// What is to be done about links.
     pub links: LinkOutbox,
     /// The next bytes of a snapshot's file. They come one at a time: [`Event::SnapshotWritten`].
@@ -224,6 +226,7 @@ impl<B> Default for Outbox<B> {
             damaged: Vec::new(),
             rotten: Vec::new(),
             bad_places: Vec::new(),
+            token_horizon: None,
             links: LinkOutbox::default(),
             snapshots: Vec::new(),
             key_tables: Vec::new(),
@@ -231,6 +234,19 @@ impl<B> Default for Outbox<B> {
             fatal: None,
         }
     }
+}
+
+/// How long a shard keeps new tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TokenHorizon {
+    /// In milliseconds.
+    pub horizon_ms: u64,
+    /// As it was configured, in milliseconds.
+    pub configured_ms: u64,
+    /// Bytes of memory that tokens take.
+    pub bytes: usize,
+    /// Bytes of memory that are theirs.
+    pub bytes_max: usize,
 }
 
 /// Why a shard executes nothing any more, and its process is to end.

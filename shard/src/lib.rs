@@ -47,7 +47,7 @@ pub mod topology;
 
 pub use bad_places::BadPlace;
 pub use counters::{Counters, ReplicationCounters};
-pub use event::{Event, Fatal, Outbox};
+pub use event::{Event, Fatal, Outbox, TokenHorizon};
 pub use key_tables::{KeyTableCounters, KeyTableOrder};
 pub use keyspaces::to_wire as settings_to_wire;
 pub use mail::{Mail, SessionId};

@@ -30,6 +30,8 @@ pub(crate) const SCANS_MAX: usize = 16;
 pub(crate) const STEPS_A_TURN_MAX: usize = 2;
 /// Index entries that a step looks at, at most, but for those of one hash.
 pub(crate) const ENTRIES_A_STEP_MAX: usize = 512;
+/// Tokens that a step passes besides, at most: each costs a look at its entry alone.
+pub(crate) const TOKENS_A_STEP_MAX: usize = 8 * ENTRIES_A_STEP_MAX;
 /// Reads that a step asks for at a time, at most, but for those of one hash.
 pub(crate) const READS_A_STEP_MAX: usize = 16;
 /// Bytes of those reads, at most, but for the first; with values, what the page has room for.

@@ -11,7 +11,7 @@ use penstock_storage::recovery::Corruption;
 
 use crate::bad_places::BadPlace;
 use crate::cluster::LinkOutbox;
-use crate::event::{Fatal, Outbox};
+use crate::event::{Fatal, Outbox, TokenHorizon};
 use crate::key_tables::KeyTableOrder;
 use crate::mail::{Mail, SessionId};
 use crate::replication::{LinkId, PartitionId};
@@ -72,6 +72,9 @@ pub trait Shell {
         scrub: &mut Vec<Corruption>,
         requests: &mut Vec<BadPlace>,
     ) -> Result<(), Self::End>;
+
+    /// Tells people for how long tokens are kept from now on.
+    fn tell_token_horizon(&mut self, horizon: TokenHorizon);
 
     /// Writes the next piece of a snapshot: [`crate::Event::SnapshotWritten`].
     fn write_snapshot(&mut self, writes: &mut Vec<SnapshotWrite>);
@@ -141,6 +144,7 @@ pub fn carry_out<S: Shell>(outbox: &mut Outbox<S::Block>, shell: &mut S) -> Resu
         damaged,
         rotten,
         bad_places,
+        token_horizon,
         links:
             LinkOutbox {
                 sendable: sendable_links,
@@ -173,6 +177,9 @@ pub fn carry_out<S: Shell>(outbox: &mut Outbox<S::Block>, shell: &mut S) -> Resu
         shell.taken_over();
     }
     shell.tell_damage(damaged, rotten, bad_places)?;
+    if let Some(horizon) = token_horizon.take() {
+        shell.tell_token_horizon(horizon);
+    }
     shell.write_snapshot(snapshots);
     shell.order_key_tables(key_tables);
     shell.make_spares(std::mem::take(spares));

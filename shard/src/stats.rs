@@ -58,6 +58,11 @@ impl Stats {
         self.counters.answers.total()
     }
 
+    /// A write was answered as the first time.
+    pub(crate) fn replay_token(&mut self) {
+        self.counters.tokens_replayed += 1;
+    }
+
     /// So many items that came at `came_us` were answered without a read.
     #[inline]
     pub(crate) fn answer_at_once(&mut self, now_us: u64, came_us: u64, items: u64) {

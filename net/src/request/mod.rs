@@ -29,7 +29,7 @@ pub(crate) use head::{field, is_reserved};
 pub use plain::{Plain, plain};
 pub use repeat::{decode_repeated, may_begin_run, may_repeat};
 pub use terms::{Condition, Expiry, MemberRead, Wanted, When};
-pub use token::{TOKEN_AHEAD_MS_MAX, Token, TokenTextError, request_hash};
+pub use token::{Token, TokenTextError, request_hash};
 pub use verb::{Effect, Tells, Verb};
 
 /// One operation, checked, as a view of its bytes.

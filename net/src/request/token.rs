@@ -9,9 +9,6 @@ use std::str::FromStr;
 use crate::batch::{read_u16, read_u64};
 use crate::refusal::Refusal;
 
-/// A token may be ahead of the shard's time by this much, in milliseconds: clocks differ.
-pub const TOKEN_AHEAD_MS_MAX: u64 = 300_000;
-
 /// The name of one write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Token([u8; Token::BYTES]);

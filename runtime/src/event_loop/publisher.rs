@@ -113,6 +113,7 @@ impl Publisher {
             has_no_segment_file: log.is_full() && failure == Some(SpareFailure::System),
             is_log_full: log.has_most_segments(),
             is_memory_full: !store.has_room_for_keys() && !store.waits_for_keys(),
+            token_halvings: store.token_halvings().into(),
             visible_keys: store.visible_keys() as u64,
         };
         let none = &Histogram::default();

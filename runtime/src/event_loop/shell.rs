@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use penstock_shard::{
-    BadPlace, Fatal, KeyTableOrder, Network, SessionId, Shard, Shell, SnapshotWrite,
+    BadPlace, Fatal, KeyTableOrder, Network, SessionId, Shard, Shell, SnapshotWrite, TokenHorizon,
 };
 use penstock_storage::cleaning::Damaged;
 use penstock_storage::io::Io;
 use penstock_storage::place::FileId;
 use penstock_storage::recovery::Corruption;
-use tracing::error;
+use tracing::{error, warn};
 
 use super::news::tell_bad_place;
 use super::supply::SegmentSupply;
@@ -153,6 +153,26 @@ impl<N: Network> Shell for EngineShell<'_, N> {
             tell_bad_place(shard, segments, &place);
         }
         Ok(())
+    }
+
+    fn tell_token_horizon(&mut self, horizon: TokenHorizon) {
+        let shard = self.number;
+        let TokenHorizon {
+            horizon_ms,
+            configured_ms,
+            bytes,
+            bytes_max,
+        } = horizon;
+        warn!(
+            shard,
+            horizon_ms,
+            configured_ms,
+            bytes,
+            bytes_max,
+            "shard {shard}: tokens of writes take {bytes} of {bytes_max} bytes of memory, so new \
+             ones are kept for {horizon_ms} ms from now on, of {configured_ms} ms; a retry that \
+             comes later is TOKEN_TOO_OLD: raise memory_max or lower token_horizon_s"
+        );
     }
 
     fn write_snapshot(&mut self, writes: &mut Vec<SnapshotWrite>) {

@@ -35,6 +35,7 @@ pub(crate) struct Sample {
     pub(crate) has_no_segment_file: bool,
     pub(crate) is_log_full: bool,
     pub(crate) is_memory_full: bool,
+    pub(crate) token_halvings: u64,
     /// [`Store::visible_keys`](penstock_storage::store::Store::visible_keys).
     pub(crate) visible_keys: u64,
 }
@@ -421,6 +422,31 @@ pub(crate) const FIGURES: &[Figure] = &[
         "penstock_keyspace_bytes",
         "Bytes of the settings of keyspaces.",
         |it| it.usage.keyspace_bytes as u64,
+    ),
+    gauge(
+        "tokens",
+        "penstock_tokens",
+        "Tokens of writes that are kept, those included that have expired lately.",
+        |it| it.usage.tokens as u64,
+    ),
+    gauge(
+        "token_bytes",
+        "penstock_token_bytes",
+        "Bytes of the index that tokens take, about.",
+        |it| it.usage.token_bytes as u64,
+    ),
+    gauge(
+        "token_halvings",
+        "penstock_token_halvings",
+        "How often token_horizon_s is halved because memory for tokens runs out; 0 if tokens are \
+         kept for as long as it says.",
+        |it| it.token_halvings,
+    ),
+    counter(
+        "tokens_replayed",
+        "penstock_tokens_replayed",
+        "Writes that were answered as the first time, because their token was known.",
+        |it| it.shard.tokens_replayed,
     ),
     gauge(
         "versions",

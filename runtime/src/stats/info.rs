@@ -294,6 +294,7 @@ mod tests {
             received_bytes: 1000 * (shard + 1),
             sent_bytes: 77,
             is_log_full: shard == 1,
+            token_halvings: 0,
             visible_keys: 1 << 40,
             ..Sample::default()
         };

@@ -1,17 +1,19 @@
-//! The token of a write: found again, its answer is told again; unknown, it is kept with the change.
+//! The token of a write: if it is known, its answer is told again; if it is new, it is kept with the
+//! change.
 //!
 //! ```text
-//! token --> horizon of the partition --> key of the token -+- there --> the answer again
-//!            | not known: look up           | cold: read   +- gone, too old --> TOKEN_TOO_OLD
-//!                                                          +- new --> run, one record with the token
+//! token --> horizon of its partition --> key of the token -+- found --> the answer again
+//!             | not known: read            | cold: read    +- gone, too old --> TOKEN_TOO_OLD
+//!                                                          +- new --> run; token in its record
 //! ```
 //!
 //! What must hold: a token that is not there is new only if the horizon of its partition says that
 //! it would be there. So that horizon stands in the log before the first token does.
 
+use penstock_net::limits::TOKEN_AHEAD_MS_MAX;
 use penstock_net::refusal::Refusal;
 use penstock_net::reply::{ITEM_FLAG_REPLAYED, REPLY_ITEM_BYTES};
-use penstock_net::request::{TOKEN_AHEAD_MS_MAX, Token, Version, request_hash};
+use penstock_net::request::{Token, Version, request_hash};
 use penstock_net::slot::tag_of;
 use penstock_net::status::Status;
 use penstock_storage::horizon::{AHEAD_MS_MAX, Horizon};

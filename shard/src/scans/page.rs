@@ -4,7 +4,7 @@
 use penstock_net::reply::REPLY_ITEM_BYTES;
 use penstock_net::request::Version;
 use penstock_net::scan::{ScanEntry, ScanPageWriter, ScanRequest, ScanValue};
-use penstock_storage::index::Home;
+use penstock_storage::index::{Home, is_token_hash};
 use penstock_storage::io::Blocks;
 use penstock_storage::key_table::TableEntry;
 use penstock_storage::packed_place::{Cursor, PackedPlace};
@@ -17,7 +17,7 @@ use penstock_storage::version::SLOTS;
 use crate::key_tables::KeyTables;
 use crate::scanning::{
     BLOCKS_A_STEP_MAX, ColdKey, ENTRIES_A_STEP_MAX, Order, READ_BYTES_A_STEP_MAX, READS_A_STEP_MAX,
-    ROUNDS_MAX, Scan, Unread, Wanted,
+    ROUNDS_MAX, Scan, TOKENS_A_STEP_MAX, Unread, Wanted,
 };
 
 /// Why a step of a scan is not answered now, or not with a page.
@@ -75,7 +75,7 @@ impl<'a, P: Blocks> PageMaker<'a, P> {
         let mut page = ScanPageWriter::begin(out);
         let mut gate = Lsn(0);
         let mut lacking = Lacking::default();
-        let mut seen = 0;
+        let (mut seen, mut tokens) = (0, 0);
         // The keys of one point of the order: they stand in one page.
         let mut group: Vec<(Cursor, Home)> = Vec::new();
         let mut from = Some(self.order.decode(self.request.cursor));
@@ -88,6 +88,15 @@ impl<'a, P: Blocks> PageMaker<'a, P> {
             };
             if page.entries() >= self.request.entries_max || seen >= ENTRIES_A_STEP_MAX {
                 break Some(at);
+            }
+            if is_token_hash(at.hash) {
+                // Clients see no tokens, so no read is needed to leave them out.
+                tokens += group.len();
+                from = behind;
+                if tokens >= TOKENS_A_STEP_MAX || from.is_none() {
+                    break from;
+                }
+                continue;
             }
             seen += group.len();
             self.note_unread(&group, &mut lacking);

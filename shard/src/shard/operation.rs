@@ -428,7 +428,15 @@ impl<P: Blocks> Shard<P> {
             Some(token) => {
                 let (item, out) = (operation.item, pieces.written());
                 match token::look(&mut self.store, &context, token, item, out) {
-                    Looked::Ran(ran) => ran,
+                    Looked::Ran(ran) => {
+                        if let Ran::Answered {
+                            status: Status::Ok, ..
+                        } = ran
+                        {
+                            self.stats.replay_token();
+                        }
+                        ran
+                    }
                     Looked::New(new) => {
                         let token = Some(&new);
                         let context = Context { token, ..context };

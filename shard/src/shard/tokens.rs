@@ -2,10 +2,11 @@
 
 use penstock_storage::io::Blocks;
 
+use crate::event::TokenHorizon;
 use crate::execute::Cold;
 use crate::execute::token::{Unlogged, horizon_of, log_horizon};
 
-use super::{Now, Shard};
+use super::{Now, Outbox, Shard};
 
 /// Horizons that are logged, or read, in one look, at most.
 const STEPS_A_LOOK_MAX: usize = 16;
@@ -13,14 +14,22 @@ const STEPS_A_LOOK_MAX: usize = 16;
 impl<P: Blocks> Shard<P> {
     /// Looks up horizons that are not known, and logs those that let tokens be dropped. Only the
     /// node that writes a partition does the latter.
-    pub(super) fn mind_tokens(&mut self, now: Now) {
-        if self.store.usage().tokens == 0
+    pub(super) fn mind_tokens(&mut self, now: Now, outbox: &mut Outbox<P::Block>) {
+        if self.store.tokens() == 0
             || self.phase.is_stopping()
             || !self.chores.tokens.begins_look(now.us)
         {
             return;
         }
-        self.store.fit_token_horizon();
+        if self.store.fit_token_horizon() {
+            let usage = self.store.usage();
+            outbox.token_horizon = Some(TokenHorizon {
+                horizon_ms: self.store.token_horizon_ms(),
+                configured_ms: self.setup.config().token_horizon_ms,
+                bytes: usage.token_bytes,
+                bytes_max: usage.token_bytes_max,
+            });
+        }
         let count = self.setup.partitions().len();
         let mut steps = 0;
         for _ in 0..count {

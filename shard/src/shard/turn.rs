@@ -18,7 +18,7 @@ impl<P: Blocks> Shard<P> {
         self.issue_reads(outbox);
         self.take_in_links(now, outbox);
         self.log_keyspaces(now, outbox);
-        self.mind_tokens(now);
+        self.mind_tokens(now, outbox);
         self.clean(now, outbox);
         self.take_over(outbox);
         self.scrub(now, outbox);
@@ -54,7 +54,7 @@ impl<P: Blocks> Shard<P> {
         [
             store.log().deadline_us(),
             has_deadlines.then_some(sweep_us),
-            (store.usage().tokens > 0 && is_serving).then_some(tokens_us),
+            (store.tokens() > 0 && is_serving).then_some(tokens_us),
             store.cleaning_deadline_us().filter(|_| is_serving),
             store.scrub_deadline_us().filter(|_| is_serving),
             is_due.then_some(now.us),

@@ -28,6 +28,7 @@ mod scan;
 mod seed;
 mod server;
 mod shown;
+mod tokens;
 
 use std::collections::{BTreeMap, HashSet};
 

@@ -10,7 +10,9 @@ use penstock_net::level::AckLevel;
 use penstock_net::limits::Limits;
 use penstock_net::pieces::Pieces;
 use penstock_net::receive::{Received, Receiver};
-use penstock_net::reply::{ExpiryTold, ITEM_FLAG_SHOWN, ReplyItem, read_batch_reply};
+use penstock_net::reply::{
+    ExpiryTold, ITEM_FLAG_REPLAYED, ITEM_FLAG_SHOWN, ReplyItem, read_batch_reply,
+};
 use penstock_net::request::{BatchRequest, Condition, Version};
 use penstock_net::status::Status;
 use penstock_shard::cluster::{ClusterConfig, Plan};
@@ -91,6 +93,8 @@ pub struct Reply {
     /// The value is the one that kept the condition from holding.
     pub is_shown: bool,
     pub expiry: Option<ExpiryTold>,
+    /// An earlier request with this token got this answer.
+    pub is_replayed: bool,
 }
 
 pub struct Server {
@@ -279,6 +283,24 @@ impl Server {
         Self::open_as(
             config, layout, snapshots, budget, unix_ms, log, image, failing,
         )
+    }
+
+    /// The same with tokens that are kept for so many milliseconds.
+    pub fn open_with_tokens(
+        token_horizon_ms: u64,
+        (snapshots, snapshot_bytes): (Snapshots, u64),
+        budget: Budget,
+        unix_ms: u64,
+        image: Image,
+        incarnation: u64,
+    ) -> Result<Self, String> {
+        let log = log_config(SyncMethod::DurableWrite, incarnation);
+        let config = ShardConfig {
+            token_horizon_ms,
+            ..shard_config_with(0, 1, incarnation, snapshot_bytes)
+        };
+        let layout = Layout::new(1);
+        Self::open_as(config, layout, snapshots, budget, unix_ms, log, image, None)
     }
 
     /// The same as a node of a cluster.
@@ -719,6 +741,7 @@ impl Server {
                 reason: item.head.reason,
                 is_shown: item.head.flags & ITEM_FLAG_SHOWN != 0,
                 expiry: item.expiry,
+                is_replayed: item.head.flags & ITEM_FLAG_REPLAYED != 0,
             };
             let before = self.replies.insert(id, reply);
             assert!(before.is_none(), "operation {id} is answered twice");

@@ -16,6 +16,7 @@ use std::io;
 use crate::format::frame::{FRAME_HEADER_BYTES, FrameHeader, FrameHome, FrameKind};
 use crate::format::record::{EXPIRY_MS_MAX, KEY_BYTES_MAX, PartKind, PartView, read_u32, read_u64};
 use crate::format::segment::{Owner, begin, is_sealed, owner_of, seal};
+use crate::format::system_key::is_token;
 use crate::types::io::{BLOCK_BYTES, SegmentSource};
 use crate::types::packed_place::{Cursor, FILES_MAX, PackedPlace};
 use crate::types::place::FileId;
@@ -732,7 +733,7 @@ fn version_of(entry: &[u8]) -> (u32, u64) {
     (read_u32(&entry[12..16]), read_u48(sequence))
 }
 
-/// Gives `take` all values of a segment with their offsets, frame by frame.
+/// Gives `take` all values of a segment but tokens with their offsets, frame by frame.
 fn read_parts(
     home: &TableHome,
     source: &mut impl SegmentSource,
@@ -766,7 +767,8 @@ fn read_parts(
                 // Behind the parts of a repair there are zeros.
                 break;
             };
-            if part.kind() == PartKind::Put && !part.is_superseded() {
+            let is_told = part.kind() == PartKind::Put && !is_token(part.key());
+            if is_told && !part.is_superseded() {
                 take(&part, offset + (FRAME_HEADER_BYTES + at) as u64)?;
             }
             at += part.bytes().len();

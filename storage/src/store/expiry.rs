@@ -1,8 +1,10 @@
 //! When a part of the log stops to count by itself.
 
 use crate::format::record::{PartView, part_bytes};
+use crate::format::system_key::{is_token, token_time_ms};
 use crate::store::cleaning::expiring::Expires;
 use crate::store::keyspace::keyspaces::Keyspaces;
+use crate::store::tokens::horizons::raised_within_ms;
 
 /// When a part with this expiry, which was written at `time_ms`, stops to count by itself. `None`
 /// if that may be never: versions of its key are kept, and the newest of them has no end.
@@ -14,7 +16,7 @@ pub(crate) fn expires(
     time_ms: u64,
 ) -> Option<Expires> {
     let by_ms = match (expiry_ms?, keyspaces.rule(slot, key)) {
-        (expiry_ms, None) => expiry_ms,
+        (expiry_ms, None) => expiry_ms.saturating_add(stay_ms(key, expiry_ms)),
         (expiry_ms, Some(rule)) => rule.release_ms(expiry_ms.max(time_ms))?,
     };
     let deletion_bytes = part_bytes(key.len(), 0, false, 0);
@@ -22,6 +24,16 @@ pub(crate) fn expires(
         by_ms,
         deletion_bytes: u32::try_from(deletion_bytes).expect("a key is short"),
     })
+}
+
+/// How long a part with this expiry stays behind it, about: a token until the log says that it may
+/// be gone.
+#[inline]
+fn stay_ms(key: &[u8], expiry_ms: u64) -> u64 {
+    match is_token(key).then(|| token_time_ms(key)).flatten() {
+        Some(token_ms) => raised_within_ms(expiry_ms.saturating_sub(token_ms)),
+        None => 0,
+    }
 }
 
 /// The same of a part of the log.

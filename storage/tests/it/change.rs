@@ -53,7 +53,7 @@ pub fn filled_store() -> Store<Heap> {
 }
 
 fn hash(which: usize) -> u32 {
-    u32::try_from(which + 1).expect("few")
+    u32::try_from(2 * which + 2).expect("few")
 }
 
 pub fn found(store: &Store<Heap>, which: usize) -> ChangeKey<'static> {

@@ -34,8 +34,8 @@ pub(crate) struct Yard {
 }
 
 pub(crate) fn hash(key: &[u8]) -> u32 {
-    // The store's own keys are longer, and have none.
-    key.try_into().map_or(0, u32::from_le_bytes)
+    // The store's own keys are longer, and have none. No key here is a token.
+    key.try_into().map_or(0, |key| u32::from_le_bytes(key) << 1)
 }
 
 impl Yard {
@@ -92,14 +92,14 @@ impl Yard {
         if self.store.room(purpose, 4, value.len(), expires) != Room::Yes {
             return false;
         }
-        let home = (64, number);
+        let home = (64, number << 1);
         let key = number.to_le_bytes();
-        let cell = match self.store.find(64, number, &key) {
+        let cell = match self.store.find(64, number << 1, &key) {
             Found::Cached(cell) => self.store.set_value(home, cell, value, expiry_ms),
             Found::Absent => self.store.insert(home, &key, value, expiry_ms),
             Found::Cold(_) => panic!("all are in memory"),
         };
-        let (lsn, _) = self.store.commit(self.now_us, 64, &[(number, cell)]);
+        let (lsn, _) = self.store.commit(self.now_us, 64, &[(number << 1, cell)]);
         self.store.log_mut().want_durable(lsn);
         true
     }
@@ -108,11 +108,11 @@ impl Yard {
         while self.store.room(Purpose::Keep, 4, 0, false) != Room::Yes {
             self.turn();
         }
-        let Found::Cached(cell) = self.store.find(64, number, &number.to_le_bytes()) else {
+        let Found::Cached(cell) = self.store.find(64, number << 1, &number.to_le_bytes()) else {
             panic!("all are in memory")
         };
         self.store.delete(cell);
-        let (lsn, _) = self.store.commit(self.now_us, 64, &[(number, cell)]);
+        let (lsn, _) = self.store.commit(self.now_us, 64, &[(number << 1, cell)]);
         self.store.log_mut().want_durable(lsn);
     }
 
@@ -153,11 +153,11 @@ impl Yard {
     /// What the key `number` was then.
     fn was(&self, number: u32, ms: u64) -> WasAt {
         let key = number.to_le_bytes();
-        let Found::Cached(cell) = self.store.find(64, number, &key) else {
+        let Found::Cached(cell) = self.store.find(64, number << 1, &key) else {
             panic!("all are in memory")
         };
         self.store
-            .version_at((64, number), &key, Some(cell), At::TimeMs(ms))
+            .version_at((64, number << 1), &key, Some(cell), At::TimeMs(ms))
     }
 
     /// The store that a start makes of what is durable, in an earlier time.
@@ -242,7 +242,7 @@ fn segments_in_which_nothing_counts_are_released_unread_and_a_start_finds_what_w
     assert!(counters.segments - counters.unread <= 1, "{counters:?}");
     let last = yard.store.sequences()[1];
     let sequence_of =
-        |yard: &Yard, number: u32| match yard.store.find(64, number, &number.to_le_bytes()) {
+        |yard: &Yard, number: u32| match yard.store.find(64, number << 1, &number.to_le_bytes()) {
             Found::Cached(cell) => yard.store.version(cell).sequence,
             _ => panic!("all are in memory"),
         };

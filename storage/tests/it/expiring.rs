@@ -70,19 +70,19 @@ impl Yard {
 
     /// Reads a key that is on disk only.
     fn warm(&mut self, number: u32) {
-        if let Found::Cold(place) = self.store.find(64, number, &number.to_le_bytes()) {
+        if let Found::Cold(place) = self.store.find(64, number << 1, &number.to_le_bytes()) {
             let (offset, bytes) = aligned_span(place);
             let start = usize::try_from(offset).expect("small files");
             let read = &self.disk.files[&place.file][start..][..bytes as usize];
             let home_of = |key: &[u8]| (64, hash(key));
-            let admitted = self.store.admit((64, number), place, read, home_of);
+            let admitted = self.store.admit((64, number << 1), place, read, home_of);
             admitted.expect("the part is there");
         }
     }
 
     /// Deletes a key, unless it has expired: nobody finds it then.
     fn delete_if_there(&mut self, number: u32, model: &mut Model) {
-        let is_there = |yard: &Yard| match yard.store.find(64, number, &number.to_le_bytes()) {
+        let is_there = |yard: &Yard| match yard.store.find(64, number << 1, &number.to_le_bytes()) {
             Found::Cached(id) => yard.store.exists(id),
             _ => false,
         };
@@ -165,7 +165,7 @@ fn what_has_expired_leaves_an_idle_store() {
     );
     assert!(after < before / 4, "{after} of {before} bytes are left");
     for number in (0..8_000).step_by(10) {
-        let found = yard.store.find(64, number, &number.to_le_bytes());
+        let found = yard.store.find(64, number << 1, &number.to_le_bytes());
         assert_ne!(found, Found::Absent, "{number}");
     }
 }
@@ -332,7 +332,7 @@ fn check(yard: &mut Yard, model: &Model, seed: u64) {
         let expected = model.get(&number).copied();
         let expected =
             expected.filter(|(_, until)| until.is_none_or(|ms| ms > yard.store.time_ms()));
-        let found = match yard.store.find(64, number, &number.to_le_bytes()) {
+        let found = match yard.store.find(64, number << 1, &number.to_le_bytes()) {
             Found::Cached(id) if yard.store.exists(id) => Some(yard.store.cell(id).value()[0]),
             _ => None,
         };

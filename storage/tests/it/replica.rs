@@ -87,6 +87,7 @@ fn hash(key: &[u8]) -> u32 {
     key.iter().fold(7u32, |hash, &byte| {
         hash.wrapping_mul(31).wrapping_add(u32::from(byte))
     }) % 17
+        * 2
 }
 
 fn home_of(key: &[u8]) -> (u16, u32) {

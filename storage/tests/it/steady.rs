@@ -56,7 +56,7 @@ struct Plant {
 }
 
 fn hash(key: &[u8]) -> u32 {
-    u32::from_le_bytes(key.try_into().expect("four bytes"))
+    u32::from_le_bytes(key.try_into().expect("four bytes")) << 1
 }
 
 /// How many keys of these tests so many bytes of records are.
@@ -106,12 +106,12 @@ impl Plant {
         }
         let number = u32::try_from(number).expect("few");
         let (key, value) = (number.to_le_bytes(), [7; VALUE_BYTES]);
-        let cell = match self.store.find(64, number, &key) {
+        let cell = match self.store.find(64, number << 1, &key) {
             Found::Cached(cell) => cell,
-            Found::Absent => self.store.insert((64, number), &key, &value, None),
+            Found::Absent => self.store.insert((64, number << 1), &key, &value, None),
             Found::Cold(_) => panic!("all are in memory"),
         };
-        let (lsn, _) = self.store.commit(self.now_us, 64, &[(number, cell)]);
+        let (lsn, _) = self.store.commit(self.now_us, 64, &[(number << 1, cell)]);
         self.store.log_mut().want_durable(lsn);
         Tried::Done
     }

@@ -65,6 +65,7 @@ fn hash(key: &[u8]) -> u32 {
     key.iter().fold(7u32, |hash, &byte| {
         hash.wrapping_mul(31).wrapping_add(u32::from(byte))
     }) % 97
+        * 2
 }
 
 fn state(history: &[Change]) -> BTreeMap<Vec<u8>, Vec<u8>> {

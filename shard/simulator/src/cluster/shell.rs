@@ -3,7 +3,7 @@
 use penstock_shard::replication::{LinkId, PartitionId};
 use penstock_shard::{
     BadPlace, Event as ShardEvent, Fatal, KeyTableOrder, Mail, Network, SessionId, Shell,
-    SnapshotWrite,
+    SnapshotWrite, TokenHorizon,
 };
 use penstock_storage::cleaning::Damaged;
 use penstock_storage::io::Io;
@@ -143,6 +143,8 @@ impl Shell for CoreShell<'_> {
             _ => Ok(()),
         }
     }
+
+    fn tell_token_horizon(&mut self, _: TokenHorizon) {}
 
     fn write_snapshot(&mut self, writes: &mut Vec<SnapshotWrite>) {
         let End { node, run, shard } = self.end;

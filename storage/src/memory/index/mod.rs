@@ -5,5 +5,5 @@ pub(crate) mod entry;
 pub(crate) mod groups;
 pub(crate) mod table;
 
-pub use entry::{Candidate, CellId, Home, Position};
+pub use entry::{Candidate, CellId, Home, Position, is_token_hash};
 pub use table::{Candidates, Index};

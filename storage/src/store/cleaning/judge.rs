@@ -2,7 +2,7 @@
 
 use crate::format::frame::{FRAME_HEADER_BYTES, FrameHeader, FrameKind};
 use crate::format::record::{PartKind, PartView, SUCCESSOR_BYTES, part_bytes};
-use crate::format::system_key::is_local;
+use crate::format::system_key::{is_local, is_token};
 use crate::log::room::{Purpose, Room};
 use crate::log::told::Moved;
 use crate::planted::{Bug, is_planted};
@@ -280,7 +280,9 @@ impl<P: Blocks> Store<P> {
             .log_mut()
             .append_moved(now_us, part, copy.moved, is_crowded);
         step.bytes = step.bytes.saturating_sub(copy.bytes);
-        if copy.kind == PartKind::Put {
+        // The log does not say yet that this token may be gone, although the account does.
+        let is_late_token = is_token(part.key()) && self.is_expired(part.expiry_ms());
+        if copy.kind == PartKind::Put && !is_late_token {
             step.copied_bytes += u64::from(place.bytes);
         }
         self.cleaner.budget_bytes -= i64::from(to.bytes);

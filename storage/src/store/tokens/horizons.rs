@@ -13,6 +13,20 @@ const HALVINGS_MAX: u32 = 6;
 /// A border is not logged anew for less than this, in milliseconds.
 const RAISE_MS_MIN: u64 = 1_000;
 
+/// A horizon is looked at so long after it may be raised, in milliseconds, if there is room.
+const LOOKED_AT_MS: u64 = 20_000;
+
+/// How long after its expiry a token may be dropped, about, in milliseconds: so much more is worth a
+/// record, and then the record must come.
+pub(crate) fn raised_within_ms(horizon_ms: u64) -> u64 {
+    worth_ms(horizon_ms) + LOOKED_AT_MS
+}
+
+/// A border is logged anew if it rises by so many milliseconds.
+fn worth_ms(horizon_ms: u64) -> u64 {
+    (horizon_ms / 8).max(RAISE_MS_MIN)
+}
+
 /// What is known of one partition.
 #[derive(Clone, Copy, Debug)]
 struct Known {
@@ -49,6 +63,11 @@ impl Horizons {
     /// Tokens are to be kept for so many milliseconds.
     pub(crate) fn configure(&mut self, horizon_ms: u64) {
         self.configured_ms = horizon_ms.max(1);
+    }
+
+    /// How often the configured horizon is halved, because memory for tokens runs out.
+    pub(crate) fn halvings(&self) -> u32 {
+        self.halvings
     }
 
     /// How long tokens are to be kept now, in milliseconds.
@@ -102,7 +121,7 @@ impl Horizons {
         let horizon = self.of(partition).flatten()?;
         let newest_ms = self.of[partition].newest_ms;
         let from_ms = horizon.complete_from_ms();
-        let step_ms = (horizon.horizon_ms() / 8).max(RAISE_MS_MIN);
+        let step_ms = worth_ms(horizon.horizon_ms());
         let is_worth = horizon.from_ms(now_ms) >= from_ms.saturating_add(step_ms);
         (newest_ms >= from_ms && is_worth).then(|| horizon.raised(now_ms))
     }

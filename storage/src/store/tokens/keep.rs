@@ -33,6 +33,19 @@ impl TokenPart<'_> {
 }
 
 impl<P: Blocks> Store<P> {
+    /// Tokens in the index, expired ones included.
+    #[inline]
+    #[must_use]
+    pub fn tokens(&self) -> usize {
+        self.keys.entries().tokens()
+    }
+
+    /// How often the horizon is halved because memory for tokens runs out.
+    #[must_use]
+    pub fn token_halvings(&self) -> u32 {
+        self.horizons.halvings()
+    }
+
     /// Tokens are to be kept for so many milliseconds from now on.
     pub fn keep_tokens_for(&mut self, horizon_ms: u64) {
         self.horizons.configure(horizon_ms);

@@ -1,0 +1,466 @@
+//! Tokens on one shard: a request that is sent again is not executed again, over evictions,
+//! cleaning, snapshots, starts and other horizons.
+
+use std::collections::BTreeMap;
+
+use penstock_net::apply::Apply;
+use penstock_net::instruction::{FieldType, Instruction, Operation};
+use penstock_net::limits::TOKEN_AHEAD_MS_MAX;
+use penstock_net::request::{Ask, BatchRequest, Condition, Expiry, Token, Version};
+use penstock_net::status::Status;
+use penstock_storage::budget::Budget;
+
+use crate::image::Image;
+use crate::random::Random;
+use crate::seed::{Seed, seeds};
+use crate::server::{Reply, Server, Snapshots};
+
+const START_MS: u64 = 1_800_000_000_000;
+const HORIZON_MS: u64 = 60_000;
+const STOCK: &[u8] = b"{drop}stock";
+
+struct Shop {
+    server: Server,
+    asked: usize,
+}
+
+/// How a shop opens.
+#[derive(Clone)]
+struct Opening {
+    horizon_ms: u64,
+    cache_bytes: usize,
+    unix_ms: u64,
+    image: Image,
+    snapshots: (Snapshots, u64),
+    incarnation: u64,
+}
+
+impl Default for Opening {
+    fn default() -> Self {
+        Opening {
+            horizon_ms: HORIZON_MS,
+            cache_bytes: 1 << 20,
+            unix_ms: START_MS,
+            image: Image::default(),
+            snapshots: (Snapshots::new(), 0),
+            incarnation: 1,
+        }
+    }
+}
+
+impl Shop {
+    fn open(opening: Opening) -> Shop {
+        let budget = Budget::of_cache(opening.cache_bytes);
+        let server = Server::open_with_tokens(
+            opening.horizon_ms,
+            opening.snapshots,
+            budget,
+            opening.unix_ms,
+            opening.image,
+            opening.incarnation,
+        );
+        Shop {
+            server: server.expect("it opens"),
+            asked: 0,
+        }
+    }
+
+    fn new() -> Shop {
+        Shop::open(Opening::default())
+    }
+
+    /// The next start over what is on the disk now.
+    fn again(&self, opening: Opening) -> Shop {
+        Shop::open(Opening {
+            image: self.server.device.image.clone(),
+            ..opening
+        })
+    }
+
+    fn pass(&mut self, ms: u64) {
+        self.server.now.us += ms * 1_000;
+        self.server.now.unix_ms += ms;
+        self.server.turn();
+    }
+
+    fn ask(&mut self, item: impl FnOnce(&mut BatchRequest, &mut Vec<u8>)) -> Reply {
+        self.asked += 1;
+        self.server.send(self.asked, item);
+        let before = self.server.now.us;
+        self.server.settle();
+        self.server.now.unix_ms += (self.server.now.us - before) / 1_000;
+        self.server.replies.remove(&self.asked).expect("a reply")
+    }
+
+    fn with(&mut self, token: Token, ask: Ask<'_>) -> Reply {
+        self.ask(|batch, out| {
+            batch.token(token);
+            ask.write(batch, out);
+        })
+    }
+
+    fn set(&mut self, key: &[u8], value: &[u8]) -> Reply {
+        self.ask(|batch, out| batch.set(out, key, value, Condition::Always))
+    }
+
+    fn get(&mut self, key: &[u8]) -> Option<Vec<u8>> {
+        let reply = self.ask(|batch, out| batch.get(out, key));
+        (reply.status == Status::Ok).then_some(reply.value)
+    }
+
+    fn stock(&mut self) -> u64 {
+        let value = self.get(STOCK).expect("there is stock");
+        u64::from_le_bytes(value.try_into().expect("a word"))
+    }
+
+    /// A token of now.
+    fn token(&self, number: u64) -> Token {
+        token_of(self.server.time_ms(), number)
+    }
+}
+
+fn token_of(time_ms: u64, number: u64) -> Token {
+    let mut random = [0; 10];
+    random[2..].copy_from_slice(&number.to_le_bytes());
+    // The upper bits of a byte are those of the variant.
+    random.reverse();
+    Token::new(time_ms, random)
+}
+
+fn take(units: u64) -> [Instruction; 1] {
+    [Instruction {
+        operation: Operation::Sub,
+        field_type: FieldType::U64,
+        key: 0,
+        reason: 0,
+        offset: 0,
+        immediate: units,
+    }]
+}
+
+fn update(instructions: &[Instruction]) -> Ask<'_> {
+    Ask::UpdateIf {
+        key: STOCK,
+        second_key: None,
+        instructions,
+        start: None,
+        expiry: Expiry::Keep,
+    }
+}
+
+fn told(reply: &Reply) -> (Status, Version, Vec<u8>) {
+    (reply.status, reply.version, reply.value.clone())
+}
+
+fn buy() -> Apply {
+    let mut buy = Apply::new();
+    let stock = buy.key(STOCK);
+    let hold = buy.key(b"{drop}hold");
+    buy.then(stock.u64(0).at_least(1u64))
+        .then(stock.u64(0).decrease(1u64))
+        .put(hold, b"held");
+    buy
+}
+
+#[test]
+fn each_write_that_is_sent_again_gets_its_first_answer_and_is_not_executed_again() {
+    let mut shop = Shop::new();
+    shop.set(STOCK, &100u64.to_le_bytes());
+    let (buy, take) = (buy(), take(3));
+    let writes = [
+        update(&take),
+        Ask::Apply(&buy),
+        Ask::Set {
+            key: b"{drop}note",
+            value: b"written",
+            when: Condition::Absent.into(),
+            expiry: Expiry::Never,
+        },
+        Ask::Del {
+            key: b"{drop}note",
+            when: Condition::Present.into(),
+        },
+    ];
+    for (number, write) in (0..).zip(writes) {
+        let token = shop.token(number);
+        let first = shop.with(token, write);
+        assert_eq!(first.status, Status::Ok, "{write:?}");
+        assert!(!first.is_replayed);
+        let stock = shop.stock();
+        let bytes = shop.server.log_bytes();
+        for _ in 0..3 {
+            let again = shop.with(token, write);
+            assert_eq!(told(&again), told(&first), "{write:?}");
+            assert!(again.is_replayed);
+        }
+        assert_eq!(shop.server.log_bytes(), bytes, "a retry logs nothing");
+        assert_eq!(shop.stock(), stock);
+        let another = shop.with(shop.token(number + 100), update(&take));
+        assert!(!another.is_replayed);
+    }
+    assert_eq!(shop.get(b"{drop}note"), None);
+}
+
+#[test]
+fn another_request_with_the_token_is_refused_and_changes_nothing() {
+    let mut shop = Shop::new();
+    shop.set(STOCK, &100u64.to_le_bytes());
+    let token = shop.token(1);
+    assert_eq!(shop.with(token, update(&take(3))).status, Status::Ok);
+    let refused = shop.with(token, update(&take(4)));
+    assert_eq!(refused.status, Status::TokenReused);
+    assert_eq!(
+        String::from_utf8_lossy(&refused.value),
+        "another request had this token, and was executed; nothing of this one was"
+    );
+    assert_eq!(shop.stock(), 97);
+    // In another slot it is another token.
+    let elsewhere = Ask::Set {
+        key: b"elsewhere",
+        value: b"x",
+        when: Condition::Always.into(),
+        expiry: Expiry::Never,
+    };
+    assert!(!shop.with(token, elsewhere).is_replayed);
+}
+
+#[test]
+fn a_refused_request_is_not_remembered_and_an_answer_without_a_change_is() {
+    let mut shop = Shop::new();
+    shop.set(STOCK, &2u64.to_le_bytes());
+    let (refused, idle) = (shop.token(1), shop.token(2));
+    let no = shop.with(refused, update(&take(3)));
+    assert_eq!(no.status, Status::GuardFailed);
+    let mut keep = Apply::new();
+    let stock = keep.key(STOCK);
+    keep.then(stock.u64(0).decrease(0u64));
+    let unchanged = shop.with(idle, Ask::Apply(&keep));
+    assert_eq!(unchanged.status, Status::Ok);
+
+    shop.set(STOCK, &9u64.to_le_bytes());
+    let yes = shop.with(refused, update(&take(3)));
+    assert_eq!((yes.status, yes.is_replayed), (Status::Ok, false));
+    let again = shop.with(idle, Ask::Apply(&keep));
+    assert_eq!(told(&again), told(&unchanged), "also its version");
+    assert!(again.is_replayed);
+}
+
+#[test]
+fn a_token_is_too_old_behind_its_horizon_and_refused_far_ahead_of_the_time() {
+    let mut shop = Shop::new();
+    shop.set(STOCK, &100u64.to_le_bytes());
+    let early = shop.token(1);
+    assert_eq!(shop.with(early, update(&take(1))).status, Status::Ok);
+    shop.pass(HORIZON_MS / 2);
+    assert!(shop.with(early, update(&take(1))).is_replayed);
+    shop.pass(HORIZON_MS / 2);
+    for _ in 0..2 {
+        let late = shop.with(early, update(&take(1)));
+        assert_eq!(late.status, Status::TokenTooOld);
+    }
+    let never_seen = token_of(early.time_ms() - 5, 77);
+    let late = shop.with(never_seen, update(&take(1)));
+    assert_eq!(late.status, Status::TokenTooOld);
+    let text = String::from_utf8_lossy(&late.value).into_owned();
+    assert!(text.contains(&never_seen.time_ms().to_string()), "{text}");
+
+    let now_ms = shop.server.time_ms();
+    let ahead = token_of(now_ms + TOKEN_AHEAD_MS_MAX + 10_000, 78);
+    let refused = shop.with(ahead, update(&take(1)));
+    assert_eq!(refused.status, Status::Malformed);
+    let text = String::from_utf8_lossy(&refused.value).into_owned();
+    assert!(text.contains(&ahead.time_ms().to_string()), "{text}");
+    let near = token_of(now_ms + TOKEN_AHEAD_MS_MAX - 1_000, 79);
+    assert_eq!(shop.with(near, update(&take(1))).status, Status::Ok);
+    assert_eq!(shop.stock(), 98);
+}
+
+#[test]
+fn a_token_is_found_again_after_it_has_left_memory_and_a_fresh_one_costs_no_read() {
+    let mut shop = Shop::open(Opening {
+        cache_bytes: 8_000,
+        ..Opening::default()
+    });
+    shop.set(STOCK, &1_000u64.to_le_bytes());
+    let tokens: Vec<Token> = (0..200).map(|number| shop.token(number)).collect();
+    let mut answers = Vec::new();
+    for &token in &tokens {
+        answers.push(shop.with(token, update(&take(1))));
+    }
+    assert_eq!(
+        shop.server.counters().reads,
+        0,
+        "a fresh token reads nothing"
+    );
+    assert!(shop.server.usage().cells < 100, "{:?}", shop.server.usage());
+    assert_eq!(shop.server.usage().tokens, 200);
+    for (&token, answer) in tokens.iter().zip(&answers) {
+        let again = shop.with(token, update(&take(1)));
+        assert_eq!(told(&again), told(answer));
+        assert!(again.is_replayed);
+    }
+    assert!(shop.server.counters().reads > 50);
+    assert_eq!(shop.stock(), 800);
+}
+
+#[test]
+fn tokens_leave_the_index_when_the_log_says_that_they_may_be_gone() {
+    let horizon_ms = 300_000;
+    let mut shop = Shop::open(Opening {
+        horizon_ms,
+        ..Opening::default()
+    });
+    shop.set(STOCK, &1_000_000u64.to_le_bytes());
+    let mut newest = shop.token(0);
+    for number in 0..3_000 {
+        newest = shop.token(number);
+        assert_eq!(shop.with(newest, update(&take(1))).status, Status::Ok);
+    }
+    assert_eq!(shop.server.usage().tokens, 3_000);
+    shop.pass(horizon_ms);
+    // Time and writes go on; one token keeps the chore awake.
+    for number in 0..400u32 {
+        shop.pass(1_000);
+        shop.set(b"{other}key", &[number.to_le_bytes()[0]; 900]);
+    }
+    let usage = shop.server.usage();
+    assert!(usage.tokens < 300, "{} tokens are left", usage.tokens);
+    let late = shop.with(newest, update(&take(1)));
+    assert_eq!(late.status, Status::TokenTooOld);
+    assert_eq!(shop.stock(), 1_000_000 - 3_000);
+}
+
+#[test]
+fn a_longer_horizon_does_not_call_tokens_new_that_a_shorter_one_has_dropped() {
+    let mut shop = Shop::open(Opening {
+        horizon_ms: 5_000,
+        ..Opening::default()
+    });
+    shop.set(STOCK, &100u64.to_le_bytes());
+    let token = shop.token(1);
+    assert_eq!(shop.with(token, update(&take(1))).status, Status::Ok);
+    shop.pass(6_000);
+    let mut again = shop.again(Opening {
+        horizon_ms: 600_000,
+        unix_ms: shop.server.now.unix_ms,
+        incarnation: 2,
+        ..Opening::default()
+    });
+    let late = again.with(token, update(&take(1)));
+    assert_eq!(late.status, Status::TokenTooOld);
+    // Nor is the border lower for who turns the clock back.
+    let mut back = again.again(Opening {
+        horizon_ms: 600_000,
+        unix_ms: START_MS,
+        incarnation: 3,
+        ..Opening::default()
+    });
+    let late = back.with(token, update(&take(1)));
+    assert_ne!(late.status, Status::Ok);
+    assert_eq!(back.stock(), 99);
+}
+
+/// What a token was used for.
+#[derive(Clone, Debug)]
+struct Used {
+    units: u64,
+    answer: Option<(Status, Version, Vec<u8>)>,
+}
+
+/// Random writes with tokens, most of them sent several times, over starts with other horizons,
+/// small caches, cleaning and snapshots. The stock must be what the tokens took, each once.
+#[test]
+fn no_token_takes_twice_whatever_comes_between() {
+    let (mut replayed, mut late) = (0, 0);
+    for seed in seeds(40) {
+        let _named = Seed(seed);
+        let mut random = Random::new(seed);
+        let mut opening = opening_of(&mut random, 1);
+        let mut shop = Shop::open(opening.clone());
+        shop.set(STOCK, &u64::MAX.to_le_bytes());
+        let mut left = u64::MAX;
+        let mut used: BTreeMap<Token, Used> = BTreeMap::new();
+        for step in 0..300 {
+            match random.below(24) {
+                0 => {
+                    opening = Opening {
+                        image: shop.server.device.image.clone(),
+                        snapshots: (shop.server.snapshots.clone(), 4_000),
+                        unix_ms: shop.server.now.unix_ms + random.below(20_000) as u64,
+                        ..opening_of(&mut random, opening.incarnation + 1)
+                    };
+                    shop = Shop::open(opening.clone());
+                }
+                1 => shop.pass(random.below(30_000) as u64),
+                2..6 => {
+                    let value = vec![7; random.below(1_500)];
+                    shop.set(b"{fill}er", &value);
+                }
+                6..16 => {
+                    let age_ms = random.below(20_000) as u64;
+                    let token = token_of(shop.server.time_ms().saturating_sub(age_ms), step);
+                    let units = 1 + random.below(3) as u64;
+                    used.insert(
+                        token,
+                        Used {
+                            units,
+                            answer: None,
+                        },
+                    );
+                    try_token(&mut shop, token, &mut used, &mut left);
+                }
+                _ => {
+                    let tokens: Vec<Token> = used.keys().copied().collect();
+                    if tokens.is_empty() {
+                        continue;
+                    }
+                    let token = tokens[random.below(tokens.len())];
+                    match try_token(&mut shop, token, &mut used, &mut left) {
+                        Status::TokenTooOld => late += 1,
+                        _ => replayed += 1,
+                    }
+                }
+            }
+        }
+        assert_eq!(shop.stock(), left);
+    }
+    assert!(replayed > 500 && late > 100, "{replayed}, {late}");
+}
+
+fn opening_of(random: &mut Random, incarnation: u64) -> Opening {
+    Opening {
+        horizon_ms: [2_000, 20_000, 90_000][random.below(3)],
+        cache_bytes: [2_500, 1 << 20][random.below(2)],
+        snapshots: (Snapshots::new(), 4_000),
+        incarnation,
+        ..Opening::default()
+    }
+}
+
+/// Sends the request of a token, perhaps once more, and judges the answer.
+fn try_token(
+    shop: &mut Shop,
+    token: Token,
+    used: &mut BTreeMap<Token, Used>,
+    left: &mut u64,
+) -> Status {
+    let known = used.get_mut(&token).expect("it was made");
+    let reply = shop.with(token, update(&take(known.units)));
+    match (reply.status, &known.answer) {
+        (Status::Ok, None) => {
+            assert!(!reply.is_replayed);
+            *left -= known.units;
+            known.answer = Some(told(&reply));
+        }
+        (Status::Ok, Some(first)) => {
+            assert!(reply.is_replayed, "{token} was executed twice");
+            assert_eq!(told(&reply), *first);
+        }
+        (Status::TokenTooOld, _) => {
+            let age_ms = shop.server.time_ms() - token.time_ms();
+            assert!(age_ms >= 2_000, "{age_ms} ms are not too old");
+        }
+        (status, _) => panic!("{status:?} {:?}", String::from_utf8_lossy(&reply.value)),
+    }
+    reply.status
+}
