@@ -22,7 +22,7 @@ pub enum Workload {
     /// Decrements of one key under the guard that it is at least 1.
     Decr,
     /// Purchases by APPLY: one unit of one key under the guard that there is one, and a hold for
-    /// fifteen minutes under a random key. All keys are of one slot.
+    /// fifteen minutes under a random key. All keys are of one slot. Each has a token.
     Buy,
     /// The same purchases when nothing is left: each is refused.
     SoldOut,
@@ -34,6 +34,11 @@ impl Workload {
     /// Whether it draws from `--keys`.
     pub(crate) fn has_keys(self) -> bool {
         matches!(self, Workload::Get | Workload::Set | Workload::Mixed)
+    }
+
+    /// Whether its operations have tokens.
+    pub(crate) fn has_tokens(self) -> bool {
+        matches!(self, Workload::Buy | Workload::SoldOut)
     }
 }
 
@@ -91,6 +96,9 @@ pub struct BenchArgs {
     /// Keys that get, set and mixed draw from
     #[arg(long, default_value_t = 10_000, value_parser = from_to(1, 100_000_000))]
     pub keys: u32,
+    /// Purchases without tokens: what the tokens of buy and sold-out cost
+    #[arg(long)]
+    pub no_tokens: bool,
     /// The keys exist already, by an earlier run: write none before get, set or mixed
     #[arg(long)]
     pub filled: bool,
@@ -195,6 +203,9 @@ impl BenchArgs {
         }
         if self.filled && !self.workload.has_keys() {
             return wrong("--filled is for get, set and mixed, which draw from --keys".into());
+        }
+        if self.no_tokens && !self.workload.has_tokens() {
+            return wrong("--no-tokens is for buy and sold-out, whose purchases have them".into());
         }
         if self.levels && self.ledger {
             return wrong(

@@ -1,12 +1,14 @@
 //! The frames that a connection sends: built once, sent many times under new request ids and keys.
 
+use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
 use std::rc::Rc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use penstock_net::apply::Apply;
 use penstock_net::frame::{HEADER_BYTES, Header, Opcode, write_frame};
 use penstock_net::instruction::{FieldType, Instruction, Operation};
-use penstock_net::request::{BatchRequest, Condition};
+use penstock_net::request::{BatchRequest, Condition, Token};
 
 use crate::args::{BenchArgs, Workload};
 
@@ -32,13 +34,28 @@ pub(crate) struct Shot {
     frames: Vec<Range<usize>>,
     /// Where each key that is drawn stands.
     keys: Vec<usize>,
+    /// Where each token stands.
+    tokens: Vec<usize>,
 }
 
 impl Shot {
-    /// The bytes with request ids from `first_id` on and keys that are drawn now.
-    fn write(&mut self, first_id: u64, mut draw: impl FnMut() -> u32, out: &mut Vec<u8>) {
+    /// The bytes with request ids from `first_id` on, and with keys and tokens that are drawn now.
+    fn write(
+        &mut self,
+        first_id: u64,
+        mut draw: impl FnMut() -> u32,
+        tokens: &mut Tokens,
+        out: &mut Vec<u8>,
+    ) {
         for &at in &self.keys {
             write_digits(draw(), &mut self.bytes[at..at + KEY_BYTES][KEY_DIGITS]);
+        }
+        if !self.tokens.is_empty() {
+            let time_ms = unix_ms();
+            for &at in &self.tokens {
+                let token = tokens.draw(time_ms).bytes();
+                self.bytes[at..at + Token::BYTES].copy_from_slice(&token);
+            }
         }
         for (id, frame) in (first_id..).zip(&self.frames) {
             let (header, body) = self.bytes[frame.clone()].split_at_mut(HEADER_BYTES);
@@ -58,6 +75,7 @@ pub(crate) struct Load {
     shots: Vec<Shot>,
     law: Law,
     random: Random,
+    tokens: Tokens,
 }
 
 impl Load {
@@ -74,6 +92,7 @@ impl Load {
                 .collect(),
             law,
             random,
+            tokens: Tokens::new(),
         }
     }
 
@@ -81,7 +100,8 @@ impl Load {
     pub(crate) fn write(&mut self, number: u64, first_id: u64, out: &mut Vec<u8>) {
         let which = usize::try_from(number).expect("64 bits") % self.shots.len();
         let (law, random) = (&self.law, &mut self.random);
-        self.shots[which].write(first_id, || law.draw(random), out);
+        let draw = || law.draw(random);
+        self.shots[which].write(first_id, draw, &mut self.tokens, out);
     }
 
     /// Frames in a shot.
@@ -142,6 +162,28 @@ impl Random {
     fn fraction(&mut self) -> f64 {
         f64::from(u32::try_from(self.next() >> 32).expect("32 bits")) / 4_294_967_296.0
     }
+}
+
+/// The tokens of one connection. Those of two runs differ, also with the same `--seed`.
+struct Tokens(Random);
+
+impl Tokens {
+    fn new() -> Tokens {
+        // The standard library gives each `RandomState` other keys.
+        Tokens(Random(RandomState::new().hash_one(0)))
+    }
+
+    fn draw(&mut self, time_ms: u64) -> Token {
+        let mut random = [0; 10];
+        random[..8].copy_from_slice(&self.0.next().to_le_bytes());
+        random[8..].copy_from_slice(&self.0.next().to_le_bytes()[..2]);
+        Token::new(time_ms, random)
+    }
+}
+
+fn unix_ms() -> u64 {
+    let time = SystemTime::now().duration_since(UNIX_EPOCH);
+    u64::try_from(time.unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Draws ranks by a zipf law from the cumulated weights (Knuth, TAOCP 3, 6.1).
@@ -205,7 +247,7 @@ fn shot(args: &BenchArgs, random: &mut Random, value: &[u8]) -> Shot {
     let depth = args.depth as usize;
     let (frame_count, items) = if args.single { (depth, 1) } else { (1, depth) };
     let mut bytes = Vec::new();
-    let (mut frames, mut keys) = (Vec::new(), Vec::new());
+    let (mut frames, mut keys, mut tokens) = (Vec::new(), Vec::new(), Vec::new());
     let name = key(0);
     for _ in 0..frame_count {
         let start = bytes.len();
@@ -234,7 +276,16 @@ fn shot(args: &BenchArgs, random: &mut Random, value: &[u8]) -> Shot {
                 }
                 Workload::EchoItems => batch.ping(&mut bytes, value),
                 Workload::Buy | Workload::SoldOut => {
+                    let from = bytes.len();
+                    if !args.no_tokens {
+                        batch.token(Tokens::new().draw(unix_ms()));
+                    }
                     batch.apply(&mut bytes, &purchase());
+                    if !args.no_tokens {
+                        // The token is the last thing in the block, whose length comes first.
+                        let block = usize::from(u16::from_le_bytes([bytes[from], bytes[from + 1]]));
+                        tokens.push(from + block - Token::BYTES);
+                    }
                     keys.push(bytes.len() - HOLD_BYTES - KEY_BYTES);
                 }
                 Workload::Decr | Workload::Echo => {
@@ -263,6 +314,7 @@ fn shot(args: &BenchArgs, random: &mut Random, value: &[u8]) -> Shot {
         bytes,
         frames,
         keys,
+        tokens,
     }
 }
 
@@ -348,6 +400,35 @@ mod tests {
         }
         let all = (0..args.keys as usize).map(hold).collect();
         assert_eq!(seen, all);
+    }
+
+    #[test]
+    fn each_purchase_has_a_token_of_its_own_unless_none_are_asked_for() {
+        let mut seen = std::collections::BTreeSet::new();
+        for (words, distinct) in [
+            (&["buy", "--depth", "3"][..], 300),
+            (&["sold-out", "--depth", "3", "--single"], 300),
+            (&["buy", "--depth", "3", "--no-tokens"], 0),
+        ] {
+            let before = seen.len();
+            let (_, mut load) = load(words);
+            for number in 0..100 {
+                let mut out = Vec::new();
+                load.write(number, number, &mut out);
+                let mut at = 0;
+                while let Received::Frame { body, consumed, .. } =
+                    Receiver::new(1 << 20).next(&out[at..])
+                {
+                    let batch = Batch::read(body).expect("a batch");
+                    for item in 0..batch.len() {
+                        let item = ApplyRequest::read(batch.item(item), 64).expect("an item");
+                        seen.extend(item.token());
+                    }
+                    at += consumed;
+                }
+            }
+            assert_eq!(seen.len() - before, distinct, "{words:?}");
+        }
     }
 
     #[derive(clap::Parser)]

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use penstock_net::frame::Opcode;
 use penstock_net::reply::text_of;
-use penstock_net::request::{Ask, Condition, Expiry, MemberRead};
+use penstock_net::request::{Ask, Condition, Expiry, MemberRead, Token};
 use penstock_net::scan::ScanRequest;
 
-use crate::connection::MemberTry;
 use crate::driver::Driver;
+use crate::named::NamedWrite;
 use crate::operation::{Answer, ClientError, FromAnswer, Pending};
 use crate::options::{ClientOptions, MemberGet};
+use crate::queued::MemberTry;
 use crate::scan::{Page, Scan, Scanned};
 use crate::told::{Changed, MemberValue, Value};
 use crate::update::{Patience, Updated, update};
@@ -66,6 +67,11 @@ impl Verbs for &Client {
 
     fn ask_for<T: FromAnswer>(self, ask: Ask<'_>) -> Pending<T> {
         self.driver.ask(ask, T::from_answer)
+    }
+
+    fn ask_named<T: FromAnswer>(self, ask: Ask<'_>, token: Token) -> Pending<T> {
+        let write = NamedWrite::new(&ask, token);
+        self.driver.ask_named(write, T::from_answer, false)
     }
 }
 
@@ -146,6 +152,25 @@ impl Client {
             patience: Patience::begin(self.driver.deadline()),
         };
         update(&mut updated, edit)
+    }
+
+    /// Asks a write again whose outcome was unknown ([`Unknown::write`](crate::Unknown::write)),
+    /// with the same token. `T` is what the write is answered with, such as [`Changed`].
+    ///
+    /// | outcome | what became of the write |
+    /// |---|---|
+    /// | OK, [`Changed::is_replayed`] | an earlier try was executed; this is its answer |
+    /// | OK, not replayed | no earlier try was executed; this one was |
+    /// | [`ClientError::No`], [`ClientError::Refused`] | no try was executed, as far as the server has received them |
+    /// | [`ClientError::Unknown`] | unknown as before: ask again |
+    ///
+    /// The write is executed once at most, whatever is asked how often. A no is about the moment of
+    /// this try: an earlier try may still stand in a buffer on its way. It may then be executed
+    /// behind this one, if what it asks for holds by then, up to the deadline of its frame behind
+    /// its arrival. So a caller that is told no and gives up must wait for
+    /// [`ClientOptions::deadline`] before it may take the no as final.
+    pub fn resolve<T: FromAnswer>(&self, write: &NamedWrite) -> Pending<T> {
+        self.driver.ask_named(write.clone(), T::from_answer, true)
     }
 
     /// All keys that begin with `prefix`, with or without their values, page by page; blocks.

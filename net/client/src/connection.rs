@@ -2,124 +2,22 @@
 //! answers out.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use crate::operation::{Answer, ClientError};
-use crate::options::{ClientOptions, ReadFrom};
+use crate::options::ClientOptions;
+use crate::queued::{Item, Queued, Refused, What};
 use penstock_net::apply::ApplyRequest;
 use penstock_net::batch::Batch;
 use penstock_net::frame::{FLAG_REPLY, Header, Opcode, write_frame};
-use penstock_net::hello::{ClientHello, FEATURE_APPLY, FEATURE_SHOWN, ServerHello};
+use penstock_net::hello::{ClientHello, FEATURE_APPLY, FEATURE_SHOWN, FEATURE_TOKENS, ServerHello};
 use penstock_net::level::AckLevel;
 use penstock_net::limits::{BATCH_ITEMS_MAX, Limits};
 use penstock_net::placement::Placement;
 use penstock_net::receive::{Received, Receiver};
 use penstock_net::reply::{ReplyItem, text_of};
-use penstock_net::request::{BatchRequest, ask_without_show};
-use penstock_net::status::Status;
-
-/// An operation on its way.
-pub(crate) struct Queued {
-    pub(crate) until: Instant,
-    /// The partition of its key; none if the operation is about more than one key.
-    pub(crate) partition: Option<u16>,
-    /// Members are asked first.
-    pub(crate) member: Option<MemberTry>,
-    /// How often a node has answered that another node must be asked.
-    pub(crate) tries: u32,
-    /// How often it was sent again because a node had answered BUSY.
-    pub(crate) retries: u32,
-    pub(crate) what: What,
-    pub(crate) _counted: Counted,
-}
-
-/// Counts one operation among those that wait or are under way, until it is dropped.
-pub(crate) struct Counted(Arc<AtomicUsize>);
-
-impl Counted {
-    pub(crate) fn one_more(count: &Arc<AtomicUsize>) -> Counted {
-        count.fetch_add(1, Ordering::Relaxed);
-        Counted(Arc::clone(count))
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// An operation that a node has answered BUSY: it was not executed.
-pub(crate) struct Refused {
-    pub(crate) queued: Queued,
-    /// What the caller is told if it is not sent again.
-    pub(crate) outcome: Result<Answer, ClientError>,
-    /// When the node is likely to have room, as it tells: 0 if it does not.
-    pub(crate) retry_after_ms: u16,
-}
-
-/// A read that a member may answer.
-pub(crate) struct MemberTry {
-    pub(crate) from: ReadFrom,
-    /// Whether the primary is asked if the member cannot answer.
-    pub(crate) or_writer: bool,
-}
-
-pub(crate) enum What {
-    /// A request item and who waits for its answer.
-    Item {
-        item: Vec<u8>,
-        done: Box<dyn Waiter>,
-    },
-    /// A whole frame and who waits for its reply.
-    Frame {
-        opcode: Opcode,
-        done: Box<dyn FrameWaiter>,
-    },
-}
-
-pub(crate) trait Waiter: Send {
-    fn sent(&self);
-    /// It was not executed, and will be sent again.
-    fn put_back(&self);
-    fn done(&self, outcome: Result<Answer, ClientError>);
-}
-
-pub(crate) trait FrameWaiter: Send {
-    fn sent(&self);
-    fn done(&self, outcome: Result<&[u8], ClientError>);
-}
-
-impl What {
-    fn opcode(&self) -> Opcode {
-        match self {
-            What::Item { .. } => Opcode::Batch,
-            What::Frame { opcode, .. } => *opcode,
-        }
-    }
-
-    fn sent(&self) {
-        match self {
-            What::Item { done, .. } => done.sent(),
-            What::Frame { done, .. } => done.sent(),
-        }
-    }
-
-    pub(crate) fn put_back(&self) {
-        if let What::Item { done, .. } = self {
-            done.put_back();
-        }
-    }
-
-    pub(crate) fn fail(&self, error: ClientError) {
-        match self {
-            What::Item { done, .. } => done.done(Err(error)),
-            What::Frame { done, .. } => done.done(Err(error)),
-        }
-    }
-}
+use penstock_net::request::{BatchRequest, Token, ask_without_show};
+use penstock_net::status::{Executed, Status};
 
 /// The state of one connection.
 pub(crate) struct Connection {
@@ -129,6 +27,8 @@ pub(crate) struct Connection {
     shows: bool,
     /// The server knows APPLY.
     applies: bool,
+    /// The server knows tokens.
+    names: bool,
     has_hello: bool,
     next_request_id: u64,
     receiver: Receiver,
@@ -165,6 +65,7 @@ impl Connection {
                 limits,
                 shows: false,
                 applies: false,
+                names: false,
                 has_hello: false,
                 next_request_id: 1,
                 receiver,
@@ -210,14 +111,11 @@ impl Connection {
     pub(crate) fn send(&mut self, queue: &mut VecDeque<Queued>, now: Instant, out: &mut Vec<u8>) {
         while let Some(first) = queue.pop_front() {
             if first.until <= now {
-                first.what.fail(ClientError::Deadline);
+                first.fail(ClientError::Deadline);
                 continue;
             }
-            if !self.knows(&first) {
-                first.what.fail(ClientError::of_frame(
-                    Some(Status::Unsupported),
-                    "the server does not know APPLY: feature bit 7 is missing in its HELLO",
-                ));
+            if let Some(unknown) = self.unknown_to_server(&first) {
+                first.fail(ClientError::of_frame(Some(Status::Unsupported), unknown));
                 continue;
             }
             let request_id = self.next_request_id;
@@ -226,7 +124,7 @@ impl Connection {
             let deadline_ms = u16::try_from(until.duration_since(now).as_millis())
                 .unwrap_or(u16::MAX)
                 .max(1);
-            first.what.sent();
+            first.what.sent(self.names);
             if let What::Frame { opcode, .. } = &first.what {
                 write_frame(
                     out,
@@ -237,17 +135,17 @@ impl Connection {
                 continue;
             }
             let mut group = vec![first];
-            let mut bytes = 64 + item_bytes(&group[0]);
+            let mut bytes = 64 + frame_bytes(&group[0]);
             while group.len() < BATCH_ITEMS_MAX
                 && let Some(next) = queue.front()
                 && next.until > now
-                && self.knows(next)
+                && self.unknown_to_server(next).is_none()
                 && matches!(next.what, What::Item { .. })
-                && bytes + item_bytes(next) + 8 <= self.limits.frame_bytes_max as usize
+                && bytes + frame_bytes(next) <= self.limits.frame_bytes_max as usize
             {
-                bytes += item_bytes(next) + 8;
+                bytes += frame_bytes(next);
                 let next = queue.pop_front().expect("looked at above");
-                next.what.sent();
+                next.what.sent(self.names);
                 group.push(next);
             }
             // A frame has the deadline of its first item. The deadlines of the others are close.
@@ -256,7 +154,10 @@ impl Connection {
             for queued in &group {
                 if let What::Item { item, .. } = &queued.what {
                     let from = out.len();
-                    batch.raw(out, item);
+                    if let Some(token) = queued.token().filter(|_| self.names) {
+                        batch.token(token);
+                    }
+                    batch.raw(out, item.bytes());
                     if !self.shows {
                         ask_without_show(&mut out[from..]);
                     }
@@ -268,12 +169,20 @@ impl Connection {
         }
     }
 
-    /// Whether the server knows the operation, as far as its HELLO tells.
-    fn knows(&self, queued: &Queued) -> bool {
-        match &queued.what {
-            What::Item { item, .. } => self.applies || !ApplyRequest::is_apply(item),
-            What::Frame { .. } => true,
+    /// What the server does not know of the operation, as far as its HELLO tells.
+    fn unknown_to_server(&self, queued: &Queued) -> Option<&'static str> {
+        let What::Item { item, .. } = &queued.what else {
+            return None;
+        };
+        let needs_token = match item {
+            Item::Plain(_) => false,
+            Item::Named { by_caller, .. } => *by_caller || queued.is_in_doubt,
+        };
+        if needs_token && !self.names {
+            return Some("the server does not know tokens: feature bit 8 is missing in its HELLO");
         }
+        (!self.applies && ApplyRequest::is_apply(item.bytes()))
+            .then_some("the server does not know APPLY: feature bit 7 is missing in its HELLO")
     }
 
     /// Takes in bytes from the server and answers the callers that wait for them.
@@ -309,15 +218,21 @@ impl Connection {
         outcome
     }
 
-    /// Gives up every operation that was sent: whether it was executed is not known.
-    pub(crate) fn lose(&mut self, cause: &str) {
-        for queued in std::mem::take(&mut self.sent)
-            .into_values()
-            .flatten()
-            .flatten()
-        {
-            queued.what.fail(ClientError::Unknown(cause.to_string()));
+    /// Takes every operation that was sent: whether it was executed is not known. Those that were
+    /// sent with a token may be sent again; the others are given up.
+    pub(crate) fn lose(&mut self, cause: &str) -> Vec<Queued> {
+        let sent = std::mem::take(&mut self.sent);
+        let mut again = Vec::new();
+        for mut queued in sent.into_values().flatten().flatten() {
+            if self.names {
+                queued.doubt();
+            }
+            match queued.is_in_doubt {
+                true => again.push(queued),
+                false => queued.fail(ClientError::Unknown(cause.into())),
+            }
         }
+        again
     }
 
     /// Gives up the operations whose deadline has passed, and tells whether there were any.
@@ -325,12 +240,13 @@ impl Connection {
         let mut has_expired = false;
         for slot in self.sent.values_mut().flatten() {
             if slot.as_ref().is_some_and(|queued| queued.until <= now)
-                && let Some(queued) = slot.take()
+                && let Some(mut queued) = slot.take()
             {
                 has_expired = true;
-                queued
-                    .what
-                    .fail(ClientError::Unknown("no answer within the deadline".into()));
+                if self.names {
+                    queued.doubt();
+                }
+                queued.fail(ClientError::Unknown("no answer within the deadline".into()));
             }
         }
         self.sent
@@ -360,7 +276,7 @@ impl Connection {
                         outcome: Err(error),
                         retry_after_ms: header.deadline_or_retry_ms,
                     }),
-                    what => what.fail(error),
+                    _ => queued.fail(error),
                 }
             }
             return Ok(());
@@ -371,6 +287,7 @@ impl Connection {
             self.limits = hello.limits;
             self.shows = hello.features & FEATURE_SHOWN != 0;
             self.applies = hello.features & FEATURE_APPLY != 0;
+            self.names = hello.features & FEATURE_TOKENS != 0;
             self.placement = hello.placement;
             self.has_hello = true;
             return Ok(());
@@ -394,8 +311,13 @@ impl Connection {
                 let Some(slot) = items.get_mut(usize::from(item.head.item)) else {
                     return protocol("an item was answered that was not asked");
                 };
-                let Some(queued) = slot.take() else { continue };
+                let Some(mut queued) = slot.take() else {
+                    continue;
+                };
                 let answer = Answer::of_item(&item);
+                if self.names && answer.status.executed() == Executed::Unknown {
+                    queued.doubt();
+                }
                 match queued {
                     queued if self.follows && is_elsewhere(answer.status, &queued) => {
                         self.elsewhere.push((queued, answer));
@@ -407,11 +329,7 @@ impl Connection {
                             retry_after_ms: header.deadline_or_retry_ms,
                         });
                     }
-                    Queued {
-                        what: What::Item { done, .. },
-                        ..
-                    } => done.done(Ok(answer)),
-                    Queued { .. } => {}
+                    queued => queued.settle(Ok(answer)),
                 }
             }
         } else if let Some(Queued {
@@ -437,19 +355,25 @@ fn is_elsewhere(status: Status, queued: &Queued) -> bool {
     }
 }
 
-fn item_bytes(queued: &Queued) -> usize {
+/// What an operation adds to a frame, at most.
+fn frame_bytes(queued: &Queued) -> usize {
+    const INDEX_ENTRY_BYTES: usize = 8;
     match &queued.what {
-        What::Item { item, .. } => item.len(),
+        What::Item { item, .. } => {
+            let token = item.write().map_or(0, |_| 16 + Token::BYTES);
+            INDEX_ENTRY_BYTES + token + item.bytes().len()
+        }
         What::Frame { .. } => 0,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
+    use std::sync::{Arc, Mutex};
     use std::time::Duration;
 
     use super::*;
+    use crate::queued::{Counted, Waiter};
     use penstock_net::pieces::Pieces;
     use penstock_net::reply::{BatchReply, ReplyHead, write_error};
     use penstock_net::request::{Ask, Version};
@@ -459,7 +383,7 @@ mod tests {
     struct Told(Arc<Mutex<Vec<Result<Answer, ClientError>>>>);
 
     impl Waiter for Told {
-        fn sent(&self) {}
+        fn sent(&self, _is_named: bool) {}
 
         fn put_back(&self) {}
 
@@ -479,8 +403,9 @@ mod tests {
             member: None,
             tries: 0,
             retries: 0,
+            is_in_doubt: false,
             what: What::Item {
-                item: Ask::get(b"key").encode(),
+                item: Item::Plain(Ask::get(b"key").encode()),
                 done: Box::new(told.clone()),
             },
             _counted: Counted::one_more(&pending),

@@ -12,12 +12,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::connection::{
-    Connection, Counted, FrameWaiter, MemberTry, Queued, Refused, Waiter, What,
-};
+use crate::connection::Connection;
 use crate::jitter::random;
+use crate::named::{NamedWrite, new_token};
 use crate::operation::{Answer, ClientError, Pending, Promise};
 use crate::options::{ClientOptions, ReadFrom};
+use crate::queued::{AnswerWaiter, Counted, Item, MemberTry, Queued, Refused, ReplyWaiter, What};
 use crate::retry::RetryBudget;
 use penstock_net::frame::Opcode;
 use penstock_net::placement::{Placement, Writer};
@@ -210,10 +210,7 @@ impl State {
             }
         }
         if !is_named || at >= queued.until || self.is_over {
-            if let What::Item { done, .. } = queued.what {
-                done.done(Ok(answer));
-            }
-            return;
+            return queued.settle(Ok(answer));
         }
         queued.tries += 1;
         self.hold(at, queued);
@@ -238,14 +235,31 @@ impl State {
         if let Some(pause) = pause {
             queued.retries += 1;
             self.hold(now + pause, queued);
-        } else if let What::Item { done, .. } = queued.what {
-            done.done(outcome);
+        } else {
+            queued.settle(outcome);
         }
     }
 
-    /// Keeps an operation that was not executed until it is to be sent again.
+    /// Has a write with a token sent again, after a pause, whose connection has ended. If the
+    /// budget or the time is used up, its caller is told that the outcome is unknown.
+    fn send_again(&mut self, mut queued: Queued, cause: &str, now: Instant, random: u64) {
+        let left = queued.until.saturating_duration_since(now);
+        let pause = match self.is_over {
+            true => None,
+            false => self.budget.pause(queued.retries, 0, left, random),
+        };
+        match pause {
+            Some(pause) => {
+                queued.retries += 1;
+                self.hold(now + pause, queued);
+            }
+            None => queued.fail(ClientError::Unknown(cause.into())),
+        }
+    }
+
+    /// Keeps an operation until it is to be sent again.
     fn hold(&mut self, at: Instant, queued: Queued) {
-        queued.what.put_back();
+        queued.put_back();
         self.held.insert((at, self.held_count), queued);
         self.held_count += 1;
     }
@@ -265,7 +279,7 @@ impl Drop for Alive {
         }
         // No thread is left that could send these operations.
         for (_, queued) in std::mem::take(&mut state.held) {
-            queued.what.fail(over());
+            queued.fail(over());
         }
     }
 }
@@ -302,7 +316,7 @@ impl Shared {
                 .spawn(move || write(&shared, number));
             if let Err(error) = started {
                 let error = ClientError::NotSent(format!("no thread: {error}"));
-                return queued.what.fail(error);
+                return queued.fail(error);
             }
             node.has_thread = true;
         }
@@ -373,7 +387,7 @@ impl Driver {
         ask: Ask<'_>,
         read: fn(Answer) -> Result<T, ClientError>,
     ) -> Pending<T> {
-        self.ask_member(ask, None, read)
+        self.ask_until(ask, None, read, Instant::now() + self.deadline())
     }
 
     pub(crate) fn ask_member<T: Send + 'static>(
@@ -398,19 +412,58 @@ impl Driver {
         read: fn(Answer) -> Result<T, ClientError>,
         until: Instant,
     ) -> Pending<T> {
-        let item = ask.encode();
+        let item = match self.shared.options.names_writes && ask.needs_token() {
+            false => Item::Plain(ask.encode()),
+            true => match new_token() {
+                Ok(token) => Item::Named {
+                    write: NamedWrite::new(&ask, token),
+                    by_caller: false,
+                },
+                Err(error) => {
+                    let text = format!("no random numbers for a token: {error}");
+                    return Pending::of_error(ClientError::NotSent(text));
+                }
+            },
+        };
+        self.queue_item(ask.partition(), member, item, read, until, false)
+    }
+
+    /// Asks a write with a token of the caller. `is_in_doubt`: it was asked before.
+    pub(crate) fn ask_named<T: Send + 'static>(
+        &self,
+        write: NamedWrite,
+        read: fn(Answer) -> Result<T, ClientError>,
+        is_in_doubt: bool,
+    ) -> Pending<T> {
+        let until = Instant::now() + self.deadline();
+        let partition = write.partition();
+        let by_caller = true;
+        let item = Item::Named { write, by_caller };
+        self.queue_item(partition, None, item, read, until, is_in_doubt)
+    }
+
+    fn queue_item<T: Send + 'static>(
+        &self,
+        partition: Option<u16>,
+        member: Option<MemberTry>,
+        item: Item,
+        read: fn(Answer) -> Result<T, ClientError>,
+        until: Instant,
+        is_in_doubt: bool,
+    ) -> Pending<T> {
         let promise = Promise::new();
-        let done = Box::new(Item {
+        let pending = Pending {
             promise: Arc::clone(&promise),
-            read,
-        });
-        self.queue(
-            ask.partition(),
-            member,
-            What::Item { item, done },
-            promise,
             until,
-        )
+            write: item.write().cloned(),
+        };
+        let done = Box::new(AnswerWaiter { promise, read });
+        if is_in_doubt {
+            pending.promise.mark_sent(true);
+        }
+        let what = What::Item { item, done };
+        self.queue(partition, member, what, until, is_in_doubt);
+        pending
     }
 
     pub(crate) fn ask_frame<T: Send + 'static>(
@@ -428,78 +481,45 @@ impl Driver {
         until: Instant,
     ) -> Pending<T> {
         let promise = Promise::new();
-        let done = Box::new(Frame {
+        let pending = Pending {
             promise: Arc::clone(&promise),
-            read,
-        });
-        self.queue(None, None, What::Frame { opcode, done }, promise, until)
+            until,
+            write: None,
+        };
+        let done = Box::new(ReplyWaiter { promise, read });
+        self.queue(None, None, What::Frame { opcode, done }, until, false);
+        pending
     }
 
-    fn queue<T>(
+    fn queue(
         &self,
         partition: Option<u16>,
         member: Option<MemberTry>,
         what: What,
-        promise: Arc<Promise<T>>,
         until: Instant,
-    ) -> Pending<T> {
+        is_in_doubt: bool,
+    ) {
         let mut state = self.shared.lock();
-        if state.pending.load(Ordering::Relaxed) >= self.shared.options.pending_max {
-            drop(state);
-            promise.keep(Err(ClientError::Busy(format!(
-                "{} operations are pending, which is the limit",
-                self.shared.options.pending_max
-            ))));
-        } else {
-            if matches!(what, What::Item { .. }) {
-                state.budget.earn();
-            }
-            let queued = Queued {
-                until,
-                partition,
-                member,
-                tries: 0,
-                retries: 0,
-                what,
-                _counted: Counted::one_more(&state.pending),
-            };
-            self.shared.hand_on(&mut state, queued);
+        let pending_max = self.shared.options.pending_max;
+        let is_full = state.pending.load(Ordering::Relaxed) >= pending_max;
+        let queued = Queued {
+            until,
+            partition,
+            member,
+            tries: 0,
+            retries: 0,
+            is_in_doubt,
+            what,
+            _counted: Counted::one_more(&state.pending),
+        };
+        if is_full {
+            let text = format!("{pending_max} operations are pending, which is the limit");
+            return queued.fail(ClientError::Busy(text));
         }
-        Pending { promise, until }
-    }
-}
-
-struct Item<T> {
-    promise: Arc<Promise<T>>,
-    read: fn(Answer) -> Result<T, ClientError>,
-}
-
-impl<T: Send> Waiter for Item<T> {
-    fn sent(&self) {
-        self.promise.mark_sent();
-    }
-
-    fn put_back(&self) {
-        self.promise.mark_put_back();
-    }
-
-    fn done(&self, outcome: Result<Answer, ClientError>) {
-        self.promise.keep(outcome.and_then(self.read));
-    }
-}
-
-struct Frame<T> {
-    promise: Arc<Promise<T>>,
-    read: fn(&[u8]) -> Result<T, ClientError>,
-}
-
-impl<T: Send> FrameWaiter for Frame<T> {
-    fn sent(&self) {
-        self.promise.mark_sent();
-    }
-
-    fn done(&self, outcome: Result<&[u8], ClientError>) {
-        self.promise.keep(outcome.and_then(self.read));
+        if matches!(queued.what, What::Item { .. }) {
+            state.budget.earn();
+        }
+        self.shared.hand_on(&mut state, queued);
     }
 }
 
@@ -564,8 +584,8 @@ fn write(shared: &Arc<Shared>, number: usize) {
         let node = &mut state.nodes[number];
         let Node { queue, link, .. } = node;
         while queue.front().is_some_and(|queued| queued.until <= now) {
-            if let Some(Queued { what, .. }) = queue.pop_front() {
-                what.fail(ClientError::Deadline);
+            if let Some(queued) = queue.pop_front() {
+                queued.fail(ClientError::Deadline);
             }
         }
         match link {
@@ -687,8 +707,8 @@ fn read(shared: &Arc<Shared>, number: usize, mut stream: TcpStream, generation: 
     lose(shared, number, Some(generation), &cause);
 }
 
-/// The connection is gone. Operations that were sent end as unknown; the others stay queued for the
-/// next connection.
+/// The connection is gone. Operations that were sent end as unknown, but for writes with a token,
+/// which are sent again; operations that were not sent stay queued for the next connection.
 fn lose(shared: &Shared, number: usize, generation: Option<u64>, cause: &str) {
     let mut state = shared.lock();
     let node = &mut state.nodes[number];
@@ -697,22 +717,27 @@ fn lose(shared: &Shared, number: usize, generation: Option<u64>, cause: &str) {
     }
     if let Some(mut link) = node.link.take() {
         let _ = link.stream.shutdown(Shutdown::Both);
-        link.connection.lose(cause);
         if !link.connection.has_hello() {
             node.failed();
         }
+        let now = Instant::now();
+        for queued in link.connection.lose(cause) {
+            state.send_again(queued, cause, now, random());
+        }
     }
-    node.wake_writer.notify_one();
+    state.nodes[number].wake_writer.notify_one();
 }
 
 fn give_up(node: &mut Node, cause: &str) {
     if let Some(mut link) = node.link.take() {
         // The connection may have been made after the end, and its reader waits for it.
         let _ = link.stream.shutdown(Shutdown::Both);
-        link.connection.lose(cause);
+        for queued in link.connection.lose(cause) {
+            queued.fail(ClientError::Unknown(cause.into()));
+        }
     }
-    for Queued { what, .. } in node.queue.drain(..) {
-        what.fail(ClientError::NotSent(cause.into()));
+    for queued in node.queue.drain(..) {
+        queued.fail(ClientError::NotSent(cause.into()));
     }
 }
 
@@ -755,9 +780,10 @@ mod tests {
             member: None,
             tries: 0,
             retries: 0,
+            is_in_doubt: false,
             what: What::Frame {
                 opcode: Opcode::Ping,
-                done: Box::new(Frame {
+                done: Box::new(ReplyWaiter {
                     promise: Arc::clone(&promise),
                     read,
                 }),
@@ -774,14 +800,20 @@ mod tests {
         give_up(&mut state.nodes[0], "the end");
         assert_eq!(state.pending.load(Ordering::Relaxed), 0);
         let until = Instant::now() + LONG;
-        let told = Pending { promise, until }.wait();
+        let write = None;
+        let pending = Pending {
+            promise,
+            until,
+            write,
+        };
+        let told = pending.wait();
         assert!(matches!(told, Err(ClientError::NotSent(_))), "{told:?}");
     }
 
     /// A GET that a node has answered BUSY, and the promise of its outcome.
     fn refused(state: &State, until: Instant, told_ms: u16) -> (Refused, Arc<Promise<Answer>>) {
         let promise = Promise::new();
-        let done = Box::new(Item {
+        let done = Box::new(AnswerWaiter {
             promise: Arc::clone(&promise),
             read: Answer::ok,
         });
@@ -791,8 +823,9 @@ mod tests {
             member: None,
             tries: 0,
             retries: 0,
+            is_in_doubt: false,
             what: What::Item {
-                item: Ask::get(b"key").encode(),
+                item: Item::Plain(Ask::get(b"key").encode()),
                 done,
             },
             _counted: Counted::one_more(&state.pending),
@@ -849,7 +882,13 @@ mod tests {
             assert!(state.held.is_empty());
             assert_eq!(state.pending.load(Ordering::Relaxed), 0);
             let until = now + LONG;
-            let told = Pending { promise, until }.wait();
+            let write = None;
+            let pending = Pending {
+                promise,
+                until,
+                write,
+            };
+            let told = pending.wait();
             assert!(matches!(told, Err(ClientError::Busy(_))), "{told:?}");
         }
     }

@@ -6,8 +6,10 @@ mod connection;
 mod driver;
 mod fields;
 mod jitter;
+mod named;
 mod operation;
 mod options;
+mod queued;
 mod retry;
 mod scan;
 mod seen;
@@ -17,6 +19,7 @@ mod verbs;
 
 pub use client::Client;
 pub use fields::Fields;
+pub use named::{Named, NamedWrite, Unknown, new_token};
 pub use operation::{Answer, ClientError, FromAnswer, Pending};
 pub use options::{ClientOptions, MemberGet, ReadFrom};
 pub use scan::{Entry, Page, Scan, Scanned};
@@ -34,7 +37,7 @@ pub use penstock_net::instruction::{FieldType, Instruction, Operation};
 pub use penstock_net::keyspace::{Action, At, History, Keyspace};
 pub use penstock_net::level::AckLevel;
 pub use penstock_net::reply::ExpiryTold;
-pub use penstock_net::request::{Ask, Condition, Expiry, Version, When};
+pub use penstock_net::request::{Ask, Condition, Expiry, Token, TokenTextError, Version, When};
 pub use penstock_net::scan::ScanRequest;
 pub use penstock_net::status::Status;
 

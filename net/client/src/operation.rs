@@ -10,17 +10,19 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use crate::fields::Fields;
+use crate::named::{NamedWrite, Unknown};
 use crate::told::{Changed, MemberValue, Past, Value};
 #[cfg(doc)]
 use penstock_net::apply::ApplyField;
 use penstock_net::keyspace::{History, Keyspace, read_keyspaces};
 use penstock_net::level::AckLevel;
 use penstock_net::reply::{
-    ExpiryTold, ITEM_FLAG_OVERFLOW, ITEM_FLAG_SHOWN, NO_INSTRUCTION, ReplyItem, Standing,
+    ExpiryTold, ITEM_FLAG_OVERFLOW, ITEM_FLAG_REPLAYED, ITEM_FLAG_SHOWN, NO_INSTRUCTION, ReplyItem,
+    Standing,
 };
-use penstock_net::request::Version;
 #[cfg(doc)]
 use penstock_net::request::{Ask, Wanted};
+use penstock_net::request::{Token, Version};
 use penstock_net::status::{Executed, Status};
 
 /// The answer to one operation: a reply item with bytes of its own.
@@ -36,6 +38,8 @@ pub struct Answer {
     pub is_overflow: bool,
     /// The value is the one that kept a condition from holding.
     pub is_shown: bool,
+    /// An earlier request with the same token was executed, and this is its answer again.
+    pub is_replayed: bool,
     /// The level that everything in the answer has reached.
     pub level: AckLevel,
     /// The version of the change. If nothing has changed: that of the key, or of the first one.
@@ -58,6 +62,7 @@ impl Answer {
             instruction: item.head.instruction,
             is_overflow: item.head.flags & ITEM_FLAG_OVERFLOW != 0,
             is_shown: item.head.flags & ITEM_FLAG_SHOWN != 0,
+            is_replayed: item.head.flags & ITEM_FLAG_REPLAYED != 0,
             level: item.head.level,
             version: item.head.version,
             expiry: item.expiry,
@@ -126,6 +131,7 @@ impl Answer {
             version: answer.version,
             fields: Fields::of_bytes(&answer.value),
             level: answer.level,
+            is_replayed: answer.is_replayed,
         })
     }
 
@@ -198,7 +204,7 @@ impl Answer {
             Status::Stale => Err(ClientError::Stale(self)),
             Status::Deadline => Err(ClientError::Deadline),
             status if status.executed() == Executed::Unknown => {
-                Err(ClientError::Unknown(self.text()))
+                Err(ClientError::Unknown(self.text().into()))
             }
             _ => Err(ClientError::Refused(self)),
         }
@@ -285,8 +291,10 @@ pub enum ClientError {
     NotSent(String),
     /// Not executed: the deadline passed before.
     Deadline,
-    /// Perhaps executed: the connection was lost, or the deadline passed, before the answer came.
-    Unknown(String),
+    /// Perhaps executed: the connection was lost, or the deadline passed, before the answer came. A
+    /// write that was sent with a token can be asked again without being executed twice:
+    /// [`Client::resolve`](crate::Client::resolve).
+    Unknown(Unknown),
     /// The server does not speak this protocol.
     Protocol(String),
 }
@@ -369,6 +377,7 @@ impl FromAnswer for Changed {
                 version: item.head.version,
                 fields: Fields::of_bytes(item.value),
                 level: item.head.level,
+                is_replayed: item.head.flags & ITEM_FLAG_REPLAYED != 0,
             }),
             _ => Answer::of_item(item).changed(),
         }
@@ -387,6 +396,7 @@ impl ClientError {
                 instruction: NO_INSTRUCTION,
                 is_overflow: false,
                 is_shown: false,
+                is_replayed: false,
                 level: AckLevel::None,
                 version: Version::default(),
                 expiry: None,
@@ -424,7 +434,7 @@ impl fmt::Display for ClientError {
             ClientError::Busy(text) => write!(f, "not executed, try again: {text}"),
             ClientError::NotSent(text) => write!(f, "not executed, no connection: {text}"),
             ClientError::Deadline => f.write_str("not executed: the deadline passed before"),
-            ClientError::Unknown(text) => write!(f, "perhaps executed: {text}"),
+            ClientError::Unknown(unknown) => write!(f, "perhaps executed: {unknown}"),
             ClientError::Protocol(text) => write!(f, "not a Penstock server: {text}"),
         }
     }
@@ -443,8 +453,17 @@ pub(crate) struct Promise<T> {
 struct State<T> {
     outcome: Option<Result<T, ClientError>>,
     waker: Option<Waker>,
-    /// Bytes of the operation may have reached the server.
-    is_sent: bool,
+    sent: Sent,
+}
+
+/// What may have reached the server.
+#[derive(Clone, Copy, Debug)]
+enum Sent {
+    Nothing,
+    /// The operation.
+    Plain,
+    /// The write, with its token.
+    Named,
 }
 
 impl<T> Promise<T> {
@@ -452,7 +471,7 @@ impl<T> Promise<T> {
         let state = State {
             outcome: None,
             waker: None,
-            is_sent: false,
+            sent: Sent::Nothing,
         };
         Arc::new(Promise {
             state: Mutex::new(state),
@@ -473,13 +492,16 @@ impl<T> Promise<T> {
         }
     }
 
-    pub(crate) fn mark_sent(&self) {
-        self.lock().is_sent = true;
+    pub(crate) fn mark_sent(&self, is_named: bool) {
+        self.lock().sent = match is_named {
+            true => Sent::Named,
+            false => Sent::Plain,
+        };
     }
 
     /// Notes that the server has not executed the operation.
     pub(crate) fn mark_put_back(&self) {
-        self.lock().is_sent = false;
+        self.lock().sent = Sent::Nothing;
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State<T>> {
@@ -493,9 +515,29 @@ impl<T> Promise<T> {
 pub struct Pending<T> {
     pub(crate) promise: Arc<Promise<T>>,
     pub(crate) until: Instant,
+    /// The write, if it has a token.
+    pub(crate) write: Option<NamedWrite>,
 }
 
 impl<T> Pending<T> {
+    /// An operation that was not asked.
+    pub(crate) fn of_error(error: ClientError) -> Pending<T> {
+        let promise = Promise::new();
+        promise.keep(Err(error));
+        Pending {
+            promise,
+            until: Instant::now(),
+            write: None,
+        }
+    }
+
+    /// The token of the write, if it has one. A token that the client itself has made is not sent
+    /// to a server that knows no tokens; then the outcome tells none.
+    #[must_use]
+    pub fn token(&self) -> Option<Token> {
+        self.write.as_ref().map(NamedWrite::token)
+    }
+
     /// Blocks until the answer or the deadline.
     ///
     /// # Errors
@@ -508,10 +550,13 @@ impl<T> Pending<T> {
             }
             let left = self.until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(if state.is_sent {
-                    ClientError::Unknown("no answer within the deadline".into())
-                } else {
-                    ClientError::Deadline
+                let text = "no answer within the deadline".to_string();
+                return Err(match (state.sent, &self.write) {
+                    (Sent::Nothing, _) => ClientError::Deadline,
+                    (Sent::Named, Some(write)) => {
+                        ClientError::Unknown(Unknown::of_write(text, write.clone()))
+                    }
+                    (Sent::Plain | Sent::Named, _) => ClientError::Unknown(text.into()),
                 });
             }
             let waited = self

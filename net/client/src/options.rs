@@ -26,6 +26,12 @@ pub struct ClientOptions {
     /// [`ClientError::Busy`](crate::ClientError::Busy). An operation that is sent again may run
     /// behind one that was asked later.
     pub retries_busy: bool,
+    /// Whether the client gives each write a token that is not the same twice as once
+    /// ([`Ask::needs_token`](crate::Ask::needs_token)). Then a write is sent again by itself when
+    /// its connection ends before the answer, and a write whose outcome is unknown can be resolved
+    /// ([`Client::resolve`](crate::Client::resolve)). The server keeps each such token for its
+    /// horizon, an hour by default, in memory and on disk. A server that knows no tokens gets none.
+    pub names_writes: bool,
 }
 
 impl Default for ClientOptions {
@@ -37,6 +43,7 @@ impl Default for ClientOptions {
             pending_max: 16 * 1024,
             follows: true,
             retries_busy: true,
+            names_writes: false,
         }
     }
 }

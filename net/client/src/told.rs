@@ -54,4 +54,6 @@ pub struct Changed {
     pub fields: Fields,
     /// The level that the change has reached.
     pub level: AckLevel,
+    /// It was executed by an earlier request with the same token, and this is that answer again.
+    pub is_replayed: bool,
 }

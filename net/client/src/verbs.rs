@@ -4,11 +4,12 @@ use penstock_net::apply::Apply;
 use penstock_net::instruction::Instruction;
 use penstock_net::keyspace::{Action, At, History, Keyspace};
 use penstock_net::reply::ExpiryTold;
-use penstock_net::request::{Ask, Condition, Expiry, Wanted, When};
+use penstock_net::request::{Ask, Condition, Expiry, Token, Wanted, When};
 use penstock_net::scan::ScanRequest;
 #[cfg(doc)]
 use penstock_net::status::Status;
 
+use crate::named::Named;
 use crate::operation::FromAnswer;
 #[cfg(doc)]
 use crate::operation::{Answer, ClientError};
@@ -48,6 +49,33 @@ pub trait Verbs: Sized {
 
     /// Asks for anything and reads the answer as a `T`: each verb below is one call of this.
     fn ask_for<T: FromAnswer>(self, ask: Ask<'_>) -> Self::Answer<T>;
+
+    /// The same for a write with this token.
+    fn ask_named<T: FromAnswer>(self, ask: Ask<'_>, token: Token) -> Self::Answer<T>;
+
+    /// This store, for one write with this token: SET, DEL, UPDATE_IF or APPLY. The same write with
+    /// the same token is executed once, however often it is asked, and each time answered as the
+    /// first time: [`Changed::is_replayed`] tells the difference. Another write with the token is
+    /// [`ClientError::Refused`] with [`Status::TokenReused`]. So is anything but a write, and any
+    /// use of a token at a server that knows none, with [`Status::Unsupported`].
+    ///
+    /// What is not OK is not kept: the next request with the token is executed anew. An error that
+    /// says *not executed* speaks of its own request, and not of an earlier one with the token.
+    ///
+    /// ```no_run
+    /// # use penstock_client::{Client, ClientError, ClientOptions, Field, Verbs, new_token};
+    /// # let client = Client::connect("127.0.0.1:7411".parse()?, ClientOptions::default())?;
+    /// let token = new_token()?;
+    /// // Store the token with the order, and then ask. After a crash ask again with it.
+    /// let stock = Field::u32(0);
+    /// let sale = [stock.at_least(1), stock.decrease(1)];
+    /// let sold = client.named(token).update_if(b"stock:42", &sale).wait()?;
+    /// println!("yours{}", if sold.is_replayed { ", as said before" } else { "" });
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    fn named(self, token: Token) -> Named<Self> {
+        Named::new(self, token)
+    }
 
     /// Reads a value; `None` if the key is missing.
     fn get(self, key: &[u8]) -> Self::Answer<Option<Value>> {

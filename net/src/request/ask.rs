@@ -7,7 +7,8 @@ use crate::keyspace::{Action, At, SETTINGS_BYTES};
 use crate::level::AckLevel;
 use crate::placement::partition_of;
 use crate::request::batch_request::BatchRequest;
-use crate::request::terms::{Expiry, MemberRead, Wanted, When};
+use crate::request::extension::TOKEN_AREA_BYTES;
+use crate::request::terms::{Condition, Expiry, MemberRead, Wanted, When};
 use crate::request::verb::{Effect, Verb};
 use crate::scan::ScanRequest;
 use crate::slot::slot_of;
@@ -152,6 +153,17 @@ impl<'a> Ask<'a> {
         }
     }
 
+    /// Whether it is a write that takes a token and needs one: executed twice, it would do or
+    /// answer something else than once.
+    #[must_use]
+    pub fn needs_token(&self) -> bool {
+        match *self {
+            Ask::Set { when, .. } | Ask::Del { when, .. } => when.condition != Condition::Always,
+            Ask::UpdateIf { .. } | Ask::Apply(_) => self.effect() != Effect::Reads,
+            _ => false,
+        }
+    }
+
     /// The partition of the key; none for what is about more than one key.
     #[must_use]
     pub fn partition(&self) -> Option<u16> {
@@ -188,7 +200,7 @@ impl<'a> Ask<'a> {
         }
     }
 
-    /// What it adds to a frame, at most.
+    /// What it adds to a frame, at most, with a token.
     #[must_use]
     pub fn bytes_max(&self) -> usize {
         // Head, version, expiry, extension, index entry, and the padding of two keys and a value.
@@ -201,7 +213,9 @@ impl<'a> Ask<'a> {
             | Ask::GetAt { .. }
             | Ask::History { .. }
             | Ask::Scan(_) => 0,
-            Ask::Apply(apply) => return INDEX_ENTRY_BYTES + apply.item_bytes(),
+            Ask::Apply(apply) => {
+                return INDEX_ENTRY_BYTES + apply.item_bytes() + TOKEN_AREA_BYTES;
+            }
             Ask::Set { value, .. } => value.len(),
             Ask::Keyspace { .. } => SETTINGS_BYTES,
             Ask::UpdateIf {
@@ -236,7 +250,7 @@ mod tests {
     use crate::apply::ApplyRequest;
     use crate::instruction::{FieldType, Operation};
     use crate::keyspace::Settings;
-    use crate::request::{Condition, Request, Version};
+    use crate::request::{Request, Version};
 
     const STEP: Instruction = Instruction {
         operation: Operation::Add,
@@ -330,7 +344,7 @@ mod tests {
             apply.put(key, b"longer than a key").then(key.exists());
         }
         let ask = Ask::Apply(&apply);
-        assert_eq!(ask.encode().len() + 8, ask.bytes_max());
+        assert_eq!(ask.encode().len() + 8 + TOKEN_AREA_BYTES, ask.bytes_max());
         let refusal = ApplyRequest::read(&ask.encode(), 1 << 20).expect_err("refused");
         assert_eq!(refusal.to_string(), "APPLY takes 1 to 8 keys, not 255");
     }
@@ -350,6 +364,59 @@ mod tests {
             }
             let index_entry = 8;
             assert!(item.len() + index_entry <= ask.bytes_max(), "{ask:?}");
+        }
+    }
+
+    #[test]
+    fn a_write_needs_a_token_if_doing_it_twice_is_not_the_same_as_once() {
+        let mut guards = Apply::new();
+        let key = guards.key(b"k");
+        guards.then(key.exists());
+        let update = |instructions, start, expiry| Ask::UpdateIf {
+            key: b"k",
+            second_key: None,
+            instructions,
+            start,
+            expiry,
+        };
+        let (set, del) = (
+            |condition: Condition| Ask::Set {
+                key: b"k",
+                value: b"v",
+                when: condition.into(),
+                expiry: Expiry::Never,
+            },
+            |condition: Condition| Ask::Del {
+                key: b"k",
+                when: condition.into(),
+            },
+        );
+        let exists = Instruction {
+            operation: Operation::Exists,
+            ..STEP
+        };
+        let sale = sale();
+        for ask in [
+            set(Condition::Absent),
+            del(Condition::Present),
+            update(&[STEP], None, Expiry::Keep),
+            update(&[], Some(b"1"), Expiry::Keep),
+            update(&[], None, Expiry::In(1)),
+            Ask::Apply(&sale),
+        ] {
+            assert!(ask.needs_token(), "{ask:?}");
+        }
+        let at = At::TimeMs(1);
+        for ask in [
+            Ask::get(b"k"),
+            Ask::GetAt { key: b"k", at },
+            set(Condition::Always),
+            del(Condition::Always),
+            update(&[exists], None, Expiry::Keep),
+            Ask::Apply(&guards),
+            Ask::Scan(ScanRequest::begin(b"k")),
+        ] {
+            assert!(!ask.needs_token(), "{ask:?}");
         }
     }
 }

@@ -11,7 +11,9 @@ use penstock_net::limits::{
     APPLY_KEYS_MAX, BATCH_ITEMS_MAX, EXPIRY_MS_MAX, INSTRUCTIONS_MAX, KEY_BYTES_MAX, RESERVED_KEY,
 };
 use penstock_net::ping::PingItem;
-use penstock_net::request::{BatchRequest, Expiry, Extra, Request, Verb, When, likely_key};
+use penstock_net::request::{
+    BatchRequest, Expiry, Extra, Request, Token, Verb, When, likely_key, request_hash,
+};
 use penstock_net::slot::slot_of;
 
 use crate::target::Choices;
@@ -77,9 +79,16 @@ fn apply(bytes: &[u8], limit: u32) {
     }
     let instructions: Vec<_> = request.instructions().collect();
     assert!(instructions.len() <= INSTRUCTIONS_MAX);
-    let mut again = Vec::new();
-    write_apply(&mut again, keys, &instructions, request.data());
+    let mut plain = Vec::new();
+    write_apply(&mut plain, keys, &instructions, request.data());
+    let again = one_item(|batch, out| {
+        if let Some(token) = request.token() {
+            batch.token(token);
+        }
+        batch.raw(out, &plain);
+    });
     assert_eq!(again, bytes, "an item has one form");
+    assert_eq!(request_hash(bytes), request_hash(&plain));
 }
 
 fn item(bytes: &[u8], limit: u32) {
@@ -110,14 +119,33 @@ fn item(bytes: &[u8], limit: u32) {
     if let Expiry::At(ms) | Expiry::In(ms) = request.expiry {
         assert!((1..=EXPIRY_MS_MAX).contains(&ms));
     }
-    let again = written(&request);
-    assert_eq!(again[HEADER_BYTES + 16..], *bytes, "an item has one form");
+    let again = one_item(|batch, out| {
+        if let Some(token) = request.token {
+            batch.token(token);
+        }
+        write(batch, out, &request);
+    });
+    assert_eq!(again, *bytes, "an item has one form");
+    if let Some(token) = request.token {
+        let is_write = matches!(request.verb, Verb::Set | Verb::Del | Verb::UpdateIf);
+        assert!(is_write && Token::read(token.bytes()) == Ok(token));
+        let plain = one_item(|batch, out| write(batch, out, &request));
+        let hash = without_memory(|| request_hash(bytes));
+        assert_eq!(hash, request_hash(&plain), "a retry is known by its hash");
+    }
 }
 
-/// A batch of this request alone.
-fn written(request: &Request<'_>) -> Vec<u8> {
+/// The one item of a batch.
+fn one_item(build: impl FnOnce(&mut BatchRequest, &mut Vec<u8>)) -> Vec<u8> {
     let mut out = Vec::new();
     let mut batch = BatchRequest::begin(&mut out, 1, AckLevel::Disk, 0, 1);
+    build(&mut batch, &mut out);
+    batch.finish(&mut out);
+    out.split_off(HEADER_BYTES + 16)
+}
+
+/// Adds this request to a batch, without its token.
+fn write(batch: &mut BatchRequest, out: &mut Vec<u8>, request: &Request<'_>) {
     let when = When {
         condition: request.condition,
         shows: request.extra == Extra::Show,
@@ -125,19 +153,19 @@ fn written(request: &Request<'_>) -> Vec<u8> {
     match request.verb {
         Verb::Get => match request.extra {
             Extra::Member(member) => {
-                batch.get_of_member(&mut out, request.key, request.wanted, member);
+                batch.get_of_member(out, request.key, request.wanted, member);
             }
-            _ => batch.get_with(&mut out, request.key, request.wanted),
+            _ => batch.get_with(out, request.key, request.wanted),
         },
-        Verb::Set => batch.set_with(&mut out, request.key, request.value, when, request.expiry),
-        Verb::Del => batch.del(&mut out, request.key, when),
+        Verb::Set => batch.set_with(out, request.key, request.value, when, request.expiry),
+        Verb::Del => batch.del(out, request.key, when),
         Verb::UpdateIf => {
             let instructions: Vec<_> = (0..request.instruction_count())
                 .map(|number| request.instruction(number))
                 .collect();
             let start = request.has_start.then_some(request.value);
             batch.update_if_with(
-                &mut out,
+                out,
                 request.key,
                 request.second_key,
                 &instructions,
@@ -147,19 +175,17 @@ fn written(request: &Request<'_>) -> Vec<u8> {
         }
         Verb::GetAt | Verb::History | Verb::Keyspace | Verb::Scan | Verb::Ping | Verb::Apply => {
             match request.extra {
-                Extra::At(at) => batch.get_at(&mut out, request.key, at),
+                Extra::At(at) => batch.get_at(out, request.key, at),
                 Extra::History { before, limit } => {
-                    batch.history(&mut out, request.key, before, limit);
+                    batch.history(out, request.key, before, limit);
                 }
-                Extra::Keyspace(action) => batch.keyspace(&mut out, request.key, action),
+                Extra::Keyspace(action) => batch.keyspace(out, request.key, action),
                 Extra::None | Extra::Member(_) | Extra::Show => {
                     panic!("{:?} asks for something", request.verb)
                 }
             }
         }
     }
-    batch.finish(&mut out);
-    out
 }
 
 /// The slot as the cluster specification words it, bit by bit.

@@ -10,7 +10,9 @@ use penstock_net::limits::Limits;
 use penstock_net::ping::PingItem;
 use penstock_net::receive::{Received, Receiver};
 use penstock_net::refusal::Refusal;
-use penstock_net::reply::{ITEM_FLAG_OVERFLOW, ITEM_FLAG_SHOWN, NO_INSTRUCTION, ReplyItem};
+use penstock_net::reply::{
+    ITEM_FLAG_OVERFLOW, ITEM_FLAG_REPLAYED, ITEM_FLAG_SHOWN, NO_INSTRUCTION, ReplyItem,
+};
 use penstock_net::request::{Condition, Expiry, Extra, Request, Verb, Version, Wanted};
 use penstock_net::scan::{ScanPage, ScanRequest, ScanValue};
 use serde_json::{Value, json};
@@ -162,6 +164,7 @@ fn request(request: &Request<'_>) -> Value {
         "at": at,
         "history": history,
         "keyspace": keyspace,
+        "token": request.token.map(|token| token.to_string()),
     })
 }
 
@@ -172,6 +175,7 @@ fn apply(request: &ApplyRequest<'_>) -> Value {
         "keys": keys.collect::<Vec<_>>(),
         "instructions": instructions.collect::<Vec<_>>(),
         "data": hex(request.data()),
+        "token": request.token().map(|token| token.to_string()),
     })
 }
 
@@ -230,6 +234,7 @@ fn reply(item: &ReplyItem<'_>) -> Value {
         "instruction": (head.instruction != NO_INSTRUCTION).then_some(head.instruction),
         "left_range": head.flags & ITEM_FLAG_OVERFLOW != 0,
         "is_shown": head.flags & ITEM_FLAG_SHOWN != 0,
+        "is_replayed": head.flags & ITEM_FLAG_REPLAYED != 0,
         "version": version(head.version),
         "expiry": expiry,
         "standing": standing,

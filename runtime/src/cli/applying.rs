@@ -17,6 +17,7 @@ use super::connection::{Answer, Connection, ServerAddress};
 use super::expression::{Field, NamedKey, Step, number_name, parse_step};
 use super::output::Output;
 use super::text_field::Place;
+use super::token::TokenArgs;
 use super::values::{Level, value_of, version_text};
 use super::{EXIT_CODES, Failure};
 
@@ -74,6 +75,8 @@ pub struct ApplyArgs {
     #[arg(long, default_value = "disk")]
     level: Level,
     #[command(flatten)]
+    token: TokenArgs,
+    #[command(flatten)]
     server: ServerAddress,
 }
 
@@ -95,7 +98,8 @@ impl ApplyArgs {
         if !self.digits_are_numbers {
             program.look(&mut connection)?;
         }
-        let answer = connection.call(self.level.ack(), Ask::Apply(&program.apply))?;
+        let (level, ask) = (self.level.ack(), Ask::Apply(&program.apply));
+        let answer = self.token.call(&mut connection, level, ask)?;
         let is_denied = matches!(
             answer.head.status,
             Status::GuardFailed | Status::NotFound | Status::VersionMismatch

@@ -13,7 +13,7 @@ use penstock_net::level::AckLevel;
 use penstock_net::placement::Writer;
 use penstock_net::receive::{Received, Receiver};
 use penstock_net::reply::{ExpiryTold, ReplyHead, ReplyItem, Standing, read_batch_reply, text_of};
-use penstock_net::request::{Ask, BatchRequest, Effect};
+use penstock_net::request::{Ask, BatchRequest, Effect, Token};
 use penstock_net::status::{Executed, Status};
 
 use super::Failure;
@@ -180,9 +180,42 @@ impl Connection {
     /// No answer, an answer that cannot be read, or one that refuses the whole request. What the
     /// server says of the operation itself is in [`Answer::head`].
     pub fn call(&mut self, level: AckLevel, ask: Ask<'_>) -> Result<Answer, Failure> {
+        self.call_with(level, ask, None)
+    }
+
+    /// The same for a write with this token. A failure that leaves open whether the write was
+    /// executed tells how to ask again.
+    ///
+    /// # Errors
+    /// As for [`Connection::call`].
+    pub fn call_named(
+        &mut self,
+        level: AckLevel,
+        ask: Ask<'_>,
+        token: Token,
+    ) -> Result<Answer, Failure> {
+        let answer = self.call_with(level, ask, Some(token));
+        answer.map_err(|failure| match failure.line.ends_with(UNANSWERED) {
+            true => {
+                let line = format!("{}; ask the same with --token {token}", failure.line);
+                Failure { line, ..failure }
+            }
+            false => failure,
+        })
+    }
+
+    fn call_with(
+        &mut self,
+        level: AckLevel,
+        ask: Ask<'_>,
+        token: Option<Token>,
+    ) -> Result<Answer, Failure> {
         let mut frame = Vec::new();
         let id = self.wire.next_id();
         let mut batch = BatchRequest::begin(&mut frame, id, level, self.timeout_ms, 1);
+        if let Some(token) = token {
+            batch.token(token);
+        }
         ask.write(&mut batch, &mut frame);
         batch.finish(&mut frame);
         let frame_bytes_max = self.hello.limits.frame_bytes_max;
@@ -396,13 +429,14 @@ impl Wire {
     }
 }
 
+/// The warning about a write that was not answered.
+const UNANSWERED: &str = "; whether the write was executed is unknown";
+
 /// The warning about a request that was not answered and may have been executed.
 fn unanswered(effect: Effect) -> &'static str {
     match effect {
         Effect::Reads => "",
-        Effect::Writes | Effect::Deletes | Effect::Settings => {
-            "; whether the write was executed is unknown"
-        }
+        Effect::Writes | Effect::Deletes | Effect::Settings => UNANSWERED,
     }
 }
 

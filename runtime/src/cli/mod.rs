@@ -16,6 +16,7 @@ mod probing;
 mod reading;
 mod status;
 mod text_field;
+mod token;
 mod values;
 mod writing;
 

@@ -6,6 +6,7 @@ use std::io::Read;
 use clap::ValueEnum;
 use penstock_net::level::AckLevel;
 use penstock_net::limits::{EXPIRY_MS_MAX, VALUE_BYTES_HARD_MAX};
+use penstock_net::reply::ITEM_FLAG_REPLAYED;
 use penstock_net::request::Version;
 use penstock_net::status::Status;
 
@@ -63,8 +64,12 @@ impl Answer {
             AckLevel::Interval => format!(", a crash within {interval_ms} ms may lose it"),
             AckLevel::Disk | AckLevel::Replica => String::new(),
         };
+        let replayed = match self.head.flags & ITEM_FLAG_REPLAYED {
+            0 => "",
+            _ => ", replayed: it was executed before",
+        };
         out.line(format_args!(
-            "ok, version {}, level {}{loss}",
+            "ok, version {}, level {}{loss}{replayed}",
             version_text(self.head.version),
             level.name()
         ));

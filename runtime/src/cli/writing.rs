@@ -10,6 +10,7 @@ use super::connection::{Answer, ServerAddress};
 use super::expression::parse_instruction;
 use super::output::Output;
 use super::text_field;
+use super::token::TokenArgs;
 use super::values::{Level, parse_expiry, parse_lifetime, parse_version, read_literal};
 use super::{EXIT_CODES, Failure};
 
@@ -25,7 +26,9 @@ Examples:
   penstock set picture @picture.png
   penstock set greeting hullo --if-version 256:17      the version that set or get --version printed
   penstock set hold:7 u32:2 --if-absent --ttl 10m
-    the key is gone after ten minutes; nothing is given back";
+    the key is gone after ten minutes; nothing is given back
+  penstock set hold:7 u32:2 --if-absent --token new
+    prints a token; the same with --token and what was printed is executed once";
 
 const DEL_EXAMPLES: &str = "\
 Examples:
@@ -47,6 +50,7 @@ as 1000.
 Examples:
   penstock update-if stock:42 'u32@0 >= 1' 'u32@0 -= 1'
   penstock update-if visits 'u64@0 += 1' --start u64:0
+  penstock update-if stock:42 'u32@0 -= 1' --token new   asked again with this token, it sells once
   penstock update-if 'stock:{42}' 'second.u8@0 == 1 else 3' 'u32@0 -= 1 else 1' \\
     --second 'sale:{42}'";
 
@@ -102,6 +106,8 @@ struct WriteArgs {
     /// How durable it must be before the answer
     #[arg(long, default_value = "disk")]
     level: Level,
+    #[command(flatten)]
+    token: TokenArgs,
     #[command(flatten)]
     server: ServerAddress,
 }
@@ -179,6 +185,8 @@ pub struct UpdateIfArgs {
     #[arg(long, default_value = "disk")]
     level: Level,
     #[command(flatten)]
+    token: TokenArgs,
+    #[command(flatten)]
     server: ServerAddress,
 }
 
@@ -204,7 +212,7 @@ impl SetArgs {
             when: condition.into(),
             expiry,
         };
-        let answer = connection.call(level, ask)?;
+        let answer = self.write.token.call(&mut connection, level, ask)?;
         let answer = answer.done(&self.key)?;
         let mut out = Output::stdout();
         out.line(format_args!("{}", text_field::stored(&self.value, &value)));
@@ -223,7 +231,7 @@ impl DelArgs {
             key: self.key.as_bytes(),
             when: condition.into(),
         };
-        let answer = connection.call(level, ask)?;
+        let answer = self.write.token.call(&mut connection, level, ask)?;
         answer.done(&self.key)?.report(connection.hello.interval_ms)
     }
 }
@@ -318,7 +326,8 @@ impl UpdateIfArgs {
             start: start.as_deref(),
             expiry: self.lifetime.expiry().unwrap_or(Expiry::Keep),
         };
-        let answer = connection.call(self.level.ack(), ask)?;
+        let level = self.level.ack();
+        let answer = self.token.call(&mut connection, level, ask)?;
         if answer.head.status == Status::GuardFailed {
             return Err(Failure::no(self.failed(&instructions, &answer)));
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use penstock_client::{Ask, ClientError, FromAnswer, Verbs};
+use penstock_client::{Ask, ClientError, FromAnswer, Token, Verbs};
 use penstock_net::limits::BATCH_ITEMS_MAX;
 use penstock_net::request::BatchRequest;
 
@@ -54,6 +54,10 @@ impl<'a> Batch<'a> {
 
     /// Adds any operation. A full frame is sent at once.
     pub fn ask(&mut self, ask: Ask<'_>) {
+        self.add(ask, None);
+    }
+
+    fn add(&mut self, ask: Ask<'_>, token: Option<Token>) {
         let number = self.operations;
         self.operations += 1;
         let shard = self.store.owner(&ask);
@@ -80,6 +84,9 @@ impl<'a> Batch<'a> {
                     return;
                 }
             };
+        }
+        if let Some(token) = token {
+            frame.batch.token(token);
         }
         ask.write(&mut frame.batch, &mut frame.bytes);
         frame.numbers.push(number);
@@ -128,6 +135,10 @@ impl Verbs for &mut Batch<'_> {
 
     fn ask_for<T: FromAnswer>(self, ask: Ask<'_>) {
         self.ask(ask);
+    }
+
+    fn ask_named<T: FromAnswer>(self, ask: Ask<'_>, token: Token) {
+        self.add(ask, Some(token));
     }
 }
 

@@ -297,7 +297,7 @@ impl Core {
                 let text = "no answer within the deadline".to_string();
                 entry
                     .call
-                    .finish(entry.call.lock(), Some(ClientError::Unknown(text)));
+                    .finish(entry.call.lock(), Some(ClientError::Unknown(text.into())));
             }
         }
     }
@@ -310,7 +310,7 @@ impl Drop for Core {
         let _ = self.engine.disk.drain(&mut Vec::new(), FAREWELL);
         let cause = self.mailbox.cause().unwrap_or("the store was closed");
         for entry in self.under_way.drain(..).flatten() {
-            let unknown = ClientError::Unknown(cause.to_string());
+            let unknown = ClientError::Unknown(cause.into());
             entry.call.finish(entry.call.lock(), Some(unknown));
             self.mailbox.let_go(entry.call);
         }

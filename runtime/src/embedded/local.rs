@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use penstock_client::{FromAnswer, Updated, Verbs};
+use penstock_client::{FromAnswer, Token, Updated, Verbs};
 use penstock_net::frame::{FLAG_MORE, Medium};
 use penstock_net::level::AckLevel;
 use penstock_net::limits::BATCH_ITEMS_MAX;
@@ -153,7 +153,7 @@ impl Local {
             self.call_ends(now);
             return Ok(shown);
         }
-        self.call_item(Ask::get(key))?;
+        self.call_item(Ask::get(key), None)?;
         read_found(&self.reply, read)
     }
 
@@ -287,8 +287,11 @@ impl Local {
     }
 
     #[inline]
-    fn call_item(&mut self, ask: Ask<'_>) -> Result<(), ClientError> {
+    fn call_item(&mut self, ask: Ask<'_>, token: Option<Token>) -> Result<(), ClientError> {
         let mut batch = self.begin(1);
+        if let Some(token) = token {
+            batch.token(token);
+        }
         ask.write(&mut batch, &mut self.request);
         batch.finish(&mut self.request);
         self.call()
@@ -396,7 +399,7 @@ impl Local {
         }
         self.engine.outbox.resume.clear();
         match &self.cause {
-            Some(text) => Err(ClientError::Unknown(text.clone())),
+            Some(text) => Err(ClientError::Unknown(text.as_str().into())),
             None => Ok(()),
         }
     }
@@ -457,7 +460,12 @@ impl Verbs for &mut Local {
 
     #[inline]
     fn ask_for<T: FromAnswer>(self, ask: Ask<'_>) -> Result<T, ClientError> {
-        self.call_item(ask)?;
+        self.call_item(ask, None)?;
+        T::from_item(&reply::only_item(&self.reply)?)
+    }
+
+    fn ask_named<T: FromAnswer>(self, ask: Ask<'_>, token: Token) -> Result<T, ClientError> {
+        self.call_item(ask, Some(token))?;
         T::from_item(&reply::only_item(&self.reply)?)
     }
 

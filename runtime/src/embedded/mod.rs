@@ -40,8 +40,8 @@ pub use options::Options;
 pub use pending::{Pending, PendingBatch};
 pub use penstock_client::{
     Answer, Apply, ApplyField, ApplyInstruction, ApplyKey, Arithmetic, Ask, BitTest, Changed,
-    ClientError, Comparison, Entry, Field, Fields, FromAnswer, NumberAt, NumberKind, Operand, Page,
-    Past, Rate, Scan, Scanned, Value, Verbs,
+    ClientError, Comparison, Entry, Field, Fields, FromAnswer, Named, NumberAt, NumberKind,
+    Operand, Page, Past, Rate, Scan, Scanned, Token, Unknown, Value, Verbs, new_token,
 };
 pub use penstock_net::keyspace::{Action, At, History, KeptVersion, Keyspace, Settings};
 pub use penstock_net::scan::ScanRequest;
@@ -170,7 +170,7 @@ impl Penstock {
         key: &[u8],
         read: impl FnOnce(&[u8], Version) -> R,
     ) -> Result<Option<R>, ClientError> {
-        let ticket = self.send_item(Ask::get(key))?;
+        let ticket = self.send_item(Ask::get(key), None)?;
         ticket.wait();
         ticket.read(|reply| read_found(reply, read))
     }
@@ -252,12 +252,15 @@ impl Penstock {
     }
 
     #[inline]
-    fn send_item(&self, ask: Ask<'_>) -> Result<Ticket, ClientError> {
+    fn send_item(&self, ask: Ask<'_>, token: Option<Token>) -> Result<Ticket, ClientError> {
         let shard = self.owner(&ask);
         let call = self.store.mailboxes[shard].take_call()?;
         {
             let request = &mut call.lock().request;
             let mut batch = self.begin(&call, request, 1);
+            if let Some(token) = token {
+                batch.token(token);
+            }
             ask.write(&mut batch, request);
             batch.finish(request);
         }
@@ -311,7 +314,12 @@ impl Verbs for &Penstock {
     #[inline]
     fn ask_for<T: FromAnswer>(self, ask: Ask<'_>) -> Pending<T> {
         let read = |reply: &[u8]| T::from_item(&reply::only_item(reply)?);
-        Pending::new(self.send_item(ask), read)
+        Pending::new(self.send_item(ask, None), read)
+    }
+
+    fn ask_named<T: FromAnswer>(self, ask: Ask<'_>, token: Token) -> Pending<T> {
+        let read = |reply: &[u8]| T::from_item(&reply::only_item(reply)?);
+        Pending::new(self.send_item(ask, Some(token)), read)
     }
 }
 

@@ -1,6 +1,7 @@
 //! One server and the commands that a newcomer tries, by both interfaces to the kernel.
 
 mod apply;
+mod tokens;
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};

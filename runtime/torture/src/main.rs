@@ -6,6 +6,7 @@
 //! ends by itself and leaves no process, mount, loop device or namespace. `--help` lists the kinds.
 
 mod account;
+mod buyer;
 mod cluster;
 mod eio;
 mod forwarder;
@@ -20,6 +21,7 @@ mod sales;
 mod server;
 mod shutdown;
 mod stop;
+mod tokens;
 mod volume;
 mod wire;
 mod world;
@@ -211,6 +213,7 @@ fn kind(options: &Options, settings: &[Setting]) -> Result<Box<dyn Kind>, Failur
             Box::new(eio::Eio::new(folder, can_refuse.is_ok(), settings))
         }
         KindName::Stop => Box::new(stop::Stop::new(folder, options.pause_max, settings)),
+        KindName::Tokens => Box::new(tokens::Tokens::new(folder, options.requests, settings)),
         KindName::Cluster => Box::new(cluster::Cluster::new(folder, options.is_loopback, settings)),
     })
 }

@@ -24,6 +24,10 @@ Kinds:
   eio        a disk that begins to fail below ext4: it is gone at once; or it refuses each or every
              fifth write until it heals (needs nbdkit and nbdfuse); or it is a thin disk that runs
              out. The server must end loudly and not acknowledge falsely
+  tokens     purchases with tokens: sent twice, over connections that are left without their
+             answers, killed under way, asked again behind the start. Each is executed once, and
+             each answer is the first one. 10 million requests and more than 50 kills:
+             cargo torture tokens --rounds 60 --requests 170000
   stop       SIGSTOP and SIGCONT under clients with deadlines
   cluster    three nodes, written to at levels disk and replica: links that are slow, or cut in one
              or both directions, kill -9, SIGSTOP, switches, and forced promotions after which the
@@ -39,6 +43,7 @@ Options:
   --shards 1|2|both    [both]; a number above the allowed CPUs is left out, and said
   --fs ext4|xfs        file system of shutdown [ext4]
   --network own|loopback       of cluster [own, where that can be]
+  --requests N         answers of tokens before the blow of a round [20000]
   --pause-s N          longest stop of stop, in seconds [8]
   --folder DIR         place of directories and images [a new one in the temporary folder]; a run
                        that passes empties it
@@ -67,6 +72,8 @@ pub enum KindName {
     Full,
     /// A failing disk.
     Eio,
+    /// Writes that are sent again.
+    Tokens,
     /// Pauses.
     Stop,
     /// Several nodes.
@@ -74,11 +81,12 @@ pub enum KindName {
 }
 
 impl KindName {
-    const ALL: [KindName; 6] = [
+    const ALL: [KindName; 7] = [
         KindName::Kill,
         KindName::Shutdown,
         KindName::Full,
         KindName::Eio,
+        KindName::Tokens,
         KindName::Stop,
         KindName::Cluster,
     ];
@@ -90,6 +98,7 @@ impl KindName {
             KindName::Shutdown => "shutdown",
             KindName::Full => "full",
             KindName::Eio => "eio",
+            KindName::Tokens => "tokens",
             KindName::Stop => "stop",
             KindName::Cluster => "cluster",
         }
@@ -119,6 +128,8 @@ pub struct Options {
     io: Vec<&'static str>,
     pub file_system: FileSystem,
     pub pause_max: Duration,
+    /// Answers of a round of tokens before the blow.
+    pub requests: u64,
     pub folder: PathBuf,
     pub server: Option<PathBuf>,
     pub allow_skip: bool,
@@ -152,6 +163,7 @@ impl Options {
             io: vec!["uring", "threads"],
             file_system: FileSystem::Ext4,
             pause_max: Duration::from_secs(8),
+            requests: 20_000,
             folder: std::env::temp_dir().join(own_folder),
             server: None,
             allow_skip: false,
@@ -172,6 +184,7 @@ impl Options {
             match (name.as_str(), value.as_str()) {
                 ("--rounds", _) => options.rounds = number()?,
                 ("--seed", _) => options.seed = number()?,
+                ("--requests", _) => options.requests = number()?,
                 ("--pause-s", _) => options.pause_max = Duration::from_secs(number()?.max(1)),
                 ("--folder", path) => options.folder = path.into(),
                 ("--server", path) => options.server = Some(path.into()),

@@ -11,8 +11,8 @@ use penstock_net::frame::Opcode;
 use penstock_net::hello::ClientHello;
 use penstock_net::level::AckLevel;
 use penstock_net::receive::{Received, Receiver};
-use penstock_net::reply::ReplyItem;
-use penstock_net::request::BatchRequest;
+use penstock_net::reply::{ITEM_FLAG_REPLAYED, ReplyItem};
+use penstock_net::request::{BatchRequest, Version};
 use penstock_net::status::Status;
 
 /// The longest that the server may take for an answer while nobody holds it up.
@@ -57,6 +57,9 @@ impl From<WireError> for String {
 /// One item's answer.
 pub struct Reply {
     pub status: Status,
+    pub version: Version,
+    /// It repeats the answer to an earlier request with the same token.
+    pub is_replayed: bool,
     pub value: Vec<u8>,
 }
 
@@ -193,6 +196,8 @@ fn read_batch(opcode: u8, id: u64, body: &[u8]) -> Result<Answers, WireError> {
             .map_err(|refusal| WireError::Wrong(refusal.to_string()))?;
         let reply = Reply {
             status: item.head.status,
+            version: item.head.version,
+            is_replayed: item.head.flags & ITEM_FLAG_REPLAYED != 0,
             value: item.value.to_vec(),
         };
         Ok((item.head.item, reply))

@@ -113,6 +113,7 @@ impl World {
             reason: 0,
             instruction: NO_INSTRUCTION,
             is_overflow: false,
+            is_replayed: false,
             is_shown,
             level: AckLevel::Disk,
             version: version(self.stored.0),

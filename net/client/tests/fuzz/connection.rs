@@ -10,19 +10,21 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use super::{Connection, Counted, FrameWaiter, Queued, Waiter, What};
+use super::{Connection, Item, Queued, What};
+use crate::named::NamedWrite;
 use crate::operation::{Answer, ClientError};
 use crate::options::ClientOptions;
+use crate::queued::{Counted, FrameWaiter, Waiter};
 use crate::target::{Choices, keep};
 use penstock_net::batch::Batch;
 use penstock_net::frame::{Header, Opcode, write_frame};
-use penstock_net::hello::{AUTH_NONE, ClientHello, ServerHello};
+use penstock_net::hello::{AUTH_NONE, ClientHello, FEATURE_TOKENS, ServerHello};
 use penstock_net::level::AckLevel;
 use penstock_net::limits::Limits;
 use penstock_net::pieces::Pieces;
 use penstock_net::receive::{Received, Receiver};
 use penstock_net::reply::{BatchReply, ReplyHead, write_error};
-use penstock_net::request::{Ask, Condition, Expiry, Request, Version, Wanted, When};
+use penstock_net::request::{Ask, Condition, Expiry, Request, Token, Version, Wanted, When};
 use penstock_net::status::Status;
 
 crate::target!(connection, "tests/fuzz", judge);
@@ -51,7 +53,7 @@ struct Wait {
 }
 
 impl Waiter for Wait {
-    fn sent(&self) {}
+    fn sent(&self, _is_named: bool) {}
 
     fn put_back(&self) {}
 
@@ -139,13 +141,21 @@ impl Side {
                     member: None,
                     tries: 0,
                     retries: 0,
+                    is_in_doubt: false,
                     what,
                     _counted: Counted::one_more(&self.pending),
                 });
                 return;
             }
         };
-        let item = item.encode();
+        // A GET needs no token.
+        let item = match item.needs_token() {
+            true => Item::Named {
+                write: NamedWrite::new(&item, Token::new(1, [7; 10])),
+                by_caller: what.is_multiple_of(2),
+            },
+            false => Item::Plain(item.encode()),
+        };
         let what = What::Item { item, done };
         self.queue.push_back(Queued {
             until,
@@ -153,6 +163,7 @@ impl Side {
             member: None,
             tries: 0,
             retries: 0,
+            is_in_doubt: false,
             what,
             _counted: Counted::one_more(&self.pending),
         });
@@ -169,16 +180,12 @@ impl Side {
             bytes.len()
         );
         for (queued, answer) in self.connection.take_elsewhere() {
-            let What::Item { done, .. } = queued.what else {
-                panic!("a frame was answered as an item");
-            };
-            done.done(Ok(answer));
+            assert!(matches!(queued.what, What::Item { .. }));
+            queued.settle(Ok(answer));
         }
         for refused in self.connection.take_refused() {
-            let What::Item { done, .. } = refused.queued.what else {
-                panic!("a frame is not sent again");
-            };
-            done.done(refused.outcome);
+            assert!(matches!(refused.queued.what, What::Item { .. }));
+            refused.queued.settle(refused.outcome);
         }
         if self.error.is_none() {
             self.error = outcome.err();
@@ -250,7 +257,10 @@ fn end(mut side: Side, start: Instant) -> (Vec<Vec<String>>, Vec<u8>) {
         outcomes.iter().filter(|told| told.len() == 1).count()
     };
     assert_eq!(told(&side) + open, all, "each is told of or open");
-    side.connection.lose("the end");
+    for queued in side.connection.lose("the end") {
+        assert!(queued.is_in_doubt && queued.token().is_some());
+        queued.fail(ClientError::Unknown("the end".into()));
+    }
     assert_eq!(side.connection.under_way(), 0);
     let pending = || side.pending.load(Ordering::Relaxed);
     assert_eq!(
@@ -336,6 +346,10 @@ fn reply(choices: &mut Choices<'_>, out: &mut Vec<u8>) {
 
 fn hello(choices: &mut Choices<'_>, out: &mut Vec<u8>) {
     let limit = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+    let limits = Limits {
+        frame_bytes_max: limit(choices.number()),
+        value_bytes_max: limit(choices.number()),
+    };
     let hello = ServerHello {
         protocol: 1,
         shard: 0,
@@ -344,12 +358,9 @@ fn hello(choices: &mut Choices<'_>, out: &mut Vec<u8>) {
         cluster_id: [1; 16],
         node_id: [2; 16],
         incarnation: 1,
-        features: 0,
+        features: [0, FEATURE_TOKENS][choices.below(2)],
         nonce: [0; 32],
-        limits: Limits {
-            frame_bytes_max: limit(choices.number()),
-            value_bytes_max: limit(choices.number()),
-        },
+        limits,
         interval_ms: 100,
         slots: Vec::new(),
         placement: None,
@@ -360,7 +371,8 @@ fn hello(choices: &mut Choices<'_>, out: &mut Vec<u8>) {
 #[test]
 fn lives_of_a_connection_are_kept() {
     let named = |name: &str, steps: &[u8]| (name.to_string(), steps.to_vec());
-    let hello = [6, 2 << 6 | 21, 0, 2 << 6 | 20, 0, 7];
+    let hello_of = |names| [6, 2 << 6 | 21, 0, 2 << 6 | 20, 0, names, 7];
+    let hello = hello_of(0);
     let ask = |what| [0, what, 100];
     let send = [2];
     let good = |request| [5, request, 0, 0, 0, 0, 8, 1, 2, 3, 4, 5, 6, 7, 8, 0, 3];
@@ -378,7 +390,13 @@ fn lives_of_a_connection_are_kept() {
     .concat();
     let ping_by_batch = [&ask(4)[..], &send, &good(1)].concat();
     let batch_by_ping = [&ask(0)[..], &send, &[5, 1, 0, 3, 0, 0, 1, 0]].concat();
+    let token = [&hello_of(1)[..], &ask(3), &send, &good(1)].concat();
+    let lost = [&hello_of(1)[..], &ask(1), &ask(3), &send].concat();
+    let no_token = [&hello[..], &ask(2), &ask(1), &send, &good(1)].concat();
     let inputs = [
+        named("token-answered", &token),
+        named("tokens-lost", &lost),
+        named("token-of-the-caller-at-an-old-server", &no_token),
         named("ping-answered-by-a-batch", &ping_by_batch),
         named("batch-answered-by-a-ping", &batch_by_ping),
         named("one-answer", &answered),

@@ -1,6 +1,8 @@
 //! The client against a small server of the test's own: a map behind the codec, which answers in
 //! the way that each test wants.
 
+mod tokens;
+
 use std::collections::HashMap;
 use std::future::Future;
 use std::io::{Read, Write};
@@ -389,7 +391,7 @@ fn what_was_sent_before_the_connection_broke_is_unknown_and_the_next_operation_c
 fn a_reply_that_does_not_check_is_not_believed() {
     let client = connect(serve(Manner::Lies));
     assert!(
-        matches!(client.get(b"a").wait(), Err(ClientError::Unknown(text)) if text.contains("CRC"))
+        matches!(client.get(b"a").wait(), Err(ClientError::Unknown(it)) if it.text().contains("CRC"))
     );
 }
 
@@ -700,7 +702,9 @@ fn nodes_that_send_to_each_other_are_asked_until_the_deadline_and_nothing_is_unk
         match client.set(b"key", b"1").wait() {
             Err(ClientError::Busy(_) | ClientError::Deadline) => return,
             // A try was under way at the deadline: the slower the machine, the more often.
-            Err(ClientError::Unknown(text)) => assert_eq!(text, "no answer within the deadline"),
+            Err(ClientError::Unknown(it)) => {
+                assert_eq!(it.text(), "no answer within the deadline");
+            }
             other => panic!("{other:?}"),
         }
     }

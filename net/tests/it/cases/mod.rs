@@ -6,6 +6,7 @@ mod hellos;
 mod items;
 mod keyless;
 mod replies;
+mod tokens;
 
 use penstock_net::batch::Batch;
 use penstock_net::level::AckLevel;
@@ -54,6 +55,7 @@ pub fn all() -> Vec<Case> {
     items::shown(&mut cases);
     applies::applies(&mut cases);
     applies::replies(&mut cases);
+    tokens::tokens(&mut cases);
     cases.0
 }
 

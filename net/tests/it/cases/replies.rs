@@ -23,7 +23,14 @@ fn item(status: Status, value: &[u8]) -> Vec<u8> {
 
 pub fn replies(cases: &mut Cases) {
     // What came later stands at the end.
-    let later = [Status::NotKept, Status::NoReplicas, Status::Stale];
+    let later = [
+        Status::NotKept,
+        Status::NoReplicas,
+        Status::Stale,
+        Status::TokenReused,
+        Status::TokenTooOld,
+    ];
+    let (old, new) = later.split_at(3);
     for status in Status::ALL
         .into_iter()
         .filter(|status| !later.contains(status))
@@ -57,10 +64,13 @@ pub fn replies(cases: &mut Cases) {
         );
     }
     expiries(cases);
-    for status in later {
-        cases.add("reply-item", status.name(), item(status, b"twelve bytes"));
+    for status in old {
+        cases.add("reply-item", status.name(), item(*status, b"twelve bytes"));
     }
     standings(cases);
+    for status in new {
+        cases.add("reply-item", status.name(), item(*status, b"twelve bytes"));
+    }
 }
 
 /// Replies that tell when a key expires.

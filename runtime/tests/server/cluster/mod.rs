@@ -268,7 +268,7 @@ fn a_third_node_comes_joins_takes_over_and_goes_while_the_others_run() {
     let answer = until_some("it is in force", || {
         let answer = second.client(AckLevel::Replica).set(b"key:1", b"x").wait();
         match answer {
-            Err(ClientError::Unknown(text)) => Some(text),
+            Err(ClientError::Unknown(it)) => Some(it.text().to_string()),
             _ => None,
         }
     });
@@ -293,7 +293,7 @@ fn level_replica_is_not_reached_without_the_other_node_and_never_falls_back() {
     wait_for_primary(&first);
     let answer = first.client(AckLevel::Replica).set(b"key", b"value").wait();
     match answer {
-        Err(ClientError::Unknown(text)) => assert!(text.contains("NOREPLICAS"), "{text}"),
+        Err(ClientError::Unknown(it)) => assert!(it.text().contains("NOREPLICAS"), "{it}"),
         other => panic!("{other:?}"),
     }
     let value = first
@@ -308,8 +308,8 @@ fn level_replica_is_not_reached_without_the_other_node_and_never_falls_back() {
         .set_with(b"key", b"other", Condition::Absent, Expiry::Never)
         .wait();
     match refused {
-        Err(ClientError::Unknown(text)) => {
-            assert!(text.contains("nothing was changed"), "{text}");
+        Err(ClientError::Unknown(it)) => {
+            assert!(it.text().contains("nothing was changed"), "{it}");
         }
         other => panic!("{other:?}"),
     }
@@ -340,7 +340,7 @@ fn a_new_file_does_not_let_a_reply_go_that_waits_for_the_other_node() {
     });
     cluster.place(2, 2);
     match waits.wait() {
-        Err(ClientError::Unknown(text)) => assert!(text.contains("NOREPLICAS"), "{text}"),
+        Err(ClientError::Unknown(it)) => assert!(it.text().contains("NOREPLICAS"), "{it}"),
         other => panic!("{other:?}"),
     }
 }

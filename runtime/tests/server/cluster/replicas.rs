@@ -221,7 +221,7 @@ fn what_a_node_wrote_alone_is_told_as_lag_and_then_as_a_tail_and_noreplicas_is_c
     );
     assert!(first.number("penstock_replication_lag_seconds", &[]) > 0.0);
     match first.client(AckLevel::Replica).set(b"0:0", b"alone").wait() {
-        Err(ClientError::Unknown(text)) => assert!(text.contains("NOREPLICAS"), "{text}"),
+        Err(ClientError::Unknown(it)) => assert!(it.text().contains("NOREPLICAS"), "{it}"),
         other => panic!("{other:?}"),
     }
     first.until_number("penstock_replication_noreplicas_total", &[], 1.0);

@@ -1,0 +1,160 @@
+//! Writes with a token: how a write gets one, and what is left of a write whose outcome is unknown.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::operation::FromAnswer;
+use crate::verbs::Verbs;
+use penstock_net::request::{Ask, Token};
+
+/// A new token, by the clock and the random numbers of this machine.
+///
+/// An application that must know over its own crash what became of a write stores the token before
+/// it asks ([`Verbs::named`]).
+///
+/// # Errors
+/// The error of the system if it gives no random numbers.
+pub fn new_token() -> io::Result<Token> {
+    let mut random = [0; 10];
+    getrandom::fill(&mut random)?;
+    // A clock before 1970 makes a token that the server refuses as too old.
+    let time = SystemTime::now().duration_since(UNIX_EPOCH);
+    let time_ms = time.unwrap_or_default().as_millis();
+    let time_ms = u64::try_from(time_ms).unwrap_or(u64::MAX);
+    Ok(Token::new(time_ms.min((1 << 48) - 1), random))
+}
+
+/// A store whose next write has this token: [`Verbs::named`] makes it.
+#[derive(Clone, Copy, Debug)]
+#[must_use = "nothing is asked yet"]
+pub struct Named<S> {
+    store: S,
+    token: Token,
+}
+
+impl<S> Named<S> {
+    pub(crate) fn new(store: S, token: Token) -> Self {
+        Named { store, token }
+    }
+}
+
+impl<S: Verbs> Verbs for Named<S> {
+    type Answer<T> = S::Answer<T>;
+
+    fn ask_for<T: FromAnswer>(self, ask: Ask<'_>) -> S::Answer<T> {
+        self.store.ask_named(ask, self.token)
+    }
+
+    fn ask_named<T: FromAnswer>(self, ask: Ask<'_>, token: Token) -> S::Answer<T> {
+        self.store.ask_named(ask, token)
+    }
+}
+
+/// A write with its token, as it was asked: enough to ask it again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedWrite(Arc<Inner>);
+
+#[derive(Debug, PartialEq, Eq)]
+struct Inner {
+    token: Token,
+    partition: Option<u16>,
+    /// Without the token.
+    item: Vec<u8>,
+}
+
+impl NamedWrite {
+    pub(crate) fn new(ask: &Ask<'_>, token: Token) -> NamedWrite {
+        NamedWrite(Arc::new(Inner {
+            token,
+            partition: ask.partition(),
+            item: ask.encode(),
+        }))
+    }
+
+    /// Its token.
+    #[must_use]
+    pub fn token(&self) -> Token {
+        self.0.token
+    }
+
+    pub(crate) fn partition(&self) -> Option<u16> {
+        self.0.partition
+    }
+
+    /// The request item, without the token.
+    pub(crate) fn item(&self) -> &[u8] {
+        &self.0.item
+    }
+}
+
+/// What is known of an operation that was perhaps executed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unknown {
+    text: String,
+    write: Option<NamedWrite>,
+}
+
+impl Unknown {
+    pub(crate) fn of_write(text: String, write: NamedWrite) -> Unknown {
+        let write = Some(write);
+        Unknown { text, write }
+    }
+
+    /// Why the outcome is unknown, in words for people.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The write, if it was sent with a token: [`Client::resolve`](crate::Client::resolve) asks it
+    /// again.
+    #[must_use]
+    pub fn write(&self) -> Option<&NamedWrite> {
+        self.write.as_ref()
+    }
+
+    /// The token of the write, if it was sent with one.
+    #[must_use]
+    pub fn token(&self) -> Option<Token> {
+        self.write.as_ref().map(NamedWrite::token)
+    }
+}
+
+impl From<String> for Unknown {
+    fn from(text: String) -> Unknown {
+        Unknown { text, write: None }
+    }
+}
+
+impl From<&str> for Unknown {
+    fn from(text: &str) -> Unknown {
+        Unknown::from(text.to_string())
+    }
+}
+
+impl fmt::Display for Unknown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)?;
+        match self.token() {
+            Some(token) => write!(f, " (token {token})"),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_tokens_of_one_moment_differ_and_have_its_time() {
+        let made: Vec<Token> = (0..100).map(|_| new_token().expect("random")).collect();
+        let mut apart = made.clone();
+        apart.sort_unstable();
+        apart.dedup();
+        assert_eq!(apart.len(), made.len());
+        assert!(made.iter().all(|it| it.time_ms() > 1_700_000_000_000));
+    }
+}

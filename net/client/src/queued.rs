@@ -1,0 +1,256 @@
+//! One operation on its way, from the call to its outcome.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use crate::named::{NamedWrite, Unknown};
+use crate::operation::{Answer, ClientError, Promise};
+use crate::options::ReadFrom;
+use penstock_net::frame::Opcode;
+use penstock_net::request::Token;
+use penstock_net::status::Status;
+
+/// An operation on its way.
+pub(crate) struct Queued {
+    pub(crate) until: Instant,
+    /// The partition of its key; none if the operation is about more than one key.
+    pub(crate) partition: Option<u16>,
+    /// Members are asked first.
+    pub(crate) member: Option<MemberTry>,
+    /// How often a node has answered that another node must be asked.
+    pub(crate) tries: u32,
+    /// How often it was sent again because a node had answered BUSY or a connection had ended.
+    pub(crate) retries: u32,
+    /// An earlier try may have been executed. Only a write with a token is sent again then.
+    pub(crate) is_in_doubt: bool,
+    pub(crate) what: What,
+    pub(crate) _counted: Counted,
+}
+
+/// Counts one operation among those that wait or are under way, until it is dropped.
+pub(crate) struct Counted(Arc<AtomicUsize>);
+
+impl Counted {
+    pub(crate) fn one_more(count: &Arc<AtomicUsize>) -> Counted {
+        count.fetch_add(1, Ordering::Relaxed);
+        Counted(Arc::clone(count))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// An operation that a node has answered BUSY: it was not executed.
+pub(crate) struct Refused {
+    pub(crate) queued: Queued,
+    /// What the caller is told if it is not sent again.
+    pub(crate) outcome: Result<Answer, ClientError>,
+    /// When the node is likely to have room, as it tells: 0 if it does not.
+    pub(crate) retry_after_ms: u16,
+}
+
+/// A read that a member may answer.
+pub(crate) struct MemberTry {
+    pub(crate) from: ReadFrom,
+    /// Whether the primary is asked if the member cannot answer.
+    pub(crate) or_writer: bool,
+}
+
+pub(crate) enum What {
+    /// A request item and who waits for its answer.
+    Item { item: Item, done: Box<dyn Waiter> },
+    /// A whole frame and who waits for its reply.
+    Frame {
+        opcode: Opcode,
+        done: Box<dyn FrameWaiter>,
+    },
+}
+
+/// A request item.
+pub(crate) enum Item {
+    /// It has no token.
+    Plain(Vec<u8>),
+    /// A write with a token.
+    Named {
+        write: NamedWrite,
+        /// The caller gave the token, so a server that knows none is not asked.
+        by_caller: bool,
+    },
+}
+
+impl Item {
+    /// The item without a token.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match self {
+            Item::Plain(bytes) => bytes,
+            Item::Named { write, .. } => write.item(),
+        }
+    }
+
+    pub(crate) fn write(&self) -> Option<&NamedWrite> {
+        match self {
+            Item::Plain(_) => None,
+            Item::Named { write, .. } => Some(write),
+        }
+    }
+}
+
+pub(crate) trait Waiter: Send {
+    /// It was sent, with its token or without one.
+    fn sent(&self, is_named: bool);
+    /// It was not executed, and will be sent again.
+    fn put_back(&self);
+    fn done(&self, outcome: Result<Answer, ClientError>);
+}
+
+pub(crate) trait FrameWaiter: Send {
+    fn sent(&self);
+    fn done(&self, outcome: Result<&[u8], ClientError>);
+}
+
+impl What {
+    pub(crate) fn opcode(&self) -> Opcode {
+        match self {
+            What::Item { .. } => Opcode::Batch,
+            What::Frame { opcode, .. } => *opcode,
+        }
+    }
+
+    /// Notes that it is sent, over a connection whose server knows tokens or does not.
+    pub(crate) fn sent(&self, knows_tokens: bool) {
+        match self {
+            What::Item { item, done } => done.sent(knows_tokens && item.write().is_some()),
+            What::Frame { done, .. } => done.sent(),
+        }
+    }
+
+    pub(crate) fn put_back(&self) {
+        if let What::Item { done, .. } = self {
+            done.put_back();
+        }
+    }
+
+    fn write(&self) -> Option<&NamedWrite> {
+        match self {
+            What::Item { item, .. } => item.write(),
+            What::Frame { .. } => None,
+        }
+    }
+
+    fn fail(&self, error: ClientError) {
+        match self {
+            What::Item { done, .. } => done.done(Err(error)),
+            What::Frame { done, .. } => done.done(Err(error)),
+        }
+    }
+}
+
+impl Queued {
+    pub(crate) fn token(&self) -> Option<Token> {
+        self.what.write().map(NamedWrite::token)
+    }
+
+    /// Notes that this try may have been executed. A try without a token is over then.
+    pub(crate) fn doubt(&mut self) {
+        self.is_in_doubt = self.what.write().is_some();
+    }
+
+    /// It was not executed by this try, and will be sent again.
+    pub(crate) fn put_back(&self) {
+        if !self.is_in_doubt {
+            self.what.put_back();
+        }
+    }
+
+    /// Tells the caller the outcome of the last try.
+    pub(crate) fn settle(self, outcome: Result<Answer, ClientError>) {
+        match outcome {
+            Ok(answer) if self.is_in_doubt && !tells_of_earlier_tries(answer.status) => {
+                self.fail(match answer.ok() {
+                    Ok(_) => unreachable!("OK tells of earlier tries"),
+                    Err(error) => error,
+                });
+            }
+            Ok(answer) => {
+                if let What::Item { done, .. } = self.what {
+                    done.done(Ok(answer));
+                }
+            }
+            Err(error) => self.fail(error),
+        }
+    }
+
+    /// Gives it up. What an error of the last try says is not true of a try before it.
+    pub(crate) fn fail(self, error: ClientError) {
+        let write = self.what.write().filter(|_| self.is_in_doubt);
+        let error = match (write, error) {
+            (None, error) => error,
+            (Some(write), ClientError::Unknown(unknown)) => {
+                let text = unknown.text().to_string();
+                ClientError::Unknown(Unknown::of_write(text, write.clone()))
+            }
+            (Some(write), error) => {
+                let text =
+                    format!("an earlier try was sent and not answered; the last one: {error}");
+                ClientError::Unknown(Unknown::of_write(text, write.clone()))
+            }
+        };
+        self.what.fail(error);
+    }
+}
+
+/// Whether the server gives such an answer to a write only after it has looked for its token. Then
+/// the answer tells that no try before this one was executed when this one ran, or repeats the
+/// answer of the one that was.
+fn tells_of_earlier_tries(status: Status) -> bool {
+    matches!(
+        status,
+        Status::Ok
+            | Status::GuardFailed
+            | Status::NotFound
+            | Status::Exists
+            | Status::VersionMismatch
+            | Status::BadField
+            | Status::TokenReused
+    )
+}
+
+/// Waits for an answer that is read as a `T`.
+pub(crate) struct AnswerWaiter<T> {
+    pub(crate) promise: Arc<Promise<T>>,
+    pub(crate) read: fn(Answer) -> Result<T, ClientError>,
+}
+
+impl<T: Send> Waiter for AnswerWaiter<T> {
+    fn sent(&self, is_named: bool) {
+        self.promise.mark_sent(is_named);
+    }
+
+    fn put_back(&self) {
+        self.promise.mark_put_back();
+    }
+
+    fn done(&self, outcome: Result<Answer, ClientError>) {
+        self.promise.keep(outcome.and_then(self.read));
+    }
+}
+
+/// Waits for the reply to a whole frame.
+pub(crate) struct ReplyWaiter<T> {
+    pub(crate) promise: Arc<Promise<T>>,
+    pub(crate) read: fn(&[u8]) -> Result<T, ClientError>,
+}
+
+impl<T: Send> FrameWaiter for ReplyWaiter<T> {
+    fn sent(&self) {
+        self.promise.mark_sent(false);
+    }
+
+    fn done(&self, outcome: Result<&[u8], ClientError>) {
+        self.promise.keep(outcome.and_then(self.read));
+    }
+}
