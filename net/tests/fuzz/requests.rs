@@ -120,13 +120,13 @@ fn item(bytes: &[u8], limit: u32) {
         assert!((1..=EXPIRY_MS_MAX).contains(&ms));
     }
     let again = one_item(|batch, out| {
-        if let Some(token) = request.token {
+        if let Some(token) = request.token() {
             batch.token(token);
         }
         write(batch, out, &request);
     });
     assert_eq!(again, *bytes, "an item has one form");
-    if let Some(token) = request.token {
+    if let Some(token) = request.token() {
         let is_write = matches!(request.verb, Verb::Set | Verb::Del | Verb::UpdateIf);
         assert!(is_write && Token::read(token.bytes()) == Ok(token));
         let plain = one_item(|batch, out| write(batch, out, &request));
