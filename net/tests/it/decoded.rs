@@ -164,7 +164,7 @@ fn request(request: &Request<'_>) -> Value {
         "at": at,
         "history": history,
         "keyspace": keyspace,
-        "token": request.token.map(|token| token.to_string()),
+        "token": request.token().map(|token| token.to_string()),
     })
 }
 

@@ -176,7 +176,7 @@ impl Store {
             Ok(apply) => (apply.token(), false),
             Err(_) => {
                 let request = Request::read(item, 1 << 20).expect("an item");
-                (request.token, request.verb.name() == "get")
+                (request.token(), request.verb.name() == "get")
             }
         };
         self.tokens.push(token);
