@@ -145,6 +145,15 @@ fn a_reply_at_level_replica_is_not_reached_when_the_last_node_leaves_the_sync_se
     assert_eq!(server.replies[&2].status, Status::NoReplicas);
 }
 
+#[test]
+fn who_waits_for_the_sync_set_of_a_generation_is_not_answered_by_that_of_the_next() {
+    let mut server = waiting_for_the_other(2);
+    server.replan(plan(13, false));
+    server.settle();
+    assert_eq!(server.replies[&2].status, Status::NoReplicas);
+    assert_eq!(answer(&mut server, 3), Status::Ok);
+}
+
 /// Each write of the beginning may be the last one: what was accepted and promised is not asked
 /// for again.
 #[test]
