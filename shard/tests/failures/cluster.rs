@@ -154,6 +154,18 @@ fn who_waits_for_the_sync_set_of_a_generation_is_not_answered_by_that_of_the_nex
     assert_eq!(answer(&mut server, 3), Status::Ok);
 }
 
+#[cfg(feature = "planted")]
+#[test]
+fn a_generation_that_answers_who_waits_for_the_one_before_is_caught() {
+    use penstock_shard::replication::planted::{Bug, plant};
+    plant(Some(Bug::WaitsOutliveGeneration));
+    let run = std::panic::catch_unwind(
+        who_waits_for_the_sync_set_of_a_generation_is_not_answered_by_that_of_the_next,
+    );
+    plant(None);
+    assert!(run.is_err(), "{}", Bug::WaitsOutliveGeneration.name());
+}
+
 /// Each write of the beginning may be the last one: what was accepted and promised is not asked
 /// for again.
 #[test]
