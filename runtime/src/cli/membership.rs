@@ -214,14 +214,19 @@ impl DropArgs {
         if !self.no_wait {
             check_written(&draft, (0, LINK_PARTITIONS - 1), ANSWER)?;
         }
+        check_renewals(&draft, self.no_wait, ANSWER)?;
         let all: Vec<u16> = (0..LINK_PARTITIONS).collect();
         let (_, is_one_empty) = draft.waited_for(&all);
+        let renewed = told_of_renewals(&draft);
         draft.write().map_err(Failure::usage)?;
         let mut out = Output::stdout();
         out.line(format_args!(
             "node {} is no part of the cluster any more: stop it if it runs",
             self.node
         ));
+        renewed
+            .iter()
+            .for_each(|line| out.line(format_args!("{line}")));
         if is_one_empty {
             out.line(format_args!("{NOBODY_IN_SYNC}"));
         }
@@ -250,7 +255,9 @@ impl LearnerArgs {
             let longest = Duration::from_millis(self.wait_ms.into());
             check_written(&draft, self.held.partitions, longest)?;
         }
+        check_renewals(&draft, self.no_wait, ANSWER)?;
         let (_, is_one_empty) = draft.waited_for(&self.held.partitions());
+        let renewed = told_of_renewals(&draft);
         if changed > 0 {
             draft.write().map_err(Failure::usage)?;
         }
@@ -260,6 +267,9 @@ impl LearnerArgs {
             self.held.node,
             count(changed as u64, "partition")
         ));
+        renewed
+            .iter()
+            .for_each(|line| out.line(format_args!("{line}")));
         if is_one_empty {
             out.line(format_args!("{NOBODY_IN_SYNC}"));
         }
@@ -294,10 +304,15 @@ impl MemberArgs {
                         .map_err(Failure::usage)?;
                 }
             }
+            check_renewals(&draft, self.no_wait, ANSWER)?;
+            let renewed = told_of_renewals(&draft);
             draft.write().map_err(Failure::usage)?;
             out.line(format_args!(
                 "node {node} is joining: level replica waits for it, and it may not be promoted yet"
             ));
+            renewed
+                .iter()
+                .for_each(|line| out.line(format_args!("{line}")));
             if self.no_wait {
                 return out.finish();
             }
@@ -400,6 +415,35 @@ impl MemberArgs {
         }
         Ok(())
     }
+}
+
+/// Refuses to let primaries go on in a new generation while one of them may still wait until its
+/// partition is handed over to it: it would begin without that.
+fn check_renewals(draft: &Draft, no_wait: bool, longest: Duration) -> Result<(), Failure> {
+    let renewed = draft.renewals();
+    if !draft.is_one_handed_over(&renewed) {
+        return Ok(());
+    }
+    if no_wait {
+        return Err(Failure::no(
+            "partitions go on in a new generation, and some of them may not be handed over yet: \
+             give the command without --no-wait; nothing was changed",
+        ));
+    }
+    let first_last = (renewed[0], renewed[renewed.len() - 1]);
+    check_written(draft, first_last, longest)
+}
+
+/// What people are told of the partitions that go on in a new generation.
+fn told_of_renewals(draft: &Draft) -> Option<String> {
+    let renewed = draft.renewals().len() as u64;
+    (renewed > 0).then(|| {
+        format!(
+            "{} in a new generation: level replica waits for other nodes than before, and for \
+             none that may be promoted",
+            count(renewed, "partition")
+        )
+    })
 }
 
 /// Refuses while no node writes one of these partitions: its next primary may need the node that

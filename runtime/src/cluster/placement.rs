@@ -380,11 +380,46 @@ impl Draft {
         Ok(())
     }
 
-    /// Replaces the file by what it is to be, at once and durably.
+    /// The partitions whose primary is to go on in a new generation, because the sync set has
+    /// another node since and none that may be promoted: [`Assignment::needs_generation`]. None of
+    /// those that are given a new generation anyway.
+    #[must_use]
+    pub fn renewals(&self) -> Vec<u16> {
+        let is_renewed = |at: &usize| {
+            let (before, now) = (&self.before.assignments[*at], &self.file.assignments[*at]);
+            before.generation == now.generation
+                && before.needs_generation(now, &self.file.joining[*at])
+        };
+        let all = 0..self.file.assignments.len();
+        let renewed = all.filter(is_renewed);
+        renewed.map(|at| u16::try_from(at).expect("256")).collect()
+    }
+
+    /// Whether one of these partitions may still wait to be handed over to its primary.
+    #[must_use]
+    pub fn is_one_handed_over(&self, partitions: &[u16]) -> bool {
+        let mut all = partitions.iter();
+        all.any(|&it| self.file.assignments[usize::from(it)].is_handed_over)
+    }
+
+    fn renew(&mut self) -> Result<(), ClusterFileError> {
+        for partition in self.renewals() {
+            let assignment = &mut self.file.assignments[usize::from(partition)];
+            if u64::from(assignment.generation) >= GENERATION_MAX {
+                return Err(self.fail("the generations of its partitions are used up"));
+            }
+            assignment.renew();
+        }
+        Ok(())
+    }
+
+    /// Replaces the file by what it is to be, at once and durably. Partitions among the
+    /// [`Draft::renewals`] are in their next generation then.
     ///
     /// # Errors
     /// Why it was not replaced.
     pub fn write(mut self) -> Result<(), ClusterFileError> {
+        self.renew()?;
         edit_nodes(&mut self.document, &self.before, &self.file);
         edit_placements(&mut self.document, &self.before, &self.file);
         let text = self.document.to_string();
@@ -653,6 +688,8 @@ learners = [3]
         );
         let text = example.text();
         assert!(text.contains("sync = []\nlearners = [3]\njoining = [1]\n"));
+        // Nobody who is waited for knows of what was acknowledged before.
+        assert!(text.contains("generation = 6\nprimary = 2 "), "{text}");
         assert_eq!(example.draft().waited_for(&[7]), (vec![1], false));
         let refused = example.moved(0..=255, 1, FORCED).expect_err("not yet");
         assert!(refused.contains("still joins"), "{refused}");
@@ -660,6 +697,7 @@ learners = [3]
         let text = example.text();
         assert!(text.contains("sync = [1]\nlearners = [3]\n"), "{text}");
         assert!(!text.contains("joining"), "{text}");
+        assert!(text.contains("generation = 6\n"), "it is proven: {text}");
         let kept = Takeover::Forced {
             accepted: Accepted::Nothing,
             is_sync_kept: true,
@@ -668,6 +706,37 @@ learners = [3]
         let text = example.text();
         assert!(text.contains("sync = [2]\nlearners = [3]\n"), "{text}");
         assert!(text.contains("# the large machine"), "{text}");
+    }
+
+    #[test]
+    fn a_sync_set_in_which_nobody_may_be_promoted_begins_in_a_generation_of_its_own() {
+        let example = Example::new("renewed", &format!("{HEAD}{PLACED}handover = true\n"));
+        let place = |partitions, node, standing| {
+            let mut draft = example.draft();
+            draft.place(partitions, node, standing).expect("placed");
+            let renewed = draft.renewals();
+            assert_eq!(draft.is_one_handed_over(&renewed), !renewed.is_empty());
+            draft.write().expect("written");
+            renewed
+        };
+        assert!(place(0..=255, 3, Standing::Joining).is_empty());
+        assert!(example.text().contains("generation = 4\n"));
+        let renewed = place(0..=99, 2, Standing::Learner);
+        assert_eq!(renewed, (0..=99).collect::<Vec<u16>>());
+        let text = example.text();
+        assert!(text.contains("[0, 99] # all\ngeneration = 5\n"), "{text}");
+        assert_eq!(text.matches("generation = 4\n").count(), 1, "{text}");
+        assert_eq!(text.matches("handover = true").count(), 1, "{text}");
+
+        // Where a partition has a new generation anyway it has no second one.
+        let mut draft = example.draft();
+        let moved = draft.move_partitions(&[200], 2, accepting(Accepted::Loss));
+        assert_eq!(moved.expect("moved").generation, 5);
+        draft.leave_sync(&[200], 1);
+        assert!(draft.renewals().is_empty());
+        let mut draft = example.draft();
+        draft.drop_node(2).expect("it writes nothing");
+        assert_eq!(draft.renewals(), (100..=255).collect::<Vec<u16>>());
     }
 
     #[test]

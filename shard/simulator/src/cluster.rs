@@ -54,6 +54,8 @@ const HARMS_FROM: u64 = 60_000_000;
 const REFUSALS_FROM: u64 = 62_002_000;
 /// Clients send APPLYs in numbered seeds from here on.
 const APPLIES_FROM: u64 = 360_000_000;
+/// Seeds below let a sync set without a proven node go on in the generation of the one before.
+const RENEWALS_FROM: u64 = 360_000_000;
 
 /// Nodes have the numbers from 1 on.
 const NODES: usize = 3;
@@ -140,6 +142,7 @@ impl Setting {
     /// Draws the harms of a run, and what they need of its setting.
     fn add_harms(&mut self, seed: u64, harm: &mut Random) -> Harms {
         let mut harms = Harms::new(harm);
+        harms.renews = seed >= RENEWALS_FROM;
         self.sync = harm.pick(&[SyncMethod::DurableWrite, SyncMethod::WriteThenSync]);
         self.space_percent_max = harm.pick(&[120, 120, 300]);
         self.cleaning_bytes_per_s = harm.pick(&[1 << 30, 300_000, 30_000]);

@@ -16,7 +16,8 @@ use penstock_storage::store::Store;
 
 use crate::execute::KeyHash;
 use crate::replication::link_set::{LinkAction, LinkSet, LinkTime};
-use crate::replication::{Epoch, PartitionId, PeerStatus, Role};
+use crate::replication::planted::{Bug, is_planted};
+use crate::replication::{Epoch, Partition, PartitionId, PeerStatus, Role};
 
 use super::durable_sequences::DurableSequences;
 use super::observer::Observer;
@@ -35,8 +36,10 @@ pub(crate) struct ClusterMember<B> {
     /// Partitions of this shard that its node is to begin.
     promotions: Promotions,
     served: ServedPartitions,
-    /// Partitions that this node writes no more since the last turn.
+    /// Partitions that this node writes no more since the last turn, or not in the epoch before.
     deposed: Vec<PartitionId>,
+    /// Partitions that this node wrote and has begun anew, in a later generation, in this turn.
+    renewed: Vec<PartitionId>,
     replica_timeout_us: u64,
     is_due: bool,
     /// Another node says that this one has an older copy of its directory.
@@ -98,6 +101,7 @@ impl<B: Block> ClusterMember<B> {
             promotions,
             served: ServedPartitions::none(),
             deposed: Vec::new(),
+            renewed: Vec::new(),
             replica_timeout_us: config.replica_timeout_us,
             is_due: false,
             has_gone_back: false,
@@ -293,14 +297,30 @@ impl<B: Block> ClusterMember<B> {
         others.any(|(_, membership)| *membership == Membership::Sync)
     }
 
+    /// How far each node of the sync set has what this node writes of a partition; `None` for one
+    /// that does not count. Nobody counts before the generation of the plan has begun: the sync set
+    /// is that of this generation, and may have no node of the one before.
     pub(crate) fn received(
         &self,
         partition: PartitionId,
     ) -> impl Iterator<Item = Option<Lsn>> + '_ {
-        self.links.received(partition)
+        let is_outdated = self.is_outdated(partition);
+        let received = self.links.received(partition);
+        received.map(move |lsn| lsn.filter(|_| !is_outdated))
     }
 
-    /// Partitions that this node writes no more, since the last turn.
+    /// Whether this node writes a partition in an earlier generation than the one that it is to
+    /// begin.
+    fn is_outdated(&self, partition: PartitionId) -> bool {
+        let role = self.links.partition(partition).map(Partition::role);
+        let assignment = self.plan.of(partition);
+        matches!(role, Some(Role::Primary { epoch, .. })
+            if assignment.primary == self.me && epoch.generation() < assignment.generation)
+            && !is_planted(Bug::WaitsOutliveGeneration)
+    }
+
+    /// Partitions whose replies at level `replica` wait for nobody any more: those that this node
+    /// writes no more since the last turn, and those that it has begun anew.
     pub(crate) fn deposed(&self) -> &[PartitionId] {
         &self.deposed
     }
@@ -354,6 +374,7 @@ impl<B: Block> ClusterMember<B> {
         self.links.give_out(time, store, &|key| hash.of(key), io);
         self.note_served(store);
         self.deposed.clear();
+        self.deposed.append(&mut self.renewed);
         let mut lost: BTreeMap<Epoch, Vec<PartitionId>> = BTreeMap::new();
         while let Some(action) = self.links.take_action() {
             if let LinkAction::Deposed { partition, epoch } = action {
@@ -392,6 +413,7 @@ impl<B: Block> ClusterMember<B> {
             let (partition, generation) = (next.partition, next.generation);
             let state = self.links.partition(partition).expect("the shard's");
             let is_empty = promotions::is_empty(state);
+            let has_written = matches!(state.role(), Role::Primary { .. });
             let is_forced = next.is_forced(self.me, state, self.plan.of(partition));
             let begun = self
                 .links
@@ -401,6 +423,9 @@ impl<B: Block> ClusterMember<B> {
                 break;
             };
             self.promotions.remove(next);
+            if begun.is_ok() && has_written && !is_planted(Bug::WaitsOutliveGeneration) {
+                self.renewed.push(partition);
+            }
             let assignment = self.plan.of(partition);
             // A partition may also be handed over here before the plan is read that says so.
             let is_before = generation < assignment.generation && assignment.is_handed_over;

@@ -36,6 +36,33 @@ impl Assignment {
         }
     }
 
+    /// The nodes that level `replica` waits for, beside the primary.
+    fn sync_set(&self) -> impl Iterator<Item = u8> + '_ {
+        let sync = |it: &&(u8, Membership)| it.1 == Membership::Sync;
+        self.members.iter().filter(sync).map(|&(node, _)| node)
+    }
+
+    /// Whether `next` needs a generation of its own: from this sync set to the next one no node
+    /// goes that knows of every acknowledgement at level `replica`. `joining` are nodes that are
+    /// not proven to have all that was acknowledged before they were waited for.
+    #[must_use]
+    pub fn needs_generation(&self, next: &Assignment, joining: &[u8]) -> bool {
+        let stays = |node| next.sync_set().any(|it| it == node);
+        let has_left = !self.sync_set().all(stays);
+        let was_empty = self.sync_set().next().is_none();
+        let is_empty = next.sync_set().next().is_none();
+        let is_proven = |node| !joining.contains(&node);
+        !is_empty && (has_left || was_empty) && !next.sync_set().any(is_proven)
+    }
+
+    /// Has its primary go on in a new generation, with what it has.
+    pub fn renew(&mut self) {
+        self.generation += 1;
+        self.is_handed_over = false;
+        self.is_loss_accepted = false;
+        self.is_incomplete_accepted = false;
+    }
+
     /// The epoch in which its primary begins, if it is handed over to it.
     pub(super) fn handed_over(&self) -> Epoch {
         Epoch::new(self.generation, 0, self.primary)
@@ -101,5 +128,57 @@ impl Plan {
         clients
             .find(|(number, _)| *number == node)
             .map_or("", |(_, address)| address)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(sync: &[u8]) -> Assignment {
+        let sync = sync.iter().map(|&node| (node, Membership::Sync));
+        Assignment {
+            generation: 3,
+            primary: 1,
+            members: sync.chain([(9, Membership::Learner)]).collect(),
+            is_handed_over: true,
+            is_loss_accepted: true,
+            is_incomplete_accepted: true,
+        }
+    }
+
+    #[test]
+    fn a_sync_set_without_a_proven_node_needs_a_generation_unless_its_nodes_all_stay() {
+        // Before, behind, of these joining.
+        let needs = |before: &[u8], next: &[u8], joining: &[u8]| {
+            of(before).needs_generation(&of(next), joining)
+        };
+        assert!(needs(&[2, 3], &[2], &[2]));
+        assert!(needs(&[3], &[2], &[2]));
+        assert!(needs(&[], &[2], &[2]));
+        assert!(needs(&[2, 3], &[3], &[2, 3]));
+        // One that is proven stays, or comes to be proven.
+        assert!(!needs(&[2, 3], &[3], &[2]));
+        assert!(!needs(&[3], &[2, 3], &[2]));
+        assert!(!needs(&[2], &[2], &[]));
+        // All stay that anybody was waited for at.
+        assert!(!needs(&[2], &[2, 3], &[2, 3]));
+        // Nobody is waited for.
+        assert!(!needs(&[2, 3], &[], &[2]));
+        assert!(!needs(&[], &[], &[]));
+    }
+
+    #[test]
+    fn a_primary_goes_on_in_the_next_generation_without_a_handover_and_without_a_loss() {
+        let mut renewed = of(&[2]);
+        renewed.renew();
+        let expected = Assignment {
+            generation: 4,
+            is_handed_over: false,
+            is_loss_accepted: false,
+            is_incomplete_accepted: false,
+            ..of(&[2])
+        };
+        assert_eq!(renewed, expected);
     }
 }

@@ -87,7 +87,7 @@ impl<T> ReplicaGates<T> {
 
     /// Answers who need not wait any longer, in order: the log is durable up to `durable`;
     /// `received` tells for a partition up to which record each member of its sync set has all, or
-    /// `None` for one that does not count now.
+    /// `None` for one that does not count now. An empty sync set lets nobody reach the level.
     pub fn release<I>(
         &mut self,
         now_us: u64,
@@ -100,7 +100,8 @@ impl<T> ReplicaGates<T> {
         for _ in 0..self.waiting.len() {
             let waiting = self.waiting.pop_front().expect("counted");
             let has = |member: Option<Lsn>| member.is_some_and(|lsn| lsn >= waiting.lsn);
-            let is_received = received(waiting.partition).all(has);
+            let mut members = received(waiting.partition).peekable();
+            let is_received = members.peek().is_some() && members.all(has);
             if waiting.lsn <= durable && is_received {
                 answer(waiting.whom, Outcome::Reached);
             } else if now_us >= waiting.deadline_us {
@@ -167,6 +168,27 @@ mod tests {
             [('c', Unknown)]
         );
         assert!(gates.is_empty());
+    }
+
+    #[test]
+    fn a_level_is_not_reached_when_nobody_is_left_in_the_sync_set() {
+        let mut gates = ReplicaGates::new(1);
+        gates.wait(Waiting {
+            partition: 1,
+            lsn: Lsn(1),
+            deadline_us: 1_000,
+            whom: 'a',
+        });
+        for (now_us, expected) in [(999, None), (1_000, Some(Outcome::Unknown))] {
+            let mut answer = None;
+            gates.release(
+                now_us,
+                Lsn(9),
+                |_| [].into_iter(),
+                |_, outcome| answer = Some(outcome),
+            );
+            assert_eq!(answer, expected);
+        }
     }
 
     #[test]

@@ -79,6 +79,8 @@ penstock_storage::planted_bugs! {
     TailReadHalf = "tail-read-half",
     /// A handover is told once, by the link that is there.
     HandoverForgotten = "handover-forgotten",
+    /// Replies that wait for the sync set of one generation are answered by that of the next.
+    WaitsOutliveGeneration = "waits-outlive-generation",
     /// Who begins by force in the middle of a rewind does not write the keys of its own tail anew.
     OwnTailStays = "own-tail-stays",
 }

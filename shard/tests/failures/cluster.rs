@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use penstock_net::level::AckLevel;
 use penstock_net::link::message::LINK_PARTITIONS;
 use penstock_net::link::{Membership, NodeStart};
+use penstock_net::request::Condition;
 use penstock_net::status::Status;
 use penstock_shard::cluster::{Assignment, ClusterConfig, Plan};
 use penstock_shard::replication::PENDING_BYTES_MAX;
@@ -105,6 +107,63 @@ fn an_empty_directory_begins_when_people_accept_that_while_it_runs_and_goes_on_b
     let mut again = opened(server.device.image.clone(), 2, plan(12, true));
     assert_eq!(answer(&mut again, 1), Status::Ok);
     assert_eq!(again.replies[&1].value, b"anew");
+}
+
+/// A node that writes, and a write at level `replica` for which it waits for the other node.
+fn waiting_for_the_other(id: usize) -> Server {
+    let mut server = opened(Image::default(), 1, plan(11, false));
+    server.settle();
+    server.replan(plan(12, true));
+    assert_eq!(answer(&mut server, 1), Status::NotFound);
+    server.send_at(AckLevel::Replica, id, |batch, out| {
+        batch.set(out, &key(0), b"alone", Condition::Always);
+    });
+    server.settle();
+    assert!(!server.replies.contains_key(&id), "the other node is away");
+    server
+}
+
+/// The plan in which nobody else is waited for.
+fn plan_without_sync_set(generation: u32) -> Plan {
+    let mut plan = plan(generation, true);
+    for assignment in &mut plan.partitions {
+        if assignment.primary == ME {
+            assignment.members = vec![(OTHER, Membership::Learner)];
+        }
+    }
+    plan
+}
+
+#[test]
+fn a_reply_at_level_replica_is_not_reached_when_the_last_node_leaves_the_sync_set() {
+    let mut server = waiting_for_the_other(2);
+    server.replan(plan_without_sync_set(12));
+    server.settle();
+    assert!(!server.replies.contains_key(&2), "nobody else has it");
+    server.now.us += 1_000_000;
+    server.settle();
+    assert_eq!(server.replies[&2].status, Status::NoReplicas);
+}
+
+#[test]
+fn who_waits_for_the_sync_set_of_a_generation_is_not_answered_by_that_of_the_next() {
+    let mut server = waiting_for_the_other(2);
+    server.replan(plan(13, false));
+    server.settle();
+    assert_eq!(server.replies[&2].status, Status::NoReplicas);
+    assert_eq!(answer(&mut server, 3), Status::Ok);
+}
+
+#[cfg(feature = "planted")]
+#[test]
+fn a_generation_that_answers_who_waits_for_the_one_before_is_caught() {
+    use penstock_shard::replication::planted::{Bug, plant};
+    plant(Some(Bug::WaitsOutliveGeneration));
+    let run = std::panic::catch_unwind(
+        who_waits_for_the_sync_set_of_a_generation_is_not_answered_by_that_of_the_next,
+    );
+    plant(None);
+    assert!(run.is_err(), "{}", Bug::WaitsOutliveGeneration.name());
 }
 
 /// Each write of the beginning may be the last one: what was accepted and promised is not asked

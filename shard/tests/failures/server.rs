@@ -556,7 +556,17 @@ impl Server {
     }
 
     pub fn send(&mut self, id: usize, item: impl FnOnce(&mut BatchRequest, &mut Vec<u8>)) {
-        let mut batch = BatchRequest::begin(&mut self.inbox, id as u64, AckLevel::Disk, 0, 1);
+        self.send_at(AckLevel::Disk, id, item);
+    }
+
+    /// The same of an item that asks for another level.
+    pub fn send_at(
+        &mut self,
+        level: AckLevel,
+        id: usize,
+        item: impl FnOnce(&mut BatchRequest, &mut Vec<u8>),
+    ) {
+        let mut batch = BatchRequest::begin(&mut self.inbox, id as u64, level, 0, 1);
         item(&mut batch, &mut self.inbox);
         batch.finish(&mut self.inbox);
         self.hand_over();

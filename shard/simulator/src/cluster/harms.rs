@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use penstock_net::link::Membership;
 use penstock_shard::Event as ShardEvent;
-use penstock_shard::cluster::PartitionRole;
+use penstock_shard::cluster::{Assignment, PartitionRole};
 use penstock_storage::io::BLOCK_BYTES;
 use penstock_storage::place::FileId;
 
@@ -55,6 +55,8 @@ pub(super) struct Harms {
     pub(super) full_us_max: u64,
     rot: bool,
     members: bool,
+    /// Whether a sync set without a proven node begins in a new generation.
+    pub(super) renews: bool,
     /// Parts of a million of the starts that have another number of shards.
     reshards: u32,
     /// Of the steps of handovers at which somebody is struck.
@@ -74,6 +76,7 @@ impl Harms {
             full_us_max: 5_000_000,
             rot: random.chance(250_000),
             members: random.chance(500_000),
+            renews: false,
             reshards: random.pick(&[0, 0, 200_000, 600_000]),
             strikes: random.pick(&[0, 100_000, 400_000]),
             read_errors: random.pick(&[0, 0, 20_000]),
@@ -307,30 +310,54 @@ impl World {
         if assignment.primary == number {
             return;
         }
-        let key = (partition, number);
+        let before = assignment.clone();
         let members = &mut assignment.members;
         let at = members.iter().position(|&(member, _)| member == number);
-        match at.map(|at| (at, members[at].1)) {
+        let what = match at.map(|at| (at, members[at].1)) {
             None => {
                 members.push((number, Membership::Learner));
-                self.meet("member again");
+                "member again"
             }
             Some((at, Membership::Sync)) => {
                 members[at].1 = Membership::Learner;
-                self.joining.remove(&key);
-                self.meet("left the sync set");
+                "left the sync set"
             }
             Some((at, Membership::Learner)) if self.harm.chance(250_000) => {
                 members.remove(at);
-                self.meet("member no more");
+                "member no more"
             }
             Some((at, Membership::Learner)) => {
                 members[at].1 = Membership::Sync;
+                "joining"
+            }
+        };
+        // One that enters is not proven, whatever it was; one that leaves is none of the set.
+        let joining = self.joining.keys().filter(|(of, _)| *of == partition);
+        let joining: Vec<u8> = joining.map(|&(_, it)| it).chain([number]).collect();
+        if self.harms.renews && before.needs_generation(assignment, &joining) {
+            // As the command, which changes nothing before a handover is over.
+            let primary = usize::from(before.primary) - 1;
+            if before.is_handed_over && !self.serves(primary, partition) {
+                return;
+            }
+            assignment.renew();
+            self.meet("sync set in a new generation");
+            self.handed.remove(&partition);
+            self.prove_anew(partition);
+        }
+        let is_sync = |it: &Assignment| it.members.contains(&(number, Membership::Sync));
+        let key = (partition, number);
+        match (is_sync(&before), is_sync(assignment)) {
+            (true, false) => {
+                self.joining.remove(&key);
+            }
+            (false, true) => {
                 self.next_joining += 1;
                 self.joining.insert(key, self.next_joining);
-                self.meet("joining");
             }
+            _ => {}
         }
+        self.meet(what);
         self.publish(plan);
     }
 

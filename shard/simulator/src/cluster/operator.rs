@@ -93,7 +93,7 @@ impl World {
         }
     }
 
-    fn serves(&self, node: usize, partition: u16) -> bool {
+    pub(super) fn serves(&self, node: usize, partition: u16) -> bool {
         let state = self.nodes[node].partition(partition);
         state.is_some_and(|it| it.role == PartitionRole::Primary)
     }
