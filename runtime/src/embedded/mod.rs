@@ -40,8 +40,9 @@ pub use options::Options;
 pub use pending::{Pending, PendingBatch};
 pub use penstock_client::{
     Answer, Apply, ApplyField, ApplyInstruction, ApplyKey, Arithmetic, Ask, BitTest, Changed,
-    ClientError, Comparison, Entry, Field, Fields, FromAnswer, NumberAt, NumberKind, Operand, Page,
-    Past, Rate, Scan, Scanned, Value, Verbs,
+    ClientError, Comparison, Entry, Field, Fields, FromAnswer, Instruction, Layout, LayoutError,
+    LayoutMismatch, NamedField, NumberAt, NumberKind, Operand, OwnedView, Page, Past, Rate, Scan,
+    Scanned, Text, Value, Verbs, View, layout,
 };
 pub use penstock_net::keyspace::{Action, At, History, KeptVersion, Keyspace, Settings};
 pub use penstock_net::scan::ScanRequest;

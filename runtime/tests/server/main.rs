@@ -12,6 +12,7 @@ mod durable_by;
 mod expiring;
 mod hostile;
 mod keyspaces;
+mod layouts;
 mod locked_memory;
 mod logs;
 mod memory;
