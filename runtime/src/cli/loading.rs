@@ -36,8 +36,8 @@ A row that does not fit ends the load, and is named by file, line, column and va
 before it are loaded and counted.
 
 Without --layout the value is the text of one column. With it, each field has a column of its own:
-true or false for a bool, a text for bytes. A text that begins with 0x is hexadecimal digits. Of
-JSON, {\"buyer\":{\"bought\":1}} has the column buyer.bought, and an array sizes[0], sizes[1].
+true or false for a bool, a text for bytes. Keys, values and bytes that begin with 0x are
+hexadecimal digits. Of JSON, {\"buyer\":{\"bought\":1}} has the column buyer.bought, and an array sizes[0], sizes[1].
 
 Examples:
   penstock load stock.csv --prefix stock: --key-column sku --layout 'units:u32@0;sold:u32@4;=8'
@@ -144,9 +144,10 @@ impl LoadArgs {
         let rest = load.finish();
         bar.finish_and_clear();
         load.counts.print(self.check)?;
-        outcome
-            .and(rest)
-            .map_err(|failure| load.counts.resumed(failure))?;
+        outcome.and(rest).map_err(|failure| match self.check {
+            true => failure,
+            false => load.counts.resumed(failure),
+        })?;
         load.counts.judge(file)
     }
 

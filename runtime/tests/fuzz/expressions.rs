@@ -4,8 +4,8 @@
 //! An input is one byte (what the text is to be) and the text.
 
 use crate::expression::{
-    ExpressionError, Field, FieldKind, Literal, NamedKey, Step, TEXT_BYTES, ValueLayout, number_name,
-    parse_instruction, parse_step,
+    ExpressionError, Field, FieldKind, Literal, NamedKey, Step, TEXT_BYTES, ValueLayout,
+    number_name, parse_instruction, parse_step,
 };
 use penstock_net::apply::{
     Action, ApplyInstruction, Arithmetic, BitTest, Comparison, NumberAt, Operand,
@@ -70,7 +70,11 @@ fn judge_layout(text: &str) {
     assert_ne!(layout.mark(), 0);
     let mut end = 0;
     for field in layout.fields() {
-        assert!(field.offset >= end, "{} begins behind the one before", field.name);
+        assert!(
+            field.offset >= end,
+            "{} begins behind the one before",
+            field.name
+        );
         end = field.offset + field.kind.bytes();
         let is_text = field.kind == FieldKind::Text;
         assert!(!is_text || field.kind.bytes() == TEXT_BYTES);

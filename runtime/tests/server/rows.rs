@@ -229,13 +229,20 @@ fn a_load_that_is_killed_is_run_again_and_nothing_is_lost_or_changed() {
     loader.kill().unwrap();
     loader.wait().unwrap();
     let there = shop.all().len();
-    assert!(there >= ROWS / 4 && there < ROWS, "{there}");
+    assert!((1..ROWS).contains(&there), "{there}");
 
     let file = shop.file("rows.csv", &text);
     let (out, _) = shop.told(0, &["load", &file, "--prefix", "p:"]);
-    let (new, same) = (ROWS - there, there);
-    let expected = format!("{ROWS} rows: {new} written, {same} there with the same value, 0 ");
-    assert!(out.starts_with(&expected), "{out}");
+    let numbers: Vec<usize> = out
+        .split(|c: char| !c.is_ascii_digit())
+        .filter_map(|word| word.parse().ok())
+        .collect();
+    // Rows that were on their way when the first load was killed came behind the count.
+    let [rows, new, same, other] = numbers[..] else {
+        panic!("{out}")
+    };
+    assert_eq!((rows, new + same, other), (ROWS, ROWS, 0), "{out}");
+    assert!(same >= there, "{there}: {out}");
     let all = shop.all();
     for at in 0..ROWS {
         let value = all.get(format!("p:k{at}").as_bytes());

@@ -15,7 +15,10 @@ use crate::layout::text::Text;
     note = "write #[derive(Layout, TryFromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)] \
             above it; the last five are of zerocopy"
 )]
-pub trait PlainBytes: TryFromBytes + IntoBytes + KnownLayout + Immutable + Unaligned + Sized {}
+pub trait PlainBytes:
+    TryFromBytes + IntoBytes + KnownLayout + Immutable + Unaligned + Sized
+{
+}
 
 #[diagnostic::do_not_recommend]
 impl<T: TryFromBytes + IntoBytes + KnownLayout + Immutable + Unaligned> PlainBytes for T {}
