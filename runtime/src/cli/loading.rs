@@ -37,7 +37,8 @@ before it are loaded and counted.
 
 Without --layout the value is the text of one column. With it, each field has a column of its own:
 true or false for a bool, a text for bytes. Keys, values and bytes that begin with 0x are
-hexadecimal digits. Of JSON, {\"buyer\":{\"bought\":1}} has the column buyer.bought, and an array sizes[0], sizes[1].
+hexadecimal digits. Of JSON, {\"buyer\":{\"bought\":1}} has the column buyer.bought, and an array
+sizes[0], sizes[1].
 
 Examples:
   penstock load stock.csv --prefix stock: --key-column sku --layout 'units:u32@0;sold:u32@4;=8'

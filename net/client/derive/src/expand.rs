@@ -149,12 +149,9 @@ fn implementation(input: &DeriveInput, fields: &[&Field], krate: &Path) -> Token
     let layout = quote!(#krate::layout);
     let infos = fields.iter().map(|field| {
         let (ident, field_type) = (&field.ident, &field.ty);
-        let text = ident.as_ref().map(|it| it.to_string());
-        let text = text
-            .as_deref()
-            .unwrap_or_default()
-            .trim_start_matches("r#")
-            .to_string();
+        let text = ident.as_ref().map(ToString::to_string);
+        let text = text.unwrap_or_default();
+        let text = text.trim_start_matches("r#");
         quote! {
             #layout::FieldInfo::new(
                 #text,
@@ -183,7 +180,8 @@ fn implementation(input: &DeriveInput, fields: &[&Field], krate: &Path) -> Token
     quote! {
         #[automatically_derived]
         impl #layout::LayoutType for #name {
-            const KIND: #layout::Kind = #layout::Kind::Layout(<#name as #layout::Layout>::DESCRIPTION);
+            const KIND: #layout::Kind =
+                #layout::Kind::Layout(<#name as #layout::Layout>::DESCRIPTION);
             type Plain<'a> = #name;
 
             fn put(plain: #name, offset: usize, parts: &mut #layout::Parts) {

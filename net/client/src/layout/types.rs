@@ -82,7 +82,8 @@ macro_rules! numbers {
 
             #[inline]
             fn bits(number: $plain) -> u64 {
-                i128::from(number).to_le_bytes().first_chunk().map_or(0, |it| u64::from_le_bytes(*it))
+                // Wider or as wide: a signed number is extended by its sign.
+                number as u64
             }
         }
 
