@@ -4,9 +4,9 @@
 #![cfg(feature = "derive")]
 
 mod bytes;
+mod compile_fail;
 mod hashes;
 mod instructions;
-mod refused;
 
 use penstock_client::{Layout, OwnedView, Text};
 use zerocopy::little_endian::{F32, F64, I16, I32, I64, U16, U32, U64};
