@@ -14,51 +14,39 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use penstock::embedded::{Changed, ClientError, Field};
+use penstock::embedded::{Changed, ClientError, Instruction, Layout, OwnedView, Text};
 use penstock::{Options, Penstock, Verbs};
 use penstock_net::level::AckLevel;
-use zerocopy::little_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{Immutable, IntoBytes, KnownLayout, TryFromBytes, Unaligned};
 
 /// What the store holds, byte by byte: there is no other encoding.
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[derive(Layout, TryFromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[layout(crate = penstock::embedded)]
 #[repr(C)]
 struct Product {
     stock: U32,
     price_cents: U32,
     sold: U64,
-    name_bytes: U16,
-    name: [u8; 38],
+    name: Text,
 }
 
 impl Product {
-    /// The fields that operations are about, by their offsets.
-    const STOCK: u32 = 0;
-    const SOLD: u32 = 8;
-
-    fn new(name: &str, stock: u32, price_cents: u32) -> Product {
-        let mut product = Product {
-            stock: stock.into(),
-            price_cents: price_cents.into(),
-            sold: 0.into(),
-            name_bytes: 0.into(),
-            name: [0; 38],
-        };
-        let name = &name.as_bytes()[..name.len().min(product.name.len())];
-        product.name[..name.len()].copy_from_slice(name);
-        product.name_bytes = u16::try_from(name.len()).expect("it fits the field").into();
-        product
-    }
-
-    fn name(&self) -> &str {
-        let name = self.name.get(..usize::from(self.name_bytes)).unwrap_or(&[]);
-        std::str::from_utf8(name).unwrap_or("?")
+    fn new(name: &str, stock: u32, price_cents: u32) -> OwnedView<Product> {
+        Product::build()
+            .with(Product::stock(), stock)
+            .with(Product::price_cents(), price_cents)
+            .with(Product::name(), name)
+            .finish()
     }
 
     /// Sells one if there is one: guards and effects, all or nothing.
-    fn sell_one() -> [penstock_net::instruction::Instruction; 3] {
-        let (stock, sold) = (Field::u32(Product::STOCK), Field::u64(Product::SOLD));
-        [stock.at_least(1), stock.decrease(1), sold.increase(1)]
+    fn sell_one() -> [Instruction; 3] {
+        [
+            Product::stock().at_least(1),
+            Product::stock().decrease(1),
+            Product::sold().increase(1),
+        ]
     }
 }
 
@@ -79,7 +67,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn one_thread(directory: &Path) -> Result<(), Box<dyn Error>> {
     let mut store = Penstock::open_local(directory, Options::default().level(AckLevel::None))?;
     let product = Product::new("Yeezy Boost 350 V2", SOLD_BY_ONE + 1, 23_000);
-    store.set(KEY, product.as_bytes())?;
+    store.set(KEY, product.bytes())?;
     let sell_one = Product::sell_one();
 
     let began = Instant::now();
@@ -87,7 +75,7 @@ fn one_thread(directory: &Path) -> Result<(), Box<dyn Error>> {
     for _ in 0..SOLD_BY_ONE {
         // A view of the bytes that the store answered with.
         let price = store.get_with(KEY, |bytes, _version| {
-            Product::ref_from_bytes(bytes)
+            Product::view(bytes)
                 .map(|product| product.price_cents.get())
                 .ok()
         })?;
@@ -103,9 +91,7 @@ fn one_thread(directory: &Path) -> Result<(), Box<dyn Error>> {
     let mut stock = 0;
     for _ in 0..READS {
         let read = store.get_with(KEY, |bytes, _version| {
-            Product::ref_from_bytes(bytes)
-                .map(|product| product.stock.get())
-                .ok()
+            Product::view(bytes).map(|product| product.stock.get()).ok()
         })?;
         stock = read.flatten().ok_or("not a product")?;
     }
@@ -123,7 +109,7 @@ fn one_thread(directory: &Path) -> Result<(), Box<dyn Error>> {
 fn many_buyers(directory: &Path) -> Result<(), Box<dyn Error>> {
     let store = Penstock::open(directory, Options::default())?;
     let product = Product::new("Yeezy Boost 350 V2", STOCK, 23_000);
-    store.set(KEY, product.as_bytes()).wait()?;
+    store.set(KEY, product.bytes()).wait()?;
     let (sold, refused) = (AtomicU64::new(0), AtomicU64::new(0));
 
     let began = Instant::now();
@@ -158,10 +144,10 @@ fn many_buyers(directory: &Path) -> Result<(), Box<dyn Error>> {
     // What a new start finds is what the buyers were told.
     let mut store = Penstock::open_local(directory, Options::default())?;
     store.get_with(KEY, |bytes, _version| {
-        let product = Product::ref_from_bytes(bytes).expect("a product");
+        let product = Product::view(bytes).expect("a product");
         println!(
             "in the end    {}: stock {}, sold {}",
-            product.name(),
+            product.text(Product::name()).expect("as it was written"),
             product.stock,
             product.sold
         );

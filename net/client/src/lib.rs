@@ -6,6 +6,7 @@ mod connection;
 mod driver;
 mod fields;
 mod jitter;
+pub mod layout;
 mod named;
 mod operation;
 mod options;
@@ -19,6 +20,7 @@ mod verbs;
 
 pub use client::Client;
 pub use fields::Fields;
+pub use layout::{Layout, LayoutError, LayoutMismatch, NamedField, OwnedView, Text, View};
 pub use named::{Named, NamedWrite, Unknown, new_token};
 pub use operation::{Answer, ClientError, FromAnswer, Pending};
 pub use options::{ClientOptions, MemberGet, ReadFrom};
@@ -27,6 +29,10 @@ pub use seen::Seen;
 pub use told::{Changed, MemberValue, Past, Value};
 pub use update::{Patience, Updated, update};
 pub use verbs::Verbs;
+
+/// Implements the trait [`Layout`] for a struct; see there.
+#[cfg(feature = "derive")]
+pub use penstock_derive::Layout;
 
 pub use penstock_net::apply::{
     Apply, ApplyField, ApplyInstruction, ApplyKey, Arithmetic, BitTest, Comparison, NumberAt,

@@ -7,6 +7,7 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use penstock_client::{Client, ClientOptions};
 use penstock_net::frame::{Header, Opcode, write_frame};
 use penstock_net::hello::{ClientHello, ServerHello};
 use penstock_net::level::AckLevel;
@@ -105,6 +106,18 @@ impl ServerAddress {
             }
         }
         Err(last)
+    }
+
+    /// A client with many operations under way, whose answers have this level.
+    pub fn client(&self, level: AckLevel) -> Result<Client, Failure> {
+        let options = ClientOptions {
+            name: "penstock".into(),
+            level,
+            deadline: Duration::from_millis(self.timeout_ms.into()),
+            ..ClientOptions::default()
+        };
+        Client::connect_any(&self.addr, options)
+            .map_err(|error| Failure::server(format_args!("no server at {self}: {error}")))
     }
 
     fn connect_to(&self, addr: &str) -> Result<Connection, Failure> {

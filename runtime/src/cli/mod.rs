@@ -4,9 +4,12 @@ mod applying;
 mod backup;
 mod cluster;
 mod connection;
+mod exporting;
 pub mod expression;
 mod inspect;
 mod keyspace;
+mod layout_value;
+mod loading;
 mod lostfound;
 mod membership;
 mod options;
@@ -14,6 +17,8 @@ mod output;
 mod partitions;
 mod probing;
 mod reading;
+mod reporting;
+mod rows;
 mod status;
 mod text_field;
 mod token;
@@ -31,12 +36,15 @@ use penstock::server::logging::Logging;
 use applying::ApplyArgs;
 use backup::{BackupArgs, RestoreArgs, VerifyArgs};
 use cluster::{CLUSTER_EXAMPLES, ClusterCommand};
+use exporting::ExportArgs;
 use inspect::InspectArgs;
 use keyspace::{HistoryArgs, KEYSPACE_EXAMPLES, KeyspaceCommand};
+use loading::LoadArgs;
 use options::OptionFlags;
 use output::Output;
 use probing::{InfoArgs, PingArgs};
 use reading::{GetArgs, ScanArgs, TtlArgs};
+use reporting::ReportArgs;
 use writing::{DelArgs, ExpireArgs, PersistArgs, SetArgs, UpdateIfArgs};
 
 /// What every command's help says about its end.
@@ -92,6 +100,12 @@ enum Command {
     Apply(ApplyArgs),
     /// Print the keys, or those with a prefix
     Scan(ScanArgs),
+    /// Write the rows of a CSV file or of JSON lines as keys and values
+    Load(LoadArgs),
+    /// Print keys and values as rows that load reads again
+    Export(ExportArgs),
+    /// Count keys, and print sum, least and greatest number of their fields
+    Report(ReportArgs),
     /// Print the versions of a key that its keyspace keeps, the newest first
     History(HistoryArgs),
     /// Set, drop or list keyspaces: prefixes of keys with settings of their own
@@ -202,6 +216,22 @@ impl Failure {
         }
     }
 
+    /// The same behind what it is about.
+    fn behind(self, place: &str) -> Failure {
+        Failure {
+            line: format!("{place}: {}", self.line),
+            ..self
+        }
+    }
+
+    /// The same with what else is to be said.
+    fn followed_by(self, text: &str) -> Failure {
+        Failure {
+            line: format!("{}{text}", self.line),
+            ..self
+        }
+    }
+
     /// There is no server, or it failed.
     fn server(cause: impl fmt::Display) -> Failure {
         Failure {
@@ -257,6 +287,9 @@ impl Command {
             Command::UpdateIf(args) => args.run(),
             Command::Apply(args) => args.run(),
             Command::Scan(args) => args.run(),
+            Command::Load(args) => args.run(),
+            Command::Export(args) => args.run(),
+            Command::Report(args) => args.run(),
             Command::History(args) => args.run(),
             Command::Keyspace(command) => command.run(),
             Command::Ping(args) => args.run(),

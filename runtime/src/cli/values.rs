@@ -4,6 +4,8 @@ use std::fs::File;
 use std::io::Read;
 
 use clap::ValueEnum;
+use penstock_client::{Client, ClientError, Verbs};
+use penstock_net::keyspace::Action;
 use penstock_net::level::AckLevel;
 use penstock_net::limits::{EXPIRY_MS_MAX, VALUE_BYTES_HARD_MAX};
 use penstock_net::reply::ITEM_FLAG_REPLAYED;
@@ -12,8 +14,8 @@ use penstock_net::status::Status;
 
 use super::Failure;
 use super::connection::{Answer, refused};
-use super::expression::Literal;
 pub(super) use super::expression::times::{parse_lifetime, parse_version};
+use super::expression::{Literal, ValueLayout};
 use super::output::Output;
 
 /// How durable a write must be before its answer.
@@ -74,6 +76,48 @@ impl Answer {
             level.name()
         ));
         out.finish()
+    }
+}
+
+/// Reads a layout as an argument.
+pub(super) fn parse_layout(text: &str) -> Result<ValueLayout, String> {
+    ValueLayout::parse(text).map_err(|error| error.to_string())
+}
+
+/// Refuses a layout whose mark is not that of the keyspace of keys with this prefix, if that has
+/// one.
+pub(super) fn check_mark(
+    client: &Client,
+    prefix: &[u8],
+    layout: &ValueLayout,
+) -> Result<(), Failure> {
+    let keyspaces = client
+        .keyspace(b"", Action::List)
+        .wait()
+        .map_err(|error| failure_of(&error))?;
+    let around = keyspaces
+        .iter()
+        .filter(|it| prefix.starts_with(&it.prefix))
+        .max_by_key(|it| it.prefix.len());
+    let (found, mark) = (around.map_or(0, |it| it.settings.layout), layout.mark());
+    match found == 0 || found == mark {
+        true => Ok(()),
+        false => Err(Failure::usage(format_args!(
+            "the keyspace of {:?} has the layout {found}; that of --layout is {mark}: a field \
+             differs in name, type or offset",
+            String::from_utf8_lossy(prefix)
+        ))),
+    }
+}
+
+/// The failure that an operation of a client ends with.
+pub(super) fn failure_of(error: &ClientError) -> Failure {
+    match error {
+        ClientError::No(_) => Failure::no(error),
+        ClientError::Refused(answer) => {
+            refused(answer.status, &String::from_utf8_lossy(&answer.value))
+        }
+        _ => Failure::server(error),
     }
 }
 

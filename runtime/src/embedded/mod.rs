@@ -40,8 +40,9 @@ pub use options::Options;
 pub use pending::{Pending, PendingBatch};
 pub use penstock_client::{
     Answer, Apply, ApplyField, ApplyInstruction, ApplyKey, Arithmetic, Ask, BitTest, Changed,
-    ClientError, Comparison, Entry, Field, Fields, FromAnswer, Named, NumberAt, NumberKind,
-    Operand, Page, Past, Rate, Scan, Scanned, Token, Unknown, Value, Verbs, new_token,
+    ClientError, Comparison, Entry, Field, Fields, FromAnswer, Instruction, Layout, LayoutError,
+    LayoutMismatch, Named, NamedField, NumberAt, NumberKind, Operand, OwnedView, Page, Past, Rate,
+    Scan, Scanned, Text, Token, Unknown, Value, Verbs, View, layout, new_token,
 };
 pub use penstock_net::keyspace::{Action, At, History, KeptVersion, Keyspace, Settings};
 pub use penstock_net::scan::ScanRequest;

@@ -4,7 +4,8 @@
 //! An input is one byte (what the text is to be) and the text.
 
 use crate::expression::{
-    ExpressionError, Field, Literal, NamedKey, Step, number_name, parse_instruction, parse_step,
+    ExpressionError, Field, FieldKind, Literal, NamedKey, Step, TEXT_BYTES, ValueLayout,
+    number_name, parse_instruction, parse_step,
 };
 use penstock_net::apply::{
     Action, ApplyInstruction, Arithmetic, BitTest, Comparison, NumberAt, Operand,
@@ -19,7 +20,7 @@ pub fn judge(input: &[u8]) {
     let manner = choices.byte();
     let text = String::from_utf8_lossy(choices.rest());
     let bytes = text.len();
-    match manner % 4 {
+    match manner % 5 {
         0 => match in_proportion(bytes, || parse_instruction(&text)) {
             Ok(instruction) => {
                 let read = Instruction::read(&instruction.encode(), 0, 2);
@@ -55,8 +56,30 @@ pub fn judge(input: &[u8]) {
             Ok(Literal::File(path)) => assert_eq!(path.to_str(), text.strip_prefix('@')),
             Err(error) => check(&text, &error),
         },
-        _ => judge_step(&text),
+        3 => judge_step(&text),
+        _ => judge_layout(&text),
     }
+}
+
+/// The layout of `penstock load`, `export` and `report`.
+fn judge_layout(text: &str) {
+    let layout = match ValueLayout::parse(text) {
+        Ok(layout) => layout,
+        Err(error) => return check(text, &error),
+    };
+    assert_ne!(layout.mark(), 0);
+    let mut end = 0;
+    for field in layout.fields() {
+        assert!(
+            field.offset >= end,
+            "{} begins behind the one before",
+            field.name
+        );
+        end = field.offset + field.kind.bytes();
+        let is_text = field.kind == FieldKind::Text;
+        assert!(!is_text || field.kind.bytes() == TEXT_BYTES);
+    }
+    assert!(end <= layout.bytes() && !layout.fields().is_empty());
 }
 
 /// One argument of `penstock apply`, on the keys `s` and `h`.
@@ -251,6 +274,10 @@ fn sentences_of_the_shell_are_kept() {
         (3, "return h.decimal"),
         (3, "now exists"),
         (3, "s.u8@0 &=\u{a0}256"),
+        (4, "stock:u32@0;is_open:bool@4;name:text@5;=13"),
+        (4, "a:{b:u16be@0;c:f64@2;=10}[2][1]@1;d:u8[5]@21;=26"),
+        (4, "a:u32@0;b:u32@3;=8"),
+        (4, "a:{b:u8@0;=1@0;=1"),
     ];
     let inputs: Vec<(String, Vec<u8>)> = (1..)
         .zip(sentences)

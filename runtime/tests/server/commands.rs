@@ -217,6 +217,9 @@ fn no_server_is_exit_code_3_and_names_the_address() {
         &["del", "key"],
         &["update-if", "key", "u32@0 >= 1"],
         &["apply", "--key", "k=key", "k exists"],
+        &["load", "/dev/null", "--format", "jsonl"],
+        &["export"],
+        &["report"],
         &["ping"],
         &["info"],
     ] {
@@ -290,6 +293,15 @@ fn what_no_server_could_take_is_refused_before_one_is_asked() {
         (&["set", "k", "u8:256"], "a number, 0..255"),
         (&["set", "k", "@/nowhere/file"], "cannot read /nowhere/file"),
         (&["set", "k", "@/dev/zero"], "more than 16777216 bytes"),
+        (
+            &["load", "/nowhere/rows.csv"],
+            "cannot read /nowhere/rows.csv",
+        ),
+        (&["load", "rows.txt"], "--format csv or --format jsonl"),
+        (
+            &["export", "--layout", "key:u32@0;=4"],
+            "the column \"key\" would stand twice",
+        ),
     ] {
         assert_refused(&penstock(words, &[]), 2, part);
     }

@@ -128,7 +128,7 @@ impl<'a> Cursor<'a> {
 }
 
 /// Reads a number within these borders; the error is what is allowed.
-pub(super) fn parse_number((min, max): (i128, i128), text: &str) -> Result<i128, String> {
+pub fn parse_number((min, max): (i128, i128), text: &str) -> Result<i128, String> {
     let (negative, digits) = match text.strip_prefix('-') {
         Some(digits) => (true, digits),
         None => (false, text),

@@ -1,0 +1,8 @@
+use penstock_client::Layout;
+
+#[derive(Layout)]
+struct Product {
+    stock: u8,
+}
+
+fn main() {}
