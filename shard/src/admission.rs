@@ -22,7 +22,7 @@ const INTERVAL_US: u64 = 100_000;
 /// How long a connection stays ahead.
 const AHEAD_US: u64 = 1_000_000;
 /// How long a turn that refuses something is to take.
-const TURN_US: u64 = 1_250;
+const TURN_US: u64 = 1_200;
 /// How long operations are to wait for the disk, at least.
 const WAIT_US: u64 = 2_000;
 /// The same at most, however slow the disk is.
@@ -230,7 +230,7 @@ impl Admission {
         );
         let limit = self.disk.limit();
         let is_disk_full = self.waiting >= limit || (self.waiting >= limit / 2 && !has_disk);
-        if !has_core || self.core.taken() >= 2 * self.core.limit() {
+        if !has_core || self.core.taken() >= self.core.limit() {
             Some(Short::Core)
         } else if is_write && is_disk_full {
             Some(Short::Disk)

@@ -2,8 +2,9 @@
 
 /// A share is counted in parts of an operation, so that many connections have equal ones of little.
 const PARTS: u64 = 256;
-/// A round changes the limit by these factors, in quarters, at most.
-const FALL_QUARTERS: u64 = 1;
+/// A round changes the limit by these factors, in quarters, at most. A turn in which the core ran
+/// something else is long too, and is one among many: it is not to decide alone.
+const FALL_QUARTERS: u64 = 3;
 const RISE_QUARTERS: u64 = 5;
 /// The most that a limit rises to.
 const LIMIT_MAX: u64 = 1 << 16;
