@@ -22,7 +22,7 @@ const INTERVAL_US: u64 = 100_000;
 /// How long a connection stays ahead.
 const AHEAD_US: u64 = 1_000_000;
 /// How long a turn that refuses something is to take.
-const TURN_US: u64 = 1_200;
+const TURN_US: u64 = 1_100;
 /// How long operations are to wait for the disk, at least.
 const WAIT_US: u64 = 2_000;
 /// The same at most, however slow the disk is.
@@ -276,6 +276,12 @@ impl Admission {
     fn share_out(&mut self, now_us: u64, took_us: u64, on_disk: OnDisk) {
         let connections = self.heard_ahead.count();
         let turn_min = TURN_MIN.max(TURN_MIN_OF_ONE * self.heard.count());
+        // Where nothing was refused, nobody gets more than was used: else who comes first in each
+        // turn would save up for the turns that are full.
+        let granted = match self.core.has_refused() {
+            true => self.core.limit(),
+            false => self.core.taken(),
+        };
         let behind = std::mem::take(&mut self.behind);
         if behind > 0 {
             // What has no room in the turns waits longer than one of them.
@@ -287,13 +293,13 @@ impl Admission {
             && since_us >= self.disk.round_began_us()
         {
             // The end of a write is seen at the end of a turn, and its begin was one.
-            let seen_us = 2 * took_us.min(TURN_US);
+            let seen_us = 2 * took_us.min(WAIT_US_MAX / 5);
             let target_us = (3 * self.quiet_wait_us).clamp(WAIT_US, WAIT_US_MAX) + seen_us;
             let waited_us = now_us.saturating_sub(since_us);
             self.disk
                 .end_round(now_us, waited_us, target_us, WAITING_MIN);
         }
-        self.core.grant(self.core.limit(), connections);
+        self.core.grant(granted, connections);
         self.disk.grant(on_disk.released, connections);
     }
 

@@ -61,6 +61,11 @@ impl Budget {
         self.taken
     }
 
+    /// Whether operations were refused in this round.
+    pub(super) fn has_refused(&self) -> bool {
+        self.refused > 0
+    }
+
     /// When the round began.
     pub(super) fn round_began_us(&self) -> u64 {
         self.round_began_us
@@ -82,7 +87,7 @@ impl Budget {
     /// Gives a connection what it was granted since, and tells whether anything is left. It may
     /// save up two shares of the limit.
     pub(super) fn has_credit(&self, credit: &mut Credit, connections: u64) -> bool {
-        let saved_max = (2 * self.limit * PARTS / connections).max(PARTS);
+        let saved_max = (4 * self.limit * PARTS / connections).max(PARTS);
         let granted = i64::try_from(self.granted - credit.seen).expect("limits are small");
         let saved_max = i64::try_from(saved_max).expect("limits are small");
         credit.seen = self.granted;
