@@ -391,7 +391,7 @@ fn a_disk_that_is_slow_and_has_no_queue_is_used_to_the_full() {
 }
 
 #[test]
-fn who_sends_more_gets_no_more() {
+fn who_sends_ten_times_as_much_gets_at_most_half_as_much_again() {
     let mut peers = open(10, 16, 1_000_000);
     peers.push((Comes::Every(16_000), 16));
     for costs in [
@@ -407,7 +407,7 @@ fn who_sends_more_gets_no_more() {
         let ran: Vec<u64> = world.peers.iter().map(|it| it.ran).collect();
         let (hog, others) = ran.split_last().expect("many");
         let most = others.iter().max().expect("many");
-        assert!(hog <= most, "{ran:?}");
+        assert!(hog * 2 <= most * 3, "{ran:?}");
         assert!(others.iter().all(|it| it * 2 >= *most), "{ran:?}");
     }
 }
