@@ -19,6 +19,8 @@ use crate::workload::Load;
 
 /// Request ids within one shot.
 const IDS_PER_SHOT: u64 = 1024;
+/// The opcode of a batch.
+const BATCH: u8 = Opcode::Batch as u8;
 /// Ack levels.
 pub(crate) const LEVELS: usize = 4;
 
@@ -29,6 +31,8 @@ struct Due {
     /// When it was due, in nanoseconds of the run.
     since_ns: u64,
     items_left: usize,
+    /// Items that were answered and not shed.
+    served: usize,
 }
 
 /// What one frame says of its items; the rest was refused.
@@ -37,6 +41,7 @@ struct Told {
     acked: usize,
     elsewhere: usize,
     unknown: usize,
+    shed: usize,
 }
 
 /// What became of the operations.
@@ -46,6 +51,8 @@ pub(crate) struct Account {
     pub(crate) acked: u64,
     /// Answered no: nothing was changed.
     pub(crate) refused: u64,
+    /// Answered BUSY, DEADLINE or DRAINING: not executed, because the server had too much to do.
+    pub(crate) shed: u64,
     /// Answered as unknown, or lost with a connection before the answer.
     pub(crate) unknown: u64,
     /// Sent, and not answered within some seconds after the end of the run.
@@ -63,6 +70,7 @@ impl Account {
         Account {
             acked: self.acked + other.acked,
             refused: self.refused + other.refused,
+            shed: self.shed + other.shed,
             unknown: self.unknown + other.unknown,
             unanswered: self.unanswered + other.unanswered,
             elsewhere: self.elsewhere + other.elsewhere,
@@ -175,6 +183,7 @@ impl Connection {
             shot,
             since_ns,
             items_left: self.items_per_shot,
+            served: 0,
         });
         self.flush()
     }
@@ -293,6 +302,9 @@ impl Connection {
             self.is_greeted = true;
             return Ok(());
         }
+        if flags & FLAG_REPLY != 0 && status == Status::Busy.code() && opcode == BATCH {
+            return self.frame_shed(request_id, done);
+        }
         if flags & FLAG_REPLY == 0 || status != Status::Ok.code() {
             return wrong(format!(
                 "request {request_id} was answered {status:#06x}: {}",
@@ -337,12 +349,15 @@ impl Connection {
                 Ok(item)
                     if matches!(
                         item.head.status,
-                        Status::GuardFailed
-                            | Status::NotFound
-                            | Status::Busy
-                            | Status::Draining
-                            | Status::Full
-                            | Status::Deadline
+                        Status::Busy | Status::Draining | Status::Deadline
+                    ) =>
+                {
+                    told.shed += 1;
+                }
+                Ok(item)
+                    if matches!(
+                        item.head.status,
+                        Status::GuardFailed | Status::NotFound | Status::Full
                     ) => {}
                 Ok(item) => {
                     return wrong(format!(
@@ -355,6 +370,20 @@ impl Connection {
             }
         }
         self.answered(shot, batch.len(), told, done)
+    }
+
+    /// A whole frame was not executed: all its items, as one frame of each shot has.
+    fn frame_shed(
+        &mut self,
+        request_id: u64,
+        done: &mut impl FnMut(u64, usize),
+    ) -> Result<(), BenchError> {
+        let shed = self.items_per_shot / self.load.frames();
+        let told = Told {
+            shed,
+            ..Told::default()
+        };
+        self.answered(request_id / IDS_PER_SHOT, shed, told, done)
     }
 
     fn answered(
@@ -375,15 +404,17 @@ impl Connection {
             )));
         };
         due.items_left -= items;
-        let refused = items - told.acked - told.elsewhere - told.unknown;
+        due.served += items - told.shed;
+        let refused = items - told.acked - told.elsewhere - told.unknown - told.shed;
         self.account.refused += refused as u64;
         self.account.acked += told.acked as u64;
         self.account.elsewhere += told.elsewhere as u64;
         self.account.unknown += told.unknown as u64;
+        self.account.shed += told.shed as u64;
         if due.items_left == 0 {
-            let since_ns = due.since_ns;
+            let (since_ns, served) = (due.since_ns, due.served);
             self.due.retain(|due| due.shot != shot);
-            done(since_ns, self.items_per_shot);
+            done(since_ns, served);
         }
         Ok(())
     }

@@ -91,6 +91,16 @@ impl Report {
         })
     }
 
+    /// The share of the operations that was shed, if any was.
+    fn shed(&self) -> String {
+        let shed = self.account.shed as f64;
+        let asked = shed + (self.account.acked + self.account.refused) as f64;
+        match self.account.shed {
+            0 => String::new(),
+            _ => format!(", {:.1} % shed", 100.0 * shed / asked),
+        }
+    }
+
     fn us(&self, quantile: f64) -> f64 {
         self.latency_ns.value_at_quantile(quantile) as f64 / 1000.0
     }
@@ -139,6 +149,7 @@ impl Report {
             "latency_us": quantiles,
             "acked": self.account.acked,
             "refused": self.account.refused,
+            "shed": self.account.shed,
             "unknown": self.account.unknown,
             "unanswered": self.account.unanswered,
             "elsewhere": self.account.elsewhere,
@@ -208,10 +219,11 @@ pub(crate) fn print(args: &BenchArgs, reports: &[Report]) {
             String::new()
         };
         println!(
-            "{level}{:.0} op/s, p99 {:.0} us{}",
+            "{level}{:.0} op/s, p99 {:.0} us{}{}",
             report.per_second(),
             report.us(0.99),
-            spread(&report.rounds)
+            spread(&report.rounds),
+            report.shed()
         );
         if let Some(ledger) = report.ledger.filter(|_| args.ledger) {
             println!("ledger  {ledger}");
@@ -289,6 +301,7 @@ fn table(report: &Report) {
         );
     }
     println!("  {:<40} {:>14}", "refused", report.account.refused);
+    println!("  {:<40} {:>14}", "shed", report.account.shed);
     println!("  {:<40} {:>14}", "unknown", report.account.unknown);
     println!(
         "  {:<40} {:>14}",

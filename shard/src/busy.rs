@@ -36,11 +36,16 @@ impl Waits {
     /// By Little's law, a queue whose operations wait so long on average has let so many in during
     /// this time as it holds.
     pub(crate) fn retry_after_ms(&self) -> u16 {
-        let average_ms = (self.average_us_parts / PARTS).div_ceil(1000);
-        u16::try_from(average_ms)
-            .unwrap_or(RETRY_AFTER_MS_MAX)
-            .clamp(RETRY_AFTER_MS_MIN, RETRY_AFTER_MS_MAX)
+        retry_after_ms(self.average_us_parts / PARTS)
     }
+}
+
+/// What BUSY tells if a new try is likely to find room after so many microseconds: milliseconds,
+/// rounded up, from 1 to 1000.
+pub(crate) fn retry_after_ms(us: u64) -> u16 {
+    u16::try_from(us.div_ceil(1000))
+        .unwrap_or(RETRY_AFTER_MS_MAX)
+        .clamp(RETRY_AFTER_MS_MIN, RETRY_AFTER_MS_MAX)
 }
 
 /// What the frame of an answer depends on, and what its header tells.

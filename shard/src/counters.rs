@@ -50,6 +50,11 @@ pub struct Counters {
     pub pings: u64,
     /// Frames and items that were refused.
     pub refused: u64,
+    /// Operations of frames that were answered BUSY before they ran, because the core had more to
+    /// do than it could.
+    pub shed_for_core: u64,
+    /// The same because more waited for the disk than it could write soon.
+    pub shed_for_disk: u64,
     /// Items sent to another shard.
     pub forwarded: u64,
     /// Items executed for another shard.

@@ -35,6 +35,14 @@ pub enum Event<'a, B> {
         /// From the first byte that was not consumed.
         bytes: &'a [u8],
     },
+    /// So many bytes stand in the socket of a connection behind those that the next
+    /// [`Event::Received`] brings. Needed only if there was no room for them.
+    Unread {
+        /// The connection.
+        session: SessionId,
+        /// Bytes that are not read.
+        bytes: u64,
+    },
     /// The connection is gone.
     Closed {
         /// The connection.
@@ -157,7 +165,10 @@ impl<B> Event<'_, B> {
     pub(crate) fn is_quiet(&self) -> bool {
         matches!(
             self,
-            Event::MemoryBound { .. } | Event::Took { .. } | Event::Sent { .. }
+            Event::MemoryBound { .. }
+                | Event::Took { .. }
+                | Event::Sent { .. }
+                | Event::Unread { .. }
         )
     }
 }

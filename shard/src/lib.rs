@@ -12,6 +12,7 @@
 //! It does not know: sockets, rings, threads, clocks, files.
 #![forbid(unsafe_code)]
 
+mod admission;
 pub mod answers;
 pub mod bad_places;
 mod busy;

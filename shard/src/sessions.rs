@@ -299,10 +299,12 @@ impl Sessions {
         }
     }
 
-    /// Notes how many bytes of a connection are left that are not run.
+    /// Notes how many bytes of a connection are left that are not run. What stood in its socket is
+    /// told anew with the next ones.
     #[inline]
     pub(crate) fn note_input(&mut self, id: SessionId, bytes: usize) {
         if let Some(session) = self.get_open(id) {
+            session.claim.unread_bytes = 0;
             let now = ClientMemory::counted_input(bytes);
             let before = std::mem::replace(&mut session.input_bytes, now);
             self.memory.changes_input(before, now);

@@ -45,6 +45,7 @@ use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::store::Store;
 use penstock_storage::system_key::is_system;
 
+use crate::admission::Admission;
 use crate::answers::Asked;
 use crate::chores::Chores;
 use crate::cluster::{ClusterMember, Plan};
@@ -77,6 +78,7 @@ pub struct Shard<P: Blocks> {
     phase: Phase,
     store: Store<P>,
     sessions: Sessions,
+    admission: Admission,
     requests: Requests,
     scans: Scans,
     keyspaces: Keyspaces,
@@ -121,6 +123,7 @@ impl<P: Blocks> Shard<P> {
         let check = hash_check(config.hash_seed);
         Ok(Shard {
             sessions: Sessions::new(config.client_bounds(), config.patience()),
+            admission: Admission::new(),
             requests: Requests::new(mail),
             scans: Scans::new(config.hash_seed, check),
             keyspaces: Keyspaces::default(),
@@ -172,6 +175,11 @@ impl<P: Blocks> Shard<P> {
                 let consumed = self.received(now, session, bytes, outbox);
                 self.sessions.note_input(session, bytes.len() - consumed);
                 return consumed;
+            }
+            Event::Unread { session, bytes } => {
+                if let Some(session) = self.sessions.get_open(session) {
+                    session.claim.unread_bytes = bytes;
+                }
             }
             Event::Closed { session } => {
                 let has_closed = self.sessions.close(session);

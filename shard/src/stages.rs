@@ -27,6 +27,17 @@ struct Waiting {
     operations: u64,
 }
 
+/// What a turn did for the operations that wait for the disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct OnDisk {
+    /// Operations that wait.
+    pub(crate) waiting: u64,
+    /// Those that became durable in this turn.
+    pub(crate) released: u64,
+    /// When the turn ended in which the first of those ran.
+    pub(crate) released_since_us: Option<u64>,
+}
+
 /// The stages of one shard's operations, in microseconds.
 #[derive(Debug)]
 pub struct Stages {
@@ -43,6 +54,8 @@ pub struct Stages {
     gate: Lsn,
     /// Ascends in both of LSN and time.
     waiting: VecDeque<Waiting>,
+    /// Their operations in all.
+    waiting_operations: u64,
 }
 
 impl Default for Stages {
@@ -57,6 +70,7 @@ impl Default for Stages {
             gated: 0,
             gate: Lsn(0),
             waiting: VecDeque::with_capacity(TURNS_MAX),
+            waiting_operations: 0,
         }
     }
 }
@@ -109,6 +123,7 @@ impl Stages {
             since_us: now_us,
             operations: std::mem::take(&mut self.gated),
         };
+        self.waiting_operations += ended.operations;
         let is_full = self.waiting.len() == TURNS_MAX;
         match self.waiting.back_mut() {
             Some(last) if is_full || last.lsn >= ended.lsn => {
@@ -121,12 +136,18 @@ impl Stages {
 
     /// Everything up to this record is durable at the end of the turn.
     #[inline]
-    pub(crate) fn durable(&mut self, now_us: u64, lsn: Lsn) {
+    pub(crate) fn durable(&mut self, now_us: u64, lsn: Lsn) -> OnDisk {
+        let mut on_disk = OnDisk::default();
         while let Some(front) = self.waiting.front().filter(|front| front.lsn <= lsn) {
             self.flush
                 .add(now_us.saturating_sub(front.since_us), front.operations);
+            on_disk.released += front.operations;
+            on_disk.released_since_us.get_or_insert(front.since_us);
             self.waiting.pop_front();
         }
+        self.waiting_operations -= on_disk.released;
+        on_disk.waiting = self.waiting_operations;
+        on_disk
     }
 
     /// The network has the replies of so many operations, which might leave `since_us`.

@@ -4,10 +4,11 @@ use penstock_net::request::Verb;
 use penstock_net::status::Status;
 use penstock_storage::place::Lsn;
 
+use crate::admission::Short;
 use crate::answers::Asked;
 use crate::busy::Waits;
 use crate::counters::Counters;
-use crate::stages::Stages;
+use crate::stages::{OnDisk, Stages};
 
 /// The counts of a shard. Counts that another type owns are added by [`crate::Shard::counters`].
 #[derive(Debug, Default)]
@@ -50,6 +51,15 @@ impl Stats {
     pub(crate) fn refuse_frame(&mut self, status: Status) {
         self.counters.refused += 1;
         self.counters.frames_refused.add(status, 1);
+    }
+
+    /// A frame of so many operations is refused because this is short.
+    pub(crate) fn shed(&mut self, short: Short, operations: u64) {
+        self.refuse_frame(Status::Busy);
+        match short {
+            Short::Core => self.counters.shed_for_core += operations,
+            Short::Disk => self.counters.shed_for_disk += operations,
+        }
     }
 
     /// All items that were answered.
@@ -159,8 +169,8 @@ impl Stats {
 
     /// The turn is over: so many items were answered in it, and the log is durable up to a record.
     #[inline]
-    pub(crate) fn end_turn(&mut self, now_us: u64, ran: u64, durable: Lsn) {
+    pub(crate) fn end_turn(&mut self, now_us: u64, ran: u64, durable: Lsn) -> OnDisk {
         self.stages.turn_ends(now_us, ran);
-        self.stages.durable(now_us, durable);
+        self.stages.durable(now_us, durable)
     }
 }

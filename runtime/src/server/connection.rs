@@ -57,6 +57,11 @@ impl Connection {
         crate::system::unacknowledged_bytes(self.descriptor)
     }
 
+    /// Bytes that the peer has sent and that nobody has read.
+    pub(crate) fn unread_bytes(&self) -> u64 {
+        crate::system::unread_bytes(self.descriptor)
+    }
+
     pub(crate) fn is_idle(&self) -> bool {
         !self.is_sending.get()
     }

@@ -45,6 +45,9 @@ async fn read(core: Rc<Core>, connection: Rc<Connection>, mut reader: OwnedReadH
         let Ok(received @ 1..) = result else { break };
         core.received(received);
         let was_full = buffer.len() == capacity;
+        if was_full {
+            core.left_unread(session, connection.unread_bytes());
+        }
         loop {
             let consumed = core.step(Event::Received {
                 session,
@@ -63,8 +66,10 @@ async fn read(core: Rc<Core>, connection: Rc<Connection>, mut reader: OwnedReadH
         if connection.is_shut.get() {
             break;
         }
-        if buffer.is_empty() && was_full && capacity < RECEIVE_BYTES_BUSY {
-            buffer = Vec::with_capacity(capacity * 2);
+        if was_full && capacity < RECEIVE_BYTES_BUSY {
+            // Also around a part of a frame, or a peer that sends without a break would be read in
+            // small pieces for ever.
+            buffer.reserve_exact(capacity * 2 - buffer.len());
         } else if buffer.is_empty() && capacity > RECEIVE_BYTES_BUSY {
             buffer = Vec::with_capacity(RECEIVE_BYTES_BUSY);
         }

@@ -147,6 +147,13 @@ impl Core {
         self.is_now_stale.set(true);
     }
 
+    /// So many bytes stand in the socket of a connection behind what was read.
+    pub(crate) fn left_unread(&self, session: SessionId, bytes: u64) {
+        let now = self.now();
+        let told = Event::Unread { session, bytes };
+        self.engine.borrow_mut().step(now, told);
+    }
+
     pub(crate) fn received(&self, bytes: usize) {
         self.engine.borrow_mut().traffic.received_bytes += bytes as u64;
         self.reads_in_turn.set(self.reads_in_turn.get() + 1);

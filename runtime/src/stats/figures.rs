@@ -224,6 +224,20 @@ pub(crate) const FIGURES: &[Figure] = &[
         |it| it.shard.pauses,
     ),
     counter(
+        "shed_for_core",
+        "penstock_operations_shed_for_core",
+        "Operations of frames that were answered BUSY before they ran: the core had more than it \
+         could run.",
+        |it| it.shard.shed_for_core,
+    ),
+    counter(
+        "shed_for_disk",
+        "penstock_operations_shed_for_disk",
+        "Operations of frames that were answered BUSY before they ran: the disk had more than it \
+         could write.",
+        |it| it.shard.shed_for_disk,
+    ),
+    counter(
         "records",
         "penstock_log_records",
         "Records appended to the log, copies by cleaning included.",

@@ -53,6 +53,18 @@ pub(crate) fn unacknowledged_bytes(descriptor: std::os::fd::RawFd) -> u64 {
     }
 }
 
+/// Bytes that a connection's peer has sent and that nobody has read; 0 of what has none.
+pub(crate) fn unread_bytes(descriptor: std::os::fd::RawFd) -> u64 {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: the kernel writes one `int` to the pointer, which is to a live one, and nothing if
+    // the descriptor is none of a socket.
+    let result = unsafe { libc::ioctl(descriptor, libc::FIONREAD, &raw mut bytes) };
+    match result {
+        0 => u64::try_from(bytes).unwrap_or(0),
+        _ => 0,
+    }
+}
+
 /// Ends a connection in both directions, which wakes a task that waits for it. An error means that
 /// the connection has ended already.
 pub(crate) fn shut_down_socket(descriptor: std::os::fd::RawFd) {

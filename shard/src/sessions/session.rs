@@ -8,6 +8,8 @@ use penstock_net::pieces::Pieces;
 use penstock_net::receive::Receiver;
 use penstock_storage::place::Lsn;
 
+use crate::admission::Claim;
+
 use super::Patience;
 use super::memory::AWAITED_BYTES;
 use super::taking::Taking;
@@ -29,6 +31,8 @@ pub(crate) struct Output {
     taken: u64,
     /// How many bytes of `pieces` were noted.
     noted: usize,
+    /// Operations that `pieces` answers.
+    operations: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +53,7 @@ impl Output {
         let len = self.pieces.len();
         let appended = len - self.noted;
         self.noted = len;
+        self.operations += operations;
         let end = self.taken + len as u64;
         match self.marks.back_mut() {
             // Order within the connection: what is behind a gated reply waits for it too.
@@ -102,7 +107,14 @@ impl Output {
         self.noted -= self.sendable;
         self.pieces.move_to(self.sendable, into);
         self.sendable = 0;
+        self.operations -= self.sendable_operations;
         std::mem::take(&mut self.sendable_operations)
+    }
+
+    /// Operations whose answers are here: nobody has taken them yet.
+    #[inline]
+    pub(crate) fn operations(&self) -> u64 {
+        self.operations
     }
 }
 
@@ -160,6 +172,8 @@ pub(crate) struct Session {
     /// Bytes that the connection has sent and that have not run. 0 unless there are many.
     pub(super) input_bytes: usize,
     pub(crate) last_heard_us: u64,
+    /// What admission knows of it.
+    pub(crate) claim: Claim,
     /// By request, how many of its items were parked or sent to another shard and are not answered.
     owed: HashMap<u64, usize>,
 }
@@ -193,6 +207,7 @@ impl Session {
             asks_for_much: false,
             input_bytes: 0,
             last_heard_us: 0,
+            claim: Claim::default(),
             owed: HashMap::new(),
         }
     }

@@ -1,18 +1,20 @@
 //! Frames of a connection: each whole frame is judged and runs at once.
 
 use penstock_net::batch::Batch;
-use penstock_net::frame::{Header, Medium, Opcode};
+use penstock_net::frame::{Header, Medium, Opcode, write_frame};
 use penstock_net::hello::ClientHello;
 use penstock_net::level::AckLevel;
 use penstock_net::pieces::Pieces;
 use penstock_net::receive::Received;
 use penstock_net::refusal::Refusal;
 use penstock_net::reply::{BatchReply, write_error, write_ping_reply};
+use penstock_net::request::{Effect, Verb};
 use penstock_net::status::Status;
 use penstock_net::stranger::{Opening, Stranger, opening};
 use penstock_storage::io::Blocks;
 use penstock_storage::place::Lsn;
 
+use crate::admission::{Asked, Short};
 use crate::busy::Told;
 use crate::mail::{ReplyAddress, SessionId};
 use crate::sessions::{SMALL_ANSWER_BYTES, Session};
@@ -50,6 +52,7 @@ impl<P: Blocks> Shard<P> {
             return 0;
         }
         session.last_heard_us = now.us;
+        self.admission.hears(&mut session.claim);
         if !session.has_said_hello && session.medium == Medium::Wire {
             match opening(bytes) {
                 Opening::Stranger(stranger) => {
@@ -222,7 +225,13 @@ impl<P: Blocks> Shard<P> {
         let id = arrival.id;
         let refusal = match self.judge(id, header) {
             Ok((Opcode::Batch, level)) => match self.may_begin_batch(id, header, level, body) {
-                Ok(batch) => return self.run_batch(now, arrival, header, batch, level, outbox),
+                Ok(batch) => match self.is_short(now, id, header, batch) {
+                    None => return self.run_batch(now, arrival, header, batch, level, outbox),
+                    Some(short) => {
+                        self.shed(id, header, short, batch.len(), outbox);
+                        return true;
+                    }
+                },
                 Err(refusal) => refusal,
             },
             Ok((Opcode::Ping, _)) => return self.ping(id, header, body, outbox),
@@ -262,6 +271,67 @@ impl<P: Blocks> Shard<P> {
         } else {
             Ok(batch)
         }
+    }
+
+    /// What is short, if a batch is to be refused for that before it runs.
+    #[inline]
+    fn is_short(
+        &mut self,
+        now: Now,
+        id: SessionId,
+        header: &Header,
+        batch: Batch<'_>,
+    ) -> Option<Short> {
+        let session = self.sessions.at(id);
+        let (under_way, operations) = (session.output.operations(), batch.len() as u64);
+        match self
+            .admission
+            .is_free(&session.claim, under_way, operations)
+        {
+            true => None,
+            false => self.judge_batch(now, id, header, batch),
+        }
+    }
+
+    /// The same for a connection that has much under way. A batch that has run in part goes on.
+    #[cold]
+    fn judge_batch(
+        &mut self,
+        now: Now,
+        id: SessionId,
+        header: &Header,
+        batch: Batch<'_>,
+    ) -> Option<Short> {
+        let session = self.sessions.at_mut(id);
+        if session.interrupted.is_some() || session.medium != Medium::Wire {
+            return None;
+        }
+        let asked = Asked {
+            under_way: session.output.operations(),
+            operations: batch.len() as u64,
+            bytes: u64::from(header.len),
+            is_write: may_write(batch),
+        };
+        self.admission.refuses(now.us, &mut session.claim, asked)
+    }
+
+    /// Answers a batch BUSY that has run in no part.
+    #[cold]
+    fn shed(
+        &mut self,
+        id: SessionId,
+        header: &Header,
+        short: Short,
+        operations: usize,
+        outbox: &mut Outbox<P::Block>,
+    ) {
+        self.stats.shed(short, operations as u64);
+        let shard = self.setup.shard();
+        let mut answer = Header::reply(header.opcode, header.request_id, Status::Busy, shard);
+        answer.deadline_or_retry_ms = self.admission.retry_after_ms(short);
+        let out = self.sessions.at_mut(id).output.pieces.written();
+        write_frame(out, answer, short.message());
+        self.note(id, Lsn(0), 0, outbox);
     }
 
     /// Runs a batch, in as many reply frames as it takes. `false` if there is no room for the rest.
@@ -362,4 +432,12 @@ impl<P: Blocks> Shard<P> {
         self.sessions
             .note_output(id, gates, operations, &mut outbox.sendable);
     }
+}
+
+/// Whether an item of a batch may write. What is no item is none that does.
+fn may_write(batch: Batch<'_>) -> bool {
+    (0..batch.len()).any(|number| {
+        let verb = batch.item(number).get(2).copied().and_then(Verb::of);
+        verb.is_some_and(|verb| verb.effect() != Effect::Reads)
+    })
 }

@@ -37,7 +37,8 @@ impl<P: Blocks> Shard<P> {
         self.sweep(now, outbox);
         outbox.is_stopped = self.phase.is_stopping() && self.store.log().is_closed();
         let durable = self.store.log().durable();
-        self.stats.end_turn(now.us, ran, durable);
+        let on_disk = self.stats.end_turn(now.us, ran, durable);
+        self.admission.turn_ends(now.us, ran, on_disk);
         self.sessions.mark_ready(now.us, &outbox.sendable);
     }
 

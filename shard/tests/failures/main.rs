@@ -18,6 +18,7 @@ mod inherited;
 mod key_tables;
 mod keyspaces;
 mod memory;
+mod overload;
 mod past;
 mod ping;
 #[path = "../../../storage/tests/it/random.rs"]

@@ -1,0 +1,102 @@
+#!/usr/bin/env bash
+# What becomes of an open loop above what a server can do: the server on CPU 0, the generator on
+# CPU 1. First the rate of a closed loop, then open loops of 1.5 times and three times that rate.
+#
+#   benches/overload.sh [--disk MB_PER_S] [WORKLOAD [CONNECTIONS [DEPTH]]]    (buy 50 64)
+#
+# PENSTOCK names the binaries to compare, in turn (default: a release build). With --disk the server
+# runs in a cgroup (version 1 of blkio, as root) whose writes are held to that rate, at level disk;
+# otherwise at level none, where the core is the limit. ROUNDS (3) runs of 2 s each; median.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+disk=0
+if [[ ${1:-} == --disk ]]; then disk=$2; shift 2; fi
+workload=${1:-buy} connections=${2:-50} depth=${3:-64} rounds=${ROUNDS:-3}
+level=none factors="1.5 3"
+if ((disk)); then level=disk; fi
+if [[ -z ${PENSTOCK:-} ]]; then
+    cargo build --release --quiet --bin penstock
+    PENSTOCK=${CARGO_TARGET_DIR:-target}/release/penstock
+fi
+generator=${GENERATOR:-${PENSTOCK##* }}
+work=$(mktemp -d "${WORK:-/var/tmp}/overload.XXXXXX")
+group=/sys/fs/cgroup/blkio/penstock-overload-$$
+pid=
+finish() {
+    if [[ -n $pid ]]; then kill "$pid" 2>/dev/null || true; wait "$pid" 2>/dev/null || true; fi
+    if [[ -d $group ]]; then rmdir "$group" || true; fi
+    rm -rf "$work"
+}
+trap finish EXIT
+
+if ((disk)); then
+    mkdir "$group"
+    part=$(stat -c %d "$work")
+    device=$((part >> 8)):$((part & 255))
+    # A partition is held as its whole device.
+    parent=$(readlink -f "/sys/dev/block/$device/..")
+    if [[ -e $parent/dev ]]; then device=$(cat "$parent/dev"); fi
+    echo "$device $((disk * 1000 * 1000))" >"$group/blkio.throttle.write_bps_device"
+fi
+
+# Starts the binary $1 anew and sets address.
+serve() {
+    rm -rf "$work/data"
+    (
+        if ((disk)); then echo "$BASHPID" >"$group/cgroup.procs"; fi
+        exec taskset -c 0 "$1" serve --data "$work/data" --listen 127.0.0.1:0 --shard-ports 0 \
+            --shards 1 --durability none
+    ) >"$work/banner" 2>"$work/log" &
+    pid=$!
+    for _ in $(seq 300); do grep -q '^ready' "$work/banner" && break; sleep 0.1; done
+    address=$(sed -n 's/^listening *\(127\.0\.0\.1:[0-9]*\).*/\1/p' "$work/banner")
+}
+resident() { awk '/VmRSS/ {print $2}' "/proc/$pid/status"; }
+# Runs the generator with further arguments; appends a line to the figures.
+measure() {
+    local name=$1 factor=$2
+    shift 2
+    local before
+    before=$(resident)
+    "$generator" bench "$workload" --addr "$address" --connections "$connections" \
+        --depth "$depth" --level "$level" --warmup 1 --duration 2 --pin 1 --json "$@" >"$work/run"
+    python3 - "$work/run" "$name" "$factor" "$before" "$(resident)" >>"$work/figures" <<'END'
+import json, sys
+run = json.load(open(sys.argv[1]))
+answered = run["acked"] + run["refused"]
+shed = run.get("shed", 0)
+print(*sys.argv[2:4], run["operations_per_second"], run["latency_us"]["p50"],
+      run["latency_us"]["p99"], shed / max(shed + answered, 1), run["rate"] or 0, *sys.argv[4:6])
+END
+    tail -1 "$work/figures" >&2
+}
+
+for _ in $(seq "$rounds"); do
+    for binary in $PENSTOCK; do
+        serve "$binary"
+        measure "$binary" 1
+        peak=$(tail -1 "$work/figures" | awk '{print $3}')
+        for factor in $factors; do
+            measure "$binary" "$factor" --rate "$(awk "BEGIN {print int($peak * $factor)}")"
+        done
+        kill "$pid"
+        wait "$pid" || true
+        pid=
+    done
+done
+
+python3 - "$work/figures" <<'END'
+import os, statistics, sys
+runs = {}
+for line in open(sys.argv[1]):
+    name, factor, *figures = line.split()
+    runs.setdefault((os.path.basename(name), factor), []).append([float(f) for f in figures])
+print("| server | load | op/s executed | of the closed loop | p50 us | p99 us | shed | resident MiB |")
+print("|---|---|---|---|---|---|---|---|")
+for (name, factor), rows in runs.items():
+    rate, p50, p99, shed, _, before, after = [statistics.median(column) for column in zip(*rows)]
+    peaks = [row[0] for row in runs[(name, "1")]]
+    part = statistics.median(row[0] / peak for row, peak in zip(rows, peaks))
+    print(f"| {name} | {factor} | {rate:,.0f} | {part:.2f} | {p50:,.0f} | {p99:,.0f} | "
+          f"{100 * shed:.0f} % | {before / 1024:.0f} to {after / 1024:.0f} |")
+END
