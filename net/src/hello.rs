@@ -27,6 +27,8 @@ pub const FEATURE_SHOWN: u64 = 32;
 pub const FEATURE_PING_ITEMS: u64 = 64;
 /// APPLY.
 pub const FEATURE_APPLY: u64 = 128;
+/// ON_EXPIRE of APPLY.
+pub const FEATURE_ON_EXPIRE: u64 = 512;
 /// Authentication: none.
 pub const AUTH_NONE: u16 = 1;
 const CLIENT_BYTES: usize = 24;
