@@ -18,6 +18,7 @@ use penstock_storage::snapshot::SnapshotName;
 
 use crate::bad_places::BadPlace;
 use crate::cluster::{LinkOutbox, Plan};
+use crate::firing::FailedEffects;
 use crate::key_tables::KeyTableOrder;
 use crate::mail::{Mail, SessionId};
 use crate::replication::handshake::Peer as LinkPeer;
@@ -195,6 +196,8 @@ pub struct Outbox<B> {
     pub rotten: Vec<Corruption>,
     /// Places that requests were answered CORRUPT or IO for, each once, to be told to people.
     pub bad_places: Vec<BadPlace>,
+    /// Armed keys whose effects could not run, to be told to people.
+    pub failed_effects: Vec<FailedEffects>,
     /// What is to be done about links.
     pub links: LinkOutbox,
     /// The next bytes of a snapshot's file. They come one at a time: [`Event::SnapshotWritten`].
@@ -224,6 +227,7 @@ impl<B> Default for Outbox<B> {
             damaged: Vec::new(),
             rotten: Vec::new(),
             bad_places: Vec::new(),
+            failed_effects: Vec::new(),
             links: LinkOutbox::default(),
             snapshots: Vec::new(),
             key_tables: Vec::new(),

@@ -12,6 +12,7 @@ use penstock_storage::recovery::Corruption;
 use crate::bad_places::BadPlace;
 use crate::cluster::LinkOutbox;
 use crate::event::{Fatal, Outbox};
+use crate::firing::FailedEffects;
 use crate::key_tables::KeyTableOrder;
 use crate::mail::{Mail, SessionId};
 use crate::replication::{LinkId, PartitionId};
@@ -72,6 +73,9 @@ pub trait Shell {
         scrub: &mut Vec<Corruption>,
         requests: &mut Vec<BadPlace>,
     ) -> Result<(), Self::End>;
+
+    /// Tells people of armed keys that ended without their effects.
+    fn tell_failed_effects(&mut self, failed: &mut Vec<FailedEffects>);
 
     /// Writes the next piece of a snapshot: [`crate::Event::SnapshotWritten`].
     fn write_snapshot(&mut self, writes: &mut Vec<SnapshotWrite>);
@@ -141,6 +145,7 @@ pub fn carry_out<S: Shell>(outbox: &mut Outbox<S::Block>, shell: &mut S) -> Resu
         damaged,
         rotten,
         bad_places,
+        failed_effects,
         links:
             LinkOutbox {
                 sendable: sendable_links,
@@ -173,6 +178,7 @@ pub fn carry_out<S: Shell>(outbox: &mut Outbox<S::Block>, shell: &mut S) -> Resu
         shell.taken_over();
     }
     shell.tell_damage(damaged, rotten, bad_places)?;
+    shell.tell_failed_effects(failed_effects);
     shell.write_snapshot(snapshots);
     shell.order_key_tables(key_tables);
     shell.make_spares(std::mem::take(spares));

@@ -24,8 +24,11 @@ pub(crate) fn expires(
     })
 }
 
-/// The same of a part of the log.
+/// The same of a part of the log. What has effects to run counts until they have run.
 pub(crate) fn part_expires(keyspaces: &Keyspaces, part: &PartView<'_>) -> Option<Expires> {
+    if part.effects().is_some() {
+        return None;
+    }
     expires(
         keyspaces,
         part.slot(),

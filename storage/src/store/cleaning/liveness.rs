@@ -67,7 +67,9 @@ impl<P: Blocks> Store<P> {
                     }) if self.keys.cell(id).is_deleted() => return Liveness::Dead,
                     Some(_) => {}
                 }
-                if !self.is_expired(part.expiry_ms()) || self.keeps_expired(part) {
+                // The effects of an armed key have not run: its end would be newer.
+                let is_armed = part.effects().is_some() && !is_planted(Bug::CleanUnfired);
+                if is_armed || !self.is_expired(part.expiry_ms()) || self.keeps_expired(part) {
                     return Liveness::Copied(PartKind::Put);
                 }
                 // An older value of the key, perhaps without an expiry, must not come back.
