@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use penstock_shard::{
-    BadPlace, Fatal, KeyTableOrder, Network, SessionId, Shard, Shell, SnapshotWrite,
+    BadPlace, FailedEffects, Fatal, KeyTableOrder, Network, SessionId, Shard, Shell, SnapshotWrite,
 };
 use penstock_storage::cleaning::Damaged;
 use penstock_storage::io::Io;
@@ -11,7 +11,7 @@ use penstock_storage::place::FileId;
 use penstock_storage::recovery::Corruption;
 use tracing::error;
 
-use super::news::tell_bad_place;
+use super::news::{tell_bad_place, tell_failed_effects};
 use super::supply::SegmentSupply;
 use crate::directory::key_table_makers::KeyTableHandle;
 use crate::directory::snapshots::SnapshotHandle;
@@ -153,6 +153,12 @@ impl<N: Network> Shell for EngineShell<'_, N> {
             tell_bad_place(shard, segments, &place);
         }
         Ok(())
+    }
+
+    fn tell_failed_effects(&mut self, failed: &mut Vec<FailedEffects>) {
+        for failed in failed.drain(..) {
+            tell_failed_effects(self.number, &failed);
+        }
     }
 
     fn write_snapshot(&mut self, writes: &mut Vec<SnapshotWrite>) {

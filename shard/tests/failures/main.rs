@@ -17,6 +17,7 @@ mod inherited;
 mod key_tables;
 mod keyspaces;
 mod memory;
+mod on_expire;
 mod past;
 mod ping;
 #[path = "../../../storage/tests/it/random.rs"]
