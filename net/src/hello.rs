@@ -29,6 +29,8 @@ pub const FEATURE_PING_ITEMS: u64 = 64;
 pub const FEATURE_APPLY: u64 = 128;
 /// Writes may have tokens.
 pub const FEATURE_TOKENS: u64 = 256;
+/// ON_EXPIRE of APPLY.
+pub const FEATURE_ON_EXPIRE: u64 = 512;
 /// Authentication: none.
 pub const AUTH_NONE: u16 = 1;
 const CLIENT_BYTES: usize = 24;

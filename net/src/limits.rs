@@ -8,6 +8,9 @@ pub const BATCH_ITEMS_MAX: usize = 1024;
 pub const INSTRUCTIONS_MAX: usize = 64;
 /// Keys of one APPLY, at most; at least 1.
 pub const APPLY_KEYS_MAX: usize = 8;
+/// Bytes that are stored of what runs when a key expires, at most: what a part of a record has room
+/// for beside the longest key and value.
+pub const EFFECTS_BYTES_MAX: usize = 2944;
 /// Bytes of a value that no configuration can exceed.
 pub const VALUE_BYTES_HARD_MAX: usize = 16 << 20;
 /// An expiry in unix milliseconds, or a lifetime in milliseconds, at most: 48 bits, the year 10889.

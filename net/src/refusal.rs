@@ -6,8 +6,8 @@ use thiserror::Error;
 
 use crate::apply::Rate;
 use crate::limits::{
-    APPLY_KEYS_MAX, BATCH_ITEMS_MAX, CLIENT_NAME_BYTES_MAX, EXPIRY_MS_MAX, HISTORY_VERSIONS_MAX,
-    INSTRUCTIONS_MAX, KEY_BYTES_MAX, KEYSPACE_BYTES_MAX, TOKEN_AHEAD_MS_MAX,
+    APPLY_KEYS_MAX, BATCH_ITEMS_MAX, CLIENT_NAME_BYTES_MAX, EFFECTS_BYTES_MAX, EXPIRY_MS_MAX,
+    HISTORY_VERSIONS_MAX, INSTRUCTIONS_MAX, KEY_BYTES_MAX, KEYSPACE_BYTES_MAX, TOKEN_AHEAD_MS_MAX,
 };
 use crate::slot::SLOTS;
 use crate::status::Status;
@@ -299,6 +299,42 @@ pub enum Refusal {
     )]
     RateType { instruction: usize, found: u8 },
     #[error(
+        "instruction {instruction}: 0 to {max} instructions run when a key expires, not {count}",
+        max = INSTRUCTIONS_MAX - 1
+    )]
+    Effects { instruction: usize, count: u32 },
+    #[error(
+        "instruction {instruction}: {count} effects are told, and {left} instructions stand \
+         behind it"
+    )]
+    EffectCount {
+        instruction: usize,
+        count: usize,
+        left: usize,
+    },
+    #[error(
+        "instruction {instruction} runs when a key expires: it is of operation 16 to 30, not \
+         {operation}"
+    )]
+    EffectOperation { instruction: usize, operation: u8 },
+    #[error("instruction {instruction}: key {key} has its effects by instruction {first} already")]
+    EffectsRepeated {
+        instruction: usize,
+        key: u8,
+        first: usize,
+    },
+    #[error(
+        "instruction {instruction}: its effects take {bytes} bytes with their keys and values; at \
+         most {effects_bytes_max} are stored",
+        effects_bytes_max = EFFECTS_BYTES_MAX
+    )]
+    EffectBytes { instruction: usize, bytes: usize },
+    #[error(
+        "instruction {instruction}: key {key} does not expire at the end of the request, so its \
+         effects would never run"
+    )]
+    EffectsInVain { instruction: usize, key: usize },
+    #[error(
         "instruction {instruction}: an expiry is 0 for never, or 1 to {expiry_ms_max} unix \
          milliseconds, not {ms}",
         expiry_ms_max = EXPIRY_MS_MAX
@@ -354,6 +390,7 @@ impl Refusal {
             | Refusal::ValueLength { .. }
             | Refusal::ApplyData { .. }
             | Refusal::ApplyBytes { .. }
+            | Refusal::EffectBytes { .. }
             | Refusal::KeyspaceValueLength { .. } => Status::TooLarge,
             Refusal::InputBytes { .. } => Status::Busy,
             Refusal::TokenReused => Status::TokenReused,
@@ -364,9 +401,10 @@ impl Refusal {
             | Refusal::KeyspaceLength { .. }
             | Refusal::KeyspaceList { .. } => Status::BadKey,
             Refusal::CrossSlot { .. } => Status::CrossSlot,
-            Refusal::Field { .. } | Refusal::Decimal { .. } | Refusal::InstructionExpiry { .. } => {
-                Status::BadField
-            }
+            Refusal::Field { .. }
+            | Refusal::Decimal { .. }
+            | Refusal::InstructionExpiry { .. }
+            | Refusal::EffectsInVain { .. } => Status::BadField,
             Refusal::Opcode(_)
             | Refusal::Operation(_)
             | Refusal::ProtocolRange { .. }

@@ -1,6 +1,7 @@
 //! What a shard counts.
 
 use crate::answers::{Answers, Statuses};
+use crate::firing::FiringCounters;
 use crate::replication::link_set::{LinkCounters, LinkMemory};
 
 /// Counters of a shard's replication since its start, and the memory of its links.
@@ -71,6 +72,8 @@ pub struct Counters {
     pub reads_coalesced: u64,
     /// Places of the log that requests were answered CORRUPT or IO for, each once.
     pub bad_places: u64,
+    /// What became of armed keys.
+    pub firing: FiringCounters,
     /// Connections opened.
     pub sessions_opened: u64,
     /// Connections open now.

@@ -18,6 +18,7 @@ use penstock_storage::snapshot::SnapshotName;
 
 use crate::bad_places::BadPlace;
 use crate::cluster::{LinkOutbox, Plan};
+use crate::firing::FailedEffects;
 use crate::key_tables::KeyTableOrder;
 use crate::mail::{Mail, SessionId};
 use crate::replication::handshake::Peer as LinkPeer;
@@ -208,6 +209,8 @@ pub struct Outbox<B> {
     pub bad_places: Vec<BadPlace>,
     /// How long tokens are kept has changed, to be told to people.
     pub token_horizon: Option<TokenHorizon>,
+    /// Armed keys whose effects could not run, to be told to people.
+    pub failed_effects: Vec<FailedEffects>,
     /// What is to be done about links.
     pub links: LinkOutbox,
     /// The next bytes of a snapshot's file. They come one at a time: [`Event::SnapshotWritten`].
@@ -238,6 +241,7 @@ impl<B> Default for Outbox<B> {
             rotten: Vec::new(),
             bad_places: Vec::new(),
             token_horizon: None,
+            failed_effects: Vec::new(),
             links: LinkOutbox::default(),
             snapshots: Vec::new(),
             key_tables: Vec::new(),

@@ -5,6 +5,7 @@
 //! every key as it was.
 
 pub(crate) mod apply;
+pub(crate) mod fire;
 pub(crate) mod past;
 pub(crate) mod run_of_updates;
 pub(crate) mod token;
@@ -79,6 +80,9 @@ pub(crate) enum Ran {
     Cold(Cold),
     /// Likewise the second key, or an older version of the first one, which is in memory.
     SecondCold(Cold),
+    /// This key of the operation is armed and has expired: its effects are to run first. Nothing
+    /// was written.
+    Unfired { slot: u16, hash: u32, id: CellId },
     /// The log has no room now. Nothing was written.
     Postponed,
 }
@@ -120,6 +124,9 @@ pub(crate) struct Context<'a> {
     pub(crate) shared_bytes_min: usize,
     /// The token that is to be kept with the change.
     pub(crate) token: Option<&'a NewToken>,
+    /// An armed key that has expired is missing although its effects have not run: they run
+    /// elsewhere, or there is no room for them.
+    pub(crate) hides_unfired: bool,
 }
 
 impl Context<'_> {
@@ -158,6 +165,9 @@ pub(crate) fn run<P: Blocks>(
         });
     }
     let key = Key::new(store, hash, request.key, found);
+    if let Some(unfired) = key.unfired(store, context) {
+        return unfired;
+    }
     match request.verb {
         Verb::UpdateIf if request.second_key.is_none() => {
             update_if::run::<1, P>(store, context, request, [key], out.written())
@@ -186,7 +196,10 @@ pub(crate) fn look<P: Blocks>(
         Found::Cold(_) => None,
         found => {
             let key = Key::new(store, hash, key, found);
-            Some((key.value_cell(), key.version, key.lsn))
+            match key.unfired_cell(store) {
+                Some(_) => None,
+                None => Some((key.value_cell(), key.version, key.lsn)),
+            }
         }
     }
 }
@@ -231,6 +244,31 @@ impl<'a> Key<'a> {
                 lsn: Lsn(0),
                 version: Version::default(),
             },
+        }
+    }
+
+    /// What keeps an operation from looking at the key: it is armed and has expired, and its
+    /// effects have not run.
+    #[inline]
+    fn unfired<P: Blocks>(&self, store: &Store<P>, context: &Context<'_>) -> Option<Ran> {
+        if context.hides_unfired || is_planted(Bug::OverwriteUnfired) {
+            return None;
+        }
+        let id = self.unfired_cell(store)?;
+        Some(Ran::Unfired {
+            slot: context.slot,
+            hash: self.at.hash,
+            id,
+        })
+    }
+
+    /// Its cell, if it is armed and has expired.
+    #[inline]
+    fn unfired_cell<P: Blocks>(&self, store: &Store<P>) -> Option<CellId> {
+        // Nearly every key has a value or no cell.
+        match (self.at.exists, self.at.cell) {
+            (false, Some(id)) if store.must_fire(id) => Some(id),
+            _ => None,
         }
     }
 
@@ -415,6 +453,7 @@ fn no_room<P: Blocks>(
     match no_room {
         NoRoom::Wait => Ran::Postponed,
         NoRoom::Memory => no_memory(store, context, out),
+        NoRoom::Timers => no_memory_for_timers(store, context, out),
         NoRoom::Log => full(store, context, out),
         NoRoom::Record { bytes, max } => {
             let what = "what this write and its token take in the log";
@@ -447,6 +486,32 @@ fn no_memory<P: Blocks>(store: &Store<P>, context: &Context<'_>, out: &mut Vec<u
             store.budget().index_bytes_max(),
         );
     }
+    context
+        .head(Status::Full, Version::default())
+        .write_message(out, &message);
+    Ran::Answered {
+        gate: Lsn(0),
+        status: Status::Full,
+    }
+}
+
+#[cold]
+fn no_memory_for_timers<P: Blocks>(
+    store: &Store<P>,
+    context: &Context<'_>,
+    out: &mut Vec<u8>,
+) -> Ran {
+    let usage = store.usage();
+    let message = format!(
+        "no memory for another armed key: memory_max = {} leaves this shard {} bytes, and its {} \
+         keys and {} timers of armed keys take {} of at most {}",
+        context.memory_max,
+        store.budget().memory_bytes_max,
+        usage.keys,
+        usage.timers,
+        usage.index_bytes + usage.timer_bytes,
+        store.budget().index_bytes_max(),
+    );
     context
         .head(Status::Full, Version::default())
         .write_message(out, &message);
@@ -510,7 +575,11 @@ fn set<P: Blocks>(
         Err(refusal) => return refused(context, refusal, out),
     };
     let mut change = store.change(context.slot, [key.at]);
-    change.put(0, request.value, expiry_ms);
+    match request.expiry {
+        // What keeps the expiry keeps what runs then.
+        Expiry::Keep => change.put_keeping_effects(0, request.value, expiry_ms),
+        _ => change.put(0, request.value, expiry_ms),
+    }
     let committed = token::commit(change, context, (&[], 0));
     end_change(store, context, committed, out)
 }

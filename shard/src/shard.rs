@@ -11,6 +11,7 @@
 mod batch;
 mod completions;
 mod detached;
+mod fire;
 mod frames;
 mod look_ahead;
 mod members;
@@ -51,6 +52,7 @@ use crate::chores::Chores;
 use crate::cluster::{ClusterMember, Plan};
 use crate::event::{Event, Fatal, Outbox};
 use crate::execute::{KeyHash, look};
+use crate::firing::Firing;
 use crate::key_tables::KeyTableCounters;
 use crate::keyspaces::{Done, Keyspaces};
 use crate::mail::{Mail, SessionId};
@@ -82,6 +84,7 @@ pub struct Shard<P: Blocks> {
     requests: Requests,
     scans: Scans,
     keyspaces: Keyspaces,
+    firing: Firing,
     linked: Option<Box<ClusterMember<P::Block>>>,
     replica_waits: ReplicaWaits,
     files: SegmentFiles,
@@ -127,6 +130,7 @@ impl<P: Blocks> Shard<P> {
             requests: Requests::new(mail),
             scans: Scans::new(config.hash_seed, check),
             keyspaces: Keyspaces::default(),
+            firing: Firing::default(),
             linked,
             replica_waits: ReplicaWaits::default(),
             files: SegmentFiles::default(),

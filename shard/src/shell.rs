@@ -12,6 +12,7 @@ use penstock_storage::recovery::Corruption;
 use crate::bad_places::BadPlace;
 use crate::cluster::LinkOutbox;
 use crate::event::{Fatal, Outbox, TokenHorizon};
+use crate::firing::FailedEffects;
 use crate::key_tables::KeyTableOrder;
 use crate::mail::{Mail, SessionId};
 use crate::replication::{LinkId, PartitionId};
@@ -75,6 +76,9 @@ pub trait Shell {
 
     /// Tells people for how long tokens are kept from now on.
     fn tell_token_horizon(&mut self, horizon: TokenHorizon);
+
+    /// Tells people of armed keys that ended without their effects.
+    fn tell_failed_effects(&mut self, failed: &mut Vec<FailedEffects>);
 
     /// Writes the next piece of a snapshot: [`crate::Event::SnapshotWritten`].
     fn write_snapshot(&mut self, writes: &mut Vec<SnapshotWrite>);
@@ -145,6 +149,7 @@ pub fn carry_out<S: Shell>(outbox: &mut Outbox<S::Block>, shell: &mut S) -> Resu
         rotten,
         bad_places,
         token_horizon,
+        failed_effects,
         links:
             LinkOutbox {
                 sendable: sendable_links,
@@ -180,6 +185,7 @@ pub fn carry_out<S: Shell>(outbox: &mut Outbox<S::Block>, shell: &mut S) -> Resu
     if let Some(horizon) = token_horizon.take() {
         shell.tell_token_horizon(horizon);
     }
+    shell.tell_failed_effects(failed_effects);
     shell.write_snapshot(snapshots);
     shell.order_key_tables(key_tables);
     shell.make_spares(std::mem::take(spares));

@@ -40,10 +40,10 @@ pub mod store;
 mod types;
 
 pub use format::{
-    checksum, contents, frame, horizon, layout, plain_part, reached, record, segment, spare,
-    summary, system_key, token,
+    checksum, contents, extension, frame, horizon, layout, plain_part, reached, record, segment,
+    spare, summary, system_key, token,
 };
-pub use memory::{budget, cache, index};
+pub use memory::{budget, cache, index, timers};
 pub use recovery::snapshot;
 pub use repair::inspect;
 pub use scan::key_table;

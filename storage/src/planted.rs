@@ -370,4 +370,17 @@ planted_bugs! {
 
     /// Bytes count as expired an hour before their time.
     ExpireBytesEarly = "expire-bytes-early",
+
+    // Planted with effects of an expiry.
+
+    /// An operation takes an expired key for missing although its effects have not run.
+    OverwriteUnfired = "overwrite-unfired",
+    /// A key whose effects have run stays, and they run again.
+    FireTwice = "fire-twice",
+    /// A member fires.
+    FireAsMember = "fire-as-member",
+    /// A start forgets when the armed keys of a snapshot expire.
+    SnapshotWithoutTimers = "snapshot-without-timers",
+    /// Cleaning takes an armed key that has expired for one whose time is over.
+    CleanUnfired = "clean-unfired",
 }

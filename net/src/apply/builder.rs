@@ -56,6 +56,17 @@ impl Apply {
         self.then(key.instruction(Action::Start { start, len }))
     }
 
+    /// Adds the effects that run when a key expires: those that `add` adds. The key needs an expiry
+    /// at the end of the request.
+    pub fn on_expire(&mut self, key: ApplyKey, add: impl FnOnce(&mut Self)) -> &mut Self {
+        let at = self.instructions.len();
+        self.then(key.runs_on_expiry(0));
+        add(self);
+        let effects = u8::try_from(self.instructions.len() - at - 1).unwrap_or(u8::MAX);
+        self.instructions[at] = key.runs_on_expiry(effects);
+        self
+    }
+
     /// The keys in the order of their numbers.
     #[must_use]
     pub fn keys(&self) -> &[Vec<u8>] {
@@ -178,6 +189,11 @@ impl ApplyKey {
     pub fn expire_in(self, ms: u64) -> ApplyInstruction {
         let plus_ms = i64::try_from(ms).unwrap_or(i64::MAX);
         self.instruction(Action::Expire(Operand::Now { plus_ms }))
+    }
+
+    /// Effect: so many of the next instructions run when it expires.
+    pub(super) fn runs_on_expiry(self, effects: u8) -> ApplyInstruction {
+        self.instruction(Action::OnExpire { effects })
     }
 
     fn instruction(self, action: Action) -> ApplyInstruction {

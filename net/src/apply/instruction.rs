@@ -5,7 +5,7 @@ use crate::apply::number::{NumberAt, NumberKind};
 use crate::apply::rate::Rate;
 use crate::batch::{read_u32, read_u64};
 use crate::instruction::INSTRUCTION_BYTES;
-use crate::limits::EXPIRY_MS_MAX;
+use crate::limits::{EXPIRY_MS_MAX, INSTRUCTIONS_MAX};
 use crate::refusal::Refusal;
 use crate::version::Version;
 use std::ops::Range;
@@ -119,6 +119,11 @@ pub enum Action {
     Rate(NumberAt, Rate),
     /// The answer tells the number. It stays as it is.
     Return(NumberAt),
+    /// Effect: the next instructions run when the key expires.
+    OnExpire {
+        /// How many they are.
+        effects: u8,
+    },
 }
 
 /// One instruction.
@@ -155,6 +160,7 @@ mod code {
     pub(super) const EXPIRE: u8 = 29;
     pub(super) const RATE: u8 = 30;
     pub(super) const RETURN: u8 = 31;
+    pub(super) const ON_EXPIRE: u8 = 32;
 }
 
 impl Comparison {
@@ -289,6 +295,7 @@ impl ApplyInstruction {
             Action::Expire(time) => whole(code::EXPIRE, time),
             Action::Rate(at, rate) => (code::RATE, at.kind().code(), at.offset(), rate.bits()),
             Action::Return(at) => (code::RETURN, at.kind().code(), at.offset(), 0),
+            Action::OnExpire { effects } => (code::ON_EXPIRE, 0, effects.into(), 0),
         }
     }
 
@@ -305,7 +312,7 @@ impl ApplyInstruction {
     ) -> Result<Self, Refusal> {
         let read = Self::decode(bytes);
         let read = read.map_err(|wrong| wrong.refusal(bytes, number, data_len))?;
-        let operand_key = read.operand().and_then(Operand::key);
+        let operand_key = read.operand_key();
         if let Some(key) = [Some(read.key), operand_key]
             .into_iter()
             .flatten()
@@ -350,6 +357,27 @@ impl ApplyInstruction {
         }
     }
 
+    /// The key in whose value its operand is.
+    pub(super) fn operand_key(&self) -> Option<u8> {
+        self.operand().and_then(Operand::key)
+    }
+
+    /// How many of the next instructions run when its key expires, if it is an ON_EXPIRE.
+    #[inline]
+    #[must_use]
+    pub fn effects(&self) -> Option<u8> {
+        match self.action {
+            Action::OnExpire { effects } => Some(effects),
+            _ => None,
+        }
+    }
+
+    /// Whether it may stand behind an ON_EXPIRE: all effects but ON_EXPIRE itself.
+    #[must_use]
+    pub fn may_run_later(&self) -> bool {
+        self.is_effect() && self.effects().is_none()
+    }
+
     /// The bytes of the data that it names.
     pub(super) fn data(&self) -> Option<Range<usize>> {
         match self.action {
@@ -371,6 +399,7 @@ impl ApplyInstruction {
                 | Action::Delete
                 | Action::Expire(_)
                 | Action::Rate(..)
+                | Action::OnExpire { .. }
         )
     }
 
@@ -422,6 +451,9 @@ impl ApplyInstruction {
                 raw.has_no_operand()?;
                 Action::Return(at)
             }
+            code::ON_EXPIRE => Action::OnExpire {
+                effects: raw.effects()?,
+            },
             _ => return Err(Wrong::Operation),
         };
         Ok(ApplyInstruction {
@@ -515,6 +547,15 @@ impl Raw {
         Ok((self.offset, len))
     }
 
+    /// How many instructions run when a key expires.
+    fn effects(&self) -> Result<u8, Wrong> {
+        self.has_no_type()?;
+        unused("the operand", self.bits)?;
+        let count = u8::try_from(self.offset).ok();
+        let count = count.filter(|count| usize::from(*count) < INSTRUCTIONS_MAX);
+        count.ok_or(Wrong::Effects)
+    }
+
     #[inline]
     fn rate(&self) -> Result<Action, Wrong> {
         let at = self.number_at()?;
@@ -568,6 +609,7 @@ enum Wrong {
     Time,
     RateType,
     Rate,
+    Effects,
 }
 
 impl Wrong {
@@ -621,6 +663,10 @@ impl Wrong {
             Wrong::Time => Refusal::InstructionTime {
                 instruction,
                 ms: raw.bits,
+            },
+            Wrong::Effects => Refusal::Effects {
+                instruction,
+                count: raw.offset,
             },
             Wrong::RateType => Refusal::RateType {
                 instruction,

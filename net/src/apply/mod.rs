@@ -5,6 +5,7 @@
 
 mod builder;
 mod decimal;
+mod effects;
 mod instruction;
 mod number;
 mod rate;
@@ -13,6 +14,7 @@ mod run;
 
 pub use builder::{Apply, ApplyField, ApplyKey};
 pub use decimal::{DECIMAL_BYTES_MAX, Decimal};
+pub use effects::Effects;
 pub use instruction::{Action, ApplyInstruction, Arithmetic, BitTest, Comparison, Operand};
 pub use number::{NumberAt, NumberKind};
 pub use rate::{Rate, TooEarly};

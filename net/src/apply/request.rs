@@ -1,5 +1,6 @@
 //! The item of APPLY.
 
+use crate::apply::effects::Effects;
 use crate::apply::instruction::ApplyInstruction;
 use crate::batch::{padded, push_padded, read_u16, read_u32};
 use crate::instruction::INSTRUCTION_BYTES;
@@ -76,8 +77,10 @@ impl<'a> ApplyRequest<'a> {
         check_names(keys_used)?;
         let instructions = item[HEAD_BYTES..instructions_end].as_chunks().0;
         // All are checked before the first runs.
+        let mut arms = false;
         for (number, bytes) in instructions.iter().enumerate() {
             let read = ApplyInstruction::read(bytes, number, head[4], data_len)?;
+            arms |= read.effects().is_some();
             // The value of SET has the same limit.
             if let Some(range) = read.data()
                 && range.len() > value_bytes_max as usize
@@ -88,13 +91,17 @@ impl<'a> ApplyRequest<'a> {
                 });
             }
         }
-        Ok(ApplyRequest {
+        let request = ApplyRequest {
             keys,
             key_count,
             instructions,
             data,
             token,
-        })
+        };
+        if arms {
+            request.effects().try_for_each(|it| it.check())?;
+        }
+        Ok(request)
     }
 
     /// The keys, 1 to 8, no two alike. The first one decides the slot.
@@ -115,6 +122,12 @@ impl<'a> ApplyRequest<'a> {
     #[inline]
     pub fn instructions(&self) -> impl Iterator<Item = ApplyInstruction> + use<'a> {
         self.instructions.iter().map(ApplyInstruction::checked)
+    }
+
+    /// What runs when keys expire, of each ON_EXPIRE.
+    pub fn effects(&self) -> impl Iterator<Item = Effects<'a>> {
+        let all = self.instructions().enumerate();
+        all.filter_map(|(number, it)| Some(Effects::new(self, number, it.key, it.effects()?)))
     }
 
     /// The bytes that PUT and START take values from.

@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 
 use crate::apply::decimal::Decimal;
+use crate::apply::effects::Effects;
 use crate::apply::instruction::{Action, Arithmetic, BitTest, Comparison, Operand};
 use crate::apply::number::{NumberAt, NumberKind};
 use crate::apply::rate::{Rate, TooEarly};
@@ -41,6 +42,13 @@ pub trait ApplyKeys<'a> {
 
     /// A key that has a value is gone from this time on, in unix milliseconds; `None` for never.
     fn expire(&mut self, key: usize, expiry_ms: Option<u64>);
+
+    /// From when on a key that has a value is gone.
+    fn expiry_ms(&self, key: usize) -> Option<u64>;
+
+    /// When a key expires, this is to run. Whatever happens to the key behind this instruction, it
+    /// has a value and an expiry at the end.
+    fn arm(&mut self, key: usize, effects: &Effects<'a>);
 }
 
 /// Why an APPLY changes nothing.
@@ -90,7 +98,16 @@ pub fn run<'a>(
     keys: &mut impl ApplyKeys<'a>,
     told: &mut Vec<u8>,
 ) -> Result<(), Denial> {
+    // Effects of an ON_EXPIRE are passed over.
+    let (mut next, mut arms) = (0, false);
     for (number, instruction) in request.instructions().enumerate() {
+        if number < next {
+            continue;
+        }
+        if let Some(effects) = instruction.effects() {
+            next = number + 1 + usize::from(effects);
+            arms = true;
+        }
         let step = Step {
             request,
             now_ms,
@@ -103,6 +120,29 @@ pub fn run<'a>(
                 reason: instruction.reason,
                 cause,
             })?;
+    }
+    match arms {
+        true => check_armed(request, keys),
+        false => Ok(()),
+    }
+}
+
+/// Denies an ON_EXPIRE whose key will not expire.
+#[cold]
+fn check_armed<'a>(request: &ApplyRequest<'a>, keys: &impl ApplyKeys<'a>) -> Result<(), Denial> {
+    for (number, instruction) in request.instructions().enumerate() {
+        let key = usize::from(instruction.key);
+        let expires = keys.value(key).is_some() && keys.expiry_ms(key).is_some();
+        if instruction.effects().is_some() && !expires {
+            return Err(Denial {
+                instruction: number,
+                reason: instruction.reason,
+                cause: Cause::Refused(Refusal::EffectsInVain {
+                    instruction: number,
+                    key,
+                }),
+            });
+        }
     }
     Ok(())
 }
@@ -196,6 +236,15 @@ impl<'a> Step<'_, 'a> {
                         ms,
                     })?;
                 keys.expire(self.key, (expiry_ms > 0).then_some(expiry_ms));
+                Ok(())
+            }
+            Action::OnExpire { effects } => {
+                self.found(keys)?;
+                let key = u8::try_from(self.key).expect("at most eight keys");
+                keys.arm(
+                    self.key,
+                    &Effects::new(self.request, self.number, key, effects),
+                );
                 Ok(())
             }
             Action::Rate(at, rate) => self.take(at, rate, keys, told),

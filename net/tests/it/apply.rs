@@ -4,11 +4,13 @@
 use std::collections::BTreeMap;
 
 use penstock_net::apply::{
-    Apply, ApplyInstruction, ApplyKeys, ApplyRequest, Arithmetic, Cause, Denial, run, write_apply,
+    Apply, ApplyInstruction, ApplyKey, ApplyKeys, ApplyRequest, Arithmetic, Cause, Denial, Effects,
+    run, write_apply,
 };
 use penstock_net::limits::EXPIRY_MS_MAX;
 use penstock_net::refusal::Refusal;
 use penstock_net::request::{Ask, Version};
+use penstock_net::status::Status;
 
 use crate::Random;
 
@@ -26,6 +28,8 @@ struct Key {
     version_before: Option<Version>,
     value: Option<Vec<u8>>,
     expiry_ms: Option<u64>,
+    /// What is stored to run when it expires.
+    effects: Option<Vec<u8>>,
     is_changed: bool,
 }
 
@@ -329,6 +333,14 @@ impl<'a> ApplyKeys<'a> for Staged {
         assert!(key.value.is_some() && expiry_ms.is_none_or(|ms| ms <= EXPIRY_MS_MAX));
         key.expiry_ms = expiry_ms;
     }
+
+    fn expiry_ms(&self, key: usize) -> Option<u64> {
+        self.0[key].expiry_ms
+    }
+
+    fn arm(&mut self, key: usize, effects: &Effects<'a>) {
+        self.changed(key).effects = Some(effects.item());
+    }
 }
 
 /// What the model says of a denial.
@@ -406,6 +418,7 @@ impl Maker {
             }),
             value: exists.then(|| self.value()),
             expiry_ms: (exists && self.one_in(3)).then_some(7_000),
+            effects: None,
             is_changed: false,
         }
     }
@@ -624,6 +637,14 @@ impl<'a> ApplyKeys<'a> for Crowded {
     fn expire(&mut self, key: usize, expiry_ms: Option<u64>) {
         self.0.expire(key, expiry_ms);
     }
+
+    fn expiry_ms(&self, _: usize) -> Option<u64> {
+        None
+    }
+
+    fn arm(&mut self, _: usize, _: &Effects<'a>) {
+        unreachable!("it has no ON_EXPIRE");
+    }
 }
 
 const CROWDED: Refusal = Refusal::ApplyBytes {
@@ -638,6 +659,7 @@ fn a_value_that_finds_no_room_is_told_with_its_instruction() {
         version_before: Some(Version::default()),
         value: Some(b"9".to_vec()),
         expiry_ms: None,
+        effects: None,
         is_changed: false,
     };
     let mut apply = Apply::new();
@@ -655,4 +677,122 @@ fn a_value_that_finds_no_room_is_told_with_its_instruction() {
         (2, Cause::Refused(CROWDED))
     );
     assert_eq!(keys.0.0, [key]);
+}
+
+/// A key with these four bytes and perhaps an expiry.
+fn held(value: u32, expiry_ms: Option<u64>) -> Key {
+    Key {
+        version_before: Some(Version {
+            epoch: 256,
+            sequence: 1,
+        }),
+        value: Some(value.to_le_bytes().to_vec()),
+        expiry_ms,
+        effects: None,
+        is_changed: false,
+    }
+}
+
+fn ran(apply: &Apply, keys: Vec<Key>) -> (Result<(), Denial>, Vec<Key>, Vec<u8>) {
+    let item = Ask::Apply(apply).encode();
+    let request = ApplyRequest::read(&item, VALUE_BYTES_MAX).expect("well formed");
+    let (mut staged, mut told) = (Staged(keys), Vec::new());
+    let done = run(&request, 1_000_000, &mut staged, &mut told);
+    (done, staged.0, told)
+}
+
+#[test]
+fn effects_of_an_expiry_are_stored_and_neither_run_nor_tell_anything() {
+    let mut apply = Apply::new();
+    let stock = apply.key(b"{7}stock");
+    let hold = apply.key(b"{7}hold");
+    apply
+        .then(stock.u32(0).decrease(2u64))
+        .on_expire(hold, |effects| {
+            effects.then(stock.u32(0).increase(2u64)).put(stock, b"x");
+        })
+        .then(hold.expire_in(5))
+        .then(hold.u32(0).told());
+    let (done, keys, told) = ran(&apply, vec![held(10, None), held(2, None)]);
+    assert_eq!(done, Ok(()));
+    assert_eq!(keys[0].value, Some(8u32.to_le_bytes().to_vec()));
+    assert_eq!(keys[1].expiry_ms, Some(1_000_005));
+    let numbers = [8u64, 2].map(u64::to_le_bytes).concat();
+    assert_eq!(told, numbers, "what runs later tells nothing");
+    let stored = keys[1].effects.as_ref().expect("it is armed");
+    let stored = ApplyRequest::read(stored, VALUE_BYTES_MAX).expect("an APPLY");
+    assert_eq!(stored.keys(), [&b"{7}hold"[..], b"{7}stock"]);
+    // What is stored runs as any other APPLY does.
+    let (mut staged, mut told) = (Staged(vec![keys[1].clone(), keys[0].clone()]), Vec::new());
+    assert_eq!(run(&stored, 1_000_005, &mut staged, &mut told), Ok(()));
+    assert_eq!(staged.0[1].value.as_deref(), Some(&b"x"[..]));
+}
+
+#[test]
+fn a_key_that_will_not_expire_is_not_armed() {
+    type Write = fn(&mut Apply, ApplyKey);
+    let cases: [(Write, Option<u64>, bool); 6] = [
+        (|_, _| {}, Some(7_000), true),
+        (|_, _| {}, None, false),
+        (
+            |apply, key| {
+                apply.then(key.expire_at(0u64));
+            },
+            Some(7_000),
+            false,
+        ),
+        (
+            |apply, key| {
+                apply.then(key.delete());
+            },
+            Some(7_000),
+            false,
+        ),
+        (
+            |apply, key| {
+                apply.put(key, b"anew");
+            },
+            Some(7_000),
+            false,
+        ),
+        (
+            |apply, key| {
+                apply.put(key, b"anew").then(key.expire_at(9_000u64));
+            },
+            None,
+            true,
+        ),
+    ];
+    for (number, (write, expiry_ms, is_armed)) in cases.into_iter().enumerate() {
+        let mut apply = Apply::new();
+        let key = apply.key(b"hold");
+        apply.then(key.exists()).on_expire(key, |_| {});
+        write(&mut apply, key);
+        let (done, keys, _) = ran(&apply, vec![held(1, expiry_ms)]);
+        match is_armed {
+            true => assert!(keys[0].effects.is_some(), "case {number}"),
+            false => {
+                let denial = done.expect_err("denied");
+                assert_eq!(denial.instruction, 1, "case {number}");
+                let Cause::Refused(refusal) = denial.cause else {
+                    panic!("case {number}: {denial:?}")
+                };
+                let key = Refusal::EffectsInVain {
+                    instruction: 1,
+                    key: 0,
+                };
+                assert_eq!((refusal, refusal.status()), (key, Status::BadField));
+            }
+        }
+    }
+    let mut apply = Apply::new();
+    let key = apply.key(b"hold");
+    apply.on_expire(key, |_| {}).put(key, b"too late");
+    let missing = Key {
+        version_before: None,
+        value: None,
+        ..held(0, None)
+    };
+    let (done, ..) = ran(&apply, vec![missing]);
+    assert_eq!(done.expect_err("denied").cause, Cause::NotFound);
 }

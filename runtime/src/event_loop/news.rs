@@ -1,7 +1,7 @@
 //! What a shard found wrong on its disk, as log events for the operator.
 
 use penstock_net::status::Status;
-use penstock_shard::BadPlace;
+use penstock_shard::{BadPlace, FailedEffects};
 use tracing::error;
 
 use crate::directory::Segments;
@@ -39,5 +39,16 @@ pub(super) fn tell_bad_place(shard: u16, segments: &Segments, place: &BadPlace) 
          elsewhere, or see what a mend would give up, once the server is stopped: {}{more}",
         status.name(),
         advice::repair(segments.data())
+    );
+}
+
+/// Tells of a key that ended without the effects of its expiry.
+pub(super) fn tell_failed_effects(shard: u16, failed: &FailedEffects) {
+    let (key, why) = (failed.key.escape_ascii(), &failed.why);
+    error!(
+        shard,
+        key = %key,
+        "shard {shard}: {key} has expired, and its effects did not run: {why}; the key is gone all \
+         the same, so what they were to give back must be given back by hand"
     );
 }

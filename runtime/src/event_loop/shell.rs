@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use penstock_shard::{
-    BadPlace, Fatal, KeyTableOrder, Network, SessionId, Shard, Shell, SnapshotWrite, TokenHorizon,
+    BadPlace, FailedEffects, Fatal, KeyTableOrder, Network, SessionId, Shard, Shell, SnapshotWrite,
+    TokenHorizon,
 };
 use penstock_storage::cleaning::Damaged;
 use penstock_storage::io::Io;
@@ -11,7 +12,7 @@ use penstock_storage::place::FileId;
 use penstock_storage::recovery::Corruption;
 use tracing::{error, warn};
 
-use super::news::tell_bad_place;
+use super::news::{tell_bad_place, tell_failed_effects};
 use super::supply::SegmentSupply;
 use crate::directory::key_table_makers::KeyTableHandle;
 use crate::directory::snapshots::SnapshotHandle;
@@ -173,6 +174,12 @@ impl<N: Network> Shell for EngineShell<'_, N> {
              ones are kept for {horizon_ms} ms from now on, of {configured_ms} ms; a retry that \
              comes later is TOKEN_TOO_OLD: raise memory_max or lower token_horizon_s"
         );
+    }
+
+    fn tell_failed_effects(&mut self, failed: &mut Vec<FailedEffects>) {
+        for failed in failed.drain(..) {
+            tell_failed_effects(self.number, &failed);
+        }
     }
 
     fn write_snapshot(&mut self, writes: &mut Vec<SnapshotWrite>) {

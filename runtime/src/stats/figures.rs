@@ -200,6 +200,39 @@ pub(crate) const FIGURES: &[Figure] = &[
         |it| it.shard.bad_places,
     ),
     counter(
+        "expiries_fired",
+        "penstock_expiries_fired",
+        "Armed keys that expired and whose effects ran.",
+        |it| it.shard.firing.fired,
+    ),
+    counter(
+        "expiries_failed",
+        "penstock_expiries_failed",
+        "Armed keys that expired and whose effects could not run.",
+        |it| it.shard.firing.failed,
+    ),
+    counter(
+        "expiries_full",
+        "penstock_expiries_full",
+        "Times that an armed key that expired found no room and was left for later.",
+        |it| it.shard.firing.full,
+    ),
+    counter(
+        "timers_stale",
+        "penstock_timers_stale",
+        "Timers that came to a key that was gone, changed or not armed any more.",
+        |it| it.shard.firing.stale,
+    ),
+    gauge("timers", "penstock_timers", "Timers of armed keys.", |it| {
+        it.usage.timers as u64
+    }),
+    gauge(
+        "timer_bytes",
+        "penstock_timer_bytes",
+        "Bytes of the timers of armed keys, at most.",
+        |it| it.usage.timer_bytes as u64,
+    ),
+    counter(
         "connections_opened",
         "penstock_connections_opened",
         "Connections accepted.",

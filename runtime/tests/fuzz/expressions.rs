@@ -185,6 +185,7 @@ fn step_written(instruction: ApplyInstruction) -> String {
         }
         Action::Return(at) => format!("return {}", number(at)),
         Action::Put { .. } | Action::Start { .. } => panic!("a value is no instruction yet"),
+        Action::OnExpire { .. } => panic!("no words say it"),
     };
     match instruction.reason {
         0 => what,

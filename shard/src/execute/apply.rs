@@ -3,17 +3,18 @@
 //! The keys are looked up together, so that all that are cold are read side by side. The
 //! instructions run on copies, which become one record at the end.
 
-use penstock_net::apply::{self, ApplyKeys, ApplyRequest, Cause, Denial};
+use penstock_net::apply::{self, ApplyKeys, ApplyRequest, Cause, Denial, Effects};
 use penstock_net::limits::{APPLY_KEYS_MAX, EXPIRY_MS_MAX};
 use penstock_net::refusal::Refusal;
 use penstock_net::reply::{ITEM_FLAG_OVERFLOW, REPLY_ITEM_BYTES};
 use penstock_net::request::Version;
 use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
+use penstock_storage::extension::EffectsArea;
 use penstock_storage::io::Blocks;
 use penstock_storage::place::Lsn;
 use penstock_storage::planted::{self, Bug, is_planted};
-use penstock_storage::store::{Committed, Found, Staged, Store};
+use penstock_storage::store::{ChangeKey, Committed, Found, Staged, Store};
 
 use super::{Cold, Context, Key, Ran, no_room, refused, token, wire};
 
@@ -52,6 +53,9 @@ fn run_on<const KEYS: usize, P: Blocks>(
         Err(Missing::Cold(cold)) => return Ran::Cold(cold),
         Err(Missing::TooLarge(refusal)) => return refused(context, refusal, out),
     };
+    if let Some(unfired) = found.unfired(store, context) {
+        return unfired;
+    }
     let seen = found
         .keys()
         .iter()
@@ -119,20 +123,20 @@ pub(crate) fn cold_keys<P: Blocks>(
 }
 
 /// Why keys cannot be looked at.
-enum Missing {
+pub(super) enum Missing {
     Cold(Cold),
     TooLarge(Refusal),
 }
 
 /// Keys as they are before an APPLY.
-struct FoundKeys<'k, const KEYS: usize> {
+pub(super) struct FoundKeys<'k, const KEYS: usize> {
     all: [Key<'k>; KEYS],
     count: usize,
 }
 
 /// Looks all keys up. What they hold takes at most the largest record, which is judged before
 /// anything is read.
-fn look_up<'k, const KEYS: usize, P: Blocks>(
+pub(super) fn look_up<'k, const KEYS: usize, P: Blocks>(
     store: &Store<P>,
     context: &Context<'_>,
     names: &[&'k [u8]],
@@ -186,12 +190,24 @@ fn look_up<'k, const KEYS: usize, P: Blocks>(
 }
 
 impl<'k, const KEYS: usize> FoundKeys<'k, KEYS> {
-    fn keys(&self) -> &[Key<'k>] {
+    pub(super) fn keys(&self) -> &[Key<'k>] {
         &self.all[..self.count]
     }
 
+    /// The first key is this one.
+    pub(super) fn begin_with(&mut self, key: ChangeKey<'k>) {
+        self.all[0].at = key;
+    }
+
+    /// The first key that is to fire before anything looks at it.
+    #[inline]
+    fn unfired<P: Blocks>(&self, store: &Store<P>, context: &Context<'_>) -> Option<Ran> {
+        let mut keys = self.keys().iter();
+        keys.find_map(|key| key.unfired(store, context))
+    }
+
     /// Opens a change of the keys.
-    fn stage<'s, P: Blocks>(
+    pub(super) fn stage<'s, P: Blocks>(
         self,
         store: &'s mut Store<P>,
         context: &Context<'_>,
@@ -215,7 +231,7 @@ impl<'k, const KEYS: usize> FoundKeys<'k, KEYS> {
 }
 
 /// The keys of an APPLY that runs.
-struct StagedKeys<'s, 'k, P: Blocks, const KEYS: usize> {
+pub(super) struct StagedKeys<'s, 'k, P: Blocks, const KEYS: usize> {
     staged: Staged<'s, 'k, P, KEYS>,
     /// Which keys had a value before, and its version.
     existed: [bool; KEYS],
@@ -227,7 +243,12 @@ struct StagedKeys<'s, 'k, P: Blocks, const KEYS: usize> {
 }
 
 impl<'s, 'k, P: Blocks, const KEYS: usize> StagedKeys<'s, 'k, P, KEYS> {
-    fn into_staged(self) -> Staged<'s, 'k, P, KEYS> {
+    /// The time of the store in unix milliseconds.
+    pub(super) fn time_ms(&self) -> u64 {
+        self.staged.time_ms()
+    }
+
+    pub(super) fn into_staged(self) -> Staged<'s, 'k, P, KEYS> {
         self.staged
     }
 }
@@ -282,10 +303,18 @@ impl<'k, P: Blocks, const KEYS: usize> ApplyKeys<'k> for StagedKeys<'_, 'k, P, K
     fn expire(&mut self, key: usize, expiry_ms: Option<u64>) {
         self.staged.expire(key, expiry_ms);
     }
+
+    fn expiry_ms(&self, key: usize) -> Option<u64> {
+        self.staged.expiry_ms(key)
+    }
+
+    fn arm(&mut self, key: usize, effects: &Effects<'k>) {
+        self.staged.arm(key, EffectsArea::new(&effects.item()));
+    }
 }
 
 #[cold]
-fn writes_too_much(bytes: usize, max: usize) -> Refusal {
+pub(super) fn writes_too_much(bytes: usize, max: usize) -> Refusal {
     Refusal::ApplyBytes {
         what: "what this APPLY writes",
         bytes,

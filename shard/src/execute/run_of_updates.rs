@@ -142,7 +142,11 @@ impl<'b> No<'b> {
                 gate,
                 status,
             }),
-            Ran::Busy | Ran::Cold(_) | Ran::SecondCold(_) | Ran::Postponed => None,
+            Ran::Busy
+            | Ran::Cold(_)
+            | Ran::SecondCold(_)
+            | Ran::Unfired { .. }
+            | Ran::Postponed => None,
         }
     }
 }

@@ -59,6 +59,9 @@ pub(super) fn run_on_two<'a, P: Blocks>(
         };
     }
     let second = Key::new(store, hash, second, found);
+    if let Some(unfired) = second.unfired(store, context) {
+        return unfired;
+    }
     run::<2, P>(store, context, request, [first, second], out)
 }
 

@@ -15,6 +15,7 @@ use penstock_net::scan::{SCAN, ScanRequest};
 use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
 use penstock_storage::if_planted;
+use penstock_storage::index::CellId;
 use penstock_storage::io::Blocks;
 use penstock_storage::keyspace::Settings;
 use penstock_storage::place::{Lsn, Place};
@@ -24,6 +25,7 @@ use penstock_storage::version::partition_of;
 
 use crate::answers::Asked;
 use crate::cluster::Redirect;
+use crate::execute::fire::Fired;
 use crate::execute::token::{self, Looked};
 use crate::execute::{Cold, Context, Ran, apply, run};
 use crate::mail::ReplyAddress;
@@ -184,6 +186,60 @@ struct Own<'a> {
     asked: Asked,
     slot: u16,
     hash: u32,
+}
+
+impl Own<'_> {
+    /// Runs the item on the store.
+    #[inline]
+    fn execute<P: Blocks>(
+        &self,
+        store: &mut Store<P>,
+        context: &Context<'_>,
+        pieces: &mut Pieces,
+    ) -> Ran {
+        match self.asks {
+            Asks::Item(request) => run(store, context, request, pieces),
+            Asks::Apply(request) => apply::run(store, context, request, pieces.written()),
+        }
+    }
+
+    /// Runs the item, unless its token is known.
+    #[cold]
+    fn execute_named<P: Blocks>(
+        &self,
+        store: &mut Store<P>,
+        stats: &mut Stats,
+        context: &Context<'_>,
+        token: Token,
+        pieces: &mut Pieces,
+    ) -> Ran {
+        let (item, out) = (self.operation.item, pieces.written());
+        match token::look(store, context, token, item, out) {
+            Looked::New(new) => {
+                let context = Context {
+                    token: Some(&new),
+                    ..*context
+                };
+                self.execute(store, &context, pieces)
+            }
+            Looked::Ran(ran) => {
+                let is_told_again =
+                    matches!(ran, Ran::Answered { status, .. } if status == Status::Ok);
+                if is_told_again {
+                    stats.replay_token();
+                }
+                ran
+            }
+        }
+    }
+
+    /// Whether it changes nothing, whatever it finds.
+    fn only_reads(&self) -> bool {
+        match self.asks {
+            Asks::Item(request) => request.verb.effect() == Effect::Reads,
+            Asks::Apply(_) => false,
+        }
+    }
 }
 
 /// How an item may run.
@@ -408,27 +464,42 @@ impl<P: Blocks> Shard<P> {
                 Err(step) => return step,
             },
         };
-        let context = Context {
-            now_us: now.us,
-            hash: self.setup.hash(),
-            slot: own.slot,
-            key_hash: own.hash,
-            item: operation.address.item,
-            level: leave.level,
-            memory_max: self.setup.config().memory_max,
-            spare_failure: self.files.failure(),
-            ttl_ms,
-            brought: operation.brought,
-            standing: leave.standing,
-            shared_bytes_min: self.setup.config().shared_bytes_min,
-            token: None,
-        };
         let from = pieces.len();
-        let ran = match own.asks.token() {
-            None => execute(&mut self.store, &context, own.asks, pieces),
-            Some(token) => {
-                let (store, stats) = (&mut self.store, &mut self.stats);
-                execute_named(store, stats, &context, own, token, pieces)
+        let mut hides_unfired = leave.is_of_member;
+        // Each round but the last ends a key of the operation.
+        let ran = loop {
+            let context = Context {
+                now_us: now.us,
+                hash: self.setup.hash(),
+                slot: own.slot,
+                key_hash: own.hash,
+                item: operation.address.item,
+                level: leave.level,
+                memory_max: self.setup.config().memory_max,
+                spare_failure: self.files.failure(),
+                ttl_ms,
+                brought: operation.brought,
+                standing: leave.standing,
+                shared_bytes_min: self.setup.config().shared_bytes_min,
+                hides_unfired,
+                token: None,
+            };
+            let ran = match own.asks.token() {
+                None => own.execute(&mut self.store, &context, pieces),
+                Some(token) => {
+                    let (store, stats) = (&mut self.store, &mut self.stats);
+                    own.execute_named(store, stats, &context, token, pieces)
+                }
+            };
+            match ran {
+                Ran::Unfired { slot, hash, id } => {
+                    let unfired = ((slot, hash), id);
+                    if let Some(step) = self.fire_before(now, own, unfired, pieces.written()) {
+                        return step;
+                    }
+                    hides_unfired = self.store.must_fire(id);
+                }
+                ran => break ran,
             }
         };
         match ran {
@@ -450,7 +521,31 @@ impl<P: Blocks> Shard<P> {
                 Step::Busy
             }
             Ran::Postponed => Step::Postponed,
+            Ran::Unfired { .. } => unreachable!("it was fired, or is hidden"),
             ran => self.wait_for_read(own, ran, pieces.written()),
+        }
+    }
+
+    /// Fires a key that an item has met before its effects have run. `None`: the item may run. If
+    /// the key is still there, it only reads, and takes the key for missing.
+    #[cold]
+    fn fire_before(
+        &mut self,
+        now: Now,
+        own: &Own<'_>,
+        (home, id): ((u16, u32), CellId),
+        out: &mut Vec<u8>,
+    ) -> Option<Step> {
+        match self.fire_first(now, home, id) {
+            Fired::Ran | Fired::Failed(_) => None,
+            Fired::Full(_) if own.only_reads() => None,
+            Fired::Full(_) => {
+                let message = "a key of this operation has expired, and there is no room yet, on \
+                               the disk or in memory, for what is to happen then";
+                let status = Status::Full;
+                Some(self.refuse_item(own.asked, own.operation, status, &message, out))
+            }
+            Fired::Cold | Fired::Wait | Fired::Behind(..) => Some(Step::Postponed),
         }
     }
 
@@ -535,7 +630,7 @@ impl<P: Blocks> Shard<P> {
         let (cold, is_second) = match ran {
             Ran::Cold(cold) => (cold, false),
             Ran::SecondCold(cold) => (cold, true),
-            Ran::Answered { .. } | Ran::Busy | Ran::Postponed => {
+            Ran::Answered { .. } | Ran::Busy | Ran::Unfired { .. } | Ran::Postponed => {
                 unreachable!("it waits for no read")
             }
         };
@@ -656,55 +751,6 @@ impl<P: Blocks> Shard<P> {
             Some((Status::Deadline, "the deadline passed before execution"))
         } else {
             None
-        }
-    }
-}
-
-/// Runs what an item asks for.
-#[inline(always)]
-fn execute<P: Blocks>(
-    store: &mut Store<P>,
-    context: &Context<'_>,
-    asks: Asks<'_>,
-    pieces: &mut Pieces,
-) -> Ran {
-    match asks {
-        Asks::Item(request) => run(store, context, request, pieces),
-        Asks::Apply(request) => apply::run(store, context, request, pieces.written()),
-    }
-}
-
-/// Runs an item with a token, unless its token is known.
-#[cold]
-fn execute_named<P: Blocks>(
-    store: &mut Store<P>,
-    stats: &mut Stats,
-    context: &Context<'_>,
-    own: &Own<'_>,
-    token: Token,
-    pieces: &mut Pieces,
-) -> Ran {
-    let (item, out) = (own.operation.item, pieces.written());
-    match token::look(store, context, token, item, out) {
-        Looked::New(new) => {
-            let context = Context {
-                token: Some(&new),
-                ..*context
-            };
-            execute(store, &context, own.asks, pieces)
-        }
-        Looked::Ran(ran) => {
-            let is_told_again = matches!(
-                ran,
-                Ran::Answered {
-                    status: Status::Ok,
-                    ..
-                }
-            );
-            if is_told_again {
-                stats.replay_token();
-            }
-            ran
         }
     }
 }

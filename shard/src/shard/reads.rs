@@ -67,6 +67,7 @@ impl<P: Blocks> Shard<P> {
             if let Err((status, _)) = admitted {
                 let home = (cold.slot, cold.hash);
                 self.chores.note_bad_place(home, cold.place, *status);
+                self.firing.note_unread(home);
             }
         }
         if ends_pin {

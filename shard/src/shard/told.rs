@@ -24,6 +24,7 @@ impl<P: Blocks> Shard<P> {
             sessions: sessions.open,
             pauses: sessions.pauses,
             bad_places: self.chores.bad_places(),
+            firing: self.firing.counters(),
             ..self.stats.counters()
         }
     }

@@ -8,10 +8,12 @@ impl<P: Blocks> Shard<P> {
     /// All that was ready has been handed over. Each chore does its part and says in `outbox` what
     /// is to be done.
     ///
-    /// What must hold of the order: cells leave the cache only in `settle`, between two operations;
+    /// What must hold of the order: what reads have brought for armed keys is used before cells
+    /// leave; cells leave the cache only in `settle`, between two operations;
     /// what links bring comes before the log is pumped, and what was sealed is shipped behind it;
     /// mail and replies leave when all that ran in this turn is appended.
     pub(super) fn turn_ends(&mut self, now: Now, outbox: &mut Outbox<P::Block>) {
+        self.fire_due(now, outbox);
         self.retry(now, outbox);
         self.settle();
         self.scan(now, outbox);
@@ -59,6 +61,7 @@ impl<P: Blocks> Shard<P> {
             store.cleaning_deadline_us().filter(|_| is_serving),
             store.scrub_deadline_us().filter(|_| is_serving),
             is_due.then_some(now.us),
+            self.firing_deadline_us(now).filter(|_| is_serving),
             self.chores.snapshots.deadline_us(now, store),
             self.scans.tables.deadline_us(now),
             linked.and_then(|it| it.deadline_us(now.us)),

@@ -3,7 +3,7 @@
 
 use penstock_net::apply::{
     self, Apply, ApplyInstruction, ApplyKeys, ApplyRequest, Arithmetic, BitTest, Cause, Comparison,
-    NumberAt, Operand, Rate,
+    Effects, NumberAt, Operand, Rate,
 };
 use penstock_net::field::Field;
 use penstock_net::instruction::FieldType;
@@ -239,6 +239,14 @@ impl<'a> ApplyKeys<'a> for ModelKeys {
 
     fn expire(&mut self, key: usize, expiry_ms: Option<u64>) {
         self.now[key].expiry_ms = expiry_ms.unwrap_or(0);
+    }
+
+    fn expiry_ms(&self, key: usize) -> Option<u64> {
+        Some(self.now[key].expiry_ms).filter(|&expiry_ms| expiry_ms > 0)
+    }
+
+    fn arm(&mut self, _: usize, _: &Effects<'a>) {
+        unreachable!("no program of these tests has ON_EXPIRE");
     }
 }
 

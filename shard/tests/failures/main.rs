@@ -18,6 +18,7 @@ mod inherited;
 mod key_tables;
 mod keyspaces;
 mod memory;
+mod on_expire;
 mod overload;
 mod past;
 mod ping;

@@ -19,8 +19,8 @@ use penstock_shard::opening::{
     SegmentFiles, change_shards, open_shard, prove_spares, take_inventory,
 };
 use penstock_shard::{
-    Event, KeyTableCounters, KeyTableOrder, Now, Outbox, SessionId, Shard, ShardConfig,
-    SnapshotWrite, WriteStep,
+    Event, FailedEffects, KeyTableCounters, KeyTableOrder, Now, Outbox, SessionId, Shard,
+    ShardConfig, SnapshotWrite, WriteStep,
 };
 use penstock_storage::budget::Budget;
 use penstock_storage::io::{BLOCK_BYTES, Block, Io, IoFailure, IoToken};
@@ -137,6 +137,8 @@ pub struct Server {
     pub layout: Layout,
     /// What people were told of links and partitions.
     pub told: Vec<String>,
+    /// What people were told of effects that could not run.
+    pub failed_effects: Vec<String>,
 }
 
 /// Inherits the log of `layout`: the next start has a new one.
@@ -390,6 +392,7 @@ impl Server {
             hash_seed,
             layout,
             told: Vec::new(),
+            failed_effects: Vec::new(),
         };
         let hello = ClientHello {
             protocol_min: 1,
@@ -634,6 +637,10 @@ impl Server {
             self.write_snapshot(write);
         }
         self.told.append(&mut outbox.links.told);
+        for FailedEffects { key, why } in outbox.failed_effects {
+            let key = key.escape_ascii();
+            self.failed_effects.push(format!("{key}: {why}"));
+        }
         self.key_table_orders.extend(outbox.key_tables);
         if !self.holds_key_tables {
             self.carry_out_key_tables();

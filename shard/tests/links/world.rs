@@ -420,7 +420,7 @@ impl World {
             let mut id = known.unwrap_or_else(|| node.store.insert(home, key, &[], None));
             match value {
                 Some(value) => id = node.store.set_value(home, id, value, None),
-                None => node.store.delete(id),
+                None => node.store.delete(home, id),
             }
             cells.push((home.1, id));
         }

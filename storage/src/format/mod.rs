@@ -4,6 +4,7 @@
 pub mod checksum;
 pub mod contents;
 pub mod corruption;
+pub mod extension;
 pub mod frame;
 pub(crate) mod frame_body;
 pub mod horizon;

@@ -6,6 +6,7 @@
 //! Every byte is described in `FORMAT.md`.
 
 use crate::format::checksum::crc32;
+use crate::format::extension::{self, EFFECTS_BYTES_MAX};
 use crate::planted::{Bug, is_planted};
 use crate::types::version::Version;
 
@@ -25,12 +26,8 @@ const FLAG_CROWDED: u8 = 8;
 const FLAG_SUPERSEDED: u8 = 16;
 const FLAGS_KNOWN: u8 =
     FLAG_EXPIRY | FLAG_EXTENSION | FLAG_CLEANED | FLAG_CROWDED | FLAG_SUPERSEDED;
-/// The extension item that names the version by which a kept version was superseded.
-const TAG_SUCCESSOR: u16 = 5;
 /// Bytes that a copy of a superseded version may have more than the part.
-pub const SUCCESSOR_BYTES: usize = EXTENSION_HEAD_BYTES + ITEM_HEAD_BYTES + 16;
-const EXTENSION_HEAD_BYTES: usize = 8;
-const ITEM_HEAD_BYTES: usize = 8;
+pub const SUCCESSOR_BYTES: usize = extension::SUCCESSOR_AREA_BYTES;
 const TIME_BITS: u32 = 48;
 /// Where the CRC stands, of what is behind it.
 pub(super) const CRC_AT: usize = 4;
@@ -80,8 +77,9 @@ pub struct RecordSpec<'a> {
     pub time_ms: u64,
     /// 1 to [`PARTS_MAX`] parts.
     pub parts: &'a [PartSpec<'a>],
-    /// An encoded extension area (a multiple of 8 bytes), carried by the first part, or nothing.
-    pub extension: &'a [u8],
+    /// The encoded extension areas of the first parts (each a multiple of 8 bytes, or nothing); the
+    /// others have none.
+    pub extension: &'a [&'a [u8]],
 }
 
 /// The encoded size of a part, in bytes.
@@ -110,18 +108,20 @@ impl RecordSpec<'_> {
     #[inline]
     #[must_use]
     pub fn bytes(&self) -> usize {
-        let mut extension_len = self.extension.len();
-        let mut bytes = 0;
-        for part in self.parts {
-            bytes += part_bytes(
-                part.key.len(),
-                part.value.len(),
-                part.expiry_ms.is_some(),
-                extension_len,
-            );
-            extension_len = 0;
-        }
-        bytes
+        let parts = self.parts.iter().enumerate();
+        parts
+            .map(|(ordinal, part)| {
+                let expires = part.expiry_ms.is_some();
+                let extension_len = self.area(ordinal).len();
+                part_bytes(part.key.len(), part.value.len(), expires, extension_len)
+            })
+            .sum()
+    }
+
+    /// The extension area of a part, or nothing.
+    #[inline]
+    fn area(&self, ordinal: usize) -> &[u8] {
+        self.extension.get(ordinal).copied().unwrap_or_default()
     }
 
     /// Encodes part `ordinal` to the start of `into` and returns its size.
@@ -142,8 +142,8 @@ impl RecordSpec<'_> {
             part.value.len()
         );
         assert!(part.expiry_ms.is_none_or(|ms| ms <= EXPIRY_MS_MAX));
-        let extension: &[u8] = if ordinal == 0 { self.extension } else { &[] };
-        assert!(extension.is_empty() || read_extension(extension).is_some());
+        let extension = self.area(ordinal);
+        assert!(extension.is_empty() || extension::check(extension).is_some());
         assert!(part.kind == PartKind::Put || part.value.is_empty());
         let len = part_bytes(
             part.key.len(),
@@ -184,7 +184,7 @@ impl RecordSpec<'_> {
         if part.expiry_ms.is_some() {
             flags |= FLAG_EXPIRY;
         }
-        if ordinal == 0 && !self.extension.is_empty() {
+        if !self.area(ordinal).is_empty() {
             flags |= FLAG_EXTENSION;
         }
         if part.is_crowded {
@@ -351,7 +351,6 @@ impl<'a> PartView<'a> {
         };
         if fixed > len
             || (extended != (len > fixed))
-            || (extended && ordinal > 0)
             || !(1..=SEQUENCE_MAX).contains(&part.sequence())
             || part.expiry_ms().is_some_and(|ms| ms > EXPIRY_MS_MAX)
             || !padding_clean(PART_HEADER_BYTES, key_len)
@@ -359,12 +358,18 @@ impl<'a> PartView<'a> {
         {
             return Err(PartError::Damaged);
         }
-        if extended && !read_extension(&bytes[fixed..]).ok_or(PartError::Damaged)? {
+        if extended && !extension::check(&bytes[fixed..]).ok_or(PartError::Damaged)? {
             return Err(PartError::Unsupported {
                 kind: header[8],
                 flags,
                 encoding,
             });
+        }
+        if let Some(effects) = part.effects() {
+            let may_run = kind == PartKind::Put && flags & FLAG_EXPIRY != 0;
+            if !may_run || effects.len() > EFFECTS_BYTES_MAX {
+                return Err(PartError::Damaged);
+            }
         }
         if part.is_superseded() {
             let is_copy = flags & FLAG_CLEANED != 0;
@@ -493,20 +498,11 @@ impl<'a> PartView<'a> {
         }
         let before = self.bytes.len();
         let area_start = before - self.extension().len();
-        let area_len = self.extension().len().max(EXTENSION_HEAD_BYTES) + ITEM_HEAD_BYTES + 16;
-        let len = area_start + area_len;
+        let len = area_start + extension::with_successor_bytes(self.extension());
         let into = &mut into[..len];
         into[..before].copy_from_slice(self.bytes);
         into[before..].fill(0);
-        let (_, area) = into.split_at_mut(area_start);
-        let items = u16::from_le_bytes([area[2], area[3]]) + 1;
-        area[0..2].copy_from_slice(&low_u32(area_len).to_le_bytes()[..2]);
-        area[2..4].copy_from_slice(&items.to_le_bytes());
-        let item = &mut area[area_len - ITEM_HEAD_BYTES - 16..];
-        item[0..2].copy_from_slice(&TAG_SUCCESSOR.to_le_bytes());
-        item[2..4].copy_from_slice(&16u16.to_le_bytes());
-        item[8..12].copy_from_slice(&successor.epoch.to_le_bytes());
-        item[16..24].copy_from_slice(&successor.sequence.to_le_bytes());
+        extension::add_successor(successor, &mut into[area_start..]);
         into[0..4].copy_from_slice(&low_u32(len).to_le_bytes());
         into[9] |= FLAG_EXTENSION;
         if self.kind == PartKind::Put {
@@ -539,20 +535,17 @@ impl<'a> PartView<'a> {
     /// The version that took its place, if it tells.
     #[must_use]
     pub fn successor(&self) -> Option<Version> {
-        let area = self.extension();
-        let mut items = area.get(EXTENSION_HEAD_BYTES..).unwrap_or_default();
-        while let Some((item, rest)) = items.split_first_chunk::<ITEM_HEAD_BYTES>() {
-            let tag = u16::from_le_bytes([item[0], item[1]]);
-            let len = usize::from(u16::from_le_bytes([item[2], item[3]]));
-            if tag == TAG_SUCCESSOR && len == 16 {
-                return Some(Version {
-                    epoch: read_u32(&rest[0..4]),
-                    sequence: read_u64(&rest[8..16]),
-                });
-            }
-            items = rest.get(padded(len)..).unwrap_or_default();
+        extension::successor(self.extension())
+    }
+
+    /// What runs when the key expires, if it tells.
+    #[inline]
+    #[must_use]
+    pub fn effects(&self) -> Option<&'a [u8]> {
+        match self.bytes[9] & FLAG_EXTENSION {
+            0 => None,
+            _ => extension::effects(self.extension()),
         }
-        None
     }
 
     /// Position of the part in its record.
@@ -635,28 +628,6 @@ impl<'a> PartView<'a> {
     }
 }
 
-/// Whether an extension area can be read: `Some(false)` if an item in it must be understood and is
-/// not (none is defined yet), `None` if it is damaged.
-fn read_extension(area: &[u8]) -> Option<bool> {
-    let (head, mut items) = area.split_first_chunk::<8>()?;
-    if usize::from(u16::from_le_bytes([head[0], head[1]])) != area.len() || head[4..] != [0; 4] {
-        return None;
-    }
-    let mut is_known = true;
-    for _ in 0..u16::from_le_bytes([head[2], head[3]]) {
-        let (item, rest) = items.split_first_chunk::<8>()?;
-        let tag = u16::from_le_bytes([item[0], item[1]]);
-        let len = usize::from(u16::from_le_bytes([item[2], item[3]]));
-        let padding = rest.get(len..padded(len))?;
-        if item[4..] != [0; 4] || padding.iter().any(|&byte| byte != 0) {
-            return None;
-        }
-        is_known &= tag >> 15 == 0;
-        items = &rest[padded(len)..];
-    }
-    items.is_empty().then_some(is_known)
-}
-
 pub(crate) fn read_u32(bytes: &[u8]) -> u32 {
     u32::from_le_bytes(bytes[..4].try_into().expect("four bytes"))
 }
@@ -668,6 +639,7 @@ pub(crate) fn read_u64(bytes: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::extension::EffectsArea;
 
     fn sample(expiry_ms: Option<u64>, extension: &[u8]) -> Vec<u8> {
         let parts = [
@@ -694,7 +666,7 @@ mod tests {
             sequence: 99,
             time_ms: 1_700_000_000_123,
             parts: &parts,
-            extension,
+            extension: &[extension],
         };
         let mut bytes = vec![0xAA; record.bytes()];
         let first = record.encode_part(0, &mut bytes);
@@ -766,29 +738,58 @@ mod tests {
     }
 
     #[test]
-    fn an_item_that_must_be_understood_is_unsupported_and_a_bad_area_is_damage() {
-        let area = |tag: u16, reserved: u8, padding: u8| {
-            let [low, high] = tag.to_le_bytes();
-            [
-                24, 0, 1, 0, 0, 0, 0, 0, low, high, 3, 0, reserved, 0, 0, 0, 5, 6, 7, 0, 0, 0, 0,
-                padding,
-            ]
-        };
-        assert_eq!(read_extension(&area(1, 0, 0)), Some(true));
-        assert_eq!(read_extension(&area(1 << 15 | 1, 0, 0)), Some(false));
-        assert_eq!(read_extension(&area(1, 1, 0)), None);
-        assert_eq!(read_extension(&area(1, 0, 1)), None);
-        for cut in 0..24 {
-            assert_eq!(read_extension(&area(1, 0, 0)[..cut]), None, "cut at {cut}");
-        }
-        let bytes = sample(None, &area(1 << 15, 0, 0));
+    fn an_item_that_must_be_understood_is_unsupported() {
+        let area = [
+            24u8, 0, 1, 0, 0, 0, 0, 0, 0, 128, 3, 0, 0, 0, 0, 0, 5, 6, 7, 0, 0, 0, 0, 0,
+        ];
         assert!(matches!(
-            PartView::read(&bytes),
+            PartView::read(&sample(None, &area)),
             Err(PartError::Unsupported {
                 flags: FLAG_EXTENSION,
                 ..
             })
         ));
+    }
+
+    #[test]
+    fn effects_ride_in_any_part_of_a_put_that_expires_and_in_no_other() {
+        let area = EffectsArea::new(b"what runs");
+        let read = |kind, expiry_ms, ordinal: usize| {
+            let part = PartSpec {
+                kind,
+                key: b"hold",
+                value: &[],
+                expiry_ms,
+                layout: 0,
+                is_crowded: false,
+            };
+            let mut areas = [&[][..]; 3];
+            areas[ordinal] = area.bytes();
+            let record = RecordSpec {
+                slot: 77,
+                epoch: 1,
+                sequence: 99,
+                time_ms: 5,
+                parts: &[part; 3],
+                extension: &areas,
+            };
+            let mut bytes = vec![0xAA; record.bytes()];
+            let (mut at, mut starts) = (0, [0; 3]);
+            for (part, start) in starts.iter_mut().enumerate() {
+                *start = at;
+                at += record.encode_part(part, &mut bytes[at..]);
+            }
+            assert_eq!(at, bytes.len());
+            let part = PartView::read(&bytes[starts[ordinal]..]);
+            part.map(|part| part.effects().map(<[u8]>::to_vec))
+        };
+        for ordinal in 0..3 {
+            let expected = Ok(Some(b"what runs".to_vec()));
+            assert_eq!(read(PartKind::Put, Some(5), ordinal), expected);
+        }
+        let damaged = Err(PartError::Damaged);
+        assert_eq!(read(PartKind::Put, None, 1), damaged);
+        assert_eq!(read(PartKind::Tombstone, Some(5), 1), damaged);
     }
 
     #[test]

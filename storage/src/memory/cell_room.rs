@@ -34,9 +34,14 @@ impl CellRoom {
         self.budget
     }
 
-    /// Pins these keys until the next call.
-    pub(crate) fn pin(&mut self, pinned: Pinned) {
-        self.pinned = pinned;
+    /// Pins these keys of an operation until the next call.
+    pub(crate) fn pin(&mut self, homes: impl IntoIterator<Item = (u16, u32)>) {
+        self.pinned.pin(homes);
+    }
+
+    /// Pins these keys of an armed key that is due until the next call.
+    pub(crate) fn pin_due(&mut self, homes: impl IntoIterator<Item = (u16, u32)>) {
+        self.pinned.pin_due(homes);
     }
 
     pub(crate) fn pinned(&self) -> &Pinned {

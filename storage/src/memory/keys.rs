@@ -1,9 +1,12 @@
-//! The keys of a shard in memory: the index of all of them and the cells of some, as one thing.
+//! The keys of a shard in memory: the index of all of them, the cells of some, and the timers of
+//! those that are armed, as one thing.
 //!
 //! What must hold:
 //! - every cell has an index entry, and every index entry has a cell or a place in the log;
-//! - the place in a cell or a cold index entry is that of the key's newest part.
+//! - the place in a cell or a cold index entry is that of the key's newest part;
+//! - an armed key has a timer, in memory or not.
 
+use crate::format::extension::EffectsArea;
 use crate::format::record::PartView;
 use crate::if_planted;
 use crate::memory::cache::cell::{Cell, Changed, is_same_key};
@@ -11,6 +14,7 @@ use crate::memory::cache::cells::{Cache, ValuePlace};
 use crate::memory::index::entry::{Candidate, CellId, Home, Position, is_token_hash};
 use crate::memory::index::table::Index;
 use crate::memory::pinned::Pinned;
+use crate::memory::timers::{Timer, Timers};
 use crate::planted::{Bug, is_planted};
 use crate::types::packed_place::{Cursor, NewestPart, PackedPlace};
 use crate::types::place::{Lsn, Place};
@@ -39,6 +43,7 @@ const EVICTION_STEPS_MAX: usize = 8192;
 pub(crate) struct Keys {
     index: Index,
     cache: Cache,
+    timers: Timers,
 }
 
 impl Keys {
@@ -47,6 +52,7 @@ impl Keys {
         Keys {
             index: Index::new(),
             cache: Cache::new(cache_bytes),
+            timers: Timers::default(),
         }
     }
 
@@ -60,6 +66,12 @@ impl Keys {
     #[inline]
     pub(crate) fn cells(&self) -> &Cache {
         &self.cache
+    }
+
+    /// When armed keys expire.
+    #[inline]
+    pub(crate) fn timers(&self) -> &Timers {
+        &self.timers
     }
 
     /// A cached key.
@@ -204,15 +216,64 @@ impl Keys {
     /// Adds a cell for the key of a cold entry, whose part was read and is durable.
     pub(crate) fn admit(
         &mut self,
-        position: Position,
+        (position, home): (Position, (u16, u32)),
         packed: PackedPlace,
         part: &PartView<'_>,
-        expiry_ms: Option<u64>,
         version: Version,
     ) {
+        let expiry_ms = part.expiry_ms();
         let id = self.cache.insert(part.key(), part.value(), expiry_ms);
         self.cache.set_change(id, version, packed, None);
         self.index.set_cell(position, id);
+        if let Some(effects) = part.effects() {
+            self.arm(home, id, EffectsArea::new(effects));
+        }
+    }
+
+    /// Has this run when a cached key of this slot and hash expires, which has an expiry.
+    pub(crate) fn arm(&mut self, home: (u16, u32), id: CellId, area: EffectsArea) {
+        self.forget_timer(home, id);
+        self.cache.arm(id, area);
+        let expiry_ms = self.cache.cell(id).expiry_ms().expect("it expires");
+        self.expects(home, expiry_ms);
+    }
+
+    /// Takes out what runs when a cached key of this slot and hash expires, and its timer.
+    #[inline]
+    pub(crate) fn disarm(&mut self, home: (u16, u32), id: CellId) -> Option<EffectsArea> {
+        self.cache.effects(id)?;
+        self.forget_timer(home, id);
+        self.cache.disarm(id)
+    }
+
+    /// An armed key of this slot and hash may expire then.
+    pub(crate) fn expects(&mut self, (slot, hash): (u16, u32), expiry_ms: u64) {
+        self.timers.insert(Timer {
+            expiry_ms,
+            slot,
+            hash,
+        });
+    }
+
+    /// Takes a timer out whose time has come.
+    pub(crate) fn drop_timer(&mut self, timer: Timer) {
+        self.timers.remove(timer);
+    }
+
+    /// Takes the timer of a cached key out, if it is armed. Another key of its hash may have the
+    /// same one: then it stays.
+    #[inline]
+    fn forget_timer(&mut self, (slot, hash): (u16, u32), id: CellId) {
+        if self.cache.effects(id).is_some()
+            && let Some(expiry_ms) = self.cache.cell(id).expiry_ms()
+            && !self.index.is_crowded(slot, hash)
+        {
+            self.timers.remove(Timer {
+                expiry_ms,
+                slot,
+                hash,
+            });
+        }
     }
 
     /// Removes the key of an entry.
@@ -246,8 +307,8 @@ impl Keys {
         self.cache.value_at(place)
     }
 
-    /// Gives a cached key of this slot and hash another value and expiry. It may have another cell
-    /// then, which is the answer.
+    /// Gives a cached key of this slot and hash another value and expiry, and disarms it. It may
+    /// have another cell then, which is the answer.
     #[inline]
     pub(crate) fn set_value(
         &mut self,
@@ -256,9 +317,26 @@ impl Keys {
         value: &[u8],
         expiry_ms: Option<u64>,
     ) -> CellId {
+        self.forget_timer(home, id);
         let now = self.cache.set_value(id, value, expiry_ms);
         if now != id {
             self.moved(home, id, now);
+        }
+        now
+    }
+
+    /// As [`Keys::set_value`], and the key stays armed if it is and has an expiry.
+    pub(crate) fn set_value_of_armed(
+        &mut self,
+        home: (u16, u32),
+        id: CellId,
+        value: &[u8],
+        expiry_ms: Option<u64>,
+    ) -> CellId {
+        let kept = self.disarm(home, id);
+        let now = self.set_value(home, id, value, expiry_ms);
+        if let Some(area) = kept.filter(|_| expiry_ms.is_some()) {
+            self.arm(home, now, area);
         }
         now
     }
@@ -278,11 +356,12 @@ impl Keys {
     /// As [`Keys::set_value`] of the key of an entry.
     pub(crate) fn set_value_at(
         &mut self,
-        position: Position,
+        (position, home): (Position, (u16, u32)),
         id: CellId,
         value: &[u8],
         expiry_ms: Option<u64>,
     ) -> CellId {
+        self.forget_timer(home, id);
         let now = self.cache.set_value(id, value, expiry_ms);
         if now != id {
             self.index.set_cell(position, now);
@@ -290,14 +369,20 @@ impl Keys {
         now
     }
 
-    /// Gives a cached key that exists another expiry. It may have another cell then, which is the
-    /// answer.
+    /// Gives a cached key that exists another expiry. If it is armed it stays so, unless it expires
+    /// no more. It may have another cell then, which is the answer.
     pub(crate) fn set_expiry(
         &mut self,
         home: (u16, u32),
         id: CellId,
         expiry_ms: Option<u64>,
     ) -> CellId {
+        if self.cache.effects(id).is_some() {
+            self.forget_timer(home, id);
+            if let Some(expiry_ms) = expiry_ms {
+                self.expects(home, expiry_ms);
+            }
+        }
         let now = self.cache.set_expiry(id, expiry_ms);
         if now != id {
             self.moved(home, id, now);
@@ -305,8 +390,9 @@ impl Keys {
         now
     }
 
-    /// Marks a cached key as deleted.
-    pub(crate) fn mark_deleted(&mut self, id: CellId) {
+    /// Marks a cached key of this slot and hash as deleted.
+    pub(crate) fn mark_deleted(&mut self, home: (u16, u32), id: CellId) {
+        self.forget_timer(home, id);
         self.cache.mark_deleted(id);
     }
 
@@ -369,7 +455,7 @@ impl Keys {
         pinned: &Pinned,
         home_of: &impl Fn(&[u8]) -> (u16, u32),
     ) {
-        let Keys { index, cache } = self;
+        let Keys { index, cache, .. } = self;
         if !cache.is_over_budget() {
             return;
         }
@@ -395,7 +481,7 @@ impl Keys {
         pinned: &Pinned,
         home_of: &impl Fn(&[u8]) -> (u16, u32),
     ) {
-        let Keys { index, cache } = self;
+        let Keys { index, cache, .. } = self;
         cache.settle(durable, held_bytes_max, |cache, from, to| {
             let cell = cache.cell(to.unwrap_or(from));
             let home = home_of(cell.key());

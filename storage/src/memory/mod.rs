@@ -8,3 +8,4 @@ pub(crate) mod generation;
 pub mod index;
 pub(crate) mod keys;
 pub(crate) mod pinned;
+pub mod timers;

@@ -1,21 +1,49 @@
-//! The keys of one operation whose values stay in memory until it has run.
+//! The keys whose values stay in memory: those of one operation until it has run, and those of one
+//! armed key until it has fired.
 
 use crate::format::record::PARTS_MAX;
 
-/// Slots and hashes of keys that do not leave the cache, at most as many as a record has parts.
+/// Slots and hashes of keys that do not leave the cache, of each of both at most as many as a
+/// record has parts.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Pinned {
+    operation: Homes,
+    due: Homes,
+}
+
+impl Pinned {
+    /// These keys of an operation, in the place of those of the one before.
+    ///
+    /// # Panics
+    /// If they are more than [`PARTS_MAX`].
+    pub(crate) fn pin(&mut self, homes: impl IntoIterator<Item = (u16, u32)>) {
+        self.operation = Homes::new(homes);
+    }
+
+    /// These keys of an armed key that is due, in the place of those of the one before.
+    ///
+    /// # Panics
+    /// If they are more than [`PARTS_MAX`].
+    pub(crate) fn pin_due(&mut self, homes: impl IntoIterator<Item = (u16, u32)>) {
+        self.due = Homes::new(homes);
+    }
+
+    /// Whether a key is one of them.
+    #[inline]
+    pub(crate) fn has(&self, home: (u16, u32)) -> bool {
+        self.operation.has(home) || self.due.has(home)
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Homes {
     homes: [(u16, u32); PARTS_MAX],
     count: usize,
 }
 
-impl Pinned {
-    /// These keys.
-    ///
-    /// # Panics
-    /// If they are more than [`PARTS_MAX`].
-    pub(crate) fn new(homes: impl IntoIterator<Item = (u16, u32)>) -> Self {
-        let mut pinned = Pinned::default();
+impl Homes {
+    fn new(homes: impl IntoIterator<Item = (u16, u32)>) -> Self {
+        let mut pinned = Homes::default();
         for home in homes {
             pinned.homes[pinned.count] = home;
             pinned.count += 1;
@@ -23,9 +51,8 @@ impl Pinned {
         pinned
     }
 
-    /// Whether a key is one of them.
     #[inline]
-    pub(crate) fn has(&self, home: (u16, u32)) -> bool {
+    fn has(&self, home: (u16, u32)) -> bool {
         self.homes[..self.count].contains(&home)
     }
 }

@@ -1,13 +1,15 @@
 //! What a start fills while it reads the log: index, cache, and what else the store is made of.
 
 use crate::format::contents::History;
+use crate::format::extension::EffectsArea;
 use crate::format::record::{PartKind, PartView};
 use crate::format::system_key::is_system;
 use crate::format::system_key::{is_epochs, is_indexed, is_local};
 use crate::memory::budget::Budget;
-use crate::memory::index::entry::{Candidate, Home, Position};
+use crate::memory::index::entry::{Candidate, CellId, Home, Position};
 use crate::memory::keys::Keys;
 use crate::memory::pinned::Pinned;
+use crate::memory::timers::Timer;
 use crate::planted::{self, Bug, is_planted};
 use crate::recovery::snapshot::coverage::Coverage;
 use crate::recovery::snapshot::format::{CoveredSegment, SnapshotFooter, SnapshotHeader};
@@ -295,6 +297,7 @@ impl Replayed {
             }) if version == new && part.kind() == PartKind::Put => {
                 let packed = PackedPlace::new(place, new.sequence);
                 self.points_elsewhere(position, home, packed, part);
+                self.expects((slot, hash), part);
             }
             Some(Entry { position, home, .. })
                 if part.kind() == PartKind::Tombstone
@@ -304,6 +307,9 @@ impl Replayed {
                     self.live.loses(old);
                 }
                 self.live.gains_tombstone(place);
+                if let Home::Memory(id) = home {
+                    self.keys.disarm((slot, hash), id);
+                }
                 self.keys.remove(position, home);
             }
             Some(Entry { position, home, .. }) => {
@@ -311,8 +317,12 @@ impl Replayed {
                 self.points_elsewhere(position, home, packed, part);
                 if let Home::Memory(id) = home {
                     let value = part.value();
-                    let now = self.keys.set_value_at(position, id, value, expiry_ms);
+                    let at = (position, (slot, hash));
+                    let now = self.keys.set_value_at(at, id, value, expiry_ms);
                     self.keys.set_change(now, new, packed, None);
+                    self.arm((slot, hash), now, part);
+                } else {
+                    self.expects((slot, hash), part);
                 }
             }
             None if part.kind() == PartKind::Tombstone => self.live.gains_tombstone(place),
@@ -322,14 +332,38 @@ impl Replayed {
                 let packed = PackedPlace::new(place, new.sequence);
                 if self.snapshot.is_some() {
                     self.keys.insert_cold(slot, hash, packed);
+                    self.expects((slot, hash), part);
                 } else {
                     let home = (slot, hash);
                     let id = self.keys.insert(home, part.key(), part.value(), expiry_ms);
                     self.keys.set_change(id, new, packed, None);
+                    self.arm(home, id, part);
                 }
             }
         }
         Ok(())
+    }
+
+    /// The cell of a key that a part is the newest of has the effects of the part.
+    fn arm(&mut self, home: (u16, u32), id: CellId, part: &PartView<'_>) {
+        if let Some(effects) = part.effects()
+            && !is_planted(Bug::ReplayWithoutExpiry)
+        {
+            self.keys.arm(home, id, EffectsArea::new(effects));
+        }
+    }
+
+    /// The newest part of a key of this slot and hash that may be cold is this one: if it has
+    /// effects, somebody will have to look at it.
+    fn expects(&mut self, home: (u16, u32), part: &PartView<'_>) {
+        if let (Some(_), Some(expiry_ms)) = (part.effects(), part.expiry_ms()) {
+            self.keys.expects(home, expiry_ms);
+        }
+    }
+
+    /// Takes in a timer that a snapshot tells.
+    pub(crate) fn take_in_timer(&mut self, timer: Timer) {
+        self.keys.expects((timer.slot, timer.hash), timer.expiry_ms);
     }
 
     /// Takes in a part under a key of the store's own; whether the index has it too.
@@ -512,6 +546,7 @@ impl Replayed {
     /// Lets cells leave that are too many beside what cannot.
     fn make_room(&mut self, home_of: &impl Fn(&[u8]) -> (u16, u32)) {
         let rigid = self.keys.entries().memory_bytes()
+            + self.keys.timers().memory_bytes()
             + self.keys.cells().table_bytes()
             + self.collected.memory_bytes()
             + self.live.memory_bytes();

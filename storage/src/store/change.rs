@@ -63,6 +63,8 @@ pub enum NoRoom {
     Wait,
     /// There is no memory for another key or kept version.
     Memory,
+    /// There is no memory for another armed key.
+    Timers,
     /// No segment can be had for the record: [`Room::Full`].
     Log,
     /// With the token the record has more bytes than the largest one.
@@ -92,6 +94,7 @@ enum Edit<'k> {
     Put {
         value: &'k [u8],
         expiry_ms: Option<u64>,
+        keeps_effects: bool,
     },
     /// It is to be deleted.
     Delete,
@@ -118,10 +121,24 @@ pub struct Change<'s, 'k, P: Blocks, const KEYS: usize> {
 }
 
 impl<'k, P: Blocks, const KEYS: usize> Change<'_, 'k, P, KEYS> {
-    /// Gives a key this value and expiry, whatever it has.
+    /// Gives a key this value and expiry, whatever it has. If it is armed, it is no more.
     #[inline(always)]
     pub fn put(&mut self, which: usize, value: &'k [u8], expiry_ms: Option<u64>) {
-        self.edits[which] = Edit::Put { value, expiry_ms };
+        self.edits[which] = Edit::Put {
+            value,
+            expiry_ms,
+            keeps_effects: false,
+        };
+    }
+
+    /// The same, and if the key is armed and has this expiry, it stays armed.
+    #[inline(always)]
+    pub fn put_keeping_effects(&mut self, which: usize, value: &'k [u8], expiry_ms: Option<u64>) {
+        self.edits[which] = Edit::Put {
+            value,
+            expiry_ms,
+            keeps_effects: expiry_ms.is_some(),
+        };
     }
 
     /// Deletes a key that exists.
@@ -302,28 +319,36 @@ impl<'k, P: Blocks, const KEYS: usize> Change<'_, 'k, P, KEYS> {
         let key = self.keys[which];
         let home = (self.slot, key.hash);
         let adds_version = store.adds_version(self.slot, key.hash, key.key);
-        let (value_bytes, expires, grows) = match self.edits[which] {
-            Edit::Put { value, expiry_ms } => {
+        let effects_bytes = |id: Option<CellId>| id.map_or(0, |id| store.effects_bytes(id));
+        let (value_bytes, expires, extension_bytes, grows) = match self.edits[which] {
+            Edit::Put {
+                value,
+                expiry_ms,
+                keeps_effects,
+            } => {
                 store.memory_for_value(home, key.cell, adds_version)?;
                 let held = key.cell.filter(|_| key.exists && !adds_version);
                 // A cell has its value in steps of eight bytes.
                 let held = held.map(|id| store.cell(id).value().len().next_multiple_of(8));
                 let expires = expiry_ms.is_some() && !is_planted(Bug::RoomWithoutExpiry);
                 let grows = held.is_none_or(|held| value.len() > held);
-                (value.len(), expires, grows)
+                let kept = key.cell.filter(|_| keeps_effects);
+                (value.len(), expires, effects_bytes(kept), grows)
             }
             // Where versions are kept, a deletion and an edit are one more.
             _ if adds_version && !store.has_room_for_keys() => return Err(NoRoom::Memory),
-            Edit::Delete => (0, false, false),
+            Edit::Delete => (0, false, 0, false),
             Edit::None => {
                 let id = self.cells[which].expect("what is edited has a cell");
                 let cell = store.cell(id);
                 let expiry_ms = self.expiries[which].unwrap_or_else(|| cell.expiry_ms());
                 let grows = self.are_started[which] || adds_version;
-                (cell.value().len(), expiry_ms.is_some(), grows)
+                let kept = effects_bytes(expiry_ms.map(|_| id));
+                (cell.value().len(), expiry_ms.is_some(), kept, grows)
             }
         };
-        Ok((part_bytes(key.key.len(), value_bytes, expires, 0), grows))
+        let bytes = part_bytes(key.key.len(), value_bytes, expires, extension_bytes);
+        Ok((bytes, grows))
     }
 
     /// Does to a key what had to wait for the room, and tells its cell.
@@ -333,12 +358,25 @@ impl<'k, P: Blocks, const KEYS: usize> Change<'_, 'k, P, KEYS> {
         let home = (self.slot, key.hash);
         let keys = &mut self.store.keys;
         let id = match (self.edits[which], self.cells[which]) {
-            (Edit::Put { value, expiry_ms }, Some(id)) => {
-                keys.set_value(home, id, value, expiry_ms)
-            }
-            (Edit::Put { value, expiry_ms }, None) => keys.insert(home, key.key, value, expiry_ms),
+            (
+                Edit::Put {
+                    value,
+                    expiry_ms,
+                    keeps_effects,
+                },
+                Some(id),
+            ) => match keeps_effects {
+                true => keys.set_value_of_armed(home, id, value, expiry_ms),
+                false => keys.set_value(home, id, value, expiry_ms),
+            },
+            (
+                Edit::Put {
+                    value, expiry_ms, ..
+                },
+                None,
+            ) => keys.insert(home, key.key, value, expiry_ms),
             (Edit::Delete, Some(id)) => {
-                keys.mark_deleted(id);
+                keys.mark_deleted(home, id);
                 id
             }
             (Edit::None, Some(id)) => id,
@@ -391,7 +429,7 @@ impl<'k, P: Blocks, const KEYS: usize> Change<'_, 'k, P, KEYS> {
                 // Nobody reads the value of an expired key again.
                 self.store.keys.set_value(home, id, &[], expiry_ms);
             }
-            (Some(_), None) => self.store.keys.mark_deleted(id),
+            (Some(_), None) => self.store.keys.mark_deleted(home, id),
             (None, _) => self.store.discard(home, id),
         }
     }
@@ -490,9 +528,9 @@ impl<P: Blocks> Store<P> {
         self.keys.set_value(home, id, value, expiry_ms)
     }
 
-    /// Marks a cached key as deleted before a commit.
-    pub fn delete(&mut self, id: CellId) {
-        self.keys.mark_deleted(id);
+    /// Marks a cached key of this slot and hash as deleted before a commit.
+    pub fn delete(&mut self, home: (u16, u32), id: CellId) {
+        self.keys.mark_deleted(home, id);
     }
 
     /// Logs the present contents of `cells`, keys of one `slot` with their hashes, as one record:
@@ -501,15 +539,25 @@ impl<P: Blocks> Store<P> {
     pub fn commit(&mut self, now_us: u64, slot: u16, cells: &[(u32, CellId)]) -> (Lsn, Version) {
         let version = self.next_version(slot);
         let time_ms = self.time_ms();
+        let (keys, keyspaces) = (&self.keys, &self.keyspaces);
+        let mut areas = [&[][..]; PARTS_MAX];
+        let extension = match keys.cells().has_armed() {
+            false => &[][..],
+            true => {
+                for (area, &(_, id)) in areas.iter_mut().zip(cells) {
+                    *area = keys.cells().effects(id).map_or(&[], |it| it.bytes());
+                }
+                &areas[..]
+            }
+        };
         let record = |parts| RecordSpec {
             slot,
             epoch: version.epoch,
             sequence: version.sequence,
             time_ms,
             parts,
-            extension: &[],
+            extension,
         };
-        let (keys, keyspaces) = (&self.keys, &self.keyspaces);
         let part = |(hash, id)| {
             let cell = keys.cell(id);
             let layout = keyspaces.layout(slot, cell.key());
@@ -588,6 +636,10 @@ impl<P: Blocks> Store<P> {
     #[cold]
     fn gains_expiring(&mut self, place: Place, slot: u16, id: CellId) {
         let cell = self.keys.cell(id);
+        if self.keys.cells().effects(id).is_some() {
+            // It counts until its effects have run.
+            return self.live.gains(place);
+        }
         // The time of its record, or a later one.
         let time_ms = self.log.time_ms();
         let expires = expires(&self.keyspaces, slot, cell.key(), cell.expiry_ms(), time_ms);

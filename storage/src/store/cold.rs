@@ -91,8 +91,8 @@ impl<P: Blocks> Store<P> {
             sequence: part.sequence(),
         };
         // Parts on disk are durable: the cell would still be in memory otherwise.
-        self.keys
-            .admit(position, packed, &part, part.expiry_ms(), version);
+        let at = (position, (slot, hash));
+        self.keys.admit(at, packed, &part, version);
         Ok(())
     }
 }

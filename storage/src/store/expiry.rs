@@ -36,8 +36,11 @@ fn stay_ms(key: &[u8], expiry_ms: u64) -> u64 {
     }
 }
 
-/// The same of a part of the log.
+/// The same of a part of the log. What has effects to run counts until they have run.
 pub(crate) fn part_expires(keyspaces: &Keyspaces, part: &PartView<'_>) -> Option<Expires> {
+    if part.effects().is_some() {
+        return None;
+    }
     expires(
         keyspaces,
         part.slot(),

@@ -2,6 +2,7 @@
 //! shape. The layer uses memory and log. It does not know how a directory is read at a start.
 
 // ---- pages
+pub(crate) mod armed;
 pub(crate) mod change;
 pub mod cleaning;
 pub mod clock;
@@ -33,6 +34,7 @@ pub(crate) mod usage;
 pub mod versions;
 pub use crate::memory::keys::{Found, PREFETCH_KEYS_MAX};
 
+pub use armed::TimedKey;
 pub use change::{Change, ChangeKey, Committed, NoRoom, TokenPart};
 pub use cold::{AdmitError, aligned_span, part_read};
 pub use fields::{FieldBefore, Fields};

@@ -3,6 +3,7 @@
 //!
 //! Nothing of this happens to a store alone: there each commit is of the one epoch of its start.
 
+use crate::format::extension::EffectsArea;
 use crate::format::record::{PARTS_MAX, PartKind, PartSpec, PartView, RecordSpec, part_bytes};
 use crate::format::system_key::{
     LOCAL_BYTES_MAX, is_epochs, is_horizon, is_indexed, is_local, is_system, is_token,
@@ -145,9 +146,15 @@ impl<P: Blocks> Store<P> {
                 Found::Cold(_) => panic!("what is cold is read before"),
             };
             let id = match part.kind() {
-                PartKind::Put => self.set_value(home, known, part.value(), part.expiry_ms()),
+                PartKind::Put => {
+                    let id = self.set_value(home, known, part.value(), part.expiry_ms());
+                    if let Some(effects) = part.effects() {
+                        self.keys.arm(home, id, EffectsArea::new(effects));
+                    }
+                    id
+                }
                 PartKind::Tombstone => {
-                    self.delete(known);
+                    self.delete(home, known);
                     known
                 }
             };
@@ -176,17 +183,29 @@ impl<P: Blocks> Store<P> {
                 &many[..parts.len()]
             }
         };
+        let mut areas: [Option<EffectsArea>; PARTS_MAX] = [const { None }; PARTS_MAX];
+        let (mut extension, mut extended) = ([&[][..]; PARTS_MAX], 0);
+        for (ordinal, (area, part)) in areas.iter_mut().zip(parts).enumerate() {
+            if part.extension().is_empty() {
+                continue;
+            }
+            extended = ordinal + 1;
+            extension[ordinal] = match part.is_copy() {
+                false => part.extension(),
+                // A copy names who superseded it in a past that is not here.
+                true => {
+                    *area = part.effects().map(EffectsArea::new);
+                    area.as_ref().map_or(&[], EffectsArea::bytes)
+                }
+            };
+        }
         let record = RecordSpec {
             slot,
             epoch: version.epoch,
             sequence: version.sequence,
             time_ms,
             parts: specs,
-            // A copy names who superseded it in a past that is not here.
-            extension: match first.is_copy() {
-                true => &[],
-                false => first.extension(),
-            },
+            extension: &extension[..extended],
         };
         let lsn = self.log_record(now_us, &record);
         self.see_own(first);
@@ -272,7 +291,7 @@ impl<P: Blocks> Store<P> {
         record.encode_part(0, &mut bytes);
         let part = PartView::read(&bytes).expect("just written");
         let lsn = self.move_as_deletion(now_us, &part, hash, from);
-        self.delete(id);
+        self.delete((slot, hash), id);
         // It stays in memory until that is durable.
         self.keys.set_change(id, version, packed, Some(lsn));
         Some(lsn)

@@ -5,6 +5,7 @@
 //! [`Change`](crate::store::Change) edits fields in their cells, which costs no copy, and undoes
 //! them. It suits the one or two keys of UPDATE_IF; this suits more keys and whole values.
 
+use crate::format::extension::EffectsArea;
 use crate::format::record::{PARTS_MAX, part_bytes};
 use crate::log::room::{Purpose, Room};
 use crate::memory::index::entry::CellId;
@@ -32,6 +33,8 @@ struct StagedKey<'k> {
     found: ChangeKey<'k>,
     value: Value<'k>,
     expiry_ms: Option<u64>,
+    /// What is to run when it expires is what was.
+    keeps_effects: bool,
 }
 
 impl StagedKey<'_> {
@@ -51,6 +54,8 @@ pub struct Staged<'s, 'k, P: Blocks, const KEYS: usize> {
     slot: u16,
     keys: [StagedKey<'k>; KEYS],
     count: usize,
+    /// What is to run when these keys expire, by their numbers; nothing of most changes.
+    armed: Vec<(usize, EffectsArea)>,
 }
 
 impl<P: Blocks> Store<P> {
@@ -75,12 +80,14 @@ impl<P: Blocks> Store<P> {
                 false => Value::None,
             },
             expiry_ms: found.expiry_ms.filter(|_| found.exists),
+            keeps_effects: found.exists,
         });
         Staged {
             store: self,
             slot,
             keys,
             count,
+            armed: Vec::new(),
         }
     }
 
@@ -95,7 +102,15 @@ impl<P: Blocks> Store<P> {
     pub fn part_bytes_of(&self, id: CellId) -> usize {
         let cell = self.cell(id);
         let expires = cell.expiry_ms().is_some();
-        part_bytes(cell.key().len(), cell.value().len(), expires, 0)
+        let effects_bytes = self.effects_bytes(id);
+        part_bytes(cell.key().len(), cell.value().len(), expires, effects_bytes)
+    }
+
+    /// Bytes that a part of a cached key has of what runs when it expires.
+    #[inline]
+    pub(super) fn effects_bytes(&self, id: CellId) -> usize {
+        let area = self.keys.cells().effects(id);
+        area.map_or(0, |area| area.bytes().len())
     }
 
     /// Whether the index may take new keys of this slot, all of them: it may grow, or each finds a
@@ -160,6 +175,7 @@ impl<'k, P: Blocks, const KEYS: usize> Staged<'_, 'k, P, KEYS> {
         let key = &mut self.keys[which];
         let expiry_ms = planted::or(Bug::ApplyPutKeepsExpiry, key.expiry_ms, expiry_ms);
         (key.value, key.expiry_ms) = (Value::Put(value), expiry_ms);
+        key.keeps_effects = false;
     }
 
     /// Takes the value of a key away.
@@ -167,18 +183,55 @@ impl<'k, P: Blocks, const KEYS: usize> Staged<'_, 'k, P, KEYS> {
     pub fn delete(&mut self, which: usize) {
         let key = &mut self.keys[which];
         (key.value, key.expiry_ms) = (Value::None, None);
+        key.keeps_effects = false;
     }
 
     /// Gives a key that has a value this expiry.
     #[inline]
     pub fn expire(&mut self, which: usize, expiry_ms: Option<u64>) {
         self.keys[which].expiry_ms = expiry_ms;
+        self.keys[which].keeps_effects &= expiry_ms.is_some();
+    }
+
+    /// The expiry of a key that has a value.
+    #[must_use]
+    pub fn expiry_ms(&self, which: usize) -> Option<u64> {
+        self.keys[which].expiry_ms
+    }
+
+    /// Has this run when a key expires, whatever was to run before. At the commit it has a value
+    /// and an expiry.
+    pub fn arm(&mut self, which: usize, area: EffectsArea) {
+        self.armed.retain(|(other, _)| *other != which);
+        self.armed.push((which, area));
+    }
+
+    fn is_changed(&self, which: usize) -> bool {
+        self.keys[which].is_changed() || self.has_other_effects(which)
+    }
+
+    /// Whether something else runs when a key expires than before.
+    #[inline]
+    fn has_other_effects(&self, which: usize) -> bool {
+        let key = &self.keys[which];
+        let drops = !key.keeps_effects && key.found.exists && self.store.keys.cells().has_armed();
+        self.is_armed(which)
+            || drops
+                && key
+                    .found
+                    .cell
+                    .is_some_and(|id| self.store.effects_bytes(id) > 0)
+    }
+
+    /// Whether this change arms a key.
+    fn is_armed(&self, which: usize) -> bool {
+        self.armed.iter().any(|(armed, _)| *armed == which)
     }
 
     /// Bytes of the record that [`Staged::commit`] would log; 0 if nothing has changed.
     #[must_use]
     pub fn record_bytes(&self) -> usize {
-        let changed = (0..self.count).filter(|&which| self.keys[which].is_changed());
+        let changed = (0..self.count).filter(|&which| self.is_changed(which));
         changed.map(|which| self.part_bytes(which)).sum()
     }
 
@@ -195,8 +248,13 @@ impl<'k, P: Blocks, const KEYS: usize> Staged<'_, 'k, P, KEYS> {
         let mut logged = [(0, CellId(0)); KEYS];
         let mut count = 0;
         for which in 0..self.count {
-            if self.keys[which].is_changed() && !(count > 0 && is_planted(Bug::ApplyOnePart)) {
-                logged[count] = (self.keys[which].found.hash, self.take_effect(which));
+            if self.is_changed(which) && !(count > 0 && is_planted(Bug::ApplyOnePart)) {
+                let (hash, id) = (self.keys[which].found.hash, self.take_effect(which));
+                logged[count] = (hash, id);
+                if let Some(at) = self.armed.iter().position(|(armed, _)| *armed == which) {
+                    let (_, area) = self.armed.swap_remove(at);
+                    self.store.keys.arm((self.slot, hash), id, area);
+                }
                 count += 1;
             }
         }
@@ -233,7 +291,22 @@ impl<'k, P: Blocks, const KEYS: usize> Staged<'_, 'k, P, KEYS> {
     fn part_bytes(&self, which: usize) -> usize {
         let key = &self.keys[which];
         let value_len = self.value(which).map_or(0, <[u8]>::len);
-        part_bytes(key.found.key.len(), value_len, key.expiry_ms.is_some(), 0)
+        let expires = key.expiry_ms.is_some();
+        let effects_len = match expires {
+            true => self.effects_bytes(which),
+            false => 0,
+        };
+        part_bytes(key.found.key.len(), value_len, expires, effects_len)
+    }
+
+    /// Bytes of what will run when a key expires that has an expiry.
+    fn effects_bytes(&self, which: usize) -> usize {
+        if let Some((_, area)) = self.armed.iter().find(|(armed, _)| *armed == which) {
+            return area.bytes().len();
+        }
+        let key = &self.keys[which];
+        let kept = key.found.cell.filter(|_| key.keeps_effects);
+        kept.map_or(0, |id| self.store.effects_bytes(id))
     }
 
     /// Finds room for the record and for what the change adds to memory.
@@ -242,11 +315,21 @@ impl<'k, P: Blocks, const KEYS: usize> Staged<'_, 'k, P, KEYS> {
         let (mut new, mut new_count) = ([0; PARTS_MAX], 0);
         for which in 0..self.count {
             let key = &self.keys[which];
-            if !key.is_changed() {
+            if !self.is_changed(which) {
                 continue;
             }
             bytes += self.part_bytes(which);
             let store = &*self.store;
+            if self.is_armed(which) {
+                let is_new = key.found.cell.is_none_or(|id| store.effects_bytes(id) == 0);
+                if is_new && !store.has_room_for_keys() {
+                    return Err(match store.waits_or_lacks_memory() {
+                        NoRoom::Memory => NoRoom::Timers,
+                        other => other,
+                    });
+                }
+                (grows, needs_memory) = (true, true);
+            }
             let adds_version = store.adds_version(self.slot, key.found.hash, key.found.key);
             if adds_version && !store.has_room_for_keys() {
                 return Err(store.waits_or_lacks_memory());
@@ -293,6 +376,7 @@ impl<'k, P: Blocks, const KEYS: usize> Staged<'_, 'k, P, KEYS> {
             found,
             value,
             mut expiry_ms,
+            keeps_effects,
         } = self.keys[which];
         if is_planted(Bug::ApplyForgetsExpiry) && found.exists && matches!(value, Value::Copied) {
             expiry_ms = None;
@@ -300,15 +384,23 @@ impl<'k, P: Blocks, const KEYS: usize> Staged<'_, 'k, P, KEYS> {
         let home = (self.slot, found.hash);
         let Store { keys, edited, .. } = &mut *self.store;
         let value = match value {
-            Value::Copied => edited.of(which),
+            Value::Copied => {
+                if let Some(id) = found.cell.filter(|_| keeps_effects) {
+                    return keys.set_value_of_armed(home, id, edited.of(which), expiry_ms);
+                }
+                edited.of(which)
+            }
             Value::Put(value) => value,
             Value::Stored => {
                 let id = found.cell.expect("it exists");
+                if !keeps_effects {
+                    keys.disarm(home, id);
+                }
                 return keys.set_expiry(home, id, expiry_ms);
             }
             Value::None => {
                 let id = found.cell.expect("it exists");
-                keys.mark_deleted(id);
+                keys.mark_deleted(home, id);
                 return id;
             }
         };

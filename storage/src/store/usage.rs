@@ -3,7 +3,6 @@
 use crate::format::record::part_bytes;
 use crate::log::room::{Purpose, Room};
 use crate::memory::budget::Budget;
-use crate::memory::pinned::Pinned;
 use crate::planted::{Bug, is_planted};
 use crate::store::store::Store;
 use crate::store::versions::entry::KeyId;
@@ -47,11 +46,14 @@ impl<P: Blocks> Store<P> {
         self.room.budget()
     }
 
-    /// Bytes of memory that cells give way to: of the index, of kept versions, and of the times of
-    /// segments.
+    /// Bytes of memory that cells give way to: of the index, of timers, of kept versions, and of the
+    /// times of segments.
     #[inline]
     fn fixed_bytes(&self) -> usize {
-        self.keys.entries().memory_bytes() + self.versions.memory_bytes() + self.live.memory_bytes()
+        self.keys.entries().memory_bytes()
+            + self.keys.timers().memory_bytes()
+            + self.versions.memory_bytes()
+            + self.live.memory_bytes()
     }
 
     /// Bytes beside the cells that nothing can push out, the tables that lead to cells included.
@@ -103,7 +105,7 @@ impl<P: Blocks> Store<P> {
     /// pin those of one of the operations that wait: that operation ends, and then the keys of the
     /// next one are pinned.
     pub fn pin(&mut self, homes: impl IntoIterator<Item = (u16, u32)>) {
-        self.room.pin(Pinned::new(homes));
+        self.room.pin(homes);
     }
 
     /// Whether cells should leave before more come.
@@ -147,6 +149,8 @@ impl<P: Blocks> Store<P> {
             token_bytes_max: budget.index_bytes_max() / TOKENS_SHARE,
             versions: self.versions.len(),
             version_bytes: self.versions.memory_bytes(),
+            timers: self.keys.timers().len(),
+            timer_bytes: self.keys.timers().memory_bytes(),
         }
     }
 }
@@ -179,4 +183,8 @@ pub struct Usage {
     pub versions: usize,
     /// Bytes of those entries, about.
     pub version_bytes: usize,
+    /// Timers of armed keys, also of keys that are armed no more.
+    pub timers: usize,
+    /// Bytes of the timers, at most.
+    pub timer_bytes: usize,
 }

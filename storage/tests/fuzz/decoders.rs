@@ -102,7 +102,7 @@ fn part(bytes: &[u8]) {
         sequence: part.sequence(),
         time_ms: part.time_ms(),
         parts: &[spec; PARTS_MAX][..part.count()],
-        extension: &part.bytes()[fixed..],
+        extension: &[&part.bytes()[fixed..]; PARTS_MAX],
     };
     let mut again = vec![0xEE; part.bytes().len()];
     assert_eq!(record.encode_part(part.ordinal(), &mut again), again.len());
@@ -207,7 +207,7 @@ fn what_the_log_writes_is_kept() {
             sequence: 7,
             time_ms: 1_700_000_000_000,
             parts: &[part],
-            extension: &area,
+            extension: &[&area],
         };
         let mut bytes = vec![0; record.bytes()];
         record.encode_part(0, &mut bytes);

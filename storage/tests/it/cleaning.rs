@@ -111,7 +111,7 @@ impl Yard {
         let Found::Cached(cell) = self.store.find(64, number << 1, &number.to_le_bytes()) else {
             panic!("all are in memory")
         };
-        self.store.delete(cell);
+        self.store.delete((64, number << 1), cell);
         let (lsn, _) = self.store.commit(self.now_us, 64, &[(number << 1, cell)]);
         self.store.log_mut().want_durable(lsn);
     }

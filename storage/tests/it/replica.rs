@@ -322,7 +322,7 @@ impl Member {
                 Some((bytes, expiry_ms)) => {
                     id = self.store.set_value(home, id, bytes, *expiry_ms);
                 }
-                None => self.store.delete(id),
+                None => self.store.delete(home, id),
             }
             cells.push((home.1, id));
         }
@@ -596,7 +596,7 @@ impl Member {
         let id = match value {
             Some(value) => self.store.set_value(home, id, value, None),
             None => {
-                self.store.delete(id);
+                self.store.delete(home, id);
                 id
             }
         };

@@ -18,6 +18,7 @@ use penstock_storage::snapshot::{
     SnapshotItem, SnapshotName, SnapshotReader, SnapshotWriter,
 };
 use penstock_storage::system_key::{EPOCHS_BYTES_MAX, LOCAL_BYTES_MAX};
+use penstock_storage::timers::Timer;
 use penstock_storage::version::Version;
 use penstock_storage::versions::VersionEntry;
 
@@ -129,6 +130,14 @@ fn times(file: u32) -> FileTimes {
     }
 }
 
+fn timer(expiry_ms: u64, hash: u32) -> Timer {
+    Timer {
+        expiry_ms,
+        slot: 0xABC,
+        hash,
+    }
+}
+
 fn notes(partition: u8) -> PartitionEntry<'static> {
     let at = |sequence| Version {
         epoch: 0x201,
@@ -152,12 +161,13 @@ struct Told {
     settings: Vec<(u16, u8, Vec<u8>, [u8; 64])>,
     partitions: Vec<String>,
     times: Vec<FileTimes>,
+    timers: Vec<Timer>,
 }
 
 impl Told {
     fn entries(&self) -> u64 {
         let others = self.settings.len() + self.partitions.len() + self.times.len();
-        (self.newest.len() + self.versions.len() + others) as u64
+        (self.newest.len() + self.versions.len() + others + self.timers.len()) as u64
     }
 
     fn take(&mut self, item: &SnapshotItem<'_>) {
@@ -170,6 +180,7 @@ impl Told {
             }
             SnapshotItem::Partition(entry) => self.partitions.push(format!("{entry:?}")),
             SnapshotItem::Times(entry) => self.times.push(entry.clone()),
+            SnapshotItem::Timer(timer) => self.timers.push(*timer),
         }
     }
 }
@@ -191,6 +202,7 @@ fn file(header: &SnapshotHeader, items: &[SnapshotItem<'_>]) -> Vec<u8> {
             SnapshotItem::Settings(entry) => writer.take_settings(entry),
             SnapshotItem::Partition(entry) => writer.take_partition(entry),
             SnapshotItem::Times(entry) => writer.take_times(entry),
+            SnapshotItem::Timer(timer) => writer.take_timer(*timer),
         }
     }
     assert_eq!(writer.entries(), items.len() as u64);
@@ -233,6 +245,7 @@ fn the_document_shows_every_byte() {
         SnapshotItem::Settings(settings(0, 42)),
         SnapshotItem::Partition(notes(42)),
         SnapshotItem::Times(times(1)),
+        SnapshotItem::Timer(timer(1_700_000_000_000, 0x2A)),
     ];
     let written = file(&header(vec![covered(1, 1, 8192)]), &items);
     let documented = hex_block("## Snapshot of the index\n");
@@ -311,6 +324,10 @@ fn many_chunks_are_read_back_in_order() {
             full.expiring = Box::new(Expiring::restore(&buckets).expect("a table"));
             items.push(SnapshotItem::Times(full));
         }
+        items.extend((0..count as u64).map(|at| {
+            let hash = u32::try_from(at % 7).expect("small");
+            SnapshotItem::Timer(timer((1 << 48) - 1 - count as u64 + at / 7, hash))
+        }));
         let mut expected = Told::default();
         items.iter().for_each(|item| expected.take(item));
         let bytes = file(&header, &items);
@@ -403,13 +420,13 @@ fn every_flipped_bit_is_told() {
 
 #[test]
 fn a_snapshot_with_a_section_that_is_not_known_is_told() {
-    for sections in [1, 2, 3, 4, 6] {
+    for sections in [1, 2, 3, 4, 5, 7] {
         let mut bytes = small();
         bytes[108] = sections;
         let told = u32::from(sections);
         assert!(matches!(read(&bytes), Err(SnapshotError::Sections(it)) if it == told));
     }
-    for version in [2, 4] {
+    for version in [2, 4, 5] {
         let mut older = small();
         older[8] = version;
         let told = u32::from(version);

@@ -1,48 +1,106 @@
 //! A change that is made beside the store: beside a model, and that a dropped one leaves no trace.
 
+use penstock_storage::extension::EffectsArea;
 use penstock_storage::store::{NoRoom, Staged, Store};
+use penstock_storage::timers::Timer;
 
 use crate::change::{KEYS, NOW_MS, SLOT, all_found, filled_store, found, seen, store};
 use crate::heap::Heap;
 use crate::random::Random;
 use crate::seed::{Seed, seeds};
 
-/// What a key has: its value and expiry.
-type Held = Option<(Vec<u8>, Option<u64>)>;
+/// What a key has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Value {
+    bytes: Vec<u8>,
+    expiry_ms: Option<u64>,
+    /// What runs when it expires.
+    effects: Option<Vec<u8>>,
+}
+
+type Held = Option<Value>;
 
 fn held(store: &Store<Heap>) -> Vec<Held> {
-    let seen = seen(store).into_iter();
-    seen.map(|(_, seen)| seen.map(|(value, expiry_ms, _)| (value, expiry_ms)))
-        .collect()
+    let seen = seen(store).into_iter().enumerate();
+    seen.map(|(which, (_, seen))| {
+        let (bytes, expiry_ms, _) = seen?;
+        let id = found(store, which).cell.expect("it has a value");
+        Some(Value {
+            bytes,
+            expiry_ms,
+            effects: store.effects(id).map(<[u8]>::to_vec),
+        })
+    })
+    .collect()
+}
+
+/// Each armed key has its timer, and there is no other.
+fn check_timers(store: &Store<Heap>, model: &[Held]) {
+    let armed = model.iter().enumerate().filter_map(|(which, held)| {
+        let held = held.as_ref().filter(|held| held.effects.is_some())?;
+        Some(Timer {
+            expiry_ms: held.expiry_ms.expect("an armed key expires"),
+            slot: SLOT,
+            hash: found(store, which).hash,
+        })
+    });
+    let mut expected: Vec<Timer> = armed.collect();
+    expected.sort_unstable();
+    let mut timers = Vec::new();
+    while let Some(next) = store.timers().next_behind(timers.last().copied()) {
+        timers.push(next);
+    }
+    assert_eq!(timers, expected);
 }
 
 const PUT: &[u8] = b"a longer value than it had";
 
 /// Does something to one key, and the same to its model. Tells whether the key is in the record.
 fn step(random: &mut Random, staged: &mut Staged<'_, '_, Heap, 8>, which: usize, model: &mut Held) {
-    let expiry_ms = random.once_in(2).then_some(NOW_MS + 9);
+    let expiry_ms = random
+        .once_in(2)
+        .then(|| NOW_MS + 9 + random.below(3) as u64);
     match (random.below(5), model) {
         (0, model) => {
             staged.put(which, PUT, expiry_ms);
-            *model = Some((PUT.to_vec(), expiry_ms));
+            *model = Some(Value {
+                bytes: PUT.to_vec(),
+                expiry_ms,
+                effects: None,
+            });
         }
         (_, None) => {}
         (1, model) => {
             staged.delete(which);
             *model = None;
         }
-        (2, Some((_, expiry))) => {
+        (2, Some(value)) => {
             staged.expire(which, expiry_ms);
-            *expiry = expiry_ms;
+            value.expiry_ms = expiry_ms;
+            value.effects.take_if(|_| expiry_ms.is_none());
         }
-        (3, Some((value, _))) => {
+        (3, Some(value)) => {
             staged.replace(which, b"99");
-            *value = b"99".to_vec();
+            value.bytes = b"99".to_vec();
         }
-        (_, Some((value, _))) => {
-            let at = random.below(value.len());
+        (_, Some(Value { bytes, .. })) => {
+            let at = random.below(bytes.len());
             staged.edit(which)[at] ^= 0x55;
-            value[at] ^= 0x55;
+            bytes[at] ^= 0x55;
+        }
+    }
+}
+
+/// Arms some of the keys that have a value and an expiry.
+fn arm(random: &mut Random, staged: &mut Staged<'_, '_, Heap, 8>, model: &mut [Held]) {
+    for (which, held) in model.iter_mut().enumerate() {
+        if let Some(value) = held
+            && value.expiry_ms.is_some()
+            && random.once_in(2)
+        {
+            let effects = vec![b'e'; random.below(40)];
+            staged.arm(which, EffectsArea::new(&effects));
+            value.effects = Some(effects);
         }
     }
 }
@@ -67,13 +125,15 @@ fn keys_are_what_a_model_says_after_a_commit_and_as_they_were_after_a_drop() {
                 step(&mut random, &mut staged, which, &mut model[first + which]);
                 let value = staged.value(which);
                 let expected = model[first + which].as_ref();
-                assert_eq!(value, expected.map(|(value, _)| &value[..]));
+                assert_eq!(value, expected.map(|value| &value.bytes[..]));
             }
+            arm(&mut random, &mut staged, &mut model[first..first + count]);
             let bytes = staged.record_bytes();
             if bytes > 0 && random.once_in(2) {
                 let done = staged.commit(0).expect("there is room");
                 committed += 1;
                 assert_eq!(held(&store), model);
+                check_timers(&store, &model);
                 assert_eq!(store.log().appended().0, appended.0 + 1, "one record");
                 let changed = seen(&store).into_iter().zip(&before);
                 let changed = changed.filter(|(now, before)| now != *before);
@@ -83,6 +143,7 @@ fn keys_are_what_a_model_says_after_a_commit_and_as_they_were_after_a_drop() {
                 drop(staged);
                 dropped += 1;
                 assert_eq!(seen(&store), before);
+                check_timers(&store, &held(&store));
                 assert_eq!(store.log().appended(), appended);
             }
         }

@@ -211,7 +211,7 @@ impl Shop {
             let mut id = id.unwrap_or_else(|| self.store.insert(home, key, &[], None));
             match value {
                 Some(value) => id = self.store.set_value(home, id, value, None),
-                None => self.store.delete(id),
+                None => self.store.delete(home, id),
             }
             cells.push((home.1, id));
         }

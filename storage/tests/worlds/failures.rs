@@ -275,7 +275,7 @@ impl Shop {
                     self.model.insert(key.clone(), value.clone());
                 }
                 None => {
-                    self.store.delete(id);
+                    self.store.delete(home_of(key), id);
                     self.model.remove(key);
                 }
             }

@@ -60,6 +60,7 @@ fn actions() -> Vec<Action> {
     for field_type in [FieldType::U64, FieldType::U64.big_endian()] {
         actions.push(Action::Rate(NumberAt::field(field_type, 3), rate));
     }
+    actions.extend([0, 63].map(|effects| Action::OnExpire { effects }));
     let times = [1, EXPIRY_MS_MAX].map(Operand::Immediate).into_iter();
     for time in times.chain(operands()) {
         actions.push(Action::Expire(time));
@@ -98,7 +99,7 @@ fn every_instruction_comes_back_from_its_bytes() {
         assert_eq!(read(&bytes).ok(), Some(instruction), "{action:?}");
         assert_eq!(ApplyInstruction::checked(&bytes), instruction);
     }
-    let all: Vec<u8> = (1..=14).chain(16..=31).collect();
+    let all: Vec<u8> = (1..=14).chain(16..=32).collect();
     assert_eq!(Vec::from_iter(operations), all, "every operation is made");
 }
 
@@ -131,8 +132,10 @@ fn only_effects_and_none_of_the_guards_may_change_something() {
             action,
         };
         let operation = instruction.encode()[0];
-        let is_effect = (16..=30).contains(&operation);
+        let may_run_later = (16..=30).contains(&operation);
+        let is_effect = may_run_later || operation == 32;
         assert_eq!(instruction.is_effect(), is_effect, "{action:?}");
+        assert_eq!(instruction.may_run_later(), may_run_later, "{action:?}");
     }
 }
 
@@ -150,7 +153,19 @@ fn each_bad_byte_about_a_whole_key_is_refused_by_its_name() {
     check_refusals(&[
         (bytes(0, 0, 0, 0), " has the unknown operation 0"),
         (bytes(15, 0, 0, 0), " has the unknown operation 15"),
-        (bytes(32, 0, 0, 0), " has the unknown operation 32"),
+        (bytes(33, 0, 0, 0), " has the unknown operation 33"),
+        (
+            bytes(32, u64_, 0, 0),
+            ": the type of operation 32 is 0, not 0x3",
+        ),
+        (
+            bytes(32, 0, 0, 1),
+            ": the operand of operation 32 is 0, not 0x1",
+        ),
+        (
+            bytes(32, 0, 64, 0),
+            ": 0 to 63 instructions run when a key expires, not 64",
+        ),
         (
             bytes(1, u64_, 0, 0),
             ": the type of operation 1 is 0, not 0x3",

@@ -60,6 +60,7 @@ pub fn applies(cases: &mut Cases) {
     wrong_heads(cases);
     wrong_bodies(cases);
     wrong_instructions(cases);
+    wrong_effects(cases);
 }
 
 fn accepted(cases: &mut Cases) {
@@ -67,6 +68,12 @@ fn accepted(cases: &mut Cases) {
     apply.key(b"k");
     cases.add(KIND, "one key and no instruction", encoded(&apply));
     cases.add(KIND, "a sale of three keys", encoded(&sale()));
+    let mut hold = sale();
+    let [stock, hold_key] = [hold.key(b"stock:{tee}"), hold.key(b"hold:{tee}:7")];
+    hold.on_expire(hold_key, |effects| {
+        effects.then(stock.u32(0).increase(hold_key.u32(0)));
+    });
+    cases.add(KIND, "a hold that returns when it expires", encoded(&hold));
     let mut eight = Apply::new();
     for number in 0..8u64 {
         let key = eight.key(format!("{{a}}{number}").as_bytes());
@@ -142,6 +149,32 @@ fn each_instruction(cases: &mut Cases) {
     cases.add(KIND, "set to a time", one(|key| key.u64(0).set(past)));
     let beyond = one(|key| key.field(FieldType::U8, 0).increase(256u64));
     cases.add(KIND, "add of more than the type holds", beyond);
+    let mut apply = Apply::new();
+    let key = apply.key(b"k");
+    cases.add(
+        KIND,
+        "ON_EXPIRE without effects",
+        encoded(apply.on_expire(key, |_| {})),
+    );
+}
+
+fn wrong_effects(cases: &mut Cases) {
+    let mut apply = Apply::new();
+    let key = apply.key(b"k");
+    apply.on_expire(key, |effects| {
+        effects.then(key.exists());
+    });
+    cases.add(KIND, "a guard behind ON_EXPIRE", encoded(&apply));
+    let mut apply = Apply::new();
+    let key = apply.key(b"k");
+    apply.on_expire(key, |_| {}).on_expire(key, |_| {});
+    cases.add(KIND, "ON_EXPIRE of one key twice", encoded(&apply));
+    let mut apply = Apply::new();
+    let key = apply.key(b"k");
+    apply.on_expire(key, |effects| {
+        effects.put(key, &[7; 2_889]);
+    });
+    cases.add(KIND, "effects of too many bytes", encoded(&apply));
 }
 
 fn wrong_heads(cases: &mut Cases) {
@@ -209,7 +242,19 @@ fn wrong_instructions(cases: &mut Cases) {
     for (what, at, bytes) in [
         ("operation 0", 0, &[0][..]),
         ("operation 15", 0, &[15]),
-        ("operation 32", 0, &[32]),
+        ("operation 33", 0, &[33]),
+        ("ON_EXPIRE with a type", 0, &[32, 3]),
+        (
+            "ON_EXPIRE with an operand",
+            0,
+            &[32, 0, 0, 0, 0, 0, 0, 0, 1],
+        ),
+        ("ON_EXPIRE with 64 effects", 0, &[32, 0, 0, 0, 64]),
+        (
+            "ON_EXPIRE with an effect that there is not",
+            0,
+            &[32, 0, 0, 0, 1],
+        ),
         ("EXISTS of a second key in an item of one", 2, &[1]),
         ("EXISTS with a type", 1, &[3]),
         ("EXISTS with an offset", 4, &[1]),

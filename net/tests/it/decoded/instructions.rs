@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 pub fn of_apply(instruction: ApplyInstruction) -> Value {
     let (mut at, mut operand, mut version) = (None, None, Value::Null);
-    let (mut data, mut rate) = (Value::Null, Value::Null);
+    let (mut data, mut rate, mut effects) = (Value::Null, Value::Null, Value::Null);
     let operation = match instruction.action {
         Action::Exists => "EXISTS",
         Action::Absent => "ABSENT",
@@ -65,8 +65,12 @@ pub fn of_apply(instruction: ApplyInstruction) -> Value {
             at = Some(number);
             "RETURN"
         }
+        Action::OnExpire { effects: count } => {
+            effects = json!(count);
+            "ON_EXPIRE"
+        }
     };
-    json!({
+    let mut told = json!({
         "operation": operation,
         "key": instruction.key,
         "reason": instruction.reason,
@@ -75,7 +79,11 @@ pub fn of_apply(instruction: ApplyInstruction) -> Value {
         "version": version,
         "data": data,
         "rate": rate,
-    })
+    });
+    if !effects.is_null() {
+        told["effects"] = effects;
+    }
+    told
 }
 
 fn number(at: NumberAt) -> Value {

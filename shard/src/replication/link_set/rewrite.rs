@@ -9,6 +9,7 @@ use penstock_storage::io::{Block, Blocks};
 use penstock_storage::keyspace::{SETTINGS_BYTES, Settings, prefix_of};
 use penstock_storage::log::{Purpose, Room};
 use penstock_storage::place::Lsn;
+use penstock_storage::record::part_bytes;
 use penstock_storage::store::{Found, Store};
 use penstock_storage::version::partition_of;
 
@@ -181,18 +182,18 @@ fn write_key<P: Blocks<Block = B>, B: Block, H: Fn(&[u8]) -> u32>(
     }
     let store = &mut *turn.store;
     let found = store.find(slot, hash, key);
-    let value_bytes = match found {
-        Found::Cached(id) => store.cell(id).value().len(),
-        Found::Absent | Found::Cold(_) => 0,
+    let bytes = match found {
+        Found::Cached(id) => store.part_bytes_of(id),
+        Found::Absent | Found::Cold(_) => part_bytes(key.len(), 0, false, 0),
     };
-    if store.room(Purpose::Keep, key.len(), value_bytes, true) != Room::Yes {
+    if store.room_for(Purpose::Keep, bytes) != Room::Yes {
         return Err(NotNow);
     }
     let cell = match found {
         Found::Cached(id) => id,
         Found::Absent => {
             let id = store.insert((slot, hash), key, &[], None);
-            store.delete(id);
+            store.delete((slot, hash), id);
             id
         }
         Found::Cold(_) => unreachable!("it was read"),

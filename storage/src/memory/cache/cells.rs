@@ -25,7 +25,9 @@
 //! 10.0; zipf 0.99 with scans 59.2, 63.6, 64.0, 63.4; zipf 0.99 over keys that change 71.8, 63.8,
 //! 70.4, 71.8.
 
+use crate::format::extension::EffectsArea;
 use crate::format::record::KEY_BYTES_MAX;
+use crate::memory::cache::armed::Armed;
 use crate::memory::cache::cell::Cell;
 use crate::memory::cache::cell::Changed;
 use crate::memory::cache::cell::DELETED;
@@ -117,6 +119,8 @@ pub struct Cache {
     epochs: Vec<u32>,
     /// By cell, versions that fit in no head: of one epoch too many, or of a sequence too great.
     pub(super) versions: BTreeMap<u32, Version>,
+    /// What runs when the keys of cells expire.
+    pub(super) armed: Armed,
     /// Cells in use, and those of them that are young.
     pub(super) len: usize,
     pub(super) young: usize,
@@ -177,6 +181,7 @@ impl Cache {
             own_epoch: None,
             epochs: Vec::new(),
             versions: BTreeMap::new(),
+            armed: Armed::default(),
             len: 0,
             young: 0,
             fresh_cells: 0,
@@ -336,6 +341,39 @@ impl Cache {
         (cell, self.version_in(id, cell.head), lsn)
     }
 
+    /// Whether any cell is armed.
+    #[inline]
+    #[must_use]
+    pub fn has_armed(&self) -> bool {
+        !self.armed.is_empty()
+    }
+
+    /// What runs when the key of a cell expires.
+    #[inline]
+    #[must_use]
+    pub fn effects(&self, id: CellId) -> Option<&EffectsArea> {
+        match self.armed.is_empty() {
+            true => None,
+            false => self.armed.get(id),
+        }
+    }
+
+    /// Has this run when the key of a cell expires, which has an expiry.
+    pub(crate) fn arm(&mut self, id: CellId, area: EffectsArea) {
+        assert!(self.cell(id).expiry_ms().is_some(), "it expires");
+        self.vain_steps = 0;
+        self.armed.put(id, area);
+    }
+
+    /// Nothing runs any more when the key of a cell expires. Tells what was to run.
+    #[inline]
+    pub(crate) fn disarm(&mut self, id: CellId) -> Option<EffectsArea> {
+        match self.armed.is_empty() {
+            true => None,
+            false => self.armed.take(id),
+        }
+    }
+
     /// Notes that the cell was read.
     #[inline]
     pub fn touch(&mut self, id: CellId) {
@@ -432,9 +470,10 @@ impl Cache {
         id
     }
 
-    /// Gives the cell another value and expiry; a deleted key lives again. The cell may have to
-    /// become another one, which is the answer: the index is to be told.
+    /// Gives the cell another value and expiry, and disarms it; a deleted key lives again. The cell
+    /// may have to become another one, which is the answer: the index is to be told.
     pub fn set_value(&mut self, id: CellId, value: &[u8], expiry_ms: Option<u64>) -> CellId {
+        self.disarm(id);
         let cell = self.cell(id);
         let (key_len, held) = (key_len(cell.head), HEAD_BYTES + cell.bytes.len());
         let len = key_len + value.len() + expiry_ms.map_or(0, |_| EXPIRY_BYTES);
@@ -484,13 +523,14 @@ impl Cache {
         moved
     }
 
-    /// Gives the cell of a live key another expiry and leaves its value. The cell may have to
+    /// Gives the cell of a live key another expiry and leaves its value, and its effects if it expires. The cell may have to
     /// become another one, as with [`Cache::set_value`].
     pub fn set_expiry(&mut self, id: CellId, expiry_ms: Option<u64>) -> CellId {
         let cell = self.cell(id);
         assert!(!cell.is_deleted(), "only a live key can expire");
         let end = key_len(cell.head) + cell.value_len;
         let Some(expiry_ms) = expiry_ms else {
+            self.disarm(id);
             let head = self.head_mut(id);
             set_lengths(head, lengths(head) & !EXPIRING);
             return id;
@@ -515,6 +555,7 @@ impl Cache {
     /// Marks the key as deleted; the cell stays until [`Cache::remove`], because readers must not
     /// be told of the deletion before it is durable.
     pub fn mark_deleted(&mut self, id: CellId) {
+        self.disarm(id);
         if let Some(number) = large_number(id) {
             self.large[number].value_len = 0;
         } else {
@@ -526,6 +567,7 @@ impl Cache {
 
     /// Frees the cell.
     pub fn remove(&mut self, id: CellId) {
+        self.disarm(id);
         let head = self.head_mut(id);
         assert!(!is_free(head), "a cell is freed once");
         let was_young = head[YOUNG_AT] & YOUNG != 0;
@@ -551,7 +593,7 @@ impl Cache {
     #[must_use]
     pub fn used_bytes(&self) -> usize {
         let large = self.large.len() - self.free_large.len();
-        self.page_bytes + self.heap_bytes + large * size_of::<Large>()
+        self.page_bytes + self.heap_bytes + large * size_of::<Large>() + self.armed.bytes()
     }
 
     /// Bytes of memory that the cache takes, unused room included.
@@ -564,6 +606,7 @@ impl Cache {
             + self.large.capacity() * size_of::<Large>()
             + self.free_large.capacity() * size_of::<u32>()
             + self.versions.len() * 2 * size_of::<(u32, Version)>()
+            + self.armed.bytes()
     }
 
     /// Cells in use.
@@ -594,7 +637,7 @@ impl Cache {
     /// Bytes of what leads to the cells: it does not shrink when they leave.
     #[must_use]
     pub fn table_bytes(&self) -> usize {
-        self.memory_bytes() - self.fresh_bytes - self.heap_bytes
+        self.memory_bytes() - self.fresh_bytes - self.heap_bytes - self.armed.bytes()
     }
 
     /// Takes a cell of a class; what it holds is old.

@@ -1,6 +1,7 @@
 //! The value cache: cells with the values of keys, within a budget.
 
 // ---- pages
+mod armed;
 pub(crate) mod cell;
 pub(crate) mod cells;
 pub(crate) mod hand;

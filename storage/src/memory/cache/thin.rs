@@ -140,6 +140,9 @@ impl Cache {
         if let Some(version) = self.versions.remove(&from.0) {
             self.versions.insert(to.0, version);
         }
+        if let Some(area) = self.disarm(from) {
+            self.armed.put(to, area);
+        }
         self.free(from);
         to
     }

@@ -16,9 +16,12 @@
 //! last two are told as the walk finds them, also if their record stands behind the begin: later
 //! ones are as good, and a start needs to know of each superseded part there whether it is kept.
 //!
-//! The times of segments come last, so that they tell of every part that an entry points to. What
+//! The times of segments come behind the parts, so that they tell of every part that an entry points to. What
 //! is told and replayed as well counts twice among what was added, which makes nothing count as
 //! expired ([`crate::store::cleaning::live`]).
+//!
+//! The timers of armed keys follow them. A key that is armed, disarmed or fired during the walk has
+//! a record behind the begin that says so. A timer that is out of date does no harm.
 //!
 //! A snapshot is only ever an accelerator. One that is not whole, of another node, log or key hash,
 //! or that does not fit the segments that are there, is not used; the log alone gives the same.
@@ -27,6 +30,7 @@
 use crate::format::record::{SEQUENCE_MAX, read_u32, read_u64};
 use crate::format::segment::Owner;
 use crate::format::system_key::{EPOCHS_BYTES_MAX, LOCAL_BYTES_MAX};
+use crate::memory::timers::Timer;
 use crate::recovery::snapshot::packed::{self};
 use crate::store::cleaning::expiring::{Amount, BUCKETS, Bucket, Expiring};
 use crate::store::cleaning::live::FileTimes;
@@ -49,7 +53,7 @@ use std::io;
 pub const SNAPSHOT_MAGIC: [u8; 8] = *b"PSTKSNP1";
 
 /// The version of the snapshot format.
-pub const SNAPSHOT_VERSION: u32 = 5;
+pub const SNAPSHOT_VERSION: u32 = 6;
 
 /// Entries of the index in a chunk, at most.
 pub const CHUNK_ENTRIES_MAX: usize = 1 << 14;
@@ -96,7 +100,9 @@ const BUCKET_BYTES: usize = 40;
 
 const TIMES_BYTES: usize = BUCKETS_AT + BUCKETS * BUCKET_BYTES;
 
-pub(super) const SECTIONS: u32 = 5;
+const TIMER_BYTES: usize = 12;
+
+pub(super) const SECTIONS: u32 = 6;
 
 pub(super) const FOOTER_BYTES: usize = 40;
 
@@ -120,6 +126,7 @@ pub(super) enum Section {
     Settings = 3,
     Partitions = 4,
     Times = 5,
+    Timers = 6,
 }
 
 impl Section {
@@ -130,6 +137,7 @@ impl Section {
             Section::Settings,
             Section::Partitions,
             Section::Times,
+            Section::Timers,
         ];
         all.into_iter().find(|&section| section as u32 == number)
     }
@@ -142,6 +150,7 @@ impl Section {
             Section::Settings => Some(SETTINGS_ENTRY_BYTES),
             Section::Partitions => Some(PARTITION_ENTRY_BYTES),
             Section::Times => Some(TIMES_BYTES),
+            Section::Timers => Some(TIMER_BYTES),
         }
     }
 
@@ -254,6 +263,8 @@ pub enum SnapshotItem<'a> {
     Partition(PartitionEntry<'a>),
     /// How much of a file expires by when.
     Times(FileTimes),
+    /// When an armed key may expire.
+    Timer(Timer),
 }
 
 /// Why a snapshot is not used.
@@ -671,6 +682,25 @@ pub(super) fn decode_times(bytes: &[u8; TIMES_BYTES]) -> Result<FileTimes, &'sta
         lasting,
         expiring: Box::new(Expiring::restore(&buckets)?),
     })
+}
+
+pub(super) fn encode_timer(timer: &Timer, into: &mut Vec<u8>) {
+    into.extend_from_slice(&timer.expiry_ms.to_le_bytes()[..6]);
+    into.extend_from_slice(&timer.slot.to_le_bytes());
+    into.extend_from_slice(&timer.hash.to_le_bytes());
+}
+
+pub(super) fn decode_timer(bytes: &[u8; TIMER_BYTES]) -> Result<Timer, &'static str> {
+    let [a, b, c, d, e, f, slot_low, slot_high, hash @ ..] = *bytes;
+    let timer = Timer {
+        expiry_ms: u64::from_le_bytes([a, b, c, d, e, f, 0, 0]),
+        slot: u16::from_le_bytes([slot_low, slot_high]),
+        hash: u32::from_le_bytes(hash),
+    };
+    match timer.slot < SLOTS {
+        true => Ok(timer),
+        false => Err("a timer cannot be one of a key"),
+    }
 }
 
 /// Over the header's CRC, so that a chunk belongs to this snapshot only, its own head and entries.

@@ -45,6 +45,12 @@ pub fn load<R: FnMut(u64, &mut [u8]) -> io::Result<usize>>(
                 }
                 return Ok(());
             }
+            SnapshotItem::Timer(timer) => {
+                if !is_planted(Bug::SnapshotWithoutTimers) {
+                    memory.take_in_timer(*timer);
+                }
+                return Ok(());
+            }
         };
         if !coverage.admits(entry.place())? {
             return Ok(());

@@ -1,6 +1,7 @@
 //! The reader of a snapshot, which checks every byte and the order of entries.
 
 use crate::format::record::{read_u32, read_u64};
+use crate::memory::timers::Timer;
 use crate::recovery::snapshot::format::CHUNK_BYTES_MAX;
 use crate::recovery::snapshot::format::CHUNK_HEAD_BYTES;
 use crate::recovery::snapshot::format::CHUNK_MAGIC;
@@ -19,6 +20,7 @@ use crate::recovery::snapshot::format::SnapshotItem;
 use crate::recovery::snapshot::format::chunk_crc;
 use crate::recovery::snapshot::format::decode_partition;
 use crate::recovery::snapshot::format::decode_settings;
+use crate::recovery::snapshot::format::decode_timer;
 use crate::recovery::snapshot::format::decode_times;
 use crate::recovery::snapshot::format::decode_version;
 use crate::recovery::snapshot::format::footer_crc;
@@ -249,6 +251,11 @@ impl<'a> Chunk<'a> {
                 order.times(&entry)?;
                 visit(&SnapshotItem::Times(entry))
             }),
+            Section::Timers => encoded.as_chunks().0.iter().try_for_each(|encoded| {
+                let timer = decode_timer(encoded)?;
+                order.timer(timer)?;
+                visit(&SnapshotItem::Timer(timer))
+            }),
         }
     }
 }
@@ -261,6 +268,7 @@ pub(super) struct Order {
     pub(super) settings: Option<(u16, u8)>,
     pub(super) partition: Option<u8>,
     pub(super) times: Option<u32>,
+    pub(super) timer: Option<Timer>,
 }
 
 impl Order {
@@ -273,6 +281,7 @@ impl Order {
             (Section::Settings, self.settings.is_some()),
             (Section::Partitions, self.partition.is_some()),
             (Section::Times, self.times.is_some()),
+            (Section::Timers, self.timer.is_some()),
         ];
         begun
             .iter()
@@ -316,10 +325,18 @@ impl Order {
 
     pub(super) fn times(&mut self, entry: &FileTimes) -> Result<(), &'static str> {
         let at = Some(entry.file.0);
-        if at <= self.times {
+        if at <= self.times || self.is_over(Section::Times) {
             return Err(Self::BROKEN);
         }
         self.times = at;
+        Ok(())
+    }
+
+    pub(super) fn timer(&mut self, timer: Timer) -> Result<(), &'static str> {
+        if Some(timer) <= self.timer {
+            return Err(Self::BROKEN);
+        }
+        self.timer = Some(timer);
         Ok(())
     }
 }

@@ -1,5 +1,6 @@
 //! Takes a snapshot of a store, a step at a time, and tells when it may end.
 
+use crate::memory::timers::Timer;
 use crate::planted::{self, Bug, is_planted};
 use crate::recovery::snapshot::format::COVERED_SEGMENTS_MAX;
 use crate::recovery::snapshot::format::CoveredSegment;
@@ -38,6 +39,8 @@ enum Walk {
     Partitions,
     /// From this file on.
     Times(u32),
+    /// Behind this timer.
+    Timers(Option<Timer>),
     Ended,
 }
 
@@ -185,6 +188,11 @@ impl<P: Blocks> Store<P> {
                 let next = self.live.walk_times(from, entries, &mut take);
                 next.map(Walk::Times)
             }
+            Walk::Timers(behind) => {
+                let mut take = |timer: Timer| writer.take_timer(timer);
+                let next = self.keys.timers().walk(behind, entries, &mut take);
+                next.map(|last| Walk::Timers(Some(last)))
+            }
             Walk::Ended => {
                 let durable = self.log().durable();
                 if durable < *to && !is_planted(Bug::FinishUndurable) {
@@ -204,7 +212,8 @@ impl<P: Blocks> Store<P> {
             Walk::Versions(_) => Walk::Settings(0),
             Walk::Settings(_) => Walk::Partitions,
             Walk::Partitions => Walk::Times(0),
-            Walk::Times(_) | Walk::Ended => Walk::Ended,
+            Walk::Times(_) => Walk::Timers(None),
+            Walk::Timers(_) | Walk::Ended => Walk::Ended,
         };
         if *walk == last {
             *to = self.log().appended();

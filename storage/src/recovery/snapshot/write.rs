@@ -1,6 +1,7 @@
 //! The writer of a snapshot: entries in, chunks out.
 
 use crate::format::record::read_u32;
+use crate::memory::timers::Timer;
 use crate::recovery::snapshot::format::CHUNK_MAGIC;
 use crate::recovery::snapshot::format::FOOTER_BYTES;
 use crate::recovery::snapshot::format::FOOTER_MAGIC;
@@ -11,6 +12,7 @@ use crate::recovery::snapshot::format::SnapshotName;
 use crate::recovery::snapshot::format::chunk_crc;
 use crate::recovery::snapshot::format::encode_partition;
 use crate::recovery::snapshot::format::encode_settings;
+use crate::recovery::snapshot::format::encode_timer;
 use crate::recovery::snapshot::format::encode_times;
 use crate::recovery::snapshot::format::encode_version;
 use crate::recovery::snapshot::format::footer_crc;
@@ -137,6 +139,12 @@ impl SnapshotWriter {
             encode_times(entry, &mut self.pending);
             self.takes(Section::Times);
         }
+    }
+
+    /// Takes a timer, when no times of a file wait for a chunk.
+    pub fn take_timer(&mut self, timer: Timer) {
+        encode_timer(&timer, &mut self.pending);
+        self.takes(Section::Timers);
     }
 
     /// An entry was added to those that wait for a chunk.

@@ -70,7 +70,10 @@ impl<P: Blocks> Store<P> {
                     }) if self.keys.cell(id).is_deleted() => return Liveness::Dead,
                     Some(_) => {}
                 }
-                if !self.is_expired(part.expiry_ms())
+                // The effects of an armed key have not run: its end would be newer.
+                let is_armed = part.effects().is_some() && !is_planted(Bug::CleanUnfired);
+                if is_armed
+                    || !self.is_expired(part.expiry_ms())
                     || self.keeps_expired(part)
                     || self.keeps_token(part) && !is_planted(Bug::TokenForgottenByCleaning)
                 {

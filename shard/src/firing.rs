@@ -1,0 +1,151 @@
+//! How far a shard has come with armed keys whose time has come, and what it counts of them.
+
+use penstock_storage::timers::Timer;
+
+use crate::execute::fire::Fired;
+
+/// Keys that fire in a turn, at most; what operations fire beside that is not counted here.
+pub(crate) const FIRES_A_TURN_MAX: usize = 256;
+/// Timers that are looked at in a turn, at most.
+pub(crate) const LOOKS_A_TURN_MAX: usize = 1024;
+/// Reads that are begun for them in a turn, at most.
+pub(crate) const READS_A_TURN_MAX: usize = 64;
+/// Armed keys of which one waits for the next to fire, at most.
+pub(crate) const CHAIN_MAX: usize = 64;
+/// Keys whose effects failed that are told to people in a turn, at most.
+const TOLD_A_TURN_MAX: usize = 8;
+/// Homes that could not be read and are remembered, at most.
+const UNREAD_MAX: usize = 64;
+/// When timers are looked at again of which none could go on, in microseconds.
+const PAUSE_US: u64 = 10_000;
+
+/// An armed key whose effects could not run. It is gone all the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailedEffects {
+    /// The key.
+    pub key: Vec<u8>,
+    /// Why, for people.
+    pub why: String,
+}
+
+/// What a shard counts of armed keys.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FiringCounters {
+    /// Keys that ended with their effects.
+    pub fired: u64,
+    /// Keys that ended without: their effects could not run.
+    pub failed: u64,
+    /// Times that a key found no room for its end, and was left for later.
+    pub full: u64,
+    /// Timers of keys that were gone, or not armed any more.
+    pub stale: u64,
+}
+
+/// The state of this work.
+#[derive(Debug, Default)]
+pub(crate) struct Firing {
+    /// The timer that was looked at last; the next turn goes on behind it.
+    behind: Option<Timer>,
+    /// The timer for whose effects keys are pinned.
+    pinned: Option<Timer>,
+    /// Nothing can go on before that, or before something ends.
+    resume_us: u64,
+    /// Slots and hashes of keys that could not be read.
+    unread: Vec<(u16, u32)>,
+    /// The effects that run.
+    pub(crate) effects: Vec<u8>,
+    /// What they tell, for nobody.
+    pub(crate) told: Vec<u8>,
+    failed: Vec<FailedEffects>,
+    counters: FiringCounters,
+}
+
+impl Firing {
+    pub(crate) fn counters(&self) -> FiringCounters {
+        self.counters
+    }
+
+    /// Whether timers are to be looked at now. Something ended since the last turn if
+    /// `has_progress`.
+    pub(crate) fn begins(&mut self, now_us: u64, has_progress: bool) -> bool {
+        if has_progress {
+            self.resume_us = 0;
+        }
+        now_us >= self.resume_us
+    }
+
+    /// When timers are to be looked at again if one is due.
+    pub(crate) fn resume_us(&self) -> u64 {
+        self.resume_us
+    }
+
+    /// The timer behind which the look goes on; `None` is the begin.
+    pub(crate) fn behind(&self) -> Option<Timer> {
+        self.behind
+    }
+
+    /// The look goes on behind this timer.
+    pub(crate) fn passed(&mut self, timer: Option<Timer>) {
+        self.behind = timer;
+    }
+
+    /// No timer that is due could go on.
+    pub(crate) fn pauses(&mut self, now_us: u64) {
+        self.resume_us = now_us + PAUSE_US;
+    }
+
+    /// A timer points to no key.
+    pub(crate) fn is_stale(&mut self) {
+        self.counters.stale += 1;
+    }
+
+    /// What became of a key.
+    pub(crate) fn note(&mut self, key: impl FnOnce() -> Vec<u8>, fired: Fired) {
+        match fired {
+            Fired::Ran => self.counters.fired += 1,
+            Fired::Failed(why) => {
+                self.counters.failed += 1;
+                if self.failed.len() < TOLD_A_TURN_MAX {
+                    let why = why.to_string();
+                    self.failed.push(FailedEffects { key: key(), why });
+                }
+            }
+            Fired::Full(_) => self.counters.full += 1,
+            Fired::Cold | Fired::Behind(..) | Fired::Wait => {}
+        }
+    }
+
+    /// An armed key cannot be read, so its effects are not known.
+    pub(crate) fn cannot_read(&mut self) {
+        self.counters.failed += 1;
+    }
+
+    /// What people are to be told.
+    pub(crate) fn take_failed(&mut self) -> impl Iterator<Item = FailedEffects> {
+        self.failed.drain(..)
+    }
+
+    /// The timer for which keys are pinned.
+    pub(crate) fn pinned(&self) -> Option<Timer> {
+        self.pinned
+    }
+
+    pub(crate) fn pins(&mut self, timer: Option<Timer>) {
+        self.pinned = timer;
+    }
+
+    /// A key of this slot and hash could not be read.
+    pub(crate) fn note_unread(&mut self, home: (u16, u32)) {
+        if !self.unread.contains(&home) {
+            if self.unread.len() == UNREAD_MAX {
+                self.unread.remove(0);
+            }
+            self.unread.push(home);
+        }
+    }
+
+    /// Whether a key of this slot and hash could not be read.
+    pub(crate) fn is_unread(&self, home: (u16, u32)) -> bool {
+        self.unread.contains(&home)
+    }
+}

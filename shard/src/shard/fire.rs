@@ -1,0 +1,223 @@
+//! Armed keys whose time has come: those that an operation meets, and those that are due.
+
+use penstock_storage::index::CellId;
+use penstock_storage::io::Blocks;
+use penstock_storage::planted::{Bug, is_planted};
+use penstock_storage::store::TimedKey;
+use penstock_storage::timers::Timer;
+use penstock_storage::version::partition_of;
+
+use crate::cluster::ClusterMember;
+use crate::execute::Cold;
+use crate::execute::fire::{Failure, Fire, Fired};
+use crate::firing::{CHAIN_MAX, FIRES_A_TURN_MAX, LOOKS_A_TURN_MAX, READS_A_TURN_MAX};
+
+use super::{Now, Outbox, Shard};
+
+/// What a turn may still do.
+struct Left {
+    fires: usize,
+    looks: usize,
+    reads: usize,
+}
+
+impl<P: Blocks> Shard<P> {
+    /// Fires armed keys whose time has come, as many as a turn has room for. Keys that must be read
+    /// for that are read side by side.
+    pub(super) fn fire_due(&mut self, now: Now, outbox: &mut Outbox<P::Block>) {
+        let begins = self.firing.begins(now.us, self.phase.has_progress());
+        if self.phase.is_stopping() || !self.store.has_due() || !begins {
+            return;
+        }
+        let mut left = Left {
+            fires: FIRES_A_TURN_MAX,
+            looks: LOOKS_A_TURN_MAX,
+            reads: READS_A_TURN_MAX,
+        };
+        // The one whose keys are pinned has been waited for.
+        if let Some(timer) = self.firing.pinned()
+            && self.look_at(now, timer, &mut left)
+        {
+            self.unpin_due();
+        }
+        let (begin, mut has_wrapped) = (self.firing.behind(), self.firing.behind().is_none());
+        let mut behind = begin;
+        while left.fires > 0 && left.looks > 0 && left.reads > 0 {
+            let next = self.store.timers().next_behind(behind);
+            let time_ms = self.store.time_ms();
+            let Some(timer) = next.filter(|timer| timer.expiry_ms <= time_ms) else {
+                behind = None;
+                if std::mem::replace(&mut has_wrapped, true) {
+                    break;
+                }
+                continue;
+            };
+            if has_wrapped && begin.is_some_and(|begin| timer > begin) {
+                break;
+            }
+            behind = Some(timer);
+            left.looks -= 1;
+            self.look_at(now, timer, &mut left);
+        }
+        self.firing.passed(behind);
+        match left.fires < FIRES_A_TURN_MAX {
+            // What waits for room or for these keys may go on.
+            true => self.phase.note_progress(true),
+            false => self.firing.pauses(now.us),
+        }
+        outbox.failed_effects.extend(self.firing.take_failed());
+    }
+
+    /// When timers are to be looked at the next time.
+    pub(super) fn firing_deadline_us(&self, now: Now) -> Option<u64> {
+        let earliest_ms = self.store.timers().earliest_ms()?;
+        let wait_ms = earliest_ms.saturating_sub(self.store.time_ms());
+        let due_us = now.us.saturating_add(wait_ms.saturating_mul(1000));
+        Some(due_us.max(self.firing.resume_us()))
+    }
+
+    /// Fires the key that an operation has met before its effects have run. `Ok` when it is gone.
+    pub(super) fn fire_first(&mut self, now: Now, home: (u16, u32), id: CellId) -> Fired {
+        let timer = Timer {
+            expiry_ms: self.store.cell(id).expiry_ms().unwrap_or_default(),
+            slot: home.0,
+            hash: home.1,
+        };
+        let mut reads = READS_A_TURN_MAX;
+        let fired = self.fire(now, timer, id, &mut reads);
+        if matches!(fired, Fired::Ran | Fired::Failed(_)) && self.firing.pinned() == Some(timer) {
+            self.unpin_due();
+        }
+        fired
+    }
+
+    /// Looks at a timer that is due. Whether it is done with.
+    fn look_at(&mut self, now: Now, timer: Timer, left: &mut Left) -> bool {
+        let home = (timer.slot, timer.hash);
+        let elsewhere =
+            |it: &ClusterMember<P::Block>| it.elsewhere(partition_of(timer.slot)).is_some();
+        let is_member = self.linked.as_deref().is_some_and(elsewhere);
+        if is_member && !is_planted(Bug::FireAsMember) {
+            return false;
+        }
+        match self.store.at_timer(timer) {
+            TimedKey::Gone => {
+                self.store.drop_timer(timer);
+                self.firing.is_stale();
+                true
+            }
+            TimedKey::Cold(_) if self.firing.is_unread(home) => {
+                self.store.drop_timer(timer);
+                self.firing.cannot_read();
+                true
+            }
+            TimedKey::Cold(place) => {
+                if !self.requests.parking.is_full() {
+                    let cold = Cold {
+                        slot: timer.slot,
+                        hash: timer.hash,
+                        place,
+                        version: None,
+                    };
+                    self.requests.parking.fetch(cold);
+                    left.reads -= 1;
+                }
+                false
+            }
+            TimedKey::Armed(id) => {
+                let fired = self.fire(now, timer, id, &mut left.reads);
+                let is_over = matches!(fired, Fired::Ran | Fired::Failed(_));
+                if is_over {
+                    left.fires -= 1;
+                    // Another key of its hash may have kept it.
+                    if !matches!(self.store.at_timer(timer), TimedKey::Armed(_)) {
+                        self.store.drop_timer(timer);
+                    }
+                }
+                is_over
+            }
+        }
+    }
+
+    /// Fires a key, and before it those that it waits for. Begins the reads that are needed.
+    fn fire(&mut self, now: Now, timer: Timer, id: CellId, reads: &mut usize) -> Fired {
+        let mut at = (timer.hash, id);
+        for _ in 0..CHAIN_MAX {
+            match self.fire_one(now, timer, (timer.slot, at.0), at.1, reads) {
+                Fired::Behind(id, hash) => at = (hash, id),
+                Fired::Ran | Fired::Failed(_) if at != (timer.hash, id) => at = (timer.hash, id),
+                fired => return fired,
+            }
+        }
+        // The key that all of them wait for ends without its effects.
+        self.end(now, (timer.slot, timer.hash), id, Failure::Circle)
+    }
+
+    fn fire_one(
+        &mut self,
+        now: Now,
+        timer: Timer,
+        home: (u16, u32),
+        id: CellId,
+        reads: &mut usize,
+    ) -> Fired {
+        let mut effects = std::mem::take(&mut self.firing.effects);
+        effects.clear();
+        effects.extend_from_slice(self.store.effects(id).unwrap_or_default());
+        let mut told = std::mem::take(&mut self.firing.told);
+        let hash = self.setup.hash();
+        let fire = Fire {
+            now_us: now.us,
+            hash,
+            home,
+            id,
+            effects: &effects,
+        };
+        let mut fired = fire.run(&mut self.store, &mut told);
+        if fired == Fired::Cold {
+            let (cold, homes) = fire.needs(&self.store);
+            let is_unread = cold
+                .iter()
+                .any(|it| self.firing.is_unread((it.slot, it.hash)));
+            if is_unread {
+                fired = fire.end_alone(&mut self.store, Failure::Unread);
+            } else {
+                for cold in cold {
+                    if !self.requests.parking.is_full() {
+                        self.requests.parking.fetch(cold);
+                        *reads = reads.saturating_sub(1);
+                    }
+                }
+                if self.firing.pinned().is_none() {
+                    self.firing.pins(Some(timer));
+                    self.store.pin_due(homes);
+                }
+            }
+        }
+        (self.firing.effects, self.firing.told) = (effects, told);
+        // The cell of a key that is gone stays until that is durable.
+        let store = &self.store;
+        self.firing.note(|| store.cell(id).key().to_vec(), fired);
+        fired
+    }
+
+    /// Ends a key without its effects.
+    fn end(&mut self, now: Now, home: (u16, u32), id: CellId, why: Failure) -> Fired {
+        let fire = Fire {
+            now_us: now.us,
+            hash: self.setup.hash(),
+            home,
+            id,
+            effects: &[],
+        };
+        let fired = fire.end_alone(&mut self.store, why);
+        let store = &self.store;
+        self.firing.note(|| store.cell(id).key().to_vec(), fired);
+        fired
+    }
+
+    fn unpin_due(&mut self) {
+        self.firing.pins(None);
+        self.store.pin_due(None);
+    }
+}

@@ -1,0 +1,197 @@
+//! The extension area of a part: what a part tells besides key, value and expiry, as items with
+//! tags. Every byte is described in `FORMAT.md`.
+
+use crate::types::version::Version;
+
+/// Bytes that a part may have of what runs when its key expires, at most.
+pub const EFFECTS_BYTES_MAX: usize = 2944;
+
+/// The item that names the version by which a kept version was superseded.
+const TAG_SUCCESSOR: u16 = 5;
+/// The item with what runs when the key expires.
+const TAG_EFFECTS: u16 = TAG_IS_UNDERSTOOD | 4;
+/// Who does not know a tag with this bit cannot use the part.
+const TAG_IS_UNDERSTOOD: u16 = 1 << 15;
+
+const HEAD_BYTES: usize = 8;
+const ITEM_HEAD_BYTES: usize = 8;
+const SUCCESSOR_ITEM_BYTES: usize = ITEM_HEAD_BYTES + 16;
+/// Bytes that a successor adds to an area, or makes one of.
+pub(super) const SUCCESSOR_AREA_BYTES: usize = HEAD_BYTES + SUCCESSOR_ITEM_BYTES;
+
+/// Whether an area can be read: `Some(false)` if an item in it must be understood and is not,
+/// `None` if it is damaged.
+pub(super) fn check(area: &[u8]) -> Option<bool> {
+    let (head, mut items) = area.split_first_chunk::<HEAD_BYTES>()?;
+    if usize::from(u16::from_le_bytes([head[0], head[1]])) != area.len() || head[4..] != [0; 4] {
+        return None;
+    }
+    let mut is_known = true;
+    for _ in 0..u16::from_le_bytes([head[2], head[3]]) {
+        let (item, rest) = items.split_first_chunk::<ITEM_HEAD_BYTES>()?;
+        let (tag, len) = tag_and_len(item);
+        let padding = rest.get(len..padded(len))?;
+        if item[4..] != [0; 4] || padding.iter().any(|&byte| byte != 0) {
+            return None;
+        }
+        is_known &= tag & TAG_IS_UNDERSTOOD == 0 || tag == TAG_EFFECTS;
+        items = &rest[padded(len)..];
+    }
+    items.is_empty().then_some(is_known)
+}
+
+/// The version that took the place of the part, if its area tells.
+pub(super) fn successor(area: &[u8]) -> Option<Version> {
+    let data = item(area, TAG_SUCCESSOR)?.first_chunk::<16>()?;
+    let [epoch, _, low, high] = data.as_chunks::<4>().0 else {
+        return None;
+    };
+    Some(Version {
+        epoch: u32::from_le_bytes(*epoch),
+        sequence: u64::from(u32::from_le_bytes(*high)) << 32 | u64::from(u32::from_le_bytes(*low)),
+    })
+}
+
+/// What runs when the key of the part expires, if its area tells.
+pub(super) fn effects(area: &[u8]) -> Option<&[u8]> {
+    item(area, TAG_EFFECTS)
+}
+
+/// The bytes of an area that has an item with a successor behind the items of this one.
+pub(super) fn with_successor_bytes(area: &[u8]) -> usize {
+    area.len().max(HEAD_BYTES) + SUCCESSOR_ITEM_BYTES
+}
+
+/// Adds the item with a successor to an area, whose bytes stand at the begin of `into`; the other
+/// bytes of `into`, as many as [`with_successor_bytes`] says, are zeros.
+pub(super) fn add_successor(successor: Version, into: &mut [u8]) {
+    let len = into.len();
+    let items = u16::from_le_bytes([into[2], into[3]]) + 1;
+    put_head(into, items);
+    let item = &mut into[len - SUCCESSOR_ITEM_BYTES..];
+    put_item_head(item, TAG_SUCCESSOR, 16);
+    item[8..12].copy_from_slice(&successor.epoch.to_le_bytes());
+    item[16..24].copy_from_slice(&successor.sequence.to_le_bytes());
+}
+
+/// An area that has nothing but what runs when a key expires.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EffectsArea(Box<[u8]>);
+
+impl EffectsArea {
+    /// The area of these effects.
+    ///
+    /// # Panics
+    /// If they have more than [`EFFECTS_BYTES_MAX`] bytes: the caller checks that before.
+    #[must_use]
+    pub fn new(effects: &[u8]) -> Self {
+        assert!(effects.len() <= EFFECTS_BYTES_MAX, "they are bounded");
+        let mut area = vec![0; Self::bytes_of(effects.len())];
+        put_head(&mut area, 1);
+        put_item_head(&mut area[HEAD_BYTES..], TAG_EFFECTS, effects.len());
+        area[HEAD_BYTES + ITEM_HEAD_BYTES..][..effects.len()].copy_from_slice(effects);
+        EffectsArea(area.into())
+    }
+
+    /// Bytes of the area of so many bytes of effects.
+    #[must_use]
+    pub const fn bytes_of(effects_len: usize) -> usize {
+        HEAD_BYTES + ITEM_HEAD_BYTES + padded(effects_len)
+    }
+
+    /// The area as it stands in a part.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// The effects.
+    #[must_use]
+    pub fn effects(&self) -> &[u8] {
+        effects(&self.0).unwrap_or_default()
+    }
+}
+
+/// The data of the first item with a tag, in an area that was checked.
+fn item(area: &[u8], wanted: u16) -> Option<&[u8]> {
+    let mut items = area.get(HEAD_BYTES..)?;
+    while let Some((item, rest)) = items.split_first_chunk::<ITEM_HEAD_BYTES>() {
+        let (tag, len) = tag_and_len(item);
+        if tag == wanted {
+            return rest.get(..len);
+        }
+        items = rest.get(padded(len)..)?;
+    }
+    None
+}
+
+fn tag_and_len(item: &[u8; ITEM_HEAD_BYTES]) -> (u16, usize) {
+    let tag = u16::from_le_bytes([item[0], item[1]]);
+    (tag, u16::from_le_bytes([item[2], item[3]]).into())
+}
+
+fn put_head(area: &mut [u8], items: u16) {
+    let len = u16::try_from(area.len()).expect("an area is bounded");
+    area[0..2].copy_from_slice(&len.to_le_bytes());
+    area[2..4].copy_from_slice(&items.to_le_bytes());
+}
+
+fn put_item_head(item: &mut [u8], tag: u16, len: usize) {
+    let len = u16::try_from(len).expect("an area is bounded");
+    item[0..2].copy_from_slice(&tag.to_le_bytes());
+    item[2..4].copy_from_slice(&len.to_le_bytes());
+}
+
+const fn padded(len: usize) -> usize {
+    (len + 7) & !7
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn area(tag: u16, reserved: u8, padding: u8) -> [u8; 24] {
+        let [low, high] = tag.to_le_bytes();
+        [
+            24, 0, 1, 0, 0, 0, 0, 0, low, high, 3, 0, reserved, 0, 0, 0, 5, 6, 7, 0, 0, 0, 0,
+            padding,
+        ]
+    }
+
+    #[test]
+    fn an_area_is_read_whole_or_refused() {
+        assert_eq!(check(&area(1, 0, 0)), Some(true));
+        assert_eq!(check(&area(TAG_EFFECTS, 0, 0)), Some(true));
+        assert_eq!(check(&area(1 << 15 | 1, 0, 0)), Some(false));
+        assert_eq!(check(&area(1, 1, 0)), None);
+        assert_eq!(check(&area(1, 0, 1)), None);
+        for cut in 0..24 {
+            assert_eq!(check(&area(1, 0, 0)[..cut]), None, "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn effects_come_back_from_their_area_also_beside_a_successor() {
+        let successor_is = Version {
+            epoch: 7,
+            sequence: 1 << 40 | 3,
+        };
+        for len in [0, 1, 8, 31, EFFECTS_BYTES_MAX] {
+            let bytes = vec![7; len];
+            let area = EffectsArea::new(&bytes);
+            assert_eq!(check(area.bytes()), Some(true));
+            assert_eq!(
+                (area.effects(), successor(area.bytes())),
+                (&bytes[..], None)
+            );
+            let mut both = area.bytes().to_vec();
+            both.resize(with_successor_bytes(area.bytes()), 0);
+            add_successor(successor_is, &mut both);
+            assert_eq!(check(&both), Some(true));
+            assert_eq!(effects(&both), Some(&bytes[..]));
+            assert_eq!(successor(&both), Some(successor_is));
+        }
+        assert_eq!((effects(&[]), successor(&[])), (None, None));
+        assert_eq!(effects(&area(1, 0, 0)), None);
+    }
+}
