@@ -4,8 +4,8 @@
 //! An input is one byte (what the text is to be) and the text.
 
 use crate::expression::{
-    ExpressionError, Field, FieldKind, Literal, NamedKey, Step, TEXT_BYTES, ValueLayout,
-    number_name, parse_instruction, parse_step,
+    ExpressionError, Field, FieldKind, LayoutField, Literal, NamedKey, Step, TEXT_BYTES,
+    ValueLayout, number_name, parse_instruction, parse_step,
 };
 use penstock_net::apply::{
     Action, ApplyInstruction, Arithmetic, BitTest, Comparison, NumberAt, Operand,
@@ -70,16 +70,17 @@ fn judge_layout(text: &str) {
     assert_ne!(layout.mark(), 0);
     let mut end = 0;
     for field in layout.fields() {
-        assert!(
-            field.offset >= end,
-            "{} begins behind the one before",
-            field.name
-        );
-        end = field.offset + field.kind.bytes();
-        let is_text = field.kind == FieldKind::Text;
-        assert!(!is_text || field.kind.bytes() == TEXT_BYTES);
+        end = end_of(field, end);
     }
     assert!(end <= layout.bytes() && !layout.fields().is_empty());
+}
+
+/// Where a field ends that begins behind the one before.
+fn end_of(LayoutField { name, kind, offset }: &LayoutField, before: usize) -> usize {
+    assert!(*offset >= before, "{name} begins behind the one before");
+    let is_text = *kind == FieldKind::Text;
+    assert!(!is_text || kind.bytes() == TEXT_BYTES, "{name}");
+    offset + kind.bytes()
 }
 
 /// One argument of `penstock apply`, on the keys `s` and `h`.
