@@ -16,6 +16,7 @@ mod links;
 mod node;
 mod operator;
 mod oracle;
+mod sales;
 mod shell;
 mod turns;
 
@@ -34,9 +35,10 @@ use penstock_storage::log::SyncMethod;
 use penstock_storage::version::partition_of;
 
 use crate::coverage::Coverage;
-use crate::plan::sends_applies;
+use crate::plan::{sends_applies, sends_tokens};
 use crate::random::Random;
 use crate::report::Report;
+use crate::sales::Sales;
 use crate::trace::Trace;
 
 use client::Client;
@@ -56,6 +58,8 @@ const REFUSALS_FROM: u64 = 62_002_000;
 const APPLIES_FROM: u64 = 360_000_000;
 /// Seeds below let a sync set without a proven node go on in the generation of the one before.
 const RENEWALS_FROM: u64 = 360_000_000;
+/// And writes with tokens from here on.
+const TOKENS_FROM: u64 = 560_000_000;
 
 /// Nodes have the numbers from 1 on.
 const NODES: usize = 3;
@@ -260,6 +264,12 @@ struct World {
     /// Clients send APPLYs, by this chance.
     has_applies: bool,
     applies: Random,
+    /// Writes with tokens, if the run has some.
+    sales: Option<Sales>,
+    /// Chance of everything about them.
+    tokens: Random,
+    /// How far the wall clock of each node is ahead, in milliseconds.
+    walls_ms: [u64; NODES],
     harms: Harms,
     harm: Random,
     /// Nodes that enter a sync set and may not be promoted yet, each time by another number.
@@ -283,6 +293,10 @@ pub fn run(seed: u64) -> Report {
         (_, Some(failure)) | (Err(failure), None) => Some(failure),
         (Ok(()), None) => None,
     };
+    let mut coverage = Coverage::of_cluster(world.met);
+    if let Some(sales) = &world.sales {
+        coverage.meet(&sales.met);
+    }
     Report {
         hash: world.trace.hash(),
         simulated_us: world.now_us,
@@ -290,7 +304,7 @@ pub fn run(seed: u64) -> Report {
         answered: world.answered,
         recoveries: world.nodes.iter().map(|node| node.run - 1).sum(),
         judged_keys: world.oracle.keys().len() as u64,
-        coverage: Coverage::of_cluster(world.met),
+        coverage,
         failure,
     }
 }
@@ -326,6 +340,15 @@ impl World {
             met.extend(applies::MUST_MEET.iter().map(|&what| (what, 0)));
         }
         let tags = tags(&mut chance);
+        let mut tokens = Random::new(seed, 108);
+        let sales = sends_tokens(seed, TOKENS_FROM).then(|| {
+            let tags: Vec<String> = tags.iter().map(|(tag, _)| format!("{{{tag}}}")).collect();
+            Sales::new(Random::new(seed, 109), &tags)
+        });
+        let walls_ms = match &sales {
+            Some(_) => sales::walls_ms(&mut tokens),
+            None => [0; NODES],
+        };
         let partitions: Vec<u16> = tags.iter().map(|&(_, partition)| partition).collect();
         let plan = Arc::new(first_plan(&setting, &partitions, &mut chance));
         let nodes: Vec<Node> = (0..NODES)
@@ -375,6 +398,9 @@ impl World {
             reads,
             has_applies: sends_applies(seed, APPLIES_FROM),
             applies: Random::new(seed, 107),
+            sales,
+            tokens,
+            walls_ms,
             harms,
             harm,
             joining: BTreeMap::new(),
@@ -405,6 +431,15 @@ impl World {
         Now {
             us: self.now_us,
             unix_ms: 1_800_000_000_000 + self.now_us / 1000,
+        }
+    }
+
+    /// As a node sees it.
+    fn now_of(&self, node: usize) -> Now {
+        let now = self.now();
+        Now {
+            unix_ms: now.unix_ms + self.walls_ms[node],
+            ..now
         }
     }
 
@@ -667,8 +702,8 @@ impl World {
 
     /// Names a node that tells of another one that it lacks records or is not linked.
     fn lagging(&self) -> Option<String> {
-        let now = self.now();
         for node in 0..NODES {
+            let now = self.now_of(node);
             for core in self.nodes[node].cores.iter().flatten() {
                 let is_wrong = |it: &PeerStatus| {
                     let lags = [it.lag, it.durable_lag];
@@ -698,7 +733,8 @@ impl World {
 
     /// Holds what is there against what clients were told.
     fn judge(&mut self) -> Step {
-        let keys = self.oracle.keys();
+        let mut keys = self.oracle.keys();
+        keys.extend(self.sale_keys());
         let now_ms = self.now().unix_ms;
         let mut last = BTreeMap::new();
         for (key, partition) in keys {
@@ -740,7 +776,10 @@ impl World {
         for (what, count) in met {
             *self.met.entry(what).or_default() += count;
         }
-        Ok(())
+        match &self.sales {
+            Some(sales) => sales.judge(&last),
+            None => Ok(()),
+        }
     }
 }
 

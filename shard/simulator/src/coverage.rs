@@ -201,7 +201,7 @@ pub struct Coverage {
     operations: Vec<u64>,
     rows: Vec<u64>,
     statuses: BTreeSet<&'static str>,
-    /// What a cluster has met; of a node alone nothing.
+    /// What a cluster has met, or what sales have.
     met: BTreeMap<&'static str, u64>,
 }
 
@@ -248,6 +248,13 @@ impl Coverage {
         self.statuses.insert(name);
     }
 
+    /// This was met besides.
+    pub fn meet(&mut self, met: &BTreeMap<&'static str, u64>) {
+        for (what, count) in met {
+            *self.met.entry(what).or_default() += count;
+        }
+    }
+
     /// How often a fault happened.
     #[must_use]
     pub fn count(&self, fault: Fault) -> u64 {
@@ -267,9 +274,7 @@ impl Coverage {
             }
         }
         self.statuses.extend(&other.statuses);
-        for (what, count) in &other.met {
-            *self.met.entry(what).or_default() += count;
-        }
+        self.meet(&other.met);
     }
 
     /// The events that clusters are to meet, and all others that they have met, each with its
@@ -302,6 +307,7 @@ impl Coverage {
             .chain(operations.map(|(kind, &count)| (format!("operation {kind:?}"), count)))
             .chain(rows.map(|(row, &count)| (format!("recovery row {}", row.name()), count)))
             .chain(statuses)
+            .chain(self.met.iter().map(|(name, &count)| ((*name).to_owned(), count)))
     }
 }
 

@@ -22,6 +22,7 @@ pub mod oracle;
 pub mod plan;
 pub mod random;
 pub mod report;
+pub mod sales;
 pub mod scan;
 mod starts;
 pub mod trace;

@@ -32,6 +32,9 @@ const SEEDS_THAT_MEET_ALL: u64 = 1_000;
 /// Every so many seeds one is run twice, and must be the same run.
 const TWICE_EVERY: u64 = 50;
 
+/// Bugs of a store that no node alone can meet.
+const BUGS_OF_CLUSTERS: &[node_bugs::Bug] = &[node_bugs::Bug::TokenForgottenByScan];
+
 /// Runs whole nodes in virtual time and tries to break their promise.
 #[derive(Clone, Debug, Parser)]
 #[command(
@@ -356,13 +359,16 @@ enum Bug {
 impl Bug {
     /// All that these runs can meet.
     fn all(arguments: &Arguments) -> Vec<Bug> {
+        let is_of_clusters = |bug: &&node_bugs::Bug| BUGS_OF_CLUSTERS.contains(bug);
+        let of_nodes = node_bugs::Bug::ALL.iter();
         match arguments.cluster {
             true => cluster_bugs::Bug::ALL
                 .iter()
                 .map(|&bug| Bug::Cluster(bug))
+                .chain(of_nodes.filter(is_of_clusters).map(|&bug| Bug::Node(bug)))
                 .collect(),
-            false => node_bugs::Bug::ALL
-                .iter()
+            false => of_nodes
+                .filter(|bug| !is_of_clusters(bug))
                 .map(|&bug| Bug::Node(bug))
                 .collect(),
         }

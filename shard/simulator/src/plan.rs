@@ -14,6 +14,8 @@ use crate::random::Random;
 
 /// Numbered seeds of nodes below are from before there was APPLY, and send none.
 const APPLIES_FROM: u64 = 300_000_000;
+/// Those below are from before there were tokens, and have none.
+const TOKENS_FROM: u64 = 500_000_000;
 
 /// Units that a missing counter is made with are at least this many, and no others are.
 const MADE_FROM: u64 = 1 << 40;
@@ -75,6 +77,8 @@ pub struct Plan {
     pub expiring: Vec<bool>,
     /// Counters of one slot that APPLYs are about; none if a run has no APPLYs.
     pub groups: Vec<Vec<usize>>,
+    /// Clients send writes with tokens.
+    pub has_tokens: bool,
     /// Bytes of a value, at most.
     pub value_bytes_max: usize,
     /// Bytes of a frame block.
@@ -171,6 +175,11 @@ const LEVELS: &[&[AckLevel]] = &[
     &[AckLevel::None, AckLevel::Interval],
 ];
 
+/// Whether a seed may send writes with tokens: numbered seeds do from `first` on.
+pub(crate) fn sends_tokens(seed: u64, first: u64) -> bool {
+    (first..1_000_000_000).contains(&seed) || seed >= 1_890_000_000_000_000
+}
+
 /// Whether a seed may send APPLYs: numbered seeds do from `first` on, and those that a clock gives
 /// since there is APPLY. Stored seeds of before keep their draws.
 pub(crate) fn sends_applies(seed: u64, first: u64) -> bool {
@@ -212,6 +221,7 @@ impl Plan {
             keys,
             expiring,
             groups,
+            has_tokens: sends_tokens(seed, TOKENS_FROM),
             value_bytes_max,
             frame_bytes: random.pick(&[4096, 8192, 16_384]),
             frames_in_flight_max: random.pick(&[1, 1, 2, 3, 4]),

@@ -11,6 +11,7 @@ use penstock_net::status::Status;
 
 use crate::oracle::{Glimpse, Oracle, Violation};
 use crate::random::Random;
+use crate::sales;
 
 /// One scan, from its first page to its last.
 pub struct Scan {
@@ -129,6 +130,10 @@ impl Scan {
         let page = ScanPage::read(item.value).map_err(|refusal| refusal.to_string())?;
         let mut slot = 0;
         for entry in page.entries() {
+            // Sales have a judge of their own.
+            if entry.key.starts_with(sales::PREFIX) && entry.key.starts_with(self.prefix) {
+                continue;
+            }
             let key = oracle
                 .key_named(entry.key)
                 .filter(|_| entry.key.starts_with(self.prefix))

@@ -10,6 +10,7 @@ mod blows;
 mod client;
 mod core;
 mod node;
+mod sales;
 mod shell;
 
 use std::cell::RefCell;
@@ -30,6 +31,7 @@ use crate::oracle::{self, Oracle};
 use crate::plan::{Blow, Budget, Plan};
 use crate::random::Random;
 use crate::report::Report;
+use crate::sales::Sales;
 use crate::scan::Scan;
 use crate::trace::Trace;
 
@@ -151,6 +153,14 @@ struct Node {
     is_stopping: bool,
 }
 
+/// What an item of a batch is about.
+#[derive(Clone, Copy, Debug)]
+enum Asked {
+    Operation(usize),
+    /// A try of a sale, by its number.
+    Try(usize),
+}
+
 /// One connection, both ends.
 struct Link {
     /// `None` for one that speaks no protocol.
@@ -171,7 +181,7 @@ struct Link {
     buffer: Vec<u8>,
     is_ready: bool,
     next_request: u64,
-    outstanding: BTreeMap<u64, Vec<Option<usize>>>,
+    outstanding: BTreeMap<u64, Vec<Option<Asked>>>,
     /// The request for a page that is on its way.
     page: Option<u64>,
     /// The request that was sent while no other was on its way, and its deadline.
@@ -298,6 +308,14 @@ pub struct World {
     repeats: Random,
     /// Chance of everything about APPLYs.
     applies: Random,
+    /// Writes with tokens, if the run has some.
+    sales: Option<Sales>,
+    /// Chance of everything about them.
+    tokens: Random,
+    /// How long this start keeps tokens, in milliseconds.
+    token_horizon_ms: u64,
+    /// The tries that the last look has made.
+    sales_looked: usize,
     failure: Option<String>,
 }
 
@@ -317,7 +335,10 @@ pub fn run(seed: u64) -> Report {
         Ok(keys) => (keys, None),
         Err(failure) => (0, Some(failure)),
     };
-    let coverage = world.coverage.borrow().clone();
+    let mut coverage = world.coverage.borrow().clone();
+    if let Some(sales) = &world.sales {
+        coverage.meet(&sales.met);
+    }
     Report {
         hash: world.trace.hash(),
         simulated_us: world.now_us,
@@ -356,6 +377,11 @@ impl World {
                 scan: None,
             })
             .collect();
+        let sales = plan.has_tokens.then(|| {
+            let mut random = Random::new(seed, 19);
+            let tags = Sales::tags(&mut random);
+            Sales::new(random, &tags)
+        });
         let value_bytes_max = plan.value_bytes_max;
         let shards = plan.shards;
         let first_frame_crash = plan.first_frame_crashes;
@@ -408,6 +434,10 @@ impl World {
             past: Random::new(seed, 11),
             repeats: Random::new(seed, 16),
             applies: Random::new(seed, 18),
+            sales,
+            tokens: Random::new(seed, 20),
+            token_horizon_ms: 3_600_000,
+            sales_looked: 0,
             has_keyspace: false,
             failure: None,
         };

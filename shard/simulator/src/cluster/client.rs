@@ -66,7 +66,7 @@ pub(super) struct Operation {
 }
 
 #[derive(Clone, Debug)]
-enum What {
+pub(super) enum What {
     Get,
     Append {
         number: u64,
@@ -75,6 +75,8 @@ enum What {
     Raise,
     Change,
     Apply(Use),
+    /// A try of a sale, by its number.
+    Try(usize),
     /// A read of a list that a member may answer. The append has the version that is wanted.
     Look {
         read: MemberRead,
@@ -149,7 +151,7 @@ impl World {
             return;
         }
         let shard = self.workload.index(usize::from(self.nodes[node].shards));
-        let now = self.now();
+        let now = self.now_of(node);
         let core = self.core(node, shard).expect("it runs");
         let session = core.shard.open_session(now);
         let connection = self.next_connection;
@@ -227,7 +229,7 @@ impl World {
     }
 
     pub(super) fn send_output(&mut self, node: usize, shard: usize, session: SessionId) {
-        let now = self.now();
+        let now = self.now_of(node);
         let mut bytes = Vec::new();
         let core = self.core(node, shard).expect("it runs");
         core.shard.take_output(now, session, &mut bytes);
@@ -264,8 +266,11 @@ impl World {
         {
             self.step(node, shard, ShardEvent::Closed { session });
         }
-        if operation.is_some() {
+        if let Some(operation) = &operation {
             self.meet("unknown at a client");
+            if let What::Try(number) = operation.what {
+                self.lose_sale(number);
+            }
         }
         if let Some(Operation { key, .. }) = operation {
             self.clients[client].known.remove(&key);
@@ -311,6 +316,9 @@ impl World {
             true => AckLevel::Replica,
             false => AckLevel::Disk,
         };
+        if self.sales.is_some() && self.tokens.chance(300_000) {
+            return self.send_sale(client, group, level);
+        }
         if self.has_applies && self.applies.chance(200_000) {
             return self.send_apply(client, group, level);
         }
@@ -424,7 +432,7 @@ impl World {
         self.send(client, out, (key, partition), level, What::Apply(what));
     }
 
-    fn send(
+    pub(super) fn send(
         &mut self,
         client: usize,
         out: Vec<u8>,
@@ -537,10 +545,11 @@ impl World {
         if is_done {
             self.proved(&proves);
         }
-        let is_read = matches!(
-            what,
-            What::Get | What::Look { .. } | What::Apply(Use::Count)
-        );
+        let is_read = match &what {
+            What::Get | What::Look { .. } | What::Apply(Use::Count) => true,
+            What::Try(number) => !self.is_change(*number, item),
+            _ => false,
+        };
         let state = &mut self.clients[client];
         match what {
             What::Get => match status {
@@ -576,6 +585,7 @@ impl World {
                     .collect();
                 self.applied(what, level, status, &told)?;
             }
+            What::Try(number) => self.answer_sale(number, item)?,
             What::Raise | What::Change => {}
         }
         if is_done && !is_read {

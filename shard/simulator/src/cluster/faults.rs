@@ -1,5 +1,6 @@
 //! Kills, power cuts, pauses, cuts of the network and wiped disks.
 
+use penstock_net::level::AckLevel;
 use penstock_shard::Event as ShardEvent;
 use penstock_shard::replication::LinkId;
 
@@ -102,6 +103,7 @@ impl World {
             self.meet("gone back");
             self.has_gone_back = true;
             self.oracle.gone_back(number_of(node));
+            self.keep_sales(None, None);
         }
         let again_us = self.chance.within(1_000, 2_000_000);
         self.after(again_us, Event::Start { node });
@@ -124,6 +126,7 @@ impl World {
         self.nodes[node].wipe(salt);
         let number = number_of(node);
         self.oracle.wiped(number);
+        self.keep_sales(None, Some(AckLevel::Replica));
         let again_us = self.chance.within(100_000, 2_000_000);
         self.after(again_us, Event::Start { node });
     }

@@ -61,6 +61,8 @@ pub(super) struct Node {
     pub(super) shards: u16,
     /// What the next start is to have.
     pub(super) wanted_shards: u16,
+    /// How long its next start keeps tokens.
+    pub(super) token_horizon_ms: u64,
     /// The logs that count.
     layout: Layout,
     /// Shards that have taken over what they inherit, in this run.
@@ -121,6 +123,7 @@ impl Node {
             disk: Rc::new(RefCell::new(new_disk(random.clone()))),
             shards,
             wanted_shards: shards,
+            token_horizon_ms: 3_600_000,
             layout: Layout::new(shards),
             taken_over: 0,
             incarnation: 0,
@@ -333,7 +336,7 @@ impl Node {
             hello,
             level_min: AckLevel::None,
             output_bytes_max: 64 << 10,
-            token_horizon_ms: 3_600_000,
+            token_horizon_ms: self.token_horizon_ms,
             shared_bytes_min: 1,
             partial_frame_us_max: 60_000_000,
             write_stall_us_max: 60_000_000,

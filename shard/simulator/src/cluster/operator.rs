@@ -65,7 +65,7 @@ impl World {
             assignment.is_incomplete_accepted = false;
             self.oracle.promoted(partition);
             if !is_planned {
-                self.oracle.parted(partition);
+                self.part(partition);
             }
         }
         if is_news {
@@ -255,6 +255,7 @@ impl World {
         let best = (0..NODES).max_by_key(|&node| (has(self, node), may(&node)));
         self.meet("forced promotion");
         self.oracle.forced(partition);
+        self.keep_sales(Some(partition), None);
         self.name(partition, best.expect("there are nodes"), true);
     }
 
@@ -272,7 +273,7 @@ impl World {
             assignment.members.push((before, Membership::Sync));
             self.oracle.promoted(partition);
         }
-        self.oracle.parted(partition);
+        self.part(partition);
         assignment.primary = number;
         assignment.generation += 1;
         assignment.is_handed_over = false;

@@ -220,7 +220,7 @@ impl Network for CoreShell<'_> {
     }
 
     fn look(&mut self, sessions: &mut Vec<SessionId>) {
-        let now = self.world.now();
+        let now = self.world.now_of(self.end.node);
         let core = self.core();
         for session in sessions.drain(..) {
             // The peer has what its link has taken.

@@ -21,7 +21,8 @@ impl World {
         if self.may_go_back() && self.nodes[node].was_started {
             self.nodes[node].copy();
         }
-        let (now, plan) = (self.now(), Arc::clone(&self.plan));
+        self.choose_horizon(node);
+        let (now, plan) = (self.now_of(node), Arc::clone(&self.plan));
         let started = self.nodes[node].start(now, &self.setting, plan, is_new);
         let started = started.map_err(|refusal| format!("node {}: {refusal}", number_of(node)))?;
         if started.has_snapshot {
@@ -98,7 +99,7 @@ impl World {
         shard: usize,
         event: ShardEvent<'_, crate::disk::PoolBlock>,
     ) -> usize {
-        let now = self.now();
+        let now = self.now_of(node);
         let Some(core) = self.core(node, shard) else {
             return 0;
         };
@@ -120,7 +121,7 @@ impl World {
     }
 
     pub(super) fn turn(&mut self, node: usize, run: u64, shard: usize) -> Step {
-        let now = self.now();
+        let now = self.now_of(node);
         if !self.is_run(node, run) {
             return Ok(());
         }
@@ -130,9 +131,14 @@ impl World {
         }
         core.turn_us = None;
         core.shard.step(now, ShardEvent::TurnEnds, &mut core.outbox);
+        let store = core.shard.store();
+        let (horizon_ms, time_ms) = (store.token_horizon_ms(), store.time_ms());
         let deadline_us = core.shard.deadline_us(now);
         // What is carried out steps the shard over a new outbox.
         let mut outbox = std::mem::take(&mut core.outbox);
+        if let Some(sales) = &mut self.sales {
+            sales.notice(horizon_ms, time_ms);
+        }
         let (world, end) = (&mut *self, End { node, run, shard });
         carry_out(&mut outbox, &mut CoreShell { world, end })?;
         if !self.is_run(node, run) {

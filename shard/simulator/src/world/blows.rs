@@ -89,9 +89,13 @@ impl World {
                 let link = self.clients[0].link.expect("all are connected");
                 self.send_page(0, link);
             }
+            Phase::Audit | Phase::Last if is_idle && all_ready && self.has_sales_left() => {
+                self.look_at_sales();
+            }
             Phase::Audit if is_idle && all_ready => {
                 self.has_scanned = false;
                 self.looked_at = 0;
+                self.sales_looked = 0;
                 self.enter(Phase::Last);
                 self.stop();
             }
@@ -348,6 +352,9 @@ impl World {
             ));
         }
         self.oracle.finish()?;
+        if let Some(sales) = &self.sales {
+            sales.finish()?;
+        }
         linear::check(&self.oracle)
     }
 }

@@ -22,7 +22,7 @@ use crate::oracle::REPEATS_MAX;
 use crate::plan::{KEYSPACE, LONGER, Plan};
 use crate::scan::Scan;
 
-use super::{Event, Link, Phase, Step, World};
+use super::{Asked, Event, Link, Phase, Step, World};
 
 impl World {
     pub(super) fn delay(&mut self) -> u64 {
@@ -163,6 +163,11 @@ impl World {
             self.wake(client, self.plan.think_us);
             return;
         }
+        if self.sales.is_some() && self.tokens.chance(250_000) {
+            self.send_sales(link);
+            self.wake(client, self.plan.think_us);
+            return;
+        }
         let level = self.workload.pick(self.plan.levels);
         let count = 1 + self.workload.index(self.plan.batch_max);
         let mut plans = Vec::new();
@@ -264,7 +269,7 @@ impl World {
         Ok(())
     }
 
-    fn next_request(&mut self, link: usize) -> u64 {
+    pub(super) fn next_request(&mut self, link: usize) -> u64 {
         let state = &mut self.links[link];
         state.next_request += 1;
         state.next_request
@@ -437,7 +442,7 @@ impl World {
             }
             self.oracle.time_ms = self.time_ms(plan.key);
             let number = self.oracle.issue(plan, link as u64);
-            numbers.push(Some(number));
+            numbers.push(Some(Asked::Operation(number)));
             self.encode(&mut batch, &mut out, number);
         }
         batch.finish(&mut out);
@@ -626,7 +631,7 @@ impl World {
                 .get_mut(&request)
                 .and_then(|items| items.get_mut(usize::from(item.head.item)))
                 .and_then(Option::take);
-            let Some(number) = waiting else {
+            let Some(asked) = waiting else {
                 return Err(format!(
                     "item {} of request {request} was answered and nobody asked, or twice",
                     item.head.item
@@ -634,6 +639,13 @@ impl World {
             };
             self.answered += 1;
             self.coverage.borrow_mut().status(item.head.status.name());
+            let number = match asked {
+                Asked::Operation(number) => number,
+                Asked::Try(number) => {
+                    self.answer_sale(number, &item)?;
+                    continue;
+                }
+            };
             self.judge_deadline(link, header, batch.len(), number, item.head.status)?;
             self.oracle.time_ms = self.time_ms(self.oracle.records[number].plan.key);
             let expired = self.oracle.expired;
@@ -717,7 +729,14 @@ impl World {
         {
             scan.lose();
         }
-        for number in outstanding.into_values().flatten().flatten() {
+        for asked in outstanding.into_values().flatten().flatten() {
+            let number = match asked {
+                Asked::Operation(number) => number,
+                Asked::Try(number) => {
+                    self.lose_sale(number);
+                    continue;
+                }
+            };
             self.oracle.lost(number);
             if let Some(client) = client
                 && self.clients[client].retries.len() < 64

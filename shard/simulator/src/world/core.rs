@@ -52,6 +52,10 @@ impl World {
         }
         core.turn_us = None;
         core.shard.step(now, ShardEvent::TurnEnds, &mut core.outbox);
+        if let Some(sales) = &mut self.sales {
+            let store = core.shard.store();
+            sales.notice(store.token_horizon_ms(), store.time_ms());
+        }
         if !core.shard.store().has_room_for_keys() {
             self.coverage.borrow_mut().fault(Fault::NoMemory);
         }

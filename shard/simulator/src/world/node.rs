@@ -52,6 +52,7 @@ impl World {
                 self.hit(Fault::ValueLimitLowered);
             }
         }
+        self.choose_horizon();
         let expected = {
             let disk = self.disk.borrow();
             disk.is_damaged()
@@ -280,7 +281,7 @@ impl World {
             parked_bytes_max: 1 << 20,
             mailed_items_max: self.plan.mailed_items_max,
             memory_max: 0,
-            token_horizon_ms: 3_600_000,
+            token_horizon_ms: self.token_horizon_ms,
             hash_seed: self.hash_seed,
             cluster: None,
             snapshots: SnapshotPolicy {
@@ -529,6 +530,9 @@ impl World {
             ),
         };
         self.oracle.crashed(interval_from_us);
+        if let Some(sales) = &mut self.sales {
+            sales.crashed();
+        }
         for (scan, _) in self.clients.iter_mut().filter_map(|it| it.scan.as_mut()) {
             scan.crash(&self.oracle);
         }
