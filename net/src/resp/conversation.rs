@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use crate::apply::{Action, ApplyInstruction, Arithmetic, NumberAt, Operand};
 use crate::batch::Batch;
 use crate::frame::{HEADER_BYTES, Header, Medium, Opcode};
+use crate::hello::ClientHello;
 use crate::level::AckLevel;
 use crate::limits::{BATCH_ITEMS_MAX, KEY_BYTES_MAX, Limits, SCAN_BYTES_MAX, SCAN_ENTRIES_MAX};
 use crate::reply::{ReplyHead, ReplyItem, text_of};
@@ -161,6 +162,21 @@ impl Conversation {
                 is_ending: false,
             },
         }
+    }
+
+    /// The first frame for the session in memory.
+    #[must_use]
+    pub fn greeting() -> Vec<u8> {
+        let mut frame = Vec::new();
+        let hello = ClientHello {
+            protocol_min: 1,
+            protocol_max: 1,
+            features: 0,
+            name: "resp",
+        };
+        // No item ever has this number.
+        hello.write(&mut frame, u64::MAX);
+        frame
     }
 
     /// Takes whole commands from the front of `bytes` and adds at most one frame to the empty

@@ -129,13 +129,19 @@ impl Settings {
         }
 
         let place = |name| position(name).expect("named in the table");
-        let admin = place("admin_listen");
-        if chosen[admin].0 == Origin::Default
-            && let Value::Address(listen) = values[place("listen")]
-            && let Value::MaybeAddress(Some(address)) = &mut values[admin]
-            && listen.port() == 0
-        {
-            address.set_port(0);
+        for beside in [place("admin_listen"), place("resp_listen")] {
+            if chosen[beside].0 == Origin::Default
+                && let Value::Address(listen) = values[place("listen")]
+                && let Value::MaybeAddress(Some(address)) = &mut values[beside]
+                && listen.port() == 0
+            {
+                address.set_port(0);
+            }
+        }
+        let resp = place("resp_listen");
+        let is_alone = matches!(values[place("cluster")], Value::MaybePath(None));
+        if chosen[resp].0 == Origin::Default && !is_alone {
+            values[resp] = Value::MaybeAddress(None);
         }
 
         let shown = OPTIONS
@@ -207,6 +213,28 @@ impl Settings {
                  127.0.0.1, or give --allow-unauthenticated if the network is yours",
             );
         }
+        if let Some(resp) = config.resp_listen {
+            if !is_loopback(resp.ip()) && !config.allow_unauthenticated {
+                return self.conflict(
+                    "resp_listen",
+                    "other machines could reach it and there is no authentication yet; listen on \
+                     127.0.0.1, or give --allow-unauthenticated if the network is yours",
+                );
+            }
+            let others = [
+                ("listen", Some(config.listen)),
+                ("admin_listen", config.admin_listen),
+            ];
+            for (name, other) in others {
+                if let Some(other) = other
+                    && resp.port() != 0
+                    && resp.port() == other.port()
+                {
+                    let cause = format!("it has the port of {name} = {other}");
+                    return self.conflict("resp_listen", &cause);
+                }
+            }
+        }
         if let Some(admin) = config.admin_listen
             && admin.port() != 0
             && admin.port() == config.listen.port()
@@ -272,17 +300,21 @@ impl Settings {
                     ),
                 );
             }
-            let admin_port = config.admin_listen.map_or(0, |admin| admin.port());
-            if ports.contains(&admin_port.into()) {
-                return self.conflict(
-                    "shard_ports",
-                    &format!(
-                        "the ports of the shards, {}..{}, take in that of admin_listen, \
-                         {admin_port}",
-                        first,
-                        ports.end - 1,
-                    ),
-                );
+            for (name, address) in [
+                ("admin_listen", config.admin_listen),
+                ("resp_listen", config.resp_listen),
+            ] {
+                let port = address.map_or(0, |address| address.port());
+                if ports.contains(&port.into()) {
+                    return self.conflict(
+                        "shard_ports",
+                        &format!(
+                            "the ports of the shards, {}..{}, take in that of {name}, {port}",
+                            first,
+                            ports.end - 1,
+                        ),
+                    );
+                }
             }
         }
         Ok(())
