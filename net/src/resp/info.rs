@@ -109,6 +109,6 @@ fn server(facts: &Facts) -> Vec<(&'static str, String)> {
 fn keyspace(facts: &Facts) -> Vec<(&'static str, String)> {
     match facts.keys {
         0 => Vec::new(),
-        keys => vec![("db0", format!("keys={keys},expires=0,avg_ttl=0"))],
+        keys => vec![("db0", format!("keys={keys}"))],
     }
 }

@@ -175,22 +175,20 @@ impl Ring {
             self.flush(out);
             return Answered::Reply;
         }
-        let before = entry.early.len();
-        if entry.early.capacity() == 0 {
-            entry.early = self.spares.pop().unwrap_or_default();
+        let folds = matches!(entry.fold, Fold::Sum | Fold::Done);
+        let is_good = answer::is_good(reply.head.status);
+        if folds && is_good && !is_last {
+            entry.sum += i64::from(reply.head.status == Status::Ok);
+            return Answered::Reply;
         }
+        let before = entry.early.len();
         if !entry.is_failed {
-            let replies = &mut Replies::new(&mut entry.early, entry.protocol);
-            let folds = matches!(entry.fold, Fold::Sum | Fold::Done);
-            if folds && answer::is_good(reply.head.status) {
-                entry.sum += i64::from(reply.head.status == Status::Ok);
-                if is_last {
-                    answer::end_fold(&entry.fold, entry.sum, replies);
-                }
-            } else {
-                answer::write(&entry.fold, &mut entry.sum, reply, retry_after_ms, replies);
-                entry.is_failed = folds;
+            if entry.early.capacity() == 0 {
+                entry.early = self.spares.pop().unwrap_or_default();
             }
+            let replies = &mut Replies::new(&mut entry.early, entry.protocol);
+            answer::write(&entry.fold, &mut entry.sum, reply, retry_after_ms, replies);
+            entry.is_failed = folds && !is_good;
         }
         let grown = entry.early.len() - before;
         self.held_bytes += grown;

@@ -18,7 +18,7 @@ use super::request::Request;
 use super::table::{self, Name};
 
 /// How often the keys are read before a transaction gives up.
-const READS_MAX: u32 = 16;
+const READS_MAX: u32 = 64;
 
 /// A key that WATCH named, and its version then; none if it had no value.
 #[derive(Clone, Debug)]

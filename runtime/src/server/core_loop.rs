@@ -336,11 +336,10 @@ impl Speech {
                 Speech::Resp(_) => shard.open_session_translated(now),
             }
         };
-        let text_of = |address: io::Result<SocketAddr>| {
-            address.map_or_else(|_| String::new(), |address| address.to_string())
+        let addresses = match self {
+            Speech::Native => None,
+            Speech::Resp(host) => Some((host, stream.peer_addr(), stream.local_addr())),
         };
-        let peer = text_of(stream.peer_addr());
-        let local = text_of(stream.local_addr());
         let (connection, reader, writer) = Connection::new(session, stream);
         let connection = Rc::new(connection);
         {
@@ -350,10 +349,14 @@ impl Speech {
             }
             connections[session.index()] = Some(Rc::clone(&connection));
         }
-        match self {
-            Speech::Native => serve_connection(core, connection, reader, writer),
-            Speech::Resp(host) => {
-                serve_resp(core, host, connection, (&peer, &local), reader, writer);
+        match addresses {
+            None => serve_connection(core, connection, reader, writer),
+            Some((host, peer, local)) => {
+                let text_of = |address: io::Result<SocketAddr>| {
+                    address.map_or_else(|_| String::new(), |address| address.to_string())
+                };
+                let addresses = (&text_of(peer)[..], &text_of(local)[..]);
+                serve_resp(core, host, connection, addresses, reader, writer);
             }
         }
     }

@@ -20,6 +20,7 @@ mod process;
 mod promql;
 mod repair;
 mod replies;
+mod resp;
 mod scan;
 mod scrape;
 mod scrub;
