@@ -15,9 +15,8 @@ pub(super) fn answer(args: Arguments<'_>, facts: &Facts, replies: &mut Replies<'
         (b"keyslot", 3) => replies.integer(slot_of(args.get(2)).into()),
         (b"myid", 2) => replies.bulk(node_name(&facts.node).as_bytes()),
         (b"info" | b"slots" | b"shards" | b"nodes", 2) if facts.is_clustered => {
-            replies.error(
-                b"ERR this node is one of a cluster, whose RESP addresses it does not know",
-            );
+            replies
+                .error(b"ERR this node is one of a cluster, whose RESP addresses it does not know");
         }
         (b"info", 2) => replies.text(&info()),
         (b"slots", 2) => slots(facts, replies),
@@ -52,7 +51,9 @@ fn info() -> String {
         ("cluster_current_epoch", "1"),
         ("cluster_my_epoch", "1"),
     ];
-    let rows = rows.iter().map(|(name, value)| format!("{name}:{value}\r\n"));
+    let rows = rows
+        .iter()
+        .map(|(name, value)| format!("{name}:{value}\r\n"));
     rows.collect()
 }
 
@@ -82,7 +83,11 @@ fn shards(facts: &Facts, replies: &mut Replies<'_>) {
     replies.bulk(node_name(&facts.node).as_bytes());
     replies.bulk(b"port");
     replies.integer(facts.port.into());
-    for (name, text) in [("ip", &facts.ip[..]), ("endpoint", &facts.ip), ("role", "master")] {
+    for (name, text) in [
+        ("ip", &facts.ip[..]),
+        ("endpoint", &facts.ip),
+        ("role", "master"),
+    ] {
         replies.bulk(name.as_bytes());
         replies.bulk(text.as_bytes());
     }
@@ -95,5 +100,8 @@ fn shards(facts: &Facts, replies: &mut Replies<'_>) {
 fn nodes(facts: &Facts) -> String {
     let (name, ip, port) = (node_name(&facts.node), &facts.ip, facts.port);
     let bus = u32::from(port) + 10_000;
-    format!("{name} {ip}:{port}@{bus} myself,master - 0 0 1 connected 0-{}\n", SLOTS - 1)
+    format!(
+        "{name} {ip}:{port}@{bus} myself,master - 0 0 1 connected 0-{}\n",
+        SLOTS - 1
+    )
 }

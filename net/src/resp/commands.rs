@@ -9,7 +9,9 @@ use super::table::{COMMANDS, Command, find};
 pub(super) fn answer(args: Arguments<'_>, replies: &mut Replies<'_>) {
     if args.len() == 1 {
         replies.array(COMMANDS.len());
-        return COMMANDS.iter().for_each(|command| describe(command, replies));
+        return COMMANDS
+            .iter()
+            .for_each(|command| describe(command, replies));
     }
     let name = args.get(1).to_ascii_lowercase();
     match &name[..] {
@@ -17,14 +19,16 @@ pub(super) fn answer(args: Arguments<'_>, replies: &mut Replies<'_>) {
         b"count" => replies.integer(i64::try_from(COMMANDS.len()).expect("few")),
         b"info" if args.len() == 2 => {
             replies.array(COMMANDS.len());
-            COMMANDS.iter().for_each(|command| describe(command, replies));
+            COMMANDS
+                .iter()
+                .for_each(|command| describe(command, replies));
         }
         b"info" => {
             replies.array(args.len() - 2);
             for name in args.from(2) {
                 match find(name) {
                     Some(command) => describe(command, replies),
-                    None => replies.null_array(),
+                    None => replies.null(),
                 }
             }
         }
@@ -47,7 +51,9 @@ fn describe(command: &Command, replies: &mut Replies<'_>) {
     replies.integer(step.into());
     let categories = categories(command);
     replies.set(categories.len());
-    categories.iter().for_each(|category| replies.simple(category));
+    categories
+        .iter()
+        .for_each(|category| replies.simple(category));
     replies.array(0);
     key_specification(command, replies);
     replies.array(0);

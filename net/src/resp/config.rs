@@ -20,7 +20,10 @@ pub(super) fn answer(
     }
     let is_always = facts.durability == "disk";
     let rows = [
-        ("appendfsync", if is_always { "always" } else { "everysec" }.to_string()),
+        (
+            "appendfsync",
+            if is_always { "always" } else { "everysec" }.to_string(),
+        ),
         ("appendonly", "yes".to_string()),
         ("bind", facts.ip.clone()),
         ("databases", "1".to_string()),

@@ -331,9 +331,7 @@ impl Talk {
 
     #[inline]
     fn answered_item(&mut self, place: u64, item: &ReplyItem<'_>, retry_after_ms: u16) {
-        let answered = self
-            .ring
-            .answer(place, item, retry_after_ms, &mut self.out);
+        let answered = self.ring.answer(place, item, retry_after_ms, &mut self.out);
         if answered == Answered::Transaction
             && let Some(transaction) = &mut self.transaction
         {
@@ -374,7 +372,9 @@ impl Talk {
         let transaction = self.transaction.take().expect("it had an outcome");
         self.watched.extend(watched);
         self.ring
-            .settle(transaction.entry, &mut self.out, |replies| replies.raw(&reply));
+            .settle(transaction.entry, &mut self.out, |replies| {
+                replies.raw(&reply)
+            });
     }
 
     fn is_out_full(&self) -> bool {
@@ -440,8 +440,7 @@ impl Talk {
             request => {
                 let value_bytes_max = self.limits.value_bytes_max as usize;
                 let protocol = self.protocol;
-                let transaction =
-                    Transaction::of_command(args, request, protocol, value_bytes_max);
+                let transaction = Transaction::of_command(args, request, protocol, value_bytes_max);
                 self.begin_transaction(transaction, host);
                 Passed::Whole
             }
@@ -535,8 +534,8 @@ impl Talk {
     ) -> Passed {
         match id {
             Name::Scan => return self.scan(args, sink, host),
-            Name::Multi if self.queue.is_some() => {
-                return self.refuse_only(b"ERR MULTI calls can not be nested");
+            Name::Multi | Name::Watch if self.queue.is_some() => {
+                return self.refuse(|out| not_behind_multi(args, out));
             }
             Name::Multi => {
                 self.queue = Some(Queue::default());
@@ -552,9 +551,6 @@ impl Talk {
                 self.ok();
             }
             Name::Exec => self.exec(host),
-            Name::Watch if self.queue.is_some() => {
-                return self.refuse_only(b"ERR WATCH inside MULTI is not allowed");
-            }
             Name::Watch => return self.watch(args, host),
             Name::Unwatch => {
                 self.watched.clear();
@@ -623,9 +619,7 @@ impl Talk {
     fn queue_command(&mut self, command: &table::Command, args: Arguments<'_>) -> Passed {
         let is_keyed = command.keys.0 > 0 && command.id != Name::Watch;
         if !is_keyed && !matches!(command.id, Name::Ping | Name::Echo) {
-            return self.refuse(|out| {
-                out.extend_from_slice(b"ERR Command not allowed inside a transaction");
-            });
+            return self.refuse(|out| not_behind_multi(args, out));
         }
         let mut is_good = true;
         if let Ok(Some(request)) = Request::read(command, args) {
@@ -672,7 +666,10 @@ impl Talk {
     }
 
     fn watch(&mut self, args: Arguments<'_>, host: &dyn Host) -> Passed {
-        if args.from(1).any(|key| !(1..=KEY_BYTES_MAX).contains(&key.len())) {
+        if args
+            .from(1)
+            .any(|key| !(1..=KEY_BYTES_MAX).contains(&key.len()))
+        {
             return self.refuse(local::bad_key);
         }
         let is_known = |key: &[u8]| self.watched.iter().any(|watched| watched.key == key);
@@ -731,6 +728,13 @@ fn is_control(id: Name) -> bool {
         id,
         Name::Multi | Name::Exec | Name::Discard | Name::Watch | Name::Reset | Name::Quit
     )
+}
+
+/// The words of Valkey.
+fn not_behind_multi(args: Arguments<'_>, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"ERR Command '");
+    out.extend(args.get(0).to_ascii_lowercase());
+    out.extend_from_slice(b"' not allowed inside a transaction");
 }
 
 /// Adds the item of a command that is one; how its answer becomes the reply.

@@ -169,7 +169,11 @@ pub(super) fn write_hello(client: &Client, host: &dyn Host, replies: &mut Replie
     replies.bulk(b"id");
     replies.integer(i64::try_from(client.id).unwrap_or(i64::MAX));
     replies.bulk(b"mode");
-    replies.bulk(if facts.is_clustered { b"cluster" } else { b"standalone" });
+    replies.bulk(if facts.is_clustered {
+        b"cluster"
+    } else {
+        b"standalone"
+    });
     replies.bulk(b"role");
     replies.bulk(b"master");
     replies.bulk(b"modules");
@@ -180,9 +184,9 @@ pub(super) fn write_hello(client: &Client, host: &dyn Host, replies: &mut Replie
 fn checked_name(name: &[u8]) -> Result<String, Vec<u8>> {
     match name.iter().all(u8::is_ascii_graphic) {
         true => Ok(String::from_utf8_lossy(name).into_owned()),
-        false => Err(
-            b"ERR Client names cannot contain spaces, newlines or special characters.".to_vec(),
-        ),
+        false => {
+            Err(b"ERR Client names cannot contain spaces, newlines or special characters.".to_vec())
+        }
     }
 }
 

@@ -5,8 +5,7 @@ use crate::apply::Decimal;
 use super::reply::Replies;
 use super::request::{ExpireWhen, NewExpiry, Request, SetWhen, TtlForm, Until};
 
-pub(super) const TOO_LONG: &[u8] =
-    b"ERR string exceeds maximum allowed size (proto-max-bulk-len)";
+pub(super) const TOO_LONG: &[u8] = b"ERR string exceeds maximum allowed size (proto-max-bulk-len)";
 
 /// When a key expires, as far as a transaction knows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -315,11 +314,10 @@ pub(super) fn ttl_of(expiry_ms: Option<u64>, now_ms: u64, form: TtlForm) -> i64 
         Some(ms) if form.is_time => ms,
         Some(ms) => ms.saturating_sub(now_ms),
     };
-    let told = match (form.in_ms, form.is_time) {
-        (true, _) => ms,
+    let told = match form.in_ms {
+        true => ms,
         // Rounded, as Redis does.
-        (false, false) => (ms + 500) / 1000,
-        (false, true) => ms / 1000,
+        false => (ms + 500) / 1000,
     };
     i64::try_from(told).unwrap_or(i64::MAX)
 }

@@ -102,8 +102,7 @@ pub(super) enum Fault {
 }
 
 pub(super) const SYNTAX: Fault = Fault::Text("ERR syntax error");
-pub(super) const NOT_AN_INTEGER: Fault =
-    Fault::Text("ERR value is not an integer or out of range");
+pub(super) const NOT_AN_INTEGER: Fault = Fault::Text("ERR value is not an integer or out of range");
 
 impl Fault {
     pub(super) fn write(self, args: Arguments<'_>, out: &mut Vec<u8>) {
@@ -167,7 +166,10 @@ impl<'a> Request<'a> {
             Name::IncrBy => Request::Add(key(), integer(2)?),
             Name::DecrBy => {
                 let by = integer(2)?.checked_neg();
-                Request::Add(key(), by.ok_or(Fault::Text("ERR decrement would overflow"))?)
+                Request::Add(
+                    key(),
+                    by.ok_or(Fault::Text("ERR decrement would overflow"))?,
+                )
             }
             Name::Ttl => ttl(key(), false, false),
             Name::PTtl => ttl(key(), true, false),

@@ -125,12 +125,7 @@ impl Transaction {
         Transaction::new(Work::Watch, names, protocol, 0)
     }
 
-    fn new(
-        work: Work,
-        keys: Vec<KeyState>,
-        protocol: Protocol,
-        value_bytes_max: usize,
-    ) -> Self {
+    fn new(work: Work, keys: Vec<KeyState>, protocol: Protocol, value_bytes_max: usize) -> Self {
         let versions = vec![None; keys.len()];
         Transaction {
             entry: 0,
@@ -158,7 +153,11 @@ impl Transaction {
             key: key.name,
             version: *version,
         });
-        let watched = if is_watch { watched.collect() } else { Vec::new() };
+        let watched = if is_watch {
+            watched.collect()
+        } else {
+            Vec::new()
+        };
         Some((std::mem::take(&mut self.reply), watched))
     }
 
@@ -224,7 +223,8 @@ impl Transaction {
                         self.phase = Phase::MayRead;
                         if self.reads >= READS_MAX {
                             self.phase = Phase::Done;
-                            self.replies().error(b"TRYAGAIN others changed the keys meanwhile");
+                            self.replies()
+                                .error(b"TRYAGAIN others changed the keys meanwhile");
                         }
                     }
                     _ => {

@@ -16,7 +16,11 @@ pub fn judge(input: &[u8]) {
         return;
     };
     let whole = made(bytes, bytes.len());
-    assert_eq!(made(bytes, usize::from(*cut).min(bytes.len())), whole, "cut at {cut}");
+    assert_eq!(
+        made(bytes, usize::from(*cut).min(bytes.len())),
+        whole,
+        "cut at {cut}"
+    );
     let mut at = 0;
     for (end, words) in &whole.0 {
         check_beside(&bytes[at..], end - at, words);
@@ -30,7 +34,11 @@ pub fn judge(input: &[u8]) {
         && words.iter().all(|word| word.len() <= BULK_BYTES_MAX)
         && len <= COMMAND_BYTES_MAX
     {
-        assert_ne!(encoded(&words), bytes[at..at + len], "a good command is broken");
+        assert_ne!(
+            encoded(&words),
+            bytes[at..at + len],
+            "a good command is broken"
+        );
     }
 }
 

@@ -85,7 +85,11 @@ fn answer(asked: &[&Asked]) -> Vec<u8> {
             sequence: 1,
         };
         let head = ReplyHead::new(Status::Ok, one.item, AckLevel::Disk, version);
-        let value: &[u8] = if one.is_get { &one.key } else { &[5, 0, 0, 0, 0, 0, 0, 0] };
+        let value: &[u8] = if one.is_get {
+            &one.key
+        } else {
+            &[5, 0, 0, 0, 0, 0, 0, 0]
+        };
         head.write(out.written(), value);
         reply.end_item(&mut out);
     }
@@ -108,11 +112,17 @@ fn pipeline() -> (Vec<u8>, Vec<u8>) {
         (&["GET", "a"][..], "$1\r\na\r\n"),
         (&["PING"], "+PONG\r\n"),
         (&["SET", "k", "v"], "+OK\r\n"),
-        (&["MGET", "x", "y", "zz"], "*3\r\n$1\r\nx\r\n$1\r\ny\r\n$2\r\nzz\r\n"),
+        (
+            &["MGET", "x", "y", "zz"],
+            "*3\r\n$1\r\nx\r\n$1\r\ny\r\n$2\r\nzz\r\n",
+        ),
         (&["INCR", "n"], ":5\r\n"),
         (&["DEL", "a", "b", "c"], ":3\r\n"),
         (&["MSET", "a", "1", "b", "2"], "+OK\r\n"),
-        (&["NOPE"], "-ERR unknown command 'NOPE', with args beginning with: \r\n"),
+        (
+            &["NOPE"],
+            "-ERR unknown command 'NOPE', with args beginning with: \r\n",
+        ),
         (&["GETRANGE", "abc", "1", "-1"], "$2\r\nbc\r\n"),
         (&["EXISTS", "a", "a"], ":2\r\n"),
         (&["ECHO", "e"], "$1\r\ne\r\n"),
@@ -156,7 +166,11 @@ fn replies_leave_in_the_order_of_their_commands_whatever_order_the_answers_have(
 fn a_refused_frame_is_the_error_of_each_of_its_commands() {
     let mut talk = conversation();
     let mut asked = Vec::new();
-    let bytes = [command(&["GET", "a"]), command(&["MSET", "a", "1", "b", "2"])].concat();
+    let bytes = [
+        command(&["GET", "a"]),
+        command(&["MSET", "a", "1", "b", "2"]),
+    ]
+    .concat();
     give(&mut talk, &bytes, &mut asked);
     let mut header = Header::request(Opcode::Batch, asked[0].request_id, AckLevel::None, 0);
     header.len = 32;
@@ -177,7 +191,10 @@ fn a_connection_that_does_not_take_its_answers_is_blocked_at_the_bound_of_the_ri
     assert_eq!(asked.len(), 4096);
     let keys: Vec<String> = (0..100_000).map(|number| format!("k{number}")).collect();
     let mut talk = conversation();
-    let words: Vec<&str> = ["DEL"].into_iter().chain(keys.iter().map(String::as_str)).collect();
+    let words: Vec<&str> = ["DEL"]
+        .into_iter()
+        .chain(keys.iter().map(String::as_str))
+        .collect();
     let bytes = command(&words);
     asked.clear();
     let mut left = give(&mut talk, &bytes, &mut asked);
@@ -251,7 +268,11 @@ fn warm_commands_take_nothing_from_the_heap() {
         let answered = allocation_counter::measure(|| talk.answered(&replies));
         talk.out().clear();
         if round > 2 {
-            assert_eq!((taken.count_total, answered.count_total), (0, 0), "round {round}");
+            assert_eq!(
+                (taken.count_total, answered.count_total),
+                (0, 0),
+                "round {round}"
+            );
         }
     }
 }

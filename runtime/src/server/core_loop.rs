@@ -363,12 +363,7 @@ impl Speech {
 }
 
 /// Takes connections in. One endless task per listener: an accept that is dropped loses its socket.
-async fn accept(
-    core: Rc<Core>,
-    listener: TcpListener,
-    speech: Speech,
-    connections_max: u32,
-) {
+async fn accept(core: Rc<Core>, listener: TcpListener, speech: Speech, connections_max: u32) {
     let mut descriptors = Descriptors::new();
     let no_descriptor = "the process has no file descriptor left (nofile)";
     loop {

@@ -236,7 +236,11 @@ async fn write(
         let (holds_replies, is_finished, is_blocked) = {
             let conversation = shared.conversation.borrow();
             let holds_replies = conversation.holds_replies();
-            (holds_replies, conversation.is_finished(), conversation.is_blocked())
+            (
+                holds_replies,
+                conversation.is_finished(),
+                conversation.is_blocked(),
+            )
         };
         if taken_bytes > 0 && !holds_replies {
             core.sent(session, all);

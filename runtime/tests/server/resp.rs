@@ -183,7 +183,14 @@ fn start_valkey(binary: &Path) -> (Valkey, SocketAddr) {
     std::fs::create_dir_all(&folder).unwrap();
     let child = Command::new(binary)
         .args(["--port", &address.port().to_string(), "--bind", "127.0.0.1"])
-        .args(["--save", "", "--databases", "1", "--proto-max-bulk-len", "1mb"])
+        .args([
+            "--save",
+            "",
+            "--databases",
+            "1",
+            "--proto-max-bulk-len",
+            "1mb",
+        ])
         .args(["--dir", folder.to_str().unwrap()])
         .stdout(Stdio::null())
         .spawn()
@@ -210,7 +217,10 @@ fn replies_are_those_of_valkey_byte_by_byte() {
         let mut talks = [Talk::with(ours.address), Talk::with(theirs)];
         talks[1].ask(&["FLUSHALL"]);
         let mut differences = Vec::new();
-        for line in TABLE.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        for line in TABLE
+            .lines()
+            .filter(|line| !line.is_empty() && !line.starts_with('#'))
+        {
             let words = words_of(line);
             let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
             let [ours, theirs] = talks.each_mut().map(|talk| {
@@ -224,7 +234,11 @@ fn replies_are_those_of_valkey_byte_by_byte() {
                 talks.each_mut().map(|talk| talk.ask(&["HELLO", protocol]));
             }
         }
-        assert!(differences.is_empty(), "RESP{protocol}:\n{}", differences.join("\n"));
+        assert!(
+            differences.is_empty(),
+            "RESP{protocol}:\n{}",
+            differences.join("\n")
+        );
     }
 }
 
@@ -254,8 +268,10 @@ fn commands_that_read_and_write_are_atomic_between_connections_and_shards() {
             })
         })
         .collect();
-    let mut batons: Vec<String> =
-        threads.into_iter().flat_map(|it| it.join().unwrap()).collect();
+    let mut batons: Vec<String> = threads
+        .into_iter()
+        .flat_map(|it| it.join().unwrap())
+        .collect();
     let mut talk = Talk::with(address);
     let log = talk.ask(&["GET", "log"]);
     for caller in 0..callers {
@@ -263,13 +279,19 @@ fn commands_that_read_and_write_are_atomic_between_connections_and_shards() {
             assert_eq!(log.matches(&format!("<{caller}.{number}>")).count(), 1);
         }
     }
-    assert_eq!(talk.ask(&["GET", "count"]), format!("$3\r\n{}\r\n", each * callers));
+    assert_eq!(
+        talk.ask(&["GET", "count"]),
+        format!("$3\r\n{}\r\n", each * callers)
+    );
     // Each value that was set was told once, to the next who set one; the last one is there.
     batons.push(talk.ask(&["GETDEL", "baton"]));
     batons.sort();
     let told = batons.len();
     batons.dedup();
-    assert_eq!((batons.len(), told), (each * callers + 1, each * callers + 1));
+    assert_eq!(
+        (batons.len(), told),
+        (each * callers + 1, each * callers + 1)
+    );
     resp.server.stop();
 }
 
@@ -303,7 +325,10 @@ fn native_clients_and_those_of_redis_share_keys_and_what_was_answered_survives_a
     let stock = native.get(b"stock").unwrap().expect("it was answered");
     assert_eq!(stock.bytes, b"42");
     let mut talk = Talk::with(resp.address);
-    assert_eq!(talk.ask(&["EXISTS", "key:0", "key:2999", "key:3000"]), ":2\r\n");
+    assert_eq!(
+        talk.ask(&["EXISTS", "key:0", "key:2999", "key:3000"]),
+        ":2\r\n"
+    );
     // All keys, each once, over short cursors and both shards.
     let (mut cursor, mut found) = ("0".to_string(), 0);
     loop {
@@ -329,14 +354,20 @@ fn a_hundred_thousand_commands_at_once_are_answered_in_order() {
         for number in 0..50_000 {
             let number = number.to_string();
             bytes.extend(encode(&[b"ECHO", number.as_bytes()]));
-            bytes.extend(encode(&[b"INCR", if bytes.len() % 2 == 0 { b"a" } else { b"b" }]));
+            bytes.extend(encode(&[
+                b"INCR",
+                if bytes.len() % 2 == 0 { b"a" } else { b"b" },
+            ]));
         }
         writer.write_all(&bytes).unwrap();
     });
     let mut sums = 0;
     for number in 0..50_000u32 {
         let text = number.to_string();
-        assert_eq!(talk.reply(), format!("${}\r\n{text}\r\n", text.len()).as_bytes());
+        assert_eq!(
+            talk.reply(),
+            format!("${}\r\n{text}\r\n", text.len()).as_bytes()
+        );
         let counted = talk.reply();
         assert_eq!(counted[0], b':');
         sums += 1;
@@ -348,8 +379,16 @@ fn a_hundred_thousand_commands_at_once_are_answered_in_order() {
 
 #[test]
 fn half_a_command_native_frames_and_tls_end_at_the_deadline_of_partial_ones() {
-    let resp = start("resp-hostile", &["--shards", "1", "--partial-frame-timeout-ms", "200ms"]);
-    let native = [40u32.to_le_bytes().to_vec(), vec![0xE7, 1, 1, 0], vec![0; 32]].concat();
+    let resp = start(
+        "resp-hostile",
+        &["--shards", "1", "--partial-frame-timeout-ms", "200ms"],
+    );
+    let native = [
+        40u32.to_le_bytes().to_vec(),
+        vec![0xE7, 1, 1, 0],
+        vec![0; 32],
+    ]
+    .concat();
     let tls = [0x16, 3, 1, 2, 0, 1, 0, 1, 0xFC, 3, 3].to_vec();
     let half = b"PING\r\n*2\r\n$3\r\nGET\r\n$10\r\nabc".to_vec();
     for bytes in [native, tls, half] {
@@ -361,13 +400,25 @@ fn half_a_command_native_frames_and_tls_end_at_the_deadline_of_partial_ones() {
         assert_eq!(talk.reply(), b"", "the connection ends");
     }
     for (bytes, told) in [
-        (&b"*1\r\n$-5\r\n"[..], "-ERR Protocol error: invalid bulk length\r\n"),
-        (b"*2000000\r\n", "-ERR Protocol error: invalid multibulk length\r\n"),
-        (b"GET / HTTP/1.1\r\nHost: shop\r\n\r\n", "-ERR wrong number of arguments for 'get' command\r\n"),
+        (
+            &b"*1\r\n$-5\r\n"[..],
+            "-ERR Protocol error: invalid bulk length\r\n",
+        ),
+        (
+            b"*2000000\r\n",
+            "-ERR Protocol error: invalid multibulk length\r\n",
+        ),
+        (
+            b"GET / HTTP/1.1\r\nHost: shop\r\n\r\n",
+            "-ERR wrong number of arguments for 'get' command\r\n",
+        ),
     ] {
         let mut talk = Talk::with(resp.address);
         talk.send(bytes);
-        assert_eq!(talk.reply().escape_ascii().to_string(), told.escape_default().to_string());
+        assert_eq!(
+            talk.reply().escape_ascii().to_string(),
+            told.escape_default().to_string()
+        );
     }
     let mut talk = Talk::with(resp.address);
     assert_eq!(talk.ask(&["PING"]), "+PONG\r\n");
@@ -378,12 +429,19 @@ fn half_a_command_native_frames_and_tls_end_at_the_deadline_of_partial_ones() {
 fn the_port_can_be_off_and_is_not_opened_to_others_without_being_told_so() {
     let data = folder("resp-off");
     let mut serve = command(&["serve", "--listen", "127.0.0.1:0", "--shard-ports", "0"]);
-    serve.args(["--resp-listen", "0.0.0.0:0", "--data"]).arg(&data);
+    serve
+        .args(["--resp-listen", "0.0.0.0:0", "--data"])
+        .arg(&data);
     let output = serve.output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(text.contains("resp_listen") || text.contains("--resp-listen"), "{text}");
+    assert!(
+        text.contains("resp_listen") || text.contains("--resp-listen"),
+        "{text}"
+    );
     let mut serve = command(&["serve", "--listen", "127.0.0.1:0", "--shard-ports", "0"]);
-    serve.args(["--admin-listen", "off", "--resp-listen", "off", "--data"]).arg(&data);
+    serve
+        .args(["--admin-listen", "off", "--resp-listen", "off", "--data"])
+        .arg(&data);
     Server::start(&mut serve).stop();
 }

@@ -28,7 +28,8 @@ fn fed(parser: &mut Parser, bytes: &[u8], cuts: &[usize]) -> (Vec<Vec<Vec<u8>>>,
     (commands, None)
 }
 
-const PIPELINE: &[u8] = b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n*3\r\n$3\r\nSET\r\n$0\r\n\r\n$5\r\na\r\nb\n\r\n\
+const PIPELINE: &[u8] =
+    b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n*3\r\n$3\r\nSET\r\n$0\r\n\r\n$5\r\na\r\nb\n\r\n\
     PING\r\n*0\r\n\r\n*-1\r\nSET k \"a\\x41\\n\\\"\" 'it\\'s'\n*1\r\n$4\r\nQUIT\r\n";
 
 #[test]
@@ -82,7 +83,10 @@ fn hostile_lengths_are_refused_in_the_words_of_redis_before_anything_is_reserved
     let taken = allocation_counter::measure(|| {
         assert_eq!(parser.next(most.as_bytes()), Parsed::Incomplete);
     });
-    assert_eq!(taken.count_total, 0, "nothing is kept for arguments to come");
+    assert_eq!(
+        taken.count_total, 0,
+        "nothing is kept for arguments to come"
+    );
 }
 
 #[test]

@@ -382,7 +382,6 @@ BOGUS
 BOGUS a b c
 "" a
 "BOGUS\r\n" x
-OBJECT
 SCAN abc
 SCAN 0 COUNT 0
 SCAN 0 COUNT abc
