@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use crate::slot::{SLOTS, slot_of};
 
 use super::host::Facts;
-use super::local::{unknown_subcommand, wrong_subcommand};
 use super::parser::Arguments;
 use super::reply::Replies;
+use super::words::{unknown_subcommand, wrong_subcommand};
 
 pub(super) fn answer(args: Arguments<'_>, facts: &Facts, replies: &mut Replies<'_>) {
     let name = args.get(1).to_ascii_lowercase();

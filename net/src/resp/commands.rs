@@ -1,10 +1,10 @@
 //! COMMAND: the table, told.
 
 use super::glob;
-use super::local::{unknown_subcommand, wrong_subcommand};
 use super::parser::Arguments;
 use super::reply::Replies;
 use super::table::{COMMANDS, Command, find};
+use super::words::{unknown_subcommand, wrong_subcommand};
 
 pub(super) fn answer(args: Arguments<'_>, replies: &mut Replies<'_>) {
     if args.len() == 1 {

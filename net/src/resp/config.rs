@@ -2,9 +2,9 @@
 
 use super::glob;
 use super::host::Facts;
-use super::local::{unknown_subcommand, wrong_subcommand};
 use super::parser::Arguments;
 use super::reply::Replies;
+use super::words::{unknown_subcommand, wrong_subcommand};
 
 pub(super) fn answer(
     args: Arguments<'_>,

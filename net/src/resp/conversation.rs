@@ -26,6 +26,7 @@ use super::ring::{Answered, Ring};
 use super::scan::long_cursor;
 use super::table::{self, Name};
 use super::transaction::{Transaction, Unfit, Watched};
+use super::words;
 
 /// Replies that wait for the peer before nothing more is read, in bytes.
 const OUT_BYTES_MAX: usize = 64 << 10;
@@ -385,10 +386,10 @@ impl Talk {
     #[inline]
     fn command(&mut self, args: Arguments<'_>, sink: &mut Sink<'_>, host: &dyn Host) -> Passed {
         let Some(command) = table::find(args.get(0)) else {
-            return self.refuse(|out| local::unknown_command(args, out));
+            return self.refuse(|out| words::unknown_command(args, out));
         };
         if !command.takes(args.len()) {
-            return self.refuse(|out| local::wrong_arity(command.name, out));
+            return self.refuse(|out| words::wrong_arity(command.name, out));
         }
         if self.queue.is_some() && !is_control(command.id) {
             return self.queue_command(command, args);
@@ -429,7 +430,7 @@ impl Talk {
             let mut is_good = true;
             request.for_each_key(|key| is_good &= (1..=KEY_BYTES_MAX).contains(&key.len()));
             if !is_good {
-                return self.refuse(local::bad_key);
+                return self.refuse(words::bad_key);
             }
         }
         match request {
@@ -626,7 +627,7 @@ impl Talk {
             request.for_each_key(|key| is_good &= (1..=KEY_BYTES_MAX).contains(&key.len()));
         }
         if !is_good {
-            return self.refuse(local::bad_key);
+            return self.refuse(words::bad_key);
         }
         let queue = self.queue.as_mut().expect("the caller has looked");
         let kept = KeptArguments::of(args);
@@ -670,7 +671,7 @@ impl Talk {
             .from(1)
             .any(|key| !(1..=KEY_BYTES_MAX).contains(&key.len()))
         {
-            return self.refuse(local::bad_key);
+            return self.refuse(words::bad_key);
         }
         let is_known = |key: &[u8]| self.watched.iter().any(|watched| watched.key == key);
         let new: Vec<&[u8]> = args.from(1).filter(|key| !is_known(key)).collect();

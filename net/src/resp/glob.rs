@@ -1,7 +1,7 @@
 //! Patterns of keys, as SCAN and CONFIG GET take them.
 
-/// Whether `text` is of `pattern`: `*`, `?`, `[a-z]`, `[^a]` and `\` as in Redis. The time is bounded
-/// by the product of both lengths: a star that fails goes back to the last star only.
+/// Whether `text` is of `pattern`: `*`, `?`, `[a-z]`, `[^a]` and `\` as in Redis. The time is
+/// bounded by the product of both lengths: a star that fails goes back to the last star only.
 #[must_use]
 pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let (mut at, mut from) = (0, 0);

@@ -2,9 +2,10 @@
 
 use std::fmt::Write as _;
 
+use super::cluster::node_name;
 use super::host::Facts;
-use super::local::REDIS_VERSION;
 use super::parser::Arguments;
+use super::words::REDIS_VERSION;
 
 /// The sections, in their order.
 const SECTIONS: [&str; 7] = [
@@ -98,7 +99,7 @@ fn server(facts: &Facts) -> Vec<(&'static str, String)> {
         ("penstock_version", facts.version.to_string()),
         ("penstock_shards", facts.shards.to_string()),
         ("process_id", facts.pid.to_string()),
-        ("run_id", super::cluster::node_name(&facts.node)),
+        ("run_id", node_name(&facts.node)),
         ("tcp_port", facts.port.to_string()),
         ("uptime_in_seconds", facts.uptime_s.to_string()),
         ("uptime_in_days", (facts.uptime_s / 86_400).to_string()),

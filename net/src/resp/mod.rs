@@ -21,6 +21,7 @@ mod ring;
 mod scan;
 mod table;
 mod transaction;
+mod words;
 
 pub use conversation::Conversation;
 pub use host::{Client, Facts, Host};

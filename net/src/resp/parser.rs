@@ -46,7 +46,6 @@ impl<'a> Arguments<'a> {
     }
 
     /// The arguments from `number` on.
-    #[must_use]
     pub fn from(self, number: usize) -> impl Iterator<Item = &'a [u8]> + Clone {
         let Arguments { bytes, places } = self;
         let rest = &places[number.min(places.len())..];

@@ -69,7 +69,7 @@ pub struct Command {
     pub arity: i8,
     /// What clients and proxies go by, with blanks between.
     pub flags: &'static str,
-    /// The first key, the last one (negative: from the end), and how far they are apart. 0 for none.
+    /// The first key, the last one (negative: from the end), how far they are apart; 0 is none.
     pub keys: (i8, i8, i8),
     /// Its group in the documents of Redis.
     pub group: &'static str,

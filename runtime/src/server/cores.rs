@@ -26,8 +26,9 @@ pub(super) struct Cores {
 }
 
 impl Cores {
-    /// Starts a thread for each shard of `node`, with its listener on the shared port the one on
-    /// its own port, and the one of RESP if there is such a port. Each recovers its log, reports to `reports` and waits for [`Cores::begin`].
+    /// Starts a thread for each shard of `node`, with its listener on the shared port, the one on
+    /// its own port, and the one of RESP if there is such a port. Each recovers its log, reports to
+    /// `reports` and waits for [`Cores::begin`].
     pub(super) fn start(
         node: &Node,
         shared: Vec<TcpListener>,
