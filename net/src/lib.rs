@@ -4,7 +4,8 @@
 //! It promises: nothing is read before it was checked, no length is believed, no item is copied;
 //! damage to one frame or item leaves the connection usable wherever its framing survives.
 //!
-//! `link` is the wire between nodes, in `LINK.md`.
+//! `link` is the wire between nodes, in `LINK.md`. `resp` is the port for clients of Redis, in
+//! `RESP.md`.
 //!
 //! It does not know: what a request means to a store, shards, disks, time. It makes no
 //! system call. Every byte is described in `PROTOCOL.md`.
@@ -27,6 +28,7 @@ pub mod receive;
 pub mod refusal;
 pub mod reply;
 pub mod request;
+pub mod resp;
 pub mod scan;
 pub mod slot;
 pub mod status;

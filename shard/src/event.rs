@@ -44,6 +44,18 @@ pub enum Event<'a, B> {
         /// Bytes that are not read.
         bytes: u64,
     },
+    /// What the driver of a connection holds for it beside its frames in memory. The result is 0
+    /// if there is no room for a partial request: the connection is to be ended.
+    Outside {
+        /// The connection.
+        session: SessionId,
+        /// Bytes of its peer that have not run, those of a frame that was not consumed included.
+        input_bytes: usize,
+        /// Bytes for its peer that are no replies of the shard.
+        reply_bytes: usize,
+        /// The bytes of its peer begin with a request that is not whole.
+        is_partial: bool,
+    },
     /// The connection is gone.
     Closed {
         /// The connection.

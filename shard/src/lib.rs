@@ -55,7 +55,7 @@ pub use key_tables::{KeyTableCounters, KeyTableOrder};
 pub use keyspaces::to_wire as settings_to_wire;
 pub use mail::{Mail, SessionId};
 pub use now::Now;
-pub use scanning::slot_of_cursor;
+pub use scanning::{cursor_order, slot_of_cursor};
 pub use setup::{ShardConfig, hash_check};
 pub use shard::Shard;
 pub use shell::{Network, Shell, carry_out};

@@ -388,6 +388,12 @@ pub fn slot_of_cursor(cursor: u64) -> u16 {
     u16::from_le_bytes([low, high]) & (SLOTS - 1)
 }
 
+/// The upper 17 bits of the cursors of shards whose keys are hashed with this secret; odd.
+#[must_use]
+pub fn cursor_order(hash_seed: u64) -> u64 {
+    Order::new(hash_seed).0
+}
+
 /// The order in which the shard of this start has its keys: the hash of a key depends on a secret,
 /// so a cursor of another secret tells a slot and no place within it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

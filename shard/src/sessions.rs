@@ -85,13 +85,13 @@ impl Sessions {
     // ---- one connection ----
 
     /// A connection was accepted.
-    pub(crate) fn open(&mut self, now_us: u64, medium: Medium) -> SessionId {
+    pub(crate) fn open(&mut self, now_us: u64, medium: Medium, has_peer: bool) -> SessionId {
         let index = self.free.pop().unwrap_or_else(|| {
             self.all.push(Session::new(FRAME_BYTES_BEFORE_HELLO_MAX));
             u32::try_from(self.all.len() - 1).expect("connections are bounded")
         });
         let session = &mut self.all[index as usize];
-        session.begin(now_us, medium);
+        session.begin(now_us, medium, has_peer);
         self.counts.opened += 1;
         self.counts.open += 1;
         SessionId {
@@ -311,6 +311,31 @@ impl Sessions {
         }
     }
 
+    /// Notes what the driver of a connection holds for it outside: bytes of its peer that are not
+    /// run, whether they begin with a part of a request, and bytes for its peer that are no
+    /// replies of the shard.
+    pub(crate) fn note_outside(
+        &mut self,
+        now_us: u64,
+        id: SessionId,
+        input_bytes: usize,
+        reply_bytes: usize,
+        is_partial: bool,
+    ) {
+        let Some(session) = self.get_open(id) else {
+            return;
+        };
+        session.last_heard_us = now_us;
+        session.frame_began_us = match is_partial {
+            true => session.frame_began_us.or(Some(now_us)),
+            false => None,
+        };
+        let before = std::mem::replace(&mut session.outside_bytes, reply_bytes);
+        self.memory.gives_reply(before);
+        self.memory.takes_reply(reply_bytes);
+        self.note_input(id, input_bytes);
+    }
+
     /// Why no more of a connection's frame is taken in, if so: it has sent `bytes` that are not
     /// run.
     #[inline]
@@ -400,7 +425,7 @@ impl Sessions {
     ) {
         let stall_us_max = self.patience.write_stall_us_max;
         for (index, session) in (0u32..).zip(&mut self.all) {
-            if !session.is_open || session.medium == Medium::Memory {
+            if !session.is_open || !session.has_peer {
                 continue;
             }
             if !session.waits_for_peer() && !session.is_paused {

@@ -150,13 +150,19 @@ impl<P: Blocks> Shard<P> {
 
     /// A connection was accepted.
     pub fn open_session(&mut self, now: Now) -> SessionId {
-        self.sessions.open(now.us, Medium::Wire)
+        self.sessions.open(now.us, Medium::Wire, true)
     }
 
     /// A caller of this process has come, whose frames stay in its memory: nobody looks at their
     /// checksums, and its batches are answered without.
     pub fn open_session_in_memory(&mut self, now: Now) -> SessionId {
-        self.sessions.open(now.us, Medium::Memory)
+        self.sessions.open(now.us, Medium::Memory, false)
+    }
+
+    /// A connection was accepted whose bytes its driver translates to frames in memory. Its peer
+    /// is judged as that of every connection; what the driver holds comes as [`Event::Outside`].
+    pub fn open_session_translated(&mut self, now: Now) -> SessionId {
+        self.sessions.open(now.us, Medium::Memory, true)
     }
 
     /// Takes one event in. For [`Event::Received`] the result is how many bytes were consumed.
@@ -184,6 +190,19 @@ impl<P: Blocks> Shard<P> {
                 if let Some(session) = self.sessions.get_open(session) {
                     session.claim.unread_bytes = bytes;
                 }
+            }
+            Event::Outside {
+                session,
+                input_bytes,
+                reply_bytes,
+                is_partial,
+            } => {
+                let (now_us, id) = (now.us, session);
+                let refusal = self.sessions.refusal_of_input(id, input_bytes);
+                self.sessions
+                    .note_outside(now_us, id, input_bytes, reply_bytes, is_partial);
+                self.phase.note_progress(self.sessions.has_paused());
+                return usize::from(!is_partial || refusal.is_none());
             }
             Event::Closed { session } => {
                 let has_closed = self.sessions.close(session);

@@ -1,6 +1,6 @@
 //! The writer of BATCH frames.
 
-use crate::apply::Apply;
+use crate::apply::{Apply, ApplyInstruction, write_apply};
 use crate::batch::{BatchWriter, push_padded};
 use crate::frame::{HEADER_BYTES, Header, Medium, Opcode, finish_frame};
 use crate::instruction::{INSTRUCTION_BYTES, Instruction};
@@ -118,6 +118,19 @@ impl BatchRequest {
         let from = out.len();
         apply.write(out);
         self.end_item(out, from);
+    }
+
+    /// Adds an APPLY of these parts.
+    pub(crate) fn apply_of(
+        &mut self,
+        out: &mut Vec<u8>,
+        keys: &[&[u8]],
+        instructions: &[ApplyInstruction],
+        data: &[u8],
+    ) {
+        let from = out.len();
+        write_apply(out, keys, instructions, data);
+        self.batch.end_item(out, from);
     }
 
     /// Adds a GET_AT.

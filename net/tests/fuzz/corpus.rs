@@ -55,6 +55,23 @@ fn every_vector_is_a_kept_input_of_its_target() {
     ];
     keep(FOLDER, "requests", &items.concat());
 
+    let commands: [(&str, &[u8]); 6] = [
+        (
+            "commands",
+            b"\x05*2\r\n$3\r\nGET\r\n$1\r\nk\r\n*1\r\n$4\r\nPING\r\n",
+        ),
+        (
+            "empty-value",
+            b"\x14*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$0\r\n\r\n",
+        ),
+        ("nothing", b"\x01*0\r\n*-1\r\n\r\n*1\r\n$4\r\nQUIT\r\n"),
+        ("inline", b"\x03SET k \"a\\x41\" 'b'\r\nPING\n"),
+        ("nested", b"\x02*1\r\n*1\r\n$1\r\na\r\n"),
+        ("long", b"\x09*1\r\n$1025\r\n"),
+    ];
+    let commands = commands.map(|(name, input)| (name.to_string(), input.to_vec()));
+    keep(FOLDER, "commands", &commands);
+
     let value = [8, 250, 0, 0, 0, 255, 255, 255, 127];
     keep(FOLDER, "instructions", &vectors("instruction", &value));
 

@@ -1,5 +1,6 @@
 //! The codec under bytes that nobody chose. How a target runs and what it keeps: `target.rs`.
 
+mod commands;
 mod corpus;
 mod frames;
 mod hellos;
@@ -12,6 +13,7 @@ mod target;
 use penstock_net::refusal::Refusal;
 use penstock_net::status::Status;
 
+target!(commands, "tests/fuzz", commands::judge);
 target!(frames, "tests/fuzz", frames::judge);
 target!(requests, "tests/fuzz", requests::judge);
 target!(instructions, "tests/fuzz", instructions::judge);

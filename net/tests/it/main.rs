@@ -5,6 +5,7 @@ mod cases;
 mod chunking;
 mod decoded;
 mod link;
+mod resp;
 mod session;
 mod vectors;
 

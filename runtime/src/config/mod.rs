@@ -134,6 +134,10 @@ options! {
     /// Address of the admin port: HTTP with /metrics for Prometheus, /livez and /readyz. It tells
     /// numbers and changes nothing. If listen has port 0, so has the default.
     admin_listen: Option<SocketAddr> = "127.0.0.1:7412", Kind::AddressOrOff, Main;
+    /// Address for clients of Redis, which speak RESP. Anything but loopback needs
+    /// allow_unauthenticated. If listen has port 0, so has the default; a node of a cluster has
+    /// none by default.
+    resp_listen: Option<SocketAddr> = "127.0.0.1:7413", Kind::AddressOrOff, Main;
     /// Shards, each on a core of its own: no more than CPUs that the process may use. 0 takes the
     /// number that the data directory has, or one per allowed CPU if it is new.
     shards: u16 = "0", Kind::Count(0, 256), Main;

@@ -129,13 +129,19 @@ impl Settings {
         }
 
         let place = |name| position(name).expect("named in the table");
-        let admin = place("admin_listen");
-        if chosen[admin].0 == Origin::Default
-            && let Value::Address(listen) = values[place("listen")]
-            && let Value::MaybeAddress(Some(address)) = &mut values[admin]
-            && listen.port() == 0
-        {
-            address.set_port(0);
+        for beside in [place("admin_listen"), place("resp_listen")] {
+            if chosen[beside].0 == Origin::Default
+                && let Value::Address(listen) = values[place("listen")]
+                && let Value::MaybeAddress(Some(address)) = &mut values[beside]
+                && listen.port() == 0
+            {
+                address.set_port(0);
+            }
+        }
+        let resp = place("resp_listen");
+        let is_alone = matches!(values[place("cluster")], Value::MaybePath(None));
+        if chosen[resp].0 == Origin::Default && !is_alone {
+            values[resp] = Value::MaybeAddress(None);
         }
 
         let shown = OPTIONS
@@ -207,6 +213,7 @@ impl Settings {
                  127.0.0.1, or give --allow-unauthenticated if the network is yours",
             );
         }
+        self.check_resp()?;
         if let Some(admin) = config.admin_listen
             && admin.port() != 0
             && admin.port() == config.listen.port()
@@ -272,17 +279,50 @@ impl Settings {
                     ),
                 );
             }
-            let admin_port = config.admin_listen.map_or(0, |admin| admin.port());
-            if ports.contains(&admin_port.into()) {
-                return self.conflict(
-                    "shard_ports",
-                    &format!(
-                        "the ports of the shards, {}..{}, take in that of admin_listen, \
-                         {admin_port}",
-                        first,
-                        ports.end - 1,
-                    ),
-                );
+            for (name, address) in [
+                ("admin_listen", config.admin_listen),
+                ("resp_listen", config.resp_listen),
+            ] {
+                let port = address.map_or(0, |address| address.port());
+                if ports.contains(&port.into()) {
+                    return self.conflict(
+                        "shard_ports",
+                        &format!(
+                            "the ports of the shards, {}..{}, take in that of {name}, {port}",
+                            first,
+                            ports.end - 1,
+                        ),
+                    );
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The address for clients of Redis: a port of its own, open to others only if that is said.
+    fn check_resp(&self) -> Result<(), ConfigError> {
+        let config = &self.config;
+        let Some(resp) = config.resp_listen else {
+            return Ok(());
+        };
+        if !is_loopback(resp.ip()) && !config.allow_unauthenticated {
+            return self.conflict(
+                "resp_listen",
+                "other machines could reach it and there is no authentication yet; listen on \
+                 127.0.0.1, or give --allow-unauthenticated if the network is yours",
+            );
+        }
+        let others = [
+            ("listen", Some(config.listen)),
+            ("admin_listen", config.admin_listen),
+        ];
+        for (name, other) in others {
+            if let Some(other) = other
+                && resp.port() != 0
+                && resp.port() == other.port()
+            {
+                let cause = format!("it has the port of {name} = {other}");
+                return self.conflict("resp_listen", &cause);
             }
         }
         Ok(())
@@ -654,6 +694,32 @@ mod tests {
         assert!(refusal(&shards, &[], "").contains("7412..7413"));
         let line = refusal(&[("admin_listen", "on")], &[], "");
         assert!(line.contains("or off"), "{line}");
+    }
+
+    #[test]
+    fn the_port_for_clients_of_redis_is_off_in_a_cluster_and_a_port_of_its_own() {
+        let resp = |flags: &[(&'static str, &str)]| {
+            let settings = resolve(flags, &[], "").unwrap();
+            settings.config.resp_listen.map(|it| it.to_string())
+        };
+        assert_eq!(resp(&[]).as_deref(), Some("127.0.0.1:7413"));
+        assert_eq!(resp(&[("resp_listen", "off")]), None);
+        let free = [("listen", "127.0.0.1:0")];
+        assert_eq!(resp(&free).as_deref(), Some("127.0.0.1:0"));
+        let clustered = [("cluster", "cluster.toml")];
+        assert_eq!(resp(&clustered), None);
+        let named = [("cluster", "cluster.toml"), ("resp_listen", "[::1]:9")];
+        assert_eq!(resp(&named).as_deref(), Some("[::1]:9"));
+        for (address, cause) in [
+            ("127.0.0.1:7411", "listen = 127.0.0.1:7411"),
+            ("127.0.0.1:7412", "admin_listen = 127.0.0.1:7412"),
+            ("10.0.0.1:7413", "allow-unauthenticated"),
+        ] {
+            let told = refusal(&[("resp_listen", address)], &[], "");
+            assert!(told.contains(cause), "{told}");
+        }
+        let shards = [("shard_ports", "7413"), ("shards", "2")];
+        assert!(refusal(&shards, &[], "").contains("resp_listen"));
     }
 
     #[test]

@@ -24,6 +24,7 @@ pub(super) struct Start<'a> {
     pub(super) config: &'a Config,
     pub(super) shared: SocketAddr,
     pub(super) own_ports: &'a [u16],
+    pub(super) resp: Option<SocketAddr>,
     pub(super) io: &'a str,
 }
 
@@ -134,6 +135,7 @@ impl<'a> Conductor<'a> {
             config,
             shared,
             own_ports,
+            resp,
             io,
         } = &self.start;
         tell!(
@@ -146,6 +148,9 @@ impl<'a> Conductor<'a> {
             "listening    {shared} (every shard), ports {} (one each)",
             ports.join(" ")
         );
+        if let Some(resp) = resp {
+            tell!("resp         {resp} (clients of Redis)");
+        }
         tell!(
             "acks         {} by default; interval loses at most {} ms",
             config.durability.name(),

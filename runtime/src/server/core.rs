@@ -126,6 +126,39 @@ impl Core {
             .take_pieces(now, session, into);
     }
 
+    /// Moves what may be sent to the empty `into`, as one run of bytes.
+    pub(crate) fn take_output(&self, session: SessionId, into: &mut Vec<u8>) {
+        let now = self.now();
+        self.engine
+            .borrow_mut()
+            .shard
+            .take_output(now, session, into);
+    }
+
+    /// Tells the shard what is held for a connection beside its frames. `false` if there is no room
+    /// for a partial request.
+    pub(crate) fn holds_outside(
+        &self,
+        session: SessionId,
+        input_bytes: usize,
+        reply_bytes: usize,
+        is_partial: bool,
+    ) -> bool {
+        let now = self.now();
+        let held = Event::Outside {
+            session,
+            input_bytes,
+            reply_bytes,
+            is_partial,
+        };
+        let has_room = self.engine.borrow_mut().step(now, held) > 0;
+        self.is_now_stale.set(true);
+        if self.engine.borrow().shard.is_turn_due() {
+            self.turn.set();
+        }
+        has_room
+    }
+
     pub(crate) fn took(&self, session: SessionId, bytes: usize) {
         self.step_aside(Event::Took { session, bytes });
     }

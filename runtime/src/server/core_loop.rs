@@ -6,6 +6,8 @@
 //! something to send, and delivers mail. No borrow of the core is ever held across an await.
 
 use std::future::{Future, poll_fn};
+use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -29,6 +31,8 @@ use super::error::{ServeError, system};
 use super::link_tasks::serve_link;
 use super::lostfound::keep_lostfound;
 use super::messages::{CoreStart, Letter, Report};
+use super::resp_host::RespHost;
+use super::resp_tasks::serve_resp;
 use super::signal::Signal;
 use crate::cluster::ProvenLink;
 use crate::config::IoMode;
@@ -147,10 +151,15 @@ fn serve(start: CoreStart, opened: Opened) -> Result<Rc<Core>, ServeError> {
         monoio::spawn(spin(Rc::clone(&core), Rc::clone(&echo)));
         monoio::spawn(spin_echo(Rc::clone(&core), echo));
     }
-    for listener in start.listeners {
+    let native = start.listeners.into_iter().map(|it| (it, Speech::Native));
+    let resp = start.resp.into_iter().map(|(listener, host)| {
+        let speech = Speech::Resp(Rc::new(host));
+        (listener, speech)
+    });
+    for (listener, speech) in native.chain(resp) {
         let listener = TcpListener::from_std(listener);
         let listener = listener.map_err(system("take over a listening socket"))?;
-        monoio::spawn(accept(Rc::clone(&core), listener, connections_max));
+        monoio::spawn(accept(Rc::clone(&core), listener, speech, connections_max));
     }
     core.turn.set();
     monoio::spawn(turns(Rc::clone(&core)));
@@ -298,8 +307,63 @@ fn add_link(core: &Rc<Core>, proven: ProvenLink) {
     }
 }
 
+/// What is spoken on a port.
+enum Speech {
+    Native,
+    Resp(Rc<RespHost>),
+}
+
+impl Speech {
+    /// The answer to a connection that is turned away.
+    fn refusal(&self, why: &str) -> Vec<u8> {
+        match self {
+            Speech::Native => {
+                let mut answer = Vec::new();
+                write_error(&mut answer, None, Status::Busy, RETRY_AFTER_MS, 0, &why);
+                answer
+            }
+            Speech::Resp(_) => format!("-ERR max number of clients reached: {why}\r\n").into(),
+        }
+    }
+
+    /// Begins to serve a connection.
+    fn serve(&self, core: &Rc<Core>, stream: TcpStream) {
+        let now = core.now();
+        let session = {
+            let shard = &mut core.engine.borrow_mut().shard;
+            match self {
+                Speech::Native => shard.open_session(now),
+                Speech::Resp(_) => shard.open_session_translated(now),
+            }
+        };
+        let addresses = match self {
+            Speech::Native => None,
+            Speech::Resp(host) => Some((host, stream.peer_addr(), stream.local_addr())),
+        };
+        let (connection, reader, writer) = Connection::new(session, stream);
+        let connection = Rc::new(connection);
+        {
+            let mut connections = core.connections.borrow_mut();
+            if connections.len() <= session.index() {
+                connections.resize_with(session.index() + 1, || None);
+            }
+            connections[session.index()] = Some(Rc::clone(&connection));
+        }
+        match addresses {
+            None => serve_connection(core, connection, reader, writer),
+            Some((host, peer, local)) => {
+                let text_of = |address: io::Result<SocketAddr>| {
+                    address.map_or_else(|_| String::new(), |address| address.to_string())
+                };
+                let addresses = (&text_of(peer)[..], &text_of(local)[..]);
+                serve_resp(core, host, connection, addresses, reader, writer);
+            }
+        }
+    }
+}
+
 /// Takes connections in. One endless task per listener: an accept that is dropped loses its socket.
-async fn accept(core: Rc<Core>, listener: TcpListener, connections_max: u32) {
+async fn accept(core: Rc<Core>, listener: TcpListener, speech: Speech, connections_max: u32) {
     let mut descriptors = Descriptors::new();
     let no_descriptor = "the process has no file descriptor left (nofile)";
     loop {
@@ -308,9 +372,7 @@ async fn accept(core: Rc<Core>, listener: TcpListener, connections_max: u32) {
                 if let Some(why) = descriptors.refusal(stream.as_raw_fd()) {
                     core.refuse_connections(1, &why);
                     // At once: while it lingered it would hold what is left for segments.
-                    let mut answer = Vec::new();
-                    write_error(&mut answer, None, Status::Busy, RETRY_AFTER_MS, 0, &why);
-                    refuse_accepted(stream, &answer);
+                    refuse_accepted(stream, &speech.refusal(&why));
                     continue;
                 }
                 // Counted before it is looked at, so that no two cores take the last place.
@@ -325,33 +387,15 @@ async fn accept(core: Rc<Core>, listener: TcpListener, connections_max: u32) {
                             "at most {connections_max} connections are accepted \
                              (connections_max), and so many are open"
                         );
-                        monoio::spawn(turn_away(Rc::clone(&core), stream, why));
+                        let told = speech.refusal(&why);
+                        monoio::spawn(turn_away(Rc::clone(&core), stream, told));
                     }
                     continue;
                 }
-                let now = core.now();
-                let session = core.engine.borrow_mut().shard.open_session(now);
-                let (connection, reader, writer) = Connection::new(session, stream);
-                let connection = Rc::new(connection);
-                {
-                    let mut connections = core.connections.borrow_mut();
-                    if connections.len() <= session.index() {
-                        connections.resize_with(session.index() + 1, || None);
-                    }
-                    connections[session.index()] = Some(Rc::clone(&connection));
-                }
-                serve_connection(&core, connection, reader, writer);
+                speech.serve(&core, stream);
             }
             Err(error) if open_files::is_exhausted(&error) => {
-                let mut answer = Vec::new();
-                write_error(
-                    &mut answer,
-                    None,
-                    Status::Busy,
-                    RETRY_AFTER_MS,
-                    0,
-                    &no_descriptor,
-                );
+                let answer = speech.refusal(no_descriptor);
                 let refused = descriptors.refuse_waiting(listener.as_raw_fd(), &answer);
                 core.refuse_connections(refused, no_descriptor);
                 monoio::time::sleep(ACCEPT_PAUSE).await;
@@ -363,11 +407,9 @@ async fn accept(core: Rc<Core>, listener: TcpListener, connections_max: u32) {
 
 /// Tells a connection why it is closed. What its client has sent is read first: a socket that is
 /// closed over unread bytes may take back what was written to it.
-async fn turn_away(core: Rc<Core>, mut stream: TcpStream, why: String) {
-    let mut frame = Vec::new();
-    write_error(&mut frame, None, Status::Busy, RETRY_AFTER_MS, 0, &why);
+async fn turn_away(core: Rc<Core>, mut stream: TcpStream, told: Vec<u8>) {
     let told = async {
-        if stream.write_all(frame).await.0.is_err() || stream.shutdown().await.is_err() {
+        if stream.write_all(told).await.0.is_err() || stream.shutdown().await.is_err() {
             return;
         }
         let mut passed_over = vec![0; 4096];

@@ -1,6 +1,6 @@
 //! The threads of all cores, and how they are reached.
 
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::thread::JoinHandle;
@@ -9,6 +9,7 @@ use super::core_loop;
 use super::error::{ServeError, system};
 use super::listen::port_of;
 use super::messages::{CoreStart, Letter, Report};
+use super::resp_host::RespHost;
 use crate::cluster::{Deliver, Delivery};
 use crate::startup::node::Node;
 
@@ -25,12 +26,14 @@ pub(super) struct Cores {
 }
 
 impl Cores {
-    /// Starts a thread for each shard of `node`, with its listener on the shared port and the one
-    /// on its own port. Each recovers its log, reports to `reports` and waits for [`Cores::begin`].
+    /// Starts a thread for each shard of `node`, with its listener on the shared port, the one on
+    /// its own port, and the one of RESP if there is such a port. Each recovers its log, reports to
+    /// `reports` and waits for [`Cores::begin`].
     pub(super) fn start(
         node: &Node,
         shared: Vec<TcpListener>,
         own: Vec<TcpListener>,
+        resp: Option<(SocketAddr, Vec<TcpListener>)>,
         reports: &flume::Sender<Report>,
     ) -> Result<Cores, ServeError> {
         let shards = node.shards();
@@ -39,6 +42,13 @@ impl Cores {
         let boxes: Vec<_> = (0..shards).map(|_| flume::unbounded()).collect();
         let outboxes: Vec<_> = boxes.iter().map(|(sender, _)| sender.clone()).collect();
         let connections = Arc::new(AtomicU32::new(0));
+        let (host, mut resp) = match resp {
+            Some((address, listeners)) => {
+                let host = RespHost::new(node, address, &connections);
+                (Some(host), listeners.into_iter())
+            }
+            None => (None, Vec::new().into_iter()),
+        };
         let mut threads = Vec::new();
         let per_shard = boxes.into_iter().zip(shared).zip(own);
         for (shard, (((_, inbox), shared), own)) in (0u16..).zip(per_shard) {
@@ -47,6 +57,7 @@ impl Cores {
             let start = CoreStart {
                 shard: opening,
                 listeners: vec![shared, own],
+                resp: resp.next().zip(host.clone()),
                 socket_entries: node.rings.setup.map(|it| it.socket_entries),
                 connections: Arc::clone(&connections),
                 may_begin: may_begin.clone(),

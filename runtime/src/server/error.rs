@@ -25,6 +25,13 @@ pub enum ServeError {
         /// What the system said.
         error: io::Error,
     },
+    /// The port for clients of Redis cannot be listened on.
+    ListenResp {
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
+        error: io::Error,
+    },
     /// The address for links to other nodes cannot be listened on.
     ListenLinks {
         /// The address.
@@ -72,6 +79,11 @@ impl fmt::Display for ServeError {
                 f,
                 "cannot listen on {address} for probes and metrics: {error}; choose another \
                  address with --admin-listen, or off"
+            ),
+            ServeError::ListenResp { address, error } => write!(
+                f,
+                "cannot listen on {address} for clients of Redis: {error}; choose another address \
+                 with --resp-listen, or off"
             ),
             ServeError::ListenLinks { address, error } => write!(
                 f,

@@ -10,24 +10,45 @@ use crate::startup::node::OpenError;
 
 /// Until clients can authenticate, only this machine may be let in without being asked.
 pub(super) fn refuse_open_door(config: &Config) -> Result<(), ServeError> {
-    let ip = config.listen.ip();
-    if ip.is_loopback() || config.allow_unauthenticated {
-        return Ok(());
+    let ports = [
+        ("--listen", Some(config.listen)),
+        ("--resp-listen", config.resp_listen),
+    ];
+    for (option, address) in ports {
+        if let Some(address) = address
+            && !address.ip().is_loopback()
+            && !config.allow_unauthenticated
+        {
+            return Err(OpenError::Option(format!(
+                "{option} {address} can be reached from other machines, and clients cannot \
+                 authenticate yet: give --allow-unauthenticated if that is wanted"
+            ))
+            .into());
+        }
     }
-    Err(OpenError::Option(format!(
-        "--listen {} can be reached from other machines, and clients cannot authenticate yet: \
-         give --allow-unauthenticated if that is wanted",
-        config.listen
-    ))
-    .into())
+    Ok(())
 }
 
-/// The listeners: the shared port once per shard, and one port per shard.
-pub(super) fn bind(
+/// The address for clients of Redis and its listeners, once per shard; `None` if it is off.
+pub(super) fn bind_resp(
     config: &Config,
     shards: u16,
-) -> Result<(Vec<TcpListener>, Vec<TcpListener>), ServeError> {
-    let mut address = config.listen;
+) -> Result<Option<(SocketAddr, Vec<TcpListener>)>, ServeError> {
+    let Some(address) = config.resp_listen else {
+        return Ok(None);
+    };
+    let listeners = listen_together(address, shards).map_err(|error| match error {
+        ServeError::Listen { address, error } => ServeError::ListenResp { address, error },
+        other => other,
+    })?;
+    Ok(Some(listeners))
+}
+
+/// Listeners that share one address; 0 takes a free port. Returns the address, too.
+fn listen_together(
+    mut address: SocketAddr,
+    shards: u16,
+) -> Result<(SocketAddr, Vec<TcpListener>), ServeError> {
     let mut shared = Vec::new();
     // Sharing a port also lets a second server share it by mistake, so one listener first tries
     // to have it alone.
@@ -37,6 +58,15 @@ pub(super) fn bind(
         address.set_port(port_of(&listener));
         shared.push(listener);
     }
+    Ok((address, shared))
+}
+
+/// The listeners: the shared port once per shard, and one port per shard.
+pub(super) fn bind(
+    config: &Config,
+    shards: u16,
+) -> Result<(Vec<TcpListener>, Vec<TcpListener>), ServeError> {
+    let (_, shared) = listen_together(config.listen, shards)?;
     let mut own = Vec::new();
     for shard in 0..shards {
         let port = match config.shard_ports {

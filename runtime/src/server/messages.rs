@@ -9,6 +9,7 @@ use penstock_shard::cluster::Plan;
 use penstock_shard::replication::{LinkId, PartitionId};
 
 use super::error::ServeError;
+use super::resp_host::RespHost;
 use crate::cluster::ProvenLink;
 use crate::directory::spares::SpareOutcome;
 use crate::startup::node::ShardStart;
@@ -54,6 +55,8 @@ pub(crate) enum Report {
 pub(crate) struct CoreStart {
     pub(crate) shard: ShardStart,
     pub(crate) listeners: Vec<TcpListener>,
+    /// The port for clients of Redis, if there is one.
+    pub(crate) resp: Option<(TcpListener, RespHost)>,
     /// Entries of the ring for sockets. `None`: epoll.
     pub(crate) socket_entries: Option<u32>,
     /// How many connections are open, of all cores together.

@@ -25,6 +25,8 @@ mod lostfound;
 mod messages;
 mod metrics;
 mod network;
+mod resp_host;
+mod resp_tasks;
 mod signal;
 mod signals;
 mod supervisor;
@@ -49,7 +51,7 @@ use self::dial::dial;
 pub use self::error::ServeError;
 use self::error::system;
 use self::health::{Health, Phase, Watched};
-use self::listen::{bind, listen, port_of, refuse_open_door};
+use self::listen::{bind, bind_resp, listen, port_of, refuse_open_door};
 use self::logging::Logging;
 use self::messages::Report;
 use self::signals::{Caught, Reload};
@@ -106,6 +108,8 @@ pub fn serve(config: Config, logging: &Logging) -> Result<(), ServeError> {
     });
 
     let (shared, own) = bind(&config, shards)?;
+    let resp = bind_resp(&config, shards)?;
+    let resp_address = resp.as_ref().map(|(address, _)| *address);
     let links = match node.links_address() {
         Some(address) => Some(listen(address, false).map_err(|error| match error {
             ServeError::Listen { address, error } => ServeError::ListenLinks { address, error },
@@ -118,7 +122,7 @@ pub fn serve(config: Config, logging: &Logging) -> Result<(), ServeError> {
         .local_addr()
         .map_err(system("read the address listened on"))?;
     let (report_sender, reports) = flume::unbounded();
-    let cores = Cores::start(&node, shared, own, &report_sender)?;
+    let cores = Cores::start(&node, shared, own, resp, &report_sender)?;
     let signal_sender = report_sender.clone();
     let watcher = signals
         .watch(reload, move || signal_sender.send(Report::Stopped).is_ok())
@@ -131,6 +135,7 @@ pub fn serve(config: Config, logging: &Logging) -> Result<(), ServeError> {
         config: &config,
         shared: shared_address,
         own_ports: &own_ports,
+        resp: resp_address,
         io: node.rings.io(),
     };
     let mut dialing = None;

@@ -21,6 +21,7 @@ mod process;
 mod promql;
 mod repair;
 mod replies;
+mod resp;
 mod rows;
 mod scan;
 mod scrape;

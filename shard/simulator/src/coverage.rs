@@ -307,7 +307,11 @@ impl Coverage {
             .chain(operations.map(|(kind, &count)| (format!("operation {kind:?}"), count)))
             .chain(rows.map(|(row, &count)| (format!("recovery row {}", row.name()), count)))
             .chain(statuses)
-            .chain(self.met.iter().map(|(name, &count)| ((*name).to_owned(), count)))
+            .chain(
+                self.met
+                    .iter()
+                    .map(|(name, &count)| ((*name).to_owned(), count)),
+            )
     }
 }
 

@@ -241,9 +241,8 @@ impl Sales {
 
     /// The next try that is due, or one of a new sale at this till.
     pub fn next(&mut self, till: usize, level: AckLevel, now: Moment) -> usize {
-        let is_due = |&&(due_us, sale): &&(u64, usize)| {
-            due_us <= now.us && self.sales[sale].till == till
-        };
+        let is_due =
+            |&&(due_us, sale): &&(u64, usize)| due_us <= now.us && self.sales[sale].till == till;
         if let Some(&due) = self.due.iter().find(is_due) {
             self.due.remove(&due);
             return self.again(due.1, level, now);
@@ -389,7 +388,16 @@ impl Sales {
             return;
         }
         let horizon_us = self.horizon_ms_min.min(60_000) * 1_000;
-        let pauses = [0, 0, 500, 5_000, 100_000, 1_000_000, horizon_us, 2 * horizon_us];
+        let pauses = [
+            0,
+            0,
+            500,
+            5_000,
+            100_000,
+            1_000_000,
+            horizon_us,
+            2 * horizon_us,
+        ];
         let due_us = now_us + random.pick(&pauses);
         self.due.insert((due_us, sale));
     }
@@ -433,7 +441,10 @@ impl Sales {
         }
         let status = item.head.status;
         if status == Status::Ok && item.head.level < self.tries[number].level {
-            return Err(format!("try {number} asked for another level: {:?}", item.head));
+            return Err(format!(
+                "try {number} asked for another level: {:?}",
+                item.head
+            ));
         }
         let judged = match self.tries[number].what {
             What::Open { till, place } => self.opened(number, till, place, status, excuses),
@@ -506,7 +517,10 @@ impl Sales {
             return format!("try {number} {it:?}");
         };
         let state = &self.sales[sale];
-        let tries = state.tries.iter().map(|&number| (number, &self.tries[number]));
+        let tries = state
+            .tries
+            .iter()
+            .map(|&number| (number, &self.tries[number]));
         let told: Vec<String> = tries
             .map(|(number, it)| format!("{number} {:?} at {:?}", it.outcome, it.level))
             .collect();

@@ -129,6 +129,8 @@ pub(crate) struct Session {
     pub(crate) receiver: Receiver,
     /// What its frames pass through.
     pub(crate) medium: Medium,
+    /// A peer at the other end of a network takes its replies.
+    pub(super) has_peer: bool,
     pub(crate) has_said_hello: bool,
     /// No frame is read any more; the connection ends when its replies have left.
     pub(crate) is_ending: bool,
@@ -158,6 +160,8 @@ pub(crate) struct Session {
     pub(super) leaving: Option<(u64, u64)>,
     /// Bytes that were taken and are being sent.
     pub(super) leaving_bytes: usize,
+    /// Bytes for its peer that its driver made and holds.
+    pub(super) outside_bytes: usize,
     /// Bytes that are kept free for answers which wait for reads.
     pub(super) reserved_bytes: usize,
     /// Bytes that are kept free for answers of other shards.
@@ -185,6 +189,7 @@ impl Session {
             is_open: false,
             receiver: Receiver::new(frame_bytes_max),
             medium: Medium::Wire,
+            has_peer: true,
             has_said_hello: false,
             is_ending: false,
             output: Output::default(),
@@ -200,6 +205,7 @@ impl Session {
             ready_us: None,
             leaving: None,
             leaving_bytes: 0,
+            outside_bytes: 0,
             reserved_bytes: 0,
             awaited_bytes: 0,
             read_answer_bytes: None,
@@ -213,8 +219,9 @@ impl Session {
     }
 
     /// A connection comes to this place.
-    pub(super) fn begin(&mut self, now_us: u64, medium: Medium) {
+    pub(super) fn begin(&mut self, now_us: u64, medium: Medium, has_peer: bool) {
         self.is_open = true;
+        self.has_peer = has_peer;
         self.last_heard_us = now_us;
         self.medium = medium;
         self.receiver.set_medium(medium);
@@ -289,7 +296,7 @@ impl Session {
 
     /// Bytes of answers that it makes the shard hold or keep free.
     pub(crate) fn held_bytes(&self) -> usize {
-        self.unsent_bytes() + self.reserved_bytes + self.awaited_bytes
+        self.unsent_bytes() + self.outside_bytes + self.reserved_bytes + self.awaited_bytes
     }
 
     /// Another shard answered with so many bytes, for which `kept` were kept.
@@ -311,7 +318,7 @@ impl Session {
 
     /// Whether replies wait until the network takes them.
     pub(crate) fn waits_for_peer(&self) -> bool {
-        self.leaving_bytes > 0 || self.output.has_sendable()
+        self.leaving_bytes > 0 || self.outside_bytes > 0 || self.output.has_sendable()
     }
 
     /// Whether nothing waits to leave: what it holds is kept for answers that have not come.

@@ -66,7 +66,9 @@ impl Sales {
     fn must_not_be_late(&self, number: usize, sale: usize) -> Result<(), String> {
         let it = &self.tries[number];
         let till = &self.tills[self.sales[sale].till];
-        let is_kept = till.kept_from.is_some_and(|level| level <= it.level || !self.is_split(sale));
+        let is_kept = till
+            .kept_from
+            .is_some_and(|level| level <= it.level || !self.is_split(sale));
         match it.is_late && self.sales[sale].first.is_some() && is_kept {
             true => Err("the token was answered OK before".into()),
             false => Ok(()),
@@ -82,9 +84,9 @@ impl Sales {
     /// The token of a request was reused, so that request itself was not answered OK.
     fn must_not_be_known(&self, sale: usize, is_other: bool, how: &str) -> Result<(), String> {
         match &self.sales[sale].first {
-            Some(first) if first.is_other == is_other && !self.is_split(sale) => {
-                Err(format!("this request itself was answered OK, and not {how}"))
-            }
+            Some(first) if first.is_other == is_other && !self.is_split(sale) => Err(format!(
+                "this request itself was answered OK, and not {how}"
+            )),
             _ => Ok(()),
         }
     }
@@ -136,7 +138,11 @@ impl Sales {
     /// TOKEN_TOO_OLD tells from when on tokens are complete.
     fn judge_border(&self, token_ms: u64, item: &ReplyItem<'_>) -> Result<(), String> {
         let text = str::from_utf8(item.value).map_err(|_| "it is told in no text")?;
-        let digits = |word: &str| word.trim_matches(|it: char| !it.is_ascii_digit()).parse().ok();
+        let digits = |word: &str| {
+            word.trim_matches(|it: char| !it.is_ascii_digit())
+                .parse()
+                .ok()
+        };
         let mut numbers = text.split(' ').filter_map(|word| digits(word));
         let (Some(told_ms), Some(from_ms)) = (numbers.next(), numbers.next()) else {
             return Err("it tells no times".into());
@@ -166,8 +172,8 @@ impl Sales {
             let count = u32::from_le_bytes(cells[sale.place % CELLS]);
             let mut tries = sale.tries.iter();
             let is_other = count == OTHERS;
-            let is_one = matches!(count, 1 | OTHERS)
-                && tries.any(|&it| self.may_have_run(it, is_other));
+            let is_one =
+                matches!(count, 1 | OTHERS) && tries.any(|&it| self.may_have_run(it, is_other));
             if count != 0 && !is_one {
                 return Err(format!(
                     "sale {number} {:?} is counted {count:#x}: {}",
@@ -233,7 +239,9 @@ impl Sales {
                 if sale.till != number || !sale.form.has_cell() {
                     continue;
                 }
-                let book = books[sale.place / CELLS].as_deref().unwrap_or(&[0; 4 * CELLS]);
+                let book = books[sale.place / CELLS]
+                    .as_deref()
+                    .unwrap_or(&[0; 4 * CELLS]);
                 let count = u32::from_le_bytes(book.as_chunks().0[sale.place % CELLS]);
                 let wanted = sale.first.as_ref().map(|first| match first.is_other {
                     true => OTHERS,
@@ -252,7 +260,9 @@ impl Sales {
                     _ => sale.units,
                 };
                 left = match sale.form.takes() {
-                    true => left.checked_sub(units).ok_or("more was sold than there was")?,
+                    true => left
+                        .checked_sub(units)
+                        .ok_or("more was sold than there was")?,
                     false => left,
                 };
             }

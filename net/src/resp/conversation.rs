@@ -1,0 +1,822 @@
+//! One connection that speaks RESP: bytes of its peer come in, frames for a session in memory go
+//! out; frames of that session come back, bytes for the peer go out.
+
+use std::collections::VecDeque;
+
+use crate::apply::{Action, ApplyInstruction, Arithmetic, NumberAt, Operand};
+use crate::batch::Batch;
+use crate::frame::{HEADER_BYTES, Header, Medium, Opcode};
+use crate::hello::ClientHello;
+use crate::level::AckLevel;
+use crate::limits::{BATCH_ITEMS_MAX, KEY_BYTES_MAX, Limits, SCAN_BYTES_MAX, SCAN_ENTRIES_MAX};
+use crate::reply::{ReplyHead, ReplyItem, text_of};
+use crate::request::{BatchRequest, Condition, Expiry, Wanted};
+use crate::scan::ScanRequest;
+use crate::status::Status;
+use crate::version::Version;
+
+use super::answer::Fold;
+use super::glob;
+use super::host::{Client, Host};
+use super::local;
+use super::parser::{Arguments, KeptArguments, Parsed, Parser};
+use super::reply::Protocol;
+use super::request::{NewExpiry, Request, ScanStep, SetWhen, Until};
+use super::ring::{Answered, Ring};
+use super::scan::long_cursor;
+use super::table::{self, Name};
+use super::transaction::{Transaction, Unfit, Watched};
+use super::words;
+
+/// Replies that wait for the peer before nothing more is read, in bytes.
+const OUT_BYTES_MAX: usize = 64 << 10;
+/// Bytes of an argument that are always allowed.
+const BULK_BYTES_MIN: usize = 64 << 10;
+/// Bytes of the shortest command with an item, nearly: how many items a read may bring.
+const ITEM_BYTES_GUESSED: usize = 20;
+/// Commands behind MULTI, at most.
+const QUEUED_MAX: usize = 1024;
+/// Keys that WATCH may name together.
+const WATCHED_MAX: usize = 8;
+/// Frames in memory have a head, an index and items beside what the peer sends.
+const FRAME_ROOM_BYTES: usize = 4 << 10;
+
+/// Commands behind MULTI.
+#[derive(Debug, Default)]
+struct Queue {
+    commands: Vec<KeptArguments>,
+    bytes: usize,
+    /// A command was refused: EXEC will be, too.
+    is_void: bool,
+}
+
+/// One connection that speaks RESP.
+#[derive(Debug)]
+pub struct Conversation {
+    parser: Parser,
+    talk: Talk,
+}
+
+/// All of it but the parser, whose views the commands are.
+#[derive(Debug)]
+struct Talk {
+    ring: Ring,
+    protocol: Protocol,
+    client: Client,
+    limits: Limits,
+    bulk_bytes_max: usize,
+    /// The command at the front of the bytes was found: its length, and the argument from which its
+    /// items are to be written.
+    current: Option<(usize, usize)>,
+    /// The entry of the ring of that command, if it was pushed.
+    current_entry: Option<u64>,
+    queue: Option<Queue>,
+    watched: Vec<Watched>,
+    transaction: Option<Transaction>,
+    /// Replies for the peer.
+    out: Vec<u8>,
+    /// Frames that were given and not answered whole: the first item and how many.
+    frames: VecDeque<(u64, usize)>,
+    is_blocked: bool,
+    is_ending: bool,
+}
+
+/// Writes items into frames for the session in memory.
+struct Sink<'a> {
+    frame: &'a mut Vec<u8>,
+    batch: Option<BatchRequest>,
+    items_max: usize,
+    bytes_max: usize,
+    first_item: u64,
+}
+
+impl<'a> Sink<'a> {
+    fn new(frame: &'a mut Vec<u8>, bytes: usize, limits: Limits) -> Self {
+        Sink {
+            frame,
+            batch: None,
+            items_max: (bytes / ITEM_BYTES_GUESSED + 1).min(BATCH_ITEMS_MAX),
+            bytes_max: limits.frame_bytes_max as usize,
+            first_item: 0,
+        }
+    }
+
+    /// Whether items of so many bytes together find room.
+    #[inline]
+    fn has_room(&self, items: usize, bytes: usize) -> bool {
+        let begun = self.batch.as_ref().map_or(0, BatchRequest::len);
+        let is_empty = begun == 0;
+        let fits = self.frame.len() + bytes + FRAME_ROOM_BYTES <= self.bytes_max;
+        begun + items <= self.items_max && (fits || is_empty)
+    }
+
+    /// The frame, begun if it was not.
+    #[inline]
+    fn batch(&mut self, first_item: u64) -> (&mut BatchRequest, &mut Vec<u8>) {
+        let batch = self.batch.get_or_insert_with(|| {
+            self.first_item = first_item;
+            BatchRequest::begin(self.frame, first_item, AckLevel::None, 0, self.items_max)
+                .over(Medium::Memory)
+        });
+        (batch, self.frame)
+    }
+
+    /// The first item and how many, if there is one.
+    fn finish(self) -> Option<(u64, usize)> {
+        let batch = self.batch?;
+        let items = batch.len();
+        batch.finish(self.frame);
+        Some((self.first_item, items))
+    }
+}
+
+/// How far a command has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Passed {
+    Whole,
+    /// Items are missing: the frame is full, or the ring.
+    Part,
+}
+
+impl Conversation {
+    /// A connection of `client` at a server with these limits.
+    #[must_use]
+    pub fn new(client: Client, limits: Limits) -> Self {
+        let bulk_bytes_max = (limits.value_bytes_max as usize).max(BULK_BYTES_MIN);
+        let command_bytes_max = (limits.frame_bytes_max as usize).max(bulk_bytes_max + 4096);
+        Conversation {
+            parser: Parser::new(bulk_bytes_max, command_bytes_max),
+            talk: Talk {
+                ring: Ring::default(),
+                protocol: Protocol::Resp2,
+                client,
+                limits,
+                bulk_bytes_max,
+                current: None,
+                current_entry: None,
+                queue: None,
+                watched: Vec::new(),
+                transaction: None,
+                out: Vec::new(),
+                frames: VecDeque::new(),
+                is_blocked: false,
+                is_ending: false,
+            },
+        }
+    }
+
+    /// The first frame for the session in memory.
+    #[must_use]
+    pub fn greeting() -> Vec<u8> {
+        let mut frame = Vec::new();
+        let hello = ClientHello {
+            protocol_min: 1,
+            protocol_max: 1,
+            features: 0,
+            name: "resp",
+        };
+        // No item ever has this number.
+        hello.write(&mut frame, u64::MAX);
+        frame
+    }
+
+    /// Takes whole commands from the front of `bytes` and adds at most one frame to the empty
+    /// `frame`. Returns how many bytes were taken. To be called again until it takes nothing and
+    /// adds nothing; then, unless [`Conversation::is_blocked`], with more bytes.
+    pub fn take(&mut self, bytes: &[u8], frame: &mut Vec<u8>, host: &dyn Host) -> usize {
+        let Conversation { parser, talk } = self;
+        talk.is_blocked = false;
+        let mut sink = Sink::new(frame, bytes.len(), talk.limits);
+        let mut taken = 0;
+        loop {
+            if talk.is_ending {
+                taken = bytes.len();
+                break;
+            }
+            if !talk.go_on(&mut sink) || !talk.ring.has_room() || talk.is_out_full() {
+                talk.is_blocked = true;
+                break;
+            }
+            let rest = &bytes[taken..];
+            if talk.current.is_none() {
+                match parser.next(rest) {
+                    Parsed::Incomplete => break,
+                    Parsed::Nothing(len) => {
+                        taken += len;
+                        continue;
+                    }
+                    Parsed::Command(len) => talk.current = Some((len, 1)),
+                    Parsed::Broken(broken) => {
+                        let mut text = Vec::new();
+                        broken.write(&mut text);
+                        talk.end(&text);
+                        continue;
+                    }
+                }
+            }
+            if talk.command(parser.arguments(rest), &mut sink, host) == Passed::Part {
+                break;
+            }
+            let (len, _) = talk.current.take().expect("there is one");
+            talk.current_entry = None;
+            parser.done();
+            taken += len;
+        }
+        talk.frames.extend(sink.finish());
+        taken
+    }
+
+    /// Whether nothing more is taken before answers have come or replies have left.
+    #[must_use]
+    pub fn is_blocked(&self) -> bool {
+        self.talk.is_blocked
+    }
+
+    /// Whether a command has begun that is not whole; `left` bytes were not taken.
+    #[must_use]
+    pub fn is_inside(&self, left: usize) -> bool {
+        left > 0 && !self.talk.is_blocked && self.talk.current.is_none()
+    }
+
+    /// Whether the connection ends when its replies have left.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.talk.is_ending && self.talk.ring.is_empty() && self.talk.out.is_empty()
+    }
+
+    /// Whether replies wait that came before those of earlier commands.
+    #[must_use]
+    pub fn holds_replies(&self) -> bool {
+        self.talk.ring.held_bytes() > 0
+    }
+
+    /// Replies that may leave.
+    #[must_use]
+    pub fn out(&mut self) -> &mut Vec<u8> {
+        &mut self.talk.out
+    }
+
+    /// Ends the connection behind an error.
+    pub fn end(&mut self, text: &str) {
+        self.talk.end(text.as_bytes());
+    }
+
+    /// Takes frames that the session has answered with, all whole.
+    pub fn answered(&mut self, frames: &[u8]) {
+        let mut at = 0;
+        while let Some(head) = frames[at..].first_chunk::<HEADER_BYTES>() {
+            let header = Header::decode(head);
+            let end = at + (header.len as usize).max(HEADER_BYTES);
+            let Some(body) = frames.get(at + HEADER_BYTES..end) else {
+                return;
+            };
+            self.talk.answered_frame(&header, body);
+            at = end;
+        }
+    }
+}
+
+impl Talk {
+    fn end(&mut self, text: &[u8]) {
+        self.error(text);
+        self.is_ending = true;
+    }
+
+    fn answered_frame(&mut self, header: &Header, body: &[u8]) {
+        let retry_after_ms = header.deadline_or_retry_ms;
+        if header.level_or_status != Status::Ok.code() {
+            return self.refused_frame(header, body);
+        }
+        if header.opcode != Opcode::Batch as u8 {
+            // The answer to HELLO.
+            return;
+        }
+        let Ok(batch) = Batch::read(body) else {
+            return;
+        };
+        for number in 0..batch.len() {
+            if let Ok(item) = ReplyItem::read(batch.item(number)) {
+                let place = header.request_id + u64::from(item.head.item);
+                self.answered_item(place, &item, retry_after_ms);
+            }
+        }
+        let first = self.ring.first_item();
+        while let Some((begin, items)) = self.frames.front().copied() {
+            if begin + items as u64 > first {
+                break;
+            }
+            self.frames.pop_front();
+        }
+    }
+
+    /// All items of a frame have the same error.
+    #[cold]
+    fn refused_frame(&mut self, header: &Header, body: &[u8]) {
+        let status = Status::from_code(header.level_or_status).unwrap_or(Status::Malformed);
+        let text = text_of(body).unwrap_or_default();
+        let frame = self.frames.iter().find(|(id, _)| *id == header.request_id);
+        let Some((first, items)) = frame.copied() else {
+            return;
+        };
+        for item in 0..items as u64 {
+            let head = ReplyHead::new(status, 0, AckLevel::None, Version::default());
+            let reply = ReplyItem {
+                head,
+                expiry: None,
+                standing: None,
+                value: text.as_bytes(),
+            };
+            self.answered_item(first + item, &reply, header.deadline_or_retry_ms);
+        }
+    }
+
+    #[inline]
+    fn answered_item(&mut self, place: u64, item: &ReplyItem<'_>, retry_after_ms: u16) {
+        let answered = self.ring.answer(place, item, retry_after_ms, &mut self.out);
+        if answered == Answered::Transaction
+            && let Some(transaction) = &mut self.transaction
+        {
+            transaction.answered(place, item, retry_after_ms);
+            self.end_transaction();
+        }
+    }
+
+    /// Sends what the transaction wants sent. `false` if it is under way: what comes behind waits.
+    fn go_on(&mut self, sink: &mut Sink<'_>) -> bool {
+        let Some(transaction) = &mut self.transaction else {
+            return true;
+        };
+        let items = transaction.items_to_send();
+        if items == 0 {
+            return false;
+        }
+        // A frame of its own, unless the first reads fit behind what is there.
+        if sink.batch.is_some() && !sink.has_room(items, items * 2 * KEY_BYTES_MAX) {
+            return false;
+        }
+        sink.items_max = sink.items_max.max(items);
+        let first = self.ring.next_item();
+        let (batch, frame) = sink.batch(first);
+        transaction.send(first, batch, frame);
+        for _ in 0..items {
+            self.ring.add_item(transaction.entry);
+        }
+        false
+    }
+
+    /// Takes the reply of the transaction when it is done.
+    fn end_transaction(&mut self) {
+        let outcome = self.transaction.as_mut().and_then(Transaction::outcome);
+        let Some((reply, watched)) = outcome else {
+            return;
+        };
+        let transaction = self.transaction.take().expect("it had an outcome");
+        self.watched.extend(watched);
+        self.ring
+            .settle(transaction.entry, &mut self.out, |replies| {
+                replies.raw(&reply)
+            });
+    }
+
+    fn is_out_full(&self) -> bool {
+        self.out.len() + self.ring.held_bytes() >= OUT_BYTES_MAX
+    }
+
+    /// Runs the current command, or what is left of it.
+    #[inline]
+    fn command(&mut self, args: Arguments<'_>, sink: &mut Sink<'_>, host: &dyn Host) -> Passed {
+        let Some(command) = table::find(args.get(0)) else {
+            return self.refuse(|out| words::unknown_command(args, out));
+        };
+        if !command.takes(args.len()) {
+            return self.refuse(|out| words::wrong_arity(command.name, out));
+        }
+        if self.queue.is_some() && !is_control(command.id) {
+            return self.queue_command(command, args);
+        }
+        match Request::read(command, args) {
+            Ok(Some(request)) => self.keyed(command.id, &request, args, sink, host),
+            Ok(None) => self.unkeyed(command.id, args, sink, host),
+            Err(fault) => self.refuse(|out| fault.write(args, out)),
+        }
+    }
+
+    /// Answers with an error; MULTI will not EXEC.
+    #[cold]
+    fn refuse(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Passed {
+        let mut text = Vec::new();
+        write(&mut text);
+        if let Some(queue) = &mut self.queue {
+            queue.is_void = true;
+        }
+        self.error(&text);
+        Passed::Whole
+    }
+
+    fn error(&mut self, text: &[u8]) {
+        self.ring
+            .reply(self.protocol, &mut self.out, |replies| replies.error(text));
+    }
+
+    fn keyed(
+        &mut self,
+        id: Name,
+        request: &Request<'_>,
+        args: Arguments<'_>,
+        sink: &mut Sink<'_>,
+        host: &dyn Host,
+    ) -> Passed {
+        if self.current_entry.is_none() {
+            let mut is_good = true;
+            request.for_each_key(|key| is_good &= (1..=KEY_BYTES_MAX).contains(&key.len()));
+            if !is_good {
+                return self.refuse(words::bad_key);
+            }
+        }
+        match request {
+            Request::MGet(_) | Request::MSet(_) | Request::Del(_) | Request::Exists(_) => {
+                self.many_keys(id, args, sink)
+            }
+            request if request.is_plain() => self.one_key(request, sink),
+            request => {
+                let value_bytes_max = self.limits.value_bytes_max as usize;
+                let protocol = self.protocol;
+                let transaction = Transaction::of_command(args, request, protocol, value_bytes_max);
+                self.begin_transaction(transaction, host);
+                Passed::Whole
+            }
+        }
+    }
+
+    fn begin_transaction(&mut self, mut transaction: Transaction, host: &dyn Host) {
+        transaction.entry = self.ring.push(Fold::Transaction, self.protocol);
+        transaction.begin(host.unix_us() / 1000);
+        self.transaction = Some(transaction);
+        self.end_transaction();
+    }
+
+    /// A command that is one item.
+    #[inline]
+    fn one_key(&mut self, request: &Request<'_>, sink: &mut Sink<'_>) -> Passed {
+        let value_len = match request {
+            Request::Set { value, .. } => value.len(),
+            _ => 0,
+        };
+        if !sink.has_room(1, value_len + 2 * KEY_BYTES_MAX) {
+            return Passed::Part;
+        }
+        let number = self.ring.next_item();
+        let (batch, out) = sink.batch(number);
+        let fold = put_item(request, batch, out);
+        let entry = self.ring.push(fold, self.protocol);
+        self.ring.add_item(entry);
+        self.ring.close(entry, &mut self.out);
+        Passed::Whole
+    }
+
+    /// A command with an item for each key, as far as there is room.
+    fn many_keys(&mut self, id: Name, args: Arguments<'_>, sink: &mut Sink<'_>) -> Passed {
+        let (_, mut next) = self.current.expect("there is one");
+        let step = if id == Name::MSet { 2 } else { 1 };
+        if id == Name::MGet && self.current_entry.is_none() {
+            let keys = args.len() - 1;
+            let protocol = self.protocol;
+            self.ring
+                .reply(protocol, &mut self.out, |replies| replies.array(keys));
+            self.current_entry = Some(0);
+        }
+        while next < args.len() {
+            let key = args.get(next);
+            let value = if step == 2 { args.get(next + 1) } else { &[] };
+            let bytes = value.len() + 2 * KEY_BYTES_MAX;
+            if !self.ring.has_room() || !sink.has_room(1, bytes) {
+                let (len, _) = self.current.expect("there is one");
+                self.current = Some((len, next));
+                return Passed::Part;
+            }
+            let first = self.ring.next_item();
+            let (batch, out) = sink.batch(first);
+            match id {
+                Name::MGet => batch.get(out, key),
+                Name::MSet => batch.set(out, key, value, Condition::Always),
+                Name::Exists => batch.get_with(out, key, Wanted::Expiry),
+                _ => batch.del(out, key, Condition::Always),
+            }
+            let entry = match (id, self.current_entry) {
+                // Each element is a reply of its own.
+                (Name::MGet, _) => {
+                    let entry = self.ring.push(Fold::Value, self.protocol);
+                    self.ring.add_item(entry);
+                    self.ring.close(entry, &mut self.out);
+                    next += step;
+                    continue;
+                }
+                (_, Some(entry)) => entry,
+                (Name::MSet, None) => self.ring.push(Fold::Done, self.protocol),
+                (_, None) => self.ring.push(Fold::Sum, self.protocol),
+            };
+            self.current_entry = Some(entry);
+            self.ring.add_item(entry);
+            next += step;
+        }
+        if let (false, Some(entry)) = (id == Name::MGet, self.current_entry) {
+            self.ring.close(entry, &mut self.out);
+        }
+        Passed::Whole
+    }
+
+    /// A command that names no key, or not as others do.
+    fn unkeyed(
+        &mut self,
+        id: Name,
+        args: Arguments<'_>,
+        sink: &mut Sink<'_>,
+        host: &dyn Host,
+    ) -> Passed {
+        match id {
+            Name::Scan => return self.scan(args, sink, host),
+            Name::Multi | Name::Watch if self.queue.is_some() => {
+                return self.refuse(|out| not_behind_multi(args, out));
+            }
+            Name::Multi => {
+                self.queue = Some(Queue::default());
+                self.ok();
+            }
+            Name::Discard | Name::Exec if self.queue.is_none() => {
+                let name = if id == Name::Exec { "EXEC" } else { "DISCARD" };
+                return self.refuse_only(format!("ERR {name} without MULTI").as_bytes());
+            }
+            Name::Discard => {
+                self.queue = None;
+                self.watched.clear();
+                self.ok();
+            }
+            Name::Exec => self.exec(host),
+            Name::Watch => return self.watch(args, host),
+            Name::Unwatch => {
+                self.watched.clear();
+                self.ok();
+            }
+            Name::Reset => {
+                (self.queue, self.protocol) = (None, Protocol::Resp2);
+                self.watched.clear();
+                self.client.name.clear();
+                self.client.protocol = 2;
+                host.client_changed(&self.client);
+                let protocol = self.protocol;
+                self.ring
+                    .reply(protocol, &mut self.out, |replies| replies.simple("RESET"));
+            }
+            Name::Quit => {
+                self.ok();
+                self.is_ending = true;
+            }
+            Name::Hello => self.hello(args, host),
+            _ => {
+                let (protocol, client) = (self.protocol, &mut self.client);
+                let bulk_bytes_max = self.bulk_bytes_max;
+                self.ring.reply(protocol, &mut self.out, |replies| {
+                    local::answer(id, args, client, bulk_bytes_max, host, replies);
+                });
+            }
+        }
+        Passed::Whole
+    }
+
+    fn ok(&mut self) {
+        let protocol = self.protocol;
+        self.ring
+            .reply(protocol, &mut self.out, |replies| replies.simple("OK"));
+    }
+
+    /// An error that leaves MULTI as it is.
+    fn refuse_only(&mut self, text: &[u8]) -> Passed {
+        self.error(text);
+        Passed::Whole
+    }
+
+    fn hello(&mut self, args: Arguments<'_>, host: &dyn Host) {
+        let asked = local::read_hello(args);
+        match asked {
+            Ok(hello) => {
+                if let Some(protocol) = hello.protocol {
+                    self.protocol = protocol;
+                    self.client.protocol = if protocol == Protocol::Resp3 { 3 } else { 2 };
+                }
+                if let Some(name) = hello.name {
+                    self.client.name = name;
+                }
+                host.client_changed(&self.client);
+                let (protocol, client) = (self.protocol, &self.client);
+                self.ring.reply(protocol, &mut self.out, |replies| {
+                    local::write_hello(client, host, replies);
+                });
+            }
+            Err(text) => self.error(&text),
+        }
+    }
+
+    /// Keeps a command for EXEC.
+    fn queue_command(&mut self, command: &table::Command, args: Arguments<'_>) -> Passed {
+        let is_keyed = command.keys.0 > 0 && command.id != Name::Watch;
+        if !is_keyed && !matches!(command.id, Name::Ping | Name::Echo) {
+            return self.refuse(|out| not_behind_multi(args, out));
+        }
+        let mut is_good = true;
+        if let Ok(Some(request)) = Request::read(command, args) {
+            request.for_each_key(|key| is_good &= (1..=KEY_BYTES_MAX).contains(&key.len()));
+        }
+        if !is_good {
+            return self.refuse(words::bad_key);
+        }
+        let queue = self.queue.as_mut().expect("the caller has looked");
+        let kept = KeptArguments::of(args);
+        queue.bytes += kept.bytes();
+        let is_full = queue.commands.len() >= QUEUED_MAX
+            || queue.bytes > self.limits.frame_bytes_max as usize;
+        if is_full {
+            return self.refuse(|out| {
+                out.extend_from_slice(b"ERR too many commands behind MULTI");
+            });
+        }
+        queue.commands.push(kept);
+        let protocol = self.protocol;
+        self.ring
+            .reply(protocol, &mut self.out, |replies| replies.simple("QUEUED"));
+        Passed::Whole
+    }
+
+    fn exec(&mut self, host: &dyn Host) {
+        let queue = self.queue.take().expect("the caller has looked");
+        let watched = std::mem::take(&mut self.watched);
+        if queue.is_void {
+            return self.error(b"EXECABORT Transaction discarded because of previous errors.");
+        }
+        let value_bytes_max = self.limits.value_bytes_max as usize;
+        let protocol = self.protocol;
+        match Transaction::of_exec(queue.commands, watched, protocol, value_bytes_max) {
+            Ok(transaction) => self.begin_transaction(transaction, host),
+            Err(Unfit::CrossSlot) => {
+                self.error(b"CROSSSLOT Keys in request don't hash to the same slot");
+            }
+            Err(Unfit::TooManyKeys) => self.error(
+                b"EXECABORT Transaction discarded because it has more than 8 keys, watched ones \
+                  included.",
+            ),
+        }
+    }
+
+    fn watch(&mut self, args: Arguments<'_>, host: &dyn Host) -> Passed {
+        if args
+            .from(1)
+            .any(|key| !(1..=KEY_BYTES_MAX).contains(&key.len()))
+        {
+            return self.refuse(words::bad_key);
+        }
+        let is_known = |key: &[u8]| self.watched.iter().any(|watched| watched.key == key);
+        let new: Vec<&[u8]> = args.from(1).filter(|key| !is_known(key)).collect();
+        if self.watched.len() + new.len() > WATCHED_MAX {
+            return self.refuse_only(b"ERR at most 8 keys can be watched");
+        }
+        let transaction = Transaction::of_watch(new.into_iter(), self.protocol);
+        self.begin_transaction(transaction, host);
+        Passed::Whole
+    }
+
+    fn scan(&mut self, args: Arguments<'_>, sink: &mut Sink<'_>, host: &dyn Host) -> Passed {
+        let step = match ScanStep::read(args) {
+            Ok(step) => step,
+            Err(fault) => return self.refuse(|out| fault.write(args, out)),
+        };
+        let pattern = step.pattern.filter(|pattern| *pattern != b"*");
+        let prefix = pattern.map_or(&[][..], glob::literal_prefix);
+        // No key is so long, and all are strings.
+        if prefix.len() > KEY_BYTES_MAX || step.wants_others {
+            let protocol = self.protocol;
+            self.ring.reply(protocol, &mut self.out, |replies| {
+                replies.array(2);
+                replies.bulk(b"0");
+                replies.array(0);
+            });
+            return Passed::Whole;
+        }
+        if !sink.has_room(1, 2 * KEY_BYTES_MAX) {
+            return Passed::Part;
+        }
+        let first = self.ring.next_item();
+        let (batch, out) = sink.batch(first);
+        batch.scan(
+            out,
+            &ScanRequest {
+                cursor: long_cursor(step.cursor, host.scan_order()),
+                prefix,
+                entries_max: step.count.min(SCAN_ENTRIES_MAX),
+                bytes_max: SCAN_BYTES_MAX,
+                wants_values: false,
+            },
+        );
+        let fold = Fold::Scan(pattern.map(Box::from));
+        let entry = self.ring.push(fold, self.protocol);
+        self.ring.add_item(entry);
+        self.ring.close(entry, &mut self.out);
+        Passed::Whole
+    }
+}
+
+/// Whether a command is not queued behind MULTI.
+fn is_control(id: Name) -> bool {
+    matches!(
+        id,
+        Name::Multi | Name::Exec | Name::Discard | Name::Watch | Name::Reset | Name::Quit
+    )
+}
+
+/// The words of Valkey.
+fn not_behind_multi(args: Arguments<'_>, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"ERR Command '");
+    out.extend(args.get(0).to_ascii_lowercase());
+    out.extend_from_slice(b"' not allowed inside a transaction");
+}
+
+/// Adds the item of a command that is one; how its answer becomes the reply.
+#[inline]
+fn put_item(request: &Request<'_>, batch: &mut BatchRequest, out: &mut Vec<u8>) -> Fold {
+    match *request {
+        Request::Get(key) => {
+            batch.get(out, key);
+            Fold::Value
+        }
+        Request::StrLen(key) => {
+            batch.get(out, key);
+            Fold::Length
+        }
+        Request::GetRange(key, start, end) => {
+            batch.get(out, key);
+            Fold::Range(start, end)
+        }
+        Request::Type(key) => {
+            batch.get_with(out, key, Wanted::Expiry);
+            Fold::Type
+        }
+        Request::Ttl(key, form) => {
+            batch.get_with(out, key, Wanted::Expiry);
+            Fold::Ttl(form)
+        }
+        Request::Set {
+            key,
+            value,
+            when,
+            expiry,
+            tells_number,
+            ..
+        } => {
+            let condition = match when {
+                SetWhen::Always => Condition::Always,
+                SetWhen::Absent => Condition::Absent,
+                SetWhen::Present => Condition::Present,
+            };
+            let expiry = match expiry {
+                NewExpiry::Usual | NewExpiry::Persist => Expiry::Never,
+                NewExpiry::Keep => Expiry::Keep,
+                NewExpiry::Until(until) => expiry_of(until),
+            };
+            batch.set_with(out, key, value, condition, expiry);
+            if tells_number { Fold::Flag } else { Fold::Set }
+        }
+        Request::Add(key, by) => {
+            let start = ApplyInstruction {
+                key: 0,
+                reason: 0,
+                action: Action::Start { start: 0, len: 1 },
+            };
+            let by = Operand::Immediate(by.cast_unsigned());
+            let change = Action::Change(Arithmetic::Add, NumberAt::decimal(), by);
+            let add = ApplyInstruction {
+                action: change,
+                ..start
+            };
+            batch.apply_of(out, &[key], &[start, add], b"0");
+            Fold::Number
+        }
+        Request::Expire(key, until, _) => {
+            batch.update_if_with(out, key, None, &[], None, expiry_of(until));
+            Fold::Flag
+        }
+        Request::MGet(_)
+        | Request::MSet(_)
+        | Request::Del(_)
+        | Request::Exists(_)
+        | Request::GetDel(_)
+        | Request::GetEx(..)
+        | Request::SetRange(..)
+        | Request::Append(..)
+        | Request::Persist(_) => unreachable!("the caller sends them another way"),
+    }
+}
+
+fn expiry_of(until: Until) -> Expiry {
+    match until {
+        Until::In(ms) => Expiry::In(ms),
+        Until::At(ms) => Expiry::At(ms),
+    }
+}

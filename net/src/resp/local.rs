@@ -1,0 +1,219 @@
+//! Commands that are answered without a key.
+
+use super::cluster;
+use super::commands;
+use super::config;
+use super::host::{Client, Host};
+use super::info;
+use super::number::read_integer;
+use super::parser::Arguments;
+use super::reply::{Protocol, Replies};
+use super::table::Name;
+use super::words::{REDIS_VERSION, unknown_subcommand, wrong_subcommand};
+
+/// Answers a command, whose number of arguments was checked.
+pub(super) fn answer(
+    id: Name,
+    args: Arguments<'_>,
+    client: &mut Client,
+    bulk_bytes_max: usize,
+    host: &dyn Host,
+    replies: &mut Replies<'_>,
+) {
+    match id {
+        Name::Ping if args.len() > 2 => wrong_subcommand("ping", replies),
+        Name::Ping if args.len() == 2 => replies.bulk(args.get(1)),
+        Name::Ping => replies.simple("PONG"),
+        Name::Echo => replies.bulk(args.get(1)),
+        Name::Select => match read_integer(args.get(1)) {
+            None => replies.error(b"ERR value is not an integer or out of range"),
+            Some(0) => replies.simple("OK"),
+            Some(_) => replies.error(b"ERR DB index is out of range"),
+        },
+        Name::Auth => auth(args, replies),
+        Name::ReadOnly | Name::ReadWrite => replies.simple("OK"),
+        Name::Time => {
+            let unix_us = host.unix_us();
+            replies.array(2);
+            replies.bulk((unix_us / 1_000_000).to_string().as_bytes());
+            replies.bulk((unix_us % 1_000_000).to_string().as_bytes());
+        }
+        Name::DbSize => {
+            let keys = host.facts().keys;
+            replies.integer(i64::try_from(keys).unwrap_or(i64::MAX));
+        }
+        Name::Info => replies.text(&info::text(args, &host.facts())),
+        Name::Config => config::answer(args, bulk_bytes_max, &host.facts(), replies),
+        Name::Client => client_command(args, client, host, replies),
+        Name::Cluster => cluster::answer(args, &host.facts(), replies),
+        Name::Command => commands::answer(args, replies),
+        _ => replies.error(b"ERR this command is answered elsewhere"),
+    }
+}
+
+fn auth(args: Arguments<'_>, replies: &mut Replies<'_>) {
+    match args.len() {
+        2 => replies.error(
+            b"ERR AUTH <password> called without any password configured for the default user. \
+              Are you sure your configuration is correct?",
+        ),
+        3 if args.get(1) == b"default" => replies.simple("OK"),
+        3 => replies.error(b"WRONGPASS invalid username-password pair or user is disabled."),
+        _ => replies.error(b"ERR syntax error"),
+    }
+}
+
+/// What HELLO asks for.
+pub(super) struct Hello {
+    pub(super) protocol: Option<Protocol>,
+    pub(super) name: Option<String>,
+}
+
+/// Reads a HELLO, or tells why it is refused.
+pub(super) fn read_hello(args: Arguments<'_>) -> Result<Hello, Vec<u8>> {
+    let mut hello = Hello {
+        protocol: None,
+        name: None,
+    };
+    if args.len() == 1 {
+        return Ok(hello);
+    }
+    let version = read_integer(args.get(1));
+    hello.protocol = Some(match version {
+        None => return Err(b"ERR Protocol version is not an integer or out of range".to_vec()),
+        Some(2) => Protocol::Resp2,
+        Some(3) => Protocol::Resp3,
+        Some(_) => return Err(b"NOPROTO unsupported protocol version".to_vec()),
+    });
+    let mut number = 2;
+    while number < args.len() {
+        let option = args.get(number);
+        let left = args.len() - number - 1;
+        if option.eq_ignore_ascii_case(b"AUTH") && left >= 2 {
+            if args.get(number + 1) != b"default" {
+                let text = b"WRONGPASS invalid username-password pair or user is disabled.";
+                return Err(text.to_vec());
+            }
+            number += 3;
+        } else if option.eq_ignore_ascii_case(b"SETNAME") && left >= 1 {
+            hello.name = Some(checked_name(args.get(number + 1))?);
+            number += 2;
+        } else {
+            return Err([b"ERR Syntax error in HELLO option '", option, b"'"].concat());
+        }
+    }
+    Ok(hello)
+}
+
+/// Answers a HELLO.
+pub(super) fn write_hello(client: &Client, host: &dyn Host, replies: &mut Replies<'_>) {
+    let facts = host.facts();
+    replies.map(7);
+    replies.bulk(b"server");
+    replies.bulk(b"redis");
+    replies.bulk(b"version");
+    replies.bulk(REDIS_VERSION.as_bytes());
+    replies.bulk(b"proto");
+    replies.integer(client.protocol.into());
+    replies.bulk(b"id");
+    replies.integer(i64::try_from(client.id).unwrap_or(i64::MAX));
+    replies.bulk(b"mode");
+    replies.bulk(if facts.is_clustered {
+        b"cluster"
+    } else {
+        b"standalone"
+    });
+    replies.bulk(b"role");
+    replies.bulk(b"master");
+    replies.bulk(b"modules");
+    replies.array(0);
+}
+
+/// A name without blanks and what no terminal shows.
+fn checked_name(name: &[u8]) -> Result<String, Vec<u8>> {
+    match name.iter().all(u8::is_ascii_graphic) {
+        true => Ok(String::from_utf8_lossy(name).into_owned()),
+        false => {
+            Err(b"ERR Client names cannot contain spaces, newlines or special characters.".to_vec())
+        }
+    }
+}
+
+fn client_command(
+    args: Arguments<'_>,
+    client: &mut Client,
+    host: &dyn Host,
+    replies: &mut Replies<'_>,
+) {
+    let name = args.get(1).to_ascii_lowercase();
+    match (&name[..], args.len()) {
+        (b"id", 2) => replies.integer(i64::try_from(client.id).unwrap_or(i64::MAX)),
+        (b"getname", 2) if client.name.is_empty() => replies.null(),
+        (b"getname", 2) => replies.bulk(client.name.as_bytes()),
+        (b"setname", 3) => match checked_name(args.get(2)) {
+            Ok(name) => {
+                client.name = name;
+                host.client_changed(client);
+                replies.simple("OK");
+            }
+            Err(text) => replies.error(&text),
+        },
+        (b"setinfo", 4) => set_info(args, client, host, replies),
+        (b"info", 2) => replies.text(&line_of(client, host)),
+        (b"list", 2) => {
+            let clients = host.clients();
+            let lines = clients.iter().map(|client| line_of(client, host));
+            replies.text(&lines.collect::<String>());
+        }
+        (b"list", _) => replies.error(b"ERR syntax error"),
+        (b"no-evict" | b"no-touch", 3) => {
+            let is_known = ["on", "off"]
+                .iter()
+                .any(|known| args.get(2).eq_ignore_ascii_case(known.as_bytes()));
+            match is_known {
+                true => replies.simple("OK"),
+                false => replies.error(b"ERR syntax error"),
+            }
+        }
+        (b"id" | b"getname" | b"setname" | b"setinfo" | b"info" | b"no-evict" | b"no-touch", _) => {
+            let name = String::from_utf8_lossy(&name);
+            wrong_subcommand(&format!("client|{name}"), replies);
+        }
+        _ => unknown_subcommand("CLIENT", args, replies),
+    }
+}
+
+fn set_info(args: Arguments<'_>, client: &mut Client, host: &dyn Host, replies: &mut Replies<'_>) {
+    let (attribute, value) = (args.get(2), args.get(3));
+    let place = match () {
+        () if attribute.eq_ignore_ascii_case(b"lib-name") => &mut client.library,
+        () if attribute.eq_ignore_ascii_case(b"lib-ver") => &mut client.library_version,
+        () => {
+            return replies.error(&[b"ERR Unrecognized option '", attribute, b"'"].concat());
+        }
+    };
+    if !value.iter().all(u8::is_ascii_graphic) {
+        let name = String::from_utf8_lossy(attribute).to_ascii_lowercase();
+        let text = format!("ERR {name} cannot contain spaces, newlines or special characters.");
+        return replies.error(text.as_bytes());
+    }
+    *place = String::from_utf8_lossy(value).into_owned();
+    host.client_changed(client);
+    replies.simple("OK");
+}
+
+/// A connection as a line of CLIENT LIST.
+fn line_of(client: &Client, host: &dyn Host) -> String {
+    let age_s = (host.unix_us() / 1_000_000).saturating_sub(client.since_s);
+    format!(
+        "id={} addr={} laddr={} name={} age={age_s} db=0 user=default lib-name={} lib-ver={} \
+         resp={}\n",
+        client.id,
+        client.address,
+        client.local_address,
+        client.name,
+        client.library,
+        client.library_version,
+        client.protocol
+    )
+}

@@ -1,0 +1,30 @@
+//! The port for clients of Redis: commands in, items of a batch out; answers in, replies out.
+//!
+//! [`Conversation`] is one connection, between the bytes of its peer and a session in memory. It
+//! knows neither sockets nor time; what it must ask stands in [`Host`]. `RESP.md` describes it.
+
+mod answer;
+mod cluster;
+mod commands;
+mod config;
+mod conversation;
+mod glob;
+mod host;
+mod info;
+mod local;
+mod model;
+mod number;
+mod parser;
+mod reply;
+mod request;
+mod ring;
+mod scan;
+mod table;
+mod transaction;
+mod words;
+
+pub use conversation::Conversation;
+pub use host::{Client, Facts, Host};
+pub use parser::{ARGUMENTS_MAX, Arguments, Broken, LINE_BYTES_MAX, Parsed, Parser};
+pub use reply::{Protocol, Replies};
+pub use table::{COMMANDS, Command, Name};

@@ -1,0 +1,323 @@
+//! What commands do to values that were read: the pure half of a transaction.
+
+use crate::apply::Decimal;
+
+use super::reply::Replies;
+use super::request::{ExpireWhen, NewExpiry, Request, SetWhen, TtlForm, Until};
+
+pub(super) const TOO_LONG: &[u8] = b"ERR string exceeds maximum allowed size (proto-max-bulk-len)";
+
+/// When a key expires, as far as a transaction knows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Expires {
+    #[default]
+    Never,
+    Until(UntilMs),
+}
+
+/// A time, or a lifetime whose begin is not known yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum UntilMs {
+    At(u64),
+    In(u64),
+}
+
+impl From<Until> for Expires {
+    fn from(until: Until) -> Self {
+        Expires::Until(match until {
+            Until::At(ms) => UntilMs::At(ms),
+            Until::In(ms) => UntilMs::In(ms),
+        })
+    }
+}
+
+impl Expires {
+    /// As a unix time; the greatest one for never.
+    fn at_ms(self, now_ms: u64) -> u64 {
+        match self {
+            Expires::Never => u64::MAX,
+            Expires::Until(UntilMs::At(ms)) => ms,
+            Expires::Until(UntilMs::In(ms)) => now_ms.saturating_add(ms),
+        }
+    }
+}
+
+/// A key within a transaction.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct KeyState {
+    pub(super) name: Vec<u8>,
+    pub(super) value: Option<Vec<u8>>,
+    pub(super) expires: Expires,
+    /// It has another value than was read, or the same again.
+    pub(super) is_put: bool,
+    /// It has another expiry.
+    pub(super) is_moved: bool,
+}
+
+impl KeyState {
+    fn put(&mut self, value: Vec<u8>, expires: Expires) {
+        self.value = Some(value);
+        self.is_put = true;
+        self.set_expires(expires);
+    }
+
+    fn set_expires(&mut self, expires: Expires) {
+        self.is_moved |= self.expires != expires;
+        self.expires = expires;
+    }
+
+    fn delete(&mut self) -> bool {
+        self.is_put |= self.value.is_some();
+        self.expires = Expires::Never;
+        self.value.take().is_some()
+    }
+
+    /// What has an expiry that is past is gone.
+    fn settle(&mut self, now_ms: u64) {
+        if self.expires.at_ms(now_ms) <= now_ms {
+            self.delete();
+        }
+    }
+}
+
+/// The keys of a transaction, and the time at which they were read.
+#[derive(Debug)]
+pub(super) struct Model<'a> {
+    pub(super) keys: &'a mut [KeyState],
+    pub(super) now_ms: u64,
+    pub(super) value_bytes_max: usize,
+}
+
+impl Model<'_> {
+    /// Runs one command and writes its reply.
+    pub(super) fn run(&mut self, request: &Request<'_>, replies: &mut Replies<'_>) {
+        let (now_ms, most) = (self.now_ms, self.value_bytes_max);
+        match *request {
+            Request::Get(key) => value_reply(self.key(key), replies),
+            Request::MGet(args) => {
+                replies.array(args.len() - 1);
+                for key in args.from(1) {
+                    value_reply(self.key(key), replies);
+                }
+            }
+            Request::GetDel(key) => {
+                let state = self.key(key);
+                value_reply(state, replies);
+                state.delete();
+            }
+            Request::GetEx(key, expiry) => {
+                let state = self.key(key);
+                value_reply(state, replies);
+                if state.value.is_some() {
+                    state.set_expires(new_expires(expiry, state.expires));
+                    state.settle(now_ms);
+                }
+            }
+            Request::Set { value, .. } if value.len() > most => replies.error(TOO_LONG),
+            Request::Set { .. } => self.set(request, replies),
+            Request::MSet(args) => {
+                if args.from(2).step_by(2).any(|value| value.len() > most) {
+                    return replies.error(TOO_LONG);
+                }
+                for number in (1..args.len()).step_by(2) {
+                    let value = args.get(number + 1).to_vec();
+                    self.key(args.get(number)).put(value, Expires::Never);
+                }
+                replies.simple("OK");
+            }
+            Request::Del(args) => {
+                let deleted = args.from(1).filter(|key| self.key(key).delete()).count();
+                replies.integer(i64::try_from(deleted).expect("few"));
+            }
+            Request::Exists(args) => {
+                let there = args.from(1).filter(|key| self.key(key).value.is_some());
+                replies.integer(i64::try_from(there.count()).expect("few"));
+            }
+            Request::Type(key) => replies.simple(match self.key(key).value {
+                Some(_) => "string",
+                None => "none",
+            }),
+            Request::StrLen(key) => {
+                let len = self.key(key).value.as_ref().map_or(0, Vec::len);
+                replies.integer(i64::try_from(len).expect("values are bounded"));
+            }
+            Request::GetRange(key, start, end) => {
+                let state = self.key(key);
+                let value = state.value.as_deref().unwrap_or_default();
+                replies.bulk(range_of(value, start, end));
+            }
+            Request::SetRange(key, offset, patch) => {
+                let state = self.key(key);
+                change_bytes(state, most, Some(offset), patch, replies);
+            }
+            Request::Append(key, tail) => change_bytes(self.key(key), most, None, tail, replies),
+            Request::Add(key, by) => add(self.key(key), by, replies),
+            Request::Ttl(key, form) => {
+                let state = self.key(key);
+                let expires = match (state.value.is_some(), state.expires) {
+                    (false, _) => None,
+                    (true, Expires::Never) => Some(0),
+                    (true, expires) => Some(expires.at_ms(now_ms)),
+                };
+                replies.integer(ttl_of(expires, now_ms, form));
+            }
+            Request::Expire(key, until, when) => {
+                let state = self.key(key);
+                let is_set = state.value.is_some() && may_expire(state, until, when, now_ms);
+                if is_set {
+                    state.set_expires(until.into());
+                    state.settle(now_ms);
+                }
+                replies.integer(is_set.into());
+            }
+            Request::Persist(key) => {
+                let state = self.key(key);
+                let has_one = state.value.is_some() && state.expires != Expires::Never;
+                state.set_expires(Expires::Never);
+                replies.integer(has_one.into());
+            }
+        }
+    }
+
+    fn set(&mut self, request: &Request<'_>, replies: &mut Replies<'_>) {
+        let now_ms = self.now_ms;
+        let &Request::Set {
+            key,
+            value,
+            when,
+            gets,
+            expiry,
+            tells_number,
+        } = request
+        else {
+            unreachable!("the caller matched");
+        };
+        let state = self.key(key);
+        let applies = match when {
+            SetWhen::Always => true,
+            SetWhen::Absent => state.value.is_none(),
+            SetWhen::Present => state.value.is_some(),
+        };
+        match (gets, tells_number, applies) {
+            (true, _, _) => value_reply(state, replies),
+            (false, true, _) => replies.integer(applies.into()),
+            (false, false, true) => replies.simple("OK"),
+            (false, false, false) => replies.null(),
+        }
+        if applies {
+            let before = match state.value {
+                Some(_) => state.expires,
+                None => Expires::Never,
+            };
+            let expires = match expiry {
+                NewExpiry::Usual => Expires::Never,
+                expiry => new_expires(expiry, before),
+            };
+            state.put(value.to_vec(), expires);
+            state.settle(now_ms);
+        }
+    }
+
+    fn key(&mut self, name: &[u8]) -> &mut KeyState {
+        let found = self.keys.iter_mut().find(|key| key.name == name);
+        found.expect("all keys of the commands were read")
+    }
+}
+
+fn value_reply(state: &KeyState, replies: &mut Replies<'_>) {
+    match &state.value {
+        Some(value) => replies.bulk(value),
+        None => replies.null(),
+    }
+}
+
+fn new_expires(expiry: NewExpiry, before: Expires) -> Expires {
+    match expiry {
+        NewExpiry::Usual | NewExpiry::Keep => before,
+        NewExpiry::Persist => Expires::Never,
+        NewExpiry::Until(until) => until.into(),
+    }
+}
+
+/// Whether EXPIRE applies: a key without an expiry counts as one that expires never.
+fn may_expire(state: &KeyState, until: Until, when: ExpireWhen, now_ms: u64) -> bool {
+    let (before, after) = (
+        state.expires.at_ms(now_ms),
+        Expires::from(until).at_ms(now_ms),
+    );
+    let has_one = state.expires != Expires::Never;
+    !(when.has_none && has_one
+        || when.has_one && !has_one
+        || when.is_later && after <= before
+        || when.is_earlier && after >= before)
+}
+
+/// SETRANGE with an offset, APPEND without one.
+fn change_bytes(
+    state: &mut KeyState,
+    value_bytes_max: usize,
+    offset: Option<usize>,
+    bytes: &[u8],
+    replies: &mut Replies<'_>,
+) {
+    let len = state.value.as_ref().map_or(0, Vec::len);
+    let is_nothing = bytes.is_empty() && (offset.is_some() || state.value.is_some());
+    let at = offset.unwrap_or(len);
+    let end = at.saturating_add(bytes.len());
+    if !is_nothing && end > value_bytes_max {
+        return replies.error(TOO_LONG);
+    }
+    if is_nothing {
+        return replies.integer(i64::try_from(len).expect("values are bounded"));
+    }
+    let expires = state.expires;
+    let mut value = state.value.take().unwrap_or_default();
+    value.resize(len.max(end), 0);
+    value[at..end].copy_from_slice(bytes);
+    replies.integer(i64::try_from(value.len()).expect("values are bounded"));
+    state.put(value, expires);
+}
+
+fn add(state: &mut KeyState, by: i64, replies: &mut Replies<'_>) {
+    let text = state.value.as_deref().unwrap_or(b"0");
+    let Some(number) = Decimal::read(text) else {
+        return replies.error(b"ERR value is not an integer or out of range");
+    };
+    let Some(sum) = number.checked_add(by) else {
+        return replies.error(b"ERR increment or decrement would overflow");
+    };
+    let expires = state.expires;
+    state.put(Decimal::new(sum).bytes().to_vec(), expires);
+    replies.integer(sum);
+}
+
+/// The bytes that GETRANGE names: both ends count, negative ones from behind.
+pub(super) fn range_of(value: &[u8], start: i64, end: i64) -> &[u8] {
+    let len = i64::try_from(value.len()).expect("values are bounded");
+    if start < 0 && end < 0 && start > end {
+        return &[];
+    }
+    let absolute = |at: i64| if at < 0 { (len + at).max(0) } else { at };
+    let (start, end) = (absolute(start), absolute(end).min(len - 1));
+    if start > end || len == 0 {
+        return &[];
+    }
+    let place = |at: i64| usize::try_from(at).expect("within the value");
+    &value[place(start)..=place(end)]
+}
+
+/// What TTL and its like tell: `None` of no key, 0 of one that never expires, else the time.
+pub(super) fn ttl_of(expiry_ms: Option<u64>, now_ms: u64, form: TtlForm) -> i64 {
+    let ms = match expiry_ms {
+        None => return -2,
+        Some(0) => return -1,
+        Some(ms) if form.is_time => ms,
+        Some(ms) => ms.saturating_sub(now_ms),
+    };
+    let told = match form.in_ms {
+        true => ms,
+        // Rounded, as Redis does.
+        false => (ms + 500) / 1000,
+    };
+    i64::try_from(told).unwrap_or(i64::MAX)
+}

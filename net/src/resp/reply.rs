@@ -1,0 +1,139 @@
+//! Replies in RESP2 and RESP3.
+
+use crate::apply::Decimal;
+
+/// The version of the protocol that a connection speaks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Protocol {
+    /// The first one; null is a string without a length.
+    #[default]
+    Resp2,
+    /// With maps, sets and a null of its own.
+    Resp3,
+}
+
+/// Writes replies at the end of a buffer.
+#[derive(Debug)]
+pub struct Replies<'a> {
+    out: &'a mut Vec<u8>,
+    protocol: Protocol,
+}
+
+impl<'a> Replies<'a> {
+    /// Replies of this protocol, at the end of `out`.
+    #[inline]
+    #[must_use]
+    pub fn new(out: &'a mut Vec<u8>, protocol: Protocol) -> Self {
+        Replies { out, protocol }
+    }
+
+    /// The protocol.
+    #[must_use]
+    pub fn protocol(&self) -> Protocol {
+        self.protocol
+    }
+
+    /// A simple string, such as `OK`.
+    #[inline]
+    pub fn simple(&mut self, text: &str) {
+        self.out.push(b'+');
+        self.out.extend_from_slice(text.as_bytes());
+        self.end_line();
+    }
+
+    /// An error: its code, a blank and its text. Ends of lines in it become blanks.
+    pub fn error(&mut self, text: &[u8]) {
+        self.out.push(b'-');
+        let clean = text.iter().map(|byte| match byte {
+            b'\r' | b'\n' => b' ',
+            byte => *byte,
+        });
+        self.out.extend(clean);
+        self.end_line();
+    }
+
+    /// An integer.
+    #[inline]
+    pub fn integer(&mut self, number: i64) {
+        self.number(b':', number);
+    }
+
+    /// A string of bytes.
+    #[inline]
+    pub fn bulk(&mut self, bytes: &[u8]) {
+        self.number(b'$', i64::try_from(bytes.len()).expect("memory is bounded"));
+        self.out.extend_from_slice(bytes);
+        self.end_line();
+    }
+
+    /// A text, which RESP3 marks as one.
+    pub fn text(&mut self, text: &str) {
+        if self.protocol == Protocol::Resp2 {
+            return self.bulk(text.as_bytes());
+        }
+        let len = i64::try_from(text.len() + 4).expect("memory is bounded");
+        self.number(b'=', len);
+        self.out.extend_from_slice(b"txt:");
+        self.out.extend_from_slice(text.as_bytes());
+        self.end_line();
+    }
+
+    /// No value.
+    #[inline]
+    pub fn null(&mut self) {
+        self.out.extend_from_slice(match self.protocol {
+            Protocol::Resp2 => b"$-1\r\n",
+            Protocol::Resp3 => b"_\r\n",
+        });
+    }
+
+    /// No value in the place of an array.
+    pub fn null_array(&mut self) {
+        self.out.extend_from_slice(match self.protocol {
+            Protocol::Resp2 => b"*-1\r\n",
+            Protocol::Resp3 => b"_\r\n",
+        });
+    }
+
+    /// An array, whose elements follow.
+    #[inline]
+    pub fn array(&mut self, len: usize) {
+        self.number(b'*', i64::try_from(len).expect("memory is bounded"));
+    }
+
+    /// A map, whose keys and values follow in turn.
+    pub fn map(&mut self, len: usize) {
+        match self.protocol {
+            Protocol::Resp2 => self.array(2 * len),
+            Protocol::Resp3 => self.number(b'%', i64::try_from(len).expect("memory is bounded")),
+        }
+    }
+
+    /// A set, whose elements follow.
+    pub fn set(&mut self, len: usize) {
+        match self.protocol {
+            Protocol::Resp2 => self.array(len),
+            Protocol::Resp3 => self.number(b'~', i64::try_from(len).expect("memory is bounded")),
+        }
+    }
+
+    /// Replies that were written before.
+    pub fn raw(&mut self, bytes: &[u8]) {
+        self.out.extend_from_slice(bytes);
+    }
+
+    #[inline]
+    fn number(&mut self, kind: u8, number: i64) {
+        self.out.push(kind);
+        match number {
+            0..=9 => self.out.push(b'0' + u8::try_from(number).expect("a digit")),
+            _ => self.out.extend_from_slice(Decimal::new(number).bytes()),
+        }
+        self.end_line();
+    }
+
+    #[inline]
+    fn end_line(&mut self) {
+        self.out.extend_from_slice(b"\r\n");
+    }
+}

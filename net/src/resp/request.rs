@@ -1,0 +1,428 @@
+//! Commands with keys, read from their arguments.
+
+use crate::limits::EXPIRY_MS_MAX;
+
+use super::number::{read_integer, read_unsigned};
+use super::parser::Arguments;
+use super::table::{Command, Name};
+
+/// When a key is to expire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Until {
+    /// So many milliseconds from now.
+    In(u64),
+    /// From this unix time in milliseconds on; 1 is a time that is past.
+    At(u64),
+}
+
+/// What a command does with the expiry of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NewExpiry {
+    /// What the command does by itself: SET removes it, GETEX leaves it.
+    Usual,
+    /// It stays.
+    Keep,
+    /// It goes.
+    Persist,
+    /// It is this.
+    Until(Until),
+}
+
+/// When SET applies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SetWhen {
+    Always,
+    Absent,
+    Present,
+}
+
+/// When EXPIRE applies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct ExpireWhen {
+    pub(super) has_none: bool,
+    pub(super) has_one: bool,
+    pub(super) is_later: bool,
+    pub(super) is_earlier: bool,
+}
+
+impl ExpireWhen {
+    pub(super) fn is_always(self) -> bool {
+        self == ExpireWhen::default()
+    }
+}
+
+/// How TTL and its like tell an expiry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TtlForm {
+    pub(super) in_ms: bool,
+    /// As a unix time instead of what is left.
+    pub(super) is_time: bool,
+}
+
+/// A command with keys.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Request<'a> {
+    Get(&'a [u8]),
+    GetDel(&'a [u8]),
+    GetEx(&'a [u8], NewExpiry),
+    Set {
+        key: &'a [u8],
+        value: &'a [u8],
+        when: SetWhen,
+        gets: bool,
+        expiry: NewExpiry,
+        /// SETNX answers a number.
+        tells_number: bool,
+    },
+    MGet(Arguments<'a>),
+    MSet(Arguments<'a>),
+    Del(Arguments<'a>),
+    Exists(Arguments<'a>),
+    Type(&'a [u8]),
+    StrLen(&'a [u8]),
+    GetRange(&'a [u8], i64, i64),
+    SetRange(&'a [u8], usize, &'a [u8]),
+    Append(&'a [u8], &'a [u8]),
+    Add(&'a [u8], i64),
+    Ttl(&'a [u8], TtlForm),
+    Expire(&'a [u8], Until, ExpireWhen),
+    Persist(&'a [u8]),
+}
+
+/// Why a command is refused. The text is that of Redis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    Text(&'static str),
+    /// The name of the command.
+    Arity(&'static str),
+    /// The name of the command.
+    ExpireTime(&'static str),
+    /// The number of the argument that is no option.
+    Option(usize),
+}
+
+pub(super) const SYNTAX: Fault = Fault::Text("ERR syntax error");
+pub(super) const NOT_AN_INTEGER: Fault = Fault::Text("ERR value is not an integer or out of range");
+
+impl Fault {
+    pub(super) fn write(self, args: Arguments<'_>, out: &mut Vec<u8>) {
+        match self {
+            Fault::Option(number) => {
+                out.extend_from_slice(b"ERR Unsupported option ");
+                out.extend_from_slice(args.get(number));
+            }
+            Fault::Text(text) => out.extend_from_slice(text.as_bytes()),
+            Fault::Arity(name) => {
+                out.extend_from_slice(b"ERR wrong number of arguments for '");
+                out.extend_from_slice(name.as_bytes());
+                out.extend_from_slice(b"' command");
+            }
+            Fault::ExpireTime(name) => {
+                out.extend_from_slice(b"ERR invalid expire time in '");
+                out.extend_from_slice(name.as_bytes());
+                out.extend_from_slice(b"' command");
+            }
+        }
+    }
+}
+
+impl<'a> Request<'a> {
+    /// Reads a command whose number of arguments was checked. `None` if it names no key.
+    #[inline]
+    pub(super) fn read(command: &Command, args: Arguments<'a>) -> Result<Option<Self>, Fault> {
+        let key = || args.get(1);
+        let integer = |number: usize| read_integer(args.get(number)).ok_or(NOT_AN_INTEGER);
+        Ok(Some(match command.id {
+            Name::Get => Request::Get(key()),
+            Name::Set => read_set(command, args)?,
+            Name::SetNx => set(key(), args.get(2), SetWhen::Absent, NewExpiry::Usual, true),
+            Name::SetEx | Name::PSetEx => {
+                let unit = if command.id == Name::SetEx { 1000 } else { 1 };
+                let until = Until::In(lifetime(command, integer(2)?, unit)?);
+                let expiry = NewExpiry::Until(until);
+                set(key(), args.get(3), SetWhen::Always, expiry, false)
+            }
+            Name::GetDel => Request::GetDel(key()),
+            Name::GetEx => match read_getex(command, args)? {
+                NewExpiry::Usual => Request::Get(key()),
+                expiry => Request::GetEx(key(), expiry),
+            },
+            Name::MGet => Request::MGet(args),
+            Name::MSet if args.len().is_multiple_of(2) => return Err(Fault::Arity("mset")),
+            Name::MSet => Request::MSet(args),
+            Name::Del | Name::Unlink => Request::Del(args),
+            Name::Exists => Request::Exists(args),
+            Name::Type => Request::Type(key()),
+            Name::StrLen => Request::StrLen(key()),
+            Name::GetRange => Request::GetRange(key(), integer(2)?, integer(3)?),
+            Name::SetRange => {
+                let offset = usize::try_from(integer(2)?);
+                let offset = offset.map_err(|_| Fault::Text("ERR offset is out of range"))?;
+                Request::SetRange(key(), offset, args.get(3))
+            }
+            Name::Append => Request::Append(key(), args.get(2)),
+            Name::Incr => Request::Add(key(), 1),
+            Name::Decr => Request::Add(key(), -1),
+            Name::IncrBy => Request::Add(key(), integer(2)?),
+            Name::DecrBy => {
+                let by = integer(2)?.checked_neg();
+                Request::Add(
+                    key(),
+                    by.ok_or(Fault::Text("ERR decrement would overflow"))?,
+                )
+            }
+            Name::Ttl => ttl(key(), false, false),
+            Name::PTtl => ttl(key(), true, false),
+            Name::ExpireTime => ttl(key(), false, true),
+            Name::PExpireTime => ttl(key(), true, true),
+            Name::Expire | Name::PExpire | Name::ExpireAt | Name::PExpireAt => {
+                read_expire(command, args)?
+            }
+            Name::Persist => Request::Persist(key()),
+            _ => return Ok(None),
+        }))
+    }
+
+    /// Whether one item for each key says it.
+    pub(super) fn is_plain(&self) -> bool {
+        match self {
+            Request::Set { gets, .. } => !gets,
+            Request::Expire(_, _, when) => when.is_always(),
+            Request::GetDel(_)
+            | Request::GetEx(..)
+            | Request::SetRange(..)
+            | Request::Append(..)
+            | Request::Persist(_) => false,
+            _ => true,
+        }
+    }
+
+    /// Its keys.
+    pub(super) fn for_each_key(&self, mut visit: impl FnMut(&'a [u8])) {
+        match *self {
+            Request::MGet(args) | Request::Del(args) | Request::Exists(args) => {
+                args.from(1).for_each(visit);
+            }
+            Request::MSet(args) => args.from(1).step_by(2).for_each(visit),
+            Request::Set { key, .. }
+            | Request::Get(key)
+            | Request::GetDel(key)
+            | Request::GetEx(key, _)
+            | Request::Type(key)
+            | Request::StrLen(key)
+            | Request::GetRange(key, ..)
+            | Request::SetRange(key, ..)
+            | Request::Append(key, _)
+            | Request::Add(key, _)
+            | Request::Ttl(key, _)
+            | Request::Expire(key, ..)
+            | Request::Persist(key) => visit(key),
+        }
+    }
+}
+
+fn set<'a>(
+    key: &'a [u8],
+    value: &'a [u8],
+    when: SetWhen,
+    expiry: NewExpiry,
+    tells_number: bool,
+) -> Request<'a> {
+    Request::Set {
+        key,
+        value,
+        when,
+        gets: false,
+        expiry,
+        tells_number,
+    }
+}
+
+fn ttl(key: &[u8], in_ms: bool, is_time: bool) -> Request<'_> {
+    Request::Ttl(key, TtlForm { in_ms, is_time })
+}
+
+/// A lifetime that must be positive, in milliseconds.
+fn lifetime(command: &Command, number: i64, unit: u64) -> Result<u64, Fault> {
+    let ms = u64::try_from(number).ok().filter(|number| *number > 0);
+    let ms = ms.and_then(|number| number.checked_mul(unit));
+    ms.filter(|ms| *ms <= EXPIRY_MS_MAX)
+        .ok_or(Fault::ExpireTime(command.name))
+}
+
+/// The option EX, PX, EXAT or PXAT at `number`, with its argument. `None` if it is another one.
+fn read_until(
+    command: &Command,
+    args: Arguments<'_>,
+    number: usize,
+) -> Result<Option<Until>, Fault> {
+    let option = args.get(number);
+    let (unit, is_time) = match () {
+        () if option.eq_ignore_ascii_case(b"EX") => (1000, false),
+        () if option.eq_ignore_ascii_case(b"PX") => (1, false),
+        () if option.eq_ignore_ascii_case(b"EXAT") => (1000, true),
+        () if option.eq_ignore_ascii_case(b"PXAT") => (1, true),
+        () => return Ok(None),
+    };
+    if number + 1 >= args.len() {
+        return Err(SYNTAX);
+    }
+    let given = read_integer(args.get(number + 1)).ok_or(NOT_AN_INTEGER)?;
+    let ms = lifetime(command, given, unit)?;
+    Ok(Some(match is_time {
+        true => Until::At(ms),
+        false => Until::In(ms),
+    }))
+}
+
+fn read_set<'a>(command: &Command, args: Arguments<'a>) -> Result<Request<'a>, Fault> {
+    let (mut when, mut expiry, mut gets) = (SetWhen::Always, NewExpiry::Usual, false);
+    let mut time = None;
+    let mut number = 3;
+    while number < args.len() {
+        let option = args.get(number);
+        let is = |name: &str| option.eq_ignore_ascii_case(name.as_bytes());
+        let has_time = ["EX", "PX", "EXAT", "PXAT"].into_iter().any(is);
+        match () {
+            () if is("NX") && when != SetWhen::Present => when = SetWhen::Absent,
+            () if is("XX") && when != SetWhen::Absent => when = SetWhen::Present,
+            () if is("GET") => gets = true,
+            () if is("KEEPTTL") && time.is_none() => expiry = NewExpiry::Keep,
+            () if has_time && time.is_none() && expiry == NewExpiry::Usual => {
+                if number + 1 >= args.len() {
+                    return Err(SYNTAX);
+                }
+                time = Some(number);
+                number += 1;
+            }
+            () => return Err(SYNTAX),
+        }
+        number += 1;
+    }
+    // All options are looked at before the time is read.
+    if let Some(until) = time.map(|number| read_until(command, args, number)) {
+        expiry = until?.map_or(expiry, NewExpiry::Until);
+    }
+    Ok(Request::Set {
+        key: args.get(1),
+        value: args.get(2),
+        when,
+        gets,
+        expiry,
+        tells_number: false,
+    })
+}
+
+fn read_getex(command: &Command, args: Arguments<'_>) -> Result<NewExpiry, Fault> {
+    let mut expiry = NewExpiry::Usual;
+    let mut time = None;
+    let mut number = 2;
+    while number < args.len() {
+        let option = args.get(number);
+        let is = |name: &str| option.eq_ignore_ascii_case(name.as_bytes());
+        let is_first = expiry == NewExpiry::Usual && time.is_none();
+        match () {
+            () if is("PERSIST") && time.is_none() => expiry = NewExpiry::Persist,
+            () if ["EX", "PX", "EXAT", "PXAT"].into_iter().any(is) && is_first => {
+                if number + 1 >= args.len() {
+                    return Err(SYNTAX);
+                }
+                time = Some(number);
+                number += 1;
+            }
+            () => return Err(SYNTAX),
+        }
+        number += 1;
+    }
+    match time {
+        Some(number) => Ok(read_until(command, args, number)?.map_or(expiry, NewExpiry::Until)),
+        None => Ok(expiry),
+    }
+}
+
+fn read_expire<'a>(command: &Command, args: Arguments<'a>) -> Result<Request<'a>, Fault> {
+    let mut when = ExpireWhen::default();
+    for (number, option) in (3..).zip(args.from(3)) {
+        let is = |name: &[u8]| option.eq_ignore_ascii_case(name);
+        match () {
+            () if is(b"NX") => when.has_none = true,
+            () if is(b"XX") => when.has_one = true,
+            () if is(b"GT") => when.is_later = true,
+            () if is(b"LT") => when.is_earlier = true,
+            () => return Err(Fault::Option(number)),
+        }
+    }
+    if when.has_none && (when.has_one || when.is_later || when.is_earlier) {
+        return Err(Fault::Text(
+            "ERR NX and XX, GT or LT options at the same time are not compatible",
+        ));
+    }
+    if when.is_later && when.is_earlier {
+        return Err(Fault::Text(
+            "ERR GT and LT options at the same time are not compatible",
+        ));
+    }
+    let (unit, is_time) = match command.id {
+        Name::Expire => (1000, false),
+        Name::PExpire => (1, false),
+        Name::ExpireAt => (1000, true),
+        _ => (1, true),
+    };
+    let given = read_integer(args.get(2)).ok_or(NOT_AN_INTEGER)?;
+    let ms = given.checked_mul(unit);
+    let most = i64::try_from(EXPIRY_MS_MAX).expect("48 bits");
+    let ms = ms.filter(|ms| *ms <= most);
+    let ms = ms.ok_or(Fault::ExpireTime(command.name))?;
+    let until = match u64::try_from(ms) {
+        Ok(ms @ 1..) if is_time => Until::At(ms),
+        Ok(ms @ 1..) => Until::In(ms),
+        // Past: the key is gone at once.
+        _ => Until::At(1),
+    };
+    Ok(Request::Expire(args.get(1), until, when))
+}
+
+/// One step of a SCAN.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ScanStep<'a> {
+    pub(super) cursor: u64,
+    pub(super) pattern: Option<&'a [u8]>,
+    pub(super) count: u32,
+    /// Keys of another type than strings are asked for: there are none.
+    pub(super) wants_others: bool,
+}
+
+impl<'a> ScanStep<'a> {
+    pub(super) fn read(args: Arguments<'a>) -> Result<Self, Fault> {
+        let cursor = read_unsigned(args.get(1)).ok_or(Fault::Text("ERR invalid cursor"))?;
+        let mut step = ScanStep {
+            cursor,
+            pattern: None,
+            count: 10,
+            wants_others: false,
+        };
+        let mut number = 2;
+        while number < args.len() {
+            let option = args.get(number);
+            let is = |name: &[u8]| option.eq_ignore_ascii_case(name);
+            if number + 1 >= args.len() {
+                return Err(SYNTAX);
+            }
+            let given = args.get(number + 1);
+            match () {
+                () if is(b"MATCH") => step.pattern = Some(given),
+                () if is(b"COUNT") => {
+                    let count = read_integer(given).ok_or(NOT_AN_INTEGER)?;
+                    if count < 1 {
+                        return Err(SYNTAX);
+                    }
+                    step.count = u32::try_from(count).unwrap_or(u32::MAX);
+                }
+                () if is(b"TYPE") => step.wants_others = !given.eq_ignore_ascii_case(b"string"),
+                () => return Err(SYNTAX),
+            }
+            number += 2;
+        }
+        Ok(step)
+    }
+}

@@ -1,0 +1,241 @@
+//! The ring of a connection: the replies of its commands in their order, whatever order the answers
+//! of their items have.
+
+use std::collections::VecDeque;
+
+use crate::reply::ReplyItem;
+use crate::status::Status;
+
+use super::answer::{self, Fold};
+use super::reply::{Protocol, Replies};
+
+/// Commands of a connection that are not answered, at most.
+pub(super) const ENTRIES_MAX: usize = 4096;
+/// Buffers of early replies that are kept for the next ones, and how long these may be.
+const SPARES_MAX: usize = 16;
+const SPARE_BYTES_MAX: usize = 4 << 10;
+/// An item that was answered.
+const ANSWERED: u64 = u64::MAX;
+
+/// A command whose reply has not left.
+#[derive(Debug)]
+struct Entry {
+    fold: Fold,
+    protocol: Protocol,
+    /// Items that are not answered.
+    missing: u32,
+    /// More items may come.
+    is_open: bool,
+    is_failed: bool,
+    sum: i64,
+    /// Its reply, or the error of one of its items.
+    early: Vec<u8>,
+}
+
+/// What an answer was about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answered {
+    /// A reply; it was written, or is kept.
+    Reply,
+    /// The transaction, to which it must be given.
+    Transaction,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Ring {
+    entries: VecDeque<Entry>,
+    /// The number of the first entry.
+    first: u64,
+    /// The entry of each item that is not answered, and of answered ones between.
+    items: VecDeque<u64>,
+    /// The number of the first item.
+    first_item: u64,
+    /// Bytes of early replies.
+    held_bytes: usize,
+    spares: Vec<Vec<u8>>,
+}
+
+impl Ring {
+    pub(super) fn has_room(&self) -> bool {
+        self.entries.len() < ENTRIES_MAX && self.items.len() < 2 * ENTRIES_MAX
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Bytes of replies that wait for those before them.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.held_bytes
+    }
+
+    /// The number that the next item gets.
+    pub(super) fn next_item(&self) -> u64 {
+        self.first_item + self.items.len() as u64
+    }
+
+    /// The number of the first item that is not answered.
+    pub(super) fn first_item(&self) -> u64 {
+        self.first_item
+    }
+
+    /// A command whose items follow; its number.
+    #[inline]
+    pub(super) fn push(&mut self, fold: Fold, protocol: Protocol) -> u64 {
+        self.entries.push_back(Entry {
+            fold,
+            protocol,
+            missing: 0,
+            is_open: true,
+            is_failed: false,
+            sum: 0,
+            early: Vec::new(),
+        });
+        self.first + self.entries.len() as u64 - 1
+    }
+
+    /// Another item of a command; its number is [`Ring::next_item`] before.
+    #[inline]
+    pub(super) fn add_item(&mut self, entry: u64) {
+        self.items.push_back(entry);
+        if let Some(entry) = self.entry(entry) {
+            entry.missing += 1;
+        }
+    }
+
+    /// All items of a command were added.
+    #[inline]
+    pub(super) fn close(&mut self, number: u64, out: &mut Vec<u8>) {
+        if let Some(entry) = self.entry(number) {
+            entry.is_open = false;
+        }
+        self.flush(out);
+    }
+
+    /// A reply without items, which `write` writes.
+    #[inline]
+    pub(super) fn reply(
+        &mut self,
+        protocol: Protocol,
+        out: &mut Vec<u8>,
+        write: impl FnOnce(&mut Replies<'_>),
+    ) {
+        if self.entries.is_empty() {
+            return write(&mut Replies::new(out, protocol));
+        }
+        let number = self.push(Fold::Written, protocol);
+        self.settle(number, out, write);
+    }
+
+    /// Writes the reply of a command that was pushed without items.
+    pub(super) fn settle(
+        &mut self,
+        number: u64,
+        out: &mut Vec<u8>,
+        write: impl FnOnce(&mut Replies<'_>),
+    ) {
+        let spare = self.spares.pop().unwrap_or_default();
+        let Some(entry) = self.entry(number) else {
+            return;
+        };
+        entry.early = spare;
+        write(&mut Replies::new(&mut entry.early, entry.protocol));
+        entry.fold = Fold::Written;
+        entry.is_open = false;
+        let held = entry.early.len();
+        self.held_bytes += held;
+        self.flush(out);
+    }
+
+    /// An item was answered. Answers of items that nobody waits for are passed over.
+    #[inline]
+    pub(super) fn answer(
+        &mut self,
+        item: u64,
+        reply: &ReplyItem<'_>,
+        retry_after_ms: u16,
+        out: &mut Vec<u8>,
+    ) -> Answered {
+        let Some(number) = self.take_item(item) else {
+            return Answered::Reply;
+        };
+        let is_first = number == self.first;
+        let place = usize::try_from(number - self.first).expect("it was pushed");
+        let entry = &mut self.entries[place];
+        entry.missing -= 1;
+        if matches!(entry.fold, Fold::Transaction) {
+            return Answered::Transaction;
+        }
+        let is_last = entry.missing == 0 && !entry.is_open;
+        if is_first && is_last && !entry.is_failed {
+            // Nearly all replies: straight to the connection.
+            let replies = &mut Replies::new(out, entry.protocol);
+            answer::write(&entry.fold, &mut entry.sum, reply, retry_after_ms, replies);
+            self.pop();
+            self.flush(out);
+            return Answered::Reply;
+        }
+        let folds = matches!(entry.fold, Fold::Sum | Fold::Done);
+        let is_good = answer::is_good(reply.head.status);
+        if folds && is_good && !is_last {
+            entry.sum += i64::from(reply.head.status == Status::Ok);
+            return Answered::Reply;
+        }
+        let before = entry.early.len();
+        if !entry.is_failed {
+            if entry.early.capacity() == 0 {
+                entry.early = self.spares.pop().unwrap_or_default();
+            }
+            let replies = &mut Replies::new(&mut entry.early, entry.protocol);
+            answer::write(&entry.fold, &mut entry.sum, reply, retry_after_ms, replies);
+            entry.is_failed = folds && !is_good;
+        }
+        let grown = entry.early.len() - before;
+        self.held_bytes += grown;
+        self.flush(out);
+        Answered::Reply
+    }
+
+    /// The entry of an item, which is answered by now.
+    #[inline]
+    fn take_item(&mut self, item: u64) -> Option<u64> {
+        let place = usize::try_from(item.checked_sub(self.first_item)?).ok()?;
+        let number = std::mem::replace(self.items.get_mut(place)?, ANSWERED);
+        while self.items.front() == Some(&ANSWERED) {
+            self.items.pop_front();
+            self.first_item += 1;
+        }
+        (number != ANSWERED).then_some(number)
+    }
+
+    #[inline]
+    fn entry(&mut self, number: u64) -> Option<&mut Entry> {
+        let place = usize::try_from(number.checked_sub(self.first)?).ok()?;
+        self.entries.get_mut(place)
+    }
+
+    #[inline]
+    fn pop(&mut self) -> Option<Entry> {
+        self.first += 1;
+        self.entries.pop_front()
+    }
+
+    /// Writes all replies that nothing stands before.
+    #[inline]
+    fn flush(&mut self, out: &mut Vec<u8>) {
+        while let Some(entry) = self.entries.front() {
+            let is_whole = entry.missing == 0 && !entry.is_open;
+            if !is_whole || matches!(entry.fold, Fold::Transaction) {
+                return;
+            }
+            let mut entry = self.pop().expect("looked at");
+            out.extend_from_slice(&entry.early);
+            self.held_bytes -= entry.early.len();
+            let capacity = entry.early.capacity();
+            if (1..=SPARE_BYTES_MAX).contains(&capacity) && self.spares.len() < SPARES_MAX {
+                entry.early.clear();
+                self.spares.push(entry.early);
+            }
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! What is refused, in the words of Redis.
+
+use super::parser::Arguments;
+use super::reply::Replies;
+
+/// Bytes of each argument of an unknown command that its error shows, and of all together.
+const SHOWN_BYTES_MAX: usize = 128;
+
+/// The version of Redis whose commands these are.
+pub(super) const REDIS_VERSION: &str = "7.4.0";
+
+pub(super) fn unknown_command(args: Arguments<'_>, out: &mut Vec<u8>) {
+    let shown = |bytes: &[u8], most: usize| bytes[..bytes.len().min(most)].to_vec();
+    out.extend_from_slice(b"ERR unknown command '");
+    out.extend(shown(args.get(0), SHOWN_BYTES_MAX));
+    out.extend_from_slice(b"', with args beginning with: ");
+    let mut left = SHOWN_BYTES_MAX;
+    for argument in args.from(1) {
+        if left == 0 {
+            break;
+        }
+        let argument = shown(argument, left);
+        left -= (argument.len() + 3).min(left);
+        out.push(b'\'');
+        out.extend(argument);
+        out.extend_from_slice(b"' ");
+    }
+}
+
+pub(super) fn wrong_arity(name: &str, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"ERR wrong number of arguments for '");
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b"' command");
+}
+
+pub(super) fn bad_key(out: &mut Vec<u8>) {
+    out.extend_from_slice(b"ERR a key has 1 to 1024 bytes");
+}
+
+/// Refuses a command of a container that is not there.
+pub(super) fn unknown_subcommand(container: &str, args: Arguments<'_>, replies: &mut Replies<'_>) {
+    let mut text = b"ERR unknown subcommand '".to_vec();
+    let name = args.get(1);
+    text.extend_from_slice(&name[..name.len().min(SHOWN_BYTES_MAX)]);
+    text.extend_from_slice(b"'. Try ");
+    text.extend_from_slice(container.as_bytes());
+    text.extend_from_slice(b" HELP.");
+    replies.error(&text);
+}
+
+/// Refuses a command of a container with too many or too few arguments.
+pub(super) fn wrong_subcommand(name: &str, replies: &mut Replies<'_>) {
+    let mut text = Vec::new();
+    wrong_arity(name, &mut text);
+    replies.error(&text);
+}

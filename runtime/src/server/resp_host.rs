@@ -1,0 +1,137 @@
+//! What connections of the RESP port are told of their server.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use penstock_net::limits::Limits;
+use penstock_net::resp::{Client, Facts, Host};
+use penstock_shard::cursor_order;
+
+use crate::startup::node::Node;
+use crate::stats::{Stats, total};
+use crate::system::memory::resident_bytes;
+
+/// All connections of the RESP port, of all cores. Locked when one comes, goes or gets a name.
+#[derive(Debug, Default)]
+pub(crate) struct RespClients {
+    last_id: AtomicU64,
+    all: Mutex<BTreeMap<u64, Client>>,
+}
+
+impl RespClients {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<u64, Client>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A connection between these addresses was accepted.
+    pub(crate) fn add(&self, address: &str, local_address: &str) -> Client {
+        let client = Client {
+            id: self.last_id.fetch_add(1, Ordering::Relaxed) + 1,
+            address: address.to_string(),
+            local_address: local_address.to_string(),
+            since_s: unix_us() / 1_000_000,
+            protocol: 2,
+            ..Client::default()
+        };
+        self.all().insert(client.id, client.clone());
+        client
+    }
+
+    /// A connection has ended.
+    pub(crate) fn remove(&self, id: u64) {
+        self.all().remove(&id);
+    }
+}
+
+/// The server around a connection of the RESP port.
+#[derive(Clone)]
+pub(crate) struct RespHost {
+    /// What never changes; the rest is filled in when it is asked for.
+    facts: Facts,
+    limits: Limits,
+    order: u64,
+    began: Instant,
+    stats: Arc<Stats>,
+    pub(crate) clients: Arc<RespClients>,
+    /// Connections of all ports.
+    open: Arc<AtomicU32>,
+}
+
+impl RespHost {
+    /// The host of all connections to `address`; `open` counts those of all ports.
+    pub(crate) fn new(node: &Node, address: SocketAddr, open: &Arc<AtomicU32>) -> Self {
+        let (config, identity) = (&node.config, node.directory.identity());
+        RespHost {
+            facts: Facts {
+                version: env!("CARGO_PKG_VERSION"),
+                port: address.port(),
+                ip: address.ip().to_string(),
+                node: identity.node_id,
+                pid: std::process::id(),
+                clients_max: config.connections_max.into(),
+                memory_max: node.memory().map_or(0, |memory| memory.max()),
+                durability: config.durability.name(),
+                idle_s: config.idle_timeout_s.into(),
+                shards: node.shards(),
+                is_clustered: config.cluster.is_some(),
+                ..Facts::default()
+            },
+            limits: Limits {
+                frame_bytes_max: config.frame_bytes_max,
+                value_bytes_max: config.value_bytes_max,
+            },
+            order: cursor_order(identity.hash_seed),
+            began: Instant::now(),
+            stats: Arc::clone(&node.stats),
+            clients: Arc::default(),
+            open: Arc::clone(open),
+        }
+    }
+
+    pub(crate) fn limits(&self) -> Limits {
+        self.limits
+    }
+}
+
+impl Host for RespHost {
+    fn unix_us(&self) -> u64 {
+        unix_us()
+    }
+
+    fn facts(&self) -> Facts {
+        let now = total(&self.stats.read());
+        Facts {
+            uptime_s: self.began.elapsed().as_secs(),
+            clients: self.open.load(Ordering::Relaxed).into(),
+            resident_bytes: resident_bytes().unwrap_or(0),
+            keys: now.figure("keys"),
+            operations: now.answers.as_flattened().iter().sum(),
+            connections: now.figure("connections_opened"),
+            ..self.facts.clone()
+        }
+    }
+
+    fn clients(&self) -> Vec<Client> {
+        self.clients.all().values().cloned().collect()
+    }
+
+    fn client_changed(&self, client: &Client) {
+        if let Some(known) = self.clients.all().get_mut(&client.id) {
+            known.clone_from(client);
+        }
+    }
+
+    fn scan_order(&self) -> u64 {
+        self.order
+    }
+}
+
+fn unix_us() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| {
+        u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+    })
+}

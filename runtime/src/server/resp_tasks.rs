@@ -1,0 +1,258 @@
+//! The two tasks of a connection that speaks RESP: one reads and gives frames to the shard, one
+//! takes frames of the shard and writes.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use monoio::buf::{IoBuf, IoBufMut};
+use monoio::io::{AsyncReadRent, AsyncWriteRent, OwnedReadHalf, OwnedWriteHalf};
+use monoio::net::TcpStream;
+use penstock_net::resp::Conversation;
+use penstock_shard::{Event, SessionId};
+
+use super::connection::Connection;
+use super::core::Core;
+use super::resp_host::RespHost;
+
+/// Bytes of a new receive buffer: what an idle connection costs.
+const RECEIVE_BYTES_MIN: usize = 4 << 10;
+
+/// Bytes to which it grows by itself for a busy connection; larger commands make it grow further.
+const RECEIVE_BYTES_BUSY: usize = 64 << 10;
+
+/// A buffer of frames or replies that is larger than this is given back when it is empty.
+const BUFFER_BYTES_KEPT: usize = 256 << 10;
+
+/// What the tasks of one connection share.
+struct RespConnection {
+    connection: Rc<Connection>,
+    conversation: RefCell<Conversation>,
+    host: Rc<RespHost>,
+    /// What the shard was told last: bytes of the peer, and bytes for it.
+    told: Cell<(usize, usize)>,
+    /// Bytes for the peer that are being sent and that no shard counts.
+    sending: Cell<usize>,
+}
+
+impl RespConnection {
+    fn session(&self) -> SessionId {
+        self.connection.session
+    }
+
+    /// Tells the shard what is held here; `false` if there is no room for a partial command.
+    fn tell(&self, core: &Core, input_bytes: usize, is_partial: bool) -> bool {
+        let reply_bytes = self.conversation.borrow_mut().out().len() + self.sending.get();
+        let now = (input_bytes, reply_bytes);
+        if self.told.replace(now) == now && !is_partial && reply_bytes == 0 {
+            return true;
+        }
+        core.holds_outside(self.session(), input_bytes, reply_bytes, is_partial)
+    }
+
+    /// Tells the shard that what was made here has left.
+    fn tell_sent(&self, core: &Core) {
+        self.sending.set(0);
+        let (input_bytes, reply_bytes) = self.told.get();
+        if reply_bytes > 0 {
+            self.told.set((input_bytes, 0));
+            core.holds_outside(self.session(), input_bytes, 0, false);
+        }
+    }
+}
+
+/// Begins the tasks of a connection between these addresses.
+pub(super) fn serve_resp(
+    core: &Rc<Core>,
+    host: &Rc<RespHost>,
+    connection: Rc<Connection>,
+    addresses: (&str, &str),
+    reader: OwnedReadHalf<TcpStream>,
+    writer: OwnedWriteHalf<TcpStream>,
+) {
+    let client = host.clients.add(addresses.0, addresses.1);
+    let id = client.id;
+    let shared = Rc::new(RespConnection {
+        connection,
+        conversation: RefCell::new(Conversation::new(client, host.limits())),
+        host: Rc::clone(host),
+        told: Cell::new((0, 0)),
+        sending: Cell::new(0),
+    });
+    monoio::spawn(read(Rc::clone(core), Rc::clone(&shared), id, reader));
+    monoio::spawn(write(Rc::clone(core), shared, id, writer));
+}
+
+/// One half has ended.
+fn ended(core: &Core, shared: &RespConnection, id: u64) {
+    if shared.connection.half_ended() {
+        shared.host.clients.remove(id);
+        core.remove(shared.session());
+    }
+}
+
+async fn read(
+    core: Rc<Core>,
+    shared: Rc<RespConnection>,
+    id: u64,
+    mut reader: OwnedReadHalf<TcpStream>,
+) {
+    let mut buffer: Vec<u8> = Vec::with_capacity(RECEIVE_BYTES_MIN);
+    let mut frame = Conversation::greeting();
+    while run(&core, &shared, &mut buffer, &mut frame).await {
+        let held = buffer.len();
+        if held == buffer.capacity() {
+            // A command that does not fit; its lengths were judged.
+            buffer.reserve(held.max(RECEIVE_BYTES_MIN));
+        }
+        let capacity = buffer.capacity();
+        let (result, filled) = reader.read(buffer.slice_mut(held..capacity)).await;
+        buffer = filled.into_inner();
+        let Ok(received @ 1..) = result else { break };
+        core.received(received);
+        if held == 0 && capacity > RECEIVE_BYTES_BUSY && received < RECEIVE_BYTES_BUSY {
+            buffer.shrink_to(RECEIVE_BYTES_BUSY);
+        } else if buffer.len() == capacity && capacity < RECEIVE_BYTES_BUSY {
+            buffer.reserve(capacity);
+        }
+        if frame.capacity() > BUFFER_BYTES_KEPT {
+            frame = Vec::new();
+        }
+    }
+    ended(&core, &shared, id);
+}
+
+/// Gives the shard what is whole in the buffer. `false` if the connection ends.
+async fn run(
+    core: &Rc<Core>,
+    shared: &RespConnection,
+    buffer: &mut Vec<u8>,
+    frame: &mut Vec<u8>,
+) -> bool {
+    let connection = &shared.connection;
+    loop {
+        while !frame.is_empty() {
+            let session = connection.session;
+            let bytes = &frame[..];
+            let consumed = core.step(Event::Received { session, bytes });
+            frame.drain(..consumed);
+            if frame.is_empty() {
+                break;
+            }
+            if !core.is_paused(session) {
+                return false;
+            }
+            shared.tell(core, frame.len() + buffer.len(), false);
+            connection.may_resume.wait().await;
+            if connection.is_shut.get() {
+                return false;
+            }
+        }
+        if connection.is_shut.get() {
+            return false;
+        }
+        let (taken, is_blocked, is_inside, has_output) = {
+            let mut conversation = shared.conversation.borrow_mut();
+            let taken = conversation.take(buffer, frame, &*shared.host);
+            let is_inside = conversation.is_inside(buffer.len() - taken);
+            let has_output = !conversation.out().is_empty() || conversation.is_finished();
+            (taken, conversation.is_blocked(), is_inside, has_output)
+        };
+        buffer.drain(..taken);
+        if has_output {
+            connection.has_output.set();
+        }
+        if taken > 0 || !frame.is_empty() {
+            continue;
+        }
+        if !shared.tell(core, buffer.len(), is_inside) {
+            let text = "ERR the server has no room for the rest of this command";
+            shared.conversation.borrow_mut().end(text);
+            buffer.clear();
+            connection.has_output.set();
+            continue;
+        }
+        if !is_blocked {
+            return true;
+        }
+        connection.may_resume.wait().await;
+    }
+}
+
+async fn write(
+    core: Rc<Core>,
+    shared: Rc<RespConnection>,
+    id: u64,
+    mut writer: OwnedWriteHalf<TcpStream>,
+) {
+    let (connection, session) = (&shared.connection, shared.session());
+    let mut frames: Vec<u8> = Vec::new();
+    let mut replies: Vec<u8> = Vec::new();
+    // Bytes of frames that were taken and of which not all replies have left, and those of them
+    // that the network was told to have taken.
+    let (mut taken_bytes, mut told_bytes) = (0, 0);
+    loop {
+        connection.has_output.wait().await;
+        frames.clear();
+        core.take_output(session, &mut frames);
+        taken_bytes += frames.len();
+        let is_blocked = {
+            let mut conversation = shared.conversation.borrow_mut();
+            conversation.answered(&frames);
+            std::mem::swap(conversation.out(), &mut replies);
+            conversation.is_blocked()
+        };
+        if is_blocked {
+            connection.may_resume.set();
+        }
+        if frames.is_empty() {
+            shared.sending.set(replies.len());
+        }
+        let (mut sent, all) = (0, replies.len());
+        connection.is_sending.set(all > 0);
+        while sent < all {
+            let result;
+            let rest = replies.slice(sent..);
+            let given;
+            (result, given) = writer.write(rest).await;
+            replies = given.into_inner();
+            let Ok(written @ 1..) = result else { break };
+            sent += written;
+            // A slow peer is not a stalled one.
+            let told = written.min(taken_bytes - told_bytes);
+            told_bytes += told;
+            core.took(session, told);
+        }
+        connection.is_sending.set(false);
+        if sent < all {
+            break;
+        }
+        replies.clear();
+        for buffer in [&mut frames, &mut replies] {
+            if buffer.capacity() > BUFFER_BYTES_KEPT {
+                *buffer = Vec::new();
+            }
+        }
+        shared.tell_sent(&core);
+        let (holds_replies, is_finished, is_blocked) = {
+            let conversation = shared.conversation.borrow();
+            let holds_replies = conversation.holds_replies();
+            (
+                holds_replies,
+                conversation.is_finished(),
+                conversation.is_blocked(),
+            )
+        };
+        if taken_bytes > 0 && !holds_replies {
+            core.sent(session, all);
+            (taken_bytes, told_bytes) = (0, 0);
+        }
+        if is_blocked {
+            connection.may_resume.set();
+        }
+        if connection.is_shut.get() || is_finished || core.is_finished(session) {
+            break;
+        }
+    }
+    let _ = writer.shutdown().await;
+    ended(&core, &shared, id);
+}

@@ -1,0 +1,447 @@
+//! The RESP port of the real server: atomic commands, pipelines, bad input, and its replies beside
+//! those of a Valkey.
+
+mod table;
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use penstock_client::Verbs;
+
+use crate::command::command;
+use crate::process::Server;
+
+use self::table::TABLE;
+
+/// A new folder for data.
+fn folder(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = std::fs::remove_dir_all(&folder);
+    folder
+}
+
+/// Longer than any answer takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+struct Resp {
+    server: Server,
+    address: SocketAddr,
+}
+
+/// A server with a RESP port, and what `options` add.
+fn start(name: &str, options: &[&str]) -> Resp {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let mut serve = command(&["serve", "--listen", "127.0.0.1:0", "--shard-ports", "0"]);
+    serve.args(["--admin-listen", "off", "--resp-listen"]);
+    serve.arg(address.to_string()).args(options);
+    serve.arg("--data").arg(folder(name));
+    let server = Server::start(&mut serve);
+    Resp { server, address }
+}
+
+/// A connection, and what it has read beyond the last reply.
+struct Talk {
+    stream: TcpStream,
+    bytes: Vec<u8>,
+}
+
+impl Talk {
+    fn with(address: SocketAddr) -> Talk {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        let bytes = Vec::new();
+        Talk { stream, bytes }
+    }
+
+    fn send(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).unwrap();
+    }
+
+    /// The next reply, as it is on the wire; empty at the end of the connection.
+    fn reply(&mut self) -> Vec<u8> {
+        loop {
+            if let Some(end) = reply_end(&self.bytes, 0) {
+                return self.bytes.drain(..end).collect();
+            }
+            let mut more = vec![0; 64 << 10];
+            match self.stream.read(&mut more) {
+                Ok(0) => return Vec::new(),
+                Ok(read) => self.bytes.extend(&more[..read]),
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => return Vec::new(),
+                Err(error) => panic!("{error}, behind {:?}", self.bytes.escape_ascii()),
+            }
+        }
+    }
+
+    fn ask(&mut self, words: &[&str]) -> String {
+        let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+        self.send(&encode(&words));
+        String::from_utf8(self.reply()).unwrap()
+    }
+}
+
+fn encode(words: &[&[u8]]) -> Vec<u8> {
+    let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
+    for word in words {
+        bytes.extend(format!("${}\r\n", word.len()).bytes());
+        bytes.extend(*word);
+        bytes.extend(b"\r\n");
+    }
+    bytes
+}
+
+/// Where the reply ends that begins at `at`.
+fn reply_end(bytes: &[u8], at: usize) -> Option<usize> {
+    let line = bytes.get(at..)?;
+    let len = line.windows(2).position(|pair| pair == b"\r\n")?;
+    let (kind, text) = (line[0], std::str::from_utf8(&line[1..len]).ok()?);
+    let next = at + len + 2;
+    let count = || text.parse::<i64>().expect("a length");
+    match kind {
+        b'+' | b'-' | b':' | b'_' => Some(next),
+        b'$' | b'=' if count() < 0 => Some(next),
+        b'$' | b'=' => {
+            let end = next + usize::try_from(count()).unwrap() + 2;
+            (bytes.len() >= end).then_some(end)
+        }
+        b'*' | b'~' | b'%' => {
+            let elements = count().max(0) * if kind == b'%' { 2 } else { 1 };
+            (0..elements).try_fold(next, |at, _| reply_end(bytes, at))
+        }
+        other => panic!("a reply begins with {other}"),
+    }
+}
+
+/// The words of a line, with quotes as inline commands have them.
+fn words_of(line: &str) -> Vec<Vec<u8>> {
+    let mut words = Vec::new();
+    let bytes = line.as_bytes();
+    let mut at = 0;
+    while at < bytes.len() {
+        if bytes[at] == b' ' {
+            at += 1;
+            continue;
+        }
+        let mut word = Vec::new();
+        let is_quoted = bytes[at] == b'"';
+        at += usize::from(is_quoted);
+        while at < bytes.len() && bytes[at] != if is_quoted { b'"' } else { b' ' } {
+            if is_quoted && bytes[at] == b'\\' {
+                let (byte, len) = match bytes[at + 1] {
+                    b'x' => (u8::from_str_radix(&line[at + 2..at + 4], 16).unwrap(), 4),
+                    b'r' => (b'\r', 2),
+                    b'n' => (b'\n', 2),
+                    other => (other, 2),
+                };
+                word.push(byte);
+                at += len;
+            } else {
+                word.push(bytes[at]);
+                at += 1;
+            }
+        }
+        at += 1;
+        words.push(word);
+    }
+    words
+}
+
+/// A Valkey or Redis that ends with the test.
+struct Valkey(Child);
+
+impl Drop for Valkey {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn valkey_binary() -> Option<PathBuf> {
+    if let Some(path) = std::env::var_os("VALKEY_SERVER") {
+        return Some(path.into());
+    }
+    let path = std::env::var_os("PATH")?;
+    let names = ["valkey-server", "redis-server"];
+    let candidates = std::env::split_paths(&path).flat_map(|folder| {
+        let named = names.map(|name| folder.join(name));
+        named.into_iter()
+    });
+    candidates.into_iter().find(|path| path.is_file())
+}
+
+fn start_valkey(binary: &Path) -> (Valkey, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let folder = folder("valkey");
+    std::fs::create_dir_all(&folder).unwrap();
+    let child = Command::new(binary)
+        .args(["--port", &address.port().to_string(), "--bind", "127.0.0.1"])
+        .args([
+            "--save",
+            "",
+            "--databases",
+            "1",
+            "--proto-max-bulk-len",
+            "1mb",
+        ])
+        .args(["--dir", folder.to_str().unwrap()])
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let valkey = Valkey(child);
+    for _ in 0..500 {
+        if TcpStream::connect(address).is_ok() {
+            return (valkey, address);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    panic!("{} does not listen on {address}", binary.display());
+}
+
+#[test]
+fn replies_are_those_of_valkey_byte_by_byte() {
+    let Some(binary) = valkey_binary() else {
+        eprintln!("skipped: no valkey-server or redis-server in PATH, nor VALKEY_SERVER");
+        return;
+    };
+    let (_valkey, theirs) = start_valkey(&binary);
+    for protocol in ["2", "3"] {
+        let ours = start(&format!("resp-beside-{protocol}"), &["--shards", "1"]);
+        let mut talks = [Talk::with(ours.address), Talk::with(theirs)];
+        talks[1].ask(&["FLUSHALL"]);
+        let mut differences = Vec::new();
+        for line in TABLE
+            .lines()
+            .filter(|line| !line.is_empty() && !line.starts_with('#'))
+        {
+            let words = words_of(line);
+            let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+            let [ours, theirs] = talks.each_mut().map(|talk| {
+                talk.send(&encode(&words));
+                talk.reply().escape_ascii().to_string()
+            });
+            if ours != theirs {
+                differences.push(format!("{line}\n  ours   {ours}\n  theirs {theirs}"));
+            }
+            if line == "RESET" || line.starts_with("# strings") {
+                talks.each_mut().map(|talk| talk.ask(&["HELLO", protocol]));
+            }
+        }
+        assert!(
+            differences.is_empty(),
+            "RESP{protocol}:\n{}",
+            differences.join("\n")
+        );
+    }
+}
+
+#[test]
+fn commands_that_read_and_write_are_atomic_between_connections_and_shards() {
+    let resp = start("resp-atomic", &["--shards", "2"]);
+    let (address, each, callers) = (resp.address, 60, 4);
+    let threads: Vec<_> = (0..callers)
+        .map(|caller| {
+            std::thread::spawn(move || {
+                let mut talk = Talk::with(address);
+                let mut last = Vec::new();
+                for number in 0..each {
+                    let tail = format!("<{caller}.{number}>");
+                    while talk.ask(&["APPEND", "log", &tail]).starts_with("-TRYAGAIN") {}
+                    talk.ask(&["INCR", "count"]);
+                    let now = format!("{caller}.{number}");
+                    let before = loop {
+                        let before = talk.ask(&["SET", "baton", &now, "GET"]);
+                        if !before.starts_with("-TRYAGAIN") {
+                            break before;
+                        }
+                    };
+                    last.push(before);
+                }
+                last
+            })
+        })
+        .collect();
+    let mut batons: Vec<String> = threads
+        .into_iter()
+        .flat_map(|it| it.join().unwrap())
+        .collect();
+    let mut talk = Talk::with(address);
+    let log = talk.ask(&["GET", "log"]);
+    for caller in 0..callers {
+        for number in 0..each {
+            assert_eq!(log.matches(&format!("<{caller}.{number}>")).count(), 1);
+        }
+    }
+    assert_eq!(
+        talk.ask(&["GET", "count"]),
+        format!("$3\r\n{}\r\n", each * callers)
+    );
+    // Each value that was set was told once, to the next who set one; the last one is there.
+    batons.push(talk.ask(&["GETDEL", "baton"]));
+    batons.sort();
+    let told = batons.len();
+    batons.dedup();
+    assert_eq!(
+        (batons.len(), told),
+        (each * callers + 1, each * callers + 1)
+    );
+    resp.server.stop();
+}
+
+#[test]
+fn native_clients_and_those_of_redis_share_keys_and_what_was_answered_survives_a_kill() {
+    let data = Path::new(env!("CARGO_TARGET_TMPDIR")).join("resp-shared");
+    let mut resp = start("resp-shared", &["--shards", "2"]);
+    let mut native = resp.server.client();
+    let mut talk = Talk::with(resp.address);
+    native.set(b"greeting", b"hello").unwrap();
+    assert_eq!(talk.ask(&["GET", "greeting"]), "$5\r\nhello\r\n");
+    assert_eq!(talk.ask(&["INCRBY", "stock", "41"]), ":41\r\n");
+    let mut pipeline = Vec::new();
+    for number in 0..3000 {
+        let key = format!("key:{number}");
+        pipeline.extend(encode(&[b"SET", key.as_bytes(), b"v"]));
+    }
+    pipeline.extend(encode(&[b"INCR", b"stock"]));
+    talk.send(&pipeline);
+    for _ in 0..3000 {
+        assert_eq!(talk.reply(), b"+OK\r\n");
+    }
+    assert_eq!(talk.reply(), b":42\r\n");
+    resp.server.process.kill().unwrap();
+    resp.server.process.wait().unwrap();
+    let mut serve = command(&["serve", "--listen", "127.0.0.1:0", "--shard-ports", "0"]);
+    serve.args(["--admin-listen", "off", "--resp-listen"]);
+    serve.arg(resp.address.to_string()).arg("--data").arg(&data);
+    let server = Server::start(&mut serve);
+    let mut native = server.client();
+    let stock = native.get(b"stock").unwrap().expect("it was answered");
+    assert_eq!(stock.bytes, b"42");
+    let mut talk = Talk::with(resp.address);
+    assert_eq!(
+        talk.ask(&["EXISTS", "key:0", "key:2999", "key:3000"]),
+        ":2\r\n"
+    );
+    // All keys, each once, over short cursors and both shards.
+    let (mut cursor, mut found) = ("0".to_string(), 0);
+    loop {
+        let page = talk.ask(&["SCAN", &cursor, "MATCH", "key:*", "COUNT", "500"]);
+        found += page.matches("key:").count();
+        cursor = page.split("\r\n").nth(2).unwrap().to_string();
+        if cursor == "0" {
+            break;
+        }
+        assert!(cursor.parse::<u64>().unwrap() < 1 << 53);
+    }
+    assert_eq!(found, 3000);
+    server.stop();
+}
+
+#[test]
+fn a_hundred_thousand_commands_at_once_are_answered_in_order() {
+    let resp = start("resp-pipeline", &["--shards", "2"]);
+    let mut talk = Talk::with(resp.address);
+    let mut writer = talk.stream.try_clone().unwrap();
+    let sender = std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        for number in 0..50_000 {
+            let number = number.to_string();
+            bytes.extend(encode(&[b"ECHO", number.as_bytes()]));
+            bytes.extend(encode(&[
+                b"INCR",
+                if bytes.len() % 2 == 0 { b"a" } else { b"b" },
+            ]));
+        }
+        writer.write_all(&bytes).unwrap();
+    });
+    let mut sums = 0;
+    for number in 0..50_000u32 {
+        let text = number.to_string();
+        assert_eq!(
+            talk.reply(),
+            format!("${}\r\n{text}\r\n", text.len()).as_bytes()
+        );
+        let counted = talk.reply();
+        assert_eq!(counted[0], b':');
+        sums += 1;
+    }
+    sender.join().unwrap();
+    assert_eq!(sums, 50_000);
+    resp.server.stop();
+}
+
+#[test]
+fn half_a_command_native_frames_and_tls_end_at_the_deadline_of_partial_ones() {
+    let resp = start(
+        "resp-hostile",
+        &["--shards", "1", "--partial-frame-timeout-ms", "200ms"],
+    );
+    let native = [
+        40u32.to_le_bytes().to_vec(),
+        vec![0xE7, 1, 1, 0],
+        vec![0; 32],
+    ]
+    .concat();
+    let tls = [0x16, 3, 1, 2, 0, 1, 0, 1, 0xFC, 3, 3].to_vec();
+    let half = b"PING\r\n*2\r\n$3\r\nGET\r\n$10\r\nabc".to_vec();
+    for bytes in [native, tls, half] {
+        let mut talk = Talk::with(resp.address);
+        talk.send(&bytes);
+        if bytes.starts_with(b"PING") {
+            assert_eq!(talk.reply(), b"+PONG\r\n");
+        }
+        assert_eq!(talk.reply(), b"", "the connection ends");
+    }
+    for (bytes, told) in [
+        (
+            &b"*1\r\n$-5\r\n"[..],
+            "-ERR Protocol error: invalid bulk length\r\n",
+        ),
+        (
+            b"*2000000\r\n",
+            "-ERR Protocol error: invalid multibulk length\r\n",
+        ),
+        (
+            b"GET / HTTP/1.1\r\nHost: shop\r\n\r\n",
+            "-ERR wrong number of arguments for 'get' command\r\n",
+        ),
+    ] {
+        let mut talk = Talk::with(resp.address);
+        talk.send(bytes);
+        assert_eq!(
+            talk.reply().escape_ascii().to_string(),
+            told.escape_default().to_string()
+        );
+    }
+    let mut talk = Talk::with(resp.address);
+    assert_eq!(talk.ask(&["PING"]), "+PONG\r\n");
+    resp.server.stop();
+}
+
+#[test]
+fn the_port_can_be_off_and_is_not_opened_to_others_without_being_told_so() {
+    let data = folder("resp-off");
+    let mut serve = command(&["serve", "--listen", "127.0.0.1:0", "--shard-ports", "0"]);
+    serve
+        .args(["--resp-listen", "0.0.0.0:0", "--data"])
+        .arg(&data);
+    let output = serve.output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        text.contains("resp_listen") || text.contains("--resp-listen"),
+        "{text}"
+    );
+    let mut serve = command(&["serve", "--listen", "127.0.0.1:0", "--shard-ports", "0"]);
+    serve
+        .args(["--admin-listen", "off", "--resp-listen", "off", "--data"])
+        .arg(&data);
+    Server::start(&mut serve).stop();
+}
