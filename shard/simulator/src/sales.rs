@@ -19,8 +19,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use penstock_net::level::AckLevel;
+use penstock_net::limits::TOKEN_AHEAD_MS_MAX;
 use penstock_net::reply::{ITEM_FLAG_REPLAYED, ReplyItem};
-use penstock_net::request::{BatchRequest, TOKEN_AHEAD_MS_MAX, Token, Version};
+use penstock_net::request::{BatchRequest, Token, Version};
 use penstock_net::slot::slot_of;
 use penstock_net::status::{Executed, Status};
 use penstock_storage::version::partition_of;
