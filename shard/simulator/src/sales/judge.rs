@@ -143,7 +143,7 @@ impl Sales {
                 .parse()
                 .ok()
         };
-        let mut numbers = text.split(' ').filter_map(|word| digits(word));
+        let mut numbers = text.split(' ').filter_map(digits);
         let (Some(told_ms), Some(from_ms)) = (numbers.next(), numbers.next()) else {
             return Err("it tells no times".into());
         };
