@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-use super::expression::layout::LayoutField;
-use super::expression::{FieldKind, TEXT_BYTES, ValueLayout, parse_number};
+use super::expression::{FieldKind, LayoutField, TEXT_BYTES, ValueLayout, parse_number};
 
 /// What a field of a value holds.
 #[derive(Clone, Debug, PartialEq)]

@@ -4,8 +4,8 @@ use clap::Args;
 use penstock_net::level::AckLevel;
 
 use super::connection::ServerAddress;
-use super::expression::layout::LayoutField;
-use super::expression::{Field, FieldKind, ValueLayout};
+
+use super::expression::{Field, FieldKind, LayoutField, ValueLayout};
 use super::layout_value::{Cell, read_field};
 use super::output::{Output, count};
 use super::values::{check_mark, failure_of, parse_layout};

@@ -301,7 +301,7 @@ fn native_clients_and_those_of_redis_share_keys_and_what_was_answered_survives_a
     let mut resp = start("resp-shared", &["--shards", "2"]);
     let mut native = resp.server.client();
     let mut talk = Talk::with(resp.address);
-    native.set(b"greeting", b"hello").unwrap();
+    native.set(b"greeting", b"hello").wait().unwrap();
     assert_eq!(talk.ask(&["GET", "greeting"]), "$5\r\nhello\r\n");
     assert_eq!(talk.ask(&["INCRBY", "stock", "41"]), ":41\r\n");
     let mut pipeline = Vec::new();
@@ -322,7 +322,11 @@ fn native_clients_and_those_of_redis_share_keys_and_what_was_answered_survives_a
     serve.arg(resp.address.to_string()).arg("--data").arg(&data);
     let server = Server::start(&mut serve);
     let mut native = server.client();
-    let stock = native.get(b"stock").unwrap().expect("it was answered");
+    let stock = native
+        .get(b"stock")
+        .wait()
+        .unwrap()
+        .expect("it was answered");
     assert_eq!(stock.bytes, b"42");
     let mut talk = Talk::with(resp.address);
     assert_eq!(

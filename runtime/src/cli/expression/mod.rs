@@ -17,7 +17,7 @@
 
 mod apply;
 mod cursor;
-pub mod layout;
+mod layout;
 pub mod times;
 
 use std::path::PathBuf;
@@ -27,7 +27,7 @@ use penstock_net::instruction::{FieldType, Instruction, Operation};
 pub use apply::{NamedKey, Step, number_name, parse_step};
 use cursor::{Cursor, error, to_bits};
 pub use cursor::{ExpressionError, parse_number};
-pub use layout::{FieldKind, TEXT_BYTES, ValueLayout};
+pub use layout::{FieldKind, LayoutField, TEXT_BYTES, ValueLayout};
 
 /// A field of a value: where it lies and how it is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
