@@ -231,7 +231,9 @@ fn replies_are_those_of_valkey_byte_by_byte() {
                 differences.push(format!("{line}\n  ours   {ours}\n  theirs {theirs}"));
             }
             if line == "RESET" || line.starts_with("# strings") {
-                talks.each_mut().map(|talk| talk.ask(&["HELLO", protocol]));
+                for talk in &mut talks {
+                    talk.ask(&["HELLO", protocol]);
+                }
             }
         }
         assert!(
@@ -299,7 +301,7 @@ fn commands_that_read_and_write_are_atomic_between_connections_and_shards() {
 fn native_clients_and_those_of_redis_share_keys_and_what_was_answered_survives_a_kill() {
     let data = Path::new(env!("CARGO_TARGET_TMPDIR")).join("resp-shared");
     let mut resp = start("resp-shared", &["--shards", "2"]);
-    let mut native = resp.server.client();
+    let native = resp.server.client();
     let mut talk = Talk::with(resp.address);
     native.set(b"greeting", b"hello").wait().unwrap();
     assert_eq!(talk.ask(&["GET", "greeting"]), "$5\r\nhello\r\n");
@@ -321,7 +323,7 @@ fn native_clients_and_those_of_redis_share_keys_and_what_was_answered_survives_a
     serve.args(["--admin-listen", "off", "--resp-listen"]);
     serve.arg(resp.address.to_string()).arg("--data").arg(&data);
     let server = Server::start(&mut serve);
-    let mut native = server.client();
+    let native = server.client();
     let stock = native
         .get(b"stock")
         .wait()
