@@ -477,7 +477,7 @@ fn read_snapshot(
         SnapshotItem::Newest(entry) => coverage.admits(entry.place()).map(|_| ()),
         SnapshotItem::Version(version) => coverage.admits(version.place).map(|_| ()),
         SnapshotItem::Times(times) => coverage.admits_file(times.file).map(|_| ()),
-        SnapshotItem::Settings(_) | SnapshotItem::Partition(_) => Ok(()),
+        SnapshotItem::Settings(_) | SnapshotItem::Partition(_) | SnapshotItem::Timer(_) => Ok(()),
     })?;
     Ok((from, footer))
 }

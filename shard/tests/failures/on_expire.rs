@@ -379,6 +379,25 @@ fn keys_that_are_cold_are_read_for_their_effects() {
 }
 
 #[test]
+fn cleaning_carries_effects_along() {
+    let mut shop = Shop::new(COLD, 0);
+    shop.set(STOCK, &100u32.to_le_bytes(), Expiry::Never);
+    for buyer in 0..5 {
+        shop.hold(buyer);
+    }
+    let before = shop.server.copied();
+    for _ in 0..60 {
+        shop.fill();
+    }
+    assert!(shop.server.copied() > before, "segments were cleaned");
+    // Not a byte of the first records is left to a start.
+    shop.restart(SECOND);
+    assert_eq!((shop.stock(), shop.server.usage().timers), (90, 5));
+    shop.pass(2 * HOLD_MS);
+    assert_eq!((shop.stock(), shop.counters().fired), (100, 5));
+}
+
+#[test]
 fn a_key_whose_effects_cannot_run_ends_all_the_same_and_is_told() {
     let mut shop = Shop::with_stock(10);
     let hold = shop.hold(1);
