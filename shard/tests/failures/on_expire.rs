@@ -229,30 +229,35 @@ fn whoever_asks_for_an_expired_key_first_fires_it() {
     }
 }
 
+/// Does something to a hold.
+type Do = fn(&mut Shop, &[u8]) -> Reply;
+
+fn apply(shop: &mut Shop, key: &[u8], add: impl FnOnce(&mut Apply, ApplyKey)) -> Reply {
+    let mut apply = Apply::new();
+    let key = apply.key(key);
+    add(&mut apply, key);
+    shop.apply(&apply)
+}
+
+fn set(shop: &mut Shop, key: &[u8], expiry: Expiry) -> Reply {
+    let value = 2u64.to_le_bytes();
+    shop.ask(|b, o| b.set_with(o, key, &value, Condition::Always, expiry))
+}
+
+fn update(shop: &mut Shop, key: &[u8], by: u64, expiry: Expiry) -> Reply {
+    let add = Instruction {
+        operation: Operation::Add,
+        field_type: FieldType::U64,
+        key: 0,
+        reason: 0,
+        offset: 0,
+        immediate: by,
+    };
+    shop.ask(|b, o| b.update_if_with(o, key, None, &[add], None, expiry))
+}
+
 #[test]
 fn what_disarms_a_key_is_the_end_of_its_effects_and_what_keeps_its_expiry_keeps_them() {
-    type Do = fn(&mut Shop, &[u8]) -> Reply;
-    fn apply(shop: &mut Shop, key: &[u8], add: impl FnOnce(&mut Apply, ApplyKey)) -> Reply {
-        let mut apply = Apply::new();
-        let key = apply.key(key);
-        add(&mut apply, key);
-        shop.apply(&apply)
-    }
-    fn set(shop: &mut Shop, key: &[u8], expiry: Expiry) -> Reply {
-        let value = 2u64.to_le_bytes();
-        shop.ask(|b, o| b.set_with(o, key, &value, Condition::Always, expiry))
-    }
-    fn update(shop: &mut Shop, key: &[u8], by: u64, expiry: Expiry) -> Reply {
-        let add = Instruction {
-            operation: Operation::Add,
-            field_type: FieldType::U64,
-            key: 0,
-            reason: 0,
-            offset: 0,
-            immediate: by,
-        };
-        shop.ask(|b, o| b.update_if_with(o, key, None, &[add], None, expiry))
-    }
     let cases: [(Do, u32); 13] = [
         (
             |shop, key| shop.ask(|b, o| b.del(o, key, Condition::Always)),

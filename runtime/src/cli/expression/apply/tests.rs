@@ -209,7 +209,8 @@ fn what_cannot_be_read_about_a_key_is_told_with_its_column_and_what_is_allowed_t
     check_refusals(&[
         (
             "",
-            "column 1: it ends where before, since, return, when, or the name of a key: s, h, long_1",
+            "column 1: it ends where before, since, return, when, or the name of a key: s, h, \
+             long_1",
         ),
         (
             "x exists",
