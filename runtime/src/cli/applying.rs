@@ -7,7 +7,7 @@ use clap::Args;
 use penstock_net::apply::{
     Action, Apply, ApplyInstruction, ApplyKey, NumberAt, NumberKind, Operand,
 };
-use penstock_net::hello::FEATURE_APPLY;
+use penstock_net::hello::{FEATURE_APPLY, FEATURE_ON_EXPIRE};
 use penstock_net::limits::APPLY_KEYS_MAX;
 use penstock_net::reply::ITEM_FLAG_OVERFLOW;
 use penstock_net::request::{Ask, Version};
@@ -95,6 +95,14 @@ impl ApplyArgs {
                 self.server
             )));
         }
+        let mut instructions = program.apply.instructions().iter();
+        let arms = instructions.any(|instruction| instruction.effects().is_some());
+        if arms && connection.hello.features & FEATURE_ON_EXPIRE == 0 {
+            return Err(Failure::usage(format_args!(
+                "the server at {} is older than effects of an expiry; update it first",
+                self.server
+            )));
+        }
         if !self.digits_are_numbers {
             program.look(&mut connection)?;
         }
@@ -124,7 +132,10 @@ impl ApplyArgs {
         let head = &answer.head;
         let at = usize::from(head.instruction);
         let (text, instruction) = (
-            self.instructions.get(at),
+            program
+                .arguments
+                .get(at)
+                .and_then(|&at| self.instructions.get(at)),
             program.apply.instructions().get(at),
         );
         let (Some(text), Some(instruction)) = (text, instruction) else {
@@ -165,6 +176,8 @@ fn check_keys(keys: &[NamedKey]) -> Result<(), Failure> {
 struct Program<'a> {
     keys: &'a [NamedKey],
     apply: Apply,
+    /// Of each instruction, the argument that it comes from.
+    arguments: Vec<usize>,
     /// The fields of fixed width that hold what was there before the request, each once.
     fields: Vec<FieldBefore>,
 }
@@ -187,8 +200,25 @@ impl<'a> Program<'a> {
         let mut are_put = vec![false; keys.len()];
         let mut starts: Vec<Option<Vec<u8>>> = vec![None; keys.len()];
         let mut fields: Vec<FieldBefore> = Vec::new();
-        for step in steps {
+        let mut arguments = Vec::new();
+        let mut steps = steps.into_iter().enumerate().peekable();
+        while let Some((argument, step)) = steps.next() {
+            arguments.push(argument);
             match step {
+                Step::OnExpiry { key, effect } => {
+                    let mut effects = Vec::from_iter(effect.map(|effect| (argument, effect)));
+                    let is_same = |(_, next): &(usize, Step)| match next {
+                        Step::OnExpiry { key: other, .. } => *other == key,
+                        _ => false,
+                    };
+                    while let Some((argument, Step::OnExpiry { effect, .. })) =
+                        steps.next_if(is_same)
+                    {
+                        effects.extend(effect.map(|effect| (argument, effect)));
+                    }
+                    arguments.extend(effects.iter().map(|(argument, _)| *argument));
+                    add_effects(&mut apply, &handles, key, effects)?;
+                }
                 Step::Instruction(instruction) => {
                     for (key, at) in numbers(&instruction) {
                         let is_known = fields.iter().any(|it| (it.key, it.at) == (key, at));
@@ -218,6 +248,7 @@ impl<'a> Program<'a> {
         Ok(Program {
             keys,
             apply,
+            arguments,
             fields,
         })
     }
@@ -244,8 +275,18 @@ impl<'a> Program<'a> {
 
     /// The numbers that an answer with OK tells, with their keys.
     fn told(&self) -> impl Iterator<Item = (u8, NumberAt)> {
+        // What runs when a key expires tells nothing.
+        let mut later = 0;
         let instructions = self.apply.instructions().iter();
-        instructions.filter_map(|instruction| match instruction.action {
+        let run_now = instructions.filter(move |instruction| {
+            let is_now = later == 0;
+            later = match instruction.effects() {
+                Some(effects) => effects,
+                None => later.saturating_sub(1),
+            };
+            is_now
+        });
+        run_now.filter_map(|instruction| match instruction.action {
             Action::Change(_, at, _) | Action::Rate(at, _) | Action::Return(at) => {
                 Some((instruction.key, at))
             }
@@ -302,6 +343,40 @@ impl<'a> Program<'a> {
             (status, _) => status.name().to_string(),
         }
     }
+}
+
+/// Adds what runs when a key expires.
+fn add_effects(
+    apply: &mut Apply,
+    handles: &[ApplyKey],
+    key: u8,
+    effects: Vec<(usize, Box<Step>)>,
+) -> Result<(), Failure> {
+    let mut failed = None;
+    apply.on_expire(handles[usize::from(key)], |apply| {
+        for (_, effect) in effects {
+            match *effect {
+                Step::Instruction(instruction) => {
+                    apply.then(instruction);
+                }
+                Step::Put {
+                    key,
+                    is_start,
+                    value,
+                } => match (value_of(value), handles[usize::from(key)]) {
+                    (Ok(value), key) if is_start => {
+                        apply.start(key, &value);
+                    }
+                    (Ok(value), key) => {
+                        apply.put(key, &value);
+                    }
+                    (Err(failure), _) => failed = Some(failure),
+                },
+                Step::OnExpiry { .. } => unreachable!("the parser refuses it"),
+            }
+        }
+    });
+    failed.map_or(Ok(()), Err)
 }
 
 /// The numbers that an instruction reads: its own and that of its operand.

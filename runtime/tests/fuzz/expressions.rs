@@ -105,6 +105,20 @@ fn judge_step(text: &str) {
             let behind = text.strip_prefix(name).expect("the name comes first");
             assert_eq!(behind.trim_start().starts_with("start"), is_start);
         }
+        Ok(Step::OnExpiry { key, effect }) => {
+            let name = ["s", "h"][usize::from(key)];
+            let plain = match effect.as_deref() {
+                None => format!("when {name} expires"),
+                Some(Step::Instruction(effect)) => {
+                    assert!(effect.may_run_later(), "{effect:?}");
+                    format!("when {name} expires: {}", step_written(*effect))
+                }
+                Some(Step::Put { .. }) => return,
+                Some(Step::OnExpiry { .. }) => panic!("what runs later arms nothing"),
+            };
+            let again = parse_step(&plain, &keys);
+            assert_eq!(again, Ok(Step::OnExpiry { key, effect }), "{plain}");
+        }
         Err(error) => check(text, &error),
     }
 }
@@ -185,8 +199,9 @@ fn step_written(instruction: ApplyInstruction) -> String {
             )
         }
         Action::Return(at) => format!("return {}", number(at)),
-        Action::Put { .. } | Action::Start { .. } => panic!("a value is no instruction yet"),
-        Action::OnExpire { .. } => panic!("no words say it"),
+        Action::Put { .. } | Action::Start { .. } | Action::OnExpire { .. } => {
+            panic!("it is no instruction yet")
+        }
     };
     match instruction.reason {
         0 => what,

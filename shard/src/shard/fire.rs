@@ -41,18 +41,20 @@ impl<P: Blocks> Shard<P> {
             self.unpin_due();
         }
         let (begin, mut has_wrapped) = (self.firing.behind(), self.firing.behind().is_none());
-        let mut behind = begin;
+        let (mut behind, mut has_seen_all) = (begin, false);
         while left.fires > 0 && left.looks > 0 && left.reads > 0 {
             let next = self.store.timers().next_behind(behind);
             let time_ms = self.store.time_ms();
             let Some(timer) = next.filter(|timer| timer.expiry_ms <= time_ms) else {
                 behind = None;
                 if std::mem::replace(&mut has_wrapped, true) {
+                    has_seen_all = true;
                     break;
                 }
                 continue;
             };
             if has_wrapped && begin.is_some_and(|begin| timer > begin) {
+                has_seen_all = true;
                 break;
             }
             behind = Some(timer);
@@ -60,10 +62,11 @@ impl<P: Blocks> Shard<P> {
             self.look_at(now, timer, &mut left);
         }
         self.firing.passed(behind);
-        match left.fires < FIRES_A_TURN_MAX {
+        if left.fires < FIRES_A_TURN_MAX {
             // What waits for room or for these keys may go on.
-            true => self.phase.note_progress(true),
-            false => self.firing.pauses(now.us),
+            self.phase.note_progress(true);
+        } else if has_seen_all || left.reads == 0 {
+            self.firing.pauses(now.us);
         }
         outbox.failed_effects.extend(self.firing.take_failed());
     }
@@ -130,7 +133,7 @@ impl<P: Blocks> Shard<P> {
                 if is_over {
                     left.fires -= 1;
                     // Another key of its hash may have kept it.
-                    if !matches!(self.store.at_timer(timer), TimedKey::Armed(_)) {
+                    if self.store.at_timer(timer) == TimedKey::Gone {
                         self.store.drop_timer(timer);
                     }
                 }

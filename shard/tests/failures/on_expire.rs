@@ -10,6 +10,8 @@ use penstock_storage::budget::Budget;
 use penstock_storage::log::SyncMethod;
 
 use crate::image::Image;
+use crate::random::Random;
+use crate::seed::{Seed, seeds};
 use crate::server::{Reply, Server, Snapshots, log_config};
 
 const START_MS: u64 = 1_800_000_000_000;
@@ -227,30 +229,35 @@ fn whoever_asks_for_an_expired_key_first_fires_it() {
     }
 }
 
+/// Does something to a hold.
+type Do = fn(&mut Shop, &[u8]) -> Reply;
+
+fn apply(shop: &mut Shop, key: &[u8], add: impl FnOnce(&mut Apply, ApplyKey)) -> Reply {
+    let mut apply = Apply::new();
+    let key = apply.key(key);
+    add(&mut apply, key);
+    shop.apply(&apply)
+}
+
+fn set(shop: &mut Shop, key: &[u8], expiry: Expiry) -> Reply {
+    let value = 2u64.to_le_bytes();
+    shop.ask(|b, o| b.set_with(o, key, &value, Condition::Always, expiry))
+}
+
+fn update(shop: &mut Shop, key: &[u8], by: u64, expiry: Expiry) -> Reply {
+    let add = Instruction {
+        operation: Operation::Add,
+        field_type: FieldType::U64,
+        key: 0,
+        reason: 0,
+        offset: 0,
+        immediate: by,
+    };
+    shop.ask(|b, o| b.update_if_with(o, key, None, &[add], None, expiry))
+}
+
 #[test]
 fn what_disarms_a_key_is_the_end_of_its_effects_and_what_keeps_its_expiry_keeps_them() {
-    type Do = fn(&mut Shop, &[u8]) -> Reply;
-    fn apply(shop: &mut Shop, key: &[u8], add: impl FnOnce(&mut Apply, ApplyKey)) -> Reply {
-        let mut apply = Apply::new();
-        let key = apply.key(key);
-        add(&mut apply, key);
-        shop.apply(&apply)
-    }
-    fn set(shop: &mut Shop, key: &[u8], expiry: Expiry) -> Reply {
-        let value = 2u64.to_le_bytes();
-        shop.ask(|b, o| b.set_with(o, key, &value, Condition::Always, expiry))
-    }
-    fn update(shop: &mut Shop, key: &[u8], by: u64, expiry: Expiry) -> Reply {
-        let add = Instruction {
-            operation: Operation::Add,
-            field_type: FieldType::U64,
-            key: 0,
-            reason: 0,
-            offset: 0,
-            immediate: by,
-        };
-        shop.ask(|b, o| b.update_if_with(o, key, None, &[add], None, expiry))
-    }
     let cases: [(Do, u32); 13] = [
         (
             |shop, key| shop.ask(|b, o| b.del(o, key, Condition::Always)),
@@ -377,6 +384,25 @@ fn keys_that_are_cold_are_read_for_their_effects() {
 }
 
 #[test]
+fn cleaning_carries_effects_along() {
+    let mut shop = Shop::new(COLD, 0);
+    shop.set(STOCK, &100u32.to_le_bytes(), Expiry::Never);
+    for buyer in 0..5 {
+        shop.hold(buyer);
+    }
+    let before = shop.server.copied();
+    for _ in 0..60 {
+        shop.fill();
+    }
+    assert!(shop.server.copied() > before, "segments were cleaned");
+    // Not a byte of the first records is left to a start.
+    shop.restart(SECOND);
+    assert_eq!((shop.stock(), shop.server.usage().timers), (90, 5));
+    shop.pass(2 * HOLD_MS);
+    assert_eq!((shop.stock(), shop.counters().fired), (100, 5));
+}
+
+#[test]
 fn a_key_whose_effects_cannot_run_ends_all_the_same_and_is_told() {
     let mut shop = Shop::with_stock(10);
     let hold = shop.hold(1);
@@ -442,7 +468,7 @@ fn many_keys_that_are_due_at_once_take_a_bounded_share_of_each_turn() {
         shop.hold(buyer);
     }
     assert_eq!(shop.server.usage().timers, 1_000);
-    shop.sleep(HOLD_MS + SECOND);
+    shop.sleep(2 * HOLD_MS);
     let mut shares = Vec::new();
     for _ in 0..100 {
         let before = shop.counters().fired;
@@ -457,4 +483,117 @@ fn many_keys_that_are_due_at_once_take_a_bounded_share_of_each_turn() {
     assert!(shares.iter().all(|&share| share <= 256), "{shares:?}");
     assert_eq!(shares.iter().sum::<u64>(), 1_000, "{shares:?}");
     assert_eq!(shop.stock(), 2_000);
+}
+
+const BUYERS: u32 = 8;
+const SOLD: &[u8] = b"{7}sold";
+const ALL: u32 = 40;
+
+impl Shop {
+    /// One step of a buyer: a purchase, or what follows it.
+    fn trade(random: &mut Random) -> Apply {
+        let key = hold_key(u32::try_from(random.below(BUYERS as usize)).expect("few"));
+        let mut apply = Apply::new();
+        let (stock, hold, sold) = (apply.key(STOCK), apply.key(&key), apply.key(SOLD));
+        let lifetime_ms = [50, SECOND, HOLD_MS][random.below(3)];
+        match random.below(5) {
+            0 | 1 => {
+                let units = 1 + random.below(5) as u64;
+                apply
+                    .then(hold.is_absent())
+                    .then(stock.u32(0).decrease(units))
+                    .put(hold, &units.to_le_bytes())
+                    .then(hold.expire_in(lifetime_ms))
+                    .on_expire(hold, |effects| {
+                        effects.then(stock.u32(0).increase(hold.u64(0)));
+                    });
+            }
+            2 => {
+                apply
+                    .then(sold.u32(0).increase(hold.u64(0)))
+                    .then(hold.delete());
+            }
+            3 => {
+                apply
+                    .then(stock.u32(0).increase(hold.u64(0)))
+                    .then(hold.delete());
+            }
+            _ => {
+                apply
+                    .then(hold.u64(0).at_least(1u64))
+                    .then(hold.expire_in(lifetime_ms));
+            }
+        }
+        apply
+    }
+
+    /// Nothing is lost and nothing comes twice, whenever somebody looks.
+    fn judge(&mut self, told_of: &str) {
+        let number = |value: Option<Vec<u8>>| {
+            value.map_or(0, |it| {
+                u32::from_le_bytes(*it.first_chunk().expect("a number"))
+            })
+        };
+        for _ in 0..10 {
+            let before = (number(self.get(STOCK)), number(self.get(SOLD)));
+            let held: u32 = (0..BUYERS).map(|it| number(self.get(&hold_key(it)))).sum();
+            let (stock, sold) = (number(self.get(STOCK)), number(self.get(SOLD)));
+            // Otherwise a hold has expired between two looks.
+            if before == (stock, sold) {
+                assert_eq!(stock + held + sold, ALL, "{told_of}: {stock} {held} {sold}");
+                return;
+            }
+        }
+        panic!("{told_of}: holds expire for ever");
+    }
+}
+
+#[test]
+fn stock_holds_and_sales_add_up_over_crashes_cold_keys_and_snapshots() {
+    let (mut fired, mut starts) = (0, 0);
+    for seed in seeds(40) {
+        let _seed = Seed(seed);
+        let mut random = Random::new(seed);
+        let cache_bytes = [WARM, COLD][random.below(2)];
+        let snapshot_bytes = [0, 20_000][random.below(2)];
+        let mut shop = Shop::new(cache_bytes, snapshot_bytes);
+        shop.set(STOCK, &ALL.to_le_bytes(), Expiry::Never);
+        shop.set(SOLD, &0u32.to_le_bytes(), Expiry::Never);
+        for step in 0..40 {
+            match random.below(12) {
+                0 => shop.fill(),
+                1 => shop.sleep([20, SECOND, HOLD_MS][random.below(3)]),
+                2 => shop.pass([20, SECOND, HOLD_MS][random.below(3)]),
+                3 => {
+                    // A crash while something is under way.
+                    let apply = Shop::trade(&mut random);
+                    shop.asked += 1;
+                    shop.server.send(shop.asked, |b, o| b.apply(o, &apply));
+                    for _ in 0..random.below(6) {
+                        shop.server.turn();
+                        shop.server.end(random.below(3));
+                    }
+                    fired += shop.counters().fired;
+                    starts += 1;
+                    shop.restart([0, SECOND, HOLD_MS][random.below(3)]);
+                }
+                _ => {
+                    let apply = Shop::trade(&mut random);
+                    shop.apply(&apply);
+                }
+            }
+            if random.below(3) == 0 {
+                shop.judge(&format!("step {step}"));
+            }
+        }
+        shop.judge("the end");
+        shop.pass(2 * HOLD_MS);
+        assert_eq!(shop.counters().failed, 0);
+        assert_eq!(shop.server.usage().timers, 0);
+        let (stock, sold) = (shop.stock(), shop.get(SOLD).expect("it is there"));
+        let sold = u32::from_le_bytes(*sold.first_chunk().expect("a number"));
+        assert_eq!(stock + sold, ALL);
+        fired += shop.counters().fired;
+    }
+    assert!(fired > 100 && starts > 60, "{fired} fired, {starts} starts");
 }

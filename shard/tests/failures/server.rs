@@ -19,8 +19,8 @@ use penstock_shard::opening::{
     SegmentFiles, change_shards, open_shard, prove_spares, take_inventory,
 };
 use penstock_shard::{
-    Event, FailedEffects, KeyTableCounters, KeyTableOrder, Now, Outbox, SessionId, Shard,
-    ShardConfig, SnapshotWrite, WriteStep,
+    Event, KeyTableCounters, KeyTableOrder, Now, Outbox, SessionId, Shard, ShardConfig,
+    SnapshotWrite, WriteStep,
 };
 use penstock_storage::budget::Budget;
 use penstock_storage::io::{BLOCK_BYTES, Block, Io, IoFailure, IoToken};
@@ -637,10 +637,9 @@ impl Server {
             self.write_snapshot(write);
         }
         self.told.append(&mut outbox.links.told);
-        for FailedEffects { key, why } in outbox.failed_effects {
-            let key = key.escape_ascii();
-            self.failed_effects.push(format!("{key}: {why}"));
-        }
+        let failed = outbox.failed_effects.into_iter();
+        let failed = failed.map(|it| format!("{}: {}", it.key.escape_ascii(), it.why));
+        self.failed_effects.extend(failed);
         self.key_table_orders.extend(outbox.key_tables);
         if !self.holds_key_tables {
             self.carry_out_key_tables();

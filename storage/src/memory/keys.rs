@@ -7,7 +7,7 @@
 //! - an armed key has a timer, in memory or not.
 
 use crate::format::extension::EffectsArea;
-use crate::format::record::PartView;
+use crate::format::record::{PARTS_MAX, PartView};
 use crate::if_planted;
 use crate::memory::cache::cell::{Cell, Changed, is_same_key};
 use crate::memory::cache::cells::{Cache, ValuePlace};
@@ -201,6 +201,16 @@ impl Keys {
         let cell = self.cache.insert(key, value, expiry_ms);
         self.index.insert(slot, hash, cell);
         cell
+    }
+
+    /// The extension areas of the parts of cached keys: what runs when they expire.
+    #[cold]
+    pub(crate) fn areas_of(&self, cells: &[(u32, CellId)]) -> [&[u8]; PARTS_MAX] {
+        let mut areas = [&[][..]; PARTS_MAX];
+        for (area, &(_, id)) in areas.iter_mut().zip(cells) {
+            *area = self.cache.effects(id).map_or(&[], EffectsArea::bytes);
+        }
+        areas
     }
 
     /// Adds an entry for a key that stands on disk only.

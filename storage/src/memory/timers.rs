@@ -1,10 +1,10 @@
 //! When armed keys expire, in the order of time: who fires asks for the next ones, without a look
 //! at any other key.
 //!
-//! A timer names slot and hash of a key and no more, and it may be out of date: the key may be gone,
-//! not armed any more, or have another expiry. So whoever comes to a timer looks its key up. A
-//! change of a key in memory takes its timer along. What is out of date comes from a snapshot, from
-//! a replay, or from a key that shares its hash, and leaves at its time.
+//! A timer names slot and hash of a key and no more, and it may be out of date: the key may be
+//! gone, not armed any more, or have another expiry. So whoever comes to a timer looks its key up.
+//! A change of a key in memory takes its timer along. What is out of date comes from a snapshot,
+//! from a replay, or from a key that shares its hash, and leaves at its time.
 //!
 //! The timers are a B-tree, whose nodes come and go one by one. A wheel with slots of time would
 //! find the next one as fast, but would not be walked in order beside changes, as a snapshot does.

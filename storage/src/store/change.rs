@@ -540,13 +540,11 @@ impl<P: Blocks> Store<P> {
         let version = self.next_version(slot);
         let time_ms = self.time_ms();
         let (keys, keyspaces) = (&self.keys, &self.keyspaces);
-        let mut areas = [&[][..]; PARTS_MAX];
+        let areas;
         let extension = match keys.cells().has_armed() {
             false => &[][..],
             true => {
-                for (area, &(_, id)) in areas.iter_mut().zip(cells) {
-                    *area = keys.cells().effects(id).map_or(&[], |it| it.bytes());
-                }
+                areas = keys.areas_of(cells);
                 &areas[..]
             }
         };

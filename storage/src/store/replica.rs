@@ -183,22 +183,8 @@ impl<P: Blocks> Store<P> {
                 &many[..parts.len()]
             }
         };
-        let mut areas: [Option<EffectsArea>; PARTS_MAX] = [const { None }; PARTS_MAX];
-        let (mut extension, mut extended) = ([&[][..]; PARTS_MAX], 0);
-        for (ordinal, (area, part)) in areas.iter_mut().zip(parts).enumerate() {
-            if part.extension().is_empty() {
-                continue;
-            }
-            extended = ordinal + 1;
-            extension[ordinal] = match part.is_copy() {
-                false => part.extension(),
-                // A copy names who superseded it in a past that is not here.
-                true => {
-                    *area = part.effects().map(EffectsArea::new);
-                    area.as_ref().map_or(&[], EffectsArea::bytes)
-                }
-            };
-        }
+        let mut made = [const { None }; PARTS_MAX];
+        let (extension, extended) = extension_of(parts, &mut made);
         let record = RecordSpec {
             slot,
             epoch: version.epoch,
@@ -402,6 +388,30 @@ impl<P: Blocks> Store<P> {
             self.cleaner.must_pick = true;
         }
     }
+}
+
+/// The extension areas of parts as they are logged here, and how many there are up to the last one.
+/// Those that are not in a part stand in `made`.
+fn extension_of<'a>(
+    parts: &[PartView<'a>],
+    made: &'a mut [Option<EffectsArea>; PARTS_MAX],
+) -> ([&'a [u8]; PARTS_MAX], usize) {
+    let (mut extension, mut extended) = ([&[][..]; PARTS_MAX], 0);
+    for (ordinal, (made, part)) in made.iter_mut().zip(parts).enumerate() {
+        if part.extension().is_empty() {
+            continue;
+        }
+        extended = ordinal + 1;
+        extension[ordinal] = match part.is_copy() {
+            false => part.extension(),
+            // A copy names who superseded it in a past that is not here.
+            true => {
+                *made = part.effects().map(EffectsArea::new);
+                made.as_ref().map_or(&[], EffectsArea::bytes)
+            }
+        };
+    }
+    (extension, extended)
 }
 
 fn spec_of<'a>(part: &PartView<'a>, is_crowded: bool) -> PartSpec<'a> {

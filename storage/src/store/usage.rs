@@ -46,8 +46,8 @@ impl<P: Blocks> Store<P> {
         self.room.budget()
     }
 
-    /// Bytes of memory that cells give way to: of the index, of timers, of kept versions, and of the
-    /// times of segments.
+    /// Bytes of memory that cells give way to: of the index, of timers, of kept versions, and of
+    /// the times of segments.
     #[inline]
     fn fixed_bytes(&self) -> usize {
         self.keys.entries().memory_bytes()

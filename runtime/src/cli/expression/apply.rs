@@ -3,6 +3,7 @@
 //! ```text
 //! instruction = ( key-guard | time-guard | number-guard | effect | "return" number ) [ else ]
 //!             | NAME ( "put" | "start" ) VALUE            up to the end of the argument
+//!             | "when" NAME "expires" [ ":" effect | ":" NAME ( "put" | "start" ) VALUE ]
 //! key-guard   = NAME ( "exists" | "absent" | "version" EPOCH ":" SEQUENCE )
 //! time-guard  = ( "before" | "since" ) ( UNIX_MS | number )
 //! number-guard = number ( "==" | "!=" | "<" | "<=" | ">" | ">=" ) operand
@@ -17,7 +18,9 @@
 //! else        = "else" REASON                             1..255
 //! ```
 //!
-//! A NAME is one of those that `--key NAME=KEY` gives. What ends in `=` alone is an effect.
+//! A NAME is one of those that `--key NAME=KEY` gives. What ends in `=` alone is an effect. What
+//! stands behind `when NAME expires:` runs then; several such arguments of one NAME, one behind the
+//! other, run together. Without anything behind it the end of the key is logged, and nothing runs.
 
 use penstock_net::apply::{
     Action, ApplyInstruction, Arithmetic, BitTest, Comparison, NumberAt, NumberKind, Operand, Rate,
@@ -29,7 +32,7 @@ use super::times::{parse_lifetime, parse_version};
 use super::{Literal, TYPES_TEXT};
 
 /// Words that begin an instruction or an operand, so no key is named so.
-const RESERVED: [&str; 4] = ["before", "since", "return", "now"];
+const RESERVED: [&str; 5] = ["before", "since", "return", "now", "when"];
 
 const NUMBER_TEXT: &str = "NAME.TYPE@OFFSET or NAME.decimal, with a NAME that --key gives";
 
@@ -55,6 +58,13 @@ pub enum Step {
         is_start: bool,
         /// The value.
         value: Literal,
+    },
+    /// Something runs when a key expires, or nothing.
+    OnExpiry {
+        /// The number of the key that expires.
+        key: u8,
+        /// An effect.
+        effect: Option<Box<Step>>,
     },
 }
 
@@ -159,6 +169,7 @@ impl<'a> Reader<'a> {
         self.cursor.skip_spaces();
         let start = self.cursor.at;
         let (key, action) = match self.name() {
+            "when" => return self.on_expiry(),
             "before" => (0, Action::Before(self.bound()?)),
             "since" => (0, Action::Since(self.bound()?)),
             "return" => {
@@ -172,7 +183,7 @@ impl<'a> Reader<'a> {
                         [] => "a NAME that --key NAME=KEY gives".to_string(),
                         names => format!("the name of a key: {}", names.join(", ")),
                     };
-                    self.error_at(start, &format!("before, since, return, or {names}"))
+                    self.error_at(start, &format!("before, since, return, when, or {names}"))
                 })?;
                 if self.cursor.take(".") {
                     let at = self.kind_and_offset()?;
@@ -200,6 +211,38 @@ impl<'a> Reader<'a> {
             reason,
             action,
         }))
+    }
+
+    /// `NAME expires`, and perhaps `:` and an effect.
+    fn on_expiry(&mut self) -> Result<Step, ExpressionError> {
+        self.cursor.skip_spaces();
+        let start = self.cursor.at;
+        let name = self.name();
+        let key = self.key_named(name);
+        let key = key.ok_or_else(|| self.error_at(start, "the name of the key that expires"))?;
+        self.keyword("expires")?;
+        self.cursor.skip_spaces();
+        if self.cursor.rest().is_empty() {
+            return Ok(Step::OnExpiry { key, effect: None });
+        }
+        if !self.cursor.take(":") {
+            return Err(self.error_at(self.cursor.at, ": and an effect, or the end"));
+        }
+        self.cursor.skip_spaces();
+        let start = self.cursor.at;
+        let effect = self.step()?;
+        let may_run_later = match &effect {
+            Step::Instruction(instruction) => instruction.may_run_later(),
+            Step::Put { .. } => true,
+            Step::OnExpiry { .. } => false,
+        };
+        match may_run_later {
+            true => Ok(Step::OnExpiry {
+                key,
+                effect: Some(Box::new(effect)),
+            }),
+            false => Err(self.error_at(start, "an effect: nothing else runs when a key expires")),
+        }
     }
 
     /// What a word behind the name of a key means. The word begins at `start`.

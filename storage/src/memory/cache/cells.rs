@@ -523,8 +523,8 @@ impl Cache {
         moved
     }
 
-    /// Gives the cell of a live key another expiry and leaves its value, and its effects if it expires. The cell may have to
-    /// become another one, as with [`Cache::set_value`].
+    /// Gives the cell of a live key another expiry and leaves its value, and its effects if it
+    /// expires. The cell may have to become another one, as with [`Cache::set_value`].
     pub fn set_expiry(&mut self, id: CellId, expiry_ms: Option<u64>) -> CellId {
         let cell = self.cell(id);
         assert!(!cell.is_deleted(), "only a live key can expire");

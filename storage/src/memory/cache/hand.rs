@@ -59,8 +59,8 @@ impl Cache {
         None
     }
 
-    /// Whether nobody finds the key of a cell any more, because its time has passed. An armed key is
-    /// about to be looked at.
+    /// Whether nobody finds the key of a cell any more, because its time has passed. An armed key
+    /// is about to be looked at.
     fn has_expired(&mut self, id: CellId, now_ms: u64) -> bool {
         lengths(self.head_mut(id)) & FREE == EXPIRING
             && self.cell(id).expiry_ms().is_some_and(|ms| ms <= now_ms)

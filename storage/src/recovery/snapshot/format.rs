@@ -16,9 +16,9 @@
 //! last two are told as the walk finds them, also if their record stands behind the begin: later
 //! ones are as good, and a start needs to know of each superseded part there whether it is kept.
 //!
-//! The times of segments come behind the parts, so that they tell of every part that an entry points to. What
-//! is told and replayed as well counts twice among what was added, which makes nothing count as
-//! expired ([`crate::store::cleaning::live`]).
+//! The times of segments come behind the parts, so that they tell of every part that an entry
+//! points to. What is told and replayed as well counts twice among what was added, which makes
+//! nothing count as expired ([`crate::store::cleaning::live`]).
 //!
 //! The timers of armed keys follow them. A key that is armed, disarmed or fired during the walk has
 //! a record behind the begin that says so. A timer that is out of date does no harm.

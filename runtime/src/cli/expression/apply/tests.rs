@@ -209,11 +209,12 @@ fn what_cannot_be_read_about_a_key_is_told_with_its_column_and_what_is_allowed_t
     check_refusals(&[
         (
             "",
-            "column 1: it ends where before, since, return, or the name of a key: s, h, long_1",
+            "column 1: it ends where before, since, return, when, or the name of a key: s, h, \
+             long_1",
         ),
         (
             "x exists",
-            "column 1: found \"x exists\", allowed is before, since, return, or the name",
+            "column 1: found \"x exists\", allowed is before, since, return, when, or the name",
         ),
         (
             "s",
@@ -355,4 +356,54 @@ fn what_cannot_be_read_about_a_number_is_told_with_its_column_and_what_is_allowe
             "allowed is a number of units, 1..2",
         ),
     ]);
+}
+
+#[test]
+fn what_runs_when_a_key_expires_is_an_effect_or_nothing() {
+    let keys = ["s", "h"].map(|name| NamedKey {
+        name: name.into(),
+        key: name.into(),
+    });
+    let step = |text: &str| parse_step(text, &keys);
+    let nothing = Step::OnExpiry {
+        key: 1,
+        effect: None,
+    };
+    assert_eq!(step("when h expires"), Ok(nothing));
+    for effect in [
+        "s.u32@0 += h.u32@0",
+        "s del",
+        "h put text:gone",
+        "s start 0",
+    ] {
+        let expected = Step::OnExpiry {
+            key: 1,
+            effect: Some(Box::new(step(effect).expect("an effect"))),
+        };
+        assert_eq!(step(&format!("when h expires: {effect}")), Ok(expected));
+    }
+    for (text, column, allowed) in [
+        ("when x expires", 6, "the name of the key that expires"),
+        ("when h is gone", 8, "expires"),
+        ("when h expires s del", 16, ": and an effect, or the end"),
+        (
+            "when h expires: s exists",
+            17,
+            "an effect: nothing else runs",
+        ),
+        (
+            "when h expires: when s expires",
+            17,
+            "an effect: nothing else runs",
+        ),
+        (
+            "when h expires: return s.u32@0",
+            17,
+            "an effect: nothing else runs",
+        ),
+    ] {
+        let error = step(text).expect_err(text).to_string();
+        assert!(error.starts_with(&format!("column {column}: ")), "{error}");
+        assert!(error.contains(allowed), "{error}");
+    }
 }
