@@ -6,7 +6,8 @@
 #
 # PENSTOCK names the binaries to compare, in turn (default: a release build). With --disk the server
 # writes its log in a cgroup (version 1 of blkio, as root) that is held to that rate, at level disk;
-# otherwise at level none, where the core is the limit. ROUNDS (3) runs of 2 s each; median.
+# otherwise at level none, where the core is the limit. ROUNDS (3) runs of 2 s each; median. RUN is
+# put before both programs: "chrt -r 1" where others want the CPUs, too.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 disk=0
@@ -43,7 +44,7 @@ fi
 serve() {
     rm -rf "$work/data"
     : >"$work/banner"
-    taskset -c 0 "$1" serve --data "$work/data" --listen 127.0.0.1:0 --shard-ports 0 \
+    ${RUN:-} taskset -c 0 "$1" serve --data "$work/data" --listen 127.0.0.1:0 --shard-ports 0 \
         --shards 1 --durability none >"$work/banner" 2>"$work/log" &
     pid=$!
     for _ in $(seq 300); do grep -q '^ready' "$work/banner" && break; sleep 0.1; done
@@ -63,7 +64,7 @@ measure() {
     shift 2
     local before
     before=$(resident)
-    "$generator" bench "$workload" --addr "$address" --connections "$connections" \
+    ${RUN:-} "$generator" bench "$workload" --addr "$address" --connections "$connections" \
         --depth "$depth" --level "$level" --warmup 1 --duration 2 --pin 1 --json "$@" >"$work/run"
     python3 - "$work/run" "$name" "$factor" "$before" "$(resident)" >>"$work/figures" <<'END'
 import json, sys

@@ -104,7 +104,7 @@ impl World {
     }
 
     fn run_until(&mut self, seconds: f64) {
-        let until_ns = (seconds * 1e9) as u64;
+        let until_ns = ns(seconds);
         while self.now_ns < until_ns {
             self.turn();
         }
@@ -247,12 +247,17 @@ impl World {
 
     /// The 99th percentile of what was answered after so many seconds.
     fn p99_us(&self, from: f64) -> u64 {
-        let from_ns = (from * 1e9) as u64;
+        let from_ns = ns(from);
         let ended = self.latencies.iter().filter(|it| it.0 >= from_ns);
         let mut all: Vec<u64> = ended.map(|it| it.1).collect();
         all.sort_unstable();
         all[all.len() * 99 / 100]
     }
+}
+
+fn ns(seconds: f64) -> u64 {
+    let time = std::time::Duration::from_secs_f64(seconds);
+    u64::try_from(time.as_nanos()).expect("seconds")
 }
 
 fn closed(peers: usize, frames: u64, operations: u64) -> Vec<(Comes, u64)> {
