@@ -5,8 +5,9 @@
 #   benches/overload.sh [--disk MB_PER_S] [WORKLOAD [CONNECTIONS [DEPTH]]]    (buy 50 64)
 #
 # PENSTOCK names the binaries to compare, in turn (default: a release build). With --disk the server
-# runs in a cgroup (version 1 of blkio, as root) whose writes are held to that rate, at level disk;
-# otherwise at level none, where the core is the limit. ROUNDS (3) runs of 2 s each; median.
+# writes its log in a cgroup (version 1 of blkio, as root) that is held to that rate, at level disk;
+# otherwise at level none, where the core is the limit. ROUNDS (3) runs of 2 s each; median. RUN is
+# put before both programs: "chrt -r 1" where others want the CPUs, too.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 disk=0
@@ -42,14 +43,19 @@ fi
 # Starts the binary $1 anew and sets address.
 serve() {
     rm -rf "$work/data"
-    (
-        if ((disk)); then echo "$BASHPID" >"$group/cgroup.procs"; fi
-        exec taskset -c 0 "$1" serve --data "$work/data" --listen 127.0.0.1:0 --shard-ports 0 \
-            --shards 1 --durability none
-    ) >"$work/banner" 2>"$work/log" &
+    : >"$work/banner"
+    ${RUN:-} taskset -c 0 "$1" serve --data "$work/data" --listen 127.0.0.1:0 --shard-ports 0 \
+        --shards 1 --durability none >"$work/banner" 2>"$work/log" &
     pid=$!
     for _ in $(seq 300); do grep -q '^ready' "$work/banner" && break; sleep 0.1; done
     address=$(sed -n 's/^listening *\(127\.0\.0\.1:[0-9]*\).*/\1/p' "$work/banner")
+    # Only what writes the log: new segments are filled with zeros beside it.
+    local thread
+    for thread in /proc/"$pid"/task/*; do
+        if ((disk)) && grep -qE '^penstock-(0|disk)$' "$thread/comm"; then
+            echo "${thread##*/}" >"$group/tasks"
+        fi
+    done
 }
 resident() { awk '/VmRSS/ {print $2}' "/proc/$pid/status"; }
 # Runs the generator with further arguments; appends a line to the figures.
@@ -58,7 +64,7 @@ measure() {
     shift 2
     local before
     before=$(resident)
-    "$generator" bench "$workload" --addr "$address" --connections "$connections" \
+    ${RUN:-} "$generator" bench "$workload" --addr "$address" --connections "$connections" \
         --depth "$depth" --level "$level" --warmup 1 --duration 2 --pin 1 --json "$@" >"$work/run"
     python3 - "$work/run" "$name" "$factor" "$before" "$(resident)" >>"$work/figures" <<'END'
 import json, sys

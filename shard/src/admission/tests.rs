@@ -9,11 +9,6 @@ use super::*;
 const READ_OPERATIONS: u64 = 800;
 const FRAMES_IN_FLIGHT: usize = 2;
 
-/// Seconds of a test in nanoseconds.
-fn ns_of(seconds: f64) -> u64 {
-    u64::try_from(std::time::Duration::from_secs_f64(seconds).as_nanos()).expect("a short test")
-}
-
 #[derive(Clone, Copy)]
 struct Costs {
     operation_ns: u64,
@@ -109,7 +104,7 @@ impl World {
     }
 
     fn run_until(&mut self, seconds: f64) {
-        let until_ns = ns_of(seconds);
+        let until_ns = ns(seconds);
         while self.now_ns < until_ns {
             self.turn();
         }
@@ -252,12 +247,17 @@ impl World {
 
     /// The 99th percentile of what was answered after so many seconds.
     fn p99_us(&self, from: f64) -> u64 {
-        let from_ns = ns_of(from);
+        let from_ns = ns(from);
         let ended = self.latencies.iter().filter(|it| it.0 >= from_ns);
         let mut all: Vec<u64> = ended.map(|it| it.1).collect();
         all.sort_unstable();
         all[all.len() * 99 / 100]
     }
+}
+
+fn ns(seconds: f64) -> u64 {
+    let time = std::time::Duration::from_secs_f64(seconds);
+    u64::try_from(time.as_nanos()).expect("seconds")
 }
 
 fn closed(peers: usize, frames: u64, operations: u64) -> Vec<(Comes, u64)> {
