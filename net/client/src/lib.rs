@@ -30,7 +30,7 @@ pub use told::{Changed, MemberValue, Past, Value};
 pub use update::{Patience, Updated, update};
 pub use verbs::Verbs;
 
-/// Implements the trait [`Layout`] for a struct; see there.
+/// Implements the trait [`Layout`](trait@Layout) for a struct; see there.
 #[cfg(feature = "derive")]
 pub use penstock_derive::Layout;
 

@@ -1,14 +1,11 @@
 //! [`Builder`]: a value of a layout, field by field.
 
-use std::collections::BTreeMap;
 use std::marker::PhantomData;
 
-use bytes::Bytes;
-use zerocopy::IntoBytes;
-
 use crate::layout::named_field::NamedField;
-use crate::layout::text::Text;
-use crate::layout::types::{LayoutType, PlainBytes};
+use crate::layout::parts::Parts;
+use crate::layout::plain_bytes::PlainBytes;
+use crate::layout::types::LayoutType;
 use crate::layout::view::OwnedView;
 use crate::layout::{Layout, LayoutError};
 
@@ -19,20 +16,10 @@ pub struct Builder<L> {
     of: PhantomData<fn() -> L>,
 }
 
-/// The fixed fields, and the texts by the offsets of their fields.
-#[derive(Clone, Debug)]
-pub struct Parts {
-    fixed: Vec<u8>,
-    texts: BTreeMap<usize, String>,
-}
-
 impl<L: Layout + PlainBytes> Builder<L> {
     pub(super) fn new() -> Self {
         Builder {
-            parts: Parts {
-                fixed: vec![0; size_of::<L>()],
-                texts: BTreeMap::new(),
-            },
+            parts: Parts::zeros(size_of::<L>()),
             of: PhantomData,
         }
     }
@@ -59,38 +46,5 @@ impl<L: Layout + PlainBytes> Builder<L> {
             }
             Err(error) => panic!("texts are read at access: {error}"),
         }
-    }
-}
-
-impl Parts {
-    /// Writes a field at an offset.
-    pub fn set(&mut self, offset: usize, field: &impl PlainBytes) {
-        let bytes = field.as_bytes();
-        self.fixed[offset..offset + bytes.len()].copy_from_slice(bytes);
-        // A nested layout that is written whole takes the texts before it away.
-        let gone: Vec<usize> = self
-            .texts
-            .range(offset..offset + bytes.len())
-            .map(|(at, _)| *at)
-            .collect();
-        for at in gone {
-            self.texts.remove(&at);
-        }
-    }
-
-    /// Writes the text of the field at an offset.
-    pub(super) fn set_text(&mut self, offset: usize, text: &str) {
-        self.texts.insert(offset, text.into());
-    }
-
-    fn finish(mut self) -> Bytes {
-        let mut texts = Vec::new();
-        for (offset, text) in &self.texts {
-            let place = Text::at(self.fixed.len() + texts.len(), text.len());
-            texts.extend_from_slice(text.as_bytes());
-            self.fixed[*offset..*offset + size_of::<Text>()].copy_from_slice(place.as_bytes());
-        }
-        self.fixed.extend_from_slice(&texts);
-        self.fixed.into()
     }
 }

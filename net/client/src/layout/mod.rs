@@ -7,19 +7,23 @@ mod description;
 mod error;
 mod marked;
 mod named_field;
+mod parts;
+mod plain_bytes;
 mod text;
 mod types;
 mod view;
 
 use bytes::Bytes;
 
-pub use builder::{Builder, Parts};
+pub use builder::Builder;
 pub use description::{Description, FieldInfo, Kind};
 pub use error::LayoutError;
 pub use marked::LayoutMismatch;
 pub use named_field::NamedField;
+pub use parts::Parts;
+pub use plain_bytes::PlainBytes;
 pub use text::Text;
-pub use types::{Comparable, Countable, LayoutType, PlainBytes};
+pub use types::{Comparable, Countable, LayoutType};
 pub use view::{OwnedView, View};
 
 /// A struct whose bytes are a value. `#[derive(Layout)]` implements it, and gives the struct one

@@ -1,27 +1,12 @@
 //! What may stand in a layout, and what guards and effects can do with it.
 
 use penstock_net::instruction::FieldType;
-use zerocopy::{Immutable, IntoBytes, KnownLayout, TryFromBytes, Unaligned};
 use zerocopy::{big_endian as be, little_endian as le};
 
-use crate::layout::builder::Parts;
 use crate::layout::description::Kind;
+use crate::layout::parts::Parts;
+use crate::layout::plain_bytes::PlainBytes;
 use crate::layout::text::Text;
-
-/// A type whose bytes are its value, at any address: what zerocopy knows of it.
-#[diagnostic::on_unimplemented(
-    message = "the bytes of `{Self}` are not known",
-    label = "zerocopy does not know its bytes",
-    note = "write #[derive(Layout, TryFromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)] \
-            above it; the last five are of zerocopy"
-)]
-pub trait PlainBytes:
-    TryFromBytes + IntoBytes + KnownLayout + Immutable + Unaligned + Sized
-{
-}
-
-#[diagnostic::do_not_recommend]
-impl<T: TryFromBytes + IntoBytes + KnownLayout + Immutable + Unaligned> PlainBytes for T {}
 
 /// The type of a field. Its alignment is 1, so a layout has no padding.
 #[diagnostic::on_unimplemented(

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use zerocopy::ConvertError;
 
 use crate::layout::named_field::NamedField;
+use crate::layout::plain_bytes::PlainBytes;
 use crate::layout::text::Text;
-use crate::layout::types::PlainBytes;
 use crate::layout::{Layout, LayoutError};
 
 /// The fixed fields of a value, where its bytes lie.
