@@ -33,7 +33,10 @@ const SEEDS_THAT_MEET_ALL: u64 = 1_000;
 const TWICE_EVERY: u64 = 50;
 
 /// Bugs of a store that no node alone can meet.
-const BUGS_OF_CLUSTERS: &[node_bugs::Bug] = &[node_bugs::Bug::TokenForgottenByScan];
+const BUGS_OF_CLUSTERS: &[node_bugs::Bug] = &[
+    node_bugs::Bug::TokenForgottenByCleaning,
+    node_bugs::Bug::TokenForgottenByScan,
+];
 
 /// Runs whole nodes in virtual time and tries to break their promise.
 #[derive(Clone, Debug, Parser)]

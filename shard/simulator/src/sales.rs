@@ -454,6 +454,7 @@ impl Sales {
                 let judged = self.sold(number, (sale, is_other), item, excuses);
                 let chance = match status {
                     Status::Ok => 500_000,
+                    Status::TokenTooOld => 150_000,
                     _ => 800_000,
                 };
                 self.plan_again(sale, now_us, chance);

@@ -70,6 +70,9 @@ impl<P: Blocks> Shard<P> {
                 self.firing.note_unread(home);
             }
         }
+        for cold in &colds {
+            self.learn_horizon(cold.slot);
+        }
         if ends_pin {
             // The operation that the keys are kept for runs before anything leaves.
             self.store.pin(None);

@@ -1,6 +1,7 @@
 //! The chore of tokens: which of them may be dropped is logged before it is done.
 
 use penstock_storage::io::Blocks;
+use penstock_storage::version::partition_of;
 
 use crate::event::TokenHorizon;
 use crate::execute::Cold;
@@ -62,6 +63,16 @@ impl<P: Blocks> Shard<P> {
             Err(Unlogged::Cold(cold)) => self.fetch_horizon(now, cold),
         }
         true
+    }
+
+    /// A key of this slot was read. If it is the horizon of its partition, that is learned before it
+    /// may leave the cache again: nobody has used it, so it leaves first.
+    pub(super) fn learn_horizon(&mut self, slot: u16) {
+        let partition = partition_of(slot);
+        if self.store.horizon(partition).is_none() && self.store.usage().tokens > 0 {
+            // What is still on the disk alone is read when the chore looks.
+            horizon_of(&mut self.store, self.setup.hash(), partition).ok();
+        }
     }
 
     fn fetch_horizon(&mut self, now: Now, cold: Cold) {

@@ -150,9 +150,22 @@ impl World {
         if !is_there {
             self.enter(Phase::Done);
         } else if self.now_us > self.phase_us + 2 * self.plan.scrub_us + ROT_US_MAX {
+            let cores = self.node.iter().flat_map(|node| &node.cores);
+            let looked: Vec<String> = cores
+                .map(|core| {
+                    let store = core.shard.store();
+                    let sealed = store.log().sealed_segments().len();
+                    let reads = core.shard.counters().reads;
+                    format!(
+                        "{:?} over {sealed} segments, {reads} reads",
+                        store.scrub_counters()
+                    )
+                })
+                .collect();
             return Err(format!(
-                "what rotted in a sealed segment was not told: {}",
-                self.describe_damage().join(", ")
+                "what rotted in a sealed segment was not told: {}; {}",
+                self.describe_damage().join(", "),
+                looked.join(", ")
             ));
         }
         Ok(())

@@ -9,7 +9,7 @@ use crate::sales::{Excuses, Moment};
 use super::{Asked, Phase, Step, World};
 
 /// How long starts keep tokens, in milliseconds: also so short that they are gone within a run.
-const HORIZONS_MS: &[u64] = &[20, 300, 1_000, 5_000, 60_000, 3_600_000];
+const HORIZONS_MS: &[u64] = &[20, 1_000, 5_000, 60_000, 600_000, 3_600_000];
 
 impl World {
     /// How long the next start keeps tokens.

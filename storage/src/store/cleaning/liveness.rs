@@ -1,7 +1,7 @@
 //! Whether a part of the log still counts, and as what.
 
 use crate::format::record::{PartKind, PartView};
-use crate::format::system_key::{is_local, is_system, is_token, token_time_ms};
+use crate::format::system_key::{is_horizon, is_local, is_system, is_token, token_time_ms};
 use crate::memory::index::entry::{Candidate, Home};
 use crate::planted::{self, Bug, is_planted};
 use crate::store::store::Store;
@@ -45,9 +45,11 @@ impl<P: Blocks> Store<P> {
         }
         let hash = hash_of(part.key());
         // The index points to keys of the store's own that it has, and to what an earlier version
-        // took from a client. A deletion of a token hides it, as one of another key does.
+        // took from a client. A deletion of a token or of a horizon hides it, as one of another key
+        // does.
         if is_system(part.key())
             && !is_token(part.key())
+            && !is_horizon(part.key())
             && self.keys.pointer_to(part.slot(), hash, place).is_none()
         {
             return match self.keyspaces.is_at(part, place) {

@@ -179,7 +179,9 @@ pub fn is_understood(part: &PartView<'_>) -> bool {
         key if is_epochs(key) => EPOCHS_BYTES_MAX,
         key if is_token(key) => return is_token_part(part),
         key if is_horizon(key) => {
-            return part.kind() == PartKind::Put && Horizon::decode(part.value()).is_some();
+            // A rewind deletes the one of a tail that the primary has no horizon for.
+            let is_deleted = part.kind() == PartKind::Tombstone;
+            return is_deleted || Horizon::decode(part.value()).is_some();
         }
         _ => return told_by(part).is_some(),
     };
