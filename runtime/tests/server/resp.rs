@@ -299,9 +299,9 @@ fn commands_that_read_and_write_are_atomic_between_connections_and_shards() {
 fn native_clients_and_those_of_redis_share_keys_and_what_was_answered_survives_a_kill() {
     let data = Path::new(env!("CARGO_TARGET_TMPDIR")).join("resp-shared");
     let mut resp = start("resp-shared", &["--shards", "2"]);
-    let mut native = resp.server.client();
+    let native = resp.server.client();
     let mut talk = Talk::with(resp.address);
-    native.set(b"greeting", b"hello").unwrap();
+    native.set(b"greeting", b"hello").wait().unwrap();
     assert_eq!(talk.ask(&["GET", "greeting"]), "$5\r\nhello\r\n");
     assert_eq!(talk.ask(&["INCRBY", "stock", "41"]), ":41\r\n");
     let mut pipeline = Vec::new();
@@ -321,8 +321,8 @@ fn native_clients_and_those_of_redis_share_keys_and_what_was_answered_survives_a
     serve.args(["--admin-listen", "off", "--resp-listen"]);
     serve.arg(resp.address.to_string()).arg("--data").arg(&data);
     let server = Server::start(&mut serve);
-    let mut native = server.client();
-    let stock = native.get(b"stock").unwrap().expect("it was answered");
+    let native = server.client();
+    let stock = native.get(b"stock").wait().unwrap().expect("it was answered");
     assert_eq!(stock.bytes, b"42");
     let mut talk = Talk::with(resp.address);
     assert_eq!(
