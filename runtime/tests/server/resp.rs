@@ -322,7 +322,11 @@ fn native_clients_and_those_of_redis_share_keys_and_what_was_answered_survives_a
     serve.arg(resp.address.to_string()).arg("--data").arg(&data);
     let server = Server::start(&mut serve);
     let native = server.client();
-    let stock = native.get(b"stock").wait().unwrap().expect("it was answered");
+    let stock = native
+        .get(b"stock")
+        .wait()
+        .unwrap()
+        .expect("it was answered");
     assert_eq!(stock.bytes, b"42");
     let mut talk = Talk::with(resp.address);
     assert_eq!(
