@@ -478,3 +478,62 @@ impl Sessions {
             })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROOM: usize = 1 << 20;
+    const PARTIAL_US: u64 = 1_000;
+
+    fn sessions() -> Sessions {
+        let bounds = ClientBounds {
+            replies: ROOM,
+            replies_of_one: ROOM,
+            input: ROOM,
+            longest_answer: 4 << 10,
+        };
+        let patience = Patience {
+            partial_frame_us_max: PARTIAL_US,
+            idle_us_max: 0,
+            write_stall_us_max: 8_000,
+        };
+        Sessions::new(bounds, patience)
+    }
+
+    #[test]
+    fn what_a_driver_holds_for_a_connection_counts_has_deadlines_and_goes_with_it() {
+        let mut sessions = sessions();
+        let id = sessions.open(0, Medium::Memory, true);
+        let other = sessions.open(0, Medium::Memory, true);
+        sessions.note_outside(5, id, ROOM - 100, 3_000, true);
+        assert_eq!(sessions.room_for_replies(), ROOM - 3_000);
+        assert!(sessions.refusal_of_input(other, 8 << 10).is_some());
+        // The deadline counts from the first part of a request, not from the last.
+        sessions.note_outside(900, id, ROOM - 50, 3_000, true);
+        assert_eq!(sessions.overdue(5 + PARTIAL_US).count(), 0);
+        let overdue: Vec<_> = sessions.overdue(6 + PARTIAL_US).collect();
+        assert_eq!(overdue.len(), 1);
+        assert_eq!(overdue[0].0, id);
+        sessions.note_outside(950, id, 0, 0, false);
+        assert_eq!(sessions.overdue(6 + PARTIAL_US).count(), 0);
+        assert_eq!(sessions.room_for_replies(), ROOM);
+        assert!(sessions.refusal_of_input(other, 8 << 10).is_none());
+        sessions.note_outside(960, id, 9_000, 700, false);
+        sessions.close(id);
+        assert_eq!(sessions.room_for_replies(), ROOM);
+    }
+
+    #[test]
+    fn a_peer_behind_a_driver_is_looked_at_and_an_embedded_caller_is_not() {
+        let mut sessions = sessions();
+        let embedded = sessions.open(0, Medium::Memory, false);
+        let translated = sessions.open(0, Medium::Memory, true);
+        for id in [embedded, translated] {
+            sessions.note_outside(1, id, 0, 700, false);
+        }
+        let mut looks = Vec::new();
+        sessions.look_at_peers(2, true, &mut looks);
+        assert_eq!(looks, [translated]);
+    }
+}

@@ -28,8 +28,9 @@ struct RespConnection {
     connection: Rc<Connection>,
     conversation: RefCell<Conversation>,
     host: Rc<RespHost>,
-    /// What the shard was told last: bytes of the peer, and bytes for it.
-    told: Cell<(usize, usize)>,
+    /// What the shard was told last: bytes of the peer, bytes for it, and whether a command is not
+    /// whole.
+    told: Cell<(usize, usize, bool)>,
     /// Bytes for the peer that are being sent and that no shard counts.
     sending: Cell<usize>,
 }
@@ -42,7 +43,7 @@ impl RespConnection {
     /// Tells the shard what is held here; `false` if there is no room for a partial command.
     fn tell(&self, core: &Core, input_bytes: usize, is_partial: bool) -> bool {
         let reply_bytes = self.conversation.borrow_mut().out().len() + self.sending.get();
-        let now = (input_bytes, reply_bytes);
+        let now = (input_bytes, reply_bytes, is_partial);
         if self.told.replace(now) == now && !is_partial && reply_bytes == 0 {
             return true;
         }
@@ -52,10 +53,10 @@ impl RespConnection {
     /// Tells the shard that what was made here has left.
     fn tell_sent(&self, core: &Core) {
         self.sending.set(0);
-        let (input_bytes, reply_bytes) = self.told.get();
+        let (input_bytes, reply_bytes, is_partial) = self.told.get();
         if reply_bytes > 0 {
-            self.told.set((input_bytes, 0));
-            core.holds_outside(self.session(), input_bytes, 0, false);
+            self.told.set((input_bytes, 0, is_partial));
+            core.holds_outside(self.session(), input_bytes, 0, is_partial);
         }
     }
 }
@@ -75,7 +76,7 @@ pub(super) fn serve_resp(
         connection,
         conversation: RefCell::new(Conversation::new(client, host.limits())),
         host: Rc::clone(host),
-        told: Cell::new((0, 0)),
+        told: Cell::new((0, 0, false)),
         sending: Cell::new(0),
     });
     monoio::spawn(read(Rc::clone(core), Rc::clone(&shared), id, reader));

@@ -50,6 +50,7 @@ const USED: &[&str] = &[
     "ftruncate",
     "futex",
     "getdents64",
+    "getpeername",
     "getpid",
     "getrandom",
     "getsockname",

@@ -329,7 +329,7 @@ fn native_clients_and_those_of_redis_share_keys_and_what_was_answered_survives_a
         .wait()
         .unwrap()
         .expect("it was answered");
-    assert_eq!(stock.bytes, b"42"[..]);
+    assert_eq!(&stock.bytes[..], b"42");
     let mut talk = Talk::with(resp.address);
     assert_eq!(
         talk.ask(&["EXISTS", "key:0", "key:2999", "key:3000"]),
