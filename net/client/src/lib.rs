@@ -7,6 +7,7 @@ mod driver;
 mod fields;
 mod jitter;
 mod named;
+mod node;
 mod operation;
 mod options;
 mod queued;
