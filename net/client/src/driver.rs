@@ -5,16 +5,17 @@
 //! node that cannot be reached is passed over while another node can be reached, and is tried again
 //! meanwhile.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream, ToSocketAddrs};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::connection::Connection;
 use crate::jitter::random;
 use crate::named::{NamedWrite, new_token};
+use crate::node::{BACKOFF_MIN, Link, Node};
 use crate::operation::{Answer, ClientError, Pending, Promise};
 use crate::options::{ClientOptions, ReadFrom};
 use crate::queued::{AnswerWaiter, Counted, Item, MemberTry, Queued, Refused, ReplyWaiter, What};
@@ -24,11 +25,6 @@ use penstock_net::placement::{Placement, Writer};
 use penstock_net::request::Ask;
 use penstock_net::status::Status;
 
-/// The first wait between two tries to connect, or before a node is asked once more which node
-/// writes. Each next wait is twice as long.
-const BACKOFF_MIN: Duration = Duration::from_millis(10);
-/// The longest wait between two tries to connect.
-const BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// The longest wait before a node is asked once more. A promotion is noticed so much later.
 const ASK_AGAIN_MAX: Duration = Duration::from_millis(160);
 /// The time in which one of several nodes must accept a connection, and then answer for the first
@@ -69,51 +65,6 @@ struct State {
     /// Number of the member that is asked next.
     member_turn: usize,
     is_over: bool,
-}
-
-/// One server.
-struct Node {
-    address: String,
-    queue: VecDeque<Queued>,
-    link: Option<Link>,
-    /// Number of the connection. A reader of an earlier one sees by it that it is not needed any
-    /// more.
-    generation: u64,
-    /// The node refused a connection or was silent, and has not answered since.
-    is_failing: bool,
-    try_at: Instant,
-    backoff: Duration,
-    has_thread: bool,
-    /// Signalled when there is something to send, and at the end.
-    wake_writer: Arc<Condvar>,
-}
-
-struct Link {
-    connection: Connection,
-    stream: TcpStream,
-    heard: Instant,
-}
-
-impl Node {
-    fn new(address: String) -> Node {
-        Node {
-            address,
-            queue: VecDeque::new(),
-            link: None,
-            generation: 0,
-            is_failing: false,
-            try_at: Instant::now(),
-            backoff: BACKOFF_MIN,
-            has_thread: false,
-            wake_writer: Arc::new(Condvar::new()),
-        }
-    }
-
-    fn failed(&mut self) {
-        self.is_failing = true;
-        self.try_at = Instant::now() + self.backoff;
-        self.backoff = (self.backoff * 2).min(BACKOFF_MAX);
-    }
 }
 
 impl State {

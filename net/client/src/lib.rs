@@ -8,6 +8,7 @@ mod fields;
 mod jitter;
 pub mod layout;
 mod named;
+mod node;
 mod operation;
 mod options;
 mod queued;

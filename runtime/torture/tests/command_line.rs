@@ -14,7 +14,9 @@ fn the_help_names_every_kind() {
     let output = torture(&["--help"]);
     assert_eq!(output.status.code(), Some(0));
     let help = String::from_utf8(output.stdout).unwrap();
-    for kind in ["kill", "shutdown", "full", "eio", "stop", "cluster"] {
+    for kind in [
+        "kill", "shutdown", "full", "eio", "tokens", "stop", "cluster",
+    ] {
         let line = format!("\n  {kind} ");
         assert!(help.contains(&line), "no {kind} in {help}");
     }
