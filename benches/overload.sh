@@ -97,7 +97,8 @@ runs = {}
 for line in open(sys.argv[1]):
     name, factor, *figures = line.split()
     runs.setdefault((os.path.basename(name), factor), []).append([float(f) for f in figures])
-print("| server | load | op/s executed | of the closed loop | p50 us | p99 us | shed | resident MiB |")
+print("| server | load | op/s executed | of the closed loop | p50 us | p99 us | shed"
+      " | resident MiB |")
 print("|---|---|---|---|---|---|---|---|")
 for (name, factor), rows in runs.items():
     rate, p50, p99, shed, _, before, after = [statistics.median(column) for column in zip(*rows)]

@@ -22,14 +22,14 @@ mod verbs;
 pub use client::Client;
 pub use fields::Fields;
 pub use layout::{Layout, LayoutError, LayoutMismatch, NamedField, OwnedView, Text, View};
-pub use named::{Named, NamedWrite, Unknown, new_token};
+pub use named::{NamedWrite, Unknown, new_token};
 pub use operation::{Answer, ClientError, FromAnswer, Pending};
 pub use options::{ClientOptions, MemberGet, ReadFrom};
 pub use scan::{Entry, Page, Scan, Scanned};
 pub use seen::Seen;
 pub use told::{Changed, MemberValue, Past, Value};
 pub use update::{Patience, Updated, update};
-pub use verbs::Verbs;
+pub use verbs::{Named, Verbs};
 
 /// Implements the trait [`Layout`](trait@Layout) for a struct; see there.
 #[cfg(feature = "derive")]

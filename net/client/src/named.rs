@@ -5,8 +5,6 @@ use std::io;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::operation::FromAnswer;
-use crate::verbs::Verbs;
 use penstock_net::request::{Ask, Token};
 
 /// A new token, by the clock and the random numbers of this machine.
@@ -24,32 +22,6 @@ pub fn new_token() -> io::Result<Token> {
     let time_ms = time.unwrap_or_default().as_millis();
     let time_ms = u64::try_from(time_ms).unwrap_or(u64::MAX);
     Ok(Token::new(time_ms.min((1 << 48) - 1), random))
-}
-
-/// A store whose next write has this token: [`Verbs::named`] makes it.
-#[derive(Clone, Copy, Debug)]
-#[must_use = "nothing is asked yet"]
-pub struct Named<S> {
-    store: S,
-    token: Token,
-}
-
-impl<S> Named<S> {
-    pub(crate) fn new(store: S, token: Token) -> Self {
-        Named { store, token }
-    }
-}
-
-impl<S: Verbs> Verbs for Named<S> {
-    type Answer<T> = S::Answer<T>;
-
-    fn ask_for<T: FromAnswer>(self, ask: Ask<'_>) -> S::Answer<T> {
-        self.store.ask_named(ask, self.token)
-    }
-
-    fn ask_named<T: FromAnswer>(self, ask: Ask<'_>, token: Token) -> S::Answer<T> {
-        self.store.ask_named(ask, token)
-    }
 }
 
 /// A write with its token, as it was asked: enough to ask it again.

@@ -9,7 +9,6 @@ use penstock_net::scan::ScanRequest;
 #[cfg(doc)]
 use penstock_net::status::Status;
 
-use crate::named::Named;
 use crate::operation::FromAnswer;
 #[cfg(doc)]
 use crate::operation::{Answer, ClientError};
@@ -222,5 +221,31 @@ pub trait Verbs: Sized {
     /// page. Sixteen pages of one shard may be under way; more are [`ClientError::Busy`].
     fn scan_page(self, request: &ScanRequest<'_>) -> Self::Answer<Page> {
         self.ask_for(Ask::Scan(*request))
+    }
+}
+
+/// A store whose next write has this token: [`Verbs::named`] makes it.
+#[derive(Clone, Copy, Debug)]
+#[must_use = "nothing is asked yet"]
+pub struct Named<S> {
+    store: S,
+    token: Token,
+}
+
+impl<S> Named<S> {
+    pub(crate) fn new(store: S, token: Token) -> Self {
+        Named { store, token }
+    }
+}
+
+impl<S: Verbs> Verbs for Named<S> {
+    type Answer<T> = S::Answer<T>;
+
+    fn ask_for<T: FromAnswer>(self, ask: Ask<'_>) -> S::Answer<T> {
+        self.store.ask_named(ask, self.token)
+    }
+
+    fn ask_named<T: FromAnswer>(self, ask: Ask<'_>, token: Token) -> S::Answer<T> {
+        self.store.ask_named(ask, token)
     }
 }

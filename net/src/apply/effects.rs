@@ -23,6 +23,14 @@ pub struct Effects<'a> {
     count: usize,
 }
 
+impl<'a> ApplyRequest<'a> {
+    /// What runs when keys expire, of each ON_EXPIRE.
+    pub fn effects(&self) -> impl Iterator<Item = Effects<'a>> {
+        let all = self.instructions().enumerate();
+        all.filter_map(|(number, it)| Some(Effects::new(self, number, it.key, it.effects()?)))
+    }
+}
+
 impl<'a> Effects<'a> {
     /// The effects that stand behind instruction `number` of the request, an ON_EXPIRE of this key.
     pub(super) fn new(request: &ApplyRequest<'a>, number: usize, key: u8, count: u8) -> Self {

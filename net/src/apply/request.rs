@@ -1,6 +1,5 @@
 //! The item of APPLY.
 
-use crate::apply::effects::Effects;
 use crate::apply::instruction::ApplyInstruction;
 use crate::batch::{padded, push_padded, read_u16, read_u32};
 use crate::instruction::INSTRUCTION_BYTES;
@@ -122,12 +121,6 @@ impl<'a> ApplyRequest<'a> {
     #[inline]
     pub fn instructions(&self) -> impl Iterator<Item = ApplyInstruction> + use<'a> {
         self.instructions.iter().map(ApplyInstruction::checked)
-    }
-
-    /// What runs when keys expire, of each ON_EXPIRE.
-    pub fn effects(&self) -> impl Iterator<Item = Effects<'a>> {
-        let all = self.instructions().enumerate();
-        all.filter_map(|(number, it)| Some(Effects::new(self, number, it.key, it.effects()?)))
     }
 
     /// The bytes that PUT and START take values from.

@@ -65,8 +65,8 @@ impl<P: Blocks> Shard<P> {
         true
     }
 
-    /// A key of this slot was read. If it is the horizon of its partition, that is learned before it
-    /// may leave the cache again: nobody has used it, so it leaves first.
+    /// A key of this slot was read. If it is the horizon of its partition, that is learned before
+    /// it may leave the cache again: nobody has used it, so it leaves first.
     pub(super) fn learn_horizon(&mut self, slot: u16) {
         let partition = partition_of(slot);
         if self.store.horizon(partition).is_none() && self.store.usage().tokens > 0 {

@@ -390,9 +390,10 @@ fn what_was_sent_before_the_connection_broke_is_unknown_and_the_next_operation_c
 #[test]
 fn a_reply_that_does_not_check_is_not_believed() {
     let client = connect(serve(Manner::Lies));
-    assert!(
-        matches!(client.get(b"a").wait(), Err(ClientError::Unknown(it)) if it.text().contains("CRC"))
-    );
+    assert!(matches!(
+        client.get(b"a").wait(),
+        Err(ClientError::Unknown(it)) if it.text().contains("CRC")
+    ));
 }
 
 #[test]
