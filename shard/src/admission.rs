@@ -20,7 +20,7 @@ const FREE_OF_ONE_MIN: u64 = 16;
 /// Connections are counted and refusals are told by intervals of so many microseconds.
 const INTERVAL_US: u64 = 100_000;
 /// How long a connection stays ahead.
-const AHEAD_US: u64 = 1_000_000;
+const AHEAD_US: u64 = 5_000_000;
 /// How long a turn that refuses something is to take.
 const TURN_US: u64 = 1_100;
 /// How long operations are to wait for the disk, at least.
@@ -207,10 +207,9 @@ impl Admission {
                     self.waiting += asked.operations;
                 }
             }
-            Some(short) => {
-                claim.ahead_until_us = now_us + AHEAD_US;
-                self.budget(short).refuse(asked.operations);
-            }
+            // A refusal is no sign of what the connection does: a closed loop that was taken for an
+            // open one would be refused for ever.
+            Some(short) => self.budget(short).refuse(asked.operations),
         }
         short
     }

@@ -245,7 +245,7 @@ fn a_frame_that_is_refused_has_changed_nothing() {
     let records = node.shard.store().log().counters().records;
     let shed = node.shard.counters().shed_for_core;
     // Nobody is ahead any more.
-    node.now.us += 2_000_000;
+    node.now.us += 6_000_000;
     node.settle();
     let (mut ran, mut refused) = (0, 0);
     for frame in frames {
