@@ -105,6 +105,18 @@ impl Heard {
         self.last.max(self.now).max(1)
     }
 
+    /// One that was heard last in the interval `heard`, 0 for never, ends in the interval `now`.
+    fn leaves(&mut self, heard: u32, now: u32) {
+        if heard == now {
+            self.now = self.now.saturating_sub(1);
+        }
+        // One that came in this interval was not counted in the last. Then the count is too low
+        // for a moment, and nobody is refused for that.
+        if heard > 0 && heard + 1 >= now {
+            self.last = self.last.saturating_sub(1);
+        }
+    }
+
     fn next_interval(&mut self) {
         self.last = std::mem::take(&mut self.now);
     }
@@ -163,6 +175,13 @@ impl Admission {
             self.heard.now += 1;
             self.free_of_one = (FREE / self.heard.count()).max(FREE_OF_ONE_MIN);
         }
+    }
+
+    /// A connection ends: others have what was its share.
+    pub(crate) fn leaves(&mut self, claim: &Claim) {
+        self.heard.leaves(claim.heard, self.interval);
+        self.heard_ahead.leaves(claim.heard_ahead, self.interval);
+        self.free_of_one = (FREE / self.heard.count()).max(FREE_OF_ONE_MIN);
     }
 
     /// Whether a frame of so many operations runs in any case, because few are under way on its

@@ -205,6 +205,9 @@ impl<P: Blocks> Shard<P> {
                 return usize::from(!is_partial || refusal.is_none());
             }
             Event::Closed { session } => {
+                if let Some(session) = self.sessions.get_open(session) {
+                    self.admission.leaves(&session.claim);
+                }
                 let has_closed = self.sessions.close(session);
                 self.phase.note_progress(has_closed);
             }

@@ -462,3 +462,18 @@ fn the_text_of_a_refusal_is_one() {
         assert_eq!(text.len() + 8, short.message().len());
     }
 }
+
+#[test]
+fn connections_that_have_ended_take_nothing_of_what_is_free() {
+    let mut admission = Admission::new();
+    for _ in 0..3 {
+        let mut claims = [Claim::default(); 50];
+        claims.iter_mut().for_each(|claim| admission.hears(claim));
+        assert_eq!(admission.free_of_one, FREE / 50);
+        admission.end_interval(1);
+        claims.iter_mut().for_each(|claim| admission.hears(claim));
+        assert_eq!(admission.free_of_one, FREE / 50);
+        claims.iter().for_each(|claim| admission.leaves(claim));
+        assert_eq!(admission.free_of_one, FREE);
+    }
+}
