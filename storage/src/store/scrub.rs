@@ -50,6 +50,9 @@ pub(crate) struct Scrub {
     pub(super) total_bytes: u64,
     /// Segments up to this sequence have been looked at in this pass.
     seen: u64,
+    /// The pass ends behind this sequence. What is sealed meanwhile is left to the next pass:
+    /// otherwise a log that grows faster than it is looked through would never be begun anew.
+    until: u64,
     pub(super) segment: Option<Looked>,
     /// Bytes that are being read; 0 if none are.
     pub(super) reading_bytes: usize,
@@ -103,10 +106,12 @@ impl Scrub {
         if self.seen == 0 && self.counters == ScrubCounters::default() {
             let first = usize::try_from(self.seed % count as u64).expect("below a length");
             self.seen = sealed[first].end.sequence - 1;
+            self.until = sealed[count - 1].end.sequence;
         }
         let mut next = sealed.partition_point(|it| it.end.sequence <= self.seen);
-        if next == count {
+        if next == count || sealed[next].end.sequence > self.until {
             self.counters.passes += 1;
+            self.until = sealed[count - 1].end.sequence;
             next = 0;
         }
         self.total_bytes = sealed.iter().map(|it| it.end.end_offset).sum();
@@ -270,5 +275,60 @@ impl Looked {
             true => Ok(()),
             false => Err(self.wrong("it does not end with the record that was told", None)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::contents::SegmentEnd;
+    use crate::types::place::FileId;
+
+    fn sealed(sequence: u64) -> SealedSegment {
+        SealedSegment {
+            file: FileId(u32::try_from(sequence).expect("few")),
+            salt: 0,
+            file_bytes: 8192,
+            end: SegmentEnd {
+                sequence,
+                end_offset: 8192,
+                last_lsn: Lsn(sequence),
+            },
+        }
+    }
+
+    #[test]
+    fn a_segment_is_looked_at_again_although_others_are_sealed_faster_than_they_are_looked_at() {
+        let mut scrub = Scrub {
+            seed: 3,
+            ..Scrub::default()
+        };
+        let mut segments: Vec<_> = (1..=10).map(sealed).collect();
+        let mut firsts = Vec::new();
+        for pick in 0..100 {
+            let durable = DurableEnd {
+                segment_sequence: u64::MAX,
+                ..DurableEnd::default()
+            };
+            scrub.pick(&segments, durable);
+            scrub.counters.bytes += 1;
+            if scrub
+                .segment
+                .as_ref()
+                .expect("there are some")
+                .sealed
+                .end
+                .sequence
+                == 1
+            {
+                firsts.push(pick);
+            }
+            scrub.leave();
+            // Two are sealed for each that is looked at. One of them is released before long.
+            let next = segments.last().expect("there are some").end.sequence + 1;
+            segments.extend([sealed(next), sealed(next + 1)]);
+            segments.remove(segments.len() - 3);
+        }
+        assert!(firsts.len() >= 3, "looked at the first one at {firsts:?}");
     }
 }
