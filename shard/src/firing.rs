@@ -14,8 +14,8 @@ pub(crate) const READS_A_TURN_MAX: usize = 64;
 pub(crate) const CHAIN_MAX: usize = 64;
 /// Keys whose effects failed that are told to people in a turn, at most.
 const TOLD_A_TURN_MAX: usize = 8;
-/// Homes that could not be read and are remembered, at most.
-const UNREAD_MAX: usize = 64;
+/// Homes that are remembered because of a read, at most.
+const UNREAD_MAX: usize = 256;
 /// When timers are looked at again of which none could go on, in microseconds.
 const PAUSE_US: u64 = 10_000;
 
@@ -50,7 +50,8 @@ pub(crate) struct Firing {
     pinned: Option<Timer>,
     /// Nothing can go on before that, or before something ends.
     resume_us: u64,
-    /// Slots and hashes of keys that could not be read.
+    /// Slots and hashes of keys that this work has asked for, and of any that could not be read.
+    asked: Vec<(u16, u32)>,
     unread: Vec<(u16, u32)>,
     /// The effects that run.
     pub(crate) effects: Vec<u8>,
@@ -134,18 +135,37 @@ impl Firing {
         self.pinned = timer;
     }
 
-    /// A key of this slot and hash could not be read.
-    pub(crate) fn note_unread(&mut self, home: (u16, u32)) {
-        if !self.unread.contains(&home) {
-            if self.unread.len() == UNREAD_MAX {
-                self.unread.remove(0);
-            }
-            self.unread.push(home);
+    /// A key of this slot and hash is read for its effects, or as one that effects name.
+    pub(crate) fn asks_for(&mut self, home: (u16, u32)) {
+        if !self.asked.contains(&home) {
+            // Somebody else may have failed to read it, long ago.
+            self.unread.retain(|other| *other != home);
+            remember(&mut self.asked, home);
         }
     }
 
-    /// Whether a key of this slot and hash could not be read.
-    pub(crate) fn is_unread(&self, home: (u16, u32)) -> bool {
-        self.unread.contains(&home)
+    /// A key of this slot and hash could not be read.
+    pub(crate) fn note_unread(&mut self, home: (u16, u32)) {
+        if !self.unread.contains(&home) {
+            remember(&mut self.unread, home);
+        }
     }
+
+    /// Whether a key of this slot and hash was asked for and could not be read. Told once: the next
+    /// one who needs the key tries again.
+    pub(crate) fn take_unread(&mut self, home: (u16, u32)) -> bool {
+        let is_unread = self.asked.contains(&home) && self.unread.contains(&home);
+        if is_unread {
+            self.asked.retain(|other| *other != home);
+            self.unread.retain(|other| *other != home);
+        }
+        is_unread
+    }
+}
+
+fn remember(homes: &mut Vec<(u16, u32)>, home: (u16, u32)) {
+    if homes.len() == UNREAD_MAX {
+        homes.remove(0);
+    }
+    homes.push(home);
 }

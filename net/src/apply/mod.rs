@@ -5,7 +5,6 @@
 
 mod builder;
 mod decimal;
-mod effects;
 mod instruction;
 mod number;
 mod rate;
@@ -14,9 +13,8 @@ mod run;
 
 pub use builder::{Apply, ApplyField, ApplyKey};
 pub use decimal::{DECIMAL_BYTES_MAX, Decimal};
-pub use effects::Effects;
 pub use instruction::{Action, ApplyInstruction, Arithmetic, BitTest, Comparison, Operand};
 pub use number::{NumberAt, NumberKind};
 pub use rate::{Rate, TooEarly};
-pub use request::{APPLY, ApplyRequest, write_apply};
+pub use request::{APPLY, ApplyRequest, Effects, write_apply};
 pub use run::{ApplyKeys, Cause, Denial, run};

@@ -3,11 +3,10 @@
 use std::cmp::Ordering;
 
 use crate::apply::decimal::Decimal;
-use crate::apply::effects::Effects;
 use crate::apply::instruction::{Action, Arithmetic, BitTest, Comparison, Operand};
 use crate::apply::number::{NumberAt, NumberKind};
 use crate::apply::rate::{Rate, TooEarly};
-use crate::apply::request::ApplyRequest;
+use crate::apply::request::{ApplyRequest, Effects};
 use crate::instruction::FieldType;
 use crate::limits::EXPIRY_MS_MAX;
 use crate::refusal::Refusal;

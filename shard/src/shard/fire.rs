@@ -109,7 +109,7 @@ impl<P: Blocks> Shard<P> {
                 self.firing.is_stale();
                 true
             }
-            TimedKey::Cold(_) if self.firing.is_unread(home) => {
+            TimedKey::Cold(_) if self.firing.take_unread(home) => {
                 self.store.drop_timer(timer);
                 self.firing.cannot_read();
                 true
@@ -122,6 +122,7 @@ impl<P: Blocks> Shard<P> {
                         place,
                         version: None,
                     };
+                    self.firing.asks_for(home);
                     self.requests.parking.fetch(cold);
                     left.reads -= 1;
                 }
@@ -179,14 +180,14 @@ impl<P: Blocks> Shard<P> {
         let mut fired = fire.run(&mut self.store, &mut told);
         if fired == Fired::Cold {
             let (cold, homes) = fire.needs(&self.store);
-            let is_unread = cold
-                .iter()
-                .any(|it| self.firing.is_unread((it.slot, it.hash)));
+            let is_unread = |it: &Cold| self.firing.take_unread((it.slot, it.hash));
+            let is_unread = cold.iter().any(is_unread);
             if is_unread {
                 fired = fire.end_alone(&mut self.store, Failure::Unread);
             } else {
                 for cold in cold {
                     if !self.requests.parking.is_full() {
+                        self.firing.asks_for((cold.slot, cold.hash));
                         self.requests.parking.fetch(cold);
                         *reads = reads.saturating_sub(1);
                     }
