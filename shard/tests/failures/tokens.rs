@@ -330,6 +330,44 @@ fn tokens_leave_the_index_when_the_log_says_that_they_may_be_gone() {
     assert_eq!(shop.stock(), 1_000_000 - 3_000);
 }
 
+/// The parts of the stock beside the tokens are superseded, so the account of what has expired says
+/// nothing of such a segment.
+#[test]
+fn tokens_leave_the_index_of_an_idle_server_whose_segments_are_large() {
+    let opening = Opening {
+        horizon_ms: 200_000,
+        snapshots: (Snapshots::new(), 64 << 10),
+        ..Opening::default()
+    };
+    let mut shop = Shop::open(opening.clone());
+    shop.server.segment_bytes = 12 << 20;
+    shop.set(STOCK, &1_000_000u64.to_le_bytes());
+    for number in 0..3_000 {
+        let token = shop.token(number);
+        assert_eq!(shop.with(token, update(&take(1))).status, Status::Ok);
+    }
+    assert_eq!(shop.server.usage().tokens, 3_000);
+    let idle = |shop: &mut Shop, seconds: u64| {
+        for _ in 0..seconds {
+            shop.pass(1_000);
+            shop.server.settle();
+        }
+        shop.server.usage().tokens
+    };
+    // A start behind a snapshot does not know their times.
+    let mut again = shop.again(Opening {
+        unix_ms: shop.server.now.unix_ms,
+        snapshots: (shop.server.snapshots.clone(), 64 << 10),
+        incarnation: 2,
+        ..opening
+    });
+    assert!(again.server.used.is_some(), "a snapshot was used");
+    for (shop, seconds) in [(&mut shop, 300), (&mut again, 700)] {
+        let tokens = idle(shop, seconds);
+        assert!(tokens < 1_100, "{tokens} tokens are left");
+    }
+}
+
 #[test]
 fn a_longer_horizon_does_not_call_tokens_new_that_a_shorter_one_has_dropped() {
     let mut shop = Shop::open(Opening {

@@ -6,6 +6,7 @@ use crate::format::record::{PartKind, PartView};
 use crate::format::system_key::is_system;
 use crate::format::system_key::{is_epochs, is_indexed, is_local};
 use crate::memory::budget::Budget;
+use crate::memory::index::entry::is_token_hash;
 use crate::memory::index::entry::{Candidate, CellId, Home, Position};
 use crate::memory::keys::Keys;
 use crate::memory::pinned::Pinned;
@@ -182,9 +183,12 @@ impl Replayed {
     /// hashes.
     pub fn take_in(&mut self, slot: u16, entries: &[(u32, PackedPlace)]) {
         self.keys.insert_sorted(slot, entries);
-        for (_, part) in entries {
-            self.live
-                .gains(part.place().expect("every entry has a place"));
+        for (hash, part) in entries {
+            let place = part.place().expect("every entry has a place");
+            self.live.gains(place);
+            if is_token_hash(*hash) {
+                self.live.restores_token(place);
+            }
         }
     }
 

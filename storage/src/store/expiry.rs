@@ -15,25 +15,20 @@ pub(crate) fn expires(
     expiry_ms: Option<u64>,
     time_ms: u64,
 ) -> Option<Expires> {
-    let by_ms = match (expiry_ms?, keyspaces.rule(slot, key)) {
-        (expiry_ms, None) => expiry_ms.saturating_add(stay_ms(key, expiry_ms)),
-        (expiry_ms, Some(rule)) => rule.release_ms(expiry_ms.max(time_ms))?,
+    let expiry_ms = expiry_ms?;
+    let token_ms = is_token(key).then(|| token_time_ms(key)).flatten();
+    let by_ms = match (token_ms, keyspaces.rule(slot, key)) {
+        // It stays behind its expiry until the log says that it may be gone.
+        (Some(token_ms), _) => expiry_ms + raised_within_ms(expiry_ms.saturating_sub(token_ms)),
+        (None, None) => expiry_ms,
+        (None, Some(rule)) => rule.release_ms(expiry_ms.max(time_ms))?,
     };
     let deletion_bytes = part_bytes(key.len(), 0, false, 0);
     Some(Expires {
         by_ms,
         deletion_bytes: u32::try_from(deletion_bytes).expect("a key is short"),
+        is_token: token_ms.is_some(),
     })
-}
-
-/// How long a part with this expiry stays behind it, about: a token until the log says that it may
-/// be gone.
-#[inline]
-fn stay_ms(key: &[u8], expiry_ms: u64) -> u64 {
-    match is_token(key).then(|| token_time_ms(key)).flatten() {
-        Some(token_ms) => raised_within_ms(expiry_ms.saturating_sub(token_ms)),
-        None => 0,
-    }
 }
 
 /// The same of a part of the log. What has effects to run counts until they have run.

@@ -16,8 +16,8 @@ impl<P: Blocks> Store<P> {
         self.live.counts(file, self.time_ms())
     }
 
-    /// Keys that clients find, at most: those of the index without tokens and without the keys that
-    /// are known to have expired. It is never less than that, and exact as soon as cleaning has
+    /// Keys that clients find, at most: those of the index without tokens, without horizons that
+    /// are known, and without the keys that are known to have expired. It is never less than that, and exact as soon as cleaning has
     /// gone through the segments of the others. How many of what has expired are tokens is not
     /// known, so all of them are taken for tokens as far as there are so many.
     #[must_use]
@@ -26,6 +26,7 @@ impl<P: Blocks> Store<P> {
         let expired = self.live.expired_count(self.time_ms());
         let expired = usize::try_from(expired).unwrap_or(usize::MAX);
         let keys = entries.len() - entries.tokens();
+        let keys = keys.saturating_sub(self.horizons.count());
         keys.saturating_sub(expired.saturating_sub(entries.tokens()))
     }
 
@@ -56,9 +57,14 @@ impl<P: Blocks> Store<P> {
         let open = self.log().open_segment().map(|(file, _)| file);
         for file in sealed.chain(open) {
             let counts = self.live.counts(file, now_ms);
+            let (tokens, more_ms) = self.live.gone_tokens(file, now_ms);
             bytes += counts.expired;
-            keys += counts.expired_count;
-            next_ms = next_ms.into_iter().chain(counts.next_ms).min();
+            keys += counts.expired_count.max(tokens);
+            next_ms = next_ms
+                .into_iter()
+                .chain(counts.next_ms)
+                .chain(more_ms)
+                .min();
         }
         let all = self.keys.entries().len() as u64;
         let expired = &mut self.cleaner.expired;
@@ -77,6 +83,11 @@ impl<P: Blocks> Store<P> {
     pub(super) fn hoards_expired_keys(&self, file: FileId) -> bool {
         let expired = &self.cleaner.expired;
         let counts = self.counts_in(file);
+        // What is superseded beside tokens hides them from the account of what has expired.
+        let (tokens, _) = self.live.gone_tokens(file, self.time_ms());
+        if tokens >= KEYS_MIN && tokens * 4 >= counts.count {
+            return true;
+        }
         let share = match self.is_full_of_expired() {
             true => 16,
             false if expired.are_many => 4,

@@ -24,6 +24,8 @@ pub struct Expires {
     pub by_ms: u64,
     /// Bytes of a deletion in its place.
     pub deletion_bytes: u32,
+    /// It is a token: nothing supersedes it.
+    pub is_token: bool,
 }
 
 /// A number of parts.
@@ -189,6 +191,7 @@ mod tests {
         Expires {
             by_ms,
             deletion_bytes: 50,
+            is_token: false,
         }
     }
 

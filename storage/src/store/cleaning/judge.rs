@@ -13,9 +13,11 @@ use crate::store::cleaning::cleaner::Move;
 use crate::store::cleaning::cleaner::STEP_BYTES;
 use crate::store::cleaning::cleaner::STEP_PARTS;
 use crate::store::cleaning::cleaner::Victim;
+use crate::store::cleaning::expiring::Expires;
 use crate::store::cleaning::liveness::Liveness;
 use crate::store::expiry::part_expires;
 use crate::store::store::Store;
+use crate::store::tokens::horizons::raised_within_ms;
 use crate::store::versions::entry::KeyId;
 use crate::types::io::{Asker, BLOCK_BYTES, Block, Blocks, Completion, Io, IoToken};
 use crate::types::place::Place;
@@ -296,11 +298,25 @@ impl<P: Blocks> Store<P> {
             was: part.kind(),
             kind: copy.kind,
             is_marked: matches!(copy.moved, Moved::Superseded(_)),
-            expires: part_expires(&self.keyspaces, part),
+            expires: self.copy_expires(part, is_late_token),
             from: place,
             to,
         });
         None
+    }
+
+    /// When a copy of a part stops to count. A token that is kept behind its time is not met again
+    /// at once: the log may say soon that it may be gone.
+    fn copy_expires(&self, part: &PartView<'_>, is_late_token: bool) -> Option<Expires> {
+        let expires = part_expires(&self.keyspaces, part)?;
+        let again_ms = self.time_ms() + raised_within_ms(self.horizons.wanted_ms());
+        Some(match is_late_token {
+            true => Expires {
+                by_ms: expires.by_ms.max(again_ms),
+                ..expires
+            },
+            false => expires,
+        })
     }
 
     /// Reads on from the frame that is judged next; tried again later if no block is free.

@@ -29,6 +29,8 @@ pub(crate) struct Live {
     tables: usize,
     /// Since it was made, the times of files had to be forgotten.
     has_forgotten_times: bool,
+    /// By then all tokens that a snapshot told may be dropped.
+    restored_by_ms: u64,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -44,6 +46,11 @@ struct FileBytes {
     tombstones: u64,
     /// All parts that expire and were pointed to at some time.
     expiring: Option<Box<Expiring>>,
+    /// The tokens among them, and when each may be dropped. Nothing supersedes a token, so all of
+    /// these are pointed to until their segment is cleaned.
+    tokens: Option<Box<Expiring>>,
+    /// Tokens that a snapshot told, whose times are not known.
+    restored_tokens: u64,
 }
 
 /// What counts in a file at some time.
@@ -167,7 +174,41 @@ impl Live {
         let file = self.file(place.file);
         let is_new = file.expiring.is_none();
         file.expiring.get_or_insert_default().add(bytes, expires);
-        self.tables += usize::from(is_new);
+        let mut added = usize::from(is_new);
+        if expires.is_token {
+            added += usize::from(file.tokens.is_none());
+            file.tokens.get_or_insert_default().add(bytes, expires);
+        }
+        self.tables += added;
+    }
+
+    /// A snapshot tells a token that stands there.
+    pub(crate) fn restores_token(&mut self, place: Place) {
+        self.file(place.file).restored_tokens += 1;
+    }
+
+    /// By this time all tokens that a snapshot told may be dropped.
+    pub(crate) fn restored_by(&mut self, ms: u64) {
+        self.restored_by_ms = ms;
+    }
+
+    /// How many tokens of a file may be dropped by now, about, and when it may be more.
+    pub(crate) fn gone_tokens(&self, file: FileId, now_ms: u64) -> (u64, Option<u64>) {
+        let Some(file) = self.files.get(file.0 as usize) else {
+            return (0, None);
+        };
+        let table = file.tokens.as_ref();
+        let (gone, next_ms) = table.map_or((0, None), |table| {
+            (table.gone(now_ms).parts, table.next_ms(now_ms))
+        });
+        match file.restored_tokens {
+            0 => (gone, next_ms),
+            restored if self.restored_by_ms <= now_ms => (gone + restored, next_ms),
+            _ => {
+                let next_ms = next_ms.unwrap_or(u64::MAX).min(self.restored_by_ms);
+                (gone, Some(next_ms))
+            }
+        }
     }
 
     /// What stands there is not pointed to any more.
@@ -267,9 +308,9 @@ impl Live {
                 let all = table.all();
                 file.lasting += all.bytes;
                 file.lasting_count += all.parts;
+                self.tables -= 1;
             }
         }
-        self.tables = 0;
         self.has_forgotten_times = true;
     }
 
@@ -338,6 +379,6 @@ impl Live {
 
     pub(crate) fn forget(&mut self, file: FileId) {
         let file = std::mem::take(self.file(file));
-        self.tables -= usize::from(file.expiring.is_some());
+        self.tables -= usize::from(file.expiring.is_some()) + usize::from(file.tokens.is_some());
     }
 }

@@ -40,6 +40,8 @@ struct Known {
 #[derive(Debug)]
 pub(crate) struct Horizons {
     of: Box<[Known]>,
+    /// Partitions whose horizon is known to be a key.
+    keys: usize,
     configured_ms: u64,
     /// So often the configured horizon is halved, because memory for tokens runs out.
     halvings: u32,
@@ -53,6 +55,7 @@ impl Default for Horizons {
         };
         Horizons {
             of: vec![unknown; PARTITIONS].into_boxed_slice(),
+            keys: 0,
             configured_ms: HORIZON_MS,
             halvings: 0,
         }
@@ -81,8 +84,15 @@ impl Horizons {
         self.of[partition].horizon
     }
 
+    /// Horizons that are known to be keys.
+    pub(crate) fn count(&self) -> usize {
+        self.keys
+    }
+
     /// The horizon of a partition was read: none if there is no such key.
     pub(crate) fn learn(&mut self, partition: usize, horizon: Option<Horizon>, now_ms: u64) {
+        self.forget(partition);
+        self.keys += usize::from(horizon.is_some());
         self.of[partition] = Known {
             horizon: Some(horizon),
             // Which tokens are there is not known.
@@ -100,7 +110,8 @@ impl Horizons {
 
     /// What was known of a partition may be otherwise now.
     pub(crate) fn forget(&mut self, partition: usize) {
-        self.of[partition].horizon = None;
+        let before = self.of[partition].horizon.take();
+        self.keys -= usize::from(before.flatten().is_some());
     }
 
     /// A token of this time is in the log.

@@ -1,11 +1,12 @@
 //! A token as one more part of the record of the change that it names.
 
-use crate::format::horizon::Horizon;
+use crate::format::horizon::{AHEAD_MS_MAX, Horizon};
 use crate::log::room::{Purpose, Room};
 use crate::memory::index::entry::CellId;
 use crate::memory::keys::Found;
 use crate::store::change::{ChangeKey, Committed, NoRoom, TokenPart};
 use crate::store::store::Store;
+use crate::store::tokens::horizons::raised_within_ms;
 use crate::types::io::Blocks;
 use crate::types::version::partition_of;
 
@@ -26,6 +27,9 @@ impl<P: Blocks> Store<P> {
     /// Tokens are to be kept for so many milliseconds from now on.
     pub fn keep_tokens_for(&mut self, horizon_ms: u64) {
         self.horizons.configure(horizon_ms);
+        // What an earlier start kept for longer is met by cleaning for another reason.
+        let by_ms = self.time_ms() + AHEAD_MS_MAX + horizon_ms + raised_within_ms(horizon_ms);
+        self.live.restored_by(by_ms);
     }
 
     /// How long tokens that are logged now are to be kept, in milliseconds: as long as was said, or
