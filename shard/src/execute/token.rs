@@ -42,6 +42,8 @@ pub(crate) struct NewToken {
     request_hash: u64,
     expiry_ms: u64,
     token_ms: u64,
+    /// Why it cannot be kept: there is no room for the horizon that must stand before it.
+    lack: Option<NoRoom>,
 }
 
 /// What the index knows of the key of a token that has no value.
@@ -116,13 +118,14 @@ pub(crate) fn look<P: Blocks>(
         let refusal = Refusal::TokenAhead { token_ms, now_ms };
         return Looked::Ran(refused(context, refusal, out));
     }
+    let mut lack = None;
     if known != Some(horizon) {
         match log_horizon(store, context.hash, context.now_us, partition, horizon) {
             Ok(()) => {}
             Err(Unlogged::Cold(cold)) => return Looked::Ran(Ran::Cold(cold)),
-            Err(Unlogged::NoRoom(lack)) => {
-                return Looked::Ran(no_room(store, context, lack, out));
-            }
+            Err(Unlogged::NoRoom(NoRoom::Wait)) => return Looked::Ran(Ran::Postponed),
+            // A request that is answered "no" needs none.
+            Err(Unlogged::NoRoom(no_room)) => lack = Some(no_room),
         }
     }
     Looked::New(NewToken {
@@ -134,6 +137,7 @@ pub(crate) fn look<P: Blocks>(
         request_hash: request_hash(item),
         expiry_ms: horizon.expiry_ms(token_ms),
         token_ms,
+        lack,
     })
 }
 
@@ -280,6 +284,9 @@ pub(super) fn commit<P: Blocks, const KEYS: usize>(
     match context.token {
         None => change.commit(context.now_us),
         Some(_) if is_planted(Bug::TokenUnkept) => change.commit(context.now_us),
+        Some(NewToken {
+            lack: Some(lack), ..
+        }) => Err(*lack),
         Some(token) => change.commit_with(context.now_us, &token.part(None, numbers(out, from))),
     }
 }
@@ -294,6 +301,9 @@ pub(super) fn commit_staged<P: Blocks, const KEYS: usize>(
     match context.token {
         None => staged.commit(context.now_us),
         Some(_) if is_planted(Bug::TokenUnkept) => staged.commit(context.now_us),
+        Some(NewToken {
+            lack: Some(lack), ..
+        }) => Err(*lack),
         Some(token) => staged.commit_with(context.now_us, &token.part(None, numbers(out, from))),
     }
 }
@@ -323,7 +333,11 @@ pub(super) fn end_unchanged<P: Blocks>(
                 sequence: version.sequence,
             };
             let part = token.part(Some(stored), numbers(out, from));
-            match store.commit_token(context.now_us, context.slot, &part) {
+            let committed = match token.lack {
+                Some(lack) => Err(lack),
+                None => store.commit_token(context.now_us, context.slot, &part),
+            };
+            match committed {
                 Ok(committed) => committed.lsn,
                 Err(lack) => {
                     out.truncate(from);

@@ -369,6 +369,23 @@ fn tokens_leave_the_index_of_an_idle_server_whose_segments_are_large() {
 }
 
 #[test]
+fn on_a_full_disk_a_no_is_answered_and_a_change_with_a_token_is_full() {
+    let mut shop = Shop::new();
+    shop.set(STOCK, &5u64.to_le_bytes());
+    shop.server.is_full = true;
+    let is_full = |number: u32| {
+        let key = format!("fill:{number}");
+        shop.set(key.as_bytes(), &[7; 2_000]).status == Status::Full
+    };
+    assert!((0..2_000).any(is_full), "the disk is never full");
+    let token = shop.token(1);
+    let no = shop.with(token, update(&take(6)));
+    assert_eq!(no.status, Status::GuardFailed);
+    assert_eq!(shop.with(token, update(&take(1))).status, Status::Full);
+    assert_eq!(shop.stock(), 5);
+}
+
+#[test]
 fn a_longer_horizon_does_not_call_tokens_new_that_a_shorter_one_has_dropped() {
     let mut shop = Shop::open(Opening {
         horizon_ms: 5_000,
