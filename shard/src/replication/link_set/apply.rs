@@ -263,7 +263,8 @@ impl Run {
 }
 
 /// The value that a record of a scan takes out although it has the version of that value: the source
-/// has swept the value, and its ring held it before the deletion.
+/// has swept the value, and its ring held it before the deletion. A value that has expired goes by
+/// itself.
 fn swept_value<P: Blocks, H: Fn(&[u8]) -> u32>(
     parts: &[PartView<'_>],
     is_dense: bool,
@@ -279,7 +280,7 @@ fn swept_value<P: Blocks, H: Fn(&[u8]) -> u32>(
     let store = &*turn.store;
     match store.find(home.0, home.1, part.key()) {
         Found::Cached(id) if store.version(id) == part.version() => {
-            (!store.cell(id).is_deleted()).then_some((home, id))
+            store.exists(id).then_some((home, id))
         }
         _ => None,
     }
