@@ -262,9 +262,9 @@ impl Run {
     }
 }
 
-/// The value that a record of a scan takes out although it has the version of that value: the source
-/// has swept the value, and its ring held it before the deletion. A value that has expired goes by
-/// itself.
+/// The value that a record of a scan takes out although it has the version of that value: its
+/// source has swept the value, and the ring there held it before the deletion. A value that has
+/// expired goes by itself.
 fn swept_value<P: Blocks, H: Fn(&[u8]) -> u32>(
     parts: &[PartView<'_>],
     is_dense: bool,
