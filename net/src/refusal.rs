@@ -174,7 +174,10 @@ pub enum Refusal {
          whether it was executed is not known, and it is not executed now"
     )]
     TokenTooOld { token_ms: u64, from_ms: u64 },
-    #[error("extension area of {0} bytes is not of the documented form")]
+    #[error(
+        "extension area of {0} bytes is not of the documented form: its length, 1 item, and the \
+         item's tag and length (a token has 16 bytes in an area of 32, member 24 in one of 40)"
+    )]
     ExtensionLength(u16),
     #[error(
         "key {key} has {len} bytes; 1 to {key_bytes_max} are accepted",

@@ -98,6 +98,14 @@ fn a_tail_in_an_inherited_log_is_kept_before_what_supersedes_it_is_applied() {
     }
 }
 
+#[test]
+fn a_value_that_a_node_has_swept_is_not_left_at_an_empty_node_that_it_scans() {
+    for seed in 0..5 {
+        let _named = Seed(seed);
+        World::scan_an_empty_node_from_one_that_has_swept(seed);
+    }
+}
+
 #[cfg(feature = "planted")]
 #[test]
 fn a_handover_that_is_told_once_is_caught() {

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use penstock_storage::index::CellId;
 use penstock_storage::io::{Block, Blocks};
 use penstock_storage::log::{Purpose, Room};
 use penstock_storage::place::Lsn;
-use penstock_storage::record::{PARTS_MAX, PartView};
-use penstock_storage::store::PREFETCH_KEYS_MAX;
+use penstock_storage::record::{PARTS_MAX, PartKind, PartView};
+use penstock_storage::store::{Found, PREFETCH_KEYS_MAX};
 
 use crate::replication::partition::{Applicable, Partition, Role};
 use crate::replication::receiver::Partitions;
@@ -201,8 +202,15 @@ impl Applier {
         if std::mem::take(&mut self.is_full) {
             effects.ask(LinkAction::Room { is_there: true });
         }
-        effects.counters_mut().applied += 1;
         let now_us = turn.time.now_us;
+        let swept = swept_value(parts, is_dense, turn);
+        if let Some((home, id)) = swept {
+            let lsn = turn.store.sweep(now_us, home, id).ok_or(Stop::Partition)?;
+            effects.counters_mut().applied += 1;
+            effects.counters_mut().swept += 1;
+            return Ok(lsn);
+        }
+        effects.counters_mut().applied += 1;
         let lsn = turn.store.apply(now_us, parts, is_dense, turn.hash_of);
         Ok(lsn.unwrap_or(turn.store.log().appended()))
     }
@@ -251,6 +259,30 @@ impl Run {
             it.receiver
                 .applied(number, self.frame, self.count, self.lsn);
         }
+    }
+}
+
+/// The value that a record of a scan takes out although it has the version of that value: its
+/// source has swept the value, and the ring there held it before the deletion. A value that has
+/// expired goes by itself.
+fn swept_value<P: Blocks, H: Fn(&[u8]) -> u32>(
+    parts: &[PartView<'_>],
+    is_dense: bool,
+    turn: &StoreTurn<'_, P, H>,
+) -> Option<((u16, u32), CellId)> {
+    let [part] = parts else {
+        return None;
+    };
+    if is_dense || part.kind() != PartKind::Tombstone {
+        return None;
+    }
+    let home = (part.slot(), (turn.hash_of)(part.key()));
+    let store = &*turn.store;
+    match store.find(home.0, home.1, part.key()) {
+        Found::Cached(id) if store.version(id) == part.version() => {
+            store.exists(id).then_some((home, id))
+        }
+        _ => None,
     }
 }
 

@@ -135,6 +135,60 @@ impl World {
         world.check_end();
     }
 
+    /// A scan does not bring a key that its destination has, because the deletion is gone: the
+    /// destination sweeps the value. Later it writes the partition, and scans an empty node. Its
+    /// ring holds the value, and behind it the deletion, which has the version of the value.
+    pub fn scan_an_empty_node_from_one_that_has_swept(seed: u64) {
+        let mut world = World::new(seed, Some(1));
+        // Nothing is kept for others, and the ring holds everything that follows.
+        (world.ring_bytes, world.backlog_bytes) = (1 << 20, 0);
+        (0..NODES).for_each(|at| world.restart(at));
+        let partition = PARTITIONS[0];
+        let first = world.plan[&partition].primary;
+        let (second, third) = ((first + 1) % NODES, (first + 2) % NODES);
+        let key = world.keys[&partition][2].clone();
+        let all = (0..NODES).flat_map(|from| (0..NODES).map(move |to| (from, to)));
+        world.cut = all.filter(|&pair| pair != (first, second)).collect();
+        let pairs: Vec<_> = world.links.keys().copied().collect();
+        pairs.into_iter().for_each(|pair| world.close(pair));
+        world.exchange(20);
+        let put = [(key.clone(), Some(vec![1; 8]))];
+        assert!(world.commit(first, partition, &put).is_some());
+        world.exchange(20);
+        assert!(world.contents(second, partition).contains_key(&key));
+
+        world.part(first, second);
+        let deletion = [(key.clone(), None)];
+        assert!(world.commit(first, partition, &deletion).is_some());
+        // Until cleaning has let the deletion go, too.
+        let mut others = world.keys[&partition].clone();
+        others.retain(|it| *it != key);
+        let mut writes = 0;
+        while world.is_on_disk(first, &key) {
+            let other = world.random.below(others.len());
+            let put = [(others[other].clone(), Some(vec![7; 8_000]))];
+            assert!(world.commit(first, partition, &put).is_some());
+            world.exchange(2);
+            writes += 1;
+            assert!(writes < 2_000, "the deletion stays");
+        }
+        world.cut.remove(&(first, second));
+        world.exchange(60);
+        assert!(!world.contents(second, partition).contains_key(&key));
+        assert_eq!(world.nodes[second].links.counters().swept, 1);
+
+        world.part(first, second);
+        assert!(world.promote_to(partition, second, false));
+        world.exchange(6);
+        world.cut.remove(&(second, third));
+        world.exchange(60);
+        let state = world.state(third, partition);
+        assert!(state.is_readable(), "{state:?}");
+        assert!(!world.contents(third, partition).contains_key(&key));
+        world.settle(false);
+        world.check_end();
+    }
+
     /// A node hands a partition over to another one, and so many steps later something goes wrong.
     /// It ends as it would have: the new one writes, and has all that there was.
     pub fn hand_over_with(mishap: Mishap, steps: usize) {
@@ -226,6 +280,12 @@ impl World {
         assert!(node.links.may_write(partition, &node.store));
         world.settle(false);
         world.check_end();
+    }
+
+    /// Whether a file of a node still names a key.
+    fn is_on_disk(&self, at: usize, key: &[u8]) -> bool {
+        let mut files = self.nodes[at].disk.files.values();
+        files.any(|bytes| bytes.windows(key.len()).any(|found| found == key))
     }
 
     /// The disk of a node has no room for another segment, and its log is filled with local records
