@@ -17,9 +17,10 @@ impl<P: Blocks> Store<P> {
     }
 
     /// Keys that clients find, at most: those of the index without tokens, without horizons that
-    /// are known, and without the keys that are known to have expired. It is never less than that, and exact as soon as cleaning has
-    /// gone through the segments of the others. How many of what has expired are tokens is not
-    /// known, so all of them are taken for tokens as far as there are so many.
+    /// are known, and without the keys that are known to have expired. It is never less than that,
+    /// and exact as soon as cleaning has gone through the segments of the others. How many of what
+    /// has expired are tokens is not known, so all of them are taken for tokens as far as there are
+    /// so many.
     #[must_use]
     pub fn visible_keys(&self) -> usize {
         let entries = self.keys.entries();
