@@ -98,3 +98,15 @@ pub fn shard_config_with(
         cluster: None,
     }
 }
+
+/// Plants the bug of a store that PENSTOCK_PLANT names: a test that looks for it must fail then.
+#[cfg(feature = "planted")]
+pub fn plant_by_name() {
+    use penstock_storage::planted::{Bug, plant};
+
+    let Ok(name) = std::env::var("PENSTOCK_PLANT") else {
+        return;
+    };
+    let bug = Bug::ALL.iter().copied().find(|bug| bug.name() == name);
+    plant(Some(bug.expect("the name of a bug")));
+}

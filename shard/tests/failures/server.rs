@@ -323,6 +323,8 @@ impl Server {
         mut image: Image,
         failing: Option<(usize, Failure)>,
     ) -> Result<Self, String> {
+        #[cfg(feature = "planted")]
+        crate::config::plant_by_name();
         log.log_id = layout.log_of(0);
         let incarnation = log.incarnation;
         let bytes = SEGMENT_BYTES as u64;
