@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use penstock_net::apply::Apply;
 use penstock_net::level::AckLevel;
 use penstock_net::link::message::LINK_PARTITIONS;
 use penstock_net::link::{Membership, NodeStart};
@@ -107,6 +108,51 @@ fn an_empty_directory_begins_when_people_accept_that_while_it_runs_and_goes_on_b
     let mut again = opened(server.device.image.clone(), 2, plan(12, true));
     assert_eq!(answer(&mut again, 1), Status::Ok);
     assert_eq!(again.replies[&1].value, b"anew");
+}
+
+/// The plan in which the other node writes the partition of the keys.
+fn plan_of_the_other(generation: u32) -> Plan {
+    let mut plan = plan(generation, false);
+    for assignment in &mut plan.partitions {
+        if assignment.primary == ME {
+            (assignment.primary, assignment.members) = (OTHER, vec![(ME, Membership::Sync)]);
+        }
+    }
+    plan
+}
+
+#[test]
+fn a_member_does_not_fire_and_a_node_that_writes_again_fires_once() {
+    let mut server = opened(Image::default(), 1, plan(11, false));
+    server.settle();
+    server.replan(plan(12, true));
+    assert_eq!(answer(&mut server, 1), Status::NotFound);
+    let mut arm = Apply::new();
+    let (hold, stock) = (arm.key(&key(0)), arm.key(&key(1)));
+    arm.put(stock, &5u64.to_le_bytes())
+        .put(hold, b"held")
+        .then(hold.expire_in(10_000))
+        .on_expire(hold, |effects| {
+            effects.then(stock.u64(0).increase(1u64));
+        });
+    server.send(2, |batch, out| batch.apply(out, &arm));
+    server.settle();
+    assert_eq!(server.replies[&2].status, Status::Ok);
+    server.replan(plan_of_the_other(13));
+    let pass = |server: &mut Server| {
+        server.now.us += 60_000_000;
+        server.now.unix_ms += 60_000;
+        server.settle();
+    };
+    pass(&mut server);
+    assert_eq!(server.counters().firing.fired, 0, "a member");
+    server.replan(plan(14, true));
+    server.settle();
+    pass(&mut server);
+    assert_eq!(server.counters().firing.fired, 1);
+    server.get(3, &key(1));
+    server.settle();
+    assert_eq!(server.replies[&3].value, 6u64.to_le_bytes());
 }
 
 /// A node that writes, and a write at level `replica` for which it waits for the other node.
