@@ -7,7 +7,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use penstock_net::batch::Batch;
-use penstock_net::frame::Opcode;
+use penstock_net::frame::{Header, Opcode};
 use penstock_net::hello::ClientHello;
 use penstock_net::level::AckLevel;
 use penstock_net::receive::{Received, Receiver};
@@ -63,6 +63,18 @@ pub struct Reply {
     pub value: Vec<u8>,
 }
 
+impl Reply {
+    /// The answer to an item of a request that was refused whole.
+    fn refused(status: Status) -> Reply {
+        Reply {
+            status,
+            version: Version::default(),
+            is_replayed: false,
+            value: Vec::new(),
+        }
+    }
+}
+
 /// The connection.
 pub struct Wire {
     stream: TcpStream,
@@ -70,6 +82,8 @@ pub struct Wire {
     bytes: Vec<u8>,
     /// Answers by request, of requests that are not answered whole.
     early: HashMap<u64, Vec<(u16, Reply)>>,
+    /// Requests that were refused whole: none of their items was executed.
+    refused: HashMap<u64, Status>,
 }
 
 impl Wire {
@@ -84,6 +98,7 @@ impl Wire {
             receiver: Receiver::new(64 << 20),
             bytes: Vec::new(),
             early: HashMap::new(),
+            refused: HashMap::new(),
         };
         let mut hello = Vec::new();
         ClientHello {
@@ -94,9 +109,12 @@ impl Wire {
         }
         .write(&mut hello, 1);
         wire.send(&hello)?;
-        wire.frame(|opcode, _, _| match opcode == Opcode::Hello as u8 {
+        wire.frame(|header, _| match header.opcode == Opcode::Hello as u8 {
             true => Ok(()),
-            false => Err(WireError::Wrong(format!("opcode {opcode} to a HELLO"))),
+            false => Err(WireError::Wrong(format!(
+                "opcode {} to a HELLO",
+                header.opcode
+            ))),
         })??;
         Ok(wire)
     }
@@ -106,8 +124,8 @@ impl Wire {
         Ok(self.stream.write_all(frame)?)
     }
 
-    /// Waits for one frame and hands out its opcode, request id and body.
-    fn frame<T>(&mut self, read: impl FnOnce(u8, u64, &[u8]) -> T) -> Result<T, WireError> {
+    /// Waits for one frame and hands out its header and its body.
+    fn frame<T>(&mut self, read: impl FnOnce(&Header, &[u8]) -> T) -> Result<T, WireError> {
         loop {
             match self.receiver.next(&self.bytes) {
                 Received::Frame {
@@ -115,7 +133,7 @@ impl Wire {
                     body,
                     consumed,
                 } => {
-                    let read = read(header.opcode, header.request_id, body);
+                    let read = read(&header, body);
                     self.bytes.drain(..consumed);
                     return Ok(read);
                 }
@@ -146,8 +164,24 @@ impl Wire {
                     .then(|| replies.into_iter().map(|(_, reply)| reply).collect())
                     .ok_or(WireError::Wrong("two answers to one item".into()));
             }
-            let (id, replies) = self.frame(read_batch)??;
-            self.early.entry(id).or_default().extend(replies);
+            if let Some(status) = self.refused.remove(&request_id) {
+                self.early.remove(&request_id);
+                return Ok((0..items).map(|_| Reply::refused(status)).collect());
+            }
+            let (id, answers) = self.frame(read_batch)??;
+            match answers {
+                Answers::Items(replies) => self.early.entry(id).or_default().extend(replies),
+                Answers::Refused(status)
+                    if self.early.get(&id).is_some_and(|of| !of.is_empty()) =>
+                {
+                    return Err(WireError::Wrong(format!(
+                        "{status:?} to the whole of request {id} behind answers to its items"
+                    )));
+                }
+                Answers::Refused(status) => {
+                    self.refused.insert(id, status);
+                }
+            }
         }
     }
 
@@ -183,12 +217,28 @@ impl Wire {
     }
 }
 
-/// The answers of one frame, each with the number of its item.
-type Answers = (u64, Vec<(u16, Reply)>);
+/// What one frame answers.
+enum Answers {
+    /// Items, each with its number.
+    Items(Vec<(u16, Reply)>),
+    /// The whole request, of which nothing was executed.
+    Refused(Status),
+}
 
-fn read_batch(opcode: u8, id: u64, body: &[u8]) -> Result<Answers, WireError> {
+fn read_batch(header: &Header, body: &[u8]) -> Result<(u64, Answers), WireError> {
+    let (opcode, id) = (header.opcode, header.request_id);
     if opcode != Opcode::Batch as u8 {
         return Err(WireError::Wrong(format!("opcode {opcode} to request {id}")));
+    }
+    match Status::from_code(header.level_or_status) {
+        Some(Status::Ok) => {}
+        Some(status) => return Ok((id, Answers::Refused(status))),
+        None => {
+            let code = header.level_or_status;
+            return Err(WireError::Wrong(format!(
+                "status {code:#06x} to request {id}"
+            )));
+        }
     }
     let batch = Batch::read(body).map_err(|refusal| WireError::Wrong(refusal.to_string()))?;
     let replies = (0..batch.len()).map(|number| {
@@ -202,5 +252,6 @@ fn read_batch(opcode: u8, id: u64, body: &[u8]) -> Result<Answers, WireError> {
         };
         Ok((item.head.item, reply))
     });
-    Ok((id, replies.collect::<Result<_, WireError>>()?))
+    let replies = replies.collect::<Result<_, WireError>>()?;
+    Ok((id, Answers::Items(replies)))
 }
