@@ -486,13 +486,7 @@ fn no_memory<P: Blocks>(store: &Store<P>, context: &Context<'_>, out: &mut Vec<u
             store.budget().index_bytes_max(),
         );
     }
-    context
-        .head(Status::Full, Version::default())
-        .write_message(out, &message);
-    Ran::Answered {
-        gate: Lsn(0),
-        status: Status::Full,
-    }
+    memory_full(context, &message, out)
 }
 
 #[cold]
@@ -512,6 +506,11 @@ fn no_memory_for_timers<P: Blocks>(
         usage.index_bytes + usage.timer_bytes,
         store.budget().index_bytes_max(),
     );
+    memory_full(context, &message, out)
+}
+
+/// FULL, for want of memory: nothing was executed, so the answer waits for nothing.
+fn memory_full(context: &Context<'_>, message: &str, out: &mut Vec<u8>) -> Ran {
     context
         .head(Status::Full, Version::default())
         .write_message(out, &message);
