@@ -10,13 +10,13 @@ pub(crate) const FIRES_A_TURN_MAX: usize = 256;
 pub(crate) const LOOKS_A_TURN_MAX: usize = 1024;
 /// Reads that are begun for them in a turn, at most.
 pub(crate) const READS_A_TURN_MAX: usize = 64;
-/// Armed keys of which one waits for the next to fire, at most.
+/// The longest chain of armed keys in which each waits for the next one to fire.
 pub(crate) const CHAIN_MAX: usize = 64;
 /// Keys whose effects failed that are told to people in a turn, at most.
 const TOLD_A_TURN_MAX: usize = 8;
 /// Homes that are remembered because of a read, at most.
 const UNREAD_MAX: usize = 256;
-/// When timers are looked at again of which none could go on, in microseconds.
+/// If no timer could go on, all are looked at again after so many microseconds.
 const PAUSE_US: u64 = 10_000;
 
 /// An armed key whose effects could not run. It is gone all the same.

@@ -1,8 +1,8 @@
 //! The item of APPLY, and what is stored of the effects in it that run when a key expires.
 //!
 //! That is an item of APPLY, too. Its first key is the one that expires. Of the request it has the
-//! effects, the keys that they name and the values that they put, and nothing else. So whoever
-//! fires it reads it as any other APPLY.
+//! effects, the keys that they name and the values that they put, and nothing else. So a shard
+//! fires it as any other APPLY.
 
 use crate::apply::instruction::{Action, ApplyInstruction, Operand};
 use crate::batch::{padded, push_padded, read_u16, read_u32};

@@ -179,7 +179,7 @@ impl Transaction {
         }
     }
 
-    /// Adds the items that are to be sent, the first of which gets this number.
+    /// Adds the items that are to be sent. The first one gets the number `first_item`.
     pub(super) fn send(&mut self, first_item: u64, batch: &mut BatchRequest, out: &mut Vec<u8>) {
         self.first_item = first_item;
         match self.phase {

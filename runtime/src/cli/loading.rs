@@ -364,7 +364,7 @@ impl Counts {
         out.finish()
     }
 
-    /// The failure that ended the load, with what is to be done.
+    /// The failure that ended the load, and how the user goes on.
     fn resumed(&self, failure: Failure) -> Failure {
         failure.followed_by(&format!(
             "; answered are {}, through line {}; the same command goes on",

@@ -188,8 +188,8 @@ async fn write(
     let (connection, session) = (&shared.connection, shared.session());
     let mut frames: Vec<u8> = Vec::new();
     let mut replies: Vec<u8> = Vec::new();
-    // Bytes of frames that were taken and of which not all replies have left, and those of them
-    // that the network was told to have taken.
+    // `taken_bytes` counts the bytes of frames since all replies had left. The network was told of
+    // `told_bytes` of them.
     let (mut taken_bytes, mut told_bytes) = (0, 0);
     loop {
         connection.has_output.wait().await;

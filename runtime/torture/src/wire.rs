@@ -221,7 +221,7 @@ impl Wire {
 enum Answers {
     /// Items, each with its number.
     Items(Vec<(u16, Reply)>),
-    /// The whole request, of which nothing was executed.
+    /// The whole request. Nothing of it was executed.
     Refused(Status),
 }
 

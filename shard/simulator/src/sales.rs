@@ -142,7 +142,7 @@ pub struct Moment {
     pub us: u64,
     /// The time of the shard that a token is made for.
     pub time_ms: u64,
-    /// The time of whichever shard answers is not less.
+    /// No shard that answers has an earlier time.
     pub least_ms: u64,
     /// The wall clock of the client.
     pub wall_ms: u64,

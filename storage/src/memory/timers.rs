@@ -2,7 +2,7 @@
 //! at any other key.
 //!
 //! A timer names slot and hash of a key and no more, and it may be out of date: the key may be
-//! gone, not armed any more, or have another expiry. So whoever comes to a timer looks its key up.
+//! gone, not armed any more, or have another expiry. So its key is looked up first.
 //! A change of a key in memory takes its timer along. What is out of date comes from a snapshot,
 //! from a replay, or from a key that shares its hash, and leaves at its time.
 //!

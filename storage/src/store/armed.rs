@@ -1,4 +1,4 @@
-//! Keys with effects that run when they expire: what whoever fires them asks the store.
+//! Keys with effects that run when they expire: what a shard asks the store to fire them.
 //!
 //! An armed key whose time has come is hidden as any expired key is, and stays in index, log and
 //! snapshots until a change ends it. That change is one record with the effects, made by the node

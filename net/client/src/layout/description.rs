@@ -76,7 +76,7 @@ impl Description {
     }
 
     /// FNV-1a over the text of the description: the same for the same names, types and offsets,
-    /// whoever compiles them.
+    /// in every program and on every machine.
     #[must_use]
     pub const fn hash(&self) -> u64 {
         self.hash_onto(FNV_START)

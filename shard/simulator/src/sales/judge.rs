@@ -75,7 +75,7 @@ impl Sales {
         }
     }
 
-    /// Whether a partition may have two pasts, of which tries of lower levels may see another one.
+    /// Whether a partition may have two pasts. Tries of lower levels may then see the other one.
     fn is_split(&self, sale: usize) -> bool {
         let till = &self.tills[self.sales[sale].till];
         till.kept_from != Some(AckLevel::Disk)

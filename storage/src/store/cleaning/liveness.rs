@@ -161,7 +161,7 @@ impl<P: Blocks> Store<P> {
             && self.versions.needs_deletion(id, rule, now_ms, sequence)
     }
 
-    /// Whether a part is a token of which the log does not say yet that it may be gone.
+    /// Whether a part is a token that the log does not allow to be gone yet.
     fn keeps_token(&self, part: &PartView<'_>) -> bool {
         let partition = partition_of(part.slot());
         token_time_ms(part.key())
