@@ -5,11 +5,10 @@ use penstock_client::Entry;
 use penstock_net::level::AckLevel;
 
 use super::connection::ServerAddress;
-use super::expression::ValueLayout;
 use super::layout_value::{printed, read_value};
 use super::output::Output;
-use super::rows::Format;
-use super::values::{check_mark, failure_of, parse_layout};
+use super::rows::{Columns, Format};
+use super::values::{check_mark, failure_of};
 use super::{EXIT_CODES, Failure};
 
 const EXPORT_EXAMPLES: &str = "\
@@ -34,20 +33,8 @@ pub struct ExportArgs {
     /// How the rows are written
     #[arg(long, value_name = "FORMAT", default_value = "jsonl")]
     format: Format,
-    /// The column of the keys
-    #[arg(long, value_name = "NAME", default_value = "key")]
-    key_column: String,
-    /// The column of the values
-    #[arg(
-        long,
-        value_name = "NAME",
-        default_value = "value",
-        conflicts_with = "layout"
-    )]
-    value_column: String,
-    /// The fields of the values, as LAYOUT of a program prints them
-    #[arg(long, value_name = "LAYOUT", value_parser = parse_layout)]
-    layout: Option<ValueLayout>,
+    #[command(flatten)]
+    columns: Columns,
     #[command(flatten)]
     server: ServerAddress,
 }
@@ -55,10 +42,10 @@ pub struct ExportArgs {
 impl ExportArgs {
     /// Prints the rows.
     pub fn run(self) -> Result<(), Failure> {
-        let mut columns = vec![self.key_column.as_str()];
-        match &self.layout {
+        let mut columns = vec![self.columns.key.as_str()];
+        match &self.columns.layout {
             Some(layout) => columns.extend(layout.fields().iter().map(|it| it.name.as_str())),
-            None => columns.push(&self.value_column),
+            None => columns.push(&self.columns.value),
         }
         if columns[1..].contains(&columns[0]) {
             return Err(Failure::usage(format_args!(
@@ -67,7 +54,7 @@ impl ExportArgs {
             )));
         }
         let client = self.server.client(AckLevel::Disk)?;
-        if let Some(layout) = &self.layout {
+        if let Some(layout) = &self.columns.layout {
             check_mark(&client, self.prefix.as_bytes(), layout)?;
         }
         let mut out = Output::stdout();
@@ -95,7 +82,7 @@ impl ExportArgs {
         let value = entry.value.as_deref().unwrap_or_default();
         let key = printed(&entry.key);
         let mut cells = vec![serde_json::Value::from(key.as_str())];
-        match &self.layout {
+        match &self.columns.layout {
             None => cells.push(printed(value).into()),
             Some(layout) => {
                 let fields = read_value(layout, value).map_err(|why| {

@@ -15,11 +15,10 @@ use penstock_net::status::Status;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::connection::ServerAddress;
-use super::expression::ValueLayout;
 use super::layout_value::{ValueWriter, bytes_of};
 use super::output::{Output, count};
-use super::rows::{Format, Row, Rows};
-use super::values::{Level, check_mark, failure_of, parse_layout};
+use super::rows::{Columns, Format, Row, Rows};
+use super::values::{Level, check_mark, failure_of};
 use super::{EXIT_CODES, Failure};
 
 /// Rows that are sent and not answered, at most.
@@ -55,23 +54,11 @@ pub struct LoadArgs {
     /// How the rows are written; without it the end of the file's name decides
     #[arg(long, value_name = "FORMAT")]
     format: Option<Format>,
-    /// The column of the keys
-    #[arg(long, value_name = "NAME", default_value = "key")]
-    key_column: String,
+    #[command(flatten)]
+    columns: Columns,
     /// What stands before each key
     #[arg(long, value_name = "TEXT", default_value = "")]
     prefix: String,
-    /// The column of the values
-    #[arg(
-        long,
-        value_name = "NAME",
-        default_value = "value",
-        conflicts_with = "layout"
-    )]
-    value_column: String,
-    /// The fields of the values, as LAYOUT of a program prints them
-    #[arg(long, value_name = "LAYOUT", value_parser = parse_layout)]
-    layout: Option<ValueLayout>,
     /// Write keys that exist, too
     #[arg(long)]
     overwrite: bool,
@@ -122,7 +109,7 @@ impl LoadArgs {
             true => None,
             false => Some(self.server.client(self.level.ack())?),
         };
-        if let (Some(client), Some(layout)) = (&client, &self.layout) {
+        if let (Some(client), Some(layout)) = (&client, &self.columns.layout) {
             check_mark(client, self.prefix.as_bytes(), layout)?;
         }
         let stop = Arc::new(AtomicBool::new(false));
@@ -191,18 +178,18 @@ impl LoadArgs {
             let text = row.cell(column).ok_or_else(|| misfit(column, "a text"))?;
             bytes_of(text).map_err(|allowed| misfit(column, &allowed))
         };
-        let own = text_of(&self.key_column)?;
+        let own = text_of(&self.columns.key)?;
         let key = [self.prefix.as_bytes(), &own].concat();
         if own.is_empty() || key.len() > KEY_BYTES_MAX {
             let allowed = format!("1 to {} bytes", KEY_BYTES_MAX - self.prefix.len());
-            return Err(misfit(&self.key_column, &allowed));
+            return Err(misfit(&self.columns.key, &allowed));
         }
-        let Some(layout) = &self.layout else {
-            let value = text_of(&self.value_column)?;
+        let Some(layout) = &self.columns.layout else {
+            let value = text_of(&self.columns.value)?;
             return match value.len() > VALUE_BYTES_HARD_MAX {
                 true => {
                     let allowed = format!("at most {VALUE_BYTES_HARD_MAX} bytes");
-                    Err(misfit(&self.value_column, &allowed))
+                    Err(misfit(&self.columns.value, &allowed))
                 }
                 false => Ok((key, value)),
             };
@@ -220,10 +207,10 @@ impl LoadArgs {
     /// Names the columns that become nothing, in the way of the progress bar.
     fn tell_unused(&self, row: &Row, bar: &ProgressBar) {
         let is_used = |column: &str| {
-            column == self.key_column
-                || match &self.layout {
+            column == self.columns.key
+                || match &self.columns.layout {
                     Some(layout) => layout.fields().iter().any(|it| it.name == column),
-                    None => column == self.value_column,
+                    None => column == self.columns.value,
                 }
         };
         let unused: Vec<&str> = row

@@ -5,10 +5,13 @@ use std::fmt;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
-use clap::ValueEnum;
+use clap::{Args, ValueEnum};
 use csv::StringRecord;
 use penstock_net::limits::VALUE_BYTES_HARD_MAX;
 use serde_json::Value;
+
+use super::expression::ValueLayout;
+use super::values::parse_layout;
 
 /// The longest line of JSON: a value may be written with six bytes for each of its own.
 const LINE_BYTES_MAX: usize = 8 * VALUE_BYTES_HARD_MAX;
@@ -32,6 +35,25 @@ impl Format {
             _ => None,
         }
     }
+}
+
+/// Which columns the rows have.
+#[derive(Args)]
+pub struct Columns {
+    /// The column of the keys
+    #[arg(long = "key-column", value_name = "NAME", default_value = "key")]
+    pub key: String,
+    /// The column of the values
+    #[arg(
+        long = "value-column",
+        value_name = "NAME",
+        default_value = "value",
+        conflicts_with = "layout"
+    )]
+    pub value: String,
+    /// The fields of the values, as LAYOUT of a program prints them
+    #[arg(long, value_name = "LAYOUT", value_parser = parse_layout)]
+    pub layout: Option<ValueLayout>,
 }
 
 /// The rows that are still to come.
