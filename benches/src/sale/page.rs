@@ -139,7 +139,10 @@ mod tests {
             assert!(!HTML.contains(elsewhere), "{elsewhere}");
         }
         // The icon is none, so that a browser does not ask for one.
-        assert_eq!(HTML.matches("href=").count(), HTML.matches("href=\"data:,\"").count());
+        assert_eq!(
+            HTML.matches("href=").count(),
+            HTML.matches("href=\"data:,\"").count()
+        );
         let page = stored(&serde_json::json!({"stage": "</script>"}));
         assert!(!page.contains(PLACE) && page.matches("</script>").count() == 1);
     }
