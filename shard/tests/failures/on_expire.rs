@@ -113,8 +113,7 @@ impl Shop {
 
     /// Time goes by, and nobody is there.
     fn sleep(&mut self, ms: u64) {
-        self.server.now.us += ms * 1_000;
-        self.server.now.unix_ms += ms;
+        self.server.sleep(ms);
     }
 
     /// Time goes by while the server turns.
