@@ -8,6 +8,7 @@ use clap::Args;
 
 use crate::BenchError;
 use crate::sale::plan::{Arrivals, Plan};
+use crate::sale::screen::say;
 
 /// Connections of a drop.
 const DROP_CONNECTIONS: u32 = 1_000;
@@ -41,11 +42,18 @@ pub struct DemoArgs {
 }
 
 impl DemoArgs {
+    pub(crate) fn check(&self) -> Result<(), BenchError> {
+        match self.seconds.is_finite() && (0.5..=3600.0).contains(&self.seconds) {
+            true => Ok(()),
+            false => Err(BenchError::Arguments(format!(
+                "--seconds {} is from 0.5 to 3600",
+                self.seconds
+            ))),
+        }
+    }
+
     pub(crate) fn plan(&self) -> Plan {
-        let seconds = match self.seconds.is_finite() {
-            true => self.seconds.clamp(0.1, 3600.0),
-            false => 25.0,
-        };
+        let seconds = self.seconds;
         Plan {
             seed: self.seed,
             skus: 1,
@@ -67,7 +75,7 @@ impl DemoArgs {
 
     /// Says what happens next.
     pub(crate) fn introduce(&self, plan: &Plan, address: SocketAddr) {
-        println!(
+        say(format_args!(
             "A drop: {} units, {} buyers, at most {} units each. Of a hundred requests {} are sent \
              twice\nand {} lose their connection; of a hundred carts {} are abandoned. When half \
              of the units are\ntaken, the server is killed with -9. Every answer comes from the \
@@ -78,8 +86,10 @@ impl DemoArgs {
             plan.doubled_percent,
             plan.cut_percent,
             plan.abandoned_percent
-        );
-        println!("server  {address}, in a directory that is removed at the end");
+        ));
+        say(format_args!(
+            "server  {address}, in a directory that is removed at the end"
+        ));
     }
 }
 

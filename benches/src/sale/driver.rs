@@ -25,13 +25,13 @@ const SHOWN_BUYERS_MAX: u32 = 250_000;
 /// An interval of the series.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// When the server is killed.
+/// When the server is killed: as soon as one of these is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum KillAt {
+pub(crate) struct KillAt {
     /// Units were taken, so many.
-    Units(u64),
-    /// Buyers have come, so many.
-    Buyers(u64),
+    pub(crate) units: u64,
+    /// Buyers have come, so many: at most all of them.
+    pub(crate) buyers: u64,
 }
 
 /// A run over real connections.
@@ -109,7 +109,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Runs until every cart has come to its end.
+    /// Runs until every cart has come to its end, and the server was killed as often as asked.
     pub(crate) fn run(mut self) -> Result<Driven, BenchError> {
         let mut events = Events::with_capacity(1024);
         self.start = Instant::now();
@@ -123,7 +123,7 @@ impl<'a> Driver<'a> {
             self.kill_due()?;
             self.connect_due(now)?;
             self.send_due()?;
-            if self.book.is_over() {
+            if self.book.is_over() && self.kills.is_empty() {
                 break;
             }
             self.wait(&mut events)?;
@@ -170,10 +170,7 @@ impl<'a> Driver<'a> {
     /// Kills the server when its time has come, with what is under way, and starts it again.
     fn kill_due(&mut self) -> Result<(), BenchError> {
         let counts = self.book.counts();
-        let is_due = |at: &KillAt| match *at {
-            KillAt::Units(units) => counts.units_bought >= units,
-            KillAt::Buyers(buyers) => counts.buyers >= buyers,
-        };
+        let is_due = |at: &KillAt| counts.units_bought >= at.units || counts.buyers >= at.buyers;
         if !self.kills.last().is_some_and(is_due) {
             return Ok(());
         }
@@ -314,7 +311,10 @@ impl<'a> Driver<'a> {
         let answered = counts.answered - self.ticked_answered;
         let [p50_us, _, p99_us, ..] = quantiles_us(self.series.latest());
         let is_shown = self.book.plan.buyers <= SHOWN_BUYERS_MAX;
-        let buyers = is_shown.then(|| self.book.buyers()).unwrap_or_default();
+        let buyers = match is_shown {
+            true => self.book.buyers(),
+            false => String::new(),
+        };
         let stock = {
             let mut live = self.live.now();
             let snapshot: &mut Snapshot = &mut live;

@@ -48,7 +48,7 @@ use live::{Live, Stage};
 use page::Page;
 use plan::Plan;
 use result::SaleResult;
-use screen::Screen;
+use screen::{Screen, say};
 use shop::{Shop, Stock};
 
 /// How long the ledger waits for abandoned holds, behind the time at which the last one expires.
@@ -82,6 +82,7 @@ pub fn demo(
     venue: &mut dyn Venue,
     is_interrupted: &AtomicBool,
 ) -> Result<(), BenchError> {
+    args.check()?;
     let address = venue.start().map_err(BenchError::Connection)?;
     let page = match args.page {
         true => Some(Page::listen().map_err(|error| BenchError::Connection(error.to_string()))?),
@@ -91,13 +92,16 @@ pub fn demo(
     if !args.json {
         args.introduce(&plan, address);
         if let Some(address) = page.as_ref().and_then(|it| it.address().ok()) {
-            println!("page    http://{address}/");
+            say(format_args!("page    http://{address}/"));
         }
     }
     let sale = Sale {
         shop: Shop::new("drop:".into()),
         connections: args.connections as usize,
-        kills: vec![KillAt::Units(plan.units / 2)],
+        kills: vec![KillAt {
+            units: plan.units / 2,
+            buyers: u64::from(plan.buyers) / 2,
+        }],
         plan,
     };
     let screen = match args.json {
@@ -130,7 +134,10 @@ pub fn bench_sale(
     };
     let plan = args.plan();
     let kills = u64::from(args.kill);
-    let kill = |number: u64| KillAt::Buyers(u64::from(plan.buyers) * number / (kills + 1));
+    let kill = |number: u64| KillAt {
+        units: u64::MAX,
+        buyers: u64::from(plan.buyers) * number / (kills + 1),
+    };
     let sale = Sale {
         // Another run at the same server has other keys.
         shop: Shop::new(format!("bench:sale:{:x}:", crate::workload::unix_ms())),

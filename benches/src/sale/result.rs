@@ -10,7 +10,7 @@ use crate::sale::driver::Driven;
 use crate::sale::ledger::Ledger;
 use crate::sale::live::Snapshot;
 use crate::sale::plan::Arrivals;
-use crate::sale::screen::time;
+use crate::sale::screen::{say, time};
 use crate::series::{QUANTILES, quantiles_us};
 
 /// A sale that is over.
@@ -44,31 +44,33 @@ impl SaleResult {
 
     pub(crate) fn print_demo(&self, is_json: bool) {
         if is_json {
-            println!("{}", self.json());
+            say(format_args!("{}", self.json()));
             return;
         }
-        println!("The ledger: the server's records against what the buyers were told");
-        print!("{}", self.ledger);
-        println!("{}", self.verdict());
+        say(format_args!(
+            "The ledger: the server's records against what the buyers were told"
+        ));
+        say(format_args!("{}", self.ledger.to_string().trim_end()));
+        say(format_args!("{}", self.verdict()));
     }
 
     pub(crate) fn print_bench(&self, is_json: bool, is_drop: bool) {
         if is_json {
-            println!("{}", self.json());
+            say(format_args!("{}", self.json()));
             return;
         }
         let book = &self.driven.book;
         let counts = book.counts();
         let [p50, _, p99, ..] = self.quantiles_us();
-        println!(
+        say(format_args!(
             "{:.0} answers/s, p50 {}, p99 {}, {:.2} s, {} connections",
             counts.answered as f64 / self.seconds(),
             time(p50),
             time(p99),
             self.seconds(),
             self.connections
-        );
-        println!(
+        ));
+        say(format_args!(
             "buyers  {} came, {} carts held, {} paid, {} refused, {} sent twice, {} cut, {} kills",
             counts.buyers,
             counts.bought,
@@ -77,14 +79,19 @@ impl SaleResult {
             counts.doubled,
             counts.cut,
             self.snapshot.kills.len()
-        );
+        ));
         match book.sold_out_at() {
-            Some(at) => println!("taken   all units after {:.2} s", at.as_secs_f64()),
-            None if is_drop => println!("taken   not all units: there were too few buyers"),
+            Some(at) => say(format_args!(
+                "taken   all units after {:.2} s",
+                at.as_secs_f64()
+            )),
+            None if is_drop => say(format_args!(
+                "taken   not all units: there were too few buyers"
+            )),
             None => {}
         }
-        print!("{}", self.ledger);
-        println!("{}", self.verdict());
+        say(format_args!("{}", self.ledger.to_string().trim_end()));
+        say(format_args!("{}", self.verdict()));
     }
 
     /// What the page shows.

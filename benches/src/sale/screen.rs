@@ -69,7 +69,7 @@ impl Screen {
                 if is_due || self.told_stage != sale.stage.name() {
                     self.last_line = Some(Instant::now());
                     self.told_stage = sale.stage.name();
-                    let _ = writeln!(std::io::stdout(), "{}", line(sale));
+                    say(line(sale));
                 }
             }
             Mode::Line => {
@@ -162,6 +162,12 @@ fn panel(sale: &Snapshot) -> String {
     );
     let _ = writeln!(text, "  {:5.1} s    {}", sale.seconds, sale.stage.name());
     text
+}
+
+/// Prints a line. A reader that has seen enough closes the pipe; the sale goes on to its end, and
+/// its exit code tells the outcome.
+pub(crate) fn say(line: impl std::fmt::Display) {
+    let _ = writeln!(std::io::stdout(), "{line}");
 }
 
 pub(crate) fn time(us: f64) -> String {

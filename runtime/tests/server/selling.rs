@@ -293,6 +293,13 @@ fn what_a_sale_cannot_be_is_refused_by_name() {
         assert_eq!(output.status.code(), Some(2), "{errors}");
         assert!(errors.contains(told), "{errors}");
     }
+    let output = command(&["demo", "--seconds", "0.1"]).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{errors}");
+    assert!(
+        errors.contains("--seconds 0.1 is from 0.5 to 3600"),
+        "{errors}"
+    );
 }
 
 #[test]
