@@ -69,6 +69,7 @@ impl DemoArgs {
             greedy_percent: 5,
             hold: Duration::from_secs_f64(seconds / 8.0),
             think_max: Duration::from_secs_f64(seconds / 50.0),
+            pays_last: false,
             arrivals: Arrivals::Ramp(Duration::from_secs_f64(seconds)),
         }
     }
@@ -130,8 +131,8 @@ pub struct SaleArgs {
     #[arg(long, value_name = "N", default_value_t = 0, conflicts_with = "addr",
         value_parser = from_to(0, 1_000))]
     pub kill: u32,
-    /// Measure the seconds until all is taken: every cart is paid, nobody thinks, clicks twice or
-    /// is cut off
+    /// Measure the seconds until all is taken: nobody clicks twice, is cut off or leaves a cart, and
+    /// the carts are paid when all buyers have come
     #[arg(long)]
     pub drop: bool,
     /// Seed of the buyers
@@ -206,6 +207,7 @@ impl SaleArgs {
             greedy_percent: percent(5),
             hold: Duration::from_secs_f64(self.hold),
             think_max: Duration::ZERO,
+            pays_last: self.drop,
             arrivals: self.rate.map_or(Arrivals::Closed, Arrivals::Rate),
         }
     }

@@ -183,19 +183,12 @@ impl Book {
     pub(crate) fn due(&mut self, now: Duration, time_ms: u64) -> Option<Ask> {
         let ask = if self.waiting.peek().is_some_and(|it| it.0.at <= now) {
             self.waiting.pop()?.0.ask
-        } else if let Some(ask) = self.at_once.pop_front() {
-            ask
-        } else if self.next_buyer < self.plan.buyers && self.plan.arrival(self.next_buyer) <= now {
-            let buyer = self.next_buyer;
-            self.next_buyer += 1;
-            self.counts.buyers += 1;
-            let since = match self.is_closed() {
-                true => now,
-                false => self.plan.arrival(buyer),
-            };
-            self.ask(u64::from(buyer) * CARTS_MAX, Step::Buy, since, time_ms)
+        } else if self.plan.pays_last {
+            let comes = self.comes(now, time_ms);
+            comes.or_else(|| self.at_once.pop_front())?
         } else {
-            return None;
+            let next = self.at_once.pop_front();
+            next.or_else(|| self.comes(now, time_ms))?
         };
         self.under_way += 1;
         // A closed loop waits for a connection on its own account.
@@ -204,6 +197,18 @@ impl Book {
             false => ask.since,
         };
         Some(Ask { since, ..ask })
+    }
+
+    /// The first request of the next buyer, if it is time.
+    fn comes(&mut self, now: Duration, time_ms: u64) -> Option<Ask> {
+        let buyer = self.next_buyer;
+        if buyer >= self.plan.buyers || self.plan.arrival(buyer) > now {
+            return None;
+        }
+        self.next_buyer += 1;
+        self.counts.buyers += 1;
+        let since = self.plan.arrival(buyer);
+        Some(self.ask(u64::from(buyer) * CARTS_MAX, Step::Buy, since, time_ms))
     }
 
     /// When something is due next that is not due yet.
@@ -557,6 +562,31 @@ pub(crate) mod tests {
         assert!(book.due(Duration::ZERO, 1).is_none() && !book.is_over());
         let again = book.due(PAUSE_MIN, 1).expect("after the pause");
         assert_eq!((again.token, again.cart), (ask.token, ask.cart));
+    }
+
+    #[test]
+    fn carts_are_paid_last_if_the_plan_says_so() {
+        let mut book = book(|plan| {
+            plan.buyers = 50;
+            plan.pays_last = true;
+            plan.think_max = Duration::ZERO;
+        });
+        let (mut steps, mut sequence) = (Vec::new(), 0);
+        while let Some(ask) = book.due(Duration::ZERO, 1) {
+            sequence += 1;
+            steps.push((ask.step == Step::Buy && ask.cart % CARTS_MAX == 0, ask.step));
+            book.answered(ask, done(sequence, false), Duration::ZERO, 1);
+        }
+        assert!(
+            steps[..50].iter().all(|(is_first, _)| *is_first),
+            "{steps:?}"
+        );
+        let pays = steps.iter().filter(|(_, step)| *step == Step::Pay).count();
+        assert_eq!(
+            (book.counts().buyers, book.counts().paid),
+            (50, pays as u64)
+        );
+        assert!(book.is_over() && pays > 20);
     }
 
     #[test]

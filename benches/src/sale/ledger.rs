@@ -348,13 +348,14 @@ impl Records {
         let counts = book.counts();
         check.text = format!(
             "one effect each: {} buys, {} pays, {} cancels; {} sent twice, {} asked again, {} \
-             answers repeated",
+             answers repeated, {} in doubt",
             counts.bought,
             counts.paid,
             counts.cancelled,
             counts.doubled,
             counts.again,
-            counts.replayed
+            counts.replayed,
+            counts.doubtful
         );
         check
     }

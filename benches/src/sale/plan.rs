@@ -51,6 +51,8 @@ pub struct Plan {
     pub hold: Duration,
     /// How long a buyer thinks between hold and payment, at most.
     pub think_max: Duration,
+    /// Whether nobody pays or gives back before all buyers have come.
+    pub pays_last: bool,
     /// When buyers come.
     pub arrivals: Arrivals,
 }
@@ -166,6 +168,7 @@ pub(crate) mod tests {
             greedy_percent: 5,
             hold: Duration::from_secs(3),
             think_max: Duration::from_millis(300),
+            pays_last: false,
             arrivals: Arrivals::Ramp(Duration::from_secs(20)),
         }
     }
