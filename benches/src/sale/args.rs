@@ -131,8 +131,8 @@ pub struct SaleArgs {
     #[arg(long, value_name = "N", default_value_t = 0, conflicts_with = "addr",
         value_parser = from_to(0, 1_000))]
     pub kill: u32,
-    /// Measure the seconds until all is taken: nobody clicks twice, is cut off or leaves a cart, and
-    /// the carts are paid when all buyers have come
+    /// Measure the seconds until all is taken: nobody clicks twice, is cut off or leaves a cart,
+    /// and the carts are paid when all buyers have come
     #[arg(long)]
     pub drop: bool,
     /// Seed of the buyers
