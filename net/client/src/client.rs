@@ -15,7 +15,6 @@ use crate::options::{ClientOptions, MemberGet};
 use crate::queued::MemberTry;
 use crate::scan::{Page, Scan, Scanned};
 use crate::told::{Changed, MemberValue, Value};
-use crate::transaction::{Isolation, Transaction, TransactionError, transact};
 use crate::update::{Patience, Updated, update};
 use crate::verbs::Verbs;
 
@@ -153,40 +152,6 @@ impl Client {
             patience: Patience::begin(self.driver.deadline()),
         };
         update(&mut updated, edit)
-    }
-
-    /// Begins a transaction.
-    pub fn begin(&self, isolation: Isolation) -> Transaction<&Client> {
-        Transaction::begin(self, isolation)
-    }
-
-    /// Runs a transaction and commits it, again and again while other writers are faster; blocks.
-    /// See [`transact`].
-    ///
-    /// ```no_run
-    /// # use penstock_client::{Client, ClientOptions, Isolation};
-    /// # let client = Client::connect("127.0.0.1:7411".parse()?, ClientOptions::default())?;
-    /// // At least one of two stays on call.
-    /// let (is_free, _) = client.transact(Isolation::Serializable, |shift| {
-    ///     let both = shift.get_all(&[b"{call}ann", b"{call}bob"]).wait()?;
-    ///     let is_free = both.iter().all(Option::is_some);
-    ///     if is_free {
-    ///         shift.del(b"{call}ann")?;
-    ///     }
-    ///     Ok(is_free)
-    /// })?;
-    /// println!("ann {}", if is_free { "goes home" } else { "stays" });
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As for [`transact`]; the tries end when [`ClientOptions::deadline`] has passed.
-    pub fn transact<T>(
-        &self,
-        isolation: Isolation,
-        run: impl FnMut(&mut Transaction<&mut &Client>) -> Result<T, TransactionError>,
-    ) -> Result<(T, Option<Changed>), TransactionError> {
-        transact(self, isolation, run)
     }
 
     /// Asks a write again whose outcome was unknown ([`Unknown::write`](crate::Unknown::write)),

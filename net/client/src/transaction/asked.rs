@@ -6,20 +6,23 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use penstock_net::request::{Ask, Wanted};
+use penstock_net::request::{Ask, Token, Wanted};
 use penstock_net::status::Status;
 
-use super::draft::Base;
+use super::draft::Draft;
 use super::error::{TransactionError, TransactionRefusal};
+use super::level::{Isolation, TransactionValue};
 use super::plan::Plan;
-use super::{Answered, Isolation, Transacted, Transaction, TransactionValue};
+use super::step::Base;
+use super::store::{Answered, Transacted};
 use crate::operation::{Answer, ClientError};
 use crate::told::Changed;
 
 /// What keys hold, as `wait()` or `.await` tells it. Nothing is asked before.
 #[must_use = "nothing is asked yet"]
 pub struct Reading<'t, S: Transacted, T> {
-    transaction: &'t mut Transaction<S>,
+    store: &'t mut S,
+    draft: &'t mut Draft,
     keys: Vec<u8>,
     /// Keys that must be asked for, or were.
     needed: Vec<u8>,
@@ -42,12 +45,14 @@ enum Phase {
 
 impl<'t, S: Transacted, T> Reading<'t, S, T> {
     pub(super) fn new(
-        transaction: &'t mut Transaction<S>,
+        store: &'t mut S,
+        draft: &'t mut Draft,
         keys: &[&[u8]],
         finish: fn(Vec<Option<TransactionValue>>) -> T,
     ) -> Self {
         let mut reading = Reading {
-            transaction,
+            store,
+            draft,
             keys: Vec::with_capacity(keys.len()),
             needed: Vec::new(),
             refused: None,
@@ -78,9 +83,9 @@ impl<'t, S: Transacted, T> Reading<'t, S, T> {
     }
 
     fn name(&mut self, keys: &[&[u8]]) -> Result<(), TransactionRefusal> {
-        let draft = &mut self.transaction.draft;
         for key in keys {
-            self.keys.push(draft.begin_read(key, &mut self.needed)?);
+            self.keys
+                .push(self.draft.begin_read(key, &mut self.needed)?);
         }
         Ok(())
     }
@@ -90,25 +95,23 @@ impl<'t, S: Transacted, T> Reading<'t, S, T> {
         if let Some(refusal) = self.refused.take() {
             return Err(refusal.into());
         }
-        let Transaction { store, draft, .. } = &mut *self.transaction;
         match self.phase {
             Phase::Begins if !self.needed.is_empty() => {
                 for &key in &self.needed {
-                    let (key, wanted) = (draft.name(key), Wanted::ValueAndExpiry);
+                    let (key, wanted) = (self.draft.name(key), Wanted::ValueAndExpiry);
                     let ask = Ask::Get { key, wanted };
-                    self.under_way.push_back(store.ask(ask, None));
+                    self.under_way.push_back(self.store.ask(ask, None));
                 }
                 self.phase = Phase::Reads;
                 Ok(None)
             }
-            Phase::Reads if draft.isolation() == Isolation::Snapshot => {
+            Phase::Reads if self.draft.isolation() == Isolation::Snapshot => {
                 self.learn();
-                let draft = &self.transaction.draft;
-                self.phase = match draft.proof() {
+                self.phase = match self.draft.proof() {
                     None => Phase::Ends,
                     Some(plan) => {
                         let ask = Ask::Apply(plan.apply());
-                        let asked = self.transaction.store.ask(ask, None);
+                        let asked = self.store.ask(ask, None);
                         self.under_way.push_back(asked);
                         Phase::Proves(plan)
                     }
@@ -121,7 +124,7 @@ impl<'t, S: Transacted, T> Reading<'t, S, T> {
                 Ok(None)
             }
             Phase::Begins | Phase::Proves(_) | Phase::Ends => {
-                let seen = self.keys.iter().map(|key| draft.see(*key));
+                let seen = self.keys.iter().map(|key| self.draft.see(*key));
                 let values = seen.collect::<Result<_, _>>()?;
                 Ok(Some((self.finish)(values)))
             }
@@ -139,7 +142,7 @@ impl<'t, S: Transacted, T> Reading<'t, S, T> {
                 Err(error) => {
                     // They were not there at one instant with what was read before.
                     for &key in &self.needed {
-                        self.transaction.draft.forget(key);
+                        self.draft.forget(key);
                     }
                     Err(error)
                 }
@@ -161,7 +164,7 @@ impl<'t, S: Transacted, T> Reading<'t, S, T> {
     fn learn(&mut self) {
         let told = self.needed.iter().zip(self.told.drain(..));
         for (key, base) in told {
-            self.transaction.draft.learn(*key, base);
+            self.draft.learn(*key, base);
         }
     }
 }
@@ -198,14 +201,18 @@ impl<S: Transacted, T> fmt::Debug for Reading<'_, S, T> {
 /// A commit, as `wait()` or `.await` tells it. Nothing is asked before.
 #[must_use = "nothing is written yet"]
 pub struct Committing<S: Transacted> {
-    transaction: Transaction<S>,
+    store: S,
+    draft: Draft,
+    token: Option<Token>,
     under_way: Option<(Plan, S::Asked)>,
 }
 
 impl<S: Transacted> Committing<S> {
-    pub(super) fn new(transaction: Transaction<S>) -> Self {
+    pub(super) fn new(store: S, draft: Draft, token: Option<Token>) -> Self {
         Committing {
-            transaction,
+            store,
+            draft,
+            token,
             under_way: None,
         }
     }
@@ -223,14 +230,9 @@ impl<S: Transacted> Committing<S> {
     }
 
     fn ask(&mut self) -> Result<(), TransactionError> {
-        let Transaction {
-            store,
-            draft,
-            token,
-        } = &mut self.transaction;
-        if let Some(plan) = draft.commit()? {
-            let token = token.filter(|_| plan.apply().has_effect());
-            let asked = store.ask(Ask::Apply(plan.apply()), token);
+        if let Some(plan) = self.draft.commit()? {
+            let token = self.token.filter(|_| plan.apply().has_effect());
+            let asked = self.store.ask(Ask::Apply(plan.apply()), token);
             self.under_way = Some((plan, asked));
         }
         Ok(())

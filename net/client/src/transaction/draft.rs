@@ -3,15 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use penstock_net::apply::{Action, Apply, ApplyInstruction, ApplyKey, Operand};
+use penstock_net::apply::{Action, Apply, ApplyInstruction, ApplyKey};
 use penstock_net::limits::{APPLY_KEYS_MAX, EXPIRY_MS_MAX, KEY_BYTES_MAX};
-use penstock_net::request::{Expiry, Version};
+use penstock_net::request::Expiry;
 use penstock_net::slot::slot_of;
 
 use super::error::TransactionRefusal;
-use super::plan::{Plan, Planner};
+use super::level::{Isolation, TransactionValue};
+use super::plan::{Contents, Plan, Planner};
+use super::step::{Base, Step, operand_key};
 use super::view::{Held, Lifetime, View};
-use super::{Isolation, TransactionValue};
 
 /// Savepoints of one transaction, at most.
 pub(super) const SAVEPOINTS_MAX: usize = 64;
@@ -32,31 +33,6 @@ pub(super) struct Draft {
     savepoints: Vec<(String, usize)>,
 }
 
-/// A key as the store told it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Base {
-    Missing,
-    Present {
-        bytes: Bytes,
-        version: Version,
-        expiry_ms: u64,
-    },
-}
-
-/// One write.
-#[derive(Clone, Debug)]
-pub(super) enum Step {
-    Put {
-        key: u8,
-        value: Bytes,
-        expiry: Expiry,
-    },
-    Delete {
-        key: u8,
-    },
-    Then(ApplyInstruction),
-}
-
 impl Draft {
     pub(super) fn new(isolation: Isolation, value_bytes_max: Option<u32>) -> Draft {
         Draft {
@@ -75,14 +51,6 @@ impl Draft {
 
     pub(super) fn name(&self, key: u8) -> &[u8] {
         &self.names.keys()[usize::from(key)]
-    }
-
-    pub(super) fn reads(&self) -> &BTreeMap<u8, Base> {
-        &self.reads
-    }
-
-    pub(super) fn steps(&self) -> &[Step] {
-        &self.steps
     }
 
     /// The number of a key that is to be told. Adds to `needed` the keys that must be asked for.
@@ -122,7 +90,7 @@ impl Draft {
     pub(super) fn see(&self, key: u8) -> Result<Option<TransactionValue>, TransactionRefusal> {
         let mut view = self.view();
         // What is in the draft has been planned before.
-        let _ = Planner::new(self).run(&mut view);
+        let _ = Planner::new(self.contents(), &self.guarded()).run(&mut view);
         let is_written = self.steps.iter().any(|step| step.writes() == Some(key));
         match view.held(key) {
             Held::Missing => Ok(None),
@@ -219,10 +187,8 @@ impl Draft {
         if self.reads.len() < 2 {
             return None;
         }
-        let mut plan = Plan::default();
-        let all: BTreeSet<u8> = self.reads.keys().copied().collect();
-        plan.guard(self, &all);
-        Some(plan)
+        let all = self.reads.keys().copied().collect();
+        Some(Plan::of_guards(self.contents(), &all))
     }
 
     /// The APPLY of the commit; `None` if there is nothing to ask.
@@ -236,7 +202,7 @@ impl Draft {
     }
 
     /// Keys that the commit guards: they must be as they were read.
-    pub(super) fn guarded(&self) -> BTreeSet<u8> {
+    fn guarded(&self) -> BTreeSet<u8> {
         let written = |key: &u8| self.steps.iter().any(|step| step.writes() == Some(*key));
         let reads = self.reads.keys().copied();
         match self.isolation {
@@ -246,13 +212,13 @@ impl Draft {
     }
 
     /// Keys that were read or that a write is about.
-    pub(super) fn live(&self) -> BTreeSet<u8> {
+    fn live(&self) -> BTreeSet<u8> {
         let touched = self.steps.iter().flat_map(Step::keys);
         self.reads.keys().copied().chain(touched).collect()
     }
 
     /// What the store has told.
-    pub(super) fn view(&self) -> View {
+    fn view(&self) -> View {
         let held = |key: usize| {
             let key = u8::try_from(key).expect("names are few");
             match self.reads.get(&key) {
@@ -269,8 +235,17 @@ impl Draft {
         View((0..self.names.keys().len()).map(held).collect())
     }
 
+    fn contents(&self) -> Contents<'_> {
+        Contents {
+            names: &self.names,
+            reads: &self.reads,
+            steps: &self.steps,
+        }
+    }
+
     fn plan(&self) -> Result<Plan, TransactionRefusal> {
-        let plan = Planner::new(self).run(&mut self.view())?;
+        let planner = Planner::new(self.contents(), &self.guarded());
+        let plan = planner.run(&mut self.view())?;
         plan.check(self.value_bytes_max)?;
         Ok(plan)
     }
@@ -341,59 +316,5 @@ impl Draft {
                 self.need(operand, seen, needed);
             }
         }
-    }
-}
-
-impl Step {
-    /// The keys that it is about.
-    pub(super) fn keys(&self) -> impl Iterator<Item = u8> + use<> {
-        let (key, operand) = match self {
-            Step::Put { key, .. } | Step::Delete { key } => (Some(*key), None),
-            Step::Then(instruction) => {
-                let is_of_time = matches!(instruction.action, Action::Before(_) | Action::Since(_));
-                let key = (!is_of_time).then_some(instruction.key);
-                (key, operand_key(instruction))
-            }
-        };
-        key.into_iter().chain(operand)
-    }
-
-    /// The key that it changes.
-    pub(super) fn writes(&self) -> Option<u8> {
-        match self {
-            Step::Put { key, .. } | Step::Delete { key } => Some(*key),
-            Step::Then(instruction) => instruction.is_effect().then_some(instruction.key),
-        }
-    }
-
-    /// Whether nothing of what the key had before is left.
-    pub(super) fn overwrites(&self, which: u8) -> bool {
-        match self {
-            Step::Put { key, expiry, .. } => *key == which && *expiry != Expiry::Keep,
-            Step::Delete { key } => *key == which,
-            Step::Then(_) => false,
-        }
-    }
-}
-
-/// The operand of an instruction.
-pub(super) fn operand_mut(action: &mut Action) -> Option<&mut Operand> {
-    match action {
-        Action::Before(operand)
-        | Action::Since(operand)
-        | Action::Compare(_, _, operand)
-        | Action::Bits(_, _, operand)
-        | Action::Change(_, _, operand)
-        | Action::Expire(operand) => Some(operand),
-        _ => None,
-    }
-}
-
-/// The key whose number is the operand.
-fn operand_key(instruction: &ApplyInstruction) -> Option<u8> {
-    let mut action = instruction.action;
-    match operand_mut(&mut action) {
-        Some(Operand::Field { key, .. }) => Some(*key),
-        _ => None,
     }
 }

@@ -7,122 +7,31 @@
 mod asked;
 mod draft;
 mod error;
+mod level;
+mod of_client;
 mod plan;
+mod step;
+mod store;
 mod transact;
 mod view;
 
-use std::future::{Future, Ready};
-use std::time::Duration;
-
-use bytes::Bytes;
 use penstock_net::apply::{ApplyInstruction, ApplyKey};
-use penstock_net::request::{Ask, Expiry, Token, Version};
+use penstock_net::request::{Expiry, Token};
 
+#[cfg(doc)]
 use crate::client::Client;
-use crate::operation::{Answer, ClientError, Pending};
+#[cfg(doc)]
+use crate::operation::{Answer, ClientError};
+#[cfg(doc)]
 use crate::verbs::Verbs;
 
 pub use asked::{Committing, Reading};
 pub use error::{Conflict, KeyState, TransactionError, TransactionRefusal};
+pub use level::{Isolation, TransactionValue};
+pub use store::{Answered, Transacted};
 pub use transact::transact;
 
 use draft::Draft;
-
-/// What a transaction proves when it commits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Isolation {
-    /// All values that were read were there at one instant, and each key that was read and written
-    /// has not changed since. Two transactions that read the same keys and write different ones may
-    /// both commit: *write skew*.
-    Snapshot,
-    /// All values that were read are there at the instant of the commit. So the transaction is one
-    /// step.
-    Serializable,
-}
-
-/// A value that a transaction has read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TransactionValue {
-    /// The bytes.
-    pub bytes: Bytes,
-    /// The version of the key; `None` if the transaction itself has written the key.
-    pub version: Option<Version>,
-    /// From when on the key is gone, in unix milliseconds; 0 is never. `None` if the commit
-    /// decides.
-    pub expiry_ms: Option<u64>,
-}
-
-/// A store that a [`Transaction`] asks.
-pub trait Transacted {
-    /// A question that is on its way.
-    type Asked: Answered;
-
-    /// Asks, by the way of [`Verbs::ask_for`], or of [`Verbs::ask_named`] with a token.
-    fn ask(&mut self, ask: Ask<'_>, token: Option<Token>) -> Self::Asked;
-
-    /// Bytes of a value that the store takes, at most; `None` if that is not known.
-    fn value_bytes_max(&self) -> Option<u32>;
-
-    /// For how long [`transact`] tries.
-    fn deadline(&self) -> Duration;
-}
-
-/// A question on its way: the answer comes by `wait()` or by `.await`.
-pub trait Answered: Future<Output = Result<Answer, ClientError>> + Unpin {
-    /// Blocks until the answer or the deadline.
-    ///
-    /// # Errors
-    /// [`ClientError`].
-    fn wait(self) -> Result<Answer, ClientError>;
-}
-
-impl Answered for Pending<Answer> {
-    fn wait(self) -> Result<Answer, ClientError> {
-        Pending::wait(self)
-    }
-}
-
-/// The answer of a store that has answered when the call returns.
-impl Answered for Ready<Result<Answer, ClientError>> {
-    fn wait(self) -> Result<Answer, ClientError> {
-        self.into_inner()
-    }
-}
-
-impl Transacted for &Client {
-    type Asked = Pending<Answer>;
-
-    fn ask(&mut self, ask: Ask<'_>, token: Option<Token>) -> Pending<Answer> {
-        match token {
-            Some(token) => self.ask_named(ask, token),
-            None => self.ask_for(ask),
-        }
-    }
-
-    fn value_bytes_max(&self) -> Option<u32> {
-        Client::value_bytes_max(self)
-    }
-
-    fn deadline(&self) -> Duration {
-        Client::deadline(self)
-    }
-}
-
-impl<S: Transacted> Transacted for &mut S {
-    type Asked = S::Asked;
-
-    fn ask(&mut self, ask: Ask<'_>, token: Option<Token>) -> S::Asked {
-        S::ask(self, ask, token)
-    }
-
-    fn value_bytes_max(&self) -> Option<u32> {
-        S::value_bytes_max(self)
-    }
-
-    fn deadline(&self) -> Duration {
-        S::deadline(self)
-    }
-}
 
 /// Reads and writes on up to eight keys of one slot, which take effect together or not at all.
 ///
@@ -192,12 +101,14 @@ impl<S: Transacted> Transaction<S> {
     /// that were read before are still there. If they are not, the outcome is
     /// [`TransactionError::Conflict`].
     pub fn get(&mut self, key: &[u8]) -> Reading<'_, S, Option<TransactionValue>> {
-        Reading::new(self, &[key], |mut values| values.pop().flatten())
+        Reading::new(&mut self.store, &mut self.draft, &[key], |mut values| {
+            values.pop().flatten()
+        })
     }
 
     /// Reads several values, which are asked for side by side.
     pub fn get_all(&mut self, keys: &[&[u8]]) -> Reading<'_, S, Vec<Option<TransactionValue>>> {
-        Reading::new(self, keys, |values| values)
+        Reading::new(&mut self.store, &mut self.draft, keys, |values| values)
     }
 
     /// Writes a value that never expires. A key that was not read is written whatever it has.
@@ -287,7 +198,7 @@ impl<S: Transacted> Transaction<S> {
     /// If the outcome is [`ClientError::Unknown`] and the commit had a token, the error has the
     /// write, and [`Client::resolve`] asks it again.
     pub fn commit(self) -> Committing<S> {
-        Committing::new(self)
+        Committing::new(self.store, self.draft, self.token)
     }
 }
 

@@ -10,12 +10,27 @@ use penstock_net::reply::NO_INSTRUCTION;
 use penstock_net::request::Expiry;
 use penstock_net::status::Status;
 
-use super::draft::{Base, Draft, Step, operand_mut};
 use super::error::{Conflict, KeyState, TransactionRefusal};
+use super::step::{Base, Step, operand_mut};
 use super::view::{Held, Lifetime, View};
 use crate::fields::Fields;
 use crate::operation::Answer;
 use crate::told::Changed;
+
+/// What a plan is made of.
+#[derive(Clone, Copy)]
+pub(super) struct Contents<'d> {
+    /// The keys by their numbers.
+    pub(super) names: &'d Apply,
+    pub(super) reads: &'d BTreeMap<u8, Base>,
+    pub(super) steps: &'d [Step],
+}
+
+impl<'d> Contents<'d> {
+    fn name(&self, key: u8) -> &'d [u8] {
+        &self.names.keys()[usize::from(key)]
+    }
+}
 
 /// An APPLY, and what its answer means.
 #[derive(Debug, Default)]
@@ -27,23 +42,30 @@ pub(super) struct Plan {
     origins: Vec<Option<u8>>,
     /// Of each number that the answer tells: the caller has asked for it.
     tells: Vec<bool>,
-    /// The numbers of keys here, by those in the draft.
+    /// The numbers of keys here, by those in the contents.
     keys: BTreeMap<u8, ApplyKey>,
     data_bytes: usize,
 }
 
 impl Plan {
+    /// Guards of keys that were read, and nothing else.
+    pub(super) fn of_guards(contents: Contents<'_>, keys: &BTreeSet<u8>) -> Plan {
+        let mut plan = Plan::default();
+        plan.guard(contents, keys);
+        plan
+    }
+
     pub(super) fn apply(&self) -> &Apply {
         &self.apply
     }
 
     /// Adds the guards of keys that were read.
-    pub(super) fn guard(&mut self, draft: &Draft, keys: &BTreeSet<u8>) {
-        for (&number, base) in draft.reads() {
+    fn guard(&mut self, contents: Contents<'_>, keys: &BTreeSet<u8>) {
+        for (&number, base) in contents.reads {
             if !keys.contains(&number) {
                 continue;
             }
-            let key = self.key(draft, number);
+            let key = self.key(contents, number);
             let (guard, state) = match base {
                 Base::Missing => (key.is_absent(), KeyState::Missing),
                 Base::Present { version, .. } => {
@@ -51,7 +73,7 @@ impl Plan {
                 }
             };
             self.apply.then(guard);
-            self.guards.push((draft.name(number).to_vec(), state));
+            self.guards.push((contents.name(number).to_vec(), state));
         }
     }
 
@@ -118,10 +140,10 @@ impl Plan {
         })
     }
 
-    fn key(&mut self, draft: &Draft, number: u8) -> ApplyKey {
+    fn key(&mut self, contents: Contents<'_>, number: u8) -> ApplyKey {
         let apply = &mut self.apply;
         let key = self.keys.entry(number);
-        *key.or_insert_with(|| apply.key(draft.name(number)))
+        *key.or_insert_with(|| apply.key(contents.name(number)))
     }
 
     fn then(&mut self, instruction: ApplyInstruction, origin: Option<u8>) {
@@ -139,27 +161,27 @@ impl Plan {
     }
 }
 
-/// Walks through the writes of a draft and makes the plan of its commit.
+/// Walks through the writes and makes the plan of their commit.
 pub(super) struct Planner<'d> {
-    draft: &'d Draft,
+    contents: Contents<'d>,
     plan: Plan,
     /// Instructions of the caller so far.
     own: u8,
 }
 
 impl<'d> Planner<'d> {
-    pub(super) fn new(draft: &'d Draft) -> Planner<'d> {
+    /// Begins with the guards of these keys.
+    pub(super) fn new(contents: Contents<'d>, guarded: &BTreeSet<u8>) -> Planner<'d> {
         Planner {
-            draft,
-            plan: Plan::default(),
+            contents,
+            plan: Plan::of_guards(contents, guarded),
             own: 0,
         }
     }
 
     /// Runs all writes on what is known, and tells the plan.
     pub(super) fn run(mut self, view: &mut View) -> Result<Plan, TransactionRefusal> {
-        self.plan.guard(self.draft, &self.draft.guarded());
-        let steps = self.draft.steps();
+        let steps = self.contents.steps;
         for (at, step) in steps.iter().enumerate() {
             match step {
                 // The next write of the key hides this one.
@@ -174,7 +196,7 @@ impl<'d> Planner<'d> {
         }
         // Guards on the time are about no key, and an APPLY has one at least.
         if self.plan.keys.is_empty() && !steps.is_empty() {
-            self.plan.key(self.draft, 0);
+            self.plan.key(self.contents, 0);
         }
         Ok(self.plan)
     }
@@ -186,7 +208,7 @@ impl<'d> Planner<'d> {
         expiry: Expiry,
         view: &mut View,
     ) -> Result<(), TransactionRefusal> {
-        let key = self.plan.key(self.draft, number);
+        let key = self.plan.key(self.contents, number);
         let lifetime = match expiry {
             Expiry::Never => Lifetime::Fresh,
             Expiry::At(ms) => Lifetime::At(ms),
@@ -220,7 +242,7 @@ impl<'d> Planner<'d> {
 
     /// The lifetime that a value keeps.
     fn kept(&self, number: u8, value: &[u8], view: &View) -> Result<Lifetime, TransactionRefusal> {
-        let key = || self.draft.name(number).to_vec();
+        let key = || self.contents.name(number).to_vec();
         match view.held(number) {
             Held::Missing => Ok(Lifetime::Fresh),
             Held::Unread => Err(TransactionRefusal::KeepsUnread { key: key() }),
@@ -265,7 +287,7 @@ impl<'d> Planner<'d> {
     }
 
     fn delete(&mut self, number: u8, view: &mut View) {
-        let key = self.plan.key(self.draft, number);
+        let key = self.plan.key(self.contents, number);
         match view.held(number) {
             Held::Missing => {}
             Held::Present { .. } => self.plan.then(key.delete(), None),
@@ -281,7 +303,7 @@ impl<'d> Planner<'d> {
 
     fn then(&mut self, mut instruction: ApplyInstruction) {
         let mut renumber = |number: &mut u8| {
-            *number = self.plan.key(self.draft, *number).number();
+            *number = self.plan.key(self.contents, *number).number();
         };
         match &mut instruction.action {
             Action::Before(_) | Action::Since(_) => instruction.key = 0,

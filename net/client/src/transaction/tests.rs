@@ -19,6 +19,7 @@ use penstock_net::status::Status;
 
 use super::*;
 use crate::named::new_token;
+use crate::operation::{Answer, ClientError};
 
 /// The time of the store.
 const NOW_MS: u64 = 1_000_000;

@@ -5,6 +5,9 @@ use penstock_net::slot::slot_of;
 
 use super::*;
 
+/// What a transaction is made to do.
+type Act = fn(&mut Transaction<Store>) -> Result<(), TransactionError>;
+
 /// Makes a transaction do what is refused; the refusal in words.
 fn refused(
     isolation: Isolation,
@@ -32,7 +35,7 @@ fn a_key_of_another_slot_is_refused_with_both_keys_and_slots() {
         "\"{{t}}a\" is of slot {t}, and \"{{s}}first\" of slot {s}: the keys of a transaction are \
          of one slot, as keys with the same {{tag}} are"
     );
-    let all: [fn(&mut Transaction<Store>) -> Result<(), TransactionError>; 5] = [
+    let all: [Act; 5] = [
         |own| own.set(b"{t}a", b"1"),
         |own| own.del(b"{t}a"),
         |own| own.key(b"{t}a").map(drop),
@@ -74,9 +77,7 @@ fn a_ninth_key_is_refused_and_a_key_that_was_taken_back_does_not_count() {
 
 #[test]
 fn lengths_beyond_a_limit_are_refused_with_the_limit() {
-    let tell = |act: fn(&mut Transaction<Store>) -> Result<(), TransactionError>| {
-        refused(Isolation::Serializable, act)
-    };
+    let tell = |act: Act| refused(Isolation::Serializable, act);
     assert_eq!(
         tell(|own| own.set(b"", b"1")),
         "a key of 0 bytes: it has 1 to 1024"
