@@ -12,7 +12,7 @@ use penstock_net::request::{Condition, Expiry};
 use crate::scratch::Scratch;
 
 /// Transactions at once.
-const MANY: u64 = 50;
+const MANY: usize = 50;
 
 /// Small, so that a test costs little disk.
 fn options() -> Options {
@@ -37,7 +37,7 @@ fn of_fifty_that_read_one_counter_one_commits_and_run_again_all_count() {
     let store = Penstock::open(&scratch.0, options()).unwrap();
     store.set(b"{n}a", &0u64.to_le_bytes()).wait().unwrap();
     for round in 1..=4 {
-        let barrier = Barrier::new(MANY as usize);
+        let barrier = Barrier::new(MANY);
         let add = || {
             let mut own = store.begin(Isolation::Snapshot);
             let seen = own.get(b"{n}a").wait().unwrap().unwrap();
@@ -72,7 +72,7 @@ fn of_fifty_that_read_one_counter_one_commits_and_run_again_all_count() {
             });
         }
     });
-    assert_eq!(read(&store, b"{n}a"), 4 + MANY);
+    assert_eq!(read(&store, b"{n}a"), 4 + MANY as u64);
     store.close().unwrap();
 }
 

@@ -136,7 +136,7 @@ fn fifty_at_once_conflict_where_one_after_the_other_would_and_nowhere_else() {
                 let sum: u64 = (0..accounts)
                     .map(|it| read(&client, &account(it)) - round)
                     .sum();
-                assert_eq!(sum as usize, MANY - conflicts, "each commit added one");
+                assert_eq!(sum, (MANY - conflicts) as u64, "each commit added one");
                 // Of those that write one account the first commits. Whether it commits where all
                 // reads are guarded depends on the order.
                 match isolation {
