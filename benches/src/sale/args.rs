@@ -118,9 +118,9 @@ pub struct SaleArgs {
     /// Of a hundred carts, how many are abandoned: their holds expire [default: 20; with --drop 0]
     #[arg(long, value_name = "PERCENT", value_parser = from_to(0, 100))]
     pub abandoned: Option<u32>,
-    /// Seconds until a hold expires
-    #[arg(long, value_name = "SECONDS", default_value_t = 2.0)]
-    pub hold: f64,
+    /// Seconds until a hold expires [default: 2; with --drop 600]
+    #[arg(long, value_name = "SECONDS")]
+    pub hold: Option<f64>,
     /// Connections [default: 100; with --drop 1000]
     #[arg(long, short, value_parser = from_to(1, 10_000))]
     pub connections: Option<u32>,
@@ -163,8 +163,9 @@ impl SaleArgs {
         if !self.zipf.is_finite() || !(0.0..=10.0).contains(&self.zipf) {
             return wrong(format!("--zipf {} is from 0 to 10", self.zipf));
         }
-        if !self.hold.is_finite() || !(0.1..=3600.0).contains(&self.hold) {
-            return wrong(format!("--hold {} is seconds, from 0.1 to 3600", self.hold));
+        let hold = self.hold_seconds();
+        if !hold.is_finite() || !(0.1..=3600.0).contains(&hold) {
+            return wrong(format!("--hold {hold} is seconds, from 0.1 to 3600"));
         }
         let is_rate = |rate: f64| rate.is_finite() && (0.1..=10_000_000.0).contains(&rate);
         match self.rate {
@@ -173,6 +174,12 @@ impl SaleArgs {
             )),
             _ => Ok(()),
         }
+    }
+
+    /// In a drop nobody pays before everybody has come, so a hold lasts longer.
+    fn hold_seconds(&self) -> f64 {
+        let default = if self.drop { 600.0 } else { 2.0 };
+        self.hold.unwrap_or(default)
     }
 
     pub(crate) fn connections(&self) -> u32 {
@@ -205,7 +212,7 @@ impl SaleArgs {
             doubled_percent: percent(10),
             cut_percent: percent(5),
             greedy_percent: percent(5),
-            hold: Duration::from_secs_f64(self.hold),
+            hold: Duration::from_secs_f64(self.hold_seconds()),
             think_max: Duration::ZERO,
             pays_last: self.drop,
             arrivals: self.rate.map_or(Arrivals::Closed, Arrivals::Rate),
