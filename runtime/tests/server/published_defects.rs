@@ -6,7 +6,8 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use penstock_client::{
-    Apply, Client, ClientError, Condition, Expiry, Field, Status, Verbs, new_token,
+    Apply, ApplyKey, Changed, Client, ClientError, Condition, Expiry, Field, Status, Verbs,
+    new_token,
 };
 
 use crate::command::command;
@@ -15,14 +16,83 @@ use crate::process::Server;
 const STOCK: &[u8] = b"{tee}stock";
 const AVAILABLE: u32 = 0;
 const HELD: u32 = 4;
+const HOLD: &[u8] = b"{tee}hold:1";
+/// Reasons of the guards of `one_for`.
+const SOLD_OUT: u8 = 1;
+const HAS_ONE: u8 = 2;
 
 /// How long a test waits for what comes within a second.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn folder(name: &str) -> PathBuf {
-    let data = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = std::fs::remove_dir_all(&data);
-    data
+/// A server with one article on sale.
+struct Sale {
+    data: PathBuf,
+    server: Option<Server>,
+    client: Client,
+}
+
+impl Sale {
+    /// Puts so many units on sale at a new server.
+    fn of(units: u32, name: &str) -> Sale {
+        let data = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("defects-{name}"));
+        let _ = std::fs::remove_dir_all(&data);
+        let server = serve(&data);
+        let sale = Sale {
+            client: server.client(),
+            server: Some(server),
+            data,
+        };
+        sale.put_on_sale(units);
+        sale
+    }
+
+    /// Writes the stock: units that are available, and no unit that is held.
+    fn put_on_sale(&self, units: u32) {
+        let value = [units.to_le_bytes(), [0; 4]].concat();
+        self.client.set(STOCK, &value).wait().unwrap();
+    }
+
+    /// Kills the server with SIGKILL and starts it again.
+    fn crash(&mut self) {
+        drop(self.server.take());
+        let server = serve(&self.data);
+        self.client = server.client();
+        self.server = Some(server);
+    }
+
+    /// Asks for this and gets OK.
+    fn takes(&self, order: &Apply) -> Changed {
+        self.client.apply(order).wait().unwrap()
+    }
+
+    /// The reason of the guard that refuses this.
+    fn refuses(&self, order: &Apply) -> u8 {
+        match self.client.apply(order).wait() {
+            Err(ClientError::No(answer)) => answer.reason,
+            other => panic!("a guard must fail, not {other:?}"),
+        }
+    }
+
+    /// Units that are available, and units that are held.
+    fn stock(&self) -> (u32, u32) {
+        let value = self.client.get(STOCK).wait().unwrap().unwrap().bytes;
+        let number = |at: u32| {
+            let at = usize::try_from(at).unwrap();
+            u32::from_le_bytes(value[at..at + 4].try_into().unwrap())
+        };
+        (number(AVAILABLE), number(HELD))
+    }
+
+    fn has_hold(&self) -> bool {
+        self.client.get(HOLD).wait().unwrap().is_some()
+    }
+}
+
+impl Drop for Sale {
+    fn drop(&mut self) {
+        drop(self.server.take());
+        let _ = std::fs::remove_dir_all(&self.data);
+    }
 }
 
 fn serve(data: &Path) -> Server {
@@ -35,42 +105,41 @@ fn serve(data: &Path) -> Server {
     )
 }
 
-/// Ends the server, and leaves nothing behind.
-fn end(server: Server, data: &Path) {
-    drop(server);
-    std::fs::remove_dir_all(data).unwrap();
+/// The status of what is refused, and the number that its guard found.
+fn status_of(asked: Result<Changed, ClientError>) -> (Status, Option<u64>) {
+    match asked {
+        Err(ClientError::No(answer) | ClientError::Refused(answer)) => {
+            (answer.status, answer.actual())
+        }
+        other => panic!("it must be refused, not {other:?}"),
+    }
 }
 
-/// Units that are available, and units that are held.
-fn put_on_sale(client: &Client, available: u32) {
-    let value = [available.to_le_bytes(), 0u32.to_le_bytes()].concat();
-    client.set(STOCK, &value).wait().unwrap();
-}
-
-fn number(client: &Client, at: u32) -> u32 {
-    let value = client.get(STOCK).wait().unwrap().unwrap().bytes;
-    let at = usize::try_from(at).unwrap();
-    u32::from_le_bytes(value[at..at + 4].try_into().unwrap())
-}
-
-/// One unit for a buyer who has none, with the reasons 1 (sold out) and 2 (has one).
+/// One unit for a buyer who has none.
 fn one_for(buyer: &str) -> Apply {
     let mut order = Apply::new();
     let stock = order.key(STOCK);
     let mine = order.key(format!("{{tee}}buyer:{buyer}").as_bytes());
     order
-        .then(stock.u32(AVAILABLE).at_least(1u64).or_else(1))
-        .then(mine.is_absent().or_else(2))
+        .then(stock.u32(AVAILABLE).at_least(1u64).or_else(SOLD_OUT))
+        .then(mine.is_absent().or_else(HAS_ONE))
         .then(stock.u32(AVAILABLE).decrease(1u64))
         .put(mine, b"1");
     order
 }
 
-fn reason_of(refused: Result<penstock_client::Changed, ClientError>) -> u8 {
-    match refused {
-        Err(ClientError::No(answer)) => answer.reason,
-        other => panic!("a guard must fail, not {other:?}"),
-    }
+/// Takes a unit for 300 ms, with a hold that gives it back.
+fn cart(way_back: impl FnOnce(&mut Apply, ApplyKey)) -> Apply {
+    let mut order = Apply::new();
+    let stock = order.key(STOCK);
+    let hold = order.key(HOLD);
+    order
+        .then(stock.u32(AVAILABLE).decrease(1u64))
+        .then(stock.u32(HELD).increase(1u64))
+        .put(hold, b"1")
+        .then(hold.expire_in(300))
+        .on_expire(hold, |effects| way_back(effects, stock));
+    order
 }
 
 /// A script asks `if redis.call('sismember', ...) then return 2`. In Lua 0 is true, so each first
@@ -78,162 +147,101 @@ fn reason_of(refused: Result<penstock_client::Changed, ClientError>) -> u8 {
 /// or it does not, and the reason is the author's own.
 #[test]
 fn a_first_buyer_is_not_told_to_have_bought_before() {
-    let data = folder("defects-first-buyer");
-    let server = serve(&data);
-    let client = server.client();
-    put_on_sale(&client, 2);
-    client.apply(&one_for("ann")).wait().expect("ann's first");
-    assert_eq!(reason_of(client.apply(&one_for("ann")).wait()), 2);
-    client.apply(&one_for("bob")).wait().expect("bob's first");
-    assert_eq!(reason_of(client.apply(&one_for("eve")).wait()), 1);
-    assert_eq!(number(&client, AVAILABLE), 0);
-    end(server, &data);
+    let sale = Sale::of(2, "first-buyer");
+    sale.takes(&one_for("ann"));
+    assert_eq!(sale.refuses(&one_for("ann")), HAS_ONE);
+    sale.takes(&one_for("bob"));
+    assert_eq!(sale.refuses(&one_for("eve")), SOLD_OUT);
+    assert_eq!(sale.stock(), (0, 0));
 }
 
 /// A script asks `if total >= sold then sold = sold + 1`, which sells one more than there are. Here
 /// an unsigned number has its own bound: even a sale whose author forgot the guard fails at 0.
 #[test]
 fn ten_units_are_sold_ten_times_even_by_a_sale_without_a_guard() {
-    let data = folder("defects-one-more");
-    let server = serve(&data);
-    let client = server.client();
-    for guards in [&[Field::u32(AVAILABLE).at_least(1)][..], &[]] {
-        put_on_sale(&client, 10);
-        let sale = [guards, &[Field::u32(AVAILABLE).decrease(1)]].concat();
-        let sales: Vec<_> = (0..50).map(|_| client.update_if(STOCK, &sale)).collect();
-        let sold = sales.into_iter().map(|sale| sale.wait());
-        assert_eq!(sold.filter(Result::is_ok).count(), 10);
-        assert_eq!(number(&client, AVAILABLE), 0);
+    let sale = Sale::of(10, "one-more");
+    let units = Field::u32(AVAILABLE);
+    for guards in [&[units.at_least(1)][..], &[]] {
+        sale.put_on_sale(10);
+        let steps = [guards, &[units.decrease(1)]].concat();
+        let asked: Vec<_> = (0..50)
+            .map(|_| sale.client.update_if(STOCK, &steps))
+            .collect();
+        let sold = asked.into_iter().filter_map(|asked| asked.wait().ok());
+        assert_eq!(sold.count(), 10);
+        assert_eq!(sale.stock(), (0, 0));
     }
-    end(server, &data);
 }
 
 /// The script that gives a unit back does not compile, and this shows when the first cart is left.
 /// Here the way back is checked when the unit is taken: without it nothing is taken.
 #[test]
 fn a_way_back_that_cannot_run_is_refused_before_a_unit_is_taken() {
-    let data = folder("defects-give-back");
-    let server = serve(&data);
-    let client = server.client();
-    put_on_sale(&client, 1);
-    let mut order = Apply::new();
-    let stock = order.key(STOCK);
-    let hold = order.key(b"{tee}hold:1");
-    order
-        .then(stock.u32(AVAILABLE).decrease(1u64))
-        .put(hold, b"1")
-        .then(hold.expire_in(300))
-        // A guard is nothing that can run when a key expires.
-        .on_expire(hold, |effects| {
-            effects.then(stock.u32(AVAILABLE).at_least(1u64));
-        });
-    match client.apply(&order).wait() {
-        Err(ClientError::Refused(answer)) => assert_eq!(answer.status, Status::Malformed),
-        other => panic!("not {other:?}"),
-    }
-    assert_eq!(number(&client, AVAILABLE), 1);
-    assert!(client.get(b"{tee}hold:1").wait().unwrap().is_none());
-    end(server, &data);
+    let sale = Sale::of(1, "way-back");
+    // A guard cannot be an effect.
+    let order = cart(|effects, stock| {
+        effects.then(stock.u32(HELD).at_least(1u64));
+    });
+    let (status, _) = status_of(sale.client.apply(&order).wait());
+    assert_eq!(status, Status::Malformed);
+    assert_eq!((sale.stock(), sale.has_hold()), ((1, 0), false));
 }
 
 /// `DECR stock` and `SET hold 1 PX 300`: when the hold expires, the unit is gone for good. Here the
 /// unit comes back in the record that ends the hold, also when the server is killed meanwhile.
 #[test]
 fn a_hold_that_expires_gives_its_unit_back_also_behind_a_kill() {
-    let data = folder("defects-lost-unit");
-    let server = serve(&data);
-    let client = server.client();
-    put_on_sale(&client, 1);
-    let mut order = Apply::new();
-    let stock = order.key(STOCK);
-    let hold = order.key(b"{tee}hold:1");
-    order
-        .then(stock.u32(AVAILABLE).decrease(1u64))
-        .then(stock.u32(HELD).increase(1u64))
-        .put(hold, b"1")
-        .then(hold.expire_in(300))
-        .on_expire(hold, |effects| {
-            effects
-                .then(stock.u32(HELD).decrease(1u64))
-                .then(stock.u32(AVAILABLE).increase(1u64));
-        });
-    client.apply(&order).wait().unwrap();
-    assert_eq!(number(&client, AVAILABLE) + number(&client, HELD), 1);
-    // Dropping it is a SIGKILL.
-    drop(server);
-    let server = serve(&data);
-    let client = server.client();
+    let mut sale = Sale::of(1, "lost-unit");
+    sale.takes(&cart(|effects, stock| {
+        effects
+            .then(stock.u32(HELD).decrease(1u64))
+            .then(stock.u32(AVAILABLE).increase(1u64));
+    }));
+    sale.crash();
     let begin = Instant::now();
-    while number(&client, AVAILABLE) == 0 {
+    while sale.stock() != (1, 0) {
+        assert_eq!(sale.stock().0 + sale.stock().1, 1);
         assert!(begin.elapsed() < PATIENCE, "the unit does not come back");
         std::thread::sleep(Duration::from_millis(20));
     }
-    assert_eq!((number(&client, AVAILABLE), number(&client, HELD)), (1, 0));
-    assert!(client.get(b"{tee}hold:1").wait().unwrap().is_none());
-    end(server, &data);
+    assert!(!sale.has_hold());
 }
 
 /// memcached's `decr` stops at 0 and answers 0: "the last one" and "nothing left" look alike, and
-/// both buyers believe that they have bought. Here the status differs, with both numbers.
+/// both buyers believe that they have bought. Here the status differs.
 #[test]
 fn the_last_unit_and_none_left_are_different_answers() {
-    let data = folder("defects-last-one");
-    let server = serve(&data);
-    let client = server.client();
-    put_on_sale(&client, 1);
-    let stock = Field::u32(AVAILABLE);
-    let sale = [stock.at_least(1), stock.decrease(1)];
-    let last = client.update_if(STOCK, &sale).wait().unwrap();
+    let sale = Sale::of(1, "last-one");
+    let units = Field::u32(AVAILABLE);
+    let steps = [units.at_least(1), units.decrease(1)];
+    let last = sale.client.update_if(STOCK, &steps).wait().unwrap();
     assert_eq!(last.fields[0], 0);
-    match client.update_if(STOCK, &sale).wait() {
-        Err(ClientError::No(answer)) => {
-            assert_eq!(answer.status, Status::GuardFailed);
-            assert_eq!(answer.actual(), Some(0));
-        }
-        other => panic!("not {other:?}"),
-    }
-    end(server, &data);
+    let none = status_of(sale.client.update_if(STOCK, &steps).wait());
+    assert_eq!(none, (Status::GuardFailed, Some(0)));
 }
 
 /// Each start of the shop writes the stock again, so what was sold is for sale once more. Here the
 /// stock is made once: a start that finds it gets EXISTS.
 #[test]
 fn a_shop_that_starts_again_does_not_write_its_stock_again() {
-    let data = folder("defects-stock-again");
-    let server = serve(&data);
-    let client = server.client();
-    let begin_sale = || {
-        let units = 10u32.to_le_bytes();
-        client.set_with(STOCK, &units, Condition::Absent, Expiry::Never)
-    };
-    begin_sale().wait().unwrap();
-    let stock = Field::u32(AVAILABLE);
-    client
-        .update_if(STOCK, &[stock.decrease(3)])
-        .wait()
-        .unwrap();
-    match begin_sale().wait() {
-        Err(ClientError::No(answer)) => assert_eq!(answer.status, Status::Exists),
-        other => panic!("not {other:?}"),
-    }
-    assert_eq!(number(&client, AVAILABLE), 7);
-    end(server, &data);
+    let sale = Sale::of(10, "stock-again");
+    sale.takes(&one_for("ann"));
+    let again = sale
+        .client
+        .set_with(STOCK, &[10; 8], Condition::Absent, Expiry::Never);
+    assert_eq!(status_of(again.wait()).0, Status::Exists);
+    assert_eq!(sale.stock(), (9, 0));
 }
 
 /// The limit of a buyer is looked at apart from the stock, so a double click takes a unit that
 /// nobody gets. Here the second click is the first one's answer again, and takes nothing.
 #[test]
 fn a_double_click_takes_one_unit_and_gets_one_answer_twice() {
-    let data = folder("defects-double-click");
-    let server = serve(&data);
-    let client = server.client();
-    put_on_sale(&client, 10);
+    let sale = Sale::of(10, "double-click");
     let token = new_token().unwrap();
-    let order = one_for("ann");
-    let clicks = [(); 2].map(|()| client.named(token).apply(&order));
-    let answers = clicks.map(|click| click.wait().unwrap());
+    let click = || sale.client.named(token).apply(&one_for("ann"));
+    let answers = [click(), click()].map(|click| click.wait().unwrap());
     assert_eq!(answers[0].version, answers[1].version);
     assert_eq!(answers.map(|answer| answer.is_replayed), [false, true]);
-    assert_eq!(number(&client, AVAILABLE), 9);
-    end(server, &data);
+    assert_eq!(sale.stock(), (9, 0));
 }
