@@ -130,7 +130,7 @@ impl BatchRequest {
     ) {
         let from = out.len();
         write_apply(out, keys, instructions, data);
-        self.batch.end_item(out, from);
+        self.end_item(out, from);
     }
 
     /// Adds a GET_AT.

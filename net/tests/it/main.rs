@@ -6,6 +6,7 @@ mod chunking;
 mod decoded;
 mod link;
 mod resp;
+mod resp_beside;
 mod session;
 mod vectors;
 

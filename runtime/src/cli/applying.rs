@@ -14,12 +14,12 @@ use penstock_net::request::{Ask, Version};
 use penstock_net::status::Status;
 
 use super::connection::{Answer, Connection, ServerAddress};
-use super::expression::{Field, NamedKey, Step, number_name, parse_step};
 use super::output::Output;
 use super::text_field::Place;
 use super::token::TokenArgs;
 use super::values::{Level, value_of, version_text};
 use super::{EXIT_CODES, Failure};
+use penstock_net::expression::{Field, NamedKey, Step, number_name, parse_step};
 
 const EXAMPLES: &str = "\
 An INSTRUCTION is a guard or an effect; all of them happen or none does, in their order. What is in

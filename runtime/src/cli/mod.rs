@@ -5,7 +5,6 @@ mod backup;
 mod cluster;
 mod connection;
 mod exporting;
-pub mod expression;
 mod inspect;
 mod keyspace;
 mod layout_value;

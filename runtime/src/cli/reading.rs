@@ -12,10 +12,10 @@ use penstock_net::scan::{ScanPage, ScanRequest, ScanValue};
 use penstock_net::status::Status;
 
 use super::connection::ServerAddress;
-use super::expression::Field;
 use super::output::{Output, hex};
 use super::values::{parse_expiry, parse_version, version_text};
 use super::{EXIT_CODES, Failure};
+use penstock_net::expression::Field;
 
 const GET_EXAMPLES: &str = "\
 Examples:

@@ -15,7 +15,9 @@ use penstock_shard::cluster::Assignment;
 use toml_edit::{DocumentMut, Item, value};
 
 use super::document::{edit_nodes, edit_placements};
-use super::file::{ClusterFile, ClusterFileError, ClusterNode, GENERATION_MAX, numbers_of};
+use super::file::{
+    ClusterFile, ClusterFileError, ClusterNode, GENERATION_MAX, is_host_and_port, numbers_of,
+};
 use super::replacing::{beside, replace, write_like, write_new};
 
 /// How a node comes to write.
@@ -77,6 +79,51 @@ pub struct Draft {
     before: ClusterFile,
     /// As it is to be.
     file: ClusterFile,
+}
+
+/// A node of a cluster that is made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewNode {
+    /// 1 to 255.
+    pub number: u8,
+    /// Where it takes links.
+    pub links: SocketAddr,
+    /// Where clients find it.
+    pub clients: String,
+    /// Where clients of Redis find it, HOST:PORT.
+    pub resp: Option<String>,
+}
+
+impl NewNode {
+    /// Reads `NUMBER,LINKS,CLIENTS[,RESP]`.
+    ///
+    /// # Errors
+    /// What is wanted.
+    pub fn parse(text: &str) -> Result<NewNode, String> {
+        let wanted = "NUMBER,LINKS,CLIENTS or NUMBER,LINKS,CLIENTS,RESP is wanted, for example \
+                      2,10.0.0.2:7414,10.0.0.2:7411,10.0.0.2:7413";
+        let words: Vec<&str> = text.split(',').collect();
+        let (number, links, clients, resp) = match *words.as_slice() {
+            [number, links, clients] => (number, links, clients, None),
+            [number, links, clients, resp] => (number, links, clients, Some(resp)),
+            _ => return Err(wanted.into()),
+        };
+        if clients.is_empty() {
+            return Err(wanted.into());
+        }
+        if let Some(resp) = resp.filter(|resp| !is_host_and_port(resp)) {
+            return Err(format!("resp = {resp:?} is not HOST:PORT; {wanted}"));
+        }
+        let number = number.parse().ok().filter(|number| *number > 0);
+        Ok(NewNode {
+            number: number.ok_or_else(|| format!("the number is 1 to 255; {wanted}"))?,
+            links: links
+                .parse()
+                .map_err(|_| format!("links = {links:?} is not IP:PORT; {wanted}"))?,
+            clients: clients.into(),
+            resp: resp.map(str::to_string),
+        })
+    }
 }
 
 /// The nodes of a cluster, and where clients find each.
@@ -338,6 +385,7 @@ impl Draft {
         number: u8,
         links: SocketAddr,
         clients: &str,
+        resp: Option<&str>,
     ) -> Result<(), ClusterFileError> {
         let taken = self.file.nodes.iter();
         if let Some(other) = taken
@@ -353,6 +401,7 @@ impl Draft {
             number,
             links,
             clients: clients.into(),
+            resp: resp.map(str::to_string),
         });
         Ok(())
     }
@@ -469,26 +518,32 @@ impl Draft {
 ///
 /// # Errors
 /// Why not; a file that is there already is not replaced.
-pub fn make_cluster(
-    path: &Path,
-    nodes: &[(u8, SocketAddr, String)],
-) -> Result<(), ClusterFileError> {
+pub fn make_cluster(path: &Path, nodes: &[NewNode]) -> Result<(), ClusterFileError> {
     let fail = |error: io::Error| failed(path, &error.to_string());
     let mut random = [0; 48];
     crate::system::fill_random(&mut random).map_err(fail)?;
     let hex = |bytes: &[u8]| -> String { bytes.iter().map(|it| format!("{it:02x}")).collect() };
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let secret_name = format!("{name}.secret");
-    let numbers: Vec<String> = nodes.iter().map(|(it, ..)| it.to_string()).collect();
+    let numbers: Vec<String> = nodes.iter().map(|it| it.number.to_string()).collect();
     let mut text = format!(
         "# All nodes of the cluster have the same file, and the secret beside it. `penstock \
          cluster` changes it.\nversion = 1\ncluster_id = \"{}\"\nsecret_file = \"{secret_name}\"\n",
         hex(&random[..16])
     );
-    for (number, links, clients) in nodes {
+    for NewNode {
+        number,
+        links,
+        clients,
+        resp,
+    } in nodes
+    {
         let clients = value(clients.clone()).to_string();
         text +=
             &format!("\n[[node]]\nnumber = {number}\nlinks = \"{links}\"\nclients = {clients}\n");
+        if let Some(resp) = resp {
+            text += &format!("resp = {}\n", value(resp.clone()));
+        }
     }
     let (first, others) = numbers.split_first().expect("a cluster has a node");
     text += &format!(
@@ -744,12 +799,16 @@ learners = [3]
         let example = Example::new("nodes", &format!("{HEAD}{PLACED}"));
         let mut draft = example.draft();
         draft
-            .add(7, "127.0.0.1:7417".parse().expect("good"), "seven:7411")
+            .add(
+                7,
+                "127.0.0.1:7417".parse().expect("good"),
+                "seven:7411",
+                Some("seven:7413"),
+            )
             .and_then(|()| draft.place(0..=255, 7, Standing::Learner))
             .expect("added");
         draft.write().expect("written");
-        let added =
-            "\n[[node]]\nnumber = 7\nlinks = \"127.0.0.1:7417\"\nclients = \"seven:7411\"\n";
+        let added = "\n[[node]]\nnumber = 7\nlinks = \"127.0.0.1:7417\"\nclients = \"seven:7411\"\nresp = \"seven:7413\"\n";
         let placed = PLACED.replace("[3]", "[3, 7]");
         let text = example.text();
         assert!(text.contains(&format!("7611\"\n{added}")), "{text}");
@@ -797,8 +856,8 @@ learners = [3]
                 draft.place(0..=9, 1, Standing::Sync).map(drop),
                 "writes partition 0",
             ),
-            (draft.add(2, links(1), "here"), "there is node 2"),
-            (draft.add(9, links(7416), "here"), "there is node 3"),
+            (draft.add(2, links(1), "here", None), "there is node 2"),
+            (draft.add(9, links(7416), "here", None), "there is node 3"),
         ] {
             let cause = refused.expect_err(named).to_string();
             assert!(cause.contains(named), "{cause}");

@@ -23,6 +23,8 @@ pub(super) struct Cores {
     outboxes: Vec<flume::Sender<Letter>>,
     begin: flume::Sender<()>,
     threads: Vec<JoinHandle<()>>,
+    /// What connections of RESP are told.
+    host: Option<RespHost>,
 }
 
 impl Cores {
@@ -75,6 +77,7 @@ impl Cores {
             outboxes,
             begin,
             threads,
+            host,
         })
     }
 
@@ -101,13 +104,19 @@ impl Cores {
     /// Takes what the threads that make links have for the cores.
     pub(super) fn deliver(&self) -> Deliver {
         let outboxes = self.outboxes.clone();
+        let host = self.host.clone();
         Arc::new(move |delivery| match delivery {
             Delivery::Link(shard, proven) => {
                 drop(outboxes[usize::from(shard)].send(Letter::Link(proven)));
             }
-            Delivery::Plan(plan) => outboxes
-                .iter()
-                .for_each(|core| drop(core.send(Letter::Plan(Arc::clone(&plan))))),
+            Delivery::Plan(plan, file) => {
+                for core in &outboxes {
+                    drop(core.send(Letter::Plan(Arc::clone(&plan))));
+                }
+                if let Some(host) = &host {
+                    host.learn(&file);
+                }
+            }
         })
     }
 

@@ -225,6 +225,11 @@ impl Node {
         Some(cluster.node(self.config.cluster_node)?.links)
     }
 
+    /// The cluster's file, if this node is one of a cluster.
+    pub(crate) fn cluster_file(&self) -> Option<&ClusterFile> {
+        self.cluster.as_ref()
+    }
+
     /// The cluster, and what this node tells of itself in it.
     pub(crate) fn cluster(&self) -> Option<(ClusterFile, Introduction)> {
         let cluster = self.cluster.clone()?;

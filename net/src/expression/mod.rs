@@ -22,7 +22,7 @@ pub mod times;
 
 use std::path::PathBuf;
 
-use penstock_net::instruction::{FieldType, Instruction, Operation};
+use crate::instruction::{FieldType, Instruction, Operation};
 
 pub use apply::{NamedKey, Step, number_name, parse_step};
 use cursor::{Cursor, error, to_bits};

@@ -22,10 +22,10 @@
 //! stands behind `when NAME expires:` runs then; several such arguments of one NAME, one behind the
 //! other, run together. Without anything behind it the end of the key is logged, and nothing runs.
 
-use penstock_net::apply::{
+use crate::apply::{
     Action, ApplyInstruction, Arithmetic, BitTest, Comparison, NumberAt, NumberKind, Operand, Rate,
 };
-use penstock_net::limits::EXPIRY_MS_MAX;
+use crate::limits::EXPIRY_MS_MAX;
 
 use super::cursor::{Cursor, ExpressionError, parse_number, to_bits};
 use super::times::{parse_lifetime, parse_version};
