@@ -37,6 +37,8 @@ pub mod directory;
 pub mod disk;
 pub mod embedded;
 mod event_loop;
+#[doc(hidden)]
+pub mod expression;
 pub mod server;
 pub mod startup;
 mod stats;

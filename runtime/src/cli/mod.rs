@@ -5,7 +5,6 @@ mod backup;
 mod cluster;
 mod connection;
 mod exporting;
-pub mod expression;
 mod inspect;
 mod keyspace;
 mod layout_value;
@@ -31,6 +30,7 @@ use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use penstock::config::{Settings, Sources};
+use penstock::expression;
 use penstock::server::logging::Logging;
 
 use applying::ApplyArgs;

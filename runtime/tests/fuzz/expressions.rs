@@ -3,7 +3,7 @@
 //!
 //! An input is one byte (what the text is to be) and the text.
 
-use crate::expression::{
+use penstock::expression::{
     ExpressionError, Field, FieldKind, LayoutField, Literal, NamedKey, Step, TEXT_BYTES,
     ValueLayout, number_name, parse_instruction, parse_step,
 };
