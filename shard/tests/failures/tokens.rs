@@ -202,6 +202,29 @@ fn each_write_that_is_sent_again_gets_its_first_answer_and_is_not_executed_again
 }
 
 #[test]
+fn a_key_that_a_write_with_a_token_arms_fires_once() {
+    let mut shop = Shop::new();
+    shop.set(STOCK, &5u64.to_le_bytes());
+    let mut apply = Apply::new();
+    let (stock, hold) = (apply.key(STOCK), apply.key(b"{drop}hold"));
+    apply
+        .then(stock.u64(0).decrease(2u64))
+        .put(hold, b"held")
+        .then(hold.expire_in(1_000))
+        .on_expire(hold, |effects| {
+            effects.then(stock.u64(0).increase(2u64));
+        });
+    let token = shop.token(1);
+    assert_eq!(shop.with(token, Ask::Apply(&apply)).status, Status::Ok);
+    assert_eq!(shop.stock(), 3);
+    shop.pass(2_000);
+    assert_eq!(shop.stock(), 5);
+    assert!(shop.with(token, Ask::Apply(&apply)).is_replayed);
+    shop.pass(2_000);
+    assert_eq!(shop.stock(), 5);
+}
+
+#[test]
 fn another_request_with_the_token_is_refused_and_changes_nothing() {
     let mut shop = Shop::new();
     shop.set(STOCK, &100u64.to_le_bytes());

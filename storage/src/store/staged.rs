@@ -249,12 +249,7 @@ impl<'k, P: Blocks, const KEYS: usize> Staged<'_, 'k, P, KEYS> {
         let mut count = 0;
         for which in 0..self.count {
             if self.is_changed(which) && !(count > 0 && is_planted(Bug::ApplyOnePart)) {
-                let (hash, id) = (self.keys[which].found.hash, self.take_effect(which));
-                logged[count] = (hash, id);
-                if let Some(at) = self.armed.iter().position(|(armed, _)| *armed == which) {
-                    let (_, area) = self.armed.swap_remove(at);
-                    self.store.keys.arm((self.slot, hash), id, area);
-                }
+                logged[count] = self.take_part(which);
                 count += 1;
             }
         }
@@ -275,8 +270,8 @@ impl<'k, P: Blocks, const KEYS: usize> Staged<'_, 'k, P, KEYS> {
         let mut logged = [(0, CellId(0)); PARTS_MAX];
         let mut count = 0;
         for which in 0..self.count {
-            if self.keys[which].is_changed() {
-                logged[count] = (self.keys[which].found.hash, self.take_effect(which));
+            if self.is_changed(which) {
+                logged[count] = self.take_part(which);
                 count += 1;
             }
         }
@@ -368,6 +363,17 @@ impl<'k, P: Blocks, const KEYS: usize> Staged<'_, 'k, P, KEYS> {
             Room::Wait => Err(NoRoom::Wait),
             Room::Full => Err(NoRoom::Log),
         }
+    }
+
+    /// Gives the cell of a changed key what is staged, arms it if that was asked, and tells its hash
+    /// and its cell.
+    fn take_part(&mut self, which: usize) -> (u32, CellId) {
+        let (hash, id) = (self.keys[which].found.hash, self.take_effect(which));
+        if let Some(at) = self.armed.iter().position(|(armed, _)| *armed == which) {
+            let (_, area) = self.armed.swap_remove(at);
+            self.store.keys.arm((self.slot, hash), id, area);
+        }
+        (hash, id)
     }
 
     /// Gives the cell of a key what is staged, and tells the cell.
