@@ -4,7 +4,7 @@
 //! It promises: nothing is read before it was checked, no length is believed, no item is copied;
 //! damage to one frame or item leaves the connection usable wherever its framing survives.
 //!
-//! `link` is the wire between nodes, in `LINK.md`. `resp` is the port for clients of Redis, in
+//! `program` is RUN, in `RUN.md`. `link` is the wire between nodes, in `LINK.md`. `resp` is the port for clients of Redis, in
 //! `RESP.md`.
 //!
 //! It does not know: what a request means to a store, shards, disks, time. It makes no
@@ -24,6 +24,7 @@ pub mod link;
 pub mod pieces;
 pub mod ping;
 pub mod placement;
+pub mod program;
 pub mod receive;
 pub mod refusal;
 pub mod reply;

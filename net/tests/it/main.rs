@@ -6,6 +6,7 @@ mod chunking;
 mod decoded;
 mod link;
 mod resp;
+mod runs;
 mod session;
 mod vectors;
 
