@@ -39,6 +39,7 @@ pub mod embedded;
 mod event_loop;
 #[doc(hidden)]
 pub mod expression;
+pub mod schema;
 pub mod server;
 pub mod startup;
 mod stats;
