@@ -20,6 +20,7 @@ mod metrics;
 mod process;
 mod programs;
 mod promql;
+mod published_defects;
 mod repair;
 mod replies;
 mod resp;

@@ -246,13 +246,7 @@ impl<'k, P: Blocks, const KEYS: usize> Staged<'_, 'k, P, KEYS> {
     pub fn commit(mut self, now_us: u64) -> Result<Committed, NoRoom> {
         self.make_room(None)?;
         let mut logged = [(0, CellId(0)); KEYS];
-        let mut count = 0;
-        for which in 0..self.count {
-            if self.is_changed(which) && !(count > 0 && is_planted(Bug::ApplyOnePart)) {
-                logged[count] = self.take_part(which);
-                count += 1;
-            }
-        }
+        let count = self.take_all(&mut logged);
         let (lsn, version) = self.store.commit(now_us, self.slot, &logged[..count]);
         Ok(Committed { lsn, version })
     }
@@ -268,13 +262,7 @@ impl<'k, P: Blocks, const KEYS: usize> Staged<'_, 'k, P, KEYS> {
         const { assert!(KEYS < PARTS_MAX) };
         self.make_room(Some(token))?;
         let mut logged = [(0, CellId(0)); PARTS_MAX];
-        let mut count = 0;
-        for which in 0..self.count {
-            if self.is_changed(which) {
-                logged[count] = self.take_part(which);
-                count += 1;
-            }
-        }
+        let count = self.take_all(&mut logged);
         logged[count] = (token.at.hash, self.store.put_token(self.slot, token));
         let logged = &logged[..=count];
         Ok(self
@@ -365,15 +353,22 @@ impl<'k, P: Blocks, const KEYS: usize> Staged<'_, 'k, P, KEYS> {
         }
     }
 
-    /// Gives the cell of a changed key what is staged, arms it if that was asked, and tells its hash
-    /// and its cell.
-    fn take_part(&mut self, which: usize) -> (u32, CellId) {
-        let (hash, id) = (self.keys[which].found.hash, self.take_effect(which));
-        if let Some(at) = self.armed.iter().position(|(armed, _)| *armed == which) {
-            let (_, area) = self.armed.swap_remove(at);
-            self.store.keys.arm((self.slot, hash), id, area);
+    /// Gives every key that changes its value, expiry and effects; tells hashes and cells, and how
+    /// many they are.
+    fn take_all(&mut self, logged: &mut [(u32, CellId)]) -> usize {
+        let mut count = 0;
+        for which in 0..self.count {
+            if self.is_changed(which) && !(count > 0 && is_planted(Bug::ApplyOnePart)) {
+                let (hash, id) = (self.keys[which].found.hash, self.take_effect(which));
+                logged[count] = (hash, id);
+                if let Some(at) = self.armed.iter().position(|(armed, _)| *armed == which) {
+                    let (_, area) = self.armed.swap_remove(at);
+                    self.store.keys.arm((self.slot, hash), id, area);
+                }
+                count += 1;
+            }
         }
-        (hash, id)
+        count
     }
 
     /// Gives the cell of a key what is staged, and tells the cell.
