@@ -7,6 +7,7 @@ use crate::instruction::{INSTRUCTION_BYTES, Instruction};
 use crate::keyspace::{Action, At};
 use crate::level::AckLevel;
 use crate::ping::PingItem;
+use crate::program::Run;
 use crate::request::extension;
 use crate::request::flags;
 use crate::request::head::ITEM_HEADER_BYTES;
@@ -117,6 +118,13 @@ impl BatchRequest {
     pub fn apply(&mut self, out: &mut Vec<u8>, apply: &Apply) {
         let from = out.len();
         apply.write(out);
+        self.end_item(out, from);
+    }
+
+    /// Adds a RUN.
+    pub fn run(&mut self, out: &mut Vec<u8>, run: &Run) {
+        let from = out.len();
+        run.write(out);
         self.end_item(out, from);
     }
 

@@ -7,6 +7,7 @@ mod decoded;
 mod link;
 mod resp;
 mod resp_beside;
+mod runs;
 mod session;
 mod vectors;
 

@@ -11,6 +11,7 @@ mod layout_value;
 mod loading;
 mod lostfound;
 mod membership;
+mod names;
 mod options;
 mod output;
 mod partitions;
@@ -18,6 +19,8 @@ mod probing;
 mod reading;
 mod reporting;
 mod rows;
+mod running;
+mod schema;
 mod status;
 mod text_field;
 mod token;
@@ -44,6 +47,8 @@ use output::Output;
 use probing::{InfoArgs, PingArgs};
 use reading::{GetArgs, ScanArgs, TtlArgs};
 use reporting::ReportArgs;
+use running::RunArgs;
+use schema::{SCHEMA_EXAMPLES, SchemaCommand};
 use writing::{DelArgs, ExpireArgs, PersistArgs, SetArgs, UpdateIfArgs};
 
 /// What every command's help says about its end.
@@ -97,6 +102,11 @@ enum Command {
     UpdateIf(UpdateIfArgs),
     /// Check and change up to eight keys of one {tag}, all or nothing
     Apply(ApplyArgs),
+    /// Run a program of the server's schema, by its name
+    Run(RunArgs),
+    /// Check the files of layouts and programs
+    #[command(subcommand, after_help = format!("{SCHEMA_EXAMPLES}\n\n{EXIT_CODES}"))]
+    Schema(SchemaCommand),
     /// Print the keys, or those with a prefix
     Scan(ScanArgs),
     /// Write the rows of a CSV file or of JSON lines as keys and values
@@ -285,6 +295,8 @@ impl Command {
             Command::Persist(args) => args.run(),
             Command::UpdateIf(args) => args.run(),
             Command::Apply(args) => args.run(),
+            Command::Run(args) => args.run(),
+            Command::Schema(command) => command.run(),
             Command::Scan(args) => args.run(),
             Command::Load(args) => args.run(),
             Command::Export(args) => args.run(),

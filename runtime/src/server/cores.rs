@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::thread::JoinHandle;
 
+use penstock_net::program::ServedSchema;
+
 use super::core_loop;
 use super::error::{ServeError, system};
 use super::listen::port_of;
@@ -16,6 +18,9 @@ use crate::startup::node::Node;
 /// The shortest value that leaves from where it stands instead of being copied: a copy of 8 KiB
 /// costs no more than what the kernel does for one more run of bytes.
 const SHARED_BYTES_MIN: usize = 16 << 10;
+
+/// Gives every core a schema.
+pub(super) type DeliverSchema = Box<dyn Fn(Arc<ServedSchema>) + Send>;
 
 /// The cores of a server. They begin to write when they are told so, and end if this is gone
 /// before.
@@ -116,6 +121,16 @@ impl Cores {
                 if let Some(host) = &host {
                     host.learn(&file);
                 }
+            }
+        })
+    }
+
+    /// Takes a schema that was read anew for all cores.
+    pub(super) fn deliver_schema(&self) -> DeliverSchema {
+        let outboxes = self.outboxes.clone();
+        Box::new(move |schema| {
+            for core in &outboxes {
+                drop(core.send(Letter::Schema(Arc::clone(&schema))));
             }
         })
     }
