@@ -1,6 +1,6 @@
 //! Clients of Redis at a cluster of three: who writes a slot is told by address, members answer
-//! reads within the age that is asked for, and WAIT tells at how many nodes the writes are. redis-py
-//! finds its way with `PENSTOCK_REDIS_PY`, a folder that has it.
+//! reads within the age that is asked for, and WAIT tells at how many nodes the writes are.
+//! redis-py finds its way, too, if `PENSTOCK_REDIS_PY` names a folder that has it.
 
 use std::fs;
 use std::net::SocketAddr;
