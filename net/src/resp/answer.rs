@@ -82,6 +82,7 @@ pub(super) fn write(
             *sum += i64::from(!is_good(status));
             return end_fold(fold, *sum, replies);
         }
+        Fold::Scan(_) if status == Status::Moved => return pass_over(slot, told.host, replies),
         _ if !is_good(status) => return failed(told, slot, replies),
         _ => {}
     }
@@ -145,6 +146,23 @@ fn page(pattern: Option<&[u8]>, page: &[u8], replies: &mut Replies<'_>) {
     for entry in keys() {
         replies.bulk(entry.key);
     }
+}
+
+/// An empty page in place of slots that another node writes: clients of Redis scan each node for
+/// itself.
+#[cold]
+fn pass_over(slot: u16, host: &dyn Host, replies: &mut Replies<'_>) {
+    let view = host.cluster().unwrap_or_default();
+    if view.serves(slot, false) {
+        // A shard tells pages only if the node writes all of its slots.
+        return replies.error(b"ERR SCAN: this node writes some slots of the shard and not all");
+    }
+    let mut own = view.ranges.iter().filter(|range| range.writer == view.me);
+    let next = own.find(|range| range.first > slot);
+    let cursor = next.map_or(0, |range| scan::cursor_at(range.first, host.scan_order()));
+    replies.array(2);
+    replies.bulk(cursor.to_string().as_bytes());
+    replies.array(0);
 }
 
 /// The number and what was added to it; 0 if it would have left its bounds.

@@ -26,6 +26,9 @@ struct Layout {
     known: usize,
 }
 
+/// Who writes, who holds besides, and which slots.
+type Shard<'a> = (usize, &'a [usize], Vec<(u16, u16)>);
+
 pub(super) fn answer(args: Arguments<'_>, host: &dyn Host, replies: &mut Replies<'_>) {
     let name = args.get(1).to_ascii_lowercase();
     match (&name[..], args.len()) {
@@ -173,7 +176,7 @@ impl Layout {
 
     /// A shard is what one node writes: with equal members, as Redis has it.
     fn shards(&self, replies: &mut Replies<'_>) {
-        let mut shards: Vec<(usize, &[usize], Vec<(u16, u16)>)> = Vec::new();
+        let mut shards: Vec<Shard<'_>> = Vec::new();
         for (first, last, writer, members) in &self.ranges {
             let known = shards
                 .iter_mut()

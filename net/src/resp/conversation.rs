@@ -27,7 +27,7 @@ use super::parser::{Arguments, KeptArguments, Parsed, Parser};
 use super::reply::Protocol;
 use super::request::{Request, ScanStep};
 use super::ring::{Answered, Ring};
-use super::scan::long_cursor;
+use super::scan::{long_cursor, slot_of_cursor};
 use super::sink::Sink;
 use super::table::{self, Name};
 use super::transaction::{Transaction, Unfit, Watched};
@@ -806,6 +806,8 @@ impl Talk {
                 wants_values: false,
             },
         );
+        let slot = slot_of_cursor(step.cursor);
+        self.ring.subject().set(Name::Scan, b"", args.len(), slot);
         let fold = Fold::Scan(pattern.map(Box::from));
         let entry = self.ring.push(fold, self.protocol);
         self.ring.add_item(entry);

@@ -185,6 +185,23 @@ fn what_another_node_writes_is_moved_to_its_address_with_the_slot_of_the_key() {
 }
 
 #[test]
+fn a_scan_passes_over_slots_that_another_node_writes() {
+    let host = Beside::default();
+    let mut talk = conversation();
+    let frames = give(&mut talk, &host, &["SCAN", "0"]);
+    let version = Writer::version(1, 5);
+    answer(
+        &mut talk,
+        &host,
+        &frames[0],
+        Status::Moved,
+        version,
+        b"elsewhere",
+    );
+    assert_eq!(told(&mut talk), "*2\r\n$1\r\n0\r\n*0\r\n", "it writes none");
+}
+
+#[test]
 fn behind_readonly_members_may_answer_as_old_as_the_connection_says() {
     let host = Beside::default();
     let mut talk = conversation();

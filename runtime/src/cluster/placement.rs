@@ -808,7 +808,8 @@ learners = [3]
             .and_then(|()| draft.place(0..=255, 7, Standing::Learner))
             .expect("added");
         draft.write().expect("written");
-        let added = "\n[[node]]\nnumber = 7\nlinks = \"127.0.0.1:7417\"\nclients = \"seven:7411\"\nresp = \"seven:7413\"\n";
+        let added = "\n[[node]]\nnumber = 7\nlinks = \"127.0.0.1:7417\"\nclients = \"seven:7411\"\n\
+                     resp = \"seven:7413\"\n";
         let placed = PLACED.replace("[3]", "[3, 7]");
         let text = example.text();
         assert!(text.contains(&format!("7611\"\n{added}")), "{text}");

@@ -1,6 +1,6 @@
 //! Clients of Redis at a cluster of three: who writes a slot is told by address, members answer
-//! reads within the age that is asked for, and WAIT tells at how many nodes the writes are. redis-py
-//! finds its way with `PENSTOCK_REDIS_PY`, a folder that has it.
+//! reads within the age that is asked for, and WAIT tells at how many nodes the writes are.
+//! redis-py finds its way, too, if `PENSTOCK_REDIS_PY` names a folder that has it.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -34,7 +34,8 @@ fn start(name: &str) -> Nodes {
     let listen = resp.map(|address| address.to_string());
     let first = cluster.start(1, &["--cluster-new", "--resp-listen", &listen[0]]);
     wait_for_primary(&first);
-    let second = cluster.start(2, &["--resp-listen", &listen[1]]);
+    // A shard is scanned if its node writes all of it, so both have two.
+    let second = cluster.start(2, &["--shards", "2", "--resp-listen", &listen[1]]);
     wait_for_follower(&first, &second);
     cluster.edits(&["add", "--node", &format!("{},{}", cluster.third(), resp[2])]);
     let third = cluster.start(3, &["--resp-listen", &listen[2]]);

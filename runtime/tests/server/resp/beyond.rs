@@ -1,5 +1,5 @@
-//! Commands that the Valkey of the comparison does not have: INCREX and DELEX as Redis 8.8 documents
-//! them, and what the port has of its own.
+//! Commands that the Valkey of the comparison does not have: INCREX and DELEX as the documents of
+//! Redis 8.8 have them, and what the port has of its own.
 
 use super::{Resp, Talk, encode, start, words_of};
 
@@ -123,14 +123,14 @@ KV.OPTS level=disk stale=20 => +OK|
 KV.OPTS token=017f22e2-79b0-7cc3-98c4-dc0c0c07398f => +OK|
 GET s => $1|1|
 KV.OPTS => *8|$5|level|$4|disk|$5|stale|:20|$5|token|$36|017f22e2-79b0-7cc3-98c4-dc0c0c07398f|$8|replayed|$-1|
-KV.OPTS level=all => -ERR KV.OPTS: level = 'all': allowed is none, interval, disk, replica or default|
+KV.OPTS level=all => -ERR KV.OPTS: level = 'all': allowed is none, interval...
 KV.OPTS stale=1s => -ERR KV.OPTS: stale = '1s': allowed is 0 to 86400000 milliseconds|
 KV.OPTS token=1 => -ERR KV.OPTS: token = '1': allowed is a UUID of version 7|
 KV.OPTS durable => -ERR KV.OPTS: option = 'durable': allowed is level=, stale= or token=|
 KV.OPTS token= => +OK|
 INCR s => :2|
 KV.OPTS level=replica => +OK|
-INCR s => -ERR ack level replica is for operations on the nodes of a cluster, neither on a node alone nor for settings|
+INCR s => -ERR ack level replica is for operations on the nodes of a cluster...
 RESET => +RESET|
 INCR s => :3|
 MULTI => +OK|
@@ -159,7 +159,11 @@ fn an_apply_of_words_is_atomic_and_options_are_those_of_the_connection() {
                 format!("{begin}$7|version|$VERSION|{}", rest[2])
             }
         };
-        if told != expected {
+        let is_told = match expected.strip_suffix("...") {
+            Some(begin) => told.starts_with(begin),
+            None => told == expected,
+        };
+        if !is_told {
             differences.push(format!("{line}\n  told {told}"));
         }
     }
