@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use penstock::cluster::placement::{Draft, NewNode, Standing, make_cluster};
+use penstock::cluster::new_cluster::{NewNode, make_cluster};
+use penstock::cluster::placement::{Draft, Standing};
 use penstock_net::level::AckLevel;
 use penstock_net::link::message::LINK_PARTITIONS;
 use penstock_net::request::Ask;

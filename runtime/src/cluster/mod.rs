@@ -12,6 +12,7 @@ pub(crate) mod file;
 mod forks;
 mod greeting;
 pub mod lostfound;
+pub mod new_cluster;
 pub(crate) mod note_forks;
 pub mod placement;
 mod replacing;
