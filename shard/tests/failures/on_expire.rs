@@ -3,7 +3,7 @@
 
 use penstock_net::apply::{Apply, ApplyKey};
 use penstock_net::instruction::{FieldType, Instruction, Operation};
-use penstock_net::request::{BatchRequest, Condition, Expiry};
+use penstock_net::request::{BatchRequest, Condition, Expiry, Token};
 use penstock_net::status::Status;
 use penstock_shard::FiringCounters;
 use penstock_storage::budget::Budget;
@@ -96,19 +96,15 @@ impl Shop {
 
     /// Two units leave the stock for a hold, and return when it expires.
     fn hold(&mut self, buyer: u32) -> Vec<u8> {
-        let key = hold_key(buyer);
-        let mut apply = Apply::new();
-        let (stock, hold) = (apply.key(STOCK), apply.key(&key));
-        apply
-            .then(hold.is_absent())
-            .then(stock.u32(0).decrease(2u64))
-            .put(hold, &2u64.to_le_bytes())
-            .then(hold.expire_in(HOLD_MS))
-            .on_expire(hold, |effects| {
-                effects.then(stock.u32(0).increase(hold.u64(0)));
-            });
-        assert_eq!(self.apply(&apply).status, Status::Ok);
-        key
+        assert_eq!(self.apply(&hold_of(buyer)).status, Status::Ok);
+        hold_key(buyer)
+    }
+
+    fn apply_with(&mut self, token: Token, apply: &Apply) -> Reply {
+        self.ask(|batch, out| {
+            batch.token(token);
+            batch.apply(out, apply);
+        })
     }
 
     /// Time goes by, and nobody is there.
@@ -163,6 +159,20 @@ impl Shop {
     }
 }
 
+fn hold_of(buyer: u32) -> Apply {
+    let mut apply = Apply::new();
+    let (stock, hold) = (apply.key(STOCK), apply.key(&hold_key(buyer)));
+    apply
+        .then(hold.is_absent())
+        .then(stock.u32(0).decrease(2u64))
+        .put(hold, &2u64.to_le_bytes())
+        .then(hold.expire_in(HOLD_MS))
+        .on_expire(hold, |effects| {
+            effects.then(stock.u32(0).increase(hold.u64(0)));
+        });
+    apply
+}
+
 fn hold_key(buyer: u32) -> Vec<u8> {
     format!("{{7}}hold:{buyer}").into_bytes()
 }
@@ -180,6 +190,31 @@ fn a_hold_that_expires_returns_its_stock_though_nobody_asks() {
     assert_eq!(shop.server.usage().timers, 0);
     shop.pass(2 * HOLD_MS);
     assert_eq!((shop.stock(), shop.counters().fired), (10, 1), "once");
+}
+
+#[test]
+fn a_purchase_with_a_token_has_the_effects_of_its_hold() {
+    let mut shop = Shop::with_stock(10);
+    let token = |number| Token::new(START_MS, [number; 10]);
+    assert_eq!(shop.apply_with(token(1), &hold_of(7)).status, Status::Ok);
+    shop.restart(SECOND);
+    shop.pass(HOLD_MS);
+    assert_eq!(shop.stock(), 10, "two units are back");
+    assert_eq!(shop.counters().fired, 1);
+
+    // A request that arms a key, and changes nothing else, is a change as well.
+    shop.set(b"{7}plain", &[1; 8], Expiry::In(SECOND));
+    let mut apply = Apply::new();
+    let (stock, plain) = (apply.key(STOCK), apply.key(b"{7}plain"));
+    apply.on_expire(plain, |effects| {
+        effects.then(stock.u32(0).increase(5u64));
+    });
+    let first = shop.apply_with(token(2), &apply);
+    assert_eq!(first.status, Status::Ok);
+    let again = shop.apply_with(token(2), &apply);
+    assert_eq!((again.status, again.version), (Status::Ok, first.version));
+    shop.pass(2 * SECOND);
+    assert_eq!(shop.stock(), 15);
 }
 
 #[test]

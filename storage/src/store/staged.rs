@@ -246,18 +246,7 @@ impl<'k, P: Blocks, const KEYS: usize> Staged<'_, 'k, P, KEYS> {
     pub fn commit(mut self, now_us: u64) -> Result<Committed, NoRoom> {
         self.make_room(None)?;
         let mut logged = [(0, CellId(0)); KEYS];
-        let mut count = 0;
-        for which in 0..self.count {
-            if self.is_changed(which) && !(count > 0 && is_planted(Bug::ApplyOnePart)) {
-                let (hash, id) = (self.keys[which].found.hash, self.take_effect(which));
-                logged[count] = (hash, id);
-                if let Some(at) = self.armed.iter().position(|(armed, _)| *armed == which) {
-                    let (_, area) = self.armed.swap_remove(at);
-                    self.store.keys.arm((self.slot, hash), id, area);
-                }
-                count += 1;
-            }
-        }
+        let count = self.take_effects(&mut logged);
         let (lsn, version) = self.store.commit(now_us, self.slot, &logged[..count]);
         Ok(Committed { lsn, version })
     }
@@ -273,13 +262,7 @@ impl<'k, P: Blocks, const KEYS: usize> Staged<'_, 'k, P, KEYS> {
         const { assert!(KEYS < PARTS_MAX) };
         self.make_room(Some(token))?;
         let mut logged = [(0, CellId(0)); PARTS_MAX];
-        let mut count = 0;
-        for which in 0..self.count {
-            if self.keys[which].is_changed() {
-                logged[count] = (self.keys[which].found.hash, self.take_effect(which));
-                count += 1;
-            }
-        }
+        let count = self.take_effects(&mut logged);
         logged[count] = (token.at.hash, self.store.put_token(self.slot, token));
         let logged = &logged[..=count];
         Ok(self
@@ -368,6 +351,25 @@ impl<'k, P: Blocks, const KEYS: usize> Staged<'_, 'k, P, KEYS> {
             Room::Wait => Err(NoRoom::Wait),
             Room::Full => Err(NoRoom::Log),
         }
+    }
+
+    /// Gives the cells of all changed keys what is staged, and tells how many they are, with their
+    /// hashes.
+    #[inline]
+    fn take_effects(&mut self, logged: &mut [(u32, CellId)]) -> usize {
+        let mut count = 0;
+        for which in 0..self.count {
+            if self.is_changed(which) && !(count > 0 && is_planted(Bug::ApplyOnePart)) {
+                let (hash, id) = (self.keys[which].found.hash, self.take_effect(which));
+                logged[count] = (hash, id);
+                if let Some(at) = self.armed.iter().position(|(armed, _)| *armed == which) {
+                    let (_, area) = self.armed.swap_remove(at);
+                    self.store.keys.arm((self.slot, hash), id, area);
+                }
+                count += 1;
+            }
+        }
+        count
     }
 
     /// Gives the cell of a key what is staged, and tells the cell.
