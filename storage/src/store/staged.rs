@@ -246,7 +246,7 @@ impl<'k, P: Blocks, const KEYS: usize> Staged<'_, 'k, P, KEYS> {
     pub fn commit(mut self, now_us: u64) -> Result<Committed, NoRoom> {
         self.make_room(None)?;
         let mut logged = [(0, CellId(0)); KEYS];
-        let count = self.take_effects(&mut logged);
+        let count = self.take_all(&mut logged);
         let (lsn, version) = self.store.commit(now_us, self.slot, &logged[..count]);
         Ok(Committed { lsn, version })
     }
@@ -262,7 +262,7 @@ impl<'k, P: Blocks, const KEYS: usize> Staged<'_, 'k, P, KEYS> {
         const { assert!(KEYS < PARTS_MAX) };
         self.make_room(Some(token))?;
         let mut logged = [(0, CellId(0)); PARTS_MAX];
-        let count = self.take_effects(&mut logged);
+        let count = self.take_all(&mut logged);
         logged[count] = (token.at.hash, self.store.put_token(self.slot, token));
         let logged = &logged[..=count];
         Ok(self
@@ -353,10 +353,9 @@ impl<'k, P: Blocks, const KEYS: usize> Staged<'_, 'k, P, KEYS> {
         }
     }
 
-    /// Gives the cells of all changed keys what is staged, and tells how many they are, with their
-    /// hashes.
-    #[inline]
-    fn take_effects(&mut self, logged: &mut [(u32, CellId)]) -> usize {
+    /// Gives every key that changes its value, expiry and effects; tells hashes and cells, and how
+    /// many they are.
+    fn take_all(&mut self, logged: &mut [(u32, CellId)]) -> usize {
         let mut count = 0;
         for which in 0..self.count {
             if self.is_changed(which) && !(count > 0 && is_planted(Bug::ApplyOnePart)) {
