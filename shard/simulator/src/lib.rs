@@ -15,6 +15,7 @@ pub mod cluster;
 pub mod coverage;
 pub mod damage;
 pub mod disk;
+pub mod holds;
 pub mod life;
 pub mod linear;
 pub mod operation;

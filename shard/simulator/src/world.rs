@@ -9,6 +9,7 @@ mod applies;
 mod blows;
 mod client;
 mod core;
+mod holds;
 mod node;
 mod sales;
 mod shell;
@@ -27,6 +28,7 @@ use penstock_storage::version::{PARTITIONS, Sequences};
 
 use crate::coverage::{Coverage, Fault};
 use crate::disk::{Disk, Pool, PoolBlock, STALL_US_MAX};
+use crate::holds::Holds;
 use crate::oracle::{self, Oracle};
 use crate::plan::{Blow, Budget, Plan};
 use crate::random::Random;
@@ -159,6 +161,8 @@ enum Asked {
     Operation(usize),
     /// A try of a sale, by its number.
     Try(usize),
+    /// A try of a hold, by its number.
+    Hold(usize),
 }
 
 /// One connection, both ends.
@@ -316,6 +320,12 @@ pub struct World {
     token_horizon_ms: u64,
     /// The tries that the last look has made.
     sales_looked: usize,
+    /// Holds that expire, if the run has some.
+    holds: Option<Holds>,
+    /// Chance of everything about them.
+    expiries: Random,
+    /// When this start was.
+    started_us: u64,
     failure: Option<String>,
 }
 
@@ -338,6 +348,9 @@ pub fn run(seed: u64) -> Report {
     let mut coverage = world.coverage.borrow().clone();
     if let Some(sales) = &world.sales {
         coverage.meet(&sales.met);
+    }
+    if let Some(holds) = &world.holds {
+        coverage.meet(&holds.met);
     }
     Report {
         hash: world.trace.hash(),
@@ -382,6 +395,8 @@ impl World {
             let tags = Sales::tags(&mut random);
             Sales::new(random, &tags)
         });
+        let may_fail = oracle.may_fail_to_read;
+        let holds = plan.has_holds.then(|| holds::holds_of(seed, may_fail));
         let value_bytes_max = plan.value_bytes_max;
         let shards = plan.shards;
         let first_frame_crash = plan.first_frame_crashes;
@@ -438,6 +453,9 @@ impl World {
             tokens: Random::new(seed, 20),
             token_horizon_ms: 3_600_000,
             sales_looked: 0,
+            holds,
+            expiries: Random::new(seed, 32),
+            started_us: 0,
             has_keyspace: false,
             failure: None,
         };
