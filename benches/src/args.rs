@@ -1,6 +1,7 @@
 //! What `penstock bench` can be asked.
 
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use penstock_net::level::AckLevel;
@@ -70,7 +71,11 @@ impl Level {
 #[derive(Args, Clone, Debug)]
 pub struct BenchArgs {
     /// What the connections do
-    pub workload: Workload,
+    #[arg(required_unless_present = "compare")]
+    pub workload: Option<Workload>,
+    /// Compare two results of --json, second by second: whether they differ, or only by chance
+    #[arg(long, num_args = 2, value_names = ["A", "B"], conflicts_with = "workload")]
+    pub compare: Vec<PathBuf>,
     /// The server; with --ledger also the nodes of a cluster, with commas
     #[arg(
         long,
@@ -157,6 +162,12 @@ pub struct BenchArgs {
 }
 
 impl BenchArgs {
+    /// What the connections do.
+    pub(crate) fn workload(&self) -> Workload {
+        self.workload
+            .expect("the command line asks for one unless results are compared")
+    }
+
     pub(crate) fn check(&self) -> Result<(), BenchError> {
         let wrong = |text: String| Err(BenchError::Arguments(text));
         let is_remote = |addr: &&SocketAddr| !addr.ip().is_loopback();
@@ -193,18 +204,18 @@ impl BenchArgs {
         {
             return wrong("--rate is a positive number of operations per second".into());
         }
-        if self.ledger && self.workload != Workload::Decr {
+        if self.ledger && self.workload() != Workload::Decr {
             return wrong("--ledger keeps accounts of decr only".into());
         }
-        if self.raw && self.workload != Workload::Echo {
+        if self.raw && self.workload() != Workload::Echo {
             return wrong(
                 "--raw speaks to a server that only echoes: use the workload echo".into(),
             );
         }
-        if self.filled && !self.workload.has_keys() {
+        if self.filled && !self.workload().has_keys() {
             return wrong("--filled is for get, set and mixed, which draw from --keys".into());
         }
-        if self.no_tokens && !self.workload.has_tokens() {
+        if self.no_tokens && !self.workload().has_tokens() {
             return wrong("--no-tokens is for buy and sold-out, whose purchases have them".into());
         }
         if self.levels && self.ledger {
@@ -212,7 +223,7 @@ impl BenchArgs {
                 "--levels compares three runs; --ledger keeps the accounts of one".into(),
             );
         }
-        if self.levels && matches!(self.workload, Workload::Echo | Workload::EchoItems) {
+        if self.levels && matches!(self.workload(), Workload::Echo | Workload::EchoItems) {
             return wrong(
                 "--levels compares what is durable; echo and echo-items store nothing".into(),
             );

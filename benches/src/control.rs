@@ -73,7 +73,7 @@ impl Control {
     /// Writes the keys that the workload reads, and the counter that `decr` sells from. Keys that
     /// are filled already it only looks for.
     pub(crate) fn prepare(&mut self, args: &BenchArgs) -> Result<(), BenchError> {
-        match args.workload {
+        match args.workload() {
             _ if args.filled => self.expect_filled(args),
             Workload::Echo | Workload::EchoItems | Workload::Set => Ok(()),
             // A counter with a ledger is set where it is written.
@@ -144,7 +144,7 @@ impl Control {
     /// The level that the server gives to what asks for this one, by its answer to a read of a key
     /// of the workload.
     pub(crate) fn level_of(&mut self, args: &BenchArgs) -> Result<AckLevel, BenchError> {
-        let key = match args.workload {
+        let key = match args.workload() {
             Workload::Decr => STOCK.to_vec(),
             Workload::Buy | Workload::SoldOut => SALE_STOCK.to_vec(),
             _ => key(0),

@@ -10,12 +10,14 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod compare;
 mod connection;
 mod control;
 mod driver;
 mod host;
 mod ledger;
 mod report;
+pub mod sale;
 mod series;
 mod workload;
 
@@ -31,8 +33,11 @@ pub enum BenchError {
     Connection(String),
     /// The server answered something that no answer to the request may be.
     WrongAnswer(String),
-    /// The counter has not lost what was acknowledged; the report is printed.
+    /// The counter has not lost what was acknowledged, or the ledger of a sale does not hold; the
+    /// report is printed.
     NotBalanced(String),
+    /// The person has seen enough.
+    Interrupted,
 }
 
 impl std::fmt::Display for BenchError {
@@ -42,6 +47,7 @@ impl std::fmt::Display for BenchError {
             | BenchError::Connection(text)
             | BenchError::WrongAnswer(text)
             | BenchError::NotBalanced(text) => f.write_str(text),
+            BenchError::Interrupted => f.write_str("interrupted"),
         }
     }
 }
@@ -53,6 +59,10 @@ impl std::error::Error for BenchError {}
 /// # Errors
 /// [`BenchError`]; nothing is printed to standard output then, but for [`BenchError::NotBalanced`].
 pub fn run(args: &BenchArgs) -> Result<(), BenchError> {
+    if let [a, b] = &args.compare[..] {
+        print!("{}", compare::compare(a, b)?);
+        return Ok(());
+    }
     args.check()?;
     if args.levels {
         let reports = compare_levels(args)?;

@@ -111,7 +111,7 @@ impl Report {
     }
 
     fn title(&self) -> String {
-        let name = name_of(&self.args.workload);
+        let name = name_of(&self.args.workload());
         let loop_kind = self
             .args
             .rate
@@ -128,7 +128,7 @@ impl Report {
             .map(|(name, quantile)| ((*name).to_string(), json!(self.us(*quantile))))
             .collect();
         json!({
-            "workload": name_of(&self.args.workload),
+            "workload": name_of(&self.args.workload()),
             "level": name_of(&self.args.level),
             "level_reached": self.level_reached().map(AckLevel::name),
             "date": humantime::format_rfc3339_seconds(self.date).to_string(),
@@ -171,7 +171,7 @@ impl Report {
     }
 }
 
-fn series_json(interval: &Interval) -> serde_json::Value {
+pub(crate) fn series_json(interval: &Interval) -> serde_json::Value {
     let quantiles: serde_json::Map<_, _> = QUANTILES
         .iter()
         .zip(interval.latency_us)
@@ -261,7 +261,7 @@ fn csv(reports: &[Report], out: &mut impl Write) -> std::io::Result<()> {
             write!(
                 out,
                 "{},{},{},{},{},{},{},{},{},{:.3},{:.3},{},{per_second:.1}",
-                name_of(&args.workload),
+                name_of(&args.workload()),
                 name_of(&args.level),
                 report.level_reached().map_or("", AckLevel::name),
                 args.connections,
@@ -307,7 +307,7 @@ fn table(report: &Report) {
         "  {:<40} {:>14}",
         "unanswered at the end", report.account.unanswered
     );
-    if !matches!(report.args.workload, Workload::Echo | Workload::EchoItems) {
+    if !matches!(report.args.workload(), Workload::Echo | Workload::EchoItems) {
         for (counter, meaning) in PER_OPERATION {
             if let Some(value) = report.server.get(counter) {
                 println!(

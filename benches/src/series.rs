@@ -62,6 +62,14 @@ impl Series {
         self.current.saturating_record_n(ns.max(100), operations);
     }
 
+    /// The latencies of this interval, or of all before it if it has none yet.
+    pub(crate) fn latest(&self) -> &Histogram<u64> {
+        match self.current.is_empty() {
+            true => &self.all,
+            false => &self.current,
+        }
+    }
+
     /// Forgets what came before the measurement.
     pub(crate) fn begin(&mut self) {
         self.current.reset();

@@ -82,7 +82,7 @@ impl Load {
     pub(crate) fn new(args: &BenchArgs, law: Law, connection: u64) -> Load {
         let mut random = Random(args.seed.wrapping_mul(0x1000_0000).wrapping_add(connection));
         let value = vec![b'v'; args.value_bytes as usize];
-        let count = match args.workload {
+        let count = match args.workload() {
             Workload::Mixed => SHOTS,
             _ => 1,
         };
@@ -126,7 +126,7 @@ pub(crate) enum Law {
 
 impl Law {
     pub(crate) fn new(args: &BenchArgs) -> Law {
-        match args.workload {
+        match args.workload() {
             Workload::Mixed => Law::Zipf(Rc::new(Zipf::new(args.keys, 0.99))),
             _ => Law::Uniform(args.keys),
         }
@@ -153,7 +153,7 @@ impl Random {
     }
 
     /// In 0..`end`.
-    fn below(&mut self, end: u32) -> u32 {
+    pub(crate) fn below(&mut self, end: u32) -> u32 {
         let scaled = ((self.next() >> 32) * u64::from(end)) >> 32;
         u32::try_from(scaled).expect("below the end")
     }
@@ -165,15 +165,15 @@ impl Random {
 }
 
 /// The tokens of one connection. Those of two runs differ, also with the same `--seed`.
-struct Tokens(Random);
+pub(crate) struct Tokens(Random);
 
 impl Tokens {
-    fn new() -> Tokens {
+    pub(crate) fn new() -> Tokens {
         // The standard library gives each `RandomState` other keys.
         Tokens(Random(RandomState::new().hash_one(0)))
     }
 
-    fn draw(&mut self, time_ms: u64) -> Token {
+    pub(crate) fn draw(&mut self, time_ms: u64) -> Token {
         let mut random = [0; 10];
         random[..8].copy_from_slice(&self.0.next().to_le_bytes());
         random[8..].copy_from_slice(&self.0.next().to_le_bytes()[..2]);
@@ -181,7 +181,7 @@ impl Tokens {
     }
 }
 
-fn unix_ms() -> u64 {
+pub(crate) fn unix_ms() -> u64 {
     let time = SystemTime::now().duration_since(UNIX_EPOCH);
     u64::try_from(time.unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
 }
@@ -192,7 +192,7 @@ pub(crate) struct Zipf {
 }
 
 impl Zipf {
-    fn new(keys: u32, exponent: f64) -> Zipf {
+    pub(crate) fn new(keys: u32, exponent: f64) -> Zipf {
         let mut sum = 0.0;
         let weight = |rank: u32| f64::from(rank).powf(-exponent);
         Zipf {
@@ -205,7 +205,7 @@ impl Zipf {
         }
     }
 
-    fn draw(&self, random: &mut Random) -> usize {
+    pub(crate) fn draw(&self, random: &mut Random) -> usize {
         let target = random.fraction() * self.cumulated.last().expect("at least one key");
         self.cumulated
             .partition_point(|&sum| sum <= target)
@@ -251,7 +251,7 @@ fn shot(args: &BenchArgs, random: &mut Random, value: &[u8]) -> Shot {
     let name = key(0);
     for _ in 0..frame_count {
         let start = bytes.len();
-        if args.workload == Workload::Echo {
+        if args.workload() == Workload::Echo {
             let header = Header::request(Opcode::Ping, 0, args.level.wire(), 0);
             write_frame(&mut bytes, header, &value.repeat(items));
             frames.push(start..bytes.len());
@@ -259,11 +259,11 @@ fn shot(args: &BenchArgs, random: &mut Random, value: &[u8]) -> Shot {
         }
         let mut batch = BatchRequest::begin(&mut bytes, 0, args.level.wire(), 0, items);
         for _ in 0..items {
-            let is_set = match args.workload {
+            let is_set = match args.workload() {
                 Workload::Mixed => random.next().is_multiple_of(10),
                 workload => workload == Workload::Set,
             };
-            match args.workload {
+            match args.workload() {
                 Workload::Get | Workload::Set | Workload::Mixed => {
                     let value_bytes = if is_set {
                         batch.set(&mut bytes, &name, value, Condition::Always);

@@ -21,7 +21,9 @@ mod reporting;
 mod rows;
 mod running;
 mod schema;
+mod selling;
 mod status;
+mod temporary_server;
 mod text_field;
 mod token;
 mod values;
@@ -49,6 +51,7 @@ use reading::{GetArgs, ScanArgs, TtlArgs};
 use reporting::ReportArgs;
 use running::RunArgs;
 use schema::{SCHEMA_EXAMPLES, SchemaCommand};
+use selling::{BenchCommand, DEMO_EXAMPLES};
 use writing::{DelArgs, ExpireArgs, PersistArgs, SetArgs, UpdateIfArgs};
 
 /// What every command's help says about its end.
@@ -137,7 +140,10 @@ enum Command {
     Verify(VerifyArgs),
     /// Load a server and measure it: two numbers, or all of them with --full
     #[command(after_help = format!("{BENCH_EXAMPLES}\n\n{EXIT_CODES}"))]
-    Bench(penstock_benches::BenchArgs),
+    Bench(BenchCommand),
+    /// Watch a drop survive kill -9: a server of its own, 100,000 buyers, and a ledger at the end
+    #[command(after_help = format!("{DEMO_EXAMPLES}\n\n{EXIT_CODES}"))]
+    Demo(penstock_benches::sale::DemoArgs),
     /// Show the configuration
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -166,6 +172,8 @@ Examples:
   penstock bench decr --ledger                        what was acknowledged against what was sold
   penstock bench decr --ledger --level replica --addr 127.0.0.1:7411,127.0.0.1:7511
                                                       the same while nodes are switched and killed
+  penstock bench sale --kill 20                       a sale that proves its ledger over kill -9
+  penstock bench --compare a.json b.json              whether two results differ
   penstock bench echo                                 the limit: frames answered without a store
   penstock bench echo-items                           the limit of batches: items answered so
 
@@ -310,11 +318,8 @@ impl Command {
             Command::Backup(args) => args.run(),
             Command::Restore(args) => args.run(),
             Command::Verify(args) => args.run(),
-            Command::Bench(args) => penstock_benches::run(&args).map_err(|error| match error {
-                penstock_benches::BenchError::Arguments(_) => Failure::usage(error),
-                penstock_benches::BenchError::NotBalanced(_) => Failure::no(error),
-                _ => Failure::server(error),
-            }),
+            Command::Bench(command) => command.run(),
+            Command::Demo(args) => selling::demo(&args),
             Command::Config(ConfigCommand::Explain(args)) => {
                 let mut out = Output::stdout();
                 out.bytes(args.resolve()?.explain().as_bytes());

@@ -28,6 +28,7 @@ mod rows;
 mod scan;
 mod scrape;
 mod scrub;
+mod selling;
 mod service;
 mod session;
 mod shards;
