@@ -561,18 +561,25 @@ impl<P: Blocks> Store<P> {
             let layout = keyspaces.layout(slot, cell.key());
             part_of(cell, layout, keys.entries().is_crowded(slot, hash))
         };
+        let places = &mut self.places;
         let lsn = match *cells {
-            // Nearly every commit; eight parts would cost it more to lay out than to encode.
-            [cell] => self
-                .log
-                .append(now_us, &record(&[part(cell)]), &mut self.places),
+            // Nearly every commit; nine parts would cost it more to lay out than to encode.
+            [cell] => self.log.append(now_us, &record(&[part(cell)]), places),
+            [one, two] => {
+                let parts = [part(one), part(two)];
+                self.log.append(now_us, &record(&parts), places)
+            }
+            [one, two, three] => {
+                let parts = [part(one), part(two), part(three)];
+                self.log.append(now_us, &record(&parts), places)
+            }
             _ => {
                 let mut parts = [part(cells[0]); PARTS_MAX];
                 for (into, &cell) in parts.iter_mut().zip(cells) {
                     *into = part(cell);
                 }
                 self.log
-                    .append(now_us, &record(&parts[..cells.len()]), &mut self.places)
+                    .append(now_us, &record(&parts[..cells.len()]), places)
             }
         };
         self.cleaner.must_pick = true;
