@@ -19,6 +19,7 @@ mod memory;
 mod metrics;
 mod process;
 mod promql;
+mod published_defects;
 mod repair;
 mod replies;
 mod resp;

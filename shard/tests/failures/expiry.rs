@@ -33,18 +33,13 @@ impl Shop {
 
     /// Both clocks go on.
     fn pass(&mut self, ms: u64) {
-        self.server.now.us += ms * 1_000;
-        self.server.now.unix_ms += ms;
+        self.server.sleep(ms);
         self.server.turn();
     }
 
     fn ask(&mut self, item: impl FnOnce(&mut BatchRequest, &mut Vec<u8>)) -> Reply {
         self.asked += 1;
-        self.server.send(self.asked, item);
-        let before = self.server.now.us;
-        self.server.settle();
-        self.server.now.unix_ms += (self.server.now.us - before) / 1_000;
-        self.server.replies.remove(&self.asked).expect("a reply")
+        self.server.answer(self.asked, item)
     }
 
     fn set(&mut self, value: &[u8], condition: Condition, expiry: Expiry) -> Status {

@@ -3,7 +3,7 @@
 
 use penstock_net::apply::{Apply, ApplyKey};
 use penstock_net::instruction::{FieldType, Instruction, Operation};
-use penstock_net::request::{BatchRequest, Condition, Expiry};
+use penstock_net::request::{BatchRequest, Condition, Expiry, Token};
 use penstock_net::status::Status;
 use penstock_shard::FiringCounters;
 use penstock_storage::budget::Budget;
@@ -113,8 +113,7 @@ impl Shop {
 
     /// Time goes by, and nobody is there.
     fn sleep(&mut self, ms: u64) {
-        self.server.now.us += ms * 1_000;
-        self.server.now.unix_ms += ms;
+        self.server.sleep(ms);
     }
 
     /// Time goes by while the server turns.
@@ -596,4 +595,51 @@ fn stock_holds_and_sales_add_up_over_crashes_cold_keys_and_snapshots() {
         fired += shop.counters().fired;
     }
     assert!(fired > 100 && starts > 60, "{fired} fired, {starts} starts");
+}
+
+/// The same for a write with a token: the token is in the record beside the effects.
+#[test]
+fn a_write_with_a_token_arms_and_disarms_as_one_without() {
+    let mut shop = Shop::with_stock(10);
+    let with_token = |shop: &mut Shop, number: u8, apply: &Apply| {
+        let token = Token::new(START_MS, [number; 10]);
+        let reply = shop.ask(|batch, out| {
+            batch.token(token);
+            batch.apply(out, apply);
+        });
+        assert_eq!(reply.status, Status::Ok);
+    };
+    let back = |apply: &mut Apply, hold: ApplyKey, stock: ApplyKey| {
+        apply.on_expire(hold, |effects| {
+            effects.then(stock.u32(0).increase(2u64));
+        });
+    };
+    // A new key is armed; its effects outlive a crash.
+    let mut apply = Apply::new();
+    let (stock, hold) = (apply.key(STOCK), apply.key(b"{7}new"));
+    apply
+        .then(stock.u32(0).decrease(2u64))
+        .put(hold, b"2")
+        .then(hold.expire_in(HOLD_MS));
+    back(&mut apply, hold, stock);
+    with_token(&mut shop, 1, &apply);
+    // A key that is there is armed and nothing else.
+    let expiry = Expiry::In(HOLD_MS);
+    shop.set(b"{7}plain", b"2", expiry);
+    let mut apply = Apply::new();
+    let (hold, stock) = (apply.key(b"{7}plain"), apply.key(STOCK));
+    back(&mut apply, hold, stock);
+    with_token(&mut shop, 2, &apply);
+    // An armed key is disarmed: its effects never run.
+    let held = shop.hold(9);
+    let mut apply = Apply::new();
+    let hold = apply.key(&held);
+    apply.put(hold, b"2").then(hold.expire_in(HOLD_MS));
+    with_token(&mut shop, 3, &apply);
+    assert_eq!(shop.stock(), 6);
+    shop.restart(SECOND);
+    assert_eq!(shop.stock(), 6);
+    shop.pass(HOLD_MS);
+    assert_eq!(shop.stock(), 10);
+    assert_eq!(shop.counters().fired, 2);
 }

@@ -120,8 +120,7 @@ impl Shop {
     }
 
     fn pass(&mut self, ms: u64) {
-        self.server.now.us += ms * 1_000;
-        self.server.now.unix_ms += ms;
+        self.server.sleep(ms);
         self.server.settle();
     }
 

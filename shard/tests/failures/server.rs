@@ -577,6 +577,25 @@ impl Server {
         self.hand_over();
     }
 
+    /// Sends an item, and takes its reply once all is at rest. Both clocks go on alike.
+    pub fn answer(
+        &mut self,
+        id: usize,
+        item: impl FnOnce(&mut BatchRequest, &mut Vec<u8>),
+    ) -> Reply {
+        self.send(id, item);
+        let before = self.now.us;
+        self.settle();
+        self.now.unix_ms += (self.now.us - before) / 1_000;
+        self.replies.remove(&id).expect("a reply")
+    }
+
+    /// Lets both clocks go on.
+    pub fn sleep(&mut self, ms: u64) {
+        self.now.us += ms * 1_000;
+        self.now.unix_ms += ms;
+    }
+
     fn hand_over(&mut self) {
         if !self.shard.is_paused(self.session) {
             let received = Event::Received {

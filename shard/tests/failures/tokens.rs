@@ -78,18 +78,13 @@ impl Shop {
     }
 
     fn pass(&mut self, ms: u64) {
-        self.server.now.us += ms * 1_000;
-        self.server.now.unix_ms += ms;
+        self.server.sleep(ms);
         self.server.turn();
     }
 
     fn ask(&mut self, item: impl FnOnce(&mut BatchRequest, &mut Vec<u8>)) -> Reply {
         self.asked += 1;
-        self.server.send(self.asked, item);
-        let before = self.server.now.us;
-        self.server.settle();
-        self.server.now.unix_ms += (self.server.now.us - before) / 1_000;
-        self.server.replies.remove(&self.asked).expect("a reply")
+        self.server.answer(self.asked, item)
     }
 
     fn with(&mut self, token: Token, ask: Ask<'_>) -> Reply {

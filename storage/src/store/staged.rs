@@ -302,18 +302,7 @@ impl<'k, P: Blocks, const KEYS: usize> Staged<'_, 'k, P, KEYS> {
         let parts = self.parts();
         self.make_room(&parts, None)?;
         let mut logged = [(0, CellId(0)); KEYS];
-        let mut count = 0;
-        for (which, &bytes) in parts.iter().enumerate() {
-            if bytes > 0 && !(count > 0 && is_planted(Bug::ApplyOnePart)) {
-                let (hash, id) = (self.keys[which].found.hash, self.take_effect(which));
-                logged[count] = (hash, id);
-                if let Some(at) = self.armed.iter().position(|(armed, _)| *armed == which) {
-                    let (_, area) = self.armed.swap_remove(at);
-                    self.store.keys.arm((self.slot, hash), id, area);
-                }
-                count += 1;
-            }
-        }
+        let count = self.take_all(&parts, &mut logged);
         let (lsn, version) = self.store.commit(now_us, self.slot, &logged[..count]);
         Ok(Committed { lsn, version })
     }
@@ -335,13 +324,7 @@ impl<'k, P: Blocks, const KEYS: usize> Staged<'_, 'k, P, KEYS> {
         let parts = self.parts();
         self.make_room(&parts, Some(token))?;
         let mut logged = [(0, CellId(0)); PARTS_MAX];
-        let mut count = 0;
-        for (which, &bytes) in parts.iter().enumerate() {
-            if bytes > 0 {
-                logged[count] = (self.keys[which].found.hash, self.take_effect(which));
-                count += 1;
-            }
-        }
+        let count = self.take_all(&parts, &mut logged);
         logged[count] = (token.at.hash, self.store.put_token(self.slot, token));
         let logged = &logged[..=count];
         Ok(self
@@ -435,6 +418,24 @@ impl<'k, P: Blocks, const KEYS: usize> Staged<'_, 'k, P, KEYS> {
             Room::Wait => Err(NoRoom::Wait),
             Room::Full => Err(NoRoom::Log),
         }
+    }
+
+    /// Gives every key whose part has bytes its value, expiry and effects; tells hashes and cells,
+    /// and how many they are.
+    fn take_all(&mut self, parts: &[usize; KEYS], logged: &mut [(u32, CellId)]) -> usize {
+        let mut count = 0;
+        for (which, &bytes) in parts.iter().enumerate() {
+            if bytes > 0 && !(count > 0 && is_planted(Bug::ApplyOnePart)) {
+                let (hash, id) = (self.keys[which].found.hash, self.take_effect(which));
+                logged[count] = (hash, id);
+                if let Some(at) = self.armed.iter().position(|(armed, _)| *armed == which) {
+                    let (_, area) = self.armed.swap_remove(at);
+                    self.store.keys.arm((self.slot, hash), id, area);
+                }
+                count += 1;
+            }
+        }
+        count
     }
 
     /// Gives the cell of a key what is staged, and tells the cell.
