@@ -8,7 +8,7 @@ use penstock_net::limits::{APPLY_KEYS_MAX, EXPIRY_MS_MAX};
 use penstock_net::refusal::Refusal;
 use penstock_net::reply::{ITEM_FLAG_OVERFLOW, REPLY_ITEM_BYTES};
 use penstock_net::request::Version;
-use penstock_net::slot::slot_of;
+use penstock_net::slot::{begin_with_one_tag, slot_of};
 use penstock_net::status::Status;
 use penstock_storage::extension::EffectsArea;
 use penstock_storage::io::Blocks;
@@ -43,6 +43,9 @@ fn run_on<const KEYS: usize, P: Blocks>(
 ) -> Ran {
     let names = request.keys();
     for name in &names[1..] {
+        if begin_with_one_tag(names[0], name) {
+            continue;
+        }
         let (first, second) = (context.slot, slot_of(name));
         if first != second {
             return refused(context, Refusal::CrossSlot { first, second }, out);
