@@ -4,8 +4,8 @@
 //! It promises: nothing is read before it was checked, no length is believed, no item is copied;
 //! damage to one frame or item leaves the connection usable wherever its framing survives.
 //!
-//! `program` is RUN, in `RUN.md`. `link` is the wire between nodes, in `LINK.md`. `resp` is the port for clients of Redis, in
-//! `RESP.md`.
+//! `program` is RUN, in `RUN.md`. `link` is the wire between nodes, in `LINK.md`. `resp` is the
+//! port for clients of Redis, in `RESP.md`.
 //!
 //! It does not know: what a request means to a store, shards, disks, time. It makes no
 //! system call. Every byte is described in `PROTOCOL.md`.
