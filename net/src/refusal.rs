@@ -40,7 +40,7 @@ impl fmt::Debug for KeyspaceName {
 /// The name of a program or of an argument, to be told in a message.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct ShownName {
-    len: usize,
+    len: u8,
     bytes: [u8; PROGRAM_NAME_BYTES_MAX],
 }
 
@@ -51,13 +51,14 @@ impl ShownName {
         let len = name.len().min(PROGRAM_NAME_BYTES_MAX);
         let mut bytes = [0; PROGRAM_NAME_BYTES_MAX];
         bytes[..len].copy_from_slice(&name.as_bytes()[..len]);
+        let len = u8::try_from(len).expect("a short name");
         ShownName { len, bytes }
     }
 }
 
 impl fmt::Display for ShownName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.bytes[..self.len].escape_ascii())
+        write!(f, "{}", self.bytes[..usize::from(self.len)].escape_ascii())
     }
 }
 
@@ -196,13 +197,19 @@ pub enum Refusal {
         needed: usize,
         found: usize,
     },
-    #[error("program {program}: argument {argument} is {min} to {max}, not {found}")]
+    #[error(
+        "program {program}: argument {argument} is {least} to {greatest}, not {is}",
+        least = number_of(is_signed, min),
+        greatest = number_of(is_signed, max),
+        is = number_of(is_signed, found)
+    )]
     ArgumentNumber {
         program: ShownName,
         argument: ShownName,
-        found: i128,
-        min: i128,
-        max: i128,
+        is_signed: bool,
+        found: u64,
+        min: u64,
+        max: u64,
     },
     #[error("program {program}: argument {argument} has at most {max} bytes, not {len}")]
     ArgumentBytes {
@@ -461,6 +468,17 @@ pub enum Refusal {
     #[error("status {0:#06x} is not known")]
     Status(u16),
 }
+
+/// The number that 64 bits are.
+fn number_of(is_signed: &bool, bits: &u64) -> i128 {
+    match is_signed {
+        true => bits.cast_signed().into(),
+        false => (*bits).into(),
+    }
+}
+
+/// Results on the way of each request have room for one.
+const _: () = assert!(size_of::<Refusal>() <= 96);
 
 impl Refusal {
     /// The status that the reply carries.

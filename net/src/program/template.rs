@@ -247,9 +247,10 @@ impl Program {
                         return Err(Refusal::ArgumentNumber {
                             program: self.shown(),
                             argument: ShownName::new(name),
-                            found,
-                            min,
-                            max,
+                            is_signed: min < 0,
+                            found: bits,
+                            min: bits_of(min),
+                            max: bits_of(max),
                         });
                     }
                     *given = Given::Number(found);

@@ -1,7 +1,5 @@
 //! RUN on one shard: what waits is the APPLY that it became, whatever programs come meanwhile.
 
-use std::sync::Arc;
-
 use penstock_net::apply::Apply;
 use penstock_net::program::{
     Argument, ArgumentKind, Blank, Program, ProgramId, ProgramParts, Programs, Run, ServedSchema,
