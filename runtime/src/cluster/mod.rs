@@ -12,6 +12,7 @@ pub(crate) mod file;
 mod forks;
 mod greeting;
 pub mod lostfound;
+mod new_node;
 pub(crate) mod note_forks;
 pub mod placement;
 mod replacing;
