@@ -178,6 +178,14 @@ impl Client {
         Scan::new(self, prefix, wants_values)
     }
 
+    pub(crate) fn deadline(&self) -> Duration {
+        self.driver.deadline()
+    }
+
+    pub(crate) fn value_bytes_max(&self) -> Option<u32> {
+        self.driver.value_bytes_max()
+    }
+
     /// Sends bytes there and back.
     pub fn ping(&self) -> Pending<()> {
         self.driver.ask_frame(Opcode::Ping, |_| Ok(()))

@@ -81,6 +81,11 @@ impl Connection {
         )
     }
 
+    /// Bytes of a value that the server takes, at most, as HELLO told it.
+    pub(crate) fn value_bytes_max(&self) -> u32 {
+        self.limits.value_bytes_max
+    }
+
     pub(crate) fn has_hello(&self) -> bool {
         self.has_hello
     }

@@ -64,6 +64,8 @@ struct State {
     pending: Arc<AtomicUsize>,
     /// Number of the member that is asked next.
     member_turn: usize,
+    /// Bytes of a value, at most: the greatest of what nodes have told.
+    value_bytes_max: Option<u32>,
     is_over: bool,
 }
 
@@ -301,6 +303,7 @@ impl Driver {
             budget: RetryBudget::default(),
             pending: Arc::default(),
             member_turn: 0,
+            value_bytes_max: None,
             is_over: false,
         };
         let shared = Arc::new(Shared {
@@ -353,6 +356,11 @@ impl Driver {
     /// The time from the call of an operation to its answer.
     pub(crate) fn deadline(&self) -> Duration {
         self.shared.options.deadline
+    }
+
+    /// Bytes of a value that a node takes, at most, as far as nodes have told it.
+    pub(crate) fn value_bytes_max(&self) -> Option<u32> {
+        self.shared.lock().value_bytes_max
     }
 
     /// Asks an operation that must be answered by `until`.
@@ -627,9 +635,12 @@ fn read(shared: &Arc<Shared>, number: usize, mut stream: TcpStream, generation: 
                 let refused = link.connection.take_refused();
                 let placement = link.connection.take_placement();
                 if !had_hello && link.connection.has_hello() {
+                    let value_bytes_max = link.connection.value_bytes_max();
                     node.is_failing = false;
                     node.backoff = BACKOFF_MIN;
                     node.wake_writer.notify_one();
+                    // The greatest of all: a node refuses by itself what is too long for it.
+                    state.value_bytes_max = state.value_bytes_max.max(Some(value_bytes_max));
                 }
                 if shared.options.follows
                     && let Some(placement) = placement
@@ -712,6 +723,7 @@ mod tests {
                 held_count: 0,
                 budget: RetryBudget::default(),
                 member_turn: 0,
+                value_bytes_max: None,
                 pending: Arc::default(),
                 is_over: false,
             }),

@@ -16,6 +16,7 @@ mod retry;
 mod scan;
 mod seen;
 mod told;
+mod transaction;
 mod update;
 mod verbs;
 
@@ -28,6 +29,10 @@ pub use options::{ClientOptions, MemberGet, ReadFrom};
 pub use scan::{Entry, Page, Scan, Scanned};
 pub use seen::Seen;
 pub use told::{Changed, MemberValue, Past, Value};
+pub use transaction::{
+    Answered, Committing, Conflict, Isolation, KeyState, Reading, Transacted, Transaction,
+    TransactionError, TransactionRefusal, TransactionValue, transact,
+};
 pub use update::{Patience, Updated, update};
 pub use verbs::{Named, Verbs};
 

@@ -14,9 +14,9 @@ use penstock_net::request::Condition;
 use penstock_net::status::Status;
 
 /// The bound of the first pause; each next one is twice as long.
-const PAUSE_MIN: Duration = Duration::from_micros(250);
+pub(crate) const PAUSE_MIN: Duration = Duration::from_micros(250);
 /// The longest bound of a pause.
-const PAUSE_MAX: Duration = Duration::from_millis(16);
+pub(crate) const PAUSE_MAX: Duration = Duration::from_millis(16);
 
 /// A store that [`update`] changes one key of.
 pub trait Updated {

@@ -106,7 +106,7 @@ impl<'a> Batch<'a> {
     fn begin(&self, shard: usize) -> Result<Frame, ClientError> {
         let call = self.store.mailboxes()[shard].take_call()?;
         let mut bytes = std::mem::take(&mut call.lock().request);
-        let batch = self.store.begin(&call, &mut bytes, BATCH_ITEMS_MAX);
+        let batch = self.store.begin_frame(&call, &mut bytes, BATCH_ITEMS_MAX);
         Ok(Frame {
             call,
             bytes,

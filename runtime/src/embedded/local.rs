@@ -72,6 +72,7 @@ pub struct Local {
     calls_in_turn: u32,
     turn_began_us: u64,
     frame_bytes_max: usize,
+    value_bytes_max: u32,
     is_stopped: bool,
     cause: Option<String>,
     /// Holds the lock of the directory; dropped after the engine.
@@ -122,6 +123,7 @@ impl Local {
             calls_in_turn: 0,
             turn_began_us: 0,
             frame_bytes_max: usize::try_from(start.config.frame_bytes_max).unwrap_or(usize::MAX),
+            value_bytes_max: start.config.value_bytes_max,
             is_stopped: false,
             cause: None,
             _node: node,
@@ -129,6 +131,16 @@ impl Local {
         };
         store.say_hello();
         Ok(store)
+    }
+
+    /// Bytes of a value, at most.
+    pub(super) fn value_bytes_max(&self) -> u32 {
+        self.value_bytes_max
+    }
+
+    /// How long a call may take.
+    pub(super) fn deadline(&self) -> Duration {
+        Duration::from_micros(self.deadline_us)
     }
 
     /// Sets the ack level of later operations.
@@ -223,7 +235,7 @@ impl Local {
             let first = outcomes.len();
             let lost = ClientError::Protocol("an item was not answered".into());
             outcomes.resize(first + count, Err(lost));
-            let mut batch = self.begin(count);
+            let mut batch = self.begin_frame(count);
             for ask in now {
                 ask.write(&mut batch, &mut self.request);
             }
@@ -288,7 +300,7 @@ impl Local {
 
     #[inline]
     fn call_item(&mut self, ask: Ask<'_>, token: Option<Token>) -> Result<(), ClientError> {
-        let mut batch = self.begin(1);
+        let mut batch = self.begin_frame(1);
         if let Some(token) = token {
             batch.token(token);
         }
@@ -298,7 +310,7 @@ impl Local {
     }
 
     #[inline]
-    fn begin(&mut self, items_max: usize) -> BatchRequest {
+    fn begin_frame(&mut self, items_max: usize) -> BatchRequest {
         self.request.clear();
         self.next_request_id += 1;
         let (id, deadline_ms) = (self.next_request_id, self.deadline_ms);

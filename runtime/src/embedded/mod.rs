@@ -16,6 +16,7 @@ mod mailbox;
 mod options;
 mod pending;
 mod reply;
+mod transaction;
 mod update;
 mod watch;
 
@@ -40,9 +41,11 @@ pub use options::Options;
 pub use pending::{Pending, PendingBatch};
 pub use penstock_client::{
     Answer, Apply, ApplyField, ApplyInstruction, ApplyKey, Arithmetic, Ask, BitTest, Changed,
-    ClientError, Comparison, Entry, Field, Fields, FromAnswer, Instruction, Layout, LayoutError,
-    LayoutMismatch, Named, NamedField, NumberAt, NumberKind, Operand, OwnedView, Page, Past, Rate,
-    Scan, Scanned, Text, Token, Unknown, Value, Verbs, View, layout, new_token,
+    ClientError, Comparison, Conflict, Entry, Field, Fields, FromAnswer, Instruction, Isolation,
+    KeyState, Layout, LayoutError, LayoutMismatch, Named, NamedField, NumberAt, NumberKind,
+    Operand, OwnedView, Page, Past, Rate, Scan, Scanned, Text, Token, Transaction,
+    TransactionError, TransactionRefusal, TransactionValue, Unknown, Value, Verbs, View, layout,
+    new_token, transact,
 };
 pub use penstock_net::keyspace::{Action, At, History, KeptVersion, Keyspace, Settings};
 pub use penstock_net::scan::ScanRequest;
@@ -72,6 +75,7 @@ struct Store {
     deadline: Duration,
     deadline_ms: u16,
     frame_bytes_max: usize,
+    value_bytes_max: u32,
     running: Mutex<Option<Running>>,
 }
 
@@ -106,6 +110,7 @@ impl Penstock {
         let config = options.resolve(directory.as_ref())?;
         let node = Node::open(config, 1, Bound::Data, |_| {})?;
         let frame_bytes_max = usize::try_from(node.config.frame_bytes_max).unwrap_or(usize::MAX);
+        let value_bytes_max = node.config.value_bytes_max;
         let (tell, opened) = flume::unbounded();
         let (mut mailboxes, mut threads) = (Vec::new(), Vec::new());
         let mut outcome = Ok(());
@@ -132,6 +137,7 @@ impl Penstock {
             deadline: options.deadline,
             deadline_ms: deadline_ms(options.deadline),
             frame_bytes_max,
+            value_bytes_max,
             running: Mutex::new(Some(Running { threads, node })),
         };
         outcome?;
@@ -258,7 +264,7 @@ impl Penstock {
         let call = self.store.mailboxes[shard].take_call()?;
         {
             let request = &mut call.lock().request;
-            let mut batch = self.begin(&call, request, 1);
+            let mut batch = self.begin_frame(&call, request, 1);
             if let Some(token) = token {
                 batch.token(token);
             }
@@ -296,7 +302,7 @@ impl Penstock {
     }
 
     #[inline]
-    fn begin(&self, call: &Call, request: &mut Vec<u8>, items_max: usize) -> BatchRequest {
+    fn begin_frame(&self, call: &Call, request: &mut Vec<u8>, items_max: usize) -> BatchRequest {
         let (id, deadline_ms) = (u64::from(call.id), self.store.deadline_ms);
         BatchRequest::begin(request, id, self.level, deadline_ms, items_max).over(Medium::Memory)
     }

@@ -6,3 +6,4 @@ mod kill;
 mod scan;
 mod scratch;
 mod store;
+mod transactions;

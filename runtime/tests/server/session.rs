@@ -2,6 +2,7 @@
 
 mod apply;
 mod tokens;
+mod transactions;
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
