@@ -26,4 +26,5 @@ pub mod sales;
 pub mod scan;
 mod starts;
 pub mod trace;
+pub mod transactions;
 pub mod world;

@@ -17,6 +17,9 @@ const APPLIES_FROM: u64 = 300_000_000;
 /// Those below are from before there were tokens, and have none.
 const TOKENS_FROM: u64 = 500_000_000;
 
+/// Those below are from before clients ran transactions, and have none.
+const TRANSACTIONS_FROM: u64 = 700_000_000;
+
 /// Units that a missing counter is made with are at least this many, and no others are.
 const MADE_FROM: u64 = 1 << 40;
 
@@ -79,6 +82,8 @@ pub struct Plan {
     pub groups: Vec<Vec<usize>>,
     /// Clients send writes with tokens.
     pub has_tokens: bool,
+    /// Clients run transactions.
+    pub has_transactions: bool,
     /// Bytes of a value, at most.
     pub value_bytes_max: usize,
     /// Bytes of a frame block.
@@ -222,6 +227,7 @@ impl Plan {
             expiring,
             groups,
             has_tokens: sends_tokens(seed, TOKENS_FROM),
+            has_transactions: sends_tokens(seed, TRANSACTIONS_FROM),
             value_bytes_max,
             frame_bytes: random.pick(&[4096, 8192, 16_384]),
             frames_in_flight_max: random.pick(&[1, 1, 2, 3, 4]),

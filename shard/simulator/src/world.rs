@@ -12,6 +12,7 @@ mod core;
 mod node;
 mod sales;
 mod shell;
+mod transactions;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -34,6 +35,7 @@ use crate::report::Report;
 use crate::sales::Sales;
 use crate::scan::Scan;
 use crate::trace::Trace;
+use crate::transactions::Transactions;
 
 enum Event {
     Start,
@@ -159,6 +161,8 @@ enum Asked {
     Operation(usize),
     /// A try of a sale, by its number.
     Try(usize),
+    /// A question of a transaction, by its number.
+    Question(usize),
 }
 
 /// One connection, both ends.
@@ -316,6 +320,12 @@ pub struct World {
     token_horizon_ms: u64,
     /// The tries that the last look has made.
     sales_looked: usize,
+    /// Transactions, if the run has some.
+    transactions: Option<Transactions>,
+    /// Chance of everything about them.
+    commits: Random,
+    /// The keys of transactions that the last look has read.
+    banks_looked: usize,
     failure: Option<String>,
 }
 
@@ -338,6 +348,9 @@ pub fn run(seed: u64) -> Report {
     let mut coverage = world.coverage.borrow().clone();
     if let Some(sales) = &world.sales {
         coverage.meet(&sales.met);
+    }
+    if let Some(transactions) = &world.transactions {
+        coverage.meet(&transactions.met);
     }
     Report {
         hash: world.trace.hash(),
@@ -382,6 +395,9 @@ impl World {
             let tags = Sales::tags(&mut random);
             Sales::new(random, &tags)
         });
+        let transactions = plan
+            .has_transactions
+            .then(|| Transactions::new(Random::new(seed, 41)));
         let value_bytes_max = plan.value_bytes_max;
         let shards = plan.shards;
         let first_frame_crash = plan.first_frame_crashes;
@@ -438,6 +454,9 @@ impl World {
             tokens: Random::new(seed, 20),
             token_horizon_ms: 3_600_000,
             sales_looked: 0,
+            transactions,
+            commits: Random::new(seed, 42),
+            banks_looked: 0,
             has_keyspace: false,
             failure: None,
         };

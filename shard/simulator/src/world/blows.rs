@@ -92,10 +92,14 @@ impl World {
             Phase::Audit | Phase::Last if is_idle && all_ready && self.has_sales_left() => {
                 self.look_at_sales();
             }
+            Phase::Audit | Phase::Last if is_idle && all_ready && self.has_banks_left() => {
+                self.look_at_banks();
+            }
             Phase::Audit if is_idle && all_ready => {
                 self.has_scanned = false;
                 self.looked_at = 0;
                 self.sales_looked = 0;
+                self.banks_looked = 0;
                 self.enter(Phase::Last);
                 self.stop();
             }
@@ -367,6 +371,9 @@ impl World {
         self.oracle.finish()?;
         if let Some(sales) = &self.sales {
             sales.finish()?;
+        }
+        if let Some(transactions) = &mut self.transactions {
+            transactions.finish()?;
         }
         linear::check(&self.oracle)
     }
