@@ -64,6 +64,7 @@ pub fn disk_bytes(path: &Path) -> u64 {
 
 /// Drops the page cache of the files under a path, by `dd`: the next reader gets their bytes from
 /// the device. The files are made durable first.
+#[cfg_attr(not(feature = "engines"), allow(dead_code))]
 pub fn forget(path: &Path) -> Outcome<()> {
     if path.is_dir() {
         for entry in std::fs::read_dir(path)? {

@@ -13,6 +13,7 @@ use penstock_net::level::AckLevel;
 
 use crate::Outcome;
 use crate::machine::Usage;
+use crate::program::pinned;
 use crate::workload::{self, Order};
 
 /// Operations under way while a store is filled.
@@ -76,13 +77,34 @@ impl Server {
 
     /// The same with so many shards.
     pub fn start_shards(data: &Path, shards: u64, options: &[String]) -> Outcome<Server> {
-        let mut child = Command::new(binary()?)
+        let mut options = options.to_vec();
+        options.extend(["--durability", "none"].map(str::to_string));
+        Server::spawn(Command::new(binary()?), data, shards, &options)
+    }
+
+    /// The same on these CPUs alone (as `taskset` takes them), with the durability among the
+    /// options.
+    pub fn start_pinned(
+        data: &Path,
+        shards: u64,
+        cpus: &str,
+        options: &[String],
+    ) -> Outcome<Server> {
+        Server::spawn(pinned(cpus, &binary()?), data, shards, options)
+    }
+
+    fn spawn(
+        mut command: Command,
+        data: &Path,
+        shards: u64,
+        options: &[String],
+    ) -> Outcome<Server> {
+        let mut child = command
             .arg("serve")
             .arg("--data")
             .arg(data)
             .args(["--listen", "127.0.0.1:0", "--shard-ports", "0"])
             .args(["--shards", &shards.to_string()])
-            .args(["--durability", "none"])
             .args(options)
             .stdout(Stdio::piped())
             .spawn()?;
@@ -123,6 +145,10 @@ impl Server {
             ..ClientOptions::default()
         };
         Ok(Client::connect(self.address, options)?)
+    }
+
+    pub fn id(&self) -> u32 {
+        self.child.id()
     }
 
     pub fn usage(&self) -> Outcome<Usage> {

@@ -26,11 +26,13 @@ fn mix(mut number: u64) -> u64 {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[cfg_attr(not(feature = "engines"), allow(dead_code))]
 pub enum Order {
     Sequential,
     Random,
 }
 
+#[cfg_attr(not(feature = "engines"), allow(dead_code))]
 impl Order {
     pub fn name(self) -> &'static str {
         match self {
