@@ -418,14 +418,15 @@ impl Errand {
         for act in &self.acts {
             match *act {
                 Act::Read(key) => {
-                    if !self.read(&mut own, &[key], &mut seen, &written).await {
-                        return "transaction in conflict";
+                    let read = self.read(&mut own, &[key], &mut seen, &written).await;
+                    if let Err(met) = read {
+                        return met;
                     }
                 }
                 Act::ReadAll => {
                     let all: Vec<usize> = (0..KEYS).collect();
-                    if !self.read(&mut own, &all, &mut seen, &written).await {
-                        return "transaction in conflict";
+                    if let Err(met) = self.read(&mut own, &all, &mut seen, &written).await {
+                        return met;
                     }
                 }
                 Act::Write(key) => {
@@ -488,14 +489,14 @@ impl Errand {
         met
     }
 
-    /// Reads keys; `false` if the transaction is over.
+    /// Reads keys; what was met if the transaction is over.
     async fn read(
         &self,
         own: &mut Transaction<Letters>,
         which: &[usize],
         seen: &mut Keys,
         written: &Keys,
-    ) -> bool {
+    ) -> Result<(), &'static str> {
         let since_us = self.now_us.get();
         let names: Vec<&[u8]> = which.iter().map(|key| &self.keys[*key][..]).collect();
         let before = *seen;
@@ -503,9 +504,9 @@ impl Errand {
             Ok(values) => values,
             Err(TransactionError::Conflict(conflict)) => {
                 self.conflict(&conflict.key, seen, since_us);
-                return false;
+                return Err("transaction in conflict");
             }
-            Err(TransactionError::Store(_)) => return false,
+            Err(TransactionError::Store(_)) => return Err("transaction refused"),
             Err(refused) => panic!("{refused}"),
         };
         for (&key, value) in which.iter().zip(&values) {
@@ -535,7 +536,7 @@ impl Errand {
                 }
             }
         }
-        true
+        Ok(())
     }
 
     fn tell(&self, account: Account, since_us: u64) {
