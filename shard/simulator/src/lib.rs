@@ -27,4 +27,5 @@ pub mod sales;
 pub mod scan;
 mod starts;
 pub mod trace;
+pub mod transactions;
 pub mod world;

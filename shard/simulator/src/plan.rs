@@ -19,6 +19,9 @@ const TOKENS_FROM: u64 = 500_000_000;
 /// Those below are from before keys had effects that run when they expire, and have none.
 const HOLDS_FROM: u64 = 600_000_000;
 
+/// Those below are from before clients ran transactions, and have none.
+const TRANSACTIONS_FROM: u64 = 700_000_000;
+
 /// Units that a missing counter is made with are at least this many, and no others are.
 const MADE_FROM: u64 = 1 << 40;
 
@@ -83,6 +86,8 @@ pub struct Plan {
     pub has_tokens: bool,
     /// Clients buy holds that give their units back when they expire.
     pub has_holds: bool,
+    /// Clients run transactions.
+    pub has_transactions: bool,
     /// Bytes of a value, at most.
     pub value_bytes_max: usize,
     /// Bytes of a frame block.
@@ -234,6 +239,7 @@ impl Plan {
             groups,
             has_tokens: sends_tokens(seed, TOKENS_FROM),
             has_holds: sends_holds(seed, HOLDS_FROM),
+            has_transactions: sends_tokens(seed, TRANSACTIONS_FROM),
             value_bytes_max,
             frame_bytes: random.pick(&[4096, 8192, 16_384]),
             frames_in_flight_max: random.pick(&[1, 1, 2, 3, 4]),

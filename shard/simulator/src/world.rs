@@ -13,6 +13,7 @@ mod holds;
 mod node;
 mod sales;
 mod shell;
+mod transactions;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -36,6 +37,7 @@ use crate::report::Report;
 use crate::sales::Sales;
 use crate::scan::Scan;
 use crate::trace::Trace;
+use crate::transactions::Transactions;
 
 enum Event {
     Start,
@@ -163,6 +165,8 @@ enum Asked {
     Try(usize),
     /// A try of a hold, by its number.
     Hold(usize),
+    /// A question of a transaction, by its number.
+    Question(usize),
 }
 
 /// One connection, both ends.
@@ -326,6 +330,12 @@ pub struct World {
     expiries: Random,
     /// When this start was.
     started_us: u64,
+    /// Transactions, if the run has some.
+    transactions: Option<Transactions>,
+    /// Chance of everything about them.
+    commits: Random,
+    /// The keys of transactions that the last look has read.
+    banks_looked: usize,
     failure: Option<String>,
 }
 
@@ -351,6 +361,9 @@ pub fn run(seed: u64) -> Report {
     }
     if let Some(holds) = &world.holds {
         coverage.meet(&holds.met);
+    }
+    if let Some(transactions) = &world.transactions {
+        coverage.meet(&transactions.met);
     }
     Report {
         hash: world.trace.hash(),
@@ -397,6 +410,9 @@ impl World {
         });
         let may_fail = oracle.may_fail_to_read;
         let holds = plan.has_holds.then(|| holds::holds_of(seed, may_fail));
+        let transactions = plan
+            .has_transactions
+            .then(|| Transactions::new(Random::new(seed, 41)));
         let value_bytes_max = plan.value_bytes_max;
         let shards = plan.shards;
         let first_frame_crash = plan.first_frame_crashes;
@@ -456,6 +472,9 @@ impl World {
             holds,
             expiries: Random::new(seed, 32),
             started_us: 0,
+            transactions,
+            commits: Random::new(seed, 42),
+            banks_looked: 0,
             has_keyspace: false,
             failure: None,
         };

@@ -96,11 +96,15 @@ impl World {
             Phase::Audit | Phase::Last if is_idle && all_ready && self.has_holds_left() => {
                 self.look_at_holds();
             }
+            Phase::Audit | Phase::Last if is_idle && all_ready && self.has_banks_left() => {
+                self.look_at_banks();
+            }
             Phase::Audit if is_idle && all_ready => {
                 self.has_scanned = false;
                 self.looked_at = 0;
                 self.sales_looked = 0;
                 self.look_at_holds_again();
+                self.banks_looked = 0;
                 self.enter(Phase::Last);
                 self.stop();
             }
@@ -376,6 +380,9 @@ impl World {
         }
         if let Some(holds) = &self.holds {
             holds.finish()?;
+        }
+        if let Some(transactions) = &mut self.transactions {
+            transactions.finish()?;
         }
         linear::check(&self.oracle)
     }
