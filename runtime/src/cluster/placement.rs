@@ -865,12 +865,19 @@ learners = [3]
         let path = example.0.with_file_name("new.toml");
         let node = |number: u8| {
             let links = SocketAddr::from(([127, 0, 0, 1], 7000 + u16::from(number)));
-            (number, links, format!("host-{number}:7411"))
+            NewNode {
+                number,
+                links,
+                clients: format!("host-{number}:7411"),
+                resp: (number == 2).then(|| "host-2:7413".to_string()),
+            }
         };
         let nodes = [node(1), node(2), node(5)];
         make_cluster(&path, &nodes).expect("made");
         let draft = Draft::read(&path).expect("good");
         assert_eq!(draft.nodes(), [1, 2, 5]);
+        let resp = draft.file.nodes.iter().map(|node| node.resp.as_deref());
+        assert!(resp.eq([None, Some("host-2:7413"), None]));
         assert_eq!(draft.waited_for(&[0, 255]), (vec![2, 5], false));
         let secret = path.with_file_name("new.toml.secret");
         let before = fs::read(&secret).expect("there");
