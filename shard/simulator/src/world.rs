@@ -384,17 +384,7 @@ impl World {
         let mut disk = Disk::new(Random::new(seed, 2), Rc::clone(&coverage));
         disk.faults = plan.disk;
         (disk.write_us, disk.read_us) = plan.disk_us;
-        let mut oracle = Oracle::new(plan.keys.clone());
-        oracle.limit_values(plan.value_bytes_max);
-        // What fails once is read again, and the client sees none of it.
-        oracle.may_fail_to_read = plan.budget == Budget::Detectable
-            || (plan.disk.read_error + plan.disk.bad_read > 0 && !plan.disk.is_passing);
-        oracle.may_be_full = plan.files_max > 0
-            || plan.memory_bytes_max < usize::MAX
-            || plan
-                .blows
-                .iter()
-                .any(|(_, blow)| matches!(blow, Blow::NoSpace(_)));
+        let oracle = oracle_of(&plan);
         let clients = (0..plan.clients)
             .map(|_| Client {
                 link: None,
@@ -719,4 +709,20 @@ fn code_of(event: &Event) -> u64 {
         Event::EarlyCrash { .. } => 16,
         Event::ReadsAgain { link } => 14 + 64 * (*link as u64),
     }
+}
+
+/// The oracle of the answers, which knows what the plan lets fail.
+fn oracle_of(plan: &Plan) -> Oracle {
+    let mut oracle = Oracle::new(plan.keys.clone());
+    oracle.limit_values(plan.value_bytes_max);
+    // What fails once is read again, and the client sees none of it.
+    oracle.may_fail_to_read = plan.budget == Budget::Detectable
+        || (plan.disk.read_error + plan.disk.bad_read > 0 && !plan.disk.is_passing);
+    oracle.may_be_full = plan.files_max > 0
+        || plan.memory_bytes_max < usize::MAX
+        || plan
+            .blows
+            .iter()
+            .any(|(_, blow)| matches!(blow, Blow::NoSpace(_)));
+    oracle
 }
