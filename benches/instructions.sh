@@ -11,7 +11,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 detail=0
 [[ ${1:-} == --detail ]] && detail=60 && shift
 kinds=("$@")
-[[ $# -eq 0 ]] && kinds=(ping get set updates decr operands tokens sold_out buy buy_sold_out)
+[[ $# -eq 0 ]] && kinds=(ping get set updates decr operands tokens sold_out)
+[[ $# -eq 0 ]] && kinds+=(buy buy_token buy_sold_out)
 depth=${DEPTH:-64} batches=${BATCHES:-500} keys=${KEYS:-10000} value_bytes=${VALUE_BYTES:-64}
 
 if ! command -v valgrind >/dev/null; then

@@ -31,6 +31,8 @@ pub const FEATURE_APPLY: u64 = 128;
 pub const FEATURE_TOKENS: u64 = 256;
 /// ON_EXPIRE of APPLY.
 pub const FEATURE_ON_EXPIRE: u64 = 512;
+/// RUN.
+pub const FEATURE_RUN: u64 = 1024;
 /// Authentication: none.
 pub const AUTH_NONE: u16 = 1;
 const CLIENT_BYTES: usize = 24;

@@ -4,6 +4,9 @@
 //! It promises: nothing is read before it was checked, no length is believed, no item is copied;
 //! damage to one frame or item leaves the connection usable wherever its framing survives.
 //!
+//! `expression` reads guards, effects and values as people write them. `program` is RUN, in
+//! `RUN.md`.
+//!
 //! `link` is the wire between nodes, in `LINK.md`. `resp` is the port for clients of Redis, in
 //! `RESP.md`.
 //!
@@ -13,6 +16,7 @@
 
 pub mod apply;
 pub mod batch;
+pub mod expression;
 pub mod field;
 pub mod frame;
 pub mod hello;
@@ -24,6 +28,7 @@ pub mod link;
 pub mod pieces;
 pub mod ping;
 pub mod placement;
+pub mod program;
 pub mod receive;
 pub mod refusal;
 pub mod reply;

@@ -8,6 +8,10 @@ pub const BATCH_ITEMS_MAX: usize = 1024;
 pub const INSTRUCTIONS_MAX: usize = 64;
 /// Keys of one APPLY, at most; at least 1.
 pub const APPLY_KEYS_MAX: usize = 8;
+/// Arguments of a program, at most.
+pub const PROGRAM_ARGUMENTS_MAX: usize = 16;
+/// Bytes of the name of a program and of its arguments and keys, at most.
+pub const PROGRAM_NAME_BYTES_MAX: usize = 32;
 /// Bytes that are stored of what runs when a key expires, at most: what a part of a record has room
 /// for beside the longest key and value.
 pub const EFFECTS_BYTES_MAX: usize = 2944;

@@ -7,7 +7,8 @@ use thiserror::Error;
 use crate::apply::Rate;
 use crate::limits::{
     APPLY_KEYS_MAX, BATCH_ITEMS_MAX, CLIENT_NAME_BYTES_MAX, EFFECTS_BYTES_MAX, EXPIRY_MS_MAX,
-    HISTORY_VERSIONS_MAX, INSTRUCTIONS_MAX, KEY_BYTES_MAX, KEYSPACE_BYTES_MAX, TOKEN_AHEAD_MS_MAX,
+    HISTORY_VERSIONS_MAX, INSTRUCTIONS_MAX, KEY_BYTES_MAX, KEYSPACE_BYTES_MAX,
+    PROGRAM_ARGUMENTS_MAX, PROGRAM_NAME_BYTES_MAX, TOKEN_AHEAD_MS_MAX,
 };
 use crate::slot::SLOTS;
 use crate::status::Status;
@@ -33,6 +34,37 @@ impl KeyspaceName {
 impl fmt::Debug for KeyspaceName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "\"{}\"", self.bytes[..self.len].escape_ascii())
+    }
+}
+
+/// The name of a program or of an argument, to be told in a message.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct ShownName {
+    len: u8,
+    bytes: [u8; PROGRAM_NAME_BYTES_MAX],
+}
+
+impl ShownName {
+    /// The name; what is over the limit is left out.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        let len = name.len().min(PROGRAM_NAME_BYTES_MAX);
+        let mut bytes = [0; PROGRAM_NAME_BYTES_MAX];
+        bytes[..len].copy_from_slice(&name.as_bytes()[..len]);
+        let len = u8::try_from(len).expect("a short name");
+        ShownName { len, bytes }
+    }
+}
+
+impl fmt::Display for ShownName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.bytes[..usize::from(self.len)].escape_ascii())
+    }
+}
+
+impl fmt::Debug for ShownName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 
@@ -80,7 +112,7 @@ pub enum Refusal {
     RequestUnderWay(u64),
     #[error("HELLO body of {len} bytes; its fields need {needed}")]
     HelloLength { len: usize, needed: usize },
-    #[error("INFO has no body, {len} bytes were given")]
+    #[error("INFO has no body, or 8 bytes that are 1 for the schema; {len} others were given")]
     InfoBody { len: usize },
     #[error("protocol versions {min} to {max} are offered; this server speaks 1")]
     ProtocolRange { min: u16, max: u16 },
@@ -133,6 +165,59 @@ pub enum Refusal {
         instructions_max = INSTRUCTIONS_MAX
     )]
     ApplyInstructionCount(u8),
+    #[error("RUN takes 1 to {apply_keys_max} keys, not {0}", apply_keys_max = APPLY_KEYS_MAX)]
+    RunKeyCount(u8),
+    #[error(
+        "RUN takes 0 to {arguments_max} arguments, not {0}",
+        arguments_max = PROGRAM_ARGUMENTS_MAX
+    )]
+    RunArgumentCount(u8),
+    #[error("the arguments of RUN have a multiple of 8 bytes, not {0}")]
+    RunArguments(u32),
+    #[error(
+        "no program here has the id {id:#018x}: this node has {known} programs, of other schema \
+         files; penstock schema check prints the ids of files"
+    )]
+    ProgramUnknown { id: u64, known: usize },
+    #[error("program {program} takes {keys} keys, not {found}")]
+    ProgramKeys {
+        program: ShownName,
+        keys: usize,
+        found: u8,
+    },
+    #[error("program {program} takes {arguments} arguments, not {found}")]
+    ProgramArguments {
+        program: ShownName,
+        arguments: usize,
+        found: u8,
+    },
+    #[error("program {program}: its arguments take {needed} bytes, not {found}")]
+    ProgramArgumentBytes {
+        program: ShownName,
+        needed: usize,
+        found: usize,
+    },
+    #[error(
+        "program {program}: argument {argument} is {least} to {greatest}, not {is}",
+        least = number_of(is_signed, min),
+        greatest = number_of(is_signed, max),
+        is = number_of(is_signed, found)
+    )]
+    ArgumentNumber {
+        program: ShownName,
+        argument: ShownName,
+        is_signed: bool,
+        found: u64,
+        min: u64,
+        max: u64,
+    },
+    #[error("program {program}: argument {argument} has at most {max} bytes, not {len}")]
+    ArgumentBytes {
+        program: ShownName,
+        argument: ShownName,
+        len: u32,
+        max: u32,
+    },
     #[error("data of {len} bytes; APPLY takes at most {max}, two of the longest values")]
     ApplyData { len: u32, max: u32 },
     #[error("key {key} is key {first} once more; the keys of APPLY differ")]
@@ -151,7 +236,7 @@ pub enum Refusal {
     #[error(
         "operation {operation} does not take extension tag {tag}; {takers}",
         takers = match tag {
-            1 => "a token is for writes: 2 SET, 3 DEL, 4 UPDATE_IF, 10 APPLY",
+            1 => "a token is for writes: 2 SET, 3 DEL, 4 UPDATE_IF, 10 APPLY, 11 RUN",
             _ => "GET does",
         }
     )]
@@ -384,6 +469,17 @@ pub enum Refusal {
     Status(u16),
 }
 
+/// The number that 64 bits are.
+fn number_of(is_signed: &bool, bits: &u64) -> i128 {
+    match is_signed {
+        true => bits.cast_signed().into(),
+        false => (*bits).into(),
+    }
+}
+
+/// Results on the way of each request have room for one.
+const _: () = assert!(size_of::<Refusal>() <= 96);
+
 impl Refusal {
     /// The status that the reply carries.
     #[must_use]
@@ -396,6 +492,8 @@ impl Refusal {
             | Refusal::EffectBytes { .. }
             | Refusal::KeyspaceValueLength { .. } => Status::TooLarge,
             Refusal::InputBytes { .. } => Status::Busy,
+            Refusal::ProgramUnknown { .. } => Status::UnknownProgram,
+            Refusal::ArgumentBytes { .. } => Status::TooLarge,
             Refusal::TokenReused => Status::TokenReused,
             Refusal::TokenTooOld { .. } => Status::TokenTooOld,
             Refusal::HelloExpected { .. } => Status::HelloExpected,

@@ -48,6 +48,8 @@ pub enum Status {
     HelloExpected = 0x0407,
     /// Authentication failed or is missing.
     Auth = 0x0408,
+    /// No program of this node has the id that is asked for.
+    UnknownProgram = 0x0409,
     /// The device reported an error; a write is not acknowledged.
     Io = 0x0501,
     /// The bytes that were read are not the bytes that were written.
@@ -77,7 +79,7 @@ pub enum Executed {
 
 impl Status {
     /// Every status. New ones stand at the end.
-    pub const ALL: [Status; 28] = [
+    pub const ALL: [Status; 29] = [
         Status::Ok,
         Status::GuardFailed,
         Status::NotFound,
@@ -106,6 +108,7 @@ impl Status {
         Status::Stale,
         Status::TokenReused,
         Status::TokenTooOld,
+        Status::UnknownProgram,
     ];
 
     /// The number on the wire.
@@ -166,6 +169,7 @@ impl Status {
             Status::BadField => "BAD_FIELD",
             Status::HelloExpected => "HELLO_EXPECTED",
             Status::Auth => "AUTH",
+            Status::UnknownProgram => "UNKNOWN_PROGRAM",
             Status::Io => "IO",
             Status::Corrupt => "CORRUPT",
             Status::ShardDown => "SHARD_DOWN",

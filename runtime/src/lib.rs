@@ -37,6 +37,7 @@ pub mod directory;
 pub mod disk;
 pub mod embedded;
 mod event_loop;
+pub mod schema;
 pub mod server;
 pub mod startup;
 mod stats;

@@ -15,7 +15,8 @@
 //! | `tokens` | the same with a token that differs in each |
 //! | `sold_out` | as `decr`, of a key that has nothing left |
 //! | `buy` | APPLY: one unit of one key, and a hold with an expiry under another key |
-//! | `buy_sold_out` | the same of a key that has nothing left |
+//! | `buy_token` | the same with a token |
+//! | `buy_sold_out` | as `buy`, of a key that has nothing left |
 
 #[path = "../../runtime/src/system/checksum.rs"]
 mod checksum;
@@ -30,7 +31,7 @@ use penstock_net::hello::{AUTH_NONE, ClientHello, ServerHello};
 use penstock_net::instruction::{FieldType, Instruction, Operation};
 use penstock_net::level::AckLevel;
 use penstock_net::limits::Limits;
-use penstock_net::request::{BatchRequest, Condition};
+use penstock_net::request::{BatchRequest, Condition, Token};
 use penstock_shard::{Event, Now, Outbox, SessionId, Shard, ShardConfig, SnapshotPolicy, Topology};
 use penstock_storage::checksum::use_for_short;
 use penstock_storage::cleaning::CleaningConfig;
@@ -50,6 +51,9 @@ const OWNER: Owner = Owner {
 const SEGMENT_BYTES: usize = 64 << 20;
 /// Batches between two turns of the loop.
 const CONNECTIONS: usize = 50;
+/// Frames that the log writes at a time, and turns that what is behind them waits at most.
+const FRAMES_IN_FLIGHT: usize = 2;
+const FRAMES_BEHIND_MAX: usize = 16;
 /// How long a batch seems to take, in microseconds.
 const BATCH_US: u64 = 16;
 
@@ -89,11 +93,20 @@ fn main() {
     server.hand_over(&frame.finish());
     server.turn_ends();
     let mut draw = Draw(1);
-    let frames: Vec<Vec<u8>> = (0..500)
+    // A token that comes again is answered from memory.
+    let distinct = match kind {
+        Kind::BuyToken => batches,
+        _ => 500,
+    };
+    let frames: Vec<Vec<u8>> = (0..distinct)
         .map(|_| {
             let mut frame = Batch::begin(depth);
             for number in 0..depth {
-                frame.add(kind, number as u64, &name(draw.below(keys)), &value);
+                let key = name(draw.below(keys));
+                if matches!(kind, Kind::BuyToken) {
+                    frame.batch.token(draw.token());
+                }
+                frame.add(kind, number as u64, &key, &value);
             }
             frame.finish()
         })
@@ -103,9 +116,17 @@ fn main() {
     for number in 0..batches {
         server.hand_over(&frames[number % frames.len()]);
         if number % CONNECTIONS == CONNECTIONS - 1 {
-            server.turn_ends();
+            // The log writes so many frames at a time: what is behind them waits for the next turn.
+            for _ in 0..FRAMES_BEHIND_MAX {
+                if server.turn_ends() < FRAMES_IN_FLIGHT {
+                    break;
+                }
+            }
         }
     }
+    let counters = server.shard.counters();
+    let shed = counters.shed_for_core + counters.shed_for_disk;
+    assert_eq!(shed, 0, "operations were not executed");
     let operations = (batches * depth) as u128;
     println!(
         "{kind:?}: {operations} operations, {} ns each; {} bytes sent, {} segments released",
@@ -126,6 +147,7 @@ enum Kind {
     Tokens,
     SoldOut,
     Buy,
+    BuyToken,
     BuySoldOut,
 }
 
@@ -141,6 +163,7 @@ impl Kind {
             "tokens" => Kind::Tokens,
             "sold_out" => Kind::SoldOut,
             "buy" => Kind::Buy,
+            "buy_token" => Kind::BuyToken,
             "buy_sold_out" => Kind::BuySoldOut,
             _ => return None,
         })
@@ -155,6 +178,15 @@ impl Draw {
         self.0 = self.0.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(1);
         let drawn = ((self.0 >> 33) * end as u64) >> 31;
         usize::try_from(drawn).expect("below the end")
+    }
+
+    /// A token of the first millisecond.
+    fn token(&mut self) -> Token {
+        let mut random = [0; 10];
+        for byte in &mut random {
+            *byte = u8::try_from(self.below(256)).expect("a byte");
+        }
+        Token::new(1, random)
     }
 }
 
@@ -213,7 +245,7 @@ impl Batch {
                 let token = step(Operation::Set, 8, number);
                 self.update(STOCK, &[ge(1), sub(1), token]);
             }
-            Kind::Buy | Kind::BuySoldOut => self.buy(key),
+            Kind::Buy | Kind::BuyToken | Kind::BuySoldOut => self.buy(key),
         }
     }
 
@@ -322,7 +354,7 @@ impl Server {
             log_id: 1,
             frame_bytes: 256 << 10,
             record_bytes_max: 128 << 10,
-            frames_in_flight_max: 2,
+            frames_in_flight_max: FRAMES_IN_FLIGHT,
             frames_sealed_max: 16,
             sync: SyncMethod::DurableWrite,
             interval_us: 100_000,
@@ -402,12 +434,14 @@ impl Server {
         panic!("{consumed} of {} bytes are consumed", bytes.len());
     }
 
-    /// The end of a turn, and of all that it asked for.
-    fn turn_ends(&mut self) {
+    /// The end of a turn, and of all that it asked for. Returns how many writes and reads it did.
+    fn turn_ends(&mut self) -> usize {
         self.now.us += BATCH_US;
         self.step(Event::TurnEnds);
         assert!(self.outbox.fatal.is_none() && self.outbox.close.is_empty());
-        for io in std::mem::take(&mut self.outbox.io) {
+        let all = std::mem::take(&mut self.outbox.io);
+        let count = all.len();
+        for io in all {
             let completion = self.disk(io);
             self.done.push_back(completion);
         }
@@ -446,6 +480,7 @@ impl Server {
             let completed = Event::Completed(completion);
             self.step(completed);
         }
+        count
     }
 
     fn disk(&mut self, io: Io<PooledBlock>) -> Completion<PooledBlock> {

@@ -7,6 +7,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use penstock_net::program::ServedSchema;
 use penstock_storage::cleaning::Damaged;
 use penstock_storage::io::{Completion, Io};
 use penstock_storage::key_table::KeyTable;
@@ -131,6 +132,8 @@ pub enum Event<'a, B> {
     GiveUpKeyTables,
     /// Who writes and who holds what has changed in the cluster.
     Plan(Arc<Plan>),
+    /// Other programs are to be run from now on.
+    Schema(Arc<ServedSchema>),
     /// A link to another node has proven itself.
     LinkUp {
         /// Never one that was used before.

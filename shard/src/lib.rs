@@ -30,6 +30,7 @@ mod member_read;
 mod now;
 pub mod opening;
 mod phase;
+mod programs;
 mod replica_waits;
 pub mod replication;
 mod requests;

@@ -19,6 +19,7 @@ mod memory;
 mod operation;
 mod plain_answers;
 mod reads;
+mod run_item;
 mod runs;
 mod scans;
 mod settings;
@@ -58,6 +59,7 @@ use crate::keyspaces::{Done, Keyspaces};
 use crate::mail::{Mail, SessionId};
 use crate::now::Now;
 use crate::phase::Phase;
+use crate::programs::ProgramRunner;
 use crate::replica_waits::ReplicaWaits;
 use crate::replication::link_set::LinkSet;
 use crate::replication::{LinkId, PartitionId};
@@ -85,6 +87,7 @@ pub struct Shard<P: Blocks> {
     scans: Scans,
     keyspaces: Keyspaces,
     firing: Firing,
+    programs: ProgramRunner,
     linked: Option<Box<ClusterMember<P::Block>>>,
     replica_waits: ReplicaWaits,
     files: SegmentFiles,
@@ -131,6 +134,7 @@ impl<P: Blocks> Shard<P> {
             scans: Scans::new(config.hash_seed, check),
             keyspaces: Keyspaces::default(),
             firing: Firing::default(),
+            programs: ProgramRunner::default(),
             linked,
             replica_waits: ReplicaWaits::default(),
             files: SegmentFiles::default(),
@@ -243,6 +247,7 @@ impl<P: Blocks> Shard<P> {
                 self.chores.snapshots.written(name, is_good, log);
             }
             Event::Plan(plan) => self.replan(plan),
+            Event::Schema(schema) => self.serve_schema(schema),
             Event::LinkUp { .. }
             | Event::LinkReceived { .. }
             | Event::LinkDown { .. }

@@ -36,6 +36,8 @@ pub struct Goal {
     pub wanted: Wanted,
     /// What was found, or why there is nothing.
     pub found: Result<Found, String>,
+    /// What a reader must know to judge it, as what else was the limit.
+    pub remark: String,
 }
 
 /// The medians of both sides and their ratio.
@@ -59,8 +61,8 @@ impl Found {
 }
 
 impl Goal {
-    pub const COLUMNS: [&str; 9] = [
-        "#", "goal", "Penstock", "peer", "unit", "ratio", "spread", "wanted", "met",
+    pub const COLUMNS: [&str; 10] = [
+        "#", "goal", "Penstock", "peer", "unit", "ratio", "spread", "wanted", "met", "why",
     ];
 
     /// `yes`, `no`, or `yes, not in every pair`.
@@ -106,7 +108,11 @@ impl Goal {
                 cells.extend([Cell::skipped(why), Cell::text("")]);
             }
         }
-        cells.extend([Cell::text(self.wanted.shown()), Cell::text(self.verdict())]);
+        cells.extend([
+            Cell::text(self.wanted.shown()),
+            Cell::text(self.verdict()),
+            Cell::text(&self.remark),
+        ]);
         cells
     }
 
@@ -128,6 +134,7 @@ impl Goal {
             "wanted": self.wanted.shown(),
             "found": found,
             "met": self.verdict(),
+            "why": self.remark,
         })
     }
 }
@@ -143,6 +150,7 @@ mod tests {
             unit: "op/s",
             wanted,
             found,
+            remark: String::new(),
         }
     }
 

@@ -249,6 +249,7 @@ mod tests {
             unit: "op/s",
             wanted: Wanted::AtLeast(2.0),
             found: Found::of(&[6.0], &[2.0]),
+            remark: "the tool was the limit".into(),
         });
         report.charts.push(Chart {
             title: "by depth".into(),
@@ -280,6 +281,7 @@ mod tests {
             "a note",
             "3.00",
             "yes",
+            "tool was the limit",
         ] {
             assert!(page.contains(inside), "{inside}");
         }

@@ -267,6 +267,7 @@ fn report(version: &str, native: &Rounds, resp: &Rounds, sql: &Rounds) -> Report
         unit: "op/s",
         wanted: Wanted::AtLeast(30.0),
         found,
+        remark: String::new(),
     });
     for note in [
         "PostgreSQL: synchronous_commit and fsync on, all else as its package has it, loopback \

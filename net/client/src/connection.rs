@@ -10,10 +10,13 @@ use crate::queued::{Item, Queued, Refused, What};
 use penstock_net::apply::ApplyRequest;
 use penstock_net::batch::Batch;
 use penstock_net::frame::{FLAG_REPLY, Header, Opcode, write_frame};
-use penstock_net::hello::{ClientHello, FEATURE_APPLY, FEATURE_SHOWN, FEATURE_TOKENS, ServerHello};
+use penstock_net::hello::{
+    ClientHello, FEATURE_APPLY, FEATURE_RUN, FEATURE_SHOWN, FEATURE_TOKENS, ServerHello,
+};
 use penstock_net::level::AckLevel;
 use penstock_net::limits::{BATCH_ITEMS_MAX, Limits};
 use penstock_net::placement::Placement;
+use penstock_net::program::RunRequest;
 use penstock_net::receive::{Received, Receiver};
 use penstock_net::reply::{ReplyItem, text_of};
 use penstock_net::request::{BatchRequest, Token, ask_without_show};
@@ -27,6 +30,8 @@ pub(crate) struct Connection {
     shows: bool,
     /// The server knows APPLY.
     applies: bool,
+    /// The server knows RUN.
+    runs: bool,
     /// The server knows tokens.
     names: bool,
     has_hello: bool,
@@ -65,6 +70,7 @@ impl Connection {
                 limits,
                 shows: false,
                 applies: false,
+                runs: false,
                 names: false,
                 has_hello: false,
                 next_request_id: 1,
@@ -186,7 +192,11 @@ impl Connection {
         if needs_token && !self.names {
             return Some("the server does not know tokens: feature bit 8 is missing in its HELLO");
         }
-        (!self.applies && ApplyRequest::is_apply(item.bytes()))
+        let bytes = item.bytes();
+        if !self.runs && RunRequest::is_run(bytes) {
+            return Some("the server does not know RUN: feature bit 10 is missing in its HELLO");
+        }
+        (!self.applies && ApplyRequest::is_apply(bytes))
             .then_some("the server does not know APPLY: feature bit 7 is missing in its HELLO")
     }
 
@@ -292,6 +302,7 @@ impl Connection {
             self.limits = hello.limits;
             self.shows = hello.features & FEATURE_SHOWN != 0;
             self.applies = hello.features & FEATURE_APPLY != 0;
+            self.runs = hello.features & FEATURE_RUN != 0;
             self.names = hello.features & FEATURE_TOKENS != 0;
             self.placement = hello.placement;
             self.has_hello = true;

@@ -48,6 +48,7 @@ pub use penstock_net::field::Field;
 pub use penstock_net::instruction::{FieldType, Instruction, Operation};
 pub use penstock_net::keyspace::{Action, At, History, Keyspace};
 pub use penstock_net::level::AckLevel;
+pub use penstock_net::program::{ProgramId, Run, RunArgument};
 pub use penstock_net::reply::ExpiryTold;
 pub use penstock_net::request::{Ask, Condition, Expiry, Token, TokenTextError, Version, When};
 pub use penstock_net::scan::ScanRequest;

@@ -3,6 +3,7 @@
 use penstock_net::apply::Apply;
 use penstock_net::instruction::Instruction;
 use penstock_net::keyspace::{Action, At, History, Keyspace};
+use penstock_net::program::Run;
 use penstock_net::reply::ExpiryTold;
 use penstock_net::request::{Ask, Condition, Expiry, Token, Wanted, When};
 use penstock_net::scan::ScanRequest;
@@ -52,11 +53,11 @@ pub trait Verbs: Sized {
     /// The same for a write with this token.
     fn ask_named<T: FromAnswer>(self, ask: Ask<'_>, token: Token) -> Self::Answer<T>;
 
-    /// This store, for one write with this token: SET, DEL, UPDATE_IF or APPLY. The same write with
-    /// the same token is executed once, however often it is asked, and each time answered as the
-    /// first time: [`Changed::is_replayed`] tells the difference. Another write with the token is
-    /// [`ClientError::Refused`] with [`Status::TokenReused`]. So is anything but a write, and any
-    /// use of a token at a server that knows none, with [`Status::Unsupported`].
+    /// This store, for one write with this token: SET, DEL, UPDATE_IF, APPLY or RUN. The same write
+    /// with the same token is executed once, however often it is asked, and each time answered as
+    /// the first time: [`Changed::is_replayed`] tells the difference. Another write with the token
+    /// is [`ClientError::Refused`] with [`Status::TokenReused`]. So is anything but a write, and
+    /// any use of a token at a server that knows none, with [`Status::Unsupported`].
     ///
     /// What is not OK is not kept: the next request with the token is executed anew. An error that
     /// says *not executed* speaks of its own request, and not of an earlier one with the token.
@@ -202,6 +203,32 @@ pub trait Verbs: Sized {
     /// ```
     fn apply(self, apply: &Apply) -> Self::Answer<Changed> {
         self.ask_for(Ask::Apply(apply))
+    }
+
+    /// Runs a program of the server's schema: an APPLY whose guards and effects the server has.
+    /// Keys and arguments stand in the order of the program's declaration, and `penstock schema
+    /// check` prints its id. What does not hold is [`ClientError::No`], as of an APPLY. A server
+    /// with other files is [`ClientError::Refused`] with [`Status::UnknownProgram`].
+    ///
+    /// ```no_run
+    /// # use penstock_client::{Client, ClientError, ClientOptions, ProgramId, Run, Verbs};
+    /// # let client = Client::connect("127.0.0.1:7411".parse()?, ClientOptions::default())?;
+    /// const BUY: ProgramId = ProgramId(0xd6f9_94ad_cc52_b7a7);
+    /// let buy = Run::new(BUY)
+    ///     .key(b"stock:{42}")
+    ///     .key(b"order:{42}:7")
+    ///     .key(b"buyer:{42}:ann")
+    ///     .argument(2u32)
+    ///     .argument(600_000u64);
+    /// match client.run(&buy).wait() {
+    ///     Ok(held) => println!("held; the buyer has {} now", held.fields[0]),
+    ///     Err(ClientError::No(answer)) if answer.reason == 1 => println!("sold out"),
+    ///     Err(other) => return Err(other.into()),
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    fn run(self, run: &Run) -> Self::Answer<Changed> {
+        self.ask_for(Ask::Run(run))
     }
 
     /// Sets, makes, drops or tells keyspaces. A keyspace is all keys that begin with `prefix`, but

@@ -204,6 +204,7 @@ impl Arithmetic {
 }
 
 impl Operand {
+    #[inline]
     fn decode(source: u8, bits: u64) -> Option<Self> {
         match source {
             0 => Some(Operand::Immediate(bits)),
@@ -236,6 +237,7 @@ impl Operand {
     }
 
     /// The key whose value it is in.
+    #[inline]
     fn key(self) -> Option<u8> {
         match self {
             Operand::Field { key, .. } => Some(key),
@@ -244,9 +246,10 @@ impl Operand {
     }
 
     /// Whether a number of this kind can be compared with it or become it.
+    #[inline]
     fn fits(self, kind: NumberKind) -> bool {
         match self {
-            Operand::Immediate(bits) => kind.holds(kind.number(bits)),
+            Operand::Immediate(bits) => kind.is_of_64_bits() || kind.holds(kind.number(bits)),
             Operand::Field { .. } | Operand::Now { .. } => true,
         }
     }
@@ -304,23 +307,23 @@ impl ApplyInstruction {
     ///
     /// # Errors
     /// The [`Refusal`] that names the field.
+    #[inline]
     pub fn read(
         bytes: &[u8; INSTRUCTION_BYTES],
         number: usize,
         key_count: u8,
         data_len: u32,
     ) -> Result<Self, Refusal> {
-        let read = Self::decode(bytes);
-        let read = read.map_err(|wrong| wrong.refusal(bytes, number, data_len))?;
-        let operand_key = read.operand_key();
-        if let Some(key) = [Some(read.key), operand_key]
-            .into_iter()
-            .flatten()
-            .find(|key| *key >= key_count)
-        {
+        let read = match Self::decode(bytes) {
+            Ok(read) => read,
+            Err(wrong) => return Err(wrong.refusal(bytes, number, data_len)),
+        };
+        let operand_key = read.operand_key().filter(|key| *key >= key_count);
+        if read.key >= key_count || operand_key.is_some() {
+            let own = Some(read.key).filter(|key| *key >= key_count);
             return Err(Refusal::InstructionKey {
                 instruction: number,
-                key,
+                key: own.or(operand_key).expect("one of them"),
             });
         }
         if let Some(range) = read.data()
@@ -337,7 +340,7 @@ impl ApplyInstruction {
     }
 
     /// Decodes an instruction that was checked.
-    #[inline]
+    #[inline(always)]
     pub(super) fn checked(bytes: &[u8; INSTRUCTION_BYTES]) -> Self {
         Self::decode(bytes)
             .ok()
@@ -345,6 +348,7 @@ impl ApplyInstruction {
     }
 
     /// The operand, if the instruction has one.
+    #[inline]
     fn operand(&self) -> Option<Operand> {
         match self.action {
             Action::Before(operand) | Action::Since(operand) | Action::Expire(operand) => {
@@ -358,6 +362,7 @@ impl ApplyInstruction {
     }
 
     /// The key in whose value its operand is.
+    #[inline]
     pub(super) fn operand_key(&self) -> Option<u8> {
         self.operand().and_then(Operand::key)
     }
@@ -379,6 +384,7 @@ impl ApplyInstruction {
     }
 
     /// The bytes of the data that it names.
+    #[inline]
     pub(super) fn data(&self) -> Option<Range<usize>> {
         match self.action {
             Action::Put { start, len } | Action::Start { start, len } => {
@@ -403,7 +409,7 @@ impl ApplyInstruction {
         )
     }
 
-    #[inline]
+    #[inline(always)]
     fn decode(bytes: &[u8; INSTRUCTION_BYTES]) -> Result<Self, Wrong> {
         let raw = Raw::of(bytes);
         let nth = |first: u8| usize::from(raw.operation - first);

@@ -95,6 +95,15 @@ impl NumberKind {
         }
     }
 
+    /// Whether it holds all that 64 bits mean beside it.
+    #[inline]
+    pub(super) const fn is_of_64_bits(self) -> bool {
+        match self {
+            NumberKind::Field(field_type) => field_type.width() == size_of::<u64>(),
+            NumberKind::Decimal => true,
+        }
+    }
+
     /// Whether it is a u64, of either byte order.
     pub(super) fn is_u64(self) -> bool {
         let NumberKind::Field(field_type) = self else {
@@ -131,6 +140,7 @@ impl NumberAt {
     }
 
     /// A kind by its number on the wire, at this byte. A decimal begins at 0.
+    #[inline]
     pub(super) fn from_code(code: u8, offset: u32) -> Option<Self> {
         let kind = NumberKind::from_code(code)?;
         (kind != NumberKind::Decimal || offset == 0).then_some(NumberAt { kind, offset })

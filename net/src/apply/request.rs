@@ -71,8 +71,9 @@ impl<'a> ApplyRequest<'a> {
         };
         let mut keys = [&[][..]; APPLY_KEYS_MAX];
         let mut at = keys_at;
-        for (key, (len, name)) in keys.iter_mut().zip(lengths.into_iter().zip(NAMES)) {
-            *key = field(item, at, len, name)?;
+        for number in 0..key_count {
+            let len = lengths[number];
+            keys[number] = field(item, at, len, NAMES[number])?;
             at += padded(len);
         }
         let data = field(item, keys_end, data_len as usize, "the data")?;
@@ -125,6 +126,12 @@ impl<'a> ApplyRequest<'a> {
     #[inline]
     pub fn instructions(&self) -> impl Iterator<Item = ApplyInstruction> + use<'a> {
         self.instructions.iter().map(ApplyInstruction::checked)
+    }
+
+    /// The same, not decoded.
+    #[inline]
+    pub(super) fn instruction_bytes(&self) -> &'a [[u8; INSTRUCTION_BYTES]] {
+        self.instructions
     }
 
     /// What runs when keys expire, of each ON_EXPIRE.

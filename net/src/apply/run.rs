@@ -3,7 +3,9 @@
 use std::cmp::Ordering;
 
 use crate::apply::decimal::Decimal;
-use crate::apply::instruction::{Action, Arithmetic, BitTest, Comparison, Operand};
+use crate::apply::instruction::{
+    Action, ApplyInstruction, Arithmetic, BitTest, Comparison, Operand,
+};
 use crate::apply::number::{NumberAt, NumberKind};
 use crate::apply::rate::{Rate, TooEarly};
 use crate::apply::request::{ApplyRequest, Effects};
@@ -99,10 +101,11 @@ pub fn run<'a>(
 ) -> Result<(), Denial> {
     // Effects of an ON_EXPIRE are passed over.
     let (mut next, mut arms) = (0, false);
-    for (number, instruction) in request.instructions().enumerate() {
+    for (number, bytes) in request.instruction_bytes().iter().enumerate() {
         if number < next {
             continue;
         }
+        let instruction = ApplyInstruction::checked(bytes);
         if let Some(effects) = instruction.effects() {
             next = number + 1 + usize::from(effects);
             arms = true;
@@ -195,8 +198,9 @@ impl<'a> Step<'_, 'a> {
             Action::Change(change, at, operand) => {
                 let before = self.number(self.key, at, keys)?;
                 let operand = self.operand(operand, at.kind(), keys)?;
-                let after = change.of(before, operand, at.kind());
-                if !at.kind().holds(after) {
+                let (least, greatest) = at.kind().range();
+                let after = change.of(before, operand, (least, greatest));
+                if after < least || after > greatest {
                     return Err(Cause::Guard {
                         actual: bits_of(before),
                         overflow: true,
@@ -318,7 +322,7 @@ impl<'a> Step<'_, 'a> {
             NumberKind::Field(field_type) => {
                 let value = keys.edit(self.key);
                 let field = &mut value[at.offset() as usize..][..field_type.width()];
-                field_type.store(number, field);
+                field_type.store_bits(bits_of(number), field);
             }
             NumberKind::Decimal => {
                 let number = i64::try_from(number).expect("within the range of a decimal");
@@ -392,10 +396,9 @@ impl BitTest {
 }
 
 impl Arithmetic {
-    /// What becomes of a number. The kind may not hold the result.
+    /// What becomes of a number whose kind has this range. The kind may not hold the result.
     #[inline]
-    fn of(self, before: i128, operand: i128, kind: NumberKind) -> i128 {
-        let (least, greatest) = kind.range();
+    fn of(self, before: i128, operand: i128, (least, greatest): (i128, i128)) -> i128 {
         // Operands have 65 bits at most, so nothing overflows.
         match self {
             Arithmetic::Set => operand,

@@ -6,6 +6,7 @@ use crate::instruction::{INSTRUCTION_BYTES, Instruction};
 use crate::keyspace::{Action, At, SETTINGS_BYTES};
 use crate::level::AckLevel;
 use crate::placement::partition_of;
+use crate::program::Run;
 use crate::request::batch_request::BatchRequest;
 use crate::request::extension::TOKEN_AREA_BYTES;
 use crate::request::terms::{Condition, Expiry, MemberRead, Wanted, When};
@@ -63,6 +64,8 @@ pub enum Ask<'a> {
     },
     /// Run instructions on up to eight keys.
     Apply(&'a Apply),
+    /// Run a program that the server has: an APPLY.
+    Run(&'a Run),
     /// Read a value as it was.
     GetAt {
         /// Its key.
@@ -113,6 +116,7 @@ impl<'a> Ask<'a> {
             | Ask::Keyspace { prefix: key, .. }
             | Ask::Scan(ScanRequest { prefix: key, .. }) => key,
             Ask::Apply(apply) => apply.keys().first().map_or(&[], Vec::as_slice),
+            Ask::Run(run) => run.keys().first().map_or(&[], Vec::as_slice),
         }
     }
 
@@ -125,7 +129,7 @@ impl<'a> Ask<'a> {
             Ask::Set { .. } => Verb::Set,
             Ask::Del { .. } => Verb::Del,
             Ask::UpdateIf { .. } => Verb::UpdateIf,
-            Ask::Apply(_) => Verb::Apply,
+            Ask::Apply(_) | Ask::Run(_) => Verb::Apply,
             Ask::GetAt { .. } => Verb::GetAt,
             Ask::History { .. } => Verb::History,
             Ask::Keyspace { .. } => Verb::Keyspace,
@@ -159,7 +163,7 @@ impl<'a> Ask<'a> {
     pub fn needs_token(&self) -> bool {
         match *self {
             Ask::Set { when, .. } | Ask::Del { when, .. } => when.condition != Condition::Always,
-            Ask::UpdateIf { .. } | Ask::Apply(_) => self.effect() != Effect::Reads,
+            Ask::UpdateIf { .. } | Ask::Apply(_) | Ask::Run(_) => self.effect() != Effect::Reads,
             _ => false,
         }
     }
@@ -193,6 +197,7 @@ impl<'a> Ask<'a> {
                 expiry,
             } => batch.update_if_with(out, key, second_key, instructions, start, expiry),
             Ask::Apply(apply) => batch.apply(out, apply),
+            Ask::Run(run) => batch.run(out, run),
             Ask::GetAt { key, at } => batch.get_at(out, key, at),
             Ask::History { key, before, limit } => batch.history(out, key, before, limit),
             Ask::Keyspace { prefix, action } => batch.keyspace(out, prefix, action),
@@ -216,6 +221,7 @@ impl<'a> Ask<'a> {
             Ask::Apply(apply) => {
                 return INDEX_ENTRY_BYTES + apply.item_bytes() + TOKEN_AREA_BYTES;
             }
+            Ask::Run(run) => return INDEX_ENTRY_BYTES + run.item_bytes() + TOKEN_AREA_BYTES,
             Ask::Set { value, .. } => value.len(),
             Ask::Keyspace { .. } => SETTINGS_BYTES,
             Ask::UpdateIf {

@@ -7,6 +7,7 @@ use crate::instruction::{INSTRUCTION_BYTES, Instruction};
 use crate::keyspace::{Action, At};
 use crate::level::AckLevel;
 use crate::ping::PingItem;
+use crate::program::Run;
 use crate::request::extension;
 use crate::request::flags;
 use crate::request::head::ITEM_HEADER_BYTES;
@@ -120,6 +121,13 @@ impl BatchRequest {
         self.end_item(out, from);
     }
 
+    /// Adds a RUN.
+    pub fn run(&mut self, out: &mut Vec<u8>, run: &Run) {
+        let from = out.len();
+        run.write(out);
+        self.end_item(out, from);
+    }
+
     /// Adds an APPLY of these parts.
     pub(crate) fn apply_of(
         &mut self,
@@ -130,7 +138,7 @@ impl BatchRequest {
     ) {
         let from = out.len();
         write_apply(out, keys, instructions, data);
-        self.batch.end_item(out, from);
+        self.end_item(out, from);
     }
 
     /// Adds a GET_AT.

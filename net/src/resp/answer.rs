@@ -3,11 +3,12 @@
 use std::io::Write as _;
 
 use crate::apply::Decimal;
-use crate::reply::{ITEM_FLAG_OVERFLOW, ReplyItem};
+use crate::reply::{ITEM_FLAG_OVERFLOW, ITEM_FLAG_REPLAYED, NO_INSTRUCTION, ReplyItem};
 use crate::scan::ScanPage;
 use crate::status::Status;
 
 use super::glob;
+use super::host::Host;
 use super::model::{TOO_LONG, range_of, ttl_of};
 use super::reply::Replies;
 use super::request::TtlForm;
@@ -34,10 +35,24 @@ pub(super) enum Fold {
     /// The number that an APPLY tells.
     Number,
     Ttl(TtlForm),
+    /// INCREX by so much: what the number is, and what was added.
+    Increased(i64),
+    /// KV.APPLY.
+    Apply,
+    /// At how many nodes all writes are, if no item is refused.
+    Nodes(i64),
     /// A page; with this pattern of keys.
     Scan(Option<Box<[u8]>>),
     /// The transaction takes the answers.
     Transaction,
+}
+
+/// An answer, and what its reply may need besides.
+#[derive(Clone, Copy)]
+pub(super) struct Told<'a> {
+    pub(super) item: &'a ReplyItem<'a>,
+    pub(super) retry_after_ms: u16,
+    pub(super) host: &'a dyn Host,
 }
 
 /// Whether the item was executed as asked, or did not apply.
@@ -54,13 +69,22 @@ pub(super) fn is_good(status: Status) -> bool {
 pub(super) fn write(
     fold: &Fold,
     sum: &mut i64,
-    item: &ReplyItem<'_>,
-    retry_after_ms: u16,
+    told: Told<'_>,
+    slot: u16,
     replies: &mut Replies<'_>,
 ) {
+    let item = told.item;
     let status = item.head.status;
-    if !is_good(status) {
-        return failed(item, retry_after_ms, replies);
+    match fold {
+        Fold::Increased(by) => return increased(*by, told, slot, replies),
+        Fold::Apply => return applied(told, slot, replies),
+        Fold::Nodes(_) => {
+            *sum += i64::from(!is_good(status));
+            return end_fold(fold, *sum, replies);
+        }
+        Fold::Scan(_) if status == Status::Moved => return pass_over(slot, told.host, replies),
+        _ if !is_good(status) => return failed(told, slot, replies),
+        _ => {}
     }
     let is_ok = status == Status::Ok;
     match fold {
@@ -92,7 +116,7 @@ pub(super) fn write(
             replies.integer(ttl_of(told.map(|told| told.expiry_ms), now_ms, *form));
         }
         Fold::Scan(pattern) => page(pattern.as_deref(), item.value, replies),
-        Fold::Written | Fold::Transaction => {}
+        Fold::Written | Fold::Transaction | Fold::Increased(_) | Fold::Apply | Fold::Nodes(_) => {}
     }
 }
 
@@ -100,6 +124,7 @@ pub(super) fn write(
 pub(super) fn end_fold(fold: &Fold, sum: i64, replies: &mut Replies<'_>) {
     match fold {
         Fold::Done => replies.simple("OK"),
+        Fold::Nodes(nodes) => replies.integer(if sum == 0 { *nodes } else { 0 }),
         _ => replies.integer(sum),
     }
 }
@@ -123,25 +148,110 @@ fn page(pattern: Option<&[u8]>, page: &[u8], replies: &mut Replies<'_>) {
     }
 }
 
+/// An empty page in place of slots that another node writes: clients of Redis scan each node for
+/// itself.
+#[cold]
+fn pass_over(slot: u16, host: &dyn Host, replies: &mut Replies<'_>) {
+    let view = host.cluster().unwrap_or_default();
+    if view.serves(slot, false) {
+        // A shard tells pages only if the node writes all of its slots.
+        return replies.error(b"ERR SCAN: this node writes some slots of the shard and not all");
+    }
+    let mut own = view.ranges.iter().filter(|range| range.writer == view.me);
+    let next = own.find(|range| range.first > slot);
+    let cursor = next.map_or(0, |range| scan::cursor_at(range.first, host.scan_order()));
+    replies.array(2);
+    replies.bulk(cursor.to_string().as_bytes());
+    replies.array(0);
+}
+
+/// The number and what was added to it; 0 if it would have left its bounds.
+fn increased(by: i64, told: Told<'_>, slot: u16, replies: &mut Replies<'_>) {
+    let item = told.item;
+    let number = item.field(0).unwrap_or(0).cast_signed();
+    let (number, applied) = match item.head.status {
+        Status::Ok => (number, by),
+        // An overflow tells the number before, a guard behind the addition the one after.
+        Status::GuardFailed if item.head.flags & ITEM_FLAG_OVERFLOW != 0 => (number, 0),
+        Status::GuardFailed => (number.wrapping_sub(by), 0),
+        _ => return failed(told, slot, replies),
+    };
+    replies.array(2);
+    replies.integer(number);
+    replies.integer(applied);
+}
+
+/// What an APPLY tells.
+fn applied(told: Told<'_>, slot: u16, replies: &mut Replies<'_>) {
+    let (item, head) = (told.item, &told.item.head);
+    let numbers = match head.status {
+        Status::Ok | Status::GuardFailed => item.value.as_chunks::<8>().0,
+        Status::NotFound | Status::VersionMismatch => &[],
+        Status::BadField | Status::TooLarge => {
+            return refused(head.status, item.value, told.retry_after_ms, replies);
+        }
+        _ => return failed(told, slot, replies),
+    };
+    replies.map(6);
+    replies.bulk(b"status");
+    replies.bulk(head.status.name().as_bytes());
+    replies.bulk(b"numbers");
+    replies.array(numbers.len());
+    for bits in numbers {
+        replies.integer(i64::from_le_bytes(*bits));
+    }
+    replies.bulk(b"instruction");
+    replies.integer(match head.instruction {
+        NO_INSTRUCTION => -1,
+        instruction => instruction.into(),
+    });
+    replies.bulk(b"reason");
+    replies.integer(head.reason.into());
+    replies.bulk(b"version");
+    let version = head.version;
+    replies.bulk(format!("{}:{}", version.epoch, version.sequence).as_bytes());
+    replies.bulk(b"replayed");
+    replies.integer((head.flags & ITEM_FLAG_REPLAYED != 0).into());
+}
+
 /// The error of an item that was not executed as asked.
 #[cold]
-pub(super) fn failed(item: &ReplyItem<'_>, retry_after_ms: u16, replies: &mut Replies<'_>) {
-    let head = &item.head;
+pub(super) fn failed(told: Told<'_>, slot: u16, replies: &mut Replies<'_>) {
+    let (item, head) = (told.item, &told.item.head);
     match head.status {
         Status::GuardFailed if head.flags & ITEM_FLAG_OVERFLOW != 0 => {
             replies.error(b"ERR increment or decrement would overflow");
         }
         Status::BadField => replies.error(b"ERR value is not an integer or out of range"),
         Status::TooLarge => replies.error(TOO_LONG),
-        status => refused(status, item.value, retry_after_ms, replies),
+        // The lowest byte of the version is the number of the node that writes the slot.
+        Status::Moved => moved(
+            slot,
+            Some(head.version.epoch.to_le_bytes()[0]),
+            told.host,
+            replies,
+        ),
+        Status::Stale => moved(slot, None, told.host, replies),
+        status => refused(status, item.value, told.retry_after_ms, replies),
+    }
+}
+
+/// Sends the client to the node that writes the slot.
+#[cold]
+pub(super) fn moved(slot: u16, node: Option<u8>, host: &dyn Host, replies: &mut Replies<'_>) {
+    let view = host.cluster().unwrap_or_default();
+    let writer = node.or_else(|| view.range_of(slot).map(|range| range.writer));
+    match writer.and_then(|writer| view.address_of(writer)) {
+        Some(address) => replies.error(format!("MOVED {slot} {address}").as_bytes()),
+        None => replies.error(b"CLUSTERDOWN Hash slot not served"),
     }
 }
 
 /// The error of what was refused with a text.
 #[cold]
-pub(super) fn refused(status: Status, text: &[u8], retry_ms: u16, replies: &mut Replies<'_>) {
+fn refused(status: Status, text: &[u8], retry_ms: u16, replies: &mut Replies<'_>) {
     let (code, tail): (&[u8], &[u8]) = match status {
-        Status::Moved | Status::NotPrimary => {
+        Status::NotPrimary => {
             return replies.error(b"CLUSTERDOWN Hash slot not served");
         }
         Status::NoReplicas => {
@@ -149,6 +259,8 @@ pub(super) fn refused(status: Status, text: &[u8], retry_ms: u16, replies: &mut 
         }
         Status::Busy => (b"BUSY", text),
         Status::Full => (b"OOM", text),
+        Status::TokenReused => (b"TOKENREUSED", text),
+        Status::TokenTooOld => (b"TOKENTOOOLD", text),
         Status::Draining => (b"ERR", b"the server is stopping"),
         _ => (b"ERR", text),
     };

@@ -4,6 +4,7 @@ use super::glob;
 use super::host::Facts;
 use super::parser::Arguments;
 use super::reply::Replies;
+use super::slow::{SLOW_COMMANDS_MAX, SLOW_US};
 use super::words::{unknown_subcommand, wrong_subcommand};
 
 pub(super) fn answer(
@@ -33,6 +34,8 @@ pub(super) fn answer(
         ("port", facts.port.to_string()),
         ("proto-max-bulk-len", bulk_bytes_max.to_string()),
         ("save", String::new()),
+        ("slowlog-log-slower-than", SLOW_US.to_string()),
+        ("slowlog-max-len", SLOW_COMMANDS_MAX.to_string()),
         ("timeout", facts.idle_s.to_string()),
     ];
     let is_asked = |name: &str| {

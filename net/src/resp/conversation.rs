@@ -1,29 +1,34 @@
 //! One connection that speaks RESP: bytes of its peer come in, frames for a session in memory go
 //! out; frames of that session come back, bytes for the peer go out.
 
+mod own;
+
 use std::collections::VecDeque;
 
-use crate::apply::{Action, ApplyInstruction, Arithmetic, NumberAt, Operand};
 use crate::batch::Batch;
-use crate::frame::{HEADER_BYTES, Header, Medium, Opcode};
+use crate::frame::{HEADER_BYTES, Header, Opcode};
 use crate::hello::ClientHello;
 use crate::level::AckLevel;
-use crate::limits::{BATCH_ITEMS_MAX, KEY_BYTES_MAX, Limits, SCAN_BYTES_MAX, SCAN_ENTRIES_MAX};
+use crate::limits::{KEY_BYTES_MAX, Limits, SCAN_BYTES_MAX, SCAN_ENTRIES_MAX};
 use crate::reply::{ReplyHead, ReplyItem, text_of};
-use crate::request::{BatchRequest, Condition, Expiry, Wanted};
+use crate::request::{Condition, Wanted};
 use crate::scan::ScanRequest;
+use crate::slot::slot_of;
 use crate::status::Status;
 use crate::version::Version;
 
-use super::answer::Fold;
+use super::answer::{Fold, Told, moved};
 use super::glob;
-use super::host::{Client, Host};
+use super::host::{Client, Host, SlowCommand};
+use super::items::{put_get, put_item};
 use super::local;
+use super::options::Options;
 use super::parser::{Arguments, KeptArguments, Parsed, Parser};
 use super::reply::Protocol;
-use super::request::{NewExpiry, Request, ScanStep, SetWhen, Until};
+use super::request::{Request, ScanStep};
 use super::ring::{Answered, Ring};
-use super::scan::long_cursor;
+use super::scan::{long_cursor, slot_of_cursor};
+use super::sink::Sink;
 use super::table::{self, Name};
 use super::transaction::{Transaction, Unfit, Watched};
 use super::words;
@@ -32,14 +37,15 @@ use super::words;
 const OUT_BYTES_MAX: usize = 64 << 10;
 /// Bytes of an argument that are always allowed.
 const BULK_BYTES_MIN: usize = 64 << 10;
-/// Bytes of the shortest command with an item, nearly: how many items a read may bring.
-const ITEM_BYTES_GUESSED: usize = 20;
 /// Commands behind MULTI, at most.
 const QUEUED_MAX: usize = 1024;
 /// Keys that WATCH may name together.
 const WATCHED_MAX: usize = 8;
-/// Frames in memory have a head, an index and items beside what the peer sends.
-const FRAME_ROOM_BYTES: usize = 4 << 10;
+
+const CROSS_SLOT: &[u8] = b"CROSSSLOT Keys in request don't hash to the same slot";
+const NOT_ONE_ITEM: &[u8] = b"ERR a token is for a write of one item: SET without GET and IFEQ, \
+    DEL of one key, INCR and its like, INCREX without SATURATE and ENX, EXPIRE without conditions, \
+    KV.APPLY";
 
 /// Commands behind MULTI.
 #[derive(Debug, Default)]
@@ -73,6 +79,9 @@ struct Talk {
     queue: Option<Queue>,
     watched: Vec<Watched>,
     transaction: Option<Transaction>,
+    options: Options,
+    /// The node is one of several: keys of a command are of one slot, and writes are noted.
+    is_clustered: bool,
     /// Replies for the peer.
     out: Vec<u8>,
     /// Frames that were given and not answered whole: the first item and how many.
@@ -81,67 +90,20 @@ struct Talk {
     is_ending: bool,
 }
 
-/// Writes items into frames for the session in memory.
-struct Sink<'a> {
-    frame: &'a mut Vec<u8>,
-    batch: Option<BatchRequest>,
-    items_max: usize,
-    bytes_max: usize,
-    first_item: u64,
-}
-
-impl<'a> Sink<'a> {
-    fn new(frame: &'a mut Vec<u8>, bytes: usize, limits: Limits) -> Self {
-        Sink {
-            frame,
-            batch: None,
-            items_max: (bytes / ITEM_BYTES_GUESSED + 1).min(BATCH_ITEMS_MAX),
-            bytes_max: limits.frame_bytes_max as usize,
-            first_item: 0,
-        }
-    }
-
-    /// Whether items of so many bytes together find room.
-    #[inline]
-    fn has_room(&self, items: usize, bytes: usize) -> bool {
-        let begun = self.batch.as_ref().map_or(0, BatchRequest::len);
-        let is_empty = begun == 0;
-        let fits = self.frame.len() + bytes + FRAME_ROOM_BYTES <= self.bytes_max;
-        begun + items <= self.items_max && (fits || is_empty)
-    }
-
-    /// The frame, begun if it was not.
-    #[inline]
-    fn batch(&mut self, first_item: u64) -> (&mut BatchRequest, &mut Vec<u8>) {
-        let batch = self.batch.get_or_insert_with(|| {
-            self.first_item = first_item;
-            BatchRequest::begin(self.frame, first_item, AckLevel::None, 0, self.items_max)
-                .over(Medium::Memory)
-        });
-        (batch, self.frame)
-    }
-
-    /// The first item and how many, if there is one.
-    fn finish(self) -> Option<(u64, usize)> {
-        let batch = self.batch?;
-        let items = batch.len();
-        batch.finish(self.frame);
-        Some((self.first_item, items))
-    }
-}
-
 /// How far a command has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Passed {
     Whole,
     /// Items are missing: the frame is full, or the ring.
     Part,
+    /// It runs when all commands before it are answered.
+    Waits,
 }
 
 impl Conversation {
-    /// A connection of `client` at a server with these limits.
+    /// A connection of `client` at a server with these limits, alone or one of several.
     #[must_use]
-    pub fn new(client: Client, limits: Limits) -> Self {
+    pub fn new(client: Client, limits: Limits, is_clustered: bool) -> Self {
         let bulk_bytes_max = (limits.value_bytes_max as usize).max(BULK_BYTES_MIN);
         let command_bytes_max = (limits.frame_bytes_max as usize).max(bulk_bytes_max + 4096);
         Conversation {
@@ -157,6 +119,8 @@ impl Conversation {
                 queue: None,
                 watched: Vec::new(),
                 transaction: None,
+                options: Options::default(),
+                is_clustered,
                 out: Vec::new(),
                 frames: VecDeque::new(),
                 is_blocked: false,
@@ -186,8 +150,9 @@ impl Conversation {
     pub fn take(&mut self, bytes: &[u8], frame: &mut Vec<u8>, host: &dyn Host) -> usize {
         let Conversation { parser, talk } = self;
         talk.is_blocked = false;
-        let mut sink = Sink::new(frame, bytes.len(), talk.limits);
+        let mut sink = Sink::new(frame, bytes.len(), talk.limits, talk.options.level);
         let mut taken = 0;
+        let mut knows_time = false;
         loop {
             if talk.is_ending {
                 taken = bytes.len();
@@ -214,8 +179,17 @@ impl Conversation {
                     }
                 }
             }
-            if talk.command(parser.arguments(rest), &mut sink, host) == Passed::Part {
-                break;
+            if !knows_time {
+                knows_time = true;
+                talk.ring.comes_at(host.elapsed_us());
+            }
+            match talk.command(parser.arguments(rest), &mut sink, host) {
+                Passed::Whole => {}
+                Passed::Part => break,
+                Passed::Waits => {
+                    talk.is_blocked = true;
+                    break;
+                }
             }
             let (len, _) = talk.current.take().expect("there is one");
             talk.current_entry = None;
@@ -262,17 +236,22 @@ impl Conversation {
     }
 
     /// Takes frames that the session has answered with, all whole.
-    pub fn answered(&mut self, frames: &[u8]) {
+    pub fn answered(&mut self, frames: &[u8], host: &dyn Host) {
+        if frames.is_empty() {
+            return;
+        }
+        self.talk.ring.answers_at(host.elapsed_us());
         let mut at = 0;
         while let Some(head) = frames[at..].first_chunk::<HEADER_BYTES>() {
             let header = Header::decode(head);
             let end = at + (header.len as usize).max(HEADER_BYTES);
             let Some(body) = frames.get(at + HEADER_BYTES..end) else {
-                return;
+                break;
             };
-            self.talk.answered_frame(&header, body);
+            self.talk.answered_frame(&header, body, host);
             at = end;
         }
+        self.talk.tell_slow(host);
     }
 }
 
@@ -282,10 +261,10 @@ impl Talk {
         self.is_ending = true;
     }
 
-    fn answered_frame(&mut self, header: &Header, body: &[u8]) {
+    fn answered_frame(&mut self, header: &Header, body: &[u8], host: &dyn Host) {
         let retry_after_ms = header.deadline_or_retry_ms;
         if header.level_or_status != Status::Ok.code() {
-            return self.refused_frame(header, body);
+            return self.refused_frame(header, body, host);
         }
         if header.opcode != Opcode::Batch as u8 {
             // The answer to HELLO.
@@ -297,7 +276,12 @@ impl Talk {
         for number in 0..batch.len() {
             if let Ok(item) = ReplyItem::read(batch.item(number)) {
                 let place = header.request_id + u64::from(item.head.item);
-                self.answered_item(place, &item, retry_after_ms);
+                let told = Told {
+                    item: &item,
+                    retry_after_ms,
+                    host,
+                };
+                self.answered_item(place, told);
             }
         }
         let first = self.ring.first_item();
@@ -311,7 +295,7 @@ impl Talk {
 
     /// All items of a frame have the same error.
     #[cold]
-    fn refused_frame(&mut self, header: &Header, body: &[u8]) {
+    fn refused_frame(&mut self, header: &Header, body: &[u8], host: &dyn Host) {
         let status = Status::from_code(header.level_or_status).unwrap_or(Status::Malformed);
         let text = text_of(body).unwrap_or_default();
         let frame = self.frames.iter().find(|(id, _)| *id == header.request_id);
@@ -326,18 +310,38 @@ impl Talk {
                 standing: None,
                 value: text.as_bytes(),
             };
-            self.answered_item(first + item, &reply, header.deadline_or_retry_ms);
+            let told = Told {
+                item: &reply,
+                retry_after_ms: header.deadline_or_retry_ms,
+                host,
+            };
+            self.answered_item(first + item, told);
         }
     }
 
     #[inline]
-    fn answered_item(&mut self, place: u64, item: &ReplyItem<'_>, retry_after_ms: u16) {
-        let answered = self.ring.answer(place, item, retry_after_ms, &mut self.out);
+    fn answered_item(&mut self, place: u64, told: Told<'_>) {
+        let answered = self.ring.answer(place, told, &mut self.out);
         if answered == Answered::Transaction
             && let Some(transaction) = &mut self.transaction
         {
-            transaction.answered(place, item, retry_after_ms);
+            transaction.answered(place, told);
             self.end_transaction();
+        }
+    }
+
+    /// Tells the server which commands were answered late.
+    #[inline]
+    fn tell_slow(&mut self, host: &dyn Host) {
+        for (subject, took_us) in self.ring.take_slow() {
+            host.was_slow(SlowCommand {
+                id: 0,
+                unix_s: host.unix_us() / 1_000_000,
+                took_us,
+                arguments: subject.shown(),
+                address: self.client.address.clone(),
+                name: self.client.name.clone(),
+            });
         }
     }
 
@@ -351,7 +355,7 @@ impl Talk {
             return false;
         }
         // A frame of its own, unless the first reads fit behind what is there.
-        if sink.batch.is_some() && !sink.has_room(items, items * 2 * KEY_BYTES_MAX) {
+        if !sink.is_empty() && !sink.has_room(items, items * 2 * KEY_BYTES_MAX) {
             return false;
         }
         sink.items_max = sink.items_max.max(items);
@@ -432,10 +436,13 @@ impl Talk {
             if !is_good {
                 return self.refuse(words::bad_key);
             }
+            if let Err(text) = self.look(id, request, args.len()) {
+                return self.refuse(|out| out.extend_from_slice(text));
+            }
         }
         match request {
             Request::MGet(_) | Request::MSet(_) | Request::Del(_) | Request::Exists(_) => {
-                self.many_keys(id, args, sink)
+                self.many_keys(id, args, sink, host)
             }
             request if request.is_plain() => self.one_key(request, sink),
             request => {
@@ -446,6 +453,40 @@ impl Talk {
                 Passed::Whole
             }
         }
+    }
+
+    /// Notes what a command is about. Refuses what a node of a cluster or a token does not allow.
+    #[inline]
+    fn look(
+        &mut self,
+        id: Name,
+        request: &Request<'_>,
+        arguments: usize,
+    ) -> Result<(), &'static [u8]> {
+        let mut first: &[u8] = &[];
+        request.for_each_key(|key| {
+            if first.is_empty() {
+                first = key;
+            }
+        });
+        let mut slot = 0;
+        if self.is_clustered {
+            slot = slot_of(first);
+            let mut is_one = true;
+            request.for_each_key(|key| is_one &= slot_of(key) == slot);
+            if !is_one {
+                return Err(CROSS_SLOT);
+            }
+        }
+        self.ring.subject().set(id, first, arguments, slot);
+        if request.is_change() {
+            self.ring.subject().is_noted = self.is_clustered;
+            if self.options.token.is_some() && !request.is_one_item() {
+                self.options.token = None;
+                return Err(NOT_ONE_ITEM);
+            }
+        }
+        Ok(())
     }
 
     fn begin_transaction(&mut self, mut transaction: Transaction, host: &dyn Host) {
@@ -467,18 +508,42 @@ impl Talk {
         }
         let number = self.ring.next_item();
         let (batch, out) = sink.batch(number);
-        let fold = put_item(request, batch, out);
+        let token = match request.is_change() {
+            true => self.options.token.take(),
+            false => None,
+        };
+        if let Some(token) = token {
+            batch.token(token);
+        }
+        let fold = put_item(request, self.options.member_read(), batch, out);
         let entry = self.ring.push(fold, self.protocol);
+        if token.is_some() {
+            self.ring.has_token();
+        }
         self.ring.add_item(entry);
         self.ring.close(entry, &mut self.out);
         Passed::Whole
     }
 
     /// A command with an item for each key, as far as there is room.
-    fn many_keys(&mut self, id: Name, args: Arguments<'_>, sink: &mut Sink<'_>) -> Passed {
+    fn many_keys(
+        &mut self,
+        id: Name,
+        args: Arguments<'_>,
+        sink: &mut Sink<'_>,
+        host: &dyn Host,
+    ) -> Passed {
         let (_, mut next) = self.current.expect("there is one");
         let step = if id == Name::MSet { 2 } else { 1 };
         if id == Name::MGet && self.current_entry.is_none() {
+            let slot = self.ring.subject().slot;
+            if self.is_clustered && !host.serves(slot, self.options.is_readonly) {
+                let protocol = self.protocol;
+                self.ring.reply(protocol, &mut self.out, |replies| {
+                    moved(slot, None, host, replies)
+                });
+                return Passed::Whole;
+            }
             let keys = args.len() - 1;
             let protocol = self.protocol;
             self.ring
@@ -496,10 +561,18 @@ impl Talk {
             }
             let first = self.ring.next_item();
             let (batch, out) = sink.batch(first);
+            let token = match id {
+                Name::MGet | Name::Exists => None,
+                _ => self.options.token.take(),
+            };
+            if let Some(token) = token {
+                batch.token(token);
+            }
+            let member = self.options.member_read();
             match id {
-                Name::MGet => batch.get(out, key),
+                Name::MGet => put_get(batch, out, key, Wanted::Value, member),
                 Name::MSet => batch.set(out, key, value, Condition::Always),
-                Name::Exists => batch.get_with(out, key, Wanted::Expiry),
+                Name::Exists => put_get(batch, out, key, Wanted::Expiry, member),
                 _ => batch.del(out, key, Condition::Always),
             }
             let entry = match (id, self.current_entry) {
@@ -516,6 +589,9 @@ impl Talk {
                 (_, None) => self.ring.push(Fold::Sum, self.protocol),
             };
             self.current_entry = Some(entry);
+            if token.is_some() {
+                self.ring.has_token();
+            }
             self.ring.add_item(entry);
             next += step;
         }
@@ -535,6 +611,13 @@ impl Talk {
     ) -> Passed {
         match id {
             Name::Scan => return self.scan(args, sink, host),
+            Name::KvApply => return self.apply(args, sink),
+            Name::KvOpts => return self.options(args, sink),
+            Name::Wait => return self.wait(args, sink, host),
+            Name::ReadOnly | Name::ReadWrite => {
+                self.options.is_readonly = id == Name::ReadOnly;
+                self.ok();
+            }
             Name::Multi | Name::Watch if self.queue.is_some() => {
                 return self.refuse(|out| not_behind_multi(args, out));
             }
@@ -560,6 +643,7 @@ impl Talk {
             Name::Reset => {
                 (self.queue, self.protocol) = (None, Protocol::Resp2);
                 self.watched.clear();
+                self.options = Options::default();
                 self.client.name.clear();
                 self.client.protocol = 2;
                 host.client_changed(&self.client);
@@ -618,7 +702,7 @@ impl Talk {
 
     /// Keeps a command for EXEC.
     fn queue_command(&mut self, command: &table::Command, args: Arguments<'_>) -> Passed {
-        let is_keyed = command.keys.0 > 0 && command.id != Name::Watch;
+        let is_keyed = command.keys.0 > 0 && !matches!(command.id, Name::Watch | Name::KvApply);
         if !is_keyed && !matches!(command.id, Name::Ping | Name::Echo) {
             return self.refuse(|out| not_behind_multi(args, out));
         }
@@ -652,13 +736,20 @@ impl Talk {
         if queue.is_void {
             return self.error(b"EXECABORT Transaction discarded because of previous errors.");
         }
+        if self.options.token.take().is_some() {
+            return self.error(NOT_ONE_ITEM);
+        }
         let value_bytes_max = self.limits.value_bytes_max as usize;
         let protocol = self.protocol;
         match Transaction::of_exec(queue.commands, watched, protocol, value_bytes_max) {
-            Ok(transaction) => self.begin_transaction(transaction, host),
-            Err(Unfit::CrossSlot) => {
-                self.error(b"CROSSSLOT Keys in request don't hash to the same slot");
+            Ok(transaction) => {
+                let slot = transaction.slot();
+                let subject = self.ring.subject();
+                subject.set(Name::Exec, b"", 1, slot.unwrap_or(0));
+                subject.is_noted = self.is_clustered && slot.is_some();
+                self.begin_transaction(transaction, host);
             }
+            Err(Unfit::CrossSlot) => self.error(CROSS_SLOT),
             Err(Unfit::TooManyKeys) => self.error(
                 b"EXECABORT Transaction discarded because it has more than 8 keys, watched ones \
                   included.",
@@ -715,6 +806,8 @@ impl Talk {
                 wants_values: false,
             },
         );
+        let slot = slot_of_cursor(step.cursor);
+        self.ring.subject().set(Name::Scan, b"", args.len(), slot);
         let fold = Fold::Scan(pattern.map(Box::from));
         let entry = self.ring.push(fold, self.protocol);
         self.ring.add_item(entry);
@@ -736,87 +829,4 @@ fn not_behind_multi(args: Arguments<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(b"ERR Command '");
     out.extend(args.get(0).to_ascii_lowercase());
     out.extend_from_slice(b"' not allowed inside a transaction");
-}
-
-/// Adds the item of a command that is one; how its answer becomes the reply.
-#[inline]
-fn put_item(request: &Request<'_>, batch: &mut BatchRequest, out: &mut Vec<u8>) -> Fold {
-    match *request {
-        Request::Get(key) => {
-            batch.get(out, key);
-            Fold::Value
-        }
-        Request::StrLen(key) => {
-            batch.get(out, key);
-            Fold::Length
-        }
-        Request::GetRange(key, start, end) => {
-            batch.get(out, key);
-            Fold::Range(start, end)
-        }
-        Request::Type(key) => {
-            batch.get_with(out, key, Wanted::Expiry);
-            Fold::Type
-        }
-        Request::Ttl(key, form) => {
-            batch.get_with(out, key, Wanted::Expiry);
-            Fold::Ttl(form)
-        }
-        Request::Set {
-            key,
-            value,
-            when,
-            expiry,
-            tells_number,
-            ..
-        } => {
-            let condition = match when {
-                SetWhen::Always => Condition::Always,
-                SetWhen::Absent => Condition::Absent,
-                SetWhen::Present => Condition::Present,
-            };
-            let expiry = match expiry {
-                NewExpiry::Usual | NewExpiry::Persist => Expiry::Never,
-                NewExpiry::Keep => Expiry::Keep,
-                NewExpiry::Until(until) => expiry_of(until),
-            };
-            batch.set_with(out, key, value, condition, expiry);
-            if tells_number { Fold::Flag } else { Fold::Set }
-        }
-        Request::Add(key, by) => {
-            let start = ApplyInstruction {
-                key: 0,
-                reason: 0,
-                action: Action::Start { start: 0, len: 1 },
-            };
-            let by = Operand::Immediate(by.cast_unsigned());
-            let change = Action::Change(Arithmetic::Add, NumberAt::decimal(), by);
-            let add = ApplyInstruction {
-                action: change,
-                ..start
-            };
-            batch.apply_of(out, &[key], &[start, add], b"0");
-            Fold::Number
-        }
-        Request::Expire(key, until, _) => {
-            batch.update_if_with(out, key, None, &[], None, expiry_of(until));
-            Fold::Flag
-        }
-        Request::MGet(_)
-        | Request::MSet(_)
-        | Request::Del(_)
-        | Request::Exists(_)
-        | Request::GetDel(_)
-        | Request::GetEx(..)
-        | Request::SetRange(..)
-        | Request::Append(..)
-        | Request::Persist(_) => unreachable!("the caller sends them another way"),
-    }
-}
-
-fn expiry_of(until: Until) -> Expiry {
-    match until {
-        Until::In(ms) => Expiry::In(ms),
-        Until::At(ms) => Expiry::At(ms),
-    }
 }

@@ -60,10 +60,91 @@ pub struct Facts {
     pub is_clustered: bool,
 }
 
+/// A command whose answer took long.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SlowCommand {
+    /// Its number; the server gives it.
+    pub id: u64,
+    /// Unix seconds when it was answered.
+    pub unix_s: u64,
+    /// Microseconds from its arrival to its answer.
+    pub took_us: u64,
+    /// Its name, the begin of its first key, and how many more there were.
+    pub arguments: Vec<Vec<u8>>,
+    /// The address of the connection.
+    pub address: String,
+    /// The name of the connection.
+    pub name: String,
+}
+
+/// A node of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterNode {
+    /// Its number.
+    pub number: u8,
+    /// HOST:PORT of its RESP port, if the cluster's file tells it.
+    pub resp: Option<String>,
+}
+
+/// Neighbouring slots with the same writer and members.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlotRange {
+    /// First slot.
+    pub first: u16,
+    /// Last slot.
+    pub last: u16,
+    /// The node that writes them.
+    pub writer: u8,
+    /// The other nodes that hold them.
+    pub members: Vec<u8>,
+    /// Those of them that level `replica` waits for.
+    pub sync: Vec<u8>,
+}
+
+/// The cluster of a node, as its file has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClusterView {
+    /// The identity of the cluster.
+    pub id: [u8; 16],
+    /// The number of this node.
+    pub me: u8,
+    /// All nodes.
+    pub nodes: Vec<ClusterNode>,
+    /// All slots, ascending.
+    pub ranges: Vec<SlotRange>,
+}
+
+impl ClusterView {
+    /// HOST:PORT of a node's RESP port.
+    #[must_use]
+    pub fn address_of(&self, number: u8) -> Option<&str> {
+        let node = self.nodes.iter().find(|node| node.number == number)?;
+        node.resp.as_deref()
+    }
+
+    /// Whether this node answers reads of a slot: as its writer, or as a member, too.
+    #[must_use]
+    pub fn serves(&self, slot: u16, as_member: bool) -> bool {
+        self.range_of(slot).is_some_and(|range| {
+            range.writer == self.me || as_member && range.members.contains(&self.me)
+        })
+    }
+
+    /// The range of a slot.
+    #[must_use]
+    pub fn range_of(&self, slot: u16) -> Option<&SlotRange> {
+        let mut ranges = self.ranges.iter();
+        ranges.find(|range| (range.first..=range.last).contains(&slot))
+    }
+}
+
 /// The server around a connection.
 pub trait Host {
     /// Unix microseconds.
     fn unix_us(&self) -> u64;
+
+    /// Microseconds of a clock that never steps.
+    fn elapsed_us(&self) -> u64;
 
     /// What holds now.
     fn facts(&self) -> Facts;
@@ -73,6 +154,21 @@ pub trait Host {
 
     /// A connection has another name, library or protocol.
     fn client_changed(&self, client: &Client);
+
+    /// Keeps a command whose answer took long.
+    fn was_slow(&self, command: SlowCommand);
+
+    /// The commands whose answers took long, the newest first.
+    fn slow_commands(&self) -> Vec<SlowCommand>;
+
+    /// Drops them.
+    fn forget_slow_commands(&self);
+
+    /// The cluster, if the node is one of several.
+    fn cluster(&self) -> Option<ClusterView>;
+
+    /// Whether the node answers reads of a slot: as its writer, or as a member, too.
+    fn serves(&self, slot: u16, as_member: bool) -> bool;
 
     /// The order of cursors of the shards: 17 bits, odd.
     fn scan_order(&self) -> u64;

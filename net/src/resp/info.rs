@@ -18,7 +18,7 @@ const SECTIONS: [&str; 7] = [
     "keyspace",
 ];
 
-pub(super) fn text(args: Arguments<'_>, facts: &Facts) -> String {
+pub(super) fn text(args: Arguments<'_>, facts: &Facts, is_replica: bool) -> String {
     let is_named = |section: &str| {
         args.from(1)
             .any(|asked| asked.eq_ignore_ascii_case(section.as_bytes()))
@@ -29,13 +29,13 @@ pub(super) fn text(args: Arguments<'_>, facts: &Facts) -> String {
         if wants_all || is_named(section) {
             let separator = if text.is_empty() { "" } else { "\r\n" };
             text.push_str(separator);
-            write_section(section, facts, &mut text);
+            write_section(section, facts, is_replica, &mut text);
         }
     }
     text
 }
 
-fn write_section(section: &str, facts: &Facts, text: &mut String) {
+fn write_section(section: &str, facts: &Facts, is_replica: bool, text: &mut String) {
     let (heading, rows) = match section {
         "server" => ("Server", server(facts)),
         "clients" => (
@@ -72,7 +72,10 @@ fn write_section(section: &str, facts: &Facts, text: &mut String) {
         "replication" => (
             "Replication",
             vec![
-                ("role", "master".to_string()),
+                (
+                    "role",
+                    if is_replica { "slave" } else { "master" }.to_string(),
+                ),
                 ("connected_slaves", "0".to_string()),
             ],
         ),

@@ -8,6 +8,7 @@ use super::info;
 use super::number::read_integer;
 use super::parser::Arguments;
 use super::reply::{Protocol, Replies};
+use super::slow;
 use super::table::Name;
 use super::words::{REDIS_VERSION, unknown_subcommand, wrong_subcommand};
 
@@ -31,7 +32,6 @@ pub(super) fn answer(
             Some(_) => replies.error(b"ERR DB index is out of range"),
         },
         Name::Auth => auth(args, replies),
-        Name::ReadOnly | Name::ReadWrite => replies.simple("OK"),
         Name::Time => {
             let unix_us = host.unix_us();
             replies.array(2);
@@ -42,10 +42,11 @@ pub(super) fn answer(
             let keys = host.facts().keys;
             replies.integer(i64::try_from(keys).unwrap_or(i64::MAX));
         }
-        Name::Info => replies.text(&info::text(args, &host.facts())),
+        Name::Info => replies.text(&info::text(args, &host.facts(), is_replica(host))),
         Name::Config => config::answer(args, bulk_bytes_max, &host.facts(), replies),
         Name::Client => client_command(args, client, host, replies),
-        Name::Cluster => cluster::answer(args, &host.facts(), replies),
+        Name::Cluster => cluster::answer(args, host, replies),
+        Name::SlowLog => slow::answer(args, host, replies),
         Name::Command => commands::answer(args, replies),
         _ => replies.error(b"ERR this command is answered elsewhere"),
     }
@@ -124,9 +125,18 @@ pub(super) fn write_hello(client: &Client, host: &dyn Host, replies: &mut Replie
         b"standalone"
     });
     replies.bulk(b"role");
-    replies.bulk(b"master");
+    replies.bulk(if is_replica(host) {
+        b"replica"
+    } else {
+        b"master"
+    });
     replies.bulk(b"modules");
     replies.array(0);
+}
+
+/// Whether the node is one of a cluster and writes nothing.
+fn is_replica(host: &dyn Host) -> bool {
+    host.cluster().is_some_and(|view| !cluster::writes(&view))
 }
 
 /// A name without blanks and what no terminal shows.

@@ -4,6 +4,7 @@
 //! knows neither sockets nor time; what it must ask stands in [`Host`]. `RESP.md` describes it.
 
 mod answer;
+mod apply_text;
 mod cluster;
 mod commands;
 mod config;
@@ -11,20 +12,26 @@ mod conversation;
 mod glob;
 mod host;
 mod info;
+mod items;
 mod local;
 mod model;
 mod number;
+mod options;
 mod parser;
 mod reply;
 mod request;
 mod ring;
 mod scan;
+mod sink;
+mod slow;
 mod table;
 mod transaction;
+mod wait;
 mod words;
 
 pub use conversation::Conversation;
-pub use host::{Client, Facts, Host};
+pub use host::{Client, ClusterNode, ClusterView, Facts, Host, SlotRange, SlowCommand};
 pub use parser::{ARGUMENTS_MAX, Arguments, Broken, LINE_BYTES_MAX, Parsed, Parser};
 pub use reply::{Protocol, Replies};
+pub use slow::SLOW_COMMANDS_MAX;
 pub use table::{COMMANDS, Command, Name};

@@ -3,7 +3,7 @@
 use crate::apply::Decimal;
 
 use super::reply::Replies;
-use super::request::{ExpireWhen, NewExpiry, Request, SetWhen, TtlForm, Until};
+use super::request::{DelWhen, ExpireWhen, IncrEx, NewExpiry, Request, SetWhen, TtlForm, Until};
 
 pub(super) const TOO_LONG: &[u8] = b"ERR string exceeds maximum allowed size (proto-max-bulk-len)";
 
@@ -152,6 +152,16 @@ impl Model<'_> {
             }
             Request::Append(key, tail) => change_bytes(self.key(key), most, None, tail, replies),
             Request::Add(key, by) => add(self.key(key), by, replies),
+            Request::IncrEx(key, change) => increase(self.key(key), change, now_ms, replies),
+            Request::DelEx(key, when) => {
+                let state = self.key(key);
+                let applies = match (&state.value, when) {
+                    (None, _) => false,
+                    (Some(value), DelWhen::Equals(expected)) => value == expected,
+                    (Some(value), DelWhen::Differs(other)) => value != other,
+                };
+                replies.integer((applies && state.delete()).into());
+            }
             Request::Ttl(key, form) => {
                 let state = self.key(key);
                 let expires = match (state.value.is_some(), state.expires) {
@@ -197,6 +207,7 @@ impl Model<'_> {
             SetWhen::Always => true,
             SetWhen::Absent => state.value.is_none(),
             SetWhen::Present => state.value.is_some(),
+            SetWhen::Equals(expected) => state.value.as_deref() == Some(expected),
         };
         match (gets, tells_number, applies) {
             (true, _, _) => value_reply(state, replies),
@@ -289,6 +300,36 @@ fn add(state: &mut KeyState, by: i64, replies: &mut Replies<'_>) {
     let expires = state.expires;
     state.put(Decimal::new(sum).bytes().to_vec(), expires);
     replies.integer(sum);
+}
+
+/// INCREX, as Redis 8.8 has it.
+fn increase(state: &mut KeyState, change: IncrEx, now_ms: u64, replies: &mut Replies<'_>) {
+    let text = state.value.as_deref().unwrap_or(b"0");
+    let Some(number) = Decimal::read(text) else {
+        return replies.error(b"ERR value is not an integer or out of range");
+    };
+    let exact = i128::from(number) + i128::from(change.by);
+    let (lower, upper) = (i128::from(change.lower), i128::from(change.upper));
+    let target = exact.clamp(lower, upper);
+    let mut tell = |number: i64, applied: i64| {
+        replies.array(2);
+        replies.integer(number);
+        replies.integer(applied);
+    };
+    if target != exact && !change.saturates {
+        return tell(number, 0);
+    }
+    let Ok(applied) = i64::try_from(target - i128::from(number)) else {
+        return replies.error(b"ERR applied increment would overflow");
+    };
+    let target = i64::try_from(target).expect("between two numbers of 64 bits");
+    tell(target, applied);
+    let expires = match (change.only_new, state.expires) {
+        (true, before @ Expires::Until(_)) => before,
+        (_, before) => new_expires(change.expiry, before),
+    };
+    state.put(Decimal::new(target).bytes().to_vec(), expires);
+    state.settle(now_ms);
 }
 
 /// The bytes that GETRANGE names: both ends count, negative ones from behind.

@@ -30,10 +30,34 @@ pub(super) enum NewExpiry {
 
 /// When SET applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SetWhen {
+pub(super) enum SetWhen<'a> {
     Always,
     Absent,
     Present,
+    /// The value is this.
+    Equals(&'a [u8]),
+}
+
+/// When DELEX applies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DelWhen<'a> {
+    /// The value is this.
+    Equals(&'a [u8]),
+    /// There is a value, and it is another one.
+    Differs(&'a [u8]),
+}
+
+/// What INCREX does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct IncrEx {
+    pub(super) by: i64,
+    pub(super) lower: i64,
+    pub(super) upper: i64,
+    /// A sum beyond a bound becomes the bound; otherwise nothing happens.
+    pub(super) saturates: bool,
+    pub(super) expiry: NewExpiry,
+    /// The expiry is for keys that have none.
+    pub(super) only_new: bool,
 }
 
 /// When EXPIRE applies.
@@ -68,7 +92,7 @@ pub(super) enum Request<'a> {
     Set {
         key: &'a [u8],
         value: &'a [u8],
-        when: SetWhen,
+        when: SetWhen<'a>,
         gets: bool,
         expiry: NewExpiry,
         /// SETNX answers a number.
@@ -84,6 +108,8 @@ pub(super) enum Request<'a> {
     SetRange(&'a [u8], usize, &'a [u8]),
     Append(&'a [u8], &'a [u8]),
     Add(&'a [u8], i64),
+    IncrEx(&'a [u8], IncrEx),
+    DelEx(&'a [u8], DelWhen<'a>),
     Ttl(&'a [u8], TtlForm),
     Expire(&'a [u8], Until, ExpireWhen),
     Persist(&'a [u8]),
@@ -161,6 +187,8 @@ impl<'a> Request<'a> {
                 Request::SetRange(key(), offset, args.get(3))
             }
             Name::Append => Request::Append(key(), args.get(2)),
+            Name::DelEx => read_delex(args)?,
+            Name::IncrEx => Request::IncrEx(key(), read_increx(command, args)?),
             Name::Incr => Request::Add(key(), 1),
             Name::Decr => Request::Add(key(), -1),
             Name::IncrBy => Request::Add(key(), integer(2)?),
@@ -186,14 +214,39 @@ impl<'a> Request<'a> {
     /// Whether one item for each key says it.
     pub(super) fn is_plain(&self) -> bool {
         match self {
-            Request::Set { gets, .. } => !gets,
+            Request::Set { gets, when, .. } => !gets && !matches!(when, SetWhen::Equals(_)),
+            Request::IncrEx(_, change) => !change.saturates && !change.only_new,
             Request::Expire(_, _, when) => when.is_always(),
             Request::GetDel(_)
             | Request::GetEx(..)
             | Request::SetRange(..)
             | Request::Append(..)
+            | Request::DelEx(..)
             | Request::Persist(_) => false,
             _ => true,
+        }
+    }
+
+    /// Whether it may change a key.
+    pub(super) fn is_change(&self) -> bool {
+        !matches!(
+            self,
+            Request::Get(_)
+                | Request::MGet(_)
+                | Request::Exists(_)
+                | Request::Type(_)
+                | Request::StrLen(_)
+                | Request::GetRange(..)
+                | Request::Ttl(..)
+        )
+    }
+
+    /// Whether it is one item, which may have a token.
+    pub(super) fn is_one_item(&self) -> bool {
+        match self {
+            Request::MSet(args) => args.len() == 3,
+            Request::Del(args) => args.len() == 2,
+            request => request.is_plain(),
         }
     }
 
@@ -214,6 +267,8 @@ impl<'a> Request<'a> {
             | Request::SetRange(key, ..)
             | Request::Append(key, _)
             | Request::Add(key, _)
+            | Request::IncrEx(key, _)
+            | Request::DelEx(key, _)
             | Request::Ttl(key, _)
             | Request::Expire(key, ..)
             | Request::Persist(key) => visit(key),
@@ -224,7 +279,7 @@ impl<'a> Request<'a> {
 fn set<'a>(
     key: &'a [u8],
     value: &'a [u8],
-    when: SetWhen,
+    when: SetWhen<'a>,
     expiry: NewExpiry,
     tells_number: bool,
 ) -> Request<'a> {
@@ -284,8 +339,16 @@ fn read_set<'a>(command: &Command, args: Arguments<'a>) -> Result<Request<'a>, F
         let is = |name: &str| option.eq_ignore_ascii_case(name.as_bytes());
         let has_time = ["EX", "PX", "EXAT", "PXAT"].into_iter().any(is);
         match () {
-            () if is("NX") && when != SetWhen::Present => when = SetWhen::Absent,
-            () if is("XX") && when != SetWhen::Absent => when = SetWhen::Present,
+            () if is("NX") && matches!(when, SetWhen::Always | SetWhen::Absent) => {
+                when = SetWhen::Absent;
+            }
+            () if is("XX") && matches!(when, SetWhen::Always | SetWhen::Present) => {
+                when = SetWhen::Present;
+            }
+            () if is("IFEQ") && when == SetWhen::Always && number + 1 < args.len() => {
+                when = SetWhen::Equals(args.get(number + 1));
+                number += 1;
+            }
             () if is("GET") => gets = true,
             () if is("KEEPTTL") && time.is_none() => expiry = NewExpiry::Keep,
             () if has_time && time.is_none() && expiry == NewExpiry::Usual => {
@@ -310,6 +373,101 @@ fn read_set<'a>(command: &Command, args: Arguments<'a>) -> Result<Request<'a>, F
         gets,
         expiry,
         tells_number: false,
+    })
+}
+
+fn read_delex(args: Arguments<'_>) -> Result<Request<'_>, Fault> {
+    let key = args.get(1);
+    match args.len() {
+        2 => Ok(Request::Del(args)),
+        4 if args.get(2).eq_ignore_ascii_case(b"IFEQ") => {
+            Ok(Request::DelEx(key, DelWhen::Equals(args.get(3))))
+        }
+        4 if args.get(2).eq_ignore_ascii_case(b"IFNE") => {
+            Ok(Request::DelEx(key, DelWhen::Differs(args.get(3))))
+        }
+        _ => Err(SYNTAX),
+    }
+}
+
+fn read_increx(command: &Command, args: Arguments<'_>) -> Result<IncrEx, Fault> {
+    let (mut by, mut lower, mut upper, mut time) = (None, None, None, None);
+    let (mut saturates, mut only_new, mut persists) = (false, false, false);
+    let mut number = 2;
+    while number < args.len() {
+        let option = args.get(number);
+        let is = |name: &str| option.eq_ignore_ascii_case(name.as_bytes());
+        let flag = match () {
+            () if is("SATURATE") => Some(&mut saturates),
+            () if is("ENX") => Some(&mut only_new),
+            () if is("PERSIST") => Some(&mut persists),
+            () => None,
+        };
+        if let Some(flag) = flag {
+            if std::mem::replace(flag, true) {
+                return Err(SYNTAX);
+            }
+            number += 1;
+            continue;
+        }
+        let place = match () {
+            () if is("BYFLOAT") => {
+                return Err(Fault::Text(
+                    "ERR BYFLOAT is not supported: numbers are integers of 64 bits",
+                ));
+            }
+            () if is("BYINT") => &mut by,
+            () if is("LBOUND") => &mut lower,
+            () if is("UBOUND") => &mut upper,
+            () if ["EX", "PX", "EXAT", "PXAT"].into_iter().any(is) => &mut time,
+            () => return Err(SYNTAX),
+        };
+        if place.is_some() || number + 1 >= args.len() {
+            return Err(SYNTAX);
+        }
+        *place = Some(number);
+        number += 2;
+    }
+    if persists && (time.is_some() || only_new) {
+        return Err(SYNTAX);
+    }
+    if only_new && time.is_none() {
+        return Err(Fault::Text("ERR ENX flag requires an expiration"));
+    }
+    let bound = |option: Option<usize>, usual: i64, fault: &'static str| match option {
+        Some(number) => read_integer(args.get(number + 1)).ok_or(Fault::Text(fault)),
+        None => Ok(usual),
+    };
+    let by = bound(by, 1, "ERR Increment is not an integer or out of range")?;
+    let lower = bound(
+        lower,
+        i64::MIN,
+        "ERR LBOUND is not an integer or out of range",
+    )?;
+    let upper = bound(
+        upper,
+        i64::MAX,
+        "ERR UBOUND is not an integer or out of range",
+    )?;
+    if lower > upper {
+        return Err(Fault::Text("ERR LBOUND can't be greater than UBOUND"));
+    }
+    let until = match time {
+        Some(number) => read_until(command, args, number)?,
+        None => None,
+    };
+    let expiry = match until {
+        Some(until) => NewExpiry::Until(until),
+        None if persists => NewExpiry::Persist,
+        None => NewExpiry::Usual,
+    };
+    Ok(IncrEx {
+        by,
+        lower,
+        upper,
+        saturates,
+        expiry,
+        only_new,
     })
 }
 

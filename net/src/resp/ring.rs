@@ -3,11 +3,13 @@
 
 use std::collections::VecDeque;
 
-use crate::reply::ReplyItem;
+use crate::reply::ITEM_FLAG_REPLAYED;
 use crate::status::Status;
 
-use super::answer::{self, Fold};
+use super::answer::{self, Fold, Told};
 use super::reply::{Protocol, Replies};
+use super::slow::{SLOW_US, Subject};
+use super::wait::Written;
 
 /// Commands of a connection that are not answered, at most.
 pub(super) const ENTRIES_MAX: usize = 4096;
@@ -27,7 +29,12 @@ struct Entry {
     /// More items may come.
     is_open: bool,
     is_failed: bool,
+    /// Whether it has a token, and then whether its answer was given before.
+    replayed: Option<bool>,
     sum: i64,
+    subject: Subject,
+    /// When it came, by the clock of the host.
+    came_us: u64,
     /// Its reply, or the error of one of its items.
     early: Vec<u8>,
 }
@@ -41,7 +48,13 @@ pub(super) enum Answered {
     Transaction,
 }
 
-#[derive(Debug, Default)]
+/// A command whose answer took long, and how long.
+pub(super) type Slow = (Subject, u64);
+
+/// Commands that took long of one call, at most.
+const SLOW_MAX: usize = 8;
+
+#[derive(Debug)]
 pub(super) struct Ring {
     entries: VecDeque<Entry>,
     /// The number of the first entry.
@@ -53,9 +66,75 @@ pub(super) struct Ring {
     /// Bytes of early replies.
     held_bytes: usize,
     spares: Vec<Vec<u8>>,
+    /// What the next command is about, and when it came.
+    subject: Subject,
+    came_us: u64,
+    /// When the answers came that are being taken.
+    now_us: u64,
+    slow: Vec<Slow>,
+    written: Written,
+    /// Of the last command with a token whose reply was written: whether it was given before.
+    was_replayed: Option<bool>,
+}
+
+impl Default for Ring {
+    fn default() -> Self {
+        Ring {
+            entries: VecDeque::new(),
+            first: 0,
+            items: VecDeque::new(),
+            first_item: 0,
+            held_bytes: 0,
+            spares: Vec::new(),
+            subject: Subject::new(),
+            came_us: 0,
+            now_us: 0,
+            slow: Vec::new(),
+            written: Written::default(),
+            was_replayed: None,
+        }
+    }
 }
 
 impl Ring {
+    /// What the commands that are pushed from now on are about.
+    pub(super) fn subject(&mut self) -> &mut Subject {
+        &mut self.subject
+    }
+
+    /// The commands that are pushed from now on came at this time.
+    pub(super) fn comes_at(&mut self, elapsed_us: u64) {
+        self.came_us = elapsed_us;
+    }
+
+    /// The answers that are given from now on came at this time.
+    pub(super) fn answers_at(&mut self, elapsed_us: u64) {
+        self.now_us = elapsed_us;
+    }
+
+    /// The commands whose answers took long since this was asked before, some of them if they are
+    /// many.
+    pub(super) fn take_slow(&mut self) -> Vec<Slow> {
+        std::mem::take(&mut self.slow)
+    }
+
+    /// The partitions that were written since the last WAIT.
+    pub(super) fn written(&mut self) -> &mut Written {
+        &mut self.written
+    }
+
+    /// Of the last command with a token whose reply was written: whether it was given before.
+    pub(super) fn was_replayed(&self) -> Option<bool> {
+        self.was_replayed
+    }
+
+    /// The command that was pushed last has a token.
+    pub(super) fn has_token(&mut self) {
+        if let Some(entry) = self.entries.back_mut() {
+            entry.replayed = Some(false);
+        }
+    }
+
     pub(super) fn has_room(&self) -> bool {
         self.entries.len() < ENTRIES_MAX && self.items.len() < 2 * ENTRIES_MAX
     }
@@ -88,7 +167,10 @@ impl Ring {
             missing: 0,
             is_open: true,
             is_failed: false,
+            replayed: None,
             sum: 0,
+            subject: self.subject,
+            came_us: self.came_us,
             early: Vec::new(),
         });
         self.first + self.entries.len() as u64 - 1
@@ -140,22 +222,33 @@ impl Ring {
         };
         entry.early = spare;
         write(&mut Replies::new(&mut entry.early, entry.protocol));
+        let is_noted = matches!(entry.fold, Fold::Transaction)
+            && entry.subject.is_noted
+            && !entry.early.starts_with(b"-");
         entry.fold = Fold::Written;
         entry.is_open = false;
+        let (subject, came_us) = (entry.subject, entry.came_us);
         let held = entry.early.len();
         self.held_bytes += held;
+        if is_noted {
+            self.written.note(subject.slot);
+        }
+        self.note_time(subject, came_us);
         self.flush(out);
+    }
+
+    /// Notes a command that is answered now, if that took long.
+    #[inline]
+    fn note_time(&mut self, subject: Subject, came_us: u64) {
+        let took_us = self.now_us.saturating_sub(came_us);
+        if took_us >= SLOW_US && self.slow.len() < SLOW_MAX {
+            self.slow.push((subject, took_us));
+        }
     }
 
     /// An item was answered. Answers of items that nobody waits for are passed over.
     #[inline]
-    pub(super) fn answer(
-        &mut self,
-        item: u64,
-        reply: &ReplyItem<'_>,
-        retry_after_ms: u16,
-        out: &mut Vec<u8>,
-    ) -> Answered {
+    pub(super) fn answer(&mut self, item: u64, told: Told<'_>, out: &mut Vec<u8>) -> Answered {
         let Some(number) = self.take_item(item) else {
             return Answered::Reply;
         };
@@ -167,18 +260,31 @@ impl Ring {
             return Answered::Transaction;
         }
         let is_last = entry.missing == 0 && !entry.is_open;
+        if let Some(replayed) = &mut entry.replayed {
+            *replayed = told.item.head.flags & ITEM_FLAG_REPLAYED != 0;
+        }
+        let (subject, came_us) = (entry.subject, entry.came_us);
+        if subject.is_noted && told.item.head.status == Status::Ok {
+            self.written.note(subject.slot);
+        }
         if is_first && is_last && !entry.is_failed {
             // Nearly all replies: straight to the connection.
             let replies = &mut Replies::new(out, entry.protocol);
-            answer::write(&entry.fold, &mut entry.sum, reply, retry_after_ms, replies);
+            answer::write(&entry.fold, &mut entry.sum, told, subject.slot, replies);
             self.pop();
+            self.note_time(subject, came_us);
             self.flush(out);
             return Answered::Reply;
         }
+        let status = told.item.head.status;
+        let is_good = answer::is_good(status);
+        if matches!(entry.fold, Fold::Nodes(_)) && !is_last {
+            entry.sum += i64::from(!is_good);
+            return Answered::Reply;
+        }
         let folds = matches!(entry.fold, Fold::Sum | Fold::Done);
-        let is_good = answer::is_good(reply.head.status);
         if folds && is_good && !is_last {
-            entry.sum += i64::from(reply.head.status == Status::Ok);
+            entry.sum += i64::from(status == Status::Ok);
             return Answered::Reply;
         }
         let before = entry.early.len();
@@ -187,11 +293,14 @@ impl Ring {
                 entry.early = self.spares.pop().unwrap_or_default();
             }
             let replies = &mut Replies::new(&mut entry.early, entry.protocol);
-            answer::write(&entry.fold, &mut entry.sum, reply, retry_after_ms, replies);
+            answer::write(&entry.fold, &mut entry.sum, told, subject.slot, replies);
             entry.is_failed = folds && !is_good;
         }
         let grown = entry.early.len() - before;
         self.held_bytes += grown;
+        if is_last {
+            self.note_time(subject, came_us);
+        }
         self.flush(out);
         Answered::Reply
     }
@@ -217,7 +326,11 @@ impl Ring {
     #[inline]
     fn pop(&mut self) -> Option<Entry> {
         self.first += 1;
-        self.entries.pop_front()
+        let entry = self.entries.pop_front()?;
+        if entry.replayed.is_some() {
+            self.was_replayed = entry.replayed;
+        }
+        Some(entry)
     }
 
     /// Writes all replies that nothing stands before.

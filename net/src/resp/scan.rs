@@ -6,6 +6,8 @@
 
 const ORDER_SHIFT: u32 = 46;
 const ORDER_BITS: u32 = 7;
+const SLOT_SHIFT: u32 = 32;
+const SLOT_MASK: u64 = (1 << 14) - 1;
 
 /// A cursor below 2^53. That of the end is 0, and no other is: orders are odd.
 #[must_use]
@@ -26,6 +28,18 @@ pub fn long_cursor(short: u64, order: u64) -> u64 {
     }
 }
 
+/// The slot at which a short cursor stands.
+#[must_use]
+pub fn slot_of_cursor(short: u64) -> u16 {
+    u16::try_from(short >> SLOT_SHIFT & SLOT_MASK).expect("14 bits")
+}
+
+/// The short cursor at the begin of a slot, for shards of this order.
+#[must_use]
+pub fn cursor_at(slot: u16, order: u64) -> u64 {
+    short_cursor(order << ORDER_SHIFT | u64::from(slot) << SLOT_SHIFT)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -44,5 +58,10 @@ mod tests {
         }
         assert_eq!(short_cursor(0), 0);
         assert_eq!(long_cursor(0, order), 0);
+        for slot in [0, 1, 8191, 16_383] {
+            let short = cursor_at(slot, order);
+            assert_eq!((slot_of_cursor(short), short == 0), (slot, false));
+            assert_eq!(long_cursor(short, order) >> ORDER_SHIFT, order);
+        }
     }
 }

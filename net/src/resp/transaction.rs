@@ -10,7 +10,7 @@ use crate::slot::slot_of;
 use crate::status::Status;
 use crate::version::Version;
 
-use super::answer;
+use super::answer::{self, Told};
 use super::model::{Expires, KeyState, Model, UntilMs};
 use super::parser::{Arguments, KeptArguments};
 use super::reply::{Protocol, Replies};
@@ -161,6 +161,11 @@ impl Transaction {
         Some((std::mem::take(&mut self.reply), watched))
     }
 
+    /// The slot of its keys, which is one.
+    pub(super) fn slot(&self) -> Option<u16> {
+        self.keys.first().map(|key| slot_of(&key.name))
+    }
+
     /// How many items are to be sent now.
     pub(super) fn items_to_send(&self) -> usize {
         match self.phase {
@@ -201,13 +206,14 @@ impl Transaction {
     }
 
     /// Takes the answer to one of its items.
-    pub(super) fn answered(&mut self, item: u64, reply: &ReplyItem<'_>, retry_after_ms: u16) {
+    pub(super) fn answered(&mut self, item: u64, told: Told<'_>) {
+        let reply = told.item;
         let status = reply.head.status;
         match self.phase {
             Phase::Reads(missing) => {
                 match status {
                     Status::Ok | Status::NotFound => self.take_read(item, reply),
-                    _ => self.fail(reply, retry_after_ms),
+                    _ => self.fail(told),
                 }
                 self.phase = Phase::Reads(missing - 1);
                 if missing == 1 {
@@ -229,7 +235,7 @@ impl Transaction {
                     }
                     _ => {
                         self.reply.clear();
-                        self.fail(reply, retry_after_ms);
+                        self.fail(told);
                     }
                 }
             }
@@ -258,10 +264,11 @@ impl Transaction {
     }
 
     /// Keeps the first error as the reply.
-    fn fail(&mut self, reply: &ReplyItem<'_>, retry_after_ms: u16) {
+    fn fail(&mut self, told: Told<'_>) {
         if self.reply.is_empty() {
+            let slot = self.slot().unwrap_or(0);
             let replies = &mut Replies::new(&mut self.reply, self.protocol);
-            answer::failed(reply, retry_after_ms, replies);
+            answer::failed(told, slot, replies);
         }
     }
 

@@ -52,6 +52,7 @@ fn every_vector_is_a_kept_input_of_its_target() {
         vectors("batch", &[2]),
         vectors("request-item", &[0x82]),
         vectors("apply-item", &[0x82]),
+        vectors("run-item", &[0x82]),
     ];
     keep(FOLDER, "requests", &items.concat());
 

@@ -8,9 +8,11 @@ use penstock_net::batch::Batch;
 use penstock_net::frame::HEADER_BYTES;
 use penstock_net::level::AckLevel;
 use penstock_net::limits::{
-    APPLY_KEYS_MAX, BATCH_ITEMS_MAX, EXPIRY_MS_MAX, INSTRUCTIONS_MAX, KEY_BYTES_MAX, RESERVED_KEY,
+    APPLY_KEYS_MAX, BATCH_ITEMS_MAX, EXPIRY_MS_MAX, INSTRUCTIONS_MAX, KEY_BYTES_MAX,
+    PROGRAM_ARGUMENTS_MAX, RESERVED_KEY,
 };
 use penstock_net::ping::PingItem;
+use penstock_net::program::{Programs, RunRequest};
 use penstock_net::request::{
     BatchRequest, Expiry, Extra, Request, Token, Verb, When, likely_key, request_hash,
 };
@@ -91,7 +93,33 @@ fn apply(bytes: &[u8], limit: u32) {
     assert_eq!(request_hash(bytes), request_hash(&plain));
 }
 
+fn run(bytes: &[u8]) {
+    let guess = without_memory(|| likely_key(bytes));
+    let request = match without_memory(|| RunRequest::read(bytes)) {
+        Ok(request) => request,
+        Err(refusal) => return check_refusal(refusal),
+    };
+    assert_eq!(guess, Some(request.key()));
+    let keys = usize::from(request.key_count());
+    assert!((1..=APPLY_KEYS_MAX).contains(&keys) && request.keys().count() == keys);
+    assert!(
+        request
+            .keys()
+            .all(|key| (1..=KEY_BYTES_MAX).contains(&key.len()))
+    );
+    assert!(usize::from(request.argument_count()) <= PROGRAM_ARGUMENTS_MAX);
+    assert!(request.arguments().len() <= bytes.len());
+    if let Some(token) = request.token() {
+        assert_eq!(Token::read(token.bytes()), Ok(token));
+    }
+    let unknown = Programs::default().expand(&request, &mut Vec::new());
+    check_refusal(unknown.expect_err("no program is known"));
+}
+
 fn item(bytes: &[u8], limit: u32) {
+    if RunRequest::is_run(bytes) {
+        return run(bytes);
+    }
     if PingItem::is_ping(bytes) {
         return ping(bytes, limit);
     }

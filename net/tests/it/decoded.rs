@@ -8,6 +8,7 @@ use penstock_net::keyspace::{Action, At, Settings};
 use penstock_net::level::AckLevel;
 use penstock_net::limits::Limits;
 use penstock_net::ping::PingItem;
+use penstock_net::program::RunRequest;
 use penstock_net::receive::{Received, Receiver};
 use penstock_net::refusal::Refusal;
 use penstock_net::reply::{
@@ -37,6 +38,16 @@ pub fn judge(kind: &str, bytes: &[u8]) -> Result<Value, (String, String)> {
         }),
         "request-item" => Request::read(bytes, LIMITS.value_bytes_max).map(|it| request(&it)),
         "apply-item" => ApplyRequest::read(bytes, LIMITS.value_bytes_max).map(|it| apply(&it)),
+        "run-item" => RunRequest::read(bytes).map(|run| {
+            let keys: Vec<String> = run.keys().map(hex).collect();
+            json!({
+                "program": run.program().to_string(),
+                "keys": keys,
+                "argument_count": run.argument_count(),
+                "arguments": hex(run.arguments()),
+                "token": run.token().map(|token| token.to_string()),
+            })
+        }),
         "instruction" => {
             let bytes: &[u8; INSTRUCTION_BYTES] = bytes.try_into().expect("sixteen bytes");
             Instruction::read(bytes, 0, 2).map(instruction)

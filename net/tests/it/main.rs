@@ -6,6 +6,8 @@ mod chunking;
 mod decoded;
 mod link;
 mod resp;
+mod resp_beside;
+mod runs;
 mod session;
 mod vectors;
 

@@ -7,7 +7,7 @@ use penstock_net::limits::Limits;
 use penstock_net::pieces::Pieces;
 use penstock_net::reply::{BatchReply, ReplyHead, write_error};
 use penstock_net::request::{Request, Verb};
-use penstock_net::resp::{Client, Conversation, Facts, Host};
+use penstock_net::resp::{Client, ClusterView, Conversation, Facts, Host, SlowCommand};
 use penstock_net::status::Status;
 use penstock_net::version::Version;
 
@@ -28,13 +28,33 @@ impl Host for Still {
 
     fn client_changed(&self, _: &Client) {}
 
+    fn elapsed_us(&self) -> u64 {
+        0
+    }
+
+    fn was_slow(&self, _: SlowCommand) {}
+
+    fn slow_commands(&self) -> Vec<SlowCommand> {
+        Vec::new()
+    }
+
+    fn forget_slow_commands(&self) {}
+
+    fn cluster(&self) -> Option<ClusterView> {
+        None
+    }
+
+    fn serves(&self, _: u16, _: bool) -> bool {
+        true
+    }
+
     fn scan_order(&self) -> u64 {
         1
     }
 }
 
 fn conversation() -> Conversation {
-    Conversation::new(Client::default(), Limits::default())
+    Conversation::new(Client::default(), Limits::default(), false)
 }
 
 /// An item that waits for its answer.
@@ -153,7 +173,7 @@ fn replies_leave_in_the_order_of_their_commands_whatever_order_the_answers_have(
         let mut out = Vec::new();
         while !asked.is_empty() {
             let one = asked.swap_remove(next(&mut seed) % asked.len());
-            talk.answered(&answer(&[&one]));
+            talk.answered(&answer(&[&one]), &Still);
             out.append(talk.out());
             assert!(expected.starts_with(&out), "seed {seed}");
         }
@@ -176,7 +196,7 @@ fn a_refused_frame_is_the_error_of_each_of_its_commands() {
     header.len = 32;
     let mut frame = Vec::new();
     write_error(&mut frame, Some(&header), Status::Busy, 7, 0, &"no room");
-    talk.answered(&frame);
+    talk.answered(&frame, &Still);
     let busy = "-BUSY no room; try again in 7 ms\r\n";
     assert_eq!(talk.out(), &busy.repeat(2).into_bytes());
 }
@@ -203,7 +223,7 @@ fn a_connection_that_does_not_take_its_answers_is_blocked_at_the_bound_of_the_ri
         assert!(asked.len() <= 2 * 4096);
         answered += asked.len();
         for one in std::mem::take(&mut asked) {
-            talk.answered(&answer(&[&one]));
+            talk.answered(&answer(&[&one]), &Still);
         }
         left = give(&mut talk, &bytes[bytes.len() - left..], &mut asked);
     }
@@ -242,7 +262,7 @@ fn warm_commands_take_nothing_from_the_heap() {
     let mut asked = Vec::new();
     give(&mut talk, &bytes, &mut asked);
     let all: Vec<&Asked> = asked.iter().collect();
-    talk.answered(&answer(&all));
+    talk.answered(&answer(&all), &Still);
     assert_eq!(talk.out(), &expected);
     talk.out().clear();
     let mut frame = Vec::with_capacity(64 << 10);
@@ -265,7 +285,7 @@ fn warm_commands_take_nothing_from_the_heap() {
             });
         }
         let replies = answer(&probe.iter().collect::<Vec<_>>());
-        let answered = allocation_counter::measure(|| talk.answered(&replies));
+        let answered = allocation_counter::measure(|| talk.answered(&replies, &Still));
         talk.out().clear();
         if round > 2 {
             assert_eq!(

@@ -1,25 +1,21 @@
 //! The command `apply`: guards and effects on up to eight keys.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use clap::Args;
-use penstock_net::apply::{
-    Action, Apply, ApplyInstruction, ApplyKey, NumberAt, NumberKind, Operand,
-};
+use penstock_net::apply::{Apply, ApplyKey, NumberAt, NumberKind};
 use penstock_net::hello::{FEATURE_APPLY, FEATURE_ON_EXPIRE};
 use penstock_net::limits::APPLY_KEYS_MAX;
-use penstock_net::reply::ITEM_FLAG_OVERFLOW;
-use penstock_net::request::{Ask, Version};
-use penstock_net::status::Status;
+use penstock_net::request::Ask;
 
-use super::connection::{Answer, Connection, ServerAddress};
-use super::expression::{Field, NamedKey, Step, number_name, parse_step};
+use super::connection::{Connection, ServerAddress};
+use super::names::{Names, is_denied, numbers};
 use super::output::Output;
 use super::text_field::Place;
 use super::token::TokenArgs;
-use super::values::{Level, value_of, version_text};
+use super::values::{Level, value_of};
 use super::{EXIT_CODES, Failure};
+use penstock_net::expression::{Field, NamedKey, Step, parse_step};
 
 const EXAMPLES: &str = "\
 An INSTRUCTION is a guard or an effect; all of them happen or none does, in their order. What is in
@@ -108,45 +104,31 @@ impl ApplyArgs {
         }
         let (level, ask) = (self.level.ack(), Ask::Apply(&program.apply));
         let answer = self.token.call(&mut connection, level, ask)?;
-        let is_denied = matches!(
-            answer.head.status,
-            Status::GuardFailed | Status::NotFound | Status::VersionMismatch
-        );
-        if is_denied {
-            return Err(Failure::no(self.failed(&program, &answer)));
+        if is_denied(&answer) {
+            let at = usize::from(answer.head.instruction);
+            let text = program
+                .arguments
+                .get(at)
+                .and_then(|&at| self.instructions.get(at));
+            let text = text.map(String::as_str);
+            let instructions = program.apply.instructions();
+            return Err(Failure::no(program.names.failed(
+                instructions,
+                text,
+                &answer,
+            )));
         }
         let first = keys.first().map_or("", |it| it.key.as_str());
         let answer = answer.done(first)?;
         let mut out = Output::stdout();
-        let told = program.told().zip(answer.value.as_chunks::<8>().0);
-        for ((key, at), bits) in told {
-            let number = number_text(at.kind(), u64::from_le_bytes(*bits));
-            out.line(format_args!("{} = {number}", program.name(key, at)));
+        for told in program
+            .names
+            .told(program.apply.instructions(), &answer.value)
+        {
+            out.line(format_args!("{told}"));
         }
         out.finish()?;
         answer.report(connection.hello.interval_ms)
-    }
-
-    /// The instruction that failed and what it saw, as text.
-    fn failed(&self, program: &Program<'_>, answer: &Answer) -> String {
-        let head = &answer.head;
-        let at = usize::from(head.instruction);
-        let (text, instruction) = (
-            program
-                .arguments
-                .get(at)
-                .and_then(|&at| self.instructions.get(at)),
-            program.apply.instructions().get(at),
-        );
-        let (Some(text), Some(instruction)) = (text, instruction) else {
-            return "a guard failed; nothing was changed".to_string();
-        };
-        let saw = program.saw(instruction, answer);
-        let reason = match head.reason {
-            0 => String::new(),
-            reason => format!(", reason {reason}"),
-        };
-        format!("{text:?} failed: {saw}{reason}; nothing was changed")
     }
 }
 
@@ -174,7 +156,7 @@ fn check_keys(keys: &[NamedKey]) -> Result<(), Failure> {
 
 /// What is asked, and the names for it.
 struct Program<'a> {
-    keys: &'a [NamedKey],
+    names: Names<'a>,
     apply: Apply,
     /// Of each instruction, the argument that it comes from.
     arguments: Vec<usize>,
@@ -246,7 +228,7 @@ impl<'a> Program<'a> {
             }
         }
         Ok(Program {
-            keys,
+            names: Names::new(keys),
             apply,
             arguments,
             fields,
@@ -261,8 +243,8 @@ impl<'a> Program<'a> {
                 continue;
             };
             let place = Place {
-                key: self.key(*key),
-                name: self.name(*key, *at),
+                key: self.names.key(*key),
+                name: self.names.name(*key, *at),
                 field: Field {
                     field_type,
                     offset: at.offset(),
@@ -271,77 +253,6 @@ impl<'a> Program<'a> {
             place.look(connection, start.as_deref())?;
         }
         Ok(())
-    }
-
-    /// The numbers that an answer with OK tells, with their keys.
-    fn told(&self) -> impl Iterator<Item = (u8, NumberAt)> {
-        // What runs when a key expires tells nothing.
-        let mut later = 0;
-        let instructions = self.apply.instructions().iter();
-        let run_now = instructions.filter(move |instruction| {
-            let is_now = later == 0;
-            later = match instruction.effects() {
-                Some(effects) => effects,
-                None => later.saturating_sub(1),
-            };
-            is_now
-        });
-        run_now.filter_map(|instruction| match instruction.action {
-            Action::Change(_, at, _) | Action::Rate(at, _) | Action::Return(at) => {
-                Some((instruction.key, at))
-            }
-            _ => None,
-        })
-    }
-
-    fn key(&self, number: u8) -> &'a str {
-        let named = self.keys.get(usize::from(number));
-        named.map_or("", |named| named.key.as_str())
-    }
-
-    /// A number as instructions name it.
-    fn name(&self, key: u8, at: NumberAt) -> String {
-        let named = self.keys.get(usize::from(key));
-        let name = named.map_or("", |named| named.name.as_str());
-        format!("{name}.{}", number_name(at))
-    }
-
-    /// What an instruction that failed saw.
-    fn saw(&self, instruction: &ApplyInstruction, answer: &Answer) -> String {
-        let key = self.key(instruction.key);
-        let bits = answer.value.first_chunk().copied().map(u64::from_le_bytes);
-        let bits = bits.unwrap_or_default();
-        match (answer.head.status, instruction.action) {
-            (Status::NotFound, _) => {
-                let mut missing = vec![format!("{key:?}")];
-                for (other, _) in numbers(instruction) {
-                    let other = format!("{:?}", self.key(other));
-                    if !missing.contains(&other) {
-                        missing.push(other);
-                    }
-                }
-                format!("{} does not exist", missing.join(" or "))
-            }
-            (Status::VersionMismatch, _) => {
-                let version = answer.value.first_chunk().map(Version::read);
-                let version = version.and_then(Result::ok).unwrap_or_default();
-                format!("{key:?} has version {}", version_text(version))
-            }
-            (_, Action::Absent) => format!("{key:?} exists"),
-            (_, Action::Before(_) | Action::Since(_)) => format!("the time is {bits}"),
-            (_, Action::Rate(..)) => {
-                format!("the units are there in {:?}", Duration::from_micros(bits))
-            }
-            (_, Action::Compare(_, at, _) | Action::Bits(_, at, _) | Action::Change(_, at, _)) => {
-                let number = number_text(at.kind(), bits);
-                let range = match answer.head.flags & ITEM_FLAG_OVERFLOW != 0 {
-                    true => format!(" and would leave the range of {}", at.kind().name()),
-                    false => String::new(),
-                };
-                format!("{} is {number}{range}", self.name(instruction.key, at))
-            }
-            (status, _) => status.name().to_string(),
-        }
     }
 }
 
@@ -377,26 +288,4 @@ fn add_effects(
         }
     });
     failed.map_or(Ok(()), Err)
-}
-
-/// The numbers that an instruction reads: its own and that of its operand.
-fn numbers(instruction: &ApplyInstruction) -> impl Iterator<Item = (u8, NumberAt)> {
-    let (own, operand) = match instruction.action {
-        Action::Compare(_, at, operand)
-        | Action::Bits(_, at, operand)
-        | Action::Change(_, at, operand) => (Some(at), Some(operand)),
-        Action::Rate(at, _) | Action::Return(at) => (Some(at), None),
-        Action::Before(time) | Action::Since(time) | Action::Expire(time) => (None, Some(time)),
-        _ => (None, None),
-    };
-    let own = own.map(|at| (instruction.key, at));
-    let other = operand.and_then(|operand| match operand {
-        Operand::Field { key, at } => Some((key, at)),
-        _ => None,
-    });
-    own.into_iter().chain(other)
-}
-
-fn number_text(kind: NumberKind, bits: u64) -> String {
-    kind.number(bits).to_string()
 }

@@ -12,6 +12,7 @@ use penstock_net::frame::{Header, Opcode, write_frame};
 use penstock_net::hello::{ClientHello, ServerHello};
 use penstock_net::level::AckLevel;
 use penstock_net::placement::Writer;
+use penstock_net::program::SCHEMA_ASKED;
 use penstock_net::receive::{Received, Receiver};
 use penstock_net::reply::{ExpiryTold, ReplyHead, ReplyItem, Standing, read_batch_reply, text_of};
 use penstock_net::request::{Ask, BatchRequest, Effect, Token};
@@ -309,6 +310,15 @@ impl Connection {
     /// What the server is doing, as JSON.
     pub fn info(&mut self) -> Result<String, Failure> {
         let (_, body) = self.request(Opcode::Info, &[])?;
+        match text_of(&body) {
+            Some(text) => Ok(text.to_string()),
+            None => Err(self.wire.broken(&"a text that is no UTF-8", Effect::Reads)),
+        }
+    }
+
+    /// The layouts and programs of the server, as JSON.
+    pub fn schema(&mut self) -> Result<String, Failure> {
+        let (_, body) = self.request(Opcode::Info, &SCHEMA_ASKED)?;
         match text_of(&body) {
             Some(text) => Ok(text.to_string()),
             None => Err(self.wire.broken(&"a text that is no UTF-8", Effect::Reads)),

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::expression::{FieldKind, LayoutField, TEXT_BYTES, ValueLayout, parse_number};
+use penstock_net::expression::{FieldKind, LayoutField, TEXT_BYTES, ValueLayout, parse_number};
 
 /// What a field of a value holds.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,11 +1,11 @@
 //! The commands that say which nodes a cluster has and what each holds.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use penstock::cluster::placement::{Draft, Standing, make_cluster};
+use penstock::cluster::new_cluster::{NewNode, make_cluster};
+use penstock::cluster::placement::{Draft, Standing};
 use penstock_net::level::AckLevel;
 use penstock_net::link::message::LINK_PARTITIONS;
 use penstock_net::request::Ask;
@@ -63,42 +63,21 @@ running, stop it.
 Examples:
   penstock cluster drop --file /etc/penstock/cluster.toml --node 3";
 
-/// A node of a cluster, as it is written on a command line.
-#[derive(Clone, Debug)]
-struct NodeSpec {
-    number: u8,
-    links: SocketAddr,
-    clients: String,
-}
-
-fn node_spec(text: &str) -> Result<NodeSpec, String> {
-    let wanted = "NUMBER,LINKS,CLIENTS is wanted, for example 2,10.0.0.2:7414,10.0.0.2:7411";
-    let words: Vec<&str> = text.split(',').collect();
-    let &[number, links, clients] = words.as_slice() else {
-        return Err(wanted.into());
-    };
-    let number = number.parse().ok().filter(|number| *number > 0);
-    Ok(NodeSpec {
-        number: number.ok_or_else(|| format!("the number is 1 to 255; {wanted}"))?,
-        links: links
-            .parse()
-            .map_err(|_| format!("links = {links:?} is not IP:PORT; {wanted}"))?,
-        clients: match clients.is_empty() {
-            true => return Err(wanted.into()),
-            false => clients.into(),
-        },
-    })
-}
-
 /// Arguments of `penstock cluster init`.
 #[derive(Args)]
 pub struct InitArgs {
     /// The file that is to be written; the secret is written beside it, as FILE.secret
     #[arg(long, value_name = "FILE")]
     file: PathBuf,
-    /// A node: its number, where it takes links from the others, where clients find it
-    #[arg(long, value_name = "NUMBER,LINKS,CLIENTS", value_parser = node_spec, required = true)]
-    node: Vec<NodeSpec>,
+    /// A node: its number, where it takes links from the others, where clients find it, and
+    /// perhaps where clients of Redis do
+    #[arg(
+        long,
+        value_name = "NUMBER,LINKS,CLIENTS[,RESP]",
+        value_parser = NewNode::parse,
+        required = true
+    )]
+    node: Vec<NewNode>,
 }
 
 /// Arguments of `penstock cluster add`.
@@ -107,9 +86,10 @@ pub struct AddArgs {
     /// The cluster's file
     #[arg(long, value_name = "FILE")]
     file: PathBuf,
-    /// Its number, where it takes links from the others, where clients find it
-    #[arg(long, value_name = "NUMBER,LINKS,CLIENTS", value_parser = node_spec)]
-    node: NodeSpec,
+    /// Its number, where it takes links from the others, where clients find it, and perhaps where
+    /// clients of Redis do
+    #[arg(long, value_name = "NUMBER,LINKS,CLIENTS[,RESP]", value_parser = NewNode::parse)]
+    node: NewNode,
 }
 
 /// A node and some of its partitions.
@@ -169,15 +149,14 @@ pub struct DropArgs {
 impl InitArgs {
     /// Writes the file and the secret.
     pub fn run(self) -> Result<(), Failure> {
-        let nodes = self.node.into_iter();
-        let nodes: Vec<_> = nodes.map(|it| (it.number, it.links, it.clients)).collect();
+        let nodes = self.node;
         make_cluster(&self.file, &nodes).map_err(Failure::usage)?;
         let mut out = Output::stdout();
         let file = self.file.display();
         out.line(format_args!(
             "{file} and {file}.secret are written: {}, node {} is to write everything",
             count(nodes.len() as u64, "node"),
-            nodes[0].0
+            nodes[0].number
         ));
         out.finish()
     }
@@ -187,13 +166,14 @@ impl AddArgs {
     /// Adds the node.
     pub fn run(self) -> Result<(), Failure> {
         let mut draft = Draft::read(&self.file).map_err(Failure::usage)?;
-        let NodeSpec {
+        let NewNode {
             number,
             links,
             clients,
+            resp,
         } = self.node;
         draft
-            .add(number, links, &clients)
+            .add(number, links, &clients, resp.as_deref())
             .and_then(|()| draft.place(0..=LINK_PARTITIONS - 1, number, Standing::Learner))
             .map_err(Failure::usage)?;
         draft.write().map_err(Failure::usage)?;

@@ -5,13 +5,13 @@ mod backup;
 mod cluster;
 mod connection;
 mod exporting;
-pub mod expression;
 mod inspect;
 mod keyspace;
 mod layout_value;
 mod loading;
 mod lostfound;
 mod membership;
+mod names;
 mod options;
 mod output;
 mod partitions;
@@ -19,6 +19,8 @@ mod probing;
 mod reading;
 mod reporting;
 mod rows;
+mod running;
+mod schema;
 mod selling;
 mod status;
 mod temporary_server;
@@ -47,6 +49,8 @@ use output::Output;
 use probing::{InfoArgs, PingArgs};
 use reading::{GetArgs, ScanArgs, TtlArgs};
 use reporting::ReportArgs;
+use running::RunArgs;
+use schema::{SCHEMA_EXAMPLES, SchemaCommand};
 use selling::{BenchCommand, DEMO_EXAMPLES};
 use writing::{DelArgs, ExpireArgs, PersistArgs, SetArgs, UpdateIfArgs};
 
@@ -101,6 +105,11 @@ enum Command {
     UpdateIf(UpdateIfArgs),
     /// Check and change up to eight keys of one {tag}, all or nothing
     Apply(ApplyArgs),
+    /// Run a program of the server's schema, by its name
+    Run(RunArgs),
+    /// Check the files of layouts and programs
+    #[command(subcommand, after_help = format!("{SCHEMA_EXAMPLES}\n\n{EXIT_CODES}"))]
+    Schema(SchemaCommand),
     /// Print the keys, or those with a prefix
     Scan(ScanArgs),
     /// Write the rows of a CSV file or of JSON lines as keys and values
@@ -294,6 +303,8 @@ impl Command {
             Command::Persist(args) => args.run(),
             Command::UpdateIf(args) => args.run(),
             Command::Apply(args) => args.run(),
+            Command::Run(args) => args.run(),
+            Command::Schema(command) => command.run(),
             Command::Scan(args) => args.run(),
             Command::Load(args) => args.run(),
             Command::Export(args) => args.run(),

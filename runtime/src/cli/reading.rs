@@ -3,6 +3,7 @@
 use std::io::IsTerminal;
 
 use clap::Args;
+use penstock_net::instruction::FieldType;
 use penstock_net::keyspace::At;
 use penstock_net::level::AckLevel;
 use penstock_net::limits::SCAN_ENTRIES_MAX;
@@ -12,16 +13,19 @@ use penstock_net::scan::{ScanPage, ScanRequest, ScanValue};
 use penstock_net::status::Status;
 
 use super::connection::ServerAddress;
-use super::expression::Field;
+use super::layout_value::Cell;
 use super::output::{Output, hex};
+use super::schema::{SchemaArgs, fields_of};
 use super::values::{parse_expiry, parse_version, version_text};
 use super::{EXIT_CODES, Failure};
+use penstock_net::expression::{Field, ValueLayout, is_name};
 
 const GET_EXAMPLES: &str = "\
 Examples:
   penstock get greeting
   penstock get stock:42 --as u32@0
   penstock get stock:42 --as u32@0,u64be@8
+  penstock get 'stock:{42}' --as Stock           each field in a line, by the layout of the schema
   penstock get picture > picture.png
   penstock get price:42 --at-ms 1764763429531      as it was then; its keyspace must keep versions
   penstock get stock:42 --stale-ms 50 --addr 10.0.0.2:7411
@@ -40,6 +44,7 @@ Examples:
   penstock scan
   penstock scan stock: | wc -l
   penstock scan sale: --values                         each key, a tab, its value
+  penstock scan stock: --as Stock                      each key, a tab, its fields as JSON
   penstock scan --limit 10";
 
 /// How a value is shown.
@@ -48,6 +53,8 @@ enum Form {
     Raw,
     Hex,
     Fields(Vec<Field>),
+    /// The fields of the layout with this name.
+    Layout(String),
 }
 
 /// Arguments of `penstock get`.
@@ -56,9 +63,11 @@ enum Form {
 pub struct GetArgs {
     /// The key, 1 to 1024 bytes
     key: String,
-    /// How to print the value: raw, hex, or fields such as u32@0,u64be@8
+    /// How to print the value: raw, hex, fields such as u32@0,u64be@8, or the name of a layout
     #[arg(long = "as", value_name = "FORM", default_value = "raw", value_parser = parse_form)]
     form: Form,
+    #[command(flatten)]
+    schema: SchemaArgs,
     /// As it was at this time, if its keyspace keeps versions
     #[arg(long, value_name = "UNIX_MS", value_parser = parse_expiry, conflicts_with = "at_version")]
     at_ms: Option<u64>,
@@ -106,6 +115,11 @@ pub struct ScanArgs {
     /// Print the values as well
     #[arg(long)]
     values: bool,
+    /// Print the values as fields of this layout
+    #[arg(long = "as", value_name = "LAYOUT", conflicts_with = "values")]
+    layout: Option<String>,
+    #[command(flatten)]
+    schema: SchemaArgs,
     /// Keys to print, at most
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     limit: Option<u64>,
@@ -124,9 +138,19 @@ impl GetArgs {
             (None, None) => Ask::get(key),
         };
         let mut connection = self.server.connect()?;
+        let layout = match &self.form {
+            Form::Layout(name) => Some(self.schema.layout(&mut connection, name)?),
+            _ => None,
+        };
         let answer = connection.call(AckLevel::Disk, ask)?.done(&self.key)?;
         let mut out = Output::stdout();
         match &self.form {
+            Form::Layout(name) => {
+                let layout = layout.as_ref().expect("it was read above");
+                for (field, cell) in fields(layout, name, &self.key, &answer.value)? {
+                    out.line(format_args!("{field} = {cell}"));
+                }
+            }
             Form::Raw => {
                 out.bytes(&answer.value);
                 if std::io::stdout().is_terminal() {
@@ -199,6 +223,14 @@ impl ScanArgs {
     /// Prints the keys, one in a line.
     pub fn run(self) -> Result<(), Failure> {
         let mut connection = self.server.connect()?;
+        let layout = match &self.layout {
+            Some(name) => Some(self.schema.layout(&mut connection, name)?),
+            None => None,
+        };
+        let shown = |key: &str, value: &[u8]| match (&layout, &self.layout) {
+            (Some(layout), Some(name)) => fields(layout, name, key, value).map(|it| json_of(&it)),
+            _ => Ok(printable(value)),
+        };
         let mut out = Output::stdout();
         let mut left = self.limit.unwrap_or(u64::MAX);
         let mut cursor = 0;
@@ -207,7 +239,7 @@ impl ScanArgs {
                 cursor,
                 entries_max: u32::try_from(left)
                     .map_or(SCAN_ENTRIES_MAX, |left| left.min(SCAN_ENTRIES_MAX)),
-                wants_values: self.values,
+                wants_values: self.values || layout.is_some(),
                 ..ScanRequest::begin(self.prefix.as_bytes())
             };
             let answer = connection
@@ -224,14 +256,14 @@ impl ScanArgs {
                 match entry.value {
                     ScanValue::NotAsked => out.line(format_args!("{key}")),
                     ScanValue::Bytes(value) => {
-                        out.line(format_args!("{key}\t{}", printable(value)));
+                        out.line(format_args!("{key}\t{}", shown(&key, value)?));
                     }
                     ScanValue::LeftOut => {
                         let answer = connection.call(AckLevel::Disk, Ask::get(entry.key))?;
                         // It may be gone by now.
                         if answer.head.status != Status::NotFound {
                             let value = answer.done(&key)?.value;
-                            out.line(format_args!("{key}\t{}", printable(&value)));
+                            out.line(format_args!("{key}\t{}", shown(&key, &value)?));
                         }
                     }
                 }
@@ -243,6 +275,25 @@ impl ScanArgs {
         }
         out.finish()
     }
+}
+
+/// The fields of the value of a key.
+fn fields(
+    layout: &ValueLayout,
+    name: &str,
+    key: &str,
+    value: &[u8],
+) -> Result<Vec<(String, Cell)>, Failure> {
+    fields_of(layout, value)
+        .map_err(|why| Failure::no(format_args!("{key:?} is not of the layout {name}: {why}")))
+}
+
+/// Fields as an object of JSON, in their order.
+fn json_of(fields: &[(String, Cell)]) -> String {
+    let members = fields
+        .iter()
+        .map(|(name, cell)| format!("{}:{}", serde_json::Value::from(name.as_str()), cell.json()));
+    format!("{{{}}}", members.collect::<Vec<_>>().join(","))
 }
 
 /// Text as it is, but for what would not stay in its line and column.
@@ -272,11 +323,14 @@ fn parse_form(text: &str) -> Result<Form, String> {
     match text {
         "raw" => Ok(Form::Raw),
         "hex" => Ok(Form::Hex),
+        name if is_name(name) && FieldType::from_name(name).is_none() => {
+            Ok(Form::Layout(name.into()))
+        }
         fields => fields
             .split(',')
             .map(|field| Field::parse(field.trim()))
             .collect::<Result<_, _>>()
             .map(Form::Fields)
-            .map_err(|error| format!("{error}; or raw, or hex")),
+            .map_err(|error| format!("{error}; or raw, hex or the name of a layout")),
     }
 }

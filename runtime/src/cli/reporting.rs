@@ -5,11 +5,11 @@ use penstock_net::level::AckLevel;
 
 use super::connection::ServerAddress;
 
-use super::expression::{Field, FieldKind, LayoutField, ValueLayout};
 use super::layout_value::{Cell, read_field};
 use super::output::{Output, count};
 use super::values::{check_mark, failure_of, parse_layout};
 use super::{EXIT_CODES, Failure};
+use penstock_net::expression::{Field, FieldKind, LayoutField, ValueLayout};
 
 const REPORT_EXAMPLES: &str = "\
 Each key counts as it is when its page is read: for the figures of one instant, stop the writers

@@ -10,8 +10,8 @@ use csv::StringRecord;
 use penstock_net::limits::VALUE_BYTES_HARD_MAX;
 use serde_json::Value;
 
-use super::expression::ValueLayout;
 use super::values::parse_layout;
+use penstock_net::expression::ValueLayout;
 
 /// The longest line of JSON: a value may be written with six bytes for each of its own.
 const LINE_BYTES_MAX: usize = 8 * VALUE_BYTES_HARD_MAX;

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::cli::expression::Field;
+use penstock_net::expression::Field;
 use penstock_net::instruction::{FieldType, Instruction, Operation};
 use penstock_net::level::AckLevel;
 use penstock_net::request::{Ask, Expiry};
@@ -266,7 +266,7 @@ pub fn stored(word: &str, value: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::expression::parse_instruction;
+    use penstock_net::expression::parse_instruction;
 
     fn field(text: &str) -> Field {
         Field::parse(text).expect("a field")

@@ -14,9 +14,9 @@ use penstock_net::status::Status;
 
 use super::Failure;
 use super::connection::{Answer, refused};
-pub(super) use super::expression::times::{parse_lifetime, parse_version};
-use super::expression::{Literal, ValueLayout};
 use super::output::Output;
+pub(super) use penstock_net::expression::times::{parse_lifetime, parse_version};
+use penstock_net::expression::{Literal, ValueLayout};
 
 /// How durable a write must be before its answer.
 #[derive(Clone, Copy, Debug, ValueEnum)]

@@ -7,12 +7,12 @@ use penstock_net::request::{Ask, Condition, Expiry, Version};
 use penstock_net::status::Status;
 
 use super::connection::{Answer, ServerAddress};
-use super::expression::parse_instruction;
 use super::output::Output;
 use super::text_field;
 use super::token::TokenArgs;
 use super::values::{Level, parse_expiry, parse_lifetime, parse_version, read_literal};
 use super::{EXIT_CODES, Failure};
+use penstock_net::expression::parse_instruction;
 
 const SET_EXAMPLES: &str = "\
 A VALUE is plain text, 0x and hexadecimal digits, typed numbers (u32:100 or u32:100,u64be:7),

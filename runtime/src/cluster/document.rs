@@ -21,6 +21,9 @@ pub(super) fn edit_nodes(document: &mut DocumentMut, before: &ClusterFile, file:
         table.insert("number", value(i64::from(node.number)));
         table.insert("links", value(node.links.to_string()));
         table.insert("clients", value(node.clients.clone()));
+        if let Some(resp) = &node.resp {
+            table.insert("resp", value(resp.clone()));
+        }
         tables.push(table);
     }
 }

@@ -33,6 +33,8 @@ pub(crate) struct ClusterNode {
     pub(crate) links: SocketAddr,
     /// Where clients find it, for them to be told.
     pub(crate) clients: String,
+    /// Where clients of Redis find it, if they are to.
+    pub(crate) resp: Option<String>,
 }
 
 /// What the file says.
@@ -237,6 +239,14 @@ impl ClusterFile {
     }
 }
 
+/// Whether a text is HOST:PORT as clients are told it: one word, with a port that is not 0.
+pub(crate) fn is_host_and_port(text: &str) -> bool {
+    let is_word = text.bytes().all(|byte| byte.is_ascii_graphic());
+    text.rsplit_once(':').is_some_and(|(host, port)| {
+        !host.is_empty() && is_word && port.parse::<u16>().is_ok_and(|port| port > 0)
+    })
+}
+
 /// Their numbers, for people.
 pub(crate) fn numbers_of(nodes: &[ClusterNode]) -> String {
     let numbers: Vec<String> = nodes.iter().map(|node| node.number.to_string()).collect();
@@ -248,7 +258,7 @@ fn nodes(table: &Table<'_>) -> Result<Vec<ClusterNode>, String> {
     for (at, table) in tables(table, "node")?.enumerate() {
         let whose = format!("[[node]] {}", at + 1);
         let table = table?;
-        only(table, &whose, &["number", "links", "clients"])?;
+        only(table, &whose, &["number", "links", "clients", "resp"])?;
         let number = number(table, &whose, "number", 1, 255)?;
         let number = u8::try_from(number).expect("at most 255");
         let links = string(table, &whose, "links")?;
@@ -269,10 +279,20 @@ fn nodes(table: &Table<'_>) -> Result<Vec<ClusterNode>, String> {
         if nodes.iter().any(|node| node.links == links) {
             return Err(format!("{whose}: links = {links}: those of another node"));
         }
+        let resp = match table.contains_key("resp") {
+            true => Some(string(table, &whose, "resp")?),
+            false => None,
+        };
+        if let Some(resp) = resp.filter(|resp| !is_host_and_port(resp)) {
+            return Err(format!(
+                "{whose}: resp = {resp:?}: HOST:PORT is wanted, for example 127.0.0.1:7413"
+            ));
+        }
         nodes.push(ClusterNode {
             number,
             links,
             clients: string(table, &whose, "clients")?.into(),
+            resp: resp.map(str::to_string),
         });
     }
     match nodes.is_empty() {

@@ -12,6 +12,7 @@ pub(crate) mod file;
 mod forks;
 mod greeting;
 pub mod lostfound;
+pub mod new_cluster;
 pub(crate) mod note_forks;
 pub mod placement;
 mod replacing;
@@ -66,8 +67,8 @@ pub(crate) struct ProvenLink {
 pub(crate) enum Delivery {
     /// A link, for this shard.
     Link(u16, Box<ProvenLink>),
-    /// Who writes and who holds what has changed, for all shards.
-    Plan(Arc<Plan>),
+    /// Who writes and who holds what has changed, for all shards; and the file that says so.
+    Plan(Arc<Plan>, Arc<ClusterFile>),
 }
 
 /// Takes what the cores are told, on the thread that has it.
@@ -428,8 +429,9 @@ fn read_anew(shared: &Shared, path: &Path, text: String) -> Result<(), String> {
         _ => {}
     }
     let plan = Arc::new(file.plan());
-    *shared.file.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(file);
-    (shared.deliver)(Delivery::Plan(plan));
+    let file = Arc::new(file);
+    *shared.file.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&file);
+    (shared.deliver)(Delivery::Plan(plan, file));
     Ok(())
 }
 
@@ -540,7 +542,7 @@ primary = 1
         };
         let (plans, heard) = flume::unbounded();
         let deliver: Deliver = Arc::new(move |delivery| match delivery {
-            Delivery::Plan(plan) => plans.send(plan).expect("it is waited for"),
+            Delivery::Plan(plan, _) => plans.send(plan).expect("it is waited for"),
             Delivery::Link(..) => panic!("there is no other node"),
         });
         let stats = Arc::new(Stats::new(1));

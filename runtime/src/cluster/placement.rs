@@ -5,18 +5,17 @@
 //! and the order of what stands in it stay.
 
 use std::fs;
-use std::io;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use penstock_net::link::Membership;
 use penstock_shard::cluster::Assignment;
-use toml_edit::{DocumentMut, Item, value};
+use toml_edit::{DocumentMut, Item};
 
 use super::document::{edit_nodes, edit_placements};
 use super::file::{ClusterFile, ClusterFileError, ClusterNode, GENERATION_MAX, numbers_of};
-use super::replacing::{beside, replace, write_like, write_new};
+use super::replacing::{beside, replace, write_like};
 
 /// How a node comes to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -338,6 +337,7 @@ impl Draft {
         number: u8,
         links: SocketAddr,
         clients: &str,
+        resp: Option<&str>,
     ) -> Result<(), ClusterFileError> {
         let taken = self.file.nodes.iter();
         if let Some(other) = taken
@@ -353,6 +353,7 @@ impl Draft {
             number,
             links,
             clients: clients.into(),
+            resp: resp.map(str::to_string),
         });
         Ok(())
     }
@@ -464,56 +465,7 @@ impl Draft {
     }
 }
 
-/// Writes the file and the secret of a new cluster, whose first node is to write everything and the
-/// others to be its sync set.
-///
-/// # Errors
-/// Why not; a file that is there already is not replaced.
-pub fn make_cluster(
-    path: &Path,
-    nodes: &[(u8, SocketAddr, String)],
-) -> Result<(), ClusterFileError> {
-    let fail = |error: io::Error| failed(path, &error.to_string());
-    let mut random = [0; 48];
-    crate::system::fill_random(&mut random).map_err(fail)?;
-    let hex = |bytes: &[u8]| -> String { bytes.iter().map(|it| format!("{it:02x}")).collect() };
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let secret_name = format!("{name}.secret");
-    let numbers: Vec<String> = nodes.iter().map(|(it, ..)| it.to_string()).collect();
-    let mut text = format!(
-        "# All nodes of the cluster have the same file, and the secret beside it. `penstock \
-         cluster` changes it.\nversion = 1\ncluster_id = \"{}\"\nsecret_file = \"{secret_name}\"\n",
-        hex(&random[..16])
-    );
-    for (number, links, clients) in nodes {
-        let clients = value(clients.clone()).to_string();
-        text +=
-            &format!("\n[[node]]\nnumber = {number}\nlinks = \"{links}\"\nclients = {clients}\n");
-    }
-    let (first, others) = numbers.split_first().expect("a cluster has a node");
-    text += &format!(
-        "\n[[placement]]\npartitions = [0, 255]\ngeneration = 1\nprimary = {first}\nsync = [{}]\n",
-        others.join(", ")
-    );
-    let secret_path = path.with_file_name(secret_name);
-    let secret = hex(&random[16..]) + "\n";
-    let made = write_new(&secret_path, secret.as_bytes(), 0o600)
-        .map_err(|error| failed(&secret_path, &format!("cannot be made: {error}")));
-    made?;
-    let temporary = beside(path);
-    let written = write_new(&temporary, text.as_bytes(), 0o644)
-        .map_err(|error| failed(&temporary, &format!("cannot be made: {error}")))
-        .and_then(|()| ClusterFile::read(&temporary).map(drop))
-        // A link is made where nothing is, and only there.
-        .and_then(|()| fs::hard_link(&temporary, path).map_err(fail));
-    drop(fs::remove_file(&temporary));
-    if written.is_err() {
-        drop(fs::remove_file(&secret_path));
-    }
-    written
-}
-
-fn failed(path: &Path, cause: &str) -> ClusterFileError {
+pub(super) fn failed(path: &Path, cause: &str) -> ClusterFileError {
     ClusterFileError::new(format!("{}: {cause}", path.display()))
 }
 
@@ -744,12 +696,17 @@ learners = [3]
         let example = Example::new("nodes", &format!("{HEAD}{PLACED}"));
         let mut draft = example.draft();
         draft
-            .add(7, "127.0.0.1:7417".parse().expect("good"), "seven:7411")
+            .add(
+                7,
+                "127.0.0.1:7417".parse().expect("good"),
+                "seven:7411",
+                Some("seven:7413"),
+            )
             .and_then(|()| draft.place(0..=255, 7, Standing::Learner))
             .expect("added");
         draft.write().expect("written");
-        let added =
-            "\n[[node]]\nnumber = 7\nlinks = \"127.0.0.1:7417\"\nclients = \"seven:7411\"\n";
+        let added = "\n[[node]]\nnumber = 7\nlinks = \"127.0.0.1:7417\"\nclients = \"seven:7411\"\n\
+                     resp = \"seven:7413\"\n";
         let placed = PLACED.replace("[3]", "[3, 7]");
         let text = example.text();
         assert!(text.contains(&format!("7611\"\n{added}")), "{text}");
@@ -797,8 +754,8 @@ learners = [3]
                 draft.place(0..=9, 1, Standing::Sync).map(drop),
                 "writes partition 0",
             ),
-            (draft.add(2, links(1), "here"), "there is node 2"),
-            (draft.add(9, links(7416), "here"), "there is node 3"),
+            (draft.add(2, links(1), "here", None), "there is node 2"),
+            (draft.add(9, links(7416), "here", None), "there is node 3"),
         ] {
             let cause = refused.expect_err(named).to_string();
             assert!(cause.contains(named), "{cause}");
@@ -842,33 +799,5 @@ learners = [3]
         assert_eq!(mode(&example.0) & 0o777, 0o640);
         assert!(fs::symlink_metadata(&link).expect("there").is_symlink());
         assert!(example.text().contains("partitions = [10, 255]"));
-    }
-
-    #[test]
-    fn a_new_cluster_is_written_once() {
-        use std::os::unix::fs::PermissionsExt;
-        let example = Example::new("made", "");
-        let path = example.0.with_file_name("new.toml");
-        let node = |number: u8| {
-            let links = SocketAddr::from(([127, 0, 0, 1], 7000 + u16::from(number)));
-            (number, links, format!("host-{number}:7411"))
-        };
-        let nodes = [node(1), node(2), node(5)];
-        make_cluster(&path, &nodes).expect("made");
-        let draft = Draft::read(&path).expect("good");
-        assert_eq!(draft.nodes(), [1, 2, 5]);
-        assert_eq!(draft.waited_for(&[0, 255]), (vec![2, 5], false));
-        let secret = path.with_file_name("new.toml.secret");
-        let before = fs::read(&secret).expect("there");
-        assert!(before.len() > 64);
-        let mode = fs::metadata(&secret).expect("there").permissions().mode();
-        assert_eq!(mode & 0o777, 0o600);
-        assert!(make_cluster(&path, &nodes).is_err());
-        fs::remove_file(&secret).expect("removed");
-        assert!(make_cluster(&path, &nodes).is_err(), "the file is there");
-        assert!(!secret.exists(), "and nothing else is left");
-        let twice = make_cluster(&path.with_file_name("other.toml"), &[node(1), node(1)]);
-        assert!(twice.is_err());
-        assert!(!path.with_file_name("other.toml").exists());
     }
 }

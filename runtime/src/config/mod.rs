@@ -155,6 +155,10 @@ options! {
     cluster_node: u8 = "0", Kind::Count(0, 255), Main;
     /// Begin partitions that hold no data yet: given once, at the first start of a new cluster.
     cluster_new: bool = "false", Kind::Switch, Main;
+    /// Directory of the layouts and programs, in files whose names end in .toml; off has none. A
+    /// file with a defect keeps the server from starting, and SIGHUP from taking what is new. See
+    /// deploy/SCHEMA.md.
+    schema: Option<PathBuf> = "off", Kind::PathOrOff, Main;
     /// Serve without authentication on an address that other machines can reach.
     allow_unauthenticated: bool = "false", Kind::Switch, Main;
     /// How events are logged, one a line: time, level, message and named fields as text, or all of

@@ -18,8 +18,8 @@ use super::core::{frame_at, hello, take_output};
 use super::doorbell::Doorbell;
 use super::watch::Watch;
 use super::{
-    Answer, Ask, Changed, ClientError, CloseError, Options, Page, Scan, ScanRequest, Scanned,
-    Value, deadline_ms, read_found, read_info, reply, write_info,
+    Answer, Ask, Changed, ClientError, CloseError, Options, Page, ProgramId, Scan, ScanRequest,
+    Scanned, Value, deadline_ms, read_found, read_info, reply, write_info,
 };
 use crate::config::DurableBy;
 use crate::directory::spares::SpareOutcome;
@@ -76,7 +76,7 @@ pub struct Local {
     is_stopped: bool,
     cause: Option<String>,
     /// Holds the lock of the directory; dropped after the engine.
-    _node: Node,
+    node: Node,
     /// The ring belongs to one thread.
     _stays: PhantomData<*const ()>,
 }
@@ -126,7 +126,7 @@ impl Local {
             value_bytes_max: start.config.value_bytes_max,
             is_stopped: false,
             cause: None,
-            _node: node,
+            node,
             _stays: PhantomData,
         };
         store.say_hello();
@@ -141,6 +141,13 @@ impl Local {
     /// How long a call may take.
     pub(super) fn deadline(&self) -> Duration {
         Duration::from_micros(self.deadline_us)
+    }
+
+    /// The id of a program of [`Options::schema`], by its name.
+    #[must_use]
+    pub fn program(&self, name: &str) -> Option<ProgramId> {
+        let schema = self.node.schema()?.in_force();
+        Some(schema.program(name)?.program.id())
     }
 
     /// Sets the ack level of later operations.

@@ -43,15 +43,16 @@ pub use penstock_client::{
     Answer, Apply, ApplyField, ApplyInstruction, ApplyKey, Arithmetic, Ask, BitTest, Changed,
     ClientError, Comparison, Conflict, Entry, Field, Fields, FromAnswer, Instruction, Isolation,
     KeyState, Layout, LayoutError, LayoutMismatch, Named, NamedField, NumberAt, NumberKind,
-    Operand, OwnedView, Page, Past, Rate, Scan, Scanned, Text, Token, Transaction,
-    TransactionError, TransactionRefusal, TransactionValue, Unknown, Value, Verbs, View, layout,
-    new_token, transact,
+    Operand, OwnedView, Page, Past, ProgramId, Rate, Run, RunArgument, Scan, Scanned, Text, Token,
+    Transaction, TransactionError, TransactionRefusal, TransactionValue, Unknown, Value, Verbs,
+    View, layout, new_token, transact,
 };
 pub use penstock_net::keyspace::{Action, At, History, KeptVersion, Keyspace, Settings};
 pub use penstock_net::scan::ScanRequest;
 
 use self::call::Call;
 use self::core::LANES;
+use crate::schema::Schema;
 use crate::startup::node::{Bound, Node, OpenError, system};
 use mailbox::{Letter, Mailbox};
 use pending::Ticket;
@@ -76,6 +77,7 @@ struct Store {
     deadline_ms: u16,
     frame_bytes_max: usize,
     value_bytes_max: u32,
+    schema: Option<Arc<Schema>>,
     running: Mutex<Option<Running>>,
 }
 
@@ -138,6 +140,7 @@ impl Penstock {
             deadline_ms: deadline_ms(options.deadline),
             frame_bytes_max,
             value_bytes_max,
+            schema: node.schema().map(|it| it.in_force()),
             running: Mutex::new(Some(Running { threads, node })),
         };
         outcome?;
@@ -155,6 +158,13 @@ impl Penstock {
     /// As for [`Penstock::open`].
     pub fn open_local(directory: impl AsRef<Path>, options: Options) -> Result<Local, OpenError> {
         Local::open(directory.as_ref(), options)
+    }
+
+    /// The id of a program of [`Options::schema`], by its name.
+    #[must_use]
+    pub fn program(&self, name: &str) -> Option<ProgramId> {
+        let named = self.store.schema.as_ref()?.program(name)?;
+        Some(named.program.id())
     }
 
     /// A handle of the same store whose operations have another ack level. `replica` needs a

@@ -1,7 +1,7 @@
 //! What an embedding process may choose. Names, bounds and their texts are those of the server's
 //! options.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use penstock_net::level::AckLevel;
@@ -30,6 +30,7 @@ pub struct Options {
     value_bytes_max: u32,
     interval: Duration,
     frames_in_flight: u32,
+    schema: Option<PathBuf>,
 }
 
 impl Default for Options {
@@ -48,6 +49,7 @@ impl Default for Options {
             value_bytes_max: 1 << 20,
             interval: Duration::from_millis(100),
             frames_in_flight: 2,
+            schema: None,
         }
     }
 }
@@ -160,6 +162,16 @@ impl Options {
         }
     }
 
+    /// Directory of the layouts and programs, in files whose names end in `.toml`; default none. It
+    /// is read when the store is opened. See [`Penstock::program`](super::Penstock::program).
+    #[must_use]
+    pub fn schema(self, directory: impl Into<PathBuf>) -> Self {
+        Options {
+            schema: Some(directory.into()),
+            ..self
+        }
+    }
+
     /// The server's configuration that says the same.
     pub(super) fn resolve(&self, directory: &Path) -> Result<Config, OpenError> {
         if self.pending_max == 0 {
@@ -201,6 +213,7 @@ impl Options {
             Settings::resolve(&sources).map_err(|error| OpenError::Option(error.to_string()))?;
         Ok(Config {
             data: directory.to_path_buf(),
+            schema: self.schema.clone(),
             ..settings.config
         })
     }

@@ -276,6 +276,9 @@ async fn read_mail(core: Rc<Core>, inbox: flume::Receiver<Letter>) {
                 Letter::Plan(plan) => {
                     core.step(Event::Plan(plan));
                 }
+                Letter::Schema(schema) => {
+                    core.step(Event::Schema(schema));
+                }
                 Letter::Link(proven) => add_link(&core, *proven),
                 Letter::TailKept(partition, link) => {
                     core.step(Event::DivergedKept { partition, link });

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::thread::JoinHandle;
 
+use penstock_net::program::ServedSchema;
+
 use super::core_loop;
 use super::error::{ServeError, system};
 use super::listen::port_of;
@@ -17,12 +19,17 @@ use crate::startup::node::Node;
 /// costs no more than what the kernel does for one more run of bytes.
 const SHARED_BYTES_MIN: usize = 16 << 10;
 
+/// Gives every core a schema.
+pub(super) type DeliverSchema = Box<dyn Fn(Arc<ServedSchema>) + Send>;
+
 /// The cores of a server. They begin to write when they are told so, and end if this is gone
 /// before.
 pub(super) struct Cores {
     outboxes: Vec<flume::Sender<Letter>>,
     begin: flume::Sender<()>,
     threads: Vec<JoinHandle<()>>,
+    /// What connections of RESP are told.
+    host: Option<RespHost>,
 }
 
 impl Cores {
@@ -75,6 +82,7 @@ impl Cores {
             outboxes,
             begin,
             threads,
+            host,
         })
     }
 
@@ -101,13 +109,29 @@ impl Cores {
     /// Takes what the threads that make links have for the cores.
     pub(super) fn deliver(&self) -> Deliver {
         let outboxes = self.outboxes.clone();
+        let host = self.host.clone();
         Arc::new(move |delivery| match delivery {
             Delivery::Link(shard, proven) => {
                 drop(outboxes[usize::from(shard)].send(Letter::Link(proven)));
             }
-            Delivery::Plan(plan) => outboxes
-                .iter()
-                .for_each(|core| drop(core.send(Letter::Plan(Arc::clone(&plan))))),
+            Delivery::Plan(plan, file) => {
+                for core in &outboxes {
+                    drop(core.send(Letter::Plan(Arc::clone(&plan))));
+                }
+                if let Some(host) = &host {
+                    host.learn(&file);
+                }
+            }
+        })
+    }
+
+    /// Takes a schema that was read anew for all cores.
+    pub(super) fn deliver_schema(&self) -> DeliverSchema {
+        let outboxes = self.outboxes.clone();
+        Box::new(move |schema| {
+            for core in &outboxes {
+                drop(core.send(Letter::Schema(Arc::clone(&schema))));
+            }
         })
     }
 

@@ -4,6 +4,7 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
+use penstock_net::program::ServedSchema;
 use penstock_shard::Mail;
 use penstock_shard::cluster::Plan;
 use penstock_shard::replication::{LinkId, PartitionId};
@@ -22,6 +23,8 @@ pub(crate) enum Letter {
     Spare(SpareOutcome),
     /// The cluster's file was read anew.
     Plan(Arc<Plan>),
+    /// The files of the schema were read anew.
+    Schema(Arc<ServedSchema>),
     /// From a thread that makes links.
     Link(Box<ProvenLink>),
     /// From the thread that keeps what has diverged.

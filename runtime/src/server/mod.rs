@@ -57,7 +57,8 @@ use self::messages::Report;
 use self::signals::{Caught, Reload};
 use self::supervisor::Supervisor;
 
-/// Serves until SIGTERM or SIGINT. SIGHUP reloads the log file and the cluster's file, and says so.
+/// Serves until SIGTERM or SIGINT. SIGHUP reloads the log file, the cluster's file and the files of
+/// the schema, and says so.
 ///
 /// # Errors
 /// [`ServeError`], whose text is one line that names the cause and what to do.
@@ -71,12 +72,6 @@ pub fn serve(config: Config, logging: &Logging) -> Result<(), ServeError> {
     let supervisor = Arc::new(Supervisor::of_process());
     let reread = Reread::default();
     let cluster = config.cluster.clone();
-    let reload = Reload {
-        logging: logging.clone(),
-        cluster: cluster.map(|path| (path, reread.clone())),
-        supervisor: Arc::clone(&supervisor),
-    };
-
     let began = Instant::now();
     let health = Arc::new(Health::new());
     // It answers while the start goes on, and ends when this function does.
@@ -123,6 +118,12 @@ pub fn serve(config: Config, logging: &Logging) -> Result<(), ServeError> {
         .map_err(system("read the address listened on"))?;
     let (report_sender, reports) = flume::unbounded();
     let cores = Cores::start(&node, shared, own, resp, &report_sender)?;
+    let reload = Reload {
+        logging: logging.clone(),
+        cluster: cluster.map(|path| (path, reread.clone())),
+        schema: node.schema().map(|schema| (schema, cores.deliver_schema())),
+        supervisor: Arc::clone(&supervisor),
+    };
     let signal_sender = report_sender.clone();
     let watcher = signals
         .watch(reload, move || signal_sender.send(Report::Stopped).is_ok())

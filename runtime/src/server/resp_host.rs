@@ -1,15 +1,21 @@
 //! What connections of the RESP port are told of their server.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use penstock_net::limits::Limits;
-use penstock_net::resp::{Client, Facts, Host};
+use penstock_net::link::Membership;
+use penstock_net::link::message::LINK_PARTITIONS;
+use penstock_net::resp::{
+    Client, ClusterNode, ClusterView, Facts, Host, SLOW_COMMANDS_MAX, SlotRange, SlowCommand,
+};
+use penstock_net::slot::SLOTS;
 use penstock_shard::cursor_order;
 
+use crate::cluster::file::ClusterFile;
 use crate::startup::node::Node;
 use crate::stats::{Stats, total};
 use crate::system::memory::resident_bytes;
@@ -46,6 +52,13 @@ impl RespClients {
     }
 }
 
+/// Commands whose answers took long, of all cores, the newest first. Locked when there is one more.
+#[derive(Debug, Default)]
+struct SlowCommands {
+    commands: VecDeque<SlowCommand>,
+    next_id: u64,
+}
+
 /// The server around a connection of the RESP port.
 #[derive(Clone)]
 pub(crate) struct RespHost {
@@ -58,12 +71,17 @@ pub(crate) struct RespHost {
     pub(crate) clients: Arc<RespClients>,
     /// Connections of all ports.
     open: Arc<AtomicU32>,
+    slow: Arc<Mutex<SlowCommands>>,
+    /// As the cluster's file was read last.
+    cluster: Arc<RwLock<Option<ClusterView>>>,
 }
 
 impl RespHost {
     /// The host of all connections to `address`; `open` counts those of all ports.
     pub(crate) fn new(node: &Node, address: SocketAddr, open: &Arc<AtomicU32>) -> Self {
         let (config, identity) = (&node.config, node.directory.identity());
+        let cluster = node.cluster_file();
+        let cluster = cluster.map(|file| view_of(file, config.cluster_node));
         RespHost {
             facts: Facts {
                 version: env!("CARGO_PKG_VERSION"),
@@ -88,7 +106,26 @@ impl RespHost {
             stats: Arc::clone(&node.stats),
             clients: Arc::default(),
             open: Arc::clone(open),
+            slow: Arc::default(),
+            cluster: Arc::new(RwLock::new(cluster)),
         }
+    }
+
+    /// The cluster's file says something else.
+    pub(crate) fn learn(&self, file: &ClusterFile) {
+        let mut cluster = self.cluster.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(before) = &*cluster {
+            *cluster = Some(view_of(file, before.me));
+        }
+    }
+
+    /// Whether the node is one of several.
+    pub(crate) fn is_clustered(&self) -> bool {
+        self.facts.is_clustered
+    }
+
+    fn slow(&self) -> MutexGuard<'_, SlowCommands> {
+        self.slow.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn limits(&self) -> Limits {
@@ -124,8 +161,77 @@ impl Host for RespHost {
         }
     }
 
+    fn elapsed_us(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+
+    fn was_slow(&self, mut command: SlowCommand) {
+        let mut slow = self.slow();
+        command.id = slow.next_id;
+        slow.next_id += 1;
+        slow.commands.truncate(SLOW_COMMANDS_MAX - 1);
+        slow.commands.push_front(command);
+    }
+
+    fn slow_commands(&self) -> Vec<SlowCommand> {
+        self.slow().commands.iter().cloned().collect()
+    }
+
+    fn forget_slow_commands(&self) {
+        self.slow().commands.clear();
+    }
+
+    fn cluster(&self) -> Option<ClusterView> {
+        let cluster = self.cluster.read().unwrap_or_else(PoisonError::into_inner);
+        cluster.clone()
+    }
+
+    fn serves(&self, slot: u16, as_member: bool) -> bool {
+        let cluster = self.cluster.read().unwrap_or_else(PoisonError::into_inner);
+        let view = cluster.as_ref();
+        view.is_none_or(|view| view.serves(slot, as_member))
+    }
+
     fn scan_order(&self) -> u64 {
         self.order
+    }
+}
+
+/// What connections are told of a cluster's file by node `me`.
+fn view_of(file: &ClusterFile, me: u8) -> ClusterView {
+    let nodes = file.nodes.iter().map(|node| ClusterNode {
+        number: node.number,
+        resp: node.resp.clone(),
+    });
+    let slots = SLOTS / LINK_PARTITIONS;
+    let mut ranges: Vec<SlotRange> = Vec::new();
+    for (partition, assignment) in (0..LINK_PARTITIONS).zip(&file.assignments) {
+        let members = assignment.members.iter();
+        let sync = members
+            .clone()
+            .filter(|(_, membership)| *membership == Membership::Sync);
+        let range = SlotRange {
+            first: partition * slots,
+            last: partition * slots + (slots - 1),
+            writer: assignment.primary,
+            members: members.map(|(node, _)| *node).collect(),
+            sync: sync.map(|(node, _)| *node).collect(),
+        };
+        match ranges.last_mut() {
+            Some(before)
+                if (before.writer, &before.members, &before.sync)
+                    == (range.writer, &range.members, &range.sync) =>
+            {
+                before.last = range.last;
+            }
+            _ => ranges.push(range),
+        }
+    }
+    ClusterView {
+        id: file.cluster_id,
+        me,
+        nodes: nodes.collect(),
+        ranges,
     }
 }
 

@@ -74,7 +74,11 @@ pub(super) fn serve_resp(
     let id = client.id;
     let shared = Rc::new(RespConnection {
         connection,
-        conversation: RefCell::new(Conversation::new(client, host.limits())),
+        conversation: RefCell::new(Conversation::new(
+            client,
+            host.limits(),
+            host.is_clustered(),
+        )),
         host: Rc::clone(host),
         told: Cell::new((0, 0, false)),
         sending: Cell::new(0),
@@ -198,7 +202,7 @@ async fn write(
         taken_bytes += frames.len();
         let is_blocked = {
             let mut conversation = shared.conversation.borrow_mut();
-            conversation.answered(&frames);
+            conversation.answered(&frames, &*shared.host);
             std::mem::swap(conversation.out(), &mut replies);
             conversation.is_blocked()
         };

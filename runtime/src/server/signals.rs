@@ -14,8 +14,10 @@ use signal_hook::iterator::{Handle, Signals};
 use tracing::{info, warn};
 
 use crate::cluster::Reread;
+use crate::schema::RunningSchema;
 use crate::server::logging::Logging;
 
+use super::cores::DeliverSchema;
 use super::supervisor::Supervisor;
 
 /// What SIGHUP reloads.
@@ -23,6 +25,8 @@ pub(super) struct Reload {
     pub(super) logging: Logging,
     /// The cluster's file, if this is a node of a cluster.
     pub(super) cluster: Option<(PathBuf, Reread)>,
+    /// The schema, if there is one, and who gets the next one.
+    pub(super) schema: Option<(Arc<RunningSchema>, DeliverSchema)>,
     pub(super) supervisor: Arc<Supervisor>,
 }
 
@@ -41,21 +45,58 @@ impl Reload {
         if let Some((_, reread)) = &self.cluster {
             reread.ask();
         }
+        let schema = self.read_schema();
         let cluster = self.cluster.as_ref().map(|(path, _)| path.as_path());
-        if log.is_ok() || cluster.is_some() {
-            info!("{}", text(log.unwrap_or(None), cluster));
+        let read = schema.as_ref().and_then(|read| read.as_deref().ok());
+        if log.is_ok() || cluster.is_some() || read.is_some() {
+            let has_schema = self.schema.is_some();
+            info!("{}", text(log.unwrap_or(None), cluster, read, has_schema));
         }
-        self.supervisor.reloaded(problem.as_deref());
+        let defect = schema.and_then(Result::err);
+        self.supervisor.reloaded(problem.or(defect).as_deref());
+    }
+
+    /// Reads the files of the schema anew; what is sound is served from now on, and told. What is
+    /// not is told with every defect, and what is in force stays.
+    fn read_schema(&self) -> Option<Result<String, String>> {
+        let (running, deliver) = self.schema.as_ref()?;
+        let directory = running.directory().display();
+        match running.read_anew() {
+            Ok(served) => {
+                let programs = served.programs.len();
+                deliver(served);
+                let told = format!("the schema in {directory} is read anew, {programs} programs");
+                Some(Ok(told))
+            }
+            Err(error) => {
+                let told = format!(
+                    "SIGHUP: the schema in {directory} is not used, and the one of before stays"
+                );
+                warn!("{told}");
+                for defect in error.to_string().lines() {
+                    warn!("{defect}");
+                }
+                Some(Err(told))
+            }
+        }
     }
 }
 
 /// What SIGHUP does, for people.
-fn text(log: Option<&Path>, cluster: Option<&Path>) -> String {
+fn text(
+    log: Option<&Path>,
+    cluster: Option<&Path>,
+    schema: Option<&str>,
+    has_schema: bool,
+) -> String {
     let log = log.map(|path| format!("the log file {} is opened anew", path.display()));
     let cluster =
         cluster.map(|path| format!("the cluster's file {} will be read anew", path.display()));
-    let done: Vec<String> = [log, cluster].into_iter().flatten().collect();
+    let schema = schema.map(str::to_string);
+    let done: Vec<String> = [log, cluster, schema].into_iter().flatten().collect();
     match done.is_empty() {
+        // What is wrong with it was told.
+        true if has_schema => "SIGHUP: nothing is reloaded; options count at the next start".into(),
         true => "SIGHUP: nothing to reload: there is no log file and no cluster; options count at \
             the next start"
             .into(),
@@ -127,11 +168,15 @@ mod tests {
     fn a_reload_names_what_is_reloaded_and_what_is_not() {
         let (log, cluster) = (Path::new("/l"), Path::new("/c"));
         assert_eq!(
-            text(Some(log), Some(cluster)),
+            text(Some(log), Some(cluster), None, false),
             "SIGHUP: the log file /l is opened anew, the cluster's file /c will be read anew; \
              options count at the next start"
         );
-        assert!(text(None, Some(cluster)).starts_with("SIGHUP: the cluster's file /c will"));
-        assert!(text(None, None).starts_with("SIGHUP: nothing to reload"));
+        let of_cluster = text(None, Some(cluster), None, false);
+        assert!(of_cluster.starts_with("SIGHUP: the cluster's file /c will"));
+        assert!(text(None, None, None, false).starts_with("SIGHUP: nothing to reload"));
+        let of_schema = text(None, None, Some("the schema"), true);
+        assert!(of_schema.starts_with("SIGHUP: the schema; options"));
+        assert!(text(None, None, None, true).starts_with("SIGHUP: nothing is reloaded"));
     }
 }

@@ -8,8 +8,8 @@ use std::time::Instant;
 use core_affinity::CoreId;
 use penstock_net::hello::{
     AUTH_NONE, FEATURE_APPLY, FEATURE_EXPIRY, FEATURE_KEYSPACES, FEATURE_MEMBER_READS,
-    FEATURE_ON_EXPIRE, FEATURE_PING_ITEMS, FEATURE_SCAN, FEATURE_SHOWN, FEATURE_TOKENS,
-    ServerHello,
+    FEATURE_ON_EXPIRE, FEATURE_PING_ITEMS, FEATURE_RUN, FEATURE_SCAN, FEATURE_SHOWN,
+    FEATURE_TOKENS, ServerHello,
 };
 use penstock_net::limits::Limits;
 use penstock_net::link::NodeStart;
@@ -44,6 +44,7 @@ use crate::config::{Config, HugePageMode, IoMode, segment_bytes_for};
 use crate::directory::room::DiskRoom;
 use crate::directory::{Directory, DirectoryOptions};
 use crate::disk::{self, DiskOptions, RingPlan};
+use crate::schema::RunningSchema;
 use crate::stats::Stats;
 use crate::system::checksum;
 use crate::system::huge_pages::{self, Support};
@@ -94,6 +95,8 @@ pub(crate) struct Node {
     room: Room,
     memory: Option<(Arc<MemoryBound>, Watch)>,
     cluster: Option<ClusterFile>,
+    /// Layouts and programs, if there are any.
+    schema: Option<Arc<RunningSchema>>,
     /// Unlocked when it is dropped, so the last one: the threads above write in it to their end.
     pub(crate) directory: Directory,
 }
@@ -116,7 +119,7 @@ impl Node {
     ) -> Result<Node, OpenError> {
         let allowed = checks::allowed_cores();
         check_cores(config.shards, &allowed)?;
-        let cluster = read_cluster(&config)?;
+        let (cluster, schema) = (read_cluster(&config)?, read_schema(&config)?);
         check_directory(&config, cluster.as_ref())?;
         let options = DirectoryOptions {
             shards_of_new: match config.shards {
@@ -173,13 +176,12 @@ impl Node {
             config.segment_bytes,
             config.disk_bytes_max,
         );
-        let is_of_cluster = cluster.is_some();
         let mut inventory = survey(
             &mut directory,
             &config,
             &room_on_disk,
             shards,
-            is_of_cluster,
+            cluster.is_some(),
         )?;
         directory.segments().progress().begin();
         let kept_bytes = u64::from(shards) * short_bytes;
@@ -205,8 +207,14 @@ impl Node {
             room,
             memory,
             cluster,
+            schema,
             directory,
         })
+    }
+
+    /// Layouts and programs, if there are any.
+    pub(crate) fn schema(&self) -> Option<Arc<RunningSchema>> {
+        self.schema.clone()
     }
 
     /// Notes who the directory is in its cluster. All shards are open, so it is not refused any
@@ -223,6 +231,11 @@ impl Node {
     pub(crate) fn links_address(&self) -> Option<SocketAddr> {
         let cluster = self.cluster.as_ref()?;
         Some(cluster.node(self.config.cluster_node)?.links)
+    }
+
+    /// The cluster's file, if this node is one of a cluster.
+    pub(crate) fn cluster_file(&self) -> Option<&ClusterFile> {
+        self.cluster.as_ref()
     }
 
     /// The cluster, and what this node tells of itself in it.
@@ -316,7 +329,8 @@ impl Node {
                 | FEATURE_PING_ITEMS
                 | FEATURE_APPLY
                 | FEATURE_TOKENS
-                | FEATURE_ON_EXPIRE,
+                | FEATURE_ON_EXPIRE
+                | FEATURE_RUN,
             nonce: [0; 32],
             limits: Limits {
                 frame_bytes_max: config.frame_bytes_max,
@@ -365,6 +379,10 @@ impl Node {
             inventory: Arc::clone(&self.inventory),
             segments: self.directory.segments().clone(),
             spares: self.helpers.spares.handle(),
+            schema: self
+                .schema
+                .as_ref()
+                .map(|it| Arc::new(it.in_force().served())),
             snapshots: self.directory.snapshots().clone(),
             snapshot_writer: self.helpers.snapshot_writers.handle(),
             key_tables_left: Arc::clone(&self.helpers.key_tables_left),
@@ -379,6 +397,17 @@ impl Node {
             clock: self.clock,
             unix_ms_at_start: self.unix_ms_at_start,
         })
+    }
+}
+
+/// The schema that the configuration names.
+fn read_schema(config: &Config) -> Result<Option<Arc<RunningSchema>>, OpenError> {
+    let Some(directory) = &config.schema else {
+        return Ok(None);
+    };
+    match RunningSchema::begin(directory, config.frame_bytes_max) {
+        Ok(schema) => Ok(Some(Arc::new(schema))),
+        Err(error) => Err(OpenError::Option(format!("the schema: {error}"))),
     }
 }
 

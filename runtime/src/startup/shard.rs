@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use core_affinity::CoreId;
+use penstock_net::program::ServedSchema;
 use penstock_shard::opening::{self, Inventory};
 use penstock_shard::{Shard, ShardConfig};
 use penstock_storage::budget::Budget;
@@ -41,6 +42,7 @@ pub(crate) struct ShardStart {
     pub(crate) segments: Segments,
     pub(crate) spares: SpareHandle,
     pub(crate) starts_small: bool,
+    pub(crate) schema: Option<Arc<ServedSchema>>,
     pub(crate) snapshots: SnapshotFolder,
     pub(crate) snapshot_writer: SnapshotHandle,
     pub(crate) key_tables_left: Arc<HashMap<FileId, u64>>,
@@ -100,6 +102,9 @@ impl ShardStart {
         )
         .map_err(refused(self.segments.data()))?;
         shard.scrub_within(u64::from(self.config.scrub_period_s) * 1_000_000);
+        if let Some(schema) = &self.schema {
+            shard.serve_schema(Arc::clone(schema));
+        }
         if self.starts_small {
             shard.grow_segments(self.config.segment_bytes);
         }

@@ -1,12 +1,17 @@
 //! No heap allocation per operation on the hot path: a shard over a log in memory, driven as the
 //! server drives it, under an allocator that counts.
 
+use std::sync::Arc;
+
 use penstock::disk::arena::{Arena, ArenaBlock, ArenaLayout};
 use penstock_net::apply::Apply;
 use penstock_net::hello::{AUTH_NONE, ClientHello, ServerHello};
 use penstock_net::instruction::{FieldType, Instruction, Operation};
 use penstock_net::level::AckLevel;
 use penstock_net::limits::Limits;
+use penstock_net::program::{
+    Argument, ArgumentKind, Blank, Program, ProgramId, ProgramParts, Programs, Run, ServedSchema,
+};
 use penstock_net::request::{BatchRequest, Condition, Token};
 use penstock_shard::{Event, Now, Outbox, SessionId, Shard, ShardConfig, Topology};
 use penstock_storage::io::{Completion, Io};
@@ -225,6 +230,12 @@ fn reads_writes_and_decrements_allocate_nothing_once_they_are_warm() {
             .then(hold.expire_in(1 << 40));
         batch.apply(out, &buy);
     });
+    let program = hold_program();
+    let run = batch(|batch, out, number| batch.run(out, &hold_run(program.id(), number)));
+    let programs = Programs::new(vec![program.clone()]);
+    let text = String::new();
+    let schema = Arc::new(ServedSchema { programs, text });
+    world.shard.serve_schema(schema);
     let unix_ms = world.now.unix_ms;
     // All but the first of these are answered again.
     let retry = batch(|batch, out, number| {
@@ -239,6 +250,7 @@ fn reads_writes_and_decrements_allocate_nothing_once_they_are_warm() {
         ("decr", &decr),
         ("sold out", &sold_out),
         ("buy", &buy),
+        ("run", &run),
         ("retry", &retry),
     ] {
         (0..200).for_each(|_| world.turn(frame));
@@ -256,7 +268,7 @@ fn reads_writes_and_decrements_allocate_nothing_once_they_are_warm() {
         assert_eq!(allocations, 0, "{name}");
         assert_eq!(
             logged,
-            if matches!(name, "set" | "decr" | "buy") {
+            if matches!(name, "set" | "decr" | "buy" | "run") {
                 500 * DEPTH as u64
             } else {
                 0
@@ -265,4 +277,36 @@ fn reads_writes_and_decrements_allocate_nothing_once_they_are_warm() {
         );
         assert!(world.sent.len() > 24 * DEPTH, "{name}: replies left");
     }
+}
+
+/// Takes so many of a stock, and notes in a hold what is left.
+fn hold_program() -> Program {
+    let mut apply = Apply::new();
+    let (stock, hold) = (apply.key(b"{a}0"), apply.key(b"{a}1"));
+    apply
+        .then(stock.u64(0).decrease(0u64))
+        .then(hold.u64(8).set(stock.u64(0)))
+        .then(hold.expire_in(1 << 40));
+    Program::new(ProgramParts {
+        name: "hold".into(),
+        keys: vec!["stock".into(), "hold".into()],
+        arguments: vec![Argument {
+            name: "quantity".into(),
+            kind: ArgumentKind::Number { min: 1, max: 9 },
+        }],
+        instructions: apply.instructions().to_vec(),
+        data: Vec::new(),
+        blanks: vec![Blank::Operand {
+            instruction: 0,
+            argument: 0,
+        }],
+    })
+    .expect("sound")
+}
+
+/// A run of it.
+fn hold_run(program: ProgramId, number: usize) -> Run {
+    let key = format!("{{drop}}hold:{number}");
+    let run = Run::new(program).key(b"{drop}stock").key(key.as_bytes());
+    run.argument(1u64)
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use penstock::config::IoMode;
-use penstock::embedded::{Apply, Ask, Changed, ClientError, Field, Local};
+use penstock::embedded::{Apply, Ask, Changed, ClientError, Field, Local, Run};
 use penstock::{OpenError, Options, Penstock, Verbs};
 use penstock_net::level::AckLevel;
 use penstock_net::request::{Condition, Expiry, Version, Wanted};
@@ -812,5 +812,40 @@ fn block_on<F: Future>(future: F) -> F::Output {
             Poll::Ready(output) => return output,
             Poll::Pending => std::thread::park(),
         }
+    }
+}
+
+#[test]
+fn programs_of_a_directory_run_in_both_stores_and_others_are_unknown() {
+    let scratch = Scratch::new("programs");
+    let schema = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/programs");
+    let options = || options().schema(schema);
+    let store = Penstock::open(&scratch.0, options()).unwrap();
+    let restock = store.program("restock").expect("shipped");
+    assert_eq!(store.program("no such one"), None);
+    let run = Run::new(restock)
+        .key(b"stock:{42}")
+        .argument(7u32)
+        .argument(2u32);
+    assert_eq!(store.run(&run).wait().unwrap().fields.to_vec(), [7, 2]);
+    store.close().unwrap();
+
+    let mut local = Penstock::open_local(&scratch.0, options()).unwrap();
+    assert_eq!(local.program("restock"), Some(restock));
+    assert_eq!(local.run(&run).unwrap().fields.to_vec(), [14, 2]);
+    local.close().unwrap();
+
+    let store = Penstock::open(&scratch.0, super::store::options()).unwrap();
+    match store.run(&run).wait() {
+        Err(ClientError::Refused(answer)) => assert_eq!(answer.status, Status::UnknownProgram),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(store.program("restock"), None);
+    store.close().unwrap();
+    let broken = options().schema(scratch.0.join("nowhere"));
+    match Penstock::open(&scratch.0, broken) {
+        Err(OpenError::Option(text)) => assert!(text.contains("cannot be read"), "{text}"),
+        Ok(_) => panic!("it opens"),
+        Err(other) => panic!("{other}"),
     }
 }

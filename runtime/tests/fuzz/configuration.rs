@@ -45,7 +45,13 @@ pub fn judge(input: &[u8]) {
     let data = settings.config.data.clone();
     let cluster = settings.config.cluster.clone();
     let log_file = settings.config.log_file.clone();
-    let paths = [Some(&data), cluster.as_ref(), log_file.as_ref()];
+    let schema = settings.config.schema.clone();
+    let paths = [
+        Some(&data),
+        cluster.as_ref(),
+        log_file.as_ref(),
+        schema.as_ref(),
+    ];
     let mut shown = paths.iter().flatten().map(|path| path.to_string_lossy());
     if shown.any(|path| path.contains('\n')) {
         return;
@@ -64,7 +70,7 @@ pub fn judge(input: &[u8]) {
     let mut again = Settings::resolve(&again).expect("what is shown is allowed");
     assert_eq!(again.explain().lines().count(), OPTIONS.len() + 1);
     (again.config.data, again.config.cluster) = (data, cluster);
-    again.config.log_file = log_file;
+    (again.config.log_file, again.config.schema) = (log_file, schema);
     assert_eq!(again.config, settings.config);
 }
 

@@ -3,12 +3,12 @@
 //!
 //! An input is one byte (what the text is to be) and the text.
 
-use crate::expression::{
-    ExpressionError, Field, FieldKind, LayoutField, Literal, NamedKey, Step, TEXT_BYTES,
-    ValueLayout, number_name, parse_instruction, parse_step,
-};
 use penstock_net::apply::{
     Action, ApplyInstruction, Arithmetic, BitTest, Comparison, NumberAt, Operand,
+};
+use penstock_net::expression::{
+    ExpressionError, Field, FieldKind, LayoutField, Literal, NamedKey, Step, TEXT_BYTES,
+    ValueLayout, number_name, parse_instruction, parse_step,
 };
 use penstock_net::instruction::{Instruction, Operation};
 

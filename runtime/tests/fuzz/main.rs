@@ -2,8 +2,6 @@
 //! a target runs and what it keeps: `net/tests/fuzz/target.rs`.
 
 mod configuration;
-#[path = "../../src/cli/expression/mod.rs"]
-mod expression;
 mod expressions;
 #[path = "../../../net/tests/fuzz/target.rs"]
 mod target;

@@ -18,6 +18,7 @@ mod logs;
 mod memory;
 mod metrics;
 mod process;
+mod programs;
 mod promql;
 mod published_defects;
 mod repair;

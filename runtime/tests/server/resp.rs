@@ -1,6 +1,7 @@
 //! The RESP port of the real server: atomic commands, pipelines, bad input, and its replies beside
 //! those of a Valkey.
 
+mod beyond;
 mod table;
 
 use std::io::{ErrorKind, Read, Write};
@@ -45,13 +46,13 @@ fn start(name: &str, options: &[&str]) -> Resp {
 }
 
 /// A connection, and what it has read beyond the last reply.
-struct Talk {
+pub(crate) struct Talk {
     stream: TcpStream,
     bytes: Vec<u8>,
 }
 
 impl Talk {
-    fn with(address: SocketAddr) -> Talk {
+    pub(crate) fn with(address: SocketAddr) -> Talk {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_nodelay(true).unwrap();
@@ -79,7 +80,7 @@ impl Talk {
         }
     }
 
-    fn ask(&mut self, words: &[&str]) -> String {
+    pub(crate) fn ask(&mut self, words: &[&str]) -> String {
         let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
         self.send(&encode(&words));
         String::from_utf8(self.reply()).unwrap()

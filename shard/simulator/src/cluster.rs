@@ -12,6 +12,7 @@ mod client;
 mod event;
 mod faults;
 mod harms;
+mod holds;
 mod links;
 mod node;
 mod operator;
@@ -35,6 +36,7 @@ use penstock_storage::log::SyncMethod;
 use penstock_storage::version::partition_of;
 
 use crate::coverage::Coverage;
+use crate::holds::Holds;
 use crate::plan::{sends_applies, sends_tokens};
 use crate::random::Random;
 use crate::report::Report;
@@ -268,6 +270,10 @@ struct World {
     sales: Option<Sales>,
     /// Chance of everything about them.
     tokens: Random,
+    /// Holds that expire, if the run has some.
+    holds: Option<Holds>,
+    /// Chance of everything about them.
+    expiries: Random,
     /// How far the wall clock of each node is ahead, in milliseconds.
     walls_ms: [u64; NODES],
     harms: Harms,
@@ -296,6 +302,9 @@ pub fn run(seed: u64) -> Report {
     let mut coverage = Coverage::of_cluster(world.met);
     if let Some(sales) = &world.sales {
         coverage.meet(&sales.met);
+    }
+    if let Some(holds) = &world.holds {
+        coverage.meet(&holds.met);
     }
     Report {
         hash: world.trace.hash(),
@@ -340,14 +349,15 @@ impl World {
             met.extend(applies::MUST_MEET.iter().map(|&what| (what, 0)));
         }
         let tags = tags(&mut chance);
-        let mut tokens = Random::new(seed, 108);
+        let (mut tokens, mut expiries) = (Random::new(seed, 108), Random::new(seed, 111));
         let sales = sends_tokens(seed, TOKENS_FROM).then(|| {
             let tags: Vec<String> = tags.iter().map(|(tag, _)| format!("{{{tag}}}")).collect();
             Sales::new(Random::new(seed, 109), &tags)
         });
-        let walls_ms = match &sales {
-            Some(_) => sales::walls_ms(&mut tokens),
-            None => [0; NODES],
+        let holds = holds::holds_of(seed, &tags, harms.may_fail_to_read());
+        let walls_ms = match &holds {
+            Some(_) => holds::walls_ms(&mut expiries),
+            None => sales::walls_ms(sales.as_ref(), &mut tokens),
         };
         let partitions: Vec<u16> = tags.iter().map(|&(_, partition)| partition).collect();
         let plan = Arc::new(first_plan(&setting, &partitions, &mut chance));
@@ -400,6 +410,8 @@ impl World {
             applies: Random::new(seed, 107),
             sales,
             tokens,
+            holds,
+            expiries,
             walls_ms,
             harms,
             harm,
@@ -735,6 +747,7 @@ impl World {
     fn judge(&mut self) -> Step {
         let mut keys = self.oracle.keys();
         keys.extend(self.sale_keys());
+        keys.extend(self.hold_keys());
         // What has expired by one clock may be gone there, and be there by another clock.
         let times = (0..NODES).map(|node| self.time_ms_of(node));
         let now_ms = times.max().expect("there are nodes");
@@ -778,8 +791,11 @@ impl World {
         for (what, count) in met {
             *self.met.entry(what).or_default() += count;
         }
-        match &self.sales {
-            Some(sales) => sales.judge(&last),
+        if let Some(sales) = &self.sales {
+            sales.judge(&last)?;
+        }
+        match &mut self.holds {
+            Some(holds) => holds.judge(&last),
             None => Ok(()),
         }
     }

@@ -36,15 +36,7 @@ const TWICE_EVERY: u64 = 50;
 const BUGS_OF_CLUSTERS: &[node_bugs::Bug] = &[
     node_bugs::Bug::TokenForgottenByCleaning,
     node_bugs::Bug::TokenForgottenByScan,
-];
-
-/// Bugs that no run can meet: clients send no ON_EXPIRE here. The tests of a shard look for them
-/// (`shard/tests/failures/on_expire.rs`).
-const BUGS_WITHOUT_TRAFFIC: &[node_bugs::Bug] = &[
-    node_bugs::Bug::FireTwice,
-    node_bugs::Bug::OverwriteUnfired,
     node_bugs::Bug::FireAsMember,
-    node_bugs::Bug::SnapshotWithoutTimers,
     node_bugs::Bug::CleanUnfired,
 ];
 
@@ -381,7 +373,7 @@ impl Bug {
                 .chain(of_nodes.filter(is_of_clusters).map(|&bug| Bug::Node(bug)))
                 .collect(),
             false => of_nodes
-                .filter(|bug| !is_of_clusters(bug) && !BUGS_WITHOUT_TRAFFIC.contains(bug))
+                .filter(|bug| !is_of_clusters(bug))
                 .map(|&bug| Bug::Node(bug))
                 .collect(),
         }

@@ -16,6 +16,11 @@ use crate::random::Random;
 const APPLIES_FROM: u64 = 300_000_000;
 /// Those below are from before there were tokens, and have none.
 const TOKENS_FROM: u64 = 500_000_000;
+/// Those below are from before keys had effects that run when they expire, and have none.
+const HOLDS_FROM: u64 = 600_000_000;
+
+/// Those below are from before clients ran transactions, and have none.
+const TRANSACTIONS_FROM: u64 = 700_000_000;
 
 /// Units that a missing counter is made with are at least this many, and no others are.
 const MADE_FROM: u64 = 1 << 40;
@@ -79,6 +84,10 @@ pub struct Plan {
     pub groups: Vec<Vec<usize>>,
     /// Clients send writes with tokens.
     pub has_tokens: bool,
+    /// Clients buy holds that give their units back when they expire.
+    pub has_holds: bool,
+    /// Clients run transactions.
+    pub has_transactions: bool,
     /// Bytes of a value, at most.
     pub value_bytes_max: usize,
     /// Bytes of a frame block.
@@ -175,9 +184,16 @@ const LEVELS: &[&[AckLevel]] = &[
     &[AckLevel::None, AckLevel::Interval],
 ];
 
-/// Whether a seed may send writes with tokens: numbered seeds do from `first` on.
+/// Whether a seed may send writes with tokens: numbered seeds do from `first` on, and those that a
+/// clock gives since there are holds.
 pub(crate) fn sends_tokens(seed: u64, first: u64) -> bool {
-    (first..1_000_000_000).contains(&seed) || seed >= 1_890_000_000_000_000
+    (first..1_000_000_000).contains(&seed) || seed >= 1_882_970_000_000_000
+}
+
+/// Whether a seed may send holds: numbered seeds do from `first` on, and those that a clock gives
+/// since there are holds.
+pub(crate) fn sends_holds(seed: u64, first: u64) -> bool {
+    (first..1_000_000_000).contains(&seed) || seed >= 1_882_970_000_000_000
 }
 
 /// Whether a seed may send APPLYs: numbered seeds do from `first` on, and those that a clock gives
@@ -222,6 +238,8 @@ impl Plan {
             expiring,
             groups,
             has_tokens: sends_tokens(seed, TOKENS_FROM),
+            has_holds: sends_holds(seed, HOLDS_FROM),
+            has_transactions: sends_tokens(seed, TRANSACTIONS_FROM),
             value_bytes_max,
             frame_bytes: random.pick(&[4096, 8192, 16_384]),
             frames_in_flight_max: random.pick(&[1, 1, 2, 3, 4]),

@@ -103,8 +103,9 @@ enum What {
     Sale { sale: usize, is_other: bool },
 }
 
+/// What became of a try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outcome {
+pub(crate) enum Outcome {
     Pending,
     Unknown,
     Executed,
@@ -541,7 +542,7 @@ impl Sales {
 }
 
 /// Whether there may be such a refusal.
-fn is_excused(status: Status, excuses: Excuses) -> Result<(), String> {
+pub(crate) fn is_excused(status: Status, excuses: Excuses) -> Result<(), String> {
     let is_excused = match status {
         Status::Io | Status::Corrupt => excuses.may_fail_to_read,
         _ if excuses.must_execute => false,

@@ -9,6 +9,7 @@ use penstock_net::reply::{ITEM_FLAG_EXPIRY, ReplyItem};
 use penstock_net::scan::{ScanPage, ScanRequest, ScanValue};
 use penstock_net::status::Status;
 
+use crate::holds;
 use crate::oracle::{Glimpse, Oracle, Violation};
 use crate::random::Random;
 use crate::sales;
@@ -130,8 +131,10 @@ impl Scan {
         let page = ScanPage::read(item.value).map_err(|refusal| refusal.to_string())?;
         let mut slot = 0;
         for entry in page.entries() {
-            // Sales have a judge of their own.
-            if entry.key.starts_with(sales::PREFIX) && entry.key.starts_with(self.prefix) {
+            // Sales and holds have judges of their own.
+            let prefixes = [sales::PREFIX, holds::PREFIX];
+            let is_of_others = prefixes.iter().any(|it| entry.key.starts_with(it));
+            if is_of_others && entry.key.starts_with(self.prefix) {
                 continue;
             }
             let key = oracle

@@ -9,9 +9,11 @@ mod applies;
 mod blows;
 mod client;
 mod core;
+mod holds;
 mod node;
 mod sales;
 mod shell;
+mod transactions;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -27,6 +29,7 @@ use penstock_storage::version::{PARTITIONS, Sequences};
 
 use crate::coverage::{Coverage, Fault};
 use crate::disk::{Disk, Pool, PoolBlock, STALL_US_MAX};
+use crate::holds::Holds;
 use crate::oracle::{self, Oracle};
 use crate::plan::{Blow, Budget, Plan};
 use crate::random::Random;
@@ -34,6 +37,7 @@ use crate::report::Report;
 use crate::sales::Sales;
 use crate::scan::Scan;
 use crate::trace::Trace;
+use crate::transactions::Transactions;
 
 enum Event {
     Start,
@@ -159,6 +163,10 @@ enum Asked {
     Operation(usize),
     /// A try of a sale, by its number.
     Try(usize),
+    /// A try of a hold, by its number.
+    Hold(usize),
+    /// A question of a transaction, by its number.
+    Question(usize),
 }
 
 /// One connection, both ends.
@@ -316,6 +324,18 @@ pub struct World {
     token_horizon_ms: u64,
     /// The tries that the last look has made.
     sales_looked: usize,
+    /// Holds that expire, if the run has some.
+    holds: Option<Holds>,
+    /// Chance of everything about them.
+    expiries: Random,
+    /// When this start was.
+    started_us: u64,
+    /// Transactions, if the run has some.
+    transactions: Option<Transactions>,
+    /// Chance of everything about them.
+    commits: Random,
+    /// The keys of transactions that the last look has read.
+    banks_looked: usize,
     failure: Option<String>,
 }
 
@@ -339,6 +359,12 @@ pub fn run(seed: u64) -> Report {
     if let Some(sales) = &world.sales {
         coverage.meet(&sales.met);
     }
+    if let Some(holds) = &world.holds {
+        coverage.meet(&holds.met);
+    }
+    if let Some(transactions) = &world.transactions {
+        coverage.meet(&transactions.met);
+    }
     Report {
         hash: world.trace.hash(),
         simulated_us: world.now_us,
@@ -358,17 +384,7 @@ impl World {
         let mut disk = Disk::new(Random::new(seed, 2), Rc::clone(&coverage));
         disk.faults = plan.disk;
         (disk.write_us, disk.read_us) = plan.disk_us;
-        let mut oracle = Oracle::new(plan.keys.clone());
-        oracle.limit_values(plan.value_bytes_max);
-        // What fails once is read again, and the client sees none of it.
-        oracle.may_fail_to_read = plan.budget == Budget::Detectable
-            || (plan.disk.read_error + plan.disk.bad_read > 0 && !plan.disk.is_passing);
-        oracle.may_be_full = plan.files_max > 0
-            || plan.memory_bytes_max < usize::MAX
-            || plan
-                .blows
-                .iter()
-                .any(|(_, blow)| matches!(blow, Blow::NoSpace(_)));
+        let oracle = oracle_of(&plan);
         let clients = (0..plan.clients)
             .map(|_| Client {
                 link: None,
@@ -382,6 +398,11 @@ impl World {
             let tags = Sales::tags(&mut random);
             Sales::new(random, &tags)
         });
+        let may_fail = oracle.may_fail_to_read;
+        let holds = plan.has_holds.then(|| holds::holds_of(seed, may_fail));
+        let transactions = plan
+            .has_transactions
+            .then(|| Transactions::new(Random::new(seed, 41)));
         let value_bytes_max = plan.value_bytes_max;
         let shards = plan.shards;
         let first_frame_crash = plan.first_frame_crashes;
@@ -438,6 +459,12 @@ impl World {
             tokens: Random::new(seed, 20),
             token_horizon_ms: 3_600_000,
             sales_looked: 0,
+            holds,
+            expiries: Random::new(seed, 32),
+            started_us: 0,
+            transactions,
+            commits: Random::new(seed, 42),
+            banks_looked: 0,
             has_keyspace: false,
             failure: None,
         };
@@ -682,4 +709,20 @@ fn code_of(event: &Event) -> u64 {
         Event::EarlyCrash { .. } => 16,
         Event::ReadsAgain { link } => 14 + 64 * (*link as u64),
     }
+}
+
+/// The oracle of the answers, which knows what the plan lets fail.
+fn oracle_of(plan: &Plan) -> Oracle {
+    let mut oracle = Oracle::new(plan.keys.clone());
+    oracle.limit_values(plan.value_bytes_max);
+    // What fails once is read again, and the client sees none of it.
+    oracle.may_fail_to_read = plan.budget == Budget::Detectable
+        || (plan.disk.read_error + plan.disk.bad_read > 0 && !plan.disk.is_passing);
+    oracle.may_be_full = plan.files_max > 0
+        || plan.memory_bytes_max < usize::MAX
+        || plan
+            .blows
+            .iter()
+            .any(|(_, blow)| matches!(blow, Blow::NoSpace(_)));
+    oracle
 }

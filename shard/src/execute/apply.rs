@@ -8,7 +8,7 @@ use penstock_net::limits::{APPLY_KEYS_MAX, EXPIRY_MS_MAX};
 use penstock_net::refusal::Refusal;
 use penstock_net::reply::{ITEM_FLAG_OVERFLOW, REPLY_ITEM_BYTES};
 use penstock_net::request::Version;
-use penstock_net::slot::slot_of;
+use penstock_net::slot::{begin_with_one_tag, slot_of};
 use penstock_net::status::Status;
 use penstock_storage::extension::EffectsArea;
 use penstock_storage::io::Blocks;
@@ -43,6 +43,9 @@ fn run_on<const KEYS: usize, P: Blocks>(
 ) -> Ran {
     let names = request.keys();
     for name in &names[1..] {
+        if begin_with_one_tag(names[0], name) {
+            continue;
+        }
         let (first, second) = (context.slot, slot_of(name));
         if first != second {
             return refused(context, Refusal::CrossSlot { first, second }, out);
@@ -67,7 +70,7 @@ fn run_on<const KEYS: usize, P: Blocks>(
     out.extend_from_slice(&[0; REPLY_ITEM_BYTES]);
     let now_ms = keys.staged.time_ms();
     let ran = apply::run(request, now_ms, &mut keys, out);
-    let staged = keys.into_staged();
+    let mut staged = keys.into_staged();
     let (bytes, bytes_max) = (staged.record_bytes(), staged.record_bytes_max());
     if let Err(denial) = ran {
         out.truncate(from);
@@ -136,14 +139,15 @@ pub(super) struct FoundKeys<'k, const KEYS: usize> {
 
 /// Looks all keys up. What they hold takes at most the largest record, which is judged before
 /// anything is read.
+#[inline]
 pub(super) fn look_up<'k, const KEYS: usize, P: Blocks>(
     store: &Store<P>,
     context: &Context<'_>,
     names: &[&'k [u8]],
 ) -> Result<FoundKeys<'k, KEYS>, Missing> {
-    let (mut bytes, mut cold) = (0, None);
-    let mut look = |number: usize| {
-        let name = names[number];
+    let (mut bytes_max, mut cold) = (0, None);
+    let mut all = [Key::new(store, context.key_hash, names[0], Found::Absent); KEYS];
+    for (number, (key, &name)) in all.iter_mut().zip(names).enumerate() {
         let hash = match number {
             0 => context.key_hash,
             _ => context.hash.of(name),
@@ -152,33 +156,29 @@ pub(super) fn look_up<'k, const KEYS: usize, P: Blocks>(
             Found::Cold(_) if is_planted(Bug::ApplyMissesCold) => Found::Absent,
             found => found,
         };
+        *key = Key::new(store, hash, name, found);
         if let Found::Cold(place) = found {
-            bytes += place.part_bytes_min();
+            bytes_max += place.part_bytes_min();
             cold = cold.or(Some(Cold {
                 slot: context.slot,
                 hash,
                 place,
                 version: None,
             }));
+        } else if let Some(id) = key.value_cell() {
+            bytes_max += store.part_bytes_max_of(id);
         }
-        let key = Key::new(store, hash, name, found);
-        if let Some(id) = key.value_cell() {
-            bytes += store.part_bytes_of(id);
-        }
-        key
-    };
-    let first = look(0);
-    let mut all = [first; KEYS];
-    for (number, key) in all.iter_mut().enumerate().take(names.len()).skip(1) {
-        *key = look(number);
     }
     let max = store.record_bytes_max();
-    if bytes > max {
-        return Err(Missing::TooLarge(Refusal::ApplyBytes {
-            what: "what the keys of this APPLY hold",
-            bytes,
-            max,
-        }));
+    if bytes_max > max {
+        let bytes = held_bytes(store, context, &all[..names.len()]);
+        if bytes > max {
+            return Err(Missing::TooLarge(Refusal::ApplyBytes {
+                what: "what the keys of this APPLY hold",
+                bytes,
+                max,
+            }));
+        }
     }
     match cold {
         Some(cold) => Err(Missing::Cold(cold)),
@@ -187,6 +187,19 @@ pub(super) fn look_up<'k, const KEYS: usize, P: Blocks>(
             count: names.len(),
         }),
     }
+}
+
+/// Bytes of the parts of these keys, those of cold ones at least.
+#[cold]
+fn held_bytes<P: Blocks>(store: &Store<P>, context: &Context<'_>, keys: &[Key<'_>]) -> usize {
+    let bytes = keys.iter().map(|key| match key.value_cell() {
+        Some(id) => store.part_bytes_of(id),
+        None => match store.find(context.slot, key.at.hash, key.at.key) {
+            Found::Cold(place) => place.part_bytes_min(),
+            Found::Cached(_) | Found::Absent => 0,
+        },
+    });
+    bytes.sum()
 }
 
 impl<'k, const KEYS: usize> FoundKeys<'k, KEYS> {
@@ -207,6 +220,7 @@ impl<'k, const KEYS: usize> FoundKeys<'k, KEYS> {
     }
 
     /// Opens a change of the keys.
+    #[inline(always)]
     pub(super) fn stage<'s, P: Blocks>(
         self,
         store: &'s mut Store<P>,
@@ -219,11 +233,11 @@ impl<'k, const KEYS: usize> FoundKeys<'k, KEYS> {
                 *ttl_ms = keyspace.map_or(0, |(_, settings)| settings.ttl_ms);
             }
         }
-        let keys = self.all.map(|key| key.at);
+        let keys = std::array::from_fn(|number| self.all[number].at);
         StagedKeys {
             staged: store.stage(context.slot, keys, self.count),
-            existed: self.all.map(|key| key.at.exists),
-            versions: self.all.map(|key| key.version),
+            existed: std::array::from_fn(|number| self.all[number].at.exists),
+            versions: std::array::from_fn(|number| self.all[number].version),
             ttls_ms,
             put_bytes: 0,
         }
@@ -248,6 +262,7 @@ impl<'s, 'k, P: Blocks, const KEYS: usize> StagedKeys<'s, 'k, P, KEYS> {
         self.staged.time_ms()
     }
 
+    #[inline(always)]
     pub(super) fn into_staged(self) -> Staged<'s, 'k, P, KEYS> {
         self.staged
     }

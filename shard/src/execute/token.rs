@@ -251,13 +251,8 @@ fn tell_again<P: Blocks>(
 
 impl NewToken {
     /// The part that is kept with a change which was answered with these numbers.
-    #[cold]
-    fn part(&self, version: Option<Stored>, numbers: &[u8]) -> TokenPart<'_> {
-        let answer = TokenAnswer {
-            request_hash: self.request_hash,
-            version,
-            numbers,
-        };
+    #[inline]
+    fn part<'p>(&'p self, version: Option<Stored>, numbers: &'p [u8]) -> TokenPart<'p> {
         TokenPart {
             at: ChangeKey {
                 key: &self.key,
@@ -266,7 +261,11 @@ impl NewToken {
                 exists: false,
                 expiry_ms: None,
             },
-            value: answer.encode(),
+            answer: TokenAnswer {
+                request_hash: self.request_hash,
+                version,
+                numbers,
+            },
             expiry_ms: self.expiry_ms,
             token_ms: self.token_ms,
         }

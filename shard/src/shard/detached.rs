@@ -3,6 +3,7 @@
 use penstock_net::apply::ApplyRequest;
 use penstock_net::pieces::{Pieces, PiecesReader};
 use penstock_net::ping::PingItem;
+use penstock_net::program::RunRequest;
 use penstock_net::reply::BatchReply;
 use penstock_net::request::{Request, Verb};
 use penstock_net::scan::ScanRequest;
@@ -58,6 +59,7 @@ impl<P: Blocks> Shard<P> {
             _ if ScanRequest::is_scan(item) => Asked::Verb(Verb::Scan),
             _ if PingItem::is_ping(item) => Asked::Verb(Verb::Ping),
             _ if ApplyRequest::is_apply(item) => Asked::Verb(Verb::Apply),
+            _ if RunRequest::is_run(item) => Asked::Verb(Verb::Apply),
             Ok(request) => Asked::Verb(request.verb),
             Err(_) => Asked::Unreadable,
         }

@@ -5,6 +5,7 @@ use penstock_net::frame::{Header, Medium, Opcode, write_frame};
 use penstock_net::hello::ClientHello;
 use penstock_net::level::AckLevel;
 use penstock_net::pieces::Pieces;
+use penstock_net::program::{RunRequest, SCHEMA_ASKED};
 use penstock_net::receive::Received;
 use penstock_net::refusal::Refusal;
 use penstock_net::reply::{BatchReply, write_error, write_ping_reply};
@@ -235,6 +236,9 @@ impl<P: Blocks> Shard<P> {
                 Err(refusal) => refusal,
             },
             Ok((Opcode::Ping, _)) => return self.ping(id, header, body, outbox),
+            Ok((Opcode::Info, _)) if body == SCHEMA_ASKED => {
+                return self.tell_schema(id, header, outbox);
+            }
             Ok((Opcode::Info, _)) if !body.is_empty() => Refusal::InfoBody { len: body.len() },
             Ok((Opcode::Info, _)) => {
                 outbox.info.push((id, header.request_id));
@@ -437,7 +441,8 @@ impl<P: Blocks> Shard<P> {
 /// Whether an item of a batch may write. What is no item is none that does.
 fn may_write(batch: Batch<'_>) -> bool {
     (0..batch.len()).any(|number| {
-        let verb = batch.item(number).get(2).copied().and_then(Verb::of);
-        verb.is_some_and(|verb| verb.effect() != Effect::Reads)
+        let item = batch.item(number);
+        let verb = item.get(2).copied().and_then(Verb::of);
+        RunRequest::is_run(item) || verb.is_some_and(|verb| verb.effect() != Effect::Reads)
     })
 }

@@ -8,6 +8,7 @@ use penstock_net::level::AckLevel;
 use penstock_net::limits::HISTORY_VERSIONS_MAX;
 use penstock_net::pieces::Pieces;
 use penstock_net::ping::{PING, PingItem};
+use penstock_net::program::{RUN, RunRequest};
 use penstock_net::refusal::{KeyspaceName, Refusal};
 use penstock_net::reply::{ReplyHead, Standing};
 use penstock_net::request::{Effect, Extra, Request, Tells, Token, Verb, Version};
@@ -266,10 +267,13 @@ impl<P: Blocks> Shard<P> {
             return false;
         }
         let value_bytes_max = self.setup.limits().value_bytes_max;
-        let is_held_back = match ApplyRequest::is_apply(item) {
-            true => ApplyRequest::read(item, value_bytes_max)
+        let is_held_back = match item.get(2) {
+            Some(&APPLY) => ApplyRequest::read(item, value_bytes_max)
                 .is_ok_and(|request| self.setup.owns(slot_of(request.key()))),
-            false => Request::read(item, value_bytes_max).is_ok_and(|request| {
+            Some(&RUN) => {
+                RunRequest::read(item).is_ok_and(|run| self.setup.owns(slot_of(run.key())))
+            }
+            _ => Request::read(item, value_bytes_max).is_ok_and(|request| {
                 request.verb.effect() == Effect::Writes
                     && self.setup.owns(slot_of_request(&request))
             }),
@@ -291,6 +295,7 @@ impl<P: Blocks> Shard<P> {
         match operation.item.get(2) {
             Some(&(SCAN | PING)) => return self.keyless_item(now, operation, pieces.written()),
             Some(&APPLY) => return self.apply_item(now, operation, pieces),
+            Some(&RUN) => return self.run_item(now, operation, pieces),
             _ => {}
         }
         match Request::read(operation.item, self.setup.limits().value_bytes_max) {
@@ -300,7 +305,12 @@ impl<P: Blocks> Shard<P> {
     }
 
     /// Takes an APPLY in.
-    fn apply_item(&mut self, now: Now, operation: &Operation<'_>, pieces: &mut Pieces) -> Step {
+    pub(super) fn apply_item(
+        &mut self,
+        now: Now,
+        operation: &Operation<'_>,
+        pieces: &mut Pieces,
+    ) -> Step {
         match ApplyRequest::read(operation.item, self.setup.limits().value_bytes_max) {
             Ok(request) => self.item_of_key(now, operation, Asks::Apply(&request), pieces),
             Err(refusal) => self.refuse_unreadable(operation, refusal, pieces.written()),
@@ -308,7 +318,7 @@ impl<P: Blocks> Shard<P> {
     }
 
     #[cold]
-    fn refuse_unreadable(
+    pub(super) fn refuse_unreadable(
         &mut self,
         operation: &Operation<'_>,
         refusal: Refusal,

@@ -22,6 +22,7 @@ mod on_expire;
 mod overload;
 mod past;
 mod ping;
+mod programs;
 #[path = "../../../storage/tests/it/random.rs"]
 mod random;
 mod room;

@@ -8,6 +8,7 @@ use penstock_net::frame::HEADER_BYTES;
 use penstock_net::hello::ClientHello;
 use penstock_net::level::AckLevel;
 use penstock_net::pieces::Pieces;
+use penstock_net::program::ServedSchema;
 use penstock_net::receive::{Received, Receiver};
 use penstock_net::reply::{
     ExpiryTold, ITEM_FLAG_REPLAYED, ITEM_FLAG_SHOWN, ReplyItem, read_batch_reply,
@@ -611,6 +612,12 @@ impl Server {
     pub fn replan(&mut self, plan: Plan) {
         let plan = Event::Plan(Arc::new(plan));
         self.shard.step(self.now, plan, &mut self.outbox);
+    }
+
+    /// The node reads other files of its schema.
+    pub fn serve(&mut self, schema: ServedSchema) {
+        let schema = Event::Schema(Arc::new(schema));
+        self.shard.step(self.now, schema, &mut self.outbox);
     }
 
     /// The loop comes round; what the shard wants done is begun.

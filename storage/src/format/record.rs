@@ -250,11 +250,11 @@ fn seal_moved(is_crowded: bool, part: &mut [u8]) {
 #[inline]
 fn put_padded<'a>(into: &'a mut [u8], bytes: &[u8]) -> &'a mut [u8] {
     let (field, rest) = into.split_at_mut(padded(bytes.len()));
-    let (value, padding) = field.split_at_mut(bytes.len());
-    value.copy_from_slice(bytes);
-    if !padding.is_empty() && !is_planted(Bug::KeepOldPadding) {
-        padding.fill(0);
+    if !is_planted(Bug::KeepOldPadding) {
+        // One store for the padding, whatever its length.
+        *field.last_chunk_mut().unwrap_or(&mut [0; 8]) = [0; 8];
     }
+    field[..bytes.len()].copy_from_slice(bytes);
     rest
 }
 

@@ -70,9 +70,19 @@ pub fn token_key(tag: [u8; 2], token: [u8; 16]) -> [u8; TOKEN_KEY_BYTES] {
 /// The time of a token in unix milliseconds, by its key. `None` if the key is no token's.
 #[must_use]
 pub fn token_time_ms(key: &[u8]) -> Option<u64> {
-    let key: &[u8; TOKEN_KEY_BYTES] = key.try_into().ok().filter(|_| is_token(key))?;
-    let [a, b, c, d, e, f] = *key.last_chunk::<16>()?.first_chunk()?;
-    Some(u64::from_be_bytes([0, 0, a, b, c, d, e, f]))
+    (key.len() == TOKEN_KEY_BYTES && is_token(key)).then(|| time_of_token(key))
+}
+
+/// The same of a key that is known to be a token's.
+///
+/// # Panics
+/// If it is too short for one.
+#[inline]
+#[must_use]
+pub(crate) fn time_of_token(key: &[u8]) -> u64 {
+    let token = key.last_chunk::<16>().expect("the key of a token");
+    let [a, b, c, d, e, f, ..] = *token;
+    u64::from_be_bytes([0, 0, a, b, c, d, e, f])
 }
 
 /// Whether a key is one of the store's own.

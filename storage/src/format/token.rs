@@ -12,8 +12,6 @@ use crate::types::version::Version;
 
 /// Bytes of the numbers, at most: those of 64 instructions.
 pub const TOKEN_NUMBERS_BYTES_MAX: usize = 64 * 8;
-/// Bytes of a value, at most.
-pub const TOKEN_VALUE_BYTES_MAX: usize = HEAD_BYTES + VERSION_BYTES + TOKEN_NUMBERS_BYTES_MAX;
 
 const HEAD_BYTES: usize = 16;
 const VERSION_BYTES: usize = 16;
@@ -31,51 +29,35 @@ pub struct TokenAnswer<'a> {
     pub numbers: &'a [u8],
 }
 
-/// An encoded [`TokenAnswer`].
-#[derive(Clone, Copy, Debug)]
-pub struct TokenValue {
-    bytes: [u8; TOKEN_VALUE_BYTES_MAX],
-    len: usize,
-}
-
-impl TokenValue {
-    /// The value.
-    #[must_use]
-    pub fn bytes(&self) -> &[u8] {
-        &self.bytes[..self.len]
-    }
-
-    fn put(&mut self, bytes: &[u8]) {
-        self.bytes[self.len..][..bytes.len()].copy_from_slice(bytes);
-        self.len += bytes.len();
-    }
-}
-
 impl<'a> TokenAnswer<'a> {
-    /// The value.
+    /// Bytes of the value.
+    #[inline]
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        HEAD_BYTES + self.version.map_or(0, |_| VERSION_BYTES) + self.numbers.len()
+    }
+
+    /// Makes `into` the value.
     ///
     /// # Panics
     /// If the numbers are not whole numbers, or more than [`TOKEN_NUMBERS_BYTES_MAX`].
-    #[must_use]
-    pub fn encode(&self) -> TokenValue {
+    pub fn encode(&self, into: &mut Vec<u8>) {
         let len = self.numbers.len();
         assert!(
             len <= TOKEN_NUMBERS_BYTES_MAX && len.is_multiple_of(8),
             "{len} bytes of numbers"
         );
-        let mut value = TokenValue {
-            bytes: [0; TOKEN_VALUE_BYTES_MAX],
-            len: 0,
-        };
-        value.put(&self.request_hash.to_le_bytes());
         let flags = self.version.map_or(0, |_| FLAG_VERSION);
-        value.put(&[FORM, flags, 0, 0, 0, 0, 0, 0]);
+        let mut head = [0; HEAD_BYTES];
+        head[..8].copy_from_slice(&self.request_hash.to_le_bytes());
+        (head[8], head[9]) = (FORM, flags);
+        into.clear();
+        into.extend_from_slice(&head);
         if let Some(version) = self.version {
-            value.put(&u64::from(version.epoch).to_le_bytes());
-            value.put(&version.sequence.to_le_bytes());
+            into.extend_from_slice(&u64::from(version.epoch).to_le_bytes());
+            into.extend_from_slice(&version.sequence.to_le_bytes());
         }
-        value.put(self.numbers);
-        value
+        into.extend_from_slice(self.numbers);
     }
 
     /// Reads a value; `None` if it is none.
@@ -111,7 +93,10 @@ mod tests {
     use super::*;
 
     fn encoded(answer: &TokenAnswer<'_>) -> Vec<u8> {
-        answer.encode().bytes().to_vec()
+        let mut value = vec![9; 3];
+        answer.encode(&mut value);
+        assert_eq!(value.len(), answer.bytes());
+        value
     }
 
     #[test]

@@ -6,13 +6,13 @@
 //! once, because the next instruction reads them. A change that is dropped undoes both.
 
 use crate::format::record::{PARTS_MAX, PartKind, PartSpec, RecordSpec, part_bytes};
-use crate::format::token::TokenValue;
+use crate::format::token::TokenAnswer;
 use crate::if_planted;
 use crate::log::room::{Purpose, Room};
 use crate::memory::cache::cell::Cell;
-use crate::memory::index::entry::CellId;
+use crate::memory::index::entry::{CellId, is_token_hash};
 use crate::planted::{self, Bug, is_planted};
-use crate::store::expiry::expires;
+use crate::store::expiry::{expires, token_expires};
 use crate::store::fields::{FieldEdit, Fields};
 use crate::store::store::Store;
 use crate::types::io::Blocks;
@@ -40,8 +40,8 @@ pub struct ChangeKey<'k> {
 pub struct TokenPart<'k> {
     /// Its key, which was just looked up and has no value.
     pub at: ChangeKey<'k>,
-    /// Its value.
-    pub value: TokenValue,
+    /// What is kept under it.
+    pub answer: TokenAnswer<'k>,
     /// When it expires, in unix milliseconds.
     pub expiry_ms: u64,
     /// Its time, likewise.
@@ -52,7 +52,7 @@ impl TokenPart<'_> {
     /// Bytes of the part.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        part_bytes(self.at.key.len(), self.value.bytes().len(), true, 0)
+        part_bytes(self.at.key.len(), self.answer.bytes(), true, 0)
     }
 }
 
@@ -561,18 +561,25 @@ impl<P: Blocks> Store<P> {
             let layout = keyspaces.layout(slot, cell.key());
             part_of(cell, layout, keys.entries().is_crowded(slot, hash))
         };
+        let places = &mut self.places;
         let lsn = match *cells {
-            // Nearly every commit; eight parts would cost it more to lay out than to encode.
-            [cell] => self
-                .log
-                .append(now_us, &record(&[part(cell)]), &mut self.places),
+            // Nearly every commit; nine parts would cost it more to lay out than to encode.
+            [cell] => self.log.append(now_us, &record(&[part(cell)]), places),
+            [one, two] => {
+                let parts = [part(one), part(two)];
+                self.log.append(now_us, &record(&parts), places)
+            }
+            [one, two, three] => {
+                let parts = [part(one), part(two), part(three)];
+                self.log.append(now_us, &record(&parts), places)
+            }
             _ => {
                 let mut parts = [part(cells[0]); PARTS_MAX];
                 for (into, &cell) in parts.iter_mut().zip(cells) {
                     *into = part(cell);
                 }
                 self.log
-                    .append(now_us, &record(&parts[..cells.len()]), &mut self.places)
+                    .append(now_us, &record(&parts[..cells.len()]), places)
             }
         };
         self.cleaner.must_pick = true;
@@ -623,7 +630,7 @@ impl<P: Blocks> Store<P> {
                 if let Some(old) = changed.before.place() {
                     self.live.loses(old);
                 }
-                self.gains_expiring(place, slot, id);
+                self.gains_expiring(place, (slot, hash), id);
             }
         }
         if changed.is_deleted() {
@@ -632,7 +639,7 @@ impl<P: Blocks> Store<P> {
     }
 
     #[cold]
-    fn gains_expiring(&mut self, place: Place, slot: u16, id: CellId) {
+    fn gains_expiring(&mut self, place: Place, (slot, hash): (u16, u32), id: CellId) {
         let cell = self.keys.cell(id);
         if self.keys.cells().effects(id).is_some() {
             // It counts until its effects have run.
@@ -640,7 +647,11 @@ impl<P: Blocks> Store<P> {
         }
         // The time of its record, or a later one.
         let time_ms = self.log.time_ms();
-        let expires = expires(&self.keyspaces, slot, cell.key(), cell.expiry_ms(), time_ms);
+        let expiry_ms = cell.expiry_ms();
+        let expires = match is_token_hash(hash) {
+            true => token_expires(cell.key(), expiry_ms),
+            false => expires(&self.keyspaces, slot, cell.key(), expiry_ms, time_ms),
+        };
         self.live.gains_until(place, expires);
     }
 }

@@ -1,7 +1,7 @@
 //! When a part of the log stops to count by itself.
 
 use crate::format::record::{PartView, part_bytes};
-use crate::format::system_key::{is_token, token_time_ms};
+use crate::format::system_key::{time_of_token, token_time_ms};
 use crate::store::cleaning::expiring::Expires;
 use crate::store::keyspace::keyspaces::Keyspaces;
 use crate::store::tokens::horizons::raised_within_ms;
@@ -15,20 +15,35 @@ pub(crate) fn expires(
     expiry_ms: Option<u64>,
     time_ms: u64,
 ) -> Option<Expires> {
+    if token_time_ms(key).is_some() {
+        return token_expires(key, expiry_ms);
+    }
     let expiry_ms = expiry_ms?;
-    let token_ms = is_token(key).then(|| token_time_ms(key)).flatten();
-    let by_ms = match (token_ms, keyspaces.rule(slot, key)) {
-        // It stays behind its expiry until the log says that it may be gone.
-        (Some(token_ms), _) => expiry_ms + raised_within_ms(expiry_ms.saturating_sub(token_ms)),
-        (None, None) => expiry_ms,
-        (None, Some(rule)) => rule.release_ms(expiry_ms.max(time_ms))?,
+    let by_ms = match keyspaces.rule(slot, key) {
+        None => expiry_ms,
+        Some(rule) => rule.release_ms(expiry_ms.max(time_ms))?,
     };
-    let deletion_bytes = part_bytes(key.len(), 0, false, 0);
     Some(Expires {
         by_ms,
-        deletion_bytes: u32::try_from(deletion_bytes).expect("a key is short"),
-        is_token: token_ms.is_some(),
+        deletion_bytes: deletion_bytes(key),
+        is_token: false,
     })
+}
+
+/// The same of the key of a token. It stays behind its expiry until the log says that it may be
+/// gone.
+pub(crate) fn token_expires(key: &[u8], expiry_ms: Option<u64>) -> Option<Expires> {
+    let expiry_ms = expiry_ms?;
+    let horizon_ms = expiry_ms.saturating_sub(time_of_token(key));
+    Some(Expires {
+        by_ms: expiry_ms + raised_within_ms(horizon_ms),
+        deletion_bytes: deletion_bytes(key),
+        is_token: true,
+    })
+}
+
+fn deletion_bytes(key: &[u8]) -> u32 {
+    u32::try_from(part_bytes(key.len(), 0, false, 0)).expect("a key is short")
 }
 
 /// The same of a part of the log. What has effects to run counts until they have run.

@@ -8,6 +8,8 @@
 use crate::format::extension::EffectsArea;
 use crate::format::record::{PARTS_MAX, part_bytes};
 use crate::log::room::{Purpose, Room};
+use crate::memory::cache::cell::SMALL_BYTES_MAX;
+use crate::memory::cache::cells::Cache;
 use crate::memory::index::entry::CellId;
 use crate::planted::{self, Bug, is_planted};
 use crate::store::change::{ChangeKey, Committed, NoRoom, TokenPart};
@@ -56,6 +58,9 @@ pub struct Staged<'s, 'k, P: Blocks, const KEYS: usize> {
     count: usize,
     /// What is to run when these keys expire, by their numbers; nothing of most changes.
     armed: Vec<(usize, EffectsArea)>,
+    /// Bytes of the part of each key, 0 of those that have not changed; nothing if another
+    /// instruction was staged since they were counted.
+    parts: Option<[usize; KEYS]>,
 }
 
 impl<P: Blocks> Store<P> {
@@ -73,14 +78,18 @@ impl<P: Blocks> Store<P> {
     ) -> Staged<'_, 'k, P, KEYS> {
         const { assert!(0 < KEYS && KEYS <= PARTS_MAX) };
         assert!((1..=KEYS).contains(&count), "{count} keys");
-        let keys = keys.map(|found| StagedKey {
-            found,
-            value: match found.exists {
-                true => Value::Stored,
-                false => Value::None,
-            },
-            expiry_ms: found.expiry_ms.filter(|_| found.exists),
-            keeps_effects: found.exists,
+        // Not by `map`, which moves all of the keys first.
+        let keys = std::array::from_fn(|which| {
+            let found = keys[which];
+            StagedKey {
+                found,
+                value: match found.exists {
+                    true => Value::Stored,
+                    false => Value::None,
+                },
+                expiry_ms: found.expiry_ms.filter(|_| found.exists),
+                keeps_effects: found.exists,
+            }
         });
         Staged {
             store: self,
@@ -88,6 +97,7 @@ impl<P: Blocks> Store<P> {
             keys,
             count,
             armed: Vec::new(),
+            parts: None,
         }
     }
 
@@ -104,6 +114,17 @@ impl<P: Blocks> Store<P> {
         let expires = cell.expiry_ms().is_some();
         let effects_bytes = self.effects_bytes(id);
         part_bytes(cell.key().len(), cell.value().len(), expires, effects_bytes)
+    }
+
+    /// The same, but at least as many bytes, by a look at the number of the cell alone.
+    #[inline]
+    #[must_use]
+    pub fn part_bytes_max_of(&self, id: CellId) -> usize {
+        match Cache::is_large(id) || self.keys.cells().has_armed() {
+            true => self.part_bytes_of(id),
+            // Key and value are in the cell. Each is filled to a multiple of eight bytes.
+            false => part_bytes(0, SMALL_BYTES_MAX, true, 0) + 2 * 8,
+        }
     }
 
     /// Bytes that a part of a cached key has of what runs when it expires.
@@ -151,6 +172,7 @@ impl<'k, P: Blocks, const KEYS: usize> Staged<'_, 'k, P, KEYS> {
     /// The value of a key that has one, to be changed in place.
     #[inline]
     pub fn edit(&mut self, which: usize) -> &mut [u8] {
+        self.parts = None;
         let Store { keys, edited, .. } = &mut *self.store;
         let staged = &mut self.keys[which];
         let from = match staged.value {
@@ -165,6 +187,7 @@ impl<'k, P: Blocks, const KEYS: usize> Staged<'_, 'k, P, KEYS> {
 
     /// Gives a key that has a value another one; its expiry stays.
     pub fn replace(&mut self, which: usize, value: &[u8]) {
+        self.parts = None;
         self.store.edited.begin(which, value);
         self.keys[which].value = Value::Copied;
     }
@@ -172,6 +195,7 @@ impl<'k, P: Blocks, const KEYS: usize> Staged<'_, 'k, P, KEYS> {
     /// Gives a key this value and expiry, whatever it has.
     #[inline]
     pub fn put(&mut self, which: usize, value: &'k [u8], expiry_ms: Option<u64>) {
+        self.parts = None;
         let key = &mut self.keys[which];
         let expiry_ms = planted::or(Bug::ApplyPutKeepsExpiry, key.expiry_ms, expiry_ms);
         (key.value, key.expiry_ms) = (Value::Put(value), expiry_ms);
@@ -181,6 +205,7 @@ impl<'k, P: Blocks, const KEYS: usize> Staged<'_, 'k, P, KEYS> {
     /// Takes the value of a key away.
     #[inline]
     pub fn delete(&mut self, which: usize) {
+        self.parts = None;
         let key = &mut self.keys[which];
         (key.value, key.expiry_ms) = (Value::None, None);
         key.keeps_effects = false;
@@ -189,6 +214,7 @@ impl<'k, P: Blocks, const KEYS: usize> Staged<'_, 'k, P, KEYS> {
     /// Gives a key that has a value this expiry.
     #[inline]
     pub fn expire(&mut self, which: usize, expiry_ms: Option<u64>) {
+        self.parts = None;
         self.keys[which].expiry_ms = expiry_ms;
         self.keys[which].keeps_effects &= expiry_ms.is_some();
     }
@@ -202,19 +228,27 @@ impl<'k, P: Blocks, const KEYS: usize> Staged<'_, 'k, P, KEYS> {
     /// Has this run when a key expires, whatever was to run before. At the commit it has a value
     /// and an expiry.
     pub fn arm(&mut self, which: usize, area: EffectsArea) {
+        self.parts = None;
         self.armed.retain(|(other, _)| *other != which);
         self.armed.push((which, area));
     }
 
+    /// Whether this change or any key of the store has effects: nearly never.
+    #[inline]
+    fn are_effects(&self) -> bool {
+        !self.armed.is_empty() || self.store.keys.cells().has_armed()
+    }
+
+    #[inline]
     fn is_changed(&self, which: usize) -> bool {
-        self.keys[which].is_changed() || self.has_other_effects(which)
+        self.keys[which].is_changed() || self.are_effects() && self.has_other_effects(which)
     }
 
     /// Whether something else runs when a key expires than before.
-    #[inline]
+    #[cold]
     fn has_other_effects(&self, which: usize) -> bool {
         let key = &self.keys[which];
-        let drops = !key.keeps_effects && key.found.exists && self.store.keys.cells().has_armed();
+        let drops = !key.keeps_effects && key.found.exists;
         self.is_armed(which)
             || drops
                 && key
@@ -229,10 +263,26 @@ impl<'k, P: Blocks, const KEYS: usize> Staged<'_, 'k, P, KEYS> {
     }
 
     /// Bytes of the record that [`Staged::commit`] would log; 0 if nothing has changed.
+    #[inline]
     #[must_use]
-    pub fn record_bytes(&self) -> usize {
-        let changed = (0..self.count).filter(|&which| self.is_changed(which));
-        changed.map(|which| self.part_bytes(which)).sum()
+    pub fn record_bytes(&mut self) -> usize {
+        self.parts().iter().sum()
+    }
+
+    /// Bytes of the part of each key; 0 of those that have not changed.
+    #[inline]
+    fn parts(&mut self) -> [usize; KEYS] {
+        if let Some(parts) = self.parts {
+            return parts;
+        }
+        let mut parts = [0; KEYS];
+        for (which, part) in parts.iter_mut().enumerate().take(self.count) {
+            if self.is_changed(which) {
+                *part = self.part_bytes(which);
+            }
+        }
+        self.parts = Some(parts);
+        parts
     }
 
     /// Logs the change as one record: all of it or nothing survives a crash. The bytes of the
@@ -243,10 +293,16 @@ impl<'k, P: Blocks, const KEYS: usize> Staged<'_, 'k, P, KEYS> {
     ///
     /// # Panics
     /// If nothing has changed.
+    #[inline]
     pub fn commit(mut self, now_us: u64) -> Result<Committed, NoRoom> {
-        self.make_room(None)?;
+        self.log(now_us)
+    }
+
+    fn log(&mut self, now_us: u64) -> Result<Committed, NoRoom> {
+        let parts = self.parts();
+        self.make_room(&parts, None)?;
         let mut logged = [(0, CellId(0)); KEYS];
-        let count = self.take_all(&mut logged);
+        let count = self.take_all(&parts, &mut logged);
         let (lsn, version) = self.store.commit(now_us, self.slot, &logged[..count]);
         Ok(Committed { lsn, version })
     }
@@ -258,11 +314,17 @@ impl<'k, P: Blocks, const KEYS: usize> Staged<'_, 'k, P, KEYS> {
     ///
     /// # Panics
     /// If nothing has changed: [`Store::commit_token`] then.
+    #[inline]
     pub fn commit_with(mut self, now_us: u64, token: &TokenPart<'_>) -> Result<Committed, NoRoom> {
+        self.log_with(now_us, token)
+    }
+
+    fn log_with(&mut self, now_us: u64, token: &TokenPart<'_>) -> Result<Committed, NoRoom> {
         const { assert!(KEYS < PARTS_MAX) };
-        self.make_room(Some(token))?;
+        let parts = self.parts();
+        self.make_room(&parts, Some(token))?;
         let mut logged = [(0, CellId(0)); PARTS_MAX];
-        let count = self.take_all(&mut logged);
+        let count = self.take_all(&parts, &mut logged);
         logged[count] = (token.at.hash, self.store.put_token(self.slot, token));
         let logged = &logged[..=count];
         Ok(self
@@ -271,11 +333,12 @@ impl<'k, P: Blocks, const KEYS: usize> Staged<'_, 'k, P, KEYS> {
     }
 
     /// Bytes of the part of a key.
+    #[inline]
     fn part_bytes(&self, which: usize) -> usize {
         let key = &self.keys[which];
         let value_len = self.value(which).map_or(0, <[u8]>::len);
         let expires = key.expiry_ms.is_some();
-        let effects_len = match expires {
+        let effects_len = match expires && self.are_effects() {
             true => self.effects_bytes(which),
             false => 0,
         };
@@ -283,6 +346,7 @@ impl<'k, P: Blocks, const KEYS: usize> Staged<'_, 'k, P, KEYS> {
     }
 
     /// Bytes of what will run when a key expires that has an expiry.
+    #[cold]
     fn effects_bytes(&self, which: usize) -> usize {
         if let Some((_, area)) = self.armed.iter().find(|(armed, _)| *armed == which) {
             return area.bytes().len();
@@ -292,18 +356,20 @@ impl<'k, P: Blocks, const KEYS: usize> Staged<'_, 'k, P, KEYS> {
         kept.map_or(0, |id| self.store.effects_bytes(id))
     }
 
-    /// Finds room for the record and for what the change adds to memory.
-    fn make_room(&mut self, token: Option<&TokenPart<'_>>) -> Result<(), NoRoom> {
-        let (mut bytes, mut grows, mut needs_memory) = (0, false, false);
+    /// Finds room for the record with these bytes of parts, and for what the change adds to memory.
+    fn make_room(
+        &mut self,
+        parts: &[usize; KEYS],
+        token: Option<&TokenPart<'_>>,
+    ) -> Result<(), NoRoom> {
+        let (mut grows, mut needs_memory) = (false, false);
         let (mut new, mut new_count) = ([0; PARTS_MAX], 0);
-        for which in 0..self.count {
-            let key = &self.keys[which];
-            if !self.is_changed(which) {
+        for (which, &bytes) in parts.iter().enumerate() {
+            if bytes == 0 {
                 continue;
             }
-            bytes += self.part_bytes(which);
-            let store = &*self.store;
-            if self.is_armed(which) {
+            let (key, store) = (&self.keys[which], &*self.store);
+            if !self.armed.is_empty() && self.is_armed(which) {
                 let is_new = key.found.cell.is_none_or(|id| store.effects_bytes(id) == 0);
                 if is_new && !store.has_room_for_keys() {
                     return Err(match store.waits_or_lacks_memory() {
@@ -331,6 +397,7 @@ impl<'k, P: Blocks, const KEYS: usize> Staged<'_, 'k, P, KEYS> {
             grows |= is_longer || adds_version;
             needs_memory |= held != Some(value.len());
         }
+        let bytes = parts.iter().sum();
         let store = &mut *self.store;
         if let Some(token) = token {
             new[new_count] = token.at.hash;
@@ -353,12 +420,12 @@ impl<'k, P: Blocks, const KEYS: usize> Staged<'_, 'k, P, KEYS> {
         }
     }
 
-    /// Gives every key that changes its value, expiry and effects; tells hashes and cells, and how
-    /// many they are.
-    fn take_all(&mut self, logged: &mut [(u32, CellId)]) -> usize {
+    /// Gives every key whose part has bytes its value, expiry and effects; tells hashes and cells,
+    /// and how many they are.
+    fn take_all(&mut self, parts: &[usize; KEYS], logged: &mut [(u32, CellId)]) -> usize {
         let mut count = 0;
-        for which in 0..self.count {
-            if self.is_changed(which) && !(count > 0 && is_planted(Bug::ApplyOnePart)) {
+        for (which, &bytes) in parts.iter().enumerate() {
+            if bytes > 0 && !(count > 0 && is_planted(Bug::ApplyOnePart)) {
                 let (hash, id) = (self.keys[which].found.hash, self.take_effect(which));
                 logged[count] = (hash, id);
                 if let Some(at) = self.armed.iter().position(|(armed, _)| *armed == which) {
@@ -383,17 +450,26 @@ impl<'k, P: Blocks, const KEYS: usize> Staged<'_, 'k, P, KEYS> {
             expiry_ms = None;
         }
         let home = (self.slot, found.hash);
-        let Store { keys, edited, .. } = &mut *self.store;
         let value = match value {
             Value::Copied => {
+                if let Some(id) = self.cell_as_long(which, expiry_ms) {
+                    let Store { keys, edited, .. } = &mut *self.store;
+                    keys.value_mut(id).copy_from_slice(edited.of(which));
+                    return id;
+                }
+                let Store { keys, edited, .. } = &mut *self.store;
                 if let Some(id) = found.cell.filter(|_| keeps_effects) {
                     return keys.set_value_of_armed(home, id, edited.of(which), expiry_ms);
                 }
-                edited.of(which)
+                let value = edited.of(which);
+                return match found.cell {
+                    Some(id) => keys.set_value(home, id, value, expiry_ms),
+                    None => keys.insert(home, found.key, value, expiry_ms),
+                };
             }
             Value::Put(value) => value,
             Value::Stored => {
-                let id = found.cell.expect("it exists");
+                let (id, keys) = (found.cell.expect("it exists"), &mut self.store.keys);
                 if !keeps_effects {
                     keys.disarm(home, id);
                 }
@@ -401,14 +477,29 @@ impl<'k, P: Blocks, const KEYS: usize> Staged<'_, 'k, P, KEYS> {
             }
             Value::None => {
                 let id = found.cell.expect("it exists");
-                keys.mark_deleted(home, id);
+                self.store.keys.mark_deleted(home, id);
                 return id;
             }
         };
+        let keys = &mut self.store.keys;
         match found.cell {
             Some(id) => keys.set_value(home, id, value, expiry_ms),
             None => keys.insert(home, found.key, value, expiry_ms),
         }
+    }
+
+    /// The cell of a key whose copy is as long as the value that is there, if all else stays.
+    #[inline]
+    fn cell_as_long(&self, which: usize, expiry_ms: Option<u64>) -> Option<CellId> {
+        let StagedKey {
+            found,
+            keeps_effects,
+            ..
+        } = &self.keys[which];
+        let id = found.cell.filter(|_| found.exists && *keeps_effects)?;
+        let held = self.store.keys.cell(id).value().len();
+        let is_as_long = held == self.store.edited.of(which).len();
+        (is_as_long && expiry_ms == found.expiry_ms).then_some(id)
     }
 }
 

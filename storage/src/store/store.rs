@@ -67,6 +67,8 @@ pub struct Store<P: Blocks> {
     pub(super) field_edits: Vec<FieldEdit>,
     /// What the open staged change has edited.
     pub(super) edited: EditedValues,
+    /// The value of the token that is being logged, whose memory is used again and again.
+    pub(super) token_value: Vec<u8>,
 }
 
 impl<P: Blocks> Store<P> {
@@ -99,6 +101,7 @@ impl<P: Blocks> Store<P> {
             places: [Place::default(); PARTS_MAX],
             field_edits: Vec::new(),
             edited: EditedValues::default(),
+            token_value: Vec::new(),
         }
     }
 

@@ -49,7 +49,7 @@ impl Yard {
         yard.store.set_budget(Budget {
             cache_bytes_max: 1 << 22,
             // The index without keys, and room for some.
-            memory_bytes_max: (2 << 20 | 525_200) * 8 / 7,
+            memory_bytes_max: (2 << 20 | 527_256) * 8 / 7,
             cells_bytes_min: 1 << 20,
         });
         let mut number = 0;

@@ -9,8 +9,12 @@ type Figure = fn(&Sample) -> f64;
 
 const RATE: Figure = |it| it.told.per_second;
 const CPU: Figure = |it| it.cpu_us;
+const BUSY: Figure = |it| it.busy;
 const P50: Figure = |it| it.told.p50_us;
 const WRITTEN: Figure = |it| it.written_bytes;
+
+/// A server that is busy for less of the time than this waits for something else.
+const BUSY_LEAST: f64 = 0.9;
 
 /// A product and its class.
 type Side = (Product, Class);
@@ -117,6 +121,28 @@ fn figures(
     told.map_err(|why| format!("{}: {why}", entrant.name()))
 }
 
+/// Where a rate is compared and a server had CPU left: how busy both were, and how they compare by
+/// CPU, for then the load or the disk was the limit.
+fn remark(entrants: &[Entrant], line: &Line) -> String {
+    let middle = |side, figure| {
+        let found = figures(entrants, side, 1, line.work, figure);
+        found.map(|mut figures| median(&mut figures))
+    };
+    let of = |figure| Ok::<_, String>((middle(line.ours, figure)?, middle(line.peer, figure)?));
+    match (of(BUSY), of(CPU)) {
+        (Ok((ours, theirs)), Ok((our_cpu, their_cpu)))
+            if line.unit == "op/s" && ours.min(theirs) < BUSY_LEAST && our_cpu > 0.0 =>
+        {
+            format!(
+                "CPUs busy {ours:.2} and {theirs:.2}: the load or the disk is a limit; operations \
+                 by CPU second {:.2} of the peer's",
+                their_cpu / our_cpu
+            )
+        }
+        _ => String::new(),
+    }
+}
+
 /// The table of goals 1 to 5, and 8. `sync_us` is what a sync of the disk took in each round.
 pub fn of(entrants: &[Entrant], sync_us: &[f64]) -> Vec<Goal> {
     let mut goals: Vec<Goal> = Line::all()
@@ -125,6 +151,7 @@ pub fn of(entrants: &[Entrant], sync_us: &[f64]) -> Vec<Goal> {
             what: line.what(),
             unit: line.unit,
             wanted: line.wanted,
+            remark: remark(entrants, &line),
             found: figures(entrants, line.ours, 1, line.work, line.figure).and_then(|us| {
                 let them = figures(entrants, line.peer, 1, line.work, line.figure)?;
                 Found::of(&us, &them)
@@ -137,6 +164,7 @@ pub fn of(entrants: &[Entrant], sync_us: &[f64]) -> Vec<Goal> {
         what: "DECR of one client, S: p50 beside the disk's 4 KiB sync and an echo".into(),
         unit: "us",
         wanted: Wanted::AtMost(1.15),
+        remark: String::new(),
         found: figures(entrants, synced, 1, "DECR one client", P50).and_then(|us| {
             let echo = figures(entrants, synced, 1, "PING one client", P50)?;
             let least: Vec<f64> = echo.iter().zip(sync_us).map(|(a, b)| a + b).collect();
@@ -151,6 +179,7 @@ pub fn of(entrants: &[Entrant], sync_us: &[f64]) -> Vec<Goal> {
             what: format!("{work}, S: two shards on two cores beside one shard"),
             unit: "op/CPU s",
             wanted: Wanted::AtLeast(0.8),
+            remark: "the second core is that of the load".into(),
             found: figures(entrants, synced, 2, work, CPU).and_then(|two| {
                 let one = figures(entrants, synced, 1, work, CPU)?;
                 Found::of(&per_second_of_cpu(two), &per_second_of_cpu(one))
@@ -184,6 +213,7 @@ mod tests {
         for goal in &goals {
             assert_eq!(goal.verdict(), "not measured");
             assert!(goal.found.is_err());
+            assert!(!goal.remark.contains("busy"), "{}", goal.remark);
         }
         let why = goals[1].found.as_ref().err().unwrap();
         assert!(
@@ -191,6 +221,31 @@ mod tests {
             "{why}"
         );
         assert_eq!(saturation(&entrants), None);
+    }
+
+    #[test]
+    fn a_rate_of_servers_that_had_cpu_left_says_so_and_compares_their_cpu() {
+        let with = |product, cpu_us, busy| {
+            let mut entrant = Entrant::missing(product, Class::Synced, "killed at the end");
+            entrant
+                .samples
+                .insert("DECR P1", vec![Sample::of_cpu(cpu_us, busy)]);
+            entrant
+        };
+        let line = Line::read("3|DECR P1|op/s|S|Valkey S|>=1.5").unwrap();
+        let pair = |busy| {
+            let both = [
+                with(Product::Penstock, 2.0, busy),
+                with(Product::Valkey, 4.0, 1.0),
+            ];
+            remark(&both, &line)
+        };
+        let told = pair(0.5);
+        assert!(
+            told.contains("busy 0.50 and 1.00") && told.contains("2.00 of the"),
+            "{told}"
+        );
+        assert_eq!(pair(0.95), "");
     }
 
     #[test]

@@ -78,6 +78,7 @@ pub fn run(
         unit: "MGET/s",
         wanted: Wanted::AtLeast(1.5),
         found,
+        remark: String::new(),
     });
     report.note(
         "MGET is asked by a small loader of this harness in both protocols (RESP's MGET, \

@@ -6,6 +6,7 @@ mod hellos;
 mod items;
 mod keyless;
 mod replies;
+mod runs;
 mod tokens;
 
 use penstock_net::batch::Batch;
@@ -56,6 +57,7 @@ pub fn all() -> Vec<Case> {
     applies::applies(&mut cases);
     applies::replies(&mut cases);
     tokens::tokens(&mut cases);
+    runs::runs(&mut cases);
     cases.0
 }
 

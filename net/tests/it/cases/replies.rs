@@ -29,8 +29,9 @@ pub fn replies(cases: &mut Cases) {
         Status::Stale,
         Status::TokenReused,
         Status::TokenTooOld,
+        Status::UnknownProgram,
     ];
-    let (old, new) = later.split_at(3);
+    let (old, new) = later[..5].split_at(3);
     for status in Status::ALL
         .into_iter()
         .filter(|status| !later.contains(status))

@@ -11,6 +11,7 @@ mod promotion;
 mod reads;
 mod replay;
 mod replicas;
+mod resp;
 mod shards;
 mod switches;
 mod units;

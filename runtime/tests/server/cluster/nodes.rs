@@ -168,7 +168,7 @@ pub fn is_within_patience(mut is_so: impl FnMut() -> bool) -> bool {
 /// A port that no other test of this run gets: clusters run beside each other, and a node that
 /// starts again must find its own port free. The range ends below the ports that the kernel gives
 /// out by itself.
-fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     const PORTS: u16 = 12_000;
     static TAKEN: AtomicU16 = AtomicU16::new(0);
     // Another run of these tests on the same machine begins elsewhere.

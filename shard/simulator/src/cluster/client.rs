@@ -77,6 +77,8 @@ pub(super) enum What {
     Apply(Use),
     /// A try of a sale, by its number.
     Try(usize),
+    /// A try of a hold, by its number.
+    Hold(usize),
     /// A read of a list that a member may answer. The append has the version that is wanted.
     Look {
         read: MemberRead,
@@ -268,8 +270,10 @@ impl World {
         }
         if let Some(operation) = &operation {
             self.meet("unknown at a client");
-            if let What::Try(number) = operation.what {
-                self.lose_sale(number);
+            match operation.what {
+                What::Try(number) => self.lose_sale(number),
+                What::Hold(number) => self.lose_hold(number),
+                _ => {}
             }
         }
         if let Some(Operation { key, .. }) = operation {
@@ -316,11 +320,8 @@ impl World {
             true => AckLevel::Replica,
             false => AckLevel::Disk,
         };
-        if self.sales.is_some() && self.tokens.chance(300_000) {
-            return self.send_sale(client, group, level);
-        }
-        if self.has_applies && self.applies.chance(200_000) {
-            return self.send_apply(client, group, level);
+        if self.ask_other(client, group, level) {
+            return;
         }
         let request = self.clients[client].request + 1;
         let mut out = Vec::new();
@@ -403,6 +404,20 @@ impl World {
         batch.finish(&mut out);
         self.issued += 1;
         self.send(client, out, (key, partition), level, what);
+    }
+
+    /// Sends something that has a judge of its own, or nothing.
+    fn ask_other(&mut self, client: usize, group: usize, level: AckLevel) -> bool {
+        if self.sales.is_some() && self.tokens.chance(300_000) {
+            self.send_sale(client, group, level);
+        } else if self.holds.is_some() && self.expiries.chance(400_000) {
+            self.send_hold(client, group, level);
+        } else if self.has_applies && self.applies.chance(200_000) {
+            self.send_apply(client, group, level);
+        } else {
+            return false;
+        }
+        true
     }
 
     /// Sends an APPLY on keys that are there for that.
@@ -548,6 +563,7 @@ impl World {
         let is_read = match &what {
             What::Get | What::Look { .. } | What::Apply(Use::Count) => true,
             What::Try(number) => !self.is_change(*number, item),
+            What::Hold(number) => !self.changes_hold(*number, item),
             _ => false,
         };
         let state = &mut self.clients[client];
@@ -586,6 +602,7 @@ impl World {
                 self.applied(what, level, status, &told)?;
             }
             What::Try(number) => self.answer_sale(number, item)?,
+            What::Hold(number) => self.answer_hold(number, item)?,
             What::Raise | What::Change => {}
         }
         if is_done && !is_read {

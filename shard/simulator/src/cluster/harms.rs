@@ -84,6 +84,11 @@ impl Harms {
         }
     }
 
+    /// Whether a part on a disk may be unreadable.
+    pub(super) fn may_fail_to_read(&self) -> bool {
+        self.rot
+    }
+
     pub(super) fn takes_members_out(&self) -> bool {
         self.members
     }

@@ -122,6 +122,8 @@ impl World {
         }
         if self.phase == Phase::Settle && self.clients.iter().all(|it| it.operation.is_none()) {
             match self.difference() {
+                // All effects are to have run.
+                None if self.may_expire() => {}
                 None => {
                     self.phase = Phase::Done;
                     return self.judge();

@@ -5,7 +5,7 @@ use penstock_net::reply::ReplyItem;
 use penstock_net::request::BatchRequest;
 
 use crate::random::Random;
-use crate::sales::{Excuses, Moment};
+use crate::sales::{Excuses, Moment, Sales};
 
 use super::client::What;
 use super::{NODES, Step, World};
@@ -13,8 +13,12 @@ use super::{NODES, Step, World};
 /// How long starts keep tokens, in milliseconds: also so short that they are gone within a run.
 const HORIZONS_MS: &[u64] = &[300, 1_000, 5_000, 60_000, 600_000, 3_600_000];
 
-/// How far the wall clock of each node is ahead of the slowest, in milliseconds.
-pub(super) fn walls_ms(random: &mut Random) -> [u64; NODES] {
+/// How far the wall clock of each node is ahead of the slowest, in milliseconds: not at all in runs
+/// without sales.
+pub(super) fn walls_ms(sales: Option<&Sales>, random: &mut Random) -> [u64; NODES] {
+    if sales.is_none() {
+        return [0; NODES];
+    }
     let far_ms = random.pick(&[0, 0, 500, 60_000, 240_000, 900_000]);
     [(); NODES].map(|()| random.below(far_ms + 1))
 }
@@ -103,6 +107,12 @@ impl World {
         if let Some(sales) = &mut self.sales {
             for of in partition.map_or(all, |partition| vec![partition]) {
                 sales.keeps_from(usize::from(of), level);
+            }
+        }
+        let all = self.partitions.clone();
+        if let Some(holds) = &mut self.holds {
+            for of in partition.map_or(all, |partition| vec![partition]) {
+                holds.keeps_from(usize::from(of), level);
             }
         }
     }

@@ -146,8 +146,10 @@ impl Shell for CoreShell<'_> {
 
     fn tell_token_horizon(&mut self, _: TokenHorizon) {}
 
-    /// The judge of holds sees what became of their stock.
     fn tell_failed_effects(&mut self, failed: &mut Vec<FailedEffects>) {
+        if let Err(wrong) = self.world.judge_failed(failed) {
+            self.world.failure.get_or_insert(wrong);
+        }
         failed.clear();
     }
 

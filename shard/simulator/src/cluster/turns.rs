@@ -139,6 +139,9 @@ impl World {
         if let Some(sales) = &mut self.sales {
             sales.notice(horizon_ms, time_ms);
         }
+        if let Some(holds) = &mut self.holds {
+            holds.notice(time_ms);
+        }
         let (world, end) = (&mut *self, End { node, run, shard });
         carry_out(&mut outbox, &mut CoreShell { world, end })?;
         if !self.is_run(node, run) {

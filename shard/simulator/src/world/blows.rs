@@ -56,10 +56,11 @@ impl World {
                 })
                 .collect();
             return Err(format!(
-                "without faults {} s in phase {:?} are not enough; not answered: {}",
+                "without faults {} s in phase {:?} are not enough; not answered: {}; {}",
                 QUIET_US_MAX / 1_000_000,
                 self.phase,
-                waiting.join(", ")
+                waiting.join(", "),
+                self.state_of_holds()
             ));
         }
         let is_served = self.node.as_ref().is_some_and(|node| !node.is_stopping);
@@ -92,10 +93,18 @@ impl World {
             Phase::Audit | Phase::Last if is_idle && all_ready && self.has_sales_left() => {
                 self.look_at_sales();
             }
+            Phase::Audit | Phase::Last if is_idle && all_ready && self.has_holds_left() => {
+                self.look_at_holds();
+            }
+            Phase::Audit | Phase::Last if is_idle && all_ready && self.has_banks_left() => {
+                self.look_at_banks();
+            }
             Phase::Audit if is_idle && all_ready => {
                 self.has_scanned = false;
                 self.looked_at = 0;
                 self.sales_looked = 0;
+                self.look_at_holds_again();
+                self.banks_looked = 0;
                 self.enter(Phase::Last);
                 self.stop();
             }
@@ -230,6 +239,7 @@ impl World {
             Fault::Kill
         });
         self.die(is_power_cut);
+        self.pass_expiries();
     }
 
     fn stop(&mut self) {
@@ -367,6 +377,12 @@ impl World {
         self.oracle.finish()?;
         if let Some(sales) = &self.sales {
             sales.finish()?;
+        }
+        if let Some(holds) = &self.holds {
+            holds.finish()?;
+        }
+        if let Some(transactions) = &mut self.transactions {
+            transactions.finish()?;
         }
         linear::check(&self.oracle)
     }

@@ -168,6 +168,18 @@ impl World {
             self.wake(client, self.plan.think_us);
             return;
         }
+        if self.holds.is_some() && self.expiries.chance(250_000) {
+            self.send_holds(link);
+            self.wake(client, self.plan.think_us);
+            return;
+        }
+        if self.transactions.is_some()
+            && self.commits.chance(250_000)
+            && self.send_transactions(link)
+        {
+            self.wake(client, self.plan.think_us);
+            return;
+        }
         let level = self.workload.pick(self.plan.levels);
         let count = 1 + self.workload.index(self.plan.batch_max);
         let mut plans = Vec::new();
@@ -645,6 +657,14 @@ impl World {
                     self.answer_sale(number, &item)?;
                     continue;
                 }
+                Asked::Hold(number) => {
+                    self.answer_hold(number, &item)?;
+                    continue;
+                }
+                Asked::Question(number) => {
+                    self.answer_question(number, &item)?;
+                    continue;
+                }
             };
             self.judge_deadline(link, header, batch.len(), number, item.head.status)?;
             self.oracle.time_ms = self.time_ms(self.oracle.records[number].plan.key);
@@ -734,6 +754,14 @@ impl World {
                 Asked::Operation(number) => number,
                 Asked::Try(number) => {
                     self.lose_sale(number);
+                    continue;
+                }
+                Asked::Hold(number) => {
+                    self.lose_hold(number);
+                    continue;
+                }
+                Asked::Question(number) => {
+                    self.lose_question(number);
                     continue;
                 }
             };

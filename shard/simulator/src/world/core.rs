@@ -28,7 +28,7 @@ impl World {
         self.turn_at(shard, when_us);
     }
 
-    fn turn_at(&mut self, shard: usize, when_us: u64) {
+    pub(super) fn turn_at(&mut self, shard: usize, when_us: u64) {
         let Some(node) = self.node.as_mut() else {
             return;
         };
@@ -55,6 +55,9 @@ impl World {
         if let Some(sales) = &mut self.sales {
             let store = core.shard.store();
             sales.notice(store.token_horizon_ms(), store.time_ms());
+        }
+        if let Some(holds) = &mut self.holds {
+            holds.notice(core.shard.store().time_ms());
         }
         if !core.shard.store().has_room_for_keys() {
             self.coverage.borrow_mut().fault(Fault::NoMemory);

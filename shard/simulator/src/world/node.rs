@@ -474,6 +474,10 @@ impl World {
         self.disk.borrow_mut().forgotten.clear();
         let epoch = u32::try_from(self.incarnation).expect("few starts") << 8;
         self.oracle.started(epoch);
+        self.started_us = self.now_us;
+        if let Some(holds) = &mut self.holds {
+            holds.started();
+        }
         if self.run > 1 {
             self.recoveries += 1;
         }

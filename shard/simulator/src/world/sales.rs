@@ -20,7 +20,7 @@ impl World {
     }
 
     /// Now, at the shard that owns a slot.
-    fn moment(&self, slot: u16) -> Moment {
+    pub(super) fn moment(&self, slot: u16) -> Moment {
         let owner = usize::from(Topology::new(self.layout.shards).owner(slot));
         let time_ms = self.node.as_ref().map_or(self.now().unix_ms, |node| {
             node.cores[owner].shard.store().time_ms()

@@ -13,6 +13,7 @@ use penstock_storage::recovery::Corruption;
 
 use crate::coverage::Fault;
 use crate::disk::PoolBlock;
+use crate::holds::Holds;
 use crate::plan::Budget;
 
 use super::{Event, FIRST_FRAME, Phase, Step, World};
@@ -157,8 +158,14 @@ impl Shell for CoreShell<'_> {
 
     fn tell_token_horizon(&mut self, _: TokenHorizon) {}
 
-    /// The judge of holds sees what became of their stock.
+    /// Effects of holds fail only if their keys cannot be read.
     fn tell_failed_effects(&mut self, failed: &mut Vec<FailedEffects>) {
+        let may_fail = self.world.holds.as_ref().is_none_or(Holds::may_fail);
+        if let Some(it) = failed.first().filter(|_| !may_fail) {
+            let key = String::from_utf8_lossy(&it.key);
+            let told = format!("effects of {key} failed: {}", it.why);
+            self.world.failure.get_or_insert(told);
+        }
         failed.clear();
     }
 

@@ -123,6 +123,21 @@ impl Slot {
         (prefix + 1 < 1 << bits).then(|| (prefix + 1) << (u32::BITS - bits))
     }
 
+    /// Adds an entry, if that takes no more memory. Tells then whether another one has its hash.
+    #[inline]
+    pub(super) fn insert_within(&mut self, entry: Entry) -> Option<bool> {
+        match &mut self.groups {
+            None if self.only.used() < GROUP_ENTRIES => self.only.insert_within(0, entry),
+            Some(groups) if groups.used < groups.groups.len() * GROUP_ENTRIES => {
+                let (number, bits) = groups.number_of(entry.hash);
+                let is_crowded = groups.groups[number].insert_within(bits, entry)?;
+                groups.used += 1;
+                Some(is_crowded)
+            }
+            _ => None,
+        }
+    }
+
     pub(super) fn insert(&mut self, entry: Entry) {
         let Some(groups) = &mut self.groups else {
             self.only.insert(0, entry);
@@ -260,20 +275,33 @@ impl Group {
     }
 
     pub(super) fn insert(&mut self, bits: u32, entry: Entry) {
-        if self.is_full() {
-            self.lay_out_with(bits, entry, 0);
+        if self.insert_within(bits, entry).is_some() {
             return;
+        }
+        let homes_min = match self.is_full() {
+            true => 0,
+            false => self.homes + self.homes / 8,
+        };
+        self.lay_out_with(bits, entry, homes_min);
+    }
+
+    /// Adds an entry, if there is room behind its home. Tells then whether another one has its
+    /// hash.
+    #[inline]
+    fn insert_within(&mut self, bits: u32, entry: Entry) -> Option<bool> {
+        if self.is_full() {
+            return None;
         }
         let at = self.first_not_less(entry.hash, local(entry.hash, bits));
         let run = self.entries.get(at..).unwrap_or_default();
-        match run.iter().position(Entry::is_empty) {
-            Some(run) => {
-                self.entries.copy_within(at..at + run, at + 1);
-                self.entries[at] = entry;
-                self.used += 1;
-            }
-            None => self.lay_out_with(bits, entry, self.homes + self.homes / 8),
-        }
+        let is_crowded = run
+            .first()
+            .is_some_and(|next| next.hash == entry.hash && !next.is_empty());
+        let run = run.iter().position(Entry::is_empty)?;
+        self.entries.copy_within(at..at + run, at + 1);
+        self.entries[at] = entry;
+        self.used += 1;
+        Some(is_crowded)
     }
 
     pub(super) fn remove(&mut self, bits: u32, at: usize) {
@@ -301,19 +329,13 @@ impl Group {
     /// Lays all entries and one more out anew, with at least so many homes.
     #[cold]
     fn lay_out_with(&mut self, bits: u32, entry: Entry, homes_min: u32) {
-        let entries = std::mem::take(&mut self.entries);
-        let at = entries
-            .iter()
-            .position(|other| !other.is_empty() && other.hash >= entry.hash)
-            .unwrap_or(entries.len());
-        let (before, behind) = entries.split_at(at);
-        let is_kept = |entry: &&Entry| !entry.is_empty();
-        let all = before
-            .iter()
-            .filter(is_kept)
-            .chain(std::iter::once(&entry))
-            .chain(behind.iter().filter(is_kept));
-        *self = Group::laid_out(bits, all, homes_min);
+        let at = self.first_not_less(entry.hash, local(entry.hash, bits));
+        let (before, behind) = self.entries.split_at(at);
+        let mut layout = Layout::new(bits, self.used + 1, homes_min);
+        layout.take(before);
+        layout.take(&[entry]);
+        layout.take(behind);
+        *self = layout.end();
     }
 
     /// Lays `entries` out, which are sorted, in a group that they fill to four fifths.
@@ -322,29 +344,71 @@ impl Group {
         entries: impl Iterator<Item = &'a Entry> + Clone,
         homes_min: u32,
     ) -> Self {
-        let entries = entries.filter(|entry| !entry.is_empty());
-        let used = u32::try_from(entries.clone().count()).expect("groups are small");
+        let used = entries.clone().filter(|entry| !entry.is_empty()).count();
+        let used = u32::try_from(used).expect("groups are small");
         if used == 0 {
             return Group::default();
         }
-        let homes = (used + used / 4 + 1).max(HOMES_MIN).max(homes_min);
-        let mut places = 0;
-        for entry in entries.clone() {
-            places = home(local(entry.hash, bits), homes).max(places) + 1;
-        }
-        let room = homes as usize + homes as usize / 64 + 3;
-        let mut laid =
-            vec![Entry::default(); room.max(places + places / 64 + 1)].into_boxed_slice();
-        let mut next = 0;
+        let mut layout = Layout::new(bits, used, homes_min);
         for entry in entries {
-            next = home(local(entry.hash, bits), homes).max(next);
-            laid[next] = *entry;
-            next += 1;
+            layout.take(std::slice::from_ref(entry));
         }
-        Group {
-            entries: laid,
+        layout.end()
+    }
+}
+
+/// A group that is laid out anew, in one pass over its entries.
+struct Layout {
+    laid: Vec<Entry>,
+    bits: u32,
+    homes: u32,
+    used: u32,
+    /// The first place behind the last entry.
+    next: usize,
+}
+
+impl Layout {
+    /// Room for `used` entries, which fill four fifths of it, or for more.
+    fn new(bits: u32, used: u32, homes_min: u32) -> Self {
+        let homes = (used + used / 4 + 1).max(HOMES_MIN).max(homes_min);
+        let room = homes as usize + homes as usize / 64 + 3;
+        Layout {
+            laid: vec![Entry::default(); room],
+            bits,
             homes,
             used,
+            next: 0,
+        }
+    }
+
+    /// Takes in entries whose hashes are not less than those before. Empty ones are passed over.
+    #[inline]
+    fn take(&mut self, entries: &[Entry]) {
+        let (bits, homes, mut next) = (self.bits, self.homes, self.next);
+        for entry in entries {
+            if entry.is_empty() {
+                continue;
+            }
+            next = home(local(entry.hash, bits), homes).max(next);
+            if next >= self.laid.len() {
+                self.laid.resize(next + 1, Entry::default());
+            }
+            self.laid[next] = *entry;
+            next += 1;
+        }
+        self.next = next;
+    }
+
+    /// The group, with some room behind its last entry.
+    fn end(mut self) -> Group {
+        let places_min = self.next + self.next / 64 + 1;
+        if places_min > self.laid.len() {
+            self.laid.resize(places_min, Entry::default());
+        }
+        Group {
+            entries: self.laid.into_boxed_slice(),
+            homes: self.homes,
+            used: self.used,
         }
     }
 }

@@ -31,6 +31,8 @@ pub struct Index {
     pub(super) used: usize,
     /// How many of them are tokens.
     tokens: usize,
+    /// Slots in which two keys have had the same hash since they were empty. Nearly none.
+    crowded: Box<[u64; SLOTS as usize / 64]>,
     pub(super) heap_bytes: usize,
 }
 
@@ -48,6 +50,7 @@ impl Index {
             slots: (0..SLOTS).map(|_| Slot::default()).collect(),
             used: 0,
             tokens: 0,
+            crowded: Box::new([0; SLOTS as usize / 64]),
             heap_bytes: 0,
         }
     }
@@ -73,7 +76,8 @@ impl Index {
     /// Bytes of memory that the index takes, unused room included.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        size_of::<Self>() + size_of_val(&*self.slots) + self.heap_bytes
+        let fixed_bytes = size_of_val(&*self.slots) + size_of_val(&*self.crowded);
+        size_of::<Self>() + fixed_bytes + self.heap_bytes
     }
 
     /// The entries of `slot` whose hash is `hash`.
@@ -111,6 +115,16 @@ impl Index {
     #[inline]
     #[must_use]
     pub fn is_crowded(&self, slot: u16, hash: u32) -> bool {
+        self.has_crowded(slot) && self.is_crowded_now(slot, hash)
+    }
+
+    /// Whether two keys of a slot may have the same hash.
+    #[inline]
+    fn has_crowded(&self, slot: u16) -> bool {
+        self.crowded[usize::from(slot) / 64] >> (slot % 64) & 1 == 1
+    }
+
+    fn is_crowded_now(&self, slot: u16, hash: u32) -> bool {
         let (_, group, local) = self.slots[usize::from(slot)].group_of(hash);
         // Entries of one hash stand side by side.
         let second = group.entries.get(group.first_not_less(hash, local) + 1);
@@ -188,6 +202,9 @@ impl Index {
             self.used += entries.len();
             let tokens = entries.iter().filter(|entry| is_token_hash(entry.hash));
             self.tokens += tokens.count();
+            if entries.windows(2).any(|two| two[0].hash == two[1].hash) {
+                self.becomes_crowded(slot);
+            }
         } else {
             entries
                 .into_iter()
@@ -229,8 +246,12 @@ impl Index {
         let entry = slot.group_mut(position.group).entries[position.at as usize];
         self.tokens -= usize::from(is_token_hash(entry.hash));
         slot.remove(position);
-        self.heap_bytes = self.heap_bytes - before + slot.heap_bytes();
+        let after = slot.heap_bytes();
+        self.heap_bytes = self.heap_bytes - before + after;
         self.used -= 1;
+        if after == 0 {
+            self.crowded[usize::from(position.slot) / 64] &= !(1 << (position.slot % 64));
+        }
     }
 
     /// Visits the entries from `from` on in the order of slots and hashes, at least `entries` of
@@ -291,11 +312,25 @@ impl Index {
 
     fn insert_entry(&mut self, slot: u16, entry: Entry) {
         self.tokens += usize::from(is_token_hash(entry.hash));
-        let slot = &mut self.slots[usize::from(slot)];
-        let before = slot.heap_bytes();
-        slot.insert(entry);
-        self.heap_bytes = self.heap_bytes - before + slot.heap_bytes();
         self.used += 1;
+        let table = &mut self.slots[usize::from(slot)];
+        let is_crowded = match table.insert_within(entry) {
+            Some(is_crowded) => is_crowded,
+            None => {
+                let before = table.heap_bytes();
+                table.insert(entry);
+                self.heap_bytes = self.heap_bytes - before + table.heap_bytes();
+                self.is_crowded_now(slot, entry.hash)
+            }
+        };
+        if is_crowded {
+            self.becomes_crowded(slot);
+        }
+    }
+
+    #[cold]
+    fn becomes_crowded(&mut self, slot: u16) {
+        self.crowded[usize::from(slot) / 64] |= 1 << (slot % 64);
     }
 
     fn entry_mut(&mut self, position: Position) -> &mut Entry {
@@ -369,7 +404,7 @@ mod tests {
         fn check(&self) {
             let (mut used, mut tokens) = (0, 0);
             let mut heap_bytes = 0;
-            for slot in &self.slots {
+            for (slot_number, slot) in (0..SLOTS).zip(&self.slots) {
                 heap_bytes += slot.heap_bytes();
                 let groups = match &slot.groups {
                     None => std::slice::from_ref(&slot.only),
@@ -392,6 +427,9 @@ mod tests {
                         let home = group.home(local(entry.hash, bits));
                         assert!(home <= at && (home == at || !is_behind_gap), "a gap");
                         assert!(last <= Some(entry.hash), "not sorted");
+                        if last == Some(entry.hash) {
+                            assert!(self.is_crowded(slot_number, entry.hash), "crowded");
+                        }
                         if let Some(groups) = &slot.groups {
                             assert_eq!(groups.number_of(entry.hash), (number, bits));
                         }

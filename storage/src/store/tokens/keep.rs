@@ -96,9 +96,13 @@ impl<P: Blocks> Store<P> {
         slot: u16,
         token: &TokenPart<'_>,
     ) -> Result<Committed, NoRoom> {
+        let mut value = std::mem::take(&mut self.token_value);
+        token.answer.encode(&mut value);
         let mut change = self.change(slot, [token.at]);
-        change.put(0, token.value.bytes(), Some(token.expiry_ms));
-        let committed = change.commit(now_us)?;
+        change.put(0, &value, Some(token.expiry_ms));
+        let committed = change.commit(now_us);
+        self.token_value = value;
+        let committed = committed?;
         if let Found::Cached(id) = self.find(slot, token.at.hash, token.at.key) {
             self.note_token(slot, id, token.token_ms);
         }
@@ -148,10 +152,14 @@ impl<P: Blocks> Store<P> {
     /// Gives a token its cell.
     pub(in crate::store) fn put_token(&mut self, slot: u16, token: &TokenPart<'_>) -> CellId {
         let home = (slot, token.at.hash);
-        let (value, expiry_ms) = (token.value.bytes(), Some(token.expiry_ms));
+        let Store {
+            keys, token_value, ..
+        } = self;
+        token.answer.encode(token_value);
+        let expiry_ms = Some(token.expiry_ms);
         match token.at.cell {
-            Some(id) => self.keys.set_value(home, id, value, expiry_ms),
-            None => self.keys.insert(home, token.at.key, value, expiry_ms),
+            Some(id) => keys.set_value(home, id, token_value, expiry_ms),
+            None => keys.insert(home, token.at.key, token_value, expiry_ms),
         }
     }
 

@@ -18,16 +18,19 @@
 mod apply;
 mod cursor;
 mod layout;
+mod scope;
 pub mod times;
 
 use std::path::PathBuf;
 
-use penstock_net::instruction::{FieldType, Instruction, Operation};
+use crate::instruction::{FieldType, Instruction, Operation};
 
-pub use apply::{NamedKey, Step, number_name, parse_step};
+use apply::RESERVED;
+pub use apply::{NamedKey, Step, number_name, parse_step, parse_step_in};
 use cursor::{Cursor, error, to_bits};
 pub use cursor::{ExpressionError, parse_number};
 pub use layout::{FieldKind, LayoutField, TEXT_BYTES, ValueLayout};
+pub use scope::{Filled, Scope, ScopeKey, kind_text};
 
 /// A field of a value: where it lies and how it is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +68,16 @@ const NO_FIELD: Field = Field {
     field_type: FieldType::U8,
     offset: 0,
 };
+
+/// Whether a key or an argument may have this name: letters, digits and underscores behind a
+/// letter, and no word of the instructions.
+pub fn is_name(text: &str) -> bool {
+    text.starts_with(|first: char| first.is_ascii_alphabetic())
+        && text
+            .chars()
+            .all(|it| it.is_ascii_alphanumeric() || it == '_')
+        && !RESERVED.contains(&text)
+}
 
 const TYPES_TEXT: &str = "u8, u16, u32, u64, i8, i16, i32 or i64, with be for big-endian";
 const OPERATORS_TEXT: &str = "==, !=, <, <=, >, >=, =, += or -=";

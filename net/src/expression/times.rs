@@ -1,7 +1,7 @@
 //! Lifetimes and versions as words of the shell.
 
-use penstock_net::limits::EXPIRY_MS_MAX;
-use penstock_net::request::Version;
+use crate::limits::EXPIRY_MS_MAX;
+use crate::request::Version;
 
 /// Reads `EPOCH:SEQUENCE`.
 ///

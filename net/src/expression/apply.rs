@@ -21,20 +21,32 @@
 //! A NAME is one of those that `--key NAME=KEY` gives. What ends in `=` alone is an effect. What
 //! stands behind `when NAME expires:` runs then; several such arguments of one NAME, one behind the
 //! other, run together. Without anything behind it the end of the key is logged, and nothing runs.
+//!
+//! In the files of a schema a NAME is a key of the program. There a number may be a field of the
+//! layout of its key, an operand an argument of the program, and a value a list of fields:
+//!
+//! ```text
+//! number      = NAME "." FIELD                            as the layout names it
+//! operand, LIFETIME, UNITS behind "take", TIME = ARGUMENT
+//! VALUE       = "{" FIELD "=" ( 100 | "true" | ARGUMENT ) { "," ... } "}"   others are zero
+//!             | "{" ARGUMENT "}"                          bytes that are the whole value
+//! ```
 
-use penstock_net::apply::{
+use crate::apply::{
     Action, ApplyInstruction, Arithmetic, BitTest, Comparison, NumberAt, NumberKind, Operand, Rate,
 };
-use penstock_net::limits::EXPIRY_MS_MAX;
+use crate::instruction::FieldType;
+use crate::limits::EXPIRY_MS_MAX;
+use crate::program::ArgumentKind;
 
 use super::cursor::{Cursor, ExpressionError, parse_number, to_bits};
+use super::layout::{FieldKind, LayoutField, ValueLayout};
+use super::scope::{Filled, Scope, fields_text, kind_text};
 use super::times::{parse_lifetime, parse_version};
 use super::{Literal, TYPES_TEXT};
 
-/// Words that begin an instruction or an operand, so no key is named so.
-const RESERVED: [&str; 5] = ["before", "since", "return", "now", "when"];
-
-const NUMBER_TEXT: &str = "NAME.TYPE@OFFSET or NAME.decimal, with a NAME that --key gives";
+/// Words that begin an instruction or an operand, so nothing is named so.
+pub(super) const RESERVED: [&str; 5] = ["before", "since", "return", "now", "when"];
 
 /// A key by the name that instructions use.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,6 +79,9 @@ pub enum Step {
         effect: Option<Box<Step>>,
     },
 }
+
+/// Times in milliseconds since 1970, and lifetimes in milliseconds.
+const TIMES: (i128, i128) = (1, EXPIRY_MS_MAX as i128);
 
 /// What an operator makes of a number and its operand.
 #[derive(Clone, Copy)]
@@ -130,11 +145,25 @@ impl NamedKey {
 /// # Errors
 /// The first column that cannot be read, with what is allowed there.
 pub fn parse_step(text: &str, keys: &[NamedKey]) -> Result<Step, ExpressionError> {
+    let scope = Scope::of_command(keys.iter().map(|key| key.name.as_str()));
+    parse_step_in(text, &scope).map(|(step, _)| step)
+}
+
+/// Reads one guard or effect with these names, and tells which places of it arguments fill.
+///
+/// # Errors
+/// The first column that cannot be read, with what is allowed there.
+pub fn parse_step_in(
+    text: &str,
+    scope: &Scope<'_>,
+) -> Result<(Step, Vec<Filled>), ExpressionError> {
     let mut reader = Reader {
         cursor: Cursor::begin(text),
-        keys,
+        scope,
+        filled: Vec::new(),
     };
-    reader.step()
+    let step = reader.step()?;
+    Ok((step, reader.filled))
 }
 
 /// A number as instructions write it, without the name of its key.
@@ -161,7 +190,17 @@ fn is_of_name(character: char) -> bool {
 
 struct Reader<'a> {
     cursor: Cursor<'a>,
-    keys: &'a [NamedKey],
+    scope: &'a Scope<'a>,
+    /// The places that arguments fill.
+    filled: Vec<Filled>,
+}
+
+/// A number that instructions may be about.
+#[derive(Clone, Copy)]
+struct Numbered {
+    at: NumberAt,
+    /// It is 0 or 1.
+    is_bool: bool,
 }
 
 impl<'a> Reader<'a> {
@@ -173,28 +212,24 @@ impl<'a> Reader<'a> {
             "before" => (0, Action::Before(self.bound()?)),
             "since" => (0, Action::Since(self.bound()?)),
             "return" => {
-                let (key, at) = self.number_at()?;
-                (key, Action::Return(at))
+                let (key, number) = self.number_at()?;
+                (key, Action::Return(number.at))
             }
             name => {
-                let key = self.key_named(name).ok_or_else(|| {
-                    let names: Vec<&str> = self.keys.iter().map(|it| it.name.as_str()).collect();
-                    let names = match names.as_slice() {
-                        [] => "a NAME that --key NAME=KEY gives".to_string(),
-                        names => format!("the name of a key: {}", names.join(", ")),
-                    };
+                let key = self.scope.key(name).ok_or_else(|| {
+                    let names = self.scope.keys_text();
                     self.error_at(start, &format!("before, since, return, when, or {names}"))
                 })?;
                 if self.cursor.take(".") {
-                    let at = self.kind_and_offset()?;
-                    (key, self.on_number(at)?)
+                    let number = self.number_of(key)?;
+                    (key, self.on_number(number)?)
                 } else {
                     self.cursor.skip_spaces();
                     let start = self.cursor.at;
                     let word = self.cursor.word();
                     if matches!(word, "put" | "start") {
                         let is_start = word == "start";
-                        let value = self.value()?;
+                        let value = self.value(key)?;
                         return Ok(Step::Put {
                             key,
                             is_start,
@@ -218,7 +253,7 @@ impl<'a> Reader<'a> {
         self.cursor.skip_spaces();
         let start = self.cursor.at;
         let name = self.name();
-        let key = self.key_named(name);
+        let key = self.scope.key(name);
         let key = key.ok_or_else(|| self.error_at(start, "the name of the key that expires"))?;
         self.keyword("expires")?;
         self.cursor.skip_spaces();
@@ -274,7 +309,7 @@ impl<'a> Reader<'a> {
                 let plus_ms = self.lifetime()?;
                 Ok(Operand::Now { plus_ms })
             }
-            "at" => match self.time_or_number()? {
+            "at" => match self.time_or_number(TIMES)? {
                 Some(operand) => Ok(operand),
                 None => self.unix_ms(),
             },
@@ -286,12 +321,13 @@ impl<'a> Reader<'a> {
     fn bound(&mut self) -> Result<Operand, ExpressionError> {
         self.cursor.skip_spaces();
         let start = self.cursor.at;
-        match self.time_or_number()? {
+        match self.time_or_number(TIMES)? {
             None => self.unix_ms(),
-            Some(Operand::Now { .. }) => Err(self.error_at(
-                start,
-                &format!("a time in milliseconds since 1970, {NUMBER_TEXT}"),
-            )),
+            Some(Operand::Now { .. }) => {
+                let number = self.scope.number_text();
+                let allowed = format!("a time in milliseconds since 1970, {number}");
+                Err(self.error_at(start, &allowed))
+            }
             Some(operand) => Ok(operand),
         }
     }
@@ -309,9 +345,12 @@ impl<'a> Reader<'a> {
     }
 
     /// What stands behind a number: a guard on it or an effect.
-    fn on_number(&mut self, at: NumberAt) -> Result<Action, ExpressionError> {
+    fn on_number(&mut self, number: Numbered) -> Result<Action, ExpressionError> {
         self.cursor.skip_spaces();
-        let start = self.cursor.at;
+        let (start, at) = (self.cursor.at, number.at);
+        if number.is_bool {
+            return self.on_bool(at);
+        }
         let rest = self.cursor.rest();
         let word = rest.split(|it: char| !it.is_ascii_alphabetic()).next();
         match word {
@@ -342,6 +381,35 @@ impl<'a> Reader<'a> {
                 Action::Change(change, at, operand)
             }
         })
+    }
+
+    /// What stands behind a field that is 0 or 1.
+    fn on_bool(&mut self, at: NumberAt) -> Result<Action, ExpressionError> {
+        let start = self.cursor.at;
+        let found = ["==", "!=", "="]
+            .into_iter()
+            .find(|it| self.cursor.take(it));
+        let Some(sign) = found else {
+            return Err(self.error_at(start, "==, != or =: the field is true or false"));
+        };
+        self.cursor.skip_spaces();
+        let start = self.cursor.at;
+        let operand = if self.cursor.take("true") {
+            Operand::Immediate(1)
+        } else if self.cursor.take("false") {
+            Operand::Immediate(0)
+        } else {
+            self.operand((0, 1))?
+        };
+        match (sign, operand) {
+            ("==", operand) => Ok(Action::Compare(Comparison::Eq, at, operand)),
+            ("!=", operand) => Ok(Action::Compare(Comparison::Ne, at, operand)),
+            (_, Operand::Immediate(_)) => Ok(Action::Change(Arithmetic::Set, at, operand)),
+            _ => Err(self.error_at(
+                start,
+                "true, false or an argument: the field is one of both",
+            )),
+        }
     }
 
     /// `all bits`, `any bits` or `no bits`, and which.
@@ -387,8 +455,15 @@ impl<'a> Reader<'a> {
         self.keyword("burst")?;
         let burst = self.units(u16::MAX.into())?;
         self.cursor.skip_spaces();
+        let quantity_max = burst.min(u8::MAX.into());
         let quantity = match self.cursor.take("take") {
-            true => self.units(burst.min(u8::MAX.into()))?,
+            true => match self.argument((1, quantity_max.into()))? {
+                Some(argument) => {
+                    self.filled.push(Filled::Quantity(argument));
+                    1
+                }
+                None => self.units(quantity_max)?,
+            },
             false => 1,
         };
         let rate = Rate {
@@ -421,8 +496,19 @@ impl<'a> Reader<'a> {
         time.map_err(|_| self.error_at(start, "ms, s, m, h or d, perhaps with a number before it"))
     }
 
-    /// `30s`, in milliseconds.
+    /// `30s`, in milliseconds, or an argument that fills them.
     fn lifetime(&mut self) -> Result<i64, ExpressionError> {
+        match self.argument(TIMES)? {
+            Some(argument) => {
+                self.filled.push(Filled::Operand(argument));
+                Ok(0)
+            }
+            None => self.fixed_lifetime(),
+        }
+    }
+
+    /// `30s`, in milliseconds.
+    fn fixed_lifetime(&mut self) -> Result<i64, ExpressionError> {
         let start = self.cursor.at;
         let ms = parse_lifetime(self.cursor.word()).ok();
         let ms = ms.and_then(|ms| i64::try_from(ms).ok());
@@ -431,17 +517,44 @@ impl<'a> Reader<'a> {
 
     /// A number within these borders, a number of a key, or the time.
     fn operand(&mut self, range: (i128, i128)) -> Result<Operand, ExpressionError> {
-        if let Some(operand) = self.time_or_number()? {
+        if let Some(operand) = self.time_or_number(range)? {
             return Ok(operand);
         }
         let start = self.cursor.at;
-        let number = parse_number(range, self.cursor.number())
-            .map_err(|allowed| self.error_at(start, &format!("{allowed}, now, {NUMBER_TEXT}")))?;
+        let number = parse_number(range, self.cursor.number()).map_err(|allowed| {
+            let number = self.scope.number_text();
+            self.error_at(start, &format!("{allowed}, now, {number}"))
+        })?;
         Ok(Operand::Immediate(to_bits(number)))
     }
 
-    /// An operand that begins with a letter; `None` if none stands here.
-    fn time_or_number(&mut self) -> Result<Option<Operand>, ExpressionError> {
+    /// The number of the argument that is named here; `None` if none is. It is within these
+    /// borders, whatever its caller says.
+    fn argument(&mut self, (min, max): (i128, i128)) -> Result<Option<u8>, ExpressionError> {
+        self.cursor.skip_spaces();
+        let start = self.cursor.at;
+        let name = self.name();
+        let is_key = self.cursor.rest().starts_with('.');
+        let Some((number, argument)) = self.scope.argument(name).filter(|_| !is_key) else {
+            self.cursor.at = start;
+            return Ok(None);
+        };
+        match argument.kind {
+            ArgumentKind::Number {
+                min: least,
+                max: greatest,
+            } if min <= least && greatest <= max => Ok(Some(number)),
+            kind => {
+                let is = kind_text(kind);
+                let allowed = format!("an argument within {min}..{max}; {name} is {is}");
+                Err(self.error_at(start, &allowed))
+            }
+        }
+    }
+
+    /// An operand that begins with a letter; `None` if none stands here. An argument is within
+    /// these borders.
+    fn time_or_number(&mut self, range: (i128, i128)) -> Result<Option<Operand>, ExpressionError> {
         self.cursor.skip_spaces();
         let rest = self.cursor.rest();
         if !rest.starts_with(|first: char| first.is_ascii_alphabetic()) {
@@ -449,7 +562,11 @@ impl<'a> Reader<'a> {
         }
         let end = rest.find(|it| !is_of_name(it)).unwrap_or(rest.len());
         if &rest[..end] != "now" {
-            let (key, at) = self.number_at()?;
+            if let Some(argument) = self.argument(range)? {
+                self.filled.push(Filled::Operand(argument));
+                return Ok(Some(Operand::Immediate(0)));
+            }
+            let (key, Numbered { at, .. }) = self.number_at()?;
             return Ok(Some(Operand::Field { key, at }));
         }
         self.cursor.at += end;
@@ -460,7 +577,7 @@ impl<'a> Reader<'a> {
             self.lifetime()?
         } else if self.cursor.take("-") {
             self.cursor.skip_spaces();
-            -self.lifetime()?
+            -self.fixed_lifetime()?
         } else {
             self.cursor.at = here;
             0
@@ -468,14 +585,53 @@ impl<'a> Reader<'a> {
         Ok(Some(Operand::Now { plus_ms }))
     }
 
-    /// `NAME.u32@0` or `NAME.decimal`
-    fn number_at(&mut self) -> Result<(u8, NumberAt), ExpressionError> {
+    /// `NAME.u32@0`, `NAME.decimal` or `NAME.FIELD`
+    fn number_at(&mut self) -> Result<(u8, Numbered), ExpressionError> {
         self.cursor.skip_spaces();
         let start = self.cursor.at;
         let name = self.name();
-        let key = self.key_named(name).filter(|_| self.cursor.take("."));
-        let key = key.ok_or_else(|| self.error_at(start, NUMBER_TEXT))?;
-        Ok((key, self.kind_and_offset()?))
+        let key = self.scope.key(name).filter(|_| self.cursor.take("."));
+        let key = key.ok_or_else(|| self.error_at(start, &self.scope.number_text()))?;
+        Ok((key, self.number_of(key)?))
+    }
+
+    /// What stands behind the name of a key and its dot.
+    fn number_of(&mut self, key: u8) -> Result<Numbered, ExpressionError> {
+        let Some((name, layout)) = self.scope.layout(key) else {
+            let at = self.kind_and_offset()?;
+            return Ok(Numbered { at, is_bool: false });
+        };
+        let start = self.cursor.at;
+        let field = self.field(name, layout)?;
+        let offset = u32::try_from(field.offset).expect("a value has at most 16 MiB");
+        let (field_type, is_bool) = match field.kind {
+            FieldKind::Number(field_type) => (field_type, false),
+            FieldKind::Bool => (FieldType::U8, true),
+            FieldKind::Float { .. } => {
+                let allowed = "another field: f32 and f64 are stored, not compared or changed";
+                return Err(self.error_at(start, allowed));
+            }
+            FieldKind::Text | FieldKind::Bytes(_) => {
+                let allowed = "a field that is a number or a bool: texts and bytes are put whole";
+                return Err(self.error_at(start, allowed));
+            }
+        };
+        let at = NumberAt::field(field_type, offset);
+        Ok(Numbered { at, is_bool })
+    }
+
+    /// A field of a layout, by the longest name that stands here.
+    fn field(
+        &mut self,
+        name: &str,
+        layout: &'a ValueLayout,
+    ) -> Result<&'a LayoutField, ExpressionError> {
+        let (start, rest) = (self.cursor.at, self.cursor.rest());
+        let is_path = |it: char| it.is_alphanumeric() || matches!(it, '_' | '.' | '[' | ']');
+        let end = rest.find(|it| !is_path(it)).unwrap_or(rest.len());
+        let found = layout.fields().iter().find(|it| it.name == rest[..end]);
+        self.cursor.at += end;
+        found.ok_or_else(|| self.error_at(start, &fields_text(name, layout)))
     }
 
     /// `u32@0` or `decimal`
@@ -494,8 +650,11 @@ impl<'a> Reader<'a> {
     }
 
     /// The value behind `put` or `start`: all that is left.
-    fn value(&mut self) -> Result<Literal, ExpressionError> {
+    fn value(&mut self, key: u8) -> Result<Literal, ExpressionError> {
         self.cursor.skip_spaces();
+        if self.scope.is_program() && self.cursor.take("{") {
+            return self.value_of_fields(key);
+        }
         let text = self.cursor.rest();
         if text.is_empty() {
             return Err(self.error_at(self.cursor.at, "a value, or text: for an empty one"));
@@ -516,9 +675,118 @@ impl<'a> Reader<'a> {
         Literal::parse(text).map_err(|error| error.at_the_end_of(self.cursor.text))
     }
 
-    fn key_named(&self, name: &str) -> Option<u8> {
-        let number = self.keys.iter().position(|key| key.name == name)?;
-        u8::try_from(number).ok()
+    /// `{ FIELD = NUMBER, ... }` or `{ ARGUMENT }`, behind the brace.
+    fn value_of_fields(&mut self, key: u8) -> Result<Literal, ExpressionError> {
+        self.cursor.skip_spaces();
+        let start = self.cursor.at;
+        let named = self.name();
+        if let Some((number, argument)) = self.scope.argument(named)
+            && let ArgumentKind::Bytes { .. } = argument.kind
+        {
+            self.close_value()?;
+            self.filled.push(Filled::Value(number));
+            return Ok(Literal::Bytes(Vec::new()));
+        }
+        self.cursor.at = start;
+        let Some((name, layout)) = self.scope.layout(key) else {
+            let allowed = "an argument of bytes: the key has no layout, so its value no fields";
+            return Err(self.error_at(start, allowed));
+        };
+        let mut value = vec![0; layout.bytes()];
+        let mut given: Vec<&str> = Vec::new();
+        loop {
+            self.cursor.skip_spaces();
+            if self.cursor.rest().starts_with('}') {
+                break;
+            }
+            let start = self.cursor.at;
+            let field = self.field(name, layout)?;
+            if given.contains(&field.name.as_str()) {
+                return Err(self.error_at(start, "a field that is not given yet"));
+            }
+            given.push(&field.name);
+            self.cursor.skip_spaces();
+            if !self.cursor.take("=") {
+                return Err(self.error_at(self.cursor.at, "= and a number or an argument"));
+            }
+            self.field_value(field, &mut value)?;
+            self.cursor.skip_spaces();
+            if !self.cursor.take(",") && !self.cursor.rest().starts_with('}') {
+                return Err(self.error_at(self.cursor.at, ", and a field, or }"));
+            }
+        }
+        self.close_value()?;
+        Ok(Literal::Bytes(value))
+    }
+
+    /// What a field of a value begins with.
+    fn field_value(
+        &mut self,
+        field: &LayoutField,
+        value: &mut [u8],
+    ) -> Result<(), ExpressionError> {
+        let at = u32::try_from(field.offset).expect("a value has at most 16 MiB");
+        self.cursor.skip_spaces();
+        let start = self.cursor.at;
+        let (field_type, range) = match field.kind {
+            FieldKind::Number(field_type) => (field_type, field_type.range()),
+            FieldKind::Bool => (FieldType::U8, (0, 1)),
+            FieldKind::Bytes(bytes) => {
+                let named = self.name();
+                let allowed = || format!("an argument of at most u8[{bytes}]");
+                let (number, argument) = self
+                    .scope
+                    .argument(named)
+                    .ok_or_else(|| self.error_at(start, &allowed()))?;
+                return match argument.kind {
+                    ArgumentKind::Bytes { max } if max as usize <= bytes => {
+                        let argument = number;
+                        self.filled.push(Filled::Bytes { at, argument });
+                        Ok(())
+                    }
+                    kind => {
+                        let is = kind_text(kind);
+                        let allowed = format!("{}; {named} is {is}", allowed());
+                        Err(self.error_at(start, &allowed))
+                    }
+                };
+            }
+            FieldKind::Float { .. } | FieldKind::Text => {
+                let allowed = "no value here: a program puts numbers, bools and u8[N]; a field of \
+                               another type begins with zeros";
+                return Err(self.error_at(start, allowed));
+            }
+        };
+        if let Some(argument) = self.argument(range)? {
+            self.filled.push(Filled::Number {
+                at,
+                field_type,
+                argument,
+            });
+            return Ok(());
+        }
+        let number = match field.kind {
+            FieldKind::Bool if self.cursor.take("true") => 1,
+            FieldKind::Bool if self.cursor.take("false") => 0,
+            _ => parse_number(range, self.cursor.number())
+                .map_err(|allowed| self.error_at(start, &format!("{allowed}, or an argument")))?,
+        };
+        let place = &mut value[field.offset..field.offset + field_type.width()];
+        field_type.store(number, place);
+        Ok(())
+    }
+
+    /// The brace behind a value, and the end.
+    fn close_value(&mut self) -> Result<(), ExpressionError> {
+        self.cursor.skip_spaces();
+        if !self.cursor.take("}") {
+            return Err(self.error_at(self.cursor.at, "}"));
+        }
+        self.cursor.skip_spaces();
+        match self.cursor.rest().is_empty() {
+            true => Ok(()),
+            false => Err(self.error_at(self.cursor.at, "the end: put and start take no reason")),
+        }
     }
 
     /// Letters, digits and underscores from here on.

@@ -1,6 +1,6 @@
-use penstock_net::apply::ApplyKey;
-use penstock_net::instruction::FieldType;
-use penstock_net::request::Version;
+use crate::apply::ApplyKey;
+use crate::instruction::FieldType;
+use crate::request::Version;
 
 use super::*;
 
@@ -27,7 +27,7 @@ fn refusal(text: &str) -> String {
 
 /// Keys `s` and `h`.
 fn handles() -> (ApplyKey, ApplyKey) {
-    let mut apply = penstock_net::apply::Apply::new();
+    let mut apply = crate::apply::Apply::new();
     (apply.key(b"s"), apply.key(b"h"))
 }
 

@@ -9,8 +9,8 @@
 //! a layout, and the elements of an array, get names of their own: `buyer.bought`, `sizes[2]`. An
 //! array of u8 stays one field, of bytes.
 
-use penstock_net::instruction::FieldType;
-use penstock_net::limits::VALUE_BYTES_HARD_MAX;
+use crate::instruction::FieldType;
+use crate::limits::VALUE_BYTES_HARD_MAX;
 
 use super::cursor::{Cursor, ExpressionError};
 

@@ -14,12 +14,7 @@ pub struct ExpressionError {
 impl fmt::Display for ExpressionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rest = &self.text[self.column..];
-        write!(
-            f,
-            "{:?}, column {}: ",
-            self.text,
-            self.text[..self.column].chars().count() + 1
-        )?;
+        write!(f, "{:?}, column {}: ", self.text, self.column())?;
         match rest.is_empty() {
             true => write!(f, "it ends where {} is expected", self.allowed),
             false => write!(f, "found {rest:?}, allowed is {}", self.allowed),
@@ -30,6 +25,16 @@ impl fmt::Display for ExpressionError {
 impl std::error::Error for ExpressionError {}
 
 impl ExpressionError {
+    /// The first character that cannot be read, from 1.
+    pub fn column(&self) -> usize {
+        self.text[..self.column].chars().count() + 1
+    }
+
+    /// What is allowed there.
+    pub fn allowed(&self) -> &str {
+        &self.allowed
+    }
+
     /// The same error about a longer text that ends with the one that was read.
     pub(super) fn at_the_end_of(self, text: &str) -> Self {
         let column = text.len() - self.text.len() + self.column;

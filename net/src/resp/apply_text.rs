@@ -1,0 +1,157 @@
+//! KV.APPLY: an APPLY whose instructions are words, as `penstock apply` has them.
+//!
+//! ```text
+//! KV.APPLY key [ "KEY" key ]... [ "TOKEN" uuid ] instruction [ value ]...
+//! ```
+//!
+//! The keys are named k1, k2 and so on. The value of a `put` or `start` that says none is the next
+//! argument, any bytes.
+
+use crate::apply::{Apply, ApplyKey};
+use crate::expression::{Literal, NamedKey, Step, parse_step};
+use crate::limits::{APPLY_KEYS_MAX, INSTRUCTIONS_MAX, KEY_BYTES_MAX};
+use crate::request::Token;
+use crate::slot::slot_of;
+
+use super::parser::Arguments;
+
+/// Reads a KV.APPLY, and the token that it names.
+///
+/// # Errors
+/// The error of RESP.
+pub(super) fn read_apply(args: Arguments<'_>) -> Result<(Apply, Option<Token>), Vec<u8>> {
+    let mut keys = vec![args.get(1)];
+    let mut next = 2;
+    while next + 1 < args.len() && args.get(next).eq_ignore_ascii_case(b"KEY") {
+        keys.push(args.get(next + 1));
+        next += 2;
+    }
+    check_keys(&keys)?;
+    let mut token = None;
+    if next + 1 < args.len() && args.get(next).eq_ignore_ascii_case(b"TOKEN") {
+        let text = std::str::from_utf8(args.get(next + 1)).unwrap_or_default();
+        let read = text.parse::<Token>();
+        token = Some(read.map_err(|error| format!("ERR TOKEN '{text}': {error}").into_bytes())?);
+        next += 2;
+    }
+    let names: Vec<NamedKey> = (1..=keys.len())
+        .map(|number| NamedKey {
+            name: format!("k{number}"),
+            key: String::new(),
+        })
+        .collect();
+    let mut apply = Apply::new();
+    let handles: Vec<ApplyKey> = keys.iter().map(|key| apply.key(key)).collect();
+    let mut armed: Option<u8> = None;
+    let mut effects: Vec<Step> = Vec::new();
+    while next < args.len() {
+        let text = std::str::from_utf8(args.get(next))
+            .map_err(|_| b"ERR an instruction is text in UTF-8".to_vec())?;
+        next += 1;
+        let wants_value = matches!(text.split_whitespace().last(), Some("put" | "start"));
+        let step = match wants_value {
+            false => parse_step(text, &names),
+            true => parse_step(&format!("{text} text:"), &names),
+        };
+        let mut step = step.map_err(|error| format!("ERR {error}").into_bytes())?;
+        if wants_value {
+            if next >= args.len() {
+                let text = format!("ERR '{text}': the value is to be the next argument");
+                return Err(text.into_bytes());
+            }
+            set_value(&mut step, args.get(next));
+            next += 1;
+        }
+        match step {
+            Step::OnExpiry { key, effect } => {
+                if armed != Some(key) {
+                    arm(&mut apply, &handles, armed.take(), &mut effects)?;
+                    armed = Some(key);
+                }
+                effects.extend(effect.map(|effect| *effect));
+            }
+            step => {
+                arm(&mut apply, &handles, armed.take(), &mut effects)?;
+                add(&mut apply, &handles, step)?;
+            }
+        }
+    }
+    arm(&mut apply, &handles, armed, &mut effects)?;
+    match apply.instructions().len() {
+        0..=INSTRUCTIONS_MAX => Ok((apply, token)),
+        more => Err(format!("ERR {more} instructions: at most {INSTRUCTIONS_MAX}").into_bytes()),
+    }
+}
+
+fn check_keys(keys: &[&[u8]]) -> Result<(), Vec<u8>> {
+    let count = keys.len();
+    if count > APPLY_KEYS_MAX {
+        return Err(format!("ERR {count} keys: at most {APPLY_KEYS_MAX}").into_bytes());
+    }
+    for (number, key) in keys.iter().enumerate() {
+        if !(1..=KEY_BYTES_MAX).contains(&key.len()) {
+            return Err(b"ERR a key has 1 to 1024 bytes".to_vec());
+        }
+        if keys[..number].contains(key) {
+            return Err(b"ERR a key stands twice".to_vec());
+        }
+        if slot_of(key) != slot_of(keys[0]) {
+            return Err(b"CROSSSLOT Keys in request don't hash to the same slot".to_vec());
+        }
+    }
+    Ok(())
+}
+
+fn set_value(step: &mut Step, bytes: &[u8]) {
+    match step {
+        Step::Put { value, .. } => *value = Literal::Bytes(bytes.to_vec()),
+        Step::OnExpiry {
+            effect: Some(effect),
+            ..
+        } => set_value(effect, bytes),
+        Step::OnExpiry { effect: None, .. } | Step::Instruction(_) => {}
+    }
+}
+
+fn add(apply: &mut Apply, handles: &[ApplyKey], step: Step) -> Result<(), Vec<u8>> {
+    match step {
+        Step::Instruction(instruction) => drop(apply.then(instruction)),
+        Step::Put {
+            key,
+            is_start,
+            value,
+        } => {
+            let Literal::Bytes(value) = value else {
+                return Err(b"ERR @FILE is for the shell: give the value itself".to_vec());
+            };
+            let key = handles[usize::from(key)];
+            match is_start {
+                true => apply.start(key, &value),
+                false => apply.put(key, &value),
+            };
+        }
+        Step::OnExpiry { .. } => return Err(b"ERR an effect arms no key".to_vec()),
+    }
+    Ok(())
+}
+
+/// Adds what runs when the armed key expires.
+fn arm(
+    apply: &mut Apply,
+    handles: &[ApplyKey],
+    armed: Option<u8>,
+    effects: &mut Vec<Step>,
+) -> Result<(), Vec<u8>> {
+    let Some(key) = armed else {
+        return Ok(());
+    };
+    let mut result = Ok(());
+    apply.on_expire(handles[usize::from(key)], |apply| {
+        for effect in effects.drain(..) {
+            if result.is_ok() {
+                result = add(apply, handles, effect);
+            }
+        }
+    });
+    result
+}

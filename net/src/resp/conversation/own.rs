@@ -1,0 +1,111 @@
+//! What a connection is asked beyond one item for a key: KV.APPLY, KV.OPTS and WAIT.
+
+use crate::level::AckLevel;
+use crate::request::Wanted;
+use crate::slot::slot_of;
+
+use super::super::answer::Fold;
+use super::super::apply_text::read_apply;
+use super::super::host::{ClusterView, Host};
+use super::super::parser::Arguments;
+use super::super::sink::Sink;
+use super::super::table::Name;
+use super::super::wait::read_wait;
+use super::{Passed, Talk};
+
+impl Talk {
+    /// KV.OPTS.
+    pub(super) fn options(&mut self, args: Arguments<'_>, sink: &mut Sink<'_>) -> Passed {
+        if args.len() == 1 {
+            if !self.ring.is_empty() {
+                return Passed::Waits;
+            }
+            let (options, was_replayed) = (self.options, self.ring.was_replayed());
+            self.ring.reply(self.protocol, &mut self.out, |replies| {
+                options.tell(was_replayed, replies);
+            });
+            return Passed::Whole;
+        }
+        match self.options.changed(args) {
+            // All items of a frame have one level.
+            Ok(options) if options.level != self.options.level && !sink.is_empty() => {
+                return Passed::Part;
+            }
+            Ok(options) => {
+                self.options = options;
+                sink.ask_for(options.level);
+                self.ok();
+            }
+            Err(text) => return self.refuse(|out| out.extend_from_slice(&text)),
+        }
+        Passed::Whole
+    }
+
+    /// KV.APPLY.
+    pub(super) fn apply(&mut self, args: Arguments<'_>, sink: &mut Sink<'_>) -> Passed {
+        let (apply, own_token) = match read_apply(args) {
+            Ok(read) => read,
+            Err(text) => return self.refuse(|out| out.extend_from_slice(&text)),
+        };
+        let slot = slot_of(args.get(1));
+        if !sink.has_room(1, apply.item_bytes()) {
+            return Passed::Part;
+        }
+        let subject = self.ring.subject();
+        subject.set(Name::KvApply, args.get(1), args.len(), slot);
+        subject.is_noted = self.is_clustered && apply.has_effect();
+        let number = self.ring.next_item();
+        let (batch, out) = sink.batch(number);
+        let token = self.options.token.take();
+        let token = own_token.or(token);
+        if let Some(token) = token {
+            batch.token(token);
+        }
+        batch.apply(out, &apply);
+        let entry = self.ring.push(Fold::Apply, self.protocol);
+        if token.is_some() {
+            self.ring.has_token();
+        }
+        self.ring.add_item(entry);
+        self.ring.close(entry, &mut self.out);
+        Passed::Whole
+    }
+
+    /// WAIT: reads at level `replica` behind all writes.
+    pub(super) fn wait(
+        &mut self,
+        args: Arguments<'_>,
+        sink: &mut Sink<'_>,
+        host: &dyn Host,
+    ) -> Passed {
+        if let Err(text) = read_wait(args) {
+            return self.refuse_only(text);
+        }
+        if !self.ring.is_empty() && self.is_clustered {
+            return Passed::Waits;
+        }
+        let view = match self.is_clustered {
+            true => host.cluster().unwrap_or_default(),
+            false => ClusterView::default(),
+        };
+        let nodes = i64::try_from(self.ring.written().nodes(&view)).expect("few");
+        if nodes == 0 {
+            let protocol = self.protocol;
+            self.ring
+                .reply(protocol, &mut self.out, |replies| replies.integer(0));
+            return Passed::Whole;
+        }
+        let keys = std::mem::take(self.ring.written()).keys();
+        sink.ask_for(AckLevel::Replica);
+        sink.items_max = keys.len();
+        self.ring.subject().set(Name::Wait, b"", args.len(), 0);
+        let entry = self.ring.push(Fold::Nodes(nodes), self.protocol);
+        for key in &keys {
+            let (batch, out) = sink.batch(self.ring.next_item());
+            batch.get_with(out, key, Wanted::Expiry);
+            self.ring.add_item(entry);
+        }
+        self.ring.close(entry, &mut self.out);
+        Passed::Whole
+    }
+}

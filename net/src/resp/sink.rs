@@ -1,0 +1,81 @@
+//! Items of commands, written into one frame for the session in memory.
+
+use crate::frame::Medium;
+use crate::level::AckLevel;
+use crate::limits::{BATCH_ITEMS_MAX, Limits};
+use crate::request::BatchRequest;
+
+/// Bytes of the shortest command with an item, nearly: how many items a read may bring.
+const ITEM_BYTES_GUESSED: usize = 20;
+/// Frames in memory have a head, an index and items beside what the peer sends.
+const FRAME_ROOM_BYTES: usize = 4 << 10;
+
+/// Writes items into frames for the session in memory.
+pub(super) struct Sink<'a> {
+    frame: &'a mut Vec<u8>,
+    batch: Option<BatchRequest>,
+    /// A frame that is to have more is given so many.
+    pub(super) items_max: usize,
+    bytes_max: usize,
+    first_item: u64,
+    /// What all items of the frame ask for.
+    level: AckLevel,
+}
+
+impl<'a> Sink<'a> {
+    pub(super) fn new(
+        frame: &'a mut Vec<u8>,
+        bytes: usize,
+        limits: Limits,
+        level: AckLevel,
+    ) -> Self {
+        Sink {
+            frame,
+            batch: None,
+            items_max: (bytes / ITEM_BYTES_GUESSED + 1).min(BATCH_ITEMS_MAX),
+            bytes_max: limits.frame_bytes_max as usize,
+            first_item: 0,
+            level,
+        }
+    }
+
+    /// Whether items of so many bytes together find room.
+    #[inline]
+    pub(super) fn has_room(&self, items: usize, bytes: usize) -> bool {
+        let begun = self.batch.as_ref().map_or(0, BatchRequest::len);
+        let is_empty = begun == 0;
+        let fits = self.frame.len() + bytes + FRAME_ROOM_BYTES <= self.bytes_max;
+        begun + items <= self.items_max && (fits || is_empty)
+    }
+
+    /// Whether no frame was begun.
+    pub(super) fn is_empty(&self) -> bool {
+        self.batch.is_none()
+    }
+
+    /// What all items of the frame ask for, if none was begun.
+    pub(super) fn ask_for(&mut self, level: AckLevel) {
+        if self.is_empty() {
+            self.level = level;
+        }
+    }
+
+    /// The frame, begun if it was not.
+    #[inline]
+    pub(super) fn batch(&mut self, first_item: u64) -> (&mut BatchRequest, &mut Vec<u8>) {
+        let batch = self.batch.get_or_insert_with(|| {
+            self.first_item = first_item;
+            BatchRequest::begin(self.frame, first_item, self.level, 0, self.items_max)
+                .over(Medium::Memory)
+        });
+        (batch, self.frame)
+    }
+
+    /// The first item and how many, if there is one.
+    pub(super) fn finish(self) -> Option<(u64, usize)> {
+        let batch = self.batch?;
+        let items = batch.len();
+        batch.finish(self.frame);
+        Some((self.first_item, items))
+    }
+}

@@ -1,0 +1,89 @@
+//! WAIT: at how many nodes the writes of a connection are.
+
+use crate::limits::BATCH_ITEMS_MAX;
+use crate::link::message::LINK_PARTITIONS;
+use crate::placement::partition_of;
+use crate::slot::slot_of;
+
+use super::host::ClusterView;
+use super::number::read_integer;
+use super::parser::Arguments;
+
+const WORDS: usize = LINK_PARTITIONS as usize / 64;
+// One frame asks for all partitions.
+const _: () = assert!(LINK_PARTITIONS as usize <= BATCH_ITEMS_MAX);
+
+/// The partitions that a connection has written since the last WAIT.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Written([u64; WORDS]);
+
+impl Written {
+    /// A key of this slot may be changed.
+    #[inline]
+    pub(super) fn note(&mut self, slot: u16) {
+        let partition = usize::from(partition_of(slot));
+        self.0[partition / 64] |= 1 << (partition % 64);
+    }
+
+    fn has(&self, partition: u16) -> bool {
+        let partition = usize::from(partition);
+        self.0[partition / 64] & 1 << (partition % 64) != 0
+    }
+
+    /// How many other nodes level `replica` waits for, of the partition with the fewest.
+    pub(super) fn nodes(&self, view: &ClusterView) -> usize {
+        let slots = crate::slot::SLOTS / LINK_PARTITIONS;
+        let written = (0..LINK_PARTITIONS).filter(|partition| self.has(*partition));
+        let nodes = written.map(|partition| {
+            let range = view.range_of(partition * slots);
+            range.map_or(0, |range| range.sync.len())
+        });
+        nodes.min().unwrap_or(0)
+    }
+
+    /// A key of each partition that was written. Nothing need be there: a read of it at level
+    /// `replica` waits for all that stands before it in the log of the partition's shard.
+    pub(super) fn keys(&self) -> Vec<Vec<u8>> {
+        let mut missing = *self;
+        let mut keys = Vec::new();
+        let mut number = 0u32;
+        while missing != Written::default() {
+            let key = format!("wait:{number}").into_bytes();
+            let partition = partition_of(slot_of(&key));
+            if missing.has(partition) {
+                missing.0[usize::from(partition) / 64] &= !(1 << (partition % 64));
+                keys.push(key);
+            }
+            number += 1;
+        }
+        keys
+    }
+}
+
+/// Reads how many nodes are wanted and for how long.
+pub(super) fn read_wait(args: Arguments<'_>) -> Result<(), &'static [u8]> {
+    read_integer(args.get(1)).ok_or(&b"ERR value is not an integer or out of range"[..])?;
+    match read_integer(args.get(2)) {
+        None => Err(b"ERR timeout is not an integer or out of range"),
+        Some(..0) => Err(b"ERR timeout is negative"),
+        Some(_) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_partition_that_was_written_gets_one_key_of_its_own() {
+        let mut written = Written::default();
+        for slot in (0..crate::slot::SLOTS).step_by(61) {
+            written.note(slot);
+        }
+        let keys = written.keys();
+        let mut partitions: Vec<u16> = keys.iter().map(|key| partition_of(slot_of(key))).collect();
+        partitions.sort_unstable();
+        assert_eq!(partitions, (0..LINK_PARTITIONS).collect::<Vec<_>>());
+        assert!(Written::default().keys().is_empty());
+    }
+}

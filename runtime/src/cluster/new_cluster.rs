@@ -1,0 +1,160 @@
+//! A new cluster: its file and its secret.
+
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use toml_edit::value;
+
+use super::file::{ClusterFile, ClusterFileError, is_host_and_port};
+use super::placement::failed;
+use super::replacing::{beside, write_new};
+
+/// A node of a cluster that is made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewNode {
+    /// 1 to 255.
+    pub number: u8,
+    /// Where it takes links.
+    pub links: SocketAddr,
+    /// Where clients find it.
+    pub clients: String,
+    /// Where clients of Redis find it, HOST:PORT.
+    pub resp: Option<String>,
+}
+
+impl NewNode {
+    /// Reads `NUMBER,LINKS,CLIENTS[,RESP]`.
+    ///
+    /// # Errors
+    /// What is wanted.
+    pub fn parse(text: &str) -> Result<NewNode, String> {
+        let wanted = "NUMBER,LINKS,CLIENTS or NUMBER,LINKS,CLIENTS,RESP is wanted, for example \
+                      2,10.0.0.2:7414,10.0.0.2:7411,10.0.0.2:7413";
+        let words: Vec<&str> = text.split(',').collect();
+        let (number, links, clients, resp) = match *words.as_slice() {
+            [number, links, clients] => (number, links, clients, None),
+            [number, links, clients, resp] => (number, links, clients, Some(resp)),
+            _ => return Err(wanted.into()),
+        };
+        if clients.is_empty() {
+            return Err(wanted.into());
+        }
+        if let Some(resp) = resp.filter(|resp| !is_host_and_port(resp)) {
+            return Err(format!("resp = {resp:?} is not HOST:PORT; {wanted}"));
+        }
+        let number = number.parse().ok().filter(|number| *number > 0);
+        Ok(NewNode {
+            number: number.ok_or_else(|| format!("the number is 1 to 255; {wanted}"))?,
+            links: links
+                .parse()
+                .map_err(|_| format!("links = {links:?} is not IP:PORT; {wanted}"))?,
+            clients: clients.into(),
+            resp: resp.map(str::to_string),
+        })
+    }
+}
+
+/// Writes the file and the secret of a new cluster, whose first node is to write everything and the
+/// others to be its sync set.
+///
+/// # Errors
+/// Why not; a file that is there already is not replaced.
+pub fn make_cluster(path: &Path, nodes: &[NewNode]) -> Result<(), ClusterFileError> {
+    let fail = |error: io::Error| failed(path, &error.to_string());
+    let mut random = [0; 48];
+    crate::system::fill_random(&mut random).map_err(fail)?;
+    let hex = |bytes: &[u8]| -> String { bytes.iter().map(|it| format!("{it:02x}")).collect() };
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let secret_name = format!("{name}.secret");
+    let numbers: Vec<String> = nodes.iter().map(|it| it.number.to_string()).collect();
+    let mut text = format!(
+        "# All nodes of the cluster have the same file, and the secret beside it. `penstock \
+         cluster` changes it.\nversion = 1\ncluster_id = \"{}\"\nsecret_file = \"{secret_name}\"\n",
+        hex(&random[..16])
+    );
+    for NewNode {
+        number,
+        links,
+        clients,
+        resp,
+    } in nodes
+    {
+        let clients = value(clients.clone()).to_string();
+        text +=
+            &format!("\n[[node]]\nnumber = {number}\nlinks = \"{links}\"\nclients = {clients}\n");
+        if let Some(resp) = resp {
+            text += &format!("resp = {}\n", value(resp.clone()));
+        }
+    }
+    let (first, others) = numbers.split_first().expect("a cluster has a node");
+    text += &format!(
+        "\n[[placement]]\npartitions = [0, 255]\ngeneration = 1\nprimary = {first}\nsync = [{}]\n",
+        others.join(", ")
+    );
+    let secret_path = path.with_file_name(secret_name);
+    let secret = hex(&random[16..]) + "\n";
+    let made = write_new(&secret_path, secret.as_bytes(), 0o600)
+        .map_err(|error| failed(&secret_path, &format!("cannot be made: {error}")));
+    made?;
+    let temporary = beside(path);
+    let written = write_new(&temporary, text.as_bytes(), 0o644)
+        .map_err(|error| failed(&temporary, &format!("cannot be made: {error}")))
+        .and_then(|()| ClusterFile::read(&temporary).map(drop))
+        // A link is made where nothing is, and only there.
+        .and_then(|()| fs::hard_link(&temporary, path).map_err(fail));
+    drop(fs::remove_file(&temporary));
+    if written.is_err() {
+        drop(fs::remove_file(&secret_path));
+    }
+    written
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::placement::Draft;
+
+    #[test]
+    fn a_new_cluster_is_written_once() {
+        use std::os::unix::fs::PermissionsExt;
+        let unique = format!("penstock-new-cluster-{}", std::process::id());
+        let folder = std::env::temp_dir().join(unique);
+        fs::create_dir_all(&folder).expect("made");
+        let path = folder.join("new.toml");
+        let node = |number: u8| {
+            let links = SocketAddr::from(([127, 0, 0, 1], 7000 + u16::from(number)));
+            let resp = (number == 2).then(|| "host-2:7413".to_string());
+            NewNode {
+                number,
+                links,
+                clients: format!("host-{number}:7411"),
+                resp,
+            }
+        };
+        let nodes = [node(1), node(2), node(5)];
+        make_cluster(&path, &nodes).expect("made");
+        let draft = Draft::read(&path).expect("good");
+        assert_eq!(draft.nodes(), [1, 2, 5]);
+        assert_eq!(draft.waited_for(&[0, 255]), (vec![2, 5], false));
+        assert!(
+            fs::read_to_string(&path)
+                .expect("there")
+                .contains("resp = \"host-2:7413\"")
+        );
+        let secret = path.with_file_name("new.toml.secret");
+        let before = fs::read(&secret).expect("there");
+        assert!(before.len() > 64);
+        let mode = fs::metadata(&secret).expect("there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert!(make_cluster(&path, &nodes).is_err());
+        fs::remove_file(&secret).expect("removed");
+        assert!(make_cluster(&path, &nodes).is_err(), "the file is there");
+        assert!(!secret.exists(), "and nothing else is left");
+        let twice = make_cluster(&path.with_file_name("other.toml"), &[node(1), node(1)]);
+        assert!(twice.is_err());
+        assert!(!path.with_file_name("other.toml").exists());
+        fs::remove_dir_all(&folder).expect("removed");
+    }
+}

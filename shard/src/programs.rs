@@ -1,0 +1,50 @@
+//! The programs that a shard runs: RUN becomes APPLY where its connection is.
+
+use std::sync::Arc;
+
+use penstock_net::program::{RunRequest, ServedSchema};
+use penstock_net::refusal::Refusal;
+
+/// What INFO tells of a node without a schema.
+const NO_SCHEMA: &str = r#"{"layouts":{},"programs":{}}"#;
+/// A longer buffer is given back behind its item.
+const KEPT_BYTES_MAX: usize = 64 << 10;
+
+/// The schema of a shard, and the buffer in which items are made.
+#[derive(Debug, Default)]
+pub(crate) struct ProgramRunner {
+    schema: Arc<ServedSchema>,
+    buffer: Vec<u8>,
+}
+
+impl ProgramRunner {
+    /// Runs these programs from now on. An item that waits has become an APPLY before.
+    pub(crate) fn replace(&mut self, schema: Arc<ServedSchema>) {
+        self.schema = schema;
+    }
+
+    /// The schema as INFO tells it.
+    pub(crate) fn text(&self) -> &str {
+        match self.schema.text.as_str() {
+            "" => NO_SCHEMA,
+            text => text,
+        }
+    }
+
+    /// The item of APPLY that an item of RUN is, to be given back by [`ProgramRunner::give`].
+    ///
+    /// # Errors
+    /// The first [`Refusal`].
+    pub(crate) fn take(&mut self, item: &[u8]) -> Result<Vec<u8>, Refusal> {
+        let run = RunRequest::read(item)?;
+        self.schema.programs.expand(&run, &mut self.buffer)?;
+        Ok(std::mem::take(&mut self.buffer))
+    }
+
+    /// Keeps a buffer for the next item.
+    pub(crate) fn give(&mut self, buffer: Vec<u8>) {
+        if buffer.capacity() <= KEPT_BYTES_MAX {
+            self.buffer = buffer;
+        }
+    }
+}
