@@ -34,4 +34,5 @@ mod session;
 mod shards;
 mod starts;
 mod turns;
+mod tutorial;
 mod value_limit;
