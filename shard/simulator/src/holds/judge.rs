@@ -281,8 +281,8 @@ impl Holds {
         if known.is_some_and(Stage::is_end) {
             return Err(format!("order {order} had ended: {known:?}"));
         }
-        if it.sent_ms >= self.life(order).1 && !self.may_be_disarmed(order) {
-            let life = self.life(order);
+        let life = self.life_at(order, it.at);
+        if it.sent_ms >= life.1 && !self.may_be_disarmed(order) {
             return Err(format!("the hold of order {order} had expired: {life:?}"));
         }
         self.know(order, Stage::Held, item.head.level)

@@ -180,6 +180,11 @@ impl Holds {
     /// When a hold may expire at the earliest and at the latest, by what is known of everything
     /// that decides it.
     pub(super) fn life(&self, order: usize) -> (u64, u64) {
+        self.life_at(order, usize::MAX)
+    }
+
+    /// The same for what was sent at this moment: it may have run before what was not done by then.
+    pub(super) fn life_at(&self, order: usize, at: usize) -> (u64, u64) {
         let deciding = || {
             let deals = self.orders[order].deals.iter().copied();
             deals.filter(|&deal| self.deals[deal].act.until().is_some() && self.may_have_run(deal))
@@ -190,7 +195,8 @@ impl Holds {
             };
             deciding().any(|later| {
                 let first = self.tries[self.deals[later].tries[0]].at;
-                later != deal && self.deals[later].done.is_some() && over_at <= first
+                let is_done = self.deals[later].done.is_some_and(|done| done.at <= at);
+                later != deal && is_done && over_at <= first
             })
         };
         let (mut low, mut high) = (u64::MAX, 0);
