@@ -294,7 +294,7 @@ pub fn connect(port: u16) -> Outcome<TcpStream> {
     Ok(stream)
 }
 
-/// How a peer is started, and what is to be told of that.
+/// The command line of a peer, and the note that the table has about its start.
 fn peer(
     product: Product,
     class: Class,

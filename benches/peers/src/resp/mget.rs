@@ -151,7 +151,7 @@ fn fill(running: &Running, product: Product, keys: u64) -> Outcome<()> {
     }
 }
 
-/// Requests for random keys, and what is to be answered.
+/// Requests for random keys, and the bytes that each answer must have.
 fn exchanges(product: Product, keys: u64) -> Vec<Exchange> {
     let (mut random, value) = (Random::new(11), workload::value(VALUE_BYTES));
     let mut all = Vec::new();
