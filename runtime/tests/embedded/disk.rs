@@ -1,8 +1,8 @@
 //! What an embedded store takes of the disk: little while it holds little, and as much at a time as
 //! ever when it is busy.
 
-use std::fs;
 use std::path::Path;
+use std::{fs, io};
 
 use penstock::{Options, Penstock, Verbs};
 use penstock_net::level::AckLevel;
@@ -11,18 +11,20 @@ use crate::scratch::Scratch;
 
 const MIB: u64 = 1 << 20;
 
-/// Bytes of each segment file, ascending.
+/// Bytes of each segment file, ascending. The store may be open: its helper renames spares, so a
+/// listing that meets a name without its file is taken again.
 fn segments(folder: &Path) -> Vec<u64> {
-    let entries = fs::read_dir(folder.join("segments")).expect("list");
-    let mut lengths: Vec<u64> = entries
-        .map(|entry| {
-            entry
-                .expect("an entry")
-                .metadata()
-                .expect("its length")
-                .len()
+    let listing = || -> io::Result<Vec<u64>> {
+        fs::read_dir(folder.join("segments"))?
+            .map(|entry| Ok(entry?.metadata()?.len()))
+            .collect()
+    };
+    let mut lengths = (0..100)
+        .find_map(|_| match listing() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            listed => Some(listed.expect("list")),
         })
-        .collect();
+        .expect("a listing without a rename in it");
     lengths.sort_unstable();
     lengths
 }
