@@ -209,7 +209,11 @@ fn applied(told: Told<'_>, slot: u16, replies: &mut Replies<'_>) {
     replies.integer(head.reason.into());
     replies.bulk(b"version");
     let version = head.version;
-    replies.bulk(format!("{}:{}", version.epoch, version.sequence).as_bytes());
+    let mut text = [0; 31];
+    let mut rest = &mut text[..];
+    write!(rest, "{}:{}", version.epoch, version.sequence).expect("10 digits, a colon, 20 digits");
+    let len = 31 - rest.len();
+    replies.bulk(&text[..len]);
     replies.bulk(b"replayed");
     replies.integer((head.flags & ITEM_FLAG_REPLAYED != 0).into());
 }

@@ -2,6 +2,7 @@
 //! members may answer, which commands are slow, what a frame asks for.
 
 use std::cell::{Cell, RefCell};
+use std::sync::Arc;
 
 use penstock_net::batch::Batch;
 use penstock_net::frame::{HEADER_BYTES, Header, Medium};
@@ -9,6 +10,7 @@ use penstock_net::level::AckLevel;
 use penstock_net::limits::Limits;
 use penstock_net::pieces::Pieces;
 use penstock_net::placement::Writer;
+use penstock_net::program::ServedSchema;
 use penstock_net::reply::{BatchReply, ReplyHead};
 use penstock_net::request::{Extra, Request};
 use penstock_net::resp::{
@@ -82,6 +84,10 @@ impl Host for Beside {
     fn serves(&self, slot: u16, as_member: bool) -> bool {
         self.cluster()
             .is_some_and(|view| view.serves(slot, as_member))
+    }
+
+    fn schema(&self) -> Arc<ServedSchema> {
+        Arc::default()
     }
 
     fn scan_order(&self) -> u64 {
@@ -176,6 +182,9 @@ fn what_another_node_writes_is_moved_to_its_address_with_the_slot_of_the_key() {
     let version = Writer::version(3, 5);
     answer(&mut talk, &host, &frames[0], Status::Moved, version, b"");
     assert_eq!(told(&mut talk), "-CLUSTERDOWN Hash slot not served\r\n");
+    // The node that writes the slot may know a program that this one does not.
+    assert!(give(&mut talk, &host, &["KV.RUN", "buy", "stock"]).is_empty());
+    assert_eq!(told(&mut talk), format!("-MOVED {slot} one:7413\r\n"));
     // The array of MGET does not begin where the slot is not served.
     assert!(give(&mut talk, &host, &["MGET", "stock"]).is_empty());
     assert_eq!(told(&mut talk), format!("-MOVED {slot} one:7413\r\n"));

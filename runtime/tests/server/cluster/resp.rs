@@ -74,6 +74,7 @@ fn clients_of_redis_are_sent_to_who_writes_and_members_answer_as_old_as_they_all
         &["MGET", OF_TWO],
         &["APPEND", OF_TWO, "x"],
         &["KV.APPLY", OF_TWO, "k1 exists"],
+        &["KV.RUN", "buy", OF_TWO],
     ] {
         assert_eq!(one.ask(words), moved(high, 1), "{words:?}");
     }
