@@ -39,7 +39,7 @@ pub(super) enum Fold {
     Increased(i64),
     /// KV.APPLY.
     Apply,
-    /// At how many nodes all writes are, if no item is refused.
+    /// At how many nodes all writes are: so many less those that lack some of them.
     Nodes(i64),
     /// A page; with this pattern of keys.
     Scan(Option<Box<[u8]>>),
@@ -79,7 +79,7 @@ pub(super) fn write(
         Fold::Increased(by) => return increased(*by, told, slot, replies),
         Fold::Apply => return applied(told, slot, replies),
         Fold::Nodes(_) => {
-            *sum += i64::from(!is_good(status));
+            note_nodes(fold, sum, told);
             return end_fold(fold, *sum, replies);
         }
         Fold::Scan(_) if status == Status::Moved => return pass_over(slot, told.host, replies),
@@ -120,11 +120,23 @@ pub(super) fn write(
     }
 }
 
+/// Notes in `sum` how many nodes lack what one read of WAIT stands for, at most.
+pub(super) fn note_nodes(fold: &Fold, sum: &mut i64, told: Told<'_>) {
+    let Fold::Nodes(nodes) = fold else { return };
+    let head = &told.item.head;
+    let have = match head.status {
+        status if is_good(status) => *nodes,
+        Status::NoReplicas => i64::from(head.reason).min(*nodes),
+        _ => 0,
+    };
+    *sum = (*sum).max(nodes - have);
+}
+
 /// The reply when all items of a command were answered well.
 pub(super) fn end_fold(fold: &Fold, sum: i64, replies: &mut Replies<'_>) {
     match fold {
         Fold::Done => replies.simple("OK"),
-        Fold::Nodes(nodes) => replies.integer(if sum == 0 { *nodes } else { 0 }),
+        Fold::Nodes(nodes) => replies.integer(nodes - sum),
         _ => replies.integer(sum),
     }
 }

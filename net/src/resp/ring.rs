@@ -279,7 +279,7 @@ impl Ring {
         let status = told.item.head.status;
         let is_good = answer::is_good(status);
         if matches!(entry.fold, Fold::Nodes(_)) && !is_last {
-            entry.sum += i64::from(!is_good);
+            answer::note_nodes(&entry.fold, &mut entry.sum, told);
             return Answered::Reply;
         }
         let folds = matches!(entry.fold, Fold::Sum | Fold::Done);

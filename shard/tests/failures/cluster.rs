@@ -169,6 +169,39 @@ fn waiting_for_the_other(id: usize) -> Server {
     server
 }
 
+#[test]
+fn a_read_at_level_replica_ends_at_its_deadline_and_a_write_at_the_time_of_the_cluster() {
+    let mut server = waiting_for_the_other(2);
+    server.send_until(AckLevel::Replica, 50, 3, |batch, out| {
+        batch.get(out, &key(0))
+    });
+    server.send_until(AckLevel::Replica, 50, 4, |batch, out| {
+        batch.set(out, &key(0), b"later", Condition::Always);
+    });
+    let begin_us = server.now.us;
+    server.settle();
+    assert!(!server.replies.contains_key(&3), "the other node is away");
+    server.now.us = begin_us + 50_000;
+    server.settle();
+    let reply = &server.replies[&3];
+    assert_eq!(
+        (reply.status, reply.reason),
+        (Status::NoReplicas, 0),
+        "no node has it"
+    );
+    for write in [2, 4] {
+        assert!(
+            !server.replies.contains_key(&write),
+            "the level may be reached"
+        );
+    }
+    server.now.us = begin_us + 1_000_000;
+    server.settle();
+    for write in [2, 4] {
+        assert_eq!(server.replies[&write].status, Status::NoReplicas);
+    }
+}
+
 /// The plan in which nobody else is waited for.
 fn plan_without_sync_set(generation: u32) -> Plan {
     let mut plan = plan(generation, true);

@@ -129,9 +129,10 @@ impl Talk {
         sink: &mut Sink<'_>,
         host: &dyn Host,
     ) -> Passed {
-        if let Err(text) = read_wait(args) {
-            return self.refuse_only(text);
-        }
+        let timeout_ms = match read_wait(args) {
+            Ok(timeout_ms) => timeout_ms,
+            Err(text) => return self.refuse_only(text),
+        };
         if !self.ring.is_empty() && self.is_clustered {
             return Passed::Waits;
         }
@@ -146,8 +147,9 @@ impl Talk {
                 .reply(protocol, &mut self.out, |replies| replies.integer(0));
             return Passed::Whole;
         }
-        let keys = std::mem::take(self.ring.written()).keys();
+        let keys = self.ring.written().keys();
         sink.ask_for(AckLevel::Replica);
+        sink.give_up_after(timeout_ms);
         sink.items_max = keys.len();
         self.ring.subject().set(Name::Wait, b"", args.len(), 0);
         let entry = self.ring.push(Fold::Nodes(nodes), self.protocol);
