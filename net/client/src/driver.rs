@@ -155,7 +155,7 @@ impl State {
         {
             let is_news = match queued.partition {
                 Some(partition) => self.writes(partition, node, generation),
-                // A scan: only a node that writes all partitions answers it.
+                // A scan: it goes on at the node that writes the slot of its cursor.
                 None => std::mem::replace(&mut self.home, node) != node && queued.tries == 0,
             };
             if is_news {

@@ -41,8 +41,13 @@ pub(super) enum Fold {
     Apply,
     /// At how many nodes all writes are: so many less those that lack some of them.
     Nodes(i64),
-    /// A page; with this pattern of keys.
-    Scan(Option<Box<[u8]>>),
+    /// A page.
+    Scan {
+        /// Of its keys.
+        pattern: Option<Box<[u8]>>,
+        /// The cursor stands behind the begin of its slot.
+        is_inside: bool,
+    },
     /// The transaction takes the answers.
     Transaction,
 }
@@ -82,7 +87,9 @@ pub(super) fn write(
             note_nodes(fold, sum, told);
             return end_fold(fold, *sum, replies);
         }
-        Fold::Scan(_) if status == Status::Moved => return pass_over(slot, told.host, replies),
+        Fold::Scan { is_inside, .. } if status == Status::Moved => {
+            return pass_over(slot, *is_inside, told.host, replies);
+        }
         _ if !is_good(status) => return failed(told, slot, replies),
         _ => {}
     }
@@ -115,7 +122,7 @@ pub(super) fn write(
             let now_ms = told.map_or(0, |told| told.time_ms);
             replies.integer(ttl_of(told.map(|told| told.expiry_ms), now_ms, *form));
         }
-        Fold::Scan(pattern) => page(pattern.as_deref(), item.value, replies),
+        Fold::Scan { pattern, .. } => page(pattern.as_deref(), item.value, replies),
         Fold::Written | Fold::Transaction | Fold::Increased(_) | Fold::Apply | Fold::Nodes(_) => {}
     }
 }
@@ -163,11 +170,18 @@ fn page(pattern: Option<&[u8]>, page: &[u8], replies: &mut Replies<'_>) {
 /// An empty page in place of slots that another node writes: clients of Redis scan each node for
 /// itself.
 #[cold]
-fn pass_over(slot: u16, host: &dyn Host, replies: &mut Replies<'_>) {
+fn pass_over(slot: u16, is_inside: bool, host: &dyn Host, replies: &mut Replies<'_>) {
+    if is_inside {
+        let text = format!(
+            "ERR SCAN: the cursor stands in slot {slot}, which another node writes: begin anew"
+        );
+        return replies.error(text.as_bytes());
+    }
     let view = host.cluster().unwrap_or_default();
     if view.serves(slot, false) {
-        // A shard tells pages only if the node writes all of its slots.
-        return replies.error(b"ERR SCAN: this node writes some slots of the shard and not all");
+        // The cluster's file and the shard do not say the same yet.
+        let text = format!("TRYAGAIN another node wrote slot {slot} until now");
+        return replies.error(text.as_bytes());
     }
     let mut own = view.ranges.iter().filter(|range| range.writer == view.me);
     let next = own.find(|range| range.first > slot);

@@ -27,7 +27,7 @@ use super::parser::{Arguments, KeptArguments, Parsed, Parser};
 use super::reply::Protocol;
 use super::request::{Request, ScanStep};
 use super::ring::{Answered, Ring};
-use super::scan::{long_cursor, slot_of_cursor};
+use super::scan::{is_inside_slot, long_cursor, slot_of_cursor};
 use super::sink::Sink;
 use super::table::{self, Name};
 use super::transaction::{Transaction, Unfit, Watched};
@@ -810,7 +810,10 @@ impl Talk {
         );
         let slot = slot_of_cursor(step.cursor);
         self.ring.subject().set(Name::Scan, b"", args.len(), slot);
-        let fold = Fold::Scan(pattern.map(Box::from));
+        let fold = Fold::Scan {
+            pattern: pattern.map(Box::from),
+            is_inside: is_inside_slot(step.cursor),
+        };
         let entry = self.ring.push(fold, self.protocol);
         self.ring.add_item(entry);
         self.ring.close(entry, &mut self.out);

@@ -208,6 +208,21 @@ fn a_scan_passes_over_slots_that_another_node_writes() {
         b"elsewhere",
     );
     assert_eq!(told(&mut talk), "*2\r\n$1\r\n0\r\n*0\r\n", "it writes none");
+    // Its node lost the slot while the scan was in it: the rest is not passed over in silence.
+    let inside = (7u64 << 32 | 1).to_string();
+    let frames = give(&mut talk, &host, &["SCAN", &inside]);
+    answer(
+        &mut talk,
+        &host,
+        &frames[0],
+        Status::Moved,
+        version,
+        b"elsewhere",
+    );
+    assert_eq!(
+        told(&mut talk),
+        "-ERR SCAN: the cursor stands in slot 7, which another node writes: begin anew\r\n"
+    );
 }
 
 #[test]
