@@ -173,6 +173,40 @@ impl<P: Blocks> Run<'_, P> {
         field_edits.clear();
         step
     }
+
+    /// The value of the key now.
+    #[must_use]
+    pub fn value(&self) -> &[u8] {
+        self.store.keys.cell(self.id).value()
+    }
+
+    /// Has the key show another value of the same length, and logs that as a record. Each such
+    /// change counts as a use. `None` if a [`Change`] must do it: nothing has changed then.
+    ///
+    /// # Panics
+    /// If the value has another length.
+    ///
+    /// [`Change`]: crate::store::Change
+    #[inline]
+    pub fn replace(&mut self, value: &[u8]) -> Option<Lsn> {
+        let (log, keys) = (&mut self.store.log, &mut self.store.keys);
+        let repeats = self.repeats.as_mut()?;
+        let sequence = self.version.sequence + 1;
+        let words = (0..value.len()).step_by(8);
+        let fields = words.map(|from| from..value.len().min(from + 8));
+        let lsn = log.append_next(repeats, sequence, value, fields)?;
+        let stored = match &self.place {
+            Some(place) => keys.value_at(place),
+            None => {
+                self.place = keys.value_place(self.id);
+                keys.value_mut(self.id)
+            }
+        };
+        stored.copy_from_slice(value);
+        self.version.sequence = sequence;
+        self.lsn = lsn;
+        Some(lsn)
+    }
 }
 
 impl<P: Blocks> Drop for Run<'_, P> {
