@@ -327,7 +327,7 @@ impl Driver {
                 _ => until.min(Instant::now() + CONNECT_MAX),
             };
             // The answer to HELLO shows whether it is a Penstock server.
-            match driver.frame(Opcode::Ping, |_| Ok(()), longest).wait() {
+            match driver.frame(Opcode::Ping, &[], |_| Ok(()), longest).wait() {
                 Ok(()) => return Ok(driver),
                 Err(error) => last = error,
             }
@@ -428,14 +428,17 @@ impl Driver {
     pub(crate) fn ask_frame<T: Send + 'static>(
         &self,
         opcode: Opcode,
+        body: &'static [u8],
         read: fn(&[u8]) -> Result<T, ClientError>,
     ) -> Pending<T> {
-        self.frame(opcode, read, Instant::now() + self.shared.options.deadline)
+        let until = Instant::now() + self.shared.options.deadline;
+        self.frame(opcode, body, read, until)
     }
 
     fn frame<T: Send + 'static>(
         &self,
         opcode: Opcode,
+        body: &'static [u8],
         read: fn(&[u8]) -> Result<T, ClientError>,
         until: Instant,
     ) -> Pending<T> {
@@ -446,7 +449,7 @@ impl Driver {
             write: None,
         };
         let done = Box::new(ReplyWaiter { promise, read });
-        self.queue(None, None, What::Frame { opcode, done }, until, false);
+        self.queue(None, None, What::Frame { opcode, body, done }, until, false);
         pending
     }
 
@@ -746,6 +749,7 @@ mod tests {
             is_in_doubt: false,
             what: What::Frame {
                 opcode: Opcode::Ping,
+                body: &[],
                 done: Box::new(ReplyWaiter {
                     promise: Arc::clone(&promise),
                     read,

@@ -341,6 +341,20 @@ fn files_change_whole_or_not_at_all_and_a_retry_is_not_executed_twice() {
     };
     let retried = client.named(token).run(&buy).wait();
     assert_eq!(unknown(retried), Status::UnknownProgram);
+    // The server tells the new program by the name.
+    let programs = client.programs().wait().unwrap();
+    let told = programs.find("buy").unwrap();
+    let compiled = Schema::of_files(&[("sale.toml".into(), grown.clone())]).unwrap();
+    assert_eq!(told.id, compiled.program("buy").unwrap().program.id());
+    assert_eq!(told.keys, ["stock:Stock", "order:Hold", "buyer:Buyer"]);
+    assert_eq!(
+        told.arguments,
+        ["quantity:u32 1..4", "hold_ms:u64 1..86400000"]
+    );
+    assert_eq!(programs.iter().count(), 4);
+    let run = programs.find("restock").unwrap().run();
+    let run = run.key(b"stock:{named}").argument(7u32).argument(1u32);
+    assert_eq!(client.run(&run).wait().unwrap().fields.to_vec(), [7, 1]);
     assert_eq!(ledger(&client), [3, 2, 0]);
     let now = Sale {
         schema: Schema::read(&schema).unwrap(),
