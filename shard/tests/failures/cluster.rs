@@ -185,7 +185,7 @@ fn with_keys() -> (Server, [u64; 2]) {
     }
     let slots = u64::from(SLOTS / LINK_PARTITIONS);
     let partition = u64::from(slot_of(&key(0))) / slots;
-    let cursors = [partition, partition + 1].map(|partition| partition * slots << 32);
+    let cursors = [partition, partition + 1].map(|partition| (partition * slots) << 32);
     (server, cursors)
 }
 
