@@ -16,8 +16,8 @@ What load reads again: it writes the same keys and bytes. Bytes that are no text
 begin with 0x, are printed as 0x and hexadecimal digits. Each key is printed as it is when its page
 is read, in no order. Expiries and earlier versions are not exported: backup has all of it.
 
-With --layout or --as each field has a column of its own. A value that has more or fewer bytes than its
-fields and texts ends the export, and is named.
+With --layout or --as each field has a column of its own. A value that has more or fewer bytes than
+its fields and texts ends the export, and is named.
 
 Examples:
   penstock export > all.jsonl

@@ -39,7 +39,7 @@ pub struct ReportArgs {
         value_parser = parse_form,
         conflicts_with = "layout"
     )]
-    form: Option<Form>,
+    forms: Vec<Form>,
     /// The fields of the values, as LAYOUT of a program prints them; texts and bytes are left out
     #[arg(long, value_name = "FIELDS", value_parser = parse_layout)]
     layout: Option<ValueLayout>,
@@ -55,18 +55,14 @@ pub struct ReportArgs {
 impl ReportArgs {
     /// Prints the figures.
     pub fn run(self) -> Result<(), Failure> {
-        let named = match &self.form {
-            Some(Form::Layout(name)) => Some(self.schema.layout_at(&self.server, name)?),
-            Some(Form::Fields(_)) | None => None,
-        };
+        let (named, given) = self.counted()?;
         let client = self.server.client(AckLevel::Disk)?;
-        let (fields, fixed_bytes) = match (named.as_ref().or(self.layout.as_ref()), &self.form) {
-            (Some(layout), _) => {
+        let (fields, fixed_bytes) = match named.as_ref().or(self.layout.as_ref()) {
+            Some(layout) => {
                 check_mark(&client, self.prefix.as_bytes(), layout)?;
                 (layout.fields().to_vec(), layout.bytes())
             }
-            (None, Some(Form::Fields(fields))) => (fields.clone(), 0),
-            (None, Some(Form::Layout(_)) | None) => (Vec::new(), 0),
+            None => (given, 0),
         };
         let mut figures = Figures::of(fields, fixed_bytes);
         for entry in client.scan(self.prefix.as_bytes(), true) {
@@ -79,6 +75,26 @@ impl ReportArgs {
             false => out.bytes(figures.table().as_bytes()),
         }
         out.finish()
+    }
+
+    /// The layout that is named, or the fields that are given.
+    fn counted(&self) -> Result<(Option<ValueLayout>, Vec<LayoutField>), Failure> {
+        let mut fields = Vec::new();
+        for form in &self.forms {
+            match form {
+                Form::Fields(more) => fields.extend_from_slice(more),
+                Form::Layout(name) if self.forms.len() == 1 => {
+                    let layout = self.schema.layout_at(&self.server, name)?;
+                    return Ok((Some(layout), fields));
+                }
+                Form::Layout(name) => {
+                    return Err(Failure::usage(format_args!(
+                        "--as {name}: the name of a layout stands alone"
+                    )));
+                }
+            }
+        }
+        Ok((None, fields))
     }
 }
 

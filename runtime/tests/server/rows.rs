@@ -494,6 +494,11 @@ fn a_layout_is_named_by_the_schema_of_a_folder_or_of_the_server() {
         );
         assert!(why.contains("cannot be used with"), "{why}");
     }
+    let (_, why) = shop.told(2, &["report", "--as", "u32@0", "--as", "Stock"]);
+    assert!(
+        why.contains("--as Stock: the name of a layout stands alone"),
+        "{why}"
+    );
     let (_, why) = shop.told(2, &["report", "--as", "u32@0,Stock"]);
     assert!(why.contains("or the name of a layout"), "{why}");
 }

@@ -143,7 +143,7 @@ WAIT 1 1 => :0|
 "#;
 
 /// The reply with `$VERSION` for a version, which is a length and EPOCH:SEQUENCE.
-pub(super) fn with_version(told: &str) -> String {
+fn with_version(told: &str) -> String {
     let Some((begin, rest)) = told.split_once("$7|version|$") else {
         return told.to_string();
     };

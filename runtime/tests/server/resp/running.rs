@@ -5,7 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use super::beyond::{ask, token, with_version};
+use super::beyond::{ask, token};
 use super::{PATIENCE, Resp, Talk, encode, folder, start};
 
 const SCHEMA: &str = r#"
@@ -32,55 +32,101 @@ arguments = ["by:i64", "is_sure:bool"]
 instructions = ["stock.sold += by", "stock.is_open = is_sure"]
 "#;
 
-/// Commands and their replies, one behind the other; `|` stands for the end of a line, and `...`
-/// for a rest that is not looked at.
+/// Commands, and below each its reply: `|` stands for the end of a line, `...` for a rest that is
+/// not looked at. Of a reply that is a map its values are shown.
 const RUNS: &str = r#"
-KV.RUN restock stock{7} quantity=5 => *12|$6|status|$2|OK|$7|numbers|*1|:5|$11|instruction|:-1|$6|reason|:0|$7|version|$VERSION|$8|replayed|:0|
-kv.run take stock{7} key order{7} quantity=2 "note=a =\r\n" => *12|$6|status|$2|OK|$7|numbers|*1|:3|$11|instruction|:-1|$6|reason|:0|$7|version|$VERSION|$8|replayed|:0|
-STRLEN order{7} => :5|
-KV.RUN take stock{7} KEY order{7} note= quantity=4 => *12|$6|status|$12|GUARD_FAILED|$7|numbers|*1|:3|$11|instruction|:0|$6|reason|:7|$7|version|$VERSION|$8|replayed|:0|
-STRLEN order{7} => :5|
-KV.RUN take none{7} KEY order{7} note= quantity=1 => *12|$6|status|$9|NOT_FOUND|$7|numbers|*0|$11|instruction|:0|$6|reason|:7|$7|version|$VERSION|$8|replayed|:0|
-KV.RUN move stock{7} by=-4 is_sure=true => *12|$6|status|$2|OK|$7|numbers|*2|:-4|:1|...
-KV.RUN move stock{7} by=0x10 is_sure=0 => *12|$6|status|$2|OK|$7|numbers|*2|:12|:0|...
-KV.RUN move stock{7} by=9223372036854775808 is_sure=1 => -ERR move: by = '9223372036854775808': allowed is a number, -9223372036854775808..9223372036854775807|
-KV.RUN move stock{7} by=1 is_sure=yes => -ERR move: is_sure = 'yes': allowed is 0, 1, true or false|
-KV.RUN buy stock{7} => -ERR no program 'buy': there are move, restock, take|
-KV.RUN 0x0000000000000001 stock{7} => -ERR no program '0x0000000000000001': there are move, restock, take|
-KV.RUN "" stock{7} => -ERR no program '': there are move, restock, take|
-KV.RUN \xff stock{7} => -ERR no program...
-KV.RUN restock => -ERR wrong number of arguments for 'kv.run' command|
-KV.RUN restock stock{7} => -ERR restock: quantity= is missing: allowed is 1..100|
-KV.RUN restock stock{7} quantity=0 => -ERR restock: quantity = '0': allowed is a number, 1..100|
-KV.RUN restock stock{7} quantity=101 => -ERR restock: quantity = '101': allowed is a number, 1..100|
-KV.RUN restock stock{7} quantity=-1 => -ERR restock: quantity = '-1': allowed is a number, 1..100|
-KV.RUN restock stock{7} quantity= => -ERR restock: quantity = '': allowed is a number, 1..100|
-KV.RUN restock stock{7} quantity=1.5 => -ERR restock: quantity = '1.5': allowed is a number, 1..100|
-KV.RUN restock stock{7} quantity=1 quantity=1 => -ERR restock: quantity twice|
-KV.RUN restock stock{7} quantity => -ERR restock: argument 'quantity': NAME=VALUE with NAME of quantity|
-KV.RUN restock stock{7} 5 => -ERR restock: argument '5': NAME=VALUE with NAME of quantity|
-KV.RUN restock stock{7} quantity=1 buyer=ann => -ERR restock: argument 'buyer=ann': NAME=VALUE with NAME of quantity|
-KV.RUN restock stock{7} KEY order{7} quantity=1 => -ERR restock: 2 keys, and it takes 1: stock|
-KV.RUN take stock{7} quantity=1 note=x => -ERR take: 1 keys, and it takes 2: stock, order|
-KV.RUN take stock{7} KEY order{8} quantity=1 note=x => -CROSSSLOT Keys in request don't hash to the same slot|
-KV.RUN take stock{7} KEY stock{7} quantity=1 note=x => -ERR a key stands twice|
-KV.RUN take stock{7} KEY order{7} quantity=1 note=123456789 => -ERR take: note = '123456789': allowed is 8 bytes at most, not 9|
-KV.RUN take {} KEY {}1 KEY {}2 KEY {}3 KEY {}4 KEY {}5 KEY {}6 KEY {}7 KEY {}8 => -CROSSSLOT...
-KV.RUN take {a} KEY {a}1 KEY {a}2 KEY {a}3 KEY {a}4 KEY {a}5 KEY {a}6 KEY {a}7 KEY {a}8 => -ERR 9 keys: at most 8|
-KV.RUN take "" KEY order{7} => -ERR a key has 1 to 1024 bytes|
-KV.RUN take stock{7} KEY => -ERR take: 1 keys, and it takes 2: stock, order|
-KV.RUN restock stock{7} TOKEN 7 quantity=1 => -ERR TOKEN '7': a token is a UUID: 32 hexadecimal digits, in groups of 8, 4, 4, 4 and 12|
-KV.RUN restock stock{7} TOKEN => -ERR restock: argument 'TOKEN': NAME=VALUE with NAME of quantity|
-SET text{7} xyz => +OK|
-KV.RUN restock text{7} quantity=1 => -ERR ...
-MULTI => +OK|
-KV.RUN restock stock{7} quantity=1 => -ERR Command 'kv.run' not allowed inside a transaction|
-EXEC => -EXECABORT Transaction discarded because of previous errors.|
-KV.OPTS level=replica => +OK|
-KV.RUN restock stock{7} quantity=1 => -ERR ack level replica is for operations on the nodes of a cluster...
-RESET => +RESET|
-COMMAND INFO kv.run => *1|*10|$6|kv.run|:-3|*2|+write|+denyoom|:2|:2|:1|...
-KV.RUN restock stock{7} quantity=1 => *12|$6|status|$2|OK|$7|numbers|*1|:4|...
+KV.RUN restock stock{7} quantity=5
+    OK [5] instruction -1 reason 0 replayed 0
+kv.run take stock{7} key order{7} quantity=2 "note=a =\r\n"
+    OK [3] instruction -1 reason 0 replayed 0
+STRLEN order{7}
+    :5|
+KV.RUN take stock{7} KEY order{7} note= quantity=4
+    GUARD_FAILED [3] instruction 0 reason 7 replayed 0
+STRLEN order{7}
+    :5|
+KV.RUN take none{7} KEY order{7} note= quantity=1
+    NOT_FOUND [] instruction 0 reason 7 replayed 0
+KV.RUN move stock{7} by=-4 is_sure=true
+    OK [-4, 1] instruction -1 reason 0 replayed 0
+KV.RUN move stock{7} by=0x10 is_sure=0
+    OK [12, 0] instruction -1 reason 0 replayed 0
+KV.RUN move stock{7} by=9223372036854775808 is_sure=1
+    -ERR move: by = '9223372036854775808': allowed is a number, -9223...
+KV.RUN move stock{7} by=1 is_sure=yes
+    -ERR move: is_sure = 'yes': allowed is 0, 1, true or false|
+KV.RUN buy stock{7}
+    -ERR no program 'buy': there are move, restock, take|
+KV.RUN 0x0000000000000001 stock{7}
+    -ERR no program '0x0000000000000001': there are move, restock, take|
+KV.RUN "" stock{7}
+    -ERR no program '': there are move, restock, take|
+KV.RUN \xff stock{7}
+    -ERR no program...
+KV.RUN restock
+    -ERR wrong number of arguments for 'kv.run' command|
+KV.RUN restock stock{7}
+    -ERR restock: quantity= is missing: allowed is 1..100|
+KV.RUN restock stock{7} quantity=0
+    -ERR restock: quantity = '0': allowed is a number, 1..100|
+KV.RUN restock stock{7} quantity=101
+    -ERR restock: quantity = '101': allowed is a number, 1..100|
+KV.RUN restock stock{7} quantity=-1
+    -ERR restock: quantity = '-1': allowed is a number, 1..100|
+KV.RUN restock stock{7} quantity=
+    -ERR restock: quantity = '': allowed is a number, 1..100|
+KV.RUN restock stock{7} quantity=1.5
+    -ERR restock: quantity = '1.5': allowed is a number, 1..100|
+KV.RUN restock stock{7} quantity=1 quantity=1
+    -ERR restock: quantity twice|
+KV.RUN restock stock{7} quantity
+    -ERR restock: argument 'quantity': NAME=VALUE with NAME of quantity|
+KV.RUN restock stock{7} 5
+    -ERR restock: argument '5': NAME=VALUE with NAME of quantity|
+KV.RUN restock stock{7} quantity=1 buyer=ann
+    -ERR restock: argument 'buyer=ann': NAME=VALUE with NAME of quantity|
+KV.RUN restock stock{7} KEY order{7} quantity=1
+    -ERR restock: 2 keys, and it takes 1: stock|
+KV.RUN take stock{7} quantity=1 note=x
+    -ERR take: 1 keys, and it takes 2: stock, order|
+KV.RUN take stock{7} KEY order{8} quantity=1 note=x
+    -CROSSSLOT Keys in request don't hash to the same slot|
+KV.RUN take stock{7} KEY stock{7} quantity=1 note=x
+    -ERR a key stands twice|
+KV.RUN take stock{7} KEY order{7} quantity=1 note=123456789
+    -ERR take: note = '123456789': allowed is 8 bytes at most, not 9|
+KV.RUN take {} KEY {}1 KEY {}2 KEY {}3 KEY {}4 KEY {}5 KEY {}6 KEY {}7 KEY {}8
+    -CROSSSLOT...
+KV.RUN take {a} KEY {a}1 KEY {a}2 KEY {a}3 KEY {a}4 KEY {a}5 KEY {a}6 KEY {a}7 KEY {a}8
+    -ERR 9 keys: at most 8|
+KV.RUN take "" KEY order{7}
+    -ERR a key has 1 to 1024 bytes|
+KV.RUN take stock{7} KEY
+    -ERR take: 1 keys, and it takes 2: stock, order|
+KV.RUN restock stock{7} TOKEN 7 quantity=1
+    -ERR TOKEN '7': a token is a UUID: 32 hexadecimal digits, in groups of 8, 4, 4, 4 and 12|
+KV.RUN restock stock{7} TOKEN
+    -ERR restock: argument 'TOKEN': NAME=VALUE with NAME of quantity|
+SET text{7} xyz
+    +OK|
+KV.RUN restock text{7} quantity=1
+    -ERR ...
+MULTI
+    +OK|
+KV.RUN restock stock{7} quantity=1
+    -ERR Command 'kv.run' not allowed inside a transaction|
+EXEC
+    -EXECABORT Transaction discarded because of previous errors.|
+KV.OPTS level=replica
+    +OK|
+KV.RUN restock stock{7} quantity=1
+    -ERR ack level replica is for operations on the nodes of a cluster...
+RESET
+    +RESET|
+COMMAND INFO kv.run
+    *1|*10|$6|kv.run|:-3|*2|+write|+denyoom|:2|:2|:1|...
+KV.RUN restock stock{7} quantity=1
+    OK [4] instruction -1 reason 0 replayed 0
 "#;
 
 fn schema_folder(name: &str, text: &str) -> PathBuf {
@@ -101,15 +147,16 @@ fn a_program_runs_by_its_name_and_what_it_cannot_take_is_refused_with_the_limit(
     let (resp, _) = start_with("resp-run", SCHEMA);
     let mut talk = Talk::with(resp.address);
     let mut differences = Vec::new();
-    for line in RUNS.lines().filter(|line| !line.is_empty()) {
-        let (words, expected) = line.split_once(" => ").unwrap();
-        let told = with_version(&ask_bytes(&mut talk, words));
+    let lines: Vec<&str> = RUNS.lines().filter(|line| !line.is_empty()).collect();
+    for pair in lines.chunks(2) {
+        let [words, expected] = [pair[0], pair[1].trim_start()];
+        let told = shown(&ask_bytes(&mut talk, words));
         let is_told = match expected.strip_suffix("...") {
             Some(begin) => told.starts_with(begin),
             None => told == expected,
         };
         if !is_told {
-            differences.push(format!("{line}\n  told {told}"));
+            differences.push(format!("{words}\n  told {told}"));
         }
     }
     assert!(differences.is_empty(), "{}", differences.join("\n"));
@@ -141,6 +188,44 @@ fn a_program_runs_by_its_name_and_what_it_cannot_take_is_refused_with_the_limit(
     );
     assert_eq!(ask(&mut talk, "PING"), "+PONG|");
     resp.server.stop();
+}
+
+/// The values of the map that KV.RUN tells; other replies as they are.
+fn shown(told: &str) -> String {
+    let words: Vec<&str> = told.split('|').collect();
+    if words[0] != "*12" {
+        return told.to_string();
+    }
+    assert_eq!([words[2], words[6]], ["status", "numbers"], "{told}");
+    let count: usize = words[7].trim_start_matches('*').parse().unwrap();
+    let (numbers, rest) = words[8..].split_at(count);
+    let [
+        _,
+        "instruction",
+        instruction,
+        _,
+        "reason",
+        reason,
+        _,
+        "version",
+        _,
+        version,
+        _,
+        "replayed",
+        replayed,
+        "",
+    ] = rest
+    else {
+        panic!("{told}");
+    };
+    assert!(version.split_once(':').is_some(), "{told}");
+    let numbers: Vec<&str> = numbers.iter().map(|it| &it[1..]).collect();
+    let [instruction, reason, replayed] = [instruction, reason, replayed].map(|it| &it[1..]);
+    format!(
+        "{} [{}] instruction {instruction} reason {reason} replayed {replayed}",
+        words[4],
+        numbers.join(", ")
+    )
 }
 
 /// As `ask`, where a reply may have bytes that are no text.
