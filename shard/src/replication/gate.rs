@@ -183,7 +183,7 @@ mod tests {
         assert_eq!(release(&mut gates, 1011, 20, &[Some(11), Some(20)]), []);
         assert_eq!(
             release(&mut gates, 1012, 20, &[Some(11), Some(20)]),
-            [('c', Unknown)]
+            [('c', Unknown { members: 1 })]
         );
         assert!(gates.is_empty());
     }
@@ -197,7 +197,8 @@ mod tests {
             deadline_us: 1_000,
             whom: 'a',
         });
-        for (now_us, expected) in [(999, None), (1_000, Some(Outcome::Unknown))] {
+        let nobody = Outcome::Unknown { members: 0 };
+        for (now_us, expected) in [(999, None), (1_000, Some(nobody))] {
             let mut answer = None;
             gates.release(
                 now_us,

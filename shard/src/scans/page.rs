@@ -66,7 +66,7 @@ pub(crate) struct PageMaker<'a, P: Blocks> {
     pub(super) request: ScanRequest<'a>,
     /// Bytes of the page.
     pub(super) bytes_max: usize,
-    /// The last slot from the one of the cursor on: behind it another shard or another node goes on.
+    /// The last slot, from the one of the cursor on: behind it another shard or node goes on.
     pub(super) last_slot: u16,
 }
 
