@@ -338,10 +338,12 @@ planted_bugs! {
 
     // Planted with runs of changes of one key.
 
-    /// The second record of a run has the log position of the first.
-    RunOneLsn = "run-one-lsn",
-    /// The CRC that follows from the last one is told by the first bytes of the words that differ.
-    RunCrcOfFirstByte = "run-crc-of-first-byte",
+    /// The record of a run has the version of its first change.
+    RunOneVersion = "run-one-version",
+    /// The record of a run stands for one change.
+    RunOneChange = "run-one-change",
+    /// A change of a run that logs nothing stays in the value.
+    RunKeepsUnlogged = "run-keeps-unlogged",
     /// A "no" of a run is given again although the key has changed since.
     RunStaleNo = "run-stale-no",
 

@@ -4,9 +4,6 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use penstock::Penstock;
-use penstock_client::{Field, Verbs};
-use penstock_net::level::AckLevel;
 
 use crate::Outcome;
 use crate::child;
@@ -21,8 +18,6 @@ const CACHE_BYTES: u64 = 256 << 20;
 const GRAUS_UPDATED_BYTES_MAX: u64 = 768 << 10;
 /// Written before the clock runs, so that nobody's first file is in the figures.
 const WARM_KEY: &[u8] = b"warm";
-/// Bytes of a product's struct in GrausDB's example.
-const PRODUCT_BYTES: usize = 28;
 
 #[derive(Args)]
 pub struct Options {
@@ -66,7 +61,6 @@ struct Times {
 pub fn run(options: &Options) -> Outcome<Report> {
     let scratch = Scratch::new(options.dir.as_deref())?;
     let mut report = Report::default();
-    report.tables.push(product(options, &scratch)?);
     for shape in grid(options.full) {
         report.tables.push(cell_of_grid(options, &scratch, shape)?);
     }
@@ -131,97 +125,6 @@ fn grid(is_full: bool) -> Vec<Shape> {
         add(32, 256, Order::Random, 4);
     }
     shapes
-}
-
-/// GrausDB's own example: 20,000 times a get and a conditional update of one product, then a
-/// million gets.
-fn product(options: &Options, scratch: &Scratch) -> Outcome<Table> {
-    const PURCHASES: u32 = 20_000;
-    const GETS: u32 = 1_000_000;
-    const KEY: &[u8] = b"product:42";
-    let mut product = workload::value(PRODUCT_BYTES);
-    product[..8].copy_from_slice(&u64::from(u32::MAX).to_le_bytes());
-    let path = |name: &str| scratch.fresh(name);
-    let mut figures: [[Vec<f64>; 2]; 2] = Default::default();
-    for _ in 0..options.rounds {
-        let theirs = graus_db::GrausDb::open(path("graus")?)?;
-        theirs.set(KEY.to_vec(), &product)?;
-        let began = Instant::now();
-        for _ in 0..PURCHASES {
-            std::hint::black_box(theirs.get(KEY)?);
-            let take = |value: &mut Vec<u8>| {
-                if let Some(stock) = value.first_chunk_mut::<8>() {
-                    *stock = (u64::from_le_bytes(*stock) - 1).to_le_bytes();
-                }
-            };
-            theirs.update_if(
-                KEY.to_vec(),
-                take,
-                Some(KEY),
-                Some(|value: &[u8]| value[..8] != [0; 8]),
-            )?;
-        }
-        figures[0][0].push(began.elapsed().as_secs_f64() * 1e3);
-        let began = Instant::now();
-        for _ in 0..GETS {
-            std::hint::black_box(theirs.get(KEY)?);
-        }
-        figures[0][1].push(began.elapsed().as_secs_f64() * 1e3);
-
-        let setting = Setting {
-            path: path("penstock")?,
-            class: Class::None,
-            cache_bytes: CACHE_BYTES,
-            reads_directly: false,
-        };
-        let mut ours = Penstock::open_local(
-            &setting.path,
-            engine::penstock_options(&setting).level(AckLevel::None),
-        )?;
-        ours.set(KEY, &product)?;
-        let stock = Field::u64(0);
-        let purchase = [stock.at_least(1), stock.decrease(1)];
-        let began = Instant::now();
-        for _ in 0..PURCHASES {
-            ours.get_with(KEY, |value, _| std::hint::black_box(value).len())?;
-            ours.update_if(KEY, &purchase)?;
-        }
-        figures[1][0].push(began.elapsed().as_secs_f64() * 1e3);
-        let began = Instant::now();
-        for _ in 0..GETS {
-            ours.get_with(KEY, |value, _| std::hint::black_box(value).len())?;
-        }
-        figures[1][1].push(began.elapsed().as_secs_f64() * 1e3);
-    }
-    let mut table = Table::new(
-        format!(
-            "GrausDB's example: one product of {PRODUCT_BYTES} B, one thread, class none: ms, \
-             medians of {} rounds",
-            options.rounds
-        ),
-        &[
-            "what",
-            "GrausDB 0.2.2",
-            "Penstock, caller's thread",
-            "GrausDB / Penstock",
-        ],
-    );
-    for (phase, name) in ["20,000 x (get + update_if)", "1,000,000 x get"]
-        .into_iter()
-        .enumerate()
-    {
-        let (theirs, ours) = (
-            median(&mut figures[0][phase]),
-            median(&mut figures[1][phase]),
-        );
-        table.row(vec![
-            Cell::text(name),
-            Cell::Figure(theirs, 1),
-            Cell::Figure(ours, 1),
-            Cell::ratio(Some(theirs), Some(ours)),
-        ]);
-    }
-    Ok(table)
 }
 
 fn cell_of_grid(options: &Options, scratch: &Scratch, shape: Shape) -> Outcome<Table> {

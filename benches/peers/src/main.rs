@@ -1,5 +1,5 @@
 //! Penstock beside other stores, in one run on one machine: `cargo peers
-//! all|resp|sql|bulk|memory|values|grow|cold|cleaning|restart|engines`.
+//! all|resp|sql|bulk|product|documents|memory|values|grow|cold|cleaning|restart|engines`.
 
 mod bulk;
 mod chart;
@@ -11,6 +11,7 @@ mod cleaning;
 mod cold;
 mod contender;
 mod disk;
+mod documents;
 #[cfg(feature = "engines")]
 mod engine;
 #[cfg(feature = "engines")]
@@ -25,6 +26,7 @@ mod machine;
 mod memory;
 mod pairs;
 mod postgres;
+mod product;
 mod program;
 mod redis_benchmark;
 mod report;
@@ -80,6 +82,10 @@ enum Command {
     Sql(sql::Options),
     /// Bytes a second in batches of 1,000 messages of 1,000 bytes.
     Bulk(bulk::Options),
+    /// GrausDB's own program beside it: a product that is read and sold, a product as JSON.
+    Product(product::Options),
+    /// Documents as JSON text, binary JSON and layouts.
+    Documents(documents::Options),
     /// All of it, in one run and on one page.
     All(everything::Options),
     /// RAM per key on disk, and of hot counters beside Valkey.
@@ -129,6 +135,8 @@ fn name(command: &Command) -> String {
         Command::Resp(options) => ("resp", options.quick),
         Command::Sql(options) => ("sql", options.quick),
         Command::Bulk(options) => ("bulk", options.quick),
+        Command::Product(options) => ("product", options.quick),
+        Command::Documents(options) => ("documents", options.quick),
         Command::All(options) => ("all", options.quick),
         Command::Memory(_) => ("memory", false),
         Command::Values(_) => ("values", false),
@@ -152,6 +160,8 @@ fn run(command: &Command) -> Outcome<Report> {
         Command::Resp(options) => resp::run(options),
         Command::Sql(options) => sql::run(options),
         Command::Bulk(options) => bulk::run(options),
+        Command::Product(options) => product::run(options),
+        Command::Documents(options) => documents::run(options),
         Command::All(options) => everything::run(options, line),
         Command::Memory(options) => memory::run(options),
         Command::Values(options) => values::run(options),

@@ -224,11 +224,11 @@ impl Drop for Alive {
     fn drop(&mut self) {
         let mut state = self.0.lock();
         state.is_over = true;
-        for node in &state.nodes {
+        for node in &mut state.nodes {
             if let Some(link) = &node.link {
                 let _ = link.stream.shutdown(Shutdown::Both);
             }
-            node.wake_writer.notify_all();
+            node.wake();
         }
         // No thread is left that could send these operations.
         for (_, queued) in std::mem::take(&mut state.held) {
@@ -274,7 +274,7 @@ impl Shared {
             node.has_thread = true;
         }
         node.queue.push_back(queued);
-        node.wake_writer.notify_one();
+        node.wake();
     }
 
     /// Hands on the operations that have waited long enough.
@@ -536,6 +536,7 @@ fn write(shared: &Arc<Shared>, number: usize) {
     let mut look_at = Instant::now();
     loop {
         let mut state = shared.lock();
+        state.nodes[number].is_up();
         let now = Instant::now();
         if state.is_over {
             give_up(&mut state.nodes[number], "the client was dropped");
@@ -599,7 +600,7 @@ fn write(shared: &Arc<Shared>, number: usize) {
         }
         let next = state.held.first_key_value();
         let next = next.map_or(TICK, |((at, _), _)| at.saturating_duration_since(now));
-        let wake = Arc::clone(&state.nodes[number].wake_writer);
+        let wake = state.nodes[number].sleeps();
         drop(wake.wait_timeout(state, next.min(TICK)));
     }
 }
@@ -641,7 +642,7 @@ fn read(shared: &Arc<Shared>, number: usize, mut stream: TcpStream, generation: 
                     let value_bytes_max = link.connection.value_bytes_max();
                     node.is_failing = false;
                     node.backoff = BACKOFF_MIN;
-                    node.wake_writer.notify_one();
+                    node.wake();
                     // The greatest of all: a node refuses by itself what is too long for it.
                     state.value_bytes_max = state.value_bytes_max.max(Some(value_bytes_max));
                 }
@@ -658,7 +659,7 @@ fn read(shared: &Arc<Shared>, number: usize, mut stream: TcpStream, generation: 
                         .into_iter()
                         .for_each(|refused| state.retry(refused, now, random()));
                     // It may sleep longer than until the first of them is to be sent.
-                    state.nodes[number].wake_writer.notify_one();
+                    state.nodes[number].wake();
                 }
                 shared.release(&mut state, now);
                 if let Err(error) = outcome {
@@ -690,7 +691,7 @@ fn lose(shared: &Shared, number: usize, generation: Option<u64>, cause: &str) {
             state.send_again(queued, cause, now, random());
         }
     }
-    state.nodes[number].wake_writer.notify_one();
+    state.nodes[number].wake();
 }
 
 fn give_up(node: &mut Node, cause: &str) {

@@ -29,6 +29,8 @@ pub(crate) struct Node {
     pub(crate) has_thread: bool,
     /// Signalled when there is something to send, and at the end.
     pub(crate) wake_writer: Arc<Condvar>,
+    /// The writer waits for the signal. A signal is a system call, also when nobody waits for it.
+    is_asleep: bool,
 }
 
 pub(crate) struct Link {
@@ -49,7 +51,26 @@ impl Node {
             backoff: BACKOFF_MIN,
             has_thread: false,
             wake_writer: Arc::new(Condvar::new()),
+            is_asleep: false,
         }
+    }
+
+    /// Has the writer look at the node, if it is not about to.
+    pub(crate) fn wake(&mut self) {
+        if std::mem::take(&mut self.is_asleep) {
+            self.wake_writer.notify_one();
+        }
+    }
+
+    /// The writer is about to wait for the signal, which must be [`Node::wake_writer`].
+    pub(crate) fn sleeps(&mut self) -> Arc<Condvar> {
+        self.is_asleep = true;
+        Arc::clone(&self.wake_writer)
+    }
+
+    /// The writer does not wait any more.
+    pub(crate) fn is_up(&mut self) {
+        self.is_asleep = false;
     }
 
     pub(crate) fn failed(&mut self) {

@@ -453,6 +453,8 @@ pub(crate) struct Promise<T> {
 struct State<T> {
     outcome: Option<Result<T, ClientError>>,
     waker: Option<Waker>,
+    /// A thread waits for `is_kept`. A signal is a system call, also when nobody waits for it.
+    is_awaited: bool,
     sent: Sent,
 }
 
@@ -471,6 +473,7 @@ impl<T> Promise<T> {
         let state = State {
             outcome: None,
             waker: None,
+            is_awaited: false,
             sent: Sent::Nothing,
         };
         Arc::new(Promise {
@@ -485,8 +488,11 @@ impl<T> Promise<T> {
             state.outcome = Some(outcome);
         }
         let waker = state.waker.take();
+        let is_awaited = state.is_awaited;
         drop(state);
-        self.is_kept.notify_all();
+        if is_awaited {
+            self.is_kept.notify_all();
+        }
         if let Some(waker) = waker {
             waker.wake();
         }
@@ -559,6 +565,7 @@ impl<T> Pending<T> {
                     (Sent::Plain | Sent::Named, _) => ClientError::Unknown(text.into()),
                 });
             }
+            state.is_awaited = true;
             let waited = self
                 .promise
                 .is_kept

@@ -794,6 +794,7 @@ impl World {
         if let Some(sales) = &self.sales {
             sales.judge(&last)?;
         }
+        self.judge_tokens()?;
         match &mut self.holds {
             Some(holds) => holds.judge(&last),
             None => Ok(()),

@@ -35,6 +35,8 @@ use crate::sales::{Moment, Outcome};
 mod form;
 mod judge;
 mod order;
+#[cfg(test)]
+mod tests;
 
 use form::{Act, CELLS, Keys, SEATS, Subject, Until};
 use order::{Deal, Order, Try};

@@ -11,6 +11,7 @@
 //! under the real kernel.
 #![forbid(unsafe_code)]
 
+mod border;
 pub mod cluster;
 pub mod coverage;
 pub mod damage;

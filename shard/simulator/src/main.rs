@@ -25,6 +25,9 @@ const STORED_CLUSTERS: &str = include_str!("../cluster-seeds.txt");
 /// For each planted bug of a node the seed that has caught it. `--planted --ledger` writes this
 /// file.
 const PLANTED_SEEDS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/planted-seeds.txt");
+/// The same of clusters.
+const PLANTED_CLUSTER_SEEDS: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/planted-cluster-seeds.txt");
 /// Where the runs are counted.
 const LEDGER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/LEDGER.md");
 /// A run of so many seeds must have met every kind of fault, row, operation and outcome.
@@ -34,7 +37,6 @@ const TWICE_EVERY: u64 = 50;
 
 /// Bugs of a store that no node alone can meet.
 const BUGS_OF_CLUSTERS: &[node_bugs::Bug] = &[
-    node_bugs::Bug::TokenForgottenByCleaning,
     node_bugs::Bug::TokenForgottenByScan,
     node_bugs::Bug::FireAsMember,
     node_bugs::Bug::CleanUnfired,
@@ -477,8 +479,9 @@ fn plant(arguments: &Arguments, name: &str) -> ExitCode {
         let lines = by_seed
             .iter()
             .map(|(name, seed)| format!("{name} {seed}\n"));
-        if let Err(error) = fs::write(PLANTED_SEEDS, lines.collect::<String>()) {
-            println!("cannot write {PLANTED_SEEDS}: {error}");
+        let file = planted_seeds_file(arguments);
+        if let Err(error) = fs::write(file, lines.collect::<String>()) {
+            println!("cannot write {file}: {error}");
         }
     }
     println!("caught {caught} of {}", all.len());
@@ -488,15 +491,19 @@ fn plant(arguments: &Arguments, name: &str) -> ExitCode {
 /// For each bug, by its name, the seed that has caught it. When the generator draws otherwise, the
 /// seed no longer catches the bug, and another search takes its place.
 fn planted_seeds(arguments: &Arguments) -> BTreeMap<String, u64> {
-    let text = match arguments.cluster {
-        true => String::new(),
-        false => fs::read_to_string(PLANTED_SEEDS).unwrap_or_default(),
-    };
+    let text = fs::read_to_string(planted_seeds_file(arguments)).unwrap_or_default();
     let entry = |line: &str| {
         let (name, seed) = line.split_once(' ')?;
         Some((name.to_string(), seed.parse().ok()?))
     };
     text.lines().filter_map(entry).collect()
+}
+
+fn planted_seeds_file(arguments: &Arguments) -> &'static str {
+    match arguments.cluster {
+        true => PLANTED_CLUSTER_SEEDS,
+        false => PLANTED_SEEDS,
+    }
 }
 
 /// How a bug was caught, or why not.

@@ -411,6 +411,13 @@ impl Sales {
         }
     }
 
+    /// The tokens that are there for certain, until the border of their partition has passed them,
+    /// each with its slot.
+    pub fn certain(&self) -> impl Iterator<Item = (u16, Token)> + '_ {
+        let certain = self.sales.iter().filter(|sale| sale.first.is_some());
+        certain.map(|sale| (self.tills[sale.till].slot, sale.token))
+    }
+
     /// What was answered below this level may be gone from a partition, or all with `None`, and
     /// what is answered from now on likewise.
     pub fn keeps_from(&mut self, partition: usize, level: Option<AckLevel>) {

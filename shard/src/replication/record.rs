@@ -16,6 +16,8 @@ pub struct ShippedRecord<'a> {
     pub partition: PartitionId,
     /// Its version.
     pub position: Position,
+    /// How many changes it stands for: they have the sequences up to its own.
+    pub changes: u64,
     /// Cleaning copied it: it is no news.
     pub is_copy: bool,
     /// It is a note of its node, and never shipped.
@@ -25,6 +27,14 @@ pub struct ShippedRecord<'a> {
     pub is_strange: bool,
     /// Its parts.
     pub bytes: &'a [u8],
+}
+
+impl ShippedRecord<'_> {
+    /// Whether its first change is the next one behind this sequence.
+    #[must_use]
+    pub fn follows(&self, sequence: u64) -> bool {
+        self.position.sequence.checked_sub(self.changes) == Some(sequence)
+    }
 }
 
 /// Why bytes are not whole records.
@@ -95,6 +105,7 @@ impl<'a> ShippedRecord<'a> {
                 epoch: part.epoch(),
                 sequence: part.sequence(),
             },
+            changes: part.changes(),
             is_copy: part.is_copy(),
             is_local: is_local(part.key()),
             is_strange,

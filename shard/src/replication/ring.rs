@@ -36,6 +36,7 @@ struct Chunk {
 struct Held {
     lsn: Lsn,
     position: Position,
+    changes: u64,
     /// Where the record ends in the bytes of its chunk.
     end: usize,
     partition: PartitionId,
@@ -57,6 +58,7 @@ impl Chunk {
             let record = ShippedRecord {
                 partition: held.partition,
                 position: held.position,
+                changes: held.changes,
                 is_copy: held.is_copy,
                 is_local: false,
                 is_strange: held.is_strange,
@@ -136,6 +138,7 @@ impl Ring {
             chunk.records.push(Held {
                 lsn: chunk.last,
                 position: record.position,
+                changes: record.changes,
                 end,
                 partition: record.partition,
                 is_copy: record.is_copy,

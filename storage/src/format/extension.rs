@@ -10,6 +10,8 @@ pub const EFFECTS_BYTES_MAX: usize = 2944;
 const TAG_SUCCESSOR: u16 = 5;
 /// The item with what runs when the key expires.
 const TAG_EFFECTS: u16 = TAG_IS_UNDERSTOOD | 4;
+/// The item that tells how many changes of its key a part stands for.
+const TAG_CHANGES: u16 = TAG_IS_UNDERSTOOD | 6;
 /// Who does not know a tag with this bit cannot use the part.
 const TAG_IS_UNDERSTOOD: u16 = 1 << 15;
 
@@ -18,6 +20,8 @@ const ITEM_HEAD_BYTES: usize = 8;
 const SUCCESSOR_ITEM_BYTES: usize = ITEM_HEAD_BYTES + 16;
 /// Bytes that a successor adds to an area, or makes one of.
 pub(super) const SUCCESSOR_AREA_BYTES: usize = HEAD_BYTES + SUCCESSOR_ITEM_BYTES;
+/// Bytes of the area of a part that stands for several changes.
+pub(crate) const CHANGES_AREA_BYTES: usize = HEAD_BYTES + ITEM_HEAD_BYTES + size_of::<u64>();
 
 /// Whether an area can be read: `Some(false)` if an item in it must be understood and is not,
 /// `None` if it is damaged.
@@ -34,7 +38,7 @@ pub(super) fn check(area: &[u8]) -> Option<bool> {
         if item[4..] != [0; 4] || padding.iter().any(|&byte| byte != 0) {
             return None;
         }
-        is_known &= tag & TAG_IS_UNDERSTOOD == 0 || tag == TAG_EFFECTS;
+        is_known &= tag & TAG_IS_UNDERSTOOD == 0 || matches!(tag, TAG_EFFECTS | TAG_CHANGES);
         items = &rest[padded(len)..];
     }
     items.is_empty().then_some(is_known)
@@ -55,6 +59,12 @@ pub(super) fn successor(area: &[u8]) -> Option<Version> {
 /// What runs when the key of the part expires, if its area tells.
 pub(super) fn effects(area: &[u8]) -> Option<&[u8]> {
     item(area, TAG_EFFECTS)
+}
+
+/// How many changes the part stands for, if its area tells. 0 if it tells in other than 8 bytes.
+pub(super) fn changes(area: &[u8]) -> Option<u64> {
+    let data = item(area, TAG_CHANGES)?;
+    Some(<[u8; 8]>::try_from(data).map_or(0, u64::from_le_bytes))
 }
 
 /// The bytes of an area that has an item with a successor behind the items of this one.
@@ -109,6 +119,26 @@ impl EffectsArea {
     #[must_use]
     pub fn effects(&self) -> &[u8] {
         effects(&self.0).unwrap_or_default()
+    }
+}
+
+/// An area that has nothing but how many changes the part stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ChangesArea([u8; CHANGES_AREA_BYTES]);
+
+impl ChangesArea {
+    /// The area of a part of so many changes.
+    pub(crate) fn new(changes: u64) -> Self {
+        let mut area = [0; CHANGES_AREA_BYTES];
+        put_head(&mut area, 1);
+        put_item_head(&mut area[HEAD_BYTES..], TAG_CHANGES, size_of::<u64>());
+        area[HEAD_BYTES + ITEM_HEAD_BYTES..].copy_from_slice(&changes.to_le_bytes());
+        ChangesArea(area)
+    }
+
+    /// The area as it stands in a part.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.0
     }
 }
 
@@ -193,5 +223,30 @@ mod tests {
         }
         assert_eq!((effects(&[]), successor(&[])), (None, None));
         assert_eq!(effects(&area(1, 0, 0)), None);
+    }
+
+    #[test]
+    fn the_number_of_changes_comes_back_from_its_area_and_takes_eight_bytes() {
+        for count in [2, 1 << 32 | 7, u64::MAX] {
+            let area = ChangesArea::new(count);
+            assert_eq!(check(area.bytes()), Some(true));
+            assert_eq!(changes(area.bytes()), Some(count));
+        }
+        assert_eq!(changes(&[]), None);
+        // Three bytes are no number of changes.
+        assert_eq!(changes(&area(TAG_CHANGES, 0, 0)), Some(0));
+    }
+
+    #[test]
+    fn the_area_of_a_thousand_changes_is_the_one_of_the_document() {
+        let format = include_str!("../../FORMAT.md");
+        let (_, behind) = format.split_once("The area of 1000 changes:").unwrap();
+        let block = behind.split("```").nth(1).unwrap();
+        let lines = block.lines().filter_map(|line| line.split_once(": "));
+        let bytes = lines.flat_map(|(_, line)| line.split('#').next().unwrap().split_whitespace());
+        let shown: Vec<u8> = bytes
+            .map(|byte| u8::from_str_radix(byte, 16).unwrap())
+            .collect();
+        assert_eq!(shown, ChangesArea::new(1000).bytes());
     }
 }

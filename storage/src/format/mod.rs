@@ -9,7 +9,6 @@ pub mod frame;
 pub(crate) mod frame_body;
 pub mod horizon;
 pub mod layout;
-pub(crate) mod next_part;
 pub mod plain_part;
 pub mod reached;
 pub mod record;

@@ -31,7 +31,6 @@ pub const SUCCESSOR_BYTES: usize = extension::SUCCESSOR_AREA_BYTES;
 const TIME_BITS: u32 = 48;
 /// Where the CRC stands, of what is behind it.
 pub(super) const CRC_AT: usize = 4;
-pub(super) const SEQUENCE_AT: usize = 24;
 /// The largest sequence: more than any partition ever has.
 pub const SEQUENCE_MAX: u64 = (1 << 48) - 1;
 /// The latest expiry, in unix milliseconds.
@@ -204,36 +203,10 @@ impl RecordSpec<'_> {
         header[14..16].copy_from_slice(&low_u32(part.key.len()).to_le_bytes()[..2]);
         header[16..20].copy_from_slice(&low_u32(part.value.len()).to_le_bytes());
         header[20..24].copy_from_slice(&self.epoch.to_le_bytes());
-        header[SEQUENCE_AT..SEQUENCE_AT + 8].copy_from_slice(&self.sequence.to_le_bytes());
+        header[24..32].copy_from_slice(&self.sequence.to_le_bytes());
         let time_and_layout = self.time_ms | (u64::from(part.layout) << TIME_BITS);
         header[32..40].copy_from_slice(&time_and_layout.to_le_bytes());
     }
-
-    /// Whether `bytes` are what [`RecordSpec::encode_part`] makes of a record of one part without
-    /// extension. The CRC is not looked at.
-    pub(crate) fn is_encoded_as(&self, bytes: &[u8]) -> bool {
-        let [part] = self.parts else { return false };
-        let (key_len, value_len) = (part.key.len(), part.value.len());
-        let len = part_bytes(key_len, value_len, part.expiry_ms.is_some(), 0);
-        if bytes.len() != len || !self.extension.is_empty() {
-            return false;
-        }
-        let mut header = [0; PART_HEADER_BYTES];
-        self.put_header(0, len, &mut header);
-        let value_at = value_at(key_len);
-        let expiry = part.expiry_ms.map(u64::to_le_bytes);
-        bytes[..CRC_AT] == header[..CRC_AT]
-            && bytes[CRC_AT + 4..PART_HEADER_BYTES] == header[CRC_AT + 4..]
-            && bytes[PART_HEADER_BYTES..][..key_len] == *part.key
-            && bytes[value_at..][..value_len] == *part.value
-            && expiry.is_none_or(|expiry| bytes.ends_with(&expiry))
-    }
-}
-
-/// Where the value of a part stands whose key has so many bytes.
-#[inline]
-pub(crate) const fn value_at(key_len: usize) -> usize {
-    PART_HEADER_BYTES + padded(key_len)
 }
 
 /// Makes an encoded part a record of its own that cleaning wrote.
@@ -368,6 +341,12 @@ impl<'a> PartView<'a> {
         if let Some(effects) = part.effects() {
             let may_run = kind == PartKind::Put && flags & FLAG_EXPIRY != 0;
             if !may_run || effects.len() > EFFECTS_BYTES_MAX {
+                return Err(PartError::Damaged);
+            }
+        }
+        if extended && let Some(changes) = extension::changes(&bytes[fixed..]) {
+            let may_be_many = kind == PartKind::Put && count == 1;
+            if !may_be_many || !(2..=part.sequence()).contains(&changes) {
                 return Err(PartError::Damaged);
             }
         }
@@ -572,7 +551,18 @@ impl<'a> PartView<'a> {
         read_u32(&self.bytes[20..24])
     }
 
-    /// Dense per partition.
+    /// How many changes of the key it stands for: 1, or those of a run. They have the sequences up
+    /// to its own.
+    #[inline]
+    #[must_use]
+    pub fn changes(&self) -> u64 {
+        match self.bytes[9] & FLAG_EXTENSION {
+            0 => 1,
+            _ => extension::changes(self.extension()).unwrap_or(1),
+        }
+    }
+
+    /// That of its last change, dense per partition.
     #[must_use]
     pub fn sequence(&self) -> u64 {
         read_u64(&self.bytes[24..32])

@@ -19,16 +19,16 @@ impl LogAccount {
         &self.batches
     }
 
-    /// Counts commits of so many bytes together.
+    /// Counts a record of so many bytes.
     #[inline]
-    pub(super) fn add_commits(&mut self, records: u64, bytes: u64) {
-        self.counters.records += records;
+    pub(super) fn add_record(&mut self, bytes: u64) {
+        self.counters.records += 1;
         self.counters.record_bytes += bytes;
     }
 
     /// Counts a copy that cleaning has made.
     pub(super) fn add_copy(&mut self, bytes: u64) {
-        self.add_commits(1, bytes);
+        self.add_record(bytes);
         self.counters.moved_records += 1;
         self.counters.moved_bytes += bytes;
     }

@@ -143,7 +143,7 @@ impl<P: Blocks> Log<P> {
             is_reused: spare.is_reused,
             sequence: before.last_sequence + 1,
             salt: spare.salt,
-            first_lsn: Lsn(self.sealing.appended().0 + 1),
+            first_lsn: self.next_lsn(),
             previous_sequence: before.last_sequence,
             previous_end_offset: before.end_offset,
             previous_end_lsn: before.last_lsn,

@@ -144,6 +144,11 @@ impl<P: Blocks> Log<P> {
         self.releases.owes_contents() || self.writes.has_owed()
     }
 
+    /// The position that the next record gets.
+    pub(crate) fn next_lsn(&self) -> Lsn {
+        Lsn(self.sealing.appended().0 + 1)
+    }
+
     /// Bytes that a record may have, at most.
     pub(crate) fn record_bytes_max(&self) -> usize {
         self.config.record_bytes_max
@@ -199,9 +204,8 @@ impl<P: Blocks> Log<P> {
         open.has_commits = true;
         self.clock.use_at(now_us);
         self.clock.raise(record.time_ms);
-        self.account
-            .add_commits(1, (open.body_bytes - before) as u64);
-        self.sealing.append(1)
+        self.account.add_record((open.body_bytes - before) as u64);
+        self.sealing.append()
     }
 
     /// Appends a copy of a part that stands in a sealed segment, as a record of its own with the
@@ -248,7 +252,7 @@ impl<P: Blocks> Log<P> {
         open.body_bytes += bytes;
         open.record_count += 1;
         self.account.add_copy(bytes as u64);
-        (self.sealing.append(1), place)
+        (self.sealing.append(), place)
     }
 
     /// Somebody waits for `lsn`: its frame is written as soon as one may be.

@@ -16,7 +16,6 @@ pub(crate) mod open;
 pub(crate) mod phase;
 pub(crate) mod plain;
 pub(crate) mod release;
-pub(crate) mod repeat;
 pub(crate) mod room;
 pub(crate) mod sealing;
 pub(crate) mod spares;

@@ -64,12 +64,6 @@ impl<B: Block> OpenEnd<B> {
         self.frame.as_ref()
     }
 
-    /// The open frame, to append to.
-    #[inline]
-    pub(super) fn frame_mut(&mut self) -> Option<&mut OpenFrame<B>> {
-        self.frame.as_mut()
-    }
-
     /// The open segment, to append a frame to.
     pub(super) fn segment_mut(&mut self) -> &mut OpenSegment {
         self.segment.as_mut().expect("frames stand in a segment")

@@ -54,7 +54,7 @@ impl<P: Blocks> Log<P> {
         let place = Place::new(segment.file, offset, bytes);
         self.clock.use_at(now_us);
         self.clock.raise(record.time_ms);
-        self.account.add_commits(1, bytes as u64);
-        (self.sealing.append(1), place)
+        self.account.add_record(bytes as u64);
+        (self.sealing.append(), place)
     }
 }

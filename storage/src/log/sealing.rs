@@ -47,10 +47,10 @@ impl Sealing {
         }
     }
 
-    /// Gives the next records their numbers, and returns the last one.
+    /// Gives the next record its number.
     #[inline]
-    pub(super) fn append(&mut self, records: u32) -> Lsn {
-        self.appended.0 += u64::from(records);
+    pub(super) fn append(&mut self) -> Lsn {
+        self.appended.0 += 1;
         self.appended
     }
 

@@ -287,8 +287,9 @@ impl Replayed {
             self.join_past(hash, part, home, &mut key_at)?;
         }
         match same {
-            // A late copy of a deletion, which is what a newer value superseded.
-            Some(same) if same.version > new => {
+            // A late copy of a deletion, which is what a newer value superseded. Or the record came
+            // again for another of its keys: the first part counts, and snapshots may point to it.
+            Some(same) if same.version > new || same.version == new && comes_again(part) => {
                 if part.kind() == PartKind::Tombstone {
                     self.live.gains_tombstone(place);
                 }
@@ -543,7 +544,15 @@ impl Replayed {
         }
         let (keyspaces, now_ms) = (&self.keyspaces, self.time_ms);
         let collected = &mut self.collected;
-        collected.take(keyspaces, rule.number, now_ms, hash, part, place);
+        // Of a record that came again the index points to the part that was there first, unless the
+        // key had been deleted meanwhile.
+        let id = KeyId::new(slot, hash, part.key());
+        if part.is_copy()
+            || !collected.has(id, part.version())
+            || self.keys.stands_at((slot, hash), place)
+        {
+            collected.take(keyspaces, rule.number, now_ms, hash, part, place);
+        }
         self.make_room(home_of);
     }
 
@@ -606,6 +615,11 @@ impl From<Replayed> for Loaded {
             time_ms: memory.time_ms,
         }
     }
+}
+
+/// Whether a part whose version is there is one that a node has shipped twice.
+fn comes_again(part: &PartView<'_>) -> bool {
+    part.kind() == PartKind::Put && !part.is_copy()
 }
 
 /// What the index knows of the key of a replayed part.

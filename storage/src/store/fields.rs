@@ -1,7 +1,6 @@
 //! Edits of the fields of a value in its cell, and what undoes them.
 
 use crate::planted::{Bug, is_planted};
-use std::ops::Range;
 
 /// The bytes of a field before an edit.
 #[derive(Clone, Copy, Debug)]
@@ -25,13 +24,6 @@ impl FieldEdit {
     /// The number of the key in its change.
     pub(super) fn which(&self) -> usize {
         usize::from(self.which)
-    }
-
-    /// Where the field stands in the value.
-    #[inline]
-    pub(super) fn range(&self) -> Range<usize> {
-        let start = self.before.offset as usize;
-        start..start + usize::from(self.before.width)
     }
 
     /// The edits that are undone of these, in the order in which they are.

@@ -1,15 +1,18 @@
-//! A run: changes of fields of one key that follow each other at once, each as a record of its own.
+//! A run: changes of one key that follow each other at once. One record stands for all of them.
 //!
-//! The key is looked up once. Each record is made from the bytes of the one before. What the newest
-//! record alone decides is noted once, when the run ends: the head of the cell, the account of what
-//! counts, how far the versions of the partition went. In between nothing else runs on the store.
+//! The key is looked up once, and its value is changed in place. When the run ends, the newest
+//! value is logged with the version of the last change and the number of changes. In between
+//! nothing else runs on the store, so nothing else takes a version or a place in the log.
+//!
+//! What must hold: a run that has changed something ends in the frame that was open when it began.
+//! So all of its changes become durable together, and none of them is there without the others.
 
-use crate::format::record::{RecordSpec, value_at};
-use crate::log::repeat::Repeats;
+use crate::format::extension::{CHANGES_AREA_BYTES, ChangesArea};
+use crate::format::record::{RecordSpec, part_bytes};
 use crate::memory::cache::cells::ValuePlace;
 use crate::memory::index::entry::CellId;
+use crate::planted::{self, Bug, is_planted};
 use crate::store::change::part_of;
-use crate::store::expiry::expires;
 use crate::store::fields::{FieldEdit, Fields};
 use crate::store::store::Store;
 use crate::types::io::Blocks;
@@ -20,8 +23,7 @@ use crate::types::version::{Version, partition_of};
 pub struct Run<'s, P: Blocks> {
     store: &'s mut Store<P>,
     now_us: u64,
-    slot: u16,
-    hash: u32,
+    home: (u16, u32),
     id: CellId,
     /// Where its value stands, once the cell is marked as in use.
     place: Option<ValuePlace>,
@@ -29,40 +31,89 @@ pub struct Run<'s, P: Blocks> {
     version: Version,
     /// Up to where the log must be durable before what the key shows is.
     lsn: Lsn,
-    /// What is appended; nothing if the key's last record is not the last one of the open frame.
-    repeats: Option<Repeats>,
+    /// What the changes get.
+    changes: Changes,
+}
+
+/// The numbers of the changes of a run.
+#[derive(Clone, Copy, Debug)]
+struct Changes {
+    /// How many there are.
+    count: u64,
+    /// The version before that of the next change.
+    newest: Version,
+    /// The position of their record. `None` if there may be no change.
+    lsn: Option<Lsn>,
+}
+
+impl Changes {
+    /// Counts another change: its version and the position of its record.
+    #[inline]
+    fn add(&mut self) -> Option<(Version, Lsn)> {
+        let lsn = self.lsn?;
+        self.count += 1;
+        self.newest.sequence += 1;
+        Some((self.newest, lsn))
+    }
 }
 
 impl<P: Blocks> Store<P> {
     /// Opens a run on a cached key of this slot and hash. `None` if the key does not exist, or each
-    /// change must be looked at by itself: where versions are kept, and while what is appended is
-    /// bounded.
-    pub fn run(&mut self, now_us: u64, (slot, hash): (u16, u32), id: CellId) -> Option<Run<'_, P>> {
+    /// change must be looked at by itself: where versions are kept, of an armed key, and while what
+    /// is appended is bounded.
+    pub fn run(&mut self, now_us: u64, home: (u16, u32), id: CellId) -> Option<Run<'_, P>> {
         let (exists, _, version, lsn) = self.standing(id);
-        if !exists || self.keyspaces.keeps_versions() || self.cleaner.pace.is_bounded() {
+        let is_alone = self.keyspaces.keeps_versions()
+            || self.cleaner.pace.is_bounded()
+            || self.keys.cells().effects(id).is_some();
+        if !exists || is_alone {
             return None;
         }
-        let repeats = self.repeats_of(slot, hash, id, version);
+        let newest = self.numbering.last(partition_of(home.0));
+        // Answers of a run are made alike, so all of its versions have one epoch.
+        let may_change = newest.epoch == version.epoch && self.takes_run(id);
         self.field_edits.clear();
         Some(Run {
+            changes: Changes {
+                count: 0,
+                newest,
+                lsn: may_change.then(|| self.log.next_lsn()),
+            },
             store: self,
             now_us,
-            slot,
-            hash,
+            home,
             id,
             place: None,
             version,
             lsn,
-            repeats,
         })
     }
 
-    /// What may follow the record of a key, if that is the newest of its partition, the last one of
-    /// the open frame, and what the present contents of the cell would be encoded as now.
-    fn repeats_of(&self, slot: u16, hash: u32, id: CellId, version: Version) -> Option<Repeats> {
+    /// Whether the open frame takes the record of a run on a key.
+    fn takes_run(&self, id: CellId) -> bool {
         let cell = self.keys.cell(id);
-        let newest = self.numbering.last(partition_of(slot));
-        let last = self.log.last_part(cell.place().place()?)?;
+        let expires = cell.expiry_ms().is_some();
+        let bytes = part_bytes(
+            cell.key().len(),
+            cell.value().len(),
+            expires,
+            CHANGES_AREA_BYTES,
+        );
+        let is_short = bytes <= self.log.record_bytes_max();
+        is_short && self.log.takes_all() && self.log.has_open_room(bytes)
+    }
+
+    /// Logs the value that a run of this many changes has left, under the version of the last one.
+    fn end_run(&mut self, now_us: u64, (slot, hash): (u16, u32), id: CellId, changes: Changes) {
+        let version = Version {
+            sequence: changes.newest.sequence
+                - planted::or(Bug::RunOneVersion, changes.count - 1, 0),
+            ..changes.newest
+        };
+        let area = ChangesArea::new(changes.count);
+        let is_one = changes.count == 1 || is_planted(Bug::RunOneChange);
+        let extension = [area.bytes()];
+        let cell = self.keys.cell(id);
         let layout = self.keyspaces.layout(slot, cell.key());
         let is_crowded = self.keys.entries().is_crowded(slot, hash);
         let record = RecordSpec {
@@ -71,30 +122,13 @@ impl<P: Blocks> Store<P> {
             sequence: version.sequence,
             time_ms: self.time_ms(),
             parts: &[part_of(cell, layout, is_crowded)],
-            extension: &[],
+            extension: if is_one { &[] } else { &extension },
         };
-        let is_last = version == newest && record.is_encoded_as(last);
-        is_last.then(|| self.log.repeats(last.len(), value_at(cell.key().len())))
-    }
-
-    /// The records of a run are the last ones of the log: notes what they changed.
-    fn end_run(
-        &mut self,
-        now_us: u64,
-        (slot, hash, id): (u16, u32, CellId),
-        (version, lsn): (Version, Lsn),
-        repeats: &Repeats,
-    ) {
-        let place = self.log.end_repeats(now_us, repeats, slot, version);
-        self.numbering.go_on_behind(partition_of(slot), version);
+        let lsn = self.log.append(now_us, &record, &mut self.places);
+        assert_eq!(Some(lsn), changes.lsn, "nothing was appended in between");
+        self.numbering
+            .go_on_behind(partition_of(slot), changes.newest);
         self.cleaner.must_pick = true;
-        self.places[0] = place;
-        let cell = self.keys.cell(id);
-        let expires = cell.expiry_ms().and_then(|expiry_ms| {
-            let time_ms = self.log.time_ms();
-            expires(&self.keyspaces, slot, cell.key(), Some(expiry_ms), time_ms)
-        });
-        self.live.passes(place, repeats.records() - 1, expires);
         self.note_change(lsn, version, (slot, hash), 0, id);
     }
 }
@@ -102,7 +136,7 @@ impl<P: Blocks> Store<P> {
 /// What became of a change of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunStep<E> {
-    /// It is logged: the key shows what is durable when the log is durable up to there.
+    /// The key shows it, and that is durable when the log is durable up to there.
     Committed(Lsn),
     /// It edits nothing.
     Same,
@@ -129,15 +163,17 @@ impl<P: Blocks> Run<'_, P> {
         self.lsn
     }
 
-    /// Edits fields of the value, which counts as used, and logs that as a record: all of it or
-    /// nothing.
+    /// The value of the key now.
+    #[must_use]
+    pub fn value(&self) -> &[u8] {
+        self.store.keys.cell(self.id).value()
+    }
+
+    /// Edits fields of the value, which counts as used, as one change: all of it or nothing.
     #[inline(always)]
     pub fn change<E>(&mut self, edit: impl FnOnce(Fields<'_>) -> Result<(), E>) -> RunStep<E> {
         let Store {
-            log,
-            keys,
-            field_edits,
-            ..
+            keys, field_edits, ..
         } = &mut *self.store;
         let value = match &self.place {
             Some(place) => keys.value_at(place),
@@ -151,37 +187,25 @@ impl<P: Blocks> Run<'_, P> {
         if !is_edited {
             return edited.map_or_else(RunStep::Stopped, |()| RunStep::Same);
         }
-        let step = match (edited, &mut self.repeats) {
-            (Err(stop), _) => RunStep::Stopped(stop),
-            (Ok(()), None) => RunStep::Alone,
-            (Ok(()), Some(repeats)) => {
-                let sequence = self.version.sequence + 1;
-                let fields = field_edits.iter().map(FieldEdit::range);
-                match log.append_next(repeats, sequence, value, fields) {
-                    Some(lsn) => {
-                        self.version.sequence = sequence;
-                        self.lsn = lsn;
-                        RunStep::Committed(lsn)
-                    }
-                    None => RunStep::Alone,
+        let step = match edited {
+            Err(stop) => RunStep::Stopped(stop),
+            Ok(()) => match self.changes.add() {
+                Some((version, lsn)) => {
+                    (self.version, self.lsn) = (version, lsn);
+                    RunStep::Committed(lsn)
                 }
-            }
+                None => RunStep::Alone,
+            },
         };
-        if !matches!(step, RunStep::Committed(_)) {
+        if !matches!(step, RunStep::Committed(_)) && !is_planted(Bug::RunKeepsUnlogged) {
             FieldEdit::undone(field_edits).for_each(|edit| edit.undo(value));
         }
         field_edits.clear();
         step
     }
 
-    /// The value of the key now.
-    #[must_use]
-    pub fn value(&self) -> &[u8] {
-        self.store.keys.cell(self.id).value()
-    }
-
-    /// Has the key show another value of the same length, and logs that as a record. Each such
-    /// change counts as a use. `None` if a [`Change`] must do it: nothing has changed then.
+    /// Has the key show another value of the same length, as one change. Each counts as a use.
+    /// `None` if a [`Change`] must do it: nothing has changed then.
     ///
     /// # Panics
     /// If the value has another length.
@@ -189,12 +213,8 @@ impl<P: Blocks> Run<'_, P> {
     /// [`Change`]: crate::store::Change
     #[inline]
     pub fn replace(&mut self, value: &[u8]) -> Option<Lsn> {
-        let (log, keys) = (&mut self.store.log, &mut self.store.keys);
-        let repeats = self.repeats.as_mut()?;
-        let sequence = self.version.sequence + 1;
-        let words = (0..value.len()).step_by(8);
-        let fields = words.map(|from| from..value.len().min(from + 8));
-        let lsn = log.append_next(repeats, sequence, value, fields)?;
+        let (version, lsn) = self.changes.add()?;
+        let keys = &mut self.store.keys;
         let stored = match &self.place {
             Some(place) => keys.value_at(place),
             None => {
@@ -203,18 +223,58 @@ impl<P: Blocks> Run<'_, P> {
             }
         };
         stored.copy_from_slice(value);
-        self.version.sequence = sequence;
-        self.lsn = lsn;
+        (self.version, self.lsn) = (version, lsn);
         Some(lsn)
     }
 }
 
 impl<P: Blocks> Drop for Run<'_, P> {
     fn drop(&mut self) {
-        if let Some(repeats) = self.repeats.take_if(|repeats| repeats.records() > 0) {
-            let key = (self.slot, self.hash, self.id);
-            let newest = (self.version, self.lsn);
-            self.store.end_run(self.now_us, key, newest, &repeats);
+        if self.changes.count > 0 {
+            self.store
+                .end_run(self.now_us, self.home, self.id, self.changes);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::record::{PartError, PartKind, PartSpec, PartView};
+
+    #[test]
+    fn a_part_stands_for_as_many_changes_as_it_says_and_a_wrong_number_is_damage() {
+        let encoded = |kind, sequence, changes, parts: usize| {
+            let part = PartSpec {
+                kind,
+                key: b"stock:42",
+                value: &[],
+                expiry_ms: None,
+                layout: 0,
+                is_crowded: false,
+            };
+            let area = ChangesArea::new(changes);
+            let record = RecordSpec {
+                slot: 77,
+                epoch: 1,
+                sequence,
+                time_ms: 5,
+                parts: &vec![part; parts],
+                extension: &[area.bytes()],
+            };
+            let mut bytes = vec![0; record.bytes()];
+            record.encode_part(0, &mut bytes);
+            PartView::read(&bytes).map(|part| part.changes())
+        };
+        for changes in [2, 98, 99] {
+            assert_eq!(encoded(PartKind::Put, 99, changes, 1), Ok(changes));
+        }
+        for changes in [0, 1, 100, u64::MAX] {
+            let read = encoded(PartKind::Put, 99, changes, 1);
+            assert_eq!(read, Err(PartError::Damaged), "{changes} changes");
+        }
+        let deletion = encoded(PartKind::Tombstone, 99, 2, 1);
+        assert_eq!(deletion, Err(PartError::Damaged));
+        assert_eq!(encoded(PartKind::Put, 99, 2, 2), Err(PartError::Damaged));
     }
 }

@@ -21,6 +21,7 @@ mod random;
 mod released;
 mod repair;
 mod replica;
+mod run;
 mod scrub;
 mod seed;
 mod snapshot;

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use penstock_storage::budget::Budget;
 use penstock_storage::cleaning::Backlog;
 use penstock_storage::cleaning::CleaningConfig;
 use penstock_storage::index::CellId;
@@ -13,7 +14,8 @@ use penstock_storage::log::{Log, LogConfig, Purpose, Room};
 use penstock_storage::place::{LogStart, Lsn, Place};
 use penstock_storage::record::{PartKind, PartSpec, PartView, RecordSpec, part_bytes};
 use penstock_storage::recovery::Replayed;
-use penstock_storage::recovery::{recover, survey};
+use penstock_storage::recovery::{Event, recover, recover_behind, survey};
+use penstock_storage::snapshot::{Coverage, SnapshotName, load};
 use penstock_storage::store::{Found, Store};
 use penstock_storage::system_key::{LOCAL_KEY, is_local};
 use penstock_storage::version::{Version, partition_of};
@@ -23,6 +25,8 @@ use crate::heap::{Heap, HeapBlock};
 use crate::journal::{OWNER, SEGMENT_BYTES, config};
 use crate::random::Random;
 use crate::seed::{Seed, seeds};
+
+mod again;
 
 const CACHE_BYTES: usize = 12_000;
 const KEYS: usize = 30;
@@ -496,6 +500,11 @@ impl Member {
     }
 
     fn crash(&mut self, incarnation: u64) {
+        self.crash_beside(incarnation, None);
+    }
+
+    /// A power cut, and a start with this snapshot, or without any.
+    fn crash_beside(&mut self, incarnation: u64, snapshot: Option<&(SnapshotName, Vec<u8>)>) {
         let durable = self.store.log().durable();
         self.disk.crash(|| self.random.next());
         let survey = survey(&mut self.disk, OWNER).expect("a power cut is no damage");
@@ -509,8 +518,16 @@ impl Member {
         let segments = survey.logs.values().next().map_or(&[][..], Vec::as_slice);
         let mut cold = Disk::from(self.disk.files.clone());
         let mut memory = Replayed::new(CACHE_BYTES);
+        let mut behind = None;
+        if let Some((name, bytes)) = snapshot {
+            let reader = again::open(bytes);
+            let coverage = Coverage::of(reader.header(), OWNER, *name, 0, segments);
+            behind = Some((reader.header().clone(), *reader.footer()));
+            let budget = Budget::of_cache(CACHE_BYTES);
+            memory = load(reader, &coverage.expect("it fits"), budget).expect("it is whole");
+        }
         let mut found = BTreeSet::new();
-        let recovered = recover(&mut self.disk, segments, &mut |part, place| {
+        let mut replay = |part: &PartView<'_>, place| {
             if !part.is_copy() && !is_local(part.key()) {
                 found.insert((part.slot(), part.sequence()));
             }
@@ -521,8 +538,19 @@ impl Member {
                 tell(&PartView::read(&bytes).expect("it was replayed"));
                 Ok(())
             })
-        })
-        .expect("a power cut is no damage");
+        };
+        let recovered = match &behind {
+            Some((header, footer)) => {
+                let mut visit = |event: Event<'_>| match event {
+                    Event::Part(part, place) => replay(&part, place),
+                    _ => Ok(()),
+                };
+                recover_behind(&mut self.disk, segments, (header, footer), &mut visit)
+                    .map(|recovered| recovered.expect("the log reaches far enough"))
+            }
+            None => recover(&mut self.disk, segments, &mut replay),
+        };
+        let recovered = recovered.expect("a power cut is no damage");
         if memory.keeps_versions() {
             let again = recover(&mut self.disk, segments, &mut |part, place| {
                 memory.collect(&|key: &[u8]| home_of(key), part, place);

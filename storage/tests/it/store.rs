@@ -14,6 +14,7 @@ use penstock_storage::recovery::Replayed;
 use penstock_storage::recovery::{Event, Recovered, Segment, recover, recover_behind, survey};
 use penstock_storage::snapshot::{Coverage, SnapshotName, Taken, Taking, load};
 use penstock_storage::store::{Found, Store};
+use penstock_storage::version::Version;
 
 use crate::crash::sectors_kept;
 use crate::disk::Disk;
@@ -223,6 +224,39 @@ impl Shop {
         true
     }
 
+    /// Changes a value several times in a run, if there is one in memory and room for it. The last
+    /// value is what the log has of them.
+    fn run(&mut self, slot: usize, number: usize) {
+        let key = key(slot, number);
+        let Found::Cached(id) = self.store.find(slot_of(&key), hash(&key), &key) else {
+            return;
+        };
+        let Some(mut run) = self.store.run(self.now_us, home_of(&key), id) else {
+            return;
+        };
+        let mut value = run.value().to_vec();
+        let mut before = None;
+        let mut lsn = None;
+        for _ in 0..1 + self.random.below(5) {
+            value.fill_with(|| self.random.next().to_le_bytes()[0]);
+            let Some(at) = run.replace(&value) else {
+                assert_eq!(lsn, None, "a run that began goes on");
+                return;
+            };
+            assert_eq!(*lsn.get_or_insert(at), at);
+            let version = run.version();
+            if let Some(Version { sequence, .. }) = before.replace(version) {
+                assert_eq!(version.sequence, sequence + 1);
+            }
+        }
+        drop(run);
+        let lsn = lsn.expect("it changed");
+        self.history.push(vec![(key, Some(value))]);
+        assert_eq!(lsn.0, self.history.len() as u64);
+        assert_eq!(Some(self.store.version(id)), before);
+        self.store.log_mut().want_durable(lsn);
+    }
+
     /// What the store knows of a key of slot 0.
     fn found(&self, number: usize) -> Found {
         let key = key(0, number);
@@ -404,7 +438,8 @@ fn run(seed: u64) {
                     }
                     shop.change(slot, change);
                 }
-                4..7 => shop.check(slot, random.below(KEYS_PER_SLOT)),
+                4..6 => shop.check(slot, random.below(KEYS_PER_SLOT)),
+                6 => shop.run(slot, random.below(KEYS_PER_SLOT)),
                 7 => shop.pump(),
                 _ if !shop.disk.under_way().is_empty() => {
                     shop.complete(random.below(shop.disk.under_way().len()))

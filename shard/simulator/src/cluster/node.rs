@@ -10,6 +10,7 @@ use penstock_net::hello::{AUTH_NONE, ServerHello};
 use penstock_net::level::AckLevel;
 use penstock_net::limits::Limits;
 use penstock_net::link::NodeStart;
+use penstock_net::request::Token;
 use penstock_shard::cluster::{ClusterConfig, PartitionStatus, Plan};
 use penstock_shard::opening::{
     OpeningError, SegmentFiles, change_shards, open_shard, prove_spares, replay_all, take_inventory,
@@ -32,6 +33,7 @@ use penstock_storage::summary::SUMMARY_BYTES_MAX;
 use penstock_storage::version::Version;
 
 use super::{Event, Setting, number_of};
+use crate::border::judge_border;
 use crate::coverage::Coverage;
 use crate::damage;
 use crate::disk::{Disk, Files, Pool, PoolBlock};
@@ -448,6 +450,20 @@ impl Node {
     pub(super) fn found(&self) -> impl Iterator<Item = Vec<u8>> + '_ {
         let kept = self.kept.iter().map(|(_, _, record)| record);
         self.lostfound.iter().chain(kept).cloned()
+    }
+
+    /// Holds tokens that are there for certain, each with its slot, against the running node.
+    pub(super) fn judge_tokens(&self, tokens: &[(u16, Token)]) -> Result<(), String> {
+        let topology = Topology::new(self.shards);
+        let disk = self.disk.borrow();
+        let home_of = Shard::<Pool>::home_of(self.hash_seed);
+        for (shard, core) in self.cores.iter().flatten().enumerate() {
+            let tokens = tokens.iter().copied();
+            let owned = tokens.filter(|&(slot, _)| usize::from(topology.owner(slot)) == shard);
+            judge_border((core.shard.store(), &disk), &home_of, owned)
+                .map_err(|wrong| format!("at node {} {wrong}", self.number))?;
+        }
+        Ok(())
     }
 
     /// The version and value of a key in the store of the running node, read from the disk if the

@@ -2,7 +2,7 @@
 
 use penstock_net::level::AckLevel;
 use penstock_net::reply::ReplyItem;
-use penstock_net::request::BatchRequest;
+use penstock_net::request::{BatchRequest, Token};
 
 use crate::random::Random;
 use crate::sales::{Excuses, Moment, Sales};
@@ -86,6 +86,13 @@ impl World {
     pub(super) fn lose_sale(&mut self, number: usize) {
         let sales = self.sales.as_mut().expect("it has tries");
         sales.lost(number, self.now_us);
+    }
+
+    /// Holds the tokens that are there for certain against all nodes, which are the same.
+    pub(super) fn judge_tokens(&self) -> Step {
+        let tokens: Vec<(u16, Token)> = self.sales.iter().flat_map(Sales::certain).collect();
+        let mut nodes = self.nodes.iter();
+        nodes.try_for_each(|node| node.judge_tokens(&tokens))
     }
 
     /// The keys of sales, with their partitions.

@@ -378,6 +378,9 @@ impl World {
         if let Some(sales) = &self.sales {
             sales.finish()?;
         }
+        if let Some(node) = &self.node {
+            self.judge_tokens(&node.cores)?;
+        }
         if let Some(holds) = &self.holds {
             holds.finish()?;
         }

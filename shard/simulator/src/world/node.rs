@@ -219,6 +219,9 @@ impl World {
             ends.push(end);
         }
         self.log_ends = ends;
+        if let Err(wrong) = self.judge_tokens(&cores) {
+            self.failure = Some(format!("at a start {wrong}"));
+        }
         self.supply_spares(&mut files, inventory.left, &mut cores)?;
         Ok(cores)
     }

@@ -2,11 +2,13 @@
 
 use penstock_net::reply::ReplyItem;
 use penstock_net::request::BatchRequest;
-use penstock_shard::Topology;
+use penstock_shard::{Shard, Topology};
 
-use crate::sales::{Excuses, Moment};
+use crate::border::judge_border;
+use crate::disk::Pool;
+use crate::sales::{Excuses, Moment, Sales};
 
-use super::{Asked, Phase, Step, World};
+use super::{Asked, Core, Phase, Step, World};
 
 /// How long starts keep tokens, in milliseconds: also so short that they are gone within a run.
 const HORIZONS_MS: &[u64] = &[20, 1_000, 5_000, 60_000, 600_000, 3_600_000];
@@ -85,6 +87,19 @@ impl World {
     pub(super) fn lose_sale(&mut self, number: usize) {
         let sales = self.sales.as_mut().expect("it has tries");
         sales.lost(number, self.now_us);
+    }
+
+    /// Holds the tokens that are there for certain against the stores of a start or of a node.
+    pub(super) fn judge_tokens(&self, cores: &[Core]) -> Step {
+        let topology = Topology::new(self.layout.shards);
+        let disk = self.disk.borrow();
+        let home_of = Shard::<Pool>::home_of(self.hash_seed);
+        for (shard, core) in cores.iter().enumerate() {
+            let tokens = self.sales.iter().flat_map(Sales::certain);
+            let owned = tokens.filter(|&(slot, _)| usize::from(topology.owner(slot)) == shard);
+            judge_border((core.shard.store(), &disk), &home_of, owned)?;
+        }
+        Ok(())
     }
 
     /// Whether the last look has not made all of its tries.

@@ -65,8 +65,7 @@ impl Membership {
         }
         match self.mode {
             Some(Mode::Dense) => {
-                let is_next = record.position.sequence == received.sequence + 1
-                    || is_planted(Bug::GapAccepted);
+                let is_next = record.follows(received.sequence) || is_planted(Bug::GapAccepted);
                 is_next && record.position.epoch >= received.epoch && !record.is_copy
             }
             Some(Mode::Scan) => true,

@@ -201,7 +201,7 @@ impl Progress {
     /// # Errors
     /// [`LinkRefusal`]: the own log has a gap, which must not be shipped over.
     pub(super) fn follow(&mut self, record: &ShippedRecord<'_>) -> Result<(), LinkRefusal> {
-        if record.position.sequence != self.shipped.sequence + 1 {
+        if !record.follows(self.shipped.sequence) {
             return Err(gap(record.partition, record.position, self.shipped));
         }
         self.shipped = record.position;

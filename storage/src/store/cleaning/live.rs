@@ -239,23 +239,6 @@ impl Live {
         }
     }
 
-    /// So many parts as long as the one that stands there were pointed to, one after the other, and
-    /// are not any more. They expired as it does, if it does.
-    #[inline]
-    pub(crate) fn passes(&mut self, place: Place, parts: u64, expires: Option<Expires>) {
-        match expires {
-            None => {
-                let file = self.file(place.file);
-                file.lasting += parts * u64::from(place.bytes);
-                file.lasting_count += parts;
-            }
-            Some(expires) => (0..parts).for_each(|_| self.gains_expiring(place, expires)),
-        }
-        let file = self.file(place.file);
-        file.lost += parts * u64::from(place.bytes);
-        file.lost_count += parts;
-    }
-
     /// Takes in the counts that a snapshot has of a file, to which so far only entries of the
     /// snapshot point. A part that they point to and the snapshot does not count lasts. A part that
     /// the snapshot counts and they do not point to is lost.

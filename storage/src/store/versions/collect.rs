@@ -108,6 +108,12 @@ impl Collected {
             .is_some_and(|newest| newest.place == place)
     }
 
+    /// Whether this version of a key is known so far.
+    pub(crate) fn has(&self, id: KeyId, version: Version) -> bool {
+        let known = self.versions.get(id, version.sequence);
+        known.is_some_and(|(_, known)| known.version == version)
+    }
+
     /// Takes in the version of a key that stood there when versions began to be kept.
     pub(crate) fn take_first(&mut self, id: KeyId, rule: Rule, part: &PartView<'_>, place: Place) {
         let number = id.number(part.sequence()) | u128::from(rule.number);

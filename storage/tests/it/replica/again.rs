@@ -1,0 +1,148 @@
+//! A record that is in the log comes again, because it brings back one of its keys: which of its
+//! parts the index points to, and what starts make of that.
+
+use std::io;
+
+use penstock_storage::cleaning::CleaningConfig;
+use penstock_storage::log::{Purpose, Room};
+use penstock_storage::packed_place::{Cursor, NewestPart};
+use penstock_storage::place::{Lsn, Place};
+use penstock_storage::snapshot::{SnapshotName, SnapshotReader, Taken};
+use penstock_storage::version::Version;
+
+use super::{Change, Member, SLOTS, TIME_MS, Written, hash, key, parts, shipped};
+use crate::journal::SEGMENT_BYTES;
+
+impl Member {
+    /// A record of another node comes, whether or not it came before; what it is in the log.
+    fn ship(&mut self, slot: u16, sequence: u64, change: &Change) -> Option<Lsn> {
+        self.rest();
+        let version = Version {
+            epoch: 1 << 8,
+            sequence,
+        };
+        let change = change.clone();
+        let bytes = shipped(slot, &Written { version, change }, TIME_MS);
+        let parts = parts(&bytes);
+        self.warm(&parts);
+        assert_eq!(self.store.room_for(Purpose::Grow, bytes.len()), Room::Yes);
+        let lsn = self.store.apply(self.now_us, &parts, false, &hash);
+        self.rest();
+        lsn
+    }
+
+    /// Where the newest parts of all keys stand.
+    fn places(&self) -> Vec<(Cursor, Place)> {
+        let mut places = Vec::new();
+        let mut note = |entry: NewestPart| places.push((entry.key, entry.place()));
+        self.store
+            .newest_parts(Cursor::default(), usize::MAX, &mut note);
+        places.sort_unstable_by_key(|&(at, place)| (at, place.file, place.offset));
+        places
+    }
+
+    fn snapshot(&mut self) -> (SnapshotName, Vec<u8>) {
+        self.rest();
+        let (mut taking, mut bytes) = self.store.begin_snapshot(1, 0).expect("there is a log");
+        loop {
+            match self.store.step_snapshot(&mut taking, 100) {
+                Taken::Nothing => {}
+                Taken::Chunk(chunk) => bytes.extend(chunk),
+                Taken::Last(last) => {
+                    bytes.extend(last);
+                    return (taking.name(), bytes);
+                }
+            }
+        }
+    }
+}
+
+/// Of a snapshot in memory.
+pub(super) fn open(
+    bytes: &[u8],
+) -> SnapshotReader<impl FnMut(u64, &mut [u8]) -> io::Result<usize> + '_> {
+    let read_at = move |offset: u64, into: &mut [u8]| {
+        let rest = &bytes[usize::try_from(offset).expect("small")..];
+        let read = into.len().min(rest.len());
+        into[..read].copy_from_slice(&rest[..read]);
+        Ok(read)
+    };
+    SnapshotReader::open(read_at, bytes.len() as u64).expect("it is whole")
+}
+
+/// A member to which a record came, and came again after another record had deleted one of its two
+/// keys. Between them stands what fills a segment and is superseded, behind the second one what
+/// fills a segment and counts. Also where the part of the other key stood first.
+fn member_with_a_record_twice() -> (Member, Place) {
+    let slot = SLOTS[0];
+    let mut member = Member::new(1);
+    member.link();
+    // Cleaning begins with the next start.
+    member.store.set_cleaning(CleaningConfig::default());
+    let [stays, goes] = [1, 2].map(|number| key(slot, number));
+    let value = |byte: u8, len: usize| Some((vec![byte; len], None));
+    let both = vec![(stays, value(1, 20)), (goes.clone(), value(2, 20))];
+    let deletion = vec![(goes, None)];
+    assert!(member.ship(slot, 1, &both).is_some());
+    let [(_, first), _] = member.places()[..] else {
+        panic!("two keys");
+    };
+    assert!(member.ship(slot, 2, &deletion).is_some());
+    for sequence in 3..20 {
+        let change = vec![(key(slot, 3), value(3, 8_000))];
+        assert!(member.ship(slot, sequence, &change).is_some());
+    }
+    for (sequence, change) in [(1, both), (2, deletion)] {
+        let lsn = member.ship(slot, sequence, &change);
+        assert!(lsn.is_some(), "the deletion has left the index");
+    }
+    for sequence in 20..36 {
+        let number = usize::try_from(sequence).expect("small");
+        let change = vec![(key(slot, number), value(4, 8_000))];
+        assert!(member.ship(slot, sequence, &change).is_some());
+    }
+    (member, first)
+}
+
+#[test]
+fn a_start_points_to_the_part_of_a_record_that_came_again_that_the_index_pointed_to() {
+    let (mut member, _) = member_with_a_record_twice();
+    let before = member.places();
+    let snapshot = member.snapshot();
+    for snapshot in [None, Some(&snapshot)] {
+        member.crash_beside(2, snapshot);
+        assert_eq!(member.places(), before, "{}", snapshot.is_some());
+    }
+}
+
+/// A start that cannot read the newest snapshot does without. A later one may read it again.
+#[test]
+fn a_key_of_a_record_that_came_again_survives_starts_without_and_with_a_snapshot() {
+    let (mut member, first) = member_with_a_record_twice();
+    let snapshot = member.snapshot();
+    member.crash(2);
+    // Room is short, so cleaning picks the segment that gives back most.
+    member.store.set_cleaning(CleaningConfig {
+        log_bytes_max: 4 * SEGMENT_BYTES as u64,
+        ..CleaningConfig::default()
+    });
+    let is_there = |member: &Member| {
+        let mut sealed = member.store.log().sealed_segments().iter();
+        sealed.any(|segment| segment.file == first.file)
+    };
+    for _ in 0..10_000 {
+        if !is_there(&member) {
+            break;
+        }
+        member.now_us += 100;
+        member.pump();
+        member.complete();
+    }
+    assert!(!is_there(&member), "the segment of the first part");
+    member.store.set_cleaning(CleaningConfig::default());
+    member.rest();
+    let keys = |member: &Member| member.places().iter().map(|it| it.0).collect::<Vec<_>>();
+    let before = keys(&member);
+    member.crash_beside(3, Some(&snapshot));
+    assert_eq!(keys(&member), before);
+}
