@@ -181,17 +181,44 @@ fn clients_of_redis_are_sent_to_who_writes_and_members_answer_as_old_as_they_all
 
     assert_eq!(one.ask(&["KV.OPTS", "level=default"]), "+OK\r\n");
 
-    // SCAN of a node tells the keys of the slots that it writes, also of half a shard.
+    scans_tell_what_each_node_writes(&nodes, [&mut one, &mut two, &mut three], high);
+
+    let Some(folder) = std::env::var_os("PENSTOCK_REDIS_PY") else {
+        eprintln!("skipped: redis-py, as PENSTOCK_REDIS_PY names no folder that has it");
+        stop(nodes);
+        return;
+    };
+    let script = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../.ci/clients/redis_py_cluster.py"
+    );
+    let ran = Command::new("python3")
+        .arg(script)
+        .arg(nodes.resp[2].port().to_string())
+        .env("PYTHONPATH", folder)
+        .output()
+        .expect("python3 runs");
+    let said = [ran.stdout, ran.stderr].concat();
+    let said = String::from_utf8_lossy(&said).into_owned();
+    println!("{said}");
+    assert!(ran.status.success(), "{said}");
+    stop(nodes);
+}
+
+/// SCAN of a node tells the keys of the slots that it writes, also of half a shard. `high` is a slot
+/// of the second node.
+fn scans_tell_what_each_node_writes(nodes: &Nodes, talks: [&mut Talk; 3], high: u16) {
+    let [one, two, three] = talks;
     let mut all = BTreeSet::from([OF_ONE.to_string(), OF_TWO.to_string()]);
     for number in 0..300 {
         let key = format!("scanned:{number}");
-        let node = usize::from(slot_of(&mut one, &key) >= 8192);
-        let talk = if node == 0 { &mut one } else { &mut two };
+        let node = usize::from(slot_of(one, &key) >= 8192);
+        let talk = if node == 0 { &mut *one } else { &mut *two };
         assert_eq!(talk.ask(&["SET", &key, "v"]), "+OK\r\n");
         all.insert(key);
     }
     let mut found = BTreeSet::new();
-    for (talk, is_own) in [(&mut one, true), (&mut two, true), (&mut three, false)] {
+    for (talk, is_own) in [(&mut *one, true), (&mut *two, true), (three, false)] {
         let keys = scanned(talk);
         assert_eq!(keys.is_empty(), !is_own);
         for key in keys {
@@ -215,27 +242,6 @@ fn clients_of_redis_are_sent_to_who_writes_and_members_answer_as_old_as_they_all
     let expected =
         format!("-ERR SCAN: the cursor stands in slot {high}, which another node writes");
     assert!(refused.starts_with(&expected), "{refused}");
-
-    let Some(folder) = std::env::var_os("PENSTOCK_REDIS_PY") else {
-        eprintln!("skipped: redis-py, as PENSTOCK_REDIS_PY names no folder that has it");
-        stop(nodes);
-        return;
-    };
-    let script = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../.ci/clients/redis_py_cluster.py"
-    );
-    let ran = Command::new("python3")
-        .arg(script)
-        .arg(nodes.resp[2].port().to_string())
-        .env("PYTHONPATH", folder)
-        .output()
-        .expect("python3 runs");
-    let said = [ran.stdout, ran.stderr].concat();
-    let said = String::from_utf8_lossy(&said).into_owned();
-    println!("{said}");
-    assert!(ran.status.success(), "{said}");
-    stop(nodes);
 }
 
 fn stop(nodes: Nodes) {
