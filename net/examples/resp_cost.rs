@@ -1,9 +1,9 @@
-//! What a command costs the port for clients of Redis without sockets and without a shard: pipelines
-//! of one kind go in, and a session that is played answers. Its instructions are exact, whatever
-//! else the machine does: `benches/instructions.sh` counts them by stage.
+//! What a command costs the port for clients of Redis without sockets and without a shard:
+//! pipelines of one kind go in, and a session that is played answers. Its instructions are exact,
+//! whatever else the machine does: `benches/instructions.sh` counts them by stage.
 //!
-//! Arguments: the kind, pipelines (10,000), keys (100,000), commands of a pipeline (128), bytes of a
-//! value (64).
+//! Arguments: the kind, pipelines (10,000), keys (100,000), commands of a pipeline (128), bytes of
+//! a value (64).
 //!
 //! | kind | commands of a pipeline |
 //! |---|---|

@@ -2,6 +2,7 @@
 //! out; frames of that session come back, bytes for the peer go out.
 
 mod own;
+mod repeats;
 
 use std::collections::VecDeque;
 
@@ -32,6 +33,7 @@ use super::sink::Sink;
 use super::table::{self, Name};
 use super::transaction::{Transaction, Unfit, Watched};
 use super::words;
+use repeats::repeats;
 
 /// Replies that wait for the peer before nothing more is read, in bytes.
 const OUT_BYTES_MAX: usize = 64 << 10;
@@ -76,8 +78,8 @@ struct Talk {
     current: Option<(usize, usize)>,
     /// The entry of the ring of that command, if it was pushed.
     current_entry: Option<u64>,
-    /// The command that ran last was one item without a token, of so many bytes: the same bytes again
-    /// are the same item.
+    /// The command that ran last was one item without a token, of so many bytes: the same bytes
+    /// again are the same item.
     repeatable: Option<usize>,
     queue: Option<Queue>,
     watched: Vec<Watched>,
@@ -429,25 +431,6 @@ impl Talk {
             Ok(None) => self.unkeyed(command.id, args, sink, host),
             Err(fault) => self.refuse(|out| fault.write(args, out)),
         }
-    }
-
-    /// The command at the front of `bytes`, which has so many, was one item. Adds as many copies of
-    /// the item as the same bytes come behind it; returns how many.
-    #[inline]
-    fn repeat(
-        &mut self,
-        bytes: &[u8],
-        len: usize,
-        item_bytes: usize,
-        sink: &mut Sink<'_>,
-    ) -> usize {
-        let room = self.ring.room().min(sink.room_to_repeat(item_bytes));
-        let times = repeats(bytes, len, room);
-        if times > 0 {
-            sink.repeat(times);
-            self.ring.repeat(times);
-        }
-        times
     }
 
     /// Answers with an error; MULTI will not EXEC.
@@ -864,24 +847,6 @@ impl Talk {
         self.ring.close(entry, &mut self.out);
         Passed::Whole
     }
-}
-
-/// How often the first `len` bytes come again behind themselves, at most so many times.
-#[inline]
-fn repeats(bytes: &[u8], len: usize, most: usize) -> usize {
-    let (first, rest) = bytes.split_at(len);
-    // Commands of other keys mostly differ in their last bytes, so these are compared first.
-    let next = rest.get(..len);
-    if next.is_none_or(|next| next.last_chunk::<8>() != first.last_chunk::<8>()) {
-        return 0;
-    }
-    // All are compared at once: in a sale all commands of a read are the same.
-    let times = (rest.len() / len).min(most);
-    if rest[..times * len] == bytes[..times * len] {
-        return times;
-    }
-    let again = rest.chunks_exact(len).take(times);
-    again.take_while(|next| *next == first).count()
 }
 
 /// Whether a command is not queued behind MULTI.

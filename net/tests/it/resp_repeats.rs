@@ -1,7 +1,7 @@
 //! Two connections of RESP that are told the same: one is given all bytes at once, so commands that
 //! repeat the one before them are taken together with it; the other is given one command at a time.
-//! Nobody can tell them apart: not by a byte of an item, of a reply or of the moment at which it may
-//! leave, and not by the commands that were slow.
+//! Nobody can tell them apart: not by a byte of an item, of a reply or of the moment at which it
+//! may leave, and not by the commands that were slow.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
