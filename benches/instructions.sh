@@ -1,33 +1,41 @@
 #!/usr/bin/env bash
 # Instructions of an operation by stage: callgrind counts the shard alone, without sockets, files
 # and the kernel (shard/examples/operation_cost.rs). The counts are exact, whatever else the machine
-# does. Bounded: a build, then some ten seconds a kind.
+# does. Kinds that begin with resp_ are the port for clients of Redis alone, without a shard
+# (net/examples/resp_cost.rs). Bounded: a build, then some ten seconds a kind.
 #
 #     benches/instructions.sh                       the table of benches/INSTRUCTIONS.md
 #     benches/instructions.sh --detail get          and the 60 largest (function, file) pairs
 #     DEPTH=128 BATCHES=250 benches/instructions.sh decr tokens sold_out
+#     DEPTH=128 BATCHES=250 benches/instructions.sh resp_decr resp_decr_keys resp_get resp_set
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 detail=0
 [[ ${1:-} == --detail ]] && detail=60 && shift
 kinds=("$@")
-[[ $# -eq 0 ]] && kinds=(ping get set updates decr operands tokens sold_out)
-[[ $# -eq 0 ]] && kinds+=(buy buy_token buy_sold_out)
+[[ $# -eq 0 ]] && kinds=(ping get set updates decr operands tokens decimals)
+[[ $# -eq 0 ]] && kinds+=(sold_out buy buy_token buy_sold_out)
 depth=${DEPTH:-64} batches=${BATCHES:-500} keys=${KEYS:-10000} value_bytes=${VALUE_BYTES:-64}
 
 if ! command -v valgrind >/dev/null; then
     echo "skipped: valgrind is missing (apt-get install valgrind)" >&2
     exit 0
 fi
-cargo build --profile profiling --locked --quiet -p penstock-shard --example operation_cost
-example=${CARGO_TARGET_DIR:-target}/profiling/examples/operation_cost
+for example in shard:operation_cost net:resp_cost; do
+    cargo build --profile profiling --locked --quiet \
+        -p "penstock-${example%:*}" --example "${example#*:}"
+done
+examples=${CARGO_TARGET_DIR:-target}/profiling/examples
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 for kind in "${kinds[@]}"; do
+    example=operation_cost
+    [[ $kind == resp_* ]] && example=resp_cost
     valgrind --tool=callgrind --callgrind-out-file="$work/$kind" \
-        --toggle-collect='*counted_step*' --toggle-collect='*counted_output*' \
-        "$example" "$kind" "$batches" "$keys" "$depth" "$value_bytes" >"$work/said" 2>&1 ||
+        --toggle-collect='*counted_*' \
+        "$examples/$example" "$kind" "$batches" "$keys" "$depth" "$value_bytes" \
+        >"$work/said" 2>&1 ||
         { cat "$work/said" >&2; exit 1; }
 done
 
@@ -39,6 +47,11 @@ work, operations, detail, kinds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]
 # What a pair of function and file belongs to: the first rule that fits. A file is that of the line,
 # also where it was inlined; lines of the standard library belong to the function around them.
 STAGES = [
+    ("RESP: parser", r"resp::parser", r"net/src/resp/(parser|number)\.rs"),
+    ("RESP: commands and items", r"resp::(conversation.*(take|command|keyed)|table|items)",
+     r"net/src/resp/(conversation|table|request|items|sink|slow)"),
+    ("RESP: ring", r"resp::ring", r"net/src/resp/ring"),
+    ("RESP: replies", r"resp::(answer|reply)", r"net/src/resp/(answer|reply)"),
     ("frames and wire: receive, header, index of the batch",
      "", r"net/src/(receive|frame|level|batch)\.rs|shard/src/shard/frames\.rs"),
     ("CRC of wire and log frames", r"crc32fast", ""),
@@ -49,7 +62,7 @@ STAGES = [
      r"ApplyRequest|ApplyInstruction|net::request|net::ping|instruction::Instruction::(decode|read)|iter::Iter<T> as .*::all",
      r"net/src/(request/|limits|ping|scan)"),
     ("guards and effects",
-     r"update_if|instruction", r"execute/(update_if|apply)|net/src/(instruction|field|apply)"),
+     r"update_if|instruction", r"execute/(update_if|apply|run_of_additions)|net/src/(instruction|field|apply)"),
     ("look-ahead, and plain items",
      r"load_likely|load_only|load_cells|prefetch",
      r"shard/src/shard/(look_ahead|window|plain_answers)\.rs"),

@@ -141,6 +141,30 @@ impl BatchWriter {
         self.entry += ENTRY_BYTES;
     }
 
+    /// Adds copies of the last item, which ends the buffer.
+    pub(crate) fn repeat(&mut self, out: &mut Vec<u8>, times: usize) {
+        let last = &out[self.entry - ENTRY_BYTES..][..ENTRY_BYTES];
+        let (mut offset, len) = (read_u32(last, 0) as usize, read_u32(last, 4) as usize);
+        assert!(self.len() > 0 && self.start + offset + len == out.len());
+        let entries_end = self.entry + times * ENTRY_BYTES;
+        assert!(
+            entries_end <= self.items_start,
+            "more items than were laid out"
+        );
+        for entry in out[self.entry..entries_end].chunks_exact_mut(ENTRY_BYTES) {
+            offset += len;
+            put_entry(entry, offset, len);
+        }
+        self.entry = entries_end;
+        // Each step copies what the steps before have made.
+        let (from, end) = (out.len() - len, out.len() + times * len);
+        out.reserve(times * len);
+        while out.len() < end {
+            let there = out.len() - from;
+            out.extend_from_within(from..from + there.min(end - out.len()));
+        }
+    }
+
     /// Closes the index. With no item at all the buffer is as it was before.
     pub(crate) fn finish(self, out: &mut Vec<u8>) -> usize {
         let items = self.len();

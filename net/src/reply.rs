@@ -202,6 +202,19 @@ impl HeadTemplate {
         HeadTemplate(head.encode(0))
     }
 
+    /// Appends a whole item whose value is one number.
+    #[inline]
+    pub fn write_number(&self, out: &mut Vec<u8>, item: u16, sequence: u64, number: u64) {
+        const VALUE_BYTES: usize = size_of::<u64>();
+        let mut bytes = [0; REPLY_ITEM_BYTES + VALUE_BYTES];
+        bytes[..REPLY_ITEM_BYTES].copy_from_slice(&self.0);
+        bytes[4..6].copy_from_slice(&item.to_le_bytes());
+        bytes[8..12].copy_from_slice(&8u32.to_le_bytes());
+        bytes[16..24].copy_from_slice(&sequence.to_le_bytes());
+        bytes[REPLY_ITEM_BYTES..].copy_from_slice(&number.to_le_bytes());
+        out.extend_from_slice(&bytes);
+    }
+
     /// Appends a head. The caller appends the value, a multiple of 8 bytes, and calls
     /// [`HeadTemplate::end`].
     #[inline]
@@ -472,6 +485,16 @@ impl<'a> ReplyItem<'a> {
             }),
             value: &item[start..start + value_len],
         })
+    }
+
+    /// Of an answer OK whose value is one number: which item it answers, and the number. `None` of
+    /// every other one, and if there is more to tell.
+    #[inline]
+    pub(crate) fn number_of(item: &[u8]) -> Option<(u16, u64)> {
+        let (head, value) = item.split_first_chunk::<REPLY_ITEM_BYTES>()?;
+        let number = u64::from_le_bytes(value.try_into().ok()?);
+        let is_plain = read_u16(head, 0) == Status::Ok.code() && head[7] == 0;
+        (is_plain && read_u32(head, 8) == 8).then(|| (read_u16(head, 4), number))
     }
 
     /// Field value `number` of an UPDATE_IF reply.

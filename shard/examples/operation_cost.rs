@@ -13,6 +13,7 @@
 //! | `decr` | UPDATE_IF, one unit of one key, all the same |
 //! | `operands` | the same with an amount that differs |
 //! | `tokens` | the same with a token that differs in each |
+//! | `decimals` | APPLY: one unit of a decimal, all the same, as DECR makes them |
 //! | `sold_out` | as `decr`, of a key that has nothing left |
 //! | `buy` | APPLY: one unit of one key, and a hold with an expiry under another key |
 //! | `buy_token` | the same with a token |
@@ -87,7 +88,8 @@ fn main() {
         Kind::SoldOut | Kind::BuySoldOut => [0; 16],
         _ => [9; 16],
     };
-    let mut frame = Batch::begin(2);
+    let mut frame = Batch::begin(3);
+    frame.set(DECIMAL_STOCK, b"9999999999");
     frame.set(STOCK, &stock);
     frame.set(DROP_STOCK, &stock);
     server.hand_over(&frame.finish());
@@ -145,6 +147,7 @@ enum Kind {
     Decr,
     Operands,
     Tokens,
+    Decimals,
     SoldOut,
     Buy,
     BuyToken,
@@ -161,6 +164,7 @@ impl Kind {
             "decr" => Kind::Decr,
             "operands" => Kind::Operands,
             "tokens" => Kind::Tokens,
+            "decimals" => Kind::Decimals,
             "sold_out" => Kind::SoldOut,
             "buy" => Kind::Buy,
             "buy_token" => Kind::BuyToken,
@@ -203,6 +207,8 @@ fn step(operation: Operation, offset: u32, immediate: u64) -> Instruction {
 
 /// The one key that is counted down.
 const STOCK: &[u8] = b"bench:stock";
+/// The same as text.
+const DECIMAL_STOCK: &[u8] = b"bench:decimals";
 /// The one key that purchases count down, in the slot of their holds.
 const DROP_STOCK: &[u8] = b"{drop}stock";
 
@@ -245,8 +251,19 @@ impl Batch {
                 let token = step(Operation::Set, 8, number);
                 self.update(STOCK, &[ge(1), sub(1), token]);
             }
+            Kind::Decimals => self.decrease(),
             Kind::Buy | Kind::BuyToken | Kind::BuySoldOut => self.buy(key),
         }
+    }
+
+    /// What DECR makes.
+    fn decrease(&mut self) {
+        let mut decrease = Apply::new();
+        let stock = decrease.key(DECIMAL_STOCK);
+        decrease
+            .start(stock, b"0")
+            .then(stock.decimal().increase(-1i64));
+        self.batch.apply(&mut self.frame, &decrease);
     }
 
     /// Takes one unit and puts a hold for fifteen minutes.

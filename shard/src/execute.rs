@@ -7,6 +7,8 @@
 pub(crate) mod apply;
 pub(crate) mod fire;
 pub(crate) mod past;
+pub(crate) mod run_of_additions;
+pub(crate) mod run_of_items;
 pub(crate) mod run_of_updates;
 pub(crate) mod token;
 mod update_if;

@@ -15,20 +15,7 @@ impl Decimal {
     #[must_use]
     pub fn new(number: i64) -> Self {
         let mut bytes = [0; DECIMAL_BYTES_MAX];
-        let mut start = DECIMAL_BYTES_MAX;
-        let mut left = number.unsigned_abs();
-        loop {
-            start -= 1;
-            bytes[start] = b'0' + u8::try_from(left % 10).expect("a digit");
-            left /= 10;
-            if left == 0 {
-                break;
-            }
-        }
-        if number < 0 {
-            start -= 1;
-            bytes[start] = b'-';
-        }
+        let start = write_decimal(&mut bytes, number);
         Decimal { bytes, start }
     }
 
@@ -65,13 +52,52 @@ impl Decimal {
     }
 }
 
+/// The numbers from 0 to 99 as two digits.
+const PAIRS: [[u8; 2]; 100] = {
+    let mut pairs = [[b'0'; 2]; 100];
+    let (mut number, mut tens) = (0, b'0');
+    while number < pairs.len() {
+        let mut ones = b'0';
+        while ones <= b'9' {
+            pairs[number] = [tens, ones];
+            (number, ones) = (number + 1, ones + 1);
+        }
+        tens += 1;
+    }
+    pairs
+};
+
+/// Writes a number at the end of bytes that are as many as a decimal has at most. Where it begins.
+#[inline]
+pub(crate) fn write_decimal(bytes: &mut [u8; DECIMAL_BYTES_MAX], number: i64) -> usize {
+    let mut left = number.unsigned_abs();
+    let mut start = DECIMAL_BYTES_MAX;
+    for pair in bytes.as_chunks_mut().0.iter_mut().rev() {
+        *pair = PAIRS[usize::try_from(left % 100).expect("below 100")];
+        (start, left) = (start - 2, left / 100);
+        if left == 0 {
+            break;
+        }
+    }
+    // The first pair may begin with a zero.
+    start += usize::from(bytes[start] == b'0');
+    if number < 0 {
+        start -= 1;
+        bytes[start] = b'-';
+    }
+    start
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn numbers_come_back_as_they_were_written() {
-        for number in [i64::MIN, i64::MIN + 1, -10, -1, 0, 1, 9, 10, 1234, i64::MAX] {
+        let tens = (0..19).map(|power| 10i64.pow(power));
+        let around = tens.flat_map(|ten| [-ten - 1, -ten, 1 - ten, ten - 1, ten, ten + 1, 7 * ten]);
+        let most = [i64::MIN, i64::MIN + 1, 1234, i64::MAX];
+        for number in around.chain(most) {
             let text = Decimal::new(number);
             assert_eq!(text.bytes(), number.to_string().as_bytes());
             assert_eq!(Decimal::read(text.bytes()), Some(number));

@@ -3,6 +3,7 @@
 //! An item is read as a view ([`ApplyRequest`]). [`run`] decides what it does: the keys as they are
 //! and the time come in by arguments, and nothing but the staged values of [`ApplyKeys`] changes.
 
+mod addition;
 mod builder;
 mod decimal;
 mod instruction;
@@ -11,7 +12,10 @@ mod rate;
 mod request;
 mod run;
 
+pub use addition::Addition;
+pub(crate) use addition::may_repeat_addition;
 pub use builder::{Apply, ApplyField, ApplyKey};
+pub(crate) use decimal::write_decimal;
 pub use decimal::{DECIMAL_BYTES_MAX, Decimal};
 pub use instruction::{Action, ApplyInstruction, Arithmetic, BitTest, Comparison, Operand};
 pub use number::{NumberAt, NumberKind};

@@ -278,6 +278,11 @@ impl BatchRequest {
         self.end_item(out, from);
     }
 
+    /// Adds copies of the last item, which has no token.
+    pub(crate) fn repeat(&mut self, out: &mut Vec<u8>, times: usize) {
+        self.batch.repeat(out, times);
+    }
+
     /// Ends the frame; there must be an item.
     pub fn finish(self, out: &mut Vec<u8>) {
         assert!(self.batch.finish(out) > 0, "a batch has at least one item");

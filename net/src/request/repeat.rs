@@ -1,6 +1,7 @@
 //! Items that repeat the one before them: the same operation on the same key, with other
 //! instructions at most. What the first of them was checked for need not be checked again.
 
+use crate::apply::may_repeat_addition;
 use crate::batch::read_u16;
 use crate::instruction::{INSTRUCTION_BYTES, Instruction};
 use crate::request::head::ITEM_HEADER_BYTES;
@@ -10,17 +11,24 @@ use crate::request::verb::Verb;
 #[inline]
 #[must_use]
 pub fn may_begin_run(item: &[u8]) -> bool {
-    item.get(2) == Some(&(Verb::UpdateIf as u8))
+    item.get(2)
+        .is_some_and(|verb| *verb == Verb::UpdateIf as u8 || *verb == Verb::Apply as u8)
 }
 
 /// Whether an item repeats the one before it, as far as its head tells: an UPDATE_IF of one key
-/// whose instructions stand right behind the head.
+/// whose instructions stand right behind the head, or an APPLY of one key that differs in the last
+/// operand alone.
 #[inline]
 #[must_use]
 pub fn may_repeat(before: &[u8], item: &[u8]) -> bool {
     // Items of other keys mostly differ in their last bytes, so these are compared first.
     let is_end_same = before.last_chunk::<8>() == item.last_chunk::<8>();
-    is_end_same && before.len() == item.len() && is_repeated(before, item)
+    is_end_same
+        && before.len() == item.len()
+        && match before.get(2) {
+            Some(verb) if *verb == Verb::Apply as u8 => may_repeat_addition(before, item),
+            _ => is_repeated(before, item),
+        }
 }
 
 fn is_repeated(before: &[u8], item: &[u8]) -> bool {

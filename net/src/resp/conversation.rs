@@ -2,6 +2,7 @@
 //! out; frames of that session come back, bytes for the peer go out.
 
 mod own;
+mod repeats;
 
 use std::collections::VecDeque;
 
@@ -9,7 +10,7 @@ use crate::batch::Batch;
 use crate::frame::{HEADER_BYTES, Header, Opcode};
 use crate::hello::ClientHello;
 use crate::level::AckLevel;
-use crate::limits::{KEY_BYTES_MAX, Limits, SCAN_BYTES_MAX, SCAN_ENTRIES_MAX};
+use crate::limits::{BATCH_ITEMS_MAX, KEY_BYTES_MAX, Limits, SCAN_BYTES_MAX, SCAN_ENTRIES_MAX};
 use crate::reply::{ReplyHead, ReplyItem, text_of};
 use crate::request::{Condition, Wanted};
 use crate::scan::ScanRequest;
@@ -32,6 +33,7 @@ use super::sink::Sink;
 use super::table::{self, Name};
 use super::transaction::{Transaction, Unfit, Watched};
 use super::words;
+use repeats::repeats;
 
 /// Replies that wait for the peer before nothing more is read, in bytes.
 const OUT_BYTES_MAX: usize = 64 << 10;
@@ -76,6 +78,9 @@ struct Talk {
     current: Option<(usize, usize)>,
     /// The entry of the ring of that command, if it was pushed.
     current_entry: Option<u64>,
+    /// The command that ran last was one item without a token, of so many bytes: the same bytes
+    /// again are the same item.
+    repeatable: Option<usize>,
     queue: Option<Queue>,
     watched: Vec<Watched>,
     transaction: Option<Transaction>,
@@ -116,6 +121,7 @@ impl Conversation {
                 bulk_bytes_max,
                 current: None,
                 current_entry: None,
+                repeatable: None,
                 queue: None,
                 watched: Vec::new(),
                 transaction: None,
@@ -170,7 +176,13 @@ impl Conversation {
                         taken += len;
                         continue;
                     }
-                    Parsed::Command(len) => talk.current = Some((len, 1)),
+                    Parsed::Command(len) => {
+                        talk.current = Some((len, 1));
+                        if sink.is_empty() {
+                            let again = repeats(rest, len, BATCH_ITEMS_MAX - 1);
+                            sink.expect((again + 1) * len == rest.len(), again + 1);
+                        }
+                    }
                     Parsed::Broken(broken) => {
                         let mut text = Vec::new();
                         broken.write(&mut text);
@@ -185,7 +197,11 @@ impl Conversation {
             }
             match talk.command(parser.arguments(rest), &mut sink, host) {
                 Passed::Whole => {}
-                Passed::Part => break,
+                Passed::Part => {
+                    // Without a frame that is full, it is the ring.
+                    talk.is_blocked = sink.is_empty();
+                    break;
+                }
                 Passed::Waits => {
                     talk.is_blocked = true;
                     break;
@@ -195,6 +211,9 @@ impl Conversation {
             talk.current_entry = None;
             parser.done();
             taken += len;
+            if let Some(item_bytes) = talk.repeatable.take() {
+                taken += len * talk.repeat(&bytes[taken - len..], len, item_bytes, &mut sink);
+            }
         }
         talk.frames.extend(sink.finish());
         taken
@@ -273,7 +292,15 @@ impl Talk {
         let Ok(batch) = Batch::read(body) else {
             return;
         };
-        for number in 0..batch.len() {
+        let mut number = 0;
+        while number < batch.len() {
+            let first = header.request_id;
+            number += self
+                .ring
+                .answer_numbers(first, batch, number, &mut self.out);
+            if number == batch.len() {
+                break;
+            }
             if let Ok(item) = ReplyItem::read(batch.item(number)) {
                 let place = header.request_id + u64::from(item.head.item);
                 let told = Told {
@@ -283,6 +310,7 @@ impl Talk {
                 };
                 self.answered_item(place, told);
             }
+            number += 1;
         }
         let first = self.ring.first_item();
         while let Some((begin, items)) = self.frames.front().copied() {
@@ -507,7 +535,9 @@ impl Talk {
             return Passed::Part;
         }
         let number = self.ring.next_item();
+        sink.lays_out_expected();
         let (batch, out) = sink.batch(number);
+        let from = out.len();
         let token = match request.is_change() {
             true => self.options.token.take(),
             false => None,
@@ -522,6 +552,9 @@ impl Talk {
         }
         self.ring.add_item(entry);
         self.ring.close(entry, &mut self.out);
+        if token.is_none() {
+            self.repeatable = Some(sink.bytes() - from);
+        }
         Passed::Whole
     }
 

@@ -9,6 +9,7 @@ mod cluster;
 mod commands;
 mod config;
 mod conversation;
+mod early;
 mod glob;
 mod host;
 mod info;

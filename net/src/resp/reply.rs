@@ -1,6 +1,6 @@
 //! Replies in RESP2 and RESP3.
 
-use crate::apply::Decimal;
+use crate::apply::{DECIMAL_BYTES_MAX, write_decimal};
 
 /// The version of the protocol that a connection speaks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -124,12 +124,13 @@ impl<'a> Replies<'a> {
 
     #[inline]
     fn number(&mut self, kind: u8, number: i64) {
-        self.out.push(kind);
-        match number {
-            0..=9 => self.out.push(b'0' + u8::try_from(number).expect("a digit")),
-            _ => self.out.extend_from_slice(Decimal::new(number).bytes()),
-        }
-        self.end_line();
+        // Kind, number and end of the line go to the buffer at once.
+        let mut line = [b'\r'; 1 + DECIMAL_BYTES_MAX + 2];
+        line[1 + DECIMAL_BYTES_MAX + 1] = b'\n';
+        let digits = line[1..].first_chunk_mut::<DECIMAL_BYTES_MAX>();
+        let start = write_decimal(digits.expect("it has room"), number);
+        line[start] = kind;
+        self.out.extend_from_slice(&line[start..]);
     }
 
     #[inline]

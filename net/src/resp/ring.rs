@@ -1,42 +1,58 @@
 //! The ring of a connection: the replies of its commands in their order, whatever order the answers
 //! of their items have.
+//!
+//! An entry is small, because nearly all commands are answered in their order. What an entry is
+//! about is shared with the commands behind it that repeat it; what has come too early stands in a
+//! part of its own.
 
 use std::collections::VecDeque;
 
-use crate::reply::ITEM_FLAG_REPLAYED;
+use crate::batch::Batch;
+use crate::reply::{ITEM_FLAG_REPLAYED, ReplyItem};
 use crate::status::Status;
 
 use super::answer::{self, Fold, Told};
+use super::early::{Early, EarlyParts};
 use super::reply::{Protocol, Replies};
 use super::slow::{SLOW_US, Subject};
 use super::wait::Written;
 
 /// Commands of a connection that are not answered, at most.
 pub(super) const ENTRIES_MAX: usize = 4096;
-/// Buffers of early replies that are kept for the next ones, and how long these may be.
-const SPARES_MAX: usize = 16;
-const SPARE_BYTES_MAX: usize = 4 << 10;
 /// An item that was answered.
 const ANSWERED: u64 = u64::MAX;
 
-/// A command whose reply has not left.
+/// What a command is about, and those behind it that repeat it.
 #[derive(Debug)]
-struct Entry {
+struct About {
     fold: Fold,
     protocol: Protocol,
+    subject: Subject,
+    /// When it came, by the clock of the host.
+    came_us: u64,
+    /// Entries of the ring that are about this.
+    entries: usize,
+}
+
+/// A command whose reply has not left.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
     /// Items that are not answered.
     missing: u32,
     /// More items may come.
     is_open: bool,
-    is_failed: bool,
-    /// Whether it has a token, and then whether its answer was given before.
-    replayed: Option<bool>,
-    sum: i64,
-    subject: Subject,
-    /// When it came, by the clock of the host.
-    came_us: u64,
-    /// Its reply, or the error of one of its items.
-    early: Vec<u8>,
+    /// Its place among the early parts, if it has one.
+    early: Option<u16>,
+    /// The number of what it is about, which begins anew behind the last number.
+    about: u32,
+}
+
+impl Entry {
+    /// Whether it has one item, which is not answered.
+    #[inline]
+    fn waits_for_one(&self) -> bool {
+        self.missing == 1 && !self.is_open && self.early.is_none()
+    }
 }
 
 /// What an answer was about.
@@ -59,13 +75,14 @@ pub(super) struct Ring {
     entries: VecDeque<Entry>,
     /// The number of the first entry.
     first: u64,
+    /// What the entries are about, in their order, and the number of the first.
+    abouts: VecDeque<About>,
+    first_about: u32,
+    early: EarlyParts,
     /// The entry of each item that is not answered, and of answered ones between.
     items: VecDeque<u64>,
     /// The number of the first item.
     first_item: u64,
-    /// Bytes of early replies.
-    held_bytes: usize,
-    spares: Vec<Vec<u8>>,
     /// What the next command is about, and when it came.
     subject: Subject,
     came_us: u64,
@@ -82,10 +99,11 @@ impl Default for Ring {
         Ring {
             entries: VecDeque::new(),
             first: 0,
+            abouts: VecDeque::new(),
+            first_about: 0,
+            early: EarlyParts::default(),
             items: VecDeque::new(),
             first_item: 0,
-            held_bytes: 0,
-            spares: Vec::new(),
             subject: Subject::new(),
             came_us: 0,
             now_us: 0,
@@ -130,13 +148,21 @@ impl Ring {
 
     /// The command that was pushed last has a token.
     pub(super) fn has_token(&mut self) {
-        if let Some(entry) = self.entries.back_mut() {
-            entry.replayed = Some(false);
+        if let Some(place) = self.entries.len().checked_sub(1) {
+            self.early_of(place).replayed = Some(false);
         }
     }
 
+    #[inline]
     pub(super) fn has_room(&self) -> bool {
-        self.entries.len() < ENTRIES_MAX && self.items.len() < 2 * ENTRIES_MAX
+        self.room() > 0
+    }
+
+    /// How many commands of one item may come.
+    #[inline]
+    pub(super) fn room(&self) -> usize {
+        let items = (2 * ENTRIES_MAX).saturating_sub(self.items.len());
+        items.min(ENTRIES_MAX.saturating_sub(self.entries.len()))
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -145,7 +171,7 @@ impl Ring {
 
     /// Bytes of replies that wait for those before them.
     pub(super) fn held_bytes(&self) -> usize {
-        self.held_bytes
+        self.early.held_bytes
     }
 
     /// The number that the next item gets.
@@ -161,17 +187,19 @@ impl Ring {
     /// A command whose items follow; its number.
     #[inline]
     pub(super) fn push(&mut self, fold: Fold, protocol: Protocol) -> u64 {
-        self.entries.push_back(Entry {
+        let next = u32::try_from(self.abouts.len()).expect("one for each entry at most");
+        self.abouts.push_back(About {
             fold,
             protocol,
-            missing: 0,
-            is_open: true,
-            is_failed: false,
-            replayed: None,
-            sum: 0,
             subject: self.subject,
             came_us: self.came_us,
-            early: Vec::new(),
+            entries: 1,
+        });
+        self.entries.push_back(Entry {
+            missing: 0,
+            is_open: true,
+            early: None,
+            about: self.first_about.wrapping_add(next),
         });
         self.first + self.entries.len() as u64 - 1
     }
@@ -192,6 +220,19 @@ impl Ring {
             entry.is_open = false;
         }
         self.flush(out);
+    }
+
+    /// The command that was pushed last, of one item that is not answered and without a token,
+    /// comes so many times more.
+    pub(super) fn repeat(&mut self, times: usize) {
+        let (Some(entry), Some(about)) = (self.entries.back(), self.abouts.back_mut()) else {
+            return;
+        };
+        debug_assert!(entry.waits_for_one());
+        about.entries += times;
+        let next = self.first + self.entries.len() as u64;
+        self.items.extend(next..next + times as u64);
+        self.entries.extend(std::iter::repeat_n(*entry, times));
     }
 
     /// A reply without items, which `write` writes.
@@ -216,34 +257,93 @@ impl Ring {
         out: &mut Vec<u8>,
         write: impl FnOnce(&mut Replies<'_>),
     ) {
-        let spare = self.spares.pop().unwrap_or_default();
-        let Some(entry) = self.entry(number) else {
+        let Some(place) = self.place_of(number) else {
             return;
         };
-        entry.early = spare;
-        write(&mut Replies::new(&mut entry.early, entry.protocol));
-        let is_noted = matches!(entry.fold, Fold::Transaction)
-            && entry.subject.is_noted
-            && !entry.early.starts_with(b"-");
-        entry.fold = Fold::Written;
-        entry.is_open = false;
-        let (subject, came_us) = (entry.subject, entry.came_us);
-        let held = entry.early.len();
-        self.held_bytes += held;
+        let about = self.about_of(place);
+        let (protocol, subject) = (about.protocol, about.subject);
+        let fold = std::mem::replace(&mut about.fold, Fold::Written);
+        self.entries[place].is_open = false;
+        let early = self.early_of(place);
+        write(&mut Replies::new(&mut early.reply, protocol));
+        let is_noted =
+            matches!(fold, Fold::Transaction) && subject.is_noted && !early.reply.starts_with(b"-");
+        let held_bytes = early.reply.len();
+        self.early.held_bytes += held_bytes;
         if is_noted {
             self.written.note(subject.slot);
         }
-        self.note_time(subject, came_us);
+        self.note_time(place);
         self.flush(out);
     }
 
     /// Notes a command that is answered now, if that took long.
     #[inline]
-    fn note_time(&mut self, subject: Subject, came_us: u64) {
-        let took_us = self.now_us.saturating_sub(came_us);
-        if took_us >= SLOW_US && self.slow.len() < SLOW_MAX {
-            self.slow.push((subject, took_us));
+    fn note_time(&mut self, place: usize) {
+        let now_us = self.now_us;
+        let about = self.about_of(place);
+        let took_us = now_us.saturating_sub(about.came_us);
+        if took_us >= SLOW_US {
+            let slow = (about.subject, took_us);
+            self.note_slow(slow);
         }
+    }
+
+    #[cold]
+    fn note_slow(&mut self, slow: Slow) {
+        if self.slow.len() < SLOW_MAX {
+            self.slow.push(slow);
+        }
+    }
+
+    /// Takes the answers of a batch from item `from` on that are plain numbers, as long as they are
+    /// those of the first commands in their order; returns how many. `first` is the number of the
+    /// batch's first item.
+    #[inline]
+    pub(super) fn answer_numbers(
+        &mut self,
+        first: u64,
+        batch: Batch<'_>,
+        from: usize,
+        out: &mut Vec<u8>,
+    ) -> usize {
+        let Some(about) = self.abouts.front() else {
+            return 0;
+        };
+        if !matches!(about.fold, Fold::Number) {
+            return 0;
+        }
+        let most = about.entries.min(batch.len() - from);
+        let replies = &mut Replies::new(out, about.protocol);
+        let mut count = 0;
+        let mut entries = self.entries.iter();
+        while count < most
+            && entries.next().is_some_and(Entry::waits_for_one)
+            && let Some((item, number)) = ReplyItem::number_of(batch.item(from + count))
+            && first + u64::from(item) == self.first_item + count as u64
+        {
+            replies.integer(number.cast_signed());
+            count += 1;
+        }
+        if count > 0 {
+            self.end_numbers(count, out);
+        }
+        count
+    }
+
+    /// The first commands, which are about the same and of one item each, are answered OK.
+    fn end_numbers(&mut self, count: usize, out: &mut Vec<u8>) {
+        let subject = self.about_of(0).subject;
+        if subject.is_noted {
+            self.written.note(subject.slot);
+        }
+        (0..count.min(SLOW_MAX)).for_each(|place| self.note_time(place));
+        self.entries.drain(..count);
+        self.items.drain(..count);
+        (self.first, self.first_item) = (self.first + count as u64, self.first_item + count as u64);
+        self.leave_about(count);
+        self.pass_answered();
+        self.flush(out);
     }
 
     /// An item was answered. Answers of items that nobody waits for are passed over.
@@ -252,57 +352,70 @@ impl Ring {
         let Some(number) = self.take_item(item) else {
             return Answered::Reply;
         };
-        let is_first = number == self.first;
-        let place = usize::try_from(number - self.first).expect("it was pushed");
+        let place = self.place_of(number).expect("it was pushed");
         let entry = &mut self.entries[place];
         entry.missing -= 1;
-        if matches!(entry.fold, Fold::Transaction) {
+        let (entry, about) = (*entry, self.about_of(place));
+        if matches!(about.fold, Fold::Transaction) {
             return Answered::Transaction;
         }
+        let (is_noted, slot) = (about.subject.is_noted, about.subject.slot);
         let is_last = entry.missing == 0 && !entry.is_open;
-        if let Some(replayed) = &mut entry.replayed {
-            *replayed = told.item.head.flags & ITEM_FLAG_REPLAYED != 0;
-        }
-        let (subject, came_us) = (entry.subject, entry.came_us);
-        if subject.is_noted && told.item.head.status == Status::Ok {
-            self.written.note(subject.slot);
-        }
-        if is_first && is_last && !entry.is_failed {
+        if place == 0 && is_last && entry.early.is_none() {
             // Nearly all replies: straight to the connection.
-            let replies = &mut Replies::new(out, entry.protocol);
-            answer::write(&entry.fold, &mut entry.sum, told, subject.slot, replies);
-            self.pop();
-            self.note_time(subject, came_us);
+            let replies = &mut Replies::new(out, about.protocol);
+            answer::write(&about.fold, &mut 0, told, slot, replies);
+            self.note_time(0);
+            self.pop(out);
             self.flush(out);
-            return Answered::Reply;
+        } else {
+            self.answer_part(place, is_last, told);
+            self.flush(out);
+        }
+        if is_noted && told.item.head.status == Status::Ok {
+            self.written.note(slot);
+        }
+        Answered::Reply
+    }
+
+    /// An item was answered whose command has others, or whose reply must wait.
+    fn answer_part(&mut self, place: usize, is_last: bool, told: Told<'_>) {
+        if is_last {
+            self.note_time(place);
         }
         let status = told.item.head.status;
         let is_good = answer::is_good(status);
-        if matches!(entry.fold, Fold::Nodes(_)) && !is_last {
-            answer::note_nodes(&entry.fold, &mut entry.sum, told);
-            return Answered::Reply;
+        self.early_of(place);
+        let (entry, early) = (&self.entries[place], &mut self.early);
+        let about =
+            &self.abouts[usize::try_from(entry.about.wrapping_sub(self.first_about)).expect("few")];
+        let part = early.at(entry.early.expect("it has one by now"));
+        if let Some(replayed) = &mut part.replayed {
+            *replayed = told.item.head.flags & ITEM_FLAG_REPLAYED != 0;
         }
-        let folds = matches!(entry.fold, Fold::Sum | Fold::Done);
+        if matches!(about.fold, Fold::Nodes(_)) && !is_last {
+            answer::note_nodes(&about.fold, &mut part.sum, told);
+            return;
+        }
+        let folds = matches!(about.fold, Fold::Sum | Fold::Done);
         if folds && is_good && !is_last {
-            entry.sum += i64::from(status == Status::Ok);
-            return Answered::Reply;
+            part.sum += i64::from(status == Status::Ok);
+            return;
         }
-        let before = entry.early.len();
-        if !entry.is_failed {
-            if entry.early.capacity() == 0 {
-                entry.early = self.spares.pop().unwrap_or_default();
-            }
-            let replies = &mut Replies::new(&mut entry.early, entry.protocol);
-            answer::write(&entry.fold, &mut entry.sum, told, subject.slot, replies);
-            entry.is_failed = folds && !is_good;
+        if part.is_failed {
+            return;
         }
-        let grown = entry.early.len() - before;
-        self.held_bytes += grown;
-        if is_last {
-            self.note_time(subject, came_us);
-        }
-        self.flush(out);
-        Answered::Reply
+        let before = part.reply.len();
+        let replies = &mut Replies::new(&mut part.reply, about.protocol);
+        answer::write(
+            &about.fold,
+            &mut part.sum,
+            told,
+            about.subject.slot,
+            replies,
+        );
+        part.is_failed = folds && !is_good;
+        early.held_bytes += part.reply.len() - before;
     }
 
     /// The entry of an item, which is answered by now.
@@ -310,45 +423,86 @@ impl Ring {
     fn take_item(&mut self, item: u64) -> Option<u64> {
         let place = usize::try_from(item.checked_sub(self.first_item)?).ok()?;
         let number = std::mem::replace(self.items.get_mut(place)?, ANSWERED);
+        self.pass_answered();
+        (number != ANSWERED).then_some(number)
+    }
+
+    /// Takes the first items away that are answered.
+    #[inline]
+    fn pass_answered(&mut self) {
         while self.items.front() == Some(&ANSWERED) {
             self.items.pop_front();
             self.first_item += 1;
         }
-        (number != ANSWERED).then_some(number)
+    }
+
+    #[inline]
+    fn place_of(&self, number: u64) -> Option<usize> {
+        let place = usize::try_from(number.checked_sub(self.first)?).ok()?;
+        (place < self.entries.len()).then_some(place)
     }
 
     #[inline]
     fn entry(&mut self, number: u64) -> Option<&mut Entry> {
-        let place = usize::try_from(number.checked_sub(self.first)?).ok()?;
+        let place = self.place_of(number)?;
         self.entries.get_mut(place)
     }
 
+    /// What the entry at this place is about.
     #[inline]
-    fn pop(&mut self) -> Option<Entry> {
+    fn about_of(&mut self, place: usize) -> &mut About {
+        let number = self.entries[place].about.wrapping_sub(self.first_about);
+        &mut self.abouts[usize::try_from(number).expect("few")]
+    }
+
+    /// The early part of the entry at this place, made if there is none.
+    fn early_of(&mut self, place: usize) -> &mut Early {
+        let early = &mut self.early;
+        let number = *self.entries[place]
+            .early
+            .get_or_insert_with(|| early.take());
+        early.at(number)
+    }
+
+    /// Takes the first entry away, whose reply leaves.
+    #[inline]
+    fn pop(&mut self, out: &mut Vec<u8>) {
+        let Some(entry) = self.entries.pop_front() else {
+            return;
+        };
         self.first += 1;
-        let entry = self.entries.pop_front()?;
-        if entry.replayed.is_some() {
-            self.was_replayed = entry.replayed;
+        if let Some(place) = entry.early {
+            let replayed = self.early.end(place, out);
+            if replayed.is_some() {
+                self.was_replayed = replayed;
+            }
         }
-        Some(entry)
+        self.leave_about(1);
+    }
+
+    /// So many entries have left, all about the first thing.
+    #[inline]
+    fn leave_about(&mut self, entries: usize) {
+        if let Some(about) = self.abouts.front_mut() {
+            about.entries -= entries;
+            if about.entries == 0 {
+                self.abouts.pop_front();
+                self.first_about = self.first_about.wrapping_add(1);
+            }
+        }
     }
 
     /// Writes all replies that nothing stands before.
     #[inline]
     fn flush(&mut self, out: &mut Vec<u8>) {
         while let Some(entry) = self.entries.front() {
-            let is_whole = entry.missing == 0 && !entry.is_open;
-            if !is_whole || matches!(entry.fold, Fold::Transaction) {
+            if entry.missing > 0 || entry.is_open {
                 return;
             }
-            let mut entry = self.pop().expect("looked at");
-            out.extend_from_slice(&entry.early);
-            self.held_bytes -= entry.early.len();
-            let capacity = entry.early.capacity();
-            if (1..=SPARE_BYTES_MAX).contains(&capacity) && self.spares.len() < SPARES_MAX {
-                entry.early.clear();
-                self.spares.push(entry.early);
+            if matches!(self.about_of(0).fold, Fold::Transaction) {
+                return;
             }
+            self.pop(out);
         }
     }
 }

@@ -17,6 +17,8 @@ pub(super) struct Sink<'a> {
     /// A frame that is to have more is given so many.
     pub(super) items_max: usize,
     bytes_max: usize,
+    /// How many equal commands were read, if nothing else was.
+    expected: Option<usize>,
     first_item: u64,
     /// What all items of the frame ask for.
     level: AckLevel,
@@ -36,9 +38,24 @@ impl<'a> Sink<'a> {
             batch: None,
             items_max: (bytes / ITEM_BYTES_GUESSED + 1).min(BATCH_ITEMS_MAX),
             bytes_max: limits.frame_bytes_max as usize,
+            expected: None,
             first_item: 0,
             level,
             deadline_ms: 0,
+        }
+    }
+
+    /// Whether nothing but so many equal commands was read.
+    #[inline]
+    pub(super) fn expect(&mut self, is_all: bool, commands: usize) {
+        self.expected = is_all.then_some(commands);
+    }
+
+    /// Each of the commands is one item: no room is laid out for more.
+    #[inline]
+    pub(super) fn lays_out_expected(&mut self) {
+        if let (true, Some(commands)) = (self.is_empty(), self.expected) {
+            self.items_max = commands;
         }
     }
 
@@ -49,6 +66,29 @@ impl<'a> Sink<'a> {
         let is_empty = begun == 0;
         let fits = self.frame.len() + bytes + FRAME_ROOM_BYTES <= self.bytes_max;
         begun + items <= self.items_max && (fits || is_empty)
+    }
+
+    /// How many copies find room of the last item, which took so many bytes of the frame.
+    #[inline]
+    pub(super) fn room_to_repeat(&self, item_bytes: usize) -> usize {
+        let left = self
+            .bytes_max
+            .saturating_sub(self.frame.len() + FRAME_ROOM_BYTES);
+        let begun = self.batch.as_ref().map_or(0, BatchRequest::len);
+        (left / item_bytes.max(1)).min(self.items_max.saturating_sub(begun))
+    }
+
+    /// Adds copies of the last item.
+    pub(super) fn repeat(&mut self, times: usize) {
+        if let Some(batch) = &mut self.batch {
+            batch.repeat(self.frame, times);
+        }
+    }
+
+    /// Bytes of the frame so far.
+    #[inline]
+    pub(super) fn bytes(&self) -> usize {
+        self.frame.len()
     }
 
     /// Whether no frame was begun.

@@ -7,6 +7,7 @@ mod decoded;
 mod link;
 mod resp;
 mod resp_beside;
+mod resp_repeats;
 mod runs;
 mod session;
 mod vectors;

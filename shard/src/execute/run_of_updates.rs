@@ -8,7 +8,7 @@ use std::ops::Range;
 use penstock_net::instruction::{Instruction, Operation};
 use penstock_net::level::AckLevel;
 use penstock_net::reply::{HeadTemplate, ReplyHead, write_again};
-use penstock_net::request::{Expiry, Request, decode_repeated, may_repeat};
+use penstock_net::request::{Expiry, Request, Verb, decode_repeated, may_repeat};
 use penstock_net::status::Status;
 use penstock_storage::index::CellId;
 use penstock_storage::io::Blocks;
@@ -16,18 +16,8 @@ use penstock_storage::place::Lsn;
 use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::store::{Run, Store};
 
+use super::run_of_items::{Answered, RunOfItems};
 use super::{Ran, update_if, wire};
-
-/// An item that was answered.
-pub(crate) struct Answered<'b> {
-    /// The item.
-    pub(crate) item: &'b [u8],
-    /// Where its answer stands in the output.
-    pub(crate) answer: Range<usize>,
-    /// The level that the answer tells.
-    pub(crate) level: AckLevel,
-    pub(crate) status: Status,
-}
 
 /// Instructions of an item that are decoded once for all items that have the same.
 const INSTRUCTIONS_MAX: usize = 8;
@@ -97,10 +87,21 @@ impl<'s, 'b, P: Blocks> RunOfUpdates<'s, 'b, P> {
         })
     }
 
-    /// Answers the next item, which has this number in its request, at the end of `out`. `None` if
-    /// it must run by itself: nothing has changed then.
+    /// Reads an item that is not the same as the last one. `None` if it does not repeat it, and the
+    /// run is at its end.
+    fn take(&mut self, item: &'b [u8]) -> Option<()> {
+        let is_good =
+            may_repeat(self.item, item) && decode_repeated(item, &mut self.program[..self.count]);
+        self.item = item;
+        is_good.then_some(())
+    }
+}
+
+impl<'b, P: Blocks> RunOfItems<'b> for RunOfUpdates<'_, 'b, P> {
+    const VERB: Verb = Verb::UpdateIf;
+
     #[inline]
-    pub(crate) fn next(&mut self, number: u16, item: &'b [u8], out: &mut Vec<u8>) -> Option<Ran> {
+    fn next(&mut self, number: u16, item: &'b [u8], out: &mut Vec<u8>) -> Option<Ran> {
         if let Some(no) = self.no.as_ref().filter(|no| no.item == item) {
             write_again(out, no.answer.clone(), number);
             return Some(Ran::Answered {
@@ -121,15 +122,6 @@ impl<'s, 'b, P: Blocks> RunOfUpdates<'s, 'b, P> {
             self.no = None;
         }
         Some(ran)
-    }
-
-    /// Reads an item that is not the same as the last one. `None` if it does not repeat it, and the
-    /// run is at its end.
-    fn take(&mut self, item: &'b [u8]) -> Option<()> {
-        let is_good =
-            may_repeat(self.item, item) && decode_repeated(item, &mut self.program[..self.count]);
-        self.item = item;
-        is_good.then_some(())
     }
 }
 

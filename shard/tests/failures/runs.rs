@@ -16,7 +16,7 @@ use penstock_net::instruction::{FieldType, Instruction, Operation};
 use penstock_net::keyspace::{Action, Settings};
 use penstock_net::level::AckLevel;
 use penstock_net::reply::ReplyItem;
-use penstock_net::request::{BatchRequest, Condition, Expiry, Wanted};
+use penstock_net::request::{BatchRequest, Condition, Expiry, Token, Wanted};
 use penstock_net::status::Status;
 use penstock_shard::{Counters, Event, Now, Outbox, SessionId, Shard, ShardConfig};
 use penstock_storage::budget::Budget;
@@ -393,6 +393,7 @@ fn batch(random: &mut Random, request_id: u64, keyspaces: Option<bool>, runs: Ru
                     }
                 }
             }
+            7 if runs == Runs::Change => additions(random, &mut batch, &mut out, items_max),
             7..10 => sets(random, &mut batch, &mut out, items_max),
             _ => run(
                 random,
@@ -434,6 +435,76 @@ fn sets(random: &mut Random, batch: &mut BatchRequest, out: &mut Vec<u8>, items_
             4..8 => batch.get(out, &key),
             _ => batch.set(out, &key, &value, Condition::Always),
         }
+    }
+}
+
+/// APPLYs that add to the decimal of a key, and what gives the key another text now and then. Sums
+/// change their length and their sign, and go beyond an i64.
+fn additions(random: &mut Random, batch: &mut BatchRequest, out: &mut Vec<u8>, items_max: usize) {
+    let key = match random.once_in(4) {
+        true => name(random.below(KEYS)),
+        false => b"{shop}decimal".to_vec(),
+    };
+    if random.once_in(2) && batch.len() < items_max {
+        let texts = [
+            "5",
+            "0",
+            "-1",
+            "-12",
+            "998",
+            "100",
+            "1234567",
+            "-1000000",
+            "007",
+            "+1",
+            "-0",
+            " 1",
+            "",
+            "x1",
+            "9223372036854775800",
+            "-9223372036854775805",
+            "99999999999999999999",
+        ];
+        let expiry = match random.below(6) {
+            0 => Expiry::In(1 + random.next() % 5),
+            1 => Expiry::In(10_000),
+            _ => Expiry::Never,
+        };
+        let text = texts[random.below(texts.len())].as_bytes();
+        batch.set_with(out, &key, text, Condition::Always, expiry);
+    }
+    let steps = [-1, 1, 1, -3, 10, 0, 999, i64::MAX, i64::MIN];
+    let (starts, is_same) = (!random.once_in(4), random.once_in(2));
+    let (start, mut step) = ([&b"0"[..], b"41", b"?"][random.below(12) / 5], 0);
+    for number in 0..(1 + random.below(30)).min(items_max - batch.len()) {
+        if number == 0 || !is_same && random.once_in(2) {
+            step = steps[random.below(steps.len()).min(random.below(steps.len()))];
+        }
+        let mut apply = Apply::new();
+        let counter = apply.key(&key);
+        if starts {
+            apply.start(counter, start);
+        }
+        match random.below(40) {
+            0 => apply.then(counter.decimal().changes(Arithmetic::Sub, 1i64)),
+            1 => apply.then(counter.decimal().at_least(3i64)),
+            2 => apply.put(counter, b"17"),
+            3 => {
+                let other = apply.key(b"{shop}1");
+                apply.put(counter, b"50").then(counter.expire_in(9_000));
+                apply.on_expire(counter, |then| {
+                    then.then(other.u64(0).increase(1u64));
+                })
+            }
+            _ => apply.then(counter.decimal().increase(step)),
+        };
+        if random.once_in(30) {
+            apply.then(counter.decimal().increase(step));
+        }
+        if random.once_in(60) {
+            batch.token(Token::new(1, [random.below(4).to_le_bytes()[0]; 10]));
+        }
+        batch.apply(out, &apply);
     }
 }
 
