@@ -183,30 +183,12 @@ fn clients_of_redis_are_sent_to_who_writes_and_members_answer_as_old_as_they_all
 
     scans_tell_what_each_node_writes(&nodes, [&mut one, &mut two, &mut three], high);
 
-    let Some(folder) = std::env::var_os("PENSTOCK_REDIS_PY") else {
-        eprintln!("skipped: redis-py, as PENSTOCK_REDIS_PY names no folder that has it");
-        stop(nodes);
-        return;
-    };
-    let script = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../.ci/clients/redis_py_cluster.py"
-    );
-    let ran = Command::new("python3")
-        .arg(script)
-        .arg(nodes.resp[2].port().to_string())
-        .env("PYTHONPATH", folder)
-        .output()
-        .expect("python3 runs");
-    let said = [ran.stdout, ran.stderr].concat();
-    let said = String::from_utf8_lossy(&said).into_owned();
-    println!("{said}");
-    assert!(ran.status.success(), "{said}");
+    finds_its_way_with_redis_py(&nodes);
     stop(nodes);
 }
 
-/// SCAN of a node tells the keys of the slots that it writes, also of half a shard. `high` is a slot
-/// of the second node.
+/// SCAN of a node tells the keys of the slots that it writes, also of half a shard. `high` is a
+/// slot of the second node.
 fn scans_tell_what_each_node_writes(nodes: &Nodes, talks: [&mut Talk; 3], high: u16) {
     let [one, two, three] = talks;
     let mut all = BTreeSet::from([OF_ONE.to_string(), OF_TWO.to_string()]);
@@ -242,6 +224,28 @@ fn scans_tell_what_each_node_writes(nodes: &Nodes, talks: [&mut Talk; 3], high: 
     let expected =
         format!("-ERR SCAN: the cursor stands in slot {high}, which another node writes");
     assert!(refused.starts_with(&expected), "{refused}");
+}
+
+/// redis-py's client of clusters, if there is one.
+fn finds_its_way_with_redis_py(nodes: &Nodes) {
+    let Some(folder) = std::env::var_os("PENSTOCK_REDIS_PY") else {
+        eprintln!("skipped: redis-py, as PENSTOCK_REDIS_PY names no folder that has it");
+        return;
+    };
+    let script = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../.ci/clients/redis_py_cluster.py"
+    );
+    let ran = Command::new("python3")
+        .arg(script)
+        .arg(nodes.resp[2].port().to_string())
+        .env("PYTHONPATH", folder)
+        .output()
+        .expect("python3 runs");
+    let said = [ran.stdout, ran.stderr].concat();
+    let said = String::from_utf8_lossy(&said).into_owned();
+    println!("{said}");
+    assert!(ran.status.success(), "{said}");
 }
 
 fn stop(nodes: Nodes) {
