@@ -149,9 +149,9 @@ fn a_key_of_a_record_that_came_again_survives_starts_without_and_with_a_snapshot
     assert_eq!(keys(&member), before);
 }
 
-/// A member to which a record of three keys came again while the deletion of one of them was durable
-/// and that of `last` was in the log alone, and both deletions again behind the record. Whether each
-/// of the three was logged again.
+/// A member to which a record of three keys came again while the deletion of one of them was
+/// durable and that of `last` was in the log alone, and both deletions again behind the record.
+/// Whether each of the three was logged again.
 fn member_with_a_deletion_twice(keeps_versions: bool) -> (Member, [bool; 3]) {
     let slot = SLOTS[0];
     let mut member = Member::new(1);
