@@ -28,7 +28,7 @@ use super::parser::{Arguments, KeptArguments, Parsed, Parser};
 use super::reply::Protocol;
 use super::request::{Request, ScanStep};
 use super::ring::{Answered, Ring};
-use super::scan::{long_cursor, slot_of_cursor};
+use super::scan::{is_inside_slot, long_cursor, slot_of_cursor};
 use super::sink::Sink;
 use super::table::{self, Name};
 use super::transaction::{Transaction, Unfit, Watched};
@@ -47,7 +47,7 @@ const WATCHED_MAX: usize = 8;
 const CROSS_SLOT: &[u8] = b"CROSSSLOT Keys in request don't hash to the same slot";
 const NOT_ONE_ITEM: &[u8] = b"ERR a token is for a write of one item: SET without GET and IFEQ, \
     DEL of one key, INCR and its like, INCREX without SATURATE and ENX, EXPIRE without conditions, \
-    KV.APPLY";
+    KV.APPLY, KV.RUN";
 
 /// Commands behind MULTI.
 #[derive(Debug, Default)]
@@ -646,6 +646,7 @@ impl Talk {
             Name::Scan => return self.scan(args, sink, host),
             Name::KvApply => return self.apply(args, sink),
             Name::KvOpts => return self.options(args, sink),
+            Name::KvRun => return self.run(args, sink, host),
             Name::Wait => return self.wait(args, sink, host),
             Name::ReadOnly | Name::ReadWrite => {
                 self.options.is_readonly = id == Name::ReadOnly;
@@ -735,7 +736,8 @@ impl Talk {
 
     /// Keeps a command for EXEC.
     fn queue_command(&mut self, command: &table::Command, args: Arguments<'_>) -> Passed {
-        let is_keyed = command.keys.0 > 0 && !matches!(command.id, Name::Watch | Name::KvApply);
+        let is_other = matches!(command.id, Name::Watch | Name::KvApply | Name::KvRun);
+        let is_keyed = command.keys.0 > 0 && !is_other;
         if !is_keyed && !matches!(command.id, Name::Ping | Name::Echo) {
             return self.refuse(|out| not_behind_multi(args, out));
         }
@@ -841,7 +843,10 @@ impl Talk {
         );
         let slot = slot_of_cursor(step.cursor);
         self.ring.subject().set(Name::Scan, b"", args.len(), slot);
-        let fold = Fold::Scan(pattern.map(Box::from));
+        let fold = Fold::Scan {
+            pattern: pattern.map(Box::from),
+            is_inside: is_inside_slot(step.cursor),
+        };
         let entry = self.ring.push(fold, self.protocol);
         self.ring.add_item(entry);
         self.ring.close(entry, &mut self.out);

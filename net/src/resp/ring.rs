@@ -394,7 +394,7 @@ impl Ring {
             *replayed = told.item.head.flags & ITEM_FLAG_REPLAYED != 0;
         }
         if matches!(about.fold, Fold::Nodes(_)) && !is_last {
-            part.sum += i64::from(!is_good);
+            answer::note_nodes(&about.fold, &mut part.sum, told);
             return;
         }
         let folds = matches!(about.fold, Fold::Sum | Fold::Done);

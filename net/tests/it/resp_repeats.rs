@@ -5,12 +5,14 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use penstock_net::batch::Batch;
 use penstock_net::frame::{HEADER_BYTES, Header, Medium};
 use penstock_net::level::AckLevel;
 use penstock_net::limits::Limits;
 use penstock_net::pieces::Pieces;
+use penstock_net::program::ServedSchema;
 use penstock_net::reply::{BatchReply, ITEM_FLAG_OVERFLOW, ITEM_FLAG_REPLAYED, ReplyHead};
 use penstock_net::resp::{
     Client, ClusterNode, ClusterView, Conversation, Facts, Host, SlotRange, SlowCommand,
@@ -77,6 +79,10 @@ impl Host for Around {
 
     fn serves(&self, _: u16, _: bool) -> bool {
         true
+    }
+
+    fn schema(&self) -> Arc<ServedSchema> {
+        Arc::default()
     }
 
     fn scan_order(&self) -> u64 {
