@@ -34,7 +34,8 @@ for kind in "${kinds[@]}"; do
     [[ $kind == resp_* ]] && example=resp_cost
     valgrind --tool=callgrind --callgrind-out-file="$work/$kind" \
         --toggle-collect='*counted_*' \
-        "$examples/$example" "$kind" "$batches" "$keys" "$depth" "$value_bytes" >"$work/said" 2>&1 ||
+        "$examples/$example" "$kind" "$batches" "$keys" "$depth" "$value_bytes" \
+        >"$work/said" 2>&1 ||
         { cat "$work/said" >&2; exit 1; }
 done
 

@@ -54,6 +54,20 @@ def check(port, protocol):
         except redis.WatchError:
             pass
     assert r.get("{sale}stock") == "9"
+    # A program of the schema by its name: the server has deploy/programs.
+    r.delete("stock:{py}", "order:{py}:1", "buyer:{py}:ann")
+    r.execute_command("KV.RUN", "restock", "stock:{py}", "quantity=2", "limit_per_buyer=5")
+    keys = ("stock:{py}", "KEY", "order:{py}:1", "KEY", "buyer:{py}:ann")
+    for status in ("OK", "GUARD_FAILED"):
+        told = r.execute_command("KV.RUN", "buy", *keys, "quantity=2", "hold_ms=60000")
+        told = told if protocol == 3 else dict(zip(told[::2], told[1::2]))
+        assert told["status"] == status, told
+    assert told["reason"] == 3
+    try:
+        r.execute_command("KV.RUN", "buy", *keys, "quantity=0", "hold_ms=60000")
+        raise AssertionError("nothing was bought")
+    except redis.ResponseError as error:
+        assert "quantity = '0': allowed is a number, 1..1000" in str(error)
     assert r.dbsize() >= 0 and r.info()["redis_version"] and r.config_get("save") == {"save": ""}
     assert r.client_setname("me") and r.client_getname() == "me" and r.client_list()
     try:

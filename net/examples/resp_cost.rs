@@ -1,9 +1,9 @@
-//! What a command costs the port for clients of Redis without sockets and without a shard: pipelines
-//! of one kind go in, and a session that is played answers. Its instructions are exact, whatever
-//! else the machine does: `benches/instructions.sh` counts them by stage.
+//! What a command costs the port for clients of Redis without sockets and without a shard:
+//! pipelines of one kind go in, and a session that is played answers. Its instructions are exact,
+//! whatever else the machine does: `benches/instructions.sh` counts them by stage.
 //!
-//! Arguments: the kind, pipelines (10,000), keys (100,000), commands of a pipeline (128), bytes of a
-//! value (64).
+//! Arguments: the kind, pipelines (10,000), keys (100,000), commands of a pipeline (128), bytes of
+//! a value (64).
 //!
 //! | kind | commands of a pipeline |
 //! |---|---|
@@ -11,6 +11,7 @@
 //! | `resp_decr_keys` | DECR of keys by chance |
 //! | `resp_get`, `resp_set` | of keys by chance |
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use penstock_net::batch::Batch;
@@ -18,6 +19,7 @@ use penstock_net::frame::{HEADER_BYTES, Header, Medium};
 use penstock_net::level::AckLevel;
 use penstock_net::limits::Limits;
 use penstock_net::pieces::Pieces;
+use penstock_net::program::ServedSchema;
 use penstock_net::reply::{BatchReply, ReplyHead};
 use penstock_net::resp::{Client, ClusterView, Conversation, Facts, Host, SlowCommand};
 use penstock_net::status::Status;
@@ -160,6 +162,10 @@ impl Host for Still {
 
     fn serves(&self, _: u16, _: bool) -> bool {
         true
+    }
+
+    fn schema(&self) -> Arc<ServedSchema> {
+        Arc::default()
     }
 
     fn scan_order(&self) -> u64 {

@@ -84,12 +84,12 @@ impl ReplicaWaits {
     {
         let mut ended = Vec::new();
         for &partition in deposed {
-            let unknown = |whom| ended.push((whom, Outcome::Unknown));
+            let unknown = |whom| ended.push((whom, Outcome::Unknown { members: 0 }));
             self.gates.depose(partition, unknown);
         }
         let release = |whom, outcome| ended.push((whom, outcome));
         self.gates.release(now_us, durable, received, release);
-        let is_missed = |outcome: Outcome| outcome == Outcome::Unknown;
+        let is_missed = |outcome: Outcome| outcome != Outcome::Reached;
         let missed = ended.iter().filter(|(_, outcome)| is_missed(*outcome));
         self.counters.missed += missed.count() as u64;
         ended
@@ -105,15 +105,13 @@ impl ReplicaWaits {
         self.counters.member_stale += 1;
     }
 
-    /// What was counted, and how long the first reply has waited at most, given its time.
-    pub(crate) fn counters(&self, now_us: u64, timeout_us: u64) -> ReplicationCounters {
-        let waiting_us = self.deadline_us().map(|deadline_us| {
-            let began_us = deadline_us.saturating_sub(timeout_us);
-            now_us.saturating_sub(began_us)
-        });
+    /// What was counted, and for how long the first reply waits, its request included.
+    pub(crate) fn counters(&self, now_us: u64) -> ReplicationCounters {
+        let first = self.gates.first();
+        let waiting_us = first.map_or(0, |first| now_us.saturating_sub(first.came_us));
         ReplicationCounters {
             waiting: self.gates.len() as u64,
-            waiting_us: waiting_us.unwrap_or(0),
+            waiting_us,
             ..self.counters
         }
     }

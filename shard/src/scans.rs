@@ -11,7 +11,6 @@ use penstock_storage::store::Store;
 
 use crate::key_tables::{KeyTableOrder, KeyTables};
 use crate::scanning::{Order, Scan, Scanning};
-use crate::topology::Topology;
 
 use page::PageMaker;
 
@@ -32,13 +31,13 @@ impl Scans {
         }
     }
 
-    /// The page that a step of a scan asks for.
+    /// The page that a step of a scan asks for, of slots up to `last_slot`.
     pub(crate) fn page<'a, P: Blocks>(
         &'a self,
         store: &'a Store<P>,
         scan: &'a Scan,
         limits: &Limits,
-        topology: &Topology,
+        last_slot: u16,
     ) -> PageMaker<'a, P> {
         let request = ScanRequest::read(&scan.parked.item).expect("checked when it came");
         PageMaker {
@@ -48,7 +47,7 @@ impl Scans {
             scan,
             // A page is a part of a frame.
             bytes_max: request.bytes_max.min(limits.frame_bytes_max / 2) as usize,
-            last_slot: topology.last_slot(scan.parked.slot),
+            last_slot,
             request,
         }
     }

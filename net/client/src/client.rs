@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use penstock_net::frame::Opcode;
+use penstock_net::program::SCHEMA_ASKED;
 use penstock_net::reply::text_of;
 use penstock_net::request::{Ask, Condition, Expiry, MemberRead, Token};
 use penstock_net::scan::ScanRequest;
@@ -12,6 +13,7 @@ use crate::driver::Driver;
 use crate::named::NamedWrite;
 use crate::operation::{Answer, ClientError, FromAnswer, Pending};
 use crate::options::{ClientOptions, MemberGet};
+use crate::programs::ServedPrograms;
 use crate::queued::MemberTry;
 use crate::scan::{Page, Scan, Scanned};
 use crate::told::{Changed, MemberValue, Value};
@@ -188,15 +190,35 @@ impl Client {
 
     /// Sends bytes there and back.
     pub fn ping(&self) -> Pending<()> {
-        self.driver.ask_frame(Opcode::Ping, |_| Ok(()))
+        self.driver.ask_frame(Opcode::Ping, &[], |_| Ok(()))
     }
 
     /// The server's state as JSON.
     pub fn info(&self) -> Pending<String> {
-        self.driver.ask_frame(Opcode::Info, |body| {
+        self.driver.ask_frame(Opcode::Info, &[], |body| {
             text_of(body)
                 .map(str::to_string)
                 .ok_or_else(|| ClientError::Protocol("INFO is not a text".into()))
+        })
+    }
+
+    /// The programs that the server has, by their names. A program whose files change has another
+    /// id from then on: ask again when a run is [`Status::UnknownProgram`](crate::Status). A server
+    /// that is older than programs is [`ClientError::Refused`].
+    ///
+    /// ```no_run
+    /// # use penstock_client::{Client, ClientOptions, Verbs};
+    /// # let client = Client::connect("127.0.0.1:7411".parse()?, ClientOptions::default())?;
+    /// let programs = client.programs().wait()?;
+    /// let restock = programs.find("restock").ok_or("the server has other files")?;
+    /// let run = restock.run().key(b"stock:{42}").argument(100u32).argument(2u32);
+    /// client.run(&run).wait()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn programs(&self) -> Pending<ServedPrograms> {
+        self.driver.ask_frame(Opcode::Info, &SCHEMA_ASKED, |body| {
+            let text = text_of(body).unwrap_or_default();
+            ServedPrograms::read(text.as_bytes())
         })
     }
 }

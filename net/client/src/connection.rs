@@ -136,11 +136,11 @@ impl Connection {
                 .unwrap_or(u16::MAX)
                 .max(1);
             first.what.sent(self.names);
-            if let What::Frame { opcode, .. } = &first.what {
+            if let What::Frame { opcode, body, .. } = &first.what {
                 write_frame(
                     out,
                     Header::request(*opcode, request_id, AckLevel::None, 0),
-                    &[],
+                    body,
                 );
                 self.sent.insert(request_id, vec![Some(first)]);
                 continue;

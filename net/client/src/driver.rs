@@ -155,7 +155,7 @@ impl State {
         {
             let is_news = match queued.partition {
                 Some(partition) => self.writes(partition, node, generation),
-                // A scan: only a node that writes all partitions answers it.
+                // A scan: it goes on at the node that writes the slot of its cursor.
                 None => std::mem::replace(&mut self.home, node) != node && queued.tries == 0,
             };
             if is_news {
@@ -327,7 +327,7 @@ impl Driver {
                 _ => until.min(Instant::now() + CONNECT_MAX),
             };
             // The answer to HELLO shows whether it is a Penstock server.
-            match driver.frame(Opcode::Ping, |_| Ok(()), longest).wait() {
+            match driver.frame(Opcode::Ping, &[], |_| Ok(()), longest).wait() {
                 Ok(()) => return Ok(driver),
                 Err(error) => last = error,
             }
@@ -428,14 +428,17 @@ impl Driver {
     pub(crate) fn ask_frame<T: Send + 'static>(
         &self,
         opcode: Opcode,
+        body: &'static [u8],
         read: fn(&[u8]) -> Result<T, ClientError>,
     ) -> Pending<T> {
-        self.frame(opcode, read, Instant::now() + self.shared.options.deadline)
+        let until = Instant::now() + self.shared.options.deadline;
+        self.frame(opcode, body, read, until)
     }
 
     fn frame<T: Send + 'static>(
         &self,
         opcode: Opcode,
+        body: &'static [u8],
         read: fn(&[u8]) -> Result<T, ClientError>,
         until: Instant,
     ) -> Pending<T> {
@@ -446,7 +449,7 @@ impl Driver {
             write: None,
         };
         let done = Box::new(ReplyWaiter { promise, read });
-        self.queue(None, None, What::Frame { opcode, done }, until, false);
+        self.queue(None, None, What::Frame { opcode, body, done }, until, false);
         pending
     }
 
@@ -747,6 +750,7 @@ mod tests {
             is_in_doubt: false,
             what: What::Frame {
                 opcode: Opcode::Ping,
+                body: &[],
                 done: Box::new(ReplyWaiter {
                     promise: Arc::clone(&promise),
                     read,

@@ -11,6 +11,7 @@ mod named;
 mod node;
 mod operation;
 mod options;
+mod programs;
 mod queued;
 mod retry;
 mod scan;
@@ -26,6 +27,7 @@ pub use layout::{Layout, LayoutError, LayoutMismatch, NamedField, OwnedView, Tex
 pub use named::{NamedWrite, Unknown, new_token};
 pub use operation::{Answer, ClientError, FromAnswer, Pending};
 pub use options::{ClientOptions, MemberGet, ReadFrom};
+pub use programs::{ServedProgram, ServedPrograms};
 pub use scan::{Entry, Page, Scan, Scanned};
 pub use seen::Seen;
 pub use told::{Changed, MemberValue, Past, Value};

@@ -66,6 +66,7 @@ pub(crate) enum What {
     /// A whole frame and who waits for its reply.
     Frame {
         opcode: Opcode,
+        body: &'static [u8],
         done: Box<dyn FrameWaiter>,
     },
 }

@@ -206,9 +206,10 @@ pub trait Verbs: Sized {
     }
 
     /// Runs a program of the server's schema: an APPLY whose guards and effects the server has.
-    /// Keys and arguments stand in the order of the program's declaration, and `penstock schema
-    /// check` prints its id. What does not hold is [`ClientError::No`], as of an APPLY. A server
-    /// with other files is [`ClientError::Refused`] with [`Status::UnknownProgram`].
+    /// Keys and arguments stand in the order of the program's declaration. `penstock schema check`
+    /// prints its id, and `Client::programs` asks the server for it. What does not hold is
+    /// [`ClientError::No`], as of an APPLY. A server with other files is [`ClientError::Refused`]
+    /// with [`Status::UnknownProgram`].
     ///
     /// ```no_run
     /// # use penstock_client::{Client, ClientError, ClientOptions, ProgramId, Run, Verbs};

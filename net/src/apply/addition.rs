@@ -1,5 +1,5 @@
-//! The item that INCR and its like make: an APPLY that adds a number to the decimal of one key, which
-//! may begin with a value if it is missing.
+//! The item that INCR and its like make: an APPLY that adds a number to the decimal of one key,
+//! which may begin with a value if it is missing.
 
 use crate::apply::instruction::{Action, Arithmetic, Operand};
 use crate::apply::number::NumberKind;

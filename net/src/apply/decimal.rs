@@ -70,18 +70,17 @@ const PAIRS: [[u8; 2]; 100] = {
 /// Writes a number at the end of bytes that are as many as a decimal has at most. Where it begins.
 #[inline]
 pub(crate) fn write_decimal(bytes: &mut [u8; DECIMAL_BYTES_MAX], number: i64) -> usize {
-    let pair = |number: u64| PAIRS[usize::try_from(number).expect("below 100")];
-    let mut start = DECIMAL_BYTES_MAX;
     let mut left = number.unsigned_abs();
-    while left >= 10 {
-        start -= 2;
-        [bytes[start], bytes[start + 1]] = pair(left % 100);
-        left /= 100;
+    let mut start = DECIMAL_BYTES_MAX;
+    for pair in bytes.as_chunks_mut().0.iter_mut().rev() {
+        *pair = PAIRS[usize::try_from(left % 100).expect("below 100")];
+        (start, left) = (start - 2, left / 100);
+        if left == 0 {
+            break;
+        }
     }
-    if left > 0 || start == DECIMAL_BYTES_MAX {
-        start -= 1;
-        bytes[start] = b'0' + u8::try_from(left).expect("a digit");
-    }
+    // The first pair may begin with a zero.
+    start += usize::from(bytes[start] == b'0');
     if number < 0 {
         start -= 1;
         bytes[start] = b'-';

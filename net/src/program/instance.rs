@@ -48,15 +48,7 @@ impl Run {
     #[must_use]
     pub fn argument<'a>(mut self, argument: impl Into<RunArgument<'a>>) -> Self {
         self.argument_count += 1;
-        match argument.into() {
-            RunArgument::Number(bits) => self.arguments.extend_from_slice(&bits.to_le_bytes()),
-            RunArgument::Bytes(bytes) => {
-                let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-                self.arguments
-                    .extend_from_slice(&u64::from(len).to_le_bytes());
-                push_padded(&mut self.arguments, bytes);
-            }
-        }
+        argument.into().put(&mut self.arguments);
         self
     }
 
@@ -74,25 +66,10 @@ impl Run {
 
     /// Appends the item.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
-        let mut head = [0; HEAD_BYTES];
-        let small = |count: usize| u8::try_from(count).unwrap_or(u8::MAX);
-        head[0] = small(HEAD_BYTES);
-        head[2] = RUN;
-        head[4] = small(self.keys.len());
-        head[5] = small(self.argument_count);
-        let len = u32::try_from(self.arguments.len()).unwrap_or(u32::MAX);
-        head[12..16].copy_from_slice(&len.to_le_bytes());
-        for (number, key) in self.keys.iter().enumerate().take(APPLY_KEYS_MAX) {
-            let len = u16::try_from(key.len()).unwrap_or(u16::MAX);
-            let at = length_at(number);
-            head[at..at + 2].copy_from_slice(&len.to_le_bytes());
-        }
-        head[32..40].copy_from_slice(&self.program.0.to_le_bytes());
-        out.extend_from_slice(&head);
-        for key in &self.keys {
-            push_padded(out, key);
-        }
-        out.extend_from_slice(&self.arguments);
+        let keys = self.keys.iter().map(Vec::as_slice);
+        write_run(out, self.program, keys, self.argument_count, |out| {
+            out.extend_from_slice(&self.arguments);
+        });
     }
 
     /// The length of the item, in bytes.
@@ -100,6 +77,59 @@ impl Run {
         let keys = self.keys.iter().map(|key| padded(key.len()));
         HEAD_BYTES + keys.sum::<usize>() + self.arguments.len()
     }
+}
+
+impl RunArgument<'_> {
+    /// Appends it as it stands in the item.
+    pub(crate) fn put(self, out: &mut Vec<u8>) {
+        match self {
+            RunArgument::Number(bits) => out.extend_from_slice(&bits.to_le_bytes()),
+            RunArgument::Bytes(bytes) => {
+                let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+                out.extend_from_slice(&u64::from(len).to_le_bytes());
+                push_padded(out, bytes);
+            }
+        }
+    }
+
+    /// Its length in the item, in bytes.
+    pub(crate) fn item_bytes(self) -> usize {
+        match self {
+            RunArgument::Number(_) => 8,
+            RunArgument::Bytes(bytes) => 8 + padded(bytes.len()),
+        }
+    }
+}
+
+/// Appends the item of a RUN, whose arguments `put_arguments` appends.
+pub(crate) fn write_run<'a>(
+    out: &mut Vec<u8>,
+    program: ProgramId,
+    keys: impl Iterator<Item = &'a [u8]> + Clone,
+    argument_count: usize,
+    put_arguments: impl FnOnce(&mut Vec<u8>),
+) {
+    let from = out.len();
+    let mut head = [0; HEAD_BYTES];
+    let small = |count: usize| u8::try_from(count).unwrap_or(u8::MAX);
+    head[0] = small(HEAD_BYTES);
+    head[2] = RUN;
+    head[4] = small(keys.clone().count());
+    head[5] = small(argument_count);
+    for (number, key) in keys.clone().enumerate().take(APPLY_KEYS_MAX) {
+        let len = u16::try_from(key.len()).unwrap_or(u16::MAX);
+        let at = length_at(number);
+        head[at..at + 2].copy_from_slice(&len.to_le_bytes());
+    }
+    head[32..40].copy_from_slice(&program.0.to_le_bytes());
+    out.extend_from_slice(&head);
+    for key in keys {
+        push_padded(out, key);
+    }
+    let arguments_at = out.len();
+    put_arguments(out);
+    let len = u32::try_from(out.len() - arguments_at).unwrap_or(u32::MAX);
+    out[from + 12..from + 16].copy_from_slice(&len.to_le_bytes());
 }
 
 macro_rules! from_numbers {

@@ -19,6 +19,7 @@ mod table;
 mod template;
 
 pub use id::{ProgramId, ProgramIdTextError};
+pub(crate) use instance::write_run;
 pub use instance::{Run, RunArgument};
 pub use request::{RUN, RunRequest};
 pub use table::{Programs, SCHEMA_ASKED, ServedSchema};

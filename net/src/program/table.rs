@@ -46,6 +46,11 @@ impl Programs {
         self.all.iter().find(|program| program.name() == name)
     }
 
+    /// All of them, by ascending ids.
+    pub fn iter(&self) -> impl Iterator<Item = &Program> {
+        self.all.iter()
+    }
+
     /// Makes the item of APPLY of a RUN, in the place of what `out` holds. Takes nothing from the
     /// heap if `out` has room.
     ///

@@ -179,6 +179,12 @@ impl Program {
         &self.parts.instructions
     }
 
+    /// Whether a run may change something.
+    #[must_use]
+    pub fn has_effect(&self) -> bool {
+        self.instructions().iter().any(ApplyInstruction::is_effect)
+    }
+
     /// Makes the item of APPLY, in the place of what `out` holds.
     pub(super) fn expand(&self, run: &RunRequest<'_>, out: &mut Vec<u8>) -> Result<(), Refusal> {
         if usize::from(run.key_count()) != self.parts.keys.len() {

@@ -7,7 +7,7 @@ use crate::instruction::{INSTRUCTION_BYTES, Instruction};
 use crate::keyspace::{Action, At};
 use crate::level::AckLevel;
 use crate::ping::PingItem;
-use crate::program::Run;
+use crate::program::{ProgramId, Run, RunArgument, write_run};
 use crate::request::extension;
 use crate::request::flags;
 use crate::request::head::ITEM_HEADER_BYTES;
@@ -125,6 +125,21 @@ impl BatchRequest {
     pub fn run(&mut self, out: &mut Vec<u8>, run: &Run) {
         let from = out.len();
         run.write(out);
+        self.end_item(out, from);
+    }
+
+    /// Adds a RUN of these parts.
+    pub(crate) fn run_of(
+        &mut self,
+        out: &mut Vec<u8>,
+        program: ProgramId,
+        keys: &[&[u8]],
+        arguments: &[RunArgument<'_>],
+    ) {
+        let from = out.len();
+        write_run(out, program, keys.iter().copied(), arguments.len(), |out| {
+            arguments.iter().for_each(|argument| argument.put(out));
+        });
         self.end_item(out, from);
     }
 

@@ -39,10 +39,15 @@ pub(super) enum Fold {
     Increased(i64),
     /// KV.APPLY.
     Apply,
-    /// At how many nodes all writes are, if no item is refused.
+    /// At how many nodes all writes are: so many less those that lack some of them.
     Nodes(i64),
-    /// A page; with this pattern of keys.
-    Scan(Option<Box<[u8]>>),
+    /// A page.
+    Scan {
+        /// Of its keys.
+        pattern: Option<Box<[u8]>>,
+        /// The cursor stands behind the begin of its slot.
+        is_inside: bool,
+    },
     /// The transaction takes the answers.
     Transaction,
 }
@@ -79,10 +84,12 @@ pub(super) fn write(
         Fold::Increased(by) => return increased(*by, told, slot, replies),
         Fold::Apply => return applied(told, slot, replies),
         Fold::Nodes(_) => {
-            *sum += i64::from(!is_good(status));
+            note_nodes(fold, sum, told);
             return end_fold(fold, *sum, replies);
         }
-        Fold::Scan(_) if status == Status::Moved => return pass_over(slot, told.host, replies),
+        Fold::Scan { is_inside, .. } if status == Status::Moved => {
+            return pass_over(slot, *is_inside, told.host, replies);
+        }
         _ if !is_good(status) => return failed(told, slot, replies),
         _ => {}
     }
@@ -115,16 +122,28 @@ pub(super) fn write(
             let now_ms = told.map_or(0, |told| told.time_ms);
             replies.integer(ttl_of(told.map(|told| told.expiry_ms), now_ms, *form));
         }
-        Fold::Scan(pattern) => page(pattern.as_deref(), item.value, replies),
+        Fold::Scan { pattern, .. } => page(pattern.as_deref(), item.value, replies),
         Fold::Written | Fold::Transaction | Fold::Increased(_) | Fold::Apply | Fold::Nodes(_) => {}
     }
+}
+
+/// Notes in `sum` how many nodes lack what one read of WAIT stands for, at most.
+pub(super) fn note_nodes(fold: &Fold, sum: &mut i64, told: Told<'_>) {
+    let Fold::Nodes(nodes) = fold else { return };
+    let head = &told.item.head;
+    let have = match head.status {
+        status if is_good(status) => *nodes,
+        Status::NoReplicas => i64::from(head.reason).min(*nodes),
+        _ => 0,
+    };
+    *sum = (*sum).max(nodes - have);
 }
 
 /// The reply when all items of a command were answered well.
 pub(super) fn end_fold(fold: &Fold, sum: i64, replies: &mut Replies<'_>) {
     match fold {
         Fold::Done => replies.simple("OK"),
-        Fold::Nodes(nodes) => replies.integer(if sum == 0 { *nodes } else { 0 }),
+        Fold::Nodes(nodes) => replies.integer(nodes - sum),
         _ => replies.integer(sum),
     }
 }
@@ -151,11 +170,18 @@ fn page(pattern: Option<&[u8]>, page: &[u8], replies: &mut Replies<'_>) {
 /// An empty page in place of slots that another node writes: clients of Redis scan each node for
 /// itself.
 #[cold]
-fn pass_over(slot: u16, host: &dyn Host, replies: &mut Replies<'_>) {
+fn pass_over(slot: u16, is_inside: bool, host: &dyn Host, replies: &mut Replies<'_>) {
+    if is_inside {
+        let text = format!(
+            "ERR SCAN: the cursor stands in slot {slot}, which another node writes: begin anew"
+        );
+        return replies.error(text.as_bytes());
+    }
     let view = host.cluster().unwrap_or_default();
     if view.serves(slot, false) {
-        // A shard tells pages only if the node writes all of its slots.
-        return replies.error(b"ERR SCAN: this node writes some slots of the shard and not all");
+        // The cluster's file and the shard do not say the same yet.
+        let text = format!("TRYAGAIN another node wrote slot {slot} until now");
+        return replies.error(text.as_bytes());
     }
     let mut own = view.ranges.iter().filter(|range| range.writer == view.me);
     let next = own.find(|range| range.first > slot);
@@ -209,7 +235,11 @@ fn applied(told: Told<'_>, slot: u16, replies: &mut Replies<'_>) {
     replies.integer(head.reason.into());
     replies.bulk(b"version");
     let version = head.version;
-    replies.bulk(format!("{}:{}", version.epoch, version.sequence).as_bytes());
+    let mut text = [0; 31];
+    let mut rest = &mut text[..];
+    write!(rest, "{}:{}", version.epoch, version.sequence).expect("10 digits, a colon, 20 digits");
+    let len = 31 - rest.len();
+    replies.bulk(&text[..len]);
     replies.bulk(b"replayed");
     replies.integer((head.flags & ITEM_FLAG_REPLAYED != 0).into());
 }

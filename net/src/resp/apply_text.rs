@@ -9,10 +9,10 @@
 
 use crate::apply::{Apply, ApplyKey};
 use crate::expression::{Literal, NamedKey, Step, parse_step};
-use crate::limits::{APPLY_KEYS_MAX, INSTRUCTIONS_MAX, KEY_BYTES_MAX};
+use crate::limits::INSTRUCTIONS_MAX;
 use crate::request::Token;
-use crate::slot::slot_of;
 
+use super::named_keys::NamedKeys;
 use super::parser::Arguments;
 
 /// Reads a KV.APPLY, and the token that it names.
@@ -20,20 +20,8 @@ use super::parser::Arguments;
 /// # Errors
 /// The error of RESP.
 pub(super) fn read_apply(args: Arguments<'_>) -> Result<(Apply, Option<Token>), Vec<u8>> {
-    let mut keys = vec![args.get(1)];
-    let mut next = 2;
-    while next + 1 < args.len() && args.get(next).eq_ignore_ascii_case(b"KEY") {
-        keys.push(args.get(next + 1));
-        next += 2;
-    }
-    check_keys(&keys)?;
-    let mut token = None;
-    if next + 1 < args.len() && args.get(next).eq_ignore_ascii_case(b"TOKEN") {
-        let text = std::str::from_utf8(args.get(next + 1)).unwrap_or_default();
-        let read = text.parse::<Token>();
-        token = Some(read.map_err(|error| format!("ERR TOKEN '{text}': {error}").into_bytes())?);
-        next += 2;
-    }
+    let named = NamedKeys::read(args, 1)?;
+    let (keys, mut next) = (named.all(), named.next);
     let names: Vec<NamedKey> = (1..=keys.len())
         .map(|number| NamedKey {
             name: format!("k{number}"),
@@ -78,28 +66,9 @@ pub(super) fn read_apply(args: Arguments<'_>) -> Result<(Apply, Option<Token>), 
     }
     arm(&mut apply, &handles, armed, &mut effects)?;
     match apply.instructions().len() {
-        0..=INSTRUCTIONS_MAX => Ok((apply, token)),
+        0..=INSTRUCTIONS_MAX => Ok((apply, named.token)),
         more => Err(format!("ERR {more} instructions: at most {INSTRUCTIONS_MAX}").into_bytes()),
     }
-}
-
-fn check_keys(keys: &[&[u8]]) -> Result<(), Vec<u8>> {
-    let count = keys.len();
-    if count > APPLY_KEYS_MAX {
-        return Err(format!("ERR {count} keys: at most {APPLY_KEYS_MAX}").into_bytes());
-    }
-    for (number, key) in keys.iter().enumerate() {
-        if !(1..=KEY_BYTES_MAX).contains(&key.len()) {
-            return Err(b"ERR a key has 1 to 1024 bytes".to_vec());
-        }
-        if keys[..number].contains(key) {
-            return Err(b"ERR a key stands twice".to_vec());
-        }
-        if slot_of(key) != slot_of(keys[0]) {
-            return Err(b"CROSSSLOT Keys in request don't hash to the same slot".to_vec());
-        }
-    }
-    Ok(())
 }
 
 fn set_value(step: &mut Step, bytes: &[u8]) {

@@ -2,6 +2,7 @@
 //! out; frames of that session come back, bytes for the peer go out.
 
 mod own;
+mod repeats;
 
 use std::collections::VecDeque;
 
@@ -27,11 +28,12 @@ use super::parser::{Arguments, KeptArguments, Parsed, Parser};
 use super::reply::Protocol;
 use super::request::{Request, ScanStep};
 use super::ring::{Answered, Ring};
-use super::scan::{long_cursor, slot_of_cursor};
+use super::scan::{is_inside_slot, long_cursor, slot_of_cursor};
 use super::sink::Sink;
 use super::table::{self, Name};
 use super::transaction::{Transaction, Unfit, Watched};
 use super::words;
+use repeats::repeats;
 
 /// Replies that wait for the peer before nothing more is read, in bytes.
 const OUT_BYTES_MAX: usize = 64 << 10;
@@ -45,7 +47,7 @@ const WATCHED_MAX: usize = 8;
 const CROSS_SLOT: &[u8] = b"CROSSSLOT Keys in request don't hash to the same slot";
 const NOT_ONE_ITEM: &[u8] = b"ERR a token is for a write of one item: SET without GET and IFEQ, \
     DEL of one key, INCR and its like, INCREX without SATURATE and ENX, EXPIRE without conditions, \
-    KV.APPLY";
+    KV.APPLY, KV.RUN";
 
 /// Commands behind MULTI.
 #[derive(Debug, Default)]
@@ -76,8 +78,8 @@ struct Talk {
     current: Option<(usize, usize)>,
     /// The entry of the ring of that command, if it was pushed.
     current_entry: Option<u64>,
-    /// The command that ran last was one item without a token, of so many bytes: the same bytes again
-    /// are the same item.
+    /// The command that ran last was one item without a token, of so many bytes: the same bytes
+    /// again are the same item.
     repeatable: Option<usize>,
     queue: Option<Queue>,
     watched: Vec<Watched>,
@@ -431,25 +433,6 @@ impl Talk {
         }
     }
 
-    /// The command at the front of `bytes`, which has so many, was one item. Adds as many copies of
-    /// the item as the same bytes come behind it; returns how many.
-    #[inline]
-    fn repeat(
-        &mut self,
-        bytes: &[u8],
-        len: usize,
-        item_bytes: usize,
-        sink: &mut Sink<'_>,
-    ) -> usize {
-        let room = self.ring.room().min(sink.room_to_repeat(item_bytes));
-        let times = repeats(bytes, len, room);
-        if times > 0 {
-            sink.repeat(times);
-            self.ring.repeat(times);
-        }
-        times
-    }
-
     /// Answers with an error; MULTI will not EXEC.
     #[cold]
     fn refuse(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Passed {
@@ -663,6 +646,7 @@ impl Talk {
             Name::Scan => return self.scan(args, sink, host),
             Name::KvApply => return self.apply(args, sink),
             Name::KvOpts => return self.options(args, sink),
+            Name::KvRun => return self.run(args, sink, host),
             Name::Wait => return self.wait(args, sink, host),
             Name::ReadOnly | Name::ReadWrite => {
                 self.options.is_readonly = id == Name::ReadOnly;
@@ -752,7 +736,8 @@ impl Talk {
 
     /// Keeps a command for EXEC.
     fn queue_command(&mut self, command: &table::Command, args: Arguments<'_>) -> Passed {
-        let is_keyed = command.keys.0 > 0 && !matches!(command.id, Name::Watch | Name::KvApply);
+        let is_other = matches!(command.id, Name::Watch | Name::KvApply | Name::KvRun);
+        let is_keyed = command.keys.0 > 0 && !is_other;
         if !is_keyed && !matches!(command.id, Name::Ping | Name::Echo) {
             return self.refuse(|out| not_behind_multi(args, out));
         }
@@ -858,30 +843,15 @@ impl Talk {
         );
         let slot = slot_of_cursor(step.cursor);
         self.ring.subject().set(Name::Scan, b"", args.len(), slot);
-        let fold = Fold::Scan(pattern.map(Box::from));
+        let fold = Fold::Scan {
+            pattern: pattern.map(Box::from),
+            is_inside: is_inside_slot(step.cursor),
+        };
         let entry = self.ring.push(fold, self.protocol);
         self.ring.add_item(entry);
         self.ring.close(entry, &mut self.out);
         Passed::Whole
     }
-}
-
-/// How often the first `len` bytes come again behind themselves, at most so many times.
-#[inline]
-fn repeats(bytes: &[u8], len: usize, most: usize) -> usize {
-    let (first, rest) = bytes.split_at(len);
-    // Commands of other keys mostly differ in their last bytes, so these are compared first.
-    let next = rest.get(..len);
-    if next.is_none_or(|next| next.last_chunk::<8>() != first.last_chunk::<8>()) {
-        return 0;
-    }
-    // All are compared at once: in a sale all commands of a read are the same.
-    let times = (rest.len() / len).min(most);
-    if rest[..times * len] == bytes[..times * len] {
-        return times;
-    }
-    let again = rest.chunks_exact(len).take(times);
-    again.take_while(|next| *next == first).count()
 }
 
 /// Whether a command is not queued behind MULTI.

@@ -1,5 +1,9 @@
 //! What a connection asks of the server around it.
 
+use std::sync::Arc;
+
+use crate::program::ServedSchema;
+
 /// A connection, as CLIENT LIST tells it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Client {
@@ -169,6 +173,9 @@ pub trait Host {
 
     /// Whether the node answers reads of a slot: as its writer, or as a member, too.
     fn serves(&self, slot: u16, as_member: bool) -> bool;
+
+    /// The schema that the shard of the connection runs.
+    fn schema(&self) -> Arc<ServedSchema>;
 
     /// The order of cursors of the shards: 17 bits, odd.
     fn scan_order(&self) -> u64;

@@ -12,15 +12,13 @@ use crate::reply::{ITEM_FLAG_REPLAYED, ReplyItem};
 use crate::status::Status;
 
 use super::answer::{self, Fold, Told};
+use super::early::{Early, EarlyParts};
 use super::reply::{Protocol, Replies};
 use super::slow::{SLOW_US, Subject};
 use super::wait::Written;
 
 /// Commands of a connection that are not answered, at most.
 pub(super) const ENTRIES_MAX: usize = 4096;
-/// Buffers of early replies that are kept for the next ones, and how long these may be.
-const SPARES_MAX: usize = 16;
-const SPARE_BYTES_MAX: usize = 4 << 10;
 /// An item that was answered.
 const ANSWERED: u64 = u64::MAX;
 
@@ -54,56 +52,6 @@ impl Entry {
     #[inline]
     fn waits_for_one(&self) -> bool {
         self.missing == 1 && !self.is_open && self.early.is_none()
-    }
-}
-
-/// What is known of a reply before it can leave.
-#[derive(Debug, Default)]
-struct Early {
-    sum: i64,
-    is_failed: bool,
-    /// Whether the command has a token, and then whether its answer was given before.
-    replayed: Option<bool>,
-    /// The reply, or the error of one of the items.
-    reply: Vec<u8>,
-}
-
-/// The early parts of entries.
-#[derive(Debug, Default)]
-struct EarlyParts {
-    all: Vec<Early>,
-    free: Vec<u16>,
-    /// Bytes of all replies.
-    held_bytes: usize,
-}
-
-impl EarlyParts {
-    /// A new part.
-    fn take(&mut self) -> u16 {
-        self.free.pop().unwrap_or_else(|| {
-            self.all.push(Early::default());
-            u16::try_from(self.all.len() - 1).expect("one for each entry at most")
-        })
-    }
-
-    fn at(&mut self, place: u16) -> &mut Early {
-        &mut self.all[usize::from(place)]
-    }
-
-    /// Ends a part whose reply leaves. Tells whether its command had a token, and so on.
-    fn end(&mut self, place: u16, out: &mut Vec<u8>) -> Option<bool> {
-        let is_kept = self.free.len() < SPARES_MAX;
-        let early = &mut self.all[usize::from(place)];
-        out.extend_from_slice(&early.reply);
-        self.held_bytes -= early.reply.len();
-        let mut reply = std::mem::take(&mut early.reply);
-        let replayed = std::mem::take(early).replayed;
-        if is_kept && reply.capacity() <= SPARE_BYTES_MAX {
-            reply.clear();
-            early.reply = reply;
-        }
-        self.free.push(place);
-        replayed
     }
 }
 
@@ -274,8 +222,8 @@ impl Ring {
         self.flush(out);
     }
 
-    /// The command that was pushed last, of one item that is not answered and without a token, comes
-    /// so many times more.
+    /// The command that was pushed last, of one item that is not answered and without a token,
+    /// comes so many times more.
     pub(super) fn repeat(&mut self, times: usize) {
         let (Some(entry), Some(about)) = (self.entries.back(), self.abouts.back_mut()) else {
             return;
@@ -446,7 +394,7 @@ impl Ring {
             *replayed = told.item.head.flags & ITEM_FLAG_REPLAYED != 0;
         }
         if matches!(about.fold, Fold::Nodes(_)) && !is_last {
-            part.sum += i64::from(!is_good);
+            answer::note_nodes(&about.fold, &mut part.sum, told);
             return;
         }
         let folds = matches!(about.fold, Fold::Sum | Fold::Done);

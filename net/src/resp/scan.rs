@@ -34,6 +34,12 @@ pub fn slot_of_cursor(short: u64) -> u16 {
     u16::try_from(short >> SLOT_SHIFT & SLOT_MASK).expect("14 bits")
 }
 
+/// Whether a short cursor stands behind the begin of its slot.
+#[must_use]
+pub fn is_inside_slot(short: u64) -> bool {
+    short & ((1 << SLOT_SHIFT) - 1) != 0
+}
+
 /// The short cursor at the begin of a slot, for shards of this order.
 #[must_use]
 pub fn cursor_at(slot: u16, order: u64) -> u64 {
@@ -61,6 +67,7 @@ mod tests {
         for slot in [0, 1, 8191, 16_383] {
             let short = cursor_at(slot, order);
             assert_eq!((slot_of_cursor(short), short == 0), (slot, false));
+            assert!(!is_inside_slot(short) && is_inside_slot(short + 1));
             assert_eq!(long_cursor(short, order) >> ORDER_SHIFT, order);
         }
     }

@@ -22,6 +22,8 @@ pub(super) struct Sink<'a> {
     first_item: u64,
     /// What all items of the frame ask for.
     level: AckLevel,
+    /// So long after its arrival what waits is given up; 0 for never.
+    deadline_ms: u16,
 }
 
 impl<'a> Sink<'a> {
@@ -39,6 +41,7 @@ impl<'a> Sink<'a> {
             expected: None,
             first_item: 0,
             level,
+            deadline_ms: 0,
         }
     }
 
@@ -100,12 +103,20 @@ impl<'a> Sink<'a> {
         }
     }
 
+    /// When what waits in the frame is given up, if none was begun.
+    pub(super) fn give_up_after(&mut self, deadline_ms: u16) {
+        if self.is_empty() {
+            self.deadline_ms = deadline_ms;
+        }
+    }
+
     /// The frame, begun if it was not.
     #[inline]
     pub(super) fn batch(&mut self, first_item: u64) -> (&mut BatchRequest, &mut Vec<u8>) {
         let batch = self.batch.get_or_insert_with(|| {
             self.first_item = first_item;
-            BatchRequest::begin(self.frame, first_item, self.level, 0, self.items_max)
+            let (level, deadline_ms) = (self.level, self.deadline_ms);
+            BatchRequest::begin(self.frame, first_item, level, deadline_ms, self.items_max)
                 .over(Medium::Memory)
         });
         (batch, self.frame)

@@ -60,13 +60,14 @@ impl Written {
     }
 }
 
-/// Reads how many nodes are wanted and for how long.
-pub(super) fn read_wait(args: Arguments<'_>) -> Result<(), &'static [u8]> {
+/// Reads how many nodes are wanted, which decides nothing, and for how many milliseconds, 0 for as
+/// long as level `replica` waits.
+pub(super) fn read_wait(args: Arguments<'_>) -> Result<u16, &'static [u8]> {
     read_integer(args.get(1)).ok_or(&b"ERR value is not an integer or out of range"[..])?;
     match read_integer(args.get(2)) {
         None => Err(b"ERR timeout is not an integer or out of range"),
         Some(..0) => Err(b"ERR timeout is negative"),
-        Some(_) => Ok(()),
+        Some(ms) => Ok(u16::try_from(ms).unwrap_or(u16::MAX)),
     }
 }
 

@@ -1,10 +1,16 @@
 //! A connection of RESP beside a session that a test plays: order, cuts, bounds, the heap.
 
+use std::sync::{Arc, LazyLock};
+
+use penstock_net::apply::{Action, ApplyInstruction, Arithmetic, NumberAt, Operand};
 use penstock_net::batch::Batch;
 use penstock_net::frame::{HEADER_BYTES, Header, Medium, Opcode};
 use penstock_net::level::AckLevel;
 use penstock_net::limits::Limits;
 use penstock_net::pieces::Pieces;
+use penstock_net::program::{
+    Argument, ArgumentKind, Blank, Program, ProgramParts, Programs, ServedSchema,
+};
 use penstock_net::reply::{BatchReply, ReplyHead, write_error};
 use penstock_net::request::{Request, Verb};
 use penstock_net::resp::{Client, ClusterView, Conversation, Facts, Host, SlowCommand};
@@ -48,9 +54,62 @@ impl Host for Still {
         true
     }
 
+    fn schema(&self) -> Arc<ServedSchema> {
+        schema()
+    }
+
     fn scan_order(&self) -> u64 {
         1
     }
+}
+
+/// The program `take`: a quantity from 1 to 10 from a stock, and a note of at most 5 bytes.
+fn schema() -> Arc<ServedSchema> {
+    static SCHEMA: LazyLock<Arc<ServedSchema>> = LazyLock::new(|| {
+        let instruction = |key, action| ApplyInstruction {
+            key,
+            reason: 0,
+            action,
+        };
+        let take = Program::new(ProgramParts {
+            name: "take".into(),
+            keys: vec!["stock".into(), "order".into()],
+            arguments: vec![
+                Argument {
+                    name: "quantity".into(),
+                    kind: ArgumentKind::Number { min: 1, max: 10 },
+                },
+                Argument {
+                    name: "note".into(),
+                    kind: ArgumentKind::Bytes { max: 5 },
+                },
+            ],
+            instructions: vec![
+                instruction(
+                    0,
+                    Action::Change(Arithmetic::Sub, NumberAt::decimal(), Operand::Immediate(0)),
+                ),
+                instruction(1, Action::Put { start: 0, len: 0 }),
+            ],
+            data: Vec::new(),
+            blanks: vec![
+                Blank::Operand {
+                    instruction: 0,
+                    argument: 0,
+                },
+                Blank::Value {
+                    instruction: 1,
+                    argument: 1,
+                },
+            ],
+        });
+        let programs = Programs::new(vec![take.expect("a sound program")]);
+        Arc::new(ServedSchema {
+            programs,
+            text: String::new(),
+        })
+    });
+    Arc::clone(&SCHEMA)
 }
 
 fn conversation() -> Conversation {
@@ -258,6 +317,15 @@ fn warm_commands_take_nothing_from_the_heap() {
         command(&["TTL", "a"]),
         command(&["MGET", "x", "y", "zz"]),
         command(&["MSET", "a", "1", "b", "2"]),
+        command(&[
+            "KV.RUN",
+            "take",
+            "{s}",
+            "KEY",
+            "{s}1",
+            "quantity=7",
+            "note=hello",
+        ]),
     ]
     .concat();
     let mut asked = Vec::new();

@@ -2,6 +2,7 @@
 //! members may answer, which commands are slow, what a frame asks for.
 
 use std::cell::{Cell, RefCell};
+use std::sync::Arc;
 
 use penstock_net::batch::Batch;
 use penstock_net::frame::{HEADER_BYTES, Header, Medium};
@@ -9,6 +10,7 @@ use penstock_net::level::AckLevel;
 use penstock_net::limits::Limits;
 use penstock_net::pieces::Pieces;
 use penstock_net::placement::Writer;
+use penstock_net::program::ServedSchema;
 use penstock_net::reply::{BatchReply, ReplyHead};
 use penstock_net::request::{Extra, Request};
 use penstock_net::resp::{
@@ -82,6 +84,10 @@ impl Host for Beside {
     fn serves(&self, slot: u16, as_member: bool) -> bool {
         self.cluster()
             .is_some_and(|view| view.serves(slot, as_member))
+    }
+
+    fn schema(&self) -> Arc<ServedSchema> {
+        Arc::default()
     }
 
     fn scan_order(&self) -> u64 {
@@ -176,6 +182,9 @@ fn what_another_node_writes_is_moved_to_its_address_with_the_slot_of_the_key() {
     let version = Writer::version(3, 5);
     answer(&mut talk, &host, &frames[0], Status::Moved, version, b"");
     assert_eq!(told(&mut talk), "-CLUSTERDOWN Hash slot not served\r\n");
+    // The node that writes the slot may know a program that this one does not.
+    assert!(give(&mut talk, &host, &["KV.RUN", "buy", "stock"]).is_empty());
+    assert_eq!(told(&mut talk), format!("-MOVED {slot} one:7413\r\n"));
     // The array of MGET does not begin where the slot is not served.
     assert!(give(&mut talk, &host, &["MGET", "stock"]).is_empty());
     assert_eq!(told(&mut talk), format!("-MOVED {slot} one:7413\r\n"));
@@ -199,6 +208,21 @@ fn a_scan_passes_over_slots_that_another_node_writes() {
         b"elsewhere",
     );
     assert_eq!(told(&mut talk), "*2\r\n$1\r\n0\r\n*0\r\n", "it writes none");
+    // Its node lost the slot while the scan was in it: the rest is not passed over in silence.
+    let inside = (7u64 << 32 | 1).to_string();
+    let frames = give(&mut talk, &host, &["SCAN", &inside]);
+    answer(
+        &mut talk,
+        &host,
+        &frames[0],
+        Status::Moved,
+        version,
+        b"elsewhere",
+    );
+    assert_eq!(
+        told(&mut talk),
+        "-ERR SCAN: the cursor stands in slot 7, which another node writes: begin anew\r\n"
+    );
 }
 
 #[test]
@@ -277,22 +301,50 @@ fn a_level_is_that_of_its_own_frames_and_wait_reads_each_written_partition_at_al
     );
     let ok = "+OK\r\n".repeat(5);
     assert_eq!(told(&mut talk), format!("{ok}:2\r\n$0\r\n\r\n"));
-    // One that is not there takes the number with it.
-    give(&mut talk, &host, &["SET", "a", "1"])
-        .iter()
-        .for_each(|frame| answer(&mut talk, &host, frame, Status::Ok, version, b""));
-    let frames = give(&mut talk, &host, &["WAIT", "1", "0"]);
-    answer(
-        &mut talk,
-        &host,
-        &frames[0],
-        Status::NoReplicas,
-        version,
-        b"",
+    // What was written stays written: WAIT tells of it again, and not of what some nodes lack.
+    let frames = give(&mut talk, &host, &["WAIT", "1", "70"]);
+    let header = Header::decode(frames[0].first_chunk().expect("a head"));
+    assert_eq!(header.deadline_or_retry_ms, 70, "the time of WAIT");
+    lacking(&mut talk, &host, &frames[0], &[2, 1]);
+    assert_eq!(
+        told(&mut talk),
+        ":1\r\n",
+        "of the partition with the fewest"
     );
-    assert_eq!(told(&mut talk), "+OK\r\n:0\r\n");
-    give(&mut talk, &host, &["WAIT", "1", "0"]);
-    assert_eq!(told(&mut talk), ":0\r\n", "nothing was written since");
+    let frames = give(&mut talk, &host, &["WAIT", "1", "0"]);
+    let header = Header::decode(frames[0].first_chunk().expect("a head"));
+    assert_eq!(header.deadline_or_retry_ms, 0);
+    lacking(&mut talk, &host, &frames[0], &[0, 1]);
+    assert_eq!(told(&mut talk), ":0\r\n");
+    let frames = give(&mut talk, &host, &["WAIT", "5", "10000000"]);
+    let header = Header::decode(frames[0].first_chunk().expect("a head"));
+    assert_eq!(header.deadline_or_retry_ms, u16::MAX, "a minute at most");
+    answer(&mut talk, &host, &frames[0], Status::Deadline, version, b"");
+    assert_eq!(told(&mut talk), ":0\r\n", "nobody was asked in time");
+    // Another connection has written nothing.
+    let mut talk = conversation();
+    assert!(give(&mut talk, &host, &["WAIT", "1", "0"]).is_empty());
+    assert_eq!(told(&mut talk), ":0\r\n");
+}
+
+/// Answers a frame of WAIT: so many nodes have what each of its items stands for.
+fn lacking(talk: &mut Conversation, host: &Beside, frame: &[u8], nodes: &[u8]) {
+    let header = Header::decode(frame.first_chunk().expect("a head"));
+    let mut out = Pieces::default();
+    let mut reply = BatchReply::begin(&mut out, header.request_id, nodes.len());
+    reply = reply.over(Medium::Memory);
+    for (item, &nodes) in (0..).zip(nodes) {
+        let version = Version::default();
+        let head = ReplyHead::new(Status::NoReplicas, item, AckLevel::None, version);
+        ReplyHead {
+            reason: nodes,
+            ..head
+        }
+        .write(out.written(), b"not in time");
+        reply.end_item(&mut out);
+    }
+    assert!(reply.finish(&mut out, 0, false, false));
+    talk.answered(&out.into_bytes(), host);
 }
 
 #[test]

@@ -1,16 +1,18 @@
 //! Two connections of RESP that are told the same: one is given all bytes at once, so commands that
 //! repeat the one before them are taken together with it; the other is given one command at a time.
-//! Nobody can tell them apart: not by a byte of an item, of a reply or of the moment at which it may
-//! leave, and not by the commands that were slow.
+//! Nobody can tell them apart: not by a byte of an item, of a reply or of the moment at which it
+//! may leave, and not by the commands that were slow.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use penstock_net::batch::Batch;
 use penstock_net::frame::{HEADER_BYTES, Header, Medium};
 use penstock_net::level::AckLevel;
 use penstock_net::limits::Limits;
 use penstock_net::pieces::Pieces;
+use penstock_net::program::ServedSchema;
 use penstock_net::reply::{BatchReply, ITEM_FLAG_OVERFLOW, ITEM_FLAG_REPLAYED, ReplyHead};
 use penstock_net::resp::{
     Client, ClusterNode, ClusterView, Conversation, Facts, Host, SlotRange, SlowCommand,
@@ -77,6 +79,10 @@ impl Host for Around {
 
     fn serves(&self, _: u16, _: bool) -> bool {
         true
+    }
+
+    fn schema(&self) -> Arc<ServedSchema> {
+        Arc::default()
     }
 
     fn scan_order(&self) -> u64 {

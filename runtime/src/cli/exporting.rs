@@ -16,11 +16,12 @@ What load reads again: it writes the same keys and bytes. Bytes that are no text
 begin with 0x, are printed as 0x and hexadecimal digits. Each key is printed as it is when its page
 is read, in no order. Expiries and earlier versions are not exported: backup has all of it.
 
-With --layout each field has a column of its own. A value that has more or fewer bytes than its
-fields and texts ends the export, and is named.
+With --layout or --as each field has a column of its own. A value that has more or fewer bytes than
+its fields and texts ends the export, and is named.
 
 Examples:
   penstock export > all.jsonl
+  penstock export stock: --as Stock --format csv > stock.csv
   penstock export stock: --format csv --layout 'units:u32@0;sold:u32@4;=8' > stock.csv";
 
 /// Arguments of `penstock export`.
@@ -41,7 +42,8 @@ pub struct ExportArgs {
 
 impl ExportArgs {
     /// Prints the rows.
-    pub fn run(self) -> Result<(), Failure> {
+    pub fn run(mut self) -> Result<(), Failure> {
+        self.columns.find_layout(&self.server)?;
         let mut columns = vec![self.columns.key.as_str()];
         match &self.columns.layout {
             Some(layout) => columns.extend(layout.fields().iter().map(|it| it.name.as_str())),

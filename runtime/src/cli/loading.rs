@@ -34,13 +34,14 @@ is counted, and makes the exit code 1. --overwrite replaces it.
 A row that does not fit ends the load, and is named by file, line, column and value. The rows
 before it are loaded and counted.
 
-Without --layout the value is the text of one column. With it, each field has a column of its own:
+Without --layout and --as the value is the text of one column. Otherwise each field has its column:
 true or false for a bool, a text for bytes. Keys, values and bytes that begin with 0x are
 hexadecimal digits. Of JSON, {\"buyer\":{\"bought\":1}} has the column buyer.bought, and an array
 sizes[0], sizes[1].
 
 Examples:
   penstock load stock.csv --prefix stock: --key-column sku --layout 'units:u32@0;sold:u32@4;=8'
+  penstock load stock.csv --prefix stock: --as Stock --schema deploy/programs
   penstock load prices.jsonl --overwrite
   penstock load products.csv --check                   reads all rows and writes none
   zcat all.csv.gz | penstock load - --format csv";
@@ -77,7 +78,8 @@ pub struct LoadArgs {
 
 impl LoadArgs {
     /// Loads the file.
-    pub fn run(self) -> Result<(), Failure> {
+    pub fn run(mut self) -> Result<(), Failure> {
+        self.columns.find_layout(&self.server)?;
         let file = self.file.display().to_string();
         let format = self.format.or_else(|| Format::of_file(&self.file));
         let format = format.ok_or_else(|| {

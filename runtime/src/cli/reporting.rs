@@ -1,15 +1,16 @@
 //! `penstock report`: how many keys, and the sum, least and greatest number of fields.
 
 use clap::Args;
+use penstock_net::instruction::FieldType;
 use penstock_net::level::AckLevel;
 
 use super::connection::ServerAddress;
-
 use super::layout_value::{Cell, read_field};
 use super::output::{Output, count};
+use super::schema::SchemaArgs;
 use super::values::{check_mark, failure_of, parse_layout};
 use super::{EXIT_CODES, Failure};
-use penstock_net::expression::{Field, FieldKind, LayoutField, ValueLayout};
+use penstock_net::expression::{Field, FieldKind, LayoutField, ValueLayout, is_name};
 
 const REPORT_EXAMPLES: &str = "\
 Each key counts as it is when its page is read: for the figures of one instant, stop the writers
@@ -18,6 +19,7 @@ those of f32 and f64. Of a bool the sum tells how many are true.
 
 Examples:
   penstock report stock:
+  penstock report stock: --as Stock
   penstock report stock: --as units=u32@0,sold=u32@4
   penstock report product: --layout 'stock:u32@0;price_cents:u32@4;is_open:bool@8;name:text@9;=17'
   penstock report stock: --as u32@0 --json";
@@ -29,18 +31,20 @@ pub struct ReportArgs {
     /// Only keys that begin so
     #[arg(default_value = "")]
     prefix: String,
-    /// Fields such as u32@0,u64be@8, or with names: units=u32@0,sold=u32@4
+    /// The name of a layout of the schema, or fields such as u32@0,u64be@8, or with names:
+    /// units=u32@0,sold=u32@4
     #[arg(
         long = "as",
-        value_name = "FIELDS",
-        value_delimiter = ',',
-        value_parser = parse_field,
+        value_name = "LAYOUT|FIELDS",
+        value_parser = parse_form,
         conflicts_with = "layout"
     )]
-    fields: Vec<LayoutField>,
+    forms: Vec<Form>,
     /// The fields of the values, as LAYOUT of a program prints them; texts and bytes are left out
-    #[arg(long, value_name = "LAYOUT", value_parser = parse_layout)]
+    #[arg(long, value_name = "FIELDS", value_parser = parse_layout)]
     layout: Option<ValueLayout>,
+    #[command(flatten)]
+    schema: SchemaArgs,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -51,13 +55,14 @@ pub struct ReportArgs {
 impl ReportArgs {
     /// Prints the figures.
     pub fn run(self) -> Result<(), Failure> {
+        let (named, given) = self.counted()?;
         let client = self.server.client(AckLevel::Disk)?;
-        let (fields, fixed_bytes) = match &self.layout {
+        let (fields, fixed_bytes) = match named.as_ref().or(self.layout.as_ref()) {
             Some(layout) => {
                 check_mark(&client, self.prefix.as_bytes(), layout)?;
                 (layout.fields().to_vec(), layout.bytes())
             }
-            None => (self.fields.clone(), 0),
+            None => (given, 0),
         };
         let mut figures = Figures::of(fields, fixed_bytes);
         for entry in client.scan(self.prefix.as_bytes(), true) {
@@ -71,6 +76,43 @@ impl ReportArgs {
         }
         out.finish()
     }
+
+    /// The layout that is named, or the fields that are given.
+    fn counted(&self) -> Result<(Option<ValueLayout>, Vec<LayoutField>), Failure> {
+        let mut fields = Vec::new();
+        for form in &self.forms {
+            match form {
+                Form::Fields(more) => fields.extend_from_slice(more),
+                Form::Layout(name) if self.forms.len() == 1 => {
+                    let layout = self.schema.layout_at(&self.server, name)?;
+                    return Ok((Some(layout), fields));
+                }
+                Form::Layout(name) => {
+                    return Err(Failure::usage(format_args!(
+                        "--as {name}: the name of a layout stands alone"
+                    )));
+                }
+            }
+        }
+        Ok((None, fields))
+    }
+}
+
+/// What is counted of a value.
+#[derive(Clone, Debug)]
+enum Form {
+    /// The fields of the layout with this name.
+    Layout(String),
+    Fields(Vec<LayoutField>),
+}
+
+fn parse_form(text: &str) -> Result<Form, String> {
+    if is_name(text) && FieldType::from_name(text).is_none() {
+        return Ok(Form::Layout(text.into()));
+    }
+    let fields = text.split(',').map(|field| parse_field(field.trim()));
+    let fields = fields.collect::<Result<_, _>>().map(Form::Fields);
+    fields.map_err(|error| format!("{error}; or the name of a layout"))
 }
 
 /// `TYPE@OFFSET` or `NAME=TYPE@OFFSET`.

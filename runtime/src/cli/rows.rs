@@ -10,6 +10,9 @@ use csv::StringRecord;
 use penstock_net::limits::VALUE_BYTES_HARD_MAX;
 use serde_json::Value;
 
+use super::Failure;
+use super::connection::ServerAddress;
+use super::schema::SchemaArgs;
 use super::values::parse_layout;
 use penstock_net::expression::ValueLayout;
 
@@ -48,12 +51,35 @@ pub struct Columns {
         long = "value-column",
         value_name = "NAME",
         default_value = "value",
-        conflicts_with = "layout"
+        conflicts_with_all = ["layout", "layout_name"]
     )]
     pub value: String,
     /// The fields of the values, as LAYOUT of a program prints them
-    #[arg(long, value_name = "LAYOUT", value_parser = parse_layout)]
+    #[arg(
+        long,
+        value_name = "FIELDS",
+        value_parser = parse_layout,
+        conflicts_with = "layout_name"
+    )]
     pub layout: Option<ValueLayout>,
+    /// The fields of the values, by the name of their layout in the schema
+    #[arg(long = "as", value_name = "LAYOUT")]
+    layout_name: Option<String>,
+    #[command(flatten)]
+    schema: SchemaArgs,
+}
+
+impl Columns {
+    /// Finds the layout that is named.
+    ///
+    /// # Errors
+    /// There is none with the name.
+    pub fn find_layout(&mut self, server: &ServerAddress) -> Result<(), Failure> {
+        if let Some(name) = &self.layout_name {
+            self.layout = Some(self.schema.layout_at(server, name)?);
+        }
+        Ok(())
+    }
 }
 
 /// The rows that are still to come.

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use penstock::schema::{Schema, Written};
 use penstock_net::hello::FEATURE_RUN;
 
-use super::connection::Connection;
+use super::connection::{Connection, ServerAddress};
 use super::layout_value::{Cell, read_field};
 use super::output::Output;
 use super::{EXIT_CODES, Failure};
@@ -107,16 +107,31 @@ impl SchemaArgs {
         connection: &mut Connection,
         name: &str,
     ) -> Result<ValueLayout, Failure> {
-        let schema = self.read(connection)?;
-        schema.layout(name).cloned().ok_or_else(|| {
-            let names: Vec<&str> = schema.layouts().iter().map(|it| it.name.as_str()).collect();
-            let known = match names.as_slice() {
-                [] => "the schema has no layouts".to_string(),
-                names => format!("there are {}", names.join(", ")),
-            };
-            Failure::usage(format_args!("no layout {name:?}; {known}"))
-        })
+        find_layout(&self.read(connection)?, name)
     }
+
+    /// The same, where the server need not be asked for anything else.
+    pub(super) fn layout_at(
+        &self,
+        server: &ServerAddress,
+        name: &str,
+    ) -> Result<ValueLayout, Failure> {
+        match &self.schema {
+            Some(directory) => find_layout(&Schema::read(directory).map_err(Failure::usage)?, name),
+            None => self.layout(&mut server.connect()?, name),
+        }
+    }
+}
+
+fn find_layout(schema: &Schema, name: &str) -> Result<ValueLayout, Failure> {
+    schema.layout(name).cloned().ok_or_else(|| {
+        let names: Vec<&str> = schema.layouts().iter().map(|it| it.name.as_str()).collect();
+        let known = match names.as_slice() {
+            [] => "the schema has no layouts".to_string(),
+            names => format!("there are {}", names.join(", ")),
+        };
+        Failure::usage(format_args!("no layout {name:?}; {known}"))
+    })
 }
 
 /// The fields of a value that it has: one that was written before its layout grew has not all.

@@ -145,17 +145,20 @@ fn serve(start: CoreStart, opened: Opened) -> Result<Rc<Core>, ServeError> {
     let core = Rc::new(Core::new(&start, opened.engine, lostfound));
     let connections_max = start.shard.config.connections_max;
     monoio::spawn(watch_disk(Rc::clone(&core), wake));
-    monoio::spawn(read_mail(Rc::clone(&core), start.inbox));
+    let resp = start.resp.map(|(listener, host)| {
+        let host = host.of_core(start.shard.schema.clone());
+        (listener, Rc::new(host))
+    });
+    let host = resp.as_ref().map(|(_, host)| Rc::clone(host));
+    monoio::spawn(read_mail(Rc::clone(&core), start.inbox, host));
     if !core.spin.limit().is_zero() {
         let echo = Rc::new(Signal::default());
         monoio::spawn(spin(Rc::clone(&core), Rc::clone(&echo)));
         monoio::spawn(spin_echo(Rc::clone(&core), echo));
     }
     let native = start.listeners.into_iter().map(|it| (it, Speech::Native));
-    let resp = start.resp.into_iter().map(|(listener, host)| {
-        let speech = Speech::Resp(Rc::new(host));
-        (listener, speech)
-    });
+    let resp = resp.into_iter();
+    let resp = resp.map(|(listener, host)| (listener, Speech::Resp(host)));
     for (listener, speech) in native.chain(resp) {
         let listener = TcpListener::from_std(listener);
         let listener = listener.map_err(system("take over a listening socket"))?;
@@ -257,7 +260,7 @@ async fn watch_disk(core: Rc<Core>, wake: OwnedFd) {
 }
 
 /// Takes in what other threads send.
-async fn read_mail(core: Rc<Core>, inbox: flume::Receiver<Letter>) {
+async fn read_mail(core: Rc<Core>, inbox: flume::Receiver<Letter>, resp: Option<Rc<RespHost>>) {
     while let Ok(first) = inbox.recv_async().await {
         let mut letter = Some(first);
         while let Some(next) = letter {
@@ -277,6 +280,9 @@ async fn read_mail(core: Rc<Core>, inbox: flume::Receiver<Letter>) {
                     core.step(Event::Plan(plan));
                 }
                 Letter::Schema(schema) => {
+                    if let Some(host) = &resp {
+                        host.serve_schema(Arc::clone(&schema));
+                    }
                     core.step(Event::Schema(schema));
                 }
                 Letter::Link(proven) => add_link(&core, *proven),

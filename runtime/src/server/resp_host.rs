@@ -9,6 +9,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use penstock_net::limits::Limits;
 use penstock_net::link::Membership;
 use penstock_net::link::message::LINK_PARTITIONS;
+use penstock_net::program::ServedSchema;
 use penstock_net::resp::{
     Client, ClusterNode, ClusterView, Facts, Host, SLOW_COMMANDS_MAX, SlotRange, SlowCommand,
 };
@@ -74,6 +75,8 @@ pub(crate) struct RespHost {
     slow: Arc<Mutex<SlowCommands>>,
     /// As the cluster's file was read last.
     cluster: Arc<RwLock<Option<ClusterView>>>,
+    /// That of the core's shard.
+    schema: Arc<RwLock<Arc<ServedSchema>>>,
 }
 
 impl RespHost {
@@ -108,7 +111,19 @@ impl RespHost {
             open: Arc::clone(open),
             slow: Arc::default(),
             cluster: Arc::new(RwLock::new(cluster)),
+            schema: Arc::default(),
         }
+    }
+
+    /// The same for the connections of one core, whose shard runs this schema.
+    pub(crate) fn of_core(self, schema: Option<Arc<ServedSchema>>) -> Self {
+        let schema = Arc::new(RwLock::new(schema.unwrap_or_default()));
+        RespHost { schema, ..self }
+    }
+
+    /// The shard of the core runs another schema.
+    pub(crate) fn serve_schema(&self, schema: Arc<ServedSchema>) {
+        *self.schema.write().unwrap_or_else(PoisonError::into_inner) = schema;
     }
 
     /// The cluster's file says something else.
@@ -190,6 +205,11 @@ impl Host for RespHost {
         let cluster = self.cluster.read().unwrap_or_else(PoisonError::into_inner);
         let view = cluster.as_ref();
         view.is_none_or(|view| view.serves(slot, as_member))
+    }
+
+    fn schema(&self) -> Arc<ServedSchema> {
+        let schema = self.schema.read().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&schema)
     }
 
     fn scan_order(&self) -> u64 {

@@ -277,6 +277,20 @@ fn a_run_that_does_not_fit_is_refused_by_name_and_the_connection_lives() {
     fs::remove_dir_all(&folder).unwrap();
 }
 
+/// The server tells ids, keys and arguments by the names of programs, of the files in force.
+fn tells_programs_by_name(client: &Client, in_force: &Schema) {
+    let programs = client.programs().wait().unwrap();
+    let told = programs.find("buy").unwrap();
+    assert_eq!(told.id, in_force.program("buy").unwrap().program.id());
+    assert_eq!(told.keys, ["stock:Stock", "order:Hold", "buyer:Buyer"]);
+    let arguments = ["quantity:u32 1..4", "hold_ms:u64 1..86400000"];
+    assert_eq!(told.arguments, arguments);
+    assert_eq!(programs.iter().count(), 4);
+    let run = programs.find("restock").unwrap().run();
+    let run = run.key(b"stock:{named}").argument(7u32).argument(1u32);
+    assert_eq!(client.run(&run).wait().unwrap().fields.to_vec(), [7, 1]);
+}
+
 #[test]
 fn files_change_whole_or_not_at_all_and_a_retry_is_not_executed_twice() {
     let (folder, sale) = (folder("programs-change"), Sale::shipped());
@@ -341,6 +355,8 @@ fn files_change_whole_or_not_at_all_and_a_retry_is_not_executed_twice() {
     };
     let retried = client.named(token).run(&buy).wait();
     assert_eq!(unknown(retried), Status::UnknownProgram);
+    let compiled = Schema::of_files(&[("sale.toml".into(), grown.clone())]).unwrap();
+    tells_programs_by_name(&client, &compiled);
     assert_eq!(ledger(&client), [3, 2, 0]);
     let now = Sale {
         schema: Schema::read(&schema).unwrap(),

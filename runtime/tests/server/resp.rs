@@ -2,6 +2,7 @@
 //! those of a Valkey.
 
 mod beyond;
+mod running;
 mod table;
 
 use std::io::{ErrorKind, Read, Write};

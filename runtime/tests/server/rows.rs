@@ -448,3 +448,57 @@ fn a_report_counts_what_a_model_counts() {
     assert_eq!(out, "0 keys with 0 bytes of values\n");
     shop.server.stop();
 }
+
+const SCHEMA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/programs");
+
+#[test]
+fn a_layout_is_named_by_the_schema_of_a_folder_or_of_the_server() {
+    // This server has no schema: the names come from a folder.
+    let shop = Shop::open("named");
+    let csv = "key,available,held,sold,limit_per_buyer\ntee,100,2,7,4\ncap,5,0,0,1\n";
+    let file = shop.file("stock.csv", csv);
+    let load = ["load", &file, "--prefix", "stock:", "--as", "Stock"];
+    shop.told(0, &[&load[..], &["--schema", SCHEMA]].concat());
+    let numbers = [100u32, 2, 7, 4].map(u32::to_le_bytes).concat();
+    assert_eq!(shop.all()[&b"stock:tee"[..]], numbers);
+    let named = ["--as", "Stock", "--schema", SCHEMA];
+    let words = [&["export", "stock:", "--format", "csv"][..], &named].concat();
+    let (rows, _) = shop.told(0, &words);
+    let mut rows: Vec<&str> = rows.lines().collect();
+    rows[1..].sort_unstable();
+    assert_eq!(
+        rows,
+        [
+            "key,available,held,sold,limit_per_buyer",
+            "stock:cap,5,0,0,1",
+            "stock:tee,100,2,7,4"
+        ]
+    );
+    let words = [&["report", "stock:", "--json"][..], &named].concat();
+    let (by_name, _) = shop.told(0, &words);
+    assert!(by_name.contains("\"sum\":105"), "{by_name}");
+    let fields = "available=u32@0,held=u32@4,sold=u32@8,limit_per_buyer=u32@12";
+    let (by_fields, _) = shop.told(0, &["report", "stock:", "--json", "--as", fields]);
+    assert_eq!(by_name, by_fields);
+
+    // A name that there is not, no schema at all, and two layouts at once.
+    for command in [&["export"][..], &["report"], &["load", &file]] {
+        let words = [command, &["--as", "Stok", "--schema", SCHEMA]].concat();
+        let (_, why) = shop.told(2, &words);
+        assert!(why.contains("no layout \"Stok\"; there are "), "{why}");
+        let (_, why) = shop.told(2, &[command, &["--as", "Stock"]].concat());
+        assert!(why.contains("the schema has no layouts"), "{why}");
+        let (_, why) = shop.told(
+            2,
+            &[command, &["--as", "Stock", "--layout", "a:u8@0;=1"]].concat(),
+        );
+        assert!(why.contains("cannot be used with"), "{why}");
+    }
+    let (_, why) = shop.told(2, &["report", "--as", "u32@0", "--as", "Stock"]);
+    assert!(
+        why.contains("--as Stock: the name of a layout stands alone"),
+        "{why}"
+    );
+    let (_, why) = shop.told(2, &["report", "--as", "u32@0,Stock"]);
+    assert!(why.contains("or the name of a layout"), "{why}");
+}

@@ -13,6 +13,7 @@ use penstock_net::status::Status;
 use penstock_storage::io::{Block, Blocks, Io};
 use penstock_storage::place::{FileId, Lsn};
 use penstock_storage::store::Store;
+use penstock_storage::version::{SLOTS, partition_of};
 
 use crate::execute::KeyHash;
 use crate::replication::link_set::{LinkAction, LinkSet, LinkTime};
@@ -219,6 +220,23 @@ impl<B: Block> ClusterMember<B> {
         let state = self.links.partition(number);
         let Version { epoch, sequence } = version;
         state.is_some_and(|it| it.holds(Position { epoch, sequence }))
+    }
+
+    /// The last slot up to `last` for which this node answers, from `slot` on without a gap.
+    ///
+    /// # Errors
+    /// Why `slot` is not this node's to answer.
+    pub(crate) fn last_served(&self, slot: u16, last: u16) -> Result<u16, Redirect> {
+        let partition = partition_of(slot);
+        if let Some(elsewhere) = self.elsewhere(partition) {
+            return Err(elsewhere);
+        }
+        let slots = SLOTS / LINK_PARTITIONS;
+        let others = partition + 1..=partition_of(last);
+        let mut gaps = others.filter(|partition| !self.served.has(*partition));
+        Ok(gaps
+            .next()
+            .map_or(last, |gap| u16::try_from(gap).expect("256") * slots - 1))
     }
 
     /// The same of what concerns all partitions.

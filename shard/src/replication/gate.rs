@@ -24,6 +24,8 @@ pub struct Waiting<T> {
 pub struct ReplicaGates<T> {
     waiting: VecDeque<Waiting<T>>,
     most: usize,
+    /// No deadline is earlier.
+    first_deadline_us: u64,
 }
 
 /// What a reply is to say.
@@ -32,7 +34,10 @@ pub enum Outcome {
     /// The level was reached.
     Reached,
     /// It was not in time, or never will be: it may have been executed.
-    Unknown,
+    Unknown {
+        /// How many members have the record.
+        members: u8,
+    },
 }
 
 impl<T> ReplicaGates<T> {
@@ -42,13 +47,14 @@ impl<T> ReplicaGates<T> {
         ReplicaGates {
             waiting: VecDeque::new(),
             most,
+            first_deadline_us: u64::MAX,
         }
     }
 
     /// When the first of them is answered at the latest.
     #[must_use]
     pub fn deadline_us(&self) -> Option<u64> {
-        self.waiting.front().map(|waiting| waiting.deadline_us)
+        (!self.waiting.is_empty()).then_some(self.first_deadline_us)
     }
 
     /// Whether another one may wait; to be asked before anything is executed.
@@ -82,7 +88,14 @@ impl<T> ReplicaGates<T> {
     /// If there is no room.
     pub fn wait(&mut self, waiting: Waiting<T>) {
         assert!(self.has_room(), "asked before it was executed");
+        self.first_deadline_us = self.first_deadline_us.min(waiting.deadline_us);
         self.waiting.push_back(waiting);
+    }
+
+    /// The one that waits longest.
+    #[must_use]
+    pub fn first(&self) -> Option<&T> {
+        self.waiting.front().map(|waiting| &waiting.whom)
     }
 
     /// Answers who need not wait any longer, in order: the log is durable up to `durable`;
@@ -97,6 +110,7 @@ impl<T> ReplicaGates<T> {
     ) where
         I: Iterator<Item = Option<Lsn>>,
     {
+        let mut first_us = u64::MAX;
         for _ in 0..self.waiting.len() {
             let waiting = self.waiting.pop_front().expect("counted");
             let has = |member: Option<Lsn>| member.is_some_and(|lsn| lsn >= waiting.lsn);
@@ -105,11 +119,15 @@ impl<T> ReplicaGates<T> {
             if waiting.lsn <= durable && is_received {
                 answer(waiting.whom, Outcome::Reached);
             } else if now_us >= waiting.deadline_us {
-                answer(waiting.whom, Outcome::Unknown);
+                let members = received(waiting.partition).filter(|member| has(*member));
+                let members = u8::try_from(members.count()).unwrap_or(u8::MAX);
+                answer(waiting.whom, Outcome::Unknown { members });
             } else {
+                first_us = first_us.min(waiting.deadline_us);
                 self.waiting.push_back(waiting);
             }
         }
+        self.first_deadline_us = first_us;
     }
 
     /// Answers all who wait for this partition: its node is not primary any more.
@@ -165,7 +183,7 @@ mod tests {
         assert_eq!(release(&mut gates, 1011, 20, &[Some(11), Some(20)]), []);
         assert_eq!(
             release(&mut gates, 1012, 20, &[Some(11), Some(20)]),
-            [('c', Unknown)]
+            [('c', Unknown { members: 1 })]
         );
         assert!(gates.is_empty());
     }
@@ -179,7 +197,8 @@ mod tests {
             deadline_us: 1_000,
             whom: 'a',
         });
-        for (now_us, expected) in [(999, None), (1_000, Some(Outcome::Unknown))] {
+        let nobody = Outcome::Unknown { members: 0 };
+        for (now_us, expected) in [(999, None), (1_000, Some(nobody))] {
             let mut answer = None;
             gates.release(
                 now_us,

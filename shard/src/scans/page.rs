@@ -14,6 +14,7 @@ use penstock_storage::store::Store;
 use penstock_storage::system_key::is_system;
 use penstock_storage::version::SLOTS;
 
+use crate::cluster::Redirect;
 use crate::key_tables::KeyTables;
 use crate::scanning::{
     BLOCKS_A_STEP_MAX, ColdKey, ENTRIES_A_STEP_MAX, Order, READ_BYTES_A_STEP_MAX, READS_A_STEP_MAX,
@@ -26,6 +27,8 @@ pub(crate) enum Halt {
     Reads(Vec<Wanted>),
     /// The first key cannot be read.
     Unread(Unread),
+    /// Another node writes the first slot.
+    Elsewhere(Redirect),
 }
 
 /// The reads that a page lacks.
@@ -63,7 +66,7 @@ pub(crate) struct PageMaker<'a, P: Blocks> {
     pub(super) request: ScanRequest<'a>,
     /// Bytes of the page.
     pub(super) bytes_max: usize,
-    /// The last slot of the shard from the one of the cursor on.
+    /// The last slot, from the one of the cursor on: behind it another shard or node goes on.
     pub(super) last_slot: u16,
 }
 
@@ -129,7 +132,7 @@ impl<'a, P: Blocks> PageMaker<'a, P> {
         Ok(planted::or(Bug::ScanUngated, Lsn(0), gate))
     }
 
-    /// The cursor of the next page, which begins at `next`, or in the next shard; 0 at the end.
+    /// The cursor of the next page, which begins at `next`, or behind the last slot; 0 at the end.
     fn cursor_of(&self, next: Option<Cursor>) -> u64 {
         let next = next.or_else(|| {
             let slot = self.last_slot + 1;

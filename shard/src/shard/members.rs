@@ -40,13 +40,15 @@ impl<P: Blocks> Shard<P> {
         Lsn(0)
     }
 
-    /// Keeps a reply until each member of the sync set has all that was appended by now.
+    /// Keeps a reply until each member of the sync set has all that was appended by now, no longer
+    /// than until `until_us`.
     #[cold]
     pub(super) fn wait_for_members(
         &mut self,
         now: Now,
         slot: u16,
         level: AckLevel,
+        until_us: u64,
         whom: ReplicaReply,
     ) {
         self.reserve(whom.origin, &whom.address, whom.item.len());
@@ -57,7 +59,7 @@ impl<P: Blocks> Shard<P> {
         let waiting = Waiting {
             partition: PartitionId::try_from(partition_of(slot)).expect("256"),
             lsn,
-            deadline_us: now.us + linked.replica_timeout_us(),
+            deadline_us: until_us.min(now.us + linked.replica_timeout_us()),
             whom,
         };
         self.replica_waits.wait(level, waiting);
@@ -94,7 +96,7 @@ impl<P: Blocks> Shard<P> {
                 Outcome::Reached => {
                     self.answer_detached(origin, address, told, &item, outbox);
                 }
-                Outcome::Unknown => {
+                Outcome::Unknown { members } => {
                     let mut out = Vec::new();
                     let version = Version::default();
                     let text = match is_change {
@@ -107,8 +109,13 @@ impl<P: Blocks> Shard<P> {
                              that it has what was found here"
                         }
                     };
-                    ReplyHead::new(Status::NoReplicas, address.item, AckLevel::None, version)
-                        .write_message(&mut out, &text);
+                    let none = AckLevel::None;
+                    let head = ReplyHead::new(Status::NoReplicas, address.item, none, version);
+                    ReplyHead {
+                        reason: members,
+                        ..head
+                    }
+                    .write_message(&mut out, &text);
                     self.answer_detached(origin, address, told, &out.into(), outbox);
                 }
             }

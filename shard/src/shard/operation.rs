@@ -630,7 +630,12 @@ impl<P: Blocks> Shard<P> {
             is_change: !own.asked.is_read() && status == Status::Ok,
             item,
         };
-        self.wait_for_members(now, own.slot, AckLevel::Replica, whom);
+        let until_us = match own.operation.deadline_us {
+            // A read leaves nothing behind, so the client need not hear how it ends.
+            deadline_us @ 1.. if own.asked.is_read() => deadline_us,
+            _ => u64::MAX,
+        };
+        self.wait_for_members(now, own.slot, AckLevel::Replica, until_us, whom);
     }
 
     /// Has an item wait for the read that it turned out to need.

@@ -12,6 +12,7 @@ use penstock_storage::store::{AdmitError, part_read};
 
 use crate::answers::Asked;
 use crate::busy::Told;
+use crate::cluster::Redirect;
 use crate::requests::parking::{Origin, Parked};
 use crate::scanning::{ColdKey, Reading, STEPS_A_TURN_MAX, ScanRead, Unread, slot_of_cursor};
 use crate::scans::page::Halt;
@@ -47,7 +48,7 @@ impl<P: Blocks> Shard<P> {
         if owner != self.setup.shard() {
             return self.mail_request(owner, operation, slot, true, out);
         }
-        if let Some(elsewhere) = self.linked.as_ref().and_then(|it| it.elsewhere_of_any()) {
+        if let Err(elsewhere) = self.last_scanned(slot) {
             return self.refuse_elsewhere(SCAN, operation, &elsewhere, out);
         }
         if operation.level == AckLevel::Replica {
@@ -65,6 +66,16 @@ impl<P: Blocks> Shard<P> {
         // The number of scans bounds what they hold.
         self.scans.steps.begin(operation.parked(slot, 0));
         Step::Later
+    }
+
+    /// The last slot that a page tells which begins in this slot: behind it another shard or
+    /// another node goes on.
+    fn last_scanned(&self, slot: u16) -> Result<u16, Redirect> {
+        let last = self.setup.config().topology.last_slot(slot);
+        match &self.linked {
+            Some(linked) => linked.last_served(slot, last),
+            None => Ok(last),
+        }
     }
 
     /// Runs the steps that are ready, up to a number in each turn.
@@ -92,9 +103,14 @@ impl<P: Blocks> Shard<P> {
                 head(status).write_message(out, &message);
                 Some(Lsn(0))
             } else {
-                let (limits, topology) = (self.setup.limits(), &self.setup.config().topology);
-                let page = self.scans.page(&self.store, &scan, limits, topology);
-                match page.write(out) {
+                // Another node may have taken over since the step came.
+                let last_slot = self.last_scanned(scan.parked.slot);
+                let page = last_slot.map_err(Halt::Elsewhere).and_then(|last_slot| {
+                    let limits = self.setup.limits();
+                    let page = self.scans.page(&self.store, &scan, limits, last_slot);
+                    page.write(out)
+                });
+                match page {
                     Ok(gate) => {
                         self.stats.answer(SCAN, Status::Ok);
                         head(Status::Ok).patch(out, 0);
@@ -104,6 +120,15 @@ impl<P: Blocks> Shard<P> {
                         self.stats.answer(SCAN, status);
                         out.clear();
                         head(status).write_message(out, &message);
+                        Some(Lsn(0))
+                    }
+                    Err(Halt::Elsewhere(elsewhere)) => {
+                        self.stats.refuse(SCAN, elsewhere.status());
+                        ReplyHead {
+                            version: elsewhere.version(),
+                            ..head(elsewhere.status())
+                        }
+                        .write_message(out, &elsewhere);
                         Some(Lsn(0))
                     }
                     Err(Halt::Reads(wanted)) => {

@@ -106,9 +106,7 @@ impl<P: Blocks> Shard<P> {
         ReplicationCounters {
             links: links.counters(),
             memory: links.memory(),
-            ..self
-                .replica_waits
-                .counters(now.us, linked.replica_timeout_us())
+            ..self.replica_waits.counters(now.us)
         }
     }
 

@@ -1,12 +1,16 @@
 //! A node of a cluster: what it begins to write, over a directory that holds something or nothing.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use penstock_net::apply::Apply;
 use penstock_net::level::AckLevel;
 use penstock_net::link::message::LINK_PARTITIONS;
 use penstock_net::link::{Membership, NodeStart};
+use penstock_net::placement::Writer;
 use penstock_net::request::Condition;
+use penstock_net::scan::{ScanPage, ScanRequest};
+use penstock_net::slot::{SLOTS, slot_of};
 use penstock_net::status::Status;
 use penstock_shard::cluster::{Assignment, ClusterConfig, Plan};
 use penstock_shard::replication::PENDING_BYTES_MAX;
@@ -155,6 +159,84 @@ fn a_member_does_not_fire_and_a_node_that_writes_again_fires_once() {
     assert_eq!(server.replies[&3].value, 6u64.to_le_bytes());
 }
 
+/// A step of a scan from a cursor.
+fn page_from(server: &mut Server, id: usize, cursor: u64) {
+    let request = ScanRequest {
+        cursor,
+        prefix: b"",
+        entries_max: 8,
+        bytes_max: 4096,
+        wants_values: true,
+    };
+    server.send(id, |batch, out| batch.scan(out, &request));
+}
+
+/// A node that writes one partition of its shard with forty keys, most of them cold, and the first
+/// slot of the partition and of the one behind it, as cursors.
+fn with_keys() -> (Server, [u64; 2]) {
+    let mut server = opened(Image::default(), 1, plan(11, false));
+    server.settle();
+    server.replan(plan(12, true));
+    assert_eq!(answer(&mut server, 1), Status::NotFound);
+    for number in 0..40 {
+        server.set(100 + number, &key(number), &[b'v'; 200]);
+        server.settle();
+        assert_eq!(server.replies[&(100 + number)].status, Status::Ok);
+    }
+    let slots = u64::from(SLOTS / LINK_PARTITIONS);
+    let partition = u64::from(slot_of(&key(0))) / slots;
+    let cursors = [partition, partition + 1].map(|partition| (partition * slots) << 32);
+    (server, cursors)
+}
+
+#[test]
+fn a_scan_tells_the_partitions_that_this_node_writes_and_sends_to_the_writers_of_others() {
+    let (mut server, [begin, behind]) = with_keys();
+    page_from(&mut server, 2, 0);
+    server.settle();
+    let elsewhere = &server.replies[&2];
+    assert_eq!(elsewhere.status, Status::Moved);
+    assert_eq!(elsewhere.version, Writer::version(OTHER, 1));
+
+    let (mut cursor, mut keys, mut id) = (begin, BTreeSet::new(), 3);
+    while cursor & ((1 << 46) - 1) < behind {
+        page_from(&mut server, id, cursor);
+        server.settle();
+        let reply = &server.replies[&id];
+        assert_eq!(reply.status, Status::Ok);
+        let page = ScanPage::read(&reply.value).expect("a page");
+        keys.extend(page.entries().map(|entry| entry.key.to_vec()));
+        cursor = page.cursor;
+        id += 1;
+    }
+    assert!(id > 7, "several pages");
+    assert_eq!(keys, (0..40).map(key).collect::<BTreeSet<_>>());
+    assert_eq!(
+        cursor & ((1 << 46) - 1),
+        behind,
+        "at the first slot of another node"
+    );
+    page_from(&mut server, id, cursor);
+    server.settle();
+    assert_eq!(server.replies[&id].status, Status::Moved);
+}
+
+#[test]
+fn a_step_of_a_scan_that_waits_while_another_node_takes_over_tells_nothing() {
+    let (mut server, [begin, _]) = with_keys();
+    page_from(&mut server, 2, begin);
+    server.settle();
+    let page = ScanPage::read(&server.replies[&2].value).expect("a page");
+    let cursor = page.cursor;
+    page_from(&mut server, 3, cursor);
+    assert!(!server.replies.contains_key(&3), "it waits for its turn");
+    server.replan(plan_of_the_other(13));
+    server.settle();
+    let reply = &server.replies[&3];
+    assert_eq!(reply.status, Status::Moved);
+    assert_eq!(reply.version, Writer::version(OTHER, 13));
+}
+
 /// A node that writes, and a write at level `replica` for which it waits for the other node.
 fn waiting_for_the_other(id: usize) -> Server {
     let mut server = opened(Image::default(), 1, plan(11, false));
@@ -167,6 +249,39 @@ fn waiting_for_the_other(id: usize) -> Server {
     server.settle();
     assert!(!server.replies.contains_key(&id), "the other node is away");
     server
+}
+
+#[test]
+fn a_read_at_level_replica_ends_at_its_deadline_and_a_write_at_the_time_of_the_cluster() {
+    let mut server = waiting_for_the_other(2);
+    server.send_until(AckLevel::Replica, 50, 3, |batch, out| {
+        batch.get(out, &key(0))
+    });
+    server.send_until(AckLevel::Replica, 50, 4, |batch, out| {
+        batch.set(out, &key(0), b"later", Condition::Always);
+    });
+    let begin_us = server.now.us;
+    server.settle();
+    assert!(!server.replies.contains_key(&3), "the other node is away");
+    server.now.us = begin_us + 50_000;
+    server.settle();
+    let reply = &server.replies[&3];
+    assert_eq!(
+        (reply.status, reply.reason),
+        (Status::NoReplicas, 0),
+        "no node has it"
+    );
+    for write in [2, 4] {
+        assert!(
+            !server.replies.contains_key(&write),
+            "the level may be reached"
+        );
+    }
+    server.now.us = begin_us + 1_000_000;
+    server.settle();
+    for write in [2, 4] {
+        assert_eq!(server.replies[&write].status, Status::NoReplicas);
+    }
 }
 
 /// The plan in which nobody else is waited for.

@@ -572,7 +572,18 @@ impl Server {
         id: usize,
         item: impl FnOnce(&mut BatchRequest, &mut Vec<u8>),
     ) {
-        let mut batch = BatchRequest::begin(&mut self.inbox, id as u64, level, 0, 1);
+        self.send_until(level, 0, id, item);
+    }
+
+    /// The same of an item with a deadline, in milliseconds from now.
+    pub fn send_until(
+        &mut self,
+        level: AckLevel,
+        deadline_ms: u16,
+        id: usize,
+        item: impl FnOnce(&mut BatchRequest, &mut Vec<u8>),
+    ) {
+        let mut batch = BatchRequest::begin(&mut self.inbox, id as u64, level, deadline_ms, 1);
         item(&mut batch, &mut self.inbox);
         batch.finish(&mut self.inbox);
         self.hand_over();

@@ -797,7 +797,7 @@ impl World {
                     acked.push(operation);
                     met.one("acked at replica");
                 }
-                Outcome::Unknown => met.one("unknown"),
+                Outcome::Unknown { .. } => met.one("unknown"),
             });
     }
 

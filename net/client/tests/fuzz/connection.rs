@@ -134,7 +134,11 @@ impl Side {
             },
             other => {
                 let opcode = [Opcode::Ping, Opcode::Info][other - 4];
-                let what = What::Frame { opcode, done };
+                let what = What::Frame {
+                    opcode,
+                    body: &[],
+                    done,
+                };
                 self.queue.push_back(Queued {
                     until,
                     partition: None,

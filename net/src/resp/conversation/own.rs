@@ -1,13 +1,17 @@
-//! What a connection is asked beyond one item for a key: KV.APPLY, KV.OPTS and WAIT.
+//! What a connection is asked beyond one item for a key: KV.APPLY, KV.RUN, KV.OPTS and
+//! WAIT.
 
 use crate::level::AckLevel;
-use crate::request::Wanted;
+use crate::limits::KEY_BYTES_MAX;
+use crate::request::{BatchRequest, Token, Wanted};
 use crate::slot::slot_of;
 
-use super::super::answer::Fold;
+use super::super::answer::{Fold, moved};
 use super::super::apply_text::read_apply;
 use super::super::host::{ClusterView, Host};
+use super::super::named_keys::NamedKeys;
 use super::super::parser::Arguments;
+use super::super::run_text::{program_named, read_arguments, unknown_program};
 use super::super::sink::Sink;
 use super::super::table::Name;
 use super::super::wait::read_wait;
@@ -47,13 +51,60 @@ impl Talk {
             Ok(read) => read,
             Err(text) => return self.refuse(|out| out.extend_from_slice(&text)),
         };
-        let slot = slot_of(args.get(1));
         if !sink.has_room(1, apply.item_bytes()) {
             return Passed::Part;
         }
         let subject = self.ring.subject();
-        subject.set(Name::KvApply, args.get(1), args.len(), slot);
+        subject.set(Name::KvApply, args.get(1), args.len(), slot_of(args.get(1)));
         subject.is_noted = self.is_clustered && apply.has_effect();
+        self.changes(sink, own_token, |batch, out| batch.apply(out, &apply))
+    }
+
+    /// KV.RUN.
+    pub(super) fn run(
+        &mut self,
+        args: Arguments<'_>,
+        sink: &mut Sink<'_>,
+        host: &dyn Host,
+    ) -> Passed {
+        let keys = match NamedKeys::read(args, 2) {
+            Ok(keys) => keys,
+            Err(text) => return self.refuse(|out| out.extend_from_slice(&text)),
+        };
+        let (schema, slot) = (host.schema(), slot_of(args.get(2)));
+        let Some(program) = program_named(&schema.programs, args.get(1)) else {
+            // The node that writes the slot may have other files.
+            if self.is_clustered && !host.serves(slot, false) {
+                let protocol = self.protocol;
+                self.ring.reply(protocol, &mut self.out, |replies| {
+                    moved(slot, None, host, replies);
+                });
+                return Passed::Whole;
+            }
+            return self.refuse(|out| unknown_program(&schema.programs, args.get(1), out));
+        };
+        let given = match read_arguments(program, keys.all().len(), args, keys.next) {
+            Ok(given) => given,
+            Err(text) => return self.refuse(|out| out.extend_from_slice(&text)),
+        };
+        if !sink.has_room(1, given.item_bytes() + keys.all().len() * KEY_BYTES_MAX) {
+            return Passed::Part;
+        }
+        let subject = self.ring.subject();
+        subject.set(Name::KvRun, args.get(2), args.len() - 1, slot);
+        subject.is_noted = self.is_clustered && program.has_effect();
+        self.changes(sink, keys.token, |batch, out| {
+            batch.run_of(out, program.id(), keys.all(), given.all());
+        })
+    }
+
+    /// A command of one item that tells what an APPLY tells.
+    fn changes(
+        &mut self,
+        sink: &mut Sink<'_>,
+        own_token: Option<Token>,
+        write: impl FnOnce(&mut BatchRequest, &mut Vec<u8>),
+    ) -> Passed {
         let number = self.ring.next_item();
         let (batch, out) = sink.batch(number);
         let token = self.options.token.take();
@@ -61,7 +112,7 @@ impl Talk {
         if let Some(token) = token {
             batch.token(token);
         }
-        batch.apply(out, &apply);
+        write(batch, out);
         let entry = self.ring.push(Fold::Apply, self.protocol);
         if token.is_some() {
             self.ring.has_token();
@@ -78,9 +129,10 @@ impl Talk {
         sink: &mut Sink<'_>,
         host: &dyn Host,
     ) -> Passed {
-        if let Err(text) = read_wait(args) {
-            return self.refuse_only(text);
-        }
+        let timeout_ms = match read_wait(args) {
+            Ok(timeout_ms) => timeout_ms,
+            Err(text) => return self.refuse_only(text),
+        };
         if !self.ring.is_empty() && self.is_clustered {
             return Passed::Waits;
         }
@@ -95,8 +147,9 @@ impl Talk {
                 .reply(protocol, &mut self.out, |replies| replies.integer(0));
             return Passed::Whole;
         }
-        let keys = std::mem::take(self.ring.written()).keys();
+        let keys = self.ring.written().keys();
         sink.ask_for(AckLevel::Replica);
+        sink.give_up_after(timeout_ms);
         sink.items_max = keys.len();
         self.ring.subject().set(Name::Wait, b"", args.len(), 0);
         let entry = self.ring.push(Fold::Nodes(nodes), self.protocol);

@@ -2,9 +2,12 @@
 //! reads within the age that is asked for, and WAIT tells at how many nodes the writes are.
 //! redis-py finds its way, too, if `PENSTOCK_REDIS_PY` names a folder that has it.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::net::SocketAddr;
 use std::process::Command;
+
+use penstock_client::{Client, ClientOptions};
 
 use super::nodes::{Cluster, Server, free_port, until, wait_for_follower, wait_for_primary};
 use crate::process::beside_clusters;
@@ -34,8 +37,7 @@ fn start(name: &str) -> Nodes {
     let listen = resp.map(|address| address.to_string());
     let first = cluster.start(1, &["--cluster-new", "--resp-listen", &listen[0]]);
     wait_for_primary(&first);
-    // A shard is scanned if its node writes all of it, so both have two.
-    let second = cluster.start(2, &["--shards", "2", "--resp-listen", &listen[1]]);
+    let second = cluster.start(2, &["--resp-listen", &listen[1]]);
     wait_for_follower(&first, &second);
     cluster.edits(&["add", "--node", &format!("{},{}", cluster.third(), resp[2])]);
     let third = cluster.start(3, &["--resp-listen", &listen[2]]);
@@ -53,6 +55,48 @@ fn slot_of(talk: &mut Talk, key: &str) -> u16 {
     told.trim_matches([':', '\r', '\n'])
         .parse()
         .expect("a slot")
+}
+
+/// The keys of a whole SCAN.
+fn scanned(talk: &mut Talk) -> BTreeSet<String> {
+    let (mut cursor, mut keys) = ("0".to_string(), BTreeSet::new());
+    loop {
+        let told = talk.ask(&["SCAN", &cursor, "COUNT", "50"]);
+        let mut lines = told
+            .split("\r\n")
+            .filter(|line| !line.starts_with(['*', '$']));
+        cursor = lines.next().expect("a cursor").to_string();
+        assert!(cursor.parse::<u64>().is_ok(), "{told}");
+        keys.extend(lines.filter(|line| !line.is_empty()).map(str::to_string));
+        if cursor == "0" {
+            return keys;
+        }
+    }
+}
+
+#[test]
+fn wait_ends_at_its_own_time_and_tells_how_many_nodes_have_the_writes() {
+    let _clusters = beside_clusters();
+    let nodes = start("cluster-resp-wait");
+    let mut one = Talk::with(nodes.resp[0]);
+    until("it writes its half", || {
+        one.ask(&["SET", OF_ONE, "1"]) == "+OK\r\n"
+    });
+    until("the other node has it", || {
+        one.ask(&["WAIT", "1", "60000"]) == ":1\r\n"
+    });
+    // The other node stands still: the number is told when the time of WAIT is over, long before
+    // level `replica` gives up, and comes right again.
+    nodes.servers[1].signal("-STOP");
+    assert_eq!(one.ask(&["SET", OF_ONE, "2"]), "+OK\r\n");
+    for words in [["WAIT", "0", "1"], ["WAIT", "1", "50"], ["WAIT", "1", "50"]] {
+        assert_eq!(one.ask(&words), ":0\r\n");
+    }
+    nodes.servers[1].signal("-CONT");
+    until("the other node has it", || {
+        one.ask(&["WAIT", "1", "60000"]) == ":1\r\n"
+    });
+    stop(nodes);
 }
 
 #[test]
@@ -74,6 +118,7 @@ fn clients_of_redis_are_sent_to_who_writes_and_members_answer_as_old_as_they_all
         &["MGET", OF_TWO],
         &["APPEND", OF_TWO, "x"],
         &["KV.APPLY", OF_TWO, "k1 exists"],
+        &["KV.RUN", "buy", OF_TWO],
     ] {
         assert_eq!(one.ask(words), moved(high, 1), "{words:?}");
     }
@@ -130,9 +175,46 @@ fn clients_of_redis_are_sent_to_who_writes_and_members_answer_as_old_as_they_all
     // Who is waited for has the writes.
     assert_eq!(one.ask(&["SET", OF_ONE, "7"]), "+OK\r\n");
     assert_eq!(one.ask(&["WAIT", "1", "1000"]), ":1\r\n");
-    assert_eq!(one.ask(&["WAIT", "1", "1000"]), ":0\r\n", "nothing since");
+    assert_eq!(one.ask(&["WAIT", "1", "1000"]), ":1\r\n", "it is so still");
     assert_eq!(one.ask(&["KV.OPTS", "level=replica"]), "+OK\r\n");
     assert_eq!(one.ask(&["INCR", OF_ONE]), ":8\r\n");
+
+    assert_eq!(one.ask(&["KV.OPTS", "level=default"]), "+OK\r\n");
+
+    // SCAN of a node tells the keys of the slots that it writes, also of half a shard.
+    let mut all = BTreeSet::from([OF_ONE.to_string(), OF_TWO.to_string()]);
+    for number in 0..300 {
+        let key = format!("scanned:{number}");
+        let node = usize::from(slot_of(&mut one, &key) >= 8192);
+        let talk = if node == 0 { &mut one } else { &mut two };
+        assert_eq!(talk.ask(&["SET", &key, "v"]), "+OK\r\n");
+        all.insert(key);
+    }
+    let mut found = BTreeSet::new();
+    for (talk, is_own) in [(&mut one, true), (&mut two, true), (&mut three, false)] {
+        let keys = scanned(talk);
+        assert_eq!(keys.is_empty(), !is_own);
+        for key in keys {
+            assert!(found.insert(key.clone()), "{key} is told by two nodes");
+        }
+    }
+    assert_eq!(found, all);
+    // A native client goes from node to node by itself.
+    for server in &nodes.servers {
+        let client = Client::connect(server.address, ClientOptions::default());
+        let client = client.expect("it listens");
+        let keys = client
+            .scan(b"", false)
+            .map(|entry| entry.expect("a key").key);
+        let keys = keys.map(|key| String::from_utf8(key.to_vec()).expect("text"));
+        assert_eq!(keys.collect::<BTreeSet<_>>(), all);
+    }
+    // A cursor within a slot that another node writes is refused by name.
+    let inside = format!("{}", u64::from(high) << 32 | 1);
+    let refused = one.ask(&["SCAN", &inside]);
+    let expected =
+        format!("-ERR SCAN: the cursor stands in slot {high}, which another node writes");
+    assert!(refused.starts_with(&expected), "{refused}");
 
     let Some(folder) = std::env::var_os("PENSTOCK_REDIS_PY") else {
         eprintln!("skipped: redis-py, as PENSTOCK_REDIS_PY names no folder that has it");

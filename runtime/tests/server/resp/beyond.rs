@@ -74,7 +74,7 @@ DELEX {d}n IFEQ 3 => +QUEUED|
 EXEC => *4|*2|:0|:0|*2|:3|:3|$-1|:1|
 ";
 
-fn ask(talk: &mut Talk, line: &str) -> String {
+pub(super) fn ask(talk: &mut Talk, line: &str) -> String {
     let words = words_of(line);
     let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
     talk.send(&encode(&words));
@@ -142,6 +142,16 @@ GET s => $1|3|
 WAIT 1 1 => :0|
 "#;
 
+/// The reply with `$VERSION` for a version, which is a length and EPOCH:SEQUENCE.
+fn with_version(told: &str) -> String {
+    let Some((begin, rest)) = told.split_once("$7|version|$") else {
+        return told.to_string();
+    };
+    let rest: Vec<&str> = rest.splitn(3, '|').collect();
+    assert!(rest[1].split_once(':').is_some(), "{told}");
+    format!("{begin}$7|version|$VERSION|{}", rest[2])
+}
+
 #[test]
 fn an_apply_of_words_is_atomic_and_options_are_those_of_the_connection() {
     let resp = start("resp-apply", &["--shards", "1"]);
@@ -150,15 +160,7 @@ fn an_apply_of_words_is_atomic_and_options_are_those_of_the_connection() {
     for line in APPLY_AND_OPTIONS.lines().filter(|line| !line.is_empty()) {
         let (words, expected) = line.split_once(" => ").unwrap();
         let told = ask(&mut talk, words);
-        // A version is a length and EPOCH:SEQUENCE.
-        let told = match told.split_once("$7|version|$") {
-            None => told,
-            Some((begin, rest)) => {
-                let rest: Vec<&str> = rest.splitn(3, '|').collect();
-                assert!(rest[1].split_once(':').is_some(), "{told}");
-                format!("{begin}$7|version|$VERSION|{}", rest[2])
-            }
-        };
+        let told = with_version(&told);
         let is_told = match expected.strip_suffix("...") {
             Some(begin) => told.starts_with(begin),
             None => told == expected,
@@ -172,7 +174,7 @@ fn an_apply_of_words_is_atomic_and_options_are_those_of_the_connection() {
 }
 
 /// A token of now: its first 48 bits are unix milliseconds.
-fn token(number: u8) -> String {
+pub(super) fn token(number: u8) -> String {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let ms = now.unwrap().as_millis();
     let ms = format!("{ms:012x}");
