@@ -118,9 +118,10 @@ fn main() {
     for number in 0..batches {
         server.hand_over(&frames[number % frames.len()]);
         if number % CONNECTIONS == CONNECTIONS - 1 {
-            // The log writes so many frames at a time: what is behind them waits for the next turn.
+            // What is behind the frames that the log writes at a time waits for the next turn, and
+            // so do the answers that the last of them let go.
             for _ in 0..FRAMES_BEHIND_MAX {
-                if server.turn_ends() < FRAMES_IN_FLIGHT {
+                if server.turn_ends() == 0 {
                     break;
                 }
             }

@@ -545,9 +545,10 @@ impl Replayed {
         let (keyspaces, now_ms) = (&self.keyspaces, self.time_ms);
         let collected = &mut self.collected;
         // Of a record that came again the index points to the part that was there first, unless the
-        // key had been deleted meanwhile.
+        // key had been deleted meanwhile. Of equal deletions the last one hides all before it.
         let id = KeyId::new(slot, hash, part.key());
         if part.is_copy()
+            || part.kind() == PartKind::Tombstone
             || !collected.has(id, part.version())
             || self.keys.stands_at((slot, hash), place)
         {

@@ -107,7 +107,7 @@ impl<P: Blocks> Store<P> {
     /// it says of keys that have no newer version. `parts` are all of its parts, checked; nothing
     /// of it may be cold ([`Store::cold_of`]) and [`Store::room_for`] must have said yes to
     /// as many bytes as they have. Without `is_dense`, a record that brings nothing newer
-    /// is left out: `None`.
+    /// is left out: `None`. A deletion that is not durable counts as older than the same one.
     ///
     /// # Panics
     /// If the parts are not one record, or a local one.
@@ -139,11 +139,8 @@ impl<P: Blocks> Store<P> {
             if part.is_superseded() && part.kind() == PartKind::Put {
                 continue;
             }
-            let known = match self.find(slot, home.1, part.key()) {
-                Found::Cached(id) if self.version(id) >= version => continue,
-                Found::Cached(id) => id,
-                Found::Absent => self.insert(home, part.key(), &[], None),
-                Found::Cold(_) => panic!("what is cold is read before"),
+            let Some(known) = self.cell_for(home, part, is_dense) else {
+                continue;
             };
             let id = match part.kind() {
                 PartKind::Put => {
@@ -210,6 +207,44 @@ impl<P: Blocks> Store<P> {
         }
         self.carry_time(time_ms);
         Some(lsn)
+    }
+
+    /// The cell that takes in a part of a record that was written elsewhere, or `None` if the key
+    /// has no older version.
+    ///
+    /// Without `is_dense` the same deletion may be in the index, logged and not durable. The record
+    /// that it deletes may stand behind it in the log by now, logged again for another key. So the
+    /// deletion is logged again, as if the first one had left the index.
+    fn cell_for(
+        &mut self,
+        home: (u16, u32),
+        part: &PartView<'_>,
+        is_dense: bool,
+    ) -> Option<CellId> {
+        let id = match self.find(home.0, home.1, part.key()) {
+            Found::Cached(id) => id,
+            Found::Absent => return Some(self.insert(home, part.key(), &[], None)),
+            Found::Cold(_) => panic!("what is cold is read before"),
+        };
+        let known = self.version(id);
+        if known < part.version() {
+            return Some(id);
+        }
+        let is_same = known == part.version()
+            && part.kind() == PartKind::Tombstone
+            && self.cell(id).is_deleted();
+        if is_dense || !is_same {
+            return None;
+        }
+        // A key that was swept is not among these: cleaning takes it out.
+        let of = (home.0, home.1, known);
+        let mut deletions = self.deletions.iter();
+        if !deletions.any(|&(_, slot, hash, version)| (slot, hash, version) == of) {
+            return None;
+        }
+        let position = self.keys.entries().position_of(home.0, home.1, id);
+        self.forget_deletion(position, id);
+        Some(self.insert(home, part.key(), &[], None))
     }
 
     /// Takes note of a record under a key of the store's own that the index has.

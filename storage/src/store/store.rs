@@ -13,7 +13,7 @@ use crate::format::record::{PARTS_MAX, PartKind, PartSpec, RecordSpec};
 use crate::log::log::Log;
 use crate::memory::cache::cell::Cell;
 use crate::memory::cell_room::CellRoom;
-use crate::memory::index::entry::{CellId, Home};
+use crate::memory::index::entry::{CellId, Home, Position};
 use crate::memory::keys::Keys;
 use crate::memory::keys::{Found, PREFETCH_KEYS_MAX};
 use crate::planted::{self, Bug};
@@ -357,11 +357,7 @@ impl<P: Blocks> Store<P> {
                     _ => None,
                 });
             if let Some((position, id)) = deleted {
-                if let Some(place) = self.keys.cell(id).place().place() {
-                    self.live.loses(place);
-                    self.live.gains_tombstone(place);
-                }
-                self.keys.remove(position, Home::Memory(id));
+                self.forget_deletion(position, id);
             }
             self.deletions.pop_front();
         }
@@ -375,6 +371,15 @@ impl<P: Blocks> Store<P> {
         if !self.versions.is_empty() {
             self.settle_versions(durable);
         }
+    }
+
+    /// Takes a deletion out of the index. From now on its part counts as a deletion.
+    pub(super) fn forget_deletion(&mut self, position: Position, id: CellId) {
+        if let Some(place) = self.keys.cell(id).place().place() {
+            self.live.loses(place);
+            self.live.gains_tombstone(place);
+        }
+        self.keys.remove(position, Home::Memory(id));
     }
 
     /// Visits where the newest parts of keys stand, from `from` on in the order of slots and

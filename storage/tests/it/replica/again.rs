@@ -4,10 +4,12 @@
 use std::io;
 
 use penstock_storage::cleaning::CleaningConfig;
+use penstock_storage::keyspace::{SETTINGS_BYTES, keyspace_key};
 use penstock_storage::log::{Purpose, Room};
 use penstock_storage::packed_place::{Cursor, NewestPart};
 use penstock_storage::place::{Lsn, Place};
 use penstock_storage::snapshot::{SnapshotName, SnapshotReader, Taken};
+use penstock_storage::store::Found;
 use penstock_storage::version::Version;
 
 use super::{Change, Member, SLOTS, TIME_MS, Written, hash, key, parts, shipped};
@@ -145,4 +147,89 @@ fn a_key_of_a_record_that_came_again_survives_starts_without_and_with_a_snapshot
     let before = keys(&member);
     member.crash_beside(3, Some(&snapshot));
     assert_eq!(keys(&member), before);
+}
+
+/// A member to which a record of three keys came again while the deletion of one of them was
+/// durable and that of `last` was in the log alone, and both deletions again behind the record.
+/// Whether each of the three was logged again.
+fn member_with_a_deletion_twice(keeps_versions: bool) -> (Member, [bool; 3]) {
+    let slot = SLOTS[0];
+    let mut member = Member::new(1);
+    if keeps_versions {
+        member.rest();
+        let heard = member.store.hear(b"", super::settings(1));
+        assert_eq!(heard, Ok(true));
+        let key = keyspace_key(0, b"");
+        let room = member
+            .store
+            .room(Purpose::Keep, key.len(), SETTINGS_BYTES, false);
+        assert_eq!(room, Room::Yes);
+        let now_us = member.now_us;
+        member.store.commit_settings(now_us, slot, &key, b"");
+    }
+    member.link();
+    member.store.set_cleaning(CleaningConfig::default());
+    let [stays, first, last] = [1, 2, 3].map(|number| key(slot, number));
+    let value = |byte: u8| Some((vec![byte; 20], None));
+    let all = vec![
+        (stays, value(1)),
+        (first.clone(), value(2)),
+        (last.clone(), value(3)),
+    ];
+    let deletions = [first, last].map(|key| vec![(key, None)]);
+    assert!(member.ship(slot, 11, &all).is_some());
+    assert!(member.ship(slot, 12, &deletions[0]).is_some());
+    let apply = |member: &mut Member, sequence: u64, change: &Change| {
+        let version = Version {
+            epoch: 1 << 8,
+            sequence,
+        };
+        let change = change.clone();
+        let bytes = shipped(slot, &Written { version, change }, TIME_MS);
+        let parts = parts(&bytes);
+        assert_eq!(member.store.room_for(Purpose::Grow, bytes.len()), Room::Yes);
+        member.store.apply(member.now_us, &parts, false, &hash)
+    };
+    assert!(apply(&mut member, 13, &deletions[1]).is_some());
+    let again = [(11, &all), (12, &deletions[0]), (13, &deletions[1])];
+    let logged = again.map(|(sequence, change)| apply(&mut member, sequence, change).is_some());
+    member.rest();
+    (member, logged)
+}
+
+#[test]
+fn a_key_whose_deletion_was_not_durable_when_its_record_came_again_stays_deleted() {
+    for keeps_versions in [false, true] {
+        let (mut member, logged) = member_with_a_deletion_twice(keeps_versions);
+        let last = key(SLOTS[0], 3);
+        let find = |member: &Member| member.store.find(SLOTS[0], hash(&last), &last);
+        assert_eq!(find(&member), Found::Absent);
+        let before = member.places();
+        let snapshot = member.snapshot();
+        for snapshot in [None, Some(&snapshot)] {
+            member.crash_beside(2, snapshot);
+            assert_eq!(member.places(), before, "{logged:?}");
+            assert_eq!(find(&member), Found::Absent);
+        }
+    }
+}
+
+/// Cleaning keeps the deletion that the table points to. It must be the one behind the record.
+#[test]
+fn of_equal_deletions_the_last_one_is_kept_as_a_version() {
+    let (mut member, logged) = member_with_a_deletion_twice(true);
+    assert_eq!(logged, [true; 3]);
+    let deletions = |member: &Member| {
+        let mut places = Vec::new();
+        member.store.versions(&mut |entry| {
+            if entry.is_deletion {
+                places.push((entry.version.sequence, entry.place));
+            }
+        });
+        places
+    };
+    let before = deletions(&member);
+    assert_eq!(before.len(), 2);
+    member.crash(2);
+    assert_eq!(deletions(&member), before);
 }
