@@ -87,7 +87,7 @@ fn wait_ends_at_its_own_time_and_tells_how_many_nodes_have_the_writes() {
     });
     // The other node stands still: the number is told when the time of WAIT is over, long before
     // level `replica` gives up, and comes right again.
-    nodes.servers[1].signal("-STOP");
+    nodes.servers[1].freeze();
     assert_eq!(one.ask(&["SET", OF_ONE, "2"]), "+OK\r\n");
     for words in [["WAIT", "0", "1"], ["WAIT", "1", "50"], ["WAIT", "1", "50"]] {
         assert_eq!(one.ask(&words), ":0\r\n");
