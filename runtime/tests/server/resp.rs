@@ -86,6 +86,14 @@ impl Talk {
         self.send(&encode(&words));
         String::from_utf8(self.reply()).unwrap()
     }
+
+    /// The replies to a pipeline of one command, so many times.
+    pub(crate) fn ask_times(&mut self, words: &[&str], times: usize) -> Vec<String> {
+        let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+        self.send(&encode(&words).repeat(times));
+        let replies = (0..times).map(|_| String::from_utf8(self.reply()).unwrap());
+        replies.collect()
+    }
 }
 
 fn encode(words: &[&[u8]]) -> Vec<u8> {

@@ -99,6 +99,35 @@ fn wait_ends_at_its_own_time_and_tells_how_many_nodes_have_the_writes() {
     stop(nodes);
 }
 
+/// The record of a run tells how many changes it stands for: otherwise a member would find a gap.
+#[test]
+fn a_pipeline_of_decrements_is_few_records_and_reaches_the_other_nodes() {
+    let _clusters = beside_clusters();
+    let nodes = start("cluster-resp-run");
+    let [mut one, mut two, _] = nodes.resp.map(Talk::with);
+    until("it writes its half", || {
+        one.ask(&["SET", OF_ONE, "9999"]) == "+OK\r\n"
+    });
+    let logged = || nodes.servers[0].number("penstock_log_records_total", &[]);
+    let before = logged();
+    let mut left = 9999;
+    for _ in 0..10 {
+        for reply in one.ask_times(&["DECR", OF_ONE], 200) {
+            left -= 1;
+            assert_eq!(reply, format!(":{left}\r\n"));
+        }
+        assert_eq!(one.ask(&["WAIT", "1", "60000"]), ":1\r\n");
+    }
+    let records = logged() - before;
+    assert!((1.0..500.0).contains(&records), "{records} records");
+    assert_eq!(two.ask(&["READONLY"]), "+OK\r\n");
+    assert_eq!(two.ask(&["KV.OPTS", "stale=60000"]), "+OK\r\n");
+    until("the other node shows the last one", || {
+        two.ask(&["GET", OF_ONE]) == "$4\r\n7999\r\n"
+    });
+    stop(nodes);
+}
+
 #[test]
 fn clients_of_redis_are_sent_to_who_writes_and_members_answer_as_old_as_they_allow() {
     let _clusters = beside_clusters();
