@@ -163,8 +163,15 @@ impl Holds {
     #[must_use]
     pub fn tags(random: &mut Random) -> Vec<String> {
         let count = random.within(1, 3);
-        let tags = (0..count).map(|_| format!("{{tdesk{}}}", random.below(10_000)));
-        tags.collect()
+        let mut tags: Vec<String> = Vec::new();
+        for _ in 0..count {
+            let tag = format!("{{tdesk{}}}", random.below(10_000));
+            // Two desks with one tag would be one, whose holds are counted together.
+            if !tags.contains(&tag) {
+                tags.push(tag);
+            }
+        }
+        tags
     }
 
     /// The names and partitions of all keys that may have been made.

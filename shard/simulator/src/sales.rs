@@ -199,8 +199,15 @@ impl Sales {
     #[must_use]
     pub fn tags(random: &mut Random) -> Vec<String> {
         let count = random.within(1, 3);
-        let tags = (0..count).map(|_| format!("{{till{}}}", random.below(10_000)));
-        tags.collect()
+        let mut tags: Vec<String> = Vec::new();
+        for _ in 0..count {
+            let tag = format!("{{till{}}}", random.below(10_000));
+            // Two tills with one tag would be one, whose sales are counted together.
+            if !tags.contains(&tag) {
+                tags.push(tag);
+            }
+        }
+        tags
     }
 
     /// The names and partitions of all keys that were made.
