@@ -103,7 +103,7 @@ impl History {
         self.holds.notice(time_ms);
     }
 
-    /// The next order, of which nothing was asked yet.
+    /// The next order. Nothing was asked about it yet.
     fn orders(&mut self, is_restock: bool) {
         let number = self.holds.orders.len();
         self.holds.lots[0].orders.push(number);
