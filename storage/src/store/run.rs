@@ -11,6 +11,7 @@ use crate::format::extension::{CHANGES_AREA_BYTES, ChangesArea};
 use crate::format::record::{RecordSpec, part_bytes};
 use crate::memory::cache::cells::ValuePlace;
 use crate::memory::index::entry::CellId;
+use crate::memory::keys::Keys;
 use crate::planted::{self, Bug, is_planted};
 use crate::store::change::part_of;
 use crate::store::fields::{FieldEdit, Fields};
@@ -174,13 +175,7 @@ impl<P: Blocks> Run<'_, P> {
         let Store {
             keys, field_edits, ..
         } = &mut *self.store;
-        let value = match &self.place {
-            Some(place) => keys.value_at(place),
-            None => {
-                self.place = keys.value_place(self.id);
-                keys.value_mut(self.id)
-            }
-        };
+        let value = used_value(keys, &mut self.place, self.id);
         let mut is_edited = false;
         let edited = edit(Fields::new(0, value, field_edits, &mut is_edited));
         if !is_edited {
@@ -214,16 +209,22 @@ impl<P: Blocks> Run<'_, P> {
     pub fn replace(&mut self, value: &[u8]) -> Option<Lsn> {
         let (version, lsn) = self.changes.add()?;
         let keys = &mut self.store.keys;
-        let stored = match &self.place {
-            Some(place) => keys.value_at(place),
-            None => {
-                self.place = keys.value_place(self.id);
-                keys.value_mut(self.id)
-            }
-        };
+        let stored = used_value(keys, &mut self.place, self.id);
         stored.copy_from_slice(value);
         (self.version, self.lsn) = (version, lsn);
         Some(lsn)
+    }
+}
+
+/// The value of a cell, which counts as used. `place` remembers where the value stands.
+#[inline(always)]
+fn used_value<'k>(keys: &'k mut Keys, place: &mut Option<ValuePlace>, id: CellId) -> &'k mut [u8] {
+    match place {
+        Some(place) => keys.value_at(place),
+        None => {
+            *place = keys.value_place(id);
+            keys.value_mut(id)
+        }
     }
 }
 
