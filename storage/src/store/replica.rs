@@ -108,6 +108,7 @@ impl<P: Blocks> Store<P> {
     /// of it may be cold ([`Store::cold_of`]) and [`Store::room_for`] must have said yes to
     /// as many bytes as they have. Without `is_dense`, a record that brings nothing newer
     /// is left out: `None`. A deletion that is not durable counts as older than the same one.
+    /// A key of it that is being swept has a newer version: ask [`Store::is_sweeping`] before.
     ///
     /// # Panics
     /// If the parts are not one record, or a local one.
@@ -207,6 +208,21 @@ impl<P: Blocks> Store<P> {
         }
         self.carry_time(time_ms);
         Some(lsn)
+    }
+
+    /// Whether [`Store::sweep`] has taken out the key of this part, with this version, and that is
+    /// not durable yet. Until then the index has the key as deleted, so [`Store::apply`] would
+    /// leave the value out. `hash` is that of the key.
+    #[must_use]
+    pub fn is_sweeping(&self, part: &PartView<'_>, hash: u32) -> bool {
+        let brings_value = part.kind() == PartKind::Put && !part.is_superseded();
+        brings_value
+            && match self.find(part.slot(), hash, part.key()) {
+                Found::Cached(id) => {
+                    self.cell(id).is_deleted() && self.version(id) == part.version()
+                }
+                Found::Absent | Found::Cold(_) => false,
+            }
     }
 
     /// The cell that takes in a part of a record that was written elsewhere, or `None` if the key

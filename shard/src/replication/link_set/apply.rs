@@ -194,6 +194,11 @@ impl Applier {
         if !prefetch.keys(Waiter::Apply(number), keys, turn, effects) {
             return Err(Stop::Partition);
         }
+        // A key that a scan swept comes from another node, which has it: once the sweep is durable.
+        let is_swept = |part| turn.store.is_sweeping(part, (turn.hash_of)(part.key()));
+        if !is_dense && parts.iter().any(is_swept) {
+            return Err(Stop::Partition);
+        }
         let room = turn.store.room_for(Purpose::Grow, bytes.len());
         if room != Room::Yes {
             self.found_no_room(room, effects);

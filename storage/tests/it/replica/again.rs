@@ -233,3 +233,55 @@ fn of_equal_deletions_the_last_one_is_kept_as_a_version() {
     member.crash(2);
     assert_eq!(deletions(&member), before);
 }
+
+/// A record came, one of its keys was swept, and the record comes again, from a node that has the
+/// key.
+#[test]
+fn a_key_that_was_swept_is_there_again_when_its_record_comes_again_behind_the_sweep() {
+    let slot = SLOTS[0];
+    let mut member = Member::new(1);
+    member.link();
+    member.store.set_cleaning(CleaningConfig::default());
+    let [stays, swept] = [1, 2].map(|number| key(slot, number));
+    let value = |byte: u8| Some((vec![byte; 20], None));
+    let all = vec![(stays, value(1)), (swept.clone(), value(2))];
+    assert!(member.ship(slot, 11, &all).is_some());
+    let home = (slot, hash(&swept));
+    let find = |member: &Member| member.store.find(slot, home.1, &swept);
+    let Found::Cached(id) = find(&member) else {
+        panic!("the key was just written");
+    };
+    let version = Version {
+        epoch: 1 << 8,
+        sequence: 11,
+    };
+    let bytes = shipped(
+        slot,
+        &Written {
+            version,
+            change: all.clone(),
+        },
+        TIME_MS,
+    );
+    let is_sweeping = |member: &Member| {
+        let is_it = |part| member.store.is_sweeping(part, hash(part.key()));
+        parts(&bytes).iter().map(is_it).collect::<Vec<_>>()
+    };
+    assert_eq!(is_sweeping(&member), [false, false]);
+    let room = member.store.room(Purpose::Keep, swept.len(), 0, false);
+    assert_eq!(room, Room::Yes);
+    assert!(member.store.sweep(member.now_us, home, id).is_some());
+    assert_eq!(is_sweeping(&member), [false, true]);
+    member.rest();
+    assert_eq!(is_sweeping(&member), [false, false]);
+    assert_eq!(find(&member), Found::Absent);
+
+    assert!(member.ship(slot, 11, &all).is_some());
+    assert!(matches!(find(&member), Found::Cached(_)));
+    let before = member.places();
+    let snapshot = member.snapshot();
+    for snapshot in [None, Some(&snapshot)] {
+        member.crash_beside(2, snapshot);
+        assert_eq!(member.places(), before);
+    }
+}
