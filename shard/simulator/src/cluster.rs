@@ -17,6 +17,7 @@ mod links;
 mod node;
 mod operator;
 mod oracle;
+mod rushes;
 mod sales;
 mod shell;
 mod turns;
@@ -37,7 +38,7 @@ use penstock_storage::version::partition_of;
 
 use crate::coverage::Coverage;
 use crate::holds::Holds;
-use crate::plan::{sends_applies, sends_tokens};
+use crate::plan::{sends_applies, sends_rushes, sends_tokens};
 use crate::random::Random;
 use crate::report::Report;
 use crate::sales::Sales;
@@ -49,6 +50,7 @@ use harms::{Harms, Stage};
 use links::Link;
 use node::Node;
 use oracle::{Kept, Oracle};
+use rushes::Rushes;
 
 /// Seeds below are from before nodes took snapshots and members answered reads, and do neither.
 const SNAPSHOTS_FROM: u64 = 1 << 20;
@@ -62,6 +64,8 @@ const APPLIES_FROM: u64 = 360_000_000;
 const RENEWALS_FROM: u64 = 360_000_000;
 /// And writes with tokens from here on.
 const TOKENS_FROM: u64 = 560_000_000;
+/// And batches of equal changes of one key, which ship as one record, from here on.
+const RUSHES_FROM: u64 = 860_000_000;
 
 /// Nodes have the numbers from 1 on.
 const NODES: usize = 3;
@@ -274,6 +278,10 @@ struct World {
     holds: Option<Holds>,
     /// Chance of everything about them.
     expiries: Random,
+    /// Batches of equal changes, if the run has some.
+    rushes: Option<Rushes>,
+    /// When clients send them.
+    rush_hours: Random,
     /// How far the wall clock of each node is ahead, in milliseconds.
     walls_ms: [u64; NODES],
     harms: Harms,
@@ -305,6 +313,9 @@ pub fn run(seed: u64) -> Report {
     }
     if let Some(holds) = &world.holds {
         coverage.meet(&holds.met);
+    }
+    if let Some(rushes) = &world.rushes {
+        coverage.meet(&rushes.met);
     }
     Report {
         hash: world.trace.hash(),
@@ -355,6 +366,8 @@ impl World {
             Sales::new(Random::new(seed, 109), &tags)
         });
         let holds = holds::holds_of(seed, &tags, harms.may_fail_to_read());
+        let has_rushes = sends_rushes(seed, RUSHES_FROM);
+        let rushes = has_rushes.then(|| Rushes::new(Random::new(seed, 114), &tags));
         let walls_ms = match &holds {
             Some(_) => holds::walls_ms(&mut expiries),
             None => sales::walls_ms(sales.as_ref(), &mut tokens),
@@ -412,6 +425,8 @@ impl World {
             tokens,
             holds,
             expiries,
+            rushes,
+            rush_hours: Random::new(seed, 115),
             walls_ms,
             harms,
             harm,
@@ -748,6 +763,7 @@ impl World {
         let mut keys = self.oracle.keys();
         keys.extend(self.sale_keys());
         keys.extend(self.hold_keys());
+        keys.extend(self.rush_keys());
         // What has expired by one clock may be gone there, and be there by another clock.
         let times = (0..NODES).map(|node| self.time_ms_of(node));
         let now_ms = times.max().expect("there are nodes");
@@ -793,6 +809,10 @@ impl World {
         }
         if let Some(sales) = &self.sales {
             sales.judge(&last)?;
+        }
+        if let Some(rushes) = &mut self.rushes {
+            let has_all_disks = !self.has_wiped && !self.has_gone_back;
+            rushes.judge(&last, &found, kept, has_all_disks)?;
         }
         self.judge_tokens()?;
         match &mut self.holds {
