@@ -348,6 +348,12 @@ impl Rushes {
                 Some(value) => meter.counted(value)?,
                 None => Counted::default(),
             };
+            if counted.cells[meter.rushes.len()..]
+                .iter()
+                .any(|&cell| cell > 0)
+            {
+                return Err(format!("{name} counts what nobody sent: {counted:?}"));
+            }
             let kept_from = match self.kept_from.get(&meter.partition) {
                 None => Some(AckLevel::Disk),
                 Some(level) => *level,
