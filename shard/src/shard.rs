@@ -14,6 +14,7 @@ mod detached;
 mod fire;
 mod frames;
 mod look_ahead;
+mod mailed;
 mod members;
 mod memory;
 mod operation;

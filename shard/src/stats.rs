@@ -126,8 +126,8 @@ impl Stats {
     }
 
     /// An item of another shard is answered.
-    pub(crate) fn execute_for_other(&mut self) {
-        self.counters.executed_for_others += 1;
+    pub(crate) fn execute_for_other(&mut self, items: u64) {
+        self.counters.executed_for_others += items;
     }
 
     /// A change of a keyspace is decided.

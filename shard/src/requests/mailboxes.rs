@@ -7,7 +7,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use bytes::Bytes;
-use penstock_net::pieces::Pieces;
+use penstock_net::pieces::{Pieces, PiecesReader};
 use penstock_storage::if_planted;
 use penstock_storage::place::Lsn;
 use penstock_storage::planted::{self, Bug, is_planted};
@@ -252,8 +252,27 @@ impl Mailboxes {
         self.of(from).replying_bytes -= bytes_beyond_kept(bytes, address);
     }
 
+    /// Bytes that answers to a shard may have, beyond those that it keeps free for them, until no
+    /// more are made.
+    pub(crate) fn room_for_answers(&self, from: u16) -> usize {
+        let replying_bytes = self.all[usize::from(from)].replying_bytes;
+        (self.bytes_max + 1).saturating_sub(replying_bytes)
+    }
+
     /// Answers an item of a shard.
     pub(crate) fn answer(&mut self, from: u16, address: ReplyAddress, told: Told, item: &Pieces) {
+        self.answer_part(from, address, told, item.len(), &mut item.reader());
+    }
+
+    /// Answers an item of a shard with the next bytes of what is read.
+    pub(crate) fn answer_part(
+        &mut self,
+        from: u16,
+        address: ReplyAddress,
+        told: Told,
+        bytes: usize,
+        part: &mut PiecesReader<'_>,
+    ) {
         let Told {
             gate,
             retry_after_ms,
@@ -262,8 +281,8 @@ impl Mailboxes {
         // Answers leave in order of execution, so one gate covers those before it.
         let last = mailbox.replies.back();
         let gate = last.map_or(gate, |(last, _)| gate.max(*last));
-        mailbox.replying_bytes += bytes_beyond_kept(item.len(), &address);
-        item.reader().take(item.len(), &mut mailbox.reply_bytes);
+        mailbox.replying_bytes += bytes_beyond_kept(bytes, &address);
+        part.take(bytes, &mut mailbox.reply_bytes);
         let end = mailbox.reply_bytes_sent + mailbox.reply_bytes.len() as u64;
         // The end is made relative when the mail leaves; until then its low bits are enough.
         let [a, b, c, d, ..] = end.to_le_bytes();
@@ -314,7 +333,7 @@ impl Mailboxes {
 
 /// What an answer of so many bytes takes beyond the room that the asking shard keeps for it.
 #[inline]
-fn bytes_beyond_kept(bytes: usize, address: &ReplyAddress) -> usize {
+pub(crate) fn bytes_beyond_kept(bytes: usize, address: &ReplyAddress) -> usize {
     match bytes <= address.answer_bytes as usize {
         true => 0,
         false => bytes,

@@ -16,7 +16,7 @@ use penstock_storage::planted::{self, Bug, is_planted};
 use crate::answers::Asked;
 use crate::busy::Told;
 use crate::execute::Cold;
-use crate::mail::{MailedReply, MailedRequest, ReplyAddress, ReplyMail, RequestMail};
+use crate::mail::{MailedReply, MailedRequest, ReplyAddress, ReplyMail};
 use crate::requests::mailboxes::MailRoom;
 use crate::requests::parking::{Origin, PARKED_MAX, Parked};
 
@@ -184,7 +184,7 @@ impl<P: Blocks> Shard<P> {
     }
 
     /// What the frame of an answer depends on and tells, if the step has written one.
-    fn told(&self, step: &Step) -> Option<Told> {
+    pub(super) fn told(&self, step: &Step) -> Option<Told> {
         match *step {
             Step::Answered(gate) => Some(Told::behind(gate)),
             Step::Busy => Some(Told {
@@ -207,64 +207,10 @@ impl<P: Blocks> Shard<P> {
         match origin {
             Origin::Here => self.answer_here(address, told, item, outbox),
             Origin::Shard(from) => {
-                self.stats.execute_for_other();
+                self.stats.execute_for_other(1);
                 self.requests.mail.answer(from, address, told, item);
             }
         }
-    }
-
-    /// Runs the items that another shard sent. Items without room for their answers are held.
-    pub(super) fn execute_mail(&mut self, now: Now, mail: &RequestMail) {
-        let origin = Origin::Shard(mail.from);
-        let mut start = 0;
-        for request in &mail.items {
-            let item = &mail.bytes[start..request.end as usize];
-            start = request.end as usize;
-            let operation = Operation {
-                origin,
-                address: request.address,
-                level: request.level,
-                deadline_us: request.deadline_us,
-                came_us: request.came_us,
-                item,
-                brought: None,
-                known: None,
-            };
-            let may_run = self.may_run_mailed(mail.from, request, item);
-            if !may_run || self.is_held_back(now, request.deadline_us, item) {
-                let held = operation.parked(request.slot, 0);
-                self.requests.mail.hold(mail.from, held);
-                continue;
-            }
-            let mut out = self.requests.take_scratch();
-            let step = self.operation(now, &operation, &mut out);
-            if let Some(told) = self.told(&step) {
-                self.stats.answer_at_once(now.us, request.came_us, 1);
-                self.stats.execute_for_other();
-                let mail_to = &mut self.requests.mail;
-                mail_to.answer(mail.from, request.address, told, &out);
-            } else if matches!(step, Step::Postponed) {
-                let postponed = operation.parked(request.slot, 0);
-                self.requests.postponed.push(postponed);
-            }
-            self.requests.give_scratch(out);
-        }
-    }
-
-    /// Whether an item of another shard may run now: there is room for its answer, and nothing that
-    /// it must not pass waits.
-    fn may_run_mailed(&self, from: u16, request: &MailedRequest, item: &[u8]) -> bool {
-        if !self.requests.postponed.is_empty() {
-            return false;
-        }
-        let mail = &self.requests.mail;
-        if mail.may_run(from, self.phase.is_stopping()) {
-            return true;
-        }
-        // The asking shard keeps room for an answer that fits.
-        let has_held = mail.holds_of(from, &request.address.session);
-        let kept = request.address.answer_bytes as usize;
-        (!has_held || is_planted(Bug::PassHeld)) && !self.asks_for_much(item, kept)
     }
 
     /// Hands the answers of another shard to their connections. Neighbouring answers to one request

@@ -1,9 +1,12 @@
-//! Runs of a batch: items that repeat the one before them are answered together with it.
+//! Runs: items of a request that repeat the one before them are answered together with it. They
+//! stand in one batch, here, or came from another shard in one mail.
 //!
 //! The first item of a run goes the way of every item. Its answer tells that it was executed here
 //! and at once, and at which level. Nothing comes between it and the items behind it, so all that
 //! was asked on that way has the same answer for them: the deadline, the owner of the slot, what
 //! waits before it, the settings of its keyspace, the part of this node in a cluster.
+
+use std::ops::Range;
 
 use penstock_net::apply::{Addition, ApplyRequest};
 use penstock_net::batch::Batch;
@@ -51,60 +54,76 @@ impl<P: Blocks> Shard<P> {
         batch: Batch<'_>,
         answer_at: usize,
     ) -> Passed {
-        if !self.setup.answers_runs() {
-            return Passed::On;
-        }
-        let Some(before) = run.answered(batch, answer_at) else {
-            return Passed::On;
+        let answer = answer_at..run.out.written().len();
+        let mut behind = BehindInBatch {
+            run,
+            batch,
+            is_full: false,
         };
-        let level = before.level;
-        let behind = match ApplyRequest::is_apply(before.item) {
-            true => self.answer_additions(now, run, batch, &before),
-            false => self.answer_updates(now, run, batch, before),
-        };
-        let Some(behind) = behind else {
-            return Passed::On;
-        };
-        self.stats.answers(behind.asked, Status::Ok, behind.done);
-        self.stats.answer_in_run(behind.items);
-        // The gates of a run never fall, so the last one covers all of its answers.
-        if let Some(last_gate) = behind.last_gate {
-            let gate = self.gate_of(level, last_gate, behind.waiting);
+        let gate = self.answer_behind(now, batch.item(behind.run.next), answer, &mut behind);
+        let is_full = behind.is_full;
+        if let Some(gate) = gate {
             run.depends_on(gate);
         }
-        behind.passed
+        match is_full {
+            true => Passed::Stop(Progress::FrameFull),
+            false => Passed::On,
+        }
+    }
+
+    /// Answers the items behind one that has just been answered there. What their answers wait for;
+    /// `None` if no item was answered.
+    pub(super) fn answer_behind<'b>(
+        &mut self,
+        now: Now,
+        item: &'b [u8],
+        answer: Range<usize>,
+        behind: &mut impl ItemsBehind<'b>,
+    ) -> Option<Lsn> {
+        if !self.setup.answers_runs() {
+            return None;
+        }
+        let before = answered(item, answer, behind.out())?;
+        let level = before.level;
+        let done = match ApplyRequest::is_apply(item) {
+            true => self.answer_additions(now, behind, &before),
+            false => self.answer_updates(now, behind, before),
+        }?;
+        self.stats.answers(done.asked, Status::Ok, done.ok);
+        self.stats.answer_in_run(done.items);
+        // The gates of a run never fall, so the last one covers all of its answers.
+        let last_gate = done.last_gate?;
+        Some(self.gate_of(level, last_gate, done.waiting))
     }
 
     /// Answers UPDATE_IFs behind the one that was answered.
     fn answer_updates<'b>(
         &mut self,
         now: Now,
-        run: &mut BatchRun,
-        batch: Batch<'b>,
+        behind: &mut impl ItemsBehind<'b>,
         before: Answered<'b>,
-    ) -> Option<Behind> {
+    ) -> Option<Done> {
         let value_bytes_max = self.setup.limits().value_bytes_max;
         let request = Request::read(before.item, value_bytes_max).ok()?;
         let (home, id) = self.home_and_cell(request.key)?;
         let durable = self.store.log().durable();
         let mut items = RunOfUpdates::open(&mut self.store, now.us, home, id, &request, before)?;
-        Some(answer_all(&mut items, &mut self.stats, durable, run, batch))
+        Some(answer_all(&mut items, &mut self.stats, durable, behind))
     }
 
     /// Answers APPLYs behind the one that was answered, if they add to a decimal.
     fn answer_additions<'b>(
         &mut self,
         now: Now,
-        run: &mut BatchRun,
-        batch: Batch<'b>,
+        behind: &mut impl ItemsBehind<'b>,
         before: &Answered<'b>,
-    ) -> Option<Behind> {
+    ) -> Option<Done> {
         let value_bytes_max = self.setup.limits().value_bytes_max;
         let first = Addition::of(before.item, value_bytes_max)?;
         let (home, id) = self.home_and_cell(first.key())?;
         let durable = self.store.log().durable();
         let mut items = RunOfAdditions::open(&mut self.store, now.us, home, id, first, before)?;
-        Some(answer_all(&mut items, &mut self.stats, durable, run, batch))
+        Some(answer_all(&mut items, &mut self.stats, durable, behind))
     }
 
     /// The slot, hash and cell of a key. `None` if it is not in memory: no item can have been
@@ -118,16 +137,55 @@ impl<P: Blocks> Shard<P> {
     }
 }
 
+/// The items behind the first one of a run, and where their answers go.
+pub(super) trait ItemsBehind<'b> {
+    /// The number of the next item in its request, and the item. `None` if it is not of the run.
+    fn next(&self) -> Option<(u16, &'b [u8])>;
+
+    /// Where the answer of the next item is written, behind those before.
+    fn out(&mut self) -> &mut Vec<u8>;
+
+    /// The next item was answered. Whether there is room for another answer.
+    fn answered(&mut self) -> bool;
+}
+
+/// The items of a batch behind the one that was answered last.
+struct BehindInBatch<'r, 'b> {
+    run: &'r mut BatchRun,
+    batch: Batch<'b>,
+    /// The reply frame is full.
+    is_full: bool,
+}
+
+impl<'b> ItemsBehind<'b> for BehindInBatch<'_, 'b> {
+    #[inline]
+    fn next(&self) -> Option<(u16, &'b [u8])> {
+        let next = self.run.next + 1;
+        (next < self.batch.len()).then(|| (self.run.number(next), self.batch.item(next)))
+    }
+
+    #[inline]
+    fn out(&mut self) -> &mut Vec<u8> {
+        self.run.out.written()
+    }
+
+    #[inline]
+    fn answered(&mut self) -> bool {
+        self.run.next += 1;
+        self.is_full = self.run.ends_item();
+        !self.is_full
+    }
+}
+
 /// What became of the items behind the first one of a run.
-struct Behind {
+struct Done {
     asked: Asked,
     items: u64,
     /// How many of them were answered OK. The others are counted.
-    done: u64,
+    ok: u64,
     /// How many wait for the log, and what the last one waits for.
     waiting: u64,
     last_gate: Option<Lsn>,
-    passed: Passed,
 }
 
 /// Answers the items of a run, as far as it goes.
@@ -136,53 +194,42 @@ fn answer_all<'b, R: RunOfItems<'b>>(
     items: &mut R,
     stats: &mut Stats,
     durable: Lsn,
-    run: &mut BatchRun,
-    batch: Batch<'b>,
-) -> Behind {
-    let mut behind = Behind {
+    behind: &mut impl ItemsBehind<'b>,
+) -> Done {
+    let mut done = Done {
         asked: Asked::Verb(R::VERB),
         items: 0,
-        done: 0,
+        ok: 0,
         waiting: 0,
         last_gate: None,
-        passed: Passed::On,
     };
-    while run.next + 1 < batch.len() {
-        let (number, item) = (run.number(run.next + 1), batch.item(run.next + 1));
-        let Some(Ran::Answered { gate, status }) = items.next(number, item, run.out.written())
-        else {
+    while let Some((number, item)) = behind.next() {
+        let Some(Ran::Answered { gate, status }) = items.next(number, item, behind.out()) else {
             break;
         };
-        run.next += 1;
-        behind.items += 1;
+        done.items += 1;
         match status {
-            Status::Ok => behind.done += 1,
-            status => stats.answer(behind.asked, status),
+            Status::Ok => done.ok += 1,
+            status => stats.answer(done.asked, status),
         }
-        behind.last_gate = Some(gate);
-        behind.waiting += u64::from(gate > durable);
-        if run.ends_item() {
-            behind.passed = Passed::Stop(Progress::FrameFull);
+        done.last_gate = Some(gate);
+        done.waiting += u64::from(gate > durable);
+        if !behind.answered() {
             break;
         }
     }
-    behind
+    done
 }
 
-impl BatchRun {
-    /// The item that was just answered, if its answer tells that it was executed, and that no
-    /// answer of its level is kept for itself.
-    fn answered<'b>(&mut self, batch: Batch<'b>, answer_at: usize) -> Option<Answered<'b>> {
-        let answer = answer_at..self.out.written().len();
-        let head = ReplyItem::read(&self.out.written()[answer.clone()])
-            .ok()?
-            .head;
-        let is_executed = matches!(head.status, Status::Ok | Status::GuardFailed);
-        (is_executed && head.level < AckLevel::Replica).then(|| Answered {
-            item: batch.item(self.next),
-            answer,
-            level: head.level,
-            status: head.status,
-        })
-    }
+/// An item whose answer stands there in the output, if the answer tells that the item was executed,
+/// and that no answer of its level is kept for itself.
+fn answered<'b>(item: &'b [u8], answer: Range<usize>, out: &[u8]) -> Option<Answered<'b>> {
+    let head = ReplyItem::read(&out[answer.clone()]).ok()?.head;
+    let is_executed = matches!(head.status, Status::Ok | Status::GuardFailed);
+    (is_executed && head.level < AckLevel::Replica).then_some(Answered {
+        item,
+        answer,
+        level: head.level,
+        status: head.status,
+    })
 }

@@ -5,6 +5,8 @@
 //! at which it may leave, not by a byte for the disk, and not by what they count. A run that
 //! changes something is one record, so the bytes of the log differ. The answers are the same.
 
+mod mailed;
+
 use std::collections::BTreeMap;
 use std::io::Write as _;
 
@@ -18,7 +20,7 @@ use penstock_net::level::AckLevel;
 use penstock_net::reply::ReplyItem;
 use penstock_net::request::{BatchRequest, Condition, Expiry, Token, Wanted};
 use penstock_net::status::Status;
-use penstock_shard::{Counters, Event, Now, Outbox, SessionId, Shard, ShardConfig};
+use penstock_shard::{Counters, Event, Mail, Now, Outbox, SessionId, Shard, ShardConfig};
 use penstock_storage::budget::Budget;
 use penstock_storage::cleaning::CleaningConfig;
 use penstock_storage::io::Io;
@@ -57,6 +59,8 @@ struct Side {
     /// What it has sent on each and was not read.
     sent: [Vec<u8>; 2],
     answers: Answers,
+    /// What it has for the other shards of its node.
+    mail: Vec<Mail>,
 }
 
 /// The answers of each connection by request and item, in the order in which they came.
@@ -92,6 +96,7 @@ impl Side {
             said: Vec::new(),
             sent: [Vec::new(), Vec::new()],
             answers: Answers::new(),
+            mail: Vec::new(),
         }
     }
 
@@ -127,6 +132,8 @@ impl Side {
             writeln!(self.said, "{token:?} {file:?}").expect("memory");
         }
         self.device.submit(&mut outbox.io);
+        self.mail
+            .extend(outbox.mail.into_iter().map(|(_, mail)| mail));
         for file in outbox.removals {
             writeln!(self.said, "remove {file:?}").expect("memory");
             self.device.image.files.remove(&file);
