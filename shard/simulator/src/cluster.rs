@@ -38,7 +38,7 @@ use penstock_storage::version::partition_of;
 
 use crate::coverage::Coverage;
 use crate::holds::Holds;
-use crate::plan::{sends_applies, sends_rushes, sends_tokens};
+use crate::plan::{sends_applies, sends_tokens};
 use crate::random::Random;
 use crate::report::Report;
 use crate::sales::Sales;
@@ -64,8 +64,6 @@ const APPLIES_FROM: u64 = 360_000_000;
 const RENEWALS_FROM: u64 = 360_000_000;
 /// And writes with tokens from here on.
 const TOKENS_FROM: u64 = 560_000_000;
-/// And batches of equal changes of one key, which ship as one record, from here on.
-const RUSHES_FROM: u64 = 860_000_000;
 
 /// Nodes have the numbers from 1 on.
 const NODES: usize = 3;
@@ -280,8 +278,6 @@ struct World {
     expiries: Random,
     /// Batches of equal changes, if the run has some.
     rushes: Option<Rushes>,
-    /// When clients send them.
-    rush_hours: Random,
     /// How far the wall clock of each node is ahead, in milliseconds.
     walls_ms: [u64; NODES],
     harms: Harms,
@@ -366,8 +362,6 @@ impl World {
             Sales::new(Random::new(seed, 109), &tags)
         });
         let holds = holds::holds_of(seed, &tags, harms.may_fail_to_read());
-        let has_rushes = sends_rushes(seed, RUSHES_FROM);
-        let rushes = has_rushes.then(|| Rushes::new(Random::new(seed, 114), &tags));
         let walls_ms = match &holds {
             Some(_) => holds::walls_ms(&mut expiries),
             None => sales::walls_ms(sales.as_ref(), &mut tokens),
@@ -387,7 +381,6 @@ impl World {
         };
         let writing = (0..setting.clients).map(|number| Client::new(number % NODES));
         let reading = (0..readers).map(|number| Client::reader(number % NODES));
-        let clients = writing.chain(reading).collect();
         World {
             now_us: 1_000_000,
             queue: BTreeMap::new(),
@@ -396,13 +389,14 @@ impl World {
             met,
             nodes,
             plan,
+            rushes: Rushes::of_seed(seed, &tags),
             oracle: Oracle::new(tags),
             partitions,
             links: BTreeMap::new(),
             next_link: 1,
             linked: BTreeMap::new(),
             cuts: BTreeSet::new(),
-            clients,
+            clients: writing.chain(reading).collect(),
             next_connection: 1,
             issued: 0,
             answered: 0,
@@ -425,8 +419,6 @@ impl World {
             tokens,
             holds,
             expiries,
-            rushes,
-            rush_hours: Random::new(seed, 115),
             walls_ms,
             harms,
             harm,

@@ -16,7 +16,7 @@ use penstock_shard::{Event as ShardEvent, SessionId};
 use super::applies::{self, Use};
 use super::node::LIST_MAX;
 use super::oracle::{Kind, Outcome, POTS, list_of, value_of};
-use super::rushes::RushBatch;
+use super::rushes::{RushBatch, RushItem, Rushes};
 use super::{Event, GROUPS, NODES, Phase, Step, World, number_of};
 
 /// How long a client waits for an answer, at most.
@@ -416,7 +416,7 @@ impl World {
             self.send_sale(client, group, level);
         } else if self.holds.is_some() && self.expiries.chance(400_000) {
             self.send_hold(client, group, level);
-        } else if self.rushes.is_some() && self.rush_hours.chance(300_000) {
+        } else if self.rushes.as_mut().is_some_and(Rushes::is_due) {
             self.send_rushes(client, group, level);
         } else if self.has_applies && self.applies.chance(200_000) {
             self.send_apply(client, group, level);
@@ -451,6 +451,21 @@ impl World {
         batch.finish(&mut out);
         self.issued += 1;
         self.send(client, out, (key, partition), level, What::Apply(what));
+    }
+
+    /// Sends the next batch to a group.
+    fn send_rushes(&mut self, client: usize, group: usize, level: AckLevel) {
+        let request = self.clients[client].request + 1;
+        let rushes = self.rushes.as_mut().expect("the caller looked");
+        let items = rushes.next(group, level);
+        let partition = rushes.partition(group);
+        let mut out = Vec::new();
+        let mut batch = BatchRequest::begin(&mut out, request, level, 0, items.len());
+        rushes.write(&items, &mut batch, &mut out);
+        batch.finish(&mut out);
+        self.issued += 1;
+        let home = (Vec::new(), partition);
+        self.send(client, out, home, level, What::Rush(items));
     }
 
     pub(super) fn send(
@@ -581,6 +596,33 @@ impl World {
             self.go_elsewhere(client, partition);
         }
         self.think(client)
+    }
+
+    /// Takes the answer to an item of a batch.
+    fn answer_rush(
+        &mut self,
+        asked: RushItem,
+        (partition, level): (u16, AckLevel),
+        writer: (u8, u64),
+        item: &ReplyItem<'_>,
+    ) -> Step {
+        // Half of a scan may lack a change that was told.
+        let is_judged = !self.is_incomplete_accepted;
+        let rushes = self.rushes.as_mut().expect("it was asked");
+        rushes.answer(asked, item, is_judged)?;
+        let is_done = item.head.status.executed() == Executed::Yes;
+        match asked {
+            RushItem::Change { .. } if is_done => {
+                self.oracle
+                    .acknowledged(partition, item.head.version, level, writer)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The keys of rushes, with their partitions.
+    pub(super) fn rush_keys(&self) -> Vec<(Vec<u8>, u16)> {
+        self.rushes.iter().flat_map(Rushes::keys).collect()
     }
 
     fn answer(&mut self, client: usize, item: &ReplyItem<'_>) -> Step {

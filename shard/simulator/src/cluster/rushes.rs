@@ -26,11 +26,15 @@ use penstock_net::status::{Executed, Status};
 use penstock_shard::replication::records;
 use penstock_storage::record::{PartKind, PartView};
 
+use crate::plan::sends_rushes;
 use crate::random::Random;
 
-use super::client::What;
 use super::oracle::Kept;
-use super::{Step, World};
+
+/// Seeds below are from before changes ran in runs, and have no rushes.
+const RUSHES_FROM: u64 = 860_000_000;
+/// Parts of a million of what clients send.
+const RUSHES: u32 = 300_000;
 
 /// What every long run with rushes meets.
 const MUST_MEET: &[&str] = &[
@@ -113,6 +117,8 @@ struct Counted {
 #[derive(Debug)]
 pub(super) struct Rushes {
     random: Random,
+    /// When there is one.
+    turns: Random,
     groups: Vec<(u64, u16)>,
     /// The keys of each group that are in use.
     current: Vec<[Option<usize>; METERS]>,
@@ -125,6 +131,11 @@ pub(super) struct Rushes {
 }
 
 impl RushBatch {
+    /// How many items there are.
+    pub(super) fn len(&self) -> usize {
+        self.items.len()
+    }
+
     /// Takes the item with this number, once.
     pub(super) fn take(&mut self, number: u16) -> Option<RushItem> {
         self.items.get_mut(usize::from(number))?.take()
@@ -137,10 +148,15 @@ impl RushBatch {
 }
 
 impl Rushes {
-    /// No rushes yet, on keys with these tags and partitions.
-    pub(super) fn new(random: Random, tags: &[(u64, u16)]) -> Self {
+    /// The rushes of a run, if it has some, on keys with these tags and partitions.
+    pub(super) fn of_seed(seed: u64, tags: &[(u64, u16)]) -> Option<Self> {
+        sends_rushes(seed, RUSHES_FROM).then(|| Rushes::new(seed, tags))
+    }
+
+    fn new(seed: u64, tags: &[(u64, u16)]) -> Self {
         Rushes {
-            random,
+            random: Random::new(seed, 114),
+            turns: Random::new(seed, 115),
             groups: tags.to_vec(),
             current: vec![[None; METERS]; tags.len()],
             meters: Vec::new(),
@@ -148,6 +164,11 @@ impl Rushes {
             kept_from: BTreeMap::new(),
             met: MUST_MEET.iter().map(|&what| (what, 0)).collect(),
         }
+    }
+
+    /// Whether it is time for one.
+    pub(super) fn is_due(&mut self) -> bool {
+        self.turns.chance(RUSHES)
     }
 
     fn meet(&mut self, what: &'static str) {
@@ -552,50 +573,6 @@ impl Meter {
     }
 }
 
-impl World {
-    /// Sends the next batch to a group.
-    pub(super) fn send_rushes(&mut self, client: usize, group: usize, level: AckLevel) {
-        let request = self.clients[client].request + 1;
-        let rushes = self.rushes.as_mut().expect("the caller looked");
-        let items = rushes.next(group, level);
-        let partition = rushes.partition(group);
-        let mut out = Vec::new();
-        let mut batch = BatchRequest::begin(&mut out, request, level, 0, items.items.len());
-        rushes.write(&items, &mut batch, &mut out);
-        batch.finish(&mut out);
-        self.issued += 1;
-        let home = (Vec::new(), partition);
-        self.send(client, out, home, level, What::Rush(items));
-    }
-
-    /// Takes the answer to an item of a batch.
-    pub(super) fn answer_rush(
-        &mut self,
-        asked: RushItem,
-        (partition, level): (u16, AckLevel),
-        writer: (u8, u64),
-        item: &ReplyItem<'_>,
-    ) -> Step {
-        // Half of a scan may lack a change that was told.
-        let is_judged = !self.is_incomplete_accepted;
-        let rushes = self.rushes.as_mut().expect("it was asked");
-        rushes.answer(asked, item, is_judged)?;
-        let is_done = item.head.status.executed() == Executed::Yes;
-        match asked {
-            RushItem::Change { .. } if is_done => {
-                self.oracle
-                    .acknowledged(partition, item.head.version, level, writer)
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// The keys of rushes, with their partitions.
-    pub(super) fn rush_keys(&self) -> Vec<(Vec<u8>, u16)> {
-        self.rushes.iter().flat_map(Rushes::keys).collect()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use penstock_net::reply::ReplyHead;
@@ -604,7 +581,7 @@ mod tests {
 
     /// One decimal from 0 on, and a rush of three items at level disk.
     fn one_rush() -> Rushes {
-        let mut rushes = Rushes::new(Random::new(1, 1), &[(7, 3)]);
+        let mut rushes = Rushes::new(1, &[(7, 3)]);
         rushes.meters.push(Meter {
             key: b"{7}meter 0".to_vec(),
             partition: 3,
