@@ -340,6 +340,8 @@ planted_bugs! {
 
     /// The record of a run has the version of its first change.
     RunOneVersion = "run-one-version",
+    /// The record of a run stands for one change.
+    RunOneChange = "run-one-change",
     /// A change of a run that logs nothing stays in the value.
     RunKeepsUnlogged = "run-keeps-unlogged",
     /// A "no" of a run is given again although the key has changed since.

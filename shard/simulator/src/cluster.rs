@@ -17,6 +17,7 @@ mod links;
 mod node;
 mod operator;
 mod oracle;
+mod rushes;
 mod sales;
 mod shell;
 mod turns;
@@ -49,6 +50,7 @@ use harms::{Harms, Stage};
 use links::Link;
 use node::Node;
 use oracle::{Kept, Oracle};
+use rushes::Rushes;
 
 /// Seeds below are from before nodes took snapshots and members answered reads, and do neither.
 const SNAPSHOTS_FROM: u64 = 1 << 20;
@@ -274,6 +276,8 @@ struct World {
     holds: Option<Holds>,
     /// Chance of everything about them.
     expiries: Random,
+    /// Batches of equal changes, if the run has some.
+    rushes: Option<Rushes>,
     /// How far the wall clock of each node is ahead, in milliseconds.
     walls_ms: [u64; NODES],
     harms: Harms,
@@ -305,6 +309,9 @@ pub fn run(seed: u64) -> Report {
     }
     if let Some(holds) = &world.holds {
         coverage.meet(&holds.met);
+    }
+    if let Some(rushes) = &world.rushes {
+        coverage.meet(&rushes.met);
     }
     Report {
         hash: world.trace.hash(),
@@ -374,7 +381,6 @@ impl World {
         };
         let writing = (0..setting.clients).map(|number| Client::new(number % NODES));
         let reading = (0..readers).map(|number| Client::reader(number % NODES));
-        let clients = writing.chain(reading).collect();
         World {
             now_us: 1_000_000,
             queue: BTreeMap::new(),
@@ -383,13 +389,14 @@ impl World {
             met,
             nodes,
             plan,
+            rushes: Rushes::of_seed(seed, &tags),
             oracle: Oracle::new(tags),
             partitions,
             links: BTreeMap::new(),
             next_link: 1,
             linked: BTreeMap::new(),
             cuts: BTreeSet::new(),
-            clients,
+            clients: writing.chain(reading).collect(),
             next_connection: 1,
             issued: 0,
             answered: 0,
@@ -748,6 +755,7 @@ impl World {
         let mut keys = self.oracle.keys();
         keys.extend(self.sale_keys());
         keys.extend(self.hold_keys());
+        keys.extend(self.rush_keys());
         // What has expired by one clock may be gone there, and be there by another clock.
         let times = (0..NODES).map(|node| self.time_ms_of(node));
         let now_ms = times.max().expect("there are nodes");
@@ -793,6 +801,10 @@ impl World {
         }
         if let Some(sales) = &self.sales {
             sales.judge(&last)?;
+        }
+        if let Some(rushes) = &mut self.rushes {
+            let has_all_disks = !self.has_wiped && !self.has_gone_back;
+            rushes.judge(&last, &found, kept, has_all_disks)?;
         }
         self.judge_tokens()?;
         match &mut self.holds {

@@ -40,6 +40,12 @@ const BUGS_OF_CLUSTERS: &[node_bugs::Bug] = &[
     node_bugs::Bug::TokenForgottenByScan,
     node_bugs::Bug::FireAsMember,
     node_bugs::Bug::CleanUnfired,
+    node_bugs::Bug::RunOneChange,
+];
+/// Bugs of a store that both meet.
+const BUGS_OF_BOTH: &[node_bugs::Bug] = &[
+    node_bugs::Bug::RunOneVersion,
+    node_bugs::Bug::RunKeepsUnlogged,
 ];
 
 /// Runs whole nodes in virtual time and tries to break their promise.
@@ -367,13 +373,17 @@ impl Bug {
     /// All that these runs can meet.
     fn all(arguments: &Arguments) -> Vec<Bug> {
         let is_of_clusters = |bug: &&node_bugs::Bug| BUGS_OF_CLUSTERS.contains(bug);
+        let is_of_both = |bug: &&node_bugs::Bug| BUGS_OF_BOTH.contains(bug);
         let of_nodes = node_bugs::Bug::ALL.iter();
         match arguments.cluster {
-            true => cluster_bugs::Bug::ALL
-                .iter()
-                .map(|&bug| Bug::Cluster(bug))
-                .chain(of_nodes.filter(is_of_clusters).map(|&bug| Bug::Node(bug)))
-                .collect(),
+            true => {
+                let of_stores = of_nodes.filter(|bug| is_of_clusters(bug) || is_of_both(bug));
+                let of_clusters = cluster_bugs::Bug::ALL.iter();
+                of_clusters
+                    .map(|&bug| Bug::Cluster(bug))
+                    .chain(of_stores.map(|&bug| Bug::Node(bug)))
+                    .collect()
+            }
             false => of_nodes
                 .filter(|bug| !is_of_clusters(bug))
                 .map(|&bug| Bug::Node(bug))

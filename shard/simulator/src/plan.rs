@@ -196,6 +196,12 @@ pub(crate) fn sends_holds(seed: u64, first: u64) -> bool {
     (first..1_000_000_000).contains(&seed) || seed >= 1_882_970_000_000_000
 }
 
+/// Whether a seed may send rushes, which are batches of equal changes: numbered seeds do from
+/// `first` on, and those that a clock gives since there are rushes.
+pub(crate) fn sends_rushes(seed: u64, first: u64) -> bool {
+    (first..1_000_000_000).contains(&seed) || seed >= 1_882_994_000_000_000
+}
+
 /// Whether a seed may send APPLYs: numbered seeds do from `first` on, and those that a clock gives
 /// since there is APPLY. Stored seeds of before keep their draws.
 pub(crate) fn sends_applies(seed: u64, first: u64) -> bool {

@@ -112,6 +112,7 @@ impl<P: Blocks> Store<P> {
             ..changes.newest
         };
         let area = ChangesArea::new(changes.count);
+        let is_one = changes.count == 1 || is_planted(Bug::RunOneChange);
         let extension = [area.bytes()];
         let cell = self.keys.cell(id);
         let layout = self.keyspaces.layout(slot, cell.key());
@@ -122,7 +123,7 @@ impl<P: Blocks> Store<P> {
             sequence: version.sequence,
             time_ms: self.time_ms(),
             parts: &[part_of(cell, layout, is_crowded)],
-            extension: if changes.count == 1 { &[] } else { &extension },
+            extension: if is_one { &[] } else { &extension },
         };
         let lsn = self.log.append(now_us, &record, &mut self.places);
         assert_eq!(Some(lsn), changes.lsn, "nothing was appended in between");

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use penstock_net::batch::Batch;
 use penstock_net::frame::{FLAG_REPLY, Header, Opcode};
 use penstock_net::hello::ClientHello;
 use penstock_net::instruction::{FieldType, Instruction, Operation as Act};
 use penstock_net::level::AckLevel;
 use penstock_net::receive::{Received, Receiver};
-use penstock_net::reply::{ReplyItem, read_batch_reply, text_of};
+use penstock_net::reply::{ReplyHead, ReplyItem, read_batch_reply, text_of};
 use penstock_net::request::{BatchRequest, Condition, Expiry, MemberRead, Version, Wanted};
 use penstock_net::status::{Executed, Status};
 use penstock_shard::{Event as ShardEvent, SessionId};
@@ -15,6 +16,7 @@ use penstock_shard::{Event as ShardEvent, SessionId};
 use super::applies::{self, Use};
 use super::node::LIST_MAX;
 use super::oracle::{Kind, Outcome, POTS, list_of, value_of};
+use super::rushes::{RushBatch, RushItem, Rushes};
 use super::{Event, GROUPS, NODES, Phase, Step, World, number_of};
 
 /// How long a client waits for an answer, at most.
@@ -79,6 +81,8 @@ pub(super) enum What {
     Try(usize),
     /// A try of a hold, by its number.
     Hold(usize),
+    /// Rushes of one partition, until all of them are answered.
+    Rush(RushBatch),
     /// A read of a list that a member may answer. The append has the version that is wanted.
     Look {
         read: MemberRead,
@@ -412,6 +416,8 @@ impl World {
             self.send_sale(client, group, level);
         } else if self.holds.is_some() && self.expiries.chance(400_000) {
             self.send_hold(client, group, level);
+        } else if self.rushes.as_mut().is_some_and(Rushes::is_due) {
+            self.send_rushes(client, group, level);
         } else if self.has_applies && self.applies.chance(200_000) {
             self.send_apply(client, group, level);
         } else {
@@ -445,6 +451,21 @@ impl World {
         batch.finish(&mut out);
         self.issued += 1;
         self.send(client, out, (key, partition), level, What::Apply(what));
+    }
+
+    /// Sends the next batch to a group.
+    fn send_rushes(&mut self, client: usize, group: usize, level: AckLevel) {
+        let request = self.clients[client].request + 1;
+        let rushes = self.rushes.as_mut().expect("the caller looked");
+        let items = rushes.next(group, level);
+        let partition = rushes.partition(group);
+        let mut out = Vec::new();
+        let mut batch = BatchRequest::begin(&mut out, request, level, 0, items.len());
+        rushes.write(&items, &mut batch, &mut out);
+        batch.finish(&mut out);
+        self.issued += 1;
+        let home = (Vec::new(), partition);
+        self.send(client, out, home, level, What::Rush(items));
     }
 
     pub(super) fn send(
@@ -524,11 +545,84 @@ impl World {
             }
         }
         let batch = read_batch_reply(body).map_err(|refusal| refusal.to_string())?;
+        if let Some(Operation {
+            what: What::Rush(_),
+            ..
+        }) = &state.operation
+        {
+            return self.answer_rushes(client, batch);
+        }
         if batch.len() != 1 {
             return Err(format!("one item was asked, {} answered", batch.len()));
         }
         let item = ReplyItem::read(batch.item(0)).map_err(|refusal| refusal.to_string())?;
         self.answer(client, &item)
+    }
+
+    /// Some items of a batch are answered, or all.
+    fn answer_rushes(&mut self, client: usize, batch: Batch<'_>) -> Step {
+        let state = &mut self.clients[client];
+        let writer = (number_of(state.node), state.run);
+        let mut operation = state.operation.take().expect("the caller looked");
+        let (partition, level) = (operation.partition, operation.level);
+        let What::Rush(items) = &mut operation.what else {
+            unreachable!("the caller looked");
+        };
+        let mut is_elsewhere = false;
+        for place in 0..batch.len() {
+            let item = ReplyItem::read(batch.item(place)).map_err(|refusal| refusal.to_string())?;
+            let ReplyHead {
+                status,
+                item: number,
+                ..
+            } = item.head;
+            let asked = items.take(number);
+            let asked = asked.ok_or_else(|| format!("item {number} is answered twice"))?;
+            if STATUSES_MET.contains(&status) {
+                self.meet(status.name());
+            }
+            if status.executed() == Executed::Yes && item.head.level < level {
+                return Err(format!("{level:?} was asked for: {:?}", item.head));
+            }
+            is_elsewhere |= matches!(status, Status::Moved | Status::NotPrimary);
+            self.answer_rush(asked, (partition, level), writer, &item)?;
+        }
+        if !items.is_answered() {
+            self.clients[client].operation = Some(operation);
+            return Ok(());
+        }
+        self.answered += 1;
+        if is_elsewhere {
+            self.go_elsewhere(client, partition);
+        }
+        self.think(client)
+    }
+
+    /// Takes the answer to an item of a batch.
+    fn answer_rush(
+        &mut self,
+        asked: RushItem,
+        (partition, level): (u16, AckLevel),
+        writer: (u8, u64),
+        item: &ReplyItem<'_>,
+    ) -> Step {
+        // Half of a scan may lack a change that was told.
+        let is_judged = !self.is_incomplete_accepted;
+        let rushes = self.rushes.as_mut().expect("it was asked");
+        rushes.answer(asked, item, is_judged)?;
+        let is_done = item.head.status.executed() == Executed::Yes;
+        match asked {
+            RushItem::Change { .. } if is_done => {
+                self.oracle
+                    .acknowledged(partition, item.head.version, level, writer)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The keys of rushes, with their partitions.
+    pub(super) fn rush_keys(&self) -> Vec<(Vec<u8>, u16)> {
+        self.rushes.iter().flat_map(Rushes::keys).collect()
     }
 
     fn answer(&mut self, client: usize, item: &ReplyItem<'_>) -> Step {
@@ -604,32 +698,29 @@ impl World {
             What::Try(number) => self.answer_sale(number, item)?,
             What::Hold(number) => self.answer_hold(number, item)?,
             What::Raise | What::Change => {}
+            What::Rush(_) => unreachable!("a batch is answered item by item"),
         }
         if is_done && !is_read {
             self.oracle
                 .acknowledged(partition, version, level, writer)?;
         }
-        match status {
-            Status::Moved | Status::NotPrimary => {
-                // Whoever the newest file names, or anybody.
-                let primary = self.plan.partitions[usize::from(partition)].primary;
-                let node = match self.clients[client].is_reader {
-                    true => {
-                        let node = self.reads.index(NODES);
-                        self.leave(client, node);
-                        return self.think(client);
-                    }
-                    false => self.workload.chance(700_000),
-                };
-                let node = match node {
-                    true => usize::from(primary) - 1,
-                    false => self.workload.index(NODES),
-                };
-                self.leave(client, node);
-            }
-            _ => {}
+        if matches!(status, Status::Moved | Status::NotPrimary) {
+            self.go_elsewhere(client, partition);
         }
         self.think(client)
+    }
+
+    /// To whoever the newest file names as the writer of a partition, or to anybody.
+    fn go_elsewhere(&mut self, client: usize, partition: u16) {
+        let primary = self.plan.partitions[usize::from(partition)].primary;
+        let node = match self.clients[client].is_reader {
+            true => self.reads.index(NODES),
+            false => match self.workload.chance(700_000) {
+                true => usize::from(primary) - 1,
+                false => self.workload.index(NODES),
+            },
+        };
+        self.leave(client, node);
     }
 
     fn think(&mut self, client: usize) -> Step {

@@ -122,5 +122,11 @@ impl World {
                 holds.keeps_from(usize::from(of), level);
             }
         }
+        let all = self.partitions.clone();
+        if let Some(rushes) = &mut self.rushes {
+            for of in partition.map_or(all, |partition| vec![partition]) {
+                rushes.keeps_from(of, level);
+            }
+        }
     }
 }
