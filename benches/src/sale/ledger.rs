@@ -439,8 +439,11 @@ impl Records {
         });
         let counts = book.counts();
         check.text = format!(
-            "{open} carts stay open, {there} are held; {} abandoned and {} late ones came back",
-            counts.abandoned, counts.too_late
+            "{there} are held: {open} carts stay open, {} had no answer; \
+             {} abandoned and {} paid too late came back",
+            there.saturating_sub(open),
+            counts.abandoned,
+            counts.too_late
         );
         check
     }

@@ -112,13 +112,24 @@ impl RunArgs {
         let names = program.keys();
         if keys.len() != names.len() {
             let arguments: Vec<&str> = arguments.iter().map(|it| it.name.as_str()).collect();
+            // A key may have "=" in it, so only one key too many is taken for an argument.
+            let unknown = match keys.len() > names.len() {
+                true => keys.iter().find_map(|key| key.split_once('=')),
+                false => None,
+            };
+            let name = program.name();
+            let wrong = match unknown {
+                Some((unknown, _)) => format!("program {name} has no argument {unknown}"),
+                None => format!(
+                    "program {name} takes {} keys ({}), and {} are given: {}",
+                    names.len(),
+                    names.join(", "),
+                    keys.len(),
+                    keys.join(", "),
+                ),
+            };
             return Err(Failure::usage(format_args!(
-                "program {} takes {} keys ({}), and {} are given: {}; its arguments are {}",
-                program.name(),
-                names.len(),
-                names.join(", "),
-                keys.len(),
-                keys.join(", "),
+                "{wrong}; its arguments are {}",
                 match arguments.is_empty() {
                     true => "none".to_string(),
                     false => arguments.join(", "),

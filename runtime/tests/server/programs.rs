@@ -441,6 +441,10 @@ fn people_run_and_read_by_names() {
             "program buy takes 3 keys (stock, order, buyer), and 2 are given",
         ),
         (
+            &["buy", stock, order, buyer, "qty=1", "hold_ms=1"],
+            "program buy has no argument qty; its arguments are quantity, hold_ms",
+        ),
+        (
             &["buy", stock, order, buyer, "quantity=0", "hold_ms=1"],
             "quantity=0: allowed is a number, 1..1000",
         ),
