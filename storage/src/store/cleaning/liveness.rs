@@ -118,7 +118,8 @@ impl<P: Blocks> Store<P> {
                     return Liveness::Dead;
                 }
                 // What is older must not seem to be what the next version superseded.
-                let is_over = is_over && self.keyspaces.rule(part.slot(), part.key()).is_none();
+                let is_over = (is_over || self.came_again(part, hash))
+                    && self.keyspaces.rule(part.slot(), part.key()).is_none();
                 if is_oldest || is_over || is_planted(Bug::DropTombstone) {
                     Liveness::Dead
                 } else {
@@ -126,6 +127,27 @@ impl<P: Blocks> Store<P> {
                 }
             }
         }
+    }
+
+    /// Whether the value with the version of this deletion is there again: a node has shipped its
+    /// record behind the deletion, of a key that was swept or of a value that had expired. A copy
+    /// of the deletion would stand behind that value and hide it. What is older than both is hidden
+    /// by the value.
+    ///
+    /// A cold entry tells the low bits of a sequence alone. That another key of this slot has the
+    /// same hash of 32 bits and the same 8 bits is taken for impossible.
+    fn came_again(&self, part: &PartView<'_>, hash: u32) -> bool {
+        if !self.log().history().is_linked {
+            return false;
+        }
+        let mut candidates = self.keys.entries().candidates(part.slot(), hash);
+        candidates.any(|candidate| match candidate.home {
+            Home::Memory(id) => {
+                let cell = self.keys.cell(id);
+                cell.key() == part.key() && !cell.is_deleted() && self.version(id) == part.version()
+            }
+            Home::Disk(packed) => packed.is_sequence(part.sequence()),
+        })
     }
 
     /// The version that superseded the one at this place, if that is kept.

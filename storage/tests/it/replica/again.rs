@@ -285,3 +285,91 @@ fn a_key_that_was_swept_is_there_again_when_its_record_comes_again_behind_the_sw
         assert_eq!(member.places(), before);
     }
 }
+
+/// The deletion of the sweep stands before the record that came again. A copy of that deletion
+/// would stand behind the record, and a start would take the key out.
+#[test]
+fn a_key_that_came_again_survives_the_cleaning_of_the_segment_of_its_sweep() {
+    let slot = SLOTS[0];
+    let mut member = Member::new(1);
+    member.link();
+    let rests = CleaningConfig {
+        space_percent_max: 10_000,
+        ..CleaningConfig::default()
+    };
+    member.store.set_cleaning(rests);
+    let [stays, swept, often] = [1, 2, 3].map(|number| key(slot, number));
+    let value = |byte: u8, bytes: usize| Some((vec![byte; bytes], None));
+    let all = vec![(stays, value(1, 20)), (swept.clone(), value(2, 20))];
+    assert!(member.ship(slot, 11, &all).is_some());
+    let home = (slot, hash(&swept));
+    let place_of = |member: &Member| {
+        let at = Cursor { slot, hash: home.1 };
+        let places = member.places();
+        places.iter().find(|it| it.0 == at).map(|it| it.1)
+    };
+    let open = |member: &Member| member.store.log().open_segment().map(|(file, _)| file);
+    let first = place_of(&member).expect("it is there").file;
+    let mut sequence = 20;
+    // All that the first segment has lives, so cleaning leaves it where it is.
+    while open(&member) == Some(first) {
+        let other = key(slot, usize::try_from(sequence).expect("small"));
+        assert!(
+            member
+                .ship(slot, sequence, &vec![(other, value(3, 8_000))])
+                .is_some()
+        );
+        sequence += 1;
+    }
+    let version = Version {
+        epoch: 1 << 8,
+        sequence: 11,
+    };
+    let change = all.clone();
+    let bytes = shipped(slot, &Written { version, change }, TIME_MS);
+    member.rest();
+    member.warm(&parts(&bytes));
+    let Found::Cached(id) = member.store.find(slot, home.1, &swept) else {
+        panic!("it is in memory");
+    };
+    assert_eq!(
+        member.store.room(Purpose::Keep, swept.len(), 0, false),
+        Room::Yes
+    );
+    assert!(member.store.sweep(member.now_us, home, id).is_some());
+    member.rest();
+    let second = open(&member).expect("a segment is open");
+    let churn = |member: &mut Member, sequence: &mut u64, file| {
+        while open(member) == Some(file) {
+            let change = vec![(often.clone(), value(4, 8_000))];
+            assert!(member.ship(slot, *sequence, &change).is_some());
+            *sequence += 1;
+        }
+    };
+    churn(&mut member, &mut sequence, second);
+    assert!(member.ship(slot, 11, &all).is_some());
+    let again = place_of(&member).expect("it is there again").file;
+    churn(&mut member, &mut sequence, again);
+    assert!(second != first && again != second);
+
+    member.store.set_cleaning(CleaningConfig::default());
+    let has = |member: &Member, file| {
+        let mut sealed = member.store.log().sealed_segments().iter();
+        sealed.any(|segment| segment.file == file)
+    };
+    for _ in 0..100 {
+        if !has(&member, second) {
+            break;
+        }
+        let change = vec![(often.clone(), value(5, 8_000))];
+        assert!(member.ship(slot, sequence, &change).is_some());
+        sequence += 1;
+    }
+    assert!(has(&member, first) && !has(&member, second));
+    member.store.set_cleaning(rests);
+    member.rest();
+    let before = member.places();
+    member.crash(2);
+    assert_eq!(member.places(), before);
+    assert!(place_of(&member).is_some());
+}
