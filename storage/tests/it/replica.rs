@@ -604,7 +604,7 @@ impl Member {
             self.pump();
             self.complete();
         }
-        assert!(self.store.log().durable() >= appended);
+        assert_eq!(self.store.log().durable(), appended);
     }
 
     /// Sets or deletes a key at some time.

@@ -15,16 +15,21 @@ use penstock_storage::version::Version;
 use super::{Change, Member, SLOTS, TIME_MS, Written, hash, key, parts, shipped};
 use crate::journal::SEGMENT_BYTES;
 
+/// A record of another node.
+fn record(slot: u16, sequence: u64, change: &Change) -> Vec<u8> {
+    let version = Version {
+        epoch: 1 << 8,
+        sequence,
+    };
+    let change = change.clone();
+    shipped(slot, &Written { version, change }, TIME_MS)
+}
+
 impl Member {
     /// A record of another node comes, whether or not it came before; what it is in the log.
     fn ship(&mut self, slot: u16, sequence: u64, change: &Change) -> Option<Lsn> {
         self.rest();
-        let version = Version {
-            epoch: 1 << 8,
-            sequence,
-        };
-        let change = change.clone();
-        let bytes = shipped(slot, &Written { version, change }, TIME_MS);
+        let bytes = record(slot, sequence, change);
         let parts = parts(&bytes);
         self.warm(&parts);
         assert_eq!(self.store.room_for(Purpose::Grow, bytes.len()), Room::Yes);
@@ -180,12 +185,7 @@ fn member_with_a_deletion_twice(keeps_versions: bool) -> (Member, [bool; 3]) {
     assert!(member.ship(slot, 11, &all).is_some());
     assert!(member.ship(slot, 12, &deletions[0]).is_some());
     let apply = |member: &mut Member, sequence: u64, change: &Change| {
-        let version = Version {
-            epoch: 1 << 8,
-            sequence,
-        };
-        let change = change.clone();
-        let bytes = shipped(slot, &Written { version, change }, TIME_MS);
+        let bytes = record(slot, sequence, change);
         let parts = parts(&bytes);
         assert_eq!(member.store.room_for(Purpose::Grow, bytes.len()), Room::Yes);
         member.store.apply(member.now_us, &parts, false, &hash)
@@ -251,18 +251,7 @@ fn a_key_that_was_swept_is_there_again_when_its_record_comes_again_behind_the_sw
     let Found::Cached(id) = find(&member) else {
         panic!("the key was just written");
     };
-    let version = Version {
-        epoch: 1 << 8,
-        sequence: 11,
-    };
-    let bytes = shipped(
-        slot,
-        &Written {
-            version,
-            change: all.clone(),
-        },
-        TIME_MS,
-    );
+    let bytes = record(slot, 11, &all);
     let is_sweeping = |member: &Member| {
         let is_it = |part| member.store.is_sweeping(part, hash(part.key()));
         parts(&bytes).iter().map(is_it).collect::<Vec<_>>()
@@ -321,12 +310,7 @@ fn a_key_that_came_again_survives_the_cleaning_of_the_segment_of_its_sweep() {
         );
         sequence += 1;
     }
-    let version = Version {
-        epoch: 1 << 8,
-        sequence: 11,
-    };
-    let change = all.clone();
-    let bytes = shipped(slot, &Written { version, change }, TIME_MS);
+    let bytes = record(slot, 11, &all);
     member.rest();
     member.warm(&parts(&bytes));
     let Found::Cached(id) = member.store.find(slot, home.1, &swept) else {
@@ -357,16 +341,30 @@ fn a_key_that_came_again_survives_the_cleaning_of_the_segment_of_its_sweep() {
         let mut sealed = member.store.log().sealed_segments().iter();
         sealed.any(|segment| segment.file == file)
     };
-    for _ in 0..100 {
+    let pump = |member: &mut Member| {
+        for _ in 0..1_000 {
+            member.now_us += 1_000;
+            member.pump();
+            member.complete();
+        }
+    };
+    // Each change has cleaning look for a segment, and the log does not rest behind it.
+    for sequence in sequence..sequence + 100 {
         if !has(&member, second) {
             break;
         }
-        let change = vec![(often.clone(), value(5, 8_000))];
-        assert!(member.ship(slot, sequence, &change).is_some());
-        sequence += 1;
+        let bytes = record(slot, sequence, &vec![(often.clone(), value(5, 8_000))]);
+        let parts = parts(&bytes);
+        member.warm(&parts);
+        let room = member.store.room_for(Purpose::Grow, bytes.len());
+        assert_eq!(room, Room::Yes);
+        let now_us = member.now_us;
+        assert!(member.store.apply(now_us, &parts, false, &hash).is_some());
+        pump(&mut member);
     }
     assert!(has(&member, first) && !has(&member, second));
     member.store.set_cleaning(rests);
+    pump(&mut member);
     member.rest();
     let before = member.places();
     member.crash(2);
