@@ -22,6 +22,8 @@ pub(crate) struct Requests {
     pub(crate) mail: Mailboxes,
     /// Where the answer of an operation is written that runs outside its frame.
     scratch: Pieces,
+    /// Where each answer of a mailed run ends, while the run lasts.
+    pub(crate) run_ends: Vec<usize>,
 }
 
 impl Requests {
@@ -31,6 +33,7 @@ impl Requests {
             postponed: Postponed::default(),
             mail,
             scratch: Pieces::default(),
+            run_ends: Vec::new(),
         }
     }
 

@@ -185,7 +185,7 @@ impl Mailboxes {
 
     /// Whether an answer to a shard may be longer than what it keeps free for it.
     pub(crate) fn has_room_for_more(&self, from: u16) -> bool {
-        self.all[usize::from(from)].replying_bytes <= self.bytes_max
+        self.room_for_answers(from) > 0
     }
 
     /// Whether an item of this connection is held.

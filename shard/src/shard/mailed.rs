@@ -79,30 +79,31 @@ impl<P: Blocks> Shard<P> {
         if !mail_to.may_run(mail.from, self.phase.is_stopping()) {
             return 0;
         }
+        let room = mail_to.room_for_answers(mail.from);
         let first_bytes = out.len();
         let mut behind = BehindInMail {
             mail,
             last: at,
             out,
             end: first_bytes,
-            ends: Vec::new(),
-            room: mail_to.room_for_answers(mail.from),
+            ends: std::mem::take(&mut self.requests.run_ends),
+            room,
         };
         let gate = self.answer_behind(now, mail.item(at), 0..first_bytes, &mut behind);
-        let ends = behind.ends;
-        let Some(gate) = gate else {
-            return 0;
-        };
+        let mut ends = behind.ends;
+        let told = Told::behind(gate.unwrap_or_default());
         let mut answers = out.reader();
         answers.skip(first_bytes);
         let mut start = first_bytes;
         for (request, end) in mail.items[at + 1..].iter().zip(&ends) {
-            let (address, told) = (request.address, Told::behind(gate));
             let mail_to = &mut self.requests.mail;
-            mail_to.answer_part(mail.from, address, told, end - start, &mut answers);
+            mail_to.answer_part(mail.from, request.address, told, end - start, &mut answers);
             start = *end;
         }
-        ends.len()
+        let count = ends.len();
+        ends.clear();
+        self.requests.run_ends = ends;
+        count
     }
 
     /// Whether an item of another shard may run now: there is room for its answer, and nothing that
