@@ -159,21 +159,6 @@ impl Holds {
         }
     }
 
-    /// Tags for a node: of a few slots.
-    #[must_use]
-    pub fn tags(random: &mut Random) -> Vec<String> {
-        let count = random.within(1, 3);
-        let mut tags: Vec<String> = Vec::new();
-        for _ in 0..count {
-            let tag = format!("{{tdesk{}}}", random.below(10_000));
-            // Two desks with one tag would be one, whose holds are counted together.
-            if !tags.contains(&tag) {
-                tags.push(tag);
-            }
-        }
-        tags
-    }
-
     /// The names and partitions of all keys that may have been made.
     pub fn keys(&self) -> impl Iterator<Item = (Vec<u8>, usize)> + '_ {
         self.lots.iter().flat_map(|lot| {

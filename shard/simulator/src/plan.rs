@@ -196,6 +196,20 @@ pub(crate) fn sends_holds(seed: u64, first: u64) -> bool {
     (first..1_000_000_000).contains(&seed) || seed >= 1_882_970_000_000_000
 }
 
+/// One to three tags that begin with a name, for keys of a few slots. Two places with one tag would
+/// be one, and what happens there would be counted together.
+pub(crate) fn distinct_tags(random: &mut Random, name: &str) -> Vec<String> {
+    let count = random.within(1, 3);
+    let mut tags: Vec<String> = Vec::new();
+    for _ in 0..count {
+        let tag = format!("{{{name}{}}}", random.below(10_000));
+        if !tags.contains(&tag) {
+            tags.push(tag);
+        }
+    }
+    tags
+}
+
 /// Whether a seed may send rushes, which are batches of equal changes: numbered seeds do from
 /// `first` on, and those that a clock gives since there are rushes.
 pub(crate) fn sends_rushes(seed: u64, first: u64) -> bool {

@@ -195,21 +195,6 @@ impl Sales {
         }
     }
 
-    /// Tags for a node: of a few slots.
-    #[must_use]
-    pub fn tags(random: &mut Random) -> Vec<String> {
-        let count = random.within(1, 3);
-        let mut tags: Vec<String> = Vec::new();
-        for _ in 0..count {
-            let tag = format!("{{till{}}}", random.below(10_000));
-            // Two tills with one tag would be one, whose sales are counted together.
-            if !tags.contains(&tag) {
-                tags.push(tag);
-            }
-        }
-        tags
-    }
-
     /// The names and partitions of all keys that were made.
     pub fn keys(&self) -> impl Iterator<Item = (Vec<u8>, usize)> + '_ {
         self.tills.iter().flat_map(|till| {

@@ -31,7 +31,7 @@ use crate::coverage::{Coverage, Fault};
 use crate::disk::{Disk, Pool, PoolBlock, STALL_US_MAX};
 use crate::holds::Holds;
 use crate::oracle::{self, Oracle};
-use crate::plan::{Blow, Budget, Plan};
+use crate::plan::{Blow, Budget, Plan, distinct_tags};
 use crate::random::Random;
 use crate::report::Report;
 use crate::sales::Sales;
@@ -395,7 +395,7 @@ impl World {
             .collect();
         let sales = plan.has_tokens.then(|| {
             let mut random = Random::new(seed, 19);
-            let tags = Sales::tags(&mut random);
+            let tags = distinct_tags(&mut random, "till");
             Sales::new(random, &tags)
         });
         let may_fail = oracle.may_fail_to_read;

@@ -4,6 +4,7 @@ use penstock_net::reply::ReplyItem;
 use penstock_net::request::BatchRequest;
 
 use crate::holds::{Holds, LATE_MS_MAX};
+use crate::plan::distinct_tags;
 use crate::random::Random;
 use crate::sales::Excuses;
 
@@ -19,7 +20,7 @@ const PROMPT_US: u64 = LATE_MS_MAX * 1_000;
 /// The holds of a run.
 pub(super) fn holds_of(seed: u64, may_fail: bool) -> Holds {
     let mut random = Random::new(seed, 31);
-    let tags = Holds::tags(&mut random);
+    let tags = distinct_tags(&mut random, "tdesk");
     Holds::new(random, &tags, LIFETIMES_MS, may_fail)
 }
 
