@@ -710,7 +710,8 @@ impl World {
         self.think(client)
     }
 
-    /// To whoever the newest file names as the writer of a partition, or to anybody.
+    /// Connects a client to the node that the newest file names as the writer of a partition, or to
+    /// any node.
     fn go_elsewhere(&mut self, client: usize, partition: u16) {
         let primary = self.plan.partitions[usize::from(partition)].primary;
         let node = match self.clients[client].is_reader {

@@ -399,7 +399,7 @@ impl Rushes {
                     ));
                 }
             }
-            if !self.kept_from.contains_key(&meter.partition) {
+            if self.has_one_past(meter.partition) {
                 meter.judge_versions()?;
             }
         }
