@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 pub mod apply;
+pub mod auth;
 pub mod batch;
 pub mod expression;
 pub mod field;
