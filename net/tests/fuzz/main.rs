@@ -6,6 +6,7 @@ mod frames;
 mod hellos;
 mod instructions;
 mod links;
+mod logins;
 mod replies;
 mod requests;
 mod target;
@@ -20,6 +21,7 @@ target!(instructions, "tests/fuzz", instructions::judge);
 target!(replies, "tests/fuzz", replies::judge);
 target!(hellos, "tests/fuzz", hellos::judge);
 target!(links, "tests/fuzz", links::judge);
+target!(logins, "tests/fuzz", logins::judge);
 
 /// Runs what must not touch the heap.
 fn without_memory<T>(run: impl FnOnce() -> T) -> T {
