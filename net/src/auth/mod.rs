@@ -7,7 +7,7 @@
 //! ```
 //!
 //! What must hold: nothing of a peer is stored before its length is checked, and secrets are
-//! compared in constant time. The bytes stand in `PROTOCOL.md`.
+//! compared in constant time. The bytes stand in `AUTH.md`.
 
 mod exchange;
 mod fault;
