@@ -122,6 +122,12 @@ impl Login {
         }
     }
 
+    /// Whose login it is.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.identity.login()
+    }
+
     fn header(&self) -> &'static str {
         // A client that can bind a login never offers less, so nobody can talk it into less.
         match self.binding {

@@ -19,7 +19,7 @@ type Address = u128;
 fn address_of(peer: Option<IpAddr>) -> Address {
     match peer.map(|peer| peer.to_canonical()) {
         None => 0,
-        Some(IpAddr::V4(address)) => u128::from(address.to_ipv6_mapped().to_bits()),
+        Some(IpAddr::V4(address)) => address.to_ipv6_mapped().to_bits(),
         Some(IpAddr::V6(address)) => address.to_bits() >> 64 << 64,
     }
 }

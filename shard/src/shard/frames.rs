@@ -182,8 +182,9 @@ impl<P: Blocks> Shard<P> {
     ) {
         let status = refusal.status();
         self.stats.refuse_frame(status);
-        let retry_after_ms = match status {
-            Status::Busy => self.stats.retry_after_ms(),
+        let retry_after_ms = match (status, &refusal) {
+            (Status::Busy, _) => self.stats.retry_after_ms(),
+            (_, Refusal::Auth(AuthFault::Delayed(ms))) => u16::try_from(*ms).unwrap_or(u16::MAX),
             _ => 0,
         };
         let shard = self.setup.shard();

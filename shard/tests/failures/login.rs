@@ -400,6 +400,7 @@ fn the_fifth_failure_ends_the_connection_and_delays_its_address_alone() {
         "{}",
         refused.text()
     );
+    assert_eq!(refused.header.deadline_or_retry_ms, 1000);
     let other = node.greeted(plain("10.0.0.2"));
     node.log_in(other, "ann/till-7", key(7), None)
         .expect("another address");
