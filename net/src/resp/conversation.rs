@@ -161,6 +161,9 @@ impl Conversation {
     pub fn take(&mut self, bytes: &[u8], frame: &mut Vec<u8>, host: &dyn Host) -> usize {
         let Conversation { parser, talk } = self;
         talk.is_blocked = false;
+        if let Some(login) = &talk.login {
+            parser.knows(login.is_in());
+        }
         let mut sink = Sink::new(frame, bytes.len(), talk.limits, talk.options.level);
         let mut taken = 0;
         let mut knows_time = false;

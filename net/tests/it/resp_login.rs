@@ -260,6 +260,33 @@ fn commands_behind_a_login_wait_for_it_and_those_of_another_login_keep_the_user_
 }
 
 #[test]
+fn commands_before_a_login_are_short_and_those_behind_one_as_long_as_ever() {
+    let long = |bytes: usize| format!("*2\r\n$4\r\nECHO\r\n${bytes}\r\n{}\r\n", "x".repeat(bytes));
+    let mut talk = Talk::new(true, None);
+    assert_eq!(talk.say(long(1024).as_bytes()), NO_AUTH);
+    let broken = "-ERR Protocol error: unauthenticated";
+    assert_eq!(
+        talk.say(long(1025).as_bytes()),
+        format!("{broken} bulk length\r\n")
+    );
+    let mut talk = Talk::new(true, None);
+    assert_eq!(
+        talk.say(b"*11\r\n"),
+        format!("{broken} multibulk length\r\n")
+    );
+    let mut talk = Talk::new(true, None);
+    let line = format!("ECHO {}", "x".repeat(4 << 10));
+    let told = talk.say(line.as_bytes());
+    assert_eq!(told, "-ERR Protocol error: too big inline request\r\n");
+    let mut talk = Talk::new(true, None);
+    assert_eq!(talk.say(b"AUTH ann pencil\r\n"), "+OK\r\n");
+    assert!(
+        talk.say(long(60_000).as_bytes())
+            .starts_with("$60000\r\nxxx")
+    );
+}
+
+#[test]
 fn reset_forgets_the_user() {
     let mut talk = Talk::new(true, None);
     let told = talk.say(b"AUTH ann pencil\r\nRESET\r\nPING\r\nAUTH ann pencil\r\nPING\r\n");

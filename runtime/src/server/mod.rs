@@ -16,6 +16,7 @@ mod descriptors;
 mod dial;
 mod error;
 mod exposition;
+mod hashing;
 mod health;
 mod link;
 mod link_tasks;
@@ -27,6 +28,7 @@ mod metrics;
 mod network;
 mod resp_host;
 mod resp_tasks;
+mod served_users;
 mod signal;
 mod signals;
 mod supervisor;
@@ -54,6 +56,7 @@ use self::health::{Health, Phase, Watched};
 use self::listen::{bind, bind_resp, listen, port_of, refuse_open_door};
 use self::logging::Logging;
 use self::messages::Report;
+use self::served_users::ServedUsers;
 use self::signals::{Caught, Reload};
 use self::supervisor::Supervisor;
 
@@ -64,6 +67,10 @@ use self::supervisor::Supervisor;
 /// [`ServeError`], whose text is one line that names the cause and what to do.
 pub fn serve(config: Config, logging: &Logging) -> Result<(), ServeError> {
     refuse_open_door(&config)?;
+    let users = match &config.users {
+        Some(path) => Some(ServedUsers::open(path)?),
+        None => None,
+    };
     // What a directory needs besides is known when it is open.
     let connections_max = u64::from(config.connections_max);
     open_files::require(1, 0, connections_max).map_err(OpenError::OpenFiles)?;
@@ -117,7 +124,12 @@ pub fn serve(config: Config, logging: &Logging) -> Result<(), ServeError> {
         .local_addr()
         .map_err(system("read the address listened on"))?;
     let (report_sender, reports) = flume::unbounded();
-    let cores = Cores::start(&node, shared, own, resp, &report_sender)?;
+    let let_in = users.as_ref().map(ServedUsers::users);
+    let cores = Cores::start(&node, shared, own, resp, let_in.as_ref(), &report_sender)?;
+    let watched = users.map(|users| users.watch(cores.deliver_users()));
+    let _watched = watched
+        .transpose()
+        .map_err(system("start the thread that watches the users' file"))?;
     let reload = Reload {
         logging: logging.clone(),
         cluster: cluster.map(|path| (path, reread.clone())),
