@@ -6,6 +6,7 @@ mod own;
 mod repeats;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use crate::batch::Batch;
 use crate::frame::{HEADER_BYTES, Header, Opcode};
@@ -14,6 +15,7 @@ use crate::level::AckLevel;
 use crate::limits::{BATCH_ITEMS_MAX, KEY_BYTES_MAX, Limits, SCAN_BYTES_MAX, SCAN_ENTRIES_MAX};
 use crate::reply::{ReplyHead, ReplyItem, text_of};
 use crate::request::{Condition, Wanted};
+use crate::rights::Rights;
 use crate::scan::ScanRequest;
 use crate::slot::slot_of;
 use crate::status::Status;
@@ -29,6 +31,7 @@ use super::options::Options;
 use super::parser::{Arguments, KeptArguments, Parsed, Parser};
 use super::reply::Protocol;
 use super::request::{Request, ScanStep};
+use super::rights;
 use super::ring::{Answered, Ring};
 use super::scan::{is_inside_slot, long_cursor, slot_of_cursor};
 use super::sink::Sink;
@@ -89,6 +92,8 @@ struct Talk {
     /// The login, at a server with users.
     login: Option<Box<RespLogin>>,
     options: Options,
+    /// What the user may do; `None` is everything.
+    rights: Option<Arc<Rights>>,
     /// The node is one of several: keys of a command are of one slot, and writes are noted.
     is_clustered: bool,
     /// Replies for the peer.
@@ -131,6 +136,7 @@ impl Conversation {
                 transaction: None,
                 login: None,
                 options: Options::default(),
+                rights: None,
                 is_clustered,
                 out: Vec::new(),
                 frames: VecDeque::new(),
@@ -138,6 +144,12 @@ impl Conversation {
                 is_ending: false,
             },
         }
+    }
+
+    /// The user of the connection may do so much from now on; `None` is everything. The session in
+    /// memory has the same rights.
+    pub fn set_rights(&mut self, rights: Option<Arc<Rights>>) {
+        self.talk.rights = rights;
     }
 
     /// The first frame for the session in memory.
@@ -715,6 +727,11 @@ impl Talk {
             }
             Name::Hello => return self.hello(args, sink, host),
             _ => {
+                if let Some(rights) = &self.rights
+                    && let Some(text) = rights::refusal(id, args, rights)
+                {
+                    return self.refuse_only(&text);
+                }
                 let (protocol, client) = (self.protocol, &mut self.client);
                 let bulk_bytes_max = self.bulk_bytes_max;
                 self.ring.reply(protocol, &mut self.out, |replies| {

@@ -121,6 +121,17 @@ impl Rights {
         }
     }
 
+    /// Where keys begin that the user may read. Not every key that begins so is one.
+    #[must_use]
+    pub fn readable(&self) -> Vec<Vec<u8>> {
+        let may_read = |granted: Granted| granted.0 & Need::READ.bits() != 0;
+        let everywhere = may_read(self.everywhere).then(Vec::new);
+        let ranges = self.begins.iter().zip(&self.granted);
+        let ranges = ranges.filter(|(_, granted)| may_read(**granted));
+        let begins = ranges.map(|(begin, _)| [&self.common[..], begin].concat());
+        everywhere.into_iter().chain(begins).collect()
+    }
+
     /// Whether the user may do anything at all.
     #[must_use]
     pub fn is_any(&self) -> bool {

@@ -9,7 +9,9 @@ mod links;
 mod logins;
 mod replies;
 mod requests;
+mod rights;
 mod target;
+mod users;
 
 use penstock_net::refusal::Refusal;
 use penstock_net::status::Status;
@@ -22,6 +24,8 @@ target!(replies, "tests/fuzz", replies::judge);
 target!(hellos, "tests/fuzz", hellos::judge);
 target!(links, "tests/fuzz", links::judge);
 target!(logins, "tests/fuzz", logins::judge);
+target!(rights, "tests/fuzz", rights::judge);
+target!(users, "tests/fuzz", users::judge);
 
 /// Runs what must not touch the heap.
 fn without_memory<T>(run: impl FnOnce() -> T) -> T {

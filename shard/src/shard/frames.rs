@@ -244,6 +244,7 @@ impl<P: Blocks> Shard<P> {
                 self.log_in(now, id, header, body, outbox);
                 return true;
             }
+            Ok((Opcode::Info, _)) if self.denies_info(id, header, body, outbox) => return true,
             Ok((Opcode::Info, _)) if body == SCHEMA_ASKED => {
                 return self.tell_schema(id, header, outbox);
             }

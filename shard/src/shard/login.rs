@@ -95,9 +95,8 @@ impl<P: Blocks> Shard<P> {
                 message: message.as_bytes(),
             },
             Heard::Left => {
-                let session = self.sessions.at_mut(id);
-                session.stage = Stage::Authenticating;
-                session.rights = None;
+                // Its rights stay: what waits is judged by them, and nothing else is taken.
+                self.sessions.at_mut(id).stage = Stage::Authenticating;
                 AuthReply::GoOn { message: b"-" }
             }
             Heard::Done(message) => {
