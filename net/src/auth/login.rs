@@ -1,6 +1,6 @@
 //! The client's side of a login.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use base64ct::{Base64, Encoding};
 use zeroize::Zeroizing;
@@ -20,11 +20,20 @@ use super::verifier::{
 /// Random bytes of the client's part of the nonce.
 pub const LOGIN_NONCE_BYTES: usize = 24;
 
-/// Who logs in, and with what.
+/// Who logs in, and with what. Copies share the last hash, so that a login which is made again
+/// costs no more than one with a key.
 #[derive(Clone)]
 pub struct Identity {
     login: Arc<str>,
     secret: Arc<Secret>,
+    hashed: Arc<Mutex<Option<Hashed>>>,
+}
+
+/// The hash of a secret, as a server asked for it last.
+struct Hashed {
+    salt: [u8; SALT_BYTES],
+    iterations: u32,
+    salted: Zeroizing<[u8; DIGEST_BYTES]>,
 }
 
 impl Identity {
@@ -37,6 +46,7 @@ impl Identity {
             true => Ok(Identity {
                 login: login.into(),
                 secret: Arc::new(secret),
+                hashed: Arc::default(),
             }),
             false => Err(LoginFault::Name),
         }
@@ -82,7 +92,7 @@ enum State {
 
 /// The slow hash that a server asks for.
 pub struct Challenge {
-    secret: Arc<Secret>,
+    identity: Identity,
     salt: [u8; SALT_BYTES],
     iterations: u32,
 }
@@ -94,10 +104,24 @@ impl Challenge {
         self.iterations
     }
 
-    /// Computes it. It takes the core for some milliseconds if the rounds are those of a password.
+    /// Computes it, unless it is the same as the last time. It takes the core for some milliseconds
+    /// if the rounds are those of a password.
     #[must_use]
     pub fn salted(&self) -> Zeroizing<[u8; DIGEST_BYTES]> {
-        salted(&self.secret, &self.salt, self.iterations)
+        let hashed = self.identity.hashed.lock();
+        let mut hashed = hashed.unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = &*hashed
+            && (known.salt, known.iterations) == (self.salt, self.iterations)
+        {
+            return known.salted.clone();
+        }
+        let salted = salted(&self.identity.secret, &self.salt, self.iterations);
+        *hashed = Some(Hashed {
+            salt: self.salt,
+            iterations: self.iterations,
+            salted: salted.clone(),
+        });
+        salted
     }
 }
 
@@ -168,7 +192,7 @@ impl Login {
             nonce: first.nonce.to_string(),
         };
         Ok(Challenge {
-            secret: Arc::clone(&self.identity.secret),
+            identity: self.identity.clone(),
             salt: first.salt,
             iterations: first.iterations,
         })
