@@ -24,7 +24,7 @@ pub use ask::Ask;
 pub use batch_request::{BatchRequest, ask_without_show};
 pub(crate) use extension::Extension;
 pub use extra::Extra;
-pub use head::{ITEM_HEADER_BYTES, likely_key};
+pub use head::{ITEM_HEADER_BYTES, likely_has_others, likely_key, likely_other_keys, likely_token};
 pub(crate) use head::{field, is_reserved};
 pub use plain::{Plain, plain};
 pub use repeat::{decode_repeated, may_begin_run, may_repeat};

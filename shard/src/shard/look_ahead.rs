@@ -7,10 +7,14 @@
 //! a keyspace, an expiry, an item before it that waits, a reply or a record for which there may be
 //! no room. Both ways write the same bytes, wait for the same record and count the same.
 
+use std::ops::Range;
+
 use penstock_net::batch::Batch;
 use penstock_net::level::AckLevel;
 use penstock_net::reply::ReplyHead;
-use penstock_net::request::{Plain, Version, likely_key, plain};
+use penstock_net::request::{
+    Plain, Version, likely_has_others, likely_key, likely_other_keys, likely_token, plain,
+};
 use penstock_net::rights::{Need, Rights};
 use penstock_net::status::Status;
 use penstock_storage::index::CellId;
@@ -21,10 +25,12 @@ use penstock_storage::planted::{self, Bug};
 use penstock_storage::store::PREFETCH_KEYS_MAX;
 use penstock_storage::version::Version as Stored;
 
+use crate::execute::token;
+
 use super::batch::{BatchRun, Passed, Progress};
 use super::operation::Known;
 use super::plain_answers::PlainAnswers;
-use super::window::{Ahead, LookAhead, PlainLeave};
+use super::window::{Ahead, Homes, LookAhead, PlainLeave};
 use super::{Now, Shard};
 
 impl<P: Blocks> Shard<P> {
@@ -41,7 +47,7 @@ impl<P: Blocks> Shard<P> {
         let value_bytes_max = self.setup.limits().value_bytes_max;
         let mut homes = [(0, 0); PREFETCH_KEYS_MAX];
         let mut last: Option<Known<'a>> = None;
-        let (mut is_one_key, mut is_any_plain) = (true, false);
+        let (mut is_one_key, mut is_any_plain, mut has_others) = (true, false, false);
         let into = ahead.begin(next, count);
         for (number, (home, into)) in (next..next + count).zip(homes.iter_mut().zip(into)) {
             let item = batch.item(number);
@@ -53,7 +59,10 @@ impl<P: Blocks> Shard<P> {
                     (Some(key), Some(plain))
                 }
                 None if count < 4 => (None, None),
-                None => (likely_key(item), None),
+                None => {
+                    has_others |= likely_has_others(item);
+                    (likely_key(item), None)
+                }
             };
             let known = key.map(|key| match last {
                 Some(last) if is_same(last.key, key) => Known { key, ..last },
@@ -75,6 +84,31 @@ impl<P: Blocks> Shard<P> {
             // One hot key is in the processor's cache already.
             self.store.prefetch(&homes[..count]);
         }
+        if has_others {
+            self.look_at_others(batch, next..next + count, ahead);
+        }
+    }
+
+    /// Starts loading what items look up behind their first keys: the other keys of an APPLY, and
+    /// tokens. Nearly all of them are new, and the place of a new key is seldom in the processor's
+    /// cache.
+    #[inline(never)]
+    fn look_at_others(&self, batch: Batch<'_>, items: Range<usize>, ahead: &LookAhead<'_>) {
+        let mut homes = Homes::default();
+        for number in items {
+            let (item, Some(slot)) = (batch.item(number), ahead.slot_of_no_plain(number)) else {
+                continue;
+            };
+            let hash = self.setup.hash();
+            likely_other_keys(item, |key| {
+                homes.push((slot, hash.of(key)), |all| self.store.prefetch(all));
+            });
+            if let Some(token) = likely_token(item) {
+                let home = (slot, token::home_of(hash, slot, token).1);
+                homes.push(home, |all| self.store.prefetch(all));
+            }
+        }
+        self.store.prefetch(homes.all());
     }
 
     /// How the plain items of a batch may be answered, until something else runs.

@@ -717,7 +717,7 @@ impl<P: Blocks> Shard<P> {
             let token = own
                 .asks
                 .token()
-                .map(|token| (slot, token::home_of(hash, slot, token).1));
+                .map(|token| (slot, token::home_of(hash, slot, token.bytes()).1));
             let keys = keys.iter().map(|key| (slot, hash.of(key)));
             self.store.pin(keys.chain(token));
         }
