@@ -14,6 +14,7 @@ mod hostile;
 mod keyspaces;
 mod layouts;
 mod locked_memory;
+mod logins;
 mod logs;
 mod memory;
 mod metrics;
