@@ -89,8 +89,8 @@ impl Node {
         self.tell_unwelcome();
     }
 
-    /// Whether it is tried again though nothing waits for it. One that does not let the client in is
-    /// not: each try counts.
+    /// Whether it is tried again though nothing waits for it. One that does not let the client in
+    /// is not: each try counts.
     pub(crate) fn is_to_be_tried(&self) -> bool {
         self.is_failing && self.unwelcome.is_none()
     }

@@ -160,8 +160,8 @@ options! {
     /// deploy/SCHEMA.md.
     schema: Option<PathBuf> = "off", Kind::PathOrOff, Main;
     /// File of the users, their stored secrets and their rights, made by penstock user; off lets
-    /// everybody in. A change counts within a second, without a signal. Nobody but the server's user
-    /// and group may read the file.
+    /// everybody in. A change counts within a second, without a signal. Nobody but the server's
+    /// user and group may read the file.
     users: Option<PathBuf> = "off", Kind::PathOrOff, Main;
     /// Serve without authentication on an address that other machines can reach.
     allow_unauthenticated: bool = "false", Kind::Switch, Main;

@@ -92,10 +92,7 @@ pub fn serve(config: Config, logging: &Logging) -> Result<(), ServeError> {
 /// Serves, and tells `audit` of what an auditor asks for.
 fn serve_audited(config: Config, logging: &Logging, audit: &Audit) -> Result<(), ServeError> {
     refuse_open_door(&config)?;
-    let users = match &config.users {
-        Some(path) => Some(ServedUsers::open(path)?),
-        None => None,
-    };
+    let users = ServedUsers::of(&config)?;
     // What a directory needs besides is known when it is open.
     let connections_max = u64::from(config.connections_max);
     open_files::require(1, 0, connections_max).map_err(OpenError::OpenFiles)?;
@@ -143,10 +140,9 @@ fn serve_audited(config: Config, logging: &Logging, audit: &Audit) -> Result<(),
     let (report_sender, reports) = flume::unbounded();
     let let_in = users.as_ref().map(ServedUsers::users);
     let cores = Cores::start(&node, shared, own, resp, let_in.as_ref(), &report_sender)?;
-    let watched = users.map(|users| users.watch(cores.deliver_users()));
-    let _watched = watched
-        .transpose()
-        .map_err(system("start the thread that watches the users' file"))?;
+    let _users = users
+        .map(|it| it.watch(cores.deliver_users()))
+        .transpose()?;
     let reload = Reload {
         logging: logging.clone(),
         audit: audit.clone(),

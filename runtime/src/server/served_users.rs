@@ -11,6 +11,8 @@ use std::time::Duration;
 use penstock_net::users::Users;
 use tracing::{info, warn};
 
+use super::error::{ServeError, system};
+use crate::config::Config;
 use crate::startup::node::OpenError;
 
 /// How often the file is looked at: every core has a change within a second.
@@ -45,11 +47,20 @@ pub(super) struct ServedUsers {
 }
 
 impl ServedUsers {
+    /// The users of the file that the configuration names, if it names one.
+    ///
+    /// # Errors
+    /// As [`ServedUsers::open`].
+    pub(super) fn of(config: &Config) -> Result<Option<Self>, OpenError> {
+        let path = config.users.as_deref();
+        path.map(ServedUsers::open).transpose()
+    }
+
     /// Reads the file for the first time.
     ///
     /// # Errors
     /// [`OpenError::Option`] that names the file, and the line of what is wrong.
-    pub(super) fn open(path: &Path) -> Result<Self, OpenError> {
+    fn open(path: &Path) -> Result<Self, OpenError> {
         let mark = fs::metadata(path).ok().map(|it| mark_of(&it));
         let users = read(path).map_err(|text| OpenError::Option(format!("--users {text}")))?;
         Ok(ServedUsers {
@@ -83,7 +94,10 @@ impl ServedUsers {
     }
 
     /// Watches the file on a thread of its own.
-    pub(super) fn watch(mut self, deliver: DeliverUsers) -> io::Result<UsersWatch> {
+    ///
+    /// # Errors
+    /// [`ServeError`] if there is no thread.
+    pub(super) fn watch(mut self, deliver: DeliverUsers) -> Result<UsersWatch, ServeError> {
         let (stop, stopped) = flume::bounded::<()>(0);
         let look = move || {
             while let Err(flume::RecvTimeoutError::Timeout) = stopped.recv_timeout(LOOK_EVERY) {
@@ -105,7 +119,8 @@ impl ServedUsers {
         };
         let thread = std::thread::Builder::new()
             .name("penstock-users".into())
-            .spawn(look)?;
+            .spawn(look)
+            .map_err(system("start the thread that watches the users' file"))?;
         Ok(UsersWatch {
             stop: Some(stop),
             thread: Some(thread),
