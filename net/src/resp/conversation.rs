@@ -229,6 +229,9 @@ impl Conversation {
             }
             let (len, _) = talk.current.take().expect("there is one");
             talk.current_entry = None;
+            if talk.login.as_ref().is_some_and(|login| login.has_heard) {
+                parser.wipe();
+            }
             parser.done();
             taken += len;
             if let Some(item_bytes) = talk.repeatable.take() {

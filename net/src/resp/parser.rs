@@ -295,6 +295,11 @@ impl Parser {
         }
     }
 
+    /// Wipes what was copied of the command that was found: a secret stood in it.
+    pub fn wipe(&mut self) {
+        self.inline.fill(0);
+    }
+
     /// The command that was found is done: gives back what a large one took.
     #[inline]
     pub fn done(&mut self) {
