@@ -17,7 +17,7 @@ use penstock_net::level::AckLevel;
 use penstock_net::limits::{BATCH_ITEMS_MAX, Limits};
 use penstock_net::placement::Placement;
 use penstock_net::program::RunRequest;
-use penstock_net::receive::{Received, Receiver};
+use penstock_net::receive::{Received, Receiver, is_tls};
 use penstock_net::reply::{ReplyItem, text_of};
 use penstock_net::request::{BatchRequest, Token, ask_without_show};
 use penstock_net::status::{Executed, Status};
@@ -206,6 +206,10 @@ impl Connection {
     /// [`ClientError::Protocol`] if a server may not send these bytes. The connection must then be
     /// given up.
     pub(crate) fn receive(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
+        if !self.has_hello && self.received.is_empty() && is_tls(bytes) {
+            let text = "the server speaks TLS at this port, and this client was not told to";
+            return Err(ClientError::Protocol(text.into()));
+        }
         self.received.extend_from_slice(bytes);
         let received = std::mem::take(&mut self.received);
         let mut at = 0;

@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::sync::{Arc, Condvar};
 use std::time::{Duration, Instant};
 
+use crate::channel::Channel;
 use crate::connection::Connection;
 use crate::queued::Queued;
 
@@ -36,6 +37,7 @@ pub(crate) struct Node {
 pub(crate) struct Link {
     pub(crate) connection: Connection,
     pub(crate) stream: TcpStream,
+    pub(crate) channel: Channel,
     pub(crate) heard: Instant,
 }
 

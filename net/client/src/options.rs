@@ -32,6 +32,10 @@ pub struct ClientOptions {
     /// ([`Client::resolve`](crate::Client::resolve)). The server keeps each such token for its
     /// horizon, an hour by default, in memory and on disk. A server that knows no tokens gets none.
     pub names_writes: bool,
+    /// Connections go through TLS 1.3, to servers that this trusts. `None`: as they are, to servers
+    /// without TLS.
+    #[cfg(feature = "tls")]
+    pub tls: Option<crate::tls::ClientTls>,
 }
 
 impl Default for ClientOptions {
@@ -44,6 +48,8 @@ impl Default for ClientOptions {
             follows: true,
             retries_busy: true,
             names_writes: false,
+            #[cfg(feature = "tls")]
+            tls: None,
         }
     }
 }

@@ -7,13 +7,14 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use penstock_benches::{Stream, TlsArgs};
 use penstock_client::{Client, ClientOptions};
 use penstock_net::frame::{Header, Opcode, write_frame};
 use penstock_net::hello::{ClientHello, ServerHello};
 use penstock_net::level::AckLevel;
 use penstock_net::placement::Writer;
 use penstock_net::program::SCHEMA_ASKED;
-use penstock_net::receive::{Received, Receiver};
+use penstock_net::receive::{Received, Receiver, is_tls};
 use penstock_net::reply::{ExpiryTold, ReplyHead, ReplyItem, Standing, read_batch_reply, text_of};
 use penstock_net::request::{Ask, BatchRequest, Effect, Token};
 use penstock_net::status::{Executed, Status};
@@ -54,6 +55,8 @@ pub struct ServerAddress {
         value_parser = clap::value_parser!(u16).range(1..)
     )]
     timeout_ms: u16,
+    #[command(flatten)]
+    tls: TlsArgs,
 }
 
 impl fmt::Display for ServerAddress {
@@ -63,11 +66,12 @@ impl fmt::Display for ServerAddress {
 }
 
 impl ServerAddress {
-    /// The server at an address that a file names.
+    /// The server at an address that a file names. Whether through TLS, the environment says.
     pub fn at(addr: &str) -> ServerAddress {
         ServerAddress {
             addr: vec![addr.into()],
             timeout_ms: 5000,
+            tls: TlsArgs::of_environment(),
         }
     }
 
@@ -84,6 +88,7 @@ impl ServerAddress {
         ServerAddress {
             addr: vec![addr.into()],
             timeout_ms: self.timeout_ms,
+            tls: self.tls.clone(),
         }
     }
 
@@ -94,6 +99,7 @@ impl ServerAddress {
         ServerAddress {
             addr: vec![format!("{host}:{port}")],
             timeout_ms: self.timeout_ms,
+            tls: self.tls.clone(),
         }
     }
 
@@ -115,6 +121,7 @@ impl ServerAddress {
             name: "penstock".into(),
             level,
             deadline: Duration::from_millis(self.timeout_ms.into()),
+            tls: self.tls.client_tls().map_err(Failure::usage)?,
             ..ClientOptions::default()
         };
         Client::connect_any(&self.addr, options)
@@ -135,6 +142,9 @@ impl ServerAddress {
         let stream = TcpStream::connect_timeout(&address, timeout)
             .and_then(|stream| stream.set_nodelay(true).map(|()| stream))
             .map_err(|error| Failure::server(format_args!("no server at {addr}: {error}")))?;
+        let tls = self.tls.client_tls().map_err(Failure::usage)?;
+        let stream = Stream::open(tls.as_ref(), addr, stream, timeout)
+            .map_err(|error| Failure::server(format_args!("{addr}: {error}")))?;
         let mut wire = Wire {
             stream,
             receiver: Receiver::new(HELLO_BYTES_MAX),
@@ -160,7 +170,7 @@ impl ServerAddress {
         Ok(Connection {
             wire,
             hello,
-            timeout_ms: self.timeout_ms,
+            server: self.clone(),
         })
     }
 }
@@ -170,7 +180,8 @@ pub struct Connection {
     wire: Wire,
     /// What the server told of itself.
     pub hello: ServerHello,
-    timeout_ms: u16,
+    /// How it was reached.
+    server: ServerAddress,
 }
 
 /// The answer to one operation.
@@ -226,7 +237,7 @@ impl Connection {
     ) -> Result<Answer, Failure> {
         let mut frame = Vec::new();
         let id = self.wire.next_id();
-        let mut batch = BatchRequest::begin(&mut frame, id, level, self.timeout_ms, 1);
+        let mut batch = BatchRequest::begin(&mut frame, id, level, self.server.timeout_ms, 1);
         if let Some(token) = token {
             batch.token(token);
         }
@@ -262,13 +273,10 @@ impl Connection {
             let Some(writer) = writer else { continue };
             newest = newest.max(writer.generation);
             let left = until.saturating_duration_since(Instant::now());
-            let there = ServerAddress {
-                addr: vec![writer.clients],
-                timeout_ms: u16::try_from(left.as_millis()).unwrap_or(u16::MAX).max(1),
-            };
+            let there = self.server.also_at(&writer.clients).within(left);
             // The named node may be lost. Then this node may come to know of another one.
             if let Ok(mut connection) = there.connect() {
-                connection.timeout_ms = self.timeout_ms;
+                connection.server.timeout_ms = self.server.timeout_ms;
                 connection.wire.timeout = self.wire.timeout;
                 connection.wire.last_id = id;
                 *self = connection;
@@ -328,7 +336,7 @@ impl Connection {
     fn request(&mut self, opcode: Opcode, body: &[u8]) -> Result<(Header, Vec<u8>), Failure> {
         let mut frame = Vec::new();
         let id = self.wire.next_id();
-        let header = Header::request(opcode, id, AckLevel::None, self.timeout_ms);
+        let header = Header::request(opcode, id, AckLevel::None, self.server.timeout_ms);
         write_frame(&mut frame, header, body);
         self.wire.exchange(&frame, id, Effect::Reads)
     }
@@ -336,7 +344,7 @@ impl Connection {
 
 /// The socket and what was received from it.
 struct Wire {
-    stream: TcpStream,
+    stream: Stream,
     receiver: Receiver,
     /// Received and not yet read.
     buffer: Vec<u8>,
@@ -360,6 +368,7 @@ impl Wire {
     ) -> Result<(Header, Vec<u8>), Failure> {
         let deadline = Instant::now() + self.timeout;
         self.stream
+            .socket()
             .set_write_timeout(Some(self.timeout))
             .and_then(|()| self.stream.write_all(frame))
             .map_err(|error| self.lost(&error, effect))?;
@@ -373,6 +382,10 @@ impl Wire {
                     let answer = (header, body.to_vec());
                     self.buffer.drain(..consumed);
                     return self.judge(answer, id, effect);
+                }
+                Received::Refused { .. } | Received::Incomplete { .. } if is_tls(&self.buffer) => {
+                    let told = "it speaks TLS at this port: give --tls-ca";
+                    return Err(self.broken(&told, effect));
                 }
                 Received::Refused { refusal, .. } => return Err(self.broken(&refusal, effect)),
                 Received::Skipped { consumed } => consumed,
@@ -418,6 +431,7 @@ impl Wire {
         self.buffer.resize(start + READ_BYTES, 0);
         let read = self
             .stream
+            .socket()
             .set_read_timeout(Some(left))
             .and_then(|()| self.stream.read(&mut self.buffer[start..]));
         self.buffer.truncate(start + *read.as_ref().unwrap_or(&0));

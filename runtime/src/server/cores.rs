@@ -14,6 +14,7 @@ use super::messages::{CoreStart, Letter, Report};
 use super::resp_host::RespHost;
 use crate::cluster::{Deliver, Delivery};
 use crate::startup::node::Node;
+use crate::tls::ServedTls;
 
 /// The shortest value that leaves from where it stands instead of being copied: a copy of 8 KiB
 /// costs no more than what the kernel does for one more run of bytes.
@@ -41,6 +42,7 @@ impl Cores {
         shared: Vec<TcpListener>,
         own: Vec<TcpListener>,
         resp: Option<(SocketAddr, Vec<TcpListener>)>,
+        tls: Option<&Arc<ServedTls>>,
         reports: &flume::Sender<Report>,
     ) -> Result<Cores, ServeError> {
         let shards = node.shards();
@@ -65,6 +67,7 @@ impl Cores {
                 shard: opening,
                 listeners: vec![shared, own],
                 resp: resp.next().zip(host.clone()),
+                tls: tls.cloned(),
                 socket_entries: node.rings.setup.map(|it| it.socket_entries),
                 connections: Arc::clone(&connections),
                 may_begin: may_begin.clone(),

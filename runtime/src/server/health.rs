@@ -11,6 +11,7 @@ use penstock_shard::replication::Duty;
 use crate::directory::Segments;
 use crate::stats::{Reading, Stats};
 use crate::system::memory::MemoryBound;
+use crate::tls::ServedTls;
 
 /// A loop with nothing to do turns each second all the same; one that has not turned for so long
 /// hangs.
@@ -42,6 +43,10 @@ pub(crate) struct Watched {
     pub(crate) clock: Instant,
     /// The wall clock when that began.
     pub(crate) unix_ms_at_start: u64,
+    /// The certificate, if the ports speak TLS.
+    pub(crate) tls: Option<Arc<ServedTls>>,
+    /// Listeners that anyone who reaches them may use.
+    pub(crate) open_to_anyone: usize,
 }
 
 /// The state that main thread and admin thread share.

@@ -8,27 +8,6 @@ use super::error::ServeError;
 use crate::config::Config;
 use crate::startup::node::OpenError;
 
-/// Until clients can authenticate, only this machine may be let in without being asked.
-pub(super) fn refuse_open_door(config: &Config) -> Result<(), ServeError> {
-    let ports = [
-        ("--listen", Some(config.listen)),
-        ("--resp-listen", config.resp_listen),
-    ];
-    for (option, address) in ports {
-        if let Some(address) = address
-            && !address.ip().is_loopback()
-            && !config.allow_unauthenticated
-        {
-            return Err(OpenError::Option(format!(
-                "{option} {address} can be reached from other machines, and clients cannot \
-                 authenticate yet: give --allow-unauthenticated if that is wanted"
-            ))
-            .into());
-        }
-    }
-    Ok(())
-}
-
 /// The address for clients of Redis and its listeners, once per shard; `None` if it is off.
 pub(super) fn bind_resp(
     config: &Config,

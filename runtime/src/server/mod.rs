@@ -16,6 +16,8 @@ mod descriptors;
 mod dial;
 mod error;
 mod exposition;
+mod halves;
+mod handshakes;
 mod health;
 mod link;
 mod link_tasks;
@@ -38,11 +40,13 @@ use std::time::Instant;
 use tracing::warn;
 
 use crate::cluster::Reread;
-use crate::config::Config;
+use crate::config::exposure::Exposed;
+use crate::config::{Config, exposed};
 use crate::startup::checks;
 use crate::startup::node::{Bound, Node, OpenError};
 use crate::system::lines::{self, tell};
 use crate::system::open_files;
+use crate::tls::{ServedTls, TlsFiles};
 
 use self::admin::Admin;
 use self::conductor::{Conductor, Start};
@@ -51,19 +55,25 @@ use self::dial::dial;
 pub use self::error::ServeError;
 use self::error::system;
 use self::health::{Health, Phase, Watched};
-use self::listen::{bind, bind_resp, listen, port_of, refuse_open_door};
+use self::listen::{bind, bind_resp, listen, port_of};
 use self::logging::Logging;
 use self::messages::Report;
 use self::signals::{Caught, Reload};
 use self::supervisor::Supervisor;
 
-/// Serves until SIGTERM or SIGINT. SIGHUP reloads the log file, the cluster's file and the files of
-/// the schema, and says so.
+/// Serves until SIGTERM or SIGINT. SIGHUP reloads the log file, the certificate, the cluster's file
+/// and the files of the schema, and says so.
 ///
 /// # Errors
 /// [`ServeError`], whose text is one line that names the cause and what to do.
 pub fn serve(config: Config, logging: &Logging) -> Result<(), ServeError> {
-    refuse_open_door(&config)?;
+    refuse_open_door(&config, None)?;
+    let tls = match TlsFiles::of(&config) {
+        Some(files) => Some(Arc::new(
+            ServedTls::open(files).map_err(|error| OpenError::Option(format!("{error}")))?,
+        )),
+        None => None,
+    };
     // What a directory needs besides is known when it is open.
     let connections_max = u64::from(config.connections_max);
     open_files::require(1, 0, connections_max).map_err(OpenError::OpenFiles)?;
@@ -84,6 +94,7 @@ pub fn serve(config: Config, logging: &Logging) -> Result<(), ServeError> {
     let shards_of_new = u32::try_from(cpus).expect("at most 256");
     let node = Node::open(config, shards_of_new, Bound::Process, lines::out)?;
     let config = Arc::clone(&node.config);
+    let open_to_anyone = refuse_open_door(&config, node.links_address())?;
     let shards = node.shards();
     let segments = node.directory.segments().list();
     let segments = segments.map_err(system("list the segments"))?.len() as u64;
@@ -100,6 +111,8 @@ pub fn serve(config: Config, logging: &Logging) -> Result<(), ServeError> {
         memory: node.memory(),
         clock: node.clock(),
         unix_ms_at_start: node.unix_ms_at_start(),
+        tls: tls.clone(),
+        open_to_anyone: open_to_anyone.len(),
     });
 
     let (shared, own) = bind(&config, shards)?;
@@ -117,9 +130,10 @@ pub fn serve(config: Config, logging: &Logging) -> Result<(), ServeError> {
         .local_addr()
         .map_err(system("read the address listened on"))?;
     let (report_sender, reports) = flume::unbounded();
-    let cores = Cores::start(&node, shared, own, resp, &report_sender)?;
+    let cores = Cores::start(&node, shared, own, resp, tls.as_ref(), &report_sender)?;
     let reload = Reload {
         logging: logging.clone(),
+        tls: tls.clone(),
         cluster: cluster.map(|path| (path, reread.clone())),
         schema: node.schema().map(|schema| (schema, cores.deliver_schema())),
         supervisor: Arc::clone(&supervisor),
@@ -137,6 +151,8 @@ pub fn serve(config: Config, logging: &Logging) -> Result<(), ServeError> {
         shared: shared_address,
         own_ports: &own_ports,
         resp: resp_address,
+        tls: tls.as_deref(),
+        open_to_anyone: &open_to_anyone,
         io: node.rings.io(),
     };
     let mut dialing = None;
@@ -160,6 +176,17 @@ pub fn serve(config: Config, logging: &Logging) -> Result<(), ServeError> {
         cores.join();
     }
     outcome
+}
+
+/// What is open to anyone who reaches it, because somebody has said so.
+fn refuse_open_door(
+    config: &Config,
+    links: Option<SocketAddr>,
+) -> Result<Vec<Exposed>, ServeError> {
+    exposed(config, links).map_err(|it| {
+        let text = format!("{} {}: {it}", it.listener.option(), it.address);
+        OpenError::Option(text).into()
+    })
 }
 
 /// Binds the admin port and starts its thread.

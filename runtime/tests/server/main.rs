@@ -33,6 +33,7 @@ mod service;
 mod session;
 mod shards;
 mod starts;
+mod tls;
 mod turns;
 mod tutorial;
 mod value_limit;
