@@ -77,17 +77,21 @@ END
     tail -1 "$work/figures" >&2
 }
 
+# Each run has a server of its own: a table that an earlier run has filled costs more to look up.
+run() {
+    serve "$1"
+    measure "$@"
+    kill "$pid"
+    wait "$pid" || true
+    pid=
+}
 for _ in $(seq "$rounds"); do
     for binary in $PENSTOCK; do
-        serve "$binary"
-        measure "$binary" 1
+        run "$binary" 1
         peak=$(tail -1 "$work/figures" | awk '{print $3}')
         for factor in $factors; do
-            measure "$binary" "$factor" --rate "$(awk "BEGIN {print int($peak * $factor)}")"
+            run "$binary" "$factor" --rate "$(awk "BEGIN {print int($peak * $factor)}")"
         done
-        kill "$pid"
-        wait "$pid" || true
-        pid=
     done
 done
 

@@ -1,7 +1,8 @@
 //! What the bytes of a connection go through on their way: nothing, or TLS.
 
-use std::net::TcpStream;
-use std::time::Instant;
+use std::io;
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
 
 #[cfg(feature = "tls")]
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,6 +11,9 @@ use crate::operation::ClientError;
 use crate::options::ClientOptions;
 #[cfg(feature = "tls")]
 use crate::tls::TlsSession;
+
+/// The least time in which the system must take bytes for a server.
+const WRITE_MIN: Duration = Duration::from_millis(20);
 
 /// The way of the bytes of one connection. Its reader and its writer share it. The writer alone
 /// sends, so records leave in the order in which they were sealed.
@@ -21,25 +25,32 @@ pub(crate) enum Channel {
 }
 
 impl Channel {
-    /// Makes the way over a stream that was just connected to `address`.
-    #[cfg_attr(
-        not(feature = "tls"),
-        expect(unused_variables, reason = "bytes go as they are")
-    )]
+    /// Connects to `address`, HOST:PORT, within `time`, and makes the way there.
     pub(crate) fn open(
         options: &ClientOptions,
         address: &str,
-        stream: &mut TcpStream,
-        until: Instant,
-    ) -> Result<Channel, ClientError> {
+        time: Duration,
+    ) -> Result<(TcpStream, Channel), ClientError> {
+        let not_sent = |error: io::Error| ClientError::NotSent(format!("{address}: {error}"));
+        let until = Instant::now() + time;
+        let mut found = address.to_socket_addrs().map_err(not_sent)?;
+        let found = found
+            .next()
+            .ok_or_else(|| ClientError::NotSent(format!("{address}: no such host")))?;
+        let stream = TcpStream::connect_timeout(&found, time).map_err(not_sent)?;
+        stream.set_nodelay(true).map_err(not_sent)?;
+        stream
+            .set_write_timeout(Some(options.deadline.max(WRITE_MIN)))
+            .map_err(not_sent)?;
         #[cfg(feature = "tls")]
         if let Some(tls) = &options.tls {
             let told = |error| ClientError::NotSent(format!("{address}: {error}"));
             let mut session = TlsSession::begin(tls, address).map_err(told)?;
-            session.shake_hands(stream, until).map_err(told)?;
-            return Ok(Channel::Tls(Arc::new(Mutex::new(session))));
+            session.shake_hands(&stream, until).map_err(told)?;
+            return Ok((stream, Channel::Tls(Arc::new(Mutex::new(session)))));
         }
-        Ok(Channel::Plain)
+        let _ = until;
+        Ok((stream, Channel::Plain))
     }
 
     /// Turns bytes for the server into those that go over the stream.

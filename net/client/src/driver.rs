@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpStream, ToSocketAddrs};
+use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -501,17 +501,8 @@ fn connect(shared: &Arc<Shared>, number: usize, until: Instant) -> Result<(), Cl
         left = left.min(CONNECT_MAX);
     }
     let not_sent = |error: std::io::Error| ClientError::NotSent(format!("{address}: {error}"));
-    let mut found = address.to_socket_addrs().map_err(not_sent)?;
-    let found = found
-        .next()
-        .ok_or_else(|| ClientError::NotSent(format!("{address}: no such host")))?;
-    let mut stream = TcpStream::connect_timeout(&found, left).map_err(not_sent)?;
-    stream.set_nodelay(true).map_err(not_sent)?;
     let options = &shared.options;
-    stream
-        .set_write_timeout(Some(options.deadline.max(TICK)))
-        .map_err(not_sent)?;
-    let channel = Channel::open(options, &address, &mut stream, Instant::now() + left)?;
+    let (mut stream, channel) = Channel::open(options, &address, left)?;
     let (connection, mut hello) = Connection::begin(options);
     channel.seal(&mut hello);
     stream.write_all(&hello).map_err(not_sent)?;

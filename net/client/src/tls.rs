@@ -197,7 +197,7 @@ impl TlsSession {
     /// # Errors
     /// [`TlsError`] if the server is not trusted, does not trust this client, speaks no TLS, is
     /// gone or is too slow.
-    pub fn shake_hands(&mut self, stream: &mut TcpStream, until: Instant) -> Result<(), TlsError> {
+    pub fn shake_hands(&mut self, mut stream: &TcpStream, until: Instant) -> Result<(), TlsError> {
         let broken = |error: io::Error| TlsError(format!("the handshake of TLS broke: {error}"));
         let mut bytes = vec![0; READ_BYTES];
         let (mut output, mut plaintext) = (Vec::new(), Vec::new());
@@ -312,11 +312,11 @@ impl TlsStream {
     pub fn connect(
         tls: &ClientTls,
         address: &str,
-        mut stream: TcpStream,
+        stream: TcpStream,
         until: Instant,
     ) -> Result<TlsStream, TlsError> {
         let mut session = TlsSession::begin(tls, address)?;
-        session.shake_hands(&mut stream, until)?;
+        session.shake_hands(&stream, until)?;
         Ok(TlsStream {
             session,
             stream,

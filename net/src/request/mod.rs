@@ -24,7 +24,7 @@ pub use ask::Ask;
 pub use batch_request::{BatchRequest, ask_without_show};
 pub(crate) use extension::Extension;
 pub use extra::Extra;
-pub use head::{ITEM_HEADER_BYTES, likely_key};
+pub use head::{ITEM_HEADER_BYTES, likely_has_others, likely_key, likely_other_keys, likely_token};
 pub(crate) use head::{field, is_reserved};
 pub use plain::{Plain, plain};
 pub use repeat::{decode_repeated, may_begin_run, may_repeat};
@@ -139,6 +139,15 @@ impl<'a> Request<'a> {
     #[must_use]
     pub fn instruction_count(&self) -> usize {
         self.instructions.len() / INSTRUCTION_BYTES
+    }
+
+    /// Keys with an effect, a bit for each: the lowest one is the first key.
+    #[inline]
+    pub(crate) fn changed_keys(&self) -> u8 {
+        let instructions = self.instructions.as_chunks::<INSTRUCTION_BYTES>().0;
+        instructions.iter().fold(0, |changed, bytes| {
+            changed | Instruction::changed_key(bytes)
+        })
     }
 
     /// Instruction `number`, which is below [`Request::instruction_count`].

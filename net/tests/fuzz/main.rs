@@ -8,7 +8,9 @@ mod instructions;
 mod links;
 mod replies;
 mod requests;
+mod rights;
 mod target;
+mod users;
 
 use penstock_net::refusal::Refusal;
 use penstock_net::status::Status;
@@ -20,6 +22,8 @@ target!(instructions, "tests/fuzz", instructions::judge);
 target!(replies, "tests/fuzz", replies::judge);
 target!(hellos, "tests/fuzz", hellos::judge);
 target!(links, "tests/fuzz", links::judge);
+target!(rights, "tests/fuzz", rights::judge);
+target!(users, "tests/fuzz", users::judge);
 
 /// Runs what must not touch the heap.
 fn without_memory<T>(run: impl FnOnce() -> T) -> T {

@@ -8,8 +8,10 @@ mod link;
 mod resp;
 mod resp_beside;
 mod resp_repeats;
+mod rights;
 mod runs;
 mod session;
+mod users;
 mod vectors;
 
 /// Bytes as the documents write them.

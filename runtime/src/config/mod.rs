@@ -137,8 +137,9 @@ options! {
     /// numbers and changes nothing. Anything but loopback needs insecure. If listen has port 0, so
     /// has the default.
     admin_listen: Option<SocketAddr> = "127.0.0.1:7412", Kind::AddressOrOff, Main;
-    /// Address for clients of Redis, which speak RESP. Anything but loopback needs TLS and users, or
-    /// insecure. If listen has port 0, so has the default; a node of a cluster has none by default.
+    /// Address for clients of Redis, which speak RESP. Anything but loopback needs TLS and users,
+    /// or insecure. If listen has port 0, so has the default; a node of a cluster has none by
+    /// default.
     resp_listen: Option<SocketAddr> = "127.0.0.1:7413", Kind::AddressOrOff, Main;
     /// Shards, each on a core of its own: no more than CPUs that the process may use. 0 takes the
     /// number that the data directory has, or one per allowed CPU if it is new.
@@ -171,8 +172,8 @@ options! {
     /// File with the certificates, in PEM, of those who sign certificates of clients. With it each
     /// client must show one.
     tls_client_ca: Option<PathBuf> = "off", Kind::PathOrOff, Main;
-    /// Open ports to anyone on an address that other machines can reach: without TLS, without users,
-    /// or without both.
+    /// Open ports to anyone on an address that other machines can reach: without TLS, without
+    /// users, or without both.
     insecure: bool = "false", Kind::Switch, Main;
     /// How events are logged, one a line: time, level, message and named fields as text, or all of
     /// that as a JSON object.
@@ -182,6 +183,10 @@ options! {
     /// File that events are appended to; off logs to standard error. SIGHUP opens it anew, for
     /// logrotate.
     log_file: Option<PathBuf> = "off", Kind::PathOrOff, Main;
+    /// File that the audit log is appended to, one JSON object a line: starts, stops, logins,
+    /// refusals, changes of users, keyspaces and cluster. stderr is standard error. SIGHUP opens
+    /// the file anew.
+    audit_file: Option<PathBuf> = "off", Kind::PathOrOff, Main;
     /// Largest value. A larger one is refused with TOO_LARGE; what earlier starts accepted stays,
     /// and keeps the room that it needs.
     value_bytes_max: u32 = "1MiB", Kind::Size(1, 16 * MIB), Limits;

@@ -14,8 +14,9 @@ use monoio::net::TcpStream;
 
 use super::connection::Connection;
 use super::core::Core;
+use super::secured::Secured;
 use crate::system::outgoing::Outgoing;
-use crate::tls::{Peer, TlsConnection};
+use crate::tls::TlsConnection;
 
 /// Bytes of ciphertext that are read at once from a connection that is mostly idle.
 const CIPHERTEXT_BYTES_MIN: usize = 4 << 10;
@@ -28,14 +29,6 @@ const SEALED_BYTES_KEPT: usize = 16 << 10;
 
 /// How long the last words of TLS may take.
 const FAREWELL: Duration = Duration::from_secs(1);
-
-/// A connection whose handshake is finished.
-pub(super) struct Secured {
-    pub(super) tls: TlsConnection,
-    /// What came behind the handshake.
-    pub(super) early: Vec<u8>,
-    pub(super) peer: Peer,
-}
 
 /// What one read has brought.
 pub(super) struct Brought {

@@ -8,6 +8,7 @@ use std::time::Instant;
 use penstock_shard::cluster::{PartitionRole, ReplicationStatus};
 use penstock_shard::replication::Duty;
 
+use super::audit::Audit;
 use crate::directory::Segments;
 use crate::stats::{Reading, Stats};
 use crate::system::memory::MemoryBound;
@@ -47,6 +48,7 @@ pub(crate) struct Watched {
     pub(crate) tls: Option<Arc<ServedTls>>,
     /// Listeners that anyone who reaches them may use.
     pub(crate) open_to_anyone: usize,
+    pub(crate) audit: Audit,
 }
 
 /// The state that main thread and admin thread share.

@@ -23,6 +23,14 @@ pub(super) fn bind_resp(
     Ok(Some(listeners))
 }
 
+/// The listener for other nodes.
+pub(super) fn bind_links(address: SocketAddr) -> Result<TcpListener, ServeError> {
+    listen(address, false).map_err(|error| match error {
+        ServeError::Listen { address, error } => ServeError::ListenLinks { address, error },
+        other => other,
+    })
+}
+
 /// Listeners that share one address; 0 takes a free port. Returns the address, too.
 fn listen_together(
     mut address: SocketAddr,
@@ -72,7 +80,7 @@ const LISTEN_PAUSE: Duration = Duration::from_millis(20);
 /// Listens, and waits a while for an address that is taken: the kernel takes down the rings of a
 /// process behind its end, and what they accepted from is held until then. A start right behind
 /// a crash would be refused.
-pub(super) fn listen(address: SocketAddr, is_shared: bool) -> Result<TcpListener, ServeError> {
+fn listen(address: SocketAddr, is_shared: bool) -> Result<TcpListener, ServeError> {
     let listened = || -> io::Result<TcpListener> {
         let domain = socket2::Domain::for_address(address);
         let socket =

@@ -6,6 +6,7 @@
 //! taking requests and seals its log; when all have, they send what is left and end.
 
 mod admin;
+mod audit;
 mod conductor;
 mod connection;
 mod connection_tasks;
@@ -29,6 +30,7 @@ mod metrics;
 mod network;
 mod resp_host;
 mod resp_tasks;
+mod secured;
 mod signal;
 mod signals;
 mod supervisor;
@@ -49,13 +51,14 @@ use crate::system::open_files;
 use crate::tls::{ServedTls, TlsFiles};
 
 use self::admin::Admin;
+use self::audit::{Audit, Field};
 use self::conductor::{Conductor, Start};
 use self::cores::Cores;
 use self::dial::dial;
 pub use self::error::ServeError;
 use self::error::system;
 use self::health::{Health, Phase, Watched};
-use self::listen::{bind, bind_resp, listen, port_of};
+use self::listen::{bind, bind_links, bind_resp, port_of};
 use self::logging::Logging;
 use self::messages::Report;
 use self::signals::{Caught, Reload};
@@ -67,13 +70,31 @@ use self::supervisor::Supervisor;
 /// # Errors
 /// [`ServeError`], whose text is one line that names the cause and what to do.
 pub fn serve(config: Config, logging: &Logging) -> Result<(), ServeError> {
-    refuse_open_door(&config, None)?;
-    let tls = match TlsFiles::of(&config) {
-        Some(files) => Some(Arc::new(
-            ServedTls::open(files).map_err(|error| OpenError::Option(format!("{error}")))?,
-        )),
-        None => None,
+    let Some(path) = config.audit_file.clone() else {
+        return serve_audited(config, logging, &Audit::default());
     };
+    let opened = Audit::open(&path).map_err(|error| OpenError::Option(error.to_string()))?;
+    // Dropped last: what is queued by then is written.
+    let (audit, _writer) = opened;
+    let data = config.data.display().to_string();
+    let fields = [
+        ("version", Field::Text(env!("CARGO_PKG_VERSION"))),
+        ("data", Field::Text(&data)),
+        ("process", Field::Number(std::process::id().into())),
+    ];
+    audit.tell("start", &fields);
+    let outcome = serve_audited(config, logging, &audit);
+    match &outcome {
+        Ok(()) => audit.tell("stop", &[]),
+        Err(error) => audit.tell("failure", &[("cause", Field::Text(&error.to_string()))]),
+    }
+    outcome
+}
+
+/// Serves, and tells `audit` of what an auditor asks for.
+fn serve_audited(config: Config, logging: &Logging, audit: &Audit) -> Result<(), ServeError> {
+    refuse_open_door(&config, None)?;
+    let tls = open_tls(&config)?;
     // What a directory needs besides is known when it is open.
     let connections_max = u64::from(config.connections_max);
     open_files::require(1, 0, connections_max).map_err(OpenError::OpenFiles)?;
@@ -103,28 +124,12 @@ pub fn serve(config: Config, logging: &Logging) -> Result<(), ServeError> {
         warn!(mend = problem.mend, "{}", problem.cause);
     }
 
-    health.watch(Watched {
-        stats: Arc::clone(&node.stats),
-        data: node.config.data.clone(),
-        is_alone: node.config.cluster.is_none(),
-        segments: node.directory.segments().clone(),
-        memory: node.memory(),
-        clock: node.clock(),
-        unix_ms_at_start: node.unix_ms_at_start(),
-        tls: tls.clone(),
-        open_to_anyone: open_to_anyone.len(),
-    });
+    health.watch(watched(&node, audit, tls.clone(), open_to_anyone.len()));
 
     let (shared, own) = bind(&config, shards)?;
     let resp = bind_resp(&config, shards)?;
     let resp_address = resp.as_ref().map(|(address, _)| *address);
-    let links = match node.links_address() {
-        Some(address) => Some(listen(address, false).map_err(|error| match error {
-            ServeError::Listen { address, error } => ServeError::ListenLinks { address, error },
-            other => other,
-        })?),
-        None => None,
-    };
+    let links = node.links_address().map(bind_links).transpose()?;
     let own_ports: Vec<u16> = own.iter().map(port_of).collect();
     let shared_address = shared[0]
         .local_addr()
@@ -134,6 +139,7 @@ pub fn serve(config: Config, logging: &Logging) -> Result<(), ServeError> {
     let reload = Reload {
         logging: logging.clone(),
         tls: tls.clone(),
+        audit: audit.clone(),
         cluster: cluster.map(|path| (path, reread.clone())),
         schema: node.schema().map(|schema| (schema, cores.deliver_schema())),
         supervisor: Arc::clone(&supervisor),
@@ -187,6 +193,34 @@ fn refuse_open_door(
         let text = format!("{} {}: {it}", it.listener.option(), it.address);
         OpenError::Option(text).into()
     })
+}
+
+/// Reads the certificate, if the ports are to speak TLS.
+fn open_tls(config: &Config) -> Result<Option<Arc<ServedTls>>, ServeError> {
+    let opened = TlsFiles::of(config).map(ServedTls::open).transpose();
+    let opened = opened.map_err(|error| OpenError::Option(error.to_string()))?;
+    Ok(opened.map(Arc::new))
+}
+
+/// What the admin port shows of a node.
+fn watched(
+    node: &Node,
+    audit: &Audit,
+    tls: Option<Arc<ServedTls>>,
+    open_to_anyone: usize,
+) -> Watched {
+    Watched {
+        stats: Arc::clone(&node.stats),
+        data: node.config.data.clone(),
+        is_alone: node.config.cluster.is_none(),
+        segments: node.directory.segments().clone(),
+        memory: node.memory(),
+        clock: node.clock(),
+        unix_ms_at_start: node.unix_ms_at_start(),
+        tls,
+        open_to_anyone,
+        audit: audit.clone(),
+    }
 }
 
 /// Binds the admin port and starts its thread.

@@ -18,6 +18,7 @@ use crate::schema::RunningSchema;
 use crate::server::logging::Logging;
 use crate::tls::{Change, ServedTls};
 
+use super::audit::Audit;
 use super::cores::DeliverSchema;
 use super::supervisor::Supervisor;
 
@@ -26,6 +27,7 @@ pub(super) struct Reload {
     pub(super) logging: Logging,
     /// The certificate, if the ports speak TLS.
     pub(super) tls: Option<Arc<ServedTls>>,
+    pub(super) audit: Audit,
     /// The cluster's file, if this is a node of a cluster.
     pub(super) cluster: Option<(PathBuf, Reread)>,
     /// The schema, if there is one, and who gets the next one.
@@ -36,6 +38,10 @@ pub(super) struct Reload {
 impl Reload {
     fn run(&self) {
         self.supervisor.reloading();
+        if let Err(error) = self.audit.reopen() {
+            warn!("SIGHUP: {error}; the audit log goes on in the file of before");
+        }
+        self.audit.tell("reload", &[]);
         let log = self.logging.reopen();
         let problem = log.as_ref().err();
         let problem =
@@ -94,8 +100,8 @@ impl Reload {
     }
 }
 
-/// What SIGHUP does, for people: `read` says what is read by now. `is_more`: something else is there
-/// to be read, and what is wrong with it was told.
+/// What SIGHUP does, for people: `read` says what is read by now. `is_more`: something else is to
+/// be read, and what is wrong with it was told.
 fn text(
     log: Option<&Path>,
     cluster: Option<&Path>,

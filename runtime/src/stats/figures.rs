@@ -256,7 +256,7 @@ pub(crate) const FIGURES: &[Figure] = &[
     counter(
         "tls_handshakes_failed",
         "penstock_tls_handshakes_failed",
-        "Handshakes of TLS that came to nothing: no TLS, an older version, no certificate, too late.",
+        "Handshakes of TLS that came to nothing: no TLS, an older one, no certificate, too late.",
         |it| it.tls_handshakes_failed,
     ),
     counter(

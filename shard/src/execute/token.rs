@@ -62,8 +62,13 @@ pub(crate) enum Looked {
 }
 
 /// The key and hash of a token in a slot.
-pub(crate) fn home_of(hash: &KeyHash, slot: u16, token: Token) -> ([u8; TOKEN_KEY_BYTES], u32) {
-    let key = token_key(tag_of(slot), token.bytes());
+#[inline]
+pub(crate) fn home_of(
+    hash: &KeyHash,
+    slot: u16,
+    token: [u8; Token::BYTES],
+) -> ([u8; TOKEN_KEY_BYTES], u32) {
+    let key = token_key(tag_of(slot), token);
     (key, hash.of(&key))
 }
 
@@ -81,7 +86,7 @@ pub(crate) fn look<P: Blocks>(
         Ok(known) => known,
         Err(cold) => return Looked::Ran(Ran::Cold(cold)),
     };
-    let (key, hash) = home_of(context.hash, context.slot, token);
+    let (key, hash) = home_of(context.hash, context.slot, token.bytes());
     let found = store.find(context.slot, hash, &key);
     if let Found::Cold(place) = found {
         return Looked::Ran(Ran::Cold(Cold {

@@ -7,10 +7,15 @@
 //! a keyspace, an expiry, an item before it that waits, a reply or a record for which there may be
 //! no room. Both ways write the same bytes, wait for the same record and count the same.
 
+use std::ops::Range;
+
 use penstock_net::batch::Batch;
 use penstock_net::level::AckLevel;
 use penstock_net::reply::ReplyHead;
-use penstock_net::request::{Plain, Version, likely_key, plain};
+use penstock_net::request::{
+    Plain, Version, likely_has_others, likely_key, likely_other_keys, likely_token, plain,
+};
+use penstock_net::rights::{Need, Rights};
 use penstock_net::status::Status;
 use penstock_storage::index::CellId;
 use penstock_storage::io::Blocks;
@@ -20,31 +25,44 @@ use penstock_storage::planted::{self, Bug};
 use penstock_storage::store::PREFETCH_KEYS_MAX;
 use penstock_storage::version::Version as Stored;
 
+use crate::execute::token;
+
 use super::batch::{BatchRun, Passed, Progress};
 use super::operation::Known;
 use super::plain_answers::PlainAnswers;
-use super::window::{Ahead, LookAhead, PlainLeave};
+use super::window::{Ahead, Homes, LookAhead, PlainLeave};
 use super::{Now, Shard};
 
 impl<P: Blocks> Shard<P> {
     /// Looks at the items of a batch from `next` on, and starts loading what they will look up.
     #[inline]
-    pub(super) fn look_ahead<'a>(&self, batch: Batch<'a>, next: usize, ahead: &mut LookAhead<'a>) {
+    pub(super) fn look_ahead<'a>(
+        &self,
+        batch: Batch<'a>,
+        next: usize,
+        rights: Option<&Rights>,
+        ahead: &mut LookAhead<'a>,
+    ) {
         let count = PREFETCH_KEYS_MAX.min(batch.len() - next);
         let value_bytes_max = self.setup.limits().value_bytes_max;
         let mut homes = [(0, 0); PREFETCH_KEYS_MAX];
         let mut last: Option<Known<'a>> = None;
-        let (mut is_one_key, mut is_any_plain) = (true, false);
+        let (mut is_one_key, mut is_any_plain, mut has_others) = (true, false, false);
         let into = ahead.begin(next, count);
         for (number, (home, into)) in (next..next + count).zip(homes.iter_mut().zip(into)) {
             let item = batch.item(number);
             let (key, plain) = match plain(item, value_bytes_max) {
+                // Nothing of it is looked up: the way of every item denies it.
+                Some((key, plain)) if lacks(rights, key, plain) => (None, None),
                 Some((key, plain)) => {
                     is_any_plain = true;
                     (Some(key), Some(plain))
                 }
                 None if count < 4 => (None, None),
-                None => (likely_key(item), None),
+                None => {
+                    has_others |= likely_has_others(item);
+                    (likely_key(item), None)
+                }
             };
             let known = key.map(|key| match last {
                 Some(last) if is_same(last.key, key) => Known { key, ..last },
@@ -66,6 +84,31 @@ impl<P: Blocks> Shard<P> {
             // One hot key is in the processor's cache already.
             self.store.prefetch(&homes[..count]);
         }
+        if has_others {
+            self.look_at_others(batch, next..next + count, ahead);
+        }
+    }
+
+    /// Starts loading what items look up behind their first keys: the other keys of an APPLY, and
+    /// tokens. Nearly all of them are new, and the place of a new key is seldom in the processor's
+    /// cache.
+    #[inline(never)]
+    fn look_at_others(&self, batch: Batch<'_>, items: Range<usize>, ahead: &LookAhead<'_>) {
+        let mut homes = Homes::default();
+        for number in items {
+            let (item, Some(slot)) = (batch.item(number), ahead.slot_of_no_plain(number)) else {
+                continue;
+            };
+            let hash = self.setup.hash();
+            likely_other_keys(item, |key| {
+                homes.push((slot, hash.of(key)), |all| self.store.prefetch(all));
+            });
+            if let Some(token) = likely_token(item) {
+                let home = (slot, token::home_of(hash, slot, token).1);
+                homes.push(home, |all| self.store.prefetch(all));
+            }
+        }
+        self.store.prefetch(homes.all());
     }
 
     /// How the plain items of a batch may be answered, until something else runs.
@@ -170,6 +213,17 @@ impl<P: Blocks> Shard<P> {
             run.depends_on(gate);
         }
     }
+}
+
+/// Whether a plain item needs a right that is not there.
+#[inline(always)]
+fn lacks(rights: Option<&Rights>, key: &[u8], plain: Plain<'_>) -> bool {
+    let Some(rights) = rights else { return false };
+    let need = match plain {
+        Plain::Get => Need::READ,
+        Plain::Set { .. } => Need::WRITE,
+    };
+    !rights.allows(need, key)
 }
 
 /// Whether two keys are the same. Neighbours of a batch mostly differ in their last bytes.

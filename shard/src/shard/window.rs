@@ -82,9 +82,44 @@ impl<'a> LookAhead<'a> {
         ))
     }
 
+    /// The slot of an item that is not plain, if its key is known.
+    #[inline]
+    pub(super) fn slot_of_no_plain(&self, item: usize) -> Option<u16> {
+        let ahead = &self.items[item - self.start];
+        ahead
+            .known
+            .filter(|_| ahead.plain.is_none())
+            .map(|it| it.slot)
+    }
+
     /// An item ran that may have moved cells, and may have to be waited for.
     #[inline]
     pub(super) fn something_ran(&mut self) {
         (self.cells, self.leave) = (None, None);
+    }
+}
+
+/// Slots and hashes that are to be loaded together.
+#[derive(Default)]
+pub(super) struct Homes {
+    homes: [(u16, u32); PREFETCH_KEYS_MAX],
+    count: usize,
+}
+
+impl Homes {
+    /// Adds one. If there is no room, the others are loaded first.
+    #[inline]
+    pub(super) fn push(&mut self, home: (u16, u32), load: impl FnOnce(&[(u16, u32)])) {
+        if self.count == self.homes.len() {
+            load(&self.homes);
+            self.count = 0;
+        }
+        self.homes[self.count] = home;
+        self.count += 1;
+    }
+
+    /// Those that were added and not loaded.
+    pub(super) fn all(&self) -> &[(u16, u32)] {
+        &self.homes[..self.count]
     }
 }
