@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::sync::{Arc, Condvar};
 use std::time::{Duration, Instant};
 
+use crate::channel::Channel;
 use crate::connection::Connection;
 use crate::login::Unwelcome;
 use crate::queued::Queued;
@@ -42,6 +43,7 @@ pub(crate) struct Node {
 pub(crate) struct Link {
     pub(crate) connection: Connection,
     pub(crate) stream: TcpStream,
+    pub(crate) channel: Channel,
     pub(crate) heard: Instant,
 }
 
