@@ -31,6 +31,7 @@ fn values_of_a_mebibyte_go_there_and_back_beside_small_ones() {
     let server = Server::start(&folder, &authority.signs("server"), &flags);
     let client = server.serves(&authority.trusted());
     let lens = [0, 1, 100, 4096, 16 << 10, (16 << 10) + 1, 100_000, 1 << 20];
+    let key = |number: usize| format!("key {number}").into_bytes();
     let value = |number: usize, len: usize| -> Vec<u8> {
         (0..len)
             .map(|at| (at * 7 + number).to_le_bytes()[0])
@@ -40,12 +41,12 @@ fn values_of_a_mebibyte_go_there_and_back_beside_small_ones() {
         let sets: Vec<_> = lens
             .iter()
             .enumerate()
-            .map(|(number, &len)| client.set(&[b'k', b'0' + number as u8], &value(round, len)))
+            .map(|(number, &len)| client.set(&key(number), &value(round, len)))
             .collect();
         sets.into_iter()
             .for_each(|set| drop(set.wait().expect("set")));
         let gets: Vec<_> = (0..lens.len() * 4)
-            .map(|number| client.get(&[b'k', b'0' + (number % lens.len()) as u8]))
+            .map(|number| client.get(&key(number % lens.len())))
             .collect();
         for (number, get) in gets.into_iter().enumerate() {
             let found = get.wait().expect("get").expect("it was set").bytes;

@@ -120,7 +120,7 @@ fn a_flipped_bit_ends_its_connection_and_others_are_served() {
     let server = Server::start(&folder, &authority.signs("server"), &[]);
     let client = server.serves(&authority.trusted());
     let resp = server.resp.expect("a port");
-    for at in [0, 4, 5, 12, 27] {
+    for at in [3, 4, 5, 12, 27] {
         let (mut session, mut stream) = server.stream(&authority.trusted(), resp).into_session();
         let mut records = Vec::new();
         session.seal(b"PING\r\n", &mut records);
