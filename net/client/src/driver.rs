@@ -659,19 +659,7 @@ fn read(
                 let elsewhere = link.connection.take_elsewhere();
                 let refused = link.connection.take_refused();
                 let placement = link.connection.take_placement();
-                let has_output = link.connection.has_output();
-                let unwelcome = link.connection.take_unwelcome();
-                let is_opened = !had_hello && link.connection.has_hello();
-                let value_bytes_max = link.connection.value_bytes_max();
-                if has_output || is_opened {
-                    node.wake();
-                }
-                if let Some(unwelcome) = unwelcome {
-                    node.turned_away(unwelcome);
-                } else if is_opened {
-                    node.is_failing = false;
-                    node.unwelcome = None;
-                    node.backoff = BACKOFF_MIN;
+                if let Some(value_bytes_max) = node.greeted(had_hello) {
                     // The greatest of all: a node refuses by itself what is too long for it.
                     state.value_bytes_max = state.value_bytes_max.max(Some(value_bytes_max));
                 }

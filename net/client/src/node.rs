@@ -82,6 +82,26 @@ impl Node {
         self.is_asleep = false;
     }
 
+    /// Looks how far HELLO and the login of the connection have come. Returns how many bytes of a
+    /// value the node takes, if operations may be sent from now on.
+    pub(crate) fn greeted(&mut self, had_hello: bool) -> Option<u32> {
+        let connection = &mut self.link.as_mut()?.connection;
+        let (has_output, unwelcome) = (connection.has_output(), connection.take_unwelcome());
+        let is_opened = !had_hello && connection.has_hello();
+        let value_bytes_max = connection.value_bytes_max();
+        if has_output || is_opened {
+            self.wake();
+        }
+        if let Some(unwelcome) = unwelcome {
+            self.turned_away(unwelcome);
+        } else if is_opened {
+            self.is_failing = false;
+            self.unwelcome = None;
+            self.backoff = BACKOFF_MIN;
+        }
+        is_opened.then_some(value_bytes_max)
+    }
+
     /// The node does not let the client in, or is not trusted: what waits for it is told so, and it
     /// is left alone for a while. Each try counts against the address of this machine.
     pub(crate) fn turned_away(&mut self, unwelcome: Unwelcome) {
