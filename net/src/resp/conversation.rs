@@ -1,6 +1,7 @@
 //! One connection that speaks RESP: bytes of its peer come in, frames for a session in memory go
 //! out; frames of that session come back, bytes for the peer go out.
 
+mod multi;
 mod own;
 mod repeats;
 
@@ -24,39 +25,26 @@ use super::host::{Client, Host, SlowCommand};
 use super::items::{put_get, put_item};
 use super::local;
 use super::options::Options;
-use super::parser::{Arguments, KeptArguments, Parsed, Parser};
+use super::parser::{Arguments, Parsed, Parser};
 use super::reply::Protocol;
 use super::request::{Request, ScanStep};
 use super::ring::{Answered, Ring};
 use super::scan::{is_inside_slot, long_cursor, slot_of_cursor};
 use super::sink::Sink;
 use super::table::{self, Name};
-use super::transaction::{Transaction, Unfit, Watched};
+use super::transaction::{Transaction, Watched};
 use super::words;
+use multi::{Queue, not_behind_multi};
 use repeats::repeats;
 
 /// Replies that wait for the peer before nothing more is read, in bytes.
 const OUT_BYTES_MAX: usize = 64 << 10;
 /// Bytes of an argument that are always allowed.
 const BULK_BYTES_MIN: usize = 64 << 10;
-/// Commands behind MULTI, at most.
-const QUEUED_MAX: usize = 1024;
-/// Keys that WATCH may name together.
-const WATCHED_MAX: usize = 8;
-
 const CROSS_SLOT: &[u8] = b"CROSSSLOT Keys in request don't hash to the same slot";
 const NOT_ONE_ITEM: &[u8] = b"ERR a token is for a write of one item: SET without GET and IFEQ, \
     DEL of one key, INCR and its like, INCREX without SATURATE and ENX, EXPIRE without conditions, \
     KV.APPLY, KV.RUN";
-
-/// Commands behind MULTI.
-#[derive(Debug, Default)]
-struct Queue {
-    commands: Vec<KeptArguments>,
-    bytes: usize,
-    /// A command was refused: EXEC will be, too.
-    is_void: bool,
-}
 
 /// One connection that speaks RESP.
 #[derive(Debug)]
@@ -734,81 +722,6 @@ impl Talk {
         }
     }
 
-    /// Keeps a command for EXEC.
-    fn queue_command(&mut self, command: &table::Command, args: Arguments<'_>) -> Passed {
-        let is_other = matches!(command.id, Name::Watch | Name::KvApply | Name::KvRun);
-        let is_keyed = command.keys.0 > 0 && !is_other;
-        if !is_keyed && !matches!(command.id, Name::Ping | Name::Echo) {
-            return self.refuse(|out| not_behind_multi(args, out));
-        }
-        let mut is_good = true;
-        if let Ok(Some(request)) = Request::read(command, args) {
-            request.for_each_key(|key| is_good &= (1..=KEY_BYTES_MAX).contains(&key.len()));
-        }
-        if !is_good {
-            return self.refuse(words::bad_key);
-        }
-        let queue = self.queue.as_mut().expect("the caller has looked");
-        let kept = KeptArguments::of(args);
-        queue.bytes += kept.bytes();
-        let is_full = queue.commands.len() >= QUEUED_MAX
-            || queue.bytes > self.limits.frame_bytes_max as usize;
-        if is_full {
-            return self.refuse(|out| {
-                out.extend_from_slice(b"ERR too many commands behind MULTI");
-            });
-        }
-        queue.commands.push(kept);
-        let protocol = self.protocol;
-        self.ring
-            .reply(protocol, &mut self.out, |replies| replies.simple("QUEUED"));
-        Passed::Whole
-    }
-
-    fn exec(&mut self, host: &dyn Host) {
-        let queue = self.queue.take().expect("the caller has looked");
-        let watched = std::mem::take(&mut self.watched);
-        if queue.is_void {
-            return self.error(b"EXECABORT Transaction discarded because of previous errors.");
-        }
-        if self.options.token.take().is_some() {
-            return self.error(NOT_ONE_ITEM);
-        }
-        let value_bytes_max = self.limits.value_bytes_max as usize;
-        let protocol = self.protocol;
-        match Transaction::of_exec(queue.commands, watched, protocol, value_bytes_max) {
-            Ok(transaction) => {
-                let slot = transaction.slot();
-                let subject = self.ring.subject();
-                subject.set(Name::Exec, b"", 1, slot.unwrap_or(0));
-                subject.is_noted = self.is_clustered && slot.is_some();
-                self.begin_transaction(transaction, host);
-            }
-            Err(Unfit::CrossSlot) => self.error(CROSS_SLOT),
-            Err(Unfit::TooManyKeys) => self.error(
-                b"EXECABORT Transaction discarded because it has more than 8 keys, watched ones \
-                  included.",
-            ),
-        }
-    }
-
-    fn watch(&mut self, args: Arguments<'_>, host: &dyn Host) -> Passed {
-        if args
-            .from(1)
-            .any(|key| !(1..=KEY_BYTES_MAX).contains(&key.len()))
-        {
-            return self.refuse(words::bad_key);
-        }
-        let is_known = |key: &[u8]| self.watched.iter().any(|watched| watched.key == key);
-        let new: Vec<&[u8]> = args.from(1).filter(|key| !is_known(key)).collect();
-        if self.watched.len() + new.len() > WATCHED_MAX {
-            return self.refuse_only(b"ERR at most 8 keys can be watched");
-        }
-        let transaction = Transaction::of_watch(new.into_iter(), self.protocol);
-        self.begin_transaction(transaction, host);
-        Passed::Whole
-    }
-
     fn scan(&mut self, args: Arguments<'_>, sink: &mut Sink<'_>, host: &dyn Host) -> Passed {
         let step = match ScanStep::read(args) {
             Ok(step) => step,
@@ -860,11 +773,4 @@ fn is_control(id: Name) -> bool {
         id,
         Name::Multi | Name::Exec | Name::Discard | Name::Watch | Name::Reset | Name::Quit
     )
-}
-
-/// The words of Valkey.
-fn not_behind_multi(args: Arguments<'_>, out: &mut Vec<u8>) {
-    out.extend_from_slice(b"ERR Command '");
-    out.extend(args.get(0).to_ascii_lowercase());
-    out.extend_from_slice(b"' not allowed inside a transaction");
 }
