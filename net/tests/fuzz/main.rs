@@ -6,12 +6,17 @@ mod frames;
 mod hellos;
 mod instructions;
 mod links;
+#[path = "../it/random.rs"]
+mod random;
 mod replies;
 mod requests;
+#[path = "../it/resp_sides.rs"]
+mod resp_sides;
 mod target;
 
 use penstock_net::refusal::Refusal;
 use penstock_net::status::Status;
+use random::Random;
 
 target!(commands, "tests/fuzz", commands::judge);
 target!(frames, "tests/fuzz", frames::judge);

@@ -9,6 +9,8 @@ mod random;
 mod resp;
 mod resp_beside;
 mod resp_repeats;
+mod resp_shapes;
+mod resp_sides;
 mod runs;
 mod session;
 mod vectors;
