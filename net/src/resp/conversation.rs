@@ -4,6 +4,7 @@
 mod multi;
 mod own;
 mod repeats;
+mod shaped;
 
 use std::collections::VecDeque;
 
@@ -11,7 +12,7 @@ use crate::batch::Batch;
 use crate::frame::{HEADER_BYTES, Header, Opcode};
 use crate::hello::ClientHello;
 use crate::level::AckLevel;
-use crate::limits::{BATCH_ITEMS_MAX, KEY_BYTES_MAX, Limits, SCAN_BYTES_MAX, SCAN_ENTRIES_MAX};
+use crate::limits::{KEY_BYTES_MAX, Limits, SCAN_BYTES_MAX, SCAN_ENTRIES_MAX};
 use crate::reply::{ReplyHead, ReplyItem, text_of};
 use crate::request::{Condition, Wanted};
 use crate::scan::ScanRequest;
@@ -30,12 +31,12 @@ use super::reply::Protocol;
 use super::request::{Request, ScanStep};
 use super::ring::{Answered, Ring};
 use super::scan::{is_inside_slot, long_cursor, slot_of_cursor};
+use super::shapes::{Form, Shapes};
 use super::sink::Sink;
 use super::table::{self, Name};
 use super::transaction::{Transaction, Watched};
 use super::words;
 use multi::{Queue, not_behind_multi};
-use repeats::repeats;
 
 /// Replies that wait for the peer before nothing more is read, in bytes.
 const OUT_BYTES_MAX: usize = 64 << 10;
@@ -66,9 +67,9 @@ struct Talk {
     current: Option<(usize, usize)>,
     /// The entry of the ring of that command, if it was pushed.
     current_entry: Option<u64>,
-    /// The command that ran last was one item without a token, of so many bytes: the same bytes
-    /// again are the same item.
-    repeatable: Option<usize>,
+    /// The command that ran last was one item without a token.
+    one_item: Option<OneItem>,
+    shapes: Shapes,
     queue: Option<Queue>,
     watched: Vec<Watched>,
     transaction: Option<Transaction>,
@@ -81,6 +82,14 @@ struct Talk {
     frames: VecDeque<(u64, usize)>,
     is_blocked: bool,
     is_ending: bool,
+}
+
+/// A command that was one item: the same bytes again are the same item.
+#[derive(Clone, Copy, Debug)]
+struct OneItem {
+    /// Bytes of the item.
+    bytes: usize,
+    form: Form,
 }
 
 /// How far a command has come.
@@ -109,7 +118,8 @@ impl Conversation {
                 bulk_bytes_max,
                 current: None,
                 current_entry: None,
-                repeatable: None,
+                one_item: None,
+                shapes: Shapes::default(),
                 queue: None,
                 watched: Vec::new(),
                 transaction: None,
@@ -146,7 +156,8 @@ impl Conversation {
         talk.is_blocked = false;
         let mut sink = Sink::new(frame, bytes.len(), talk.limits, talk.options.level);
         let mut taken = 0;
-        let mut knows_time = false;
+        // Asked once, when there is a command.
+        let mut clock = Some(host);
         loop {
             if talk.is_ending {
                 taken = bytes.len();
@@ -157,7 +168,17 @@ impl Conversation {
                 break;
             }
             let rest = &bytes[taken..];
+            if rest.is_empty() {
+                break;
+            }
             if talk.current.is_none() {
+                if !parser.is_inside() {
+                    let len = talk.take_shaped(rest, &mut sink, &mut clock);
+                    if len > 0 {
+                        taken += len;
+                        continue;
+                    }
+                }
                 match parser.next(rest) {
                     Parsed::Incomplete => break,
                     Parsed::Nothing(len) => {
@@ -167,8 +188,7 @@ impl Conversation {
                     Parsed::Command(len) => {
                         talk.current = Some((len, 1));
                         if sink.is_empty() {
-                            let again = repeats(rest, len, BATCH_ITEMS_MAX - 1);
-                            sink.expect((again + 1) * len == rest.len(), again + 1);
+                            sink.expect(rest.len(), len);
                         }
                     }
                     Parsed::Broken(broken) => {
@@ -179,10 +199,7 @@ impl Conversation {
                     }
                 }
             }
-            if !knows_time {
-                knows_time = true;
-                talk.ring.comes_at(host.elapsed_us());
-            }
+            talk.ring.comes(&mut clock);
             match talk.command(parser.arguments(rest), &mut sink, host) {
                 Passed::Whole => {}
                 Passed::Part => {
@@ -199,8 +216,9 @@ impl Conversation {
             talk.current_entry = None;
             parser.done();
             taken += len;
-            if let Some(item_bytes) = talk.repeatable.take() {
-                taken += len * talk.repeat(&bytes[taken - len..], len, item_bytes, &mut sink);
+            if let Some(one) = talk.one_item.take() {
+                talk.remember(&rest[..len], parser.arguments(rest), one, &sink);
+                taken += len * talk.repeat(rest, len, len, one.bytes, &mut sink);
             }
         }
         talk.frames.extend(sink.finish());
@@ -283,9 +301,7 @@ impl Talk {
         let mut number = 0;
         while number < batch.len() {
             let first = header.request_id;
-            number += self
-                .ring
-                .answer_numbers(first, batch, number, &mut self.out);
+            number += self.ring.answer_plain(first, batch, number, &mut self.out);
             if number == batch.len() {
                 break;
             }
@@ -416,7 +432,10 @@ impl Talk {
         }
         match Request::read(command, args) {
             Ok(Some(request)) => self.keyed(command.id, &request, args, sink, host),
-            Ok(None) => self.unkeyed(command.id, args, sink, host),
+            Ok(None) => {
+                self.shapes.forget();
+                self.unkeyed(command.id, args, sink, host)
+            }
             Err(fault) => self.refuse(|out| fault.write(args, out)),
         }
     }
@@ -460,7 +479,7 @@ impl Talk {
             Request::MGet(_) | Request::MSet(_) | Request::Del(_) | Request::Exists(_) => {
                 self.many_keys(id, args, sink, host)
             }
-            request if request.is_plain() => self.one_key(request, sink),
+            request if request.is_plain() => self.one_key(id, request, sink),
             request => {
                 let value_bytes_max = self.limits.value_bytes_max as usize;
                 let protocol = self.protocol;
@@ -514,7 +533,7 @@ impl Talk {
 
     /// A command that is one item.
     #[inline]
-    fn one_key(&mut self, request: &Request<'_>, sink: &mut Sink<'_>) -> Passed {
+    fn one_key(&mut self, id: Name, request: &Request<'_>, sink: &mut Sink<'_>) -> Passed {
         let value_len = match request {
             Request::Set { value, .. } => value.len(),
             _ => 0,
@@ -534,14 +553,15 @@ impl Talk {
             batch.token(token);
         }
         let fold = put_item(request, self.options.member_read(), batch, out);
-        let entry = self.ring.push(fold, self.protocol);
-        if token.is_some() {
-            self.ring.has_token();
-        }
-        self.ring.add_item(entry);
-        self.ring.close(entry, &mut self.out);
-        if token.is_none() {
-            self.repeatable = Some(sink.bytes() - from);
+        self.ring.push_one(fold, self.protocol);
+        match token {
+            Some(_) => self.ring.has_token(),
+            None => {
+                self.one_item = Some(OneItem {
+                    bytes: sink.bytes() - from,
+                    form: form_of(id),
+                });
+            }
         }
         Passed::Whole
     }
@@ -571,6 +591,7 @@ impl Talk {
                 .reply(protocol, &mut self.out, |replies| replies.array(keys));
             self.current_entry = Some(0);
         }
+        let mut from = None;
         while next < args.len() {
             let key = args.get(next);
             let value = if step == 2 { args.get(next + 1) } else { &[] };
@@ -582,6 +603,7 @@ impl Talk {
             }
             let first = self.ring.next_item();
             let (batch, out) = sink.batch(first);
+            let item_from = out.len();
             let token = match id {
                 Name::MGet | Name::Exists => None,
                 _ => self.options.token.take(),
@@ -589,6 +611,7 @@ impl Talk {
             if let Some(token) = token {
                 batch.token(token);
             }
+            from = token.is_none().then_some(item_from);
             let member = self.options.member_read();
             match id {
                 Name::MGet => put_get(batch, out, key, Wanted::Value, member),
@@ -618,6 +641,12 @@ impl Talk {
         }
         if let (false, Some(entry)) = (id == Name::MGet, self.current_entry) {
             self.ring.close(entry, &mut self.out);
+        }
+        if let (2, Some(from), true) = (args.len(), from, id != Name::MGet) {
+            self.one_item = Some(OneItem {
+                bytes: sink.bytes() - from,
+                form: Form::Key,
+            });
         }
         Passed::Whole
     }
@@ -764,6 +793,15 @@ impl Talk {
         self.ring.add_item(entry);
         self.ring.close(entry, &mut self.out);
         Passed::Whole
+    }
+}
+
+/// Where a command of one item has key and value.
+fn form_of(id: Name) -> Form {
+    match id {
+        Name::Set | Name::SetNx => Form::KeyValue,
+        Name::SetEx | Name::PSetEx => Form::KeyFixedValue,
+        _ => Form::Key,
     }
 }
 

@@ -25,6 +25,7 @@ mod request;
 mod ring;
 mod run_text;
 mod scan;
+mod shapes;
 mod sink;
 mod slow;
 mod table;
