@@ -35,4 +35,5 @@ mod shards;
 mod starts;
 mod turns;
 mod tutorial;
+mod user_command;
 mod value_limit;
