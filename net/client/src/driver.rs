@@ -509,7 +509,7 @@ fn connect(shared: &Arc<Shared>, number: usize, until: Instant) -> Result<(), Cl
     stream
         .set_write_timeout(Some(options.deadline.max(TICK)))
         .map_err(not_sent)?;
-    let (connection, hello) = Connection::begin(options);
+    let (connection, hello) = Connection::begin(options, None)?;
     stream.write_all(&hello).map_err(not_sent)?;
     let reader = stream.try_clone().map_err(not_sent)?;
     let mut state = shared.lock();
@@ -545,6 +545,7 @@ fn write(shared: &Arc<Shared>, number: usize) {
         shared.release(&mut state, now);
         let are_several = state.nodes.len() > 1;
         let node = &mut state.nodes[number];
+        let is_to_be_tried = node.is_to_be_tried();
         let Node { queue, link, .. } = node;
         while queue.front().is_some_and(|queued| queued.until <= now) {
             if let Some(queued) = queue.pop_front() {
@@ -570,9 +571,13 @@ fn write(shared: &Arc<Shared>, number: usize) {
                     continue;
                 }
                 // Before the answer to HELLO the limits are not known.
-                if link.connection.has_hello() && !queue.is_empty() {
+                let may_send = link.connection.has_hello() && !queue.is_empty();
+                if may_send || link.connection.has_output() {
                     out.clear();
-                    link.connection.send(queue, now, &mut out);
+                    link.connection.take_output(&mut out);
+                    if may_send {
+                        link.connection.send(queue, now, &mut out);
+                    }
                     let stream = link.stream.try_clone();
                     drop(state);
                     // Written without the lock, so that callers and the reader go on meanwhile.
@@ -588,7 +593,7 @@ fn write(shared: &Arc<Shared>, number: usize) {
                     continue;
                 }
             }
-            None if (!queue.is_empty() || node.is_failing) && now >= node.try_at => {
+            None if (!queue.is_empty() || is_to_be_tried) && now >= node.try_at => {
                 let until = now + shared.options.deadline;
                 drop(state);
                 if connect(shared, number, until).is_err() {
@@ -596,7 +601,7 @@ fn write(shared: &Arc<Shared>, number: usize) {
                 }
                 continue;
             }
-            None => {}
+            None => node.tell_unwelcome(),
         }
         let next = state.held.first_key_value();
         let next = next.map_or(TICK, |((at, _), _)| at.saturating_duration_since(now));
@@ -638,11 +643,19 @@ fn read(shared: &Arc<Shared>, number: usize, mut stream: TcpStream, generation: 
                 let elsewhere = link.connection.take_elsewhere();
                 let refused = link.connection.take_refused();
                 let placement = link.connection.take_placement();
-                if !had_hello && link.connection.has_hello() {
-                    let value_bytes_max = link.connection.value_bytes_max();
-                    node.is_failing = false;
-                    node.backoff = BACKOFF_MIN;
+                let has_output = link.connection.has_output();
+                let unwelcome = link.connection.take_unwelcome();
+                let is_opened = !had_hello && link.connection.has_hello();
+                let value_bytes_max = link.connection.value_bytes_max();
+                if has_output || is_opened {
                     node.wake();
+                }
+                if let Some(unwelcome) = unwelcome {
+                    node.turned_away(unwelcome);
+                } else if is_opened {
+                    node.is_failing = false;
+                    node.unwelcome = None;
+                    node.backoff = BACKOFF_MIN;
                     // The greatest of all: a node refuses by itself what is too long for it.
                     state.value_bytes_max = state.value_bytes_max.max(Some(value_bytes_max));
                 }

@@ -7,6 +7,7 @@ mod driver;
 mod fields;
 mod jitter;
 pub mod layout;
+mod login;
 mod named;
 mod node;
 mod operation;
@@ -46,6 +47,7 @@ pub use penstock_net::apply::{
     Apply, ApplyField, ApplyInstruction, ApplyKey, Arithmetic, BitTest, Comparison, NumberAt,
     NumberKind, Operand, Rate,
 };
+pub use penstock_net::auth::{Identity, LoginFault, Secret, SecretFault};
 pub use penstock_net::field::Field;
 pub use penstock_net::instruction::{FieldType, Instruction, Operation};
 pub use penstock_net::keyspace::{Action, At, History, Keyspace};

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use penstock_net::auth::Identity;
 use penstock_net::level::AckLevel;
 use penstock_net::request::Version;
 
@@ -32,6 +33,9 @@ pub struct ClientOptions {
     /// ([`Client::resolve`](crate::Client::resolve)). The server keeps each such token for its
     /// horizon, an hour by default, in memory and on disk. A server that knows no tokens gets none.
     pub names_writes: bool,
+    /// Who logs in on each connection, and with what. A server that needs no login is refused then,
+    /// because it proves nothing. `None`: nobody, at servers without users.
+    pub identity: Option<Identity>,
 }
 
 impl Default for ClientOptions {
@@ -44,6 +48,7 @@ impl Default for ClientOptions {
             follows: true,
             retries_busy: true,
             names_writes: false,
+            identity: None,
         }
     }
 }

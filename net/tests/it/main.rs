@@ -7,6 +7,7 @@ mod decoded;
 mod link;
 mod resp;
 mod resp_beside;
+mod resp_login;
 mod resp_repeats;
 mod rights;
 mod runs;

@@ -7,7 +7,8 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use penstock_client::{Client, ClientOptions};
+use penstock_client::{Client, ClientOptions, Identity};
+use penstock_net::auth::{AuthMethod, AuthReply, AuthRequest, BINDING_BYTES};
 use penstock_net::frame::{Header, Opcode, write_frame};
 use penstock_net::hello::{ClientHello, ServerHello};
 use penstock_net::level::AckLevel;
@@ -19,6 +20,7 @@ use penstock_net::request::{Ask, BatchRequest, Effect, Token};
 use penstock_net::status::{Executed, Status};
 
 use super::Failure;
+use super::login::{LoginArgs, begin_login};
 
 /// Largest frame that is taken from a server before HELLO has told its limit.
 const HELLO_BYTES_MAX: u32 = 64 << 10;
@@ -54,6 +56,8 @@ pub struct ServerAddress {
         value_parser = clap::value_parser!(u16).range(1..)
     )]
     timeout_ms: u16,
+    #[command(flatten)]
+    login: LoginArgs,
 }
 
 impl fmt::Display for ServerAddress {
@@ -63,11 +67,12 @@ impl fmt::Display for ServerAddress {
 }
 
 impl ServerAddress {
-    /// The server at an address that a file names.
+    /// The server at an address that a file names. Who asks, the environment says.
     pub fn at(addr: &str) -> ServerAddress {
         ServerAddress {
             addr: vec![addr.into()],
             timeout_ms: 5000,
+            login: LoginArgs::of_environment(),
         }
     }
 
@@ -84,6 +89,7 @@ impl ServerAddress {
         ServerAddress {
             addr: vec![addr.into()],
             timeout_ms: self.timeout_ms,
+            login: self.login.clone(),
         }
     }
 
@@ -94,6 +100,7 @@ impl ServerAddress {
         ServerAddress {
             addr: vec![format!("{host}:{port}")],
             timeout_ms: self.timeout_ms,
+            login: self.login.clone(),
         }
     }
 
@@ -115,6 +122,7 @@ impl ServerAddress {
             name: "penstock".into(),
             level,
             deadline: Duration::from_millis(self.timeout_ms.into()),
+            identity: self.login.identity()?,
             ..ClientOptions::default()
         };
         Client::connect_any(&self.addr, options)
@@ -155,12 +163,13 @@ impl ServerAddress {
         let (_, body) = wire.exchange(&frame, id, Effect::Reads)?;
         let hello =
             ServerHello::read(&body).map_err(|refusal| wire.broken(&refusal, Effect::Reads))?;
+        let hello = wire.log_in(hello, self.login.identity()?.as_ref(), None)?;
         wire.receiver
             .set_frame_bytes_max(hello.limits.frame_bytes_max);
         Ok(Connection {
             wire,
             hello,
-            timeout_ms: self.timeout_ms,
+            server: self.clone(),
         })
     }
 }
@@ -170,7 +179,8 @@ pub struct Connection {
     wire: Wire,
     /// What the server told of itself.
     pub hello: ServerHello,
-    timeout_ms: u16,
+    /// How it was reached.
+    server: ServerAddress,
 }
 
 /// The answer to one operation.
@@ -226,7 +236,7 @@ impl Connection {
     ) -> Result<Answer, Failure> {
         let mut frame = Vec::new();
         let id = self.wire.next_id();
-        let mut batch = BatchRequest::begin(&mut frame, id, level, self.timeout_ms, 1);
+        let mut batch = BatchRequest::begin(&mut frame, id, level, self.server.timeout_ms, 1);
         if let Some(token) = token {
             batch.token(token);
         }
@@ -262,13 +272,10 @@ impl Connection {
             let Some(writer) = writer else { continue };
             newest = newest.max(writer.generation);
             let left = until.saturating_duration_since(Instant::now());
-            let there = ServerAddress {
-                addr: vec![writer.clients],
-                timeout_ms: u16::try_from(left.as_millis()).unwrap_or(u16::MAX).max(1),
-            };
+            let there = self.server.also_at(&writer.clients).within(left);
             // The named node may be lost. Then this node may come to know of another one.
             if let Ok(mut connection) = there.connect() {
-                connection.timeout_ms = self.timeout_ms;
+                connection.server.timeout_ms = self.server.timeout_ms;
                 connection.wire.timeout = self.wire.timeout;
                 connection.wire.last_id = id;
                 *self = connection;
@@ -328,7 +335,7 @@ impl Connection {
     fn request(&mut self, opcode: Opcode, body: &[u8]) -> Result<(Header, Vec<u8>), Failure> {
         let mut frame = Vec::new();
         let id = self.wire.next_id();
-        let header = Header::request(opcode, id, AckLevel::None, self.timeout_ms);
+        let header = Header::request(opcode, id, AckLevel::None, self.server.timeout_ms);
         write_frame(&mut frame, header, body);
         self.wire.exchange(&frame, id, Effect::Reads)
     }
@@ -349,6 +356,46 @@ impl Wire {
     fn next_id(&mut self) -> u64 {
         self.last_id += 1;
         self.last_id
+    }
+
+    /// Logs in, if the server and the command say so. Returns HELLO as an open connection has it.
+    fn log_in(
+        &mut self,
+        hello: ServerHello,
+        identity: Option<&Identity>,
+        binding: Option<[u8; BINDING_BYTES]>,
+    ) -> Result<ServerHello, Failure> {
+        let Some(mut login) = begin_login(&hello, identity, binding)
+            .map_err(|text| Failure::server(format_args!("{}: {text}", self.address)))?
+        else {
+            return Ok(hello);
+        };
+        let mut message = login.first();
+        loop {
+            let (mut frame, id) = (Vec::new(), self.next_id());
+            let request = AuthRequest {
+                method: AuthMethod::Scram,
+                message: message.as_bytes(),
+            };
+            request.write(&mut frame, id);
+            let (_, body) = self.exchange(&frame, id, Effect::Reads)?;
+            let reply = AuthReply::read(&body);
+            match reply.map_err(|fault| self.broken(&fault, Effect::Reads))? {
+                AuthReply::GoOn { message: challenge } => {
+                    message = login
+                        .challenged(challenge)
+                        .and_then(|challenge| login.prove(&challenge.salted()))
+                        .map_err(|fault| self.broken(&fault, Effect::Reads))?;
+                }
+                AuthReply::Done { message, hello } => {
+                    login
+                        .welcomed(message)
+                        .map_err(|fault| self.broken(&fault, Effect::Reads))?;
+                    return ServerHello::read(hello)
+                        .map_err(|refusal| self.broken(&refusal, Effect::Reads));
+                }
+            }
+        }
     }
 
     /// Sends a frame and waits for the reply of that id. One request is under way at a time.

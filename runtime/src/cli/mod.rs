@@ -9,6 +9,7 @@ mod inspect;
 mod keyspace;
 mod layout_value;
 mod loading;
+mod login;
 mod lostfound;
 mod membership;
 mod names;

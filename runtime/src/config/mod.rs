@@ -159,6 +159,10 @@ options! {
     /// file with a defect keeps the server from starting, and SIGHUP from taking what is new. See
     /// deploy/SCHEMA.md.
     schema: Option<PathBuf> = "off", Kind::PathOrOff, Main;
+    /// File of the users, their stored secrets and their rights, made by penstock user; off lets
+    /// everybody in. A change counts within a second, without a signal. Nobody but the server's
+    /// user and group may read the file.
+    users: Option<PathBuf> = "off", Kind::PathOrOff, Main;
     /// Serve without authentication on an address that other machines can reach.
     allow_unauthenticated: bool = "false", Kind::Switch, Main;
     /// How events are logged, one a line: time, level, message and named fields as text, or all of

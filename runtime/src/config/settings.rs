@@ -9,9 +9,9 @@ use super::quantity::size_text;
 use super::{Config, OPTIONS};
 use crate::config::toml_line::line_of_error;
 
-/// Variables under the prefix that are no options of the server: where the file is, and the address
-/// that clients use.
-const OTHER_VARIABLES: [&str; 2] = ["CONFIG", "ADDR"];
+/// Variables under the prefix that are no options of the server: where the file is, and whom and as
+/// whom clients ask.
+const OTHER_VARIABLES: [&str; 4] = ["CONFIG", "ADDR", "USER", "SECRET_FILE"];
 
 /// Room that a frame needs beside one value of the largest size: headers, index, two keys,
 /// instructions, extension.
@@ -617,6 +617,8 @@ mod tests {
         let others = [
             ("HOME", "/"),
             ("PENSTOCK_ADDR", "x"),
+            ("PENSTOCK_USER", "ann"),
+            ("PENSTOCK_SECRET_FILE", "z"),
             ("PENSTOCK_CONFIG", "y"),
         ];
         resolve(&[], &others, "").unwrap();

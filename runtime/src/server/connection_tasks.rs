@@ -66,7 +66,7 @@ async fn read(core: Rc<Core>, connection: Rc<Connection>, mut reader: OwnedReadH
         if connection.is_shut.get() {
             break;
         }
-        if was_full && capacity < RECEIVE_BYTES_BUSY {
+        if was_full && capacity < RECEIVE_BYTES_BUSY && core.is_open(session) {
             // Also around a part of a frame, or a peer that sends without a break would be read in
             // small pieces for ever.
             buffer.reserve_exact(capacity * 2 - buffer.len());

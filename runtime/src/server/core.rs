@@ -6,9 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use penstock_net::auth::Transport;
 use penstock_net::pieces::Pieces;
+use penstock_net::rights::Rights;
 use penstock_shard::replication::LinkId;
-use penstock_shard::{Event, Network, Now, SessionId};
+use penstock_shard::{Event, Greeting, Network, Now, SessionId};
 use tracing::warn;
 
 use super::connection::Connection;
@@ -19,6 +21,7 @@ use crate::cluster::lostfound::Found;
 use crate::disk::arena::ArenaBlock;
 use crate::event_loop::engine::{Engine, Turn};
 use crate::event_loop::spin::Spin;
+use crate::system::fill_random;
 use crate::system::lines::Lately;
 use crate::system::wall::WallClock;
 
@@ -207,6 +210,39 @@ impl Core {
 
     pub(crate) fn is_finished(&self, session: SessionId) -> bool {
         self.engine.borrow().shard.is_finished(session)
+    }
+
+    /// Brings the shard what comes with a connection that was opened just now. `None` if nobody has
+    /// to log in, otherwise the transport.
+    pub(super) fn greet(&self, session: SessionId, transport: Transport) -> Option<Transport> {
+        let now = self.now();
+        let shard = &mut self.engine.borrow_mut().shard;
+        if !shard.needs_logins() {
+            return None;
+        }
+        let mut nonce = [0; 32];
+        match fill_random(&mut nonce) {
+            Ok(()) => {
+                let greeting = Greeting {
+                    nonce,
+                    transport: transport.clone(),
+                };
+                shard.greet(now, session, greeting);
+            }
+            // Nobody can log in by a connection that nobody has greeted.
+            Err(error) => warn!(shard = self.shard, %error, "no random numbers: {error}"),
+        }
+        Some(transport)
+    }
+
+    /// Whether a connection may ask.
+    pub(crate) fn is_open(&self, session: SessionId) -> bool {
+        self.engine.borrow().shard.is_open(session)
+    }
+
+    /// What the user of a connection may do; `None` is everything.
+    pub(crate) fn rights_of(&self, session: SessionId) -> Option<Arc<Rights>> {
+        self.engine.borrow().shard.rights_of(session)
     }
 
     pub(crate) fn is_paused(&self, session: SessionId) -> bool {

@@ -7,7 +7,7 @@
 
 use std::future::{Future, poll_fn};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use monoio::io::{AsyncReadRent, AsyncWriteRent, AsyncWriteRentExt};
 use monoio::net::{TcpListener, TcpStream, UnixStream};
+use penstock_net::auth::Transport;
 use penstock_net::reply::write_error;
 use penstock_net::status::Status;
 use penstock_shard::Event;
@@ -143,6 +144,10 @@ fn serve(start: CoreStart, opened: Opened) -> Result<Rc<Core>, ServeError> {
         false => None,
     };
     let core = Rc::new(Core::new(&start, opened.engine, lostfound));
+    if let Some(users) = start.users {
+        // Before anybody can connect.
+        core.step(Event::Users(users));
+    }
     let connections_max = start.shard.config.connections_max;
     monoio::spawn(watch_disk(Rc::clone(&core), wake));
     let resp = start.resp.map(|(listener, host)| {
@@ -285,6 +290,9 @@ async fn read_mail(core: Rc<Core>, inbox: flume::Receiver<Letter>, resp: Option<
                     }
                     core.step(Event::Schema(schema));
                 }
+                Letter::Users(users) => {
+                    core.step(Event::Users(users));
+                }
                 Letter::Link(proven) => add_link(&core, *proven),
                 Letter::TailKept(partition, link) => {
                     core.step(Event::DivergedKept { partition, link });
@@ -345,6 +353,7 @@ impl Speech {
                 Speech::Resp(_) => shard.open_session_translated(now),
             }
         };
+        let greeted = core.greet(session, Transport::plain(peer_of(&stream)));
         let addresses = match self {
             Speech::Native => None,
             Speech::Resp(host) => Some((host, stream.peer_addr(), stream.local_addr())),
@@ -365,10 +374,16 @@ impl Speech {
                     address.map_or_else(|_| String::new(), |address| address.to_string())
                 };
                 let addresses = (&text_of(peer)[..], &text_of(local)[..]);
-                serve_resp(core, host, connection, addresses, reader, writer);
+                let terms = (addresses, greeted);
+                serve_resp(core, host, connection, terms, reader, writer);
             }
         }
     }
+}
+
+/// Where the peer of a connection is.
+fn peer_of(stream: &TcpStream) -> Option<IpAddr> {
+    stream.peer_addr().ok().map(|address| address.ip())
 }
 
 /// Takes connections in. One endless task per listener: an accept that is dropped loses its socket.

@@ -6,12 +6,14 @@ use std::sync::atomic::AtomicU32;
 use std::thread::JoinHandle;
 
 use penstock_net::program::ServedSchema;
+use penstock_net::users::Users;
 
 use super::core_loop;
 use super::error::{ServeError, system};
 use super::listen::port_of;
 use super::messages::{CoreStart, Letter, Report};
 use super::resp_host::RespHost;
+use super::served_users::DeliverUsers;
 use crate::cluster::{Deliver, Delivery};
 use crate::startup::node::Node;
 
@@ -41,6 +43,7 @@ impl Cores {
         shared: Vec<TcpListener>,
         own: Vec<TcpListener>,
         resp: Option<(SocketAddr, Vec<TcpListener>)>,
+        users: Option<&Arc<Users>>,
         reports: &flume::Sender<Report>,
     ) -> Result<Cores, ServeError> {
         let shards = node.shards();
@@ -65,6 +68,7 @@ impl Cores {
                 shard: opening,
                 listeners: vec![shared, own],
                 resp: resp.next().zip(host.clone()),
+                users: users.cloned(),
                 socket_entries: node.rings.setup.map(|it| it.socket_entries),
                 connections: Arc::clone(&connections),
                 may_begin: may_begin.clone(),
@@ -131,6 +135,16 @@ impl Cores {
         Box::new(move |schema| {
             for core in &outboxes {
                 drop(core.send(Letter::Schema(Arc::clone(&schema))));
+            }
+        })
+    }
+
+    /// Takes users that were read anew for all cores.
+    pub(super) fn deliver_users(&self) -> DeliverUsers {
+        let outboxes = self.outboxes.clone();
+        Box::new(move |users| {
+            for core in &outboxes {
+                drop(core.send(Letter::Users(Arc::clone(&users))));
             }
         })
     }

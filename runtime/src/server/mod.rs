@@ -17,6 +17,7 @@ mod descriptors;
 mod dial;
 mod error;
 mod exposition;
+mod hashing;
 mod health;
 mod link;
 mod link_tasks;
@@ -28,6 +29,7 @@ mod metrics;
 mod network;
 mod resp_host;
 mod resp_tasks;
+mod served_users;
 mod signal;
 mod signals;
 mod supervisor;
@@ -56,6 +58,7 @@ use self::health::{Health, Phase, Watched};
 use self::listen::{bind, bind_resp, listen, port_of, refuse_open_door};
 use self::logging::Logging;
 use self::messages::Report;
+use self::served_users::ServedUsers;
 use self::signals::{Caught, Reload};
 use self::supervisor::Supervisor;
 
@@ -89,6 +92,7 @@ pub fn serve(config: Config, logging: &Logging) -> Result<(), ServeError> {
 /// Serves, and tells `audit` of what an auditor asks for.
 fn serve_audited(config: Config, logging: &Logging, audit: &Audit) -> Result<(), ServeError> {
     refuse_open_door(&config)?;
+    let users = ServedUsers::of(&config)?;
     // What a directory needs besides is known when it is open.
     let connections_max = u64::from(config.connections_max);
     open_files::require(1, 0, connections_max).map_err(OpenError::OpenFiles)?;
@@ -134,7 +138,11 @@ fn serve_audited(config: Config, logging: &Logging, audit: &Audit) -> Result<(),
         .local_addr()
         .map_err(system("read the address listened on"))?;
     let (report_sender, reports) = flume::unbounded();
-    let cores = Cores::start(&node, shared, own, resp, &report_sender)?;
+    let let_in = users.as_ref().map(ServedUsers::users);
+    let cores = Cores::start(&node, shared, own, resp, let_in.as_ref(), &report_sender)?;
+    let _users = users
+        .map(|it| it.watch(cores.deliver_users()))
+        .transpose()?;
     let reload = Reload {
         logging: logging.clone(),
         audit: audit.clone(),

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use monoio::buf::{IoBuf, IoBufMut};
 use monoio::io::{AsyncReadRent, AsyncWriteRent, OwnedReadHalf, OwnedWriteHalf};
 use monoio::net::TcpStream;
+use penstock_net::auth::{Challenge, Transport};
 use penstock_net::resp::Conversation;
 use penstock_shard::{Event, SessionId};
 
@@ -66,19 +67,21 @@ pub(super) fn serve_resp(
     core: &Rc<Core>,
     host: &Rc<RespHost>,
     connection: Rc<Connection>,
-    addresses: (&str, &str),
+    (addresses, must_log_in): ((&str, &str), Option<Transport>),
     reader: OwnedReadHalf<TcpStream>,
     writer: OwnedWriteHalf<TcpStream>,
 ) {
     let client = host.clients.add(addresses.0, addresses.1);
     let id = client.id;
+    let mut conversation = Conversation::new(client, host.limits(), host.is_clustered());
+    if let Some(transport) = must_log_in {
+        let certificate = transport.certificate_name.as_ref();
+        let certificate = certificate.map(|name| name.to_string());
+        conversation.require_login(transport.may_carry_secrets(), certificate);
+    }
     let shared = Rc::new(RespConnection {
         connection,
-        conversation: RefCell::new(Conversation::new(
-            client,
-            host.limits(),
-            host.is_clustered(),
-        )),
+        conversation: RefCell::new(conversation),
         host: Rc::clone(host),
         told: Cell::new((0, 0, false)),
         sending: Cell::new(0),
@@ -116,7 +119,10 @@ async fn read(
         core.received(received);
         if held == 0 && capacity > RECEIVE_BYTES_BUSY && received < RECEIVE_BYTES_BUSY {
             buffer.shrink_to(RECEIVE_BYTES_BUSY);
-        } else if buffer.len() == capacity && capacity < RECEIVE_BYTES_BUSY {
+        } else if buffer.len() == capacity
+            && capacity < RECEIVE_BYTES_BUSY
+            && core.is_open(shared.session())
+        {
             buffer.reserve(capacity);
         }
         if frame.capacity() > BUFFER_BYTES_KEPT {
@@ -157,7 +163,11 @@ async fn run(
         }
         let (taken, is_blocked, is_inside, has_output) = {
             let mut conversation = shared.conversation.borrow_mut();
+            conversation.set_rights(core.rights_of(connection.session));
             let taken = conversation.take(buffer, frame, &*shared.host);
+            if conversation.has_heard_secret() {
+                buffer[..taken].fill(0);
+            }
             let is_inside = conversation.is_inside(buffer.len() - taken);
             let has_output = !conversation.out().is_empty() || conversation.is_finished();
             (taken, conversation.is_blocked(), is_inside, has_output)
@@ -183,6 +193,21 @@ async fn run(
     }
 }
 
+/// Has the password of a login hashed; the login goes on behind that.
+fn hash(shared: &Rc<RespConnection>, challenge: Challenge) {
+    let hashed = shared.host.hashing().begin(challenge);
+    let shared = Rc::clone(shared);
+    monoio::spawn(async move {
+        let salted = match hashed {
+            Some(hashed) => hashed.recv_async().await.ok(),
+            None => None,
+        };
+        shared.conversation.borrow_mut().hashed(salted.as_deref());
+        shared.connection.may_resume.set();
+        shared.connection.has_output.set();
+    });
+}
+
 async fn write(
     core: Rc<Core>,
     shared: Rc<RespConnection>,
@@ -204,6 +229,9 @@ async fn write(
             let mut conversation = shared.conversation.borrow_mut();
             conversation.answered(&frames, &*shared.host);
             std::mem::swap(conversation.out(), &mut replies);
+            if let Some(challenge) = conversation.take_challenge() {
+                hash(&shared, challenge);
+            }
             conversation.is_blocked()
         };
         if is_blocked {

@@ -251,6 +251,31 @@ pub(crate) const FIGURES: &[Figure] = &[
         |it| it.shard.sessions,
     ),
     counter(
+        "logins",
+        "penstock_logins",
+        "Logins that were made.",
+        |it| it.shard.logins.made,
+    ),
+    counter(
+        "logins_failed",
+        "penstock_logins_failed",
+        "Logins that were refused: a wrong name, secret, proof or certificate.",
+        |it| it.shard.logins.failed,
+    ),
+    counter(
+        "logins_delayed",
+        "penstock_logins_delayed",
+        "Messages of logins that were refused unread, because too many of their address had \
+         failed.",
+        |it| it.shard.logins.delayed,
+    ),
+    counter(
+        "logins_ended",
+        "penstock_logins_ended",
+        "Connections that were ended because their user was gone or had another secret.",
+        |it| it.shard.logins.ended,
+    ),
+    counter(
         "pauses",
         "penstock_connection_pauses",
         "Times that reading from a connection was paused.",
