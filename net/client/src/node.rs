@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::sync::{Arc, Condvar};
 use std::time::{Duration, Instant};
 
+use crate::channel::Channel;
 use crate::connection::Connection;
 use crate::login::Unwelcome;
 use crate::queued::Queued;
@@ -42,6 +43,7 @@ pub(crate) struct Node {
 pub(crate) struct Link {
     pub(crate) connection: Connection,
     pub(crate) stream: TcpStream,
+    pub(crate) channel: Channel,
     pub(crate) heard: Instant,
 }
 
@@ -78,6 +80,26 @@ impl Node {
     /// The writer does not wait any more.
     pub(crate) fn is_up(&mut self) {
         self.is_asleep = false;
+    }
+
+    /// Looks how far HELLO and the login of the connection have come. Returns how many bytes of a
+    /// value the node takes, if operations may be sent from now on.
+    pub(crate) fn greeted(&mut self, had_hello: bool) -> Option<u32> {
+        let connection = &mut self.link.as_mut()?.connection;
+        let (has_output, unwelcome) = (connection.has_output(), connection.take_unwelcome());
+        let is_opened = !had_hello && connection.has_hello();
+        let value_bytes_max = connection.value_bytes_max();
+        if has_output || is_opened {
+            self.wake();
+        }
+        if let Some(unwelcome) = unwelcome {
+            self.turned_away(unwelcome);
+        } else if is_opened {
+            self.is_failing = false;
+            self.unwelcome = None;
+            self.backoff = BACKOFF_MIN;
+        }
+        is_opened.then_some(value_bytes_max)
     }
 
     /// The node does not let the client in, or is not trusted: what waits for it is told so, and it

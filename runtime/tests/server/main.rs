@@ -34,6 +34,7 @@ mod service;
 mod session;
 mod shards;
 mod starts;
+mod tls;
 mod turns;
 mod tutorial;
 mod user_command;
