@@ -51,6 +51,13 @@ impl<'a> Arguments<'a> {
         &self.bytes[start as usize..][..len as usize]
     }
 
+    /// Where argument `number` ends in the bytes of its command, the end of the line included. The
+    /// command is an array.
+    pub(super) fn end(&self, number: usize) -> usize {
+        let Place { start, len } = self.places[number];
+        start as usize + len as usize + 2
+    }
+
     /// The arguments from `number` on.
     pub fn from(self, number: usize) -> impl Iterator<Item = &'a [u8]> + Clone {
         let Arguments { bytes, places } = self;

@@ -342,9 +342,13 @@ fn a_users_file_that_others_may_read_or_with_a_defect_keeps_the_server_from_star
         (
             users(7, true),
             0o644,
-            "others may read the file of the stored secrets",
+            "others may read it (mode 0644): chmod 600",
         ),
-        (users(7, true) + "user\n", 0o600, "line "),
+        (
+            users(7, true) + "user\n",
+            0o600,
+            "users:11: user takes one name",
+        ),
     ] {
         write(&path, &text, mode);
         let mut serve = command(&["serve", "--listen", "127.0.0.1:0", "--shard-ports", "0"]);

@@ -37,4 +37,6 @@ mod starts;
 mod tls;
 mod turns;
 mod tutorial;
+mod user_command;
+mod user_rights;
 mod value_limit;
