@@ -188,7 +188,7 @@ fn half_handshakes_are_bounded_and_ended_and_take_nobody_elses_place_for_long() 
     server.until("penstock_tls_handshakes_failed_total", 256.0);
     server.until_told(&["too many handshakes"]);
     server.until_told(&["not whole within 3 s"]);
-    server.serves(&tls);
+    let _other = server.serves(&tls);
     server.until("penstock_connections", 2.0);
 }
 
