@@ -354,6 +354,12 @@ pub enum Outcome {
 }
 
 impl Instruction {
+    /// The bit of the key that an instruction changes which was checked; 0 of a guard.
+    #[inline]
+    pub(crate) fn changed_key(bytes: &[u8; INSTRUCTION_BYTES]) -> u8 {
+        u8::from(bytes[0] >= Operation::Set as u8) << (bytes[2] & 1)
+    }
+
     /// The instruction as bytes.
     #[must_use]
     pub fn encode(&self) -> [u8; INSTRUCTION_BYTES] {

@@ -7,6 +7,8 @@
 //! `expression` reads guards, effects and values as people write them. `program` is RUN, in
 //! `RUN.md`.
 //!
+//! `rights` is what users may do, and `users` the file that says so, in `RIGHTS.md`.
+//!
 //! `link` is the wire between nodes, in `LINK.md`. `resp` is the port for clients of Redis, in
 //! `RESP.md`.
 //!
@@ -15,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 pub mod apply;
+pub mod auth;
 pub mod batch;
 pub mod expression;
 pub mod field;
@@ -34,8 +37,10 @@ pub mod refusal;
 pub mod reply;
 pub mod request;
 pub mod resp;
+pub mod rights;
 pub mod scan;
 pub mod slot;
 pub mod status;
 pub mod stranger;
+pub mod users;
 pub mod version;

@@ -38,6 +38,26 @@ pub const KEYSPACE_TTL_MS_MAX: u64 = (1 << 47) - 1;
 pub const HISTORY_VERSIONS_MAX: u32 = 1024;
 /// Bytes of a client's name, at most.
 pub const CLIENT_NAME_BYTES_MAX: usize = 64;
+/// Bytes of a prefix of keys that a right is granted for, at most; 0 is all keys.
+pub const RIGHTS_PREFIX_BYTES_MAX: usize = 64;
+/// Prefixes of one user, at most, those of each right and of each program counted.
+pub const RIGHTS_PREFIXES_MAX: usize = 1000;
+/// Programs that the rights of one user name, at most.
+pub const RIGHTS_PROGRAMS_MAX: usize = 60;
+/// Users of a server, at most.
+pub const USERS_MAX: usize = 4096;
+/// Bytes of a users' file, at most.
+pub const USERS_FILE_BYTES_MAX: usize = 1 << 20;
+/// Prefixes of all users together, at most.
+pub const USERS_PREFIXES_MAX: usize = 16_384;
+/// Bytes of the name of a user, at most.
+pub const USER_NAME_BYTES_MAX: usize = 64;
+/// Bytes of the name of a user's machine key, at most.
+pub const KEY_NAME_BYTES_MAX: usize = 31;
+/// Machine keys of one user, at most.
+pub const USER_KEYS_MAX: usize = 16;
+/// Bytes of the name in a certificate that logs a user in, at most.
+pub const CERTIFICATE_NAME_BYTES_MAX: usize = 255;
 /// Bytes of a frame before HELLO was accepted, at most.
 pub const FRAME_BYTES_BEFORE_HELLO_MAX: u32 = 1024;
 

@@ -54,6 +54,12 @@ impl ShownName {
         let len = u8::try_from(len).expect("a short name");
         ShownName { len, bytes }
     }
+
+    /// As it stands; empty if it was cut within a letter.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        str::from_utf8(&self.bytes[..usize::from(self.len)]).unwrap_or_default()
+    }
 }
 
 impl fmt::Display for ShownName {

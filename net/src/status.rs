@@ -50,6 +50,8 @@ pub enum Status {
     Auth = 0x0408,
     /// No program of this node has the id that is asked for.
     UnknownProgram = 0x0409,
+    /// The user of the connection lacks a right.
+    Denied = 0x040A,
     /// The device reported an error; a write is not acknowledged.
     Io = 0x0501,
     /// The bytes that were read are not the bytes that were written.
@@ -79,7 +81,7 @@ pub enum Executed {
 
 impl Status {
     /// Every status. New ones stand at the end.
-    pub const ALL: [Status; 29] = [
+    pub const ALL: [Status; 30] = [
         Status::Ok,
         Status::GuardFailed,
         Status::NotFound,
@@ -109,6 +111,7 @@ impl Status {
         Status::TokenReused,
         Status::TokenTooOld,
         Status::UnknownProgram,
+        Status::Denied,
     ];
 
     /// The number on the wire.
@@ -170,6 +173,7 @@ impl Status {
             Status::HelloExpected => "HELLO_EXPECTED",
             Status::Auth => "AUTH",
             Status::UnknownProgram => "UNKNOWN_PROGRAM",
+            Status::Denied => "DENIED",
             Status::Io => "IO",
             Status::Corrupt => "CORRUPT",
             Status::ShardDown => "SHARD_DOWN",

@@ -5,6 +5,8 @@
 //! Arguments: the kind, batches (10,000), keys (100,000), items of a batch (64), bytes of a value
 //! (64).
 //!
+//! A kind with `+` and a number has a user with rights for so many prefixes.
+//!
 //! | kind | items of a batch |
 //! |---|---|
 //! | `ping` | answered without the store |
@@ -25,6 +27,7 @@ mod checksum;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Instant;
 
 use penstock_net::apply::Apply;
@@ -33,6 +36,7 @@ use penstock_net::instruction::{FieldType, Instruction, Operation};
 use penstock_net::level::AckLevel;
 use penstock_net::limits::Limits;
 use penstock_net::request::{BatchRequest, Condition, Token};
+use penstock_net::rights::{Grants, Right, Rights};
 use penstock_shard::{Event, Now, Outbox, SessionId, Shard, ShardConfig, SnapshotPolicy, Topology};
 use penstock_storage::checksum::use_for_short;
 use penstock_storage::cleaning::CleaningConfig;
@@ -61,7 +65,11 @@ const BATCH_US: u64 = 16;
 fn main() {
     let mut arguments = std::env::args().skip(1);
     let kind = arguments.next().unwrap_or_else(|| "decr".into());
-    let kind = Kind::of(&kind).unwrap_or_else(|| panic!("{kind} is no kind of operation"));
+    let (kind, prefixes) = match kind.split_once('+') {
+        Some((kind, prefixes)) => (kind, Some(prefixes.parse().expect("a number of prefixes"))),
+        None => (&kind[..], None),
+    };
+    let kind = Kind::of(kind).unwrap_or_else(|| panic!("{kind} is no kind of operation"));
     let mut number = |otherwise: usize| {
         arguments.next().map_or(otherwise, |text| {
             text.parse()
@@ -94,6 +102,10 @@ fn main() {
     frame.set(DROP_STOCK, &stock);
     server.hand_over(&frame.finish());
     server.turn_ends();
+    if let Some(prefixes) = prefixes {
+        let session = server.session;
+        server.shard.set_rights(session, Some(rights_of(prefixes)));
+    }
     let mut draw = Draw(1);
     // A token that comes again is answered from memory.
     let distinct = match kind {
@@ -137,6 +149,23 @@ fn main() {
         server.sent_bytes,
         server.released
     );
+}
+
+/// Rights to read and write the keys of all kinds, among those for so many prefixes.
+fn rights_of(prefixes: usize) -> Arc<Rights> {
+    let mut grants = Grants::new();
+    for prefix in [&b"bench:"[..], b"key:", b"{drop}"] {
+        for right in [Right::Read, Right::Write] {
+            grants.grant(right, prefix).expect("within the limits");
+        }
+    }
+    for number in grants.len()..prefixes {
+        let prefix = format!("tenant:{number:05}:");
+        grants
+            .grant(Right::Write, prefix.as_bytes())
+            .expect("within the limits");
+    }
+    Arc::new(Rights::new("till", &grants))
 }
 
 #[derive(Clone, Copy, Debug)]

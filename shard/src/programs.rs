@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use penstock_net::program::{RunRequest, ServedSchema};
-use penstock_net::refusal::Refusal;
+use penstock_net::refusal::{Refusal, ShownName};
 
 /// What INFO tells of a node without a schema.
 const NO_SCHEMA: &str = r#"{"layouts":{},"programs":{}}"#;
@@ -29,6 +29,12 @@ impl ProgramRunner {
             "" => NO_SCHEMA,
             text => text,
         }
+    }
+
+    /// The name of the program that an item of RUN asks for, if the shard runs it.
+    pub(crate) fn name_of(&self, run: &RunRequest<'_>) -> Option<ShownName> {
+        let program = self.schema.programs.find(run.program())?;
+        Some(ShownName::new(program.name()))
     }
 
     /// The item of APPLY that an item of RUN is, to be given back by [`ProgramRunner::give`].

@@ -20,6 +20,7 @@ mod memory;
 mod operation;
 mod plain_answers;
 mod reads;
+mod rights;
 mod run_item;
 mod runs;
 mod scans;

@@ -128,7 +128,14 @@ impl<'a> ApplyRequest<'a> {
         self.instructions.iter().map(ApplyInstruction::checked)
     }
 
-    /// The same, not decoded.
+    /// Keys that an effect may change, now or when a key expires, a bit for each.
+    pub(crate) fn changed_keys(&self) -> u8 {
+        self.instructions.iter().fold(0, |changed, bytes| {
+            changed | ApplyInstruction::changed_key(bytes)
+        })
+    }
+
+    /// The instructions, not decoded.
     #[inline]
     pub(super) fn instruction_bytes(&self) -> &'a [[u8; INSTRUCTION_BYTES]] {
         self.instructions

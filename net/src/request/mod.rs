@@ -143,6 +143,15 @@ impl<'a> Request<'a> {
         self.instructions.len() / INSTRUCTION_BYTES
     }
 
+    /// Keys with an effect, a bit for each: the lowest one is the first key.
+    #[inline]
+    pub(crate) fn changed_keys(&self) -> u8 {
+        let instructions = self.instructions.as_chunks::<INSTRUCTION_BYTES>().0;
+        instructions.iter().fold(0, |changed, bytes| {
+            changed | Instruction::changed_key(bytes)
+        })
+    }
+
     /// Instruction `number`, which is below [`Request::instruction_count`].
     #[inline(always)]
     #[must_use]

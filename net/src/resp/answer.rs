@@ -12,6 +12,7 @@ use super::host::Host;
 use super::model::{TOO_LONG, range_of, ttl_of};
 use super::reply::{Protocol, Replies, ValueLines};
 use super::request::TtlForm;
+use super::rights;
 use super::scan;
 
 /// How the answers of a command's items become its reply.
@@ -243,6 +244,8 @@ fn applied(told: Told<'_>, slot: u16, replies: &mut Replies<'_>) {
         Status::BadField | Status::TooLarge => {
             return refused(head.status, item.value, told.retry_after_ms, replies);
         }
+        // It may be the program that is denied, so the text of the item is told.
+        Status::Denied => return replies.error(&[b"NOPERM ", item.value].concat()),
         _ => return failed(told, slot, replies),
     };
     replies.map(6);
@@ -314,6 +317,7 @@ fn refused(status: Status, text: &[u8], retry_ms: u16, replies: &mut Replies<'_>
         Status::NoReplicas => {
             return replies.error(b"NOREPLICAS Not enough good replicas to write.");
         }
+        Status::Denied => return replies.error(rights::NO_KEY),
         Status::Busy => (b"BUSY", text),
         Status::Full => (b"OOM", text),
         Status::TokenReused => (b"TOKENREUSED", text),

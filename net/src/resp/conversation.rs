@@ -7,6 +7,7 @@ mod repeats;
 mod shaped;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use crate::batch::Batch;
 use crate::frame::{HEADER_BYTES, Header, Opcode};
@@ -15,6 +16,7 @@ use crate::level::AckLevel;
 use crate::limits::{KEY_BYTES_MAX, Limits, SCAN_BYTES_MAX, SCAN_ENTRIES_MAX};
 use crate::reply::{ReplyHead, ReplyItem, text_of};
 use crate::request::{Condition, Wanted};
+use crate::rights::Rights;
 use crate::scan::ScanRequest;
 use crate::slot::slot_of;
 use crate::status::Status;
@@ -29,6 +31,7 @@ use super::options::Options;
 use super::parser::{Arguments, Parsed, Parser};
 use super::reply::Protocol;
 use super::request::{Request, ScanStep};
+use super::rights;
 use super::ring::{Answered, Ring};
 use super::scan::{is_inside_slot, long_cursor, slot_of_cursor};
 use super::shapes::{Form, Shapes};
@@ -74,6 +77,8 @@ struct Talk {
     watched: Vec<Watched>,
     transaction: Option<Transaction>,
     options: Options,
+    /// What the user may do; `None` is everything.
+    rights: Option<Arc<Rights>>,
     /// The node is one of several: keys of a command are of one slot, and writes are noted.
     is_clustered: bool,
     /// Replies for the peer.
@@ -124,6 +129,7 @@ impl Conversation {
                 watched: Vec::new(),
                 transaction: None,
                 options: Options::default(),
+                rights: None,
                 is_clustered,
                 out: Vec::new(),
                 frames: VecDeque::new(),
@@ -131,6 +137,12 @@ impl Conversation {
                 is_ending: false,
             },
         }
+    }
+
+    /// The user of the connection may do so much from now on; `None` is everything. The session in
+    /// memory has the same rights.
+    pub fn set_rights(&mut self, rights: Option<Arc<Rights>>) {
+        self.talk.rights = rights;
     }
 
     /// The first frame for the session in memory.
@@ -708,6 +720,11 @@ impl Talk {
             }
             Name::Hello => self.hello(args, host),
             _ => {
+                if let Some(rights) = &self.rights
+                    && let Some(text) = rights::refusal(id, args, rights)
+                {
+                    return self.refuse_only(&text);
+                }
                 let (protocol, client) = (self.protocol, &mut self.client);
                 let bulk_bytes_max = self.bulk_bytes_max;
                 self.ring.reply(protocol, &mut self.out, |replies| {

@@ -22,6 +22,7 @@ mod options;
 mod parser;
 mod reply;
 mod request;
+mod rights;
 mod ring;
 mod run_text;
 mod scan;

@@ -3,12 +3,15 @@
 use crate::limits::BATCH_ITEMS_MAX;
 use crate::link::message::LINK_PARTITIONS;
 use crate::placement::partition_of;
+use crate::rights::{Need, Rights};
 use crate::slot::slot_of;
 
 use super::host::ClusterView;
 use super::number::read_integer;
 use super::parser::Arguments;
 
+/// Keys that are tried: of all partitions each comes up within some thousands.
+const KEYS_TRIED_MAX: usize = 1 << 16;
 const WORDS: usize = LINK_PARTITIONS as usize / 64;
 // One frame asks for all partitions.
 const _: () = assert!(LINK_PARTITIONS as usize <= BATCH_ITEMS_MAX);
@@ -42,21 +45,27 @@ impl Written {
     }
 
     /// A key of each partition that was written. Nothing need be there: a read of it at level
-    /// `replica` waits for all that stands before it in the log of the partition's shard.
-    pub(super) fn keys(&self) -> Vec<Vec<u8>> {
+    /// `replica` waits for all that stands before it in the log of the partition's shard. `None` if
+    /// there is a partition of which the user may read no key that was found.
+    pub(super) fn keys(&self, rights: Option<&Rights>) -> Option<Vec<Vec<u8>>> {
+        let begins = rights.map_or_else(|| vec![Vec::new()], Rights::readable);
         let mut missing = *self;
         let mut keys = Vec::new();
-        let mut number = 0u32;
-        while missing != Written::default() {
-            let key = format!("wait:{number}").into_bytes();
+        for number in 0..KEYS_TRIED_MAX {
+            if missing == Written::default() {
+                return Some(keys);
+            }
+            let begin = begins.get(number % begins.len().max(1))?;
+            let mut key = begin.clone();
+            key.extend_from_slice(format!("wait:{}", number / begins.len()).as_bytes());
             let partition = partition_of(slot_of(&key));
-            if missing.has(partition) {
+            let may_read = rights.is_none_or(|rights| rights.allows(Need::READ, &key));
+            if missing.has(partition) && may_read {
                 missing.0[usize::from(partition) / 64] &= !(1 << (partition % 64));
                 keys.push(key);
             }
-            number += 1;
         }
-        keys
+        None
     }
 }
 
@@ -74,6 +83,7 @@ pub(super) fn read_wait(args: Arguments<'_>) -> Result<u16, &'static [u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rights::{Grants, Right};
 
     #[test]
     fn each_partition_that_was_written_gets_one_key_of_its_own() {
@@ -81,10 +91,37 @@ mod tests {
         for slot in (0..crate::slot::SLOTS).step_by(61) {
             written.note(slot);
         }
-        let keys = written.keys();
+        let keys = written.keys(None).expect("each is found");
         let mut partitions: Vec<u16> = keys.iter().map(|key| partition_of(slot_of(key))).collect();
         partitions.sort_unstable();
         assert_eq!(partitions, (0..LINK_PARTITIONS).collect::<Vec<_>>());
-        assert!(Written::default().keys().is_empty());
+        assert_eq!(Written::default().keys(None), Some(Vec::new()));
+    }
+
+    #[test]
+    fn who_may_read_a_part_of_the_keys_waits_with_keys_of_that_part() {
+        let mut written = Written::default();
+        for slot in (0..crate::slot::SLOTS).step_by(61) {
+            written.note(slot);
+        }
+        let mut grants = Grants::new();
+        let rights = Rights::new("ann", &grants);
+        assert_eq!(written.keys(Some(&rights)), None);
+        grants.grant(Right::Write, b"").expect("granted");
+        grants.grant(Right::Read, b"stock:{42}:").expect("granted");
+        let rights = Rights::new("ann", &grants);
+        assert_eq!(
+            written.keys(Some(&rights)),
+            None,
+            "all of them are of one slot"
+        );
+        let mut one = Written::default();
+        one.note(slot_of(b"{42}"));
+        assert_eq!(one.keys(Some(&rights)).map(|keys| keys.len()), Some(1));
+        grants.grant(Right::Read, b"stock:").expect("granted");
+        let rights = Rights::new("ann", &grants);
+        let keys = written.keys(Some(&rights)).expect("each is found");
+        assert_eq!(keys.len(), usize::from(LINK_PARTITIONS));
+        assert!(keys.iter().all(|key| key.starts_with(b"stock:")));
     }
 }

@@ -109,3 +109,38 @@ fn every_vector_is_a_kept_input_of_its_target() {
     let row = [("link-frames-in-a-row".to_string(), row)];
     keep(FOLDER, "links", &[frames, row.to_vec()].concat());
 }
+
+#[test]
+fn the_users_of_the_document_and_their_rights_are_kept() {
+    let document = include_str!("../../RIGHTS.md");
+    let begin = document.find("# The box office.").expect("it is shown");
+    let end = document[begin..].find("```").expect("it ends") + begin;
+    let shown = document.as_bytes()[begin..end].to_vec();
+    let kept = [
+        ("box-office", shown),
+        (
+            "nobody",
+            b"decoy 9mjDlFXskR2Tq2stPkiTDr9x5X1fIgKQ7egKodSlZ54=\n".to_vec(),
+        ),
+        ("nothing", Vec::new()),
+    ];
+    keep(
+        FOLDER,
+        "users",
+        &kept.map(|(name, input)| (name.to_string(), input)),
+    );
+    let kept = [
+        ("everything", &b"\0\0\xFF\0stock"[..]),
+        (
+            "one-in-another",
+            b"\0\x02st\x01\x05stock\x02\0\xFF\0stock:7",
+        ),
+        ("none", b"\xFF\0stock"),
+        ("last-bytes", b"\0\x02\xFF\xFF\x01\x02a\xFF\xFF\0a\xFF\xFF"),
+    ];
+    keep(
+        FOLDER,
+        "rights",
+        &kept.map(|(name, input)| (name.to_string(), input.to_vec())),
+    );
+}

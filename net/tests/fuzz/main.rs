@@ -12,7 +12,9 @@ mod replies;
 mod requests;
 #[path = "../it/resp_sides.rs"]
 mod resp_sides;
+mod rights;
 mod target;
+mod users;
 
 use penstock_net::refusal::Refusal;
 use penstock_net::status::Status;
@@ -25,6 +27,8 @@ target!(instructions, "tests/fuzz", instructions::judge);
 target!(replies, "tests/fuzz", replies::judge);
 target!(hellos, "tests/fuzz", hellos::judge);
 target!(links, "tests/fuzz", links::judge);
+target!(rights, "tests/fuzz", rights::judge);
+target!(users, "tests/fuzz", users::judge);
 
 /// Runs what must not touch the heap.
 fn without_memory<T>(run: impl FnOnce() -> T) -> T {

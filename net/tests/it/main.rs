@@ -11,8 +11,10 @@ mod resp_beside;
 mod resp_repeats;
 mod resp_shapes;
 mod resp_sides;
+mod rights;
 mod runs;
 mod session;
+mod users;
 mod vectors;
 
 use random::Random;

@@ -169,6 +169,10 @@ options! {
     /// File that events are appended to; off logs to standard error. SIGHUP opens it anew, for
     /// logrotate.
     log_file: Option<PathBuf> = "off", Kind::PathOrOff, Main;
+    /// File that the audit log is appended to, one JSON object a line: starts, stops, logins,
+    /// refusals, changes of users, keyspaces and cluster. stderr is standard error. SIGHUP opens
+    /// the file anew.
+    audit_file: Option<PathBuf> = "off", Kind::PathOrOff, Main;
     /// Largest value. A larger one is refused with TOO_LARGE; what earlier starts accepted stays,
     /// and keeps the room that it needs.
     value_bytes_max: u32 = "1MiB", Kind::Size(1, 16 * MIB), Limits;

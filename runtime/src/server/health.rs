@@ -8,6 +8,7 @@ use std::time::Instant;
 use penstock_shard::cluster::{PartitionRole, ReplicationStatus};
 use penstock_shard::replication::Duty;
 
+use super::audit::Audit;
 use crate::directory::Segments;
 use crate::stats::{Reading, Stats};
 use crate::system::memory::MemoryBound;
@@ -42,6 +43,7 @@ pub(crate) struct Watched {
     pub(crate) clock: Instant,
     /// The wall clock when that began.
     pub(crate) unix_ms_at_start: u64,
+    pub(crate) audit: Audit,
 }
 
 /// The state that main thread and admin thread share.

@@ -31,6 +31,15 @@ pub struct LogFileError {
     error: io::Error,
 }
 
+impl LogFileError {
+    pub(super) fn new(path: &Path, error: io::Error) -> LogFileError {
+        LogFileError {
+            path: path.to_path_buf(),
+            error,
+        }
+    }
+}
+
 impl fmt::Display for LogFileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
@@ -88,35 +97,41 @@ impl Logging {
     /// # Errors
     /// The file cannot be opened; the one of before stays.
     pub fn reopen(&self) -> Result<Option<&Path>, LogFileError> {
-        let Some((path, file)) = &self.0.file else {
+        self.0.reopen(|path| {
+            info!(path = %path.display(), "the log goes on in a file that is opened anew");
+        })
+    }
+}
+
+/// Standard error, or a file.
+pub(super) struct Destination {
+    file: Option<(PathBuf, RwLock<Arc<File>>)>,
+}
+
+impl Destination {
+    /// A file that is appended to; standard error without one.
+    pub(super) fn open(path: Option<&Path>) -> Result<Destination, LogFileError> {
+        let open = |path: &Path| Ok((path.to_path_buf(), RwLock::new(Arc::new(append_to(path)?))));
+        let file = path.map(open).transpose()?;
+        Ok(Destination { file })
+    }
+
+    /// Opens the file anew, if there is one, and returns its path. What `last` writes still goes to
+    /// the file of before.
+    pub(super) fn reopen(&self, last: impl FnOnce(&Path)) -> Result<Option<&Path>, LogFileError> {
+        let Some((path, file)) = &self.file else {
             return Ok(None);
         };
         let anew = append_to(path)?;
-        info!(path = %path.display(), "the log goes on in a file that is opened anew");
+        last(path);
         *file.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(anew);
         Ok(Some(path))
     }
 }
 
-/// Standard error, or a file.
-struct Destination {
-    file: Option<(PathBuf, RwLock<Arc<File>>)>,
-}
-
-impl Destination {
-    fn open(path: Option<&Path>) -> Result<Destination, LogFileError> {
-        let open = |path: &Path| Ok((path.to_path_buf(), RwLock::new(Arc::new(append_to(path)?))));
-        let file = path.map(open).transpose()?;
-        Ok(Destination { file })
-    }
-}
-
 fn append_to(path: &Path) -> Result<File, LogFileError> {
     let opened = File::options().create(true).append(true).open(path);
-    opened.map_err(|error| LogFileError {
-        path: path.to_path_buf(),
-        error,
-    })
+    opened.map_err(|error| LogFileError::new(path, error))
 }
 
 /// Takes whole events. An event that the file does not take goes to standard error. An event that

@@ -12,6 +12,7 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
+use super::audit::AuditCounts;
 use super::health::Health;
 use crate::cluster::lostfound::lostfound_bytes;
 use crate::stats::{FIGURES, Growth, HISTOGRAMS, PEER_FIGURES, Reading, SECOND_IN_US, total};
@@ -36,6 +37,7 @@ pub(crate) fn exposition(health: &Health) -> String {
             .and_then(|watched| watched.memory.as_ref())
             .map_or(0, |memory| memory.max()),
         resident_bytes: resident_bytes().unwrap_or(0),
+        audit: watched.and_then(|watched| watched.audit.is_open().then(|| watched.audit.counts())),
     }));
     let mut text = String::new();
     text::encode(&mut text, &registry).expect("writing to memory does not fail");
@@ -55,6 +57,8 @@ struct Moment {
     start_ms: Option<u64>,
     memory_max: u64,
     resident_bytes: u64,
+    /// `None` without an audit log.
+    audit: Option<AuditCounts>,
 }
 
 /// A histogram that INFO shows in microseconds or in numbers of records.
@@ -152,6 +156,7 @@ impl Collector for Moment {
                 start_ms as f64 / 1000.0,
             )?;
         }
+        self.encode_audit(&mut encoder)?;
         self.encode_answers(&mut encoder)?;
         self.encode_partitions(&mut encoder)?;
         self.encode_peers(&mut encoder)?;
@@ -164,6 +169,30 @@ impl Moment {
     fn by_shard(&self) -> impl Iterator<Item = (String, &Reading)> {
         let numbered = self.shards.iter().enumerate();
         numbered.map(|(shard, reading)| (shard.to_string(), reading))
+    }
+
+    fn encode_audit(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let Some(audit) = self.audit else {
+            return Ok(());
+        };
+        let counts = [
+            (
+                "penstock_audit_lines",
+                "Lines of the audit log that were written.",
+                audit.written,
+            ),
+            (
+                "penstock_audit_dropped",
+                "Lines of the audit log that were dropped, because too many waited.",
+                audit.dropped,
+            ),
+        ];
+        for (name, help, count) in counts {
+            encoder
+                .encode_descriptor(name, help, None, MetricType::Counter)?
+                .encode_counter::<NoLabelSet, u64, f64>(&count, None)?;
+        }
+        Ok(())
     }
 
     fn encode_answers(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {

@@ -6,6 +6,7 @@
 //! taking requests and seals its log; when all have, they send what is left and end.
 
 mod admin;
+mod audit;
 mod conductor;
 mod connection;
 mod connection_tasks;
@@ -45,6 +46,7 @@ use crate::system::lines::{self, tell};
 use crate::system::open_files;
 
 use self::admin::Admin;
+use self::audit::{Audit, Field};
 use self::conductor::{Conductor, Start};
 use self::cores::Cores;
 use self::dial::dial;
@@ -63,6 +65,29 @@ use self::supervisor::Supervisor;
 /// # Errors
 /// [`ServeError`], whose text is one line that names the cause and what to do.
 pub fn serve(config: Config, logging: &Logging) -> Result<(), ServeError> {
+    let Some(path) = config.audit_file.clone() else {
+        return serve_audited(config, logging, &Audit::default());
+    };
+    let opened = Audit::open(&path).map_err(|error| OpenError::Option(error.to_string()))?;
+    // Dropped last: what is queued by then is written.
+    let (audit, _writer) = opened;
+    let data = config.data.display().to_string();
+    let fields = [
+        ("version", Field::Text(env!("CARGO_PKG_VERSION"))),
+        ("data", Field::Text(&data)),
+        ("process", Field::Number(std::process::id().into())),
+    ];
+    audit.tell("start", &fields);
+    let outcome = serve_audited(config, logging, &audit);
+    match &outcome {
+        Ok(()) => audit.tell("stop", &[]),
+        Err(error) => audit.tell("failure", &[("cause", Field::Text(&error.to_string()))]),
+    }
+    outcome
+}
+
+/// Serves, and tells `audit` of what an auditor asks for.
+fn serve_audited(config: Config, logging: &Logging, audit: &Audit) -> Result<(), ServeError> {
     refuse_open_door(&config)?;
     // What a directory needs besides is known when it is open.
     let connections_max = u64::from(config.connections_max);
@@ -92,15 +117,7 @@ pub fn serve(config: Config, logging: &Logging) -> Result<(), ServeError> {
         warn!(mend = problem.mend, "{}", problem.cause);
     }
 
-    health.watch(Watched {
-        stats: Arc::clone(&node.stats),
-        data: node.config.data.clone(),
-        is_alone: node.config.cluster.is_none(),
-        segments: node.directory.segments().clone(),
-        memory: node.memory(),
-        clock: node.clock(),
-        unix_ms_at_start: node.unix_ms_at_start(),
-    });
+    health.watch(watched(&node, audit));
 
     let (shared, own) = bind(&config, shards)?;
     let resp = bind_resp(&config, shards)?;
@@ -120,6 +137,7 @@ pub fn serve(config: Config, logging: &Logging) -> Result<(), ServeError> {
     let cores = Cores::start(&node, shared, own, resp, &report_sender)?;
     let reload = Reload {
         logging: logging.clone(),
+        audit: audit.clone(),
         cluster: cluster.map(|path| (path, reread.clone())),
         schema: node.schema().map(|schema| (schema, cores.deliver_schema())),
         supervisor: Arc::clone(&supervisor),
@@ -160,6 +178,20 @@ pub fn serve(config: Config, logging: &Logging) -> Result<(), ServeError> {
         cores.join();
     }
     outcome
+}
+
+/// What the admin port shows of a node.
+fn watched(node: &Node, audit: &Audit) -> Watched {
+    Watched {
+        stats: Arc::clone(&node.stats),
+        data: node.config.data.clone(),
+        is_alone: node.config.cluster.is_none(),
+        segments: node.directory.segments().clone(),
+        memory: node.memory(),
+        clock: node.clock(),
+        unix_ms_at_start: node.unix_ms_at_start(),
+        audit: audit.clone(),
+    }
 }
 
 /// Binds the admin port and starts its thread.

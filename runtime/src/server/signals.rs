@@ -17,12 +17,14 @@ use crate::cluster::Reread;
 use crate::schema::RunningSchema;
 use crate::server::logging::Logging;
 
+use super::audit::Audit;
 use super::cores::DeliverSchema;
 use super::supervisor::Supervisor;
 
 /// What SIGHUP reloads.
 pub(super) struct Reload {
     pub(super) logging: Logging,
+    pub(super) audit: Audit,
     /// The cluster's file, if this is a node of a cluster.
     pub(super) cluster: Option<(PathBuf, Reread)>,
     /// The schema, if there is one, and who gets the next one.
@@ -33,6 +35,10 @@ pub(super) struct Reload {
 impl Reload {
     fn run(&self) {
         self.supervisor.reloading();
+        if let Err(error) = self.audit.reopen() {
+            warn!("SIGHUP: {error}; the audit log goes on in the file of before");
+        }
+        self.audit.tell("reload", &[]);
         let log = self.logging.reopen();
         let problem = log.as_ref().err();
         let problem =

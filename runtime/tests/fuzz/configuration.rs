@@ -45,11 +45,13 @@ pub fn judge(input: &[u8]) {
     let data = settings.config.data.clone();
     let cluster = settings.config.cluster.clone();
     let log_file = settings.config.log_file.clone();
+    let audit_file = settings.config.audit_file.clone();
     let schema = settings.config.schema.clone();
     let paths = [
         Some(&data),
         cluster.as_ref(),
         log_file.as_ref(),
+        audit_file.as_ref(),
         schema.as_ref(),
     ];
     let mut shown = paths.iter().flatten().map(|path| path.to_string_lossy());
@@ -70,7 +72,8 @@ pub fn judge(input: &[u8]) {
     let mut again = Settings::resolve(&again).expect("what is shown is allowed");
     assert_eq!(again.explain().lines().count(), OPTIONS.len() + 1);
     (again.config.data, again.config.cluster) = (data, cluster);
-    (again.config.log_file, again.config.schema) = (log_file, schema);
+    (again.config.log_file, again.config.audit_file) = (log_file, audit_file);
+    again.config.schema = schema;
     assert_eq!(again.config, settings.config);
 }
 

@@ -98,6 +98,42 @@ fn sighup_opens_the_log_file_anew_and_the_server_goes_on() {
 }
 
 #[test]
+fn the_audit_log_has_start_reload_and_stop_and_goes_on_in_a_file_that_is_opened_anew() {
+    let folder = folder("service-audit");
+    let (audit, old) = (folder.join("audit"), folder.join("audit.1"));
+    let flags = ["--audit-file", audit.to_str().unwrap()];
+    let mut server = Server::start(&mut serve(&folder, &flags));
+    fs::rename(&audit, &old).unwrap();
+    server.signal("-HUP");
+    wait_for("the reload in the new file", || {
+        text_of(&audit).contains("\"event\":\"reload\"")
+    });
+    ping(&server);
+    server.signal("-TERM");
+    assert_eq!(end_of(&mut server), Some(0));
+    let events = |path| -> Vec<String> {
+        let text = text_of(path);
+        let lines = text.lines().map(|line| {
+            let value: serde_json::Value = serde_json::from_str(line).expect("one object a line");
+            value["event"].as_str().expect("an event").to_string()
+        });
+        lines.collect()
+    };
+    assert_eq!(events(&old), ["start"]);
+    assert_eq!(events(&audit), ["reload", "stop"]);
+
+    let nowhere = folder.join("none/audit");
+    let mut refused = serve(&folder, &["--audit-file", nowhere.to_str().unwrap()]);
+    let output = refused.output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        !output.status.success() && told.contains("none/audit"),
+        "{told}"
+    );
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
 fn sighup_and_other_stray_signals_end_no_server_and_are_told() {
     let folder = folder("service-signals");
     let errors = folder.join("errors");

@@ -7,8 +7,10 @@
 //! One block at a time, so that a failing disk gets no more requests than a good one.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
 use penstock_net::level::AckLevel;
+use penstock_net::rights::Rights;
 use penstock_storage::if_planted;
 use penstock_storage::io::{Asker, BLOCK_BYTES, IoFailure, IoToken};
 use penstock_storage::place::FileId;
@@ -33,6 +35,9 @@ pub(crate) struct Parked {
     pub(crate) reserved: usize,
     /// The encoded item.
     pub(crate) item: Box<[u8]>,
+    /// The rights by which it was taken in, and the program if it was a RUN.
+    pub(crate) rights: Option<Arc<Rights>>,
+    pub(crate) program: Option<Box<str>>,
 }
 
 /// Who is to get the answer.

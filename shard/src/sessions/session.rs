@@ -2,10 +2,12 @@
 //! replies that wait for the disk.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
 use penstock_net::frame::Medium;
 use penstock_net::pieces::Pieces;
 use penstock_net::receive::Receiver;
+use penstock_net::rights::Rights;
 use penstock_storage::place::Lsn;
 
 use crate::admission::Claim;
@@ -132,6 +134,8 @@ pub(crate) struct Session {
     /// A peer at the other end of a network takes its replies.
     pub(super) has_peer: bool,
     pub(crate) has_said_hello: bool,
+    /// What its user may do. `None`: everything, because the server has no users.
+    pub(crate) rights: Option<Arc<Rights>>,
     /// No frame is read any more; the connection ends when its replies have left.
     pub(crate) is_ending: bool,
     pub(crate) output: Output,
@@ -191,6 +195,7 @@ impl Session {
             medium: Medium::Wire,
             has_peer: true,
             has_said_hello: false,
+            rights: None,
             is_ending: false,
             output: Output::default(),
             interrupted: None,
@@ -334,8 +339,6 @@ impl Session {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
 
     #[test]

@@ -1,11 +1,14 @@
 //! Batches: the items of a frame in their order, answered in as few frames as possible.
 
+use std::sync::Arc;
+
 use penstock_net::batch::Batch;
 use penstock_net::frame::Header;
 use penstock_net::level::AckLevel;
 use penstock_net::pieces::Pieces;
 use penstock_net::reply::BatchReply;
 use penstock_net::request::may_begin_run;
+use penstock_net::rights::Rights;
 use penstock_storage::io::Blocks;
 use penstock_storage::place::Lsn;
 use penstock_storage::planted::{self, Bug, is_planted};
@@ -73,6 +76,9 @@ pub(super) struct BatchRun {
     full_bytes: usize,
     /// What was answered without an operation.
     pub(super) plain: PlainAnswers,
+    /// What its items are judged by. The session has it back at the end: a count of its owners
+    /// would be shared by all cores.
+    pub(super) rights: Option<Arc<Rights>>,
 }
 
 impl BatchRun {
@@ -134,7 +140,8 @@ impl<P: Blocks> Shard<P> {
         let mut progress = Progress::Whole;
         while run.next < batch.len() {
             if !ahead.covers(run.next) {
-                self.look_ahead(batch, run.next, &mut ahead);
+                let rights = run.rights.as_deref();
+                self.look_ahead(batch, run.next, rights, &mut ahead);
             }
             let plain = match ahead.plain(run.next) {
                 Some(item) => {
@@ -188,6 +195,7 @@ impl<P: Blocks> Shard<P> {
         let full_bytes = self.setup.frame_full_bytes();
         let session = self.sessions.at_mut(arrival.id);
         let first = session.interrupted.take().map_or(0, |(_, items)| items);
+        let rights = session.rights.take();
         let mut out = std::mem::take(&mut session.output.pieces);
         let reply = BatchReply::begin(&mut out, header.request_id, items - first);
         BatchRun {
@@ -204,6 +212,7 @@ impl<P: Blocks> Shard<P> {
             is_busy: false,
             owed: 0,
             plain: PlainAnswers::new(self.store.log().durable()),
+            rights,
             room,
             full_bytes: match is_expired {
                 true => full_bytes,
@@ -239,12 +248,6 @@ impl<P: Blocks> Shard<P> {
         known: Option<Known<'_>>,
     ) -> Passed {
         let Arrival { id, came_us } = run.arrival;
-        if run.room == 0 && !run.is_expired && self.asks_for_much(item, SMALL_ANSWER_BYTES) {
-            let session = self.sessions.at_mut(id);
-            session.interrupted = Some((run.request_id, run.next));
-            session.asks_for_much = true;
-            return Passed::Again;
-        }
         let operation = Operation {
             origin: Origin::Here,
             address: ReplyAddress {
@@ -260,8 +263,22 @@ impl<P: Blocks> Shard<P> {
             item,
             brought: None,
             known,
+            rights: run.rights.as_ref(),
+            program: None,
         };
-        let step = match self.is_held_back(now, run.deadline_us, item) {
+        let asks_for_much = run.room == 0
+            && !run.is_expired
+            && self.asks_for_much(item, SMALL_ANSWER_BYTES)
+            && !self.is_denied(&operation);
+        if asks_for_much {
+            let session = self.sessions.at_mut(id);
+            session.interrupted = Some((run.request_id, run.next));
+            session.asks_for_much = true;
+            return Passed::Again;
+        }
+        let is_held_back =
+            self.is_held_back(now, run.deadline_us, item) && !self.is_denied(&operation);
+        let step = match is_held_back {
             true => Step::Postponed,
             false => self.operation(now, &operation, &mut run.out),
         };
@@ -305,6 +322,7 @@ impl<P: Blocks> Shard<P> {
         let answered = run.reply.len();
         self.stats.answer_at_once(now.us, came_us, answered as u64);
         let session = self.sessions.at_mut(id);
+        session.rights = run.rights;
         if owed > 0 {
             session.owe(request_id, owed);
         }

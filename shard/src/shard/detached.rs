@@ -132,6 +132,7 @@ impl<P: Blocks> Shard<P> {
     ) -> Option<Parked> {
         let reserved = parked.reserved;
         self.unreserve(&mut parked);
+        self.renew_rights(&mut parked);
         let operation = Operation {
             deadline_us: planted::or(Bug::ForgetParkedDeadline, 0, parked.deadline_us),
             brought,
@@ -140,6 +141,7 @@ impl<P: Blocks> Shard<P> {
         let mut out = self.requests.take_scratch();
         let step = match self.outgrown(&parked, reserved) {
             None => self.operation(now, &operation, &mut out),
+            Some(_) if self.is_denied(&operation) => self.operation(now, &operation, &mut out),
             Some((asked, outgrown)) => {
                 let out = out.written();
                 self.refuse_item(asked, &operation, Status::Busy, &outgrown, out)

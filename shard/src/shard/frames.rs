@@ -236,6 +236,7 @@ impl<P: Blocks> Shard<P> {
                 Err(refusal) => refusal,
             },
             Ok((Opcode::Ping, _)) => return self.ping(id, header, body, outbox),
+            Ok((Opcode::Info, _)) if self.denies_info(id, header, body, outbox) => return true,
             Ok((Opcode::Info, _)) if body == SCHEMA_ASKED => {
                 return self.tell_schema(id, header, outbox);
             }

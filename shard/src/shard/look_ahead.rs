@@ -15,6 +15,7 @@ use penstock_net::reply::ReplyHead;
 use penstock_net::request::{
     Plain, Version, likely_has_others, likely_key, likely_other_keys, likely_token, plain,
 };
+use penstock_net::rights::{Need, Rights};
 use penstock_net::status::Status;
 use penstock_storage::index::CellId;
 use penstock_storage::io::Blocks;
@@ -35,7 +36,13 @@ use super::{Now, Shard};
 impl<P: Blocks> Shard<P> {
     /// Looks at the items of a batch from `next` on, and starts loading what they will look up.
     #[inline]
-    pub(super) fn look_ahead<'a>(&self, batch: Batch<'a>, next: usize, ahead: &mut LookAhead<'a>) {
+    pub(super) fn look_ahead<'a>(
+        &self,
+        batch: Batch<'a>,
+        next: usize,
+        rights: Option<&Rights>,
+        ahead: &mut LookAhead<'a>,
+    ) {
         let count = PREFETCH_KEYS_MAX.min(batch.len() - next);
         let value_bytes_max = self.setup.limits().value_bytes_max;
         let mut homes = [(0, 0); PREFETCH_KEYS_MAX];
@@ -45,6 +52,8 @@ impl<P: Blocks> Shard<P> {
         for (number, (home, into)) in (next..next + count).zip(homes.iter_mut().zip(into)) {
             let item = batch.item(number);
             let (key, plain) = match plain(item, value_bytes_max) {
+                // Nothing of it is looked up: the way of every item denies it.
+                Some((key, plain)) if lacks(rights, key, plain) => (None, None),
                 Some((key, plain)) => {
                     is_any_plain = true;
                     (Some(key), Some(plain))
@@ -204,6 +213,17 @@ impl<P: Blocks> Shard<P> {
             run.depends_on(gate);
         }
     }
+}
+
+/// Whether a plain item needs a right that is not there.
+#[inline(always)]
+fn lacks(rights: Option<&Rights>, key: &[u8], plain: Plain<'_>) -> bool {
+    let Some(rights) = rights else { return false };
+    let need = match plain {
+        Plain::Get => Need::READ,
+        Plain::Set { .. } => Need::WRITE,
+    };
+    !rights.allows(need, key)
 }
 
 /// Whether two keys are the same. Neighbours of a batch mostly differ in their last bytes.

@@ -39,6 +39,9 @@ impl<P: Blocks> Shard<P> {
             item,
             brought: None,
             known: None,
+            // The shard of its connection has judged it.
+            rights: None,
+            program: None,
         };
         let may_run = self.may_run_mailed(mail.from, request, item);
         if !may_run || self.is_held_back(now, request.deadline_us, item) {
@@ -89,7 +92,7 @@ impl<P: Blocks> Shard<P> {
             ends: std::mem::take(&mut self.requests.run_ends),
             room,
         };
-        let gate = self.answer_behind(now, mail.item(at), 0..first_bytes, &mut behind);
+        let gate = self.answer_behind(now, None, mail.item(at), 0..first_bytes, &mut behind);
         let mut ends = behind.ends;
         let told = Told::behind(gate.unwrap_or_default());
         let mut answers = out.reader();

@@ -1,6 +1,7 @@
 //! The way of one item: run here, parked, sent to another shard, or refused.
 
 use std::fmt;
+use std::sync::Arc;
 
 use penstock_net::apply::{APPLY, ApplyRequest};
 use penstock_net::keyspace::{Action, KEPT_BYTES};
@@ -12,6 +13,7 @@ use penstock_net::program::{RUN, RunRequest};
 use penstock_net::refusal::{KeyspaceName, Refusal};
 use penstock_net::reply::{ReplyHead, Standing};
 use penstock_net::request::{Effect, Extra, Request, Tells, Token, Verb, Version};
+use penstock_net::rights::{Denied, Rights};
 use penstock_net::scan::{SCAN, ScanRequest};
 use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
@@ -52,6 +54,11 @@ pub(super) struct Operation<'a> {
     pub(super) brought: Option<(Place, &'a [u8])>,
     /// What is known of its first key, if that is this one.
     pub(super) known: Option<Known<'a>>,
+    /// The rights by which it is judged. `None`: it may do everything, or was judged where it came
+    /// in.
+    pub(super) rights: Option<&'a Arc<Rights>>,
+    /// It was a RUN of this program. Told only where there are rights.
+    pub(super) program: Option<&'a str>,
 }
 
 impl<'a> Operation<'a> {
@@ -66,6 +73,8 @@ impl<'a> Operation<'a> {
             item: &parked.item,
             brought: None,
             known: None,
+            rights: parked.rights.as_ref(),
+            program: parked.program.as_deref(),
         }
     }
 
@@ -80,6 +89,8 @@ impl<'a> Operation<'a> {
             slot,
             reserved,
             item: self.item.into(),
+            rights: self.rights.cloned(),
+            program: self.program.map(Box::from),
         }
     }
 }
@@ -167,6 +178,18 @@ impl<'a> Asks<'a> {
         match self {
             Asks::Item(request) => may_show_value(request),
             Asks::Apply(_) => false,
+        }
+    }
+
+    /// Whether these rights let it run; it may have been a RUN of this program.
+    #[inline]
+    fn judge(self, rights: &'a Rights, program: Option<&'a str>) -> Result<(), Denied<'a>> {
+        match (self, program) {
+            (Asks::Item(request), _) => rights.judge(request),
+            (Asks::Apply(request), None) => rights.judge_apply(request),
+            (Asks::Apply(request), program) => {
+                rights.judge_run(program, request.keys().iter().copied())
+            }
         }
     }
 
@@ -330,15 +353,20 @@ impl<P: Blocks> Shard<P> {
 
     /// Runs, parks or mails an item that was read.
     #[inline(always)]
-    fn item_of_key(
+    fn item_of_key<'a>(
         &mut self,
         now: Now,
-        operation: &Operation<'_>,
-        asks: Asks<'_>,
+        operation: &Operation<'a>,
+        asks: Asks<'a>,
         pieces: &mut Pieces,
     ) -> Step {
         let out = pieces.written();
         let asked = Asked::Verb(asks.verb());
+        if let Some(rights) = operation.rights
+            && let Err(denied) = asks.judge(rights, operation.program)
+        {
+            return self.deny(asked, operation, &denied, out);
+        }
         let known = operation
             .known
             .filter(|known| std::ptr::eq(known.key, asks.key()) && asks.verb() != Verb::Keyspace);

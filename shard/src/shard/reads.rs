@@ -15,6 +15,7 @@ use crate::execute::Cold;
 use crate::execute::past::in_block;
 use crate::requests::parking::{Finished, Parked, Waiter};
 
+use super::operation::Operation;
 use super::{Admitted, Now, Outbox, Shard};
 
 impl<P: Blocks> Shard<P> {
@@ -85,10 +86,12 @@ impl<P: Blocks> Shard<P> {
             let Waiter {
                 number,
                 is_behind,
-                parked,
+                mut parked,
             } = waiter;
+            self.renew_rights(&mut parked);
+            let is_denied = self.is_denied(&Operation::of(&parked));
             match &mut admitted[number] {
-                Err((status, message)) if !is_behind => {
+                Err((status, message)) if !is_behind && !is_denied => {
                     self.answer_unread(now, parked, *status, message, outbox);
                 }
                 admitted if kept == 0 => {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use penstock_net::frame::Header;
 use penstock_net::pieces::Pieces;
 use penstock_net::program::{RunRequest, ServedSchema};
-use penstock_net::refusal::Refusal;
+use penstock_net::refusal::{Refusal, ShownName};
 use penstock_net::reply::write_info_reply;
 use penstock_net::request::Verb;
 use penstock_net::slot::slot_of;
@@ -33,6 +33,12 @@ impl<P: Blocks> Shard<P> {
         operation: &Operation<'_>,
         pieces: &mut Pieces,
     ) -> Step {
+        let name = match operation.rights {
+            Some(_) => RunRequest::read(operation.item)
+                .ok()
+                .and_then(|run| self.programs.name_of(&run)),
+            None => None,
+        };
         let item = match self.programs.take(operation.item) {
             Ok(item) => item,
             Err(refusal) => return self.refuse_run(now, operation, refusal, pieces.written()),
@@ -40,6 +46,7 @@ impl<P: Blocks> Shard<P> {
         let apply = Operation {
             item: &item,
             known: None,
+            program: name.as_ref().map(ShownName::as_str),
             ..*operation
         };
         let step = self.apply_item(now, &apply, pieces);
@@ -57,11 +64,18 @@ impl<P: Blocks> Shard<P> {
         refusal: Refusal,
         out: &mut Vec<u8>,
     ) -> Step {
+        let asked = Asked::Verb(Verb::Apply);
+        if let (Some(rights), Ok(run)) = (operation.rights, RunRequest::read(operation.item)) {
+            let name = self.programs.name_of(&run);
+            let name = name.as_ref().map(ShownName::as_str);
+            if let Err(denied) = rights.judge_run(name, run.keys()) {
+                return self.deny(asked, operation, &denied, out);
+            }
+        }
         let run = match (refusal, RunRequest::read(operation.item)) {
             (Refusal::ProgramUnknown { .. }, Ok(run)) => run,
             _ => return self.refuse_unreadable(operation, refusal, out),
         };
-        let asked = Asked::Verb(Verb::Apply);
         if let Some((status, message)) = self.comes_too_late(now, operation.deadline_us) {
             return self.refuse_item(asked, operation, status, &message, out);
         }

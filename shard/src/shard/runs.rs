@@ -13,6 +13,7 @@ use penstock_net::batch::Batch;
 use penstock_net::level::AckLevel;
 use penstock_net::reply::ReplyItem;
 use penstock_net::request::{Request, may_repeat};
+use penstock_net::rights::{Need, Rights};
 use penstock_net::status::Status;
 use penstock_storage::index::CellId;
 use penstock_storage::io::Blocks;
@@ -60,7 +61,10 @@ impl<P: Blocks> Shard<P> {
             batch,
             is_full: false,
         };
-        let gate = self.answer_behind(now, batch.item(behind.run.next), answer, &mut behind);
+        let rights = behind.run.rights.take();
+        let item = batch.item(behind.run.next);
+        let gate = self.answer_behind(now, rights.as_deref(), item, answer, &mut behind);
+        behind.run.rights = rights;
         let is_full = behind.is_full;
         if let Some(gate) = gate {
             run.depends_on(gate);
@@ -76,6 +80,7 @@ impl<P: Blocks> Shard<P> {
     pub(super) fn answer_behind<'b>(
         &mut self,
         now: Now,
+        rights: Option<&Rights>,
         item: &'b [u8],
         answer: Range<usize>,
         behind: &mut impl ItemsBehind<'b>,
@@ -87,7 +92,7 @@ impl<P: Blocks> Shard<P> {
         let level = before.level;
         let done = match ApplyRequest::is_apply(item) {
             true => self.answer_additions(now, behind, &before),
-            false => self.answer_updates(now, behind, before),
+            false => self.answer_updates(now, rights, behind, before),
         }?;
         self.stats.answers(done.asked, Status::Ok, done.ok);
         self.stats.answer_in_run(done.items);
@@ -100,11 +105,16 @@ impl<P: Blocks> Shard<P> {
     fn answer_updates<'b>(
         &mut self,
         now: Now,
+        rights: Option<&Rights>,
         behind: &mut impl ItemsBehind<'b>,
         before: Answered<'b>,
     ) -> Option<Done> {
         let value_bytes_max = self.setup.limits().value_bytes_max;
         let request = Request::read(before.item, value_bytes_max).ok()?;
+        // The first one may only look at the key, and those behind it change the key.
+        if rights.is_some_and(|rights| !rights.allows(Need::READ_WRITE, request.key)) {
+            return None;
+        }
         let (home, id) = self.home_and_cell(request.key)?;
         let durable = self.store.log().durable();
         let mut items = RunOfUpdates::open(&mut self.store, now.us, home, id, &request, before)?;

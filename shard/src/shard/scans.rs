@@ -40,6 +40,11 @@ impl<P: Blocks> Shard<P> {
                 return self.refuse_item(SCAN, operation, status, &refusal, out);
             }
         };
+        if let Some(rights) = operation.rights
+            && let Err(denied) = rights.judge_scan(&request)
+        {
+            return self.deny(SCAN, operation, &denied, out);
+        }
         if let Some((status, message)) = self.comes_too_late(now, operation.deadline_us) {
             return self.refuse_item(SCAN, operation, status, &message, out);
         }
@@ -81,7 +86,7 @@ impl<P: Blocks> Shard<P> {
     /// Runs the steps that are ready, up to a number in each turn.
     pub(super) fn scan(&mut self, now: Now, outbox: &mut Outbox<P::Block>) {
         for _ in 0..STEPS_A_TURN_MAX {
-            let Some(scan) = self.scans.steps.next_ready() else {
+            let Some(mut scan) = self.scans.steps.next_ready() else {
                 break;
             };
             let Parked {
@@ -95,10 +100,18 @@ impl<P: Blocks> Shard<P> {
             if origin == Origin::Here && self.sessions.get_open(address.session).is_none() {
                 continue;
             }
+            self.renew_rights(&mut scan.parked);
+            let request = ScanRequest::read(&scan.parked.item).expect("checked when it came");
+            let rights = scan.parked.rights.as_deref();
+            let judged = rights.map_or(Ok(()), |rights| rights.judge_scan(&request));
             let mut pieces = self.requests.take_scratch();
             let out = pieces.written();
             let head = |status| ReplyHead::new(status, address.item, level, Version::default());
-            let gate = if let Some((status, message)) = self.comes_too_late(now, deadline_us) {
+            let gate = if let Err(denied) = judged {
+                self.stats.refuse(SCAN, Status::Denied);
+                head(Status::Denied).write_message(out, &denied);
+                Some(Lsn(0))
+            } else if let Some((status, message)) = self.comes_too_late(now, deadline_us) {
                 self.stats.refuse(SCAN, status);
                 head(status).write_message(out, &message);
                 Some(Lsn(0))

@@ -25,6 +25,7 @@ mod ping;
 mod programs;
 #[path = "../../../storage/tests/it/random.rs"]
 mod random;
+mod rights;
 mod room;
 mod runs;
 mod scan;

@@ -90,13 +90,13 @@ pub struct Reply {
 }
 
 pub struct Server {
-    shard: Shard<Heap>,
+    pub shard: Shard<Heap>,
     outbox: Outbox<HeapBlock>,
     pub device: Device,
     pub now: Now,
-    session: SessionId,
+    pub session: SessionId,
     /// Sent by the client and not consumed.
-    inbox: Vec<u8>,
+    pub inbox: Vec<u8>,
     /// By request id.
     pub replies: BTreeMap<usize, Reply>,
     /// The most milliseconds that BUSY has told; 0 before it was told.
@@ -110,6 +110,8 @@ pub struct Server {
     pub takes: Option<usize>,
     /// What the client has taken nothing of, if it takes nothing.
     pub withheld: Option<Vec<Pieces>>,
+    /// What the client receives, if it is to be kept as it is.
+    pub raw: Option<Vec<u8>>,
     /// Why the shard wants the connection closed.
     pub close: Option<&'static str>,
     /// Requests under way that are to fail.
@@ -379,6 +381,7 @@ impl Server {
             failing,
             takes: None,
             withheld: None,
+            raw: None,
             close: None,
             doomed: Vec::new(),
             is_fatal: false,
@@ -608,7 +611,7 @@ impl Server {
         self.now.unix_ms += ms;
     }
 
-    fn hand_over(&mut self) {
+    pub fn hand_over(&mut self) {
         if !self.shard.is_paused(self.session) {
             let received = Event::Received {
                 session: self.session,
@@ -777,6 +780,9 @@ impl Server {
     }
 
     fn read_replies(&mut self, bytes: &[u8]) {
+        if let Some(raw) = &mut self.raw {
+            return raw.extend_from_slice(bytes);
+        }
         let told_ms_max = for_each_reply(bytes, |id, item| {
             let id = usize::try_from(id).expect("an id that was sent");
             let reply = Reply {

@@ -11,6 +11,7 @@ use super::super::apply_text::read_apply;
 use super::super::host::{ClusterView, Host};
 use super::super::named_keys::NamedKeys;
 use super::super::parser::Arguments;
+use super::super::rights;
 use super::super::run_text::{program_named, read_arguments, unknown_program};
 use super::super::sink::Sink;
 use super::super::table::Name;
@@ -147,7 +148,9 @@ impl Talk {
                 .reply(protocol, &mut self.out, |replies| replies.integer(0));
             return Passed::Whole;
         }
-        let keys = self.ring.written().keys();
+        let Some(keys) = self.ring.written().keys(self.rights.as_deref()) else {
+            return self.refuse_only(rights::NO_KEY);
+        };
         sink.ask_for(AckLevel::Replica);
         sink.give_up_after(timeout_ms);
         sink.items_max = keys.len();

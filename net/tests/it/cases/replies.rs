@@ -30,6 +30,7 @@ pub fn replies(cases: &mut Cases) {
         Status::TokenReused,
         Status::TokenTooOld,
         Status::UnknownProgram,
+        Status::Denied,
     ];
     let (old, new) = later[..5].split_at(3);
     for status in Status::ALL

@@ -67,13 +67,11 @@ pub fn runs(cases: &mut Cases) {
         let what = format!("only {cut} bytes of {}", good.len());
         cases.add(KIND, what, good[..cut].to_vec());
     }
-    let mut bytes = Vec::new();
-    let head = ReplyHead::new(
-        Status::UnknownProgram,
-        3,
-        penstock_net::level::AckLevel::Disk,
-        Version::default(),
-    );
-    head.write(&mut bytes, b"twelve bytes");
-    cases.add("reply-item", Status::UnknownProgram.name(), bytes);
+    for status in [Status::UnknownProgram, Status::Denied] {
+        let mut bytes = Vec::new();
+        let level = penstock_net::level::AckLevel::Disk;
+        let head = ReplyHead::new(status, 3, level, Version::default());
+        head.write(&mut bytes, b"twelve bytes");
+        cases.add("reply-item", status.name(), bytes);
+    }
 }

@@ -1,0 +1,108 @@
+//! What each request needs of its keys: the table of `RIGHTS.md` as code.
+
+use crate::apply::ApplyRequest;
+use crate::keyspace::Action;
+use crate::request::{Condition, Expiry, Extra, Request, Verb};
+use crate::scan::ScanRequest;
+
+use super::{Denied, Need, Rights};
+
+impl Rights {
+    /// Whether a user may have an item executed.
+    ///
+    /// # Errors
+    /// The first right that is missing.
+    #[inline]
+    pub fn judge<'a>(&'a self, request: &Request<'a>) -> Result<(), Denied<'a>> {
+        let changed = request.changed_keys();
+        let need = match request.verb {
+            Verb::Get | Verb::GetAt | Verb::History => Need::READ,
+            Verb::Set if request.condition == Condition::Always => Need::WRITE,
+            Verb::Set | Verb::Del => Need::READ_WRITE,
+            Verb::UpdateIf => {
+                let is_moved = request.has_start || request.expiry != Expiry::Keep;
+                Need::of_change(is_moved || changed & 1 != 0)
+            }
+            Verb::Keyspace => return self.judge_keyspace(request),
+            Verb::Scan | Verb::Apply | Verb::Ping => {
+                unreachable!("their items have forms of their own")
+            }
+        };
+        self.demand(need, request.key)?;
+        match request.second_key {
+            Some(key) => self.demand(Need::of_change(changed & 2 != 0), key),
+            None => Ok(()),
+        }
+    }
+
+    /// The same of an APPLY.
+    ///
+    /// # Errors
+    /// The first right that is missing.
+    pub fn judge_apply<'a>(&'a self, request: &ApplyRequest<'a>) -> Result<(), Denied<'a>> {
+        let changed = request.changed_keys();
+        for (number, key) in request.keys().iter().enumerate() {
+            self.demand(Need::of_change(changed >> number & 1 != 0), key)?;
+        }
+        Ok(())
+    }
+
+    /// The same of a RUN on these keys, of the program that has the name; `None` if the node does
+    /// not know the program.
+    ///
+    /// # Errors
+    /// The first key where the right is missing.
+    pub fn judge_run<'a>(
+        &'a self,
+        program: Option<&'a str>,
+        mut keys: impl Iterator<Item = &'a [u8]>,
+    ) -> Result<(), Denied<'a>> {
+        keys.try_for_each(|key| self.demand_run(program, key))
+    }
+
+    /// The same of a step of a scan.
+    ///
+    /// # Errors
+    /// The right is missing for some keys that begin so, at least.
+    pub fn judge_scan<'a>(&'a self, request: &ScanRequest<'a>) -> Result<(), Denied<'a>> {
+        self.demand_prefix(Need::READ, request.prefix)
+    }
+
+    /// The same of an INFO, and of all else that tells what the server does.
+    ///
+    /// # Errors
+    /// The right is missing.
+    pub fn judge_info(&self) -> Result<(), Denied<'_>> {
+        self.demand_prefix(Need::ADMIN, &[])
+    }
+
+    /// The same of an INFO that asks for the schema: any right will do.
+    ///
+    /// # Errors
+    /// The user has no right.
+    pub fn judge_schema(&self) -> Result<(), Denied<'_>> {
+        match self.is_any() {
+            true => Ok(()),
+            false => self.judge_info(),
+        }
+    }
+
+    /// Whether the user has a right for all keys that begin so.
+    ///
+    /// # Errors
+    /// It is missing for some of them, at least.
+    pub fn demand_prefix<'a>(&'a self, need: Need, prefix: &'a [u8]) -> Result<(), Denied<'a>> {
+        self.demand(need, prefix).map_err(|denied| Denied {
+            is_prefix: true,
+            ..denied
+        })
+    }
+
+    #[cold]
+    fn judge_keyspace<'a>(&'a self, request: &Request<'a>) -> Result<(), Denied<'a>> {
+        match request.extra {
+            Extra::Keyspace(Action::List) => self.judge_info(),
+            _ => self.demand_prefix(Need::ADMIN, request.key),
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! The users' file, as anybody may write one.
+
+use penstock_net::users::Users;
+
+pub fn judge(input: &[u8]) {
+    match Users::read(input) {
+        Ok(users) => {
+            let printed = users.to_string();
+            assert_eq!(Users::read(printed.as_bytes()), Ok(users), "{printed}");
+        }
+        Err(error) => {
+            let lines = input.iter().filter(|byte| **byte == b'\n').count();
+            assert!((1..=lines + 1).contains(&error.line), "{error}");
+            let told = error.to_string();
+            assert!(!told.contains('\n') && told.len() < 300, "{told:?}");
+        }
+    }
+}

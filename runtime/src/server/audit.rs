@@ -1,0 +1,296 @@
+//! The audit log: who logged in, who was refused, and who changed what, one JSON object a line.
+//!
+//! ```text
+//! event --> room in the queue? --yes--> line --> thread penstock-audit --> file or standard error
+//!                                --no--> counted; the next line tells how many
+//! ```
+//!
+//! No core waits for the audit log: a line that finds no room is dropped and counted. A clean stop
+//! writes all lines that are queued. A crash loses at most those.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use super::logging::{Destination, LogFileError};
+
+/// Lines that wait for the thread, at most.
+const LINES_MAX: usize = 4096;
+/// The longest text of a field, in bytes. What is beyond is cut.
+const TEXT_BYTES_MAX: usize = 256;
+/// How long the end of the process waits for a destination that takes no lines.
+const END_WAIT: Duration = Duration::from_secs(5);
+/// The path that means standard error.
+const STANDARD_ERROR: &str = "stderr";
+
+/// Where events go that matter to an auditor; clones are the same. [`Audit::default`] drops them,
+/// and counts nothing.
+#[derive(Clone, Default)]
+pub(crate) struct Audit(Option<Open>);
+
+#[derive(Clone)]
+struct Open {
+    lines: flume::Sender<Order>,
+    sink: Arc<Sink>,
+}
+
+/// What the thread is to do next.
+enum Order {
+    Write(String),
+    End,
+}
+
+/// What the thread shares with those who tell.
+struct Sink {
+    destination: Destination,
+    written: AtomicU64,
+    dropped: AtomicU64,
+    /// Of the dropped ones, those that no line has told of.
+    untold: AtomicU64,
+}
+
+/// The value of a field.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Field<'a> {
+    Text(&'a str),
+    Number(u64),
+}
+
+/// The thread that writes. When this is dropped, lines that are queued are written first, for
+/// [`END_WAIT`] at most.
+pub(crate) struct AuditWriter {
+    lines: flume::Sender<Order>,
+    /// Closed when the thread has ended.
+    ended: flume::Receiver<()>,
+}
+
+/// How many lines were written, and how many were dropped because the queue was full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct AuditCounts {
+    pub(crate) written: u64,
+    pub(crate) dropped: u64,
+}
+
+impl Audit {
+    /// Begins to write to a file, which is appended to, or to standard error if it is named
+    /// `stderr`.
+    ///
+    /// # Errors
+    /// The file cannot be opened, or there is no thread.
+    pub(crate) fn open(path: &Path) -> Result<(Audit, AuditWriter), LogFileError> {
+        let is_standard_error = path.as_os_str() == STANDARD_ERROR;
+        let destination = Destination::open((!is_standard_error).then_some(path))?;
+        let (open, queued) = Open::to(destination);
+        let (sink, lines) = (Arc::clone(&open.sink), open.lines.clone());
+        let (ending, ended) = flume::bounded(0);
+        std::thread::Builder::new()
+            .name("penstock-audit".into())
+            .spawn(move || {
+                sink.write_all(&queued);
+                drop::<flume::Sender<()>>(ending);
+            })
+            .map_err(|error| LogFileError::new(path, error))?;
+        Ok((Audit(Some(open)), AuditWriter { lines, ended }))
+    }
+
+    /// Whether anybody reads what is told.
+    pub(crate) fn is_open(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Tells that something happened now. Never waits.
+    pub(crate) fn tell(&self, event: &str, fields: &[(&str, Field<'_>)]) {
+        let Some(Open { lines, sink }) = &self.0 else {
+            return;
+        };
+        let is_told = !lines.is_full() && {
+            let dropped = sink.untold.swap(0, Ordering::Relaxed);
+            let line = line(SystemTime::now(), event, fields, dropped);
+            let is_told = lines.try_send(Order::Write(line)).is_ok();
+            if !is_told {
+                sink.untold.fetch_add(dropped, Ordering::Relaxed);
+            }
+            is_told
+        };
+        if !is_told {
+            sink.dropped.fetch_add(1, Ordering::Relaxed);
+            sink.untold.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Opens the file anew, if there is one, and returns its path: what was moved away gets no more
+    /// lines.
+    ///
+    /// # Errors
+    /// The file cannot be opened; the one of before stays.
+    pub(crate) fn reopen(&self) -> Result<Option<&Path>, LogFileError> {
+        self.0
+            .as_ref()
+            .map_or(Ok(None), |open| open.sink.destination.reopen(|_| ()))
+    }
+
+    /// What became of the lines.
+    pub(crate) fn counts(&self) -> AuditCounts {
+        self.0.as_ref().map_or_else(AuditCounts::default, |open| {
+            let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+            AuditCounts {
+                written: load(&open.sink.written),
+                dropped: load(&open.sink.dropped),
+            }
+        })
+    }
+}
+
+impl Open {
+    /// Lines for this destination, and where they are to be taken from.
+    fn to(destination: Destination) -> (Open, flume::Receiver<Order>) {
+        let (lines, queued) = flume::bounded(LINES_MAX);
+        let sink = Arc::new(Sink {
+            destination,
+            written: AtomicU64::new(0),
+            dropped: AtomicU64::new(0),
+            untold: AtomicU64::new(0),
+        });
+        (Open { lines, sink }, queued)
+    }
+}
+
+impl Sink {
+    fn write_all(&self, queued: &flume::Receiver<Order>) {
+        while let Ok(Order::Write(line)) = queued.recv() {
+            self.write(&line);
+        }
+    }
+
+    fn write(&self, line: &str) {
+        // A destination takes every event: what its file refuses goes to standard error.
+        let _ = (&self.destination).write(line.as_bytes());
+        self.written.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Drop for AuditWriter {
+    fn drop(&mut self) {
+        if self.lines.send_timeout(Order::End, END_WAIT).is_ok() {
+            // An error either way: the thread says nothing when it ends.
+            let _ = self.ended.recv_timeout(END_WAIT);
+        }
+    }
+}
+
+/// One event as JSON, with a line break behind it.
+fn line(time: SystemTime, event: &str, fields: &[(&str, Field<'_>)], dropped: u64) -> String {
+    let mut line = String::with_capacity(256);
+    let time = humantime::format_rfc3339_millis(time);
+    let _ = write!(line, "{{\"time\":\"{time}\",\"event\":{}", quoted(event));
+    for (name, value) in fields {
+        let _ = match value {
+            Field::Text(text) => write!(line, ",{}:{}", quoted(name), quoted(text)),
+            Field::Number(number) => write!(line, ",{}:{number}", quoted(name)),
+        };
+    }
+    if dropped > 0 {
+        let _ = write!(line, ",\"dropped_before\":{dropped}");
+    }
+    line.push_str("}\n");
+    line
+}
+
+/// A text as JSON, cut to [`TEXT_BYTES_MAX`].
+fn quoted(text: &str) -> String {
+    let mut end = text.len().min(TEXT_BYTES_MAX);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    serde_json::Value::from(&text[..end]).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn parsed(line: &str) -> serde_json::Value {
+        assert_eq!(line.matches('\n').count(), 1, "one line: {line}");
+        serde_json::from_str(line).expect("JSON")
+    }
+
+    #[test]
+    fn a_line_is_one_json_object_whatever_its_texts_hold() {
+        let time = SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_123);
+        let long = "ä".repeat(TEXT_BYTES_MAX);
+        let fields = [
+            ("user", Field::Text("a\"b\\\n\u{0}")),
+            ("long", Field::Text(&long)),
+            ("shard", Field::Number(7)),
+        ];
+        let text = line(time, "login", &fields, 3);
+        let value = parsed(&text);
+        assert!(text.starts_with("{\"time\":\"2023-11-14T22:13:20.123Z\",\"event\":\"login\","));
+        assert_eq!(value["user"], "a\"b\\\n\u{0}");
+        assert_eq!(value["long"].as_str().map(str::len), Some(TEXT_BYTES_MAX));
+        assert_eq!(
+            (&value["shard"], &value["dropped_before"]),
+            (&7.into(), &3.into())
+        );
+    }
+
+    #[test]
+    fn a_full_queue_drops_lines_and_the_next_line_tells_how_many() {
+        let (open, queued) = Open::to(Destination::open(None).expect("standard error"));
+        let audit = Audit(Some(open));
+        let line_of = |order| match order {
+            Order::Write(line) => parsed(&line),
+            Order::End => panic!("nobody ends it"),
+        };
+        for number in 0..LINES_MAX as u64 + 5 {
+            audit.tell("denied", &[("number", Field::Number(number))]);
+        }
+        let counts = audit.counts();
+        assert_eq!((counts.dropped, queued.len()), (5, LINES_MAX));
+        assert_eq!(line_of(queued.recv().unwrap())["number"], 0);
+        audit.tell("login", &[]);
+        audit.tell("login", &[]);
+        let lines: Vec<_> = queued.drain().map(line_of).collect();
+        assert_eq!(lines[LINES_MAX - 1]["dropped_before"], 5);
+        assert_eq!(audit.counts().dropped, 6, "the second one had no room");
+    }
+
+    #[test]
+    fn what_is_queued_is_in_the_file_when_the_writer_is_gone_and_a_moved_file_gets_no_more() {
+        let directory = std::env::temp_dir().join(format!("penstock-audit-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let (path, moved) = (directory.join("audit"), directory.join("audit.1"));
+        let (audit, writer) = Audit::open(&path).expect("opened");
+        for _ in 0..100 {
+            audit.tell("login", &[("user", Field::Text("ann"))]);
+        }
+        while audit.counts().written < 100 {
+            std::thread::yield_now();
+        }
+        std::fs::rename(&path, &moved).unwrap();
+        assert_eq!(audit.reopen().expect("opened anew"), Some(path.as_path()));
+        audit.tell("stop", &[]);
+        drop(writer);
+        let count = |path| std::fs::read_to_string(path).unwrap().lines().count();
+        assert_eq!((count(&moved), count(&path)), (100, 1));
+        let refused = Audit::open(&directory.join("none/audit"))
+            .err()
+            .expect("refused");
+        assert!(refused.to_string().contains("none/audit"), "{refused}");
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn without_a_destination_nothing_is_told_or_counted() {
+        let audit = Audit::default();
+        audit.tell("login", &[]);
+        assert!(!audit.is_open());
+        assert_eq!(audit.counts(), AuditCounts::default());
+        assert_eq!(audit.reopen().expect("nothing to open"), None);
+    }
+}

@@ -1,0 +1,313 @@
+//! Rights over the port for clients of Redis: a connection of RESP before the shard.
+
+use std::sync::Arc;
+
+use penstock_net::limits::Limits;
+use penstock_net::program::ServedSchema;
+use penstock_net::resp::{Client, ClusterView, Conversation, Facts, Host, SlowCommand};
+use penstock_net::rights::{Right, Rights};
+use penstock_storage::budget::Budget;
+
+use super::items::{KEY, take};
+use super::secrecy::with_one_key;
+use super::{open, rights_of};
+use crate::server::Server;
+
+/// A server around a connection that never changes.
+struct Still(Arc<ServedSchema>);
+
+impl Host for Still {
+    fn unix_us(&self) -> u64 {
+        1
+    }
+
+    fn elapsed_us(&self) -> u64 {
+        0
+    }
+
+    fn facts(&self) -> Facts {
+        Facts::default()
+    }
+
+    fn clients(&self) -> Vec<Client> {
+        Vec::new()
+    }
+
+    fn client_changed(&self, _: &Client) {}
+
+    fn was_slow(&self, _: SlowCommand) {}
+
+    fn slow_commands(&self) -> Vec<SlowCommand> {
+        Vec::new()
+    }
+
+    fn forget_slow_commands(&self) {}
+
+    fn cluster(&self) -> Option<ClusterView> {
+        None
+    }
+
+    fn serves(&self, _: u16, _: bool) -> bool {
+        true
+    }
+
+    fn schema(&self) -> Arc<ServedSchema> {
+        Arc::clone(&self.0)
+    }
+
+    fn scan_order(&self) -> u64 {
+        1
+    }
+}
+
+struct Peer {
+    server: Server,
+    talk: Conversation,
+    host: Still,
+}
+
+impl Peer {
+    fn connect(mut server: Server, rights: Option<Arc<Rights>>) -> Peer {
+        let (shard, now) = (&mut server.shard, server.now);
+        server.session = shard.open_session_translated(now);
+        server.shard.set_rights(server.session, rights.clone());
+        let limits = Limits {
+            frame_bytes_max: 16 << 10,
+            value_bytes_max: 3 << 10,
+        };
+        let mut talk = Conversation::new(Client::default(), limits, false);
+        talk.set_rights(rights);
+        server.raw = Some(Vec::new());
+        server.inbox = Conversation::greeting();
+        server.hand_over();
+        let programs = penstock_net::program::Programs::new(vec![take()]);
+        let text = String::new();
+        Peer {
+            server,
+            talk,
+            host: Still(Arc::new(ServedSchema { programs, text })),
+        }
+    }
+
+    /// Sends a command and takes its reply. A tilde is a blank within a word.
+    fn ask(&mut self, line: &str) -> Vec<u8> {
+        let key = str::from_utf8(KEY).expect("text");
+        let line = line.replace("<key>", key);
+        let words: Vec<String> = line.split(' ').map(|word| word.replace('~', " ")).collect();
+        let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
+        for word in words {
+            bytes.extend(format!("${}\r\n", word.len()).bytes());
+            bytes.extend(word.bytes());
+            bytes.extend(b"\r\n");
+        }
+        for _ in 0..10 {
+            let mut frame = Vec::new();
+            let taken = self.talk.take(&bytes, &mut frame, &self.host);
+            bytes.drain(..taken);
+            self.server.inbox.extend(frame);
+            self.server.hand_over();
+            self.server.settle();
+            let raw = self.server.raw.replace(Vec::new()).expect("kept");
+            self.talk.answered(&raw, &self.host);
+        }
+        assert!(bytes.is_empty(), "{line} was not taken");
+        std::mem::take(self.talk.out())
+    }
+}
+
+/// Commands with keys, one at least of each name.
+const KEYED: &[&str] = &[
+    "APPEND <key> x",
+    "DECR <key>",
+    "DECRBY <key> 2",
+    "DEL <key>",
+    "DELEX <key>",
+    "DELEX <key> IFEQ x",
+    "EXISTS <key>",
+    "EXPIRE <key> 10",
+    "EXPIRE <key> 10 NX",
+    "EXPIREAT <key> 99999999999",
+    "EXPIRETIME <key>",
+    "GET <key>",
+    "GETDEL <key>",
+    "GETEX <key>",
+    "GETEX <key> PERSIST",
+    "GETRANGE <key> 0 1",
+    "INCR <key>",
+    "INCRBY <key> 2",
+    "INCREX <key>",
+    "INCREX <key> UBOUND 3 SATURATE",
+    "KV.APPLY <key> k1.decimal~+=~1",
+    "KV.APPLY <key> k1~exists",
+    "KV.RUN take <key> KEY <key>2 by=7",
+    "MGET <key> <key>",
+    "MSET <key> x",
+    "PERSIST <key>",
+    "PEXPIRE <key> 10000",
+    "PEXPIREAT <key> 9999999999999",
+    "PEXPIRETIME <key>",
+    "PSETEX <key> 10000 x",
+    "PTTL <key>",
+    "SCAN 0 MATCH k:*",
+    "SET <key> x",
+    "SET <key> x NX",
+    "SET <key> x XX",
+    "SET <key> x GET",
+    "SET <key> x KEEPTTL",
+    "SETEX <key> 100 x",
+    "SETNX <key> x",
+    "SETRANGE <key> 1 x",
+    "STRLEN <key>",
+    "TTL <key>",
+    "TYPE <key>",
+    "UNLINK <key>",
+    "WATCH <key>",
+];
+
+/// Commands without keys.
+const OTHERS: &[&str] = &[
+    "AUTH x",
+    "CLIENT ID",
+    "CLIENT GETNAME",
+    "CLIENT LIST",
+    "CLUSTER INFO",
+    "COMMAND COUNT",
+    "CONFIG GET maxmemory",
+    "DBSIZE",
+    "DISCARD",
+    "ECHO x",
+    "EXEC",
+    "HELLO 2",
+    "INFO",
+    "KV.OPTS",
+    "MULTI",
+    "PING",
+    "READONLY",
+    "READWRITE",
+    "SELECT 0",
+    "SLOWLOG GET",
+    "SLOWLOG LEN",
+    "TIME",
+    "UNWATCH",
+    "WAIT 0 10",
+    "RESET",
+    "QUIT",
+];
+
+fn shown(reply: &[u8]) -> String {
+    reply.escape_ascii().to_string()
+}
+
+#[test]
+fn each_command_is_one_of_those_that_are_tested() {
+    let mut peer = Peer::connect(open(Budget::of_cache(1 << 20)), None);
+    let list = String::from_utf8(peer.ask("COMMAND LIST")).expect("names");
+    let names: Vec<&str> = list
+        .lines()
+        .filter(|line| !line.starts_with(['*', '$']))
+        .collect();
+    assert!(names.len() > 50, "{names:?}");
+    for name in names {
+        let mut tested = KEYED.iter().chain(OTHERS);
+        let is_it = |line: &&str| line.split(' ').next().unwrap().eq_ignore_ascii_case(name);
+        assert!(tested.any(is_it), "{name} is not tested");
+    }
+}
+
+#[test]
+fn replies_are_the_same_whether_a_key_exists_or_not_for_who_may_not_read_it() {
+    let users: [&[(Right, &[u8])]; 3] = [
+        &[],
+        &[(Right::Read, b"o:"), (Right::Write, b"k:")],
+        &[(Right::Admin, b""), (Right::Write, b"")],
+    ];
+    for user in users {
+        for line in KEYED {
+            let replies = [true, false].map(|is_there| {
+                let server = with_one_key(Budget::of_cache(1 << 20), is_there, b"7");
+                let mut peer = Peer::connect(server, Some(rights_of(user)));
+                let reply = peer.ask(line);
+                // The same behind MULTI, and in the middle of others.
+                let more = ["MULTI", line, "EXEC", "PING"].map(|line| peer.ask(line));
+                [reply, more.concat()].concat()
+            });
+            assert_eq!(shown(&replies[0]), shown(&replies[1]), "{line} of {user:?}");
+            let text = shown(&replies[0]);
+            assert!(
+                text.contains("-NOPERM")
+                    || line.starts_with("SET") && !user.is_empty()
+                    || line.starts_with("MSET")
+                    || line.starts_with("PSETEX"),
+                "{line}: {text}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_denied_command_is_answered_in_the_words_of_redis() {
+    let server = with_one_key(Budget::of_cache(1 << 20), true, b"7");
+    let mut peer = Peer::connect(server, Some(rights_of(&[(Right::Read, b"o:")])));
+    let no_key = b"-NOPERM No permissions to access a key\r\n";
+    for line in KEYED
+        .iter()
+        .filter(|line| !line.starts_with("KV.") && !line.starts_with("MGET"))
+    {
+        assert_eq!(shown(&peer.ask(line)), shown(no_key), "{line}");
+    }
+    let each = [b"*2\r\n", &no_key[..], no_key].concat();
+    assert_eq!(shown(&peer.ask("MGET <key> <key>")), shown(&each));
+    let run = peer.ask("KV.RUN take <key> KEY <key>2 by=7");
+    let told = "-NOPERM user till has no right to run take at \"k:{1}a\"\r\n";
+    assert_eq!(shown(&run), shown(told.as_bytes()));
+    let info = peer.ask("INFO");
+    let told = "-NOPERM User till has no permissions to run the 'info' command\r\n";
+    assert_eq!(shown(&info), shown(told.as_bytes()));
+    let list = shown(&peer.ask("CLIENT LIST"));
+    assert!(list.contains("client|list"), "{list}");
+    assert_eq!(peer.ask("PING"), b"+PONG\r\n", "the connection lives");
+}
+
+/// The commands of the second table of RIGHTS.md that need a right, with what it is.
+fn table() -> Vec<(String, Right)> {
+    let document = include_str!("../../../../net/RIGHTS.md");
+    let begin = document.find("| command | rights |").expect("the table");
+    let rows = document[begin..].lines().skip(2);
+    let rows = rows.take_while(|line| line.starts_with('|') && !line.contains("all others"));
+    let mut all = Vec::new();
+    for row in rows {
+        let (commands, right) = row.trim_matches('|').split_once('|').expect("two cells");
+        let right = right.trim().split(',').next().expect("a right");
+        let right = Right::named(right).unwrap_or_else(|| panic!("{right} is no right"));
+        let names = commands.split('`').skip(1).step_by(2);
+        all.extend(names.map(|name| (name.to_string(), right)));
+    }
+    all
+}
+
+#[test]
+fn commands_without_keys_need_the_rights_that_the_table_names() {
+    let table = table();
+    assert_eq!(table.len(), 5);
+    for line in OTHERS {
+        let needed = table
+            .iter()
+            .find(|(name, _)| line.starts_with(name))
+            .map(|it| it.1);
+        for right in [
+            None,
+            Some(Right::Read),
+            Some(Right::Write),
+            Some(Right::Admin),
+        ] {
+            let rights = right
+                .map(|right| vec![(right, &b""[..])])
+                .unwrap_or_default();
+            let server = open(Budget::of_cache(1 << 20));
+            let mut peer = Peer::connect(server, Some(rights_of(&rights)));
+            let reply = shown(&peer.ask(line));
+            let is_denied = needed.is_some() && needed != right;
+            assert_eq!(reply.starts_with("-NOPERM"), is_denied, "{line}: {reply}");
+        }
+    }
+}
