@@ -43,6 +43,8 @@ pub enum Opcode {
     Info = 0x03,
     /// Data operations, each with a result of its own.
     Batch = 0x10,
+    /// A message of a login.
+    Auth = 0x13,
 }
 
 impl Opcode {
@@ -55,6 +57,7 @@ impl Opcode {
             0x02 => Some(Opcode::Ping),
             0x03 => Some(Opcode::Info),
             0x10 => Some(Opcode::Batch),
+            0x13 => Some(Opcode::Auth),
             _ => None,
         }
     }

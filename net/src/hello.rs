@@ -35,6 +35,12 @@ pub const FEATURE_ON_EXPIRE: u64 = 512;
 pub const FEATURE_RUN: u64 = 1024;
 /// Authentication: none.
 pub const AUTH_NONE: u16 = 1;
+/// SCRAM-SHA-256 on a connection without encryption.
+pub const AUTH_SCRAM: u16 = 2;
+/// SCRAM-SHA-256 that is bound to the encrypted connection.
+pub const AUTH_SCRAM_BOUND: u16 = 4;
+/// The certificate of the connection.
+pub const AUTH_CERTIFICATE: u16 = 8;
 const CLIENT_BYTES: usize = 24;
 const SERVER_BYTES: usize = 120;
 const RANGE_BYTES: usize = 8;
@@ -154,7 +160,7 @@ pub struct ServerHello {
     pub incarnation: u64,
     /// `FEATURE_*`.
     pub features: u64,
-    /// For authentication; zeros until it exists.
+    /// For authentication; zeros if none is needed.
     pub nonce: [u8; 32],
     /// The limits of requests.
     pub limits: Limits,
@@ -167,8 +173,35 @@ pub struct ServerHello {
 }
 
 impl ServerHello {
+    /// What a connection is told that has to log in first: how, and how much it may send.
+    #[must_use]
+    pub fn before_login(&self, auth_methods: u16, nonce: [u8; 32]) -> ServerHello {
+        ServerHello {
+            protocol: self.protocol,
+            shard: 0,
+            shard_count: 0,
+            auth_methods,
+            cluster_id: [0; 16],
+            node_id: [0; 16],
+            incarnation: 0,
+            features: self.features,
+            nonce,
+            limits: self.limits,
+            interval_ms: self.interval_ms,
+            slots: Vec::new(),
+            placement: None,
+        }
+    }
+
     /// Appends the HELLO reply frame.
     pub fn write(&self, out: &mut Vec<u8>, request_id: u64) {
+        let header = Header::reply(Opcode::Hello as u8, request_id, Status::Ok, self.shard);
+        write_frame(out, header, &self.body());
+    }
+
+    /// The body of the reply.
+    #[must_use]
+    pub fn body(&self) -> Vec<u8> {
         let mut body = vec![0; SERVER_BYTES];
         let words = [
             self.protocol,
@@ -209,11 +242,7 @@ impl ServerHello {
         if let Some(placement) = &self.placement {
             placement.write(&mut body);
         }
-        write_frame(
-            out,
-            Header::reply(Opcode::Hello as u8, request_id, Status::Ok, self.shard),
-            &body,
-        );
+        body
     }
 
     /// Reads the body of a HELLO reply. Fields that later versions append are ignored.

@@ -5,6 +5,7 @@ use std::fmt;
 use thiserror::Error;
 
 use crate::apply::Rate;
+use crate::auth::AuthFault;
 use crate::limits::{
     APPLY_KEYS_MAX, BATCH_ITEMS_MAX, CLIENT_NAME_BYTES_MAX, EFFECTS_BYTES_MAX, EXPIRY_MS_MAX,
     HISTORY_VERSIONS_MAX, INSTRUCTIONS_MAX, KEY_BYTES_MAX, KEYSPACE_BYTES_MAX,
@@ -111,6 +112,8 @@ pub enum Refusal {
     HelloExpected { opcode: u8 },
     #[error("HELLO was said already")]
     HelloRepeated,
+    #[error("{0}")]
+    Auth(AuthFault),
     #[error(
         "request id {0} is under way on this connection; it is free when all its items are \
          answered"
@@ -503,6 +506,7 @@ impl Refusal {
             Refusal::TokenReused => Status::TokenReused,
             Refusal::TokenTooOld { .. } => Status::TokenTooOld,
             Refusal::HelloExpected { .. } => Status::HelloExpected,
+            Refusal::Auth(_) => Status::Auth,
             Refusal::KeyLength { .. }
             | Refusal::KeyReserved { .. }
             | Refusal::KeyspaceLength { .. }

@@ -2,6 +2,7 @@
 
 use crate::answers::{Answers, Statuses};
 use crate::firing::FiringCounters;
+use crate::logins::LoginCounters;
 use crate::replication::link_set::{LinkCounters, LinkMemory};
 
 /// Counters of a shard's replication since its start, and the memory of its links.
@@ -74,6 +75,8 @@ pub struct Counters {
     pub bad_places: u64,
     /// What became of armed keys.
     pub firing: FiringCounters,
+    /// What became of logins.
+    pub logins: LoginCounters,
     /// Connections opened.
     pub sessions_opened: u64,
     /// Connections open now.

@@ -8,6 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use penstock_net::program::ServedSchema;
+use penstock_net::users::Users;
 use penstock_storage::cleaning::Damaged;
 use penstock_storage::io::{Completion, Io};
 use penstock_storage::key_table::KeyTable;
@@ -134,6 +135,8 @@ pub enum Event<'a, B> {
     Plan(Arc<Plan>),
     /// Other programs are to be run from now on.
     Schema(Arc<ServedSchema>),
+    /// These users are let in from now on, and nobody else.
+    Users(Arc<Users>),
     /// A link to another node has proven itself.
     LinkUp {
         /// Never one that was used before.

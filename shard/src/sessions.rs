@@ -123,6 +123,17 @@ impl Sessions {
         true
     }
 
+    /// All open connections from outside.
+    pub(crate) fn ids_of_peers(&self) -> Vec<SessionId> {
+        let all = (0u32..).zip(&self.all);
+        all.filter(|(_, session)| session.is_open && session.has_peer)
+            .map(|(index, session)| SessionId {
+                index,
+                generation: session.generation,
+            })
+            .collect()
+    }
+
     /// The place of a connection, which may have gone since.
     #[inline]
     pub(crate) fn at(&self, id: SessionId) -> &Session {

@@ -13,6 +13,7 @@ mod completions;
 mod detached;
 mod fire;
 mod frames;
+mod login;
 mod look_ahead;
 mod mailed;
 mod members;
@@ -58,6 +59,7 @@ use crate::execute::{KeyHash, look};
 use crate::firing::Firing;
 use crate::key_tables::KeyTableCounters;
 use crate::keyspaces::{Done, Keyspaces};
+use crate::logins::Logins;
 use crate::mail::{Mail, SessionId};
 use crate::now::Now;
 use crate::phase::Phase;
@@ -84,6 +86,7 @@ pub struct Shard<P: Blocks> {
     phase: Phase,
     store: Store<P>,
     sessions: Sessions,
+    logins: Logins,
     admission: Admission,
     requests: Requests,
     scans: Scans,
@@ -131,6 +134,7 @@ impl<P: Blocks> Shard<P> {
         let check = hash_check(config.hash_seed);
         Ok(Shard {
             sessions: Sessions::new(config.client_bounds(), config.patience()),
+            logins: Logins::default(),
             admission: Admission::new(),
             requests: Requests::new(mail),
             scans: Scans::new(config.hash_seed, check),
@@ -154,7 +158,7 @@ impl<P: Blocks> Shard<P> {
         move |key| hash.home_of(key)
     }
 
-    /// A connection was accepted.
+    /// A connection was accepted of which nothing is known: at a shard with users it cannot log in.
     pub fn open_session(&mut self, now: Now) -> SessionId {
         self.sessions.open(now.us, Medium::Wire, true)
     }
@@ -167,6 +171,7 @@ impl<P: Blocks> Shard<P> {
 
     /// A connection was accepted whose bytes its driver translates to frames in memory. Its peer
     /// is judged as that of every connection; what the driver holds comes as [`Event::Outside`].
+    /// [`Shard::greet`] follows if there are users.
     pub fn open_session_translated(&mut self, now: Now) -> SessionId {
         self.sessions.open(now.us, Medium::Memory, true)
     }
@@ -250,6 +255,7 @@ impl<P: Blocks> Shard<P> {
             }
             Event::Plan(plan) => self.replan(plan),
             Event::Schema(schema) => self.serve_schema(schema),
+            Event::Users(users) => self.let_in(users, outbox),
             Event::LinkUp { .. }
             | Event::LinkReceived { .. }
             | Event::LinkDown { .. }

@@ -4,10 +4,12 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
 
+use crate::login::{ConnectionLogin, Unwelcome};
 use crate::operation::{Answer, ClientError};
 use crate::options::ClientOptions;
 use crate::queued::{Item, Queued, Refused, What};
 use penstock_net::apply::ApplyRequest;
+use penstock_net::auth::BINDING_BYTES;
 use penstock_net::batch::Batch;
 use penstock_net::frame::{FLAG_REPLY, Header, Opcode, write_frame};
 use penstock_net::hello::{
@@ -17,7 +19,7 @@ use penstock_net::level::AckLevel;
 use penstock_net::limits::{BATCH_ITEMS_MAX, Limits};
 use penstock_net::placement::Placement;
 use penstock_net::program::RunRequest;
-use penstock_net::receive::{Received, Receiver};
+use penstock_net::receive::{Received, Receiver, is_tls};
 use penstock_net::reply::{ReplyItem, text_of};
 use penstock_net::request::{BatchRequest, Token, ask_without_show};
 use penstock_net::status::{Executed, Status};
@@ -35,6 +37,11 @@ pub(crate) struct Connection {
     /// The server knows tokens.
     names: bool,
     has_hello: bool,
+    login: ConnectionLogin,
+    /// What is to be sent before anything else.
+    output: Vec<u8>,
+    /// Why the connection came to nothing, until [`Connection::take_unwelcome`] takes it.
+    unwelcome: Option<Unwelcome>,
     next_request_id: u64,
     receiver: Receiver,
     received: Vec<u8>,
@@ -52,8 +59,15 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// A new connection, and the bytes that it begins with.
-    pub(crate) fn begin(options: &ClientOptions) -> (Connection, Vec<u8>) {
+    /// A new connection, and the bytes that it begins with. `binding` is that of an encrypted
+    /// connection.
+    ///
+    /// # Errors
+    /// [`ClientError::NotSent`] if a login cannot begin.
+    pub(crate) fn begin(
+        options: &ClientOptions,
+        binding: Option<[u8; BINDING_BYTES]>,
+    ) -> Result<(Connection, Vec<u8>), ClientError> {
         let mut hello = Vec::new();
         ClientHello {
             protocol_min: 1,
@@ -62,9 +76,10 @@ impl Connection {
             name: &options.name,
         }
         .write(&mut hello, 0);
+        let login = ConnectionLogin::begin(options.identity.as_ref(), binding, &mut hello)?;
         let limits = Limits::default();
         let receiver = Receiver::new(64 << 20);
-        (
+        Ok((
             Connection {
                 level: options.level,
                 limits,
@@ -73,6 +88,9 @@ impl Connection {
                 runs: false,
                 names: false,
                 has_hello: false,
+                login,
+                output: Vec::new(),
+                unwelcome: None,
                 next_request_id: 1,
                 receiver,
                 received: Vec::new(),
@@ -84,7 +102,7 @@ impl Connection {
                 placement: None,
             },
             hello,
-        )
+        ))
     }
 
     /// Bytes of a value that the server takes, at most, as HELLO told it.
@@ -92,8 +110,24 @@ impl Connection {
         self.limits.value_bytes_max
     }
 
+    /// Whether operations may be sent: HELLO is answered, and the login, if there is one.
     pub(crate) fn has_hello(&self) -> bool {
         self.has_hello
+    }
+
+    /// Whether something is to be sent that is no operation.
+    pub(crate) fn has_output(&self) -> bool {
+        !self.output.is_empty()
+    }
+
+    /// Moves that behind `out`.
+    pub(crate) fn take_output(&mut self, out: &mut Vec<u8>) {
+        out.append(&mut self.output);
+    }
+
+    /// Why the server does not let the client in, or the client does not trust it.
+    pub(crate) fn take_unwelcome(&mut self) -> Option<Unwelcome> {
+        self.unwelcome.take()
     }
 
     /// Takes the placement that HELLO told; `None` after the first time.
@@ -206,6 +240,10 @@ impl Connection {
     /// [`ClientError::Protocol`] if a server may not send these bytes. The connection must then be
     /// given up.
     pub(crate) fn receive(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
+        if !self.has_hello && self.received.is_empty() && is_tls(bytes) {
+            let text = "the server speaks TLS at this port, and this client was not told to";
+            return Err(ClientError::Protocol(text.into()));
+        }
         self.received.extend_from_slice(bytes);
         let received = std::mem::take(&mut self.received);
         let mut at = 0;
@@ -269,10 +307,38 @@ impl Connection {
         has_expired
     }
 
+    /// Operations may be sent, at a server that tells this of itself.
+    fn open(&mut self, hello: &[u8]) -> Result<(), ClientError> {
+        let hello = ServerHello::read(hello)
+            .map_err(|refusal| ClientError::Protocol(refusal.to_string()))?;
+        self.limits = hello.limits;
+        self.shows = hello.features & FEATURE_SHOWN != 0;
+        self.applies = hello.features & FEATURE_APPLY != 0;
+        self.runs = hello.features & FEATURE_RUN != 0;
+        self.names = hello.features & FEATURE_TOKENS != 0;
+        self.placement = hello.placement;
+        self.has_hello = true;
+        Ok(())
+    }
+
+    fn refused(&mut self, unwelcome: Unwelcome) -> Result<(), ClientError> {
+        let error = unwelcome.error();
+        self.unwelcome = Some(unwelcome);
+        Err(error)
+    }
+
     fn reply(&mut self, header: &Header, body: &[u8]) -> Result<(), ClientError> {
         let protocol = |text: &str| Err(ClientError::Protocol(text.to_string()));
         if header.flags & FLAG_REPLY == 0 {
             return protocol("the server sent a request");
+        }
+        if header.opcode == Opcode::Auth as u8 && !self.has_hello {
+            let answered = self.login.answered(header, body, &mut self.output);
+            return match answered {
+                Ok(None) => Ok(()),
+                Ok(Some(hello)) => self.open(hello),
+                Err(unwelcome) => self.refused(unwelcome),
+            };
         }
         let status = Status::from_code(header.level_or_status);
         if status != Some(Status::Ok) {
@@ -299,14 +365,11 @@ impl Connection {
         if header.opcode == Opcode::Hello as u8 {
             let hello = ServerHello::read(body)
                 .map_err(|refusal| ClientError::Protocol(refusal.to_string()))?;
-            self.limits = hello.limits;
-            self.shows = hello.features & FEATURE_SHOWN != 0;
-            self.applies = hello.features & FEATURE_APPLY != 0;
-            self.runs = hello.features & FEATURE_RUN != 0;
-            self.names = hello.features & FEATURE_TOKENS != 0;
-            self.placement = hello.placement;
-            self.has_hello = true;
-            return Ok(());
+            return match self.login.greeted(&hello, &mut self.output) {
+                Ok(true) => self.open(body),
+                Ok(false) => Ok(()),
+                Err(unwelcome) => self.refused(unwelcome),
+            };
         }
         // An operation that was given up may be answered late.
         let Some(items) = self.sent.get_mut(&header.request_id) else {
@@ -410,7 +473,7 @@ mod tests {
 
     /// A connection that has sent a request of two GETs, with id 1.
     fn asked(options: &ClientOptions, told: &Told) -> Connection {
-        let (mut connection, _) = Connection::begin(options);
+        let (mut connection, _) = Connection::begin(options, None).expect("no login");
         let now = Instant::now();
         let pending = Arc::default();
         let get = || Queued {

@@ -1,12 +1,14 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod channel;
 mod client;
 mod connection;
 mod driver;
 mod fields;
 mod jitter;
 pub mod layout;
+mod login;
 mod named;
 mod node;
 mod operation;
@@ -16,6 +18,8 @@ mod queued;
 mod retry;
 mod scan;
 mod seen;
+#[cfg(feature = "tls")]
+pub mod tls;
 mod told;
 mod transaction;
 mod update;
@@ -46,6 +50,7 @@ pub use penstock_net::apply::{
     Apply, ApplyField, ApplyInstruction, ApplyKey, Arithmetic, BitTest, Comparison, NumberAt,
     NumberKind, Operand, Rate,
 };
+pub use penstock_net::auth::{Identity, LoginFault, Secret, SecretFault};
 pub use penstock_net::field::Field;
 pub use penstock_net::instruction::{FieldType, Instruction, Operation};
 pub use penstock_net::keyspace::{Action, At, History, Keyspace};

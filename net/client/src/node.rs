@@ -5,7 +5,9 @@ use std::net::TcpStream;
 use std::sync::{Arc, Condvar};
 use std::time::{Duration, Instant};
 
+use crate::channel::Channel;
 use crate::connection::Connection;
+use crate::login::Unwelcome;
 use crate::queued::Queued;
 
 /// The first wait between two tries to connect, or before a node is asked once more which node
@@ -13,6 +15,9 @@ use crate::queued::Queued;
 pub(crate) const BACKOFF_MIN: Duration = Duration::from_millis(10);
 /// The longest wait between two tries to connect.
 pub(crate) const BACKOFF_MAX: Duration = Duration::from_secs(1);
+
+/// The wait before a login that was refused is tried again.
+const UNWELCOME_PAUSE: Duration = Duration::from_secs(15);
 
 /// One server.
 pub(crate) struct Node {
@@ -25,6 +30,8 @@ pub(crate) struct Node {
     /// The node refused a connection or was silent, and has not answered since.
     pub(crate) is_failing: bool,
     pub(crate) try_at: Instant,
+    /// Why the node and this client are not made for each other, until it is tried again.
+    pub(crate) unwelcome: Option<Unwelcome>,
     pub(crate) backoff: Duration,
     pub(crate) has_thread: bool,
     /// Signalled when there is something to send, and at the end.
@@ -36,6 +43,7 @@ pub(crate) struct Node {
 pub(crate) struct Link {
     pub(crate) connection: Connection,
     pub(crate) stream: TcpStream,
+    pub(crate) channel: Channel,
     pub(crate) heard: Instant,
 }
 
@@ -48,6 +56,7 @@ impl Node {
             generation: 0,
             is_failing: false,
             try_at: Instant::now(),
+            unwelcome: None,
             backoff: BACKOFF_MIN,
             has_thread: false,
             wake_writer: Arc::new(Condvar::new()),
@@ -73,9 +82,52 @@ impl Node {
         self.is_asleep = false;
     }
 
+    /// Looks how far HELLO and the login of the connection have come. Returns how many bytes of a
+    /// value the node takes, if operations may be sent from now on.
+    pub(crate) fn greeted(&mut self, had_hello: bool) -> Option<u32> {
+        let connection = &mut self.link.as_mut()?.connection;
+        let (has_output, unwelcome) = (connection.has_output(), connection.take_unwelcome());
+        let is_opened = !had_hello && connection.has_hello();
+        let value_bytes_max = connection.value_bytes_max();
+        if has_output || is_opened {
+            self.wake();
+        }
+        if let Some(unwelcome) = unwelcome {
+            self.turned_away(unwelcome);
+        } else if is_opened {
+            self.is_failing = false;
+            self.unwelcome = None;
+            self.backoff = BACKOFF_MIN;
+        }
+        is_opened.then_some(value_bytes_max)
+    }
+
+    /// The node does not let the client in, or is not trusted: what waits for it is told so, and it
+    /// is left alone for a while. Each try counts against the address of this machine.
+    pub(crate) fn turned_away(&mut self, unwelcome: Unwelcome) {
+        let delay = Duration::from_millis(unwelcome.delay_ms.into());
+        self.try_at = Instant::now() + delay.max(UNWELCOME_PAUSE);
+        self.unwelcome = Some(unwelcome);
+        self.tell_unwelcome();
+    }
+
+    /// Whether it is tried again though nothing waits for it. One that does not let the client in
+    /// is not: each try counts.
+    pub(crate) fn is_to_be_tried(&self) -> bool {
+        self.is_failing && self.unwelcome.is_none()
+    }
+
+    /// Tells what waits for the node that it will not be sent.
+    pub(crate) fn tell_unwelcome(&mut self) {
+        if let Some(unwelcome) = &self.unwelcome {
+            let error = || unwelcome.error();
+            self.queue.drain(..).for_each(|queued| queued.fail(error()));
+        }
+    }
+
     pub(crate) fn failed(&mut self) {
         self.is_failing = true;
-        self.try_at = Instant::now() + self.backoff;
+        self.try_at = self.try_at.max(Instant::now() + self.backoff);
         self.backoff = (self.backoff * 2).min(BACKOFF_MAX);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use penstock_net::auth::Identity;
 use penstock_net::level::AckLevel;
 use penstock_net::request::Version;
 
@@ -32,6 +33,14 @@ pub struct ClientOptions {
     /// ([`Client::resolve`](crate::Client::resolve)). The server keeps each such token for its
     /// horizon, an hour by default, in memory and on disk. A server that knows no tokens gets none.
     pub names_writes: bool,
+    /// Who logs in on each connection, and with what. A server that needs no login is refused then,
+    /// because it proves nothing. `None`: the certificate of the connection, if a server with users
+    /// has seen one; otherwise nobody, at servers without users.
+    pub identity: Option<Identity>,
+    /// Connections go through TLS 1.3, to servers that this trusts. `None`: as they are, to servers
+    /// without TLS.
+    #[cfg(feature = "tls")]
+    pub tls: Option<crate::tls::ClientTls>,
 }
 
 impl Default for ClientOptions {
@@ -44,6 +53,9 @@ impl Default for ClientOptions {
             follows: true,
             retries_busy: true,
             names_writes: false,
+            identity: None,
+            #[cfg(feature = "tls")]
+            tls: None,
         }
     }
 }

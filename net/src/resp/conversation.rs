@@ -1,6 +1,7 @@
 //! One connection that speaks RESP: bytes of its peer come in, frames for a session in memory go
 //! out; frames of that session come back, bytes for the peer go out.
 
+mod login;
 mod multi;
 mod own;
 mod repeats;
@@ -27,6 +28,7 @@ use super::glob;
 use super::host::{Client, Host, SlowCommand};
 use super::items::{put_get, put_item};
 use super::local;
+use super::login::RespLogin;
 use super::options::Options;
 use super::parser::{Arguments, Parsed, Parser};
 use super::reply::Protocol;
@@ -76,6 +78,8 @@ struct Talk {
     queue: Option<Queue>,
     watched: Vec<Watched>,
     transaction: Option<Transaction>,
+    /// The login, at a server with users.
+    login: Option<Box<RespLogin>>,
     options: Options,
     /// What the user may do; `None` is everything.
     rights: Option<Arc<Rights>>,
@@ -128,6 +132,7 @@ impl Conversation {
                 queue: None,
                 watched: Vec::new(),
                 transaction: None,
+                login: None,
                 options: Options::default(),
                 rights: None,
                 is_clustered,
@@ -166,6 +171,9 @@ impl Conversation {
     pub fn take(&mut self, bytes: &[u8], frame: &mut Vec<u8>, host: &dyn Host) -> usize {
         let Conversation { parser, talk } = self;
         talk.is_blocked = false;
+        if let Some(login) = &talk.login {
+            parser.knows(login.is_in());
+        }
         let mut sink = Sink::new(frame, bytes.len(), talk.limits, talk.options.level);
         let mut taken = 0;
         // Asked once, when there is a command.
@@ -226,6 +234,9 @@ impl Conversation {
             }
             let (len, _) = talk.current.take().expect("there is one");
             talk.current_entry = None;
+            if talk.login.as_ref().is_some_and(|login| login.has_heard) {
+                parser.wipe();
+            }
             parser.done();
             taken += len;
             if let Some(one) = talk.one_item.take() {
@@ -300,6 +311,9 @@ impl Talk {
 
     fn answered_frame(&mut self, header: &Header, body: &[u8], host: &dyn Host) {
         let retry_after_ms = header.deadline_or_retry_ms;
+        if header.opcode == Opcode::Auth as u8 {
+            return self.answered_login(header, body, host);
+        }
         if header.level_or_status != Status::Ok.code() {
             return self.refused_frame(header, body, host);
         }
@@ -391,6 +405,9 @@ impl Talk {
 
     /// Sends what the transaction wants sent. `false` if it is under way: what comes behind waits.
     fn go_on(&mut self, sink: &mut Sink<'_>) -> bool {
+        if self.login.is_some() && !self.login_goes_on(sink) {
+            return false;
+        }
         let Some(transaction) = &mut self.transaction else {
             return true;
         };
@@ -438,6 +455,12 @@ impl Talk {
         };
         if !command.takes(args.len()) {
             return self.refuse(|out| words::wrong_arity(command.name, out));
+        }
+        if let Some(login) = &self.login
+            && !login.is_in()
+            && !command.needs_no_login()
+        {
+            return self.refuse(|out| out.extend_from_slice(words::NO_AUTH));
         }
         if self.queue.is_some() && !is_control(command.id) {
             return self.queue_command(command, args);
@@ -703,7 +726,11 @@ impl Talk {
                 self.watched.clear();
                 self.ok();
             }
+            Name::Auth if self.login.is_some() => return self.auth(args, sink),
             Name::Reset => {
+                if self.login.is_some() && !self.leave(sink) {
+                    return Passed::Waits;
+                }
                 (self.queue, self.protocol) = (None, Protocol::Resp2);
                 self.watched.clear();
                 self.options = Options::default();
@@ -718,7 +745,7 @@ impl Talk {
                 self.ok();
                 self.is_ending = true;
             }
-            Name::Hello => self.hello(args, host),
+            Name::Hello => return self.hello(args, sink, host),
             _ => {
                 if let Some(rights) = &self.rights
                     && let Some(text) = rights::refusal(id, args, rights)
@@ -745,27 +772,6 @@ impl Talk {
     fn refuse_only(&mut self, text: &[u8]) -> Passed {
         self.error(text);
         Passed::Whole
-    }
-
-    fn hello(&mut self, args: Arguments<'_>, host: &dyn Host) {
-        let asked = local::read_hello(args);
-        match asked {
-            Ok(hello) => {
-                if let Some(protocol) = hello.protocol {
-                    self.protocol = protocol;
-                    self.client.protocol = if protocol == Protocol::Resp3 { 3 } else { 2 };
-                }
-                if let Some(name) = hello.name {
-                    self.client.name = name;
-                }
-                host.client_changed(&self.client);
-                let (protocol, client) = (self.protocol, &self.client);
-                self.ring.reply(protocol, &mut self.out, |replies| {
-                    local::write_hello(client, host, replies);
-                });
-            }
-            Err(text) => self.error(&text),
-        }
     }
 
     fn scan(&mut self, args: Arguments<'_>, sink: &mut Sink<'_>, host: &dyn Host) -> Passed {

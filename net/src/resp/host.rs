@@ -13,6 +13,8 @@ pub struct Client {
     pub address: String,
     /// The address of the server's end.
     pub local_address: String,
+    /// Who has logged in; empty for nobody.
+    pub user: String,
     /// What CLIENT SETNAME told.
     pub name: String,
     /// What CLIENT SETINFO told.

@@ -10,7 +10,7 @@ use super::parser::Arguments;
 use super::reply::{Protocol, Replies};
 use super::slow;
 use super::table::Name;
-use super::words::{REDIS_VERSION, unknown_subcommand, wrong_subcommand};
+use super::words::{REDIS_VERSION, WRONG_PASS, unknown_subcommand, wrong_subcommand};
 
 /// Answers a command, whose number of arguments was checked.
 pub(super) fn answer(
@@ -59,23 +59,23 @@ fn auth(args: Arguments<'_>, replies: &mut Replies<'_>) {
               Are you sure your configuration is correct?",
         ),
         3 if args.get(1) == b"default" => replies.simple("OK"),
-        3 => replies.error(b"WRONGPASS invalid username-password pair or user is disabled."),
+        3 => replies.error(WRONG_PASS),
         _ => replies.error(b"ERR syntax error"),
     }
 }
 
 /// What HELLO asks for.
-pub(super) struct Hello {
+#[derive(Default)]
+pub(super) struct Hello<'a> {
     pub(super) protocol: Option<Protocol>,
     pub(super) name: Option<String>,
+    /// The name and the secret behind AUTH.
+    pub(super) login: Option<(&'a [u8], &'a [u8])>,
 }
 
 /// Reads a HELLO, or tells why it is refused.
-pub(super) fn read_hello(args: Arguments<'_>) -> Result<Hello, Vec<u8>> {
-    let mut hello = Hello {
-        protocol: None,
-        name: None,
-    };
+pub(super) fn read_hello(args: Arguments<'_>) -> Result<Hello<'_>, Vec<u8>> {
+    let mut hello = Hello::default();
     if args.len() == 1 {
         return Ok(hello);
     }
@@ -91,10 +91,7 @@ pub(super) fn read_hello(args: Arguments<'_>) -> Result<Hello, Vec<u8>> {
         let option = args.get(number);
         let left = args.len() - number - 1;
         if option.eq_ignore_ascii_case(b"AUTH") && left >= 2 {
-            if args.get(number + 1) != b"default" {
-                let text = b"WRONGPASS invalid username-password pair or user is disabled.";
-                return Err(text.to_vec());
-            }
+            hello.login = Some((args.get(number + 1), args.get(number + 2)));
             number += 3;
         } else if option.eq_ignore_ascii_case(b"SETNAME") && left >= 1 {
             hello.name = Some(checked_name(args.get(number + 1))?);
@@ -216,12 +213,15 @@ fn set_info(args: Arguments<'_>, client: &mut Client, host: &dyn Host, replies: 
 fn line_of(client: &Client, host: &dyn Host) -> String {
     let age_s = (host.unix_us() / 1_000_000).saturating_sub(client.since_s);
     format!(
-        "id={} addr={} laddr={} name={} age={age_s} db=0 user=default lib-name={} lib-ver={} \
-         resp={}\n",
+        "id={} addr={} laddr={} name={} age={age_s} db=0 user={} lib-name={} lib-ver={} resp={}\n",
         client.id,
         client.address,
         client.local_address,
         client.name,
+        match client.user.as_str() {
+            "" => "default",
+            user => user,
+        },
         client.library,
         client.library_version,
         client.protocol

@@ -15,6 +15,7 @@ mod host;
 mod info;
 mod items;
 mod local;
+mod login;
 mod model;
 mod named_keys;
 mod number;

@@ -6,6 +6,12 @@ use super::number::read_integer;
 pub const ARGUMENTS_MAX: usize = 1 << 20;
 /// Bytes of an inline command, and of a line that tells a length, at most.
 pub const LINE_BYTES_MAX: usize = 64 << 10;
+/// Arguments of a command before a login, at most; what Redis takes.
+const ARGUMENTS_BEFORE_LOGIN_MAX: usize = 10;
+/// Bytes of an argument before a login, at most.
+const BULK_BYTES_BEFORE_LOGIN_MAX: usize = 1 << 10;
+/// Bytes of a command before a login, at most.
+const COMMAND_BYTES_BEFORE_LOGIN_MAX: usize = 3 << 10;
 /// Places that are kept for arguments between two commands.
 const PLACES_KEPT: usize = 1 << 10;
 
@@ -128,6 +134,10 @@ pub enum Broken {
     MultibulkLength,
     /// The length of an argument is.
     BulkLength,
+    /// Before a login there are more arguments than one takes.
+    UnknownMultibulkLength,
+    /// Before a login an argument is longer than one takes.
+    UnknownBulkLength,
     /// An argument does not begin with `$`, but with this byte.
     ExpectedDollar(u8),
     /// A line has no end within its limit.
@@ -147,6 +157,10 @@ impl Broken {
         match self {
             Broken::MultibulkLength => out.extend_from_slice(b"invalid multibulk length"),
             Broken::BulkLength => out.extend_from_slice(b"invalid bulk length"),
+            Broken::UnknownMultibulkLength => {
+                out.extend_from_slice(b"unauthenticated multibulk length");
+            }
+            Broken::UnknownBulkLength => out.extend_from_slice(b"unauthenticated bulk length"),
             Broken::ExpectedDollar(byte) => {
                 out.extend_from_slice(b"expected '$', got '");
                 // An end of the line would end the error.
@@ -167,6 +181,8 @@ impl Broken {
 pub struct Parser {
     bulk_bytes_max: usize,
     command_bytes_max: usize,
+    /// Nobody has logged in: commands are short.
+    is_unknown: bool,
     places: Vec<Place>,
     /// Of the command that is not whole: arguments that are missing, and where the next begins. 0
     /// before the line that tells how many there are.
@@ -186,6 +202,7 @@ impl Parser {
         Parser {
             bulk_bytes_max,
             command_bytes_max,
+            is_unknown: false,
             places: Vec::new(),
             missing: 0,
             at: 0,
@@ -193,6 +210,11 @@ impl Parser {
             inline: Vec::new(),
             is_inline: false,
         }
+    }
+
+    /// Whether somebody has logged in, of whom longer commands are taken.
+    pub fn knows(&mut self, is_known: bool) {
+        self.is_unknown = !is_known;
     }
 
     /// Looks for the command at the start of `bytes`, which begin where they began before until a
@@ -213,7 +235,11 @@ impl Parser {
                 Err(broken) => return Parsed::Broken(broken),
             };
             let most = i64::try_from(ARGUMENTS_MAX).expect("a small constant");
+            let known_max = i64::try_from(ARGUMENTS_BEFORE_LOGIN_MAX).expect("a small constant");
             match read_integer(text) {
+                Some(count) if self.is_unknown && count > known_max => {
+                    return Parsed::Broken(Broken::UnknownMultibulkLength);
+                }
                 Some(count @ 1..) if count <= most => {
                     self.missing = usize::try_from(count).expect("positive");
                     self.at = end;
@@ -247,7 +273,14 @@ impl Parser {
         let len = len.filter(|len| *len <= self.bulk_bytes_max);
         let len = len.ok_or(Broken::BulkLength)?;
         let end = start + len + 2;
-        if end > self.command_bytes_max {
+        if self.is_unknown && len > BULK_BYTES_BEFORE_LOGIN_MAX {
+            return Err(Broken::UnknownBulkLength);
+        }
+        let command_bytes_max = match self.is_unknown {
+            true => COMMAND_BYTES_BEFORE_LOGIN_MAX,
+            false => self.command_bytes_max,
+        };
+        if end > command_bytes_max {
             return Err(Broken::CommandLength);
         }
         if bytes.len() < end {
@@ -267,6 +300,11 @@ impl Parser {
             bytes: if self.is_inline { &self.inline } else { bytes },
             places: &self.places,
         }
+    }
+
+    /// Wipes what was copied of the command that was found: a secret stood in it.
+    pub fn wipe(&mut self) {
+        self.inline.fill(0);
     }
 
     /// The command that was found is done: gives back what a large one took.
@@ -292,7 +330,11 @@ impl Parser {
         let rest = &bytes[self.searched..];
         let Some(end) = rest.iter().position(|byte| *byte == b'\n') else {
             self.searched = bytes.len();
-            return match bytes.len() > LINE_BYTES_MAX {
+            let bytes_max = match self.is_unknown {
+                true => COMMAND_BYTES_BEFORE_LOGIN_MAX,
+                false => LINE_BYTES_MAX,
+            };
+            return match bytes.len() > bytes_max {
                 true => Parsed::Broken(Broken::Line("too big inline request")),
                 false => Parsed::Incomplete,
             };

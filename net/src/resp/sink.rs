@@ -103,6 +103,12 @@ impl<'a> Sink<'a> {
         self.batch.is_none()
     }
 
+    /// Adds a whole frame, before any item.
+    pub(super) fn frame(&mut self, frame: &[u8]) {
+        assert!(self.is_empty(), "a frame of items is finished first");
+        self.frame.extend_from_slice(frame);
+    }
+
     /// What all items of the frame ask for, if none was begun.
     pub(super) fn ask_for(&mut self, level: AckLevel) {
         if self.is_empty() {

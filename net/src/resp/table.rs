@@ -735,6 +735,12 @@ impl Command {
         }
     }
 
+    /// Whether it is taken before a login.
+    #[must_use]
+    pub fn needs_no_login(&self) -> bool {
+        self.flags().any(|flag| flag == "no_auth")
+    }
+
     /// Its flags.
     pub fn flags(&self) -> impl Iterator<Item = &'static str> + Clone {
         self.flags.split_ascii_whitespace()

@@ -9,6 +9,16 @@ const SHOWN_BYTES_MAX: usize = 128;
 /// The version of Redis whose commands these are.
 pub(super) const REDIS_VERSION: &str = "7.4.0";
 
+/// A login is wrong.
+pub(super) const WRONG_PASS: &[u8] =
+    b"WRONGPASS invalid username-password pair or user is disabled.";
+/// A command comes before a login.
+pub(super) const NO_AUTH: &[u8] = b"NOAUTH Authentication required.";
+/// A HELLO without a login comes before one.
+pub(super) const NO_AUTH_HELLO: &[u8] = b"NOAUTH HELLO must be called with the client already \
+    authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to \
+    authenticate the client and select the RESP protocol version at the same time";
+
 pub(super) fn unknown_command(args: Arguments<'_>, out: &mut Vec<u8>) {
     let shown = |bytes: &[u8], most: usize| bytes[..bytes.len().min(most)].to_vec();
     out.extend_from_slice(b"ERR unknown command '");

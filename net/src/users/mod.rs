@@ -13,6 +13,7 @@ mod edit;
 mod fault;
 mod file;
 mod line;
+mod logins;
 mod right_line;
 mod user;
 

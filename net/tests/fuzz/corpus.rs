@@ -100,6 +100,26 @@ fn every_vector_is_a_kept_input_of_its_target() {
     let clients = vectors("client-hello", &[0]);
     keep(FOLDER, "hellos", &[clients, servers].concat());
 
+    let first = b"n,,n=ann/till,r=BAQEBAQEBAQEBAQEBAQEBA";
+    let logins = [
+        (
+            "body",
+            [&[0, 1, 0, 0, 0, 34, 0, 0, 0], &first[..], &[0; 6]].concat(),
+        ),
+        ("client", [&[1, 38], &first[..], b"c=biws,r=x,p="].concat()),
+        (
+            "client-bound",
+            [&[5, 54], &b"p=tls-exporter"[..], &first[1..]].concat(),
+        ),
+        (
+            "server",
+            b"\x02\x24x,s=cGVuc3RvY2sgbWFjaGluZQ==,i=1v=".to_vec(),
+        ),
+        ("flipped", vec![3, 2, 60, 5]),
+    ];
+    let logins = logins.map(|(name, input)| (name.to_string(), input));
+    keep(FOLDER, "logins", &logins);
+
     // As they are, and in a row.
     let frames = vectors("link-frame", &[1]);
     let mut row = vec![0];

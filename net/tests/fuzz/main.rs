@@ -6,6 +6,7 @@ mod frames;
 mod hellos;
 mod instructions;
 mod links;
+mod logins;
 #[path = "../it/random.rs"]
 mod random;
 mod replies;
@@ -27,6 +28,7 @@ target!(instructions, "tests/fuzz", instructions::judge);
 target!(replies, "tests/fuzz", replies::judge);
 target!(hellos, "tests/fuzz", hellos::judge);
 target!(links, "tests/fuzz", links::judge);
+target!(logins, "tests/fuzz", logins::judge);
 target!(rights, "tests/fuzz", rights::judge);
 target!(users, "tests/fuzz", users::judge);
 

@@ -17,7 +17,7 @@ use penstock_net::resp::{Client, ClusterView, Conversation, Facts, Host, SlowCom
 use penstock_net::status::Status;
 use penstock_net::version::Version;
 
-struct Still;
+pub struct Still;
 
 impl Host for Still {
     fn unix_us(&self) -> u64 {

@@ -7,18 +7,21 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use penstock_client::{Client, ClientOptions};
+use penstock_benches::{Stream, TlsArgs};
+use penstock_client::{Client, ClientOptions, Identity, LoginFault};
+use penstock_net::auth::{AuthMethod, AuthReply, AuthRequest, BINDING_BYTES, Login};
 use penstock_net::frame::{Header, Opcode, write_frame};
 use penstock_net::hello::{ClientHello, ServerHello};
 use penstock_net::level::AckLevel;
 use penstock_net::placement::Writer;
 use penstock_net::program::SCHEMA_ASKED;
-use penstock_net::receive::{Received, Receiver};
+use penstock_net::receive::{Received, Receiver, is_tls};
 use penstock_net::reply::{ExpiryTold, ReplyHead, ReplyItem, Standing, read_batch_reply, text_of};
 use penstock_net::request::{Ask, BatchRequest, Effect, Token};
 use penstock_net::status::{Executed, Status};
 
 use super::Failure;
+use super::login::{LoginArgs, Way, begin_login};
 
 /// Largest frame that is taken from a server before HELLO has told its limit.
 const HELLO_BYTES_MAX: u32 = 64 << 10;
@@ -54,6 +57,10 @@ pub struct ServerAddress {
         value_parser = clap::value_parser!(u16).range(1..)
     )]
     timeout_ms: u16,
+    #[command(flatten)]
+    login: LoginArgs,
+    #[command(flatten)]
+    tls: TlsArgs,
 }
 
 impl fmt::Display for ServerAddress {
@@ -63,11 +70,14 @@ impl fmt::Display for ServerAddress {
 }
 
 impl ServerAddress {
-    /// The server at an address that a file names.
+    /// The server at an address that a file names. Who asks, and whether through TLS, the
+    /// environment says.
     pub fn at(addr: &str) -> ServerAddress {
         ServerAddress {
             addr: vec![addr.into()],
             timeout_ms: 5000,
+            login: LoginArgs::of_environment(),
+            tls: TlsArgs::of_environment(),
         }
     }
 
@@ -84,6 +94,8 @@ impl ServerAddress {
         ServerAddress {
             addr: vec![addr.into()],
             timeout_ms: self.timeout_ms,
+            login: self.login.clone(),
+            tls: self.tls.clone(),
         }
     }
 
@@ -94,6 +106,8 @@ impl ServerAddress {
         ServerAddress {
             addr: vec![format!("{host}:{port}")],
             timeout_ms: self.timeout_ms,
+            login: self.login.clone(),
+            tls: self.tls.clone(),
         }
     }
 
@@ -115,6 +129,8 @@ impl ServerAddress {
             name: "penstock".into(),
             level,
             deadline: Duration::from_millis(self.timeout_ms.into()),
+            identity: self.login.identity()?,
+            tls: self.tls.client_tls().map_err(Failure::usage)?,
             ..ClientOptions::default()
         };
         Client::connect_any(&self.addr, options)
@@ -135,6 +151,10 @@ impl ServerAddress {
         let stream = TcpStream::connect_timeout(&address, timeout)
             .and_then(|stream| stream.set_nodelay(true).map(|()| stream))
             .map_err(|error| Failure::server(format_args!("no server at {addr}: {error}")))?;
+        let tls = self.tls.client_tls().map_err(Failure::usage)?;
+        let stream = Stream::open(tls.as_ref(), addr, stream, timeout)
+            .map_err(|error| Failure::server(format_args!("{addr}: {error}")))?;
+        let binding = stream.channel_binding();
         let mut wire = Wire {
             stream,
             receiver: Receiver::new(HELLO_BYTES_MAX),
@@ -155,12 +175,13 @@ impl ServerAddress {
         let (_, body) = wire.exchange(&frame, id, Effect::Reads)?;
         let hello =
             ServerHello::read(&body).map_err(|refusal| wire.broken(&refusal, Effect::Reads))?;
+        let hello = wire.log_in(hello, self.login.identity()?.as_ref(), binding)?;
         wire.receiver
             .set_frame_bytes_max(hello.limits.frame_bytes_max);
         Ok(Connection {
             wire,
             hello,
-            timeout_ms: self.timeout_ms,
+            server: self.clone(),
         })
     }
 }
@@ -170,7 +191,8 @@ pub struct Connection {
     wire: Wire,
     /// What the server told of itself.
     pub hello: ServerHello,
-    timeout_ms: u16,
+    /// How it was reached.
+    server: ServerAddress,
 }
 
 /// The answer to one operation.
@@ -226,7 +248,7 @@ impl Connection {
     ) -> Result<Answer, Failure> {
         let mut frame = Vec::new();
         let id = self.wire.next_id();
-        let mut batch = BatchRequest::begin(&mut frame, id, level, self.timeout_ms, 1);
+        let mut batch = BatchRequest::begin(&mut frame, id, level, self.server.timeout_ms, 1);
         if let Some(token) = token {
             batch.token(token);
         }
@@ -262,13 +284,10 @@ impl Connection {
             let Some(writer) = writer else { continue };
             newest = newest.max(writer.generation);
             let left = until.saturating_duration_since(Instant::now());
-            let there = ServerAddress {
-                addr: vec![writer.clients],
-                timeout_ms: u16::try_from(left.as_millis()).unwrap_or(u16::MAX).max(1),
-            };
+            let there = self.server.also_at(&writer.clients).within(left);
             // The named node may be lost. Then this node may come to know of another one.
             if let Ok(mut connection) = there.connect() {
-                connection.timeout_ms = self.timeout_ms;
+                connection.server.timeout_ms = self.server.timeout_ms;
                 connection.wire.timeout = self.wire.timeout;
                 connection.wire.last_id = id;
                 *self = connection;
@@ -328,7 +347,7 @@ impl Connection {
     fn request(&mut self, opcode: Opcode, body: &[u8]) -> Result<(Header, Vec<u8>), Failure> {
         let mut frame = Vec::new();
         let id = self.wire.next_id();
-        let header = Header::request(opcode, id, AckLevel::None, self.timeout_ms);
+        let header = Header::request(opcode, id, AckLevel::None, self.server.timeout_ms);
         write_frame(&mut frame, header, body);
         self.wire.exchange(&frame, id, Effect::Reads)
     }
@@ -336,7 +355,7 @@ impl Connection {
 
 /// The socket and what was received from it.
 struct Wire {
-    stream: TcpStream,
+    stream: Stream,
     receiver: Receiver,
     /// Received and not yet read.
     buffer: Vec<u8>,
@@ -351,6 +370,50 @@ impl Wire {
         self.last_id
     }
 
+    /// Logs in, if the server and the command say so. Returns HELLO as an open connection has it.
+    fn log_in(
+        &mut self,
+        hello: ServerHello,
+        identity: Option<&Identity>,
+        binding: Option<[u8; BINDING_BYTES]>,
+    ) -> Result<ServerHello, Failure> {
+        let way = begin_login(&hello, identity, binding)
+            .map_err(|text| Failure::server(format_args!("{}: {text}", self.address)))?;
+        let (mut login, method) = match way {
+            Way::None => return Ok(hello),
+            Way::Certificate => (None, AuthMethod::Certificate),
+            Way::Scram(login) => (Some(login), AuthMethod::Scram),
+        };
+        let mut message = login.as_ref().map_or("-".into(), Login::first);
+        loop {
+            let (mut frame, id) = (Vec::new(), self.next_id());
+            let request = AuthRequest {
+                method,
+                message: message.as_bytes(),
+            };
+            request.write(&mut frame, id);
+            let (_, body) = self.exchange(&frame, id, Effect::Reads)?;
+            let reply = AuthReply::read(&body);
+            let reply = reply.map_err(|fault| self.broken(&fault, Effect::Reads))?;
+            let broken = |fault| self.broken(&fault, Effect::Reads);
+            match (reply, &mut login) {
+                (AuthReply::GoOn { message: challenge }, Some(login)) => {
+                    message = login
+                        .challenged(challenge)
+                        .and_then(|challenge| login.prove(&challenge.salted()))
+                        .map_err(broken)?;
+                }
+                (AuthReply::GoOn { .. }, None) => return Err(broken(LoginFault::Order)),
+                (AuthReply::Done { message, hello }, login) => {
+                    let welcomed = login.as_mut().map_or(Ok(()), |it| it.welcomed(message));
+                    welcomed.map_err(broken)?;
+                    return ServerHello::read(hello)
+                        .map_err(|refusal| self.broken(&refusal, Effect::Reads));
+                }
+            }
+        }
+    }
+
     /// Sends a frame and waits for the reply of that id. One request is under way at a time.
     fn exchange(
         &mut self,
@@ -360,6 +423,7 @@ impl Wire {
     ) -> Result<(Header, Vec<u8>), Failure> {
         let deadline = Instant::now() + self.timeout;
         self.stream
+            .socket()
             .set_write_timeout(Some(self.timeout))
             .and_then(|()| self.stream.write_all(frame))
             .map_err(|error| self.lost(&error, effect))?;
@@ -373,6 +437,10 @@ impl Wire {
                     let answer = (header, body.to_vec());
                     self.buffer.drain(..consumed);
                     return self.judge(answer, id, effect);
+                }
+                Received::Refused { .. } | Received::Incomplete { .. } if is_tls(&self.buffer) => {
+                    let told = "it speaks TLS at this port: give --tls-ca";
+                    return Err(self.broken(&told, effect));
                 }
                 Received::Refused { refusal, .. } => return Err(self.broken(&refusal, effect)),
                 Received::Skipped { consumed } => consumed,
@@ -418,6 +486,7 @@ impl Wire {
         self.buffer.resize(start + READ_BYTES, 0);
         let read = self
             .stream
+            .socket()
             .set_read_timeout(Some(left))
             .and_then(|()| self.stream.read(&mut self.buffer[start..]));
         self.buffer.truncate(start + *read.as_ref().unwrap_or(&0));

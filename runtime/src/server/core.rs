@@ -6,12 +6,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use penstock_net::auth::Transport;
 use penstock_net::pieces::Pieces;
+use penstock_net::rights::Rights;
 use penstock_shard::replication::LinkId;
-use penstock_shard::{Event, Network, Now, SessionId};
+use penstock_shard::{Event, Greeting, Network, Now, SessionId};
 use tracing::warn;
 
 use super::connection::Connection;
+use super::handshakes::Handshakes;
 use super::link::Link;
 use super::messages::{CoreStart, Letter, Report};
 use super::signal::Signal;
@@ -19,8 +22,10 @@ use crate::cluster::lostfound::Found;
 use crate::disk::arena::ArenaBlock;
 use crate::event_loop::engine::{Engine, Turn};
 use crate::event_loop::spin::Spin;
+use crate::system::fill_random;
 use crate::system::lines::Lately;
 use crate::system::wall::WallClock;
+use crate::tls::TlsFault;
 
 /// With more reads in one turn the loop is busy: it hardly sleeps, and watching would only split
 /// its batches.
@@ -49,6 +54,7 @@ pub(crate) struct Core {
     pub(super) clock: Instant,
     wall: WallClock,
     pub(super) open_connections: Arc<AtomicU32>,
+    pub(super) handshakes: Handshakes,
     /// Connections that are told why they are turned away.
     pub(super) turned_away: Cell<u32>,
     pub(super) is_leaving: Cell<bool>,
@@ -84,6 +90,7 @@ impl Core {
             clock: start.shard.clock,
             wall: WallClock::new(start.shard.unix_ms_at_start),
             open_connections: Arc::clone(&start.connections),
+            handshakes: Handshakes::default(),
             turned_away: Cell::new(0),
             is_leaving: Cell::new(false),
             leave: Signal::default(),
@@ -209,6 +216,39 @@ impl Core {
         self.engine.borrow().shard.is_finished(session)
     }
 
+    /// Brings the shard what comes with a connection that was opened just now. `None` if nobody has
+    /// to log in, otherwise the transport.
+    pub(super) fn greet(&self, session: SessionId, transport: Transport) -> Option<Transport> {
+        let now = self.now();
+        let shard = &mut self.engine.borrow_mut().shard;
+        if !shard.needs_logins() {
+            return None;
+        }
+        let mut nonce = [0; 32];
+        match fill_random(&mut nonce) {
+            Ok(()) => {
+                let greeting = Greeting {
+                    nonce,
+                    transport: transport.clone(),
+                };
+                shard.greet(now, session, greeting);
+            }
+            // Nobody can log in by a connection that nobody has greeted.
+            Err(error) => warn!(shard = self.shard, %error, "no random numbers: {error}"),
+        }
+        Some(transport)
+    }
+
+    /// Whether a connection may ask.
+    pub(crate) fn is_open(&self, session: SessionId) -> bool {
+        self.engine.borrow().shard.is_open(session)
+    }
+
+    /// What the user of a connection may do; `None` is everything.
+    pub(crate) fn rights_of(&self, session: SessionId) -> Option<Arc<Rights>> {
+        self.engine.borrow().shard.rights_of(session)
+    }
+
     pub(crate) fn is_paused(&self, session: SessionId) -> bool {
         self.engine.borrow().shard.is_paused(session)
     }
@@ -228,6 +268,43 @@ impl Core {
                  unit, or ulimit -n",
                 self.shard
             );
+        }
+    }
+
+    /// A handshake is over. With the text of what is wrong, it has come to nothing, which is told
+    /// once in a while.
+    pub(super) fn handshake_ended(&self, peer: &str, problem: Option<&str>) {
+        let traffic = &mut self.engine.borrow_mut().traffic;
+        match problem {
+            None => traffic.tls_handshakes += 1,
+            Some(_) => traffic.tls_handshakes_failed += 1,
+        }
+        self.turn.set();
+        if let Some(problem) = problem {
+            let text = format!("no handshake of TLS with {peer}: {problem}");
+            self.warn_lately(problem, &text);
+        }
+    }
+
+    /// A connection is closed because too many handshakes are under way.
+    pub(super) fn refuse_handshake(&self, peer: &str) {
+        self.engine.borrow_mut().traffic.tls_handshakes_refused += 1;
+        self.turn.set();
+        let text = format!("{peer} is closed: too many handshakes of TLS are under way");
+        self.warn_lately("handshakes", &text);
+    }
+
+    /// The bytes of a connection can no longer be read.
+    pub(super) fn tls_failed(&self, fault: &TlsFault) {
+        let fault = fault.to_string();
+        self.warn_lately(&fault, &format!("a connection through TLS ends: {fault}"));
+    }
+
+    fn warn_lately(&self, about: &str, text: &str) {
+        let line = self.lately.borrow_mut().line(about, text, Instant::now());
+        if let Some(text) = line {
+            let shard = self.shard;
+            warn!(shard, "shard {shard}: {text}");
         }
     }
 
@@ -281,6 +358,7 @@ impl Core {
         let now = self.read_clock();
         self.now.set(now);
         self.is_now_stale.set(true);
+        self.handshakes.turn_ended();
         if (1..=WATCHED_READS_MAX).contains(&self.reads_in_turn.take()) {
             self.watch(now);
         }

@@ -6,14 +6,17 @@ use std::sync::atomic::AtomicU32;
 use std::thread::JoinHandle;
 
 use penstock_net::program::ServedSchema;
+use penstock_net::users::Users;
 
 use super::core_loop;
 use super::error::{ServeError, system};
 use super::listen::port_of;
 use super::messages::{CoreStart, Letter, Report};
 use super::resp_host::RespHost;
+use super::served_users::DeliverUsers;
 use crate::cluster::{Deliver, Delivery};
 use crate::startup::node::Node;
+use crate::tls::ServedTls;
 
 /// The shortest value that leaves from where it stands instead of being copied: a copy of 8 KiB
 /// costs no more than what the kernel does for one more run of bytes.
@@ -41,6 +44,7 @@ impl Cores {
         shared: Vec<TcpListener>,
         own: Vec<TcpListener>,
         resp: Option<(SocketAddr, Vec<TcpListener>)>,
+        (tls, users): (Option<&Arc<ServedTls>>, Option<&Arc<Users>>),
         reports: &flume::Sender<Report>,
     ) -> Result<Cores, ServeError> {
         let shards = node.shards();
@@ -65,6 +69,8 @@ impl Cores {
                 shard: opening,
                 listeners: vec![shared, own],
                 resp: resp.next().zip(host.clone()),
+                users: users.cloned(),
+                tls: tls.cloned(),
                 socket_entries: node.rings.setup.map(|it| it.socket_entries),
                 connections: Arc::clone(&connections),
                 may_begin: may_begin.clone(),
@@ -131,6 +137,16 @@ impl Cores {
         Box::new(move |schema| {
             for core in &outboxes {
                 drop(core.send(Letter::Schema(Arc::clone(&schema))));
+            }
+        })
+    }
+
+    /// Takes users that were read anew for all cores.
+    pub(super) fn deliver_users(&self) -> DeliverUsers {
+        let outboxes = self.outboxes.clone();
+        Box::new(move |users| {
+            for core in &outboxes {
+                drop(core.send(Letter::Users(Arc::clone(&users))));
             }
         })
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
 use penstock_net::program::ServedSchema;
+use penstock_net::users::Users;
 use penstock_shard::Mail;
 use penstock_shard::cluster::Plan;
 use penstock_shard::replication::{LinkId, PartitionId};
@@ -14,6 +15,7 @@ use super::resp_host::RespHost;
 use crate::cluster::ProvenLink;
 use crate::directory::spares::SpareOutcome;
 use crate::startup::node::ShardStart;
+use crate::tls::ServedTls;
 
 /// What reaches a core from outside its thread.
 pub(crate) enum Letter {
@@ -25,6 +27,8 @@ pub(crate) enum Letter {
     Plan(Arc<Plan>),
     /// The files of the schema were read anew.
     Schema(Arc<ServedSchema>),
+    /// The users' file was read anew.
+    Users(Arc<Users>),
     /// From a thread that makes links.
     Link(Box<ProvenLink>),
     /// From the thread that keeps what has diverged.
@@ -60,6 +64,10 @@ pub(crate) struct CoreStart {
     pub(crate) listeners: Vec<TcpListener>,
     /// The port for clients of Redis, if there is one.
     pub(crate) resp: Option<(TcpListener, RespHost)>,
+    /// Those who are let in; `None` is everybody.
+    pub(crate) users: Option<Arc<Users>>,
+    /// The ports speak TLS with this.
+    pub(crate) tls: Option<Arc<ServedTls>>,
     /// Entries of the ring for sockets. `None`: epoll.
     pub(crate) socket_entries: Option<u32>,
     /// How many connections are open, of all cores together.

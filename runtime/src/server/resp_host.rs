@@ -16,6 +16,7 @@ use penstock_net::resp::{
 use penstock_net::slot::SLOTS;
 use penstock_shard::cursor_order;
 
+use super::hashing::Hashing;
 use crate::cluster::file::ClusterFile;
 use crate::startup::node::Node;
 use crate::stats::{Stats, total};
@@ -75,6 +76,7 @@ pub(crate) struct RespHost {
     slow: Arc<Mutex<SlowCommands>>,
     /// As the cluster's file was read last.
     cluster: Arc<RwLock<Option<ClusterView>>>,
+    hashing: Arc<Hashing>,
     /// That of the core's shard.
     schema: Arc<RwLock<Arc<ServedSchema>>>,
 }
@@ -111,6 +113,7 @@ impl RespHost {
             open: Arc::clone(open),
             slow: Arc::default(),
             cluster: Arc::new(RwLock::new(cluster)),
+            hashing: Arc::default(),
             schema: Arc::default(),
         }
     }
@@ -132,6 +135,11 @@ impl RespHost {
         if let Some(before) = &*cluster {
             *cluster = Some(view_of(file, before.me));
         }
+    }
+
+    /// Where passwords are hashed.
+    pub(super) fn hashing(&self) -> &Hashing {
+        &self.hashing
     }
 
     /// Whether the node is one of several.

@@ -4,14 +4,13 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use monoio::buf::{IoBuf, IoBufMut};
-use monoio::io::{AsyncReadRent, AsyncWriteRent, OwnedReadHalf, OwnedWriteHalf};
-use monoio::net::TcpStream;
+use penstock_net::auth::{Challenge, Transport};
 use penstock_net::resp::Conversation;
 use penstock_shard::{Event, SessionId};
 
 use super::connection::Connection;
 use super::core::Core;
+use super::halves::{Brought, ReadHalf, WriteHalf};
 use super::resp_host::RespHost;
 
 /// Bytes of a new receive buffer: what an idle connection costs.
@@ -66,19 +65,20 @@ pub(super) fn serve_resp(
     core: &Rc<Core>,
     host: &Rc<RespHost>,
     connection: Rc<Connection>,
-    addresses: (&str, &str),
-    reader: OwnedReadHalf<TcpStream>,
-    writer: OwnedWriteHalf<TcpStream>,
+    (addresses, must_log_in): ((&str, &str), Option<Transport>),
+    (reader, writer): (ReadHalf, WriteHalf),
 ) {
     let client = host.clients.add(addresses.0, addresses.1);
     let id = client.id;
+    let mut conversation = Conversation::new(client, host.limits(), host.is_clustered());
+    if let Some(transport) = must_log_in {
+        let certificate = transport.certificate_name.as_ref();
+        let certificate = certificate.map(|name| name.to_string());
+        conversation.require_login(transport.may_carry_secrets(), certificate);
+    }
     let shared = Rc::new(RespConnection {
         connection,
-        conversation: RefCell::new(Conversation::new(
-            client,
-            host.limits(),
-            host.is_clustered(),
-        )),
+        conversation: RefCell::new(conversation),
         host: Rc::clone(host),
         told: Cell::new((0, 0, false)),
         sending: Cell::new(0),
@@ -87,20 +87,15 @@ pub(super) fn serve_resp(
     monoio::spawn(write(Rc::clone(core), shared, id, writer));
 }
 
-/// One half has ended.
-fn ended(core: &Core, shared: &RespConnection, id: u64) {
-    if shared.connection.half_ended() {
+/// Both halves have ended.
+fn ended(core: &Core, shared: &RespConnection, id: u64, have_both: bool) {
+    if have_both {
         shared.host.clients.remove(id);
         core.remove(shared.session());
     }
 }
 
-async fn read(
-    core: Rc<Core>,
-    shared: Rc<RespConnection>,
-    id: u64,
-    mut reader: OwnedReadHalf<TcpStream>,
-) {
+async fn read(core: Rc<Core>, shared: Rc<RespConnection>, id: u64, mut reader: ReadHalf) {
     let mut buffer: Vec<u8> = Vec::with_capacity(RECEIVE_BYTES_MIN);
     let mut frame = Conversation::greeting();
     while run(&core, &shared, &mut buffer, &mut frame).await {
@@ -110,20 +105,22 @@ async fn read(
             buffer.reserve(held.max(RECEIVE_BYTES_MIN));
         }
         let capacity = buffer.capacity();
-        let (result, filled) = reader.read(buffer.slice_mut(held..capacity)).await;
-        buffer = filled.into_inner();
-        let Ok(received @ 1..) = result else { break };
-        core.received(received);
-        if held == 0 && capacity > RECEIVE_BYTES_BUSY && received < RECEIVE_BYTES_BUSY {
+        let brought;
+        (brought, buffer) = reader.read(buffer).await;
+        let Some(Brought { bytes, was_full }) = brought else {
+            break;
+        };
+        core.received(bytes);
+        if held == 0 && capacity > RECEIVE_BYTES_BUSY && bytes < RECEIVE_BYTES_BUSY {
             buffer.shrink_to(RECEIVE_BYTES_BUSY);
-        } else if buffer.len() == capacity && capacity < RECEIVE_BYTES_BUSY {
+        } else if was_full && capacity < RECEIVE_BYTES_BUSY && core.is_open(shared.session()) {
             buffer.reserve(capacity);
         }
         if frame.capacity() > BUFFER_BYTES_KEPT {
             frame = Vec::new();
         }
     }
-    ended(&core, &shared, id);
+    ended(&core, &shared, id, shared.connection.reader_ended());
 }
 
 /// Gives the shard what is whole in the buffer. `false` if the connection ends.
@@ -157,7 +154,11 @@ async fn run(
         }
         let (taken, is_blocked, is_inside, has_output) = {
             let mut conversation = shared.conversation.borrow_mut();
+            conversation.set_rights(core.rights_of(connection.session));
             let taken = conversation.take(buffer, frame, &*shared.host);
+            if conversation.has_heard_secret() {
+                buffer[..taken].fill(0);
+            }
             let is_inside = conversation.is_inside(buffer.len() - taken);
             let has_output = !conversation.out().is_empty() || conversation.is_finished();
             (taken, conversation.is_blocked(), is_inside, has_output)
@@ -183,12 +184,22 @@ async fn run(
     }
 }
 
-async fn write(
-    core: Rc<Core>,
-    shared: Rc<RespConnection>,
-    id: u64,
-    mut writer: OwnedWriteHalf<TcpStream>,
-) {
+/// Has the password of a login hashed; the login goes on behind that.
+fn hash(shared: &Rc<RespConnection>, challenge: Challenge) {
+    let hashed = shared.host.hashing().begin(challenge);
+    let shared = Rc::clone(shared);
+    monoio::spawn(async move {
+        let salted = match hashed {
+            Some(hashed) => hashed.recv_async().await.ok(),
+            None => None,
+        };
+        shared.conversation.borrow_mut().hashed(salted.as_deref());
+        shared.connection.may_resume.set();
+        shared.connection.has_output.set();
+    });
+}
+
+async fn write(core: Rc<Core>, shared: Rc<RespConnection>, id: u64, mut writer: WriteHalf) {
     let (connection, session) = (&shared.connection, shared.session());
     let mut frames: Vec<u8> = Vec::new();
     let mut replies: Vec<u8> = Vec::new();
@@ -204,6 +215,9 @@ async fn write(
             let mut conversation = shared.conversation.borrow_mut();
             conversation.answered(&frames, &*shared.host);
             std::mem::swap(conversation.out(), &mut replies);
+            if let Some(challenge) = conversation.take_challenge() {
+                hash(&shared, challenge);
+            }
             conversation.is_blocked()
         };
         if is_blocked {
@@ -216,10 +230,7 @@ async fn write(
         connection.is_sending.set(all > 0);
         while sent < all {
             let result;
-            let rest = replies.slice(sent..);
-            let given;
-            (result, given) = writer.write(rest).await;
-            replies = given.into_inner();
+            (result, replies) = writer.write_bytes(replies, sent).await;
             let Ok(written @ 1..) = result else { break };
             sent += written;
             // A slow peer is not a stalled one.
@@ -228,7 +239,7 @@ async fn write(
             core.took(session, told);
         }
         connection.is_sending.set(false);
-        if sent < all {
+        if sent < all || writer.flush().await.is_err() {
             break;
         }
         replies.clear();
@@ -258,6 +269,6 @@ async fn write(
             break;
         }
     }
-    let _ = writer.shutdown().await;
-    ended(&core, &shared, id);
+    writer.end().await;
+    ended(&core, &shared, id, shared.connection.half_ended());
 }

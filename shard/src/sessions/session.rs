@@ -11,6 +11,7 @@ use penstock_net::rights::Rights;
 use penstock_storage::place::Lsn;
 
 use crate::admission::Claim;
+use crate::logins::{SessionLogin, Stage};
 
 use super::Patience;
 use super::memory::AWAITED_BYTES;
@@ -132,8 +133,10 @@ pub(crate) struct Session {
     /// What its frames pass through.
     pub(crate) medium: Medium,
     /// A peer at the other end of a network takes its replies.
-    pub(super) has_peer: bool,
-    pub(crate) has_said_hello: bool,
+    pub(crate) has_peer: bool,
+    pub(crate) stage: Stage,
+    /// Its login, if it came with one to a shard with users.
+    pub(crate) login: Option<Box<SessionLogin>>,
     /// What its user may do. `None`: everything, because the server has no users.
     pub(crate) rights: Option<Arc<Rights>>,
     /// No frame is read any more; the connection ends when its replies have left.
@@ -194,7 +197,8 @@ impl Session {
             receiver: Receiver::new(frame_bytes_max),
             medium: Medium::Wire,
             has_peer: true,
-            has_said_hello: false,
+            stage: Stage::Hello,
+            login: None,
             rights: None,
             is_ending: false,
             output: Output::default(),
@@ -245,6 +249,12 @@ impl Session {
         }
     }
 
+    /// Whether it has said HELLO.
+    #[inline]
+    pub(crate) fn has_said_hello(&self) -> bool {
+        self.stage != Stage::Hello
+    }
+
     /// Whether nothing is read of it until there is room.
     pub(crate) fn is_paused(&self) -> bool {
         self.is_paused
@@ -256,8 +266,11 @@ impl Session {
         let is_partial = frame_us.is_some_and(|us| now_us > us + patience.partial_frame_us_max);
         let waits_for_us = self.is_paused || self.output.is_gated();
         let idle_us_max = patience.idle_us_max;
+        let login = self.login.as_ref().filter(|_| self.stage != Stage::Open);
         if is_partial {
             Some("a frame was not whole within partial_frame_timeout_ms")
+        } else if login.is_some_and(|login| now_us > login.opens_by_us) {
+            Some("it was not logged in in time")
         } else if idle_us_max > 0 && !waits_for_us && now_us > self.last_heard_us + idle_us_max {
             Some("nothing was heard within idle_timeout_s")
         } else {

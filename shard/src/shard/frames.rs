@@ -1,5 +1,6 @@
 //! Frames of a connection: each whole frame is judged and runs at once.
 
+use penstock_net::auth::AuthFault;
 use penstock_net::batch::Batch;
 use penstock_net::frame::{Header, Medium, Opcode, write_frame};
 use penstock_net::hello::ClientHello;
@@ -17,6 +18,7 @@ use penstock_storage::place::Lsn;
 
 use crate::admission::{Asked, Short};
 use crate::busy::Told;
+use crate::logins::Stage;
 use crate::mail::{ReplyAddress, SessionId};
 use crate::sessions::{SMALL_ANSWER_BYTES, Session};
 
@@ -54,7 +56,7 @@ impl<P: Blocks> Shard<P> {
         }
         session.last_heard_us = now.us;
         self.admission.hears(&mut session.claim);
-        if !session.has_said_hello && session.medium == Medium::Wire {
+        if !session.has_said_hello() && session.medium == Medium::Wire {
             match opening(bytes) {
                 Opening::Stranger(stranger) => {
                     self.answer_stranger(id, stranger, outbox);
@@ -116,7 +118,7 @@ impl<P: Blocks> Shard<P> {
                 is_fatal,
             } => {
                 session.frame_began_us = None;
-                let is_last = is_fatal || !session.has_said_hello;
+                let is_last = is_fatal || !session.has_said_hello();
                 self.refuse(id, header.as_ref(), refusal, is_last, outbox);
                 match is_last {
                     true => Taken::All,
@@ -156,7 +158,7 @@ impl<P: Blocks> Shard<P> {
             && let Some((header, given_up)) = session.receiver.give_up(rest)
         {
             session.frame_began_us = session.frame_began_us.or(Some(now.us));
-            let is_last = !session.has_said_hello;
+            let is_last = !session.has_said_hello();
             self.refuse(id, Some(&header), refusal, is_last, outbox);
             return Taken::Bytes(given_up);
         }
@@ -170,7 +172,7 @@ impl<P: Blocks> Shard<P> {
 
     /// Answers a frame that is no request, or none that this server takes, with the reason.
     #[cold]
-    fn refuse(
+    pub(super) fn refuse(
         &mut self,
         id: SessionId,
         header: Option<&Header>,
@@ -180,8 +182,9 @@ impl<P: Blocks> Shard<P> {
     ) {
         let status = refusal.status();
         self.stats.refuse_frame(status);
-        let retry_after_ms = match status {
-            Status::Busy => self.stats.retry_after_ms(),
+        let retry_after_ms = match (status, &refusal) {
+            (Status::Busy, _) => self.stats.retry_after_ms(),
+            (_, Refusal::Auth(AuthFault::Delayed(ms))) => u16::try_from(*ms).unwrap_or(u16::MAX),
             _ => 0,
         };
         let shard = self.setup.shard();
@@ -196,6 +199,7 @@ impl<P: Blocks> Shard<P> {
         );
         session.is_ending |= is_last;
         self.note(id, Lsn(0), 0, outbox);
+        self.bound_unsent(id, outbox);
     }
 
     /// Tells a client of another protocol where it is, in its own words, and ends its connection.
@@ -236,6 +240,10 @@ impl<P: Blocks> Shard<P> {
                 Err(refusal) => refusal,
             },
             Ok((Opcode::Ping, _)) => return self.ping(id, header, body, outbox),
+            Ok((Opcode::Auth, _)) => {
+                self.log_in(now, id, header, body, outbox);
+                return true;
+            }
             Ok((Opcode::Info, _)) if self.denies_info(id, header, body, outbox) => return true,
             Ok((Opcode::Info, _)) if body == SCHEMA_ASKED => {
                 return self.tell_schema(id, header, outbox);
@@ -254,7 +262,7 @@ impl<P: Blocks> Shard<P> {
             },
             Err(refusal) => refusal,
         };
-        let is_last = !self.sessions.at(id).has_said_hello;
+        let is_last = !self.sessions.at(id).has_said_hello();
         self.refuse(id, Some(header), refusal, is_last, outbox);
         true
     }
@@ -375,30 +383,62 @@ impl<P: Blocks> Shard<P> {
         let out = self.sessions.at_mut(id).output.pieces.written();
         write_ping_reply(out, header, body, self.setup.shard());
         self.note(id, Lsn(0), 0, outbox);
+        self.bound_unsent(id, outbox);
         true
     }
 
-    /// Answers a HELLO: from now on the connection may ask.
+    /// Answers a HELLO: from now on the connection may ask, or log in.
     fn say_hello(&mut self, id: SessionId, header: &Header, outbox: &mut Outbox<P::Block>) {
-        let session: &mut Session = self.sessions.at_mut(id);
-        session.has_said_hello = true;
-        let frame_bytes_max = self.setup.limits().frame_bytes_max;
-        session.receiver.set_frame_bytes_max(frame_bytes_max);
+        let must_log_in = self.logins.are_needed() && self.sessions.at(id).has_peer;
         let hello = &self.setup.config().hello;
-        hello.write(session.output.pieces.written(), header.request_id);
+        let session: &mut Session = self.sessions.at_mut(id);
+        let out = session.output.pieces.written();
+        match must_log_in {
+            true => {
+                session.stage = Stage::Authenticating;
+                let is_by_wire = session.medium == Medium::Wire;
+                let login = session.login.as_ref();
+                let methods = login.map_or(0, |login| login.methods(is_by_wire));
+                let nonce = login.map_or([0; 32], |login| login.nonce());
+                hello
+                    .before_login(methods, nonce)
+                    .write(out, header.request_id);
+            }
+            false => {
+                hello.write(out, header.request_id);
+                self.open(id);
+            }
+        }
         self.note(id, Lsn(0), 0, outbox);
     }
 
-    /// Checks the header's fields, and that HELLO is said first and once.
+    /// A connection may ask from now on.
+    pub(super) fn open(&mut self, id: SessionId) {
+        let frame_bytes_max = self.setup.limits().frame_bytes_max;
+        let session: &mut Session = self.sessions.at_mut(id);
+        session.stage = Stage::Open;
+        session.receiver.set_frame_bytes_max(frame_bytes_max);
+    }
+
+    /// Checks the header's fields, that HELLO is said first and once, and that a login comes before
+    /// anything else at a shard with users.
     #[inline]
     fn judge(&self, id: SessionId, header: &Header) -> Result<(Opcode, AckLevel), Refusal> {
         let is_hello = header.opcode == Opcode::Hello as u8;
-        match (self.sessions.at(id).has_said_hello, is_hello) {
-            (false, false) => Err(Refusal::HelloExpected {
+        match (self.sessions.at(id).stage, is_hello) {
+            (Stage::Hello, false) => Err(Refusal::HelloExpected {
                 opcode: header.opcode,
             }),
-            (true, true) => Err(Refusal::HelloRepeated),
-            _ => header.read_request(),
+            (Stage::Open, false) | (Stage::Hello, true) => header.read_request(),
+            (_, true) => Err(Refusal::HelloRepeated),
+            (Stage::Authenticating, false) => {
+                const AUTH: u8 = Opcode::Auth as u8;
+                const PING: u8 = Opcode::Ping as u8;
+                match header.opcode {
+                    AUTH | PING => header.read_request(),
+                    _ => Err(Refusal::Auth(AuthFault::Required)),
+                }
+            }
         }
     }
 

@@ -25,6 +25,7 @@ impl<P: Blocks> Shard<P> {
             pauses: sessions.pauses,
             bad_places: self.chores.bad_places(),
             firing: self.firing.counters(),
+            logins: self.logins.counters(),
             ..self.stats.counters()
         }
     }

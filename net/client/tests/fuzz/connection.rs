@@ -90,7 +90,8 @@ struct Side {
 
 impl Side {
     fn new() -> Side {
-        let (connection, out) = Connection::begin(&ClientOptions::default());
+        let (connection, out) =
+            Connection::begin(&ClientOptions::default(), None).expect("no login");
         Side {
             connection,
             queue: VecDeque::new(),

@@ -1,0 +1,161 @@
+//! The login of a connection, behind HELLO.
+
+use penstock_net::auth::{
+    AuthMethod, AuthReply, AuthRequest, BINDING_BYTES, Identity, LOGIN_NONCE_BYTES, Login,
+    LoginFault,
+};
+use penstock_net::frame::Header;
+use penstock_net::hello::{AUTH_CERTIFICATE, AUTH_NONE, AUTH_SCRAM, AUTH_SCRAM_BOUND, ServerHello};
+use penstock_net::reply::text_of;
+use penstock_net::status::Status;
+
+use crate::operation::ClientError;
+
+/// The request id of all frames of a login.
+const REQUEST_ID: u64 = u64::MAX;
+
+/// Why a server and this client are not made for each other: nothing that is asked is sent.
+#[derive(Clone, Debug)]
+pub(crate) struct Unwelcome {
+    status: Option<Status>,
+    text: String,
+    /// The server takes no login before so many milliseconds have passed.
+    pub(crate) delay_ms: u16,
+}
+
+impl Unwelcome {
+    fn by_client(text: impl ToString) -> Self {
+        Unwelcome {
+            status: None,
+            text: text.to_string(),
+            delay_ms: 0,
+        }
+    }
+
+    /// What callers are told.
+    pub(crate) fn error(&self) -> ClientError {
+        match self.status {
+            Some(status) => ClientError::of_frame(Some(status), &self.text),
+            None => ClientError::Protocol(self.text.clone()),
+        }
+    }
+}
+
+impl From<LoginFault> for Unwelcome {
+    fn from(fault: LoginFault) -> Self {
+        Unwelcome::by_client(fault)
+    }
+}
+
+/// The login of one connection, if it has one.
+#[derive(Debug)]
+pub(crate) struct ConnectionLogin {
+    login: Option<Login>,
+    is_bound: bool,
+    /// The certificate of the connection logs in.
+    is_by_certificate: bool,
+}
+
+impl ConnectionLogin {
+    /// Begins it right behind HELLO.
+    ///
+    /// # Errors
+    /// [`ClientError::NotSent`] without random numbers.
+    pub(crate) fn begin(
+        identity: Option<&Identity>,
+        binding: Option<[u8; BINDING_BYTES]>,
+        out: &mut Vec<u8>,
+    ) -> Result<Self, ClientError> {
+        let login = match identity {
+            None => None,
+            Some(identity) => {
+                let mut random = [0; LOGIN_NONCE_BYTES];
+                getrandom::fill(&mut random).map_err(|error| {
+                    ClientError::NotSent(format!("no random numbers for a login: {error}"))
+                })?;
+                let login = Login::new(identity, binding, &random);
+                send(out, AuthMethod::Scram, &login.first());
+                Some(login)
+            }
+        };
+        Ok(ConnectionLogin {
+            login,
+            is_bound: binding.is_some(),
+            is_by_certificate: false,
+        })
+    }
+
+    /// Judges what HELLO tells of logins. Returns whether the connection is open.
+    pub(crate) fn greeted(
+        &mut self,
+        hello: &ServerHello,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, Unwelcome> {
+        let needs_none = hello.auth_methods & AUTH_NONE != 0;
+        let method = match self.is_bound {
+            true => AUTH_SCRAM_BOUND,
+            false => AUTH_SCRAM,
+        };
+        match &self.login {
+            None if needs_none => Ok(true),
+            None if hello.auth_methods & AUTH_CERTIFICATE != 0 => {
+                self.is_by_certificate = true;
+                send(out, AuthMethod::Certificate, "-");
+                Ok(false)
+            }
+            None => Err(Unwelcome {
+                status: Some(Status::Auth),
+                text: "the server has users: give the name of one and a secret".into(),
+                delay_ms: 0,
+            }),
+            Some(_) if needs_none => Err(Unwelcome::by_client(
+                "the server has no users, so it does not prove that it is the one it claims to be",
+            )),
+            Some(_) if hello.auth_methods & method == 0 => Err(Unwelcome::by_client(
+                "the server does not bind logins to this connection as the client does",
+            )),
+            Some(_) => Ok(false),
+        }
+    }
+
+    /// Takes the answer to a message. Returns HELLO's body if the connection is open.
+    pub(crate) fn answered<'a>(
+        &mut self,
+        header: &Header,
+        body: &'a [u8],
+        out: &mut Vec<u8>,
+    ) -> Result<Option<&'a [u8]>, Unwelcome> {
+        let status = Status::from_code(header.level_or_status);
+        if status != Some(Status::Ok) {
+            return Err(Unwelcome {
+                status,
+                text: text_of(body).unwrap_or("a login is refused").to_string(),
+                delay_ms: header.deadline_or_retry_ms,
+            });
+        }
+        match AuthReply::read(body).map_err(Unwelcome::by_client)? {
+            AuthReply::Done { hello, .. } if self.is_by_certificate => Ok(Some(hello)),
+            AuthReply::GoOn { message } => {
+                let login = self.login.as_mut().ok_or(LoginFault::Order)?;
+                let challenge = login.challenged(message)?;
+                let proof = login.prove(&challenge.salted())?;
+                send(out, AuthMethod::Scram, &proof);
+                Ok(None)
+            }
+            AuthReply::Done { message, hello } => {
+                let login = self.login.as_mut().ok_or(LoginFault::Order)?;
+                login.welcomed(message)?;
+                self.login = None;
+                Ok(Some(hello))
+            }
+        }
+    }
+}
+
+fn send(out: &mut Vec<u8>, method: AuthMethod, message: &str) {
+    let request = AuthRequest {
+        method,
+        message: message.as_bytes(),
+    };
+    request.write(out, REQUEST_ID);
+}

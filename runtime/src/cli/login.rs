@@ -1,0 +1,125 @@
+//! Who a command logs in as: a name, and a file with the secret. No secret stands on a command
+//! line, where every user of the machine reads it.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use penstock_client::{Identity, Secret};
+use penstock_net::auth::{BINDING_BYTES, LOGIN_NONCE_BYTES, Login};
+use penstock_net::hello::{AUTH_CERTIFICATE, AUTH_NONE, AUTH_SCRAM, AUTH_SCRAM_BOUND, ServerHello};
+
+use super::Failure;
+
+const USER: &str = "PENSTOCK_USER";
+const SECRET_FILE: &str = "PENSTOCK_SECRET_FILE";
+
+/// Bytes of a file that are read, at most: no secret is so long.
+const FILE_BYTES_MAX: u64 = 4 << 10;
+
+/// Who asks.
+#[derive(Args, Clone, Default)]
+pub struct LoginArgs {
+    /// User who asks, or USER/KEY for one of the user's keys; with --secret-file
+    #[arg(long, value_name = "NAME", env = USER)]
+    user: Option<String>,
+    /// File with the password or the key of --user; nobody else may read it
+    #[arg(long, value_name = "FILE", env = SECRET_FILE)]
+    secret_file: Option<PathBuf>,
+}
+
+impl LoginArgs {
+    /// As the environment says, for a command without the flags.
+    pub fn of_environment() -> LoginArgs {
+        let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+        LoginArgs {
+            user: variable(USER).map(|name| name.to_string_lossy().into_owned()),
+            secret_file: variable(SECRET_FILE).map(PathBuf::from),
+        }
+    }
+
+    /// Reads the secret; `None` if nobody logs in.
+    ///
+    /// # Errors
+    /// One of the two without the other, a name that no user has, a file that cannot be read or
+    /// that others may read, or no secret in it.
+    pub fn identity(&self) -> Result<Option<Identity>, Failure> {
+        match (&self.user, &self.secret_file) {
+            (None, None) => Ok(None),
+            (Some(user), Some(path)) => {
+                let secret = read(path)?;
+                Identity::new(user, secret)
+                    .map(Some)
+                    .map_err(|fault| Failure::usage(format_args!("--user = {user:?}: {fault}")))
+            }
+            (Some(_), None) => Err(Failure::usage(format_args!(
+                "--user needs --secret-file FILE, or {SECRET_FILE}, with the user's secret"
+            ))),
+            (None, Some(_)) => Err(Failure::usage(format_args!(
+                "--secret-file needs --user NAME, or {USER}: whose secret it is"
+            ))),
+        }
+    }
+}
+
+/// How a command logs in.
+pub(super) enum Way {
+    /// Nobody has to.
+    None,
+    /// By the certificate of the connection.
+    Certificate,
+    /// By a secret.
+    Scram(Login),
+}
+
+/// The login that a server and a command agree on.
+///
+/// # Errors
+/// What keeps them from agreeing.
+pub(super) fn begin_login(
+    hello: &ServerHello,
+    identity: Option<&Identity>,
+    binding: Option<[u8; BINDING_BYTES]>,
+) -> Result<Way, String> {
+    let needs_none = hello.auth_methods & AUTH_NONE != 0;
+    let method = match binding {
+        Some(_) => AUTH_SCRAM_BOUND,
+        None => AUTH_SCRAM,
+    };
+    match identity {
+        None if needs_none => Ok(Way::None),
+        None if hello.auth_methods & AUTH_CERTIFICATE != 0 => Ok(Way::Certificate),
+        None => Err("it has users: give --user and --secret-file".into()),
+        Some(_) if needs_none => Err(
+            "it has no users, so it does not prove that it is the server \
+             of --user; leave out --user and --secret-file to ask it all the same"
+                .into(),
+        ),
+        Some(_) if hello.auth_methods & method == 0 => {
+            Err("it does not bind logins to this connection as this command does".into())
+        }
+        Some(identity) => {
+            let mut random = [0; LOGIN_NONCE_BYTES];
+            getrandom::fill(&mut random).map_err(|error| format!("no random numbers: {error}"))?;
+            Ok(Way::Scram(Login::new(identity, binding, &random)))
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<Secret, Failure> {
+    let shown = path.display();
+    let fail = |error: &dyn std::fmt::Display| {
+        Failure::usage(format_args!("--secret-file {shown}: {error}"))
+    };
+    let file = std::fs::metadata(path).map_err(|error| fail(&error))?;
+    if file.mode() & 0o007 != 0 {
+        return Err(fail(&format_args!(
+            "others may read it, so it is no secret; chmod o= {shown}"
+        )));
+    }
+    if file.size() > FILE_BYTES_MAX {
+        return Err(fail(&format_args!("{} bytes are no secret", file.size())));
+    }
+    let bytes = std::fs::read(path).map_err(|error| fail(&error))?;
+    Secret::of_file(bytes).map_err(|fault| fail(&fault))
+}

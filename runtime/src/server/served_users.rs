@@ -1,0 +1,186 @@
+//! The users' file of a server: read at the start, and again whenever it changes.
+
+use std::fs::{self, Metadata};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use penstock_net::users::Users;
+use tracing::{info, warn};
+
+use super::error::{ServeError, system};
+use crate::config::Config;
+use crate::startup::node::OpenError;
+use crate::users::read_users;
+
+/// How often the file is looked at: every core has a change within a second.
+const LOOK_EVERY: Duration = Duration::from_millis(300);
+
+/// Gives every core other users.
+pub(super) type DeliverUsers = Box<dyn Fn(Arc<Users>) + Send>;
+
+/// What tells one state of a file from another without reading it.
+type Mark = (u64, u64, i64, i64, i64, i64, u64);
+
+fn mark_of(file: &Metadata) -> Mark {
+    (
+        file.dev(),
+        file.ino(),
+        file.mtime(),
+        file.mtime_nsec(),
+        file.ctime(),
+        file.ctime_nsec(),
+        file.size(),
+    )
+}
+
+/// The users' file, as it was read last.
+#[derive(Debug)]
+pub(super) struct ServedUsers {
+    path: PathBuf,
+    mark: Option<Mark>,
+    users: Arc<Users>,
+}
+
+impl ServedUsers {
+    /// The users of the file that the configuration names, if it names one.
+    ///
+    /// # Errors
+    /// As [`ServedUsers::open`].
+    pub(super) fn of(config: &Config) -> Result<Option<Self>, OpenError> {
+        let path = config.users.as_deref();
+        path.map(ServedUsers::open).transpose()
+    }
+
+    /// Reads the file for the first time.
+    ///
+    /// # Errors
+    /// [`OpenError::Option`] that names the file, and the line of what is wrong.
+    fn open(path: &Path) -> Result<Self, OpenError> {
+        let mark = fs::metadata(path).ok().map(|it| mark_of(&it));
+        let users = read(path).map_err(|text| OpenError::Option(format!("--users {text}")))?;
+        Ok(ServedUsers {
+            path: path.to_path_buf(),
+            mark,
+            users: Arc::new(users),
+        })
+    }
+
+    /// Those who are let in.
+    pub(super) fn users(&self) -> Arc<Users> {
+        Arc::clone(&self.users)
+    }
+
+    /// Reads the file if it has changed. Returns its users if they are others.
+    ///
+    /// # Errors
+    /// What is wrong with it, once for each change; the users of before stay.
+    fn look(&mut self) -> Result<Option<Arc<Users>>, String> {
+        let mark = fs::metadata(&self.path).ok().map(|it| mark_of(&it));
+        if mark == self.mark {
+            return Ok(None);
+        }
+        self.mark = mark;
+        let users = read(&self.path)?;
+        if users == *self.users {
+            return Ok(None);
+        }
+        self.users = Arc::new(users);
+        Ok(Some(self.users()))
+    }
+
+    /// Watches the file on a thread of its own.
+    ///
+    /// # Errors
+    /// [`ServeError`] if there is no thread.
+    pub(super) fn watch(mut self, deliver: DeliverUsers) -> Result<UsersWatch, ServeError> {
+        let (stop, stopped) = flume::bounded::<()>(0);
+        let look = move || {
+            while let Err(flume::RecvTimeoutError::Timeout) = stopped.recv_timeout(LOOK_EVERY) {
+                match self.look() {
+                    Ok(None) => {}
+                    Ok(Some(users)) => {
+                        let (count, path) = (users.len(), self.path.display());
+                        info!(
+                            users = count,
+                            "the users' file {path} is read anew: {count} users"
+                        );
+                        deliver(users);
+                    }
+                    Err(problem) => {
+                        warn!("{problem}; the users of before stay");
+                    }
+                }
+            }
+        };
+        let thread = std::thread::Builder::new()
+            .name("penstock-users".into())
+            .spawn(look)
+            .map_err(system("start the thread that watches the users' file"))?;
+        Ok(UsersWatch {
+            stop: Some(stop),
+            thread: Some(thread),
+        })
+    }
+}
+
+/// The thread that watches the file; ends when this is dropped.
+pub(super) struct UsersWatch {
+    stop: Option<flume::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for UsersWatch {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<Users, String> {
+    read_users(path).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    const DECOY: &str = "decoy 3q2+7wAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n";
+
+    fn write(path: &Path, text: &str, mode: u32) {
+        fs::write(path, text).expect("written");
+        fs::set_permissions(path, Permissions::from_mode(mode)).expect("set");
+    }
+
+    #[test]
+    fn a_change_is_seen_once_a_defect_is_told_once_and_the_users_of_before_stay() {
+        let name = format!("penstock-users-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        write(&path, DECOY, 0o644);
+        let told = ServedUsers::open(&path).expect_err("others may read it");
+        assert!(told.to_string().contains("chmod 600"), "{told}");
+        write(&path, DECOY, 0o600);
+        let mut served = ServedUsers::open(&path).expect("sound");
+        assert!(served.look().expect("as it was").is_none());
+        let bob = format!("{DECOY}user bob\ncertificate bob.shop\nread \"\"\n");
+        write(&path, &bob, 0o600);
+        let users = served.look().expect("sound").expect("another one");
+        assert!(users.find("bob").is_some());
+        assert!(served.look().expect("as it was").is_none());
+        write(&path, &format!("{bob}user\n"), 0o600);
+        let told = served.look().expect_err("a line without a name");
+        assert!(told.contains(":5: "), "{told}");
+        assert!(served.look().expect("told already").is_none());
+        assert_eq!(served.users().len(), 1);
+        fs::remove_file(&path).expect("removed");
+        served.look().expect_err("it is gone");
+        assert_eq!(served.users().len(), 1);
+    }
+}
