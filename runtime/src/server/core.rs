@@ -13,6 +13,7 @@ use penstock_shard::replication::LinkId;
 use penstock_shard::{Event, Greeting, Network, Now, SessionId};
 use tracing::warn;
 
+use super::audit::Audit;
 use super::connection::Connection;
 use super::link::Link;
 use super::messages::{CoreStart, Letter, Report};
@@ -58,6 +59,7 @@ pub(crate) struct Core {
     pub(super) leave: Signal,
     pub(super) reports: flume::Sender<Report>,
     pub(super) outboxes: Vec<flume::Sender<Letter>>,
+    pub(super) audit: Audit,
 }
 
 impl Core {
@@ -92,6 +94,7 @@ impl Core {
             leave: Signal::default(),
             reports: start.reports.clone(),
             outboxes: start.outboxes.clone(),
+            audit: start.audit.clone(),
         }
     }
 

@@ -142,8 +142,9 @@ fn serve_audited(config: Config, logging: &Logging, audit: &Audit) -> Result<(),
         .map_err(system("read the address listened on"))?;
     let (report_sender, reports) = flume::unbounded();
     let let_in = users.as_ref().map(ServedUsers::users);
-    let cores = Cores::start(&node, shared, own, resp, let_in.as_ref(), &report_sender)?;
-    let watched = users.map(|users| users.watch(cores.deliver_users()));
+    let let_in = let_in.as_ref();
+    let cores = Cores::start(&node, shared, own, resp, let_in, audit, &report_sender)?;
+    let watched = users.map(|users| users.watch(cores.deliver_users(), audit.clone()));
     let _watched = watched
         .transpose()
         .map_err(system("start the thread that watches the users' file"))?;

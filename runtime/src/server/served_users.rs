@@ -11,6 +11,7 @@ use std::time::Duration;
 use penstock_net::users::Users;
 use tracing::{info, warn};
 
+use super::audit::{Audit, Field};
 use crate::startup::node::OpenError;
 
 /// How often the file is looked at: every core has a change within a second.
@@ -83,7 +84,7 @@ impl ServedUsers {
     }
 
     /// Watches the file on a thread of its own.
-    pub(super) fn watch(mut self, deliver: DeliverUsers) -> io::Result<UsersWatch> {
+    pub(super) fn watch(mut self, deliver: DeliverUsers, audit: Audit) -> io::Result<UsersWatch> {
         let (stop, stopped) = flume::bounded::<()>(0);
         let look = move || {
             while let Err(flume::RecvTimeoutError::Timeout) = stopped.recv_timeout(LOOK_EVERY) {
@@ -95,9 +96,11 @@ impl ServedUsers {
                             users = count,
                             "the users' file {path} is read anew: {count} users"
                         );
+                        audit.tell("users", &[("users", Field::Number(count as u64))]);
                         deliver(users);
                     }
                     Err(problem) => {
+                        audit.tell("users_refused", &[("cause", Field::Text(&problem))]);
                         warn!("{problem}; the users of before stay");
                     }
                 }
