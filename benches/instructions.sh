@@ -7,7 +7,7 @@
 #     benches/instructions.sh                       the table of benches/INSTRUCTIONS.md
 #     benches/instructions.sh --detail get          and the 60 largest (function, file) pairs
 #     DEPTH=128 BATCHES=250 benches/instructions.sh decr tokens sold_out
-#     DEPTH=128 BATCHES=250 benches/instructions.sh resp_decr resp_decr_keys resp_get resp_set
+#     DEPTH=128 BATCHES=250 benches/instructions.sh resp_decr resp_get resp_set resp_mixed
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 detail=0
@@ -48,8 +48,8 @@ work, operations, detail, kinds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]
 # also where it was inlined; lines of the standard library belong to the function around them.
 STAGES = [
     ("RESP: parser", r"resp::parser", r"net/src/resp/(parser|number)\.rs"),
-    ("RESP: commands and items", r"resp::(conversation.*(take|command|keyed)|table|items)",
-     r"net/src/resp/(conversation|table|request|items|sink|slow)"),
+    ("RESP: commands and items", r"resp::(conversation.*(take|command|keyed|repeat|remember)|table|items|shapes)",
+     r"net/src/resp/(conversation|table|request|items|shapes|sink|slow)"),
     ("RESP: ring", r"resp::ring", r"net/src/resp/ring"),
     ("RESP: replies", r"resp::(answer|reply)", r"net/src/resp/(answer|reply)"),
     ("frames and wire: receive, header, index of the batch",

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # The figures of the README: the server on CPU 0, the generator on CPU 1, every figure a median over
 # interleaved rounds, with its ratios to echo and to echo-items of the same rounds. Bounded: about
-# five minutes, or one with --quick. Needs two CPUs and loopback.
+# five minutes, or one with --quick. Needs two CPUs and loopback. With --tls: what TLS costs.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+[[ ${1:-} == --tls ]] && exec benches/tls.sh "${@:2}"
 rounds=${ROUNDS:-3} seconds=2
 [[ ${1:-} == --quick ]] && rounds=1 seconds=1
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use penstock_net::level::AckLevel;
 
-use crate::BenchError;
+use crate::{BenchError, TlsArgs};
 
 /// What the connections do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -86,6 +86,9 @@ pub struct BenchArgs {
         value_parser = address
     )]
     pub addr: Vec<SocketAddr>,
+    /// How it is reached.
+    #[command(flatten)]
+    pub tls: TlsArgs,
     /// Connections
     #[arg(long, short, default_value_t = 50, value_parser = from_to(1, 10_000))]
     pub connections: u32,
@@ -184,6 +187,9 @@ impl BenchArgs {
                  another",
                 self.addr.len()
             ));
+        }
+        if self.raw && matches!(self.tls.client_tls(), Ok(Some(_))) {
+            return wrong("--raw is of a server without TLS, and --tls-ca asks for TLS".into());
         }
         let is_time = |seconds: f64| seconds.is_finite() && (0.0..=86_400.0).contains(&seconds);
         if !is_time(self.duration) || self.duration == 0.0 || !is_time(self.warmup) {

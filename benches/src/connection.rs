@@ -6,6 +6,7 @@ use std::net::{Shutdown, SocketAddr};
 use std::time::Instant;
 
 use mio::net::TcpStream;
+use penstock_client::tls::TlsSession;
 use penstock_net::batch::Batch;
 use penstock_net::frame::{FLAG_REPLY, Opcode};
 use penstock_net::placement::Writer;
@@ -80,9 +81,31 @@ impl Account {
     }
 }
 
+/// What a connection through TLS needs.
+pub(crate) struct Secured {
+    session: TlsSession,
+    /// Records on their way.
+    sealed: Vec<u8>,
+    /// Of one read.
+    chunk: Vec<u8>,
+    plaintext: Vec<u8>,
+}
+
+impl Secured {
+    pub(crate) fn new(session: TlsSession) -> Secured {
+        Secured {
+            session,
+            sealed: Vec::new(),
+            chunk: vec![0; 64 << 10],
+            plaintext: Vec::new(),
+        }
+    }
+}
+
 /// One connection.
 pub(crate) struct Connection {
     stream: TcpStream,
+    secured: Option<Secured>,
     load: Load,
     items_per_shot: usize,
     next_shot: u64,
@@ -106,12 +129,14 @@ pub(crate) struct Connection {
 impl Connection {
     pub(crate) fn new(
         stream: TcpStream,
+        secured: Option<Secured>,
         load: Load,
         items_per_shot: usize,
         is_raw: bool,
     ) -> Connection {
         Connection {
             stream,
+            secured,
             load,
             items_per_shot,
             next_shot: 1,
@@ -130,9 +155,10 @@ impl Connection {
         }
     }
 
-    /// Goes on over another stream.
-    pub(crate) fn reopen(&mut self, stream: TcpStream) {
+    /// Goes on over another stream, whose handshake of TLS is still to come.
+    pub(crate) fn reopen(&mut self, stream: TcpStream, session: Option<TlsSession>) {
         self.stream = stream;
+        self.secured = session.map(Secured::new);
         self.receiver = Receiver::new(64 << 20);
         self.filled = 0;
         self.to_send = hello();
@@ -190,8 +216,16 @@ impl Connection {
 
     /// Hands on what the socket takes now.
     pub(crate) fn flush(&mut self) -> Result<(), BenchError> {
-        while self.sent < self.to_send.len() {
-            match self.stream.write(&self.to_send[self.sent..]) {
+        let out = match &mut self.secured {
+            None => &mut self.to_send,
+            Some(secured) => {
+                secured.session.seal(&self.to_send, &mut secured.sealed);
+                self.to_send.clear();
+                &mut secured.sealed
+            }
+        };
+        while self.sent < out.len() {
+            match self.stream.write(&out[self.sent..]) {
                 Ok(written) => self.sent += written,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -202,9 +236,31 @@ impl Connection {
                 }
             }
         }
-        self.to_send.clear();
+        out.clear();
         self.sent = 0;
         Ok(())
+    }
+
+    /// Reads once from the socket; how many bytes came, and whether there may be more.
+    fn read(&mut self) -> std::io::Result<(usize, bool)> {
+        let Some(secured) = &mut self.secured else {
+            let room = &mut self.received[self.filled..];
+            let read = self.stream.read(room)?;
+            let is_all = read < room.len();
+            self.filled += read;
+            return Ok((read, is_all));
+        };
+        let read = self.stream.read(&mut secured.chunk)?;
+        secured.plaintext.clear();
+        let bytes = &secured.chunk[..read];
+        secured.session.receive(bytes, &mut secured.plaintext)?;
+        let through = self.filled + secured.plaintext.len();
+        if self.received.len() < through {
+            self.received.resize(through, 0);
+        }
+        self.received[self.filled..through].copy_from_slice(&secured.plaintext);
+        self.filled = through;
+        Ok((read, read < secured.chunk.len()))
     }
 
     /// Reads all that has arrived; `done` is told of each shot that is answered whole now, with
@@ -214,25 +270,31 @@ impl Connection {
             if self.filled == self.received.len() {
                 self.received.resize(self.received.len() * 2, 0);
             }
-            match self.stream.read(&mut self.received[self.filled..]) {
-                Ok(0) => {
+            let is_all = match self.read() {
+                Ok((0, _)) => {
                     return Err(BenchError::Connection(
                         "the server closed a connection".into(),
                     ));
                 }
-                Ok(read) => self.filled += read,
+                Ok((_, is_all)) => is_all,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::Interrupted => false,
                 Err(error) => {
                     return Err(BenchError::Connection(format!(
                         "a connection broke: {error}"
                     )));
                 }
-            }
-            let whole_read = self.filled < self.received.len();
+            };
             self.read_frames(&mut done)?;
             // A read that did not fill the buffer took all there was; readiness comes again.
-            if whole_read {
+            if is_all {
+                if self
+                    .secured
+                    .as_ref()
+                    .is_some_and(|it| it.session.has_output())
+                {
+                    self.flush()?;
+                }
                 return Ok(());
             }
         }

@@ -9,15 +9,17 @@ use penstock_net::batch::Batch;
 use penstock_net::frame::{FLAG_REPLY, Header, Opcode, write_frame};
 use penstock_net::hello::ClientHello;
 use penstock_net::level::AckLevel;
-use penstock_net::receive::{Received, Receiver};
+use penstock_net::receive::{Received, Receiver, is_tls};
 use penstock_net::reply::{ReplyItem, text_of};
 use penstock_net::request::{BatchRequest, Condition};
 use penstock_net::status::Status;
 
-use crate::BenchError;
 use crate::args::{BenchArgs, Workload};
 use crate::workload::{SALE_STOCK, STOCK, STOCK_INITIAL, key};
+use crate::{BenchError, Stream};
 
+/// The longest wait for an answer.
+const ANSWER: Duration = Duration::from_secs(30);
 /// Items in one frame while keys are filled, at most.
 const FILL_ITEMS: usize = 256;
 /// Bytes in one frame, if more than one item is in it.
@@ -32,7 +34,7 @@ const ITEM_BYTES: usize = 64;
 const FILL_ID: u64 = 16;
 
 pub(crate) struct Control {
-    stream: TcpStream,
+    stream: Stream,
     receiver: Receiver,
     bytes: Vec<u8>,
 }
@@ -57,8 +59,13 @@ impl Control {
         };
         let stream = TcpStream::connect(args.addr[0]).map_err(failed)?;
         stream.set_nodelay(true).map_err(failed)?;
+        let tls = args.tls.client_tls().map_err(BenchError::Arguments)?;
+        let address = args.addr[0].to_string();
+        let stream = Stream::open(tls.as_ref(), &address, stream, ANSWER)
+            .map_err(|error| failed(error.into()))?;
         stream
-            .set_read_timeout(Some(Duration::from_secs(30)))
+            .socket()
+            .set_read_timeout(Some(ANSWER))
             .map_err(failed)?;
         let mut control = Control {
             stream,
@@ -232,6 +239,10 @@ impl Control {
                     let read = read(&header, body);
                     self.bytes.drain(..consumed);
                     return Ok(read);
+                }
+                _ if is_tls(&self.bytes) => {
+                    let told = "the server speaks TLS at this port: give --tls-ca";
+                    return Err(BenchError::Connection(told.into()));
                 }
                 Received::Incomplete { .. } => {}
                 other => {

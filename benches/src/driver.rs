@@ -8,17 +8,18 @@ use std::time::{Duration, Instant, SystemTime};
 use mio::event::Event;
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
+use penstock_client::tls::TlsSession;
 use penstock_client::{Client, ClientError, ClientOptions, Verbs};
 use penstock_net::level::AckLevel;
 
-use crate::BenchError;
 use crate::args::BenchArgs;
-use crate::connection::{Account, Connection};
+use crate::connection::{Account, Connection, Secured};
 use crate::control::{Control, hello};
 use crate::ledger::Ledger;
 use crate::report::Report;
 use crate::series::Series;
 use crate::workload::{Law, Load, STOCK, STOCK_INITIAL};
+use crate::{BenchError, Stream};
 
 /// Shots that an open loop lets a connection have under way; later ones wait and count the wait.
 const OPEN_LOOP_AHEAD: usize = 64;
@@ -106,6 +107,7 @@ pub(crate) fn drive(args: &BenchArgs, prepares: bool) -> Result<Report, BenchErr
 fn connect(args: &BenchArgs, poll: &Poll) -> Result<Vec<Connection>, BenchError> {
     let failed = |error: std::io::Error| unreachable_at(args, &error);
     let law = Law::new(args);
+    let tls = args.tls.client_tls().map_err(BenchError::Arguments)?;
     let mut connections = Vec::new();
     for number in 0..args.connections {
         let mut tried = args.addr.iter().map(std::net::TcpStream::connect);
@@ -113,13 +115,24 @@ fn connect(args: &BenchArgs, poll: &Poll) -> Result<Vec<Connection>, BenchError>
         let stream = made.unwrap_or_else(|| std::net::TcpStream::connect(args.addr[0]));
         let stream = stream.map_err(failed)?;
         stream.set_nodelay(true).map_err(failed)?;
+        let address = stream.peer_addr().map_err(failed)?.to_string();
+        let mut stream = Stream::open(tls.as_ref(), &address, stream, SILENCE)
+            .map_err(|error| failed(error.into()))?;
         if !args.raw {
-            (&stream).write_all(&hello()).map_err(failed)?;
+            stream.write_all(&hello()).map_err(failed)?;
         }
-        stream.set_nonblocking(true).map_err(failed)?;
+        stream.socket().set_nonblocking(true).map_err(failed)?;
+        let (stream, session) = match stream {
+            Stream::Plain(stream) => (stream, None),
+            Stream::Tls(stream) => {
+                let (session, stream) = stream.into_session();
+                (stream, Some(session))
+            }
+        };
         let stream = TcpStream::from_std(stream);
         let mut connection = Connection::new(
             stream,
+            session.map(Secured::new),
             Load::new(args, law.clone(), u64::from(number)),
             args.depth as usize,
             args.raw,
@@ -487,12 +500,15 @@ impl Run<'_> {
                         let _ = stream.set_nodelay(true);
                         let registry = self.poll.registry();
                         registry.register(&mut stream, Token(number), interest)?;
-                        Ok(stream)
+                        let to = away.to.to_string();
+                        let tls = self.args.tls.client_tls().map_err(std::io::Error::other)?;
+                        let session = tls.map(|tls| TlsSession::begin(&tls, &to));
+                        Ok((stream, session.transpose()?))
                     });
                     match made {
-                        Ok(stream) => {
+                        Ok((stream, session)) => {
                             self.connections[number].heard = now;
-                            self.connections[number].reopen(stream);
+                            self.connections[number].reopen(stream, session);
                         }
                         Err(error) => {
                             let error = BenchError::Connection(error.to_string());
@@ -526,11 +542,13 @@ impl Counter {
     fn set(args: &BenchArgs) -> Result<Counter, BenchError> {
         let failed = |error: ClientError| BenchError::Connection(error.to_string());
         let addresses: Vec<String> = args.addr.iter().map(SocketAddr::to_string).collect();
+        let tls = args.tls.client_tls().map_err(BenchError::Arguments)?;
         let client = |level| {
             let options = ClientOptions {
                 name: "penstock bench".into(),
                 level,
                 deadline: SILENCE,
+                tls: tls.clone(),
                 ..ClientOptions::default()
             };
             Client::connect_any(&addresses, options).map_err(failed)

@@ -19,10 +19,12 @@ mod ledger;
 mod report;
 pub mod sale;
 mod series;
+mod tls;
 mod workload;
 
 pub use args::{BenchArgs, Level, Workload};
 pub use report::Report;
+pub use tls::{Stream, TlsArgs};
 
 /// Why a run gave no figures.
 #[derive(Debug)]

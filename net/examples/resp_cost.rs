@@ -10,6 +10,7 @@
 //! | `resp_decr` | DECR of one key, all the same |
 //! | `resp_decr_keys` | DECR of keys by chance |
 //! | `resp_get`, `resp_set` | of keys by chance |
+//! | `resp_mixed` | nine GET and a SET, in turn; keys have 16 to 37 bytes, values up to 127 |
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -21,6 +22,7 @@ use penstock_net::limits::Limits;
 use penstock_net::pieces::Pieces;
 use penstock_net::program::ServedSchema;
 use penstock_net::reply::{BatchReply, ReplyHead};
+use penstock_net::request::Verb;
 use penstock_net::resp::{Client, ClusterView, Conversation, Facts, Host, SlowCommand};
 use penstock_net::status::Status;
 use penstock_net::version::Version;
@@ -44,6 +46,7 @@ fn main() {
         "resp_decr" | "resp_decr_keys" => 9_999_999u64.to_le_bytes().to_vec(),
         "resp_get" => value.clone().into_bytes(),
         "resp_set" => Vec::new(),
+        "resp_mixed" => value.clone().into_bytes(),
         _ => panic!("{kind} is no kind of command"),
     };
     let mut drawn = 1u64;
@@ -51,12 +54,22 @@ fn main() {
         drawn = drawn.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(1);
         format!("key:{:012}", (drawn >> 33) % keys as u64)
     };
+    let mixed = |number: usize, key: String| {
+        let key = ["", "c:", "cart:", "shop:7:cart:", "shop:7:customer:cart:"][number % 5]
+            .to_string()
+            + &key;
+        match number % 10 {
+            9 => command(&["SET", &key, &"v".repeat(number % 128)]),
+            _ => command(&["GET", &key]),
+        }
+    };
     let distinct: Vec<Vec<u8>> = (0..DISTINCT)
         .map(|_| {
-            let commands = (0..depth).map(|_| match kind.as_str() {
+            let commands = (0..depth).map(|number| match kind.as_str() {
                 "resp_decr" => command(&["DECR", "counter:__rand_int__"]),
                 "resp_decr_keys" => command(&["DECR", &key()]),
                 "resp_get" => command(&["GET", &key()]),
+                "resp_mixed" => mixed(number, key()),
                 _ => command(&["SET", &key(), &value]),
             });
             commands.flatten().collect()
@@ -117,6 +130,10 @@ fn answers(frame: &[u8], value: &[u8]) -> Vec<u8> {
         let version = Version {
             epoch: 1,
             sequence: item as u64,
+        };
+        let value = match batch.item(item)[2] == Verb::Set as u8 {
+            true => &[],
+            false => value,
         };
         let item = u16::try_from(item).expect("at most 1024");
         ReplyHead::new(Status::Ok, item, AckLevel::Disk, version).write(out.written(), value);

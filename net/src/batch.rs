@@ -225,6 +225,9 @@ pub(crate) fn push_padded(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
     let padding = padded(bytes.len()) - bytes.len();
     if padding > 0 {
-        out.extend_from_slice(&[0; 8][..padding]);
+        let end = out.len() + padding;
+        // A number of bytes that is known before is cheaper to append.
+        out.extend_from_slice(&[0; 8]);
+        out.truncate(end);
     }
 }

@@ -39,6 +39,13 @@ pub enum Received<'a> {
     },
 }
 
+/// Whether bytes of a peer begin as a record of TLS does. No frame begins so: its length would be
+/// no multiple of 8.
+#[must_use]
+pub fn is_tls(bytes: &[u8]) -> bool {
+    matches!(bytes, [0x15 | 0x16, 0x03, 0x00..=0x04, ..])
+}
+
 /// The receiving state of one connection.
 #[derive(Clone, Debug)]
 pub struct Receiver {

@@ -487,16 +487,6 @@ impl<'a> ReplyItem<'a> {
         })
     }
 
-    /// Of an answer OK whose value is one number: which item it answers, and the number. `None` of
-    /// every other one, and if there is more to tell.
-    #[inline]
-    pub(crate) fn number_of(item: &[u8]) -> Option<(u16, u64)> {
-        let (head, value) = item.split_first_chunk::<REPLY_ITEM_BYTES>()?;
-        let number = u64::from_le_bytes(value.try_into().ok()?);
-        let is_plain = read_u16(head, 0) == Status::Ok.code() && head[7] == 0;
-        (is_plain && read_u32(head, 8) == 8).then(|| (read_u16(head, 4), number))
-    }
-
     /// Field value `number` of an UPDATE_IF reply.
     #[must_use]
     pub fn field(&self, number: usize) -> Option<u64> {
@@ -505,6 +495,47 @@ impl<'a> ReplyItem<'a> {
             .0
             .get(number)
             .map(|bytes| u64::from_le_bytes(*bytes))
+    }
+}
+
+/// A reply item that tells a value, or that there is none, and nothing more.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PlainReply<'a> {
+    /// The item that it answers.
+    pub(crate) item: u16,
+    /// OK, otherwise NOT_FOUND.
+    pub(crate) is_ok: bool,
+    pub(crate) value: &'a [u8],
+}
+
+impl<'a> PlainReply<'a> {
+    /// The reply item that these bytes are. `None` if it tells something else or more, and if it is
+    /// bad: [`ReplyItem::read`] tells how.
+    #[inline]
+    pub(crate) fn read(item: &'a [u8]) -> Option<Self> {
+        /// Status and flags.
+        const LOOKED_AT: u64 = 0xFF00_0000_0000_FFFF;
+        const OK: u64 = Status::Ok.code() as u64;
+        const NOT_FOUND: u64 = Status::NotFound.code() as u64;
+        let (head, value) = item.split_first_chunk::<REPLY_ITEM_BYTES>()?;
+        let is_ok = match read_u64(head, 0) & LOOKED_AT {
+            OK => true,
+            NOT_FOUND => false,
+            _ => return None,
+        };
+        let len = read_u32(head, 8) as usize;
+        let is_whole = value.len() == padded(len);
+        is_whole.then(|| PlainReply {
+            item: read_u16(head, 4),
+            is_ok,
+            value: &value[..len],
+        })
+    }
+
+    /// The value if it is one number.
+    #[inline]
+    pub(crate) fn number(&self) -> Option<u64> {
+        self.value.try_into().ok().map(u64::from_le_bytes)
     }
 }
 

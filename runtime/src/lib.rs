@@ -42,6 +42,8 @@ pub mod server;
 pub mod startup;
 mod stats;
 pub mod system;
+mod tls;
+pub mod users;
 
 pub use embedded::{Local, Options, Penstock, Verbs};
 pub use startup::OpenError;

@@ -19,7 +19,7 @@ use penstock_net::level::AckLevel;
 use penstock_net::limits::{BATCH_ITEMS_MAX, Limits};
 use penstock_net::placement::Placement;
 use penstock_net::program::RunRequest;
-use penstock_net::receive::{Received, Receiver};
+use penstock_net::receive::{Received, Receiver, is_tls};
 use penstock_net::reply::{ReplyItem, text_of};
 use penstock_net::request::{BatchRequest, Token, ask_without_show};
 use penstock_net::status::{Executed, Status};
@@ -240,6 +240,10 @@ impl Connection {
     /// [`ClientError::Protocol`] if a server may not send these bytes. The connection must then be
     /// given up.
     pub(crate) fn receive(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
+        if !self.has_hello && self.received.is_empty() && is_tls(bytes) {
+            let text = "the server speaks TLS at this port, and this client was not told to";
+            return Err(ClientError::Protocol(text.into()));
+        }
         self.received.extend_from_slice(bytes);
         let received = std::mem::take(&mut self.received);
         let mut at = 0;
@@ -361,7 +365,7 @@ impl Connection {
         if header.opcode == Opcode::Hello as u8 {
             let hello = ServerHello::read(body)
                 .map_err(|refusal| ClientError::Protocol(refusal.to_string()))?;
-            return match self.login.greeted(&hello) {
+            return match self.login.greeted(&hello, &mut self.output) {
                 Ok(true) => self.open(body),
                 Ok(false) => Ok(()),
                 Err(unwelcome) => self.refused(unwelcome),

@@ -7,11 +7,12 @@
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpStream, ToSocketAddrs};
+use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::channel::Channel;
 use crate::connection::Connection;
 use crate::jitter::random;
 use crate::named::{NamedWrite, new_token};
@@ -22,6 +23,7 @@ use crate::queued::{AnswerWaiter, Counted, Item, MemberTry, Queued, Refused, Rep
 use crate::retry::RetryBudget;
 use penstock_net::frame::Opcode;
 use penstock_net::placement::{Placement, Writer};
+use penstock_net::receive::is_tls;
 use penstock_net::request::Ask;
 use penstock_net::status::Status;
 
@@ -499,17 +501,10 @@ fn connect(shared: &Arc<Shared>, number: usize, until: Instant) -> Result<(), Cl
         left = left.min(CONNECT_MAX);
     }
     let not_sent = |error: std::io::Error| ClientError::NotSent(format!("{address}: {error}"));
-    let mut found = address.to_socket_addrs().map_err(not_sent)?;
-    let found = found
-        .next()
-        .ok_or_else(|| ClientError::NotSent(format!("{address}: no such host")))?;
-    let mut stream = TcpStream::connect_timeout(&found, left).map_err(not_sent)?;
-    stream.set_nodelay(true).map_err(not_sent)?;
     let options = &shared.options;
-    stream
-        .set_write_timeout(Some(options.deadline.max(TICK)))
-        .map_err(not_sent)?;
-    let (connection, hello) = Connection::begin(options, None)?;
+    let (mut stream, channel) = Channel::open(options, &address, left)?;
+    let (connection, mut hello) = Connection::begin(options, channel.binding())?;
+    channel.seal(&mut hello);
     stream.write_all(&hello).map_err(not_sent)?;
     let reader = stream.try_clone().map_err(not_sent)?;
     let mut state = shared.lock();
@@ -519,13 +514,14 @@ fn connect(shared: &Arc<Shared>, number: usize, until: Instant) -> Result<(), Cl
     node.link = Some(Link {
         connection,
         stream,
+        channel: channel.clone(),
         heard: Instant::now(),
     });
     drop(state);
     let shared = Arc::clone(shared);
     let started = std::thread::Builder::new()
         .name("penstock-client-read".into())
-        .spawn(move || read(&shared, number, reader, generation));
+        .spawn(move || read(&shared, number, (reader, channel), generation));
     started.map(drop).map_err(not_sent)
 }
 
@@ -572,14 +568,16 @@ fn write(shared: &Arc<Shared>, number: usize) {
                 }
                 // Before the answer to HELLO the limits are not known.
                 let may_send = link.connection.has_hello() && !queue.is_empty();
-                if may_send || link.connection.has_output() {
+                let has_own = link.connection.has_output() || link.channel.has_output();
+                if may_send || has_own {
                     out.clear();
                     link.connection.take_output(&mut out);
                     if may_send {
                         link.connection.send(queue, now, &mut out);
                     }
-                    let stream = link.stream.try_clone();
+                    let (stream, channel) = (link.stream.try_clone(), link.channel.clone());
                     drop(state);
+                    channel.seal(&mut out);
                     // Written without the lock, so that callers and the reader go on meanwhile.
                     let written = stream.and_then(|mut stream| stream.write_all(&out));
                     if let Err(error) = written {
@@ -624,38 +622,44 @@ fn pass_over(shared: &Arc<Shared>, number: usize) {
 }
 
 /// Hands the bytes that arrive to the connection, until it is gone or replaced.
-fn read(shared: &Arc<Shared>, number: usize, mut stream: TcpStream, generation: u64) {
+fn read(
+    shared: &Arc<Shared>,
+    number: usize,
+    (mut stream, channel): (TcpStream, Channel),
+    generation: u64,
+) {
     let mut chunk = vec![0; 64 << 10];
+    let mut plaintext = Vec::new();
     let cause = loop {
         match stream.read(&mut chunk) {
             Ok(0) => break "the server closed the connection".to_string(),
             Ok(read) => {
                 let now = Instant::now();
+                plaintext.clear();
+                let (bytes, unsealed) = channel.receive(&chunk[..read], &mut plaintext);
                 let mut state = shared.lock();
                 let node = &mut state.nodes[number];
+                if channel.has_output() {
+                    node.wake();
+                }
                 if node.generation != generation {
                     return;
                 }
                 let Some(link) = &mut node.link else { return };
                 link.heard = now;
                 let had_hello = link.connection.has_hello();
-                let outcome = link.connection.receive(&chunk[..read]);
+                let is_refused = !had_hello && (unsealed.is_err() || is_tls(bytes));
+                let outcome = link.connection.receive(bytes).and(unsealed);
+                if is_refused && let Err(error) = &outcome {
+                    // Asking once more would not change it.
+                    for queued in node.queue.drain(..) {
+                        queued.fail(ClientError::NotSent(error.to_string()));
+                    }
+                }
                 let elsewhere = link.connection.take_elsewhere();
                 let refused = link.connection.take_refused();
                 let placement = link.connection.take_placement();
-                let has_output = link.connection.has_output();
-                let unwelcome = link.connection.take_unwelcome();
-                let is_opened = !had_hello && link.connection.has_hello();
-                let value_bytes_max = link.connection.value_bytes_max();
-                if has_output || is_opened {
-                    node.wake();
-                }
-                if let Some(unwelcome) = unwelcome {
-                    node.turned_away(unwelcome);
-                } else if is_opened {
-                    node.is_failing = false;
-                    node.unwelcome = None;
-                    node.backoff = BACKOFF_MIN;
+                if let Some(value_bytes_max) = node.greeted(had_hello) {
                     // The greatest of all: a node refuses by itself what is too long for it.
                     state.value_bytes_max = state.value_bytes_max.max(Some(value_bytes_max));
                 }

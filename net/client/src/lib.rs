@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod channel;
 mod client;
 mod connection;
 mod driver;
@@ -17,6 +18,8 @@ mod queued;
 mod retry;
 mod scan;
 mod seen;
+#[cfg(feature = "tls")]
+pub mod tls;
 mod told;
 mod transaction;
 mod update;

@@ -5,7 +5,7 @@ use penstock_net::auth::{
     LoginFault,
 };
 use penstock_net::frame::Header;
-use penstock_net::hello::{AUTH_NONE, AUTH_SCRAM, AUTH_SCRAM_BOUND, ServerHello};
+use penstock_net::hello::{AUTH_CERTIFICATE, AUTH_NONE, AUTH_SCRAM, AUTH_SCRAM_BOUND, ServerHello};
 use penstock_net::reply::text_of;
 use penstock_net::status::Status;
 
@@ -52,6 +52,8 @@ impl From<LoginFault> for Unwelcome {
 pub(crate) struct ConnectionLogin {
     login: Option<Login>,
     is_bound: bool,
+    /// The certificate of the connection logs in.
+    is_by_certificate: bool,
 }
 
 impl ConnectionLogin {
@@ -72,18 +74,23 @@ impl ConnectionLogin {
                     ClientError::NotSent(format!("no random numbers for a login: {error}"))
                 })?;
                 let login = Login::new(identity, binding, &random);
-                send(out, &login.first());
+                send(out, AuthMethod::Scram, &login.first());
                 Some(login)
             }
         };
         Ok(ConnectionLogin {
             login,
             is_bound: binding.is_some(),
+            is_by_certificate: false,
         })
     }
 
     /// Judges what HELLO tells of logins. Returns whether the connection is open.
-    pub(crate) fn greeted(&self, hello: &ServerHello) -> Result<bool, Unwelcome> {
+    pub(crate) fn greeted(
+        &mut self,
+        hello: &ServerHello,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, Unwelcome> {
         let needs_none = hello.auth_methods & AUTH_NONE != 0;
         let method = match self.is_bound {
             true => AUTH_SCRAM_BOUND,
@@ -91,6 +98,11 @@ impl ConnectionLogin {
         };
         match &self.login {
             None if needs_none => Ok(true),
+            None if hello.auth_methods & AUTH_CERTIFICATE != 0 => {
+                self.is_by_certificate = true;
+                send(out, AuthMethod::Certificate, "-");
+                Ok(false)
+            }
             None => Err(Unwelcome {
                 status: Some(Status::Auth),
                 text: "the server has users: give the name of one and a secret".into(),
@@ -113,7 +125,6 @@ impl ConnectionLogin {
         body: &'a [u8],
         out: &mut Vec<u8>,
     ) -> Result<Option<&'a [u8]>, Unwelcome> {
-        let login = self.login.as_mut().ok_or(LoginFault::Order)?;
         let status = Status::from_code(header.level_or_status);
         if status != Some(Status::Ok) {
             return Err(Unwelcome {
@@ -123,12 +134,16 @@ impl ConnectionLogin {
             });
         }
         match AuthReply::read(body).map_err(Unwelcome::by_client)? {
+            AuthReply::Done { hello, .. } if self.is_by_certificate => Ok(Some(hello)),
             AuthReply::GoOn { message } => {
+                let login = self.login.as_mut().ok_or(LoginFault::Order)?;
                 let challenge = login.challenged(message)?;
-                send(out, &login.prove(&challenge.salted())?);
+                let proof = login.prove(&challenge.salted())?;
+                send(out, AuthMethod::Scram, &proof);
                 Ok(None)
             }
             AuthReply::Done { message, hello } => {
+                let login = self.login.as_mut().ok_or(LoginFault::Order)?;
                 login.welcomed(message)?;
                 self.login = None;
                 Ok(Some(hello))
@@ -137,9 +152,9 @@ impl ConnectionLogin {
     }
 }
 
-fn send(out: &mut Vec<u8>, message: &str) {
+fn send(out: &mut Vec<u8>, method: AuthMethod, message: &str) {
     let request = AuthRequest {
-        method: AuthMethod::Scram,
+        method,
         message: message.as_bytes(),
     };
     request.write(out, REQUEST_ID);

@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::sync::{Arc, Condvar};
 use std::time::{Duration, Instant};
 
+use crate::channel::Channel;
 use crate::connection::Connection;
 use crate::login::Unwelcome;
 use crate::queued::Queued;
@@ -42,6 +43,7 @@ pub(crate) struct Node {
 pub(crate) struct Link {
     pub(crate) connection: Connection,
     pub(crate) stream: TcpStream,
+    pub(crate) channel: Channel,
     pub(crate) heard: Instant,
 }
 
@@ -80,6 +82,26 @@ impl Node {
         self.is_asleep = false;
     }
 
+    /// Looks how far HELLO and the login of the connection have come. Returns how many bytes of a
+    /// value the node takes, if operations may be sent from now on.
+    pub(crate) fn greeted(&mut self, had_hello: bool) -> Option<u32> {
+        let connection = &mut self.link.as_mut()?.connection;
+        let (has_output, unwelcome) = (connection.has_output(), connection.take_unwelcome());
+        let is_opened = !had_hello && connection.has_hello();
+        let value_bytes_max = connection.value_bytes_max();
+        if has_output || is_opened {
+            self.wake();
+        }
+        if let Some(unwelcome) = unwelcome {
+            self.turned_away(unwelcome);
+        } else if is_opened {
+            self.is_failing = false;
+            self.unwelcome = None;
+            self.backoff = BACKOFF_MIN;
+        }
+        is_opened.then_some(value_bytes_max)
+    }
+
     /// The node does not let the client in, or is not trusted: what waits for it is told so, and it
     /// is left alone for a while. Each try counts against the address of this machine.
     pub(crate) fn turned_away(&mut self, unwelcome: Unwelcome) {
@@ -89,8 +111,8 @@ impl Node {
         self.tell_unwelcome();
     }
 
-    /// Whether it is tried again though nothing waits for it. One that does not let the client in is
-    /// not: each try counts.
+    /// Whether it is tried again though nothing waits for it. One that does not let the client in
+    /// is not: each try counts.
     pub(crate) fn is_to_be_tried(&self) -> bool {
         self.is_failing && self.unwelcome.is_none()
     }

@@ -34,8 +34,13 @@ pub struct ClientOptions {
     /// horizon, an hour by default, in memory and on disk. A server that knows no tokens gets none.
     pub names_writes: bool,
     /// Who logs in on each connection, and with what. A server that needs no login is refused then,
-    /// because it proves nothing. `None`: nobody, at servers without users.
+    /// because it proves nothing. `None`: the certificate of the connection, if a server with users
+    /// has seen one; otherwise nobody, at servers without users.
     pub identity: Option<Identity>,
+    /// Connections go through TLS 1.3, to servers that this trusts. `None`: as they are, to servers
+    /// without TLS.
+    #[cfg(feature = "tls")]
+    pub tls: Option<crate::tls::ClientTls>,
 }
 
 impl Default for ClientOptions {
@@ -49,6 +54,8 @@ impl Default for ClientOptions {
             retries_busy: true,
             names_writes: false,
             identity: None,
+            #[cfg(feature = "tls")]
+            tls: None,
         }
     }
 }

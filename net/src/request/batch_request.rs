@@ -11,6 +11,7 @@ use crate::program::{ProgramId, Run, RunArgument, write_run};
 use crate::request::extension;
 use crate::request::flags;
 use crate::request::head::ITEM_HEADER_BYTES;
+use crate::request::template::ItemTemplate;
 use crate::request::terms::{Expiry, MemberRead, Wanted, When};
 use crate::request::token::Token;
 use crate::request::verb::Verb;
@@ -276,6 +277,20 @@ impl BatchRequest {
         let from = out.len();
         out.extend_from_slice(item);
         self.end_item(out, from);
+    }
+
+    /// Adds an item of a template, which has no token.
+    #[inline]
+    pub(crate) fn like(
+        &mut self,
+        out: &mut Vec<u8>,
+        template: &ItemTemplate,
+        key: &[u8],
+        value: Option<&[u8]>,
+    ) {
+        let from = out.len();
+        template.write(out, key, value);
+        self.batch.end_item(out, from);
     }
 
     /// Adds copies of the last item, which has no token.

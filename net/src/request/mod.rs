@@ -9,6 +9,7 @@ mod head;
 mod item;
 mod plain;
 mod repeat;
+mod template;
 mod terms;
 mod token;
 pub(crate) mod verb;
@@ -28,6 +29,7 @@ pub use head::{ITEM_HEADER_BYTES, likely_has_others, likely_key, likely_other_ke
 pub(crate) use head::{field, is_reserved};
 pub use plain::{Plain, plain};
 pub use repeat::{decode_repeated, may_begin_run, may_repeat};
+pub(crate) use template::ItemTemplate;
 pub use terms::{Condition, Expiry, MemberRead, Wanted, When};
 pub use token::{Token, TokenTextError, request_hash};
 pub use verb::{Effect, Tells, Verb};

@@ -3,20 +3,20 @@
 use std::io::Write as _;
 
 use crate::apply::Decimal;
-use crate::reply::{ITEM_FLAG_OVERFLOW, ITEM_FLAG_REPLAYED, NO_INSTRUCTION, ReplyItem};
+use crate::reply::{ITEM_FLAG_OVERFLOW, ITEM_FLAG_REPLAYED, NO_INSTRUCTION, PlainReply, ReplyItem};
 use crate::scan::ScanPage;
 use crate::status::Status;
 
 use super::glob;
 use super::host::Host;
 use super::model::{TOO_LONG, range_of, ttl_of};
-use super::reply::Replies;
+use super::reply::{Protocol, Replies, ValueLines};
 use super::request::TtlForm;
 use super::rights;
 use super::scan;
 
 /// How the answers of a command's items become its reply.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Fold {
     /// The reply is written.
     Written,
@@ -59,6 +59,33 @@ pub(super) struct Told<'a> {
     pub(super) item: &'a ReplyItem<'a>,
     pub(super) retry_after_ms: u16,
     pub(super) host: &'a dyn Host,
+}
+
+impl Fold {
+    /// Writes the reply of a command of one item whose answer is plain. `false` if this is more
+    /// than a few lines here: [`write`] does it.
+    #[inline]
+    pub(super) fn write_plain(
+        &self,
+        plain: &PlainReply<'_>,
+        protocol: Protocol,
+        lines: &mut ValueLines,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        let replies = &mut Replies::new(out, protocol);
+        match (self, plain.is_ok) {
+            (Fold::Number, true) => match plain.number() {
+                Some(number) => replies.integer(number.cast_signed()),
+                None => return false,
+            },
+            (Fold::Value, true) => lines.bulk(plain.value, replies),
+            (Fold::Value | Fold::Set, false) => replies.null(),
+            (Fold::Set, true) => replies.simple("OK"),
+            (Fold::Flag | Fold::Sum, is_ok) => replies.integer(is_ok.into()),
+            _ => return false,
+        }
+        true
+    }
 }
 
 /// Whether the item was executed as asked, or did not apply.

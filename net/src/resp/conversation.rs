@@ -2,8 +2,10 @@
 //! out; frames of that session come back, bytes for the peer go out.
 
 mod login;
+mod multi;
 mod own;
 mod repeats;
+mod shaped;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,7 +14,7 @@ use crate::batch::Batch;
 use crate::frame::{HEADER_BYTES, Header, Opcode};
 use crate::hello::ClientHello;
 use crate::level::AckLevel;
-use crate::limits::{BATCH_ITEMS_MAX, KEY_BYTES_MAX, Limits, SCAN_BYTES_MAX, SCAN_ENTRIES_MAX};
+use crate::limits::{KEY_BYTES_MAX, Limits, SCAN_BYTES_MAX, SCAN_ENTRIES_MAX};
 use crate::reply::{ReplyHead, ReplyItem, text_of};
 use crate::request::{Condition, Wanted};
 use crate::rights::Rights;
@@ -28,40 +30,27 @@ use super::items::{put_get, put_item};
 use super::local;
 use super::login::RespLogin;
 use super::options::Options;
-use super::parser::{Arguments, KeptArguments, Parsed, Parser};
+use super::parser::{Arguments, Parsed, Parser};
 use super::reply::Protocol;
 use super::request::{Request, ScanStep};
 use super::rights;
 use super::ring::{Answered, Ring};
 use super::scan::{is_inside_slot, long_cursor, slot_of_cursor};
+use super::shapes::{Form, Shapes};
 use super::sink::Sink;
 use super::table::{self, Name};
-use super::transaction::{Transaction, Unfit, Watched};
+use super::transaction::{Transaction, Watched};
 use super::words;
-use repeats::repeats;
+use multi::{Queue, not_behind_multi};
 
 /// Replies that wait for the peer before nothing more is read, in bytes.
 const OUT_BYTES_MAX: usize = 64 << 10;
 /// Bytes of an argument that are always allowed.
 const BULK_BYTES_MIN: usize = 64 << 10;
-/// Commands behind MULTI, at most.
-const QUEUED_MAX: usize = 1024;
-/// Keys that WATCH may name together.
-const WATCHED_MAX: usize = 8;
-
 const CROSS_SLOT: &[u8] = b"CROSSSLOT Keys in request don't hash to the same slot";
 const NOT_ONE_ITEM: &[u8] = b"ERR a token is for a write of one item: SET without GET and IFEQ, \
     DEL of one key, INCR and its like, INCREX without SATURATE and ENX, EXPIRE without conditions, \
     KV.APPLY, KV.RUN";
-
-/// Commands behind MULTI.
-#[derive(Debug, Default)]
-struct Queue {
-    commands: Vec<KeptArguments>,
-    bytes: usize,
-    /// A command was refused: EXEC will be, too.
-    is_void: bool,
-}
 
 /// One connection that speaks RESP.
 #[derive(Debug)]
@@ -83,9 +72,9 @@ struct Talk {
     current: Option<(usize, usize)>,
     /// The entry of the ring of that command, if it was pushed.
     current_entry: Option<u64>,
-    /// The command that ran last was one item without a token, of so many bytes: the same bytes
-    /// again are the same item.
-    repeatable: Option<usize>,
+    /// The command that ran last was one item without a token.
+    one_item: Option<OneItem>,
+    shapes: Shapes,
     queue: Option<Queue>,
     watched: Vec<Watched>,
     transaction: Option<Transaction>,
@@ -102,6 +91,14 @@ struct Talk {
     frames: VecDeque<(u64, usize)>,
     is_blocked: bool,
     is_ending: bool,
+}
+
+/// A command that was one item: the same bytes again are the same item.
+#[derive(Clone, Copy, Debug)]
+struct OneItem {
+    /// Bytes of the item.
+    bytes: usize,
+    form: Form,
 }
 
 /// How far a command has come.
@@ -130,7 +127,8 @@ impl Conversation {
                 bulk_bytes_max,
                 current: None,
                 current_entry: None,
-                repeatable: None,
+                one_item: None,
+                shapes: Shapes::default(),
                 queue: None,
                 watched: Vec::new(),
                 transaction: None,
@@ -178,7 +176,8 @@ impl Conversation {
         }
         let mut sink = Sink::new(frame, bytes.len(), talk.limits, talk.options.level);
         let mut taken = 0;
-        let mut knows_time = false;
+        // Asked once, when there is a command.
+        let mut clock = Some(host);
         loop {
             if talk.is_ending {
                 taken = bytes.len();
@@ -189,7 +188,17 @@ impl Conversation {
                 break;
             }
             let rest = &bytes[taken..];
+            if rest.is_empty() {
+                break;
+            }
             if talk.current.is_none() {
+                if !parser.is_inside() {
+                    let len = talk.take_shaped(rest, &mut sink, &mut clock);
+                    if len > 0 {
+                        taken += len;
+                        continue;
+                    }
+                }
                 match parser.next(rest) {
                     Parsed::Incomplete => break,
                     Parsed::Nothing(len) => {
@@ -199,8 +208,7 @@ impl Conversation {
                     Parsed::Command(len) => {
                         talk.current = Some((len, 1));
                         if sink.is_empty() {
-                            let again = repeats(rest, len, BATCH_ITEMS_MAX - 1);
-                            sink.expect((again + 1) * len == rest.len(), again + 1);
+                            sink.expect(rest.len(), len);
                         }
                     }
                     Parsed::Broken(broken) => {
@@ -211,10 +219,7 @@ impl Conversation {
                     }
                 }
             }
-            if !knows_time {
-                knows_time = true;
-                talk.ring.comes_at(host.elapsed_us());
-            }
+            talk.ring.comes(&mut clock);
             match talk.command(parser.arguments(rest), &mut sink, host) {
                 Passed::Whole => {}
                 Passed::Part => {
@@ -229,10 +234,14 @@ impl Conversation {
             }
             let (len, _) = talk.current.take().expect("there is one");
             talk.current_entry = None;
+            if talk.login.as_ref().is_some_and(|login| login.has_heard) {
+                parser.wipe();
+            }
             parser.done();
             taken += len;
-            if let Some(item_bytes) = talk.repeatable.take() {
-                taken += len * talk.repeat(&bytes[taken - len..], len, item_bytes, &mut sink);
+            if let Some(one) = talk.one_item.take() {
+                talk.remember(&rest[..len], parser.arguments(rest), one, &sink);
+                taken += len * talk.repeat(rest, len, len, one.bytes, &mut sink);
             }
         }
         talk.frames.extend(sink.finish());
@@ -318,9 +327,7 @@ impl Talk {
         let mut number = 0;
         while number < batch.len() {
             let first = header.request_id;
-            number += self
-                .ring
-                .answer_numbers(first, batch, number, &mut self.out);
+            number += self.ring.answer_plain(first, batch, number, &mut self.out);
             if number == batch.len() {
                 break;
             }
@@ -460,7 +467,10 @@ impl Talk {
         }
         match Request::read(command, args) {
             Ok(Some(request)) => self.keyed(command.id, &request, args, sink, host),
-            Ok(None) => self.unkeyed(command.id, args, sink, host),
+            Ok(None) => {
+                self.shapes.forget();
+                self.unkeyed(command.id, args, sink, host)
+            }
             Err(fault) => self.refuse(|out| fault.write(args, out)),
         }
     }
@@ -504,7 +514,7 @@ impl Talk {
             Request::MGet(_) | Request::MSet(_) | Request::Del(_) | Request::Exists(_) => {
                 self.many_keys(id, args, sink, host)
             }
-            request if request.is_plain() => self.one_key(request, sink),
+            request if request.is_plain() => self.one_key(id, request, sink),
             request => {
                 let value_bytes_max = self.limits.value_bytes_max as usize;
                 let protocol = self.protocol;
@@ -558,7 +568,7 @@ impl Talk {
 
     /// A command that is one item.
     #[inline]
-    fn one_key(&mut self, request: &Request<'_>, sink: &mut Sink<'_>) -> Passed {
+    fn one_key(&mut self, id: Name, request: &Request<'_>, sink: &mut Sink<'_>) -> Passed {
         let value_len = match request {
             Request::Set { value, .. } => value.len(),
             _ => 0,
@@ -578,14 +588,15 @@ impl Talk {
             batch.token(token);
         }
         let fold = put_item(request, self.options.member_read(), batch, out);
-        let entry = self.ring.push(fold, self.protocol);
-        if token.is_some() {
-            self.ring.has_token();
-        }
-        self.ring.add_item(entry);
-        self.ring.close(entry, &mut self.out);
-        if token.is_none() {
-            self.repeatable = Some(sink.bytes() - from);
+        self.ring.push_one(fold, self.protocol);
+        match token {
+            Some(_) => self.ring.has_token(),
+            None => {
+                self.one_item = Some(OneItem {
+                    bytes: sink.bytes() - from,
+                    form: form_of(id),
+                });
+            }
         }
         Passed::Whole
     }
@@ -615,6 +626,7 @@ impl Talk {
                 .reply(protocol, &mut self.out, |replies| replies.array(keys));
             self.current_entry = Some(0);
         }
+        let mut from = None;
         while next < args.len() {
             let key = args.get(next);
             let value = if step == 2 { args.get(next + 1) } else { &[] };
@@ -626,6 +638,7 @@ impl Talk {
             }
             let first = self.ring.next_item();
             let (batch, out) = sink.batch(first);
+            let item_from = out.len();
             let token = match id {
                 Name::MGet | Name::Exists => None,
                 _ => self.options.token.take(),
@@ -633,6 +646,7 @@ impl Talk {
             if let Some(token) = token {
                 batch.token(token);
             }
+            from = token.is_none().then_some(item_from);
             let member = self.options.member_read();
             match id {
                 Name::MGet => put_get(batch, out, key, Wanted::Value, member),
@@ -662,6 +676,12 @@ impl Talk {
         }
         if let (false, Some(entry)) = (id == Name::MGet, self.current_entry) {
             self.ring.close(entry, &mut self.out);
+        }
+        if let (2, Some(from), true) = (args.len(), from, id != Name::MGet) {
+            self.one_item = Some(OneItem {
+                bytes: sink.bytes() - from,
+                form: Form::Key,
+            });
         }
         Passed::Whole
     }
@@ -754,81 +774,6 @@ impl Talk {
         Passed::Whole
     }
 
-    /// Keeps a command for EXEC.
-    fn queue_command(&mut self, command: &table::Command, args: Arguments<'_>) -> Passed {
-        let is_other = matches!(command.id, Name::Watch | Name::KvApply | Name::KvRun);
-        let is_keyed = command.keys.0 > 0 && !is_other;
-        if !is_keyed && !matches!(command.id, Name::Ping | Name::Echo) {
-            return self.refuse(|out| not_behind_multi(args, out));
-        }
-        let mut is_good = true;
-        if let Ok(Some(request)) = Request::read(command, args) {
-            request.for_each_key(|key| is_good &= (1..=KEY_BYTES_MAX).contains(&key.len()));
-        }
-        if !is_good {
-            return self.refuse(words::bad_key);
-        }
-        let queue = self.queue.as_mut().expect("the caller has looked");
-        let kept = KeptArguments::of(args);
-        queue.bytes += kept.bytes();
-        let is_full = queue.commands.len() >= QUEUED_MAX
-            || queue.bytes > self.limits.frame_bytes_max as usize;
-        if is_full {
-            return self.refuse(|out| {
-                out.extend_from_slice(b"ERR too many commands behind MULTI");
-            });
-        }
-        queue.commands.push(kept);
-        let protocol = self.protocol;
-        self.ring
-            .reply(protocol, &mut self.out, |replies| replies.simple("QUEUED"));
-        Passed::Whole
-    }
-
-    fn exec(&mut self, host: &dyn Host) {
-        let queue = self.queue.take().expect("the caller has looked");
-        let watched = std::mem::take(&mut self.watched);
-        if queue.is_void {
-            return self.error(b"EXECABORT Transaction discarded because of previous errors.");
-        }
-        if self.options.token.take().is_some() {
-            return self.error(NOT_ONE_ITEM);
-        }
-        let value_bytes_max = self.limits.value_bytes_max as usize;
-        let protocol = self.protocol;
-        match Transaction::of_exec(queue.commands, watched, protocol, value_bytes_max) {
-            Ok(transaction) => {
-                let slot = transaction.slot();
-                let subject = self.ring.subject();
-                subject.set(Name::Exec, b"", 1, slot.unwrap_or(0));
-                subject.is_noted = self.is_clustered && slot.is_some();
-                self.begin_transaction(transaction, host);
-            }
-            Err(Unfit::CrossSlot) => self.error(CROSS_SLOT),
-            Err(Unfit::TooManyKeys) => self.error(
-                b"EXECABORT Transaction discarded because it has more than 8 keys, watched ones \
-                  included.",
-            ),
-        }
-    }
-
-    fn watch(&mut self, args: Arguments<'_>, host: &dyn Host) -> Passed {
-        if args
-            .from(1)
-            .any(|key| !(1..=KEY_BYTES_MAX).contains(&key.len()))
-        {
-            return self.refuse(words::bad_key);
-        }
-        let is_known = |key: &[u8]| self.watched.iter().any(|watched| watched.key == key);
-        let new: Vec<&[u8]> = args.from(1).filter(|key| !is_known(key)).collect();
-        if self.watched.len() + new.len() > WATCHED_MAX {
-            return self.refuse_only(b"ERR at most 8 keys can be watched");
-        }
-        let transaction = Transaction::of_watch(new.into_iter(), self.protocol);
-        self.begin_transaction(transaction, host);
-        Passed::Whole
-    }
-
     fn scan(&mut self, args: Arguments<'_>, sink: &mut Sink<'_>, host: &dyn Host) -> Passed {
         let step = match ScanStep::read(args) {
             Ok(step) => step,
@@ -874,17 +819,19 @@ impl Talk {
     }
 }
 
+/// Where a command of one item has key and value.
+fn form_of(id: Name) -> Form {
+    match id {
+        Name::Set | Name::SetNx => Form::KeyValue,
+        Name::SetEx | Name::PSetEx => Form::KeyFixedValue,
+        _ => Form::Key,
+    }
+}
+
 /// Whether a command is not queued behind MULTI.
 fn is_control(id: Name) -> bool {
     matches!(
         id,
         Name::Multi | Name::Exec | Name::Discard | Name::Watch | Name::Reset | Name::Quit
     )
-}
-
-/// The words of Valkey.
-fn not_behind_multi(args: Arguments<'_>, out: &mut Vec<u8>) {
-    out.extend_from_slice(b"ERR Command '");
-    out.extend(args.get(0).to_ascii_lowercase());
-    out.extend_from_slice(b"' not allowed inside a transaction");
 }

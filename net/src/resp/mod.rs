@@ -27,6 +27,7 @@ mod rights;
 mod ring;
 mod run_text;
 mod scan;
+mod shapes;
 mod sink;
 mod slow;
 mod table;

@@ -51,6 +51,13 @@ impl<'a> Arguments<'a> {
         &self.bytes[start as usize..][..len as usize]
     }
 
+    /// Where argument `number` ends in the bytes of its command, the end of the line included. The
+    /// command is an array.
+    pub(super) fn end(&self, number: usize) -> usize {
+        let Place { start, len } = self.places[number];
+        start as usize + len as usize + 2
+    }
+
     /// The arguments from `number` on.
     pub fn from(self, number: usize) -> impl Iterator<Item = &'a [u8]> + Clone {
         let Arguments { bytes, places } = self;
@@ -293,6 +300,11 @@ impl Parser {
             bytes: if self.is_inline { &self.inline } else { bytes },
             places: &self.places,
         }
+    }
+
+    /// Wipes what was copied of the command that was found: a secret stood in it.
+    pub fn wipe(&mut self) {
+        self.inline.fill(0);
     }
 
     /// The command that was found is done: gives back what a large one took.

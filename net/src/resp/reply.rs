@@ -1,6 +1,6 @@
 //! Replies in RESP2 and RESP3.
 
-use crate::apply::{DECIMAL_BYTES_MAX, write_decimal};
+use crate::apply::{DECIMAL_BYTES_MAX, Decimal, write_decimal};
 
 /// The version of the protocol that a connection speaks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -11,6 +11,9 @@ pub enum Protocol {
     /// With maps, sets and a null of its own.
     Resp3,
 }
+
+/// Bytes of a line with a number, at most.
+const NUMBER_BYTES_MAX: usize = 1 + DECIMAL_BYTES_MAX + 2;
 
 /// Writes replies at the end of a buffer.
 #[derive(Debug)]
@@ -122,19 +125,63 @@ impl<'a> Replies<'a> {
         self.out.extend_from_slice(bytes);
     }
 
+    /// The first `len` bytes of a line.
+    #[inline]
+    fn line<const MAX: usize>(&mut self, line: &[u8; MAX], len: usize) {
+        let end = self.out.len() + len;
+        self.out.extend_from_slice(line);
+        self.out.truncate(end);
+    }
+
     #[inline]
     fn number(&mut self, kind: u8, number: i64) {
-        // Kind, number and end of the line go to the buffer at once.
-        let mut line = [b'\r'; 1 + DECIMAL_BYTES_MAX + 2];
-        line[1 + DECIMAL_BYTES_MAX + 1] = b'\n';
-        let digits = line[1..].first_chunk_mut::<DECIMAL_BYTES_MAX>();
+        // Kind, number and end of the line go to the buffer at once, and some bytes behind them.
+        let mut text = [b'\r'; 2 * NUMBER_BYTES_MAX];
+        text[NUMBER_BYTES_MAX - 1] = b'\n';
+        let digits = text[1..].first_chunk_mut::<DECIMAL_BYTES_MAX>();
         let start = write_decimal(digits.expect("it has room"), number);
-        line[start] = kind;
-        self.out.extend_from_slice(&line[start..]);
+        text[start] = kind;
+        let line = text[start..].first_chunk::<NUMBER_BYTES_MAX>();
+        self.line(line.expect("it has room"), NUMBER_BYTES_MAX - start);
     }
 
     #[inline]
     fn end_line(&mut self) {
         self.out.extend_from_slice(b"\r\n");
+    }
+}
+
+/// Bytes of a line that tells the length of a value below 10^12.
+const LINE_BYTES: usize = 16;
+
+/// Writes values one behind another, which mostly are as long as the one before.
+#[derive(Debug, Default)]
+pub(super) struct ValueLines {
+    /// The line that stood before the last value.
+    line: [u8; LINE_BYTES],
+    line_len: usize,
+    /// The length of that value.
+    value_len: usize,
+}
+
+impl ValueLines {
+    /// A string of bytes.
+    #[inline]
+    pub(super) fn bulk(&mut self, bytes: &[u8], replies: &mut Replies<'_>) {
+        if bytes.len() != self.value_len || self.line_len == 0 {
+            self.note(bytes.len());
+        }
+        replies.line(&self.line, self.line_len);
+        replies.out.extend_from_slice(bytes);
+        replies.end_line();
+    }
+
+    fn note(&mut self, value_len: usize) {
+        let number = Decimal::new(i64::try_from(value_len).expect("memory is bounded"));
+        let digits = number.bytes();
+        self.line[0] = b'$';
+        self.line[1..=digits.len()].copy_from_slice(digits);
+        self.line[1 + digits.len()..][..2].copy_from_slice(b"\r\n");
+        (self.line_len, self.value_len) = (digits.len() + 3, value_len);
     }
 }

@@ -8,12 +8,13 @@
 use std::collections::VecDeque;
 
 use crate::batch::Batch;
-use crate::reply::{ITEM_FLAG_REPLAYED, ReplyItem};
+use crate::reply::{ITEM_FLAG_REPLAYED, PlainReply};
 use crate::status::Status;
 
 use super::answer::{self, Fold, Told};
 use super::early::{Early, EarlyParts};
-use super::reply::{Protocol, Replies};
+use super::host::Host;
+use super::reply::{Protocol, Replies, ValueLines};
 use super::slow::{SLOW_US, Subject};
 use super::wait::Written;
 
@@ -120,9 +121,12 @@ impl Ring {
         &mut self.subject
     }
 
-    /// The commands that are pushed from now on came at this time.
-    pub(super) fn comes_at(&mut self, elapsed_us: u64) {
-        self.came_us = elapsed_us;
+    /// The commands that are pushed from now on come now. The clock is asked for the first of them.
+    #[inline]
+    pub(super) fn comes(&mut self, clock: &mut Option<&dyn Host>) {
+        if let Some(host) = clock.take() {
+            self.came_us = host.elapsed_us();
+        }
     }
 
     /// The answers that are given from now on came at this time.
@@ -187,6 +191,30 @@ impl Ring {
     /// A command whose items follow; its number.
     #[inline]
     pub(super) fn push(&mut self, fold: Fold, protocol: Protocol) -> u64 {
+        let entry = Entry {
+            missing: 0,
+            is_open: true,
+            early: None,
+            about: 0,
+        };
+        self.push_entry(entry, fold, protocol)
+    }
+
+    /// A command whose one item follows.
+    #[inline]
+    pub(super) fn push_one(&mut self, fold: Fold, protocol: Protocol) {
+        let entry = Entry {
+            missing: 1,
+            is_open: false,
+            early: None,
+            about: 0,
+        };
+        let number = self.push_entry(entry, fold, protocol);
+        self.items.push_back(number);
+    }
+
+    #[inline]
+    fn push_entry(&mut self, entry: Entry, fold: Fold, protocol: Protocol) -> u64 {
         let next = u32::try_from(self.abouts.len()).expect("one for each entry at most");
         self.abouts.push_back(About {
             fold,
@@ -195,13 +223,12 @@ impl Ring {
             came_us: self.came_us,
             entries: 1,
         });
+        let number = self.first + self.entries.len() as u64;
         self.entries.push_back(Entry {
-            missing: 0,
-            is_open: true,
-            early: None,
             about: self.first_about.wrapping_add(next),
+            ..entry
         });
-        self.first + self.entries.len() as u64 - 1
+        number
     }
 
     /// Another item of a command; its number is [`Ring::next_item`] before.
@@ -220,6 +247,12 @@ impl Ring {
             entry.is_open = false;
         }
         self.flush(out);
+    }
+
+    /// How the answer of the command that was pushed last becomes its reply, and what it is about.
+    pub(super) fn last_one(&self) -> Option<(&Fold, &Subject)> {
+        let about = self.abouts.back()?;
+        Some((&about.fold, &about.subject))
     }
 
     /// The command that was pushed last, of one item that is not answered and without a token,
@@ -285,63 +318,67 @@ impl Ring {
         let took_us = now_us.saturating_sub(about.came_us);
         if took_us >= SLOW_US {
             let slow = (about.subject, took_us);
-            self.note_slow(slow);
+            note_slow(&mut self.slow, slow, 1);
         }
     }
 
-    #[cold]
-    fn note_slow(&mut self, slow: Slow) {
-        if self.slow.len() < SLOW_MAX {
-            self.slow.push(slow);
-        }
-    }
-
-    /// Takes the answers of a batch from item `from` on that are plain numbers, as long as they are
-    /// those of the first commands in their order; returns how many. `first` is the number of the
-    /// batch's first item.
+    /// Takes the answers of a batch from item `from` on that are plain, as long as they answer the
+    /// first commands in their order; returns how many. `first` is the number of the batch's first
+    /// item.
     #[inline]
-    pub(super) fn answer_numbers(
+    pub(super) fn answer_plain(
         &mut self,
         first: u64,
         batch: Batch<'_>,
         from: usize,
         out: &mut Vec<u8>,
     ) -> usize {
-        let Some(about) = self.abouts.front() else {
-            return 0;
-        };
-        if !matches!(about.fold, Fold::Number) {
-            return 0;
-        }
-        let most = about.entries.min(batch.len() - from);
-        let replies = &mut Replies::new(out, about.protocol);
-        let mut count = 0;
+        let (most, mut count, mut finished) = (batch.len() - from, 0, 0);
         let mut entries = self.entries.iter();
-        while count < most
-            && entries.next().is_some_and(Entry::waits_for_one)
-            && let Some((item, number)) = ReplyItem::number_of(batch.item(from + count))
-            && first + u64::from(item) == self.first_item + count as u64
-        {
-            replies.integer(number.cast_signed());
-            count += 1;
+        let mut lines = ValueLines::default();
+        // The number of the first item that is not answered, as its answer tells it.
+        let begin = self.first_item.wrapping_sub(first);
+        for about in &mut self.abouts {
+            let (end, before) = (most.min(count + about.entries), count);
+            let mut is_any_ok = false;
+            while count < end
+                && entries.next().is_some_and(Entry::waits_for_one)
+                && let Some(plain) = PlainReply::read(batch.item(from + count))
+                && u64::from(plain.item) == begin.wrapping_add(count as u64)
+                && about
+                    .fold
+                    .write_plain(&plain, about.protocol, &mut lines, out)
+            {
+                count += 1;
+                is_any_ok |= plain.is_ok;
+            }
+            if is_any_ok && about.subject.is_noted {
+                self.written.note(about.subject.slot);
+            }
+            let took_us = self.now_us.saturating_sub(about.came_us);
+            if took_us >= SLOW_US {
+                note_slow(&mut self.slow, (about.subject, took_us), count - before);
+            }
+            about.entries -= count - before;
+            if about.entries > 0 {
+                break;
+            }
+            finished += 1;
         }
         if count > 0 {
-            self.end_numbers(count, out);
+            self.abouts.drain(..finished);
+            let finished = u32::try_from(finished).expect("one for each entry at most");
+            self.first_about = self.first_about.wrapping_add(finished);
+            self.end_plain(count, out);
         }
         count
     }
 
-    /// The first commands, which are about the same and of one item each, are answered OK.
-    fn end_numbers(&mut self, count: usize, out: &mut Vec<u8>) {
-        let subject = self.about_of(0).subject;
-        if subject.is_noted {
-            self.written.note(subject.slot);
-        }
-        (0..count.min(SLOW_MAX)).for_each(|place| self.note_time(place));
+    /// The first commands, so many of one item each, are answered.
+    fn end_plain(&mut self, count: usize, out: &mut Vec<u8>) {
         self.entries.drain(..count);
         self.items.drain(..count);
         (self.first, self.first_item) = (self.first + count as u64, self.first_item + count as u64);
-        self.leave_about(count);
         self.pass_answered();
         self.flush(out);
     }
@@ -505,4 +542,11 @@ impl Ring {
             self.pop(out);
         }
     }
+}
+
+/// Notes a command that was late, so many times.
+#[cold]
+fn note_slow(all: &mut Vec<Slow>, slow: Slow, times: usize) {
+    let room = SLOW_MAX.saturating_sub(all.len());
+    all.extend(std::iter::repeat_n(slow, times.min(room)));
 }

@@ -17,7 +17,7 @@ pub(super) struct Sink<'a> {
     /// A frame that is to have more is given so many.
     pub(super) items_max: usize,
     bytes_max: usize,
-    /// How many equal commands were read, if nothing else was.
+    /// How many commands were read, if all are as long as the first one.
     expected: Option<usize>,
     first_item: u64,
     /// What all items of the frame ask for.
@@ -45,13 +45,15 @@ impl<'a> Sink<'a> {
         }
     }
 
-    /// Whether nothing but so many equal commands was read.
+    /// So many bytes were read, and the first command has so many of them.
     #[inline]
-    pub(super) fn expect(&mut self, is_all: bool, commands: usize) {
-        self.expected = is_all.then_some(commands);
+    pub(super) fn expect(&mut self, bytes: usize, command_bytes: usize) {
+        let are_alike = bytes.is_multiple_of(command_bytes);
+        self.expected = are_alike.then(|| (bytes / command_bytes).min(BATCH_ITEMS_MAX));
     }
 
-    /// Each of the commands is one item: no room is laid out for more.
+    /// The first command is one item, so all are, if all are alike: no room is laid out for more.
+    /// If they are not, and more than that, they take another frame.
     #[inline]
     pub(super) fn lays_out_expected(&mut self) {
         if let (true, Some(commands)) = (self.is_empty(), self.expected) {
@@ -83,6 +85,11 @@ impl<'a> Sink<'a> {
         if let Some(batch) = &mut self.batch {
             batch.repeat(self.frame, times);
         }
+    }
+
+    /// The last bytes of the frame, so many.
+    pub(super) fn end(&self, bytes: usize) -> &[u8] {
+        &self.frame[self.frame.len() - bytes..]
     }
 
     /// Bytes of the frame so far.

@@ -71,6 +71,21 @@ impl Subject {
         (self.name, self.slot, self.is_noted) = (name, slot, false);
     }
 
+    /// The command is as the one that `like` is about, but for its first key: `from_key` are its
+    /// bytes, and some behind them that are not shown.
+    #[inline]
+    pub(super) fn set_like(&mut self, like: &Subject, from_key: &[u8], key_len: usize, slot: u16) {
+        *self = *like;
+        let shown = key_len.min(KEY_BYTES_SHOWN);
+        match from_key.first_chunk() {
+            Some(key) => self.key = *key,
+            None => self.key[..shown].copy_from_slice(&from_key[..shown]),
+        }
+        self.key_len = u8::try_from(shown).expect("few");
+        self.key_bytes = u16::try_from(key_len).unwrap_or(u16::MAX);
+        self.slot = slot;
+    }
+
     /// Its arguments, cut as Redis cuts long ones.
     #[cold]
     pub(super) fn shown(&self) -> Vec<Vec<u8>> {

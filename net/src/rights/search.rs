@@ -94,7 +94,7 @@ impl Rights {
     pub fn demand<'a>(&'a self, need: Need, key: &'a [u8]) -> Result<(), Denied<'a>> {
         match need.bits() & !self.at(key).0 {
             0 => Ok(()),
-            lacking => Err(self.denied(right_of(lacking), key)),
+            lacking => Err(self.lacks(lacking, key)),
         }
     }
 
@@ -138,7 +138,12 @@ impl Rights {
         self.anywhere != Granted(0)
     }
 
-    pub(super) fn denied<'a>(&'a self, right: Right, at: &'a [u8]) -> Denied<'a> {
+    #[cold]
+    fn lacks<'a>(&'a self, lacking: u64, key: &'a [u8]) -> Denied<'a> {
+        self.denied(right_of(lacking), key)
+    }
+
+    fn denied<'a>(&'a self, right: Right, at: &'a [u8]) -> Denied<'a> {
         Denied {
             user: &self.user,
             right,
@@ -149,14 +154,18 @@ impl Rights {
     }
 
     /// What is granted at a key.
-    #[inline]
+    #[inline(always)]
     fn at(&self, key: &[u8]) -> Granted {
-        let Some(rest) = key.strip_prefix(&self.common[..]) else {
-            return self.everywhere;
-        };
+        let mut rest = key;
+        if !self.common.is_empty() {
+            rest = match key.strip_prefix(&self.common[..]) {
+                Some(rest) => rest,
+                None => return self.everywhere,
+            };
+        }
         let head = head_of(rest);
         // How many ranges begin at the key or before it: of those with its head the bytes tell.
-        let mut before = count_below(&self.heads, head);
+        let mut before = self.heads.partition_point(|it| *it < head);
         if self.heads.get(before) == Some(&head) {
             before += self.among_equal(before, head, rest);
         }
@@ -167,6 +176,7 @@ impl Rights {
     }
 
     /// How many ranges from `first` on, all of this head, begin at these bytes or before them.
+    #[cold]
     fn among_equal(&self, first: usize, head: u64, rest: &[u8]) -> usize {
         let equal = &self.heads[first..];
         let equal = equal.partition_point(|it| *it == head);
@@ -185,22 +195,6 @@ impl Granted {
     fn with(self, other: Granted) -> Granted {
         Granted(self.0 | other.0)
     }
-}
-
-/// How many of these ascending numbers are below `head`.
-#[inline]
-fn count_below(heads: &[u64], head: u64) -> usize {
-    let (mut base, mut len) = (0, heads.len());
-    while len > 1 {
-        let half = len / 2;
-        // Both outcomes are as likely: this becomes a move, not a jump.
-        base = match heads[base + half - 1] < head {
-            true => base + half,
-            false => base,
-        };
-        len -= half;
-    }
-    base + usize::from(heads.get(base).is_some_and(|it| *it < head))
 }
 
 /// The first eight bytes as a number that is ordered as they are, zeros behind the end.
@@ -264,7 +258,6 @@ fn behind(prefix: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// The first right of what is missing.
-#[cold]
 fn right_of(lacking: u64) -> Right {
     let missing = Right::ALL.into_iter().find(|right| match right {
         Right::Run => false,

@@ -58,6 +58,23 @@ impl User {
     pub fn rights(&self) -> &Arc<Rights> {
         &self.rights
     }
+
+    /// The lines of the file that grant something, one for each right and each program.
+    #[must_use]
+    pub fn rights_text(&self) -> String {
+        let mut text = String::new();
+        for right in [Right::Read, Right::Write, Right::Admin] {
+            let prefixes = self.grants.prefixes(right);
+            if !prefixes.is_empty() {
+                text += &format!("    {}{}\n", right.name(), words_of(prefixes));
+            }
+        }
+        for (program, prefixes) in self.grants.runs() {
+            let (name, on) = (Right::Run.name(), words_of(prefixes));
+            text += &format!("    {name} {program} on{on}\n");
+        }
+        text
+    }
 }
 
 /// The lines of the file.
@@ -75,17 +92,7 @@ impl fmt::Display for User {
             push_word(&mut word, certificate.as_bytes());
             writeln!(f, "    certificate {word}")?;
         }
-        for right in [Right::Read, Right::Write, Right::Admin] {
-            let prefixes = self.grants.prefixes(right);
-            if !prefixes.is_empty() {
-                writeln!(f, "    {}{}", right.name(), words_of(prefixes))?;
-            }
-        }
-        for (program, prefixes) in self.grants.runs() {
-            let on = words_of(prefixes);
-            writeln!(f, "    {} {program} on{on}", Right::Run.name())?;
-        }
-        Ok(())
+        f.write_str(&self.rights_text())
     }
 }
 

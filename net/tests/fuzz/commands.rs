@@ -1,8 +1,13 @@
-//! Commands of RESP beside another parser of it, and cut anywhere.
+//! Commands of RESP beside another parser of it, and cut anywhere; and a connection that is given
+//! them beside one that is given each by itself, through the parser.
 
+use penstock_net::limits::Limits;
 use penstock_net::resp::{Parsed, Parser};
 use redis_protocol::resp2::decode::decode;
 use redis_protocol::resp2::types::OwnedFrame;
+
+use crate::Random;
+use crate::resp_sides::compare;
 
 const BULK_BYTES_MAX: usize = 1024;
 const COMMAND_BYTES_MAX: usize = 4096;
@@ -15,12 +20,11 @@ pub fn judge(input: &[u8]) {
     let Some((cut, bytes)) = input.split_first() else {
         return;
     };
+    let seed = u64::from(*cut);
+    let cut = usize::from(*cut).min(bytes.len());
+    compare(&mut Random(seed), seed, bytes, vec![cut], Limits::default());
     let whole = made(bytes, bytes.len());
-    assert_eq!(
-        made(bytes, usize::from(*cut).min(bytes.len())),
-        whole,
-        "cut at {cut}"
-    );
+    assert_eq!(made(bytes, cut), whole, "cut at {cut}");
     let mut at = 0;
     for (end, words) in &whole.0 {
         check_beside(&bytes[at..], end - at, words);

@@ -56,7 +56,7 @@ fn every_vector_is_a_kept_input_of_its_target() {
     ];
     keep(FOLDER, "requests", &items.concat());
 
-    let commands: [(&str, &[u8]); 6] = [
+    let commands: [(&str, &[u8]); 8] = [
         (
             "commands",
             b"\x05*2\r\n$3\r\nGET\r\n$1\r\nk\r\n*1\r\n$4\r\nPING\r\n",
@@ -64,6 +64,20 @@ fn every_vector_is_a_kept_input_of_its_target() {
         (
             "empty-value",
             b"\x14*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$0\r\n\r\n",
+        ),
+        (
+            "alike",
+            b"\x20*2\r\n$3\r\nGET\r\n$1\r\nk\r\n*2\r\n$3\r\nGET\r\n$2\r\n\r\n\r\n\
+              *2\r\n$3\r\nGET\r\n$12\r\na longer key\r\n*2\r\n$4\r\nDECR\r\n$1\r\nn\r\n\
+              *2\r\n$3\r\nGET\r\n$1\r\nl\r\n*2\r\n$4\r\nDECR\r\n$1\r\nm\r\n",
+        ),
+        (
+            "alike-with-values",
+            b"\x50*5\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n$2\r\nEX\r\n$1\r\n9\r\n\
+              *5\r\n$3\r\nSET\r\n$1\r\nl\r\n$5\r\nv\r\n$1\r\n$2\r\nEX\r\n$1\r\n9\r\n\
+              *4\r\n$5\r\nSETEX\r\n$1\r\nk\r\n$1\r\n9\r\n$1\r\nv\r\n\
+              *4\r\n$5\r\nSETEX\r\n$1\r\nl\r\n$1\r\n9\r\n$2\r\nvv\r\n\
+              *5\r\n$3\r\nSET\r\n$1\r\nl\r\n$1\r\nv\r\n$2\r\nEX\r\n$1\r\n8\r\n",
         ),
         ("nothing", b"\x01*0\r\n*-1\r\n\r\n*1\r\n$4\r\nQUIT\r\n"),
         ("inline", b"\x03SET k \"a\\x41\" 'b'\r\nPING\n"),

@@ -7,14 +7,19 @@ mod hellos;
 mod instructions;
 mod links;
 mod logins;
+#[path = "../it/random.rs"]
+mod random;
 mod replies;
 mod requests;
+#[path = "../it/resp_sides.rs"]
+mod resp_sides;
 mod rights;
 mod target;
 mod users;
 
 use penstock_net::refusal::Refusal;
 use penstock_net::status::Status;
+use random::Random;
 
 target!(commands, "tests/fuzz", commands::judge);
 target!(frames, "tests/fuzz", frames::judge);

@@ -7,20 +7,21 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use penstock_client::{Client, ClientOptions, Identity};
-use penstock_net::auth::{AuthMethod, AuthReply, AuthRequest, BINDING_BYTES};
+use penstock_benches::{Stream, TlsArgs};
+use penstock_client::{Client, ClientOptions, Identity, LoginFault};
+use penstock_net::auth::{AuthMethod, AuthReply, AuthRequest, BINDING_BYTES, Login};
 use penstock_net::frame::{Header, Opcode, write_frame};
 use penstock_net::hello::{ClientHello, ServerHello};
 use penstock_net::level::AckLevel;
 use penstock_net::placement::Writer;
 use penstock_net::program::SCHEMA_ASKED;
-use penstock_net::receive::{Received, Receiver};
+use penstock_net::receive::{Received, Receiver, is_tls};
 use penstock_net::reply::{ExpiryTold, ReplyHead, ReplyItem, Standing, read_batch_reply, text_of};
 use penstock_net::request::{Ask, BatchRequest, Effect, Token};
 use penstock_net::status::{Executed, Status};
 
 use super::Failure;
-use super::login::{LoginArgs, begin_login};
+use super::login::{LoginArgs, Way, begin_login};
 
 /// Largest frame that is taken from a server before HELLO has told its limit.
 const HELLO_BYTES_MAX: u32 = 64 << 10;
@@ -58,6 +59,8 @@ pub struct ServerAddress {
     timeout_ms: u16,
     #[command(flatten)]
     login: LoginArgs,
+    #[command(flatten)]
+    tls: TlsArgs,
 }
 
 impl fmt::Display for ServerAddress {
@@ -67,12 +70,14 @@ impl fmt::Display for ServerAddress {
 }
 
 impl ServerAddress {
-    /// The server at an address that a file names. Who asks, the environment says.
+    /// The server at an address that a file names. Who asks, and whether through TLS, the
+    /// environment says.
     pub fn at(addr: &str) -> ServerAddress {
         ServerAddress {
             addr: vec![addr.into()],
             timeout_ms: 5000,
             login: LoginArgs::of_environment(),
+            tls: TlsArgs::of_environment(),
         }
     }
 
@@ -90,6 +95,7 @@ impl ServerAddress {
             addr: vec![addr.into()],
             timeout_ms: self.timeout_ms,
             login: self.login.clone(),
+            tls: self.tls.clone(),
         }
     }
 
@@ -101,6 +107,7 @@ impl ServerAddress {
             addr: vec![format!("{host}:{port}")],
             timeout_ms: self.timeout_ms,
             login: self.login.clone(),
+            tls: self.tls.clone(),
         }
     }
 
@@ -123,6 +130,7 @@ impl ServerAddress {
             level,
             deadline: Duration::from_millis(self.timeout_ms.into()),
             identity: self.login.identity()?,
+            tls: self.tls.client_tls().map_err(Failure::usage)?,
             ..ClientOptions::default()
         };
         Client::connect_any(&self.addr, options)
@@ -143,6 +151,10 @@ impl ServerAddress {
         let stream = TcpStream::connect_timeout(&address, timeout)
             .and_then(|stream| stream.set_nodelay(true).map(|()| stream))
             .map_err(|error| Failure::server(format_args!("no server at {addr}: {error}")))?;
+        let tls = self.tls.client_tls().map_err(Failure::usage)?;
+        let stream = Stream::open(tls.as_ref(), addr, stream, timeout)
+            .map_err(|error| Failure::server(format_args!("{addr}: {error}")))?;
+        let binding = stream.channel_binding();
         let mut wire = Wire {
             stream,
             receiver: Receiver::new(HELLO_BYTES_MAX),
@@ -163,7 +175,7 @@ impl ServerAddress {
         let (_, body) = wire.exchange(&frame, id, Effect::Reads)?;
         let hello =
             ServerHello::read(&body).map_err(|refusal| wire.broken(&refusal, Effect::Reads))?;
-        let hello = wire.log_in(hello, self.login.identity()?.as_ref(), None)?;
+        let hello = wire.log_in(hello, self.login.identity()?.as_ref(), binding)?;
         wire.receiver
             .set_frame_bytes_max(hello.limits.frame_bytes_max);
         Ok(Connection {
@@ -343,7 +355,7 @@ impl Connection {
 
 /// The socket and what was received from it.
 struct Wire {
-    stream: TcpStream,
+    stream: Stream,
     receiver: Receiver,
     /// Received and not yet read.
     buffer: Vec<u8>,
@@ -365,32 +377,36 @@ impl Wire {
         identity: Option<&Identity>,
         binding: Option<[u8; BINDING_BYTES]>,
     ) -> Result<ServerHello, Failure> {
-        let Some(mut login) = begin_login(&hello, identity, binding)
-            .map_err(|text| Failure::server(format_args!("{}: {text}", self.address)))?
-        else {
-            return Ok(hello);
+        let way = begin_login(&hello, identity, binding)
+            .map_err(|text| Failure::server(format_args!("{}: {text}", self.address)))?;
+        let (mut login, method) = match way {
+            Way::None => return Ok(hello),
+            Way::Certificate => (None, AuthMethod::Certificate),
+            Way::Scram(login) => (Some(login), AuthMethod::Scram),
         };
-        let mut message = login.first();
+        let mut message = login.as_ref().map_or("-".into(), Login::first);
         loop {
             let (mut frame, id) = (Vec::new(), self.next_id());
             let request = AuthRequest {
-                method: AuthMethod::Scram,
+                method,
                 message: message.as_bytes(),
             };
             request.write(&mut frame, id);
             let (_, body) = self.exchange(&frame, id, Effect::Reads)?;
             let reply = AuthReply::read(&body);
-            match reply.map_err(|fault| self.broken(&fault, Effect::Reads))? {
-                AuthReply::GoOn { message: challenge } => {
+            let reply = reply.map_err(|fault| self.broken(&fault, Effect::Reads))?;
+            let broken = |fault| self.broken(&fault, Effect::Reads);
+            match (reply, &mut login) {
+                (AuthReply::GoOn { message: challenge }, Some(login)) => {
                     message = login
                         .challenged(challenge)
                         .and_then(|challenge| login.prove(&challenge.salted()))
-                        .map_err(|fault| self.broken(&fault, Effect::Reads))?;
+                        .map_err(broken)?;
                 }
-                AuthReply::Done { message, hello } => {
-                    login
-                        .welcomed(message)
-                        .map_err(|fault| self.broken(&fault, Effect::Reads))?;
+                (AuthReply::GoOn { .. }, None) => return Err(broken(LoginFault::Order)),
+                (AuthReply::Done { message, hello }, login) => {
+                    let welcomed = login.as_mut().map_or(Ok(()), |it| it.welcomed(message));
+                    welcomed.map_err(broken)?;
                     return ServerHello::read(hello)
                         .map_err(|refusal| self.broken(&refusal, Effect::Reads));
                 }
@@ -407,6 +423,7 @@ impl Wire {
     ) -> Result<(Header, Vec<u8>), Failure> {
         let deadline = Instant::now() + self.timeout;
         self.stream
+            .socket()
             .set_write_timeout(Some(self.timeout))
             .and_then(|()| self.stream.write_all(frame))
             .map_err(|error| self.lost(&error, effect))?;
@@ -420,6 +437,10 @@ impl Wire {
                     let answer = (header, body.to_vec());
                     self.buffer.drain(..consumed);
                     return self.judge(answer, id, effect);
+                }
+                Received::Refused { .. } | Received::Incomplete { .. } if is_tls(&self.buffer) => {
+                    let told = "it speaks TLS at this port: give --tls-ca";
+                    return Err(self.broken(&told, effect));
                 }
                 Received::Refused { refusal, .. } => return Err(self.broken(&refusal, effect)),
                 Received::Skipped { consumed } => consumed,
@@ -465,6 +486,7 @@ impl Wire {
         self.buffer.resize(start + READ_BYTES, 0);
         let read = self
             .stream
+            .socket()
             .set_read_timeout(Some(left))
             .and_then(|()| self.stream.read(&mut self.buffer[start..]));
         self.buffer.truncate(start + *read.as_ref().unwrap_or(&0));

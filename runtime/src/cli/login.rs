@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use penstock_client::{Identity, Secret};
 use penstock_net::auth::{BINDING_BYTES, LOGIN_NONCE_BYTES, Login};
-use penstock_net::hello::{AUTH_NONE, AUTH_SCRAM, AUTH_SCRAM_BOUND, ServerHello};
+use penstock_net::hello::{AUTH_CERTIFICATE, AUTH_NONE, AUTH_SCRAM, AUTH_SCRAM_BOUND, ServerHello};
 
 use super::Failure;
 
@@ -62,7 +62,17 @@ impl LoginArgs {
     }
 }
 
-/// The login that a server and a command agree on; `None` if there is none.
+/// How a command logs in.
+pub(super) enum Way {
+    /// Nobody has to.
+    None,
+    /// By the certificate of the connection.
+    Certificate,
+    /// By a secret.
+    Scram(Login),
+}
+
+/// The login that a server and a command agree on.
 ///
 /// # Errors
 /// What keeps them from agreeing.
@@ -70,14 +80,15 @@ pub(super) fn begin_login(
     hello: &ServerHello,
     identity: Option<&Identity>,
     binding: Option<[u8; BINDING_BYTES]>,
-) -> Result<Option<Login>, String> {
+) -> Result<Way, String> {
     let needs_none = hello.auth_methods & AUTH_NONE != 0;
     let method = match binding {
         Some(_) => AUTH_SCRAM_BOUND,
         None => AUTH_SCRAM,
     };
     match identity {
-        None if needs_none => Ok(None),
+        None if needs_none => Ok(Way::None),
+        None if hello.auth_methods & AUTH_CERTIFICATE != 0 => Ok(Way::Certificate),
         None => Err("it has users: give --user and --secret-file".into()),
         Some(_) if needs_none => Err(
             "it has no users, so it does not prove that it is the server \
@@ -90,7 +101,7 @@ pub(super) fn begin_login(
         Some(identity) => {
             let mut random = [0; LOGIN_NONCE_BYTES];
             getrandom::fill(&mut random).map_err(|error| format!("no random numbers: {error}"))?;
-            Ok(Some(Login::new(identity, binding, &random)))
+            Ok(Way::Scram(Login::new(identity, binding, &random)))
         }
     }
 }

@@ -27,6 +27,7 @@ mod status;
 mod temporary_server;
 mod text_field;
 mod token;
+mod user;
 mod values;
 mod writing;
 
@@ -53,6 +54,7 @@ use reporting::ReportArgs;
 use running::RunArgs;
 use schema::{SCHEMA_EXAMPLES, SchemaCommand};
 use selling::{BenchCommand, DEMO_EXAMPLES};
+use user::{USER_EXAMPLES, UserCommand};
 use writing::{DelArgs, ExpireArgs, PersistArgs, SetArgs, UpdateIfArgs};
 
 /// What every command's help says about its end.
@@ -124,6 +126,9 @@ enum Command {
     /// Set, drop or list keyspaces: prefixes of keys with settings of their own
     #[command(subcommand, after_help = format!("{KEYSPACE_EXAMPLES}\n\n{EXIT_CODES}"))]
     Keyspace(KeyspaceCommand),
+    /// Say who may log in, and what they may do
+    #[command(subcommand, after_help = format!("{USER_EXAMPLES}\n\n{EXIT_CODES}"))]
+    User(UserCommand),
     /// Measure the way to the server and back
     Ping(PingArgs),
     /// Print what the server is doing, as JSON
@@ -312,6 +317,7 @@ impl Command {
             Command::Report(args) => args.run(),
             Command::History(args) => args.run(),
             Command::Keyspace(command) => command.run(),
+            Command::User(command) => command.run(),
             Command::Ping(args) => args.run(),
             Command::Info(args) => args.run(),
             Command::Cluster(command) => command.run(),

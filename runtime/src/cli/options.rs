@@ -104,15 +104,9 @@ mod tests {
 
     #[test]
     fn switch_needs_no_value_and_takes_one() {
-        let name = "allow_unauthenticated";
-        assert_eq!(
-            given(&["--allow-unauthenticated"]),
-            [(name, "true".to_string())]
-        );
-        assert_eq!(
-            given(&["--allow-unauthenticated=false"]),
-            [(name, "false".to_string())]
-        );
+        let name = "insecure";
+        assert_eq!(given(&["--insecure"]), [(name, "true".to_string())]);
+        assert_eq!(given(&["--insecure=false"]), [(name, "false".to_string())]);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! default, option by option, and each value remembers its [`Origin`]. Nothing is ignored: an
 //! unknown key or variable is an error that names the nearest known one.
 
+pub(crate) mod exposure;
 mod option;
 mod quantity;
 mod settings;
@@ -22,6 +23,7 @@ pub use quantity::Unit;
 pub(crate) use quantity::size_text;
 pub use settings::{ConfigError, Origin, Settings, Sources};
 
+use exposure::{Exposed, Listener, Protection, Unprotected, judge};
 use option::Value;
 use quantity::{GIB, KIB, MIB};
 
@@ -125,18 +127,19 @@ macro_rules! options {
 options! {
     /// Directory of the data. It is made if it is missing; one server at a time uses it.
     data: PathBuf = "./penstock-data", Kind::Path, Main;
-    /// Address that every shard listens on together. Anything but loopback needs
-    /// allow_unauthenticated.
+    /// Address that every shard listens on together. Anything but loopback needs TLS and users, or
+    /// insecure.
     listen: SocketAddr = "127.0.0.1:7411", Kind::Address, Main;
     /// Port of shard 0 for clients that know the slot map; shard i listens on this + i. 0 takes
     /// free ports.
     shard_ports: u16 = "7420", Kind::Count(0, 65535), Main;
     /// Address of the admin port: HTTP with /metrics for Prometheus, /livez and /readyz. It tells
-    /// numbers and changes nothing. If listen has port 0, so has the default.
+    /// numbers and changes nothing. Anything but loopback needs insecure. If listen has port 0, so
+    /// has the default.
     admin_listen: Option<SocketAddr> = "127.0.0.1:7412", Kind::AddressOrOff, Main;
-    /// Address for clients of Redis, which speak RESP. Anything but loopback needs
-    /// allow_unauthenticated. If listen has port 0, so has the default; a node of a cluster has
-    /// none by default.
+    /// Address for clients of Redis, which speak RESP. Anything but loopback needs TLS and users,
+    /// or insecure. If listen has port 0, so has the default; a node of a cluster has none by
+    /// default.
     resp_listen: Option<SocketAddr> = "127.0.0.1:7413", Kind::AddressOrOff, Main;
     /// Shards, each on a core of its own: no more than CPUs that the process may use. 0 takes the
     /// number that the data directory has, or one per allowed CPU if it is new.
@@ -160,11 +163,22 @@ options! {
     /// deploy/SCHEMA.md.
     schema: Option<PathBuf> = "off", Kind::PathOrOff, Main;
     /// File of the users, their stored secrets and their rights, made by penstock user; off lets
-    /// everybody in. A change counts within a second, without a signal. Nobody but the server's user
-    /// and group may read the file.
+    /// everybody in. A change counts within a second, without a signal. Nobody but the server's
+    /// user and group may read the file.
     users: Option<PathBuf> = "off", Kind::PathOrOff, Main;
-    /// Serve without authentication on an address that other machines can reach.
-    allow_unauthenticated: bool = "false", Kind::Switch, Main;
+    /// File with the certificate of the server in PEM, followed by those that signed it. With it
+    /// the ports for clients, that of RESP included, speak TLS 1.3 and nothing else. It is read
+    /// anew when it changes. off serves without TLS.
+    tls_cert: Option<PathBuf> = "off", Kind::PathOrOff, Main;
+    /// File with the private key of that certificate in PEM. A key that every user of the machine
+    /// can read is refused.
+    tls_key: Option<PathBuf> = "off", Kind::PathOrOff, Main;
+    /// File with the certificates, in PEM, of those who sign certificates of clients. With it each
+    /// client must show one.
+    tls_client_ca: Option<PathBuf> = "off", Kind::PathOrOff, Main;
+    /// Open ports to anyone on an address that other machines can reach: without TLS, without
+    /// users, or without both.
+    insecure: bool = "false", Kind::Switch, Main;
     /// How events are logged, one a line: time, level, message and named fields as text, or all of
     /// that as a JSON object.
     log_format: LogFormat = "text", Kind::Choice(&["text", "json"]), Main;
@@ -277,6 +291,30 @@ pub(crate) fn value_bytes_fitting(segment_bytes: u64) -> u32 {
         }
     }
     fits
+}
+
+/// Which listeners are open to anyone who reaches them; `links` is the address for other nodes.
+///
+/// # Errors
+/// The first listener that must not be opened.
+pub(crate) fn exposed(
+    config: &Config,
+    links: Option<SocketAddr>,
+) -> Result<Vec<Exposed>, Unprotected> {
+    let listeners = [
+        (Listener::Clients, Some(config.listen)),
+        (Listener::Resp, config.resp_listen),
+        (Listener::Admin, config.admin_listen),
+        (Listener::Links, links),
+    ];
+    let listeners = listeners.into_iter();
+    let listeners: Vec<_> = listeners.filter_map(|(it, at)| Some((it, at?))).collect();
+    let protection = Protection {
+        has_tls: config.tls_cert.is_some(),
+        has_users: config.users.is_some(),
+        is_insecure: config.insecure,
+    };
+    judge(&listeners, protection)
 }
 
 impl Default for Config {

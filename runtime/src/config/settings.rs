@@ -1,17 +1,23 @@
 //! The sources of a configuration, merged by rank and checked.
 
 use std::fmt;
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use super::option::{ConfigOption, ENVIRONMENT_PREFIX, Value};
 use super::quantity::size_text;
-use super::{Config, OPTIONS};
+use super::{Config, OPTIONS, exposed};
 use crate::config::toml_line::line_of_error;
 
-/// Variables under the prefix that are no options of the server: where the file is, and whom and as
-/// whom clients ask.
-const OTHER_VARIABLES: [&str; 4] = ["CONFIG", "ADDR", "USER", "SECRET_FILE"];
+/// Variables under the prefix that are no options of the server: where the file is, and the address
+/// that clients use, as whom, and whom they trust there.
+const OTHER_VARIABLES: [&str; 6] = [
+    "CONFIG",
+    "ADDR",
+    "USER",
+    "SECRET_FILE",
+    "TLS_CA",
+    "TLS_NAME",
+];
 
 /// Room that a frame needs beside one value of the largest size: headers, index, two keys,
 /// instructions, extension.
@@ -206,12 +212,9 @@ impl Settings {
     /// What must hold between options. The text names both, with their values, and what to change.
     fn check_together(&self) -> Result<(), ConfigError> {
         let config = &self.config;
-        if !is_loopback(config.listen.ip()) && !config.allow_unauthenticated {
-            return self.conflict(
-                "listen",
-                "other machines could reach it and there is no authentication yet; listen on \
-                 127.0.0.1, or give --allow-unauthenticated if the network is yours",
-            );
+        self.check_tls()?;
+        if let Err(unprotected) = exposed(config, None) {
+            return self.conflict(unprotected.listener.option(), &unprotected.to_string());
         }
         self.check_resp()?;
         if let Some(admin) = config.admin_listen
@@ -299,19 +302,27 @@ impl Settings {
         Ok(())
     }
 
-    /// The address for clients of Redis: a port of its own, open to others only if that is said.
+    /// A certificate has a key, and clients show theirs over TLS alone.
+    fn check_tls(&self) -> Result<(), ConfigError> {
+        let config = &self.config;
+        let (certificate, key) = (config.tls_cert.is_some(), config.tls_key.is_some());
+        match (certificate, key, config.tls_client_ca.is_some()) {
+            (true, false, _) => self.conflict("tls_cert", "its key is missing: give tls_key, too"),
+            (false, true, _) => self.conflict("tls_key", "it is the key of no tls_cert"),
+            (false, false, true) => self.conflict(
+                "tls_client_ca",
+                "clients show certificates over TLS alone: give tls_cert and tls_key, too",
+            ),
+            _ => Ok(()),
+        }
+    }
+
+    /// The address for clients of Redis: a port of its own.
     fn check_resp(&self) -> Result<(), ConfigError> {
         let config = &self.config;
         let Some(resp) = config.resp_listen else {
             return Ok(());
         };
-        if !is_loopback(resp.ip()) && !config.allow_unauthenticated {
-            return self.conflict(
-                "resp_listen",
-                "other machines could reach it and there is no authentication yet; listen on \
-                 127.0.0.1, or give --allow-unauthenticated if the network is yours",
-            );
-        }
         let others = [
             ("listen", Some(config.listen)),
             ("admin_listen", config.admin_listen),
@@ -524,15 +535,6 @@ fn edit_distance(from: &str, to: &str) -> usize {
     row[to.len()]
 }
 
-fn is_loopback(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(v4) => v4.is_loopback(),
-        IpAddr::V6(v6) => {
-            v6.is_loopback() || v6.to_ipv4_mapped().is_some_and(|v4| v4.is_loopback())
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -620,6 +622,7 @@ mod tests {
             ("PENSTOCK_USER", "ann"),
             ("PENSTOCK_SECRET_FILE", "z"),
             ("PENSTOCK_CONFIG", "y"),
+            ("PENSTOCK_TLS_CA", "z"),
         ];
         resolve(&[], &others, "").unwrap();
     }
@@ -631,9 +634,7 @@ mod tests {
             line,
             "p.toml:2: shards = \"\\\"two\\\"\": allowed is a whole number, 0..256"
         );
-        assert!(
-            refusal(&[], &[], "allow_unauthenticated = 1").contains("allowed is true or false")
-        );
+        assert!(refusal(&[], &[], "insecure = 1").contains("allowed is true or false"));
         assert!(refusal(&[], &[], "data = 7").contains("allowed is a path"));
         assert!(refusal(&[], &[], "spin_us = 1.5").contains("= \"1.5\""));
         assert!(refusal(&[], &[], "shards = -1").contains("= \"-1\""));
@@ -660,22 +661,43 @@ mod tests {
 
     #[test]
     fn address_beyond_loopback_needs_the_flag() {
-        for address in ["0.0.0.0:7411", "[::]:7411", "192.168.1.4:7411"] {
-            let line = refusal(&[("listen", address)], &[], "");
-            assert!(
-                line.starts_with("--listen = ") && line.contains("--allow-unauthenticated"),
-                "{line}"
-            );
-            resolve(
-                &[("listen", address), ("allow_unauthenticated", "true")],
-                &[],
-                "",
-            )
-            .unwrap();
+        for address in ["0.0.0.0:7410", "[::]:7410", "192.168.1.4:7410"] {
+            for name in ["listen", "resp_listen", "admin_listen"] {
+                let line = refusal(&[(name, address)], &[], "");
+                let flag = format!("--{} = ", name.replace('_', "-"));
+                assert!(
+                    line.starts_with(&flag) && line.contains("--insecure"),
+                    "{line}"
+                );
+                resolve(&[(name, address), ("insecure", "true")], &[], "").unwrap();
+            }
         }
+        let tls = [
+            ("tls_cert", "c"),
+            ("tls_key", "k"),
+            ("listen", "0.0.0.0:7411"),
+        ];
+        let line = refusal(&tls, &[], "");
+        assert!(line.contains("it lacks users"), "{line}");
         for address in ["127.0.0.9:1", "[::1]:1", "localhost:1", "127.0.0.1:0"] {
             resolve(&[("listen", address)], &[], "").unwrap();
         }
+    }
+
+    #[test]
+    fn a_certificate_needs_its_key_and_certificates_of_clients_need_tls() {
+        for (flags, begin) in [
+            (&[("tls_cert", "c")][..], "--tls-cert = \"c\": its key"),
+            (&[("tls_key", "k")], "--tls-key = \"k\""),
+            (&[("tls_client_ca", "a")], "--tls-client-ca = \"a\""),
+        ] {
+            let line = refusal(flags, &[], "");
+            assert!(line.starts_with(begin), "{line}");
+        }
+        let all = [("tls_cert", "c"), ("tls_key", "k"), ("tls_client_ca", "a")];
+        let config = resolve(&all, &[], "").unwrap().config;
+        assert_eq!(config.tls_client_ca, Some("a".into()));
+        assert_eq!(Config::default().tls_cert, None);
     }
 
     #[test]
@@ -688,8 +710,8 @@ mod tests {
         assert_eq!(admin(&[("admin_listen", "off")]), None);
         let free = [("listen", "127.0.0.1:0")];
         assert_eq!(admin(&free).as_deref(), Some("127.0.0.1:0"));
-        let own = [("listen", "127.0.0.1:0"), ("admin_listen", "0.0.0.0:7412")];
-        assert_eq!(admin(&own).as_deref(), Some("0.0.0.0:7412"));
+        let own = [("listen", "127.0.0.1:0"), ("admin_listen", "[::1]:7412")];
+        assert_eq!(admin(&own).as_deref(), Some("[::1]:7412"));
         let same = refusal(&[("admin_listen", "127.0.0.1:7411")], &[], "");
         assert!(same.contains("listen = 127.0.0.1:7411"), "{same}");
         let shards = [("shard_ports", "7412"), ("shards", "2")];
@@ -715,7 +737,7 @@ mod tests {
         for (address, cause) in [
             ("127.0.0.1:7411", "listen = 127.0.0.1:7411"),
             ("127.0.0.1:7412", "admin_listen = 127.0.0.1:7412"),
-            ("10.0.0.1:7413", "allow-unauthenticated"),
+            ("10.0.0.1:7413", "--insecure"),
         ] {
             let told = refusal(&[("resp_listen", address)], &[], "");
             assert!(told.contains(cause), "{told}");

@@ -26,6 +26,9 @@ pub(crate) struct Traffic {
     pub(crate) received_bytes: u64,
     pub(crate) sent_bytes: u64,
     pub(crate) connections_refused: u64,
+    pub(crate) tls_handshakes: u64,
+    pub(crate) tls_handshakes_failed: u64,
+    pub(crate) tls_handshakes_refused: u64,
 }
 
 /// Publishes the numbers of one shard.
@@ -106,6 +109,9 @@ impl Publisher {
             received_bytes: traffic.received_bytes,
             sent_bytes: traffic.sent_bytes,
             connections_refused: traffic.connections_refused,
+            tls_handshakes: traffic.tls_handshakes,
+            tls_handshakes_failed: traffic.tls_handshakes_failed,
+            tls_handshakes_refused: traffic.tls_handshakes_refused,
             segments_held: log.sealed_segments().len() as u64
                 + u64::from(log.open_segment().is_some()),
             is_disk_full: log.is_full() && failure.is_none(),

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use tracing::info;
+use tracing::{info, warn};
 
 use super::cores::Cores;
 use super::error::ServeError;
@@ -11,11 +11,16 @@ use super::health::{Health, Phase};
 use super::messages::{Letter, Report};
 use super::supervisor::Supervisor;
 use crate::config::Config;
+use crate::config::exposure::Exposed;
 use crate::directory::Progress;
 use crate::system::lines::tell;
+use crate::tls::ServedTls;
 
 /// How often a start tells how far it has come.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
+
+/// How often the files of the certificate are looked at.
+const CERTIFICATE_EVERY: Duration = Duration::from_secs(1);
 
 /// What a start tells when it is done.
 pub(super) struct Start<'a> {
@@ -25,6 +30,8 @@ pub(super) struct Start<'a> {
     pub(super) shared: SocketAddr,
     pub(super) own_ports: &'a [u16],
     pub(super) resp: Option<SocketAddr>,
+    pub(super) tls: Option<&'a ServedTls>,
+    pub(super) open_to_anyone: &'a [Exposed],
     pub(super) io: &'a str,
 }
 
@@ -42,6 +49,8 @@ pub(super) struct Conductor<'a> {
     is_stopping: bool,
     /// When the progress was told last.
     told: Instant,
+    /// When the files of the certificate were looked at last.
+    looked: Instant,
 }
 
 impl<'a> Conductor<'a> {
@@ -62,6 +71,7 @@ impl<'a> Conductor<'a> {
             gone: 0,
             is_stopping: false,
             told: Instant::now(),
+            looked: Instant::now(),
         }
     }
 
@@ -76,6 +86,7 @@ impl<'a> Conductor<'a> {
         let pause = pause.min(PROGRESS_EVERY);
         loop {
             self.supervisor.feed(self.health);
+            self.look_at_certificate();
             match reports.recv_timeout(pause) {
                 Err(flume::RecvTimeoutError::Disconnected) => return Ok(()),
                 Err(flume::RecvTimeoutError::Timeout) => self.tell_progress(),
@@ -127,6 +138,18 @@ impl<'a> Conductor<'a> {
         }
     }
 
+    /// Has a certificate that was changed take effect.
+    fn look_at_certificate(&mut self) {
+        if let Some(tls) = self.start.tls
+            && self.looked.elapsed() >= CERTIFICATE_EVERY
+        {
+            self.looked = Instant::now();
+            if let Some(change) = tls.look() {
+                change.log();
+            }
+        }
+    }
+
     /// Every core answers.
     fn serve(&self) {
         let Start {
@@ -136,6 +159,8 @@ impl<'a> Conductor<'a> {
             shared,
             own_ports,
             resp,
+            tls,
+            open_to_anyone,
             io,
         } = &self.start;
         tell!(
@@ -150,6 +175,15 @@ impl<'a> Conductor<'a> {
         );
         if let Some(resp) = resp {
             tell!("resp         {resp} (clients of Redis)");
+        }
+        if tls.is_some() {
+            tell!("tls          1.3 alone, on the ports of clients");
+        }
+        if !open_to_anyone.is_empty() {
+            let named: Vec<String> = open_to_anyone.iter().map(Exposed::to_string).collect();
+            let named = named.join(", ");
+            tell!("insecure     whoever reaches these may use them: {named}");
+            warn!("insecure: whoever reaches these may use them: {named}");
         }
         tell!(
             "acks         {} by default; interval loses at most {} ms",

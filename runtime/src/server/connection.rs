@@ -8,6 +8,7 @@ use monoio::net::TcpStream;
 use penstock_shard::SessionId;
 
 use super::signal::Signal;
+use crate::tls::Peer;
 
 /// What others need of a connection.
 pub(crate) struct Connection {
@@ -22,12 +23,15 @@ pub(crate) struct Connection {
     /// The reader or the writer has ended; when both have, the session has.
     has_half_ended: Cell<bool>,
     pub(super) is_shut: Cell<bool>,
+    /// What the handshake of TLS has proved, of a connection with TLS.
+    peer: Option<Peer>,
 }
 
 impl Connection {
     pub(crate) fn new(
         session: SessionId,
         stream: TcpStream,
+        peer: Option<Peer>,
     ) -> (Self, OwnedReadHalf<TcpStream>, OwnedWriteHalf<TcpStream>) {
         let _ = stream.set_nodelay(true);
         let descriptor = stream.as_raw_fd();
@@ -40,6 +44,7 @@ impl Connection {
             is_sending: Cell::new(false),
             has_half_ended: Cell::new(false),
             is_shut: Cell::new(false),
+            peer,
         };
         (connection, reader, writer)
     }
@@ -64,6 +69,18 @@ impl Connection {
 
     pub(crate) fn is_idle(&self) -> bool {
         !self.is_sending.get()
+    }
+
+    /// The reading half has ended; whether the other one had ended before. With TLS the writer says
+    /// the last words before it ends, too.
+    pub(super) fn reader_ended(&self) -> bool {
+        if self.peer.is_none() || self.has_half_ended.get() {
+            return self.half_ended();
+        }
+        self.has_half_ended.set(true);
+        self.is_shut.set(true);
+        self.has_output.set();
+        false
     }
 
     /// One half has ended, which ends the other one; whether that had ended before.

@@ -2,13 +2,11 @@
 
 use std::rc::Rc;
 
-use monoio::buf::IoBufMut;
-use monoio::io::{AsyncReadRent, AsyncWriteRent, OwnedReadHalf, OwnedWriteHalf};
-use monoio::net::TcpStream;
 use penstock_shard::Event;
 
 use super::connection::Connection;
 use super::core::Core;
+use super::halves::{Brought, ReadHalf, WriteHalf};
 use crate::system::outgoing::Outgoing;
 
 /// Bytes of a new receive buffer: what an idle connection costs.
@@ -20,17 +18,16 @@ const RECEIVE_BYTES_BUSY: usize = 64 << 10;
 /// A send buffer larger than this is given back when it has been sent.
 const SEND_BYTES_KEPT: usize = 256 << 10;
 
-pub(crate) fn serve_connection(
+pub(super) fn serve_connection(
     core: &Rc<Core>,
     connection: Rc<Connection>,
-    reader: OwnedReadHalf<TcpStream>,
-    writer: OwnedWriteHalf<TcpStream>,
+    (reader, writer): (ReadHalf, WriteHalf),
 ) {
     monoio::spawn(read(Rc::clone(core), Rc::clone(&connection), reader));
     monoio::spawn(write(Rc::clone(core), connection, writer));
 }
 
-async fn read(core: Rc<Core>, connection: Rc<Connection>, mut reader: OwnedReadHalf<TcpStream>) {
+async fn read(core: Rc<Core>, connection: Rc<Connection>, mut reader: ReadHalf) {
     let session = connection.session;
     let mut buffer: Vec<u8> = Vec::with_capacity(RECEIVE_BYTES_MIN);
     loop {
@@ -40,11 +37,12 @@ async fn read(core: Rc<Core>, connection: Rc<Connection>, mut reader: OwnedReadH
             buffer.reserve(held.max(RECEIVE_BYTES_MIN));
         }
         let capacity = buffer.capacity();
-        let (result, filled) = reader.read(buffer.slice_mut(held..capacity)).await;
-        buffer = filled.into_inner();
-        let Ok(received @ 1..) = result else { break };
-        core.received(received);
-        let was_full = buffer.len() == capacity;
+        let brought;
+        (brought, buffer) = reader.read(buffer).await;
+        let Some(Brought { bytes, was_full }) = brought else {
+            break;
+        };
+        core.received(bytes);
         if was_full {
             core.left_unread(session, connection.unread_bytes());
         }
@@ -69,19 +67,19 @@ async fn read(core: Rc<Core>, connection: Rc<Connection>, mut reader: OwnedReadH
         if was_full && capacity < RECEIVE_BYTES_BUSY && core.is_open(session) {
             // Also around a part of a frame, or a peer that sends without a break would be read in
             // small pieces for ever.
-            buffer.reserve_exact(capacity * 2 - buffer.len());
+            buffer.reserve_exact((capacity * 2).saturating_sub(buffer.len()));
         } else if buffer.is_empty() && capacity > RECEIVE_BYTES_BUSY {
             buffer = Vec::with_capacity(RECEIVE_BYTES_BUSY);
         }
     }
     // A peer that closed its side has ended the connection. Its requests run, although nobody may
     // read the answers.
-    if connection.half_ended() {
+    if connection.reader_ended() {
         core.remove(session);
     }
 }
 
-async fn write(core: Rc<Core>, connection: Rc<Connection>, mut writer: OwnedWriteHalf<TcpStream>) {
+async fn write(core: Rc<Core>, connection: Rc<Connection>, mut writer: WriteHalf) {
     let session = connection.session;
     let mut outgoing = Outgoing::default();
     loop {
@@ -92,14 +90,7 @@ async fn write(core: Rc<Core>, connection: Rc<Connection>, mut writer: OwnedWrit
             connection.is_sending.set(true);
             while outgoing.left() > 0 {
                 let result;
-                (result, outgoing) = if outgoing.is_whole() {
-                    writer.write(outgoing).await
-                } else {
-                    outgoing.gather();
-                    // To a peer that is gone it is an error like `write`, as long as the process
-                    // ignores SIGPIPE: so Rust's start-up has it.
-                    writer.writev(outgoing).await
-                };
+                (result, outgoing) = writer.write(outgoing).await;
                 let Ok(taken @ 1..) = result else { break };
                 outgoing.sent(taken);
                 // A slow peer is not a stalled one.
@@ -116,11 +107,14 @@ async fn write(core: Rc<Core>, connection: Rc<Connection>, mut writer: OwnedWrit
             }
             core.sent(session, bytes);
         }
+        if writer.flush().await.is_err() {
+            break;
+        }
         if connection.is_shut.get() || core.is_finished(session) {
             break;
         }
     }
-    let _ = writer.shutdown().await;
+    writer.end().await;
     if connection.half_ended() {
         core.remove(session);
     }

@@ -15,6 +15,7 @@ use tracing::warn;
 
 use super::audit::Audit;
 use super::connection::Connection;
+use super::handshakes::Handshakes;
 use super::link::Link;
 use super::messages::{CoreStart, Letter, Report};
 use super::signal::Signal;
@@ -25,6 +26,7 @@ use crate::event_loop::spin::Spin;
 use crate::system::fill_random;
 use crate::system::lines::Lately;
 use crate::system::wall::WallClock;
+use crate::tls::TlsFault;
 
 /// With more reads in one turn the loop is busy: it hardly sleeps, and watching would only split
 /// its batches.
@@ -53,6 +55,7 @@ pub(crate) struct Core {
     pub(super) clock: Instant,
     wall: WallClock,
     pub(super) open_connections: Arc<AtomicU32>,
+    pub(super) handshakes: Handshakes,
     /// Connections that are told why they are turned away.
     pub(super) turned_away: Cell<u32>,
     pub(super) is_leaving: Cell<bool>,
@@ -89,6 +92,7 @@ impl Core {
             clock: start.shard.clock,
             wall: WallClock::new(start.shard.unix_ms_at_start),
             open_connections: Arc::clone(&start.connections),
+            handshakes: Handshakes::default(),
             turned_away: Cell::new(0),
             is_leaving: Cell::new(false),
             leave: Signal::default(),
@@ -270,6 +274,43 @@ impl Core {
         }
     }
 
+    /// A handshake is over. With the text of what is wrong, it has come to nothing, which is told
+    /// once in a while.
+    pub(super) fn handshake_ended(&self, peer: &str, problem: Option<&str>) {
+        let traffic = &mut self.engine.borrow_mut().traffic;
+        match problem {
+            None => traffic.tls_handshakes += 1,
+            Some(_) => traffic.tls_handshakes_failed += 1,
+        }
+        self.turn.set();
+        if let Some(problem) = problem {
+            let text = format!("no handshake of TLS with {peer}: {problem}");
+            self.warn_lately(problem, &text);
+        }
+    }
+
+    /// A connection is closed because too many handshakes are under way.
+    pub(super) fn refuse_handshake(&self, peer: &str) {
+        self.engine.borrow_mut().traffic.tls_handshakes_refused += 1;
+        self.turn.set();
+        let text = format!("{peer} is closed: too many handshakes of TLS are under way");
+        self.warn_lately("handshakes", &text);
+    }
+
+    /// The bytes of a connection can no longer be read.
+    pub(super) fn tls_failed(&self, fault: &TlsFault) {
+        let fault = fault.to_string();
+        self.warn_lately(&fault, &format!("a connection through TLS ends: {fault}"));
+    }
+
+    fn warn_lately(&self, about: &str, text: &str) {
+        let line = self.lately.borrow_mut().line(about, text, Instant::now());
+        if let Some(text) = line {
+            let shard = self.shard;
+            warn!(shard, "shard {shard}: {text}");
+        }
+    }
+
     /// A connection has ended on both sides.
     pub(crate) fn remove(&self, session: SessionId) {
         self.connections.borrow_mut()[session.index()] = None;
@@ -320,6 +361,7 @@ impl Core {
         let now = self.read_clock();
         self.now.set(now);
         self.is_now_stale.set(true);
+        self.handshakes.turn_ended();
         if (1..=WATCHED_READS_MAX).contains(&self.reads_in_turn.take()) {
             self.watch(now);
         }

@@ -7,7 +7,7 @@
 
 use std::future::{Future, poll_fn};
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -29,17 +29,20 @@ use super::connection_tasks::serve_connection;
 use super::core::Core;
 use super::descriptors::{Descriptors, refuse_accepted};
 use super::error::{ServeError, system};
+use super::halves::halves;
 use super::link_tasks::serve_link;
 use super::lostfound::keep_lostfound;
 use super::messages::{CoreStart, Letter, Report};
 use super::resp_host::RespHost;
 use super::resp_tasks::serve_resp;
+use super::secured::{Secured, shake_hands};
 use super::signal::Signal;
 use crate::cluster::ProvenLink;
 use crate::config::IoMode;
 use crate::disk::patiently;
 use crate::startup::node::Opened;
 use crate::system::open_files;
+use crate::tls::{Peer, ServedTls};
 
 /// How long replies may take to leave after the log was sealed.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -170,7 +173,15 @@ fn serve(start: CoreStart, opened: Opened) -> Result<Rc<Core>, ServeError> {
     for (listener, speech) in native.chain(resp) {
         let listener = TcpListener::from_std(listener);
         let listener = listener.map_err(system("take over a listening socket"))?;
-        monoio::spawn(accept(Rc::clone(&core), listener, speech, connections_max));
+        let tls = start.tls.clone();
+        let core = Rc::clone(&core);
+        monoio::spawn(accept(
+            core,
+            listener,
+            Rc::new(speech),
+            tls,
+            connections_max,
+        ));
     }
     core.turn.set();
     monoio::spawn(turns(Rc::clone(&core)));
@@ -346,8 +357,8 @@ impl Speech {
         }
     }
 
-    /// Begins to serve a connection.
-    fn serve(&self, core: &Rc<Core>, stream: TcpStream) {
+    /// Begins to serve a connection, whose handshake is finished if it has TLS.
+    fn serve(&self, core: &Rc<Core>, stream: TcpStream, secured: Option<Secured>) {
         let now = core.now();
         let session = {
             let shard = &mut core.engine.borrow_mut().shard;
@@ -356,12 +367,14 @@ impl Speech {
                 Speech::Resp(_) => shard.open_session_translated(now),
             }
         };
-        let greeted = core.greet(session, Transport::plain(peer_of(&stream)));
+        let transport = transport_of(&stream, secured.as_ref().map(|it| &it.peer));
+        let greeted = core.greet(session, transport);
         let addresses = match self {
             Speech::Native => None,
             Speech::Resp(host) => Some((host, stream.peer_addr(), stream.local_addr())),
         };
-        let (connection, reader, writer) = Connection::new(session, stream);
+        let peer = secured.as_ref().map(|it| it.peer.clone());
+        let (connection, reader, writer) = Connection::new(session, stream, peer);
         let connection = Rc::new(connection);
         {
             let mut connections = core.connections.borrow_mut();
@@ -370,36 +383,52 @@ impl Speech {
             }
             connections[session.index()] = Some(Rc::clone(&connection));
         }
+        let halves = halves(core, &connection, reader, writer, secured);
         match addresses {
-            None => serve_connection(core, connection, reader, writer),
+            None => serve_connection(core, connection, halves),
             Some((host, peer, local)) => {
                 let text_of = |address: io::Result<SocketAddr>| {
                     address.map_or_else(|_| String::new(), |address| address.to_string())
                 };
                 let addresses = (&text_of(peer)[..], &text_of(local)[..]);
-                let terms = (addresses, greeted);
-                serve_resp(core, host, connection, terms, reader, writer);
+                serve_resp(core, host, connection, (addresses, greeted), halves);
             }
         }
     }
 }
 
-/// Where the peer of a connection is.
-fn peer_of(stream: &TcpStream) -> Option<IpAddr> {
-    stream.peer_addr().ok().map(|address| address.ip())
+/// What a connection proves by itself; `secured` is what its handshake has proved.
+fn transport_of(stream: &TcpStream, secured: Option<&Peer>) -> Transport {
+    Transport {
+        is_encrypted: secured.is_some(),
+        channel_binding: secured.map(|it| it.channel_binding),
+        certificate_name: secured.and_then(|it| it.certificate_name.clone()),
+        peer: stream.peer_addr().ok().map(|address| address.ip()),
+    }
 }
 
 /// Takes connections in. One endless task per listener: an accept that is dropped loses its socket.
-async fn accept(core: Rc<Core>, listener: TcpListener, speech: Speech, connections_max: u32) {
+async fn accept(
+    core: Rc<Core>,
+    listener: TcpListener,
+    speech: Rc<Speech>,
+    tls: Option<Arc<ServedTls>>,
+    connections_max: u32,
+) {
+    // To a client of TLS a text before the handshake is no answer.
+    let refusal = |why: &str| match &tls {
+        None => speech.refusal(why),
+        Some(_) => Vec::new(),
+    };
     let mut descriptors = Descriptors::new();
     let no_descriptor = "the process has no file descriptor left (nofile)";
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => {
+            Ok((stream, peer)) => {
                 if let Some(why) = descriptors.refusal(stream.as_raw_fd()) {
                     core.refuse_connections(1, &why);
                     // At once: while it lingered it would hold what is left for segments.
-                    refuse_accepted(stream, &speech.refusal(&why));
+                    refuse_accepted(stream, &refusal(&why));
                     continue;
                 }
                 // Counted before it is looked at, so that no two cores take the last place.
@@ -414,20 +443,54 @@ async fn accept(core: Rc<Core>, listener: TcpListener, speech: Speech, connectio
                             "at most {connections_max} connections are accepted \
                              (connections_max), and so many are open"
                         );
-                        let told = speech.refusal(&why);
+                        let told = refusal(&why);
                         monoio::spawn(turn_away(Rc::clone(&core), stream, told));
                     }
                     continue;
                 }
-                speech.serve(&core, stream);
+                let Some(tls) = &tls else {
+                    speech.serve(&core, stream, None);
+                    continue;
+                };
+                if core.handshakes.begin().is_some() {
+                    let (core, speech) = (Rc::clone(&core), Rc::clone(&speech));
+                    monoio::spawn(serve_secured(core, stream, peer, speech, Arc::clone(tls)));
+                } else {
+                    core.open_connections.fetch_sub(1, Ordering::Relaxed);
+                    core.refuse_handshake(&peer.ip().to_string());
+                }
             }
             Err(error) if open_files::is_exhausted(&error) => {
-                let answer = speech.refusal(no_descriptor);
+                let answer = refusal(no_descriptor);
                 let refused = descriptors.refuse_waiting(listener.as_raw_fd(), &answer);
                 core.refuse_connections(refused, no_descriptor);
                 monoio::time::sleep(ACCEPT_PAUSE).await;
             }
             Err(_) => monoio::time::sleep(ACCEPT_PAUSE).await,
+        }
+    }
+}
+
+/// Shakes hands with a connection that has a place for that, and begins to serve it.
+async fn serve_secured(
+    core: Rc<Core>,
+    stream: TcpStream,
+    peer: SocketAddr,
+    speech: Rc<Speech>,
+    tls: Arc<ServedTls>,
+) {
+    let shaken = shake_hands(&core, stream, tls.config()).await;
+    let peer = peer.ip().to_string();
+    match shaken {
+        Ok((stream, secured)) if !core.is_leaving.get() => {
+            core.handshake_ended(&peer, None);
+            speech.serve(&core, stream, Some(secured));
+        }
+        other => {
+            core.open_connections.fetch_sub(1, Ordering::Relaxed);
+            if let Err(error) = other {
+                core.handshake_ended(&peer, Some(&error.to_string()));
+            }
         }
     }
 }

@@ -17,6 +17,7 @@ use super::resp_host::RespHost;
 use super::served_users::DeliverUsers;
 use crate::cluster::{Deliver, Delivery};
 use crate::startup::node::Node;
+use crate::tls::ServedTls;
 
 /// The shortest value that leaves from where it stands instead of being copied: a copy of 8 KiB
 /// costs no more than what the kernel does for one more run of bytes.
@@ -45,7 +46,7 @@ impl Cores {
         shared: Vec<TcpListener>,
         own: Vec<TcpListener>,
         resp: Option<(SocketAddr, Vec<TcpListener>)>,
-        users: Option<&Arc<Users>>,
+        (tls, users): (Option<&Arc<ServedTls>>, Option<&Arc<Users>>),
         audit: &Audit,
         reports: &flume::Sender<Report>,
     ) -> Result<Cores, ServeError> {
@@ -73,6 +74,7 @@ impl Cores {
                 resp: resp.next().zip(host.clone()),
                 users: users.cloned(),
                 audit: audit.clone(),
+                tls: tls.cloned(),
                 socket_entries: node.rings.setup.map(|it| it.socket_entries),
                 connections: Arc::clone(&connections),
                 may_begin: may_begin.clone(),

@@ -8,27 +8,6 @@ use super::error::ServeError;
 use crate::config::Config;
 use crate::startup::node::OpenError;
 
-/// Until clients can authenticate, only this machine may be let in without being asked.
-pub(super) fn refuse_open_door(config: &Config) -> Result<(), ServeError> {
-    let ports = [
-        ("--listen", Some(config.listen)),
-        ("--resp-listen", config.resp_listen),
-    ];
-    for (option, address) in ports {
-        if let Some(address) = address
-            && !address.ip().is_loopback()
-            && !config.allow_unauthenticated
-        {
-            return Err(OpenError::Option(format!(
-                "{option} {address} can be reached from other machines, and clients cannot \
-                 authenticate yet: give --allow-unauthenticated if that is wanted"
-            ))
-            .into());
-        }
-    }
-    Ok(())
-}
-
 /// The address for clients of Redis and its listeners, once per shard; `None` if it is off.
 pub(super) fn bind_resp(
     config: &Config,
@@ -42,6 +21,14 @@ pub(super) fn bind_resp(
         other => other,
     })?;
     Ok(Some(listeners))
+}
+
+/// The listener for other nodes.
+pub(super) fn bind_links(address: SocketAddr) -> Result<TcpListener, ServeError> {
+    listen(address, false).map_err(|error| match error {
+        ServeError::Listen { address, error } => ServeError::ListenLinks { address, error },
+        other => other,
+    })
 }
 
 /// Listeners that share one address; 0 takes a free port. Returns the address, too.
@@ -93,7 +80,7 @@ const LISTEN_PAUSE: Duration = Duration::from_millis(20);
 /// Listens, and waits a while for an address that is taken: the kernel takes down the rings of a
 /// process behind its end, and what they accepted from is held until then. A start right behind
 /// a crash would be refused.
-pub(super) fn listen(address: SocketAddr, is_shared: bool) -> Result<TcpListener, ServeError> {
+fn listen(address: SocketAddr, is_shared: bool) -> Result<TcpListener, ServeError> {
     let listened = || -> io::Result<TcpListener> {
         let domain = socket2::Domain::for_address(address);
         let socket =

@@ -16,6 +16,7 @@ use super::resp_host::RespHost;
 use crate::cluster::ProvenLink;
 use crate::directory::spares::SpareOutcome;
 use crate::startup::node::ShardStart;
+use crate::tls::ServedTls;
 
 /// What reaches a core from outside its thread.
 pub(crate) enum Letter {
@@ -68,6 +69,8 @@ pub(crate) struct CoreStart {
     pub(crate) users: Option<Arc<Users>>,
     /// What is told of connections.
     pub(crate) audit: Audit,
+    /// The ports speak TLS with this.
+    pub(crate) tls: Option<Arc<ServedTls>>,
     /// Entries of the ring for sockets. `None`: epoll.
     pub(crate) socket_entries: Option<u32>,
     /// How many connections are open, of all cores together.

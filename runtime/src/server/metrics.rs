@@ -32,6 +32,11 @@ pub(crate) fn exposition(health: &Health) -> String {
         lostfound_bytes: watched.map_or(0, |watched| lostfound_bytes(&watched.data)),
         is_ready: health.ready(None).is_ok(),
         start_percent: health.start_percent(),
+        tls: watched.and_then(|watched| {
+            let tls = watched.tls.as_ref()?;
+            Some((tls.expires_unix_s(), tls.is_refused()))
+        }),
+        open_to_anyone: watched.map_or(0, |watched| watched.open_to_anyone),
         start_ms: watched.map(|watched| watched.unix_ms_at_start),
         memory_max: watched
             .and_then(|watched| watched.memory.as_ref())
@@ -54,6 +59,9 @@ struct Moment {
     lostfound_bytes: u64,
     is_ready: bool,
     start_percent: u64,
+    /// When the certificate ends, in seconds since 1970, and whether newer files are refused.
+    tls: Option<(u64, bool)>,
+    open_to_anyone: usize,
     start_ms: Option<u64>,
     memory_max: u64,
     resident_bytes: u64,
@@ -133,6 +141,23 @@ impl Collector for Moment {
             "How far the start is, 0 to 1.",
             self.start_percent as f64 / 100.0,
         )?;
+        gauge(
+            "penstock_insecure_listeners",
+            "Listeners that anyone who reaches them may use (insecure).",
+            self.open_to_anyone as f64,
+        )?;
+        if let Some((expires_unix_s, is_refused)) = self.tls {
+            gauge(
+                "penstock_tls_certificate_expires_seconds",
+                "When the certificate in force ends, in seconds since 1970.",
+                expires_unix_s as f64,
+            )?;
+            gauge(
+                "penstock_tls_certificate_refused",
+                "1 while the files of the certificate are not in force, because they are wrong.",
+                f64::from(u8::from(is_refused)),
+            )?;
+        }
         gauge(
             "penstock_memory_max_bytes",
             "The bound on the memory of the process.",

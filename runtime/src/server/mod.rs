@@ -17,6 +17,8 @@ mod descriptors;
 mod dial;
 mod error;
 mod exposition;
+mod halves;
+mod handshakes;
 mod hashing;
 mod health;
 mod link;
@@ -29,6 +31,7 @@ mod metrics;
 mod network;
 mod resp_host;
 mod resp_tasks;
+mod secured;
 mod served_users;
 mod signal;
 mod signals;
@@ -41,11 +44,13 @@ use std::time::Instant;
 use tracing::warn;
 
 use crate::cluster::Reread;
-use crate::config::Config;
+use crate::config::exposure::Exposed;
+use crate::config::{Config, exposed};
 use crate::startup::checks;
 use crate::startup::node::{Bound, Node, OpenError};
 use crate::system::lines::{self, tell};
 use crate::system::open_files;
+use crate::tls::{ServedTls, TlsFiles};
 
 use self::admin::Admin;
 use self::audit::{Audit, Field};
@@ -55,15 +60,15 @@ use self::dial::dial;
 pub use self::error::ServeError;
 use self::error::system;
 use self::health::{Health, Phase, Watched};
-use self::listen::{bind, bind_resp, listen, port_of, refuse_open_door};
+use self::listen::{bind, bind_links, bind_resp, port_of};
 use self::logging::Logging;
 use self::messages::Report;
 use self::served_users::ServedUsers;
 use self::signals::{Caught, Reload};
 use self::supervisor::Supervisor;
 
-/// Serves until SIGTERM or SIGINT. SIGHUP reloads the log file, the cluster's file and the files of
-/// the schema, and says so.
+/// Serves until SIGTERM or SIGINT. SIGHUP reloads the log file, the certificate, the cluster's file
+/// and the files of the schema, and says so.
 ///
 /// # Errors
 /// [`ServeError`], whose text is one line that names the cause and what to do.
@@ -91,11 +96,8 @@ pub fn serve(config: Config, logging: &Logging) -> Result<(), ServeError> {
 
 /// Serves, and tells `audit` of what an auditor asks for.
 fn serve_audited(config: Config, logging: &Logging, audit: &Audit) -> Result<(), ServeError> {
-    refuse_open_door(&config)?;
-    let users = match &config.users {
-        Some(path) => Some(ServedUsers::open(path)?),
-        None => None,
-    };
+    refuse_open_door(&config, None)?;
+    let (tls, users) = (open_tls(&config)?, ServedUsers::of(&config)?);
     // What a directory needs besides is known when it is open.
     let connections_max = u64::from(config.connections_max);
     open_files::require(1, 0, connections_max).map_err(OpenError::OpenFiles)?;
@@ -116,6 +118,7 @@ fn serve_audited(config: Config, logging: &Logging, audit: &Audit) -> Result<(),
     let shards_of_new = u32::try_from(cpus).expect("at most 256");
     let node = Node::open(config, shards_of_new, Bound::Process, lines::out)?;
     let config = Arc::clone(&node.config);
+    let open_to_anyone = refuse_open_door(&config, node.links_address())?;
     let shards = node.shards();
     let segments = node.directory.segments().list();
     let segments = segments.map_err(system("list the segments"))?.len() as u64;
@@ -124,32 +127,26 @@ fn serve_audited(config: Config, logging: &Logging, audit: &Audit) -> Result<(),
         warn!(mend = problem.mend, "{}", problem.cause);
     }
 
-    health.watch(watched(&node, audit));
+    health.watch(watched(&node, audit, tls.clone(), open_to_anyone.len()));
 
     let (shared, own) = bind(&config, shards)?;
     let resp = bind_resp(&config, shards)?;
     let resp_address = resp.as_ref().map(|(address, _)| *address);
-    let links = match node.links_address() {
-        Some(address) => Some(listen(address, false).map_err(|error| match error {
-            ServeError::Listen { address, error } => ServeError::ListenLinks { address, error },
-            other => other,
-        })?),
-        None => None,
-    };
+    let links = node.links_address().map(bind_links).transpose()?;
     let own_ports: Vec<u16> = own.iter().map(port_of).collect();
     let shared_address = shared[0]
         .local_addr()
         .map_err(system("read the address listened on"))?;
     let (report_sender, reports) = flume::unbounded();
     let let_in = users.as_ref().map(ServedUsers::users);
-    let let_in = let_in.as_ref();
-    let cores = Cores::start(&node, shared, own, resp, let_in, audit, &report_sender)?;
-    let watched = users.map(|users| users.watch(cores.deliver_users(), audit.clone()));
-    let _watched = watched
-        .transpose()
-        .map_err(system("start the thread that watches the users' file"))?;
+    let guards = (tls.as_ref(), let_in.as_ref());
+    let cores = Cores::start(&node, shared, own, resp, guards, audit, &report_sender)?;
+    let _users = users
+        .map(|it| it.watch(cores.deliver_users(), audit.clone()))
+        .transpose()?;
     let reload = Reload {
         logging: logging.clone(),
+        tls: tls.clone(),
         audit: audit.clone(),
         cluster: cluster.map(|path| (path, reread.clone())),
         schema: node.schema().map(|schema| (schema, cores.deliver_schema())),
@@ -168,6 +165,8 @@ fn serve_audited(config: Config, logging: &Logging, audit: &Audit) -> Result<(),
         shared: shared_address,
         own_ports: &own_ports,
         resp: resp_address,
+        tls: tls.as_deref(),
+        open_to_anyone: &open_to_anyone,
         io: node.rings.io(),
     };
     let mut dialing = None;
@@ -193,8 +192,31 @@ fn serve_audited(config: Config, logging: &Logging, audit: &Audit) -> Result<(),
     outcome
 }
 
+/// What is open to anyone who reaches it, because somebody has said so.
+fn refuse_open_door(
+    config: &Config,
+    links: Option<SocketAddr>,
+) -> Result<Vec<Exposed>, ServeError> {
+    exposed(config, links).map_err(|it| {
+        let text = format!("{} {}: {it}", it.listener.option(), it.address);
+        OpenError::Option(text).into()
+    })
+}
+
+/// Reads the certificate, if the ports are to speak TLS.
+fn open_tls(config: &Config) -> Result<Option<Arc<ServedTls>>, ServeError> {
+    let opened = TlsFiles::of(config).map(ServedTls::open).transpose();
+    let opened = opened.map_err(|error| OpenError::Option(error.to_string()))?;
+    Ok(opened.map(Arc::new))
+}
+
 /// What the admin port shows of a node.
-fn watched(node: &Node, audit: &Audit) -> Watched {
+fn watched(
+    node: &Node,
+    audit: &Audit,
+    tls: Option<Arc<ServedTls>>,
+    open_to_anyone: usize,
+) -> Watched {
     Watched {
         stats: Arc::clone(&node.stats),
         data: node.config.data.clone(),
@@ -203,6 +225,8 @@ fn watched(node: &Node, audit: &Audit) -> Watched {
         memory: node.memory(),
         clock: node.clock(),
         unix_ms_at_start: node.unix_ms_at_start(),
+        tls,
+        open_to_anyone,
         audit: audit.clone(),
     }
 }

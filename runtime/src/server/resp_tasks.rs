@@ -4,15 +4,13 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use monoio::buf::{IoBuf, IoBufMut};
-use monoio::io::{AsyncReadRent, AsyncWriteRent, OwnedReadHalf, OwnedWriteHalf};
-use monoio::net::TcpStream;
 use penstock_net::auth::{Challenge, Transport};
 use penstock_net::resp::Conversation;
 use penstock_shard::{Event, SessionId};
 
 use super::connection::Connection;
 use super::core::Core;
+use super::halves::{Brought, ReadHalf, WriteHalf};
 use super::resp_host::RespHost;
 
 /// Bytes of a new receive buffer: what an idle connection costs.
@@ -68,8 +66,7 @@ pub(super) fn serve_resp(
     host: &Rc<RespHost>,
     connection: Rc<Connection>,
     (addresses, must_log_in): ((&str, &str), Option<Transport>),
-    reader: OwnedReadHalf<TcpStream>,
-    writer: OwnedWriteHalf<TcpStream>,
+    (reader, writer): (ReadHalf, WriteHalf),
 ) {
     let client = host.clients.add(addresses.0, addresses.1);
     let id = client.id;
@@ -90,20 +87,15 @@ pub(super) fn serve_resp(
     monoio::spawn(write(Rc::clone(core), shared, id, writer));
 }
 
-/// One half has ended.
-fn ended(core: &Core, shared: &RespConnection, id: u64) {
-    if shared.connection.half_ended() {
+/// Both halves have ended.
+fn ended(core: &Core, shared: &RespConnection, id: u64, have_both: bool) {
+    if have_both {
         shared.host.clients.remove(id);
         core.remove(shared.session());
     }
 }
 
-async fn read(
-    core: Rc<Core>,
-    shared: Rc<RespConnection>,
-    id: u64,
-    mut reader: OwnedReadHalf<TcpStream>,
-) {
+async fn read(core: Rc<Core>, shared: Rc<RespConnection>, id: u64, mut reader: ReadHalf) {
     let mut buffer: Vec<u8> = Vec::with_capacity(RECEIVE_BYTES_MIN);
     let mut frame = Conversation::greeting();
     while run(&core, &shared, &mut buffer, &mut frame).await {
@@ -113,23 +105,22 @@ async fn read(
             buffer.reserve(held.max(RECEIVE_BYTES_MIN));
         }
         let capacity = buffer.capacity();
-        let (result, filled) = reader.read(buffer.slice_mut(held..capacity)).await;
-        buffer = filled.into_inner();
-        let Ok(received @ 1..) = result else { break };
-        core.received(received);
-        if held == 0 && capacity > RECEIVE_BYTES_BUSY && received < RECEIVE_BYTES_BUSY {
+        let brought;
+        (brought, buffer) = reader.read(buffer).await;
+        let Some(Brought { bytes, was_full }) = brought else {
+            break;
+        };
+        core.received(bytes);
+        if held == 0 && capacity > RECEIVE_BYTES_BUSY && bytes < RECEIVE_BYTES_BUSY {
             buffer.shrink_to(RECEIVE_BYTES_BUSY);
-        } else if buffer.len() == capacity
-            && capacity < RECEIVE_BYTES_BUSY
-            && core.is_open(shared.session())
-        {
+        } else if was_full && capacity < RECEIVE_BYTES_BUSY && core.is_open(shared.session()) {
             buffer.reserve(capacity);
         }
         if frame.capacity() > BUFFER_BYTES_KEPT {
             frame = Vec::new();
         }
     }
-    ended(&core, &shared, id);
+    ended(&core, &shared, id, shared.connection.reader_ended());
 }
 
 /// Gives the shard what is whole in the buffer. `false` if the connection ends.
@@ -208,12 +199,7 @@ fn hash(shared: &Rc<RespConnection>, challenge: Challenge) {
     });
 }
 
-async fn write(
-    core: Rc<Core>,
-    shared: Rc<RespConnection>,
-    id: u64,
-    mut writer: OwnedWriteHalf<TcpStream>,
-) {
+async fn write(core: Rc<Core>, shared: Rc<RespConnection>, id: u64, mut writer: WriteHalf) {
     let (connection, session) = (&shared.connection, shared.session());
     let mut frames: Vec<u8> = Vec::new();
     let mut replies: Vec<u8> = Vec::new();
@@ -244,10 +230,7 @@ async fn write(
         connection.is_sending.set(all > 0);
         while sent < all {
             let result;
-            let rest = replies.slice(sent..);
-            let given;
-            (result, given) = writer.write(rest).await;
-            replies = given.into_inner();
+            (result, replies) = writer.write_bytes(replies, sent).await;
             let Ok(written @ 1..) = result else { break };
             sent += written;
             // A slow peer is not a stalled one.
@@ -256,7 +239,7 @@ async fn write(
             core.took(session, told);
         }
         connection.is_sending.set(false);
-        if sent < all {
+        if sent < all || writer.flush().await.is_err() {
             break;
         }
         replies.clear();
@@ -286,6 +269,6 @@ async fn write(
             break;
         }
     }
-    let _ = writer.shutdown().await;
-    ended(&core, &shared, id);
+    writer.end().await;
+    ended(&core, &shared, id, shared.connection.half_ended());
 }

@@ -1,7 +1,6 @@
 //! The users' file of a server: read at the start, and again whenever it changes.
 
 use std::fs::{self, Metadata};
-use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,12 +11,13 @@ use penstock_net::users::Users;
 use tracing::{info, warn};
 
 use super::audit::{Audit, Field};
+use super::error::{ServeError, system};
+use crate::config::Config;
 use crate::startup::node::OpenError;
+use crate::users::read_users;
 
 /// How often the file is looked at: every core has a change within a second.
 const LOOK_EVERY: Duration = Duration::from_millis(300);
-/// Bytes of the file, at most.
-const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// Gives every core other users.
 pub(super) type DeliverUsers = Box<dyn Fn(Arc<Users>) + Send>;
@@ -46,11 +46,20 @@ pub(super) struct ServedUsers {
 }
 
 impl ServedUsers {
+    /// The users of the file that the configuration names, if it names one.
+    ///
+    /// # Errors
+    /// As [`ServedUsers::open`].
+    pub(super) fn of(config: &Config) -> Result<Option<Self>, OpenError> {
+        let path = config.users.as_deref();
+        path.map(ServedUsers::open).transpose()
+    }
+
     /// Reads the file for the first time.
     ///
     /// # Errors
     /// [`OpenError::Option`] that names the file, and the line of what is wrong.
-    pub(super) fn open(path: &Path) -> Result<Self, OpenError> {
+    fn open(path: &Path) -> Result<Self, OpenError> {
         let mark = fs::metadata(path).ok().map(|it| mark_of(&it));
         let users = read(path).map_err(|text| OpenError::Option(format!("--users {text}")))?;
         Ok(ServedUsers {
@@ -84,7 +93,14 @@ impl ServedUsers {
     }
 
     /// Watches the file on a thread of its own.
-    pub(super) fn watch(mut self, deliver: DeliverUsers, audit: Audit) -> io::Result<UsersWatch> {
+    ///
+    /// # Errors
+    /// [`ServeError`] if there is no thread.
+    pub(super) fn watch(
+        mut self,
+        deliver: DeliverUsers,
+        audit: Audit,
+    ) -> Result<UsersWatch, ServeError> {
         let (stop, stopped) = flume::bounded::<()>(0);
         let look = move || {
             while let Err(flume::RecvTimeoutError::Timeout) = stopped.recv_timeout(LOOK_EVERY) {
@@ -108,7 +124,8 @@ impl ServedUsers {
         };
         let thread = std::thread::Builder::new()
             .name("penstock-users".into())
-            .spawn(look)?;
+            .spawn(look)
+            .map_err(system("start the thread that watches the users' file"))?;
         Ok(UsersWatch {
             stop: Some(stop),
             thread: Some(thread),
@@ -131,24 +148,8 @@ impl Drop for UsersWatch {
     }
 }
 
-/// Reads a users' file that nobody else may read.
 fn read(path: &Path) -> Result<Users, String> {
-    let shown = path.display();
-    let fail = |error: io::Error| format!("{shown}: {error}");
-    let file = fs::metadata(path).map_err(fail)?;
-    if file.mode() & 0o007 != 0 {
-        return Err(format!(
-            "{shown}: others may read the file of the stored secrets; chmod o= {shown}"
-        ));
-    }
-    if file.size() > FILE_BYTES_MAX {
-        let bytes = file.size();
-        return Err(format!(
-            "{shown}: a users' file has at most {FILE_BYTES_MAX} bytes, not {bytes}"
-        ));
-    }
-    let text = fs::read(path).map_err(fail)?;
-    Users::read(&text).map_err(|error| format!("{shown}: {error}"))
+    read_users(path).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
@@ -171,8 +172,8 @@ mod tests {
         let path = std::env::temp_dir().join(name);
         write(&path, DECOY, 0o644);
         let told = ServedUsers::open(&path).expect_err("others may read it");
-        assert!(told.to_string().contains("chmod o="), "{told}");
-        write(&path, DECOY, 0o640);
+        assert!(told.to_string().contains("chmod 600"), "{told}");
+        write(&path, DECOY, 0o600);
         let mut served = ServedUsers::open(&path).expect("sound");
         assert!(served.look().expect("as it was").is_none());
         let bob = format!("{DECOY}user bob\ncertificate bob.shop\nread \"\"\n");
@@ -182,7 +183,7 @@ mod tests {
         assert!(served.look().expect("as it was").is_none());
         write(&path, &format!("{bob}user\n"), 0o600);
         let told = served.look().expect_err("a line without a name");
-        assert!(told.contains("line 5"), "{told}");
+        assert!(told.contains(":5: "), "{told}");
         assert!(served.look().expect("told already").is_none());
         assert_eq!(served.users().len(), 1);
         fs::remove_file(&path).expect("removed");

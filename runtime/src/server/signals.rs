@@ -11,11 +11,12 @@ use std::thread::JoinHandle;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::{Handle, Signals};
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use crate::cluster::Reread;
 use crate::schema::RunningSchema;
 use crate::server::logging::Logging;
+use crate::tls::{Change, ServedTls};
 
 use super::audit::Audit;
 use super::cores::DeliverSchema;
@@ -24,6 +25,8 @@ use super::supervisor::Supervisor;
 /// What SIGHUP reloads.
 pub(super) struct Reload {
     pub(super) logging: Logging,
+    /// The certificate, if the ports speak TLS.
+    pub(super) tls: Option<Arc<ServedTls>>,
     pub(super) audit: Audit,
     /// The cluster's file, if this is a node of a cluster.
     pub(super) cluster: Option<(PathBuf, Reread)>,
@@ -52,13 +55,22 @@ impl Reload {
             reread.ask();
         }
         let schema = self.read_schema();
+        let certificate = match self.tls.as_ref().map(|it| it.read_anew()) {
+            Some(Change::Refused(told)) => {
+                error!("SIGHUP: {told}");
+                Some(Err(told))
+            }
+            Some(Change::Taken(told)) => Some(Ok(told)),
+            None => None,
+        };
         let cluster = self.cluster.as_ref().map(|(path, _)| path.as_path());
-        let read = schema.as_ref().and_then(|read| read.as_deref().ok());
-        if log.is_ok() || cluster.is_some() || read.is_some() {
-            let has_schema = self.schema.is_some();
-            info!("{}", text(log.unwrap_or(None), cluster, read, has_schema));
+        let read = [&schema, &certificate].map(|it| it.as_ref().and_then(|it| it.as_deref().ok()));
+        if log.is_ok() || cluster.is_some() || read.iter().any(Option::is_some) {
+            let has_defect = schema.is_some() || certificate.is_some();
+            info!("{}", text(log.unwrap_or(None), cluster, read, has_defect));
         }
         let defect = schema.and_then(Result::err);
+        let defect = defect.or(certificate.and_then(Result::err));
         self.supervisor.reloaded(problem.or(defect).as_deref());
     }
 
@@ -88,21 +100,22 @@ impl Reload {
     }
 }
 
-/// What SIGHUP does, for people.
+/// What SIGHUP does, for people: `read` says what is read by now. `is_more`: something else is to
+/// be read, and what is wrong with it was told.
 fn text(
     log: Option<&Path>,
     cluster: Option<&Path>,
-    schema: Option<&str>,
-    has_schema: bool,
+    read: [Option<&str>; 2],
+    is_more: bool,
 ) -> String {
     let log = log.map(|path| format!("the log file {} is opened anew", path.display()));
     let cluster =
         cluster.map(|path| format!("the cluster's file {} will be read anew", path.display()));
-    let schema = schema.map(str::to_string);
-    let done: Vec<String> = [log, cluster, schema].into_iter().flatten().collect();
+    let [schema, certificate] = read.map(|it| it.map(str::to_string));
+    let done = [log, cluster, schema, certificate].into_iter().flatten();
+    let done: Vec<String> = done.collect();
     match done.is_empty() {
-        // What is wrong with it was told.
-        true if has_schema => "SIGHUP: nothing is reloaded; options count at the next start".into(),
+        true if is_more => "SIGHUP: nothing is reloaded; options count at the next start".into(),
         true => "SIGHUP: nothing to reload: there is no log file and no cluster; options count at \
             the next start"
             .into(),
@@ -174,15 +187,20 @@ mod tests {
     fn a_reload_names_what_is_reloaded_and_what_is_not() {
         let (log, cluster) = (Path::new("/l"), Path::new("/c"));
         assert_eq!(
-            text(Some(log), Some(cluster), None, false),
+            text(Some(log), Some(cluster), [None; 2], false),
             "SIGHUP: the log file /l is opened anew, the cluster's file /c will be read anew; \
              options count at the next start"
         );
-        let of_cluster = text(None, Some(cluster), None, false);
+        let of_cluster = text(None, Some(cluster), [None; 2], false);
         assert!(of_cluster.starts_with("SIGHUP: the cluster's file /c will"));
-        assert!(text(None, None, None, false).starts_with("SIGHUP: nothing to reload"));
-        let of_schema = text(None, None, Some("the schema"), true);
-        assert!(of_schema.starts_with("SIGHUP: the schema; options"));
-        assert!(text(None, None, None, true).starts_with("SIGHUP: nothing is reloaded"));
+        assert!(text(None, None, [None; 2], false).starts_with("SIGHUP: nothing to reload"));
+        let of_schema = text(
+            None,
+            None,
+            [Some("the schema"), Some("the certificate")],
+            true,
+        );
+        assert!(of_schema.starts_with("SIGHUP: the schema, the certificate; options"));
+        assert!(text(None, None, [None; 2], true).starts_with("SIGHUP: nothing is reloaded"));
     }
 }

@@ -18,6 +18,7 @@ pub(crate) mod memory;
 pub(crate) mod named_error;
 pub(crate) mod open_files;
 pub(crate) mod outgoing;
+pub mod private_file;
 mod random;
 mod schedule;
 mod sockets;

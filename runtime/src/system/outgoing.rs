@@ -37,6 +37,11 @@ impl Outgoing {
         self.pieces.whole().is_some()
     }
 
+    /// What is left, as runs of contiguous bytes.
+    pub(crate) fn runs(&self) -> impl Iterator<Item = &[u8]> {
+        self.pieces.runs(self.sent)
+    }
+
     /// Names the next runs of bytes, as many as one system call takes.
     pub(crate) fn gather(&mut self) {
         self.runs.clear();

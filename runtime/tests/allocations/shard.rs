@@ -13,6 +13,7 @@ use penstock_net::program::{
     Argument, ArgumentKind, Blank, Program, ProgramId, ProgramParts, Programs, Run, ServedSchema,
 };
 use penstock_net::request::{BatchRequest, Condition, Token};
+use penstock_net::rights::{Grants, Right, Rights};
 use penstock_shard::{Event, Now, Outbox, SessionId, Shard, ShardConfig, Topology};
 use penstock_storage::io::{Completion, Io};
 use penstock_storage::log::{Log, LogConfig, SyncMethod};
@@ -253,31 +254,51 @@ fn reads_writes_and_decrements_allocate_nothing_once_they_are_warm() {
         ("run", &run),
         ("retry", &retry),
     ] {
-        (0..200).for_each(|_| world.turn(frame));
-        let (records, before) = (
-            world.shard.store().log().counters().records,
-            own_allocations(),
-        );
-        (0..500).for_each(|_| world.turn(frame));
-        let allocations = own_allocations() - before;
-        let logged = world.shard.store().log().counters().records - records;
-        println!(
-            "{name}: {allocations} allocations in {} operations, {logged} records",
-            500 * DEPTH
-        );
-        assert_eq!(allocations, 0, "{name}");
-        assert_eq!(
-            logged,
-            match name {
-                "set" | "buy" | "run" => 500 * DEPTH as u64,
-                // The first item of a batch, and the run behind it.
-                "decr" => 2 * 500,
-                _ => 0,
-            },
-            "{name}"
-        );
-        assert!(world.sent.len() > 24 * DEPTH, "{name}: replies left");
+        for rights in [None, Some(all_rights())] {
+            world.shard.set_rights(world.session, rights);
+            count(&mut world, name, frame);
+        }
     }
+}
+
+/// All that the operations need, each for a prefix of its own.
+fn all_rights() -> Arc<Rights> {
+    let mut grants = Grants::new();
+    for prefix in [&b"key:"[..], b"stock:", b"{drop}"] {
+        grants
+            .grant(Right::Read, prefix)
+            .expect("within the limits");
+        grants
+            .grant(Right::Write, prefix)
+            .expect("within the limits");
+    }
+    grants.grant_run("hold", b"{").expect("within the limits");
+    Arc::new(Rights::new("till", &grants))
+}
+
+/// Counts what a frame takes from the heap when it comes again and again.
+fn count(world: &mut World, name: &str, frame: &[u8]) {
+    (0..200).for_each(|_| world.turn(frame));
+    let (records, before) = (
+        world.shard.store().log().counters().records,
+        own_allocations(),
+    );
+    (0..500).for_each(|_| world.turn(frame));
+    let allocations = own_allocations() - before;
+    let logged = world.shard.store().log().counters().records - records;
+    println!(
+        "{name}: {allocations} allocations in {} operations, {logged} records",
+        500 * DEPTH
+    );
+    assert_eq!(allocations, 0, "{name}");
+    let expected = match name {
+        "set" | "buy" | "run" => 500 * DEPTH as u64,
+        // The first item of a batch, and the run behind it.
+        "decr" => 2 * 500,
+        _ => 0,
+    };
+    assert_eq!(logged, expected, "{name}");
+    assert!(world.sent.len() > 24 * DEPTH, "{name}: replies left");
 }
 
 /// Takes so many of a stock, and notes in a hold what is left.

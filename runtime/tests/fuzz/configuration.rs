@@ -47,12 +47,14 @@ pub fn judge(input: &[u8]) {
     let log_file = settings.config.log_file.clone();
     let audit_file = settings.config.audit_file.clone();
     let schema = settings.config.schema.clone();
+    let users = settings.config.users.clone();
     let paths = [
         Some(&data),
         cluster.as_ref(),
         log_file.as_ref(),
         audit_file.as_ref(),
         schema.as_ref(),
+        users.as_ref(),
     ];
     let mut shown = paths.iter().flatten().map(|path| path.to_string_lossy());
     if shown.any(|path| path.contains('\n')) {
@@ -73,7 +75,7 @@ pub fn judge(input: &[u8]) {
     assert_eq!(again.explain().lines().count(), OPTIONS.len() + 1);
     (again.config.data, again.config.cluster) = (data, cluster);
     (again.config.log_file, again.config.audit_file) = (log_file, audit_file);
-    again.config.schema = schema;
+    (again.config.schema, again.config.users) = (schema, users);
     assert_eq!(again.config, settings.config);
 }
 

@@ -131,7 +131,7 @@ fn wrong_configuration_is_one_line_and_exit_code_2() {
     assert_refused(
         &penstock(&["serve", "--listen", "0.0.0.0:7411"], &[]),
         2,
-        "--allow-unauthenticated",
+        "--insecure",
     );
     assert_refused(
         &penstock(&["serve"], &[("PENSTOCK_SHARD", "1")]),

@@ -677,7 +677,7 @@ fn a_start_that_cannot_serve_says_why_in_one_line() {
             .for_each(|word| assert!(text.contains(word), "{text:?} has no {word:?}"));
     };
     refused(&["--shards", "200"], &["--shards 200", "CPUs"]);
-    refused(&["--listen", "0.0.0.0:0"], &["--allow-unauthenticated"]);
+    refused(&["--listen", "0.0.0.0:0"], &["--insecure"]);
     refused(
         &["--config", "/nonexistent/penstock.toml"],
         &["/nonexistent/penstock.toml"],

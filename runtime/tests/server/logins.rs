@@ -3,7 +3,7 @@
 use std::fs::{self, Permissions};
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -342,9 +342,13 @@ fn a_users_file_that_others_may_read_or_with_a_defect_keeps_the_server_from_star
         (
             users(7, true),
             0o644,
-            "others may read the file of the stored secrets",
+            "others may read it (mode 0644): chmod 600",
         ),
-        (users(7, true) + "user\n", 0o600, "line "),
+        (
+            users(7, true) + "user\n",
+            0o600,
+            "users:11: user takes one name",
+        ),
     ] {
         write(&path, &text, mode);
         let mut serve = command(&["serve", "--listen", "127.0.0.1:0", "--shard-ports", "0"]);
@@ -362,6 +366,75 @@ fn a_users_file_that_others_may_read_or_with_a_defect_keeps_the_server_from_star
         assert!(!told.contains("SCRAM"), "{told}");
         assert!(!folder.join("data").exists(), "nothing was made");
     }
+}
+
+/// Whether these bytes stand anywhere in the memory of a process.
+fn is_in_memory(pid: u32, wanted: &[u8]) -> bool {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+    let memory = fs::File::open(format!("/proc/{pid}/mem")).unwrap();
+    let number = |text| u64::from_str_radix(text, 16).unwrap();
+    let ranges = maps.lines().filter_map(|line| {
+        let (range, rest) = line.split_once(' ')?;
+        let (from, to) = range.split_once('-')?;
+        let is_readable = rest.starts_with('r') && !line.ends_with(']');
+        let is_heap = rest.starts_with('r') && line.ends_with("[heap]");
+        (is_readable || is_heap).then(|| number(from)..number(to))
+    });
+    let mut piece = vec![0; 1 << 20];
+    ranges.into_iter().any(|range| {
+        let mut at = range.start;
+        while at < range.end {
+            let len = piece.len().min(usize::try_from(range.end - at).unwrap());
+            // Pages that are set aside and not there cannot be read.
+            let Ok(read) = memory.read_at(&mut piece[..len], at) else {
+                return false;
+            };
+            if piece[..read].windows(wanted.len()).any(|it| it == wanted) {
+                return true;
+            }
+            if read <= wanted.len() {
+                return false;
+            }
+            at += (read - wanted.len()) as u64;
+        }
+        false
+    })
+}
+
+#[test]
+fn a_secret_stands_in_no_answer_log_or_memory_of_the_server() {
+    let served = Served::start("logins-canary");
+    // In two parts: a constant of this test would stand in its own memory alone.
+    let canary = |end: &str| ["canary-7f3a9c51", end].concat();
+    let wrong = canary("-wrong");
+    let right = "pencil";
+    for login in [
+        format!("AUTH ann {wrong}\r\nPING\r\n"),
+        format!(
+            "*3\r\n$4\r\nAUTH\r\n$3\r\nann\r\n${}\r\n{wrong}\r\n",
+            wrong.len()
+        ),
+        format!("HELLO 3 AUTH ann {wrong}\r\n"),
+    ] {
+        let told = say(&mut served.resp(), &login, "\r\n");
+        assert!(told.starts_with("-WRONGPASS"), "{told}");
+    }
+    let ask = format!(
+        "AUTH ann {right}\r\nSET k {}\r\nSLOWLOG GET 99\r\n",
+        canary("-value")
+    );
+    let mut resp = served.resp();
+    let told = say(&mut resp, &ask, "*0\r\n");
+    assert_eq!(told, "+OK\r\n+OK\r\n*0\r\n");
+    let told = say(&mut resp, "CLIENT LIST\r\nINFO\r\nPING\r\n", "+PONG\r\n");
+    assert!(!told.contains(&wrong), "{told}");
+    let pid = served.server.process.id();
+    assert!(
+        is_in_memory(pid, canary("-value").as_bytes()),
+        "what is kept is found"
+    );
+    assert!(!is_in_memory(pid, wrong.as_bytes()), "a secret is wiped");
+    served.server.stop();
 }
 
 /// Answers to frames of each opcode on a connection that has said HELLO.

@@ -291,9 +291,11 @@ fn every_rule_and_query_that_is_deployed_is_promql_and_finds_what_it_asks_for_in
         numbers = server.scrape();
     }
     let statuses = Status::ALL.iter().map(|status| status.name()).collect();
-    // What only a node of a cluster tells is checked with those, in `replicas.rs`; `up` is
-    // Prometheus's own.
-    let is_asked = |metric: &str| metric != "up" && !metric.starts_with("penstock_replication_");
+    // What only a node of a cluster tells is checked with those, in `replicas.rs`, and what only a
+    // server with a certificate tells in `tls/files.rs`; `up` is Prometheus's own.
+    let of_others = ["penstock_replication_", "penstock_tls_certificate_"];
+    let is_asked =
+        |metric: &str| metric != "up" && !of_others.iter().any(|begin| metric.starts_with(begin));
     let queries = deployed_queries();
     let missing = queries.iter();
     let missing = missing.flat_map(|query| query.missing(is_asked, &numbers.samples, &statuses));

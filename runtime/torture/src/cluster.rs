@@ -295,7 +295,7 @@ replica_timeout_ms = 400
         command.args(["--listen", &self.network.clients(node).to_string()]);
         command.args(["--shard-ports", "0", "--admin-listen", "off", "--io", io]);
         command.args(["--shards", &shards.to_string()]);
-        command.arg("--allow-unauthenticated");
+        command.arg("--insecure");
         command.args(["--segment-bytes", "4MiB", "--value-bytes-max", "64KiB"]);
         command.args(["--cache-bytes", "1MiB"]);
         command.args(["--cluster-node", &(node + 1).to_string(), "--cluster"]);

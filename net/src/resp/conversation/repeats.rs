@@ -5,9 +5,25 @@ use super::Talk;
 
 impl Talk {
     /// The command at the front of `bytes`, which has so many, was one item. Adds as many copies of
-    /// the item as the same bytes come behind it; returns how many.
-    #[inline]
+    /// the item as the same bytes come behind it; returns how many. Commands that are not the same
+    /// mostly differ before `differs_before`.
+    #[inline(always)]
     pub(super) fn repeat(
+        &mut self,
+        bytes: &[u8],
+        len: usize,
+        differs_before: usize,
+        item_bytes: usize,
+        sink: &mut Sink<'_>,
+    ) -> usize {
+        match may_repeat(bytes, len, differs_before) {
+            true => self.repeat_likely(bytes, len, item_bytes, sink),
+            false => 0,
+        }
+    }
+
+    #[inline(never)]
+    fn repeat_likely(
         &mut self,
         bytes: &[u8],
         len: usize,
@@ -24,13 +40,18 @@ impl Talk {
     }
 }
 
-/// How often the first `len` bytes come again behind themselves, at most so many times.
+/// Whether the first `len` bytes may come again behind themselves, as far as the eight before
+/// `end` tell.
 #[inline]
-pub(super) fn repeats(bytes: &[u8], len: usize, most: usize) -> usize {
+fn may_repeat(bytes: &[u8], len: usize, end: usize) -> bool {
+    let next = bytes[len..].get(..end);
+    next.is_some_and(|next| next.last_chunk::<8>() == bytes[..end].last_chunk())
+}
+
+/// How often the first `len` bytes come again behind themselves, at most so many times.
+fn repeats(bytes: &[u8], len: usize, most: usize) -> usize {
     let (first, rest) = bytes.split_at(len);
-    // Commands of other keys mostly differ in their last bytes, so these are compared first.
-    let next = rest.get(..len);
-    if next.is_none_or(|next| next.last_chunk::<8>() != first.last_chunk::<8>()) {
+    if !rest.starts_with(first) {
         return 0;
     }
     // All are compared at once: in a sale all commands of a read are the same.

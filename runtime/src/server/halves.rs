@@ -1,0 +1,283 @@
+//! The two halves of a connection's socket, each used by one task, with TLS or without.
+//!
+//! What must hold: the writing half alone writes to the socket, so records leave in the order in
+//! which they were sealed.
+
+use std::cell::RefCell;
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+use monoio::buf::{IoBuf, IoBufMut};
+use monoio::io::{AsyncReadRent, AsyncWriteRent, OwnedReadHalf, OwnedWriteHalf};
+use monoio::net::TcpStream;
+
+use super::connection::Connection;
+use super::core::Core;
+use super::secured::Secured;
+use crate::system::outgoing::Outgoing;
+use crate::tls::TlsConnection;
+
+/// Bytes of ciphertext that are read at once from a connection that is mostly idle.
+const CIPHERTEXT_BYTES_MIN: usize = 4 << 10;
+
+/// Bytes to which that grows for a busy one.
+const CIPHERTEXT_BYTES_BUSY: usize = 64 << 10;
+
+/// A buffer of sealed records that is larger than this is given back when they have left.
+const SEALED_BYTES_KEPT: usize = 16 << 10;
+
+/// How long the last words of TLS may take.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// What one read has brought.
+pub(super) struct Brought {
+    /// Bytes for the shard.
+    pub(super) bytes: usize,
+    /// The buffer was filled: there may be more.
+    pub(super) was_full: bool,
+}
+
+/// Makes both halves of a connection.
+pub(super) fn halves(
+    core: &Rc<Core>,
+    connection: &Rc<Connection>,
+    reader: OwnedReadHalf<TcpStream>,
+    writer: OwnedWriteHalf<TcpStream>,
+    secured: Option<Secured>,
+) -> (ReadHalf, WriteHalf) {
+    let (mut reading, mut writing) = (None, None);
+    if let Some(Secured { tls, early, .. }) = secured {
+        let tls = Rc::new(RefCell::new(tls));
+        reading = Some(Reading {
+            core: Rc::clone(core),
+            connection: Rc::clone(connection),
+            tls: Rc::clone(&tls),
+            early,
+            ciphertext: Vec::with_capacity(CIPHERTEXT_BYTES_MIN),
+        });
+        writing = Some(Writing {
+            tls,
+            ciphertext: Vec::new(),
+            sent: 0,
+            sealed: 0,
+            told: 0,
+        });
+    }
+    let read_half = ReadHalf {
+        socket: reader,
+        reading,
+    };
+    let write_half = WriteHalf {
+        socket: writer,
+        writing,
+    };
+    (read_half, write_half)
+}
+
+/// The half that reads.
+pub(super) struct ReadHalf {
+    socket: OwnedReadHalf<TcpStream>,
+    reading: Option<Reading>,
+}
+
+/// What reading through TLS needs.
+struct Reading {
+    core: Rc<Core>,
+    connection: Rc<Connection>,
+    tls: Rc<RefCell<TlsConnection>>,
+    /// What came behind the handshake, until it is read.
+    early: Vec<u8>,
+    ciphertext: Vec<u8>,
+}
+
+impl ReadHalf {
+    /// Reads once and appends to `buffer`, which has room. `None` at the end of the connection.
+    pub(super) async fn read(&mut self, buffer: Vec<u8>) -> (Option<Brought>, Vec<u8>) {
+        if let Some(reading) = &mut self.reading {
+            return reading.read(&mut self.socket, buffer).await;
+        }
+        let (held, capacity) = (buffer.len(), buffer.capacity());
+        let (result, filled) = self.socket.read(buffer.slice_mut(held..capacity)).await;
+        let buffer = filled.into_inner();
+        let brought = match result {
+            Ok(bytes @ 1..) => Some(Brought {
+                bytes,
+                was_full: buffer.len() == capacity,
+            }),
+            _ => None,
+        };
+        (brought, buffer)
+    }
+}
+
+impl Reading {
+    async fn read(
+        &mut self,
+        socket: &mut OwnedReadHalf<TcpStream>,
+        mut buffer: Vec<u8>,
+    ) -> (Option<Brought>, Vec<u8>) {
+        if !self.early.is_empty() {
+            let early = std::mem::take(&mut self.early);
+            buffer.extend_from_slice(&early);
+            let brought = Brought {
+                bytes: early.len(),
+                was_full: false,
+            };
+            return (Some(brought), buffer);
+        }
+        while !self.tls.borrow().has_ended() {
+            let room = self.ciphertext.capacity();
+            let result;
+            (result, self.ciphertext) = socket.read(std::mem::take(&mut self.ciphertext)).await;
+            let Ok(read @ 1..) = result else { break };
+            let held = buffer.len();
+            let outcome = {
+                let mut tls = self.tls.borrow_mut();
+                let outcome = tls.receive(&self.ciphertext, &mut buffer);
+                if tls.has_output() {
+                    self.connection.has_output.set();
+                }
+                outcome
+            };
+            if let Err(fault) = outcome {
+                self.core.tls_failed(&fault);
+            }
+            self.ciphertext.clear();
+            let was_full = read == room;
+            if was_full && room < CIPHERTEXT_BYTES_BUSY {
+                self.ciphertext.reserve_exact(room * 2);
+            }
+            let bytes = buffer.len() - held;
+            if bytes > 0 {
+                return (Some(Brought { bytes, was_full }), buffer);
+            }
+        }
+        (None, buffer)
+    }
+}
+
+/// The half that writes.
+pub(super) struct WriteHalf {
+    socket: OwnedWriteHalf<TcpStream>,
+    writing: Option<Writing>,
+}
+
+/// What writing through TLS needs.
+struct Writing {
+    tls: Rc<RefCell<TlsConnection>>,
+    /// Records on their way; `sent` bytes of them have left.
+    ciphertext: Vec<u8>,
+    sent: usize,
+    /// Bytes of plaintext in these records; `told` of them were told as written.
+    sealed: usize,
+    told: usize,
+}
+
+impl WriteHalf {
+    /// Writes some of what is left; how many bytes of that are on their way. 0 if there is nobody
+    /// to write to.
+    pub(super) async fn write(&mut self, mut outgoing: Outgoing) -> (io::Result<usize>, Outgoing) {
+        if let Some(writing) = &mut self.writing {
+            let written = writing.write(&mut self.socket, || outgoing.runs()).await;
+            return (written, outgoing);
+        }
+        if outgoing.is_whole() {
+            self.socket.write(outgoing).await
+        } else {
+            outgoing.gather();
+            // To a peer that is gone it is an error like `write`, as long as the process ignores
+            // SIGPIPE: so Rust's start-up has it.
+            self.socket.writev(outgoing).await
+        }
+    }
+
+    /// Writes some of `bytes` from `from` on; as [`WriteHalf::write`].
+    pub(super) async fn write_bytes(
+        &mut self,
+        bytes: Vec<u8>,
+        from: usize,
+    ) -> (io::Result<usize>, Vec<u8>) {
+        if let Some(writing) = &mut self.writing {
+            let runs = || std::iter::once(&bytes[from..]);
+            let written = writing.write(&mut self.socket, runs).await;
+            return (written, bytes);
+        }
+        let (result, given) = self.socket.write(bytes.slice(from..)).await;
+        (result, given.into_inner())
+    }
+
+    /// Writes what TLS itself has to say, and gives large buffers back.
+    pub(super) async fn flush(&mut self) -> io::Result<()> {
+        match &mut self.writing {
+            Some(writing) => writing.flush(&mut self.socket).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Says the last words and shuts the socket for writing.
+    pub(super) async fn end(mut self) {
+        if let Some(writing) = &mut self.writing {
+            writing.tls.borrow_mut().close();
+            let last = writing.flush(&mut self.socket);
+            let _ = monoio::time::timeout(FAREWELL, last).await;
+        }
+        let _ = self.socket.shutdown().await;
+    }
+}
+
+impl Writing {
+    async fn write<'a, R: Iterator<Item = &'a [u8]>>(
+        &mut self,
+        socket: &mut OwnedWriteHalf<TcpStream>,
+        runs: impl FnOnce() -> R,
+    ) -> io::Result<usize> {
+        if self.sent == self.ciphertext.len() {
+            self.ciphertext.clear();
+            self.sealed = self.tls.borrow_mut().seal(runs(), &mut self.ciphertext);
+            (self.sent, self.told) = (0, 0);
+        }
+        while self.sent < self.ciphertext.len() {
+            self.write_once(socket).await?;
+            // A slow peer is not a stalled one: each part of a record counts.
+            let through = match self.sent == self.ciphertext.len() {
+                true => self.sealed,
+                false => self.sealed * self.sent / self.ciphertext.len(),
+            };
+            let written = through - self.told;
+            self.told = through;
+            if written > 0 {
+                return Ok(written);
+            }
+        }
+        Ok(0)
+    }
+
+    async fn write_once(&mut self, socket: &mut OwnedWriteHalf<TcpStream>) -> io::Result<()> {
+        let rest = std::mem::take(&mut self.ciphertext).slice(self.sent..);
+        let (result, given) = socket.write(rest).await;
+        self.ciphertext = given.into_inner();
+        match result? {
+            0 => Err(io::ErrorKind::WriteZero.into()),
+            written => {
+                self.sent += written;
+                Ok(())
+            }
+        }
+    }
+
+    async fn flush(&mut self, socket: &mut OwnedWriteHalf<TcpStream>) -> io::Result<()> {
+        if self.sent == self.ciphertext.len() {
+            self.ciphertext.clear();
+            self.sent = 0;
+            if self.ciphertext.capacity() > SEALED_BYTES_KEPT {
+                self.ciphertext = Vec::new();
+            }
+        }
+        self.tls.borrow_mut().take_output(&mut self.ciphertext);
+        while self.sent < self.ciphertext.len() {
+            self.write_once(socket).await?;
+        }
+        Ok(())
+    }
+}

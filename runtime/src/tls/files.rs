@@ -1,0 +1,146 @@
+//! The files of a certificate, its key and those who sign certificates of clients.
+
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::{fmt, fs, io};
+
+use super::identity::{Defect, Identity, Source};
+use crate::config::Config;
+
+/// A certificate file is no longer than this.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// Where the files are.
+#[derive(Clone, Debug)]
+pub(crate) struct TlsFiles {
+    certificate: PathBuf,
+    key: PathBuf,
+    client_ca: Option<PathBuf>,
+    /// Each client must show a certificate, if there is `client_ca`.
+    needs_certificate: bool,
+}
+
+/// What tells that a file was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stamp {
+    inode: u64,
+    bytes: u64,
+    changed: (i64, i64),
+}
+
+/// What is wrong with a file, in one line that names it.
+#[derive(Clone, Debug)]
+pub struct TlsFileError {
+    path: PathBuf,
+    defect: Defect,
+}
+
+impl fmt::Display for TlsFileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let option = match self.defect.source {
+            Source::Certificate => "tls_cert",
+            Source::Key => "tls_key",
+            Source::ClientCa => "tls_client_ca",
+        };
+        write!(f, "{option}: {}", self.path.display())?;
+        if let Some(line) = self.defect.line {
+            write!(f, ":{line}")?;
+        }
+        write!(f, ": {}", self.defect.cause)
+    }
+}
+
+impl std::error::Error for TlsFileError {}
+
+impl TlsFiles {
+    /// Those that the configuration names; `None` if it names none.
+    pub(crate) fn of(config: &Config) -> Option<TlsFiles> {
+        let (Some(certificate), Some(key)) = (&config.tls_cert, &config.tls_key) else {
+            return None;
+        };
+        Some(TlsFiles {
+            certificate: certificate.clone(),
+            key: key.clone(),
+            client_ca: config.tls_client_ca.clone(),
+            needs_certificate: true,
+        })
+    }
+
+    /// The file of the certificate.
+    pub(crate) fn certificate(&self) -> &Path {
+        &self.certificate
+    }
+
+    /// Reads and checks the files.
+    pub(super) fn read(&self, now_unix_s: u64) -> Result<Identity, TlsFileError> {
+        let told = |source, cause| self.error(Defect::new(source, None, cause));
+        let certificate = read(&self.certificate).map_err(|it| told(Source::Certificate, it))?;
+        let key = read_secret(&self.key).map_err(|it| told(Source::Key, it))?;
+        let client_ca = match &self.client_ca {
+            Some(path) => Some(read(path).map_err(|it| told(Source::ClientCa, it))?),
+            None => None,
+        };
+        let client_ca = client_ca.as_deref();
+        Identity::read(
+            &certificate,
+            &key,
+            client_ca,
+            self.needs_certificate,
+            now_unix_s,
+        )
+        .map_err(|defect| self.error(defect))
+    }
+
+    /// What tells that a file was changed; a missing file has none.
+    pub(super) fn stamps(&self) -> [Option<Stamp>; 3] {
+        let stamp = |path: &Path| {
+            let told = fs::metadata(path).ok()?;
+            Some(Stamp {
+                inode: told.ino(),
+                bytes: told.len(),
+                changed: (told.mtime(), told.mtime_nsec()),
+            })
+        };
+        [
+            stamp(&self.certificate),
+            stamp(&self.key),
+            self.client_ca.as_deref().and_then(stamp),
+        ]
+    }
+
+    fn error(&self, defect: Defect) -> TlsFileError {
+        let path = match defect.source {
+            Source::Certificate => &self.certificate,
+            Source::Key => &self.key,
+            Source::ClientCa => self.client_ca.as_ref().expect("it was read"),
+        };
+        TlsFileError {
+            path: path.clone(),
+            defect,
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, String> {
+    let read = || -> io::Result<Vec<u8>> {
+        let bytes = fs::metadata(path)?.len();
+        if bytes > FILE_BYTES_MAX {
+            let text = format!("it has {bytes} bytes, and at most {FILE_BYTES_MAX} are read");
+            return Err(io::Error::other(text));
+        }
+        fs::read(path)
+    };
+    read().map_err(|error| format!("cannot be read: {error}"))
+}
+
+/// A file that the owner alone may read, and perhaps a group.
+fn read_secret(path: &Path) -> Result<Vec<u8>, String> {
+    let mode = fs::metadata(path).map_or(0, |it| it.permissions().mode());
+    if mode & 0o007 != 0 {
+        let mode = mode & 0o7777;
+        return Err(format!(
+            "it has mode {mode:04o}: every user of this machine can use the key; chmod o= it"
+        ));
+    }
+    read(path)
+}
