@@ -18,6 +18,7 @@ use penstock_storage::place::Lsn;
 use penstock_storage::recovery::Corruption;
 use penstock_storage::snapshot::SnapshotName;
 
+use crate::audit::Audited;
 use crate::bad_places::BadPlace;
 use crate::cluster::{LinkOutbox, Plan};
 use crate::firing::FailedEffects;
@@ -229,6 +230,10 @@ pub struct Outbox<B> {
     pub token_horizon: Option<TokenHorizon>,
     /// Armed keys whose effects could not run, to be told to people.
     pub failed_effects: Vec<FailedEffects>,
+    /// What an audit log is told of, and how many events more there were.
+    pub audited: Vec<Audited>,
+    /// Events beside those, for which there was no room.
+    pub audited_beyond: u64,
     /// What is to be done about links.
     pub links: LinkOutbox,
     /// The next bytes of a snapshot's file. They come one at a time: [`Event::SnapshotWritten`].
@@ -260,6 +265,8 @@ impl<B> Default for Outbox<B> {
             bad_places: Vec::new(),
             token_horizon: None,
             failed_effects: Vec::new(),
+            audited: Vec::new(),
+            audited_beyond: 0,
             links: LinkOutbox::default(),
             snapshots: Vec::new(),
             key_tables: Vec::new(),

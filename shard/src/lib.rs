@@ -14,6 +14,7 @@
 
 mod admission;
 pub mod answers;
+pub mod audit;
 pub mod bad_places;
 mod busy;
 mod chores;

@@ -12,6 +12,8 @@ use penstock_net::auth::{Proven, Verifier};
 use penstock_net::hello::{AUTH_CERTIFICATE, AUTH_SCRAM, AUTH_SCRAM_BOUND};
 use penstock_net::users::{User, Users};
 
+use crate::audit::Actor;
+
 use failures::FailedLogins;
 
 /// A connection that is not open after this long is ended.
@@ -100,6 +102,19 @@ impl SessionLogin {
             Some(_) => scram | AUTH_CERTIFICATE,
             None => scram,
         }
+    }
+
+    /// Whose login it is, and from where.
+    pub(crate) fn actor(&self) -> Actor {
+        Actor {
+            login: self.user.as_ref().map(|user| user.login.clone()),
+            peer: self.greeting.transport.peer,
+        }
+    }
+
+    /// Whose login is under way.
+    pub(crate) fn asked(&self) -> Option<Box<str>> {
+        self.exchange.as_ref().map(|it| it.login().into())
     }
 
     /// The nonce of HELLO.

@@ -8,6 +8,7 @@
 //! An item for another shard leaves in that shard's mail; an item on a cold key parks. Both are
 //! answered in later frames of the same request.
 
+mod audited;
 mod batch;
 mod completions;
 mod detached;
@@ -52,6 +53,7 @@ use penstock_storage::system_key::is_system;
 
 use crate::admission::Admission;
 use crate::answers::Asked;
+use crate::audit::AuditTrail;
 use crate::chores::Chores;
 use crate::cluster::{ClusterMember, Plan};
 use crate::event::{Event, Fatal, Outbox};
@@ -87,6 +89,7 @@ pub struct Shard<P: Blocks> {
     store: Store<P>,
     sessions: Sessions,
     logins: Logins,
+    audit: AuditTrail,
     admission: Admission,
     requests: Requests,
     scans: Scans,
@@ -135,6 +138,7 @@ impl<P: Blocks> Shard<P> {
         Ok(Shard {
             sessions: Sessions::new(config.client_bounds(), config.patience()),
             logins: Logins::default(),
+            audit: AuditTrail::default(),
             admission: Admission::new(),
             requests: Requests::new(mail),
             scans: Scans::new(config.hash_seed, check),

@@ -9,6 +9,7 @@ use penstock_storage::io::Io;
 use penstock_storage::place::FileId;
 use penstock_storage::recovery::Corruption;
 
+use crate::audit::Audited;
 use crate::bad_places::BadPlace;
 use crate::cluster::LinkOutbox;
 use crate::event::{Fatal, Outbox, TokenHorizon};
@@ -109,6 +110,10 @@ pub trait Network {
     /// Delivers batches to other shards, those to one shard in their order.
     fn deliver(&mut self, mail: &mut Vec<(u16, Mail)>);
 
+    /// Tells the audit log of what happened, and of how many events more. Called only where
+    /// something did.
+    fn tell_audit(&mut self, audited: &mut Vec<Audited>, beyond: u64);
+
     /// Tells people what they should know of links.
     fn tell_of_links(&mut self, told: &mut Vec<String>);
 
@@ -150,6 +155,8 @@ pub fn carry_out<S: Shell>(outbox: &mut Outbox<S::Block>, shell: &mut S) -> Resu
         bad_places,
         token_horizon,
         failed_effects,
+        audited,
+        audited_beyond,
         links:
             LinkOutbox {
                 sendable: sendable_links,
@@ -189,6 +196,11 @@ pub fn carry_out<S: Shell>(outbox: &mut Outbox<S::Block>, shell: &mut S) -> Resu
     shell.write_snapshot(snapshots);
     shell.order_key_tables(key_tables);
     shell.make_spares(std::mem::take(spares));
+    if !audited.is_empty() {
+        shell
+            .network()
+            .tell_audit(audited, std::mem::take(audited_beyond));
+    }
     shell.network().tell_of_links(told);
     shell.network().keep_diverged(kept);
     shell.network().sync_diverged(to_sync);

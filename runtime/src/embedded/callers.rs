@@ -1,5 +1,6 @@
 //! Whom a shard of an embedding process talks to: callers in this memory, and the other shards.
 
+use penstock_shard::audit::Audited;
 use penstock_shard::replication::{LinkId, PartitionId};
 use penstock_shard::{Mail, Network, SessionId};
 
@@ -30,6 +31,10 @@ impl Network for Callers<'_> {
             Some(mailbox) => mailbox.send_mail(mail),
             None => assert!(mail.is_empty(), "there is no other shard"),
         }
+    }
+
+    fn tell_audit(&mut self, audited: &mut Vec<Audited>, _: u64) {
+        assert!(audited.is_empty(), "nobody reads an audit log here");
     }
 
     fn tell_of_links(&mut self, told: &mut Vec<String>) {

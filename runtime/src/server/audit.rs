@@ -15,6 +15,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
+use penstock_shard::audit::{Audited, AuditedWhat};
+
 use super::logging::{Destination, LogFileError};
 
 /// Lines that wait for the thread, at most.
@@ -118,6 +120,49 @@ impl Audit {
         if !is_told {
             sink.dropped.fetch_add(1, Ordering::Relaxed);
             sink.untold.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Tells what happened at a shard.
+    pub(crate) fn tell_of_shard(&self, shard: u16, audited: &Audited) {
+        let Audited { actor, what } = audited;
+        let peer = actor.peer.map(|peer| peer.to_string());
+        let mut fields = vec![("shard", Field::Number(shard.into()))];
+        fields.extend(actor.login.as_deref().map(|it| ("user", Field::Text(it))));
+        fields.extend(peer.as_deref().map(|it| ("peer", Field::Text(it))));
+        let (cause, prefix);
+        let event = match what {
+            AuditedWhat::LoggedIn => "login",
+            AuditedWhat::LoginRefused(fault) => {
+                cause = fault.to_string();
+                fields.push(("cause", Field::Text(&cause)));
+                "login_refused"
+            }
+            AuditedWhat::UserGone => "user_gone",
+            AuditedWhat::Denied { text, times } => {
+                fields.extend([
+                    ("cause", Field::Text(text)),
+                    ("times", Field::Number(*times)),
+                ]);
+                "denied"
+            }
+            AuditedWhat::KeyspaceAsked { action, prefix: of } => {
+                prefix = of.escape_ascii().to_string();
+                fields.extend([
+                    ("asked", Field::Text(action)),
+                    ("prefix", Field::Text(&prefix)),
+                ]);
+                "keyspace"
+            }
+        };
+        self.tell(event, &fields);
+    }
+
+    /// So many lines are dropped before they were made.
+    pub(crate) fn drop_lines(&self, lines: u64) {
+        if let Some(open) = &self.0 {
+            open.sink.dropped.fetch_add(lines, Ordering::Relaxed);
+            open.sink.untold.fetch_add(lines, Ordering::Relaxed);
         }
     }
 

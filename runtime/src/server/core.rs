@@ -13,6 +13,7 @@ use penstock_shard::replication::LinkId;
 use penstock_shard::{Event, Greeting, Network, Now, SessionId};
 use tracing::warn;
 
+use super::audit::Audit;
 use super::connection::Connection;
 use super::handshakes::Handshakes;
 use super::link::Link;
@@ -61,6 +62,7 @@ pub(crate) struct Core {
     pub(super) leave: Signal,
     pub(super) reports: flume::Sender<Report>,
     pub(super) outboxes: Vec<flume::Sender<Letter>>,
+    pub(super) audit: Audit,
 }
 
 impl Core {
@@ -96,6 +98,7 @@ impl Core {
             leave: Signal::default(),
             reports: start.reports.clone(),
             outboxes: start.outboxes.clone(),
+            audit: start.audit.clone(),
         }
     }
 

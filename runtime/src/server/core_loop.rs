@@ -147,6 +147,9 @@ fn serve(start: CoreStart, opened: Opened) -> Result<Rc<Core>, ServeError> {
         false => None,
     };
     let core = Rc::new(Core::new(&start, opened.engine, lostfound));
+    if core.audit.is_open() {
+        core.engine.borrow_mut().shard.begin_audit();
+    }
     if let Some(users) = start.users {
         // Before anybody can connect.
         core.step(Event::Users(users));

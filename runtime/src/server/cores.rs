@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use penstock_net::program::ServedSchema;
 use penstock_net::users::Users;
 
+use super::audit::{Audit, Field};
 use super::core_loop;
 use super::error::{ServeError, system};
 use super::listen::port_of;
@@ -33,6 +34,7 @@ pub(super) struct Cores {
     threads: Vec<JoinHandle<()>>,
     /// What connections of RESP are told.
     host: Option<RespHost>,
+    audit: Audit,
 }
 
 impl Cores {
@@ -45,6 +47,7 @@ impl Cores {
         own: Vec<TcpListener>,
         resp: Option<(SocketAddr, Vec<TcpListener>)>,
         (tls, users): (Option<&Arc<ServedTls>>, Option<&Arc<Users>>),
+        audit: &Audit,
         reports: &flume::Sender<Report>,
     ) -> Result<Cores, ServeError> {
         let shards = node.shards();
@@ -70,6 +73,7 @@ impl Cores {
                 listeners: vec![shared, own],
                 resp: resp.next().zip(host.clone()),
                 users: users.cloned(),
+                audit: audit.clone(),
                 tls: tls.cloned(),
                 socket_entries: node.rings.setup.map(|it| it.socket_entries),
                 connections: Arc::clone(&connections),
@@ -89,6 +93,7 @@ impl Cores {
             begin,
             threads,
             host,
+            audit: audit.clone(),
         })
     }
 
@@ -115,12 +120,14 @@ impl Cores {
     /// Takes what the threads that make links have for the cores.
     pub(super) fn deliver(&self) -> Deliver {
         let outboxes = self.outboxes.clone();
-        let host = self.host.clone();
+        let (host, audit) = (self.host.clone(), self.audit.clone());
         Arc::new(move |delivery| match delivery {
             Delivery::Link(shard, proven) => {
                 drop(outboxes[usize::from(shard)].send(Letter::Link(proven)));
             }
             Delivery::Plan(plan, file) => {
+                let nodes = Field::Number(file.nodes.len() as u64);
+                audit.tell("cluster", &[("nodes", nodes)]);
                 for core in &outboxes {
                     drop(core.send(Letter::Plan(Arc::clone(&plan))));
                 }

@@ -10,6 +10,7 @@ use penstock_shard::Mail;
 use penstock_shard::cluster::Plan;
 use penstock_shard::replication::{LinkId, PartitionId};
 
+use super::audit::Audit;
 use super::error::ServeError;
 use super::resp_host::RespHost;
 use crate::cluster::ProvenLink;
@@ -66,6 +67,8 @@ pub(crate) struct CoreStart {
     pub(crate) resp: Option<(TcpListener, RespHost)>,
     /// Those who are let in; `None` is everybody.
     pub(crate) users: Option<Arc<Users>>,
+    /// What is told of connections.
+    pub(crate) audit: Audit,
     /// The ports speak TLS with this.
     pub(crate) tls: Option<Arc<ServedTls>>,
     /// Entries of the ring for sockets. `None`: epoll.

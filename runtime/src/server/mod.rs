@@ -140,9 +140,9 @@ fn serve_audited(config: Config, logging: &Logging, audit: &Audit) -> Result<(),
     let (report_sender, reports) = flume::unbounded();
     let let_in = users.as_ref().map(ServedUsers::users);
     let guards = (tls.as_ref(), let_in.as_ref());
-    let cores = Cores::start(&node, shared, own, resp, guards, &report_sender)?;
+    let cores = Cores::start(&node, shared, own, resp, guards, audit, &report_sender)?;
     let _users = users
-        .map(|it| it.watch(cores.deliver_users()))
+        .map(|it| it.watch(cores.deliver_users(), audit.clone()))
         .transpose()?;
     let reload = Reload {
         logging: logging.clone(),

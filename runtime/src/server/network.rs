@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use penstock_shard::audit::Audited;
 use penstock_shard::replication::{LinkId, PartitionId};
 use penstock_shard::{Mail, Network, SessionId};
 use tracing::warn;
@@ -42,6 +43,13 @@ impl Network for &Core {
         for (to, mail) in mail.drain(..) {
             // The shards' credits bound what is in a mailbox; a core that is gone needs no mail.
             let _ = self.outboxes[usize::from(to)].send(Letter::Mail(mail));
+        }
+    }
+
+    fn tell_audit(&mut self, audited: &mut Vec<Audited>, beyond: u64) {
+        self.audit.drop_lines(beyond);
+        for audited in audited.drain(..) {
+            self.audit.tell_of_shard(self.shard, &audited);
         }
     }
 

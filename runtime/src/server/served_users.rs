@@ -10,6 +10,7 @@ use std::time::Duration;
 use penstock_net::users::Users;
 use tracing::{info, warn};
 
+use super::audit::{Audit, Field};
 use super::error::{ServeError, system};
 use crate::config::Config;
 use crate::startup::node::OpenError;
@@ -95,7 +96,11 @@ impl ServedUsers {
     ///
     /// # Errors
     /// [`ServeError`] if there is no thread.
-    pub(super) fn watch(mut self, deliver: DeliverUsers) -> Result<UsersWatch, ServeError> {
+    pub(super) fn watch(
+        mut self,
+        deliver: DeliverUsers,
+        audit: Audit,
+    ) -> Result<UsersWatch, ServeError> {
         let (stop, stopped) = flume::bounded::<()>(0);
         let look = move || {
             while let Err(flume::RecvTimeoutError::Timeout) = stopped.recv_timeout(LOOK_EVERY) {
@@ -107,9 +112,11 @@ impl ServedUsers {
                             users = count,
                             "the users' file {path} is read anew: {count} users"
                         );
+                        audit.tell("users", &[("users", Field::Number(count as u64))]);
                         deliver(users);
                     }
                     Err(problem) => {
+                        audit.tell("users_refused", &[("cause", Field::Text(&problem))]);
                         warn!("{problem}; the users of before stay");
                     }
                 }

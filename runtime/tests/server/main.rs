@@ -1,5 +1,6 @@
 //! Processes of the real binary: servers, clusters of servers, and commands.
 
+mod audit;
 mod backup;
 mod bench;
 mod cleaning;

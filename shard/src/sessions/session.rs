@@ -11,6 +11,7 @@ use penstock_net::rights::Rights;
 use penstock_storage::place::Lsn;
 
 use crate::admission::Claim;
+use crate::audit::Denials;
 use crate::logins::{SessionLogin, Stage};
 
 use super::Patience;
@@ -139,6 +140,8 @@ pub(crate) struct Session {
     pub(crate) login: Option<Box<SessionLogin>>,
     /// What its user may do. `None`: everything, because the server has no users.
     pub(crate) rights: Option<Arc<Rights>>,
+    /// How often it was denied, for the audit log.
+    pub(crate) denials: Denials,
     /// No frame is read any more; the connection ends when its replies have left.
     pub(crate) is_ending: bool,
     pub(crate) output: Output,
@@ -200,6 +203,7 @@ impl Session {
             stage: Stage::Hello,
             login: None,
             rights: None,
+            denials: Denials::default(),
             is_ending: false,
             output: Output::default(),
             interrupted: None,

@@ -67,6 +67,7 @@ impl<P: Blocks> Shard<P> {
         outbox: &mut Outbox<P::Block>,
     ) {
         let session = self.sessions.at_mut(id);
+        let asked = session.login.as_ref().and_then(|login| login.asked());
         let is_by_wire = session.medium == Medium::Wire;
         let is_repeated = is_by_wire && session.stage == Stage::Open;
         let (fault, is_last) = match &mut session.login {
@@ -79,6 +80,7 @@ impl<P: Blocks> Shard<P> {
                 Err(refused) => (refused.fault, refused.is_last),
             },
         };
+        self.audit_refused(id, asked, fault);
         self.refuse(id, Some(header), Refusal::Auth(fault), is_last, outbox);
     }
 
@@ -102,6 +104,7 @@ impl<P: Blocks> Shard<P> {
             Heard::Done(message) => {
                 self.take_rights(id);
                 self.open(id);
+                self.audit_login(id);
                 hello = self.setup.config().hello.body();
                 AuthReply::Done {
                     message: message.as_bytes(),
@@ -142,6 +145,7 @@ impl<P: Blocks> Shard<P> {
                     // What it has sent and what has not run runs no more.
                     session.is_ending = true;
                     outbox.close.push((id, USER_GONE));
+                    self.audit_gone(id);
                 }
             }
         }

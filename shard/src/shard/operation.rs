@@ -374,6 +374,9 @@ impl<P: Blocks> Shard<P> {
         if let Some((status, message)) = self.comes_too_late(now, operation.deadline_us) {
             return self.refuse_item(asked, operation, status, &message, out);
         }
+        if asks.verb() == Verb::Keyspace {
+            self.audit_keyspace(operation, asks.extra(), asks.key());
+        }
         let owner = self.setup.owner(slot);
         if owner != self.setup.shard() {
             let is_read = asked.is_read() || asks.may_show_value();

@@ -40,6 +40,9 @@ impl<P: Blocks> Shard<P> {
         denied: &Denied<'_>,
         out: &mut Vec<u8>,
     ) -> Step {
+        if operation.origin == Origin::Here {
+            self.audit_denied(operation.address.session, denied);
+        }
         self.refuse_item(asked, operation, Status::Denied, denied, out)
     }
 
@@ -103,6 +106,7 @@ impl<P: Blocks> Shard<P> {
         let Err(denied) = judged else { return false };
         let (status, shard) = (Status::Denied, self.setup.shard());
         self.stats.refuse_frame(status);
+        self.audit_denied(id, &denied);
         let out = self.sessions.at_mut(id).output.pieces.written();
         write_error(out, Some(header), status, 0, shard, &denied);
         self.note(id, Lsn(0), 0, outbox);

@@ -42,6 +42,8 @@ impl<P: Blocks> Shard<P> {
         let on_disk = self.stats.end_turn(now.us, ran, durable);
         self.admission.turn_ends(now.us, ran, on_disk);
         self.sessions.mark_ready(now.us, &outbox.sendable);
+        self.audit
+            .end_turn(&mut outbox.audited, &mut outbox.audited_beyond);
     }
 
     /// When [`super::Event::TurnEnds`] is to be given at the latest, if nothing else happens.
