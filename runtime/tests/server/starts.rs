@@ -125,7 +125,7 @@ fn a_start_without_room_for_more_shards_leaves_their_number_as_it_was() {
     drop(server);
     let before = identity(&data);
     // Enough for one shard, and for the buffers of two.
-    for bound in [["--disk-bytes-max", "5MiB"], ["--memory-max", "36MiB"]] {
+    for bound in [["--disk-bytes-max", "5MiB"], ["--memory-max", "39MiB"]] {
         let (code, line) = refused(&mut serve(&data, &[SMALL, &["--shards", "2"], &bound]));
         assert_eq!(code, Some(2), "{line}");
         assert!(line.contains("2 shards"), "{line}");
