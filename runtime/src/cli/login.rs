@@ -1,10 +1,10 @@
 //! Who a command logs in as: a name, and a file with the secret. No secret stands on a command
 //! line, where every user of the machine reads it.
 
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use penstock::system::private_file::read_private;
 use penstock_client::{Identity, Secret};
 use penstock_net::auth::{BINDING_BYTES, LOGIN_NONCE_BYTES, Login};
 use penstock_net::hello::{AUTH_CERTIFICATE, AUTH_NONE, AUTH_SCRAM, AUTH_SCRAM_BOUND, ServerHello};
@@ -15,7 +15,7 @@ const USER: &str = "PENSTOCK_USER";
 const SECRET_FILE: &str = "PENSTOCK_SECRET_FILE";
 
 /// Bytes of a file that are read, at most: no secret is so long.
-const FILE_BYTES_MAX: u64 = 4 << 10;
+const FILE_BYTES_MAX: usize = 4 << 10;
 
 /// Who asks.
 #[derive(Args, Clone, Default)]
@@ -111,15 +111,6 @@ fn read(path: &Path) -> Result<Secret, Failure> {
     let fail = |error: &dyn std::fmt::Display| {
         Failure::usage(format_args!("--secret-file {shown}: {error}"))
     };
-    let file = std::fs::metadata(path).map_err(|error| fail(&error))?;
-    if file.mode() & 0o007 != 0 {
-        return Err(fail(&format_args!(
-            "others may read it, so it is no secret; chmod o= {shown}"
-        )));
-    }
-    if file.size() > FILE_BYTES_MAX {
-        return Err(fail(&format_args!("{} bytes are no secret", file.size())));
-    }
-    let bytes = std::fs::read(path).map_err(|error| fail(&error))?;
+    let bytes = read_private(path, FILE_BYTES_MAX).map_err(|error| fail(&error.cause()))?;
     Secret::of_file(bytes).map_err(|fault| fail(&fault))
 }

@@ -173,8 +173,8 @@ options! {
     /// File with the private key of that certificate in PEM. A key that every user of the machine
     /// can read is refused.
     tls_key: Option<PathBuf> = "off", Kind::PathOrOff, Main;
-    /// File with the certificates, in PEM, of those who sign certificates of clients. With it each
-    /// client must show one.
+    /// File with the certificates, in PEM, of those who sign certificates of clients. Without
+    /// users each client must show one; with users one is a way to log in.
     tls_client_ca: Option<PathBuf> = "off", Kind::PathOrOff, Main;
     /// Open ports to anyone on an address that other machines can reach: without TLS, without
     /// users, or without both.

@@ -1,7 +1,5 @@
 //! The users' file of a server: read at the start, and again whenever it changes.
 
-use std::fs::{self, Metadata};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -14,6 +12,7 @@ use super::audit::{Audit, Field};
 use super::error::{ServeError, system};
 use crate::config::Config;
 use crate::startup::node::OpenError;
+use crate::system::file_stamp::FileStamp;
 use crate::users::read_users;
 
 /// How often the file is looked at: every core has a change within a second.
@@ -22,26 +21,11 @@ const LOOK_EVERY: Duration = Duration::from_millis(300);
 /// Gives every core other users.
 pub(super) type DeliverUsers = Box<dyn Fn(Arc<Users>) + Send>;
 
-/// What tells one state of a file from another without reading it.
-type Mark = (u64, u64, i64, i64, i64, i64, u64);
-
-fn mark_of(file: &Metadata) -> Mark {
-    (
-        file.dev(),
-        file.ino(),
-        file.mtime(),
-        file.mtime_nsec(),
-        file.ctime(),
-        file.ctime_nsec(),
-        file.size(),
-    )
-}
-
 /// The users' file, as it was read last.
 #[derive(Debug)]
 pub(super) struct ServedUsers {
     path: PathBuf,
-    mark: Option<Mark>,
+    stamp: Option<FileStamp>,
     users: Arc<Users>,
 }
 
@@ -60,11 +44,11 @@ impl ServedUsers {
     /// # Errors
     /// [`OpenError::Option`] that names the file, and the line of what is wrong.
     fn open(path: &Path) -> Result<Self, OpenError> {
-        let mark = fs::metadata(path).ok().map(|it| mark_of(&it));
+        let stamp = FileStamp::of(path);
         let users = read(path).map_err(|text| OpenError::Option(format!("--users {text}")))?;
         Ok(ServedUsers {
             path: path.to_path_buf(),
-            mark,
+            stamp,
             users: Arc::new(users),
         })
     }
@@ -79,11 +63,11 @@ impl ServedUsers {
     /// # Errors
     /// What is wrong with it, once for each change; the users of before stay.
     fn look(&mut self) -> Result<Option<Arc<Users>>, String> {
-        let mark = fs::metadata(&self.path).ok().map(|it| mark_of(&it));
-        if mark == self.mark {
+        let stamp = FileStamp::of(&self.path);
+        if stamp == self.stamp {
             return Ok(None);
         }
-        self.mark = mark;
+        self.stamp = stamp;
         let users = read(&self.path)?;
         if users == *self.users {
             return Ok(None);
@@ -154,7 +138,7 @@ fn read(path: &Path) -> Result<Users, String> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::Permissions;
+    use std::fs::{self, Permissions};
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;

@@ -10,6 +10,7 @@ pub(crate) mod checksum;
 pub(crate) mod cpu_wait;
 mod events;
 pub(crate) mod file_lock;
+pub(crate) mod file_stamp;
 mod files;
 pub(crate) mod huge_pages;
 mod limits;

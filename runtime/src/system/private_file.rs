@@ -45,34 +45,41 @@ pub enum PrivateFileError {
     },
 }
 
+/// Names the file.
 impl fmt::Display for PrivateFileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            PrivateFileError::Unreadable { path, error } => {
-                write!(f, "{}: cannot be read: {error}", path.display())
-            }
-            PrivateFileError::NoFile(path) => write!(f, "{}: it is no file", path.display()),
-            PrivateFileError::Open { path, what, mode } => {
-                let path = path.display();
-                write!(
-                    f,
-                    "{path}: others may {what} it (mode {mode:04o}): chmod 600 {path}"
-                )
-            }
-            PrivateFileError::TooLong { path, bytes, max } => {
-                let path = path.display();
-                write!(
-                    f,
-                    "{path}: it has {bytes} bytes, and at most {max} are read"
-                )
-            }
-        }
+        write!(f, "{}: {}", self.path().display(), self.cause())
     }
 }
 
 impl std::error::Error for PrivateFileError {}
 
 impl PrivateFileError {
+    fn path(&self) -> &Path {
+        match self {
+            PrivateFileError::NoFile(path)
+            | PrivateFileError::Unreadable { path, .. }
+            | PrivateFileError::Open { path, .. }
+            | PrivateFileError::TooLong { path, .. } => path,
+        }
+    }
+
+    /// What is wrong, for messages that have named the file.
+    #[must_use]
+    pub fn cause(&self) -> String {
+        match self {
+            PrivateFileError::Unreadable { error, .. } => format!("cannot be read: {error}"),
+            PrivateFileError::NoFile(_) => "it is no file".into(),
+            PrivateFileError::Open { path, what, mode } => {
+                let path = path.display();
+                format!("others may {what} it (mode {mode:04o}): chmod 600 {path}")
+            }
+            PrivateFileError::TooLong { bytes, max, .. } => {
+                format!("it has {bytes} bytes, and at most {max} are read")
+            }
+        }
+    }
+
     /// Whether there is no such file.
     #[must_use]
     pub fn is_missing(&self) -> bool {

@@ -6,8 +6,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use rustls::ServerConfig;
 use tracing::{error, info};
 
-use super::files::{Stamp, TlsFileError, TlsFiles};
+use super::files::{TlsFileError, TlsFiles};
 use super::identity::Identity;
+use crate::system::file_stamp::FileStamp;
 
 /// The identity of a server, shared by its cores.
 pub(crate) struct ServedTls {
@@ -18,7 +19,7 @@ pub(crate) struct ServedTls {
 struct State {
     identity: Identity,
     /// Of the files as they were looked at last.
-    stamps: [Option<Stamp>; 3],
+    stamps: [Option<FileStamp>; 3],
     /// The files as they are now were refused.
     is_refused: bool,
 }

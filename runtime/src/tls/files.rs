@@ -1,14 +1,15 @@
 //! The files of a certificate, its key and those who sign certificates of clients.
 
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::{fmt, fs, io};
 
 use super::identity::{Defect, Identity, Source};
 use crate::config::Config;
+use crate::system::file_stamp::FileStamp;
+use crate::system::private_file::read_private;
 
 /// A certificate file is no longer than this.
-const FILE_BYTES_MAX: u64 = 1 << 20;
+const FILE_BYTES_MAX: usize = 1 << 20;
 
 /// Where the files are.
 #[derive(Clone, Debug)]
@@ -16,16 +17,8 @@ pub(crate) struct TlsFiles {
     certificate: PathBuf,
     key: PathBuf,
     client_ca: Option<PathBuf>,
-    /// Each client must show a certificate, if there is `client_ca`.
+    /// Each client must show a certificate, if there is `client_ca`: nothing else tells who it is.
     needs_certificate: bool,
-}
-
-/// What tells that a file was changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stamp {
-    inode: u64,
-    bytes: u64,
-    changed: (i64, i64),
 }
 
 /// What is wrong with a file, in one line that names it.
@@ -62,7 +55,7 @@ impl TlsFiles {
             certificate: certificate.clone(),
             key: key.clone(),
             client_ca: config.tls_client_ca.clone(),
-            needs_certificate: true,
+            needs_certificate: config.users.is_none(),
         })
     }
 
@@ -75,7 +68,8 @@ impl TlsFiles {
     pub(super) fn read(&self, now_unix_s: u64) -> Result<Identity, TlsFileError> {
         let told = |source, cause| self.error(Defect::new(source, None, cause));
         let certificate = read(&self.certificate).map_err(|it| told(Source::Certificate, it))?;
-        let key = read_secret(&self.key).map_err(|it| told(Source::Key, it))?;
+        let key =
+            read_private(&self.key, FILE_BYTES_MAX).map_err(|it| told(Source::Key, it.cause()))?;
         let client_ca = match &self.client_ca {
             Some(path) => Some(read(path).map_err(|it| told(Source::ClientCa, it))?),
             None => None,
@@ -92,19 +86,11 @@ impl TlsFiles {
     }
 
     /// What tells that a file was changed; a missing file has none.
-    pub(super) fn stamps(&self) -> [Option<Stamp>; 3] {
-        let stamp = |path: &Path| {
-            let told = fs::metadata(path).ok()?;
-            Some(Stamp {
-                inode: told.ino(),
-                bytes: told.len(),
-                changed: (told.mtime(), told.mtime_nsec()),
-            })
-        };
+    pub(super) fn stamps(&self) -> [Option<FileStamp>; 3] {
         [
-            stamp(&self.certificate),
-            stamp(&self.key),
-            self.client_ca.as_deref().and_then(stamp),
+            FileStamp::of(&self.certificate),
+            FileStamp::of(&self.key),
+            self.client_ca.as_deref().and_then(FileStamp::of),
         ]
     }
 
@@ -124,23 +110,11 @@ impl TlsFiles {
 fn read(path: &Path) -> Result<Vec<u8>, String> {
     let read = || -> io::Result<Vec<u8>> {
         let bytes = fs::metadata(path)?.len();
-        if bytes > FILE_BYTES_MAX {
+        if bytes > FILE_BYTES_MAX as u64 {
             let text = format!("it has {bytes} bytes, and at most {FILE_BYTES_MAX} are read");
             return Err(io::Error::other(text));
         }
         fs::read(path)
     };
     read().map_err(|error| format!("cannot be read: {error}"))
-}
-
-/// A file that the owner alone may read, and perhaps a group.
-fn read_secret(path: &Path) -> Result<Vec<u8>, String> {
-    let mode = fs::metadata(path).map_or(0, |it| it.permissions().mode());
-    if mode & 0o007 != 0 {
-        let mode = mode & 0o7777;
-        return Err(format!(
-            "it has mode {mode:04o}: every user of this machine can use the key; chmod o= it"
-        ));
-    }
-    read(path)
 }

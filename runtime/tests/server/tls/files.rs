@@ -40,7 +40,7 @@ fn files_that_make_no_identity_are_refused_in_one_line_that_names_them() {
             &leaf.certificate,
             &leaf.key,
             0o644,
-            ["key.pem", "has mode 0644"],
+            ["key.pem", "others may read it (mode 0644)"],
         ),
         (
             &leaf.key,

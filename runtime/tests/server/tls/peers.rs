@@ -1,5 +1,11 @@
 //! What good peers send and are told.
 
+use penstock_client::Identity;
+use penstock_net::auth::{AuthMethod, AuthRequest, SALT_BYTES, Secret, Verifier};
+use penstock_net::hello::ClientHello;
+use penstock_net::receive::{Received, Receiver};
+use penstock_net::status::Status;
+
 use super::*;
 
 #[test]
@@ -229,4 +235,66 @@ fn commands_and_the_load_generator_go_through_tls() {
     assert_eq!(code, Some(0), "{told}");
     let (_, told) = run(&load, &[]);
     assert!(told.contains("give --tls-ca"), "{told}");
+}
+
+#[test]
+fn users_log_in_through_tls_by_a_proof_of_the_connection_or_by_their_certificate() {
+    let folder = Folder::new("users");
+    let (authority, of_clients) = (Authority::new("ca"), Authority::new("clients"));
+    let secret = || Secret::new(b"pencil".to_vec()).expect("a secret");
+    let ann = Verifier::new(&secret(), [3; SALT_BYTES]);
+    let users = format!(
+        "decoy 3q2+7wAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\nuser ann\npassword {ann}\ncertificate \
+         ann\nread \"\"\nwrite \"\"\n"
+    );
+    let users = folder.put("users", &users, 0o600);
+    let ca = folder.put("clients.pem", &of_clients.pem, 0o644);
+    let flags = ["--users", &users, "--tls-client-ca", &ca];
+    let server = Server::start(&folder, &authority.signs("server"), &flags);
+    let identity = Identity::new("ann", secret()).expect("a name");
+    let options = ClientOptions {
+        identity: Some(identity),
+        ..options(Some(authority.trusted()))
+    };
+    let client = Client::connect(server.address, options).expect("logged in");
+    client.set(b"key", b"value").wait().expect("set");
+
+    // By certificate alone, which only the one of a user is.
+    for (name, expected) in [("ann", Status::Ok), ("eve", Status::Auth)] {
+        let pair = of_clients.signs(name);
+        let tls = authority
+            .trusted()
+            .with_certificate(pair.certificate.as_bytes(), pair.key.as_bytes());
+        let mut stream = server.stream(&tls.expect("a pair"), server.address);
+        let mut frames = Vec::new();
+        ClientHello {
+            protocol_min: 1,
+            protocol_max: 1,
+            features: 0,
+            name: "certificate",
+        }
+        .write(&mut frames, 1);
+        let (method, message) = (AuthMethod::Certificate, &b"-"[..]);
+        AuthRequest { method, message }.write(&mut frames, 2);
+        stream.write_all(&frames).expect("sent");
+        let (mut receiver, mut received) = (Receiver::new(1 << 20), Vec::new());
+        let mut statuses = Vec::new();
+        while statuses.len() < 2 {
+            match receiver.next(&received) {
+                Received::Frame {
+                    header, consumed, ..
+                } => {
+                    statuses.push(Status::from_code(header.level_or_status));
+                    received.drain(..consumed);
+                }
+                _ => {
+                    let mut chunk = [0; 4096];
+                    let read = stream.read(&mut chunk).expect("an answer");
+                    assert!(read > 0, "it is open");
+                    received.extend_from_slice(&chunk[..read]);
+                }
+            }
+        }
+        assert_eq!(statuses, [Some(Status::Ok), Some(expected)], "{name}");
+    }
 }
