@@ -4,7 +4,9 @@
 //! An input is a list of flags and variables (a choice of 0 to 3, then option, and text), then the
 //! text of the file.
 
-use penstock::config::{ENVIRONMENT_PREFIX, Kind, OPTIONS, Settings, Sources, Unit};
+use std::path::PathBuf;
+
+use penstock::config::{Config, ENVIRONMENT_PREFIX, Kind, OPTIONS, Settings, Sources, Unit};
 
 use crate::target::{Choices, keep};
 use crate::{FOLDER, in_proportion};
@@ -42,20 +44,14 @@ pub fn judge(input: &[u8]) {
     }
     // What is shown can be typed, and then means the same.
     let table = settings.explain();
-    let data = settings.config.data.clone();
-    let cluster = settings.config.cluster.clone();
-    let log_file = settings.config.log_file.clone();
-    let audit_file = settings.config.audit_file.clone();
-    let schema = settings.config.schema.clone();
-    let users = settings.config.users.clone();
-    let paths = [
-        Some(&data),
-        cluster.as_ref(),
-        log_file.as_ref(),
-        audit_file.as_ref(),
-        schema.as_ref(),
-        users.as_ref(),
-    ];
+    let mut config = settings.config.clone();
+    let kinds = OPTIONS.iter().map(|option| &option.kind);
+    let named = kinds.filter(|kind| matches!(kind, Kind::Path | Kind::PathOrOff));
+    assert_eq!(named.count(), 1 + optional_paths(&mut config).len());
+    let mut paths = optional_paths(&mut config)
+        .map(|path| path.clone())
+        .to_vec();
+    paths.push(Some(config.data));
     let mut shown = paths.iter().flatten().map(|path| path.to_string_lossy());
     if shown.any(|path| path.contains('\n')) {
         return;
@@ -73,10 +69,25 @@ pub fn judge(input: &[u8]) {
     };
     let mut again = Settings::resolve(&again).expect("what is shown is allowed");
     assert_eq!(again.explain().lines().count(), OPTIONS.len() + 1);
-    (again.config.data, again.config.cluster) = (data, cluster);
-    (again.config.log_file, again.config.audit_file) = (log_file, audit_file);
-    (again.config.schema, again.config.users) = (schema, users);
+    // A path may hold spaces, so the words of its row do not give the path back.
+    again.config.data.clone_from(&settings.config.data);
+    let before = optional_paths(&mut again.config).into_iter().zip(paths);
+    before.for_each(|(path, given)| *path = given);
     assert_eq!(again.config, settings.config);
+}
+
+/// Every path of a configuration that may be absent.
+fn optional_paths(config: &mut Config) -> [&mut Option<PathBuf>; 8] {
+    [
+        &mut config.cluster,
+        &mut config.log_file,
+        &mut config.audit_file,
+        &mut config.schema,
+        &mut config.users,
+        &mut config.tls_cert,
+        &mut config.tls_key,
+        &mut config.tls_client_ca,
+    ]
 }
 
 /// A number of the command line means what it says, computed with room for every overflow.
@@ -189,5 +200,13 @@ fn options_of_every_kind_are_kept() {
             inputs.push((format!("{}-{which}", option.name), input));
         }
     }
+    // A certificate and its key are allowed together alone.
+    let flag = |name: &str| {
+        let number = OPTIONS.iter().position(|option| option.name == name);
+        let number = u8::try_from(number.expect("an option")).expect("few options");
+        [number, 1, b'p', 1].to_vec()
+    };
+    let pair = [vec![2], flag("tls_cert"), flag("tls_key")].concat();
+    inputs.push(("certificate-and-key".to_string(), pair));
     keep(FOLDER, "configuration", &inputs);
 }
