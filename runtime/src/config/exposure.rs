@@ -24,6 +24,8 @@ pub(crate) struct Protection {
     pub(crate) has_tls: bool,
     /// Clients prove who they are.
     pub(crate) has_users: bool,
+    /// Links speak TLS and nothing else.
+    pub(crate) has_link_tls: bool,
     /// `--insecure`: somebody has said that the network is theirs.
     pub(crate) is_insecure: bool,
 }
@@ -49,6 +51,7 @@ enum Lack {
     Tls,
     Users,
     TlsAndUsers,
+    LinkTls,
     /// This version has nothing to give for it.
     Everything,
 }
@@ -66,7 +69,8 @@ impl Listener {
 
     fn lacks(self, protection: Protection) -> Option<Lack> {
         match self {
-            Listener::Admin | Listener::Links => Some(Lack::Everything),
+            Listener::Admin => Some(Lack::Everything),
+            Listener::Links => (!protection.has_link_tls).then_some(Lack::LinkTls),
             Listener::Clients | Listener::Resp => match protection {
                 Protection {
                     has_tls: true,
@@ -99,9 +103,11 @@ impl fmt::Display for Unprotected {
             (Lack::Tls, _) => write!(f, "it lacks {tls}"),
             (Lack::Users, _) => write!(f, "it lacks {users}"),
             (Lack::TlsAndUsers, _) => write!(f, "it lacks {tls} and {users}"),
-            (Lack::Everything, Listener::Links) => {
-                f.write_str("links are neither encrypted nor signed behind their handshake yet")
-            }
+            (Lack::LinkTls, _) => f.write_str(
+                "it lacks TLS between nodes (--cluster-tls-cert, --cluster-tls-key and \
+                 --cluster-tls-ca, without --cluster-tls-optional; penstock cluster certs makes \
+                 the files)",
+            ),
             (Lack::Everything, _) => f.write_str("it has neither TLS nor credentials yet"),
         }?;
         let loopback = match self.listener {
@@ -163,6 +169,7 @@ mod tests {
             has_tls: bits & 1 != 0,
             has_users: bits & 2 != 0,
             is_insecure: bits & 4 != 0,
+            has_link_tls: bits & 8 != 0,
         }
     }
 
@@ -176,7 +183,7 @@ mod tests {
     #[test]
     fn loopback_is_open_to_this_machine_whatever_is_given() {
         for listener in ALL {
-            for bits in 0..8 {
+            for bits in 0..16 {
                 for address in [
                     "127.0.0.1:1",
                     "127.9.9.9:0",
@@ -198,9 +205,10 @@ mod tests {
             "[::ffff:10.0.0.1]:1",
         ] {
             for listener in ALL {
-                for bits in 0..8 {
+                for bits in 0..16 {
                     let can_be_safe = matches!(listener, Listener::Clients | Listener::Resp);
-                    let is_safe = can_be_safe && bits & 3 == 3;
+                    let is_link = listener == Listener::Links;
+                    let is_safe = (can_be_safe && bits & 3 == 3) || (is_link && bits & 8 != 0);
                     match judged(listener, address, bits) {
                         Ok(exposed) if is_safe => assert_eq!(exposed, []),
                         Ok(exposed) => {
@@ -211,6 +219,7 @@ mod tests {
                             assert!(!is_safe && bits & 4 == 0, "{listener:?} {bits}");
                             let told = refused.to_string();
                             assert!(told.contains("--insecure") && !told.contains('\n'));
+                            assert_eq!(told.contains("--cluster-tls-cert"), is_link);
                             if can_be_safe {
                                 assert_eq!(told.contains("TLS (--tls-cert"), bits & 1 == 0);
                                 assert_eq!(
