@@ -6,6 +6,7 @@
 //! default, option by option, and each value remembers its [`Origin`]. Nothing is ignored: an
 //! unknown key or variable is an error that names the nearest known one.
 
+mod environment;
 pub(crate) mod exposure;
 mod option;
 mod quantity;
@@ -18,6 +19,7 @@ use std::path::PathBuf;
 use penstock_net::level::AckLevel;
 use penstock_storage::log::segment_bytes_min;
 
+pub use environment::{VariableError, VariableFile};
 pub use option::{ConfigOption, ENVIRONMENT_PREFIX, Group, Kind};
 pub use quantity::Unit;
 pub(crate) use quantity::size_text;
