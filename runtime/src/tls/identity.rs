@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use penstock_net::link::NodeName;
 use rustls::crypto::{CryptoProvider, ring};
-use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
@@ -28,9 +28,12 @@ pub(crate) enum Purpose {
 /// What a server shows to the other side.
 #[derive(Clone)]
 pub(crate) struct Identity {
+    /// For the ports of clients.
     pub(crate) config: Arc<ServerConfig>,
     /// What it shows where it connects: other nodes.
     pub(crate) dialing: Option<Arc<ClientConfig>>,
+    /// For the admin port, where a certificate of the client is a proof and never a must.
+    pub(crate) admin: Arc<ServerConfig>,
     /// When the first certificate of the chain ends, in seconds since 1970.
     pub(crate) expires_unix_s: u64,
 }
@@ -61,36 +64,94 @@ impl Identity {
         })?;
         let roots = ca.map(|text| roots(text, now_unix_s)).transpose()?;
         let roots = roots.map(Arc::new);
-        let verifier = roots
-            .as_ref()
-            .map(|roots| verifier(roots, purpose, &provider))
-            .transpose()?;
-        let bytes: Vec<_> = chain.iter().map(|it| it.bytes.clone()).collect();
-        let dialing = match (purpose, &roots, &verifier) {
-            (Purpose::Links(name), Some(roots), Some(verifier)) => {
-                links::check_own(&chain, name, roots, verifier.as_ref(), now_unix_s)?;
-                let made = links::dialing(bytes.clone(), key.clone_key(), roots, &provider);
-                Some(Arc::new(made.map_err(|error| of_unusable(&error))?))
-            }
-            _ => None,
+        let expires = chain.iter().map(Found::expires_unix_s).min();
+        let shown = Shown {
+            provider,
+            chain: chain.iter().map(|it| it.bytes.clone()).collect(),
+            key,
         };
-        let builder = ServerConfig::builder_with_provider(provider)
+        let config = |needs_certificate| {
+            let verifier = roots
+                .as_ref()
+                .map(|roots| shown.verifier(roots, purpose, needs_certificate));
+            shown.config(verifier.transpose()?)
+        };
+        let (config, admin, dialing) = match (purpose, &roots) {
+            (Purpose::Links(name), Some(roots)) => {
+                let verifier = shown.verifier(roots, purpose, true)?;
+                links::check_own(&chain, name, roots, verifier.as_ref(), now_unix_s)?;
+                let Shown { chain, key, .. } = &shown;
+                let made = links::dialing(chain.clone(), key.clone_key(), roots, &shown.provider);
+                let dialing = Arc::new(made.map_err(|error| of_unusable(&error))?);
+                let config = shown.config(Some(verifier))?;
+                (Arc::clone(&config), config, Some(dialing))
+            }
+            (
+                Purpose::Clients {
+                    needs_certificate: true,
+                },
+                Some(_),
+            ) => (config(true)?, config(false)?, None),
+            _ => {
+                let config = config(false)?;
+                (Arc::clone(&config), config, None)
+            }
+        };
+        Ok(Identity {
+            config,
+            admin,
+            dialing,
+            expires_unix_s: expires.expect("a chain has a certificate"),
+        })
+    }
+}
+
+/// What a server shows.
+struct Shown {
+    provider: Arc<CryptoProvider>,
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+}
+
+impl Shown {
+    /// What judges the certificates of the other side, which must show one if one is needed.
+    fn verifier(
+        &self,
+        roots: &Arc<RootCertStore>,
+        purpose: Purpose,
+        is_needed: bool,
+    ) -> Result<Arc<dyn ClientCertVerifier>, Defect> {
+        let (roots, provider) = (Arc::clone(roots), Arc::clone(&self.provider));
+        let builder = WebPkiClientVerifier::builder_with_provider(roots, provider);
+        let builder = match is_needed {
+            true => builder,
+            false => builder.allow_unauthenticated(),
+        };
+        let built = builder.build();
+        let built = built.map_err(|it| Defect::new(Source::Ca, None, it))?;
+        Ok(match purpose {
+            Purpose::Clients { .. } => Arc::new(ClientsOnly(built)),
+            Purpose::Links(_) => built,
+        })
+    }
+
+    /// As rustls takes it.
+    fn config(
+        &self,
+        verifier: Option<Arc<dyn ClientCertVerifier>>,
+    ) -> Result<Arc<ServerConfig>, Defect> {
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&self.provider))
             .with_protocol_versions(&[&rustls::version::TLS13])
             .expect("the provider has suites of TLS 1.3");
         let builder = match verifier {
             None => builder.with_no_client_auth(),
             Some(verifier) => builder.with_client_cert_verifier(verifier),
         };
-        let expires = chain.iter().map(Found::expires_unix_s).min();
-        let built = builder.with_single_cert(bytes, key);
+        let built = builder.with_single_cert(self.chain.clone(), self.key.clone_key());
         let mut config = built.map_err(|error| of_unusable(&error))?;
         config.send_tls13_tickets = 0;
         config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
-        Ok(Identity {
-            config: Arc::new(config),
-            dialing,
-            expires_unix_s: expires.expect("a chain has a certificate"),
-        })
+        Ok(Arc::new(config))
     }
 }
 
@@ -103,32 +164,6 @@ fn of_unusable(error: &rustls::Error) -> Defect {
         }
         error => of_key(&format_args!("the private key cannot be used: {error}")),
     }
-}
-
-/// What judges the certificates of the other side.
-fn verifier(
-    roots: &Arc<RootCertStore>,
-    purpose: Purpose,
-    provider: &Arc<CryptoProvider>,
-) -> Result<Arc<dyn ClientCertVerifier>, Defect> {
-    let (roots, provider) = (Arc::clone(roots), Arc::clone(provider));
-    let builder = WebPkiClientVerifier::builder_with_provider(roots, provider);
-    let is_needed = !matches!(
-        purpose,
-        Purpose::Clients {
-            needs_certificate: false
-        }
-    );
-    let builder = match is_needed {
-        true => builder,
-        false => builder.allow_unauthenticated(),
-    };
-    let built = builder.build();
-    let built = built.map_err(|it| Defect::new(Source::Ca, None, it))?;
-    Ok(match purpose {
-        Purpose::Clients { .. } => Arc::new(ClientsOnly(built)),
-        Purpose::Links(_) => built,
-    })
 }
 
 #[cfg(test)]

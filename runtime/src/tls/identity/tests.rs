@@ -2,8 +2,6 @@ use rcgen::{
     BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, PKCS_ED25519, date_time_ymd,
 };
 
-use rustls::pki_types::CertificateDer;
-
 use super::super::names::common_name;
 use super::*;
 
