@@ -3,7 +3,6 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
-use std::time::Duration;
 
 use penstock_client::Verbs;
 use penstock_net::level::AckLevel;
@@ -39,6 +38,8 @@ struct Scene {
 enum Told {
     Welcome(Box<Welcome>),
     Refused(RefusalCode, String),
+    /// OPEN was answered.
+    Linked,
     /// The connection ended.
     Ended(String),
 }
@@ -169,14 +170,21 @@ impl Stranger {
             match read_link_frame(&self.received, self.next, 1 << 20).expect("a sound frame") {
                 LinkReceived::Frame(frame) => {
                     let told = match &frame.message {
-                        LinkMessage::Welcome(welcome) => Told::Welcome(Box::new(*welcome)),
-                        LinkMessage::Refused(it) => Told::Refused(it.code, it.text.to_string()),
+                        LinkMessage::Welcome(welcome) => Some(Told::Welcome(Box::new(*welcome))),
+                        LinkMessage::Refused(it) => {
+                            Some(Told::Refused(it.code, it.text.to_string()))
+                        }
+                        LinkMessage::State(_) => Some(Told::Linked),
+                        LinkMessage::Beat => None,
                         other => panic!("{other:?}"),
                     };
                     let bytes = frame.bytes;
                     self.received.drain(..bytes);
                     self.next += 1;
-                    return told;
+                    match told {
+                        Some(told) => return told,
+                        None => continue,
+                    }
                 }
                 LinkReceived::Incomplete { .. } => {}
             }
@@ -189,27 +197,25 @@ impl Stranger {
         }
     }
 
-    /// Whether the connection goes on behind PROOF: a link beats, who is refused is told.
-    fn prove(&mut self, proof: Proof) -> Result<(), Told> {
-        self.say(2, &LinkMessage::Proof(proof))
-            .map_err(|error| Told::Ended(error.to_string()))?;
-        // A node asks for a clock, or says nothing: silence means that it has let us in.
-        let short = Some(Duration::from_secs(2));
-        self.stream.sock.set_read_timeout(short).expect("set");
-        let mut piece = [0; 1024];
-        match self.stream.read(&mut piece) {
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Ok(()),
-            Ok(0) => return Err(Told::Ended("closed".into())),
-            Ok(bytes) => self.received.extend_from_slice(&piece[..bytes]),
-            Err(error) => return Err(Told::Ended(error.to_string())),
+    /// What PROOF is told, which is nothing if it is right.
+    fn prove(&mut self, proof: Proof) -> Told {
+        match self.say(2, &LinkMessage::Proof(proof)) {
+            Ok(()) => self.hear(),
+            Err(error) => Told::Ended(error.to_string()),
         }
-        match read_link_frame(&self.received, self.next, 1 << 20).expect("a sound frame") {
-            LinkReceived::Frame(frame) => match frame.message {
-                LinkMessage::Refused(it) => Err(Told::Refused(it.code, it.text.to_string())),
-                _ => Ok(()),
-            },
-            LinkReceived::Incomplete { .. } => panic!("half a frame"),
+    }
+
+    /// What PROOF and OPEN are told.
+    fn prove_and_open(&mut self, proof: Proof) -> Told {
+        let open = Open {
+            partition: 0,
+            membership: Membership::Learner,
+            epoch: (1 << 18) | (1 << 8) | 3,
+        };
+        for (number, message) in [(2, LinkMessage::Proof(proof)), (3, LinkMessage::Open(open))] {
+            self.say(number, &message).expect("it listens");
         }
+        self.hear()
     }
 }
 
@@ -355,7 +361,11 @@ fn a_proof_opens_a_link_on_its_own_connection_alone() {
     // The right one, made here, opens the link.
     let (mut sixth, hello, welcome) = begin(6);
     let right = source_proof(&hello, &welcome, &over(sixth.binding()), SECRET);
-    sixth.prove(right).expect("node 3 is one of the cluster");
+    let told = sixth.prove_and_open(right);
+    assert!(
+        matches!(told, Told::Linked),
+        "node 3 is one of the cluster: {told:?}"
+    );
 }
 
 #[test]
