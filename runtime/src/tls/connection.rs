@@ -7,6 +7,7 @@ use std::sync::Arc;
 use rustls::{ServerConfig, ServerConnection};
 
 use super::identity::common_name;
+use crate::system::wiping::{WipedAtEnd, Wiping};
 
 /// Bytes of plaintext that are sealed at once, at most: four whole records.
 const SEALED_BYTES_MAX: usize = 64 << 10;
@@ -20,7 +21,8 @@ const BINDING_LABEL: &[u8] = b"EXPORTER-Channel-Binding";
 /// The server's side of one TLS connection. It owns all that is to be said, which
 /// [`TlsConnection::seal`] and [`TlsConnection::take_output`] hand out in its order.
 pub(crate) struct TlsConnection {
-    state: ServerConnection,
+    /// What it frees is wiped: secrets pass through it.
+    state: WipedAtEnd<ServerConnection>,
     /// The peer has said its last word, or its bytes could not be read.
     has_ended: bool,
 }
@@ -78,7 +80,7 @@ impl TlsConnection {
         // The caller bounds what it seals, and takes all of it at once.
         state.set_buffer_limit(None);
         TlsConnection {
-            state,
+            state: WipedAtEnd::new(state),
             has_ended: false,
         }
     }
@@ -93,6 +95,7 @@ impl TlsConnection {
         mut ciphertext: &[u8],
         plaintext: &mut Vec<u8>,
     ) -> Result<(), TlsFault> {
+        let _wiping = Wiping::begin();
         while !ciphertext.is_empty() && !self.has_ended {
             let taken = self.state.read_tls(&mut ciphertext);
             if !matches!(taken, Ok(1..)) {
