@@ -6,7 +6,7 @@ mod figures;
 mod info;
 mod peers;
 
-pub(crate) use blocks::{HISTOGRAMS, Reading, Stats, total};
+pub(crate) use blocks::{HISTOGRAMS, PlainLink, Reading, Stats, total};
 pub(crate) use figures::{FIGURES, Growth, SECOND_IN_US, Sample};
 pub(crate) use info::{Cluster, Info, LogEnd, ServerFacts};
 pub(crate) use peers::PEER_FIGURES;

@@ -5,7 +5,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
-use super::super::identity::Identity;
+use super::super::identity::{Identity, Purpose};
 use super::*;
 
 /// A server's identity, and what a client needs to trust it and to show a name itself.
@@ -27,7 +27,10 @@ fn setup(client_name: Option<&str>) -> Setup {
     let client_ca = of_client.as_ref().map(|(text, _)| text.as_bytes());
     let now_unix_s = 1_795_000_000;
     let (chain, key) = (certificate.as_bytes(), key.as_bytes());
-    let identity = Identity::read(chain, key, client_ca, true, now_unix_s).expect("sound");
+    let purpose = Purpose::Clients {
+        needs_certificate: true,
+    };
+    let identity = Identity::read(chain, key, client_ca, purpose, now_unix_s).expect("sound");
     let mut roots = RootCertStore::empty();
     roots
         .add(CertificateDer::from_pem_slice(chain).expect("PEM"))
