@@ -77,7 +77,7 @@ pub fn judge(input: &[u8]) {
 }
 
 /// Every path of a configuration that may be absent.
-fn optional_paths(config: &mut Config) -> [&mut Option<PathBuf>; 9] {
+fn optional_paths(config: &mut Config) -> [&mut Option<PathBuf>; 12] {
     [
         &mut config.cluster,
         &mut config.log_file,
@@ -88,6 +88,9 @@ fn optional_paths(config: &mut Config) -> [&mut Option<PathBuf>; 9] {
         &mut config.tls_cert,
         &mut config.tls_key,
         &mut config.tls_client_ca,
+        &mut config.cluster_tls_cert,
+        &mut config.cluster_tls_key,
+        &mut config.cluster_tls_ca,
     ]
 }
 
