@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# The price of TLS and of rights, in one table: one server without and one with a certificate on CPU
-# 0, the generator on CPU 1, each figure a median over interleaved rounds and each ratio one of pairs
-# of a round; then handshakes, what 500 of them a second do to others, and rights off, with 10 and
-# with 1,000 prefixes. Bounded: about seven minutes, or two with --quick. Needs two CPUs, loopback
-# and openssl. Called by `benches/suite.sh --tls`. The load on the machine stands above the table.
+# The price of TLS and of rights, in one table: one server without and one with a certificate on
+# CPU 0, the generator on CPU 1, each figure a median over interleaved rounds and each ratio one of
+# pairs of a round; then handshakes, what 500 of them a second do to others, and rights off, with 10
+# and with 1,000 prefixes. Bounded: about seven minutes, or two with --quick. Needs two CPUs,
+# loopback and openssl. Called by `benches/suite.sh --tls`. The load on the machine stands above the
+# table.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 rounds=${ROUNDS:-3} seconds=2
@@ -99,8 +100,8 @@ for _ in $(seq "$rounds"); do
     done
     # An open loop far below what the server can do: alone, and beside handshakes.
     measure get-beside-0 tls 10 1 get --rate 20000
-    nice -n 19 taskset -c 1 "$handshakes" "$(address_of tls)" "$work/ca.pem" "$((seconds + 1))" 500 \
-        >"$work/beside" &
+    nice -n 19 taskset -c 1 "$handshakes" "$(address_of tls)" "$work/ca.pem" "$((seconds + 1))" \
+        500 >"$work/beside" &
     pids[beside]=$!
     measure get-beside-500 tls 10 1 get --rate 20000
     wait "${pids[beside]}"

@@ -39,8 +39,8 @@ pub struct ClientOptions {
     /// horizon, an hour by default, in memory and on disk. A server that knows no tokens gets none.
     pub names_writes: bool,
     /// Who logs in on each connection, and with what. A server that needs no login is refused then,
-    /// because it proves nothing; but see `identity_may_wait`. `None`: the certificate of the connection, if a server with users
-    /// has seen one; otherwise nobody, at servers without users.
+    /// because it proves nothing; but see `identity_may_wait`. `None`: the certificate of the
+    /// connection, if a server with users has seen one; otherwise nobody, at servers without users.
     pub identity: Option<Identity>,
     /// Whether `identity` goes on at a server without users, as nobody, if the connection is
     /// encrypted: the certificate of the server proves which one it is. For the time in which the
