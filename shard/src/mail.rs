@@ -52,8 +52,8 @@ pub enum Mail {
 pub struct KeyspaceMail {
     /// The shard that tells them.
     pub from: u16,
-    /// It waits for [`Mail::KeyspaceDone`] with this revision.
-    pub awaited: Option<u64>,
+    /// It waits for [`Mail::KeyspaceDone`] with the revision of the first of these settings.
+    pub is_awaited: bool,
     /// Prefixes and their settings.
     pub keyspaces: Vec<(Box<[u8]>, Settings)>,
 }
