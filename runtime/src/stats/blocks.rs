@@ -11,6 +11,7 @@ use penstock_shard::stages::Stages;
 use penstock_storage::histogram::{BUCKETS, Histogram};
 
 use super::figures::{FIGURES, Sample};
+use super::plan::PlanFacts;
 
 /// The histograms of a core: what INFO calls them, whether their unit is a microsecond, and how
 /// they are read. The first four are [`Stages`], the last two the delays of other nodes.
@@ -116,6 +117,7 @@ impl Handshakes {
 /// The numbers of all cores.
 pub(crate) struct Stats {
     pub(crate) handshakes: Handshakes,
+    pub(crate) plan: PlanFacts,
     blocks: Vec<Block>,
     /// What each core knows of its partitions and of the other nodes. A core that finds it taken
     /// leaves it as it is, and never waits.
@@ -135,6 +137,7 @@ impl Stats {
         };
         Stats {
             handshakes: Handshakes::default(),
+            plan: PlanFacts::default(),
             blocks: (0..shards).map(block).collect(),
             replication: (0..shards).map(|_| Mutex::default()).collect(),
         }

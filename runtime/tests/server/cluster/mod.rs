@@ -3,6 +3,7 @@
 //! takes over with all that was acknowledged at level `replica`; who may not link is refused by
 //! name.
 
+mod etcd;
 mod ledger;
 mod lost;
 mod nodes;
