@@ -87,7 +87,15 @@ pub struct Draft {
 /// # Errors
 /// The plan.
 pub fn nodes_of(place: &PlanPlace) -> Result<Vec<(u8, String)>, ClusterFileError> {
-    let nodes = ClusterFile::of(place, text_of(place)?)?.nodes;
+    nodes_in(place, text_of(place)?)
+}
+
+/// The same of a document that stands there, or could.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn nodes_in(place: &PlanPlace, text: String) -> Result<Vec<(u8, String)>, ClusterFileError> {
+    let nodes = ClusterFile::of(place, text)?.nodes;
     let nodes = nodes.into_iter().map(|node| (node.number, node.clients));
     Ok(nodes.collect())
 }

@@ -7,7 +7,6 @@ use std::process::{Child, Command, Stdio};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use penstock_client::Verbs;
 use penstock_net::level::AckLevel;
 use serde_json::{Value, json};
 
