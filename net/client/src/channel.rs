@@ -15,7 +15,7 @@ use crate::options::ClientOptions;
 use crate::tls::TlsSession;
 
 /// The least time in which the system must take bytes for a server.
-const WRITE_MIN: Duration = Duration::from_millis(20);
+pub(crate) const WRITE_MIN: Duration = Duration::from_millis(20);
 
 /// The way of the bytes of one connection. Its reader and its writer share it. The writer alone
 /// sends, so records leave in the order in which they were sealed.
@@ -42,7 +42,9 @@ impl Channel {
         let stream = TcpStream::connect_timeout(&found, time).map_err(not_sent)?;
         stream.set_nodelay(true).map_err(not_sent)?;
         stream
-            .set_write_timeout(Some(options.deadline.max(WRITE_MIN)))
+            .set_write_timeout(Some(
+                options.silence_max.min(options.deadline).max(WRITE_MIN),
+            ))
             .map_err(not_sent)?;
         #[cfg(feature = "tls")]
         if let Some(tls) = &options.tls {

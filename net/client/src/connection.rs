@@ -220,7 +220,7 @@ impl Connection {
             return None;
         };
         let needs_token = match item {
-            Item::Plain(_) => false,
+            Item::Plain { .. } => false,
             Item::Named { by_caller, .. } => *by_caller || queued.is_in_doubt,
         };
         if needs_token && !self.names {
@@ -271,40 +271,65 @@ impl Connection {
         outcome
     }
 
-    /// Takes every operation that was sent: whether it was executed is not known. Those that were
-    /// sent with a token may be sent again; the others are given up.
+    /// Whether an operation was sent and is not answered.
+    pub(crate) fn is_owed(&self) -> bool {
+        !self.sent.is_empty()
+    }
+
+    /// Has a PING sent. Its answer answers nobody, and shows that the server is there.
+    pub(crate) fn probe(&mut self) {
+        let header = Header::request(Opcode::Ping, self.next_request_id, AckLevel::None, 0);
+        self.next_request_id += 1;
+        write_frame(&mut self.output, header, &[]);
+    }
+
+    /// Takes the operations that were sent and may be executed twice: reads, and writes with a
+    /// token. The server may answer the others yet.
+    pub(crate) fn take_repeatable(&mut self) -> Vec<Queued> {
+        let knows_tokens = self.names;
+        let slots = self.sent.values_mut().flatten();
+        let taken =
+            slots.filter_map(|slot| slot.take_if(|queued| queued.may_be_repeated(knows_tokens)));
+        let mut taken: Vec<Queued> = taken.collect();
+        if knows_tokens {
+            taken.iter_mut().for_each(Queued::doubt);
+        }
+        self.forget_answered();
+        taken
+    }
+
+    /// Takes every operation that was sent: whether it was executed is not known. Those that may be
+    /// executed twice may be sent again; the others are given up.
     pub(crate) fn lose(&mut self, cause: &str) -> Vec<Queued> {
-        let sent = std::mem::take(&mut self.sent);
-        let mut again = Vec::new();
-        for mut queued in sent.into_values().flatten().flatten() {
-            if self.names {
-                queued.doubt();
-            }
-            match queued.is_in_doubt {
-                true => again.push(queued),
-                false => queued.fail(ClientError::Unknown(cause.into())),
-            }
+        let again = self.take_repeatable();
+        for queued in std::mem::take(&mut self.sent)
+            .into_values()
+            .flatten()
+            .flatten()
+        {
+            queued.fail(ClientError::Unknown(cause.into()));
         }
         again
     }
 
-    /// Gives up the operations whose deadline has passed, and tells whether there were any.
-    pub(crate) fn expire(&mut self, now: Instant) -> bool {
-        let mut has_expired = false;
+    fn forget_answered(&mut self) {
+        self.sent
+            .retain(|_, items| items.iter().any(Option::is_some));
+    }
+
+    /// Gives up the operations whose deadline has passed.
+    pub(crate) fn expire(&mut self, now: Instant) {
         for slot in self.sent.values_mut().flatten() {
             if slot.as_ref().is_some_and(|queued| queued.until <= now)
                 && let Some(mut queued) = slot.take()
             {
-                has_expired = true;
                 if self.names {
                     queued.doubt();
                 }
                 queued.fail(ClientError::Unknown("no answer within the deadline".into()));
             }
         }
-        self.sent
-            .retain(|_, items| items.iter().any(Option::is_some));
-        has_expired
+        self.forget_answered();
     }
 
     /// Operations may be sent, at a server that tells this of itself.
@@ -484,7 +509,7 @@ mod tests {
             retries: 0,
             is_in_doubt: false,
             what: What::Item {
-                item: Item::Plain(Ask::get(b"key").encode()),
+                item: Item::of(&Ask::get(b"key")),
                 done: Box::new(told.clone()),
             },
             _counted: Counted::one_more(&pending),

@@ -5,37 +5,33 @@
 //! node that cannot be reached is passed over while another node can be reached, and is tried again
 //! meanwhile.
 
-use std::collections::BTreeMap;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::channel::Channel;
+use crate::channel::{Channel, WRITE_MIN};
 use crate::connection::Connection;
 use crate::jitter::random;
 use crate::named::{NamedWrite, new_token};
-use crate::node::{BACKOFF_MIN, Link, Node};
+use crate::node::{Link, Node};
 use crate::operation::{Answer, ClientError, Pending, Promise};
-use crate::options::{ClientOptions, ReadFrom};
-use crate::queued::{AnswerWaiter, Counted, Item, MemberTry, Queued, Refused, ReplyWaiter, What};
-use crate::retry::RetryBudget;
+use crate::options::ClientOptions;
+use crate::queued::{AnswerWaiter, Counted, Item, MemberTry, Queued, ReplyWaiter, What};
+use crate::silence::{Silence, Step};
+use crate::state::State;
 use penstock_net::frame::Opcode;
-use penstock_net::placement::{Placement, Writer};
 use penstock_net::receive::is_tls;
 use penstock_net::request::Ask;
-use penstock_net::status::Status;
 
-/// The longest wait before a node is asked once more. A promotion is noticed so much later.
-const ASK_AGAIN_MAX: Duration = Duration::from_millis(160);
 /// The time in which one of several nodes must accept a connection, and then answer for the first
 /// time, before the next node is asked.
 const CONNECT_MAX: Duration = Duration::from_secs(1);
+/// What the callers are told whose operations a silent node may have executed.
+const SILENT: &str = "the server is silent";
 /// How often deadlines are checked.
 const TICK: Duration = Duration::from_millis(20);
-/// Node numbers of a cluster fit a byte. The addresses that the caller gives count apart.
-const NODES_MAX: usize = 512;
 
 /// A handle of the sockets and threads.
 #[derive(Clone)]
@@ -48,176 +44,6 @@ pub(crate) struct Driver {
 struct Shared {
     options: ClientOptions,
     state: Mutex<State>,
-}
-
-struct State {
-    nodes: Vec<Node>,
-    /// The node that writes each partition, and the generation in which a server said so.
-    writers: BTreeMap<u16, (u32, usize)>,
-    /// The node that is asked about no partition, or about a partition whose writer is not known.
-    home: usize,
-    /// Operations that wait to be asked once more, by the time at which they are. The number keeps
-    /// their order.
-    held: BTreeMap<(Instant, u64), Queued>,
-    held_count: u64,
-    /// How many operations that were refused may be sent again.
-    budget: RetryBudget,
-    /// How many operations wait or are under way. It falls only while the lock is held.
-    pending: Arc<AtomicUsize>,
-    /// Number of the member that is asked next.
-    member_turn: usize,
-    /// Bytes of a value, at most: the greatest of what nodes have told.
-    value_bytes_max: Option<u32>,
-    is_over: bool,
-}
-
-impl State {
-    /// The node to ask about a partition.
-    fn node_of(&self, partition: Option<u16>) -> usize {
-        let writer = partition.and_then(|partition| self.writers.get(&partition));
-        let first = writer.map_or(self.home, |&(_, node)| node);
-        let count = self.nodes.len();
-        let mut in_turn = (first..first + count).map(|node| node % count);
-        in_turn
-            .find(|&node| !self.nodes[node].is_failing)
-            .unwrap_or(first)
-    }
-
-    /// The node to ask for a read that a member may answer.
-    fn member_of(&mut self, partition: Option<u16>, member: &MemberTry) -> usize {
-        let writer = self.node_of(partition);
-        let count = self.nodes.len();
-        let chosen = match &member.from {
-            ReadFrom::Node(address) => self.number_of(address),
-            ReadFrom::AnyMember => {
-                self.member_turn = self.member_turn.wrapping_add(1);
-                let mut in_turn = (0..count).map(|at| (self.member_turn + at) % count);
-                in_turn.find(|&node| node != writer && !self.nodes[node].is_failing)
-            }
-        };
-        let is_well = |&node: &usize| !self.nodes[node].is_failing || !member.or_writer;
-        chosen.filter(is_well).unwrap_or(writer)
-    }
-
-    /// The number of the node at an address, which may be new; `None` if there are too many nodes.
-    fn number_of(&mut self, address: &str) -> Option<usize> {
-        if let Some(known) = self.nodes.iter().position(|it| it.address == address) {
-            return Some(known);
-        }
-        if self.nodes.len() == NODES_MAX {
-            return None;
-        }
-        self.nodes.push(Node::new(address.to_string()));
-        Some(self.nodes.len() - 1)
-    }
-
-    fn learn(&mut self, placement: &Placement) {
-        for range in &placement.writers {
-            let mut nodes = placement.nodes.iter();
-            let Some(named) = nodes.find(|it| it.node == range.node) else {
-                continue;
-            };
-            let Some(node) = self.number_of(&named.clients) else {
-                continue;
-            };
-            for partition in range.first..=range.last {
-                self.writes(partition, node, range.generation);
-            }
-        }
-        for named in &placement.nodes {
-            self.number_of(&named.clients);
-        }
-    }
-
-    /// Notes which node writes a partition; returns whether that was not known.
-    fn writes(&mut self, partition: u16, node: usize, generation: u32) -> bool {
-        let known = self.writers.get(&partition);
-        let is_news = known.is_none_or(|&(before, _)| before < generation);
-        if is_news {
-            self.writers.insert(partition, (generation, node));
-        }
-        is_news
-    }
-
-    /// Has an operation asked once more that a node did not execute because another node must.
-    fn put_back(&mut self, mut queued: Queued, answer: Answer, now: Instant) {
-        let was_stale = queued.member.take().is_some() && answer.status == Status::Stale;
-        if was_stale && now < queued.until && !self.is_over {
-            return self.hold(now, queued);
-        }
-        let writer = Writer::read(answer.version, &answer.value);
-        let is_named = answer.status == Status::NotPrimary || writer.is_some();
-        let mut at = now + (BACKOFF_MIN * (1 << queued.tries.min(10))).min(ASK_AGAIN_MAX);
-        if let Some(Writer {
-            generation,
-            clients,
-            ..
-        }) = writer
-            && let Some(node) = self.number_of(&clients)
-        {
-            let is_news = match queued.partition {
-                Some(partition) => self.writes(partition, node, generation),
-                // A scan: it goes on at the node that writes the slot of its cursor.
-                None => std::mem::replace(&mut self.home, node) != node && queued.tries == 0,
-            };
-            if is_news {
-                at = now;
-            }
-        }
-        if !is_named || at >= queued.until || self.is_over {
-            return queued.settle(Ok(answer));
-        }
-        queued.tries += 1;
-        self.hold(at, queued);
-    }
-
-    /// Has an operation sent again, after a pause, that a node refused with BUSY. If the budget or
-    /// the time is used up, its caller is told instead.
-    fn retry(&mut self, refused: Refused, now: Instant, random: u64) {
-        let Refused {
-            mut queued,
-            outcome,
-            retry_after_ms,
-        } = refused;
-        let left = queued.until.saturating_duration_since(now);
-        let pause = match self.is_over {
-            true => None,
-            false => {
-                let budget = &mut self.budget;
-                budget.pause(queued.retries, retry_after_ms, left, random)
-            }
-        };
-        if let Some(pause) = pause {
-            queued.retries += 1;
-            self.hold(now + pause, queued);
-        } else {
-            queued.settle(outcome);
-        }
-    }
-
-    /// Has a write with a token sent again, after a pause, whose connection has ended. If the
-    /// budget or the time is used up, its caller is told that the outcome is unknown.
-    fn send_again(&mut self, mut queued: Queued, cause: &str, now: Instant, random: u64) {
-        let left = queued.until.saturating_duration_since(now);
-        let pause = match self.is_over {
-            true => None,
-            false => self.budget.pause(queued.retries, 0, left, random),
-        };
-        match pause {
-            Some(pause) => {
-                queued.retries += 1;
-                self.hold(now + pause, queued);
-            }
-            None => queued.fail(ClientError::Unknown(cause.into())),
-        }
-    }
-
-    /// Keeps an operation until it is to be sent again.
-    fn hold(&mut self, at: Instant, queued: Queued) {
-        queued.put_back();
-        self.held.insert((at, self.held_count), queued);
-        self.held_count += 1;
-    }
 }
 
 struct Alive(Arc<Shared>);
@@ -296,18 +122,7 @@ impl Driver {
         options: ClientOptions,
     ) -> Result<Driver, ClientError> {
         let until = Instant::now() + options.deadline;
-        let state = State {
-            nodes: addresses.iter().cloned().map(Node::new).collect(),
-            writers: BTreeMap::new(),
-            home: 0,
-            held: BTreeMap::new(),
-            held_count: 0,
-            budget: RetryBudget::default(),
-            pending: Arc::default(),
-            member_turn: 0,
-            value_bytes_max: None,
-            is_over: false,
-        };
+        let state = State::new(addresses.iter().cloned().map(Node::new).collect());
         let shared = Arc::new(Shared {
             options,
             state: Mutex::new(state),
@@ -374,7 +189,7 @@ impl Driver {
         until: Instant,
     ) -> Pending<T> {
         let item = match self.shared.options.names_writes && ask.needs_token() {
-            false => Item::Plain(ask.encode()),
+            false => Item::of(&ask),
             true => match new_token() {
                 Ok(token) => Item::Named {
                     write: NamedWrite::new(&ask, token),
@@ -515,7 +330,7 @@ fn connect(shared: &Arc<Shared>, number: usize, until: Instant) -> Result<(), Cl
         connection,
         stream,
         channel: channel.clone(),
-        heard: Instant::now(),
+        silence: Silence::new(Instant::now()),
     });
     drop(state);
     let shared = Arc::clone(shared);
@@ -550,22 +365,15 @@ fn write(shared: &Arc<Shared>, number: usize) {
         }
         match link {
             Some(link) => {
-                let is_due = now >= look_at;
-                if is_due {
+                if now >= look_at {
                     look_at = now + TICK;
+                    link.connection.expire(now);
+                    if are_several && look_at_silence(shared, &mut state, number, now) {
+                        continue;
+                    }
                 }
-                let has_expired = is_due && link.connection.expire(now);
-                let is_silent = now.duration_since(link.heard) >= shared.options.deadline;
-                // The node has stopped or is cut off, and another node may have taken its place.
-                let is_hopeless = is_silent
-                    && are_several
-                    && (has_expired || (!link.connection.has_hello() && !queue.is_empty()));
-                if is_hopeless {
-                    drop(state);
-                    lose(shared, number, None, "the server is silent");
-                    pass_over(shared, number);
-                    continue;
-                }
+                let Node { queue, link, .. } = &mut state.nodes[number];
+                let Some(link) = link else { continue };
                 // Before the answer to HELLO the limits are not known.
                 let may_send = link.connection.has_hello() && !queue.is_empty();
                 let has_own = link.connection.has_output() || link.channel.has_output();
@@ -574,19 +382,16 @@ fn write(shared: &Arc<Shared>, number: usize) {
                     link.connection.take_output(&mut out);
                     if may_send {
                         link.connection.send(queue, now, &mut out);
+                        link.silence.sent(now);
                     }
                     let (stream, channel) = (link.stream.try_clone(), link.channel.clone());
                     drop(state);
                     channel.seal(&mut out);
                     // Written without the lock, so that callers and the reader go on meanwhile.
-                    let written = stream.and_then(|mut stream| stream.write_all(&out));
+                    let written = stream.and_then(|stream| send_out(shared, number, stream, &out));
                     if let Err(error) = written {
-                        lose(
-                            shared,
-                            number,
-                            None,
-                            &format!("the connection broke: {error}"),
-                        );
+                        let cause = format!("the connection broke: {error}");
+                        lose(&mut shared.lock(), number, None, &cause);
                     }
                     continue;
                 }
@@ -595,7 +400,7 @@ fn write(shared: &Arc<Shared>, number: usize) {
                 let until = now + shared.options.deadline;
                 drop(state);
                 if connect(shared, number, until).is_err() {
-                    pass_over(shared, number);
+                    pass_over(shared, &mut shared.lock(), number);
                 }
                 continue;
             }
@@ -608,16 +413,93 @@ fn write(shared: &Arc<Shared>, number: usize) {
     }
 }
 
+/// Looks at the silence of a node that has a connection, if there are other nodes. Returns whether
+/// the connection was closed.
+fn look_at_silence(shared: &Arc<Shared>, state: &mut State, number: usize, now: Instant) -> bool {
+    let options = &shared.options;
+    let node = &mut state.nodes[number];
+    let Some(link) = &mut node.link else {
+        return false;
+    };
+    let lasts = link.silence.lasts(now);
+    if !link.connection.has_hello() {
+        if lasts >= CONNECT_MAX && !node.queue.is_empty() {
+            pass_over(shared, state, number);
+        }
+    } else if link.silence.is_turned_away() {
+        // What was sent without a token may be answered yet. Nothing is owed behind its deadline.
+    } else {
+        match link.silence.step(now, options.silence_max) {
+            Step::Wait => {}
+            Step::Probe => link.connection.probe(),
+            Step::TurnAway => {
+                let again = link.connection.take_repeatable();
+                pass_over(shared, state, number);
+                for queued in again {
+                    state.send_again(queued, SILENT, now, random());
+                }
+            }
+        }
+    }
+    let node = &state.nodes[number];
+    let is_over = node.link.as_ref().is_some_and(|link| {
+        let is_given_up = !link.connection.has_hello() || link.silence.is_turned_away();
+        is_given_up && lasts >= options.deadline && !link.connection.is_owed()
+    });
+    if is_over {
+        lose(state, number, None, SILENT);
+        pass_over(shared, state, number);
+    }
+    is_over
+}
+
+/// Sends bytes while the node takes some. Of several nodes, one that takes none must be heard
+/// meanwhile.
+///
+/// # Errors
+/// Those of the socket; `TimedOut` from a node that is given up.
+fn send_out(
+    shared: &Arc<Shared>,
+    number: usize,
+    mut stream: TcpStream,
+    mut bytes: &[u8],
+) -> std::io::Result<()> {
+    let options = &shared.options;
+    let mut took = Instant::now();
+    while !bytes.is_empty() {
+        match stream.write(bytes) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(sent) => {
+                bytes = &bytes[sent..];
+                took = Instant::now();
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                let now = Instant::now();
+                let state = shared.lock();
+                let waited = now.saturating_duration_since(took);
+                let link = state.nodes[number].link.as_ref();
+                let silent = link.map_or(waited, |link| waited.min(link.silence.lasts(now)));
+                let is_given_up = state.nodes.len() > 1 && silent >= options.silence_max;
+                if state.is_over || is_given_up || waited >= options.deadline.max(WRITE_MIN) {
+                    return Err(ErrorKind::TimedOut.into());
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
 /// A node cannot be asked now: the operations that wait for it go to another node, if there is one.
-fn pass_over(shared: &Arc<Shared>, number: usize) {
-    let mut state = shared.lock();
+fn pass_over(shared: &Arc<Shared>, state: &mut State, number: usize) {
     if state.is_over {
         // The other threads may have ended, so this one gives up the operations of its queue.
         return;
     }
     state.nodes[number].failed();
     for queued in std::mem::take(&mut state.nodes[number].queue) {
-        shared.hand_on(&mut state, queued);
+        shared.hand_on(state, queued);
     }
 }
 
@@ -646,7 +528,6 @@ fn read(
                     return;
                 }
                 let Some(link) = &mut node.link else { return };
-                link.heard = now;
                 let had_hello = link.connection.has_hello();
                 let is_refused = !had_hello && (unsealed.is_err() || is_tls(bytes));
                 let outcome = link.connection.receive(bytes).and(unsealed);
@@ -659,6 +540,7 @@ fn read(
                 let elsewhere = link.connection.take_elsewhere();
                 let refused = link.connection.take_refused();
                 let placement = link.connection.take_placement();
+                node.heard(now);
                 if let Some(value_bytes_max) = node.greeted(had_hello) {
                     // The greatest of all: a node refuses by itself what is too long for it.
                     state.value_bytes_max = state.value_bytes_max.max(Some(value_bytes_max));
@@ -687,13 +569,13 @@ fn read(
             Err(error) => break format!("the connection broke: {error}"),
         }
     };
-    lose(shared, number, Some(generation), &cause);
+    lose(&mut shared.lock(), number, Some(generation), &cause);
 }
 
-/// The connection is gone. Operations that were sent end as unknown, but for writes with a token,
-/// which are sent again; operations that were not sent stay queued for the next connection.
-fn lose(shared: &Shared, number: usize, generation: Option<u64>, cause: &str) {
-    let mut state = shared.lock();
+/// The connection is gone. Operations that were sent end as unknown, but for reads and writes with
+/// a token, which are sent again. Operations that were not sent stay queued for the next
+/// connection.
+fn lose(state: &mut State, number: usize, generation: Option<u64>, cause: &str) {
     let node = &mut state.nodes[number];
     if generation.is_some_and(|generation| generation != node.generation) {
         return;
@@ -736,18 +618,7 @@ mod tests {
         let nodes = addresses.iter().map(|it| Node::new((*it).to_string()));
         Arc::new(Shared {
             options: ClientOptions::default(),
-            state: Mutex::new(State {
-                nodes: nodes.collect(),
-                writers: BTreeMap::new(),
-                home: 0,
-                held: BTreeMap::new(),
-                held_count: 0,
-                budget: RetryBudget::default(),
-                member_turn: 0,
-                value_bytes_max: None,
-                pending: Arc::default(),
-                is_over: false,
-            }),
+            state: Mutex::new(State::new(nodes.collect())),
         })
     }
 
@@ -779,8 +650,8 @@ mod tests {
         state.nodes[1].has_thread = true;
         state.is_over = true;
         drop(state);
-        pass_over(&shared, 0);
         let mut state = shared.lock();
+        pass_over(&shared, &mut state, 0);
         assert_eq!(state.pending.load(Ordering::Relaxed), 1);
         give_up(&mut state.nodes[0], "the end");
         assert_eq!(state.pending.load(Ordering::Relaxed), 0);
@@ -793,89 +664,6 @@ mod tests {
         };
         let told = pending.wait();
         assert!(matches!(told, Err(ClientError::NotSent(_))), "{told:?}");
-    }
-
-    /// A GET that a node has answered BUSY, and the promise of its outcome.
-    fn refused(state: &State, until: Instant, told_ms: u16) -> (Refused, Arc<Promise<Answer>>) {
-        let promise = Promise::new();
-        let done = Box::new(AnswerWaiter {
-            promise: Arc::clone(&promise),
-            read: Answer::ok,
-        });
-        let queued = Queued {
-            until,
-            partition: None,
-            member: None,
-            tries: 0,
-            retries: 0,
-            is_in_doubt: false,
-            what: What::Item {
-                item: Item::Plain(Ask::get(b"key").encode()),
-                done,
-            },
-            _counted: Counted::one_more(&state.pending),
-        };
-        let refused = Refused {
-            queued,
-            outcome: Err(ClientError::Busy("a queue is full".into())),
-            retry_after_ms: told_ms,
-        };
-        (refused, promise)
-    }
-
-    /// Half of the bound of a pause.
-    const HALF: u64 = 1 << 63;
-
-    #[test]
-    fn an_operation_that_was_refused_is_held_for_a_part_of_what_the_server_told() {
-        let shared = shared(&["node"]);
-        let mut state = shared.lock();
-        (0..20).for_each(|_| state.budget.earn());
-        let now = Instant::now();
-        let (refused, _promise) = refused(&state, now + LONG, 40);
-        state.retry(refused, now, HALF);
-        let ((at, _), mut queued) = state.held.pop_first().expect("held");
-        assert_eq!(at, now + Duration::from_millis(20));
-        assert_eq!(queued.retries, 1);
-
-        queued.until = at + LONG;
-        let again = Refused {
-            queued,
-            outcome: Err(ClientError::Busy("a queue is full".into())),
-            retry_after_ms: 40,
-        };
-        state.retry(again, at, HALF);
-        let (&(later, _), queued) = state.held.first_key_value().expect("held");
-        assert_eq!(later, at + Duration::from_millis(40), "the bound doubles");
-        assert_eq!(queued.retries, 2);
-    }
-
-    #[test]
-    fn without_budget_or_time_or_a_client_the_caller_is_told_busy_at_once() {
-        let now = Instant::now();
-        for (requests, left, is_over) in [
-            (9, LONG, false),
-            (10, Duration::from_millis(20), false),
-            (10, LONG, true),
-        ] {
-            let shared = shared(&["node"]);
-            let mut state = shared.lock();
-            state.is_over = is_over;
-            (0..requests).for_each(|_| state.budget.earn());
-            let (refused, promise) = refused(&state, now + left, 40);
-            state.retry(refused, now, HALF);
-            assert!(state.held.is_empty());
-            assert_eq!(state.pending.load(Ordering::Relaxed), 0);
-            let until = now + LONG;
-            let write = None;
-            let pending = Pending {
-                promise,
-                until,
-                write,
-            };
-            let told = pending.wait();
-            assert!(matches!(told, Err(ClientError::Busy(_))), "{told:?}");
-        }
     }
 
     #[test]

@@ -18,6 +18,8 @@ mod queued;
 mod retry;
 mod scan;
 mod seen;
+mod silence;
+mod state;
 #[cfg(feature = "tls")]
 pub mod tls;
 mod told;

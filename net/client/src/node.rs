@@ -9,6 +9,7 @@ use crate::channel::Channel;
 use crate::connection::Connection;
 use crate::login::Unwelcome;
 use crate::queued::Queued;
+use crate::silence::Silence;
 
 /// The first wait between two tries to connect, or before a node is asked once more which node
 /// writes. Each next wait is twice as long.
@@ -44,7 +45,7 @@ pub(crate) struct Link {
     pub(crate) connection: Connection,
     pub(crate) stream: TcpStream,
     pub(crate) channel: Channel,
-    pub(crate) heard: Instant,
+    pub(crate) silence: Silence,
 }
 
 impl Node {
@@ -115,6 +116,16 @@ impl Node {
     /// is not: each try counts.
     pub(crate) fn is_to_be_tried(&self) -> bool {
         self.is_failing && self.unwelcome.is_none()
+    }
+
+    /// Bytes have come. A node that the client had turned away from is asked again.
+    pub(crate) fn heard(&mut self, now: Instant) {
+        if let Some(link) = &mut self.link
+            && link.silence.heard(now, link.connection.is_owed())
+        {
+            self.is_failing = false;
+            self.backoff = BACKOFF_MIN;
+        }
     }
 
     /// Tells what waits for the node that it will not be sent.

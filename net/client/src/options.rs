@@ -15,6 +15,11 @@ pub struct ClientOptions {
     pub level: AckLevel,
     /// The time from the call to the answer, with the time to connect.
     pub deadline: Duration,
+    /// The longest time that one of several nodes may owe an answer and say nothing at all. At half
+    /// of it the client asks whether the node is there. At its end the client turns to the other
+    /// nodes, with reads and with writes that have a token too; other writes wait for the silent
+    /// node until their deadline. A client that knows one node alone waits in any case.
+    pub silence_max: Duration,
     /// Operations that may wait or be under way; beyond it the answer is
     /// [`ClientError::Busy`](crate::ClientError::Busy).
     pub pending_max: usize,
@@ -49,6 +54,7 @@ impl Default for ClientOptions {
             name: "penstock-client".into(),
             level: AckLevel::Disk,
             deadline: Duration::from_secs(5),
+            silence_max: Duration::from_millis(400),
             pending_max: 16 * 1024,
             follows: true,
             retries_busy: true,

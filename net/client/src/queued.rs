@@ -8,7 +8,7 @@ use crate::named::{NamedWrite, Unknown};
 use crate::operation::{Answer, ClientError, Promise};
 use crate::options::ReadFrom;
 use penstock_net::frame::Opcode;
-use penstock_net::request::Token;
+use penstock_net::request::{Ask, Effect, Token};
 use penstock_net::status::Status;
 
 /// An operation on its way.
@@ -22,7 +22,8 @@ pub(crate) struct Queued {
     pub(crate) tries: u32,
     /// How often it was sent again because a node had answered BUSY or a connection had ended.
     pub(crate) retries: u32,
-    /// An earlier try may have been executed. Only a write with a token is sent again then.
+    /// An earlier try may have been executed. Of all writes only one with a token is sent again
+    /// then.
     pub(crate) is_in_doubt: bool,
     pub(crate) what: What,
     pub(crate) _counted: Counted,
@@ -74,7 +75,11 @@ pub(crate) enum What {
 /// A request item.
 pub(crate) enum Item {
     /// It has no token.
-    Plain(Vec<u8>),
+    Plain {
+        bytes: Vec<u8>,
+        /// It changes nothing, so it may be executed twice.
+        is_read: bool,
+    },
     /// A write with a token.
     Named {
         write: NamedWrite,
@@ -84,17 +89,25 @@ pub(crate) enum Item {
 }
 
 impl Item {
+    /// What is asked without a token.
+    pub(crate) fn of(ask: &Ask<'_>) -> Item {
+        Item::Plain {
+            bytes: ask.encode(),
+            is_read: ask.effect() == Effect::Reads,
+        }
+    }
+
     /// The item without a token.
     pub(crate) fn bytes(&self) -> &[u8] {
         match self {
-            Item::Plain(bytes) => bytes,
+            Item::Plain { bytes, .. } => bytes,
             Item::Named { write, .. } => write.item(),
         }
     }
 
     pub(crate) fn write(&self) -> Option<&NamedWrite> {
         match self {
-            Item::Plain(_) => None,
+            Item::Plain { .. } => None,
             Item::Named { write, .. } => Some(write),
         }
     }
@@ -153,6 +166,18 @@ impl What {
 impl Queued {
     pub(crate) fn token(&self) -> Option<Token> {
         self.what.write().map(NamedWrite::token)
+    }
+
+    /// Whether it may be sent again though this try may have been executed: by a connection whose
+    /// server knows tokens or does not.
+    pub(crate) fn may_be_repeated(&self, knows_tokens: bool) -> bool {
+        match &self.what {
+            What::Item { item, .. } => match item {
+                Item::Plain { is_read, .. } => *is_read,
+                Item::Named { .. } => knows_tokens || self.is_in_doubt,
+            },
+            What::Frame { .. } => false,
+        }
     }
 
     /// Notes that this try may have been executed. A try without a token is over then.

@@ -54,6 +54,13 @@ impl RetryBudget {
     }
 }
 
+/// The pause before an operation goes to another node because its own is gone; `None` if the pause
+/// takes all of the time that is `left`. It keeps the clients of a node that has died from asking
+/// the next one all at once.
+pub(crate) fn free_pause(left: Duration, random: u64) -> Option<Duration> {
+    Some(full_jitter(PAUSE_MIN, random)).filter(|pause| *pause < left)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

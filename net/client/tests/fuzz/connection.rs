@@ -159,7 +159,7 @@ impl Side {
                 write: NamedWrite::new(&item, Token::new(1, [7; 10])),
                 by_caller: what.is_multiple_of(2),
             },
-            false => Item::Plain(item.encode()),
+            false => Item::of(&item),
         };
         let what = What::Item { item, done };
         self.queue.push_back(Queued {
@@ -223,7 +223,7 @@ fn judge(input: &[u8]) {
             3 => now += Duration::from_millis(choices.below(256) as u64),
             4 => {
                 for side in [&mut whole, &mut pieces] {
-                    let _ = side.connection.expire(now);
+                    side.connection.expire(now);
                 }
             }
             5 => reply(&mut choices, &mut served),
@@ -263,7 +263,8 @@ fn end(mut side: Side, start: Instant) -> (Vec<Vec<String>>, Vec<u8>) {
     };
     assert_eq!(told(&side) + open, all, "each is told of or open");
     for queued in side.connection.lose("the end") {
-        assert!(queued.is_in_doubt && queued.token().is_some());
+        assert!(queued.may_be_repeated(true));
+        assert_eq!(queued.is_in_doubt, queued.token().is_some());
         queued.fail(ClientError::Unknown("the end".into()));
     }
     assert_eq!(side.connection.under_way(), 0);
