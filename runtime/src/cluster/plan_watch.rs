@@ -1,5 +1,5 @@
-//! The thread that watches the home of the plan: it takes what is new and sound, refuses the rest by
-//! name, and keeps a thread for the links to each other node of the plan.
+//! The thread that watches the home of the plan: it takes what is new and sound, refuses the rest
+//! by name, and keeps a thread for the links to each other node of the plan.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;

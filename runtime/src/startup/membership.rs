@@ -1,4 +1,4 @@
-//! Who the directory is in its cluster: by the plan of the cluster, and by what an earlier start noted.
+//! Who the directory is in its cluster: by the plan, and by what an earlier start noted.
 
 use penstock_shard::opening::OpeningError;
 

@@ -2,7 +2,7 @@
 //! home writes it, anybody reads it.
 
 use std::sync::RwLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use serde::Serialize;
 
@@ -61,7 +61,7 @@ pub(crate) struct PlanFacts {
     in_force: RwLock<PlanInForce>,
     is_home_silent: AtomicBool,
     /// Why what the home has now is refused: 0, or one more than the reason's index.
-    refused: AtomicU64,
+    refused: AtomicUsize,
     refusals: [AtomicU64; RefusalReason::ALL.len()],
     failures: AtomicU64,
 }
@@ -92,7 +92,7 @@ impl PlanFacts {
     pub(crate) fn refuse(&self, reason: RefusalReason) {
         let index = reason.index();
         self.refusals[index].fetch_add(1, Ordering::Relaxed);
-        self.refused.store(index as u64 + 1, Ordering::Relaxed);
+        self.refused.store(index + 1, Ordering::Relaxed);
     }
 
     /// The home has the plan in force again.
@@ -111,7 +111,7 @@ impl PlanFacts {
     }
 
     pub(crate) fn read(&self) -> PlanReading {
-        let refused = self.refused.load(Ordering::Relaxed) as usize;
+        let refused = self.refused.load(Ordering::Relaxed);
         PlanReading {
             revision: self.in_force().map_or(0, |it| it.revision),
             is_home_up: !self.is_home_silent.load(Ordering::Relaxed),

@@ -1,5 +1,7 @@
-//! What people write, wrong and right: the configuration, the little language of the shell, the plan
-//! of a cluster; and what an etcd answers, or whatever is there in its place. How a target runs and what it keeps: `net/tests/fuzz/target.rs`.
+//! What people write, wrong and right: the configuration, the little language of the shell, the
+//! plan of a cluster; and what an etcd answers, or whatever is there in its place.
+//!
+//! How a target runs and what it keeps: `net/tests/fuzz/target.rs`.
 
 mod configuration;
 mod expressions;

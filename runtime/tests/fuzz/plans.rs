@@ -1,8 +1,8 @@
 //! Answers of etcd and plans of clusters: what is read is in bounds, what is not is told in one
 //! line that is short, and nothing takes memory out of proportion.
 //!
-//! An input is one byte that chooses what is read (0 to 3: a key, a swap, a login, a plan), then its
-//! text. Of answers, the byte also chooses the status.
+//! An input is one byte that chooses what is read (0 to 3: a key, a swap, a login, a plan), then
+//! its text. Of answers, the byte also chooses the status.
 
 use penstock::cluster::home::PlanPlace;
 use penstock::cluster::placement::nodes_in;

@@ -155,7 +155,8 @@ fn revision(server: &Server) -> u64 {
         .expect("a number")
 }
 
-/// Each of these is put in the place of the plan; the node says why it does not take it, and serves.
+/// Each of these is put in the place of the plan. The node says why it does not take it, and serves
+/// on.
 fn what_is_no_plan_of_theirs_is_refused_by_name(etcd: &Etcd, server: &Server, old: &str) {
     let now = etcd.text();
     let id = now.split('"').nth(1).expect("an id");
@@ -214,6 +215,31 @@ fn what_is_no_plan_of_theirs_is_refused_by_name(etcd: &Etcd, server: &Server, ol
         etcd.put(&now);
         metric(server, "penstock_plan_refused{reason=\"gone\"} 0")
     });
+}
+
+/// An etcd that was restored from a backup: a start tells what mends it.
+fn a_restored_etcd_is_mended_by_an_import(
+    etcd: &Etcd,
+    cluster: &Cluster,
+    plan: &[String],
+    (first, second): (Server, &Server),
+    old: &str,
+) {
+    etcd.put(old);
+    drop(first);
+    let (code, told) = cluster.start_with_to_its_end(plan, 1);
+    assert!(
+        code != Some(0) && told.contains("`penstock cluster import` puts it"),
+        "{told}"
+    );
+    let kept = cluster.data(2).join("PLAN").display().to_string();
+    let (code, told) = etcd.command(cluster, &["import", &kept]);
+    assert!(code == 0 && told.contains("as revision 3"), "{told}");
+    until("they take it", || {
+        metric(second, "penstock_plan_refused{reason=\"went_back\"} 0") && revision(second) == 3
+    });
+    let first = cluster.start_with(plan, 1, &[]);
+    wait_for_follower(second, &first);
 }
 
 #[test]
@@ -302,22 +328,7 @@ fn nodes_serve_without_etcd_and_take_a_switch_when_it_is_back() {
     what_is_no_plan_of_theirs_is_refused_by_name(&etcd, &second, &old);
     model.check(&second.client(AckLevel::Disk));
 
-    // An etcd that was restored from a backup: a start tells what mends it.
-    etcd.put(&old);
-    drop(first);
-    let (code, told) = cluster.start_with_to_its_end(&plan, 1);
-    assert!(
-        code != Some(0) && told.contains("`penstock cluster import` puts it"),
-        "{told}"
-    );
-    let kept = cluster.data(2).join("PLAN").display().to_string();
-    let (code, told) = etcd.command(&cluster, &["import", &kept]);
-    assert!(code == 0 && told.contains("as revision 3"), "{told}");
-    until("they take it", || {
-        metric(&second, "penstock_plan_refused{reason=\"went_back\"} 0") && revision(&second) == 3
-    });
-    let first = cluster.start_with(&plan, 1, &[]);
-    wait_for_follower(&second, &first);
+    a_restored_etcd_is_mended_by_an_import(&etcd, &cluster, &plan, (first, &second), &old);
     model.change(&second.client(AckLevel::Replica), 4);
     cluster.has_lost_nothing();
 }
