@@ -114,8 +114,8 @@ clients = \"127.0.0.2:7411\"
     fn text(revision: u64, generation: u32) -> String {
         format!(
             "version = 1\ncluster_id = \"000102030405060708090a0b0c0d0e0f\"\n\
-             revision = {revision}\n{NODES}[[placement]]\npartitions = [0, 255]\ngeneration = {generation}\nprimary = 1\n\
-             sync = [2]\n"
+             revision = {revision}\n{NODES}[[placement]]\npartitions = [0, 255]\n\
+             generation = {generation}\nprimary = 1\nsync = [2]\n"
         )
     }
 
