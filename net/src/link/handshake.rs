@@ -7,6 +7,7 @@
 use crate::batch::{read_u16, read_u32};
 use crate::link::body::zero;
 use crate::link::fault::LinkFault;
+use crate::link::node_name::NodeName;
 
 /// Bytes of a nonce.
 pub const NONCE_BYTES: usize = 32;
@@ -114,23 +115,74 @@ pub enum ProofRole {
     Source,
 }
 
-/// Length of [`proof_input`] in bytes.
-pub const PROOF_INPUT_BYTES: usize = 32 + HELLO_BYTES + WELCOME_BYTES - PROOF_BYTES;
+/// Bytes of a channel binding: `tls-exporter` of RFC 9266.
+pub const BINDING_BYTES: usize = 32;
 
-/// The bytes that a proof is the digest of: a label for the role, HELLO, and WELCOME without its
-/// proof. HELLO and WELCOME contain both nonces.
+/// What carries a link, and what that has proved. It arrives with the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Channel {
+    /// The bytes as they are.
+    Plain,
+    /// TLS with certificates on both sides.
+    Tls {
+        /// What no other connection has.
+        binding: [u8; BINDING_BYTES],
+        /// The node in the certificate of the other side. `None` if it names no node, or several.
+        certified: Option<NodeName>,
+    },
+}
+
+impl Channel {
+    fn binding(&self) -> Option<&[u8; BINDING_BYTES]> {
+        match self {
+            Channel::Plain => None,
+            Channel::Tls { binding, .. } => Some(binding),
+        }
+    }
+}
+
+const PLAIN_INPUT_BYTES: usize = 32 + HELLO_BYTES + WELCOME_BYTES - PROOF_BYTES;
+
+/// What a proof is the digest of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProofInput {
+    bytes: [u8; PLAIN_INPUT_BYTES + BINDING_BYTES],
+    len: usize,
+}
+
+impl AsRef<[u8]> for ProofInput {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+/// The bytes that a proof is the digest of: a label for the role and the channel, HELLO, WELCOME
+/// without its proof, and over TLS the channel binding. HELLO and WELCOME contain both nonces.
 #[must_use]
-pub fn proof_input(role: ProofRole, hello: &Hello, welcome: &Welcome) -> [u8; PROOF_INPUT_BYTES] {
-    let label: &[u8; 32] = match role {
-        ProofRole::Destination => b"penstock link 1, the destination",
-        ProofRole::Source => b"penstock link 1, the source     ",
+pub fn proof_input(
+    role: ProofRole,
+    hello: &Hello,
+    welcome: &Welcome,
+    channel: &Channel,
+) -> ProofInput {
+    let label: &[u8; 32] = match (role, channel) {
+        (ProofRole::Destination, Channel::Plain) => b"penstock link 1, the destination",
+        (ProofRole::Source, Channel::Plain) => b"penstock link 1, the source     ",
+        (ProofRole::Destination, Channel::Tls { .. }) => b"penstock link 1, tls destination",
+        (ProofRole::Source, Channel::Tls { .. }) => b"penstock link 1, tls source     ",
     };
-    let mut input = [0; PROOF_INPUT_BYTES];
-    input[..32].copy_from_slice(label);
-    input[32..32 + HELLO_BYTES].copy_from_slice(&hello.encode());
+    let mut bytes = [0; PLAIN_INPUT_BYTES + BINDING_BYTES];
+    let (plain, end) = bytes.split_at_mut(PLAIN_INPUT_BYTES);
+    plain[..32].copy_from_slice(label);
+    plain[32..32 + HELLO_BYTES].copy_from_slice(&hello.encode());
     let welcome = welcome.encode();
-    input[32 + HELLO_BYTES..].copy_from_slice(&welcome[..WELCOME_BYTES - PROOF_BYTES]);
-    input
+    plain[32 + HELLO_BYTES..].copy_from_slice(&welcome[..WELCOME_BYTES - PROOF_BYTES]);
+    let mut len = PLAIN_INPUT_BYTES;
+    if let Some(binding) = channel.binding() {
+        end.copy_from_slice(binding);
+        len += BINDING_BYTES;
+    }
+    ProofInput { bytes, len }
 }
 
 fn array<const N: usize>(body: &[u8], at: usize) -> [u8; N] {

@@ -15,6 +15,7 @@ pub mod handshake;
 mod history;
 mod limits;
 pub mod message;
+mod node_name;
 mod records;
 mod refused;
 mod rewind;
@@ -22,9 +23,12 @@ mod rewind;
 pub use course::{Answer, Begin, Close, Handover, Join, Membership, Mode, Open, State, UnderWay};
 pub use fault::LinkFault;
 pub use frame::{LINK_HEADER_BYTES, LinkFrame, LinkHeader, LinkReceived, Marks};
-pub use handshake::{Hello, NONCE_BYTES, NodeStart, Nonce, PROOF_BYTES, Proof, ProofRole, Welcome};
+pub use handshake::{
+    Channel, Hello, NONCE_BYTES, NodeStart, Nonce, PROOF_BYTES, Proof, ProofRole, Welcome,
+};
 pub use history::{EpochEntry, Epochs, Position};
 pub use message::LinkMessage;
+pub use node_name::NodeName;
 pub use records::Records;
 pub use refused::{RefusalCode, Refused};
 pub use rewind::{Rewind, Rewound};

@@ -8,7 +8,7 @@ use penstock_net::link::frame::{LINK_HEADER_BYTES, read_link_frame, write_link_f
 use penstock_net::link::handshake::proof_input;
 use penstock_net::link::message::{REFUSED_TEXT_BYTES_MAX, REWIND_KEYS_MAX};
 use penstock_net::link::{
-    Answer, Begin, EpochEntry, Epochs, Hello, Join, LinkFault, LinkHeader, LinkMessage,
+    Answer, Begin, Channel, EpochEntry, Epochs, Hello, Join, LinkFault, LinkHeader, LinkMessage,
     LinkReceived, Marks, Membership, Mode, NodeStart, Open, Position, Proof, ProofRole, Records,
     RefusalCode, Refused, Rewind, State, UnderWay, Welcome,
 };
@@ -52,8 +52,13 @@ fn hello() -> Hello {
 }
 
 fn proof(role: ProofRole, hello: &Hello, welcome: &Welcome) -> Proof {
+    proof_over(role, hello, welcome, &Channel::Plain)
+}
+
+fn proof_over(role: ProofRole, hello: &Hello, welcome: &Welcome, channel: &Channel) -> Proof {
     let key = blake3::derive_key("penstock cluster secret, links", SECRET);
-    *blake3::keyed_hash(&key, &proof_input(role, hello, welcome)).as_bytes()
+    let input = proof_input(role, hello, welcome, channel);
+    *blake3::keyed_hash(&key, input.as_ref()).as_bytes()
 }
 
 fn welcome() -> Welcome {
@@ -239,6 +244,45 @@ fn both_proofs_in_the_document_are_made_of_both_nonces() {
     other = welcome;
     other.proof = [9; 32];
     assert_eq!(ours, proof(ProofRole::Destination, &hello, &other));
+}
+
+#[test]
+fn a_proof_over_tls_is_of_its_connection_and_of_no_plain_one() {
+    let (hello, welcome) = (hello(), welcome());
+    let over = |binding| Channel::Tls {
+        binding,
+        certified: None,
+    };
+    let roles = [ProofRole::Destination, ProofRole::Source];
+    let mut proofs = Vec::new();
+    for channel in [Channel::Plain, over([0; 32]), over([0xB1; 32])] {
+        proofs.extend(roles.map(|role| proof_over(role, &hello, &welcome, &channel)));
+    }
+    for at in 0..256 {
+        let mut binding = [0xB1; 32];
+        binding[at / 8] ^= 1 << (at % 8);
+        proofs.push(proof_over(roles[0], &hello, &welcome, &over(binding)));
+    }
+    let count = proofs.len();
+    proofs.sort_unstable();
+    proofs.dedup();
+    assert_eq!(proofs.len(), count);
+
+    // As the document has it.
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/LINK.md");
+    let document = std::fs::read_to_string(path).expect("the document");
+    let stored = |role, channel: &Channel| {
+        let proof = proof_over(role, &hello, &welcome, channel);
+        document.contains(&hex(&proof))
+    };
+    let channel = over([0xB1; 32]);
+    for role in roles {
+        let told = hex(&proof_over(role, &hello, &welcome, &channel));
+        assert!(stored(role, &channel), "LINK.md lacks {told}");
+        let input = proof_input(role, &hello, &welcome, &channel);
+        assert_eq!(input.as_ref().len(), 256);
+        assert_eq!(input.as_ref()[224..], [0xB1; 32]);
+    }
 }
 
 fn judged(bytes: &[u8]) -> Result<String, String> {

@@ -7,6 +7,7 @@ use penstock::cluster::placement::{Accepted, Draft, Moved, Takeover};
 use penstock_net::link::message::LINK_PARTITIONS;
 use serde_json::Value;
 
+use super::certificates::{CERTS_EXAMPLES, CertsArgs};
 use super::connection::ServerAddress;
 use super::lostfound::{LOSTFOUND_EXAMPLES, LostfoundArgs};
 use super::membership::{
@@ -34,6 +35,7 @@ Examples:
   penstock cluster promote --file /etc/penstock/cluster.toml --to 2 --force
   penstock cluster add --file /etc/penstock/cluster.toml --node 3,10.0.0.3:7414,10.0.0.3:7411
   penstock cluster sync --file /etc/penstock/cluster.toml --node 3
+  penstock cluster certs --file /etc/penstock/cluster.toml
   penstock cluster lostfound /var/lib/penstock";
 
 const SWITCH_EXAMPLES: &str = "\
@@ -98,6 +100,9 @@ pub enum ClusterCommand {
     /// kept for an etcd that has lost it
     #[command(after_help = format!("{IMPORT_EXAMPLES}\n\n{EXIT_CODES}"))]
     Import(ImportArgs),
+    /// Write the certificates of the nodes, or of clients, and the CA that signs them
+    #[command(after_help = format!("{CERTS_EXAMPLES}\n\n{EXIT_CODES}"))]
+    Certs(CertsArgs),
     /// Print the state of all nodes: roles, links, how far each one is behind
     #[command(after_help = format!("{STATUS_EXAMPLES}\n\n{EXIT_CODES}"))]
     Status(StatusArgs),
@@ -171,6 +176,7 @@ impl ClusterCommand {
             ClusterCommand::Drop(args) => args.run(),
             ClusterCommand::Show(args) => args.show(),
             ClusterCommand::Import(args) => args.run(),
+            ClusterCommand::Certs(args) => args.run(),
             ClusterCommand::Status(args) => args.run(),
             ClusterCommand::Switch(args) => args.run(),
             ClusterCommand::Promote(args) => args.run(),

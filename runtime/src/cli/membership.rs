@@ -45,7 +45,8 @@ Examples:
 pub const ADD_EXAMPLES: &str = "\
 Running nodes link to it as soon as it is there. It starts with an empty directory and without
 --cluster-new, and gets everything. To have level replica wait for it, give `penstock cluster
-sync` when it follows. The number of a node that was dropped may be used again.
+sync` when it follows. The number of a node that was dropped may be used again. Where links have
+TLS, give `penstock cluster certs --node` for its certificate first.
 
 Examples:
   penstock cluster add --file /etc/penstock/cluster.toml --node 3,10.0.0.3:7414,10.0.0.3:7411

@@ -2,6 +2,7 @@
 
 mod applying;
 mod backup;
+mod certificates;
 mod cluster;
 mod connection;
 mod exporting;

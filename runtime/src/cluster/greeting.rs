@@ -8,7 +8,10 @@ use std::time::{Duration, Instant};
 use penstock_net::link::frame::{
     LINK_FRAME_BYTES_BEFORE_PROOF_MAX, read_link_frame, write_link_frame,
 };
-use penstock_net::link::{LinkFrame, LinkHeader, LinkMessage, LinkReceived, RefusalCode, Refused};
+use penstock_net::link::{
+    Channel, LinkFault, LinkFrame, LinkHeader, LinkMessage, LinkReceived, NodeName, RefusalCode,
+    Refused,
+};
 use penstock_shard::replication::handshake::{
     Accepting, Claim, Connecting, Introduction, Peer, wrong_proof,
 };
@@ -16,13 +19,27 @@ use penstock_shard::replication::link_set::not_named;
 use penstock_shard::replication::receiver::LinkRefusal;
 
 use super::file::Secret;
+use super::link_tls::LinkTls;
 use super::seen::Seen;
+use crate::tls::TlsConnection;
 
 /// A link that has proven itself.
 pub(super) struct Greeted {
     pub(super) peer: Peer,
     /// What has come behind the handshake.
     pub(super) received: Vec<u8>,
+    /// What encrypts it.
+    pub(super) tls: Option<TlsConnection>,
+}
+
+/// What both sides of a greeting need of their node.
+pub(super) struct Greeter<'a> {
+    pub(super) secret: &'a Secret,
+    pub(super) seen: &'a Seen,
+    /// What links are encrypted with; `None` without TLS.
+    pub(super) tls: Option<&'a LinkTls>,
+    /// How long a greeting may take.
+    pub(super) patience: Duration,
 }
 
 /// Why there is no link.
@@ -32,6 +49,8 @@ pub(super) struct Ungreeted {
     pub(super) text: String,
     /// The side that has refused the link, and why. `None` if neither has.
     pub(super) refused: Option<(RefusedBy, RefusalCode)>,
+    /// TLS was begun, and the other end has hung up without a word: it may not know TLS.
+    pub(super) is_without_tls: bool,
 }
 
 /// The side that refuses a link.
@@ -46,14 +65,26 @@ impl From<String> for Ungreeted {
         Ungreeted {
             text,
             refused: None,
+            is_without_tls: false,
         }
     }
 }
 
-/// A socket during the handshake.
+const CLOSED: &str = "the other end has closed the connection";
+
+/// The first byte of a connection that begins with TLS; no frame begins so.
+const TLS_FIRST_BYTE: u8 = 22;
+
+/// The first byte of an alert of TLS.
+const TLS_ALERT: u8 = 21;
+
+/// A socket during the handshake, with TLS around its bytes or without.
 struct Line<'a> {
     stream: &'a TcpStream,
+    tls: Option<TlsConnection>,
     until: Instant,
+    /// The other end has sent something.
+    has_heard: bool,
     received: Vec<u8>,
     /// Length of the frame that is read now. So many bytes leave `received` before the next frame
     /// is read.
@@ -75,10 +106,99 @@ impl<'a> Line<'a> {
             .map_err(|error| error.to_string())?;
         Ok(Line {
             stream,
+            tls: None,
             until: Instant::now() + patience,
+            has_heard: false,
             received: Vec::new(),
             taken: 0,
             next: 1,
+        })
+    }
+
+    /// Whether the other end begins with TLS. Nothing is taken from what it sends.
+    fn begins_with_tls(&self) -> Result<bool, Ungreeted> {
+        loop {
+            let left = self.left()?;
+            let mut first = [0];
+            let peeked = self
+                .stream
+                .set_read_timeout(Some(left))
+                .and_then(|()| self.stream.peek(&mut first));
+            match peeked {
+                Ok(0) => return Err(CLOSED.to_string().into()),
+                Ok(_) => return Ok(first[0] == TLS_FIRST_BYTE),
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error.to_string().into()),
+            }
+        }
+    }
+
+    /// Encrypts all that follows: shakes hands first.
+    fn secure(&mut self, tls: TlsConnection) -> Result<(), Ungreeted> {
+        let mut tls = self.tls.insert(tls);
+        let mut output = Vec::new();
+        loop {
+            tls.take_output(&mut output);
+            if !output.is_empty() {
+                self.write(&output)?;
+                output.clear();
+            }
+            tls = self.tls.as_mut().expect("it was put there");
+            if !tls.is_handshaking() {
+                return Ok(());
+            }
+            self.read()?;
+            tls = self.tls.as_mut().expect("it was put there");
+        }
+    }
+
+    /// What carries the frames, and what that has proved.
+    fn channel(&self) -> Channel {
+        match &self.tls {
+            None => Channel::Plain,
+            Some(tls) => tls.channel(),
+        }
+    }
+
+    /// How long is left.
+    fn left(&self) -> Result<Duration, Ungreeted> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        match left.is_zero() {
+            true => Err("the other end does not answer".to_string().into()),
+            false => Ok(left),
+        }
+    }
+
+    /// Takes what comes next.
+    fn read(&mut self) -> Result<(), Ungreeted> {
+        let left = self.left()?;
+        let mut piece = [0; 4096];
+        let got = self
+            .stream
+            .set_read_timeout(Some(left))
+            .and_then(|()| (&mut &*self.stream).read(&mut piece));
+        let bytes = match got {
+            Ok(0) => return Err(CLOSED.to_string().into()),
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Ok(()),
+            Err(error) => return Err(error.to_string().into()),
+        };
+        self.has_heard = true;
+        let Some(tls) = &mut self.tls else {
+            self.received.extend_from_slice(&piece[..bytes]);
+            return Ok(());
+        };
+        let taken = tls.receive(&piece[..bytes], &mut self.received);
+        if taken.is_ok() && !tls.has_ended() {
+            return Ok(());
+        }
+        // The alert that says why.
+        let mut alert = Vec::new();
+        tls.take_output(&mut alert);
+        let _ = self.write(&alert);
+        Err(match taken {
+            Ok(()) => CLOSED.to_string().into(),
+            Err(fault) => fault.to_string().into(),
         })
     }
 
@@ -93,23 +213,9 @@ impl<'a> Line<'a> {
                     break;
                 }
                 Ok(LinkReceived::Incomplete { .. }) => {}
-                Err(fault) => return Err(fault.to_string().into()),
+                Err(fault) => return Err(self.told_of(&fault).into()),
             }
-            let left = self.until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err("the other end does not answer".to_string().into());
-            }
-            let mut piece = [0; 1024];
-            let got = self
-                .stream
-                .set_read_timeout(Some(left))
-                .and_then(|()| (&mut &*self.stream).read(&mut piece));
-            match got {
-                Ok(0) => return Err("the other end has closed the connection".to_string().into()),
-                Ok(bytes) => self.received.extend_from_slice(&piece[..bytes]),
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-                Err(error) => return Err(error.to_string().into()),
-            }
+            self.read()?;
         }
         self.next += 1;
         // Borrowed anew: the loop may not hand out what it may still extend.
@@ -122,6 +228,7 @@ impl<'a> Line<'a> {
                 LinkMessage::Refused(refused) => Err(Ungreeted {
                     text: format!("it says: {}", refused.text),
                     refused: Some((RefusedBy::There, refused.code)),
+                    is_without_tls: false,
                 }),
                 _ => Ok(frame),
             },
@@ -129,7 +236,31 @@ impl<'a> Line<'a> {
         }
     }
 
-    fn send(&self, bytes: &[u8]) -> Result<(), String> {
+    /// What is wrong with bytes that are no frame.
+    fn told_of(&self, fault: &LinkFault) -> String {
+        let is_tls = self.received.first().is_some_and(|first| {
+            // A handshake, or the alert of who was sent no TLS.
+            [TLS_FIRST_BYTE, TLS_ALERT].contains(first)
+        });
+        match (&self.tls, is_tls) {
+            (None, true) => {
+                "it speaks TLS on its links, and this node has no cluster_tls_cert".into()
+            }
+            _ => fault.to_string(),
+        }
+    }
+
+    fn send(&mut self, bytes: &[u8]) -> Result<(), String> {
+        let Some(tls) = &mut self.tls else {
+            return self.write(bytes);
+        };
+        let mut ciphertext = Vec::new();
+        // A frame of a handshake is short enough for one record.
+        tls.seal(std::iter::once(bytes), &mut ciphertext);
+        self.write(&ciphertext)
+    }
+
+    fn write(&self, bytes: &[u8]) -> Result<(), String> {
         let left = self.until.saturating_duration_since(Instant::now());
         self.stream
             .set_write_timeout(Some(left.max(Duration::from_millis(1))))
@@ -138,7 +269,7 @@ impl<'a> Line<'a> {
     }
 
     /// Tells the other end why the link is not made.
-    fn refuse(&self, number: u64, refusal: &LinkRefusal) -> Ungreeted {
+    fn refuse(&mut self, number: u64, refusal: &LinkRefusal) -> Ungreeted {
         let mut bytes = Vec::new();
         let header = LinkHeader {
             number,
@@ -154,16 +285,21 @@ impl<'a> Line<'a> {
         Ungreeted {
             text: refusal.text.clone(),
             refused: Some((RefusedBy::Here, refusal.code)),
+            is_without_tls: false,
         }
     }
 
-    /// What came behind the handshake; the socket is as it was before.
-    fn over(self) -> Result<Vec<u8>, String> {
+    /// Both have proven themselves; the socket is as it was before.
+    fn over(self, peer: Peer) -> Result<Greeted, String> {
         self.stream
             .set_read_timeout(None)
             .and_then(|()| self.stream.set_write_timeout(None))
             .map_err(|error| error.to_string())?;
-        Ok(self.received[self.taken..].to_vec())
+        Ok(Greeted {
+            peer,
+            received: self.received[self.taken..].to_vec(),
+            tls: self.tls,
+        })
     }
 }
 
@@ -176,85 +312,102 @@ fn nonce() -> Result<[u8; 32], String> {
 
 /// Compares in constant time.
 fn is_right(secret: &Secret, claim: &Claim) -> bool {
-    secret.digest(&claim.input) == blake3::Hash::from(claim.proof)
+    secret.digest(claim.input.as_ref()) == blake3::Hash::from(claim.proof)
 }
 
-/// The source's side: makes a link from one of the shards here to one of another node.
-pub(super) fn greet(
-    stream: &TcpStream,
-    patience: Duration,
-    me: Introduction,
-    (to_node, to_shard): (u8, u16),
-    secret: &Secret,
-    seen: &Seen,
-) -> Result<Greeted, Ungreeted> {
-    let mut line = Line::new(stream, patience)?;
-    let mut out = Vec::new();
-    let mut connecting = Connecting::new(me, to_node, to_shard, nonce()?, &mut out);
-    line.send(&out)?;
-    let frame = line.frame()?;
-    let judged = connecting.welcome(&frame.message);
-    let claim = judged.map_err(|refusal| line.refuse(2, &refusal))?;
-    if !is_right(secret, &claim) {
-        return Err(line.refuse(2, &wrong_proof(to_node)));
+impl Greeter<'_> {
+    /// The source's side: makes a link from one of the shards here to one of another node, without
+    /// TLS if it `is_plain`.
+    pub(super) fn greet(
+        &self,
+        stream: &TcpStream,
+        me: Introduction,
+        wanted: (u8, u16),
+        is_plain: bool,
+    ) -> Result<Greeted, Ungreeted> {
+        let (to_node, secret) = (wanted.0, self.secret);
+        let mut line = Line::new(stream, self.patience)?;
+        if let Some(tls) = self.tls.filter(|_| !is_plain) {
+            let name = NodeName {
+                node: to_node,
+                cluster_id: me.cluster_id,
+            };
+            let dialed = TlsConnection::dial(tls.served.dialing(), name);
+            if let Err(cause) = line.secure(dialed) {
+                let is_without_tls = !line.has_heard && Instant::now() < line.until;
+                let text = match is_without_tls {
+                    true => format!("{}: it may have no TLS on its links", cause.text),
+                    false => cause.text,
+                };
+                return Err(Ungreeted {
+                    text,
+                    refused: None,
+                    is_without_tls,
+                });
+            }
+        }
+        let mut out = Vec::new();
+        let channel = line.channel();
+        let mut connecting = Connecting::new(me, wanted, channel, nonce()?, &mut out);
+        line.send(&out)?;
+        let judged = connecting.welcome(&line.frame()?.message);
+        let claim = judged.map_err(|refusal| line.refuse(2, &refusal))?;
+        if !is_right(secret, &claim) {
+            return Err(line.refuse(2, &wrong_proof(to_node)));
+        }
+        out.clear();
+        let proof = secret.digest(connecting.proof_input().as_ref());
+        let peer = connecting.prove(*proof.as_bytes(), &mut out);
+        line.send(&out)?;
+        admitted(self.seen, &peer)?.map_err(|refusal| line.refuse(3, &refusal))?;
+        Ok(line.over(peer)?)
     }
-    out.clear();
-    let proof = secret.digest(&connecting.proof_input());
-    let peer = connecting.prove(*proof.as_bytes(), &mut out);
-    line.send(&out)?;
-    admitted(seen, &peer)?.map_err(|refusal| line.refuse(3, &refusal))?;
-    Ok(Greeted {
-        peer,
-        received: line.over()?,
-    })
-}
 
-/// Answers the greeting of a source. Returns the source and the shard of this node that the source
-/// wants. Only nodes that the cluster's file names are let in.
-pub(super) fn welcome(
-    stream: &TcpStream,
-    patience: Duration,
-    me: &Introduction,
-    secret: &Secret,
-    is_named: impl Fn(u8) -> bool,
-    seen: &Seen,
-) -> Result<(u16, Greeted), Ungreeted> {
-    let mut line = Line::new(stream, patience)?;
-    let nonce = nonce()?;
-    let frame = line.frame()?;
-    let wanted = match &frame.message {
-        LinkMessage::Hello(hello) => hello.to_shard,
-        _ => 0,
-    };
-    // One that there is not is refused as another destination.
-    let shard = match wanted < me.shards {
-        true => wanted,
-        false => 0,
-    };
-    let mut accepting = Accepting::new(Introduction { shard, ..*me });
-    let judged = accepting.hello(&frame.message, nonce);
-    let input = judged.map_err(|refusal| line.refuse(1, &refusal))?;
-    let mut out = Vec::new();
-    accepting.welcome(*secret.digest(&input).as_bytes(), &mut out);
-    line.send(&out)?;
-    let frame = line.frame()?;
-    let judged = accepting.proof(&frame.message);
-    let claim = judged.map_err(|refusal| line.refuse(2, &refusal))?;
-    let peer = accepting.proven();
-    if !is_right(secret, &claim) {
-        return Err(line.refuse(2, &wrong_proof(peer.node)));
+    /// Answers the greeting of a source. Returns the source and the shard of this node that the
+    /// source wants. Only nodes that the cluster's file names are let in.
+    pub(super) fn welcome(
+        &self,
+        stream: &TcpStream,
+        me: &Introduction,
+        is_named: impl Fn(u8) -> bool,
+    ) -> Result<(u16, Greeted), Ungreeted> {
+        let secret = self.secret;
+        let mut line = Line::new(stream, self.patience)?;
+        if let Some(tls) = self.tls
+            && (!tls.is_optional || line.begins_with_tls()?)
+        {
+            line.secure(TlsConnection::new(tls.served.config()))?;
+        }
+        let nonce = nonce()?;
+        let channel = line.channel();
+        let frame = line.frame()?;
+        let wanted = match &frame.message {
+            LinkMessage::Hello(hello) => hello.to_shard,
+            _ => 0,
+        };
+        // One that there is not is refused as another destination.
+        let shard = match wanted < me.shards {
+            true => wanted,
+            false => 0,
+        };
+        let mut accepting = Accepting::new(Introduction { shard, ..*me }, channel);
+        let judged = accepting.hello(&frame.message, nonce);
+        let input = judged.map_err(|refusal| line.refuse(1, &refusal))?;
+        let mut out = Vec::new();
+        accepting.welcome(*secret.digest(input.as_ref()).as_bytes(), &mut out);
+        line.send(&out)?;
+        let judged = accepting.proof(&line.frame()?.message);
+        let claim = judged.map_err(|refusal| line.refuse(2, &refusal))?;
+        let peer = accepting.proven();
+        if !is_right(secret, &claim) {
+            return Err(line.refuse(2, &wrong_proof(peer.node)));
+        }
+        if !is_named(peer.node) {
+            return Err(line.refuse(2, &not_named(peer.node)));
+        }
+        admitted(self.seen, &peer)?.map_err(|refusal| line.refuse(2, &refusal))?;
+        Ok((shard, line.over(peer)?))
     }
-    if !is_named(peer.node) {
-        return Err(line.refuse(2, &not_named(peer.node)));
-    }
-    admitted(seen, &peer)?.map_err(|refusal| line.refuse(2, &refusal))?;
-    Ok((
-        shard,
-        Greeted {
-            peer,
-            received: line.over()?,
-        },
-    ))
 }
 
 fn admitted(seen: &Seen, peer: &Peer) -> Result<Result<(), LinkRefusal>, String> {
@@ -299,6 +452,15 @@ mod tests {
         (directory, seen)
     }
 
+    fn greeter<'a>(secret: &'a Secret, seen: &'a Seen) -> Greeter<'a> {
+        Greeter {
+            secret,
+            seen,
+            tls: None,
+            patience: PATIENCE,
+        }
+    }
+
     type Outcome = (Result<Peer, Ungreeted>, Result<(u16, Peer), Ungreeted>);
 
     fn meet(
@@ -327,18 +489,12 @@ mod tests {
         let other = std::thread::spawn(move || {
             let (stream, _) = listener.accept().expect("accepted");
             let is_named = |node| node < 9;
-            welcome(
-                &stream,
-                PATIENCE,
-                &destination,
-                &secrets.1,
-                is_named,
-                &there,
-            )
-            .map(|(shard, greeted)| (shard, greeted.peer))
+            greeter(&secrets.1, &there)
+                .welcome(&stream, &destination, is_named)
+                .map(|(shard, greeted)| (shard, greeted.peer))
         });
         let stream = TcpStream::connect(address).expect("connected");
-        let made = greet(&stream, PATIENCE, source, wanted, &secrets.0, &here.1);
+        let made = greeter(&secrets.0, &here.1).greet(&stream, source, wanted, false);
         // Whoever still waits for it hears that nothing comes.
         drop(stream);
         let taken = other.join().expect("it does not panic");

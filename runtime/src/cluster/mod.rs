@@ -7,6 +7,8 @@
 //! link that has proven itself to the core of its shard; from there on the core's own loop serves
 //! it (`server/link.rs`). When a link that this node made has ended, it is made again.
 
+mod authority;
+pub mod certificates;
 mod document;
 pub(crate) mod file;
 pub(crate) mod first_plan;
@@ -15,6 +17,7 @@ mod greeting;
 pub mod home;
 mod judge;
 pub(crate) mod kept_plan;
+mod link_tls;
 pub mod lostfound;
 pub mod new_cluster;
 pub(crate) mod note_forks;
@@ -41,12 +44,14 @@ use penstock_shard::replication::handshake::{Introduction, Peer};
 use penstock_storage::version::SLOTS;
 use tracing::{info, warn};
 
-use crate::stats::Stats;
+use crate::stats::{PlainLink, Stats};
 use crate::system::lines::Lately;
+use crate::tls::TlsConnection;
 
 use self::file::{ClusterFile, Secret};
-use self::greeting::{Greeted, RefusedBy, Ungreeted, greet, welcome};
+use self::greeting::{Greeted, Greeter, RefusedBy, Ungreeted};
 use self::home::PlanPlace;
+pub(crate) use self::link_tls::LinkTls;
 use self::plan_watch::watch;
 use self::seen::Seen;
 
@@ -58,7 +63,6 @@ const GREETING: Duration = Duration::from_secs(3);
 const RETRY: Duration = Duration::from_millis(200);
 
 /// A link that has proven itself, for the core of its shard.
-#[derive(Debug)]
 pub(crate) struct ProvenLink {
     pub(crate) link: LinkId,
     pub(crate) peer: Peer,
@@ -66,6 +70,10 @@ pub(crate) struct ProvenLink {
     pub(crate) stream: TcpStream,
     /// What has come behind the handshake.
     pub(crate) received: Vec<u8>,
+    /// What encrypts it.
+    pub(crate) tls: Option<Box<TlsConnection>>,
+    /// Of a link without TLS: that it is there.
+    pub(crate) counted: Option<PlainLink>,
     /// Dropped when the link has ended.
     pub(crate) lifeline: Option<flume::Sender<()>>,
 }
@@ -108,6 +116,7 @@ struct Shared {
     secret: Secret,
     me: Introduction,
     seen: Seen,
+    tls: Option<LinkTls>,
     deliver: Deliver,
     stats: Arc<Stats>,
     next_link: AtomicU64,
@@ -140,6 +149,15 @@ impl Shared {
         Introduction { shard, ..self.me }
     }
 
+    fn greeter(&self) -> Greeter<'_> {
+        Greeter {
+            secret: &self.secret,
+            seen: &self.seen,
+            tls: self.tls.as_ref(),
+            patience: GREETING,
+        }
+    }
+
     /// Counts why a link was not made.
     fn count(&self, cause: &Ungreeted) {
         match cause.refused {
@@ -161,6 +179,8 @@ impl Shared {
             is_outgoing: lifeline.is_some(),
             stream,
             received: greeted.received,
+            counted: greeted.tls.is_none().then(|| PlainLink::new(&self.stats)),
+            tls: greeted.tls.map(Box::new),
             lifeline,
         };
         (self.deliver)(Delivery::Link(shard, Box::new(proven)));
@@ -182,7 +202,7 @@ impl Dialing {
     /// What was tried and what the system said.
     pub(crate) fn start(
         (plan_home, file): (NodePlan, ClusterFile),
-        listener: TcpListener,
+        (listener, tls): (TcpListener, Option<LinkTls>),
         data: &Path,
         me: Introduction,
         deliver: Deliver,
@@ -199,6 +219,7 @@ impl Dialing {
             file: RwLock::new(Arc::new(file)),
             me,
             seen,
+            tls,
             deliver,
             stats,
             next_link: AtomicU64::new(1),
@@ -279,8 +300,7 @@ fn take(shared: &Arc<Shared>, stream: TcpStream, from: SocketAddr) {
         .spawn(move || {
             let file = greets.file();
             let is_named = |node| file.node(node).is_some();
-            let (secret, seen) = (&greets.secret, &greets.seen);
-            match welcome(&stream, GREETING, &greets.me, secret, is_named, seen) {
+            match greets.greeter().welcome(&stream, &greets.me, is_named) {
                 Ok((shard, greeted)) => greets.hand_over(shard, stream, greeted, None),
                 // Its port is another one each time, and what is no link may be wrong in another
                 // way each time.
@@ -307,6 +327,8 @@ fn dial(shared: &Arc<Shared>, node: u8) {
     let mut up: BTreeMap<(u16, u16), flume::Receiver<()>> = BTreeMap::new();
     let mut made_before = BTreeSet::new();
     let mut is_told = false;
+    // The other node has shown no TLS, and links may do without.
+    let mut is_plain = false;
     while !shared.is_over.load(Ordering::Relaxed) {
         up.retain(|_, ended| !matches!(ended.try_recv(), Err(flume::TryRecvError::Disconnected)));
         let file = shared.file();
@@ -320,7 +342,7 @@ fn dial(shared: &Arc<Shared>, node: u8) {
             std::thread::sleep(RETRY);
             continue;
         };
-        if !made_before.insert((shard, to_shard)) {
+        if !made_before.insert((shard, to_shard)) && !is_plain {
             // One that ends as soon as it is made must not keep everybody busy.
             std::thread::sleep(RETRY);
         }
@@ -329,9 +351,17 @@ fn dial(shared: &Arc<Shared>, node: u8) {
             .and_then(|stream| {
                 let me = shared.introduction(shard);
                 let wanted = (node, to_shard);
-                let greeted = greet(&stream, GREETING, me, wanted, &shared.secret, &shared.seen)?;
+                let greeted = shared.greeter().greet(&stream, me, wanted, is_plain)?;
                 Ok((stream, greeted))
             });
+        let is_optional = shared.tls.as_ref().is_some_and(|tls| tls.is_optional);
+        is_plain = match &made {
+            Err(cause) => cause.is_without_tls && is_optional,
+            Ok(_) => false,
+        };
+        if is_plain {
+            continue;
+        }
         match made {
             Ok((stream, greeted)) => {
                 if std::mem::take(&mut is_told) {
@@ -481,7 +511,7 @@ primary = 1
         };
         let dialing = Dialing::start(
             (plan, file),
-            listener,
+            (listener, None),
             &folder,
             me,
             deliver,

@@ -24,6 +24,8 @@ pub(crate) struct Protection {
     pub(crate) has_tls: bool,
     /// Clients prove who they are.
     pub(crate) has_users: bool,
+    /// Links speak TLS and nothing else.
+    pub(crate) has_link_tls: bool,
     /// Who asks the admin port can prove to be somebody: by a token, or by a certificate.
     pub(crate) has_admin_proof: bool,
     /// `--insecure`: somebody has said that the network is theirs.
@@ -52,8 +54,7 @@ enum Lack {
     /// What those who come prove themselves by.
     Proof,
     TlsAndProof,
-    /// This version has nothing to give for links.
-    Everything,
+    LinkTls,
 }
 
 impl Listener {
@@ -69,7 +70,7 @@ impl Listener {
 
     fn lacks(self, protection: Protection) -> Option<Lack> {
         let has_proof = match self {
-            Listener::Links => return Some(Lack::Everything),
+            Listener::Links => return (!protection.has_link_tls).then_some(Lack::LinkTls),
             Listener::Admin => protection.has_admin_proof,
             Listener::Clients | Listener::Resp => protection.has_users,
         };
@@ -101,9 +102,11 @@ impl fmt::Display for Unprotected {
             Lack::Tls => write!(f, "it lacks {tls}"),
             Lack::Proof => write!(f, "it lacks {proof}"),
             Lack::TlsAndProof => write!(f, "it lacks {tls} and {proof}"),
-            Lack::Everything => {
-                f.write_str("links are neither encrypted nor signed behind their handshake yet")
-            }
+            Lack::LinkTls => f.write_str(
+                "it lacks TLS between nodes (--cluster-tls-cert, --cluster-tls-key and \
+                 --cluster-tls-ca, without --cluster-tls-optional; penstock cluster certs makes \
+                 the files)",
+            ),
         }?;
         let loopback = match self.listener {
             Listener::Links => "name an address of loopback",
@@ -166,6 +169,7 @@ mod tests {
             has_users: bits & 2 != 0,
             has_admin_proof: bits & 2 != 0,
             is_insecure: bits & 4 != 0,
+            has_link_tls: bits & 8 != 0,
         }
     }
 
@@ -179,7 +183,7 @@ mod tests {
     #[test]
     fn loopback_is_open_to_this_machine_whatever_is_given() {
         for listener in ALL {
-            for bits in 0..8 {
+            for bits in 0..16 {
                 for address in [
                     "127.0.0.1:1",
                     "127.9.9.9:0",
@@ -201,9 +205,10 @@ mod tests {
             "[::ffff:10.0.0.1]:1",
         ] {
             for listener in ALL {
-                for bits in 0..8 {
+                for bits in 0..16 {
                     let can_be_safe = listener != Listener::Links;
-                    let is_safe = can_be_safe && bits & 3 == 3;
+                    let is_link = !can_be_safe;
+                    let is_safe = (can_be_safe && bits & 3 == 3) || (is_link && bits & 8 != 0);
                     match judged(listener, address, bits) {
                         Ok(exposed) if is_safe => assert_eq!(exposed, []),
                         Ok(exposed) => {
@@ -214,6 +219,7 @@ mod tests {
                             assert!(!is_safe && bits & 4 == 0, "{listener:?} {bits}");
                             let told = refused.to_string();
                             assert!(told.contains("--insecure") && !told.contains('\n'));
+                            assert_eq!(told.contains("--cluster-tls-cert"), is_link);
                             if can_be_safe {
                                 assert_eq!(told.contains("TLS (--tls-cert"), bits & 1 == 0);
                                 let proof = match listener {

@@ -8,6 +8,7 @@
 
 mod environment;
 pub(crate) mod exposure;
+mod link_tls;
 mod option;
 mod quantity;
 mod settings;
@@ -187,6 +188,18 @@ options! {
     /// File with the secret that all nodes of the cluster have, where the plan is in etcd. A
     /// cluster's file names its own.
     cluster_secret_file: Option<PathBuf> = "off", Kind::PathOrOff, Main;
+    /// File with the certificate that this node shows to the other nodes, in PEM, followed by those
+    /// that signed it. With it links speak TLS 1.3 and nothing else. Links beyond loopback need it,
+    /// or insecure. penstock cluster certs writes it; it is read anew when it changes.
+    cluster_tls_cert: Option<PathBuf> = "off", Kind::PathOrOff, Main;
+    /// File with the private key of that certificate in PEM. A key that every user of the machine
+    /// can read is refused.
+    cluster_tls_key: Option<PathBuf> = "off", Kind::PathOrOff, Main;
+    /// File with the certificates, in PEM, of those who sign certificates of nodes.
+    cluster_tls_ca: Option<PathBuf> = "off", Kind::PathOrOff, Main;
+    /// Also take links without TLS, and make them to nodes that have no TLS yet. For the time in
+    /// which a running cluster gets TLS; see deploy/LINK_TLS.md.
+    cluster_tls_optional: bool = "false", Kind::Switch, Main;
     /// Directory of the layouts and programs, in files whose names end in .toml; off has none. A
     /// file with a defect keeps the server from starting, and SIGHUP from taking what is new. See
     /// deploy/SCHEMA.md.
@@ -360,6 +373,7 @@ pub(crate) fn exposed(
     let protection = Protection {
         has_tls: config.tls_cert.is_some(),
         has_users: config.users.is_some(),
+        has_link_tls: config.cluster_tls_cert.is_some() && !config.cluster_tls_optional,
         has_admin_proof: config.admin_token_file.is_some() || config.tls_client_ca.is_some(),
         is_insecure: config.insecure,
     };

@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use super::environment::{self, VariableError, VariableFile};
+use super::link_tls::link_tls_conflict;
 use super::option::{ConfigOption, Value, nearest};
 use super::quantity::size_text;
 use super::{Config, OPTIONS, exposed};
@@ -218,6 +219,9 @@ impl Settings {
     fn check_together(&self) -> Result<(), ConfigError> {
         let config = &self.config;
         self.check_tls()?;
+        if let Some((name, cause)) = link_tls_conflict(config) {
+            return self.conflict(name, cause);
+        }
         if let Err(unprotected) = exposed(config, None) {
             return self.conflict(unprotected.listener.option(), &unprotected.to_string());
         }

@@ -14,7 +14,7 @@ use crate::config::Config;
 use crate::config::exposure::Exposed;
 use crate::directory::Progress;
 use crate::system::lines::tell;
-use crate::tls::ServedTls;
+use crate::tls::ServedByPort;
 
 /// How often a start tells how far it has come.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
@@ -30,7 +30,7 @@ pub(super) struct Start<'a> {
     pub(super) shared: SocketAddr,
     pub(super) own_ports: &'a [u16],
     pub(super) resp: Option<SocketAddr>,
-    pub(super) tls: Option<&'a ServedTls>,
+    pub(super) tls: &'a ServedByPort,
     pub(super) open_to_anyone: &'a [Exposed],
     pub(super) io: &'a str,
 }
@@ -86,7 +86,7 @@ impl<'a> Conductor<'a> {
         let pause = pause.min(PROGRESS_EVERY);
         loop {
             self.supervisor.feed(self.health);
-            self.look_at_certificate();
+            self.look_at_certificates();
             match reports.recv_timeout(pause) {
                 Err(flume::RecvTimeoutError::Disconnected) => return Ok(()),
                 Err(flume::RecvTimeoutError::Timeout) => self.tell_progress(),
@@ -138,12 +138,13 @@ impl<'a> Conductor<'a> {
         }
     }
 
-    /// Has a certificate that was changed take effect.
-    fn look_at_certificate(&mut self) {
-        if let Some(tls) = self.start.tls
-            && self.looked.elapsed() >= CERTIFICATE_EVERY
-        {
-            self.looked = Instant::now();
+    /// Has certificates that were changed take effect.
+    fn look_at_certificates(&mut self) {
+        if self.looked.elapsed() < CERTIFICATE_EVERY {
+            return;
+        }
+        self.looked = Instant::now();
+        for (_, tls) in self.start.tls.each() {
             if let Some(change) = tls.look() {
                 change.log();
             }
@@ -176,7 +177,7 @@ impl<'a> Conductor<'a> {
         if let Some(resp) = resp {
             tell!("resp         {resp} (clients of Redis)");
         }
-        if tls.is_some() {
+        if tls.clients.is_some() {
             tell!("tls          1.3 alone, on the ports of clients");
         }
         if !open_to_anyone.is_empty() {

@@ -303,6 +303,12 @@ impl Core {
         self.warn_lately(&fault, &format!("a connection through TLS ends: {fault}"));
     }
 
+    /// The bytes of a link can no longer be read.
+    pub(super) fn link_failed(&self, fault: &TlsFault) {
+        let fault = fault.to_string();
+        self.warn_lately(&fault, &format!("a link through TLS ends: {fault}"));
+    }
+
     fn warn_lately(&self, about: &str, text: &str) {
         let line = self.lately.borrow_mut().line(about, text, Instant::now());
         if let Some(text) = line {

@@ -4,18 +4,39 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 
+use penstock_net::link::NodeName;
 use tracing::warn;
 
 use super::error::{ServeError, system};
 use crate::cluster::home::PlanPlace;
-use crate::cluster::{Deliver, Dialing, NodePlan, Reread};
+use crate::cluster::{Deliver, Dialing, LinkTls, NodePlan, Reread};
 use crate::startup::node::{Node, OpenError};
 use crate::system::lines::tell;
+use crate::tls::{ServedTls, TlsFiles};
+
+/// Reads the certificate for links, if there is one.
+pub(super) fn open_link_tls(node: &Node) -> Result<Option<LinkTls>, ServeError> {
+    let Some((file, me)) = node.cluster() else {
+        return Ok(None);
+    };
+    let name = NodeName {
+        node: me.node,
+        cluster_id: file.cluster_id,
+    };
+    let config = &node.config;
+    let opened = TlsFiles::of_links(config, name).map(ServedTls::open);
+    let opened = opened.transpose();
+    let served = opened.map_err(|error| OpenError::Option(error.to_string()))?;
+    Ok(served.map(|served| LinkTls {
+        served: Arc::new(served),
+        is_optional: config.cluster_tls_optional,
+    }))
+}
 
 /// Starts the threads that make links to the other nodes.
 pub(super) fn dial(
     node: &Node,
-    listener: TcpListener,
+    (listener, tls): (TcpListener, Option<LinkTls>),
     deliver: Deliver,
     reread: Reread,
 ) -> Result<Dialing, ServeError> {
@@ -29,9 +50,14 @@ pub(super) fn dial(
         .map_err(system("read the address of links"))?;
     let others = file.nodes.len() - 1;
     tell!(
-        "cluster      node {}, with {others} other{}, links on {address}",
+        "cluster      node {}, with {others} other{}, links on {address} {}",
         me.node,
-        if others == 1 { "" } else { "s" }
+        if others == 1 { "" } else { "s" },
+        match &tls {
+            None => "without TLS",
+            Some(tls) if tls.is_optional => "with TLS, and without where another node has none",
+            Some(_) => "with TLS alone",
+        }
     );
     if node.config.cluster_new && me.start.incarnation > 1 {
         warn!(
@@ -57,5 +83,14 @@ pub(super) fn dial(
     };
     let stats = Arc::clone(&node.stats);
     let data = &node.config.data;
-    Dialing::start((plan, file), listener, data, me, deliver, stats, reread).map_err(failed)
+    Dialing::start(
+        (plan, file),
+        (listener, tls),
+        data,
+        me,
+        deliver,
+        stats,
+        reread,
+    )
+    .map_err(failed)
 }

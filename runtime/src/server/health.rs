@@ -13,7 +13,7 @@ use super::audit::Audit;
 use crate::directory::Segments;
 use crate::stats::{Reading, Stats};
 use crate::system::memory::MemoryBound;
-use crate::tls::ServedTls;
+use crate::tls::ServedByPort;
 
 /// A loop with nothing to do turns each second all the same; one that has not turned for so long
 /// hangs.
@@ -46,7 +46,7 @@ pub(crate) struct Watched {
     /// The wall clock when that began.
     pub(crate) unix_ms_at_start: u64,
     /// The certificate, if the ports speak TLS.
-    pub(crate) tls: Option<Arc<ServedTls>>,
+    pub(crate) tls: ServedByPort,
     /// Listeners that anyone who reaches them may use.
     pub(crate) open_to_anyone: usize,
     pub(crate) audit: Audit,

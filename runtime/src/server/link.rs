@@ -8,6 +8,8 @@ use monoio::net::TcpStream;
 use penstock_shard::replication::LinkId;
 
 use super::signal::Signal;
+use crate::stats::PlainLink;
+use crate::tls::TlsConnection;
 
 /// What others need of a link.
 pub(crate) struct Link {
@@ -22,6 +24,10 @@ pub(crate) struct Link {
     descriptor: RawFd,
     has_half_ended: Cell<bool>,
     pub(super) is_shut: Cell<bool>,
+    /// What encrypts it.
+    pub(super) tls: Option<RefCell<Box<TlsConnection>>>,
+    /// Of a link without TLS: that it is there.
+    _counted: Option<PlainLink>,
     /// Whoever made the link hears that it is gone.
     _lifeline: Option<flume::Sender<()>>,
 }
@@ -30,6 +36,7 @@ impl Link {
     pub(super) fn new(
         link: LinkId,
         stream: TcpStream,
+        (tls, counted): (Option<Box<TlsConnection>>, Option<PlainLink>),
         lifeline: Option<flume::Sender<()>>,
     ) -> (Self, OwnedReadHalf<TcpStream>, OwnedWriteHalf<TcpStream>) {
         let descriptor = stream.as_raw_fd();
@@ -42,6 +49,8 @@ impl Link {
             descriptor,
             has_half_ended: Cell::new(false),
             is_shut: Cell::new(false),
+            tls: tls.map(RefCell::new),
+            _counted: counted,
             _lifeline: lifeline,
         };
         (link, reader, writer)

@@ -39,10 +39,14 @@ pub(crate) fn exposition(health: &Health) -> String {
         lostfound_bytes: watched.map_or(0, |watched| lostfound_bytes(&watched.data)),
         is_ready: health.ready(None).is_ok(),
         start_percent: health.start_percent(),
-        tls: watched.and_then(|watched| {
-            let tls = watched.tls.as_ref()?;
-            Some((tls.expires_unix_s(), tls.is_refused()))
+        tls: watched.map_or(Vec::new(), |watched| {
+            let each = watched.tls.each();
+            each.map(|(port, tls)| (port, tls.expires_unix_s(), tls.is_refused()))
+                .collect()
         }),
+        links_plain: watched
+            .filter(|watched| !watched.is_alone)
+            .map(|watched| watched.stats.links_plain()),
         open_to_anyone: watched.map_or(0, |watched| watched.open_to_anyone),
         start_ms: watched.map(|watched| watched.unix_ms_at_start),
         memory_max: watched
@@ -70,8 +74,11 @@ struct Moment {
     lostfound_bytes: u64,
     is_ready: bool,
     start_percent: u64,
-    /// When the certificate ends, in seconds since 1970, and whether newer files are refused.
-    tls: Option<(u64, bool)>,
+    /// For each certificate who sees it, when it ends, in seconds since 1970, and whether newer
+    /// files are refused.
+    tls: Vec<(&'static str, u64, bool)>,
+    /// `None` without a cluster.
+    links_plain: Option<u64>,
     open_to_anyone: usize,
     start_ms: Option<u64>,
     memory_max: u64,
@@ -159,16 +166,11 @@ impl Collector for Moment {
             "Listeners that anyone who reaches them may use (insecure).",
             self.open_to_anyone as f64,
         )?;
-        if let Some((expires_unix_s, is_refused)) = self.tls {
+        if let Some(links) = self.links_plain {
             gauge(
-                "penstock_tls_certificate_expires_seconds",
-                "When the certificate in force ends, in seconds since 1970.",
-                expires_unix_s as f64,
-            )?;
-            gauge(
-                "penstock_tls_certificate_refused",
-                "1 while the files of the certificate are not in force, because they are wrong.",
-                f64::from(u8::from(is_refused)),
+                "penstock_replication_links_plain",
+                "Links to and from other nodes that are there without TLS.",
+                links as f64,
             )?;
         }
         gauge(
@@ -194,6 +196,7 @@ impl Collector for Moment {
                 start_ms as f64 / 1000.0,
             )?;
         }
+        self.encode_certificates(&mut encoder)?;
         self.encode_admin(&mut encoder)?;
         self.encode_audit(&mut encoder)?;
         self.encode_answers(&mut encoder)?;
@@ -209,6 +212,33 @@ impl Moment {
     fn by_shard(&self) -> impl Iterator<Item = (String, &Reading)> {
         let numbered = self.shards.iter().enumerate();
         numbered.map(|(shard, reading)| (shard.to_string(), reading))
+    }
+
+    fn encode_certificates(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        type Value = fn(&(&'static str, u64, bool)) -> f64;
+        let families: [(&str, &str, Value); 2] = [
+            (
+                "penstock_tls_certificate_expires_seconds",
+                "When the certificate in force ends, in seconds since 1970.",
+                |it| it.1 as f64,
+            ),
+            (
+                "penstock_tls_certificate_refused",
+                "1 while the files of the certificate are not in force, because they are wrong.",
+                |it| f64::from(u8::from(it.2)),
+            ),
+        ];
+        for (name, help, value) in families {
+            if self.tls.is_empty() {
+                break;
+            }
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for it in &self.tls {
+                let labels = [("certificate", it.0)];
+                family.encode_family(&labels)?.encode_gauge(&value(it))?;
+            }
+        }
+        Ok(())
     }
 
     fn encode_admin(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {

@@ -52,13 +52,13 @@ use crate::startup::checks;
 use crate::startup::node::{Bound, Node, OpenError};
 use crate::system::lines::{self, tell};
 use crate::system::open_files;
-use crate::tls::{ServedTls, TlsFiles};
+use crate::tls::{ServedByPort, ServedTls, TlsFiles};
 
 use self::admin::{Admin, Guard};
 use self::audit::{Audit, Field};
 use self::conductor::{Conductor, Start};
 use self::cores::Cores;
-use self::dial::dial;
+use self::dial::{dial, open_link_tls};
 pub use self::error::ServeError;
 use self::error::system;
 use self::health::{Health, Phase, Watched};
@@ -118,6 +118,10 @@ fn serve_audited(config: Config, logging: &Logging, audit: &Audit) -> Result<(),
     let node = Node::open(config, shards_of_new, Bound::Process, lines::out)?;
     let config = Arc::clone(&node.config);
     let open_to_anyone = refuse_open_door(&config, node.links_address())?;
+    let link_tls = open_link_tls(&node)?;
+    let links = link_tls.as_ref().map(|it| Arc::clone(&it.served));
+    let clients = tls.clone();
+    let served_tls = ServedByPort { clients, links };
     let shards = node.shards();
     let segments = node.directory.segments().list();
     let segments = segments.map_err(system("list the segments"))?.len() as u64;
@@ -126,7 +130,7 @@ fn serve_audited(config: Config, logging: &Logging, audit: &Audit) -> Result<(),
         warn!(mend = problem.mend, "{}", problem.cause);
     }
 
-    health.watch(watched(&node, audit, tls.clone(), open_to_anyone.len()));
+    health.watch(watched(&node, audit, &served_tls, open_to_anyone.len()));
 
     let (shared, own) = bind(&config, shards)?;
     let resp = bind_resp(&config, shards)?;
@@ -145,7 +149,7 @@ fn serve_audited(config: Config, logging: &Logging, audit: &Audit) -> Result<(),
         .transpose()?;
     let reload = Reload {
         logging: logging.clone(),
-        tls: tls.clone(),
+        tls: served_tls.clone(),
         audit: audit.clone(),
         plan: plan_place.map(|place| (place, reread.clone())),
         schema: node.schema().map(|schema| (schema, cores.deliver_schema())),
@@ -164,7 +168,7 @@ fn serve_audited(config: Config, logging: &Logging, audit: &Audit) -> Result<(),
         shared: shared_address,
         own_ports: &own_ports,
         resp: resp_address,
-        tls: tls.as_deref(),
+        tls: &served_tls,
         open_to_anyone: &open_to_anyone,
         io: node.rings.io(),
     };
@@ -174,7 +178,7 @@ fn serve_audited(config: Config, logging: &Logging, audit: &Audit) -> Result<(),
         node.claim_directory()?;
         cores.begin();
         if let Some(listener) = links {
-            dialing = Some(dial(&node, listener, cores.deliver(), reread)?);
+            dialing = Some(dial(&node, (listener, link_tls), cores.deliver(), reread)?);
         }
         Ok(())
     };
@@ -210,12 +214,7 @@ fn open_tls(config: &Config) -> Result<Option<Arc<ServedTls>>, ServeError> {
 }
 
 /// What the admin port shows of a node.
-fn watched(
-    node: &Node,
-    audit: &Audit,
-    tls: Option<Arc<ServedTls>>,
-    open_to_anyone: usize,
-) -> Watched {
+fn watched(node: &Node, audit: &Audit, tls: &ServedByPort, open_to_anyone: usize) -> Watched {
     Watched {
         stats: Arc::clone(&node.stats),
         data: node.config.data.clone(),
@@ -224,7 +223,7 @@ fn watched(
         memory: node.memory(),
         clock: node.clock(),
         unix_ms_at_start: node.unix_ms_at_start(),
-        tls,
+        tls: tls.clone(),
         open_to_anyone,
         audit: audit.clone(),
     }

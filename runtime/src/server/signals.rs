@@ -17,7 +17,7 @@ use crate::cluster::Reread;
 use crate::cluster::home::PlanPlace;
 use crate::schema::RunningSchema;
 use crate::server::logging::Logging;
-use crate::tls::{Change, ServedTls};
+use crate::tls::{Change, ServedByPort};
 
 use super::audit::Audit;
 use super::cores::DeliverSchema;
@@ -26,8 +26,8 @@ use super::supervisor::Supervisor;
 /// What SIGHUP reloads.
 pub(super) struct Reload {
     pub(super) logging: Logging,
-    /// The certificate, if the ports speak TLS.
-    pub(super) tls: Option<Arc<ServedTls>>,
+    /// The certificates, if there are ports that speak TLS.
+    pub(super) tls: ServedByPort,
     pub(super) audit: Audit,
     /// The home of the plan, if this is a node of a cluster.
     pub(super) plan: Option<(PlanPlace, Reread)>,
@@ -56,14 +56,7 @@ impl Reload {
             reread.ask();
         }
         let schema = self.read_schema();
-        let certificate = match self.tls.as_ref().map(|it| it.read_anew()) {
-            Some(Change::Refused(told)) => {
-                error!("SIGHUP: {told}");
-                Some(Err(told))
-            }
-            Some(Change::Taken(told)) => Some(Ok(told)),
-            None => None,
-        };
+        let certificate = self.read_certificates();
         let plan = self.plan.as_ref().map(|(place, _)| told_of(place));
         let read = [&schema, &certificate].map(|it| it.as_ref().and_then(|it| it.as_deref().ok()));
         if log.is_ok() || plan.is_some() || read.iter().any(Option::is_some) {
@@ -73,6 +66,26 @@ impl Reload {
         let defect = schema.and_then(Result::err);
         let defect = defect.or(certificate.and_then(Result::err));
         self.supervisor.reloaded(problem.or(defect).as_deref());
+    }
+
+    /// Reads the files of all certificates anew. An error is that of the first that is refused.
+    fn read_certificates(&self) -> Option<Result<String, String>> {
+        let mut outcome: Option<Result<String, String>> = None;
+        for (_, tls) in self.tls.each() {
+            let read = match tls.read_anew() {
+                Change::Refused(told) => {
+                    error!("SIGHUP: {told}");
+                    Err(told)
+                }
+                Change::Taken(told) => Ok(told),
+            };
+            outcome = Some(match (outcome, read) {
+                (Some(Ok(before)), Ok(told)) => Ok(format!("{before}, {told}")),
+                (Some(Err(before)), _) => Err(before),
+                (_, read) => read,
+            });
+        }
+        outcome
     }
 
     /// Reads the files of the schema anew; what is sound is served from now on, and told. What is

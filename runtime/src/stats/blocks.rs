@@ -1,7 +1,7 @@
 //! The blocks: each core writes its own, anybody reads them. No core waits or locks for a reader.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use penstock_net::link::RefusalCode;
 use penstock_net::status::Status;
@@ -114,10 +114,28 @@ impl Handshakes {
     }
 }
 
+/// A link without TLS, which counts as long as this is held.
+pub(crate) struct PlainLink(Arc<Stats>);
+
+impl PlainLink {
+    pub(crate) fn new(stats: &Arc<Stats>) -> PlainLink {
+        stats.links_plain.fetch_add(1, Ordering::Relaxed);
+        PlainLink(Arc::clone(stats))
+    }
+}
+
+impl Drop for PlainLink {
+    fn drop(&mut self) {
+        self.0.links_plain.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// The numbers of all cores.
 pub(crate) struct Stats {
     pub(crate) handshakes: Handshakes,
     pub(crate) plan: PlanFacts,
+    /// Links that are there without TLS.
+    links_plain: AtomicU64,
     blocks: Vec<Block>,
     /// What each core knows of its partitions and of the other nodes. A core that finds it taken
     /// leaves it as it is, and never waits.
@@ -125,6 +143,11 @@ pub(crate) struct Stats {
 }
 
 impl Stats {
+    /// Links that are there without TLS.
+    pub(crate) fn links_plain(&self) -> u64 {
+        self.links_plain.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn new(shards: u16) -> Self {
         let block = |_| Block {
             figures: [const { AtomicU64::new(0) }; FIGURES.len()],
@@ -138,6 +161,7 @@ impl Stats {
         Stats {
             handshakes: Handshakes::default(),
             plan: PlanFacts::default(),
+            links_plain: AtomicU64::new(0),
             blocks: (0..shards).map(block).collect(),
             replication: (0..shards).map(|_| Mutex::default()).collect(),
         }

@@ -4,9 +4,13 @@ use std::fmt;
 use std::io::{BufRead, ErrorKind, IoSlice, Write};
 use std::sync::Arc;
 
-use rustls::{ServerConfig, ServerConnection};
+use penstock_net::link::{Channel, NodeName};
+use rustls::{
+    CertificateError, ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection,
+};
 
-use super::identity::common_name;
+use super::links::server_name;
+use super::names::{common_name, node_name};
 
 /// Bytes of plaintext that are sealed at once, at most: four whole records.
 const SEALED_BYTES_MAX: usize = 64 << 10;
@@ -17,10 +21,10 @@ const RUNS_MAX: usize = 64;
 /// The label of `tls-exporter` (RFC 9266).
 const BINDING_LABEL: &[u8] = b"EXPORTER-Channel-Binding";
 
-/// The server's side of one TLS connection. It owns all that is to be said, which
+/// One side of one TLS connection. It owns all that is to be said, which
 /// [`TlsConnection::seal`] and [`TlsConnection::take_output`] hand out in its order.
 pub(crate) struct TlsConnection {
-    state: ServerConnection,
+    state: Connection,
     /// The peer has said its last word, or its bytes could not be read.
     has_ended: bool,
 }
@@ -49,7 +53,8 @@ pub(crate) struct TlsFault(rustls::Error);
 impl fmt::Display for TlsFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         use rustls::Error::{
-            AlertReceived, InvalidMessage, NoCertificatesPresented, PeerIncompatible,
+            AlertReceived, InvalidCertificate, InvalidMessage, NoCertificatesPresented,
+            PeerIncompatible,
         };
         match &self.0 {
             InvalidMessage(rustls::InvalidMessage::InvalidContentType) => f.write_str(
@@ -60,8 +65,9 @@ impl fmt::Display for TlsFault {
                 | rustls::PeerIncompatible::Tls12NotOfferedOrEnabled
                 | rustls::PeerIncompatible::Tls13RequiredForQuic,
             ) => f.write_str("it offers TLS 1.2 or older, and TLS 1.3 is needed"),
-            NoCertificatesPresented => {
-                f.write_str("it shows no certificate, and tls_client_ca asks for one")
+            NoCertificatesPresented => f.write_str("it shows no certificate, and one is needed"),
+            InvalidCertificate(CertificateError::ApplicationVerificationFailure) => {
+                f.write_str("it shows the certificate of a node, which opens links alone")
             }
             AlertReceived(alert) => write!(f, "it gave up with the alert {alert:?}"),
             other => write!(f, "{other}"),
@@ -74,7 +80,18 @@ impl std::error::Error for TlsFault {}
 impl TlsConnection {
     /// A connection that was just accepted.
     pub(crate) fn new(config: Arc<ServerConfig>) -> TlsConnection {
-        let mut state = ServerConnection::new(config).expect("the configuration was checked");
+        let state = ServerConnection::new(config).expect("the configuration was checked");
+        TlsConnection::of(Connection::Server(state))
+    }
+
+    /// A connection that was just made to another node.
+    pub(crate) fn dial(config: Arc<ClientConfig>, node: NodeName) -> TlsConnection {
+        let state = ClientConnection::new(config, server_name(node));
+        let state = state.expect("the configuration was checked");
+        TlsConnection::of(Connection::Client(state))
+    }
+
+    fn of(mut state: Connection) -> TlsConnection {
         // The caller bounds what it seals, and takes all of it at once.
         state.set_buffer_limit(None);
         TlsConnection {
@@ -179,16 +196,29 @@ impl TlsConnection {
         self.has_ended
     }
 
-    /// What the handshake, which is finished, has proved.
+    /// What the handshake, which is finished, has proved of a client.
     pub(crate) fn peer(&self) -> Peer {
+        let certificates = self.state.peer_certificates();
+        Peer {
+            channel_binding: self.binding(),
+            certificate_name: certificates.and_then(|them| common_name(them.first()?)),
+        }
+    }
+
+    /// What the handshake, which is finished, has proved of another node.
+    pub(crate) fn channel(&self) -> Channel {
+        let certificates = self.state.peer_certificates();
+        Channel::Tls {
+            binding: self.binding(),
+            certified: certificates.and_then(|them| node_name(them.first()?)),
+        }
+    }
+
+    fn binding(&self) -> [u8; 32] {
         let exported = self
             .state
             .export_keying_material([0; 32], BINDING_LABEL, Some(&[]));
-        let certificates = self.state.peer_certificates();
-        Peer {
-            channel_binding: exported.expect("the handshake is finished"),
-            certificate_name: certificates.and_then(|them| common_name(them.first()?)),
-        }
+        exported.expect("the handshake is finished")
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use rustls::ServerConfig;
+use rustls::{ClientConfig, ServerConfig};
 use tracing::{error, info};
 
 use super::files::{TlsFileError, TlsFiles};
@@ -22,6 +22,22 @@ struct State {
     stamps: [Option<FileStamp>; 3],
     /// The files as they are now were refused.
     is_refused: bool,
+}
+
+/// The identities of a server, by the ports that show them.
+#[derive(Clone, Default)]
+pub(crate) struct ServedByPort {
+    pub(crate) clients: Option<Arc<ServedTls>>,
+    pub(crate) links: Option<Arc<ServedTls>>,
+}
+
+impl ServedByPort {
+    /// Those that there are, with the names of their ports.
+    pub(crate) fn each(&self) -> impl Iterator<Item = (&'static str, &ServedTls)> {
+        let all = [("clients", &self.clients), ("links", &self.links)];
+        all.into_iter()
+            .filter_map(|(port, it)| Some((port, it.as_deref()?)))
+    }
 }
 
 /// What came of reading files anew.
@@ -64,6 +80,13 @@ impl ServedTls {
     /// What a new connection is given.
     pub(crate) fn config(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.state().identity.config)
+    }
+
+    /// What a new link to another node is given, of an identity for links.
+    pub(crate) fn dialing(&self) -> Arc<ClientConfig> {
+        let state = self.state();
+        let dialing = state.identity.dialing.as_ref();
+        Arc::clone(dialing.expect("the identity is one for links"))
     }
 
     /// What a new connection of the admin port is given.

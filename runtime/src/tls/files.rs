@@ -1,9 +1,12 @@
-//! The files of a certificate, its key and those who sign certificates of clients.
+//! The files of a certificate, its key and those who sign certificates of the other side.
 
 use std::path::{Path, PathBuf};
 use std::{fmt, fs, io};
 
-use super::identity::{Defect, Identity, Source};
+use penstock_net::link::NodeName;
+
+use super::chain::{Defect, Source};
+use super::identity::{Identity, Purpose};
 use crate::config::Config;
 use crate::system::file_stamp::FileStamp;
 use crate::system::private_file::read_private;
@@ -16,26 +19,22 @@ const FILE_BYTES_MAX: usize = 1 << 20;
 pub(crate) struct TlsFiles {
     certificate: PathBuf,
     key: PathBuf,
-    client_ca: Option<PathBuf>,
-    /// Each client must show a certificate, if there is `client_ca`: nothing else tells who it is.
-    needs_certificate: bool,
+    /// Those who sign certificates of the other side.
+    ca: Option<PathBuf>,
+    purpose: Purpose,
 }
 
 /// What is wrong with a file, in one line that names it.
 #[derive(Clone, Debug)]
 pub struct TlsFileError {
+    option: &'static str,
     path: PathBuf,
     defect: Defect,
 }
 
 impl fmt::Display for TlsFileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let option = match self.defect.source {
-            Source::Certificate => "tls_cert",
-            Source::Key => "tls_key",
-            Source::ClientCa => "tls_client_ca",
-        };
-        write!(f, "{option}: {}", self.path.display())?;
+        write!(f, "{}: {}", self.option, self.path.display())?;
         if let Some(line) = self.defect.line {
             write!(f, ":{line}")?;
         }
@@ -54,8 +53,27 @@ impl TlsFiles {
         Some(TlsFiles {
             certificate: certificate.clone(),
             key: key.clone(),
-            client_ca: config.tls_client_ca.clone(),
-            needs_certificate: config.users.is_none(),
+            ca: config.tls_client_ca.clone(),
+            purpose: Purpose::Clients {
+                needs_certificate: config.users.is_none(),
+            },
+        })
+    }
+
+    /// Those that the configuration names for links of this node; `None` if it names none.
+    pub(crate) fn of_links(config: &Config, name: NodeName) -> Option<TlsFiles> {
+        let (Some(certificate), Some(key), Some(ca)) = (
+            &config.cluster_tls_cert,
+            &config.cluster_tls_key,
+            &config.cluster_tls_ca,
+        ) else {
+            return None;
+        };
+        Some(TlsFiles {
+            certificate: certificate.clone(),
+            key: key.clone(),
+            ca: Some(ca.clone()),
+            purpose: Purpose::Links(name),
         })
     }
 
@@ -70,19 +88,13 @@ impl TlsFiles {
         let certificate = read(&self.certificate).map_err(|it| told(Source::Certificate, it))?;
         let key =
             read_private(&self.key, FILE_BYTES_MAX).map_err(|it| told(Source::Key, it.cause()))?;
-        let client_ca = match &self.client_ca {
-            Some(path) => Some(read(path).map_err(|it| told(Source::ClientCa, it))?),
+        let ca = match &self.ca {
+            Some(path) => Some(read(path).map_err(|it| told(Source::Ca, it))?),
             None => None,
         };
-        let client_ca = client_ca.as_deref();
-        Identity::read(
-            &certificate,
-            &key,
-            client_ca,
-            self.needs_certificate,
-            now_unix_s,
-        )
-        .map_err(|defect| self.error(defect))
+        let ca = ca.as_deref();
+        Identity::read(&certificate, &key, ca, self.purpose, now_unix_s)
+            .map_err(|defect| self.error(defect))
     }
 
     /// What tells that a file was changed; a missing file has none.
@@ -90,17 +102,25 @@ impl TlsFiles {
         [
             FileStamp::of(&self.certificate),
             FileStamp::of(&self.key),
-            self.client_ca.as_deref().and_then(FileStamp::of),
+            self.ca.as_deref().and_then(FileStamp::of),
         ]
     }
 
     fn error(&self, defect: Defect) -> TlsFileError {
-        let path = match defect.source {
-            Source::Certificate => &self.certificate,
-            Source::Key => &self.key,
-            Source::ClientCa => self.client_ca.as_ref().expect("it was read"),
+        let (path, of_clients, of_links) = match defect.source {
+            Source::Certificate => (&self.certificate, "tls_cert", "cluster_tls_cert"),
+            Source::Key => (&self.key, "tls_key", "cluster_tls_key"),
+            Source::Ca => {
+                let ca = self.ca.as_ref().expect("it was read");
+                (ca, "tls_client_ca", "cluster_tls_ca")
+            }
+        };
+        let option = match self.purpose {
+            Purpose::Clients { .. } => of_clients,
+            Purpose::Links(_) => of_links,
         };
         TlsFileError {
+            option,
             path: path.clone(),
             defect,
         }

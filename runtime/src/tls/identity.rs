@@ -3,92 +3,52 @@
 use std::fmt;
 use std::sync::Arc;
 
-use rustls::client::verify_server_cert_signed_by_trust_anchor;
+use penstock_net::link::NodeName;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
-use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
-use rustls::{RootCertStore, ServerConfig};
-use x509_cert::Certificate;
-use x509_cert::der::asn1::{PrintableStringRef, Utf8StringRef};
-use x509_cert::der::oid::db::rfc4519::CN;
-use x509_cert::der::{Decode, Tagged};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
-/// Bytes of a name in a certificate, at most (X.520).
-const NAME_BYTES_MAX: usize = 64;
+use super::chain::{Defect, Found, Source, certificates, check_chain, check_time, roots};
+use super::links;
+use super::verifiers::ClientsOnly;
 
-/// What a server shows to its clients.
+/// Whom a certificate is shown to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Clients. Each must show a certificate, if there are signers of such and nothing else tells
+    /// who it is.
+    Clients { needs_certificate: bool },
+    /// Other nodes, by the node of this name.
+    Links(NodeName),
+}
+
+/// What a server shows to the other side.
 #[derive(Clone)]
 pub(crate) struct Identity {
     /// For the ports of clients.
     pub(crate) config: Arc<ServerConfig>,
+    /// What it shows where it connects: other nodes.
+    pub(crate) dialing: Option<Arc<ClientConfig>>,
     /// For the admin port, where a certificate of the client is a proof and never a must.
     pub(crate) admin: Arc<ServerConfig>,
     /// When the first certificate of the chain ends, in seconds since 1970.
     pub(crate) expires_unix_s: u64,
 }
 
-/// The file that something is wrong with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Source {
-    Certificate,
-    Key,
-    ClientCa,
-}
-
-/// Why files make no identity.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Defect {
-    pub(crate) source: Source,
-    /// The line, from 1, of what is wrong, if it is one thing.
-    pub(crate) line: Option<usize>,
-    pub(crate) cause: String,
-}
-
-impl Defect {
-    pub(super) fn new(source: Source, line: Option<usize>, cause: impl fmt::Display) -> Defect {
-        let cause = cause.to_string();
-        Defect {
-            source,
-            line,
-            cause,
-        }
-    }
-}
-
-/// One certificate of a file.
-struct Found {
-    line: usize,
-    bytes: CertificateDer<'static>,
-    certificate: Certificate,
-}
-
-impl Found {
-    fn subject(&self) -> String {
-        self.certificate.tbs_certificate.subject.to_string()
-    }
-
-    fn issuer(&self) -> String {
-        self.certificate.tbs_certificate.issuer.to_string()
-    }
-
-    fn expires_unix_s(&self) -> u64 {
-        let validity = self.certificate.tbs_certificate.validity;
-        validity.not_after.to_unix_duration().as_secs()
-    }
-}
-
 impl Identity {
-    /// From the texts of the files: the chain, its key, and those who sign certificates of clients.
-    /// `needs_certificate`: each client must show one.
+    /// From the texts of the files: the chain, its key, and those who sign certificates of the
+    /// other side.
     ///
     /// # Errors
     /// [`Defect`] of the first thing that is wrong.
     pub(crate) fn read(
         chain: &[u8],
         key: &[u8],
-        client_ca: Option<&[u8]>,
-        needs_certificate: bool,
+        ca: Option<&[u8]>,
+        purpose: Purpose,
         now_unix_s: u64,
     ) -> Result<Identity, Defect> {
         let provider = Arc::new(ring::default_provider());
@@ -102,182 +62,108 @@ impl Identity {
             }
             error => of_key(&format_args!("the private key cannot be read: {error}")),
         })?;
+        let roots = ca.map(|text| roots(text, now_unix_s)).transpose()?;
+        let roots = roots.map(Arc::new);
         let expires = chain.iter().map(Found::expires_unix_s).min();
-        let chain = chain.into_iter().map(|it| it.bytes).collect();
-        let roots = client_ca.map(|text| roots(text, now_unix_s)).transpose()?;
         let shown = Shown {
             provider,
-            chain,
+            chain: chain.iter().map(|it| it.bytes.clone()).collect(),
             key,
-            roots: roots.map(Arc::new),
         };
-        let config = shown.config(needs_certificate)?;
-        let admin = match needs_certificate && client_ca.is_some() {
-            true => shown.config(false)?,
-            false => Arc::clone(&config),
+        let config = |needs_certificate| {
+            let verifier = roots
+                .as_ref()
+                .map(|roots| shown.verifier(roots, purpose, needs_certificate));
+            shown.config(verifier.transpose()?)
+        };
+        let (config, admin, dialing) = match (purpose, &roots) {
+            (Purpose::Links(name), Some(roots)) => {
+                let verifier = shown.verifier(roots, purpose, true)?;
+                links::check_own(&chain, name, roots, verifier.as_ref(), now_unix_s)?;
+                let Shown { chain, key, .. } = &shown;
+                let made = links::dialing(chain.clone(), key.clone_key(), roots, &shown.provider);
+                let dialing = Arc::new(made.map_err(|error| of_unusable(&error))?);
+                let config = shown.config(Some(verifier))?;
+                (Arc::clone(&config), config, Some(dialing))
+            }
+            (
+                Purpose::Clients {
+                    needs_certificate: true,
+                },
+                Some(_),
+            ) => (config(true)?, config(false)?, None),
+            _ => {
+                let config = config(false)?;
+                (Arc::clone(&config), config, None)
+            }
         };
         Ok(Identity {
             config,
             admin,
+            dialing,
             expires_unix_s: expires.expect("a chain has a certificate"),
         })
     }
 }
 
-/// What a server shows, and whose certificates it takes.
+/// What a server shows.
 struct Shown {
     provider: Arc<CryptoProvider>,
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
-    roots: Option<Arc<RootCertStore>>,
 }
 
 impl Shown {
-    /// As rustls takes it; `needs_certificate`: each client must show one, if there are roots.
-    fn config(&self, needs_certificate: bool) -> Result<Arc<ServerConfig>, Defect> {
+    /// What judges the certificates of the other side, which must show one if one is needed.
+    fn verifier(
+        &self,
+        roots: &Arc<RootCertStore>,
+        purpose: Purpose,
+        is_needed: bool,
+    ) -> Result<Arc<dyn ClientCertVerifier>, Defect> {
+        let (roots, provider) = (Arc::clone(roots), Arc::clone(&self.provider));
+        let builder = WebPkiClientVerifier::builder_with_provider(roots, provider);
+        let builder = match is_needed {
+            true => builder,
+            false => builder.allow_unauthenticated(),
+        };
+        let built = builder.build();
+        let built = built.map_err(|it| Defect::new(Source::Ca, None, it))?;
+        Ok(match purpose {
+            Purpose::Clients { .. } => Arc::new(ClientsOnly(built)),
+            Purpose::Links(_) => built,
+        })
+    }
+
+    /// As rustls takes it.
+    fn config(
+        &self,
+        verifier: Option<Arc<dyn ClientCertVerifier>>,
+    ) -> Result<Arc<ServerConfig>, Defect> {
         let builder = ServerConfig::builder_with_provider(Arc::clone(&self.provider))
             .with_protocol_versions(&[&rustls::version::TLS13])
             .expect("the provider has suites of TLS 1.3");
-        let builder = match &self.roots {
+        let builder = match verifier {
             None => builder.with_no_client_auth(),
-            Some(roots) => {
-                let (roots, provider) = (Arc::clone(roots), Arc::clone(&self.provider));
-                let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider);
-                let verifier = match needs_certificate {
-                    true => verifier,
-                    false => verifier.allow_unauthenticated(),
-                };
-                let built = verifier.build();
-                let built = built.map_err(|it| Defect::new(Source::ClientCa, None, it))?;
-                builder.with_client_cert_verifier(built)
-            }
+            Some(verifier) => builder.with_client_cert_verifier(verifier),
         };
-        let mut config = builder
-            .with_single_cert(self.chain.clone(), self.key.clone_key())
-            .map_err(|error| {
-                let cause = match error {
-                    rustls::Error::InconsistentKeys(_) => {
-                        "the key is not that of the first certificate of the chain".to_string()
-                    }
-                    error => format!("the private key cannot be used: {error}"),
-                };
-                Defect::new(Source::Key, None, cause)
-            })?;
+        let built = builder.with_single_cert(self.chain.clone(), self.key.clone_key());
+        let mut config = built.map_err(|error| of_unusable(&error))?;
         config.send_tls13_tickets = 0;
         config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
         Ok(Arc::new(config))
     }
 }
 
-/// All certificates of a text, at least one.
-fn certificates(text: &[u8], source: Source) -> Result<Vec<Found>, Defect> {
-    let lines = text.split(|byte| *byte == b'\n').enumerate();
-    let begins = lines.filter(|(_, line)| line.trim_ascii().ends_with(b"BEGIN CERTIFICATE-----"));
-    let mut begins = begins.map(|(number, _)| number + 1);
-    let mut found = Vec::new();
-    for bytes in CertificateDer::pem_slice_iter(text) {
-        let line = begins.next().unwrap_or(1);
-        let defect = |cause: &dyn fmt::Display| Defect::new(source, Some(line), cause);
-        let bytes =
-            bytes.map_err(|error| defect(&format_args!("the certificate is no PEM: {error}")))?;
-        let certificate = Certificate::from_der(&bytes)
-            .map_err(|error| defect(&format_args!("the certificate cannot be read: {error}")))?;
-        found.push(Found {
-            line,
-            bytes,
-            certificate,
-        });
-    }
-    if found.is_empty() {
-        let cause = "there is no certificate in PEM (BEGIN CERTIFICATE)";
-        return Err(Defect::new(source, None, cause));
-    }
-    Ok(found)
-}
-
-fn check_time(found: &Found, now_unix_s: u64) -> Result<(), Defect> {
-    let validity = found.certificate.tbs_certificate.validity;
-    let (begins, ends) = (validity.not_before, validity.not_after);
-    let cause = if found.expires_unix_s() < now_unix_s {
-        format!("the certificate of {} ended at {ends}", found.subject())
-    } else if begins.to_unix_duration().as_secs() > now_unix_s {
-        let subject = found.subject();
-        format!("the certificate of {subject} is valid from {begins} on, which is not yet")
-    } else {
-        return Ok(());
-    };
-    Err(Defect::new(Source::Certificate, Some(found.line), cause))
-}
-
-/// Each certificate must be signed by the next one.
-fn check_chain(chain: &[Found], provider: &CryptoProvider, now_unix_s: u64) -> Result<(), Defect> {
-    let defect =
-        |it: &Found, cause: String| Err(Defect::new(Source::Certificate, Some(it.line), cause));
-    for pair in chain.windows(2) {
-        if pair[0].certificate.tbs_certificate.issuer != pair[1].certificate.tbs_certificate.subject
-        {
-            let cause = format!(
-                "the certificate of {} is signed by {}, and the next one in the file is that of \
-                 {}: a certificate between them is missing, or the order is wrong",
-                pair[0].subject(),
-                pair[0].issuer(),
-                pair[1].subject()
-            );
-            return defect(&pair[0], cause);
+/// A key and a certificate that do not go together.
+fn of_unusable(error: &rustls::Error) -> Defect {
+    let of_key = |cause: &dyn fmt::Display| Defect::new(Source::Key, None, cause);
+    match error {
+        rustls::Error::InconsistentKeys(_) => {
+            of_key(&"the key is not that of the first certificate of the chain")
         }
+        error => of_key(&format_args!("the private key cannot be used: {error}")),
     }
-    let [first, between @ .., last] = chain else {
-        return Ok(());
-    };
-    let mut roots = RootCertStore::empty();
-    if let Err(error) = roots.add(last.bytes.clone()) {
-        return defect(last, format!("the certificate signs no others: {error}"));
-    }
-    let between: Vec<_> = between.iter().map(|it| it.bytes.clone()).collect();
-    let verified = ParsedCertificate::try_from(&first.bytes).and_then(|parsed| {
-        let now = UnixTime::since_unix_epoch(std::time::Duration::from_secs(now_unix_s));
-        let algorithms = provider.signature_verification_algorithms.all;
-        verify_server_cert_signed_by_trust_anchor(&parsed, &roots, &between, now, algorithms)
-    });
-    match verified {
-        Ok(()) => Ok(()),
-        Err(error) => defect(first, format!("the chain does not hold: {error}")),
-    }
-}
-
-/// Those who sign certificates of clients.
-fn roots(text: &[u8], now_unix_s: u64) -> Result<RootCertStore, Defect> {
-    let mut roots = RootCertStore::empty();
-    for found in certificates(text, Source::ClientCa)? {
-        check_time(&found, now_unix_s).map_err(|defect| Defect {
-            source: Source::ClientCa,
-            ..defect
-        })?;
-        let added = roots.add(found.bytes);
-        added.map_err(|error| {
-            let cause = format!("the certificate signs no others: {error}");
-            Defect::new(Source::ClientCa, Some(found.line), cause)
-        })?;
-    }
-    Ok(roots)
-}
-
-/// The common name of who a certificate is for. `None` without one, or with one that is too long.
-pub(super) fn common_name(certificate: &CertificateDer<'_>) -> Option<Arc<str>> {
-    let certificate = Certificate::from_der(certificate).ok()?;
-    let names = certificate.tbs_certificate.subject.0;
-    let mut names = names.iter().flat_map(|them| them.0.iter());
-    let value = &names.find(|it| it.oid == CN)?.value;
-    let name = match value.tag() {
-        x509_cert::der::Tag::Utf8String => value.decode_as::<Utf8StringRef<'_>>().ok()?.as_str(),
-        x509_cert::der::Tag::PrintableString => {
-            value.decode_as::<PrintableStringRef<'_>>().ok()?.as_str()
-        }
-        _ => return None,
-    };
-    (1..=NAME_BYTES_MAX)
-        .contains(&name.len())
-        .then(|| name.into())
 }
 
 #[cfg(test)]

@@ -89,7 +89,7 @@ pub fn judge(input: &[u8]) {
 }
 
 /// Every path of a configuration that may be absent.
-fn optional_paths(config: &mut Config) -> [&mut Option<PathBuf>; 14] {
+fn optional_paths(config: &mut Config) -> [&mut Option<PathBuf>; 17] {
     [
         &mut config.cluster,
         &mut config.log_file,
@@ -105,6 +105,9 @@ fn optional_paths(config: &mut Config) -> [&mut Option<PathBuf>; 14] {
         &mut config.etcd_cert,
         &mut config.etcd_key,
         &mut config.cluster_secret_file,
+        &mut config.cluster_tls_cert,
+        &mut config.cluster_tls_key,
+        &mut config.cluster_tls_ca,
     ]
 }
 

@@ -28,23 +28,23 @@ use super::scrape::{Numbers, ask};
 const LONG: Duration = Duration::from_secs(60);
 
 /// A certificate authority of a test.
-struct Authority {
-    pem: String,
+pub struct Authority {
+    pub pem: String,
     issuer: Issuer<'static, KeyPair>,
 }
 
 /// A certificate and its key, in PEM.
-struct Pair {
-    certificate: String,
-    key: String,
+pub struct Pair {
+    pub certificate: String,
+    pub key: String,
 }
 
 impl Authority {
-    fn new(name: &str) -> Authority {
+    pub fn new(name: &str) -> Authority {
         Authority::made(name, None)
     }
 
-    fn made(name: &str, by: Option<&Authority>) -> Authority {
+    pub fn made(name: &str, by: Option<&Authority>) -> Authority {
         let mut params = CertificateParams::new(Vec::new()).expect("no names");
         params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -63,7 +63,7 @@ impl Authority {
         self.signs_with(name, |_| ())
     }
 
-    fn signs_with(&self, name: &str, change: impl FnOnce(&mut CertificateParams)) -> Pair {
+    pub fn signs_with(&self, name: &str, change: impl FnOnce(&mut CertificateParams)) -> Pair {
         let names = vec!["localhost".to_string(), "127.0.0.1".to_string()];
         let mut params = CertificateParams::new(names).expect("names");
         params.distinguished_name.push(DnType::CommonName, name);

@@ -10,6 +10,7 @@ use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use penstock_client::tls::ClientTls;
 use penstock_client::{Client, ClientError, Verbs};
 use penstock_net::level::AckLevel;
 use penstock_net::request::Version;
@@ -33,6 +34,8 @@ const LEVELS: [AckLevel; 2] = [AckLevel::Disk, AckLevel::Replica];
 pub struct Cluster {
     folder: PathBuf,
     settings: Vec<Setting>,
+    /// All ports speak TLS.
+    has_tls: bool,
     /// Whether nodes have namespaces; not known before the first round.
     has_namespaces: Option<bool>,
     lost: u64,
@@ -80,10 +83,15 @@ const BLOWS: [Blow; 10] = [
 ];
 
 impl Cluster {
-    pub fn new(folder: PathBuf, is_loopback: bool, settings: &[Setting]) -> Cluster {
+    pub fn new(
+        folder: PathBuf,
+        (is_loopback, has_tls): (bool, bool),
+        settings: &[Setting],
+    ) -> Cluster {
         Cluster {
             folder,
             settings: settings.to_vec(),
+            has_tls,
             has_namespaces: is_loopback.then_some(false),
             lost: 0,
             promoted: 0,
@@ -118,10 +126,11 @@ impl Kind for Cluster {
         self.has_namespaces = Some(has_namespaces);
         let folder = self.folder.join(format!("cluster-{round}"));
         let network = Network::new(has_namespaces)?;
-        let mut nodes = Nodes::new(binary, folder.clone(), network, self.settings[which])?;
+        let setting = (self.settings[which], self.has_tls);
+        let mut nodes = Nodes::new(binary, folder.clone(), network, setting)?;
         nodes.fill()?;
         let mut blows = Vec::new();
-        let sale = Sale::default();
+        let sale = Sale::new(nodes.tls.clone());
         let account = std::thread::scope(|scope| {
             let addresses: Vec<_> = (0..NODES).map(|node| nodes.network.clients(node)).collect();
             let mut writers = Vec::new();
@@ -188,6 +197,8 @@ struct Nodes<'a> {
     folder: PathBuf,
     network: Network,
     settings: [Setting; NODES],
+    /// Whom clients trust, where all ports speak TLS.
+    tls: Option<ClientTls>,
     /// Those that run.
     servers: [Option<Server>; NODES],
     /// Who writes, by the file.
@@ -210,7 +221,7 @@ impl<'a> Nodes<'a> {
         binary: &'a Path,
         folder: PathBuf,
         network: Network,
-        setting: Setting,
+        (setting, has_tls): (Setting, bool),
     ) -> Result<Nodes<'a>, String> {
         // Different numbers of shards, where there is more than one.
         let one = Setting {
@@ -222,6 +233,7 @@ impl<'a> Nodes<'a> {
             folder,
             network,
             settings: [setting, one, setting],
+            tls: None,
             servers: [None, None, None],
             primary: 0,
             is_learner: false,
@@ -249,6 +261,12 @@ replica_timeout_ms = 400
             "\n[[placement]]\npartitions = [0, 255]\ngeneration = 1\nprimary = 1\nsync = [2, 3]\n",
         );
         nodes.write("cluster.toml", &file)?;
+        if has_tls {
+            nodes.edit(&["certs"])?;
+            let ca = fs::read(nodes.certificate("ca.pem")).map_err(|error| error.to_string())?;
+            let tls = ClientTls::trusting(&ca).map_err(|error| error.to_string())?;
+            nodes.tls = Some(tls);
+        }
         nodes.carry(0..NODES)?;
         nodes.start(0, true)?;
         nodes.start(1, false)?;
@@ -284,6 +302,10 @@ replica_timeout_ms = 400
         Ok(())
     }
 
+    fn certificate(&self, name: &str) -> PathBuf {
+        self.folder.join("certs").join(name)
+    }
+
     fn data(&self, node: usize) -> PathBuf {
         self.folder.join(format!("node-{}", node + 1))
     }
@@ -300,6 +322,19 @@ replica_timeout_ms = 400
         command.args(["--cache-bytes", "1MiB"]);
         command.args(["--cluster-node", &(node + 1).to_string(), "--cluster"]);
         command.arg(self.folder.join(format!("node-{}.toml", node + 1)));
+        if self.tls.is_some() {
+            let [certificate, key] =
+                ["pem", "key"].map(|end| self.certificate(&format!("node-{}.{end}", node + 1)));
+            for (option, file) in [
+                ("--tls-cert", &certificate),
+                ("--tls-key", &key),
+                ("--cluster-tls-cert", &certificate),
+                ("--cluster-tls-key", &key),
+                ("--cluster-tls-ca", &self.certificate("ca.pem")),
+            ] {
+                command.arg(option).arg(file);
+            }
+        }
         if is_new {
             command.arg("--cluster-new");
         }
@@ -322,7 +357,7 @@ replica_timeout_ms = 400
     fn client(&self, node: usize) -> Result<Client, ClientError> {
         let options = penstock_client::ClientOptions {
             follows: false,
-            ..options(AckLevel::Disk, ASK_MAX)
+            ..options(AckLevel::Disk, ASK_MAX, self.tls.as_ref())
         };
         Client::connect(self.network.clients(node), options)
     }
@@ -412,7 +447,11 @@ replica_timeout_ms = 400
 
     /// Runs a command on the cluster's file.
     fn edit(&self, words: &[&str]) -> Result<(), String> {
-        let output = Command::new(self.binary)
+        let mut command = Command::new(self.binary);
+        if self.tls.is_some() {
+            command.env("PENSTOCK_TLS_CA", self.certificate("ca.pem"));
+        }
+        let output = command
             .arg("cluster")
             .args(words)
             .arg("--file")
@@ -433,7 +472,7 @@ replica_timeout_ms = 400
         for level in LEVELS {
             let client = Client::connect(
                 self.network.clients(self.primary),
-                options(AckLevel::Replica, ASK_MAX),
+                options(AckLevel::Replica, ASK_MAX, self.tls.as_ref()),
             );
             let initial = STOCK_INITIAL.to_le_bytes();
             client

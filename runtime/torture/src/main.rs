@@ -214,7 +214,11 @@ fn kind(options: &Options, settings: &[Setting]) -> Result<Box<dyn Kind>, Failur
         }
         KindName::Stop => Box::new(stop::Stop::new(folder, options.pause_max, settings)),
         KindName::Tokens => Box::new(tokens::Tokens::new(folder, options.requests, settings)),
-        KindName::Cluster => Box::new(cluster::Cluster::new(folder, options.is_loopback, settings)),
+        KindName::Cluster => Box::new(cluster::Cluster::new(
+            folder,
+            (options.is_loopback, options.has_tls),
+            settings,
+        )),
     })
 }
 

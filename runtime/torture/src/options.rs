@@ -43,6 +43,7 @@ Options:
   --shards 1|2|both    [both]; a number above the allowed CPUs is left out, and said
   --fs ext4|xfs        file system of shutdown [ext4]
   --network own|loopback       of cluster [own, where that can be]
+  --tls                all ports of cluster speak TLS: of clients and of links
   --requests N         answers of tokens before the blow of a round [20000]
   --pause-s N          longest stop of stop, in seconds [8]
   --folder DIR         place of directories and images [a new one in the temporary folder]; a run
@@ -135,6 +136,8 @@ pub struct Options {
     pub allow_skip: bool,
     /// Nodes of a cluster are to be on loopback, also where they could have namespaces.
     pub is_loopback: bool,
+    /// All ports of a cluster are to speak TLS.
+    pub has_tls: bool,
     /// Those that a repetition must give again.
     given: Vec<String>,
 }
@@ -168,11 +171,17 @@ impl Options {
             server: None,
             allow_skip: false,
             is_loopback: false,
+            has_tls: false,
             given: Vec::new(),
         };
         while let Some(name) = arguments.next() {
             if name == "--allow-skip" {
                 options.allow_skip = true;
+                continue;
+            }
+            if name == "--tls" {
+                options.has_tls = true;
+                options.given.push(name);
                 continue;
             }
             let value = arguments.next().ok_or(format!("{name} needs a value"))?;

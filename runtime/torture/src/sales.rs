@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use penstock_client::tls::ClientTls;
 use penstock_client::{Client, ClientError, ClientOptions, Field, Verbs};
 use penstock_net::level::AckLevel;
 use penstock_net::request::Version;
@@ -60,11 +61,20 @@ impl Account {
 #[derive(Default)]
 pub struct Sale {
     is_over: AtomicBool,
+    /// Whom the writers trust, where nodes speak TLS.
+    tls: Option<ClientTls>,
     /// Operations that were acknowledged, at either level.
     pub acked: AtomicU64,
 }
 
 impl Sale {
+    pub fn new(tls: Option<ClientTls>) -> Sale {
+        Sale {
+            tls,
+            ..Sale::default()
+        }
+    }
+
     pub fn end(&self) {
         self.is_over.store(true, Ordering::Relaxed);
     }
@@ -91,7 +101,7 @@ impl Sale {
             }
             let now = match &client {
                 Some(client) => client,
-                None => match connect(addresses, level, random) {
+                None => match connect(addresses, level, self.tls.as_ref(), random) {
                     Ok(made) => client.insert(made),
                     Err(_) => continue,
                 },
@@ -152,6 +162,7 @@ fn outcome(
 fn connect(
     addresses: &[SocketAddr],
     level: AckLevel,
+    tls: Option<&ClientTls>,
     random: &mut Random,
 ) -> Result<Client, ClientError> {
     let mut named: Vec<String> = addresses.iter().map(SocketAddr::to_string).collect();
@@ -160,15 +171,16 @@ fn connect(
     if random.once_in(2) {
         named.truncate(1);
     }
-    Client::connect_any(&named, options(level, DEADLINE))
+    Client::connect_any(&named, options(level, DEADLINE, tls))
 }
 
 /// How nodes are asked here.
-pub fn options(level: AckLevel, deadline: Duration) -> ClientOptions {
+pub fn options(level: AckLevel, deadline: Duration, tls: Option<&ClientTls>) -> ClientOptions {
     ClientOptions {
         name: "torture".into(),
         level,
         deadline,
+        tls: tls.cloned(),
         ..ClientOptions::default()
     }
 }

@@ -4,9 +4,10 @@
 //! a proof is to be computed over, and told whether the other's was right.
 
 use penstock_net::link::frame::{LINK_VERSION, write_link_frame};
-use penstock_net::link::handshake::{PROOF_INPUT_BYTES, proof_input};
+use penstock_net::link::handshake::{ProofInput, proof_input};
 use penstock_net::link::{
-    Hello, LinkHeader, LinkMessage, NodeStart, Nonce, Proof, ProofRole, RefusalCode, Welcome,
+    Channel, Hello, LinkHeader, LinkMessage, NodeStart, Nonce, Proof, ProofRole, RefusalCode,
+    Welcome,
 };
 
 use super::receiver::{LinkRefusal, refusal};
@@ -85,13 +86,14 @@ pub struct Claim {
     /// What was told.
     pub proof: Proof,
     /// The keyed digest of this is right.
-    pub input: [u8; PROOF_INPUT_BYTES],
+    pub input: ProofInput,
 }
 
 /// The source's side, from HELLO on.
 #[derive(Debug)]
 pub struct Connecting {
     me: Introduction,
+    channel: Channel,
     hello: Hello,
     welcome: Option<Welcome>,
 }
@@ -100,6 +102,7 @@ pub struct Connecting {
 #[derive(Debug)]
 pub struct Accepting {
     me: Introduction,
+    channel: Channel,
     greeted: Option<(Hello, Welcome)>,
 }
 
@@ -110,13 +113,33 @@ fn header(number: u64) -> LinkHeader {
     }
 }
 
+/// Over TLS the certificate of the other side is that of the node that it says it is.
+fn judge_certificate(me: &Introduction, node: u8, channel: &Channel) -> Result<(), LinkRefusal> {
+    let Channel::Tls { certified, .. } = channel else {
+        return Ok(());
+    };
+    let text = match certified {
+        None => format!("the certificate of node {node} does not name one node of a cluster"),
+        Some(name) if name.cluster_id != me.cluster_id => {
+            format!("the certificate of node {node} is of another cluster: it names {name}")
+        }
+        Some(name) if name.node != node => {
+            format!("node {node} shows the certificate of node {}", name.node)
+        }
+        Some(_) => return Ok(()),
+    };
+    refusal(RefusalCode::Credentials, text)
+}
+
 /// What both sides look at in what the other tells, before any proof.
 fn judge(
     me: &Introduction,
     log_format: u32,
     cluster_id: [u8; 16],
     peer: &Peer,
+    channel: &Channel,
 ) -> Result<(), LinkRefusal> {
+    judge_certificate(me, peer.node, channel)?;
     if log_format != me.log_format {
         return refusal(
             RefusalCode::LogFormat,
@@ -149,8 +172,8 @@ impl Connecting {
     #[must_use]
     pub fn new(
         me: Introduction,
-        to_node: u8,
-        to_shard: u16,
+        (to_node, to_shard): (u8, u16),
+        channel: Channel,
         nonce: Nonce,
         out: &mut Vec<u8>,
     ) -> Self {
@@ -173,6 +196,7 @@ impl Connecting {
         write_link_frame(out, header(1), &LinkMessage::Hello(hello));
         Connecting {
             me,
+            channel,
             hello,
             welcome: None,
         }
@@ -212,7 +236,13 @@ impl Connecting {
                 ),
             );
         }
-        judge(&self.me, welcome.log_format, welcome.cluster_id, &peer)?;
+        judge(
+            &self.me,
+            welcome.log_format,
+            welcome.cluster_id,
+            &peer,
+            &self.channel,
+        )?;
         let needed = frame_bytes_needed(self.me.record_bytes_max);
         if welcome.record_bytes_max < self.me.record_bytes_max || welcome.frame_bytes_max < needed {
             return refusal(
@@ -230,7 +260,7 @@ impl Connecting {
         self.welcome = Some(*welcome);
         Ok(Claim {
             proof: welcome.proof,
-            input: proof_input(ProofRole::Destination, &self.hello, welcome),
+            input: proof_input(ProofRole::Destination, &self.hello, welcome, &self.channel),
         })
     }
 
@@ -239,9 +269,9 @@ impl Connecting {
     /// # Panics
     /// If WELCOME has not come.
     #[must_use]
-    pub fn proof_input(&self) -> [u8; PROOF_INPUT_BYTES] {
+    pub fn proof_input(&self) -> ProofInput {
         let welcome = self.welcome.as_ref().expect("WELCOME was taken");
-        proof_input(ProofRole::Source, &self.hello, welcome)
+        proof_input(ProofRole::Source, &self.hello, welcome, &self.channel)
     }
 
     /// Tells the own proof. Two frames have gone out then and one has come in.
@@ -266,8 +296,12 @@ impl Connecting {
 impl Accepting {
     /// Waits for HELLO.
     #[must_use]
-    pub fn new(me: Introduction) -> Self {
-        Accepting { me, greeted: None }
+    pub fn new(me: Introduction, channel: Channel) -> Self {
+        Accepting {
+            me,
+            channel,
+            greeted: None,
+        }
     }
 
     /// Takes HELLO, and tells what the own proof is to be computed over.
@@ -278,7 +312,7 @@ impl Accepting {
         &mut self,
         message: &LinkMessage<'_>,
         nonce: Nonce,
-    ) -> Result<[u8; PROOF_INPUT_BYTES], LinkRefusal> {
+    ) -> Result<ProofInput, LinkRefusal> {
         let (LinkMessage::Hello(hello), None) = (message, &self.greeted) else {
             return refusal(
                 RefusalCode::Order,
@@ -306,7 +340,7 @@ impl Accepting {
             );
         }
         let peer = peer_of(hello);
-        judge(me, hello.log_format, hello.cluster_id, &peer)?;
+        judge(me, hello.log_format, hello.cluster_id, &peer, &self.channel)?;
         let needed = frame_bytes_needed(hello.record_bytes_max);
         if hello.record_bytes_max > me.record_bytes_max || hello.frame_bytes_max < needed {
             return refusal(
@@ -336,7 +370,7 @@ impl Accepting {
             frame_bytes_max: me.frame_bytes_max,
             proof: Proof::default(),
         };
-        let input = proof_input(ProofRole::Destination, hello, &welcome);
+        let input = proof_input(ProofRole::Destination, hello, &welcome, &self.channel);
         self.greeted = Some((*hello, welcome));
         Ok(input)
     }
@@ -359,7 +393,7 @@ impl Accepting {
         match (message, &self.greeted) {
             (&LinkMessage::Proof(proof), Some((hello, welcome))) => Ok(Claim {
                 proof,
-                input: proof_input(ProofRole::Source, hello, welcome),
+                input: proof_input(ProofRole::Source, hello, welcome, &self.channel),
             }),
             _ => refusal(
                 RefusalCode::Order,
@@ -407,8 +441,8 @@ mod tests {
         incarnation: 5,
         start_id: 1,
     };
-    use penstock_net::link::LinkReceived;
     use penstock_net::link::frame::{LINK_FRAME_BYTES_BEFORE_PROOF_MAX, read_link_frame};
+    use penstock_net::link::{LinkReceived, NodeName};
 
     fn introduction(node: u8) -> Introduction {
         Introduction {
@@ -425,7 +459,8 @@ mod tests {
     }
 
     /// Stands for a keyed digest.
-    fn digest(secret: u8, input: &[u8]) -> Proof {
+    fn digest(secret: u8, input: &ProofInput) -> Proof {
+        let input = input.as_ref();
         let mut proof = [secret; 32];
         for (at, byte) in input.iter().enumerate() {
             let into = &mut proof[at % 32];
@@ -441,12 +476,36 @@ mod tests {
         }
     }
 
+    fn certified(node: u8) -> Channel {
+        let cluster_id = [7; 16];
+        Channel::Tls {
+            binding: [0xB1; 32],
+            certified: Some(NodeName { node, cluster_id }),
+        }
+    }
+
+    fn binding(channel: &mut Channel) -> &mut [u8; 32] {
+        match channel {
+            Channel::Tls { binding, .. } => binding,
+            Channel::Plain => panic!("there is none"),
+        }
+    }
+
+    fn name(channel: &mut Channel) -> &mut Option<NodeName> {
+        match channel {
+            Channel::Tls { certified, .. } => certified,
+            Channel::Plain => panic!("there is none"),
+        }
+    }
+
     struct Ends {
         source: Introduction,
         destination: Introduction,
         wanted: (u8, u16),
         secrets: (u8, u8),
         seen: (NodeStart, NodeStart),
+        /// As the source and as the destination see it.
+        channels: (Channel, Channel),
     }
 
     impl Ends {
@@ -457,15 +516,28 @@ mod tests {
                 wanted: (2, 0),
                 secrets: (9, 9),
                 seen: (START, START),
+                channels: (Channel::Plain, Channel::Plain),
+            }
+        }
+
+        fn over_tls() -> Ends {
+            Ends {
+                channels: (certified(2), certified(1)),
+                ..Ends::new()
             }
         }
 
         /// What the two agree on, or why the one or the other refuses.
         fn meet(&self) -> Result<(Peer, Peer), RefusalCode> {
             let (mut there, mut back) = (Vec::new(), Vec::new());
-            let (node, shard) = self.wanted;
-            let mut source = Connecting::new(self.source, node, shard, [1; 32], &mut there);
-            let mut destination = Accepting::new(self.destination);
+            let mut source = Connecting::new(
+                self.source,
+                self.wanted,
+                self.channels.0,
+                [1; 32],
+                &mut there,
+            );
+            let mut destination = Accepting::new(self.destination, self.channels.1);
             let input = destination
                 .hello(&message(&there, 1), [2; 32])
                 .map_err(|refusal| refusal.code)?;
@@ -542,10 +614,36 @@ mod tests {
     }
 
     #[test]
+    fn over_tls_each_is_the_node_of_its_certificate_and_a_proof_is_of_one_connection() {
+        assert!(Ends::over_tls().meet().is_ok());
+        let refused = |change: &dyn Fn(&mut Ends)| {
+            let mut ends = Ends::over_tls();
+            change(&mut ends);
+            assert_eq!(ends.meet(), Err(RefusalCode::Credentials));
+        };
+        // A third party between two connections.
+        refused(&|ends| binding(&mut ends.channels.1)[7] ^= 1);
+        refused(&|ends| ends.channels.0 = Channel::Plain);
+        refused(&|ends| ends.channels.1 = Channel::Plain);
+        // The certificates.
+        refused(&|ends| ends.channels.0 = certified(3));
+        refused(&|ends| ends.channels.1 = certified(3));
+        refused(&|ends| *name(&mut ends.channels.0) = None);
+        refused(&|ends| *name(&mut ends.channels.1) = None);
+        let of_another = NodeName {
+            node: 1,
+            cluster_id: [8; 16],
+        };
+        refused(&|ends| *name(&mut ends.channels.1) = Some(of_another));
+        refused(&|ends| ends.secrets.0 = 8);
+    }
+
+    #[test]
     fn nothing_else_is_said_before_both_are_known() {
         let mut out = Vec::new();
-        let mut source = Connecting::new(introduction(1), 2, 0, [1; 32], &mut out);
-        let mut destination = Accepting::new(introduction(2));
+        let mut source =
+            Connecting::new(introduction(1), (2, 0), Channel::Plain, [1; 32], &mut out);
+        let mut destination = Accepting::new(introduction(2), Channel::Plain);
         for other in [LinkMessage::Beat, LinkMessage::Proof([0; 32])] {
             let refused = destination.hello(&other, [2; 32]);
             assert_eq!(refused.map_err(|it| it.code), Err(RefusalCode::Order));

@@ -5,7 +5,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
-use super::super::identity::Identity;
+use super::super::identity::{Identity, Purpose};
 use super::*;
 
 /// A server's identity, and what a client needs to trust it and to show a name itself.
@@ -27,7 +27,10 @@ fn setup(client_name: Option<&str>) -> Setup {
     let client_ca = of_client.as_ref().map(|(text, _)| text.as_bytes());
     let now_unix_s = 1_795_000_000;
     let (chain, key) = (certificate.as_bytes(), key.as_bytes());
-    let identity = Identity::read(chain, key, client_ca, true, now_unix_s).expect("sound");
+    let purpose = Purpose::Clients {
+        needs_certificate: true,
+    };
+    let identity = Identity::read(chain, key, client_ca, purpose, now_unix_s).expect("sound");
     let mut roots = RootCertStore::empty();
     roots
         .add(CertificateDer::from_pem_slice(chain).expect("PEM"))
@@ -284,5 +287,127 @@ fn new_keys_are_answered_by_the_writer_and_records_keep_their_order() {
         let mut said = Vec::new();
         server.seal(std::iter::once(&b"answer"[..]), &mut said);
         assert_eq!(heard_by(&mut client, &said).expect("sound"), b"answer");
+    }
+}
+
+const CLUSTER_ID: [u8; 16] = [0xC1; 16];
+
+fn name_of(node: u8) -> NodeName {
+    let cluster_id = CLUSTER_ID;
+    NodeName { node, cluster_id }
+}
+
+/// The ends of a link from node 1 to node 2, behind the handshake.
+fn linked() -> (TlsConnection, TlsConnection) {
+    let mut params = CertificateParams::new(Vec::new()).expect("no names");
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let key = KeyPair::generate().expect("a key");
+    let root = params.self_signed(&key).expect("signed").pem();
+    let issuer = rcgen::Issuer::new(params, key);
+    let identity = |node| {
+        let name = name_of(node);
+        let params = CertificateParams::new(vec![name.to_string()]).expect("a name");
+        let key = KeyPair::generate().expect("a key");
+        let certificate = params.signed_by(&key, &issuer).expect("signed").pem();
+        let (certificate, key) = (certificate.as_bytes(), key.serialize_pem());
+        let (key, root) = (key.as_bytes(), Some(root.as_bytes()));
+        Identity::read(certificate, key, root, Purpose::Links(name), 1_795_000_000).expect("sound")
+    };
+    let dialing = identity(1).dialing.expect("it is for links");
+    let mut source = TlsConnection::dial(dialing, name_of(2));
+    let mut destination = TlsConnection::new(identity(2).config);
+    let (mut bytes, mut plaintext) = (Vec::new(), Vec::new());
+    while source.is_handshaking() || destination.is_handshaking() {
+        source.take_output(&mut bytes);
+        destination
+            .receive(&bytes, &mut plaintext)
+            .expect("a good source");
+        bytes.clear();
+        destination.take_output(&mut bytes);
+        source
+            .receive(&bytes, &mut plaintext)
+            .expect("a good destination");
+        bytes.clear();
+    }
+    assert!(plaintext.is_empty());
+    (source, destination)
+}
+
+#[test]
+fn both_ends_of_a_link_have_one_binding_and_each_knows_the_node_of_the_other() {
+    let (source, destination) = linked();
+    let told = |connection: &TlsConnection| match connection.channel() {
+        Channel::Tls { binding, certified } => (binding, certified),
+        Channel::Plain => panic!("it is TLS"),
+    };
+    let (source, destination) = (told(&source), told(&destination));
+    assert_eq!(source.0, destination.0);
+    assert_eq!(source.1, Some(name_of(2)));
+    assert_eq!(destination.1, Some(name_of(1)));
+    let other = linked();
+    assert_ne!(told(&other.0).0, source.0);
+}
+
+#[test]
+fn a_warm_link_takes_one_buffer_of_the_heap_to_seal_a_record_of_tls_and_two_to_open_it() {
+    const RECORDS: u64 = 4;
+    let (mut source, mut destination) = linked();
+    let sent = bytes(RECORDS as usize * (16 << 10));
+    let (mut ciphertext, mut plaintext) = (Vec::new(), Vec::new());
+    let mut pass = || {
+        ciphertext.clear();
+        plaintext.clear();
+        let mut taken = (0, 0);
+        let sealing = allocation_counter::measure(|| {
+            assert_eq!(
+                source.seal(std::iter::once(&sent[..]), &mut ciphertext),
+                sent.len()
+            );
+        });
+        taken.0 = sealing.count_total;
+        let opening = allocation_counter::measure(|| {
+            destination
+                .receive(&ciphertext, &mut plaintext)
+                .expect("sound");
+        });
+        taken.1 = opening.count_total;
+        assert!(plaintext == sent);
+        taken
+    };
+    for _ in 0..3 {
+        pass();
+    }
+    // The record; and the plaintext, behind the input that rustls holds until it is whole.
+    assert_eq!(pass(), (RECORDS, 2 * RECORDS));
+}
+
+/// What an encrypted link costs: `cargo test --release ... --ignored --nocapture price`.
+#[test]
+#[ignore = "it measures"]
+fn price_of_encrypted_links() {
+    let (mut source, mut destination) = linked();
+    for len in [200, 4 << 10, 64 << 10] {
+        let sent = bytes(len);
+        let rounds = (1 << 30) / (len + 2000);
+        let (mut ciphertext, mut plaintext) = (Vec::new(), Vec::new());
+        let [mut sealing, mut opening] = [std::time::Duration::ZERO; 2];
+        for _ in 0..rounds {
+            ciphertext.clear();
+            plaintext.clear();
+            let began = std::time::Instant::now();
+            source.seal(std::iter::once(&sent[..]), &mut ciphertext);
+            sealing += began.elapsed();
+            let began = std::time::Instant::now();
+            destination
+                .receive(&ciphertext, &mut plaintext)
+                .expect("sound");
+            opening += began.elapsed();
+        }
+        let of = |time: std::time::Duration| {
+            let per_second = (len * rounds) as f64 / time.as_secs_f64() / 1e6;
+            let each = time.as_nanos() as f64 / rounds as f64;
+            format!("{per_second:.0} MB/s, {each:.0} ns")
+        };
+        println!("{len} bytes: seal {}; open {}", of(sealing), of(opening));
     }
 }

@@ -2,9 +2,14 @@ use rcgen::{
     BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, PKCS_ED25519, date_time_ymd,
 };
 
+use super::super::names::common_name;
 use super::*;
 
 const NOW_UNIX_S: u64 = 1_795_000_000;
+
+const CLIENTS: Purpose = Purpose::Clients {
+    needs_certificate: true,
+};
 
 /// A certificate with its key, which may sign others.
 struct Made {
@@ -41,7 +46,7 @@ fn read(chain: &str, key: &str, client_ca: Option<&str>) -> Result<Identity, Def
         chain.as_bytes(),
         key.as_bytes(),
         client_ca,
-        true,
+        CLIENTS,
         NOW_UNIX_S,
     )
 }
@@ -142,7 +147,7 @@ fn a_certificate_that_has_ended_or_has_not_begun_is_refused_by_name_and_line() {
         "{told:?}"
     );
     let told = defect(&root.text, &root.key, Some(&old.text));
-    assert_eq!(told.source, Source::ClientCa);
+    assert_eq!(told.source, Source::Ca);
 }
 
 #[test]
@@ -159,7 +164,7 @@ fn every_cut_and_flipped_byte_of_a_certificate_is_refused_or_taken_and_never_a_p
     for at in 0..leaf.text.len() {
         let mut flipped = leaf.text.clone().into_bytes();
         flipped[at] ^= 1;
-        let _ = Identity::read(&flipped, leaf.key.as_bytes(), None, true, NOW_UNIX_S);
+        let _ = Identity::read(&flipped, leaf.key.as_bytes(), None, CLIENTS, NOW_UNIX_S);
     }
 }
 

@@ -3,18 +3,23 @@
 //! takes over with all that was acknowledged at level `replica`; who may not link is refused by
 //! name.
 
+mod certificates;
+mod encrypted;
 mod etcd;
 mod ledger;
 mod lost;
 mod nodes;
 mod older;
+mod pki;
 mod promotion;
 mod reads;
 mod replay;
 mod replicas;
 mod resp;
 mod shards;
+mod strangers;
 mod switches;
+mod third_party;
 mod units;
 
 use std::collections::BTreeMap;

@@ -120,6 +120,14 @@ impl Server {
             .collect()
     }
 
+    /// How many threads of this name it has.
+    pub fn threads(&self, name: &str) -> usize {
+        let tasks = format!("/proc/{}/task", self.process.id());
+        let tasks = std::fs::read_dir(tasks).expect("it runs").flatten();
+        let names = tasks.filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
+        names.filter(|it| it.trim_end() == name).count()
+    }
+
     pub fn signal(&self, name: &str) {
         let sent = Command::new("kill")
             .args([name, &self.process.id().to_string()])
@@ -374,6 +382,17 @@ sync = [{}]
     fn plan_in(&self, file: &str) -> Vec<String> {
         let path = self.folder.join(file).display().to_string();
         vec!["--cluster".into(), path]
+    }
+
+    /// Starts a server that is refused. Returns the one line that it says.
+    pub fn start_refused(&self, node: u8, more: &[&str]) -> String {
+        let process = self.process(&self.plan_in("cluster.toml"), node, more);
+        let output = process.wait_with_output().expect("it ends");
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{told}");
+        assert_eq!(told.lines().count(), 1, "{told}");
+        println!("{told}");
+        told
     }
 
     pub fn start_by(&self, file: &str, node: u8, more: &[&str]) -> Server {
