@@ -57,7 +57,7 @@ pub(crate) fn first_plan(
         None => Ok(file),
         Some(kept) => judge(place, &file.text, &kept).map_err(|refusal| {
             ClusterFileError::new(format!(
-                "{refusal} {} has the newer one, `penstock cluster import` puts it into etcd",
+                "{refusal}; {} has the newer one, `penstock cluster import` puts it into etcd",
                 directory.join(kept_plan::NAME).display()
             ))
         }),

@@ -59,7 +59,8 @@ fn follows(file: &ClusterFile, before: &ClusterFile) -> Result<(), String> {
     let (now, then) = (file.revision, before.revision);
     if now < then {
         return Err(format!(
-            "its revision goes back from {then} to {now}: was etcd restored from a backup?"
+            "its revision goes back from {then} to {now}, as in an etcd that was restored from a \
+             backup"
         ));
     }
     if now == then && file.text != before.text {

@@ -272,6 +272,9 @@ fn nodes_serve_without_etcd_and_take_a_switch_when_it_is_back() {
         code != 0 && told.contains("cannot be made"),
         "the secret is there: {told}"
     );
+    // A node that has just started is waited for, however long its link takes.
+    let patient = "revision = 1\nreplica_timeout_ms = 60000\n";
+    etcd.put(&etcd.text().replacen("revision = 1\n", patient, 1));
     let old = etcd.text();
     assert!(
         old.contains("revision = 1\n") && old.contains("penstock cluster init"),
