@@ -351,8 +351,9 @@ fn both_ends_of_a_link_have_one_binding_and_each_knows_the_node_of_the_other() {
 #[test]
 fn a_warm_link_takes_one_buffer_of_the_heap_to_seal_a_record_of_tls_and_two_to_open_it() {
     const RECORDS: u64 = 4;
+    const RECORD_BYTES: usize = 16 << 10;
     let (mut source, mut destination) = linked();
-    let sent = bytes(RECORDS as usize * (16 << 10));
+    let sent = bytes(4 * RECORD_BYTES);
     let (mut ciphertext, mut plaintext) = (Vec::new(), Vec::new());
     let mut pass = || {
         ciphertext.clear();

@@ -9,8 +9,8 @@ use penstock_net::level::AckLevel;
 use penstock_net::link::frame::{read_link_frame, write_link_frame};
 use penstock_net::link::handshake::proof_input;
 use penstock_net::link::{
-    Channel, Hello, LinkHeader, LinkMessage, LinkReceived, NodeStart, Proof, ProofRole,
-    RefusalCode, Welcome,
+    Channel, Hello, LinkHeader, LinkMessage, LinkReceived, Membership, NodeStart, Open, Proof,
+    ProofRole, RefusalCode, Welcome,
 };
 use rcgen::date_time_ymd;
 use rustls::pki_types::pem::PemObject;
@@ -330,10 +330,7 @@ fn a_proof_opens_a_link_on_its_own_connection_alone() {
         binding,
         certified: None,
     };
-    let refused = |stranger: &mut Stranger, proof: Proof, what: &str| match stranger
-        .prove(proof)
-        .expect_err(what)
-    {
+    let refused = |stranger: &mut Stranger, proof: Proof, what: &str| match stranger.prove(proof) {
         Told::Refused(RefusalCode::Credentials, _) => {}
         other => panic!("{what}: {other:?}"),
     };
