@@ -4,3 +4,4 @@ mod model;
 mod real_etcd;
 mod scripted;
 mod scripted_etcd;
+mod secured;

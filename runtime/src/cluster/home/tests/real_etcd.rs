@@ -26,14 +26,32 @@ impl Drop for RealEtcd {
 impl RealEtcd {
     /// `None`, with a line that says so, if none is installed.
     pub(super) fn start(name: &str) -> Option<RealEtcd> {
+        let plain = |endpoint: &str| access(vec![endpoint.into()], "probe");
+        RealEtcd::start_with(name, "http", &[], &plain)
+    }
+
+    /// The same with TLS, by these flags; `asks` says how it is asked whether it is there.
+    pub(super) fn start_secured(
+        name: &str,
+        flags: &[String],
+        asks: &dyn Fn(&str) -> EtcdAccess,
+    ) -> Option<RealEtcd> {
+        RealEtcd::start_with(name, "https", flags, asks)
+    }
+
+    fn start_with(
+        name: &str,
+        scheme: &str,
+        flags: &[String],
+        asks: &dyn Fn(&str) -> EtcdAccess,
+    ) -> Option<RealEtcd> {
         let unique = format!("penstock-etcd-{name}-{}", std::process::id());
         let directory = std::env::temp_dir().join(unique);
         let _ = std::fs::remove_dir_all(&directory);
         // Both ports at once, so that they differ.
         let free = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("bound"));
-        let [clients, peers] = free
-            .each_ref()
-            .map(|it| format!("http://{}", it.local_addr().expect("bound")));
+        let [clients, peers] = free.each_ref().map(|it| it.local_addr().expect("bound"));
+        let (clients, peers) = (format!("{scheme}://{clients}"), format!("http://{peers}"));
         drop(free);
         let process = Command::new("etcd")
             .args(["--name", "one", "--data-dir"])
@@ -51,6 +69,7 @@ impl RealEtcd {
                 &peers,
             ])
             .args(["--initial-cluster", &format!("one={peers}")])
+            .args(flags)
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn();
@@ -61,7 +80,7 @@ impl RealEtcd {
                     directory,
                     endpoint: clients,
                 };
-                etcd.until_it_answers();
+                etcd.until_it_answers(asks(&etcd.endpoint));
                 Some(etcd)
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -72,8 +91,12 @@ impl RealEtcd {
         }
     }
 
-    fn until_it_answers(&self) {
-        let mut home = self.place("probe").open().expect("no files");
+    fn until_it_answers(&self, access: EtcdAccess) {
+        let place = PlanPlace::Etcd {
+            access,
+            secret_file: None,
+        };
+        let mut home = place.open().expect("sound files");
         let began = Instant::now();
         while let Err(error) = home.load() {
             assert!(began.elapsed() < Duration::from_secs(60), "{error}");
