@@ -201,7 +201,7 @@ impl Dialing {
     /// # Errors
     /// What was tried and what the system said.
     pub(crate) fn start(
-        (plan_home, file): (NodePlan, ClusterFile),
+        (plan, file): (NodePlan, ClusterFile),
         (listener, tls): (TcpListener, Option<LinkTls>),
         data: &Path,
         me: Introduction,
@@ -209,6 +209,8 @@ impl Dialing {
         stats: Arc<Stats>,
         reread: Reread,
     ) -> Result<Dialing, (&'static str, std::io::Error)> {
+        let home = plan.place.open();
+        let home = home.map_err(|cause| ("open the plan's home", std::io::Error::other(cause)))?;
         let seen = Seen::read(data)
             .map_err(|error| ("read which starts of other nodes were seen", error))?;
         let address = listener
@@ -238,7 +240,9 @@ impl Dialing {
             let taken = |stream, from| take(&accepts, stream, from);
             accept(&listener, &accepts.is_over, failed, taken);
         })?;
-        dialing.thread("penstock-plan", move || watch(&shared, plan_home, &reread))?;
+        dialing.thread("penstock-plan", move || {
+            watch(&shared, &plan, home, &reread)
+        })?;
         Ok(dialing)
     }
 

@@ -105,6 +105,13 @@ pub fn make_in_etcd(
 ) -> Result<(), ClusterFileError> {
     let random = random().map_err(|error| failed(place, &error.to_string()))?;
     let mut home = place.open().map_err(|cause| failed(place, &cause))?;
+    // Before a secret is written: it may not answer, or have a plan.
+    let there = home
+        .load()
+        .map_err(|error| failed(place, &error.to_string()))?;
+    if there.is_some() {
+        return Err(failed(place, "there is one already; nothing was changed"));
+    }
     let mut document: DocumentMut = format!(
         "# `penstock cluster` changes this.\nversion = 1\ncluster_id = \"{}\"\nrevision = 1\n{}",
         hex(&random[..16]),

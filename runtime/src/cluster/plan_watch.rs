@@ -33,19 +33,16 @@ struct Seen {
 }
 
 /// Watches until it is over.
-pub(super) fn watch(shared: &Arc<Shared>, plan: NodePlan, reread: &Reread) {
-    let mut home = match plan.place.open() {
-        Ok(home) => home,
-        // It was opened when the node started, so somebody has changed its certificates since.
-        Err(cause) => {
-            shared.stats.plan.hear(false);
-            return error!("{cause}; no plan is read until this node starts anew");
-        }
-    };
+pub(super) fn watch(
+    shared: &Arc<Shared>,
+    plan: &NodePlan,
+    mut home: Box<dyn PlanHome>,
+    reread: &Reread,
+) {
     let file = shared.file();
     shared.stats.plan.take(in_force(&file));
     if plan.place.is_ordered() {
-        keep_plan(&plan, &file.text);
+        keep_plan(plan, &file.text);
     }
     let mut seen = Seen {
         revision: None,
@@ -58,11 +55,11 @@ pub(super) fn watch(shared: &Arc<Shared>, plan: NodePlan, reread: &Reread) {
         keep_dialing(shared, &mut dialing);
         let is_asked = reread.take();
         let looked = look(home.as_mut(), &seen, is_asked);
-        seen.hear(shared, &plan, &looked, is_asked);
+        seen.hear(shared, plan, &looked, is_asked);
         match looked {
             Ok(Watched::Changed(stored)) => {
                 seen.is_gone = false;
-                take(shared, &plan, stored, &mut seen.revision, is_asked);
+                take(shared, plan, stored, &mut seen.revision, is_asked);
             }
             Ok(Watched::Gone) => {
                 if !std::mem::replace(&mut seen.is_gone, true) || is_asked {
