@@ -5,6 +5,7 @@
 
 mod certificates;
 mod encrypted;
+mod etcd;
 mod keyspaces;
 mod ledger;
 mod lost;
