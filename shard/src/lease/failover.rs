@@ -59,6 +59,8 @@ pub struct Failover {
     me: u8,
     rules: LeaseRules,
     plan: FailoverPlan,
+    /// The partitions that this node and another one hold.
+    shared: Vec<u16>,
     lease: Lease,
     lender: Lender,
     heard: Vec<Heard>,
@@ -85,6 +87,7 @@ impl Failover {
         Failover {
             me,
             rules,
+            shared: shared(me, &plan),
             plan,
             lease: Lease::new(rules),
             lender: Lender::new(now_us, rules),
@@ -126,6 +129,7 @@ impl Failover {
         for node in removed {
             self.members.changed(now_us, node);
         }
+        self.shared = shared(self.me, &plan);
         self.plan = plan;
     }
 
@@ -153,9 +157,8 @@ impl Failover {
     pub fn send<'a>(&mut self, now_us: u64, node: u8, into: &'a mut Vec<u8>) -> Heartbeat<'a> {
         let number = self.lease.send(now_us, node);
         let heard = self.heard_mut(now_us, node).number;
-        let both_hold = |placing: &Placing| placing.holds(node) && placing.holds(self.me);
-        let shared = (0..).zip(&self.plan.placings).filter(|it| both_hold(it.1));
-        let claims = shared.map(|(partition, placing)| Claim {
+        let both_hold = self.shared().filter(|it| it.1.holds(node));
+        let claims = both_hold.map(|(partition, placing)| Claim {
             partition,
             generation: self.claimed(partition, placing),
             sequence: low(self.standings[usize::from(partition)].sequence),
@@ -316,7 +319,7 @@ impl Failover {
                 && standing.is_candidate
                 && now_us >= self.lender.lost_us(partition).max(hold_us)
         };
-        let lost: Vec<(u16, &Placing)> = self.all().filter(is_mine).collect();
+        let lost: Vec<(u16, &Placing)> = self.shared().filter(is_mine).collect();
         let from = lost
             .iter()
             .map(|(_, placing)| placing.assignment.primary)
@@ -388,14 +391,15 @@ impl Failover {
         None
     }
 
-    fn all(&self) -> impl Iterator<Item = (u16, &Placing)> {
-        (0..).zip(&self.plan.placings)
+    fn shared(&self) -> impl Iterator<Item = (u16, &Placing)> {
+        let placing = |&partition: &u16| (partition, &self.plan.placings[usize::from(partition)]);
+        self.shared.iter().map(placing)
     }
 
-    /// Partitions that this node writes and vouches for.
+    /// Partitions that this node writes and vouches for, and that others hold.
     fn written(&self) -> impl Iterator<Item = (u16, &Placing)> {
         let is_written = |it: &(u16, &Placing)| self.claimed(it.0, it.1) > 0;
-        self.all().filter(is_written)
+        self.shared().filter(is_written)
     }
 
     fn heard_mut(&mut self, now_us: u64, node: u8) -> &mut Heard {
@@ -415,7 +419,216 @@ impl Failover {
     }
 }
 
+/// The partitions that a node holds, and another one.
+fn shared(me: u8, plan: &FailoverPlan) -> Vec<u16> {
+    let is_shared = |it: &(u16, &Placing)| it.1.holds(me) && !it.1.assignment.members.is_empty();
+    let all = (0..).zip(&plan.placings).filter(is_shared);
+    all.map(|(partition, _)| partition).collect()
+}
+
 /// The low 32 bits of a sequence. Two are compared by their difference.
 fn low(sequence: u64) -> u32 {
     u32::try_from(sequence & u64::from(u32::MAX)).expect("32 bits")
+}
+
+#[cfg(test)]
+mod tests {
+    use penstock_net::link::Membership;
+
+    use super::*;
+    use crate::cluster::Assignment;
+
+    const RULES: LeaseRules = LeaseRules::QUIET;
+    const G: u64 = RULES.grace_us();
+
+    /// Node 1 writes partitions 0 and 1, nodes 2 and 3 are their sync set.
+    fn plan() -> FailoverPlan {
+        let placing = |partition: u16| Placing {
+            assignment: Assignment {
+                generation: 1,
+                primary: 1,
+                members: match partition {
+                    0 | 1 => [2, 3].map(|node| (node, Membership::Sync)).to_vec(),
+                    _ => Vec::new(),
+                },
+                is_handed_over: false,
+                is_loss_accepted: false,
+                is_incomplete_accepted: false,
+            },
+            joining: Vec::new(),
+        };
+        FailoverPlan {
+            number: 1,
+            placings: (0..LINK_PARTITIONS).map(placing).collect(),
+            min_sync: 0,
+            is_paused: false,
+            stay_learners: Vec::new(),
+        }
+    }
+
+    fn standing(sequence: u64) -> Standing {
+        Standing {
+            is_turning: true,
+            is_candidate: true,
+            is_able: true,
+            sequence,
+        }
+    }
+
+    /// Three nodes over this plan; node 3 has more records than node 2.
+    fn nodes(plan: &FailoverPlan) -> Vec<Failover> {
+        let node = |number: u8| {
+            let mut node = Failover::new(0, number, RULES, plan.clone());
+            for partition in [0, 1] {
+                node.note(0, partition, standing(40 + u64::from(number)));
+            }
+            node
+        };
+        (1..=3).map(node).collect()
+    }
+
+    /// All send to all, but where nothing passes.
+    fn exchange(nodes: &mut [Failover], now_us: u64, passes: impl Fn(u8, u8) -> bool) {
+        for node in nodes.iter_mut() {
+            node.looks(now_us);
+        }
+        for (from, to) in (0..3).flat_map(|from| (0..3).map(move |to| (from, to))) {
+            let (one, other) = (nodes[from].me, nodes[to].me);
+            if from == to || !passes(one, other) {
+                continue;
+            }
+            let mut claims = Vec::new();
+            let heartbeat = nodes[from].send(now_us, other, &mut claims);
+            let mut claimed = Vec::new();
+            let heartbeat = Heartbeat {
+                claims: Claims::write(&mut claimed, heartbeat.claims.iter()),
+                ..heartbeat
+            };
+            let confirm = nodes[to].read(now_us, one, &heartbeat);
+            if passes(other, one) {
+                nodes[from].confirm(now_us, other, &confirm);
+            }
+        }
+    }
+
+    /// Heartbeats each 50 ms up to a time.
+    fn beats(nodes: &mut [Failover], from_us: u64, until_us: u64, passes: impl Fn(u8, u8) -> bool) {
+        let mut now_us = from_us;
+        while now_us < until_us {
+            exchange(nodes, now_us, &passes);
+            now_us += RULES.beat_us();
+        }
+    }
+
+    fn wish(node: &mut Failover, now_us: u64) -> Option<Wish> {
+        node.wish(now_us, |_, _| false)
+    }
+
+    const LOST: fn(u8, u8) -> bool = |from, to| from != 1 && to != 1;
+
+    #[test]
+    fn the_candidate_with_most_records_asks_first_and_the_next_one_150_ms_later() {
+        let mut nodes = nodes(&plan());
+        beats(&mut nodes, 0, 2 * G, |_, _| true);
+        assert!(nodes[0].may_serve(2 * G, 0) && !nodes[1].may_serve(2 * G, 0));
+        let granted_us = 2 * G - RULES.beat_us();
+        beats(&mut nodes, 2 * G, granted_us + G, LOST);
+        let due_us = granted_us + G;
+        assert_eq!(wish(&mut nodes[2], due_us - 1), None);
+        let expected = Some(Wish::TakeOver {
+            from: 1,
+            partitions: PartitionSet::from_iter([0, 1]),
+        });
+        assert_eq!(wish(&mut nodes[1], due_us + LeaseRules::RANK_US - 1), None);
+        assert_eq!(wish(&mut nodes[1], due_us + LeaseRules::RANK_US), expected);
+        assert_eq!(wish(&mut nodes[2], due_us), expected);
+        // One swap at a time.
+        assert_eq!(wish(&mut nodes[2], due_us), None);
+        // The old primary stopped long before.
+        assert!(!nodes[0].may_serve(granted_us + RULES.lease_us(), 0));
+        assert!(nodes[2].may_begin(due_us, 0));
+    }
+
+    #[test]
+    fn silent_members_are_removed_down_to_min_sync_and_a_pause_keeps_takeovers_away() {
+        for (min_sync, removed) in [(0, &[2, 3][..]), (1, &[2]), (2, &[])] {
+            let mut plan = plan();
+            plan.min_sync = min_sync;
+            plan.is_paused = true;
+            let mut nodes = nodes(&plan);
+            beats(&mut nodes, 0, 2 * G, |_, _| true);
+            let silent_us = 2 * G - RULES.beat_us() + RULES.silence_us();
+            beats(&mut nodes, 2 * G, silent_us, |_, _| false);
+            assert_eq!(wish(&mut nodes[0], silent_us - 1), None);
+            let silent = removed
+                .iter()
+                .map(|&node| (node, PartitionSet::from_iter([0, 1])));
+            let silent: Vec<_> = silent.collect();
+            let expected = (!silent.is_empty()).then_some(Wish::Remove { silent });
+            assert_eq!(wish(&mut nodes[0], silent_us), expected);
+            beats(&mut nodes, silent_us, 4 * G, |_, _| false);
+            assert_eq!(wish(&mut nodes[2], 9 * G), None);
+        }
+    }
+
+    #[test]
+    fn a_cut_in_one_direction_counts_for_both() {
+        for cut in [(1, 2), (2, 1)] {
+            let mut nodes = nodes(&plan());
+            let passes = |from, to| (from, to) != cut;
+            beats(&mut nodes, 0, 2 * G, passes);
+            assert!(!nodes[0].may_serve(2 * G, 0), "{cut:?}");
+            assert!(nodes[1].may_begin(2 * G, 0), "{cut:?}");
+            assert!(!nodes[2].may_begin(2 * G, 0), "{cut:?}");
+        }
+    }
+
+    #[test]
+    fn partitions_of_a_core_that_stands_still_move_and_the_others_stay() {
+        let mut nodes = nodes(&plan());
+        beats(&mut nodes, 0, 2 * G, |_, _| true);
+        let still = Standing {
+            is_turning: false,
+            ..standing(41)
+        };
+        nodes[0].note(2 * G, 1, still);
+        beats(&mut nodes, 2 * G, 4 * G, |_, _| true);
+        assert!(nodes[0].may_serve(4 * G, 0) && !nodes[0].may_serve(4 * G, 1));
+        let expected = Some(Wish::TakeOver {
+            from: 1,
+            partitions: PartitionSet::from_iter([1]),
+        });
+        assert_eq!(wish(&mut nodes[2], 4 * G), expected);
+        // While its swap is under way it lends nothing of that, and of the other one it does.
+        nodes[0].note(4 * G, 1, standing(41));
+        beats(&mut nodes, 4 * G, 6 * G, |_, _| true);
+        assert!(nodes[0].may_serve(6 * G, 0) && !nodes[0].may_serve(6 * G, 1));
+        nodes[2].swapped();
+        beats(&mut nodes, 6 * G, 7 * G, |_, _| true);
+        assert!(nodes[0].may_serve(7 * G, 1));
+    }
+
+    #[test]
+    fn nobody_takes_over_again_within_the_hold_down() {
+        let mut nodes = nodes(&plan());
+        beats(&mut nodes, 0, 2 * G, |_, _| true);
+        let mut next = plan();
+        next.number = 2;
+        let partitions = PartitionSet::from_iter([0, 1]);
+        Wish::TakeOver {
+            from: 1,
+            partitions,
+        }
+        .apply(3, &mut next.placings);
+        let taken_us = 2 * G;
+        nodes[1].take_plan(taken_us, next.clone());
+        let hold_us = 5_000_000;
+        beats(&mut nodes, taken_us, taken_us + hold_us, |_, _| false);
+        assert_eq!(wish(&mut nodes[1], taken_us + hold_us - 1), None);
+        let takeover = wish(&mut nodes[1], taken_us + hold_us);
+        assert!(matches!(takeover, Some(Wish::TakeOver { from: 3, .. })));
+        // An older plan changes nothing.
+        nodes[1].take_plan(taken_us, plan());
+        assert_eq!(nodes[1].plan(), &next);
+    }
 }

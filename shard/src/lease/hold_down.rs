@@ -24,11 +24,11 @@ impl Default for HoldDown {
 }
 
 impl HoldDown {
-    /// It was changed. It flaps if the change before was less than twice its hold-down ago.
+    /// It was changed. It flaps if the change before was less than four times its hold-down ago.
     pub fn changed(&mut self, now_us: u64, which: u8) {
         let held = &mut self.all[usize::from(which)];
         let hold_us = match held.last {
-            Some((at_us, hold_us)) if now_us < at_us + 2 * hold_us => (2 * hold_us).min(MOST_US),
+            Some((at_us, hold_us)) if now_us < at_us + 4 * hold_us => (2 * hold_us).min(MOST_US),
             _ => FIRST_US,
         };
         held.last = Some((now_us, hold_us));
@@ -63,7 +63,7 @@ mod tests {
             assert_eq!(hold.until_us(7) - now_us, expected_s * 1_000_000);
             now_us = hold.until_us(7);
         }
-        hold.changed(now_us + 600_000_000, 7);
+        hold.changed(now_us + 1_200_000_000, 7);
         assert_eq!(hold.hold_us(7), FIRST_US);
         assert_eq!(hold.until_us(8), 0);
     }

@@ -37,8 +37,6 @@ impl LeaseRules {
         lease_us: 400_000,
         grace_us: 500_000,
     };
-    /// Between two heartbeats.
-    pub const BEAT_US: u64 = 100_000;
     /// A shard that has not turned for so long is not vouched for.
     pub const STANDSTILL_US: u64 = 300_000;
     /// What each candidate behind the first waits more.
@@ -70,6 +68,16 @@ impl LeaseRules {
     #[must_use]
     pub const fn grace_us(&self) -> u64 {
         self.grace_us
+    }
+
+    /// Between two heartbeats: 100 ms, or an eighth of a shorter lease, so that one late heartbeat
+    /// removes nobody.
+    #[must_use]
+    pub const fn beat_us(&self) -> u64 {
+        match self.lease_us / 8 {
+            shorter_us @ ..100_000 => shorter_us,
+            _ => 100_000,
+        }
     }
 
     /// A member that confirms nothing for so long is to be removed.
@@ -105,6 +113,15 @@ impl fmt::Display for BadRules {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_heartbeat_may_be_late_without_a_removal() {
+        assert_eq!(LeaseRules::STARVED.beat_us(), 100_000);
+        assert_eq!(LeaseRules::QUIET.beat_us(), 50_000);
+        for rules in [LeaseRules::STARVED, LeaseRules::QUIET] {
+            assert!(3 * rules.beat_us() < rules.silence_us());
+        }
+    }
 
     #[test]
     fn a_grace_below_five_quarters_of_the_lease_is_refused() {
