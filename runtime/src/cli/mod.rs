@@ -191,8 +191,8 @@ Examples:
   penstock serve --data /var/lib/penstock --shards 2 --cache-bytes 4GiB
   penstock serve --listen 127.0.0.1:0 --shard-ports 0     free ports, printed at the start
 
-Every option may also stand in the environment (--spin-us as PENSTOCK_SPIN_US) or in a TOML file
-(spin_us). --help says more than -h.";
+Every option may also stand in the environment (--spin-us as PENSTOCK_SPIN_US, or in a file that
+PENSTOCK_SPIN_US_FILE names) or in a TOML file (spin_us). --help says more than -h.";
 
 #[derive(Subcommand)]
 enum ConfigCommand {

@@ -24,6 +24,8 @@ pub(crate) struct Protection {
     pub(crate) has_tls: bool,
     /// Clients prove who they are.
     pub(crate) has_users: bool,
+    /// Who asks the admin port can prove to be somebody: by a token, or by a certificate.
+    pub(crate) has_admin_proof: bool,
     /// `--insecure`: somebody has said that the network is theirs.
     pub(crate) is_insecure: bool,
 }
@@ -47,9 +49,10 @@ pub(crate) struct Unprotected {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lack {
     Tls,
-    Users,
-    TlsAndUsers,
-    /// This version has nothing to give for it.
+    /// What those who come prove themselves by.
+    Proof,
+    TlsAndProof,
+    /// This version has nothing to give for links.
     Everything,
 }
 
@@ -65,20 +68,16 @@ impl Listener {
     }
 
     fn lacks(self, protection: Protection) -> Option<Lack> {
-        match self {
-            Listener::Admin | Listener::Links => Some(Lack::Everything),
-            Listener::Clients | Listener::Resp => match protection {
-                Protection {
-                    has_tls: true,
-                    has_users: true,
-                    ..
-                } => None,
-                Protection { has_tls: true, .. } => Some(Lack::Users),
-                Protection {
-                    has_users: true, ..
-                } => Some(Lack::Tls),
-                _ => Some(Lack::TlsAndUsers),
-            },
+        let has_proof = match self {
+            Listener::Links => return Some(Lack::Everything),
+            Listener::Admin => protection.has_admin_proof,
+            Listener::Clients | Listener::Resp => protection.has_users,
+        };
+        match (protection.has_tls, has_proof) {
+            (true, true) => None,
+            (true, false) => Some(Lack::Proof),
+            (false, true) => Some(Lack::Tls),
+            (false, false) => Some(Lack::TlsAndProof),
         }
     }
 }
@@ -93,16 +92,18 @@ impl fmt::Display for Exposed {
 impl fmt::Display for Unprotected {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let tls = "TLS (--tls-cert and --tls-key)";
-        let users = "users (--users)";
+        let proof = match self.listener {
+            Listener::Admin => "a token (--admin-token-file) or certificates (--tls-client-ca)",
+            _ => "users (--users)",
+        };
         f.write_str("other machines could reach it, and ")?;
-        match (self.lacks, self.listener) {
-            (Lack::Tls, _) => write!(f, "it lacks {tls}"),
-            (Lack::Users, _) => write!(f, "it lacks {users}"),
-            (Lack::TlsAndUsers, _) => write!(f, "it lacks {tls} and {users}"),
-            (Lack::Everything, Listener::Links) => {
+        match self.lacks {
+            Lack::Tls => write!(f, "it lacks {tls}"),
+            Lack::Proof => write!(f, "it lacks {proof}"),
+            Lack::TlsAndProof => write!(f, "it lacks {tls} and {proof}"),
+            Lack::Everything => {
                 f.write_str("links are neither encrypted nor signed behind their handshake yet")
             }
-            (Lack::Everything, _) => f.write_str("it has neither TLS nor credentials yet"),
         }?;
         let loopback = match self.listener {
             Listener::Links => "name an address of loopback",
@@ -143,7 +144,8 @@ pub(crate) fn judge(
     Ok(exposed)
 }
 
-fn is_loopback(address: IpAddr) -> bool {
+/// Whether only this machine reaches it.
+pub(crate) fn is_loopback(address: IpAddr) -> bool {
     address.to_canonical().is_loopback()
 }
 
@@ -162,6 +164,7 @@ mod tests {
         Protection {
             has_tls: bits & 1 != 0,
             has_users: bits & 2 != 0,
+            has_admin_proof: bits & 2 != 0,
             is_insecure: bits & 4 != 0,
         }
     }
@@ -190,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_can_reach_needs_tls_and_users_or_the_word_of_the_operator() {
+    fn what_others_can_reach_needs_tls_and_a_proof_or_the_word_of_the_operator() {
         for address in [
             "0.0.0.0:7411",
             "[::]:7411",
@@ -199,7 +202,7 @@ mod tests {
         ] {
             for listener in ALL {
                 for bits in 0..8 {
-                    let can_be_safe = matches!(listener, Listener::Clients | Listener::Resp);
+                    let can_be_safe = listener != Listener::Links;
                     let is_safe = can_be_safe && bits & 3 == 3;
                     match judged(listener, address, bits) {
                         Ok(exposed) if is_safe => assert_eq!(exposed, []),
@@ -213,10 +216,11 @@ mod tests {
                             assert!(told.contains("--insecure") && !told.contains('\n'));
                             if can_be_safe {
                                 assert_eq!(told.contains("TLS (--tls-cert"), bits & 1 == 0);
-                                assert_eq!(
-                                    told.contains("lacks users") || told.contains("and users"),
-                                    bits & 2 == 0
-                                );
+                                let proof = match listener {
+                                    Listener::Admin => "a token (--admin-token-file)",
+                                    _ => "users (--users)",
+                                };
+                                assert_eq!(told.contains(proof), bits & 2 == 0, "{told}");
                             }
                         }
                     }
@@ -236,7 +240,11 @@ mod tests {
         let exposed = judge(&listeners, protection(4)).expect("it is their network");
         let told: Vec<String> = exposed.iter().map(Exposed::to_string).collect();
         assert_eq!(told, ["resp_listen 10.0.0.1:2", "admin_listen 0.0.0.0:3"]);
-        let refused = judge(&listeners, protection(3)).expect_err("the admin port has nothing");
+        let without = Protection {
+            has_admin_proof: false,
+            ..protection(3)
+        };
+        let refused = judge(&listeners, without).expect_err("the admin port asks for nothing");
         assert_eq!(refused.listener, Listener::Admin);
     }
 }

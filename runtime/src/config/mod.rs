@@ -6,6 +6,7 @@
 //! default, option by option, and each value remembers its [`Origin`]. Nothing is ignored: an
 //! unknown key or variable is an error that names the nearest known one.
 
+mod environment;
 pub(crate) mod exposure;
 mod option;
 mod quantity;
@@ -18,6 +19,7 @@ use std::path::PathBuf;
 use penstock_net::level::AckLevel;
 use penstock_storage::log::segment_bytes_min;
 
+pub use environment::{VariableError, VariableFile};
 pub use option::{ConfigOption, ENVIRONMENT_PREFIX, Group, Kind};
 pub use quantity::Unit;
 pub(crate) use quantity::size_text;
@@ -134,9 +136,15 @@ options! {
     /// free ports.
     shard_ports: u16 = "7420", Kind::Count(0, 65535), Main;
     /// Address of the admin port: HTTP with /metrics for Prometheus, /livez and /readyz. It tells
-    /// numbers and changes nothing. Anything but loopback needs insecure. If listen has port 0, so
-    /// has the default.
+    /// numbers and changes nothing. Anything but loopback speaks TLS with tls_cert, and needs that
+    /// and admin_token_file or tls_client_ca, or insecure. If listen has port 0, so has the
+    /// default.
     admin_listen: Option<SocketAddr> = "127.0.0.1:7412", Kind::AddressOrOff, Main;
+    /// File with the tokens that open the admin port, one a line, at most four, each of 32
+    /// characters or more. Who shows none, and no certificate that tls_client_ca signed, is told
+    /// the status of /livez and /readyz and nothing else. It is read anew when it changes, and
+    /// without it none is taken. off asks for none on loopback.
+    admin_token_file: Option<PathBuf> = "off", Kind::PathOrOff, Main;
     /// Address for clients of Redis, which speak RESP. Anything but loopback needs TLS and users,
     /// or insecure. If listen has port 0, so has the default; a node of a cluster has none by
     /// default.
@@ -174,7 +182,8 @@ options! {
     /// can read is refused.
     tls_key: Option<PathBuf> = "off", Kind::PathOrOff, Main;
     /// File with the certificates, in PEM, of those who sign certificates of clients. Without
-    /// users each client must show one; with users one is a way to log in.
+    /// users each client must show one; with users one is a way to log in. One opens the admin port
+    /// beyond loopback.
     tls_client_ca: Option<PathBuf> = "off", Kind::PathOrOff, Main;
     /// Open ports to anyone on an address that other machines can reach: without TLS, without
     /// users, or without both.
@@ -312,6 +321,7 @@ pub(crate) fn exposed(
     let protection = Protection {
         has_tls: config.tls_cert.is_some(),
         has_users: config.users.is_some(),
+        has_admin_proof: config.admin_token_file.is_some() || config.tls_client_ca.is_some(),
         is_insecure: config.insecure,
     };
     judge(&listeners, protection)

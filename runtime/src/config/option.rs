@@ -81,6 +81,11 @@ impl ConfigOption {
         format!("{ENVIRONMENT_PREFIX}{}", self.name.to_uppercase())
     }
 
+    /// The environment variable that names a file with the value.
+    pub fn file_variable(&self) -> String {
+        format!("{}_FILE", self.variable())
+    }
+
     /// What it does, in full sentences.
     pub fn meaning(&self) -> &'static str {
         self.meaning.trim()
@@ -190,4 +195,28 @@ fn parse_address(text: &str) -> Option<SocketAddr> {
         Some(port) => Some((Ipv4Addr::LOCALHOST, port.parse().ok()?).into()),
         None => text.parse().ok(),
     }
+}
+
+/// The option whose name is nearest to one that none has.
+pub(super) fn nearest<'a>(options: &'a [ConfigOption], name: &str) -> &'a ConfigOption {
+    options
+        .iter()
+        .min_by_key(|option| edit_distance(option.name, name))
+        .expect("the table is not empty")
+}
+
+/// Insertions, deletions and replacements of one character that turn one text into the other.
+fn edit_distance(from: &str, to: &str) -> usize {
+    let to: Vec<char> = to.chars().collect();
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (deleted, from_char) in from.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = deleted + 1;
+        for (index, to_char) in to.iter().enumerate() {
+            let replaced = diagonal + usize::from(from_char != *to_char);
+            diagonal = row[index + 1];
+            row[index + 1] = replaced.min(diagonal + 1).min(row[index] + 1);
+        }
+    }
+    row[to.len()]
 }

@@ -3,21 +3,11 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use super::option::{ConfigOption, ENVIRONMENT_PREFIX, Value};
+use super::environment::{self, VariableError, VariableFile};
+use super::option::{ConfigOption, Value, nearest};
 use super::quantity::size_text;
 use super::{Config, OPTIONS, exposed};
 use crate::config::toml_line::line_of_error;
-
-/// Variables under the prefix that are no options of the server: where the file is, and the address
-/// that clients use, as whom, and whom they trust there.
-const OTHER_VARIABLES: [&str; 6] = [
-    "CONFIG",
-    "ADDR",
-    "USER",
-    "SECRET_FILE",
-    "TLS_CA",
-    "TLS_NAME",
-];
 
 /// Room that a frame needs beside one value of the largest size: headers, index, two keys,
 /// instructions, extension.
@@ -35,6 +25,8 @@ pub enum Origin {
     },
     /// A `PENSTOCK_...` variable.
     Environment,
+    /// A file that a `PENSTOCK_..._FILE` variable names.
+    EnvironmentFile,
     /// A flag of the command.
     Flag,
 }
@@ -46,6 +38,8 @@ pub struct Sources {
     pub flags: Vec<(&'static str, String)>,
     /// Every variable of the process; those without the prefix are passed over.
     pub environment: Vec<(String, String)>,
+    /// The files that variables name which end in `_FILE`.
+    pub environment_files: Vec<VariableFile>,
     /// Path and text of the TOML file, if one was named.
     pub file: Option<(PathBuf, String)>,
 }
@@ -65,6 +59,8 @@ impl Sources {
                 )
             })
             .collect();
+        let environment_files =
+            environment::read_files(&environment).map_err(ConfigError::Variable)?;
         let named = config.or_else(|| std::env::var_os("PENSTOCK_CONFIG").map(PathBuf::from));
         let file = match named {
             Some(path) => match std::fs::read_to_string(&path) {
@@ -81,6 +77,7 @@ impl Sources {
         Ok(Sources {
             flags,
             environment,
+            environment_files,
             file,
         })
     }
@@ -113,7 +110,14 @@ impl Settings {
         if let Some((path, text)) = &sources.file {
             read_file(path, text, &mut given)?;
         }
-        read_environment(&sources.environment, &mut given)?;
+        let of_variables = environment::given(&sources.environment, &sources.environment_files);
+        for value in of_variables.map_err(ConfigError::Variable)? {
+            let origin = match value.is_of_file {
+                true => Origin::EnvironmentFile,
+                false => Origin::Environment,
+            };
+            given.push((value.index, origin, value.text));
+        }
         for (name, text) in &sources.flags {
             let index = position(name).expect("flags are made from the table");
             given.push((index, Origin::Flag, text.clone()));
@@ -386,6 +390,8 @@ pub enum ConfigError {
         /// What may be written.
         allowed: String,
     },
+    /// A variable is none, or its file gives no value.
+    Variable(VariableError),
     /// The value is allowed, but not together with another: change one of the two.
     Conflict {
         /// Where it was written, with the name.
@@ -413,6 +419,7 @@ impl fmt::Display for ConfigError {
             ConfigError::Unknown { source, nearest } => {
                 write!(f, "{source}: no such option; the nearest is {nearest}")
             }
+            ConfigError::Variable(error) => error.fmt(f),
             ConfigError::BadValue {
                 source,
                 value,
@@ -448,7 +455,7 @@ fn read_file(path: &Path, text: &str, given: &mut Given) -> Result<(), ConfigErr
         let Some(index) = position(name) else {
             return Err(ConfigError::Unknown {
                 source: format!("{}:{line}: {}", path.display(), name.escape_debug()),
-                nearest: nearest(name).name.to_string(),
+                nearest: nearest(OPTIONS, name).name.to_string(),
             });
         };
         let option = &OPTIONS[index];
@@ -469,31 +476,6 @@ fn read_file(path: &Path, text: &str, given: &mut Given) -> Result<(), ConfigErr
     Ok(())
 }
 
-fn read_environment(
-    environment: &[(String, String)],
-    given: &mut Given,
-) -> Result<(), ConfigError> {
-    for (variable, text) in environment {
-        let Some(rest) = variable.strip_prefix(ENVIRONMENT_PREFIX) else {
-            continue;
-        };
-        if OTHER_VARIABLES.contains(&rest) {
-            continue;
-        }
-        let known = OPTIONS
-            .iter()
-            .position(|option| option.variable() == *variable);
-        let Some(index) = known else {
-            return Err(ConfigError::Unknown {
-                source: format!("environment {}", variable.escape_debug()),
-                nearest: nearest(&rest.to_lowercase()).variable(),
-            });
-        };
-        given.push((index, Origin::Environment, text.clone()));
-    }
-    Ok(())
-}
-
 fn position(name: &str) -> Option<usize> {
     OPTIONS.iter().position(|option| option.name == name)
 }
@@ -508,31 +490,9 @@ fn source_text(option: &ConfigOption, origin: Origin, file: Option<&Path>) -> St
             option.name
         ),
         Origin::Environment => option.variable(),
+        Origin::EnvironmentFile => option.file_variable(),
         Origin::Flag => option.flag(),
     }
-}
-
-fn nearest(name: &str) -> &'static ConfigOption {
-    OPTIONS
-        .iter()
-        .min_by_key(|option| edit_distance(option.name, name))
-        .expect("the table is not empty")
-}
-
-/// Insertions, deletions and replacements of one character that turn one text into the other.
-fn edit_distance(from: &str, to: &str) -> usize {
-    let to: Vec<char> = to.chars().collect();
-    let mut row: Vec<usize> = (0..=to.len()).collect();
-    for (deleted, from_char) in from.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = deleted + 1;
-        for (index, to_char) in to.iter().enumerate() {
-            let replaced = diagonal + usize::from(from_char != *to_char);
-            diagonal = row[index + 1];
-            row[index + 1] = replaced.min(diagonal + 1).min(row[index] + 1);
-        }
-    }
-    row[to.len()]
 }
 
 #[cfg(test)]
@@ -550,6 +510,7 @@ mod tests {
         Settings::resolve(&Sources {
             flags: flags.iter().map(|(n, t)| (*n, t.to_string())).collect(),
             environment: environment.iter().map(own).collect(),
+            environment_files: Vec::new(),
             file: Some(("p.toml".into(), file.to_string())),
         })
     }
@@ -625,6 +586,29 @@ mod tests {
             ("PENSTOCK_TLS_CA", "z"),
         ];
         resolve(&[], &others, "").unwrap();
+    }
+
+    #[test]
+    fn the_file_of_a_variable_ranks_as_the_variable_and_is_named() {
+        let with = |text: &str, flags: &[(&'static str, &str)]| {
+            Settings::resolve(&Sources {
+                flags: flags.iter().map(|(n, t)| (*n, t.to_string())).collect(),
+                environment: vec![("PENSTOCK_SHARDS_FILE".into(), "/run/shards".into())],
+                environment_files: vec![VariableFile {
+                    variable: "PENSTOCK_SHARDS_FILE".into(),
+                    text: text.into(),
+                }],
+                file: Some(("p.toml".into(), "shards = 3".into())),
+            })
+        };
+        let settings = with("2", &[]).unwrap();
+        assert_eq!(settings.config.shards, 2);
+        assert_eq!(settings.origin("shards"), Some(Origin::EnvironmentFile));
+        assert!(settings.explain().contains("PENSTOCK_SHARDS_FILE"));
+        assert_eq!(with("2", &[("shards", "1")]).unwrap().config.shards, 1);
+        let told = with("two", &[]).unwrap_err().to_string();
+        let begin = "PENSTOCK_SHARDS_FILE = \"two\": allowed is";
+        assert!(told.starts_with(begin), "{told}");
     }
 
     #[test]

@@ -38,6 +38,14 @@ impl DirectoryLock {
         Ok(lock)
     }
 
+    /// Whether another process holds the lock of a directory, which is not touched.
+    ///
+    /// # Errors
+    /// [`DirectoryError::Locked`] if one does.
+    pub(crate) fn find(path: &Path) -> Result<(), DirectoryError> {
+        Self::take_to_read(path).map(drop)
+    }
+
     /// Locks a directory that is only read, without writing to it; none if it was never locked.
     pub(super) fn take_to_read(path: &Path) -> Result<Option<Self>, DirectoryError> {
         let path = path.join(LOCK);

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
@@ -51,8 +52,18 @@ pub(crate) struct Watched {
     pub(crate) audit: Audit,
 }
 
+/// What the admin port has turned away.
+#[derive(Debug, Default)]
+pub(crate) struct AdminCounts {
+    /// Requests without a proof for pages that need one.
+    pub(crate) refused: AtomicU64,
+    /// Connections whose TLS failed, or took too long.
+    pub(crate) handshakes_failed: AtomicU64,
+}
+
 /// The state that main thread and admin thread share.
 pub(crate) struct Health {
+    pub(crate) admin: AdminCounts,
     phase: Mutex<Phase>,
     watched: OnceLock<Watched>,
 }
@@ -60,6 +71,7 @@ pub(crate) struct Health {
 impl Health {
     pub(crate) fn new() -> Self {
         Health {
+            admin: AdminCounts::default(),
             phase: Mutex::new(Phase::Starting),
             watched: OnceLock::new(),
         }

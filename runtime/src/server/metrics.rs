@@ -1,6 +1,7 @@
 //! The numbers of a node as OpenMetrics text, which Prometheus scrapes.
 
 use std::fmt;
+use std::sync::atomic::Ordering;
 
 use penstock_net::link::RefusalCode;
 use penstock_net::status::Status;
@@ -43,6 +44,8 @@ pub(crate) fn exposition(health: &Health) -> String {
             .map_or(0, |memory| memory.max()),
         resident_bytes: resident_bytes().unwrap_or(0),
         audit: watched.and_then(|watched| watched.audit.is_open().then(|| watched.audit.counts())),
+        admin: [&health.admin.refused, &health.admin.handshakes_failed]
+            .map(|count| count.load(Ordering::Relaxed)),
     }));
     let mut text = String::new();
     text::encode(&mut text, &registry).expect("writing to memory does not fail");
@@ -67,6 +70,8 @@ struct Moment {
     resident_bytes: u64,
     /// `None` without an audit log.
     audit: Option<AuditCounts>,
+    /// Of the admin port: requests refused, handshakes failed.
+    admin: [u64; 2],
 }
 
 /// A histogram that INFO shows in microseconds or in numbers of records.
@@ -181,6 +186,7 @@ impl Collector for Moment {
                 start_ms as f64 / 1000.0,
             )?;
         }
+        self.encode_admin(&mut encoder)?;
         self.encode_audit(&mut encoder)?;
         self.encode_answers(&mut encoder)?;
         self.encode_partitions(&mut encoder)?;
@@ -194,6 +200,28 @@ impl Moment {
     fn by_shard(&self) -> impl Iterator<Item = (String, &Reading)> {
         let numbered = self.shards.iter().enumerate();
         numbered.map(|(shard, reading)| (shard.to_string(), reading))
+    }
+
+    fn encode_admin(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let [refused, handshakes_failed] = self.admin;
+        let counts = [
+            (
+                "penstock_admin_refused",
+                "Requests to the admin port without a token or a certificate that is taken.",
+                refused,
+            ),
+            (
+                "penstock_admin_handshakes_failed",
+                "Connections to the admin port whose TLS failed or took too long.",
+                handshakes_failed,
+            ),
+        ];
+        for (name, help, count) in counts {
+            encoder
+                .encode_descriptor(name, help, None, MetricType::Counter)?
+                .encode_counter::<NoLabelSet, u64, f64>(&count, None)?;
+        }
+        Ok(())
     }
 
     fn encode_audit(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {

@@ -46,13 +46,14 @@ use tracing::warn;
 use crate::cluster::Reread;
 use crate::config::exposure::Exposed;
 use crate::config::{Config, exposed};
+use crate::directory::{DirectoryError, DirectoryLock};
 use crate::startup::checks;
 use crate::startup::node::{Bound, Node, OpenError};
 use crate::system::lines::{self, tell};
 use crate::system::open_files;
 use crate::tls::{ServedTls, TlsFiles};
 
-use self::admin::Admin;
+use self::admin::{Admin, Guard};
 use self::audit::{Audit, Field};
 use self::conductor::{Conductor, Start};
 use self::cores::Cores;
@@ -109,10 +110,7 @@ fn serve_audited(config: Config, logging: &Logging, audit: &Audit) -> Result<(),
     let began = Instant::now();
     let health = Arc::new(Health::new());
     // It answers while the start goes on, and ends when this function does.
-    let _admin = match config.admin_listen {
-        Some(address) => Some(open_admin(address, &health)?),
-        None => None,
-    };
+    let _admin = open_admin(&config, tls.as_ref(), audit, &health)?;
 
     let cpus = checks::allowed_cores().len().clamp(1, 256);
     let shards_of_new = u32::try_from(cpus).expect("at most 256");
@@ -232,11 +230,28 @@ fn watched(
 }
 
 /// Binds the admin port and starts its thread.
-fn open_admin(address: SocketAddr, health: &Arc<Health>) -> Result<Admin, ServeError> {
+fn open_admin(
+    config: &Config,
+    tls: Option<&Arc<ServedTls>>,
+    audit: &Audit,
+    health: &Arc<Health>,
+) -> Result<Option<Admin>, ServeError> {
+    let Some(address) = config.admin_listen else {
+        return Ok(None);
+    };
+    let guard = Guard::of(config, tls, audit);
+    let guard = guard.map_err(|error| OpenError::Option(error.to_string()))?;
     let refused = |error| ServeError::ListenAdmin { address, error };
-    let listener = TcpListener::bind(address).map_err(refused)?;
+    let listener = TcpListener::bind(address).map_err(|error| {
+        // A second start of one directory meets the ports of the first one before its lock.
+        match DirectoryLock::find(&config.data) {
+            Err(held @ DirectoryError::Locked { .. }) => OpenError::Directory(held).into(),
+            _ => refused(error),
+        }
+    })?;
     let local = listener.local_addr().map_err(refused)?;
-    let admin = Admin::start(listener, Arc::clone(health)).map_err(refused)?;
-    tell!("admin        http://{local} (/metrics, /livez, /readyz)");
-    Ok(admin)
+    let scheme = if guard.has_tls() { "https" } else { "http" };
+    let admin = Admin::start(listener, Arc::clone(health), guard).map_err(refused)?;
+    tell!("admin        {scheme}://{local} (/metrics, /livez, /readyz)");
+    Ok(Some(admin))
 }

@@ -15,7 +15,7 @@ use super::core::Core;
 use crate::tls::{Peer, TlsConnection, TlsFault};
 
 /// From the accept to the last byte of the handshake.
-const HANDSHAKE_TIME: Duration = Duration::from_secs(3);
+pub(super) const HANDSHAKE_TIME: Duration = Duration::from_secs(3);
 
 /// Bytes of one read of a handshake, at most.
 const READ_BYTES: usize = 4 << 10;

@@ -141,8 +141,10 @@ pub(crate) fn read_opened(
     metadata: &Metadata,
     bytes_max: usize,
 ) -> Result<Vec<u8>, PrivateFileError> {
-    let mut bytes = Vec::new();
     let limit = bytes_max as u64 + 1;
+    // With room for all of it: what grows leaves copies behind. `read_to_end` wants 32 bytes more.
+    let room = usize::try_from(metadata.len()).map_or(bytes_max, |bytes| bytes.min(bytes_max));
+    let mut bytes = Vec::with_capacity(room + 64);
     let read = file.take(limit).read_to_end(&mut bytes);
     read.map_err(|error| PrivateFileError::Unreadable {
         path: path.to_path_buf(),

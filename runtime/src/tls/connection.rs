@@ -169,6 +169,11 @@ impl TlsConnection {
         self.state.is_handshaking()
     }
 
+    /// Whether the peer has shown a certificate, which was checked.
+    pub(crate) fn has_certificate(&self) -> bool {
+        !self.state.is_handshaking() && self.state.peer_certificates().is_some()
+    }
+
     /// Whether nothing more is read from the peer.
     pub(crate) fn has_ended(&self) -> bool {
         self.has_ended

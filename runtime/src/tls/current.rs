@@ -66,6 +66,11 @@ impl ServedTls {
         Arc::clone(&self.state().identity.config)
     }
 
+    /// What a new connection of the admin port is given.
+    pub(crate) fn admin_config(&self) -> Arc<ServerConfig> {
+        Arc::clone(&self.state().identity.admin)
+    }
+
     /// When the certificate in force ends, in seconds since 1970.
     pub(crate) fn expires_unix_s(&self) -> u64 {
         self.state().identity.expires_unix_s

@@ -20,7 +20,10 @@ const NAME_BYTES_MAX: usize = 64;
 /// What a server shows to its clients.
 #[derive(Clone)]
 pub(crate) struct Identity {
+    /// For the ports of clients.
     pub(crate) config: Arc<ServerConfig>,
+    /// For the admin port, where a certificate of the client is a proof and never a must.
+    pub(crate) admin: Arc<ServerConfig>,
     /// When the first certificate of the chain ends, in seconds since 1970.
     pub(crate) expires_unix_s: u64,
 }
@@ -99,13 +102,46 @@ impl Identity {
             }
             error => of_key(&format_args!("the private key cannot be read: {error}")),
         })?;
-        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        let expires = chain.iter().map(Found::expires_unix_s).min();
+        let chain = chain.into_iter().map(|it| it.bytes).collect();
+        let roots = client_ca.map(|text| roots(text, now_unix_s)).transpose()?;
+        let shown = Shown {
+            provider,
+            chain,
+            key,
+            roots: roots.map(Arc::new),
+        };
+        let config = shown.config(needs_certificate)?;
+        let admin = match needs_certificate && client_ca.is_some() {
+            true => shown.config(false)?,
+            false => Arc::clone(&config),
+        };
+        Ok(Identity {
+            config,
+            admin,
+            expires_unix_s: expires.expect("a chain has a certificate"),
+        })
+    }
+}
+
+/// What a server shows, and whose certificates it takes.
+struct Shown {
+    provider: Arc<CryptoProvider>,
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+    roots: Option<Arc<RootCertStore>>,
+}
+
+impl Shown {
+    /// As rustls takes it; `needs_certificate`: each client must show one, if there are roots.
+    fn config(&self, needs_certificate: bool) -> Result<Arc<ServerConfig>, Defect> {
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&self.provider))
             .with_protocol_versions(&[&rustls::version::TLS13])
             .expect("the provider has suites of TLS 1.3");
-        let builder = match client_ca {
+        let builder = match &self.roots {
             None => builder.with_no_client_auth(),
-            Some(text) => {
-                let roots = Arc::new(roots(text, now_unix_s)?);
+            Some(roots) => {
+                let (roots, provider) = (Arc::clone(roots), Arc::clone(&self.provider));
                 let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider);
                 let verifier = match needs_certificate {
                     true => verifier,
@@ -116,22 +152,20 @@ impl Identity {
                 builder.with_client_cert_verifier(built)
             }
         };
-        let expires = chain.iter().map(Found::expires_unix_s).min();
-        let bytes = chain.into_iter().map(|it| it.bytes).collect();
         let mut config = builder
-            .with_single_cert(bytes, key)
-            .map_err(|error| match error {
-                rustls::Error::InconsistentKeys(_) => {
-                    of_key(&"the key is not that of the first certificate of the chain")
-                }
-                error => of_key(&format_args!("the private key cannot be used: {error}")),
+            .with_single_cert(self.chain.clone(), self.key.clone_key())
+            .map_err(|error| {
+                let cause = match error {
+                    rustls::Error::InconsistentKeys(_) => {
+                        "the key is not that of the first certificate of the chain".to_string()
+                    }
+                    error => format!("the private key cannot be used: {error}"),
+                };
+                Defect::new(Source::Key, None, cause)
             })?;
         config.send_tls13_tickets = 0;
         config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
-        Ok(Identity {
-            config: Arc::new(config),
-            expires_unix_s: expires.expect("a chain has a certificate"),
-        })
+        Ok(Arc::new(config))
     }
 }
 

@@ -77,13 +77,14 @@ pub fn judge(input: &[u8]) {
 }
 
 /// Every path of a configuration that may be absent.
-fn optional_paths(config: &mut Config) -> [&mut Option<PathBuf>; 8] {
+fn optional_paths(config: &mut Config) -> [&mut Option<PathBuf>; 9] {
     [
         &mut config.cluster,
         &mut config.log_file,
         &mut config.audit_file,
         &mut config.schema,
         &mut config.users,
+        &mut config.admin_token_file,
         &mut config.tls_cert,
         &mut config.tls_key,
         &mut config.tls_client_ca,

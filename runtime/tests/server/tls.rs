@@ -1,5 +1,6 @@
 //! Ports that speak TLS: what passes through them, and what is turned away.
 
+mod admin;
 mod files;
 mod logins;
 mod peers;
@@ -178,6 +179,7 @@ impl Server {
             shard: SocketAddr::new(address.ip(), port.parse().expect("a port")),
             resp: word("resp", 1).map(|it| it.parse().expect("an address")),
             admin: admin
+                .trim_start_matches("https://")
                 .trim_start_matches("http://")
                 .parse()
                 .expect("an address"),

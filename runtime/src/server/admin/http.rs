@@ -36,6 +36,7 @@ pub(super) struct Request {
 pub(super) enum Code {
     Ok,
     BadRequest,
+    Unauthorized,
     NotFound,
     MethodNotAllowed,
     Timeout,
@@ -48,6 +49,7 @@ impl Code {
         match self {
             Code::Ok => "200 OK",
             Code::BadRequest => "400 Bad Request",
+            Code::Unauthorized => "401 Unauthorized",
             Code::NotFound => "404 Not Found",
             Code::MethodNotAllowed => "405 Method Not Allowed",
             Code::Timeout => "408 Request Timeout",
@@ -129,6 +131,24 @@ pub(super) fn read(bytes: &[u8]) -> Result<Option<Request>, Refusal> {
     }))
 }
 
+/// The token of a request whose head is whole: what stands behind `Bearer` in its one header
+/// `Authorization`.
+pub(super) fn bearer(bytes: &[u8]) -> Option<&[u8]> {
+    let head = &bytes[..bytes.len().min(HEAD_BYTES_MAX)];
+    let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
+    let mut request = httparse::Request::new(&mut headers);
+    if !matches!(request.parse(head), Ok(httparse::Status::Complete(_))) {
+        return None;
+    }
+    let named = |header: &&httparse::Header<'_>| header.name.eq_ignore_ascii_case("authorization");
+    let mut found = request.headers.iter().filter(named);
+    let value = found.next().filter(|_| found.next().is_none())?.value;
+    let (scheme, token) = value.split_at_checked("Bearer ".len())?;
+    scheme
+        .eq_ignore_ascii_case(b"Bearer ")
+        .then(|| token.trim_ascii())
+}
+
 fn echo(text: &str) -> String {
     let mut short: String = text.chars().take(ECHO_CHARS_MAX).collect();
     if short.len() < text.len() {
@@ -147,6 +167,9 @@ pub(super) fn reply(code: Code, content_type: &str, body: &str, wants_body: bool
     );
     if code == Code::MethodNotAllowed {
         text.push_str("Allow: GET, HEAD\r\n");
+    }
+    if code == Code::Unauthorized {
+        text.push_str("WWW-Authenticate: Bearer realm=\"penstock\"\r\n");
     }
     let body = if wants_body { body } else { "" };
     write!(text, "\r\n{body}").expect("writing to memory does not fail");
@@ -204,6 +227,33 @@ mod tests {
         assert_eq!(code_of(b"\x16\x03\x01\x02\x00"), Some(Code::BadRequest));
         let http2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
         assert_eq!(code_of(http2), Some(Code::BadRequest));
+    }
+
+    #[test]
+    fn a_token_stands_behind_bearer_in_the_one_header_authorization() {
+        let of = |headers: &str| {
+            let text = format!("GET /metrics HTTP/1.1\r\n{headers}\r\n");
+            bearer(text.as_bytes()).map(|it| String::from_utf8_lossy(it).into_owned())
+        };
+        assert_eq!(of("Authorization: Bearer abc\r\n").as_deref(), Some("abc"));
+        assert_eq!(
+            of("AUTHORIZATION:bearer   a=b  \r\n").as_deref(),
+            Some("a=b")
+        );
+        for none in [
+            "",
+            "Authorization: Basic abc\r\n",
+            "Authorization: Bearer\r\n",
+            "Authorization: Bearerabc\r\n",
+            "Authorization: Bearer a\r\nAuthorization: Bearer a\r\n",
+        ] {
+            assert_eq!(of(none), None, "{none:?}");
+        }
+        assert_eq!(
+            bearer(b"GET / HTTP/1.1\r\nAuthorization: Bearer a\r\n"),
+            None
+        );
+        assert_eq!(bearer(b"\x16\x03\x01\x02\x00"), None);
     }
 
     #[test]

@@ -3,11 +3,16 @@
 //! One thread serves up to [`VISITS_MAX`] connections by readiness. Each has a deadline in every
 //! state, and when there are more, the oldest gives way: nobody who is slow keeps the others from
 //! their answers. Nothing here waits for a shard; what is told is what the shards published last.
+//! Its picture stands in `DESIGN.md`, *The life of a request on the admin port*.
 
+mod guard;
 mod http;
+mod token_file;
+mod visit;
+mod wire;
 
-use std::io::{self, Read, Write};
-use std::net::Shutdown;
+use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -17,21 +22,13 @@ use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token, Waker};
 use tracing::error;
 
-use self::http::{Code, HEAD_BYTES_MAX, Page, Refusal, Request};
+pub(crate) use self::guard::Guard;
+use self::visit::Visit;
+use self::wire::Wire;
 use super::health::Health;
-use super::metrics::exposition;
 
 /// Connections at a time, at most.
 const VISITS_MAX: usize = 64;
-/// A request must be whole within this.
-const REQUEST_TIME: Duration = Duration::from_secs(5);
-/// Its reply must be taken within this.
-const REPLY_TIME: Duration = Duration::from_secs(10);
-/// How long a client may take to close its side; without that, what it still sends would make the
-/// kernel throw the reply away.
-const FAREWELL_TIME: Duration = Duration::from_secs(1);
-/// What it may still send meanwhile.
-const FAREWELL_BYTES_MAX: usize = 256 << 10;
 /// After a failed accept, for want of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -47,7 +44,11 @@ pub(crate) struct Admin {
 
 impl Admin {
     /// Serves a listening socket.
-    pub(crate) fn start(listener: std::net::TcpListener, health: Arc<Health>) -> io::Result<Admin> {
+    pub(crate) fn start(
+        listener: std::net::TcpListener,
+        health: Arc<Health>,
+        guard: Guard,
+    ) -> io::Result<Admin> {
         listener.set_nonblocking(true)?;
         let mut listener = TcpListener::from_std(listener);
         let poll = Poll::new()?;
@@ -59,6 +60,7 @@ impl Admin {
             poll,
             listener,
             health,
+            guard,
             is_stopping: Arc::clone(&is_stopping),
             visits: Vec::new(),
             accepts_again: None,
@@ -83,30 +85,12 @@ impl Drop for Admin {
     }
 }
 
-/// What a connection is at.
-enum State {
-    /// The head of its request comes in.
-    Asking(Vec<u8>),
-    /// Its reply goes out; so much of it has.
-    Answering { reply: Vec<u8>, sent: usize },
-    /// The connection may close now. At most `bytes_left` more bytes of the client are read and
-    /// dropped.
-    Leaving { bytes_left: usize },
-}
-
-/// One connection.
-struct Visit {
-    stream: TcpStream,
-    state: State,
-    until: Instant,
-    came: Instant,
-}
-
 /// What the thread works on.
 struct Desk {
     poll: Poll,
     listener: TcpListener,
     health: Arc<Health>,
+    guard: Guard,
     is_stopping: Arc<AtomicBool>,
     visits: Vec<Option<Visit>>,
     /// Connections may wait that could not be taken.
@@ -118,7 +102,7 @@ impl Desk {
         let mut events = Events::with_capacity(VISITS_MAX + 2);
         while !self.is_stopping.load(Ordering::Acquire) {
             let now = Instant::now();
-            let visits = self.visits.iter().flatten().map(|visit| visit.until);
+            let visits = self.visits.iter().flatten().map(Visit::until);
             let next = visits.chain(self.accepts_again).min();
             let timeout = next.map(|until| until.saturating_duration_since(now));
             // A millisecond more, because the timeout of the system ends early rather than late.
@@ -152,7 +136,7 @@ impl Desk {
         self.accepts_again = None;
         for _ in 0..VISITS_MAX {
             match self.listener.accept() {
-                Ok((stream, _)) => self.greet(stream),
+                Ok((stream, peer)) => self.greet(stream, peer.ip()),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 // Out of descriptors, or a connection that is gone already.
@@ -162,7 +146,7 @@ impl Desk {
         self.accepts_again = Some(Instant::now() + ACCEPT_PAUSE);
     }
 
-    fn greet(&mut self, mut stream: TcpStream) {
+    fn greet(&mut self, mut stream: TcpStream, peer: IpAddr) {
         let index = match self.visits.iter().position(Option::is_none) {
             Some(free) => free,
             None if self.visits.len() < VISITS_MAX => {
@@ -170,9 +154,9 @@ impl Desk {
                 self.visits.len() - 1
             }
             None => {
-                let ages = self.visits.iter().enumerate();
-                let oldest = ages.min_by_key(|(_, visit)| visit.as_ref().map(|visit| visit.came));
-                oldest.map_or(0, |(index, _)| index)
+                let ranks = self.visits.iter().enumerate();
+                let first = ranks.min_by_key(|(_, visit)| visit.as_ref().map(Visit::rank));
+                first.map_or(0, |(index, _)| index)
             }
         };
         let interest = Interest::READABLE | Interest::WRITABLE;
@@ -183,13 +167,8 @@ impl Desk {
         {
             return;
         }
-        let came = Instant::now();
-        self.visits[index] = Some(Visit {
-            stream,
-            state: State::Asking(Vec::new()),
-            until: came + REQUEST_TIME,
-            came,
-        });
+        let wire = Wire::new(stream, self.guard.tls_config());
+        self.visits[index] = Some(Visit::new(wire, peer, Instant::now()));
         self.go_on(index);
     }
 
@@ -198,137 +177,19 @@ impl Desk {
         let Some(visit) = self.visits.get_mut(index).and_then(Option::as_mut) else {
             return;
         };
-        if !visit.go_on(&self.health) {
+        if !visit.go_on(&self.health, &mut self.guard) {
             self.visits[index] = None;
         }
     }
 
     /// Ends a connection whose time is over; one that has asked for nothing yet is told why.
     fn end_late(&mut self, index: usize, now: Instant) {
-        let late = |visit: &&mut Visit| now >= visit.until;
+        let late = |visit: &&mut Visit| now >= visit.until();
         let Some(visit) = self.visits[index].as_mut().filter(late) else {
             return;
         };
-        let stays = match visit.state {
-            State::Asking(_) => {
-                visit.refuse(&Refusal {
-                    code: Code::Timeout,
-                    text: format!(
-                        "the request was not whole within {} s",
-                        REQUEST_TIME.as_secs()
-                    ),
-                });
-                visit.go_on(&self.health)
-            }
-            State::Answering { .. } | State::Leaving { .. } => false,
-        };
-        if !stays {
+        if !visit.end_late(&self.health, &mut self.guard) {
             self.visits[index] = None;
-        }
-    }
-}
-
-impl Visit {
-    /// Goes as far as the socket lets it; `false` when the connection is over.
-    fn go_on(&mut self, health: &Health) -> bool {
-        loop {
-            let done = match &mut self.state {
-                State::Asking(_) => self.listen(health),
-                State::Answering { reply, sent } => match self.stream.write(&reply[*sent..]) {
-                    Ok(0) => return false,
-                    Ok(taken) => {
-                        *sent += taken;
-                        if *sent == reply.len() {
-                            let _ = self.stream.shutdown(Shutdown::Write);
-                            self.state = State::Leaving {
-                                bytes_left: FAREWELL_BYTES_MAX,
-                            };
-                            self.until = Instant::now() + FAREWELL_TIME;
-                        }
-                        Ok(())
-                    }
-                    Err(error) => Err(error),
-                },
-                State::Leaving { bytes_left } => match self.stream.read(&mut [0; 4096]) {
-                    Ok(len) if len == 0 || len > *bytes_left => return false,
-                    Ok(len) => {
-                        *bytes_left -= len;
-                        Ok(())
-                    }
-                    Err(error) => Err(error),
-                },
-            };
-            match done {
-                Ok(()) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => return false,
-            }
-        }
-    }
-
-    /// Takes in more of the request, and answers it when it is whole.
-    fn listen(&mut self, health: &Health) -> io::Result<()> {
-        let State::Asking(head) = &mut self.state else {
-            return Ok(());
-        };
-        let mut more = [0; 1024];
-        let room = more.len().min(HEAD_BYTES_MAX - head.len());
-        let len = self.stream.read(&mut more[..room])?;
-        if len == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        head.extend_from_slice(&more[..len]);
-        match http::read(head) {
-            Ok(None) => {}
-            Ok(Some(request)) => self.answer(page(request, health)),
-            Err(refusal) => self.refuse(&refusal),
-        }
-        Ok(())
-    }
-
-    fn refuse(&mut self, refusal: &Refusal) {
-        let body = format!("{}\n", refusal.text);
-        self.answer(http::reply(refusal.code, PLAIN, &body, true));
-    }
-
-    fn answer(&mut self, reply: Vec<u8>) {
-        self.state = State::Answering { reply, sent: 0 };
-        self.until = Instant::now() + REPLY_TIME;
-    }
-}
-
-const PLAIN: &str = "text/plain; charset=utf-8";
-
-/// The reply to a request.
-fn page(request: Request, health: &Health) -> Vec<u8> {
-    let probe = |verdict: Result<String, String>| match verdict {
-        Ok(good) => http::reply(Code::Ok, PLAIN, &format!("{good}\n"), request.wants_body),
-        Err(text) => {
-            let body = format!("{text}\n");
-            http::reply(Code::Unavailable, PLAIN, &body, request.wants_body)
-        }
-    };
-    match request.page {
-        Page::Metrics(format) => http::reply(
-            Code::Ok,
-            format.content_type(),
-            &format.write(exposition(health)),
-            request.wants_body,
-        ),
-        Page::Livez => probe(
-            health
-                .live()
-                .map(|()| "live".into())
-                .map_err(|it| it.to_string()),
-        ),
-        Page::Readyz(wanted) => {
-            let verdict = health.ready(wanted);
-            probe(
-                verdict
-                    .map(|it| it.to_string())
-                    .map_err(|it| it.to_string()),
-            )
         }
     }
 }
