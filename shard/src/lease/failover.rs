@@ -313,7 +313,12 @@ impl Failover {
             let hold_us = self
                 .partitions
                 .until_us(u8::try_from(partition).expect("256"));
+            // A node that waits for a handover is not silent: it has nothing to claim yet.
+            let assignment = &placing.assignment;
+            let has_begun = !assignment.is_handed_over
+                || self.lender.has_granted(partition, assignment.generation);
             placing.is_promotable(self.me)
+                && has_begun
                 && placing.has_generation()
                 && standing.is_turning
                 && standing.is_candidate
@@ -606,6 +611,32 @@ mod tests {
         nodes[2].swapped();
         beats(&mut nodes, 6 * G, 7 * G, |_, _| true);
         assert!(nodes[0].may_serve(7 * G, 1));
+    }
+
+    #[test]
+    fn a_node_that_waits_for_a_handover_is_not_taken_for_lost_before_it_has_begun() {
+        let mut plan = plan();
+        for placing in &mut plan.placings[..2] {
+            placing.assignment.is_handed_over = true;
+        }
+        let mut nodes = nodes(&plan);
+        let waits = Standing {
+            is_able: false,
+            ..standing(41)
+        };
+        for partition in [0, 1] {
+            nodes[0].note(0, partition, waits);
+        }
+        beats(&mut nodes, 0, 4 * G, |_, _| true);
+        assert_eq!(wish(&mut nodes[2], 4 * G), None);
+        nodes[0].note(4 * G, 0, standing(41));
+        beats(&mut nodes, 4 * G, 6 * G, |_, _| true);
+        beats(&mut nodes, 6 * G, 8 * G, LOST);
+        let expected = Some(Wish::TakeOver {
+            from: 1,
+            partitions: PartitionSet::from_iter([0]),
+        });
+        assert_eq!(wish(&mut nodes[2], 8 * G), expected);
     }
 
     #[test]
