@@ -139,7 +139,7 @@ impl Channel {
                     match &mut self.session {
                         None => self.received.extend_from_slice(&chunk[..read]),
                         Some(session) => {
-                            let opened = session.receive(&mut chunk[..read], &mut self.received);
+                            let opened = session.receive(&chunk[..read], &mut self.received);
                             opened.map_err(|error| ChannelError::Broken(error.into()))?;
                         }
                     }
