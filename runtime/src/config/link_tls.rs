@@ -22,7 +22,7 @@ pub(super) fn link_tls_conflict(config: &Config) -> Option<(&'static str, &'stat
         return Some((given, cause));
     }
     let cause = "it is for the links of a node of a cluster: give cluster, too";
-    config.cluster.is_none().then_some((given, cause))
+    (!config.is_clustered()).then_some((given, cause))
 }
 
 #[cfg(test)]
