@@ -50,17 +50,17 @@ address_of() {
     sed -n 's/^listening *\(127\.0\.0\.1:[0-9]*\).*/\1/p' "$work/$1.banner"
 }
 
-# A user `bench` with rights for so many prefixes, all keys of the generator among them.
+# A user `bench` with so many prefixes: those of the keys of the generator to read and to write, that
+# of INFO, from which the generator takes the server's counters, and others.
 users() {
     local count=$1 file=$work/users-$1
-    "$penstock" user add bench --key one --users "$file" | grep -o 'penstock_key_[A-Za-z0-9_-]*' \
-        >"$work/secret-$count"
+    "$penstock" user add bench --key one --users "$file" 2>/dev/null |
+        grep -o 'penstock_key_[A-Za-z0-9_-]*' >"$work/secret-$count"
     chmod 0600 "$work/secret-$count"
     local others=()
-    for number in $(seq "$((count - 1))"); do others+=("shop-$number:"); done
+    for number in $(seq "$((count - 3))"); do others+=("shop-$number:"); done
     "$penstock" user grant bench read bench: "${others[@]}" --users "$file" >/dev/null
-    "$penstock" user grant bench write bench: "${others[@]}" --users "$file" >/dev/null
-    # INFO, from which the generator takes the server's counters.
+    "$penstock" user grant bench write bench: --users "$file" >/dev/null
     "$penstock" user grant bench admin '' --users "$file" >/dev/null
 }
 
