@@ -4,8 +4,10 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use penstock_client::Identity;
 use penstock_net::level::AckLevel;
 
+use crate::entry::Access;
 use crate::{BenchError, TlsArgs};
 
 /// What the connections do.
@@ -89,6 +91,9 @@ pub struct BenchArgs {
     /// How it is reached.
     #[command(flatten)]
     pub tls: TlsArgs,
+    /// Who logs in.
+    #[arg(skip)]
+    pub identity: Option<Identity>,
     /// Connections
     #[arg(long, short, default_value_t = 50, value_parser = from_to(1, 10_000))]
     pub connections: u32,
@@ -169,6 +174,11 @@ impl BenchArgs {
     pub(crate) fn workload(&self) -> Workload {
         self.workload
             .expect("the command line asks for one unless results are compared")
+    }
+
+    /// By what the server is reached.
+    pub(crate) fn access(&self) -> Result<Access, BenchError> {
+        Access::new(&self.tls, self.identity.as_ref())
     }
 
     pub(crate) fn check(&self) -> Result<(), BenchError> {

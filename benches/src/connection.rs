@@ -15,7 +15,7 @@ use penstock_net::reply::{ReplyItem, text_of};
 use penstock_net::status::{Executed, Status};
 
 use crate::BenchError;
-use crate::control::hello;
+use crate::entry::{Access, Entry};
 use crate::workload::Load;
 
 /// Request ids within one shot.
@@ -88,7 +88,6 @@ pub(crate) struct Secured {
     sealed: Vec<u8>,
     /// Of one read.
     chunk: Vec<u8>,
-    plaintext: Vec<u8>,
 }
 
 impl Secured {
@@ -97,7 +96,6 @@ impl Secured {
             session,
             sealed: Vec::new(),
             chunk: vec![0; 64 << 10],
-            plaintext: Vec::new(),
         }
     }
 }
@@ -116,7 +114,9 @@ pub(crate) struct Connection {
     to_send: Vec<u8>,
     sent: usize,
     is_raw: bool,
-    is_greeted: bool,
+    access: Access,
+    /// Of a connection that was made anew and is not open.
+    entry: Option<Entry>,
     /// Another node is to be asked, by the last answer: where, if that was told.
     elsewhere: Option<Option<SocketAddr>>,
     pub(crate) account: Account,
@@ -130,6 +130,7 @@ impl Connection {
     pub(crate) fn new(
         stream: TcpStream,
         secured: Option<Secured>,
+        access: Access,
         load: Load,
         items_per_shot: usize,
         is_raw: bool,
@@ -147,7 +148,8 @@ impl Connection {
             to_send: Vec::new(),
             sent: 0,
             is_raw,
-            is_greeted: false,
+            access,
+            entry: None,
             elsewhere: None,
             account: Account::default(),
             heard: Instant::now(),
@@ -155,15 +157,22 @@ impl Connection {
         }
     }
 
-    /// Goes on over another stream, whose handshake of TLS is still to come.
-    pub(crate) fn reopen(&mut self, stream: TcpStream, session: Option<TlsSession>) {
+    /// Goes on over another stream, which is not open.
+    pub(crate) fn reopen(
+        &mut self,
+        stream: TcpStream,
+        session: Option<TlsSession>,
+    ) -> Result<(), BenchError> {
+        let binding = session.as_ref().and_then(TlsSession::channel_binding);
         self.stream = stream;
         self.secured = session.map(Secured::new);
         self.receiver = Receiver::new(64 << 20);
         self.filled = 0;
-        self.to_send = hello();
+        self.to_send.clear();
         self.sent = 0;
+        self.entry = Some(Entry::begin(&self.access, binding, &mut self.to_send)?);
         self.account.reconnected += 1;
+        Ok(())
     }
 
     /// Ends it. What is under way stays unknown.
@@ -171,13 +180,12 @@ impl Connection {
         let _ = self.stream.shutdown(Shutdown::Both);
         self.account.unknown += self.items_under_way();
         self.due.clear();
-        self.is_greeted = false;
         self.elsewhere = None;
     }
 
-    /// Whether the server has answered HELLO.
-    pub(crate) fn is_greeted(&self) -> bool {
-        self.is_greeted
+    /// Whether operations may be sent.
+    pub(crate) fn is_open(&self) -> bool {
+        self.entry.is_none()
     }
 
     /// Whether an answer said that another node is to be asked, and which.
@@ -244,6 +252,9 @@ impl Connection {
     /// Reads once from the socket; how many bytes came, and whether there may be more.
     fn read(&mut self) -> std::io::Result<(usize, bool)> {
         let Some(secured) = &mut self.secured else {
+            if self.filled == self.received.len() {
+                self.received.resize(self.received.len() * 2, 0);
+            }
             let room = &mut self.received[self.filled..];
             let read = self.stream.read(room)?;
             let is_all = read < room.len();
@@ -251,25 +262,18 @@ impl Connection {
             return Ok((read, is_all));
         };
         let read = self.stream.read(&mut secured.chunk)?;
-        secured.plaintext.clear();
-        let bytes = &secured.chunk[..read];
-        secured.session.receive(bytes, &mut secured.plaintext)?;
-        let through = self.filled + secured.plaintext.len();
-        if self.received.len() < through {
-            self.received.resize(through, 0);
-        }
-        self.received[self.filled..through].copy_from_slice(&secured.plaintext);
-        self.filled = through;
-        Ok((read, read < secured.chunk.len()))
+        let is_all = read < secured.chunk.len();
+        self.received.truncate(self.filled);
+        let bytes = &mut secured.chunk[..read];
+        secured.session.receive(bytes, &mut self.received)?;
+        self.filled = self.received.len();
+        Ok((read, is_all))
     }
 
     /// Reads all that has arrived; `done` is told of each shot that is answered whole now, with
     /// the time it was due. The time is read once for all that one read brought.
     pub(crate) fn receive(&mut self, mut done: impl FnMut(u64, usize)) -> Result<(), BenchError> {
         loop {
-            if self.filled == self.received.len() {
-                self.received.resize(self.received.len() * 2, 0);
-            }
             let is_all = match self.read() {
                 Ok((0, _)) => {
                     return Err(BenchError::Connection(
@@ -288,11 +292,10 @@ impl Connection {
             self.read_frames(&mut done)?;
             // A read that did not fill the buffer took all there was; readiness comes again.
             if is_all {
-                if self
-                    .secured
-                    .as_ref()
-                    .is_some_and(|it| it.session.has_output())
-                {
+                let secured = self.secured.as_ref();
+                let has_output = secured.is_some_and(|it| it.session.has_output());
+                // A login goes on, or TLS has something to say.
+                if has_output || !self.is_open() {
                     self.flush()?;
                 }
                 return Ok(());
@@ -325,6 +328,15 @@ impl Connection {
                     consumed,
                 } => {
                     at += consumed;
+                    if let Some(entry) = &mut self.entry {
+                        if let Err(error) = entry.heard(&header, body, &mut self.to_send) {
+                            break Err(error);
+                        }
+                        if entry.is_open() {
+                            self.entry = None;
+                        }
+                        continue;
+                    }
                     if let Err(error) = self.reply(
                         header.opcode,
                         header.flags,
@@ -360,10 +372,6 @@ impl Connection {
         done: &mut impl FnMut(u64, usize),
     ) -> Result<(), BenchError> {
         let wrong = |text: String| Err(BenchError::WrongAnswer(text));
-        if opcode == Opcode::Hello as u8 && status == Status::Ok.code() {
-            self.is_greeted = true;
-            return Ok(());
-        }
         if flags & FLAG_REPLY != 0 && status == Status::Busy.code() && opcode == BATCH {
             return self.frame_shed(request_id, done);
         }

@@ -2,14 +2,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::time::Duration;
 
 use penstock_net::batch::Batch;
 use penstock_net::frame::{FLAG_REPLY, Header, Opcode, write_frame};
-use penstock_net::hello::ClientHello;
 use penstock_net::level::AckLevel;
-use penstock_net::receive::{Received, Receiver, is_tls};
+use penstock_net::receive::{Received, Receiver};
 use penstock_net::reply::{ReplyItem, text_of};
 use penstock_net::request::{BatchRequest, Condition};
 use penstock_net::status::Status;
@@ -39,42 +37,16 @@ pub(crate) struct Control {
     bytes: Vec<u8>,
 }
 
-/// The HELLO that every connection begins with.
-pub(crate) fn hello() -> Vec<u8> {
-    let mut bytes = Vec::new();
-    ClientHello {
-        protocol_min: 1,
-        protocol_max: 1,
-        features: 0,
-        name: "penstock bench",
-    }
-    .write(&mut bytes, 0);
-    bytes
-}
-
 impl Control {
     pub(crate) fn connect(args: &BenchArgs) -> Result<Control, BenchError> {
-        let failed = |error: std::io::Error| {
-            BenchError::Connection(format!("no server at {}: {error}", args.addr[0]))
-        };
-        let stream = TcpStream::connect(args.addr[0]).map_err(failed)?;
-        stream.set_nodelay(true).map_err(failed)?;
-        let tls = args.tls.client_tls().map_err(BenchError::Arguments)?;
-        let address = args.addr[0].to_string();
-        let stream = Stream::open(tls.as_ref(), &address, stream, ANSWER)
-            .map_err(|error| failed(error.into()))?;
-        stream
-            .socket()
-            .set_read_timeout(Some(ANSWER))
-            .map_err(failed)?;
-        let mut control = Control {
+        let stream = args.access()?.enter(args.addr[0], ANSWER)?;
+        let timed = stream.socket().set_read_timeout(Some(ANSWER));
+        timed.map_err(|error| BenchError::Connection(error.to_string()))?;
+        Ok(Control {
             stream,
             receiver: Receiver::new(64 << 20),
             bytes: Vec::new(),
-        };
-        control.send(&hello())?;
-        control.frame(|_, _| ())?;
-        Ok(control)
+        })
     }
 
     /// Writes the keys that the workload reads, and the counter that `decr` sells from. Keys that
@@ -239,10 +211,6 @@ impl Control {
                     let read = read(&header, body);
                     self.bytes.drain(..consumed);
                     return Ok(read);
-                }
-                _ if is_tls(&self.bytes) => {
-                    let told = "the server speaks TLS at this port: give --tls-ca";
-                    return Err(BenchError::Connection(told.into()));
                 }
                 Received::Incomplete { .. } => {}
                 other => {

@@ -1,7 +1,7 @@
 //! The run: connections, readiness, the clock, the histogram.
 
 use std::collections::BTreeMap;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -12,14 +12,15 @@ use penstock_client::tls::TlsSession;
 use penstock_client::{Client, ClientError, ClientOptions, Verbs};
 use penstock_net::level::AckLevel;
 
+use crate::BenchError;
 use crate::args::BenchArgs;
 use crate::connection::{Account, Connection, Secured};
-use crate::control::{Control, hello};
+use crate::control::Control;
+use crate::entry::into_parts;
 use crate::ledger::Ledger;
 use crate::report::Report;
 use crate::series::Series;
 use crate::workload::{Law, Load, STOCK, STOCK_INITIAL};
-use crate::{BenchError, Stream};
 
 /// Shots that an open loop lets a connection have under way; later ones wait and count the wait.
 const OPEN_LOOP_AHEAD: usize = 64;
@@ -107,32 +108,21 @@ pub(crate) fn drive(args: &BenchArgs, prepares: bool) -> Result<Report, BenchErr
 fn connect(args: &BenchArgs, poll: &Poll) -> Result<Vec<Connection>, BenchError> {
     let failed = |error: std::io::Error| unreachable_at(args, &error);
     let law = Law::new(args);
-    let tls = args.tls.client_tls().map_err(BenchError::Arguments)?;
+    let access = args.access()?;
     let mut connections = Vec::new();
     for number in 0..args.connections {
-        let mut tried = args.addr.iter().map(std::net::TcpStream::connect);
-        let made = tried.find(Result::is_ok);
-        let stream = made.unwrap_or_else(|| std::net::TcpStream::connect(args.addr[0]));
-        let stream = stream.map_err(failed)?;
-        stream.set_nodelay(true).map_err(failed)?;
-        let address = stream.peer_addr().map_err(failed)?.to_string();
-        let mut stream = Stream::open(tls.as_ref(), &address, stream, SILENCE)
-            .map_err(|error| failed(error.into()))?;
-        if !args.raw {
-            stream.write_all(&hello()).map_err(failed)?;
-        }
-        stream.socket().set_nonblocking(true).map_err(failed)?;
-        let (stream, session) = match stream {
-            Stream::Plain(stream) => (stream, None),
-            Stream::Tls(stream) => {
-                let (session, stream) = stream.into_session();
-                (stream, Some(session))
-            }
+        let open = |address: &SocketAddr| match args.raw {
+            true => access.connect(*address, SILENCE),
+            false => access.enter(*address, SILENCE),
         };
-        let stream = TcpStream::from_std(stream);
+        let mut tried = args.addr.iter().map(open);
+        let made = tried.find(Result::is_ok);
+        let stream = made.unwrap_or_else(|| open(&args.addr[0]))?;
+        let (stream, session) = into_parts(stream).map_err(failed)?;
         let mut connection = Connection::new(
             stream,
             session.map(Secured::new),
+            access.clone(),
             Load::new(args, law.clone(), u64::from(number)),
             args.depth as usize,
             args.raw,
@@ -338,7 +328,7 @@ impl Run<'_> {
         }
         let connection = &mut self.connections[number];
         connection.heard = meter.heard;
-        if self.away[number].is_some() && connection.is_greeted() {
+        if self.away[number].is_some() && connection.is_open() {
             self.away[number] = None;
             answered = 1;
             connection.next_due_ns = arrived_ns;
@@ -467,6 +457,22 @@ impl Run<'_> {
         });
     }
 
+    /// Another connection in the place of one that has ended.
+    fn made(
+        &self,
+        number: usize,
+        to: SocketAddr,
+    ) -> Result<(TcpStream, Option<TlsSession>), BenchError> {
+        let (mut stream, session) = self.args.access()?.begin(to)?;
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        let registered = self
+            .poll
+            .registry()
+            .register(&mut stream, Token(number), interest);
+        registered.map_err(|error| BenchError::Connection(error.to_string()))?;
+        Ok((stream, session))
+    }
+
     /// Makes the connections that are due, and gives up those that are silent.
     fn connect_anew(&mut self) -> Result<(), BenchError> {
         if !self.args.ledger {
@@ -495,23 +501,13 @@ impl Run<'_> {
                         until: Some(now + SILENCE_OF_ONE),
                         ..away
                     });
-                    let made = TcpStream::connect(away.to).and_then(|mut stream| {
-                        let interest = Interest::READABLE | Interest::WRITABLE;
-                        let _ = stream.set_nodelay(true);
-                        let registry = self.poll.registry();
-                        registry.register(&mut stream, Token(number), interest)?;
-                        let to = away.to.to_string();
-                        let tls = self.args.tls.client_tls().map_err(std::io::Error::other)?;
-                        let session = tls.map(|tls| TlsSession::begin(&tls, &to));
-                        Ok((stream, session.transpose()?))
-                    });
+                    let made = self.made(number, away.to);
                     match made {
                         Ok((stream, session)) => {
                             self.connections[number].heard = now;
-                            self.connections[number].reopen(stream, session);
+                            self.connections[number].reopen(stream, session)?;
                         }
                         Err(error) => {
-                            let error = BenchError::Connection(error.to_string());
                             self.lose(number, error)?;
                         }
                     }
@@ -542,14 +538,11 @@ impl Counter {
     fn set(args: &BenchArgs) -> Result<Counter, BenchError> {
         let failed = |error: ClientError| BenchError::Connection(error.to_string());
         let addresses: Vec<String> = args.addr.iter().map(SocketAddr::to_string).collect();
-        let tls = args.tls.client_tls().map_err(BenchError::Arguments)?;
+        let access = args.access()?;
         let client = |level| {
             let options = ClientOptions {
-                name: "penstock bench".into(),
                 level,
-                deadline: SILENCE,
-                tls: tls.clone(),
-                ..ClientOptions::default()
+                ..access.client("penstock bench", SILENCE)
             };
             Client::connect_any(&addresses, options).map_err(failed)
         };

@@ -14,6 +14,7 @@ mod compare;
 mod connection;
 mod control;
 mod driver;
+mod entry;
 mod host;
 mod ledger;
 mod report;

@@ -36,6 +36,7 @@ pub mod config;
 pub mod directory;
 pub mod disk;
 pub mod embedded;
+pub mod etcd;
 mod event_loop;
 pub mod schema;
 pub mod server;

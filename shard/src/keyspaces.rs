@@ -1,11 +1,29 @@
 //! Changing keyspaces: one shard decides, all log.
 //!
+//! ```text
+//!            this node                                            another node
+//! request -> shard of slot 0 -> other shards
+//!                  |                |
+//!                  v                v
+//!            records in the partitions that this node writes --> applied there: found
+//!                                                                       |
+//!                                                                       v
+//!            applied here <-- records in the partitions that the other node writes
+//!                  |
+//! answer <- when each partition has the record
+//! ```
+//!
 //! The owner of slot 0 takes one change at a time, gives it a revision that no earlier one had, and
-//! tells it to all shards. Each logs it in all of its partitions, a few records in each turn as
-//! there is room, and says so when they are durable; when all have, the change is answered. A crash
-//! in between leaves some partitions behind: in its first turn each shard tells the others what it
-//! knows, and the highest revision of a prefix is logged wherever it is missing. A shard whose disk
-//! is full says so, which ends the change for who asked for it, and goes on when there is room.
+//! tells it to all shards. Each logs it in all of its partitions that this node writes, a few
+//! records in each turn as there is room. It says so when they are durable and, in a cluster, when
+//! the records of the other partitions have come from the nodes that write them. When all shards
+//! have, the change is answered.
+//!
+//! A crash in between leaves some partitions behind. So each shard looks, in its first turn and
+//! whenever newer settings come from a record or the node writes other partitions: it tells the
+//! other shards what it knows, and the highest revision of a prefix is logged wherever this node
+//! writes and the revision is missing. A shard whose disk is full says so, which ends the change
+//! for its caller, and goes on when there is room.
 
 use std::collections::VecDeque;
 
@@ -43,7 +61,8 @@ pub(crate) struct Keyspaces {
     /// The change that this shard has told to all.
     change: Option<Change>,
     mail: Vec<(u16, Mail)>,
-    has_told: bool,
+    /// What was there when this shard looked last for partitions that are behind.
+    looked: Option<Looked>,
     /// The log had no room for the next record.
     is_blocked: bool,
 }
@@ -57,10 +76,58 @@ enum Work {
     Answer(Answer),
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Answer {
     to: u16,
     revision: u64,
+    prefix: Box<[u8]>,
+}
+
+/// What decides whether partitions may be behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Looked {
+    /// See [`penstock_storage::keyspace::Keyspaces::found`].
+    found: u64,
+    /// A number that changes when this node writes other partitions.
+    served: u64,
+}
+
+/// The partitions of a shard, as a change of a keyspace sees them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Owned<'a, W> {
+    pub(crate) shard: u16,
+    pub(crate) shards: u16,
+    pub(crate) partitions: &'a [usize],
+    pub(crate) writer: W,
+    /// A number that changes when this node writes other partitions.
+    pub(crate) served: u64,
+}
+
+/// Who logs settings in a partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Writer {
+    Here,
+    /// Another node, or this one later.
+    NotHere,
+    /// The plan names no node.
+    Nobody,
+}
+
+impl<W: Fn(usize) -> Writer> Owned<'_, W> {
+    fn with(&self, wanted: impl Fn(Writer) -> bool) -> impl Iterator<Item = usize> {
+        let all = self.partitions.iter().copied();
+        all.filter(move |&partition| wanted((self.writer)(partition)))
+    }
+
+    /// Partitions that this node writes now.
+    fn here(&self) -> impl Iterator<Item = usize> {
+        self.with(|writer| writer == Writer::Here)
+    }
+
+    /// Partitions that some node writes.
+    fn written(&self) -> impl Iterator<Item = usize> {
+        self.with(|writer| writer != Writer::Nobody)
+    }
 }
 
 /// How a shard's own part of a change ends.
@@ -79,6 +146,9 @@ pub(crate) struct Change {
     pub(crate) level: AckLevel,
     pub(crate) prefix: Box<[u8]>,
     pub(crate) settings: Settings,
+    /// When its caller is told that other nodes have not logged it yet. `None`: no other node is to
+    /// log it.
+    pub(crate) until_us: Option<u64>,
     /// Shards that have not answered yet.
     pub(crate) left: u16,
 }
@@ -96,13 +166,13 @@ impl Keyspaces {
             let keyspaces = vec![(change.prefix.clone(), change.settings)];
             let mail = KeyspaceMail {
                 from: shard,
-                awaited: Some(revision),
+                is_awaited: true,
                 keyspaces,
             };
             self.mail.push((to, Mail::Keyspaces(mail)));
         }
         self.log(&change.prefix);
-        self.answer(shard, revision);
+        self.answer(shard, revision, &change.prefix);
         self.change = Some(change);
     }
 
@@ -114,13 +184,34 @@ impl Keyspaces {
                 self.log(prefix);
             }
         }
-        if let Some(revision) = mail.awaited {
-            self.answer(mail.from, revision);
+        if let Some((prefix, settings)) = mail.keyspaces.first().filter(|_| mail.is_awaited) {
+            self.answer(mail.from, settings.revision, prefix);
         }
     }
 
-    fn answer(&mut self, to: u16, revision: u64) {
-        self.work.push_back(Work::Answer(Answer { to, revision }));
+    /// Has a change answered when this shard has it. One change is on its way at a time, so an
+    /// answer to an earlier one is awaited no more.
+    fn answer(&mut self, to: u16, revision: u64, prefix: &[u8]) {
+        self.work.retain(|work| matches!(work, Work::Log(_)));
+        self.answers.clear();
+        let prefix = prefix.into();
+        self.work.push_back(Work::Answer(Answer {
+            to,
+            revision,
+            prefix,
+        }));
+    }
+
+    /// Ends the change whose other nodes take too long, for its caller. They log it as soon as they
+    /// hear of it.
+    pub(crate) fn take_late(&mut self, now_us: u64) -> Option<Change> {
+        let is_late = |change: &mut Change| change.until_us.is_some_and(|until| until <= now_us);
+        self.change.take_if(is_late)
+    }
+
+    /// When [`Keyspaces::take_late`] is to be asked.
+    pub(crate) fn deadline_us(&self) -> Option<u64> {
+        self.change.as_ref()?.until_us
     }
 
     /// A shard has made a revision durable, or cannot yet. The change, if that ends it.
@@ -136,14 +227,19 @@ impl Keyspaces {
         }
     }
 
-    /// In the first turn: tells the others what is known, and logs here what is missing.
-    pub(crate) fn begin_once<P: Blocks>(
+    /// Tells the other shards what is known, and logs what is missing where this node writes, if
+    /// that may be more than at the last look.
+    pub(crate) fn look<P: Blocks>(
         &mut self,
         store: &Store<P>,
-        (shard, shards): (u16, u16),
-        partitions: &[usize],
+        owned: &Owned<'_, impl Fn(usize) -> Writer>,
     ) {
-        if std::mem::replace(&mut self.has_told, true) || store.keyspaces().is_empty() {
+        let looked = Looked {
+            found: store.keyspaces().found(),
+            served: owned.served,
+        };
+        let before = self.looked.replace(looked);
+        if before == Some(looked) || store.keyspaces().is_empty() {
             return;
         }
         let keyspaces: Vec<(Box<[u8]>, Settings)> = store
@@ -152,14 +248,18 @@ impl Keyspaces {
             .map(|(prefix, settings)| (prefix.into(), *settings))
             .collect();
         for (prefix, _) in &keyspaces {
-            if store.keyspaces().first_behind(prefix, partitions).is_some() {
+            let behind = store.keyspaces().first_behind(prefix, owned.here());
+            if behind.is_some() {
                 self.log(prefix);
             }
         }
-        for to in (0..shards).filter(|&to| to != shard) {
+        if before.is_some_and(|before| before.found == looked.found) {
+            return;
+        }
+        for to in (0..owned.shards).filter(|&to| to != owned.shard) {
             let mail = KeyspaceMail {
-                from: shard,
-                awaited: None,
+                from: owned.shard,
+                is_awaited: false,
                 keyspaces: keyspaces.clone(),
             };
             self.mail.push((to, Mail::Keyspaces(mail)));
@@ -173,12 +273,12 @@ impl Keyspaces {
         self.work.push_back(Work::Log(prefix.into()));
     }
 
-    /// A revision of no earlier run and behind all that was heard of in this one, of whatever
-    /// prefix: by it alone a shard says what it has done.
+    /// A revision of no earlier run or primary of slot 0, and behind all that was heard of in this
+    /// one, of whatever prefix: by it alone a shard says what it has done.
     pub(crate) fn next_revision<P: Blocks>(store: &Store<P>) -> u64 {
         let known = store.keyspaces().iter();
         let newest = known.map(|(_, settings)| settings.revision).max();
-        let first = u64::from(store.epoch()) << 32;
+        let first = u64::from(store.epoch().max(store.leads(0))) << 32;
         newest.map_or(0, |newest| newest + 1).max(first)
     }
 
@@ -187,10 +287,8 @@ impl Keyspaces {
     pub(crate) fn turn<P: Blocks>(
         &mut self,
         now_us: u64,
-        shard: u16,
-        partitions: &[usize],
         store: &mut Store<P>,
-        may_write: &impl Fn(usize) -> bool,
+        owned: &Owned<'_, impl Fn(usize) -> Writer>,
     ) -> Option<Done> {
         self.is_blocked = false;
         let mut own = None;
@@ -200,12 +298,8 @@ impl Keyspaces {
             };
             match work {
                 Work::Log(prefix) => {
-                    if let Some(partition) = store.keyspaces().first_behind(prefix, partitions) {
-                        if !may_write(partition) {
-                            // Another node writes it, or it is not begun.
-                            self.is_blocked = true;
-                            break;
-                        }
+                    let behind = store.keyspaces().first_behind(prefix, owned.here());
+                    if let Some(partition) = behind {
                         if self.tags.is_empty() {
                             self.tags = tags();
                         }
@@ -216,7 +310,7 @@ impl Keyspaces {
                         if room != Room::Yes {
                             self.is_blocked = true;
                             if room == Room::Full {
-                                own = later(own, self.tell_full(shard));
+                                own = later(own, self.tell_full(owned.shard));
                             }
                             break;
                         }
@@ -228,19 +322,23 @@ impl Keyspaces {
                     let log = store.log_mut();
                     let lsn = log.appended();
                     log.want_durable(lsn);
-                    self.answers.push_back((lsn, *answer));
+                    self.answers.push_back((lsn, answer.clone()));
                 }
             }
             self.work.pop_front();
         }
         let durable = store.log().durable();
-        while let Some(&(lsn, answer)) = self.answers.front() {
-            if lsn > durable {
+        while let Some((lsn, answer)) = self.answers.front() {
+            // A record that another node wrote is applied here when it is durable there.
+            let behind = store
+                .keyspaces()
+                .first_behind(&answer.prefix, owned.written());
+            if *lsn > durable || behind.is_some() {
                 break;
             }
+            let Answer { to, revision, .. } = *answer;
             self.answers.pop_front();
-            let Answer { to, revision } = answer;
-            match to == shard {
+            match to == owned.shard {
                 true => {
                     let done = Done {
                         revision,
@@ -266,7 +364,7 @@ impl Keyspaces {
         let mut own = None;
         let mail = &mut self.mail;
         self.work.retain(|work| {
-            let Work::Answer(Answer { to, revision }) = *work else {
+            let Work::Answer(Answer { to, revision, .. }) = *work else {
                 return true;
             };
             let is_full = true;
@@ -367,7 +465,7 @@ mod tests {
         for revision in 0..1_000 {
             for prefix in [&b"a"[..], b"b", b"c"] {
                 keyspaces.log(prefix);
-                keyspaces.answer(0, revision);
+                keyspaces.answer(0, revision, prefix);
                 let own = keyspaces.tell_full(0);
                 let told = Done {
                     revision,

@@ -26,6 +26,7 @@ mod execute;
 pub mod firing;
 pub mod key_tables;
 mod keyspaces;
+pub mod lease;
 mod logins;
 pub mod mail;
 mod member_read;

@@ -5,6 +5,7 @@
 
 mod failures;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use penstock_net::auth::{AuthFault, AuthMethod, AuthRequest, Credentials, Exchange, Transport};
@@ -22,6 +23,9 @@ pub(crate) const LOGIN_US_MAX: u64 = 10_000_000;
 pub(crate) const LOGIN_BY_HAND_US_MAX: u64 = 60_000_000;
 /// Bytes of answers that a connection which is not open may have waiting.
 pub(crate) const UNSENT_BYTES_BEFORE_LOGIN_MAX: usize = 2 << 10;
+
+/// Failures of one turn that other shards are told of, at most: each costs the work of a login.
+const FAILED_IN_A_TURN_MAX: usize = 64;
 
 /// How far a connection has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -167,6 +171,8 @@ pub struct LoginCounters {
 pub(crate) struct Logins {
     users: Option<Arc<Users>>,
     failures: FailedLogins,
+    /// Addresses of failures in this turn, for the other shards.
+    failed: Vec<IpAddr>,
     counters: LoginCounters,
 }
 
@@ -230,11 +236,27 @@ impl Logins {
                     Ok(_) => {}
                     Err(_) => self.counters.failed += 1,
                 }
-                heard.map_err(|fault| Refused {
-                    fault,
-                    is_last: self.failures.failed(now_us, address),
+                heard.map_err(|fault| {
+                    let room = self.failed.len() < FAILED_IN_A_TURN_MAX;
+                    self.failed.extend(address.filter(|_| room));
+                    Refused {
+                        fault,
+                        is_last: self.failures.failed(now_us, address),
+                    }
                 })
             }
+        }
+    }
+
+    /// The failures since the last time, for the other shards of the node.
+    pub(crate) fn take_failed(&mut self) -> Option<Arc<[IpAddr]>> {
+        (!self.failed.is_empty()).then(|| std::mem::take(&mut self.failed).into())
+    }
+
+    /// Logins of these addresses have failed at another shard of the node.
+    pub(crate) fn failed_elsewhere(&mut self, now_us: u64, addresses: &[IpAddr]) {
+        for address in addresses {
+            self.failures.failed(now_us, Some(*address));
         }
     }
 

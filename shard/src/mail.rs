@@ -1,6 +1,9 @@
 //! What crosses between cores: batches of requests to the owner of their slots, and batches of the
 //! answers back. Both carry the bytes of the wire's items, so that nothing is encoded twice.
 
+use std::net::IpAddr;
+use std::sync::Arc;
+
 use bytes::Bytes;
 use penstock_net::level::AckLevel;
 use penstock_net::pieces::Pieces;
@@ -40,6 +43,8 @@ pub enum Mail {
         /// The disk is full: the rest is logged when there is room.
         is_full: bool,
     },
+    /// Addresses whose logins have failed at another shard: each failure once.
+    FailedLogins(Arc<[IpAddr]>),
 }
 
 /// Keyspaces from another shard.
@@ -47,8 +52,8 @@ pub enum Mail {
 pub struct KeyspaceMail {
     /// The shard that tells them.
     pub from: u16,
-    /// It waits for [`Mail::KeyspaceDone`] with this revision.
-    pub awaited: Option<u64>,
+    /// It waits for [`Mail::KeyspaceDone`] with the revision of the first of these settings.
+    pub is_awaited: bool,
     /// Prefixes and their settings.
     pub keyspaces: Vec<(Box<[u8]>, Settings)>,
 }

@@ -290,6 +290,7 @@ impl<P: Blocks> Shard<P> {
             Mail::KeyspaceDone { revision, is_full } => {
                 self.keyspace_done(Done { revision, is_full }, outbox);
             }
+            Mail::FailedLogins(addresses) => self.logins.failed_elsewhere(now.us, &addresses),
             Mail::Taken(mail) => {
                 self.requests.mail.taken(&mail);
                 self.phase.note_progress(true);

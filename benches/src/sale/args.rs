@@ -6,9 +6,12 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::BenchError;
+use penstock_client::Identity;
+
+use crate::entry::Access;
 use crate::sale::plan::{Arrivals, Plan};
 use crate::sale::screen::say;
+use crate::{BenchError, TlsArgs};
 
 /// Connections of a drop.
 const DROP_CONNECTIONS: u32 = 1_000;
@@ -135,6 +138,12 @@ pub struct SaleArgs {
     /// and the carts are paid when all buyers have come
     #[arg(long)]
     pub drop: bool,
+    /// With --addr: how it is reached.
+    #[command(flatten)]
+    pub tls: TlsArgs,
+    /// With --addr: who logs in.
+    #[arg(skip)]
+    pub identity: Option<Identity>,
     /// Seed of the buyers
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -150,6 +159,14 @@ pub struct SaleArgs {
 }
 
 impl SaleArgs {
+    /// By what the server at `--addr` is reached. A server of its own has neither TLS nor users.
+    pub(crate) fn access(&self) -> Result<Access, BenchError> {
+        match self.addr {
+            None => Ok(Access::default()),
+            Some(_) => Access::new(&self.tls, self.identity.as_ref()),
+        }
+    }
+
     pub(crate) fn check(&self) -> Result<(), BenchError> {
         let wrong = |text: String| Err(BenchError::Arguments(text));
         if let Some(addr) = self.addr

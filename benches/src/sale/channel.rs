@@ -5,15 +5,17 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use mio::net::TcpStream;
+use penstock_client::tls::TlsSession;
 use penstock_net::batch::Batch;
-use penstock_net::frame::{FLAG_REPLY, Opcode};
+use penstock_net::frame::FLAG_REPLY;
 use penstock_net::level::AckLevel;
 use penstock_net::receive::{Received, Receiver};
 use penstock_net::reply::{ITEM_FLAG_REPLAYED, ReplyItem, text_of};
 use penstock_net::request::BatchRequest;
 use penstock_net::status::{Executed, Status};
 
-use crate::control::hello;
+use crate::BenchError;
+use crate::entry::{Access, Entry};
 use crate::sale::book::{Ask, Book, Verdict};
 
 /// Bytes of an answer, at most: it has one item without a value, or a text.
@@ -24,7 +26,7 @@ const ANSWER_BYTES_MAX: u32 = 1 << 16;
 pub(crate) enum ChannelError {
     /// It broke: a new one is made.
     Broken(io::Error),
-    /// The server answered something that no answer to the request may be.
+    /// The server answered something that no answer to the request may be, or lets nobody in.
     WrongAnswer(String),
 }
 
@@ -39,6 +41,11 @@ pub(crate) struct Channel {
     stream: TcpStream,
     receiver: Receiver,
     received: Vec<u8>,
+    session: Option<TlsSession>,
+    /// Until the connection is open.
+    entry: Option<Entry>,
+    /// Requests; they wait until the connection is open.
+    asked: Vec<u8>,
     out: Vec<u8>,
     sent: usize,
     under_way: Option<UnderWay>,
@@ -46,14 +53,20 @@ pub(crate) struct Channel {
 
 impl Channel {
     /// Begins to connect.
-    pub(crate) fn connect(address: SocketAddr) -> io::Result<Channel> {
-        let stream = TcpStream::connect(address)?;
-        let _ = stream.set_nodelay(true);
+    pub(crate) fn connect(address: SocketAddr, access: &Access) -> Result<Channel, BenchError> {
+        let (stream, mut session) = access.begin(address)?;
+        let binding = session.as_ref().and_then(TlsSession::channel_binding);
+        let (mut said, mut out) = (Vec::new(), Vec::new());
+        let entry = Entry::begin(access, binding, &mut said)?;
+        say(session.as_mut(), &mut said, &mut out);
         Ok(Channel {
             stream,
             receiver: Receiver::new(ANSWER_BYTES_MAX),
             received: Vec::new(),
-            out: hello(),
+            session,
+            entry: Some(entry),
+            asked: Vec::new(),
+            out,
             sent: 0,
             under_way: None,
         })
@@ -70,10 +83,10 @@ impl Channel {
         let apply = book.apply(&ask);
         for id in 1..=frames {
             let level = AckLevel::Disk;
-            let mut batch = BatchRequest::begin(&mut self.out, id.into(), level, 0, 1);
+            let mut batch = BatchRequest::begin(&mut self.asked, id.into(), level, 0, 1);
             batch.token(ask.token);
-            batch.apply(&mut self.out, &apply);
-            batch.finish(&mut self.out);
+            batch.apply(&mut self.asked, &apply);
+            batch.finish(&mut self.asked);
         }
         self.under_way = Some(UnderWay {
             ask,
@@ -85,6 +98,9 @@ impl Channel {
 
     /// Hands on what the socket takes now.
     pub(crate) fn flush(&mut self) -> Result<(), ChannelError> {
+        if self.entry.is_none() {
+            say(self.session.as_mut(), &mut self.asked, &mut self.out);
+        }
         while self.sent < self.out.len() {
             match self.stream.write(&self.out[self.sent..]) {
                 Ok(0) => return Err(broken("it takes nothing")),
@@ -102,7 +118,7 @@ impl Channel {
 
     /// Whether all that was to be sent is with the kernel.
     pub(crate) fn is_flushed(&self) -> bool {
-        self.out.is_empty()
+        self.asked.is_empty() && self.out.is_empty()
     }
 
     /// Gives up the connection: what was under way, if anything was.
@@ -120,7 +136,13 @@ impl Channel {
             match self.stream.read(chunk) {
                 Ok(0) => return Err(broken("the server closed it")),
                 Ok(read) => {
-                    self.received.extend_from_slice(&chunk[..read]);
+                    match &mut self.session {
+                        None => self.received.extend_from_slice(&chunk[..read]),
+                        Some(session) => {
+                            let opened = session.receive(&mut chunk[..read], &mut self.received);
+                            opened.map_err(|error| ChannelError::Broken(error.into()))?;
+                        }
+                    }
                     // It took all there was; readiness comes again.
                     if read < chunk.len() {
                         break;
@@ -131,11 +153,29 @@ impl Channel {
                 Err(error) => return Err(ChannelError::Broken(error)),
             }
         }
+        self.enter()?;
         let received = std::mem::take(&mut self.received);
         let (taken, outcome) = self.frames(&received, book);
         self.received = received;
         self.received.drain(..taken);
         outcome
+    }
+
+    /// Goes on with what comes before the first request.
+    fn enter(&mut self) -> Result<(), ChannelError> {
+        while let Some(entry) = &mut self.entry {
+            let mut said = Vec::new();
+            let taken = entry.take(&mut self.receiver, &self.received, &mut said);
+            let taken = taken.map_err(|error| ChannelError::WrongAnswer(error.to_string()))?;
+            let Some(consumed) = taken else { break };
+            self.received.drain(..consumed);
+            say(self.session.as_mut(), &mut said, &mut self.out);
+            if entry.is_open() {
+                self.entry = None;
+            }
+            self.flush()?;
+        }
+        Ok(())
     }
 
     fn frames(
@@ -153,9 +193,6 @@ impl Channel {
                     consumed,
                 } => {
                     at += consumed;
-                    if header.opcode == Opcode::Hello as u8 && header.level_or_status == 0 {
-                        continue;
-                    }
                     if header.flags & FLAG_REPLY == 0 {
                         return (at, wrong("no reply".into()));
                     }
@@ -183,6 +220,17 @@ impl Channel {
         }
         self.under_way = Some(it);
         None
+    }
+}
+
+/// Moves bytes for the server behind `out`, as they go over the socket.
+fn say(session: Option<&mut TlsSession>, bytes: &mut Vec<u8>, out: &mut Vec<u8>) {
+    match session {
+        None => out.append(bytes),
+        Some(session) => {
+            session.seal(bytes, out);
+            bytes.clear();
+        }
     }
 }
 

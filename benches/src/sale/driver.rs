@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use mio::{Events, Interest, Poll, Token};
 
 use crate::BenchError;
+use crate::entry::Access;
 use crate::sale::Venue;
 use crate::sale::book::{Ask, Book};
 use crate::sale::channel::{Channel, ChannelError, RECONNECT_PAUSE};
@@ -39,6 +40,7 @@ pub(crate) struct Driver<'a> {
     book: Book,
     live: &'a Live,
     address: SocketAddr,
+    access: Access,
     venue: Option<&'a mut dyn Venue>,
     /// In their order.
     kills: Vec<KillAt>,
@@ -72,7 +74,7 @@ impl<'a> Driver<'a> {
     pub(crate) fn new(
         book: Book,
         live: &'a Live,
-        address: SocketAddr,
+        (address, access): (SocketAddr, Access),
         connections: usize,
         is_interrupted: &'a AtomicBool,
     ) -> Result<Driver<'a>, BenchError> {
@@ -80,6 +82,7 @@ impl<'a> Driver<'a> {
             book,
             live,
             address,
+            access,
             venue: None,
             kills: Vec::new(),
             is_interrupted,
@@ -210,7 +213,7 @@ impl<'a> Driver<'a> {
         let failed = |error: std::io::Error| {
             BenchError::Connection(format!("no connection to {}: {error}", self.address))
         };
-        let mut channel = Channel::connect(self.address).map_err(failed)?;
+        let mut channel = Channel::connect(self.address, &self.access)?;
         let interest = Interest::READABLE | Interest::WRITABLE;
         let registry = self.poll.registry();
         registry

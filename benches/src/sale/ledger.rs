@@ -13,7 +13,9 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use penstock_client::{Client, ClientError, ClientOptions, Verbs};
+use penstock_client::{Client, ClientError, Verbs};
+
+use crate::entry::Access;
 use serde_json::{Value, json};
 
 use crate::sale::book::{Book, CartState};
@@ -94,8 +96,7 @@ impl Ledger {
     ///
     /// # Errors
     /// The scan.
-    pub(crate) fn read(address: SocketAddr, book: &Book) -> Result<Ledger, ClientError> {
-        let client = client(address)?;
+    pub(crate) fn read(client: &Client, book: &Book) -> Result<Ledger, ClientError> {
         let mut entries = Vec::new();
         for entry in client.scan(book.shop.prefix().as_bytes(), true) {
             let entry = entry?;
@@ -170,23 +171,13 @@ impl std::fmt::Display for Ledger {
 }
 
 /// A client that looks at the stock while the server may be killed.
-pub(crate) fn watching(address: SocketAddr) -> Result<Client, ClientError> {
-    let options = ClientOptions {
-        name: "penstock sale".into(),
-        deadline: WATCH_DEADLINE,
-        ..ClientOptions::default()
-    };
-    Client::connect(address, options)
+pub(crate) fn watching(address: SocketAddr, access: &Access) -> Result<Client, ClientError> {
+    Client::connect(address, access.client("penstock sale", WATCH_DEADLINE))
 }
 
 /// A client for what surrounds a sale.
-pub(crate) fn client(address: SocketAddr) -> Result<Client, ClientError> {
-    let options = ClientOptions {
-        name: "penstock sale".into(),
-        deadline: DEADLINE,
-        ..ClientOptions::default()
-    };
-    Client::connect(address, options)
+pub(crate) fn client(address: SocketAddr, access: &Access) -> Result<Client, ClientError> {
+    Client::connect(address, access.client("penstock sale", DEADLINE))
 }
 
 /// The stock of all articles, as the server has it now. What is missing counts as nothing.

@@ -40,6 +40,7 @@ use penstock_client::{Client, ClientError, Verbs};
 use penstock_net::request::Condition;
 
 use crate::BenchError;
+use crate::entry::Access;
 pub use args::{DemoArgs, SaleArgs};
 use book::Book;
 use driver::{Driven, Driver, KillAt};
@@ -97,6 +98,7 @@ pub fn demo(
     }
     let sale = Sale {
         shop: Shop::new("drop:".into()),
+        access: Access::default(),
         connections: args.connections as usize,
         kills: vec![KillAt {
             units: plan.units / 2,
@@ -141,6 +143,7 @@ pub fn bench_sale(
     let sale = Sale {
         // Another run at the same server has other keys.
         shop: Shop::new(format!("bench:sale:{:x}:", crate::workload::unix_ms())),
+        access: args.access()?,
         connections: args.connections() as usize,
         kills: (1..=kills).map(kill).collect(),
         plan,
@@ -165,6 +168,7 @@ pub fn bench_sale(
 struct Sale {
     plan: Plan,
     shop: Shop,
+    access: Access,
     connections: usize,
     /// In their order.
     kills: Vec<KillAt>,
@@ -183,6 +187,7 @@ impl Sale {
         let live = &Live::default();
         let shop = self.shop.clone();
         let skus = self.plan.skus;
+        let access = self.access.clone();
         self.open(address)?;
         {
             let mut now = live.now();
@@ -193,7 +198,7 @@ impl Sale {
         let (is_sold, is_over) = (&AtomicBool::new(false), &AtomicBool::new(false));
         std::thread::scope(|scope| {
             let screen = &mut screen;
-            let watch = scope.spawn(move || watch(live, &shop, skus, screen, is_sold));
+            let watch = scope.spawn(move || watch(live, (&shop, skus), &access, screen, is_sold));
             let served = page.map(|page| scope.spawn(move || page.serve(live, is_over)));
             let result = self.sell(address, venue, live, is_interrupted);
             is_sold.store(true, Ordering::Release);
@@ -207,7 +212,7 @@ impl Sale {
 
     /// Writes the stock of each article.
     fn open(&self, address: SocketAddr) -> Result<(), BenchError> {
-        let client = ledger::client(address).map_err(connection)?;
+        let client = ledger::client(address, &self.access).map_err(connection)?;
         let plan = &self.plan;
         let set = |sku| {
             let stock = Stock::of(plan.units_of(sku)).bytes();
@@ -228,15 +233,18 @@ impl Sale {
         is_interrupted: &AtomicBool,
     ) -> Result<SaleResult, BenchError> {
         let book = Book::new(self.plan, self.shop);
-        let mut driver = Driver::new(book, live, address, self.connections, is_interrupted)?;
+        let access = self.access;
+        let reached = (address, access.clone());
+        let mut driver = Driver::new(book, live, reached, self.connections, is_interrupted)?;
         if let Some(venue) = venue {
             driver = driver.killing(venue, self.kills);
         }
         let driven = driver.run()?;
         live.set_stage(Stage::Closing);
-        come_back(&driven, is_interrupted)?;
+        let client = ledger::client(driven.address, &access).map_err(connection)?;
+        come_back(&client, &driven, is_interrupted)?;
         live.set_stage(Stage::Ledger);
-        let ledger = Ledger::read(driven.address, &driven.book).map_err(connection)?;
+        let ledger = Ledger::read(&client, &driven.book).map_err(connection)?;
         let mut now = live.now();
         now.stock = ledger.stock;
         now.ledger = Some(ledger.json());
@@ -257,20 +265,23 @@ impl Sale {
 }
 
 /// Waits until no hold is left but those of carts that stay open.
-fn come_back(driven: &Driven, is_interrupted: &AtomicBool) -> Result<(), BenchError> {
+fn come_back(
+    client: &Client,
+    driven: &Driven,
+    is_interrupted: &AtomicBool,
+) -> Result<(), BenchError> {
     let book = &driven.book;
     let counts = book.counts();
     if counts.abandoned + counts.too_late + counts.doubtful == 0 {
         return Ok(());
     }
-    let client = ledger::client(driven.address).map_err(connection)?;
     let age = driven.elapsed.saturating_sub(book.last_abandoned());
     let until = Instant::now() + book.plan.hold.saturating_sub(age) + EXPIRY_PATIENCE;
     while Instant::now() < until {
         if is_interrupted.load(Ordering::Relaxed) {
             return Err(BenchError::Interrupted);
         }
-        let stock = ledger::stock_now(&client, &book.shop, book.plan.skus).map_err(connection)?;
+        let stock = ledger::stock_now(client, &book.shop, book.plan.skus).map_err(connection)?;
         if stock.held <= counts.units_open {
             break;
         }
@@ -280,14 +291,22 @@ fn come_back(driven: &Driven, is_interrupted: &AtomicBool) -> Result<(), BenchEr
 }
 
 /// Looks at the stock and shows the sale, until it is sold.
-fn watch(live: &Live, shop: &Shop, skus: u32, screen: &mut Screen, is_sold: &AtomicBool) {
+fn watch(
+    live: &Live,
+    (shop, skus): (&Shop, u32),
+    access: &Access,
+    screen: &mut Screen,
+    is_sold: &AtomicBool,
+) {
     let mut client: Option<(SocketAddr, Client)> = None;
     while !is_sold.load(Ordering::Acquire) {
         std::thread::sleep(LOOK);
         let address = live.now().address;
         client = client.filter(|(of, _)| Some(*of) == address);
         if let (None, Some(address)) = (&client, address) {
-            client = ledger::watching(address).ok().map(|it| (address, it));
+            client = ledger::watching(address, access)
+                .ok()
+                .map(|it| (address, it));
         }
         if skus <= SHOWN_SKUS_MAX
             && let Some((_, it)) = &client

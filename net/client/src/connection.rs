@@ -76,7 +76,8 @@ impl Connection {
             name: &options.name,
         }
         .write(&mut hello, 0);
-        let login = ConnectionLogin::begin(options.identity.as_ref(), binding, &mut hello)?;
+        let login = ConnectionLogin::begin(options.identity.as_ref(), binding, &mut hello)?
+            .where_nobody_must(options.identity_may_wait);
         let limits = Limits::default();
         let receiver = Receiver::new(64 << 20);
         Ok((
@@ -364,6 +365,10 @@ impl Connection {
                 Ok(Some(hello)) => self.open(hello),
                 Err(unwelcome) => self.refused(unwelcome),
             };
+        }
+        if header.opcode == Opcode::Auth as u8 {
+            // The first message went out with HELLO, to a server that turned out to need none.
+            return Ok(());
         }
         let status = Status::from_code(header.level_or_status);
         if status != Some(Status::Ok) {

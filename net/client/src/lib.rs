@@ -8,7 +8,7 @@ mod driver;
 mod fields;
 mod jitter;
 pub mod layout;
-mod login;
+pub mod login;
 mod named;
 mod node;
 mod operation;

@@ -1,4 +1,5 @@
-//! The login of a connection, behind HELLO.
+//! The login of a connection, behind HELLO, for the client and for those who drive a connection
+//! themselves.
 
 use penstock_net::auth::{
     AuthMethod, AuthReply, AuthRequest, BINDING_BYTES, Identity, LOGIN_NONCE_BYTES, Login,
@@ -16,11 +17,11 @@ const REQUEST_ID: u64 = u64::MAX;
 
 /// Why a server and this client are not made for each other: nothing that is asked is sent.
 #[derive(Clone, Debug)]
-pub(crate) struct Unwelcome {
+pub struct Unwelcome {
     status: Option<Status>,
     text: String,
     /// The server takes no login before so many milliseconds have passed.
-    pub(crate) delay_ms: u16,
+    pub delay_ms: u16,
 }
 
 impl Unwelcome {
@@ -33,7 +34,8 @@ impl Unwelcome {
     }
 
     /// What callers are told.
-    pub(crate) fn error(&self) -> ClientError {
+    #[must_use]
+    pub fn error(&self) -> ClientError {
         match self.status {
             Some(status) => ClientError::of_frame(Some(status), &self.text),
             None => ClientError::Protocol(self.text.clone()),
@@ -49,11 +51,13 @@ impl From<LoginFault> for Unwelcome {
 
 /// The login of one connection, if it has one.
 #[derive(Debug)]
-pub(crate) struct ConnectionLogin {
+pub struct ConnectionLogin {
     login: Option<Login>,
     is_bound: bool,
     /// The certificate of the connection logs in.
     is_by_certificate: bool,
+    /// An encrypted connection is open at a server without users, too.
+    may_be_nobody: bool,
 }
 
 impl ConnectionLogin {
@@ -61,7 +65,7 @@ impl ConnectionLogin {
     ///
     /// # Errors
     /// [`ClientError::NotSent`] without random numbers.
-    pub(crate) fn begin(
+    pub fn begin(
         identity: Option<&Identity>,
         binding: Option<[u8; BINDING_BYTES]>,
         out: &mut Vec<u8>,
@@ -82,15 +86,24 @@ impl ConnectionLogin {
             login,
             is_bound: binding.is_some(),
             is_by_certificate: false,
+            may_be_nobody: false,
         })
     }
 
+    /// Lets the client in at a server without users, too.
+    #[must_use]
+    pub fn where_nobody_must(self, may: bool) -> Self {
+        ConnectionLogin {
+            may_be_nobody: may && self.is_bound,
+            ..self
+        }
+    }
+
     /// Judges what HELLO tells of logins. Returns whether the connection is open.
-    pub(crate) fn greeted(
-        &mut self,
-        hello: &ServerHello,
-        out: &mut Vec<u8>,
-    ) -> Result<bool, Unwelcome> {
+    ///
+    /// # Errors
+    /// [`Unwelcome`] if the server and the client do not go together.
+    pub fn greeted(&mut self, hello: &ServerHello, out: &mut Vec<u8>) -> Result<bool, Unwelcome> {
         let needs_none = hello.auth_methods & AUTH_NONE != 0;
         let method = match self.is_bound {
             true => AUTH_SCRAM_BOUND,
@@ -108,6 +121,10 @@ impl ConnectionLogin {
                 text: "the server has users: give the name of one and a secret".into(),
                 delay_ms: 0,
             }),
+            Some(_) if needs_none && self.may_be_nobody => {
+                self.login = None;
+                Ok(true)
+            }
             Some(_) if needs_none => Err(Unwelcome::by_client(
                 "the server has no users, so it does not prove that it is the one it claims to be",
             )),
@@ -119,7 +136,10 @@ impl ConnectionLogin {
     }
 
     /// Takes the answer to a message. Returns HELLO's body if the connection is open.
-    pub(crate) fn answered<'a>(
+    ///
+    /// # Errors
+    /// [`Unwelcome`] if the login is refused, or the server is not the one that it claims to be.
+    pub fn answered<'a>(
         &mut self,
         header: &Header,
         body: &'a [u8],

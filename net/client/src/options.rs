@@ -39,9 +39,13 @@ pub struct ClientOptions {
     /// horizon, an hour by default, in memory and on disk. A server that knows no tokens gets none.
     pub names_writes: bool,
     /// Who logs in on each connection, and with what. A server that needs no login is refused then,
-    /// because it proves nothing. `None`: the certificate of the connection, if a server with users
-    /// has seen one; otherwise nobody, at servers without users.
+    /// because it proves nothing; but see `identity_may_wait`. `None`: the certificate of the
+    /// connection, if a server with users has seen one; otherwise nobody, at servers without users.
     pub identity: Option<Identity>,
+    /// Whether `identity` goes on at a server without users, as nobody, if the connection is
+    /// encrypted: the certificate of the server proves which one it is. For the time in which the
+    /// nodes of a running system get their users one by one.
+    pub identity_may_wait: bool,
     /// Connections go through TLS 1.3, to servers that this trusts. `None`: as they are, to servers
     /// without TLS.
     #[cfg(feature = "tls")]
@@ -60,6 +64,7 @@ impl Default for ClientOptions {
             retries_busy: true,
             names_writes: false,
             identity: None,
+            identity_may_wait: false,
             #[cfg(feature = "tls")]
             tls: None,
         }

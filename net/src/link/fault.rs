@@ -41,6 +41,10 @@ pub enum LinkFault {
     },
     #[error("entry {entry} of a history is not behind the one before it")]
     HistoryOrder { entry: usize },
+    #[error("claim {entry} of a heartbeat is not behind the one before it")]
+    ClaimOrder { entry: usize },
+    #[error("a heartbeat has number 0; the first one is 1")]
+    NoNumber,
     #[error("the text of a refusal is no UTF-8")]
     Text,
 }

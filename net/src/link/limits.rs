@@ -6,6 +6,8 @@ pub const LINK_VERSION: u8 = 2;
 pub const LINK_FRAME_BYTES_BEFORE_PROOF_MAX: u32 = 1024;
 /// Partitions of a cluster.
 pub const LINK_PARTITIONS: u16 = 256;
+/// The highest generation of a partition.
+pub const GENERATION_MAX: u16 = (1 << 14) - 1;
 /// Epochs of a history, at most.
 pub const LINK_EPOCHS_MAX: usize = 64;
 /// Keys of one REWIND, at most.

@@ -5,13 +5,14 @@ use crate::link::body::length;
 use crate::link::course::{Begin, Close, Handover, Join, Open, State};
 use crate::link::fault::LinkFault;
 use crate::link::handshake::{Hello, PROOF_BYTES, Proof, Welcome};
+use crate::link::heartbeat::{Confirm, Heartbeat};
 use crate::link::records::Records;
 use crate::link::refused::Refused;
 use crate::link::rewind::{Rewind, Rewound};
 
 pub use crate::link::history::{EpochEntry, Epochs};
 pub use crate::link::limits::{
-    LINK_EPOCHS_MAX, LINK_PARTITIONS, REFUSED_TEXT_BYTES_MAX, REWIND_KEYS_MAX,
+    GENERATION_MAX, LINK_EPOCHS_MAX, LINK_PARTITIONS, REFUSED_TEXT_BYTES_MAX, REWIND_KEYS_MAX,
 };
 pub use crate::link::records::{RECORDS_HEAD_BYTES, records_head};
 
@@ -46,6 +47,10 @@ pub enum LinkMessage<'a> {
     Handover(Handover),
     /// See [`Close`].
     Close(Close),
+    /// See [`Heartbeat`]. On a connection of its own.
+    Heartbeat(Heartbeat<'a>),
+    /// See [`Confirm`].
+    Confirm(Confirm),
 }
 
 const HELLO: u8 = 1;
@@ -63,6 +68,8 @@ const REWIND: u8 = 11;
 const REWOUND: u8 = 12;
 const HANDOVER: u8 = 13;
 const CLOSE: u8 = 14;
+const HEARTBEAT: u8 = 15;
+const CONFIRM: u8 = 16;
 
 impl<'a> LinkMessage<'a> {
     /// Its name in `LINK.md`.
@@ -83,6 +90,8 @@ impl<'a> LinkMessage<'a> {
             LinkMessage::Rewound(_) => "REWOUND",
             LinkMessage::Handover(_) => "HANDOVER",
             LinkMessage::Close(_) => "CLOSE",
+            LinkMessage::Heartbeat(_) => "HEARTBEAT",
+            LinkMessage::Confirm(_) => "CONFIRM",
         }
     }
 
@@ -104,6 +113,8 @@ impl<'a> LinkMessage<'a> {
             LinkMessage::Rewound(_) => REWOUND,
             LinkMessage::Handover(_) => HANDOVER,
             LinkMessage::Close(_) => CLOSE,
+            LinkMessage::Heartbeat(_) => HEARTBEAT,
+            LinkMessage::Confirm(_) => CONFIRM,
         }
     }
 
@@ -127,6 +138,8 @@ impl<'a> LinkMessage<'a> {
             REWOUND => Rewound::read(body).map(LinkMessage::Rewound),
             HANDOVER => Handover::read(body).map(LinkMessage::Handover),
             CLOSE => Close::read(body).map(LinkMessage::Close),
+            HEARTBEAT => Heartbeat::read(body).map(LinkMessage::Heartbeat),
+            CONFIRM => Confirm::read(body).map(LinkMessage::Confirm),
             _ => Err(LinkFault::Kind(kind)),
         }
     }
@@ -147,6 +160,8 @@ impl<'a> LinkMessage<'a> {
             LinkMessage::Rewound(rewound) => rewound.put(out),
             LinkMessage::Handover(handover) => handover.put(out),
             LinkMessage::Close(close) => close.put(out),
+            LinkMessage::Heartbeat(heartbeat) => heartbeat.put(out),
+            LinkMessage::Confirm(confirm) => confirm.put(out),
         }
     }
 }

@@ -12,10 +12,12 @@ mod course;
 pub mod fault;
 pub mod frame;
 pub mod handshake;
+pub mod heartbeat;
 mod history;
 mod limits;
 pub mod message;
 mod node_name;
+mod partition_set;
 mod records;
 mod refused;
 mod rewind;
@@ -26,9 +28,11 @@ pub use frame::{LINK_HEADER_BYTES, LinkFrame, LinkHeader, LinkReceived, Marks};
 pub use handshake::{
     Channel, Hello, NONCE_BYTES, NodeStart, Nonce, PROOF_BYTES, Proof, ProofRole, Welcome,
 };
+pub use heartbeat::{Claim, Claims, Confirm, Heartbeat};
 pub use history::{EpochEntry, Epochs, Position};
 pub use message::LinkMessage;
 pub use node_name::NodeName;
+pub use partition_set::PartitionSet;
 pub use records::Records;
 pub use refused::{RefusalCode, Refused};
 pub use rewind::{Rewind, Rewound};

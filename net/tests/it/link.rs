@@ -8,9 +8,10 @@ use penstock_net::link::frame::{LINK_HEADER_BYTES, read_link_frame, write_link_f
 use penstock_net::link::handshake::proof_input;
 use penstock_net::link::message::{REFUSED_TEXT_BYTES_MAX, REWIND_KEYS_MAX};
 use penstock_net::link::{
-    Answer, Begin, Channel, EpochEntry, Epochs, Hello, Join, LinkFault, LinkHeader, LinkMessage,
-    LinkReceived, Marks, Membership, Mode, NodeStart, Open, Position, Proof, ProofRole, Records,
-    RefusalCode, Refused, Rewind, State, UnderWay, Welcome,
+    Answer, Begin, Channel, Claim, Claims, Confirm, EpochEntry, Epochs, Heartbeat, Hello, Join,
+    LinkFault, LinkHeader, LinkMessage, LinkReceived, Marks, Membership, Mode, NodeStart, Open,
+    PartitionSet, Position, Proof, ProofRole, Records, RefusalCode, Refused, Rewind, State,
+    UnderWay, Welcome,
 };
 use serde_json::{Value, json};
 
@@ -116,6 +117,50 @@ fn frame(number: u64, marks: (u64, u64), time: u64, message: &LinkMessage<'_>) -
     out
 }
 
+/// Of three partitions: one that the sender writes, two that it follows.
+fn claims() -> [Claim; 3] {
+    [(7, 1, 41), (8, 0, 1_000_000), (255, 0, u32::MAX)].map(|(partition, generation, sequence)| {
+        Claim {
+            partition,
+            generation,
+            sequence,
+        }
+    })
+}
+
+fn heartbeat(claims: Claims<'_>) -> Heartbeat<'_> {
+    Heartbeat {
+        number: 3,
+        heard: 2,
+        plan: 17,
+        claims,
+    }
+}
+
+fn confirm() -> Confirm {
+    Confirm {
+        number: 3,
+        plan: 17,
+        granted: PartitionSet::from_iter([7]),
+    }
+}
+
+/// The frames of the example of heartbeats, as [`example`].
+fn heartbeats() -> Vec<(&'static str, Vec<u8>)> {
+    let mut bytes = Vec::new();
+    let beat = LinkMessage::Heartbeat(heartbeat(Claims::write(&mut bytes, claims())));
+    vec![
+        (
+            "node 1, HEARTBEAT: it writes partition 7 and follows 8 and 255",
+            frame(5, (0, 0), 0, &beat),
+        ),
+        (
+            "node 2, CONFIRM: partition 7 is granted",
+            frame(4, (0, 0), 0, &LinkMessage::Confirm(confirm())),
+        ),
+    ]
+}
+
 /// The frames of the example, with the words that stand before each in the document.
 fn example() -> Vec<(&'static str, Vec<u8>)> {
     let (hello, welcome, part) = (hello(), welcome(), part());
@@ -199,21 +244,27 @@ fn example() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
+/// Frames as the document has them.
+fn listing(frames: &[(&str, Vec<u8>)]) -> String {
+    let mut listed = String::from("\n```\n");
+    for (title, frame) in frames {
+        listed += &format!("{title}\n");
+        for line in frame.chunks(16) {
+            let words: Vec<String> = line.chunks(8).map(hex).collect();
+            listed += &format!("  {}\n", words.join(" "));
+        }
+    }
+    listed + "```\n"
+}
+
 #[test]
 fn the_link_in_the_document_is_what_the_codec_writes() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/LINK.md");
     let document = std::fs::read_to_string(path).expect("the document");
     let heading = "durable at each node:\n";
     let (before, stored) = document.split_once(heading).expect("the link's heading");
-    let mut built = String::from("\n```\n");
-    for (title, frame) in example() {
-        built += &format!("{title}\n");
-        for line in frame.chunks(16) {
-            let words: Vec<String> = line.chunks(8).map(hex).collect();
-            built += &format!("  {}\n", words.join(" "));
-        }
-    }
-    built += "```\n";
+    let between = "\nTwo frames of a connection for heartbeats:\n";
+    let built = listing(&example()) + between + &listing(&heartbeats());
     if std::env::var_os("PENSTOCK_WRITE_VECTORS").is_some() {
         std::fs::write(path, format!("{before}{heading}{built}"))
             .expect("the document can be written");
@@ -326,7 +377,7 @@ fn every_link_vector_is_judged_as_its_file_says() {
         .iter()
         .filter(|vector| vector["must"] == "accept")
         .count();
-    assert_eq!(accepted, 18, "those whose description names no fault");
+    assert_eq!(accepted, 21, "those whose description names no fault");
     assert_eq!(stored, built, "the file and the cases have drifted");
 }
 
@@ -345,7 +396,7 @@ fn each_accepted_frame_is_written_again_as_it_was() {
 
 #[test]
 fn a_frame_that_is_cut_is_incomplete_and_one_with_a_flipped_bit_is_refused() {
-    for (description, bytes) in example() {
+    for (description, bytes) in [example(), heartbeats()].concat() {
         for cut in 0..bytes.len() {
             let needed = if cut < LINK_HEADER_BYTES {
                 LINK_HEADER_BYTES

@@ -8,6 +8,7 @@ use penstock::cluster::certificates::{CertificateOrder, make_certificates};
 
 use super::Failure;
 use super::output::Output;
+use super::plan_home::HomeArgs;
 
 pub const CERTS_EXAMPLES: &str = "\
 Without --node and --client every node of the file gets a new key and a new certificate; given again
@@ -29,10 +30,10 @@ Examples:
 /// Arguments of `penstock cluster certs`.
 #[derive(Args)]
 pub struct CertsArgs {
-    /// The cluster's file
-    #[arg(long, value_name = "FILE")]
-    file: PathBuf,
-    /// Where the certificates are written; the folder certs beside the file if it is not given
+    #[command(flatten)]
+    home: HomeArgs,
+    /// Where the certificates are written; if it is not given the folder certs, beside the file of
+    /// the plan if it is in one
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// How long certificates of nodes and clients hold
@@ -66,9 +67,11 @@ fn named(text: &str) -> Result<(u8, String), String> {
 impl CertsArgs {
     /// Writes the files and prints what they are.
     pub fn run(self) -> Result<(), Failure> {
-        let folder = self
-            .out
-            .unwrap_or_else(|| self.file.with_file_name("certs"));
+        let place = self.home.place()?;
+        let folder = self.out.unwrap_or_else(|| match place.file() {
+            Some(path) => path.with_file_name("certs"),
+            None => "certs".into(),
+        });
         let order = CertificateOrder {
             folder,
             nodes: self.node,
@@ -76,7 +79,7 @@ impl CertsArgs {
             clients: self.client,
             days: self.days,
         };
-        let made = make_certificates(&self.file, &order).map_err(Failure::usage)?;
+        let made = make_certificates(&place, &order).map_err(Failure::usage)?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let now_unix_s = now.map_or(0, |it| it.as_secs());
         let mut out = Output::stdout();

@@ -1,6 +1,5 @@
 //! `penstock cluster`: the commands about the nodes of a cluster.
 
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
@@ -12,19 +11,21 @@ use super::certificates::{CERTS_EXAMPLES, CertsArgs};
 use super::connection::ServerAddress;
 use super::lostfound::{LOSTFOUND_EXAMPLES, LostfoundArgs};
 use super::membership::{
-    ADD_EXAMPLES, AddArgs, DROP_EXAMPLES, DropArgs, INIT_EXAMPLES, InitArgs, LEARNER_EXAMPLES,
-    LearnerArgs, MemberArgs, SYNC_EXAMPLES,
+    ADD_EXAMPLES, AddArgs, DROP_EXAMPLES, DropArgs, IMPORT_EXAMPLES, INIT_EXAMPLES, ImportArgs,
+    InitArgs, LEARNER_EXAMPLES, LearnerArgs, MemberArgs, SYNC_EXAMPLES,
 };
 use super::output::{Output, count};
 use super::partitions::{ANSWER, first_last, states_of, writers};
+use super::plan_home::{HomeArgs, SHOW_EXAMPLES};
 use super::status::{STATUS_EXAMPLES, StatusArgs};
 use super::{EXIT_CODES, Failure};
 
 /// Help about all commands of `penstock cluster`.
 pub const CLUSTER_EXAMPLES: &str = "\
-The nodes of a cluster have one file in common. `init` writes the first one. Later commands change
-it in place, and the nodes read it anew within a second. Each command tells what it has changed. A
-command that is not safe is refused before it changes anything.
+The nodes of a cluster have one plan in common, in a file or under a key of etcd. `init` writes the
+first one. Later commands change it in place, and the nodes read it anew within a second. Each
+command tells what it has changed. A command that is not safe is refused before it changes anything,
+and so is one that meets the change of another one.
 
 Examples:
   penstock cluster init --file /etc/penstock/cluster.toml \\
@@ -92,6 +93,13 @@ pub enum ClusterCommand {
     /// Take a node out of the cluster
     #[command(after_help = format!("{DROP_EXAMPLES}\n\n{EXIT_CODES}"))]
     Drop(DropArgs),
+    /// Print the plan as it stands in its home; in etcd it says who has changed it, and when
+    #[command(after_help = format!("{SHOW_EXAMPLES}\n\n{EXIT_CODES}"))]
+    Show(HomeArgs),
+    /// Put the plan of a file into etcd: that of a cluster that had a file, or one that a node has
+    /// kept for an etcd that has lost it
+    #[command(after_help = format!("{IMPORT_EXAMPLES}\n\n{EXIT_CODES}"))]
+    Import(ImportArgs),
     /// Write the certificates of the nodes, or of clients, and the CA that signs them
     #[command(after_help = format!("{CERTS_EXAMPLES}\n\n{EXIT_CODES}"))]
     Certs(CertsArgs),
@@ -113,16 +121,15 @@ pub enum ClusterCommand {
 /// Which node is to write which partitions.
 #[derive(Args)]
 struct ToArgs {
-    /// The cluster's file
-    #[arg(long, value_name = "FILE")]
-    file: PathBuf,
+    #[command(flatten)]
+    home: HomeArgs,
     /// Number of the node that is to write
     #[arg(long, value_name = "NODE")]
     to: u8,
     /// Only these partitions; without it all, or with `promote` those that nobody writes
     #[arg(long, value_name = "FIRST-LAST", value_parser = first_last)]
     partitions: Option<(u16, u16)>,
-    /// Only change the file, and ask no node
+    /// Only change the plan, and ask no node
     #[arg(long)]
     no_wait: bool,
     /// Longest wait until the node writes, in milliseconds
@@ -167,6 +174,8 @@ impl ClusterCommand {
             ClusterCommand::Sync(args) => args.sync(),
             ClusterCommand::Learner(args) => args.run(),
             ClusterCommand::Drop(args) => args.run(),
+            ClusterCommand::Show(args) => args.show(),
+            ClusterCommand::Import(args) => args.run(),
             ClusterCommand::Certs(args) => args.run(),
             ClusterCommand::Status(args) => args.run(),
             ClusterCommand::Switch(args) => args.run(),
@@ -178,7 +187,7 @@ impl ClusterCommand {
 
 impl ToArgs {
     fn draft(&self) -> Result<Draft, Failure> {
-        Draft::read(&self.file).map_err(Failure::usage)
+        self.home.draft()
     }
 
     /// First and last of the partitions that are named, or of all.
@@ -288,13 +297,13 @@ impl ToArgs {
                 out.finish()?;
                 let advice = match takeover {
                     Takeover::HandedOver => {
-                        "nobody writes them until both nodes are up and have the file; \
+                        "nobody writes them until both nodes are up and have the plan; \
                          RUNBOOK.md, Cluster, tells how to end that otherwise"
                     }
                     Takeover::Forced { .. } => "its log says why",
                 };
                 return Err(Failure::no(format!(
-                    "node {} at {server} has not begun in {} ms: {advice}. The file stays as it \
+                    "node {} at {server} has not begun in {} ms: {advice}. The plan stays as it \
                      is now",
                     self.to, self.wait_ms
                 )));
@@ -318,7 +327,7 @@ fn told(draft: &Draft, to: u8, moved: &Moved, taken: &Taken, takeover: Takeover)
     } = moved;
     if partitions.is_empty() {
         return vec![format!(
-            "node {to} is to write them already: the file stays as it is"
+            "node {to} is to write them already: the plan stays as it is"
         )];
     }
     let nodes = |of: &[u8]| {
@@ -383,10 +392,9 @@ impl SwitchArgs {
                 if let Err(failure) = states_of(&to.server_at(&clients), to.range()) {
                     return Err(Failure::no(format!(
                         "node {node}, which is to hand over, does not answer ({}); nothing was \
-                         changed. If it is lost: penstock cluster promote --file {} --to {} \
-                         --force",
+                         changed. If it is lost: penstock cluster promote {} --to {} --force",
                         failure.line,
-                        to.file.display(),
+                        to.home.told(),
                         to.to
                     )));
                 }

@@ -32,7 +32,7 @@ there with the value of its row counts as loaded. What is there with another val
 is counted, and makes the exit code 1. --overwrite replaces it.
 
 A row that does not fit ends the load, and is named by file, line, column and value. The rows
-before it are loaded and counted.
+before it are loaded and counted. --check goes on and names the first 20 of such rows.
 
 Without --layout and --as the value is the text of one column. Otherwise each field has its column:
 true or false for a bool, a text for bytes. Keys, values and bytes that begin with 0x are
@@ -45,6 +45,9 @@ Examples:
   penstock load prices.jsonl --overwrite
   penstock load products.csv --check                   reads all rows and writes none
   zcat all.csv.gz | penstock load - --format csv";
+
+/// Rows that do not fit that a check names.
+const MISFITS_TOLD_MAX: u64 = 20;
 
 /// Arguments of `penstock load`.
 #[derive(Args)]
@@ -148,6 +151,7 @@ impl LoadArgs {
         stop: &AtomicBool,
         bar: &ProgressBar,
     ) -> Result<(), Failure> {
+        let mut misfits = 0_u64;
         while let Some(row) = rows.next().map_err(Failure::usage)? {
             if stop.load(Ordering::Relaxed) {
                 return Err(Failure::server("interrupted"));
@@ -158,13 +162,32 @@ impl LoadArgs {
             if load.counts.rows == 0 {
                 self.tell_unused(&row, bar);
             }
-            let (key, value) = self.key_and_value(rows, &row)?;
+            let (key, value) = match self.key_and_value(rows, &row) {
+                Err(failure) if self.check => {
+                    misfits += 1;
+                    if misfits <= MISFITS_TOLD_MAX {
+                        bar.suspend(|| eprintln!("{}", failure.line));
+                    }
+                    continue;
+                }
+                read => read?,
+            };
             load.row(row.line, &key, value)?;
             if load.counts.rows.is_multiple_of(1024) {
                 bar.set_message(count(load.counts.rows, "row"));
             }
         }
-        Ok(())
+        match misfits {
+            0 => Ok(()),
+            1 => Err(Failure::usage(format_args!(
+                "{}: 1 row does not fit",
+                load.file
+            ))),
+            _ => Err(Failure::usage(format_args!(
+                "{}: {misfits} rows do not fit",
+                load.file
+            ))),
+        }
     }
 
     /// What the row says, checked.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use penstock::cluster::new_cluster::{NewNode, make_cluster};
+use penstock::cluster::new_cluster::{NewNode, import, make_cluster, make_in_etcd};
 use penstock::cluster::placement::{Draft, Standing};
 use penstock_net::level::AckLevel;
 use penstock_net::link::message::LINK_PARTITIONS;
@@ -18,16 +18,29 @@ use super::Failure;
 use super::connection::ServerAddress;
 use super::output::{Output, count};
 use super::partitions::{ANSWER, first_last, states_of, writers};
+use super::plan_home::{EtcdArgs, HomeArgs, author};
 
 pub const INIT_EXAMPLES: &str = "\
 The first node is to write everything, and the others are its sync set. Nothing may be there yet:
 neither the file nor the secret beside it. Copy both to each machine; only the nodes may read the
-secret. Then start each node once with --cluster-new on an empty directory.
+secret. Then start each node once with --cluster-new on an empty directory. With the plan in etcd
+only the secret is a file, named by --secret-file, which each node needs as cluster_secret_file.
 
 Examples:
   penstock cluster init --file /etc/penstock/cluster.toml \\
     --node 1,10.0.0.1:7414,10.0.0.1:7411 --node 2,10.0.0.2:7414,10.0.0.2:7411
-  penstock serve --cluster /etc/penstock/cluster.toml --cluster-node 1 --cluster-new";
+  penstock serve --cluster /etc/penstock/cluster.toml --cluster-node 1 --cluster-new
+  penstock cluster init --etcd-endpoints http://10.0.0.1:2379 --secret-file cluster.secret \\
+    --node 1,10.0.0.1:7414,10.0.0.1:7411 --node 2,10.0.0.2:7414,10.0.0.2:7411";
+
+pub const IMPORT_EXAMPLES: &str = "\
+The plan is taken as it stands, without its secret_file, under a number above that of the file and
+of etcd. A plan of another cluster, or one in which a partition has come further, is not replaced.
+Every node keeps the last plan that it took in DATA/PLAN.
+
+Examples:
+  penstock cluster import /etc/penstock/cluster.toml --etcd-endpoints http://10.0.0.1:2379
+  penstock cluster import /var/lib/penstock/PLAN --etcd-endpoints http://10.0.0.1:2379";
 
 pub const ADD_EXAMPLES: &str = "\
 Running nodes link to it as soon as it is there. It starts with an empty directory and without
@@ -67,9 +80,12 @@ Examples:
 /// Arguments of `penstock cluster init`.
 #[derive(Args)]
 pub struct InitArgs {
-    /// The file that is to be written; the secret is written beside it, as FILE.secret
+    /// The plan that is to be written; beside a file the secret is written, as FILE.secret
+    #[command(flatten)]
+    home: HomeArgs,
+    /// The file of the secret that is to be written, where the plan is to be in etcd
     #[arg(long, value_name = "FILE")]
-    file: PathBuf,
+    secret_file: Option<PathBuf>,
     /// A node: its number, where it takes links from the others, where clients find it, and
     /// perhaps where clients of Redis do
     #[arg(
@@ -81,12 +97,21 @@ pub struct InitArgs {
     node: Vec<NewNode>,
 }
 
+/// Arguments of `penstock cluster import`.
+#[derive(Args)]
+pub struct ImportArgs {
+    /// The file of the plan
+    #[arg(value_name = "FILE")]
+    from: PathBuf,
+    #[command(flatten)]
+    etcd: EtcdArgs,
+}
+
 /// Arguments of `penstock cluster add`.
 #[derive(Args)]
 pub struct AddArgs {
-    /// The cluster's file
-    #[arg(long, value_name = "FILE")]
-    file: PathBuf,
+    #[command(flatten)]
+    home: HomeArgs,
     /// Its number, where it takes links from the others, where clients find it, and perhaps where
     /// clients of Redis do
     #[arg(long, value_name = "NUMBER,LINKS,CLIENTS[,RESP]", value_parser = NewNode::parse)]
@@ -96,9 +121,8 @@ pub struct AddArgs {
 /// A node and some of its partitions.
 #[derive(Args)]
 struct HeldArgs {
-    /// The cluster's file
-    #[arg(long, value_name = "FILE")]
-    file: PathBuf,
+    #[command(flatten)]
+    home: HomeArgs,
     /// The node, by its number
     #[arg(long, value_name = "NODE")]
     node: u8,
@@ -112,7 +136,7 @@ struct HeldArgs {
 pub struct MemberArgs {
     #[command(flatten)]
     held: HeldArgs,
-    /// Take one step in the file, and ask no node that need not be asked
+    /// Take one step in the plan, and ask no node that need not be asked
     #[arg(long)]
     no_wait: bool,
     /// Longest wait until the node has all, in milliseconds
@@ -125,7 +149,7 @@ pub struct MemberArgs {
 pub struct LearnerArgs {
     #[command(flatten)]
     held: HeldArgs,
-    /// Only change the file, whether the others can be asked or not
+    /// Only change the plan, whether the others can be asked or not
     #[arg(long)]
     no_wait: bool,
     /// Longest wait for the answer of each node that writes some of them, in milliseconds
@@ -136,13 +160,12 @@ pub struct LearnerArgs {
 /// Arguments of `penstock cluster drop`.
 #[derive(Args)]
 pub struct DropArgs {
-    /// The cluster's file
-    #[arg(long, value_name = "FILE")]
-    file: PathBuf,
+    #[command(flatten)]
+    home: HomeArgs,
     /// The node, by its number
     #[arg(long, value_name = "NODE")]
     node: u8,
-    /// Only change the file, whether the others can be asked or not
+    /// Only change the plan, whether the others can be asked or not
     #[arg(long)]
     no_wait: bool,
 }
@@ -151,13 +174,51 @@ impl InitArgs {
     /// Writes the file and the secret.
     pub fn run(self) -> Result<(), Failure> {
         let nodes = self.node;
-        make_cluster(&self.file, &nodes).map_err(Failure::usage)?;
+        let place = self.home.place()?;
+        let written = match (place.file(), &self.secret_file) {
+            (Some(path), None) => {
+                make_cluster(path, &nodes).map_err(Failure::usage)?;
+                format!("{0} and {0}.secret", path.display())
+            }
+            (None, Some(secret)) => {
+                make_in_etcd(&place, secret, &nodes, &author()).map_err(Failure::usage)?;
+                format!("{place} and {}", secret.display())
+            }
+            (Some(path), Some(_)) => {
+                return Err(Failure::usage(format!(
+                    "--secret-file is for a plan in etcd: the secret of a file is beside it, \
+                     {}.secret",
+                    path.display()
+                )));
+            }
+            (None, None) => {
+                return Err(Failure::usage(
+                    "where is the secret to be? Give --secret-file FILE, which each node needs \
+                     as cluster_secret_file",
+                ));
+            }
+        };
         let mut out = Output::stdout();
-        let file = self.file.display();
         out.line(format_args!(
-            "{file} and {file}.secret are written: {}, node {} is to write everything",
+            "{written} are written: {}, node {} is to write everything",
             count(nodes.len() as u64, "node"),
             nodes[0].number
+        ));
+        out.finish()
+    }
+}
+
+impl ImportArgs {
+    /// Puts the plan into etcd.
+    pub fn run(self) -> Result<(), Failure> {
+        let place = self.etcd.place()?;
+        let place =
+            place.ok_or_else(|| Failure::usage("which etcd? Give --etcd-endpoints URLS"))?;
+        let revision = import(&place, &self.from, &author()).map_err(Failure::usage)?;
+        let mut out = Output::stdout();
+        out.line(format_args!(
+            "{} is {place} now, as revision {revision}",
+            self.from.display()
         ));
         out.finish()
     }
@@ -166,7 +227,7 @@ impl InitArgs {
 impl AddArgs {
     /// Adds the node.
     pub fn run(self) -> Result<(), Failure> {
-        let mut draft = Draft::read(&self.file).map_err(Failure::usage)?;
+        let mut draft = self.home.draft()?;
         let NewNode {
             number,
             links,
@@ -190,7 +251,7 @@ impl AddArgs {
 impl DropArgs {
     /// Takes the node out.
     pub fn run(self) -> Result<(), Failure> {
-        let mut draft = Draft::read(&self.file).map_err(Failure::usage)?;
+        let mut draft = self.home.draft()?;
         draft.drop_node(self.node).map_err(Failure::usage)?;
         if !self.no_wait {
             check_written(&draft, (0, LINK_PARTITIONS - 1), ANSWER)?;
@@ -227,7 +288,7 @@ impl HeldArgs {
 impl LearnerArgs {
     /// Makes it a learner.
     pub fn run(self) -> Result<(), Failure> {
-        let mut draft = Draft::read(&self.held.file).map_err(Failure::usage)?;
+        let mut draft = self.held.home.draft()?;
         let (first, last) = self.held.partitions;
         let changed = draft
             .place(first..=last, self.held.node, Standing::Learner)
@@ -265,7 +326,7 @@ impl MemberArgs {
         let began = Instant::now();
         let node = self.held.node;
         let partitions = self.held.partitions();
-        let mut draft = Draft::read(&self.held.file).map_err(Failure::usage)?;
+        let mut draft = self.held.home.draft()?;
         let stands = |draft: &Draft, standing| {
             let is_so = |it: &u16| draft.standing(*it, node) == Some(standing);
             partitions.iter().copied().filter(is_so).collect()
@@ -297,7 +358,7 @@ impl MemberArgs {
             if self.no_wait {
                 return out.finish();
             }
-            draft = Draft::read(&self.held.file).map_err(Failure::usage)?;
+            draft = self.held.home.draft()?;
         }
         let until = began + Duration::from_millis(self.wait_ms.into());
         let joining: Vec<u16> = stands(&draft, Standing::Joining);
@@ -358,7 +419,7 @@ impl MemberArgs {
             match lacking.next() {
                 None => break,
                 Some(partition) => retry(format!(
-                    "it does not write partition {partition}, or has not read the file"
+                    "it does not write partition {partition}, or has not read the plan"
                 ))?,
             }
         }

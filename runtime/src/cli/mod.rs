@@ -17,6 +17,7 @@ mod names;
 mod options;
 mod output;
 mod partitions;
+mod plan_home;
 mod probing;
 mod reading;
 mod reporting;

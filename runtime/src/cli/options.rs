@@ -74,6 +74,8 @@ fn value_name(option: &ConfigOption) -> String {
         Kind::PathOrOff => "FILE".into(),
         Kind::Address | Kind::AddressOrOff => "IP:PORT".into(),
         Kind::Choice(words) => words.join("|"),
+        Kind::Word | Kind::WordOrOff => "WORD".into(),
+        Kind::UrlsOrOff => "URLS".into(),
         Kind::Switch => "BOOL".into(),
         Kind::Count(..) => "N".into(),
         Kind::Size(..) => "SIZE".into(),

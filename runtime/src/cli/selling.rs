@@ -8,6 +8,7 @@ use penstock_benches::BenchError;
 use penstock_benches::sale::{self, Venue};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
+use super::login::LoginArgs;
 use super::temporary_server::TemporaryServer;
 use super::{EXIT_CODES, Failure};
 
@@ -39,6 +40,8 @@ pub struct BenchCommand {
     sale: Option<BenchSale>,
     #[command(flatten)]
     load: penstock_benches::BenchArgs,
+    #[command(flatten)]
+    login: LoginArgs,
 }
 
 #[derive(Subcommand)]
@@ -46,14 +49,32 @@ enum BenchSale {
     /// Sell articles to buyers who think, click twice, lose connections and leave carts; then
     /// compare the server's records with what the buyers were told
     #[command(after_help = format!("{SALE_EXAMPLES}\n\n{EXIT_CODES}"))]
-    Sale(sale::SaleArgs),
+    Sale(Box<SaleCommand>),
+}
+
+/// A sale, and who logs in for it.
+#[derive(Args)]
+struct SaleCommand {
+    #[command(flatten)]
+    sale: sale::SaleArgs,
+    #[command(flatten)]
+    login: LoginArgs,
 }
 
 impl BenchCommand {
     pub fn run(self) -> Result<(), Failure> {
         let done = match self.sale {
-            None => penstock_benches::run(&self.load),
-            Some(BenchSale::Sale(args)) => {
+            None => {
+                let mut load = self.load;
+                load.identity = self.login.identity()?;
+                penstock_benches::run(&load)
+            }
+            Some(BenchSale::Sale(command)) => {
+                let SaleCommand {
+                    sale: mut args,
+                    login,
+                } = *command;
+                args.identity = login.identity()?;
                 let venue = || -> Result<Box<dyn Venue>, String> {
                     Ok(Box::new(TemporaryServer::new("bench")?))
                 };

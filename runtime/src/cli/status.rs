@@ -1,7 +1,5 @@
 //! `penstock cluster status`: asks each node of a cluster and prints the answers as a table.
 
-use std::path::PathBuf;
-
 use clap::Args;
 use penstock::cluster::placement::nodes_of;
 use serde_json::{Value, json};
@@ -9,6 +7,7 @@ use serde_json::{Value, json};
 use super::Failure;
 use super::connection::ServerAddress;
 use super::output::Output;
+use super::plan_home::HomeArgs;
 
 /// Ranges of partitions that a cell names, at most.
 const RANGES_MAX: usize = 3;
@@ -31,10 +30,9 @@ Examples:
 /// Arguments of `penstock cluster status`.
 #[derive(Args)]
 pub struct StatusArgs {
-    /// Take the list of nodes from the cluster's file; without it the server at --addr is asked for
-    /// the list
-    #[arg(long, value_name = "FILE")]
-    file: Option<PathBuf>,
+    /// Take the list of nodes from the plan; without it the server at --addr is asked for the list
+    #[command(flatten)]
+    home: HomeArgs,
     /// Print JSON, with everything that the nodes answer
     #[arg(long)]
     json: bool,
@@ -52,9 +50,9 @@ struct Told {
 impl StatusArgs {
     /// Asks all nodes and prints the table.
     pub fn run(self) -> Result<(), Failure> {
-        let (nodes, asked) = match &self.file {
-            Some(file) => {
-                let nodes = nodes_of(file).map_err(Failure::usage)?;
+        let (nodes, asked) = match self.home.place_if_named()? {
+            Some(place) => {
+                let nodes = nodes_of(&place).map_err(Failure::usage)?;
                 (nodes, None)
             }
             None => {
@@ -93,7 +91,12 @@ impl StatusArgs {
         let mut out = Output::stdout();
         match self.json {
             true => out.line(format_args!("{}", json_of(&told))),
-            false => out.bytes(table(&rows(&told)).as_bytes()),
+            false => {
+                out.bytes(table(&rows(&told)).as_bytes());
+                plans(&told)
+                    .iter()
+                    .for_each(|line| out.line(format_args!("{line}")));
+            }
         }
         out.finish()?;
         let silent: Vec<String> = told
@@ -157,6 +160,35 @@ fn json_of(told: &[Told]) -> Value {
         }
     });
     json!({"nodes": nodes.collect::<Vec<Value>>()})
+}
+
+/// Which plan is in force, where its changes are counted: a line if all nodes have the same one,
+/// otherwise a line for each node.
+fn plans(told: &[Told]) -> Vec<String> {
+    let plans = told.iter().filter_map(|it| {
+        let plan = &it.info.as_ref().ok()?["replication"]["plan"];
+        plan.is_object().then_some((it.node, plan))
+    });
+    let plans: Vec<(u64, &Value)> = plans.collect();
+    let line = |plan: &Value| {
+        let text = |name: &str| plan[name].as_str().unwrap_or("?").to_string();
+        format!(
+            "plan: revision {}, changed at {} by {}",
+            number(plan, "revision"),
+            text("changed_at"),
+            text("changed_by")
+        )
+    };
+    match plans.as_slice() {
+        [] => Vec::new(),
+        [(_, first), rest @ ..] if rest.iter().all(|(_, plan)| plan == first) => vec![line(first)],
+        all => {
+            let lines = all
+                .iter()
+                .map(|(node, plan)| format!("node {node}: {}", line(plan)));
+            lines.collect()
+        }
+    }
 }
 
 const HEADING: [&str; 12] = [

@@ -12,6 +12,8 @@ use penstock_net::link::NodeName;
 
 use super::authority::{Authority, Signed, Subject};
 use super::file::{ClusterFile, ClusterNode, numbers_of};
+use super::home::PlanPlace;
+use super::placement::text_of;
 use super::replacing::{beside, replace, write_new};
 use crate::system::private_file::read_private;
 
@@ -72,10 +74,11 @@ fn failed(path: &Path, cause: &dyn fmt::Display) -> CertificateError {
 /// # Errors
 /// [`CertificateError`]. What is wrong with the order is found before anything is written.
 pub fn make_certificates(
-    file: &Path,
+    place: &PlanPlace,
     order: &CertificateOrder,
 ) -> Result<Vec<MadeCertificate>, CertificateError> {
-    let cluster = ClusterFile::read(file).map_err(|error| CertificateError(error.to_string()))?;
+    let cluster = text_of(place).and_then(|text| ClusterFile::of(place, text));
+    let cluster = cluster.map_err(|error| CertificateError(error.to_string()))?;
     let nodes = nodes_of(&cluster, order)?;
     check_clients(&order.clients)?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH);

@@ -1,5 +1,5 @@
-//! The text of the cluster's file, changed in place: comments and the order of what stands in it
-//! stay. Pure.
+//! The text of a plan, changed in place: comments and the order of what stands in it stay. Pure but
+//! for the time of a change.
 
 use penstock_net::link::Membership;
 use penstock_shard::cluster::Assignment;
@@ -72,6 +72,22 @@ pub(super) fn edit_placements(
         joined.push((first, last, table));
     }
     tables.extend(joined.into_iter().map(|(_, _, table)| table));
+}
+
+/// Notes in a document whose changes are counted that it is changed, by whom and when.
+pub(super) fn note_change(document: &mut DocumentMut, before: u64, author: &str) {
+    if !document.contains_key("revision") {
+        return;
+    }
+    let revision = i64::try_from(before + 1).expect("below 2^53");
+    let now = humantime::format_rfc3339_seconds(std::time::SystemTime::now());
+    set(document.as_table_mut(), "revision", revision.into());
+    set(
+        document.as_table_mut(),
+        "changed_at",
+        now.to_string().into(),
+    );
+    set(document.as_table_mut(), "changed_by", author.into());
 }
 
 type Placing<'a> = (&'a Assignment, &'a [u8]);

@@ -1,8 +1,8 @@
-//! The file of a cluster: its nodes, its secret, and for each partition the primary and the
+//! The plan of a cluster: its nodes, its secret, and for each partition the primary and the
 //! members.
 //!
-//! All nodes have the same file. It is read at the start, and anew when it changes; a file that
-//! says something wrong changes nothing.
+//! All nodes have the same plan, in a file or in etcd. It is read at the start, and anew when it
+//! changes; a plan that says something wrong changes nothing.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -14,12 +14,15 @@ use penstock_shard::cluster::{Assignment, Plan};
 use penstock_shard::replication::PartitionId;
 use toml::de::{DeTable, DeValue};
 
+use super::home::{PLAN_BYTES_MAX, PlanPlace};
 use crate::config::toml_line::line_of_error;
 
 /// The secret has at least so many bytes.
 const SECRET_BYTES_MIN: usize = 32;
 /// The highest generation of a partition.
 pub(super) const GENERATION_MAX: u64 = (1 << 14) - 1;
+/// The highest number of a plan: what TOML writes in every reader.
+const REVISION_MAX: u64 = 1 << 53;
 const BACKLOG_BYTES: u64 = 16 << 30;
 const CATCH_UP_BYTES_PER_S: u64 = 256 << 20;
 const REPLICA_TIMEOUT_MS: u64 = 1000;
@@ -43,9 +46,14 @@ pub(crate) struct ClusterFile {
     /// As it stands there.
     pub(crate) text: String,
     pub(crate) cluster_id: [u8; 16],
-    pub(crate) secret: Secret,
-    /// Where that stands, beside the file.
-    pub(crate) secret_file: String,
+    /// `None` for a command on a plan in etcd, which needs none.
+    pub(crate) secret: Option<Secret>,
+    /// The file of the secret.
+    pub(crate) secret_path: Option<PathBuf>,
+    /// Which change of the plan this is; 0 if nobody counts them.
+    pub(crate) revision: u64,
+    /// When and by whom the last one was made, as it stands there.
+    pub(crate) changed: Changed,
     pub(crate) nodes: Vec<ClusterNode>,
     /// The assignment of each partition.
     pub(crate) assignments: Vec<Assignment>,
@@ -57,6 +65,13 @@ pub(crate) struct ClusterFile {
     pub(crate) backlog_bytes_max: u64,
     /// Bound for all shards of a node together. 0: no bound.
     pub(crate) catch_up_bytes_per_s: u64,
+}
+
+/// The last change of a plan, as it stands there; empty if nothing does.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Changed {
+    pub(crate) at: String,
+    pub(crate) by: String,
 }
 
 /// What every node of the cluster knows and nobody else.
@@ -115,7 +130,7 @@ impl ClusterFileError {
 type Table<'a> = DeTable<'a>;
 
 impl ClusterFile {
-    /// Reads the file and the secret that it names.
+    /// Reads a file and the secret that it names.
     ///
     /// # Errors
     /// [`ClusterFileError`].
@@ -123,32 +138,54 @@ impl ClusterFile {
         let text = std::fs::read_to_string(path).map_err(|error| {
             ClusterFileError(format!("{}: cannot be read: {error}", path.display()))
         })?;
-        ClusterFile::of(path, text)
+        ClusterFile::of(&PlanPlace::File(path.to_path_buf()), text)
     }
 
-    /// Takes this for what stands in the file, and reads the secret that it names.
+    /// Takes this for what stands there, and reads the secret that belongs to it.
     ///
     /// # Errors
     /// [`ClusterFileError`].
-    pub(super) fn of(path: &Path, text: String) -> Result<ClusterFile, ClusterFileError> {
-        let fail = |cause: String| ClusterFileError(format!("{}: {cause}", path.display()));
-        let mut secret_path = PathBuf::new();
-        let read_secret = |name: &str| {
-            secret_path = path.parent().unwrap_or(Path::new(".")).join(name);
-            std::fs::read(&secret_path).map_err(|error| {
-                format!(
-                    "the secret_file {} cannot be read: {error}",
-                    secret_path.display()
-                )
-            })
+    pub(crate) fn of(place: &PlanPlace, text: String) -> Result<ClusterFile, ClusterFileError> {
+        let fail = |cause: String| ClusterFileError(format!("{place}: {cause}"));
+        let read = |what: &str, path: &Path| {
+            std::fs::read(path)
+                .map_err(|error| format!("the {what} {} cannot be read: {error}", path.display()))
         };
-        ClusterFile::parse(text, read_secret).map_err(fail)
+        let mut secret_path = None;
+        let read_secret = |named: Option<&str>| match (place, named) {
+            (PlanPlace::File(_), None) => Err("the file lacks secret_file".into()),
+            (PlanPlace::File(path), Some(name)) => {
+                let path = path.parent().unwrap_or(Path::new(".")).join(name);
+                let bytes = read("secret_file", &path)?;
+                secret_path = Some(path);
+                Ok(Some(bytes))
+            }
+            (PlanPlace::Etcd { .. }, Some(name)) => Err(format!(
+                "secret_file = {name:?}: in etcd a plan names none, each node has its own \
+                 cluster_secret_file"
+            )),
+            (PlanPlace::Etcd { secret_file, .. }, None) => {
+                secret_path.clone_from(secret_file);
+                let path = secret_file.as_deref();
+                path.map(|path| read("cluster_secret_file", path))
+                    .transpose()
+            }
+        };
+        let mut file = ClusterFile::parse(text, read_secret).map_err(fail)?;
+        file.secret_path = secret_path;
+        match place.is_ordered() && file.revision == 0 {
+            true => Err(fail("the plan lacks revision".into())),
+            false => Ok(file),
+        }
     }
 
     fn parse(
         text: String,
-        read_secret: impl FnOnce(&str) -> Result<Vec<u8>, String>,
+        read_secret: impl FnOnce(Option<&str>) -> Result<Option<Vec<u8>>, String>,
     ) -> Result<ClusterFile, String> {
+        if text.len() > PLAN_BYTES_MAX {
+            return Err(format!("it has more than {PLAN_BYTES_MAX} bytes"));
+        }
         let table = DeTable::parse(&text).map_err(|error| {
             let line = line_of_error(&text, &error);
             format!(
@@ -157,10 +194,13 @@ impl ClusterFile {
             )
         })?;
         let table = table.get_ref();
-        const KNOWN: [&str; 8] = [
+        const KNOWN: [&str; 11] = [
             "version",
             "cluster_id",
             "secret_file",
+            "revision",
+            "changed_at",
+            "changed_by",
             "replica_timeout_ms",
             "backlog_bytes_max",
             "catch_up_bytes_per_s",
@@ -174,11 +214,19 @@ impl ClusterFile {
         }
         let cluster_id = hex16(string(table, "the file", "cluster_id")?)
             .ok_or("cluster_id: 32 hexadecimal digits are wanted")?;
-        let secret_file = string(table, "the file", "secret_file")?.to_string();
-        let bytes = read_secret(&secret_file)?;
-        let secret = Secret::new(&bytes).map_err(|has| {
+        let text_of = |name| match table.contains_key(name) {
+            true => string(table, "the file", name).map(Some),
+            false => Ok(None),
+        };
+        let bytes = read_secret(text_of("secret_file")?)?;
+        let secret = bytes.map(|bytes| Secret::new(&bytes)).transpose();
+        let secret = secret.map_err(|has| {
             format!("the secret has {has} bytes, and at least {SECRET_BYTES_MIN} are wanted")
         })?;
+        let changed = Changed {
+            at: text_of("changed_at")?.unwrap_or_default().into(),
+            by: text_of("changed_by")?.unwrap_or_default().into(),
+        };
         let optional = |name, min, max, default| match table.contains_key(name) {
             true => number(table, "the file", name, min, max),
             false => Ok(default),
@@ -187,13 +235,16 @@ impl ClusterFile {
         let backlog_bytes_max = optional("backlog_bytes_max", 0, 1 << 50, BACKLOG_BYTES)?;
         let catch_up_bytes_per_s =
             optional("catch_up_bytes_per_s", 0, 1 << 50, CATCH_UP_BYTES_PER_S)?;
+        let revision = optional("revision", 1, REVISION_MAX, 0)?;
         let nodes = nodes(table)?;
         let (assignments, joining) = assignments(table, &nodes)?.into_iter().unzip();
         Ok(ClusterFile {
             text,
             cluster_id,
             secret,
-            secret_file,
+            secret_path: None,
+            revision,
+            changed,
             nodes,
             assignments,
             joining,
@@ -210,7 +261,15 @@ impl ClusterFile {
             && self.replica_timeout_us == other.replica_timeout_us
             && self.backlog_bytes_max == other.backlog_bytes_max
             && self.catch_up_bytes_per_s == other.catch_up_bytes_per_s
-            && self.secret.is_same(&other.secret)
+            && match (&self.secret, &other.secret) {
+                (Some(one), Some(other)) => one.is_same(other),
+                (one, other) => one.is_some() == other.is_some(),
+            }
+    }
+
+    /// The secret of a node's plan.
+    pub(crate) fn node_secret(&self) -> &Secret {
+        self.secret.as_ref().expect("a node has one")
     }
 
     /// The node of this number.
@@ -455,7 +514,10 @@ fn tables<'t, 'a>(
     table: &'t Table<'a>,
     name: &str,
 ) -> Result<impl Iterator<Item = Result<&'t Table<'a>, String>>, String> {
-    let DeValue::Array(values) = value(table, "the file", name)? else {
+    let Some(value) = table.get(name) else {
+        return Err(format!("there is no [[{name}]]"));
+    };
+    let DeValue::Array(values) = value.get_ref() else {
         return Err(format!("{name} is to be written as [[{name}]]"));
     };
     let wrong = format!("{name} is to be written as [[{name}]]");
@@ -510,8 +572,9 @@ learners = [1]
 "#;
 
     fn parse(text: &str) -> Result<ClusterFile, String> {
-        ClusterFile::parse(text.into(), |_| {
-            Ok(b"0123456789abcdef0123456789abcdef\n".to_vec())
+        ClusterFile::parse(text.into(), |named| {
+            named.ok_or("the file lacks secret_file")?;
+            Ok(Some(b"0123456789abcdef0123456789abcdef\n".to_vec()))
         })
     }
 
@@ -556,7 +619,7 @@ learners = [1]
             let cause = parse(&text).expect_err(to);
             assert!(cause.contains(named), "{to}: {cause}");
         }
-        let short = ClusterFile::parse(GOOD.into(), |_| Ok(b"short".to_vec()));
+        let short = ClusterFile::parse(GOOD.into(), |_| Ok(Some(b"short".to_vec())));
         assert!(short.is_err_and(|cause| cause.contains("5 bytes")));
     }
 }

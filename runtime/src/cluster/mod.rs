@@ -1,9 +1,9 @@
-//! What makes this process one node of several: the cluster's file, its secret, and the threads
+//! What makes this process one node of several: the cluster's plan, its secret, and the threads
 //! that make links to the other nodes.
 //!
 //! One thread takes connections on the node's address for links, one for each other node makes
-//! those by which that one is shipped to, one reads the cluster's file anew when it changes and
-//! lets those threads follow it. They do the handshake, which may block, and hand the socket of a
+//! those by which that one is shipped to, one watches the home of the plan and lets those threads
+//! follow it. They do the handshake, which may block, and hand the socket of a
 //! link that has proven itself to the core of its shard; from there on the core's own loop serves
 //! it (`server/link.rs`). When a link that this node made has ended, it is made again.
 
@@ -11,14 +11,19 @@ mod authority;
 pub mod certificates;
 mod document;
 pub(crate) mod file;
+pub(crate) mod first_plan;
 mod forks;
 mod greeting;
 mod greetings;
+pub mod home;
+mod judge;
+pub(crate) mod kept_plan;
 mod link_tls;
 pub mod lostfound;
 pub mod new_cluster;
 pub(crate) mod note_forks;
 pub mod placement;
+mod plan_watch;
 mod replacing;
 pub mod replay;
 pub(crate) mod seen;
@@ -47,7 +52,9 @@ use crate::tls::TlsConnection;
 use self::file::{ClusterFile, Secret};
 use self::greeting::{Greeted, Greeter, RefusedBy, Ungreeted};
 use self::greetings::Greetings;
+use self::home::PlanPlace;
 pub(crate) use self::link_tls::LinkTls;
+use self::plan_watch::watch;
 use self::seen::Seen;
 
 /// How long a connection may take to be made, and to prove itself.
@@ -82,7 +89,7 @@ pub(crate) enum Delivery {
 /// Takes what the cores are told, on the thread that has it.
 pub(crate) type Deliver = Arc<dyn Fn(Delivery) + Send + Sync>;
 
-/// Asks for the cluster's file to be read anew, whether it has changed or not; clones ask the same.
+/// Asks for the plan to be read anew, whether it has changed or not; clones ask the same.
 #[derive(Clone, Default)]
 pub(crate) struct Reread(Arc<AtomicBool>);
 
@@ -94,6 +101,13 @@ impl Reread {
     fn take(&self) -> bool {
         self.0.swap(false, Ordering::Relaxed)
     }
+}
+
+/// Where a node finds its plan, and where it keeps the newest one that it took.
+pub(crate) struct NodePlan {
+    pub(crate) place: PlanPlace,
+    /// The data directory.
+    pub(crate) directory: PathBuf,
 }
 
 /// What the threads of a cluster's node share.
@@ -181,13 +195,13 @@ pub(crate) struct Dialing {
 }
 
 impl Dialing {
-    /// Takes links on a bound socket, makes those that the cluster's file asks of this node, and
-    /// watches that file.
+    /// Takes links on a bound socket, makes those that the plan asks of this node, and watches the
+    /// home of the plan.
     ///
     /// # Errors
     /// What was tried and what the system said.
     pub(crate) fn start(
-        (path, file): (PathBuf, ClusterFile),
+        (plan, file): (NodePlan, ClusterFile),
         (listener, tls): (TcpListener, Option<LinkTls>),
         data: &Path,
         me: Introduction,
@@ -195,13 +209,15 @@ impl Dialing {
         stats: Arc<Stats>,
         reread: Reread,
     ) -> Result<Dialing, (&'static str, std::io::Error)> {
+        let home = plan.place.open();
+        let home = home.map_err(|cause| ("open the plan's home", std::io::Error::other(cause)))?;
         let seen = Seen::read(data)
             .map_err(|error| ("read which starts of other nodes were seen", error))?;
         let address = listener
             .local_addr()
             .map_err(|error| ("read the address of links", error))?;
         let shared = Arc::new(Shared {
-            secret: file.secret.clone(),
+            secret: file.node_secret().clone(),
             file: RwLock::new(Arc::new(file)),
             me,
             seen,
@@ -224,7 +240,9 @@ impl Dialing {
             let taken = |stream, from| take(&accepts, stream, from);
             accept(&listener, &accepts.is_over, failed, taken);
         })?;
-        dialing.thread("penstock-plan", move || watch(&shared, &path, &reread))?;
+        dialing.thread("penstock-plan", move || {
+            watch(&shared, &plan, home, &reread)
+        })?;
         Ok(dialing)
     }
 
@@ -384,92 +402,6 @@ fn dial(shared: &Arc<Shared>, node: u8) {
     }
 }
 
-/// Reads the cluster's file again when it has changed or somebody asks. Keeps a thread for each
-/// other node that the file names. A file with an error changes nothing.
-fn watch(shared: &Arc<Shared>, path: &Path, reread: &Reread) {
-    let mut last = shared.file().text.clone();
-    let mut dialing: BTreeMap<u8, JoinHandle<()>> = BTreeMap::new();
-    while !shared.is_over.load(Ordering::Relaxed) {
-        // The thread of a node that left the file has ended.
-        dialing.retain(|_, thread| !thread.is_finished());
-        for node in &shared.file().nodes {
-            let number = node.number;
-            if number == shared.me.node || dialing.contains_key(&number) {
-                continue;
-            }
-            let dials = Arc::clone(shared);
-            let spawned = std::thread::Builder::new()
-                .name("penstock-dial".into())
-                .spawn(move || dial(&dials, number));
-            match spawned {
-                Ok(thread) => drop(dialing.insert(number, thread)),
-                Err(error) => shared.complain(&format!(
-                    "no links to node {number}: a thread for it cannot be started: {error}"
-                )),
-            }
-        }
-        std::thread::sleep(RETRY);
-        let is_asked = reread.take();
-        let text = match std::fs::read_to_string(path) {
-            Ok(text) if text != last || is_asked => text,
-            Err(error) if is_asked => {
-                let file = path.display();
-                warn!(path = %file, %error, "{file}: {error}; what it said before holds");
-                continue;
-            }
-            _ => continue,
-        };
-        last.clone_from(&text);
-        match read_anew(shared, path, text) {
-            Ok(()) => info!(path = %path.display(), "{} is read anew", path.display()),
-            Err(cause) => {
-                warn!(path = %path.display(), "{cause}; what it said before holds");
-            }
-        }
-    }
-    for thread in dialing.into_values() {
-        let _ = thread.join();
-    }
-}
-
-fn read_anew(shared: &Shared, path: &Path, text: String) -> Result<(), String> {
-    let file = ClusterFile::of(path, text).map_err(|error| error.to_string())?;
-    let before = shared.file();
-    let fail = |cause: &str| Err(format!("{}: {cause}", path.display()));
-    if file.cluster_id != before.cluster_id {
-        return fail("cluster_id is that of another cluster");
-    }
-    if !file.secret.is_same(&shared.secret) {
-        warn!(
-            path = %path.display(),
-            "{}: another secret counts at the next start of this node",
-            path.display()
-        );
-    }
-    let me = shared.me.node;
-    match (file.node(me), before.node(me)) {
-        (None, _) => warn!(
-            path = %path.display(),
-            "{}: node {me}, which is this one, is not in it any more: it answers nobody and may \
-             be stopped",
-            path.display()
-        ),
-        (Some(now), Some(then)) if now.links != then.links => warn!(
-            path = %path.display(),
-            links = %now.links,
-            "{}: links = {} of this node counts at its next start",
-            path.display(),
-            now.links
-        ),
-        _ => {}
-    }
-    let plan = Arc::new(file.plan());
-    let file = Arc::new(file);
-    *shared.file.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&file);
-    (shared.deliver)(Delivery::Plan(plan, file));
-    Ok(())
-}
-
 /// Pairs of a shard here and a shard of another node that need a link. `theirs` is the number of
 /// shards of that node. If it is not known, one pair with shard 0 of that node is returned: the
 /// greeting tells the number.
@@ -582,8 +514,12 @@ primary = 1
         });
         let stats = Arc::new(Stats::new(1));
         let reread = Reread::default();
+        let plan = NodePlan {
+            place: PlanPlace::File(path),
+            directory: folder.clone(),
+        };
         let dialing = Dialing::start(
-            (path, file),
+            (plan, file),
             (listener, None),
             &folder,
             me,

@@ -1,14 +1,16 @@
-//! A new cluster: its file and its secret.
+//! A new cluster: its plan and its secret; and a plan that moves into etcd.
 
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use toml_edit::value;
+use toml_edit::{DocumentMut, value};
 
+use super::document::note_change;
 use super::file::{ClusterFile, ClusterFileError, is_host_and_port};
-use super::placement::failed;
+use super::home::{HomeError, PlanPlace, Swapped};
+use super::placement::{conflict, failed, failed_at};
 use super::replacing::{beside, write_new};
 
 /// A node of a cluster that is made.
@@ -62,18 +64,149 @@ impl NewNode {
 /// # Errors
 /// Why not; a file that is there already is not replaced.
 pub fn make_cluster(path: &Path, nodes: &[NewNode]) -> Result<(), ClusterFileError> {
-    let fail = |error: io::Error| failed(path, &error.to_string());
-    let mut random = [0; 48];
-    crate::system::fill_random(&mut random).map_err(fail)?;
-    let hex = |bytes: &[u8]| -> String { bytes.iter().map(|it| format!("{it:02x}")).collect() };
+    let fail = |error: io::Error| failed_at(path, &error.to_string());
+    let random = random().map_err(fail)?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let secret_name = format!("{name}.secret");
-    let numbers: Vec<String> = nodes.iter().map(|it| it.number.to_string()).collect();
-    let mut text = format!(
+    let head = format!(
         "# All nodes of the cluster have the same file, and the secret beside it. `penstock \
          cluster` changes it.\nversion = 1\ncluster_id = \"{}\"\nsecret_file = \"{secret_name}\"\n",
         hex(&random[..16])
     );
+    let text = head + &placed(nodes);
+    let secret_path = path.with_file_name(secret_name);
+    let secret = hex(&random[16..]) + "\n";
+    let made = write_new(&secret_path, secret.as_bytes(), 0o600)
+        .map_err(|error| failed_at(&secret_path, &format!("cannot be made: {error}")));
+    made?;
+    let temporary = beside(path);
+    let written = write_new(&temporary, text.as_bytes(), 0o644)
+        .map_err(|error| failed_at(&temporary, &format!("cannot be made: {error}")))
+        .and_then(|()| ClusterFile::read(&temporary).map(drop))
+        // A link is made where nothing is, and only there.
+        .and_then(|()| fs::hard_link(&temporary, path).map_err(fail));
+    drop(fs::remove_file(&temporary));
+    if written.is_err() {
+        drop(fs::remove_file(&secret_path));
+    }
+    written
+}
+
+/// Writes the first plan of a new cluster into etcd, and its secret into a new file, with nodes as
+/// [`make_cluster`].
+///
+/// # Errors
+/// Why not; a plan or a secret that is there already is not replaced.
+pub fn make_in_etcd(
+    place: &PlanPlace,
+    secret_path: &Path,
+    nodes: &[NewNode],
+    author: &str,
+) -> Result<(), ClusterFileError> {
+    let random = random().map_err(|error| failed(place, &error.to_string()))?;
+    let mut home = place.open().map_err(|cause| failed(place, &cause))?;
+    // Before a secret is written: it may not answer, or have a plan.
+    let there = home
+        .load()
+        .map_err(|error| failed(place, &error.to_string()))?;
+    if there.is_some() {
+        return Err(failed(place, "there is one already; nothing was changed"));
+    }
+    let mut document: DocumentMut = format!(
+        "# `penstock cluster` changes this.\nversion = 1\ncluster_id = \"{}\"\nrevision = 1\n{}",
+        hex(&random[..16]),
+        placed(nodes)
+    )
+    .parse()
+    .expect("TOML");
+    note_change(&mut document, 0, author);
+    let text = document.to_string();
+    ClusterFile::of(place, text.clone())?;
+    let secret = hex(&random[16..]) + "\n";
+    write_new(secret_path, secret.as_bytes(), 0o600)
+        .map_err(|error| failed_at(secret_path, &format!("cannot be made: {error}")))?;
+    let cause = match home.compare_and_swap(None, &text) {
+        Ok(Swapped::Done(_)) => return Ok(()),
+        Ok(Swapped::Conflict(Some(_))) => "there is one already; nothing was changed".into(),
+        Ok(Swapped::Conflict(None)) => conflict(place, None),
+        // The plan may be there, and this is the secret of its nodes.
+        Err(error @ HomeError::Unknown(_)) => return Err(failed(place, &error.to_string())),
+        Err(error) => error.to_string(),
+    };
+    drop(fs::remove_file(secret_path));
+    Err(failed(place, &cause))
+}
+
+/// Puts the plan that stands in a file into etcd, under a number above that of both: the plan of a
+/// cluster that had a file, or one that a node has kept for an etcd that has lost it.
+///
+/// # Errors
+/// Why not; a plan of another cluster, or one that has come further, is not replaced.
+pub fn import(place: &PlanPlace, from: &Path, author: &str) -> Result<u64, ClusterFileError> {
+    let fail = |cause: &str| failed_at(from, cause);
+    let text =
+        fs::read_to_string(from).map_err(|error| fail(&format!("cannot be read: {error}")))?;
+    let document = text.parse::<DocumentMut>();
+    let mut document = document.map_err(|error| fail(&error.to_string().replace('\n', ", ")))?;
+    document.remove("secret_file");
+    if !document.contains_key("revision") {
+        document.insert("revision", value(1));
+    }
+    let file =
+        ClusterFile::of(place, document.to_string()).map_err(|error| fail(&error.to_string()))?;
+    let mut home = place.open().map_err(|cause| failed(place, &cause))?;
+    let there = home
+        .load()
+        .map_err(|error| failed(place, &error.to_string()))?;
+    let mut before = file.revision;
+    // What is no plan at all is replaced.
+    let known = there
+        .as_ref()
+        .and_then(|it| ClusterFile::of(place, it.text.clone()).ok());
+    if let Some(known) = known {
+        if known.cluster_id != file.cluster_id {
+            return Err(failed(
+                place,
+                "it is that of another cluster; nothing was changed",
+            ));
+        }
+        let both = known.assignments.iter().zip(&file.assignments);
+        if let Some(at) = both
+            .clone()
+            .position(|(there, new)| new.generation < there.generation)
+        {
+            let (there, new) = (&known.assignments[at], &file.assignments[at]);
+            return Err(fail(&format!(
+                "it is older than the plan in etcd: generation {} of partition {at}, and {} there; \
+                 nothing was changed",
+                new.generation, there.generation
+            )));
+        }
+        before = before.max(known.revision);
+    }
+    note_change(&mut document, before, author);
+    let expected = there.map(|it| it.revision);
+    match home.compare_and_swap(expected.as_ref(), &document.to_string()) {
+        Ok(Swapped::Done(_)) => Ok(before + 1),
+        Ok(Swapped::Conflict(there)) => Err(failed(place, &conflict(place, there))),
+        Err(error) => Err(failed(place, &error.to_string())),
+    }
+}
+
+/// 16 bytes of an id and 32 of a secret.
+fn random() -> io::Result<[u8; 48]> {
+    let mut random = [0; 48];
+    crate::system::fill_random(&mut random)?;
+    Ok(random)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|it| format!("{it:02x}")).collect()
+}
+
+/// The nodes, of which the first writes everything and the others are the sync set.
+fn placed(nodes: &[NewNode]) -> String {
+    let mut text = String::new();
     for NewNode {
         number,
         links,
@@ -88,27 +221,12 @@ pub fn make_cluster(path: &Path, nodes: &[NewNode]) -> Result<(), ClusterFileErr
             text += &format!("resp = {}\n", value(resp.clone()));
         }
     }
+    let numbers: Vec<String> = nodes.iter().map(|it| it.number.to_string()).collect();
     let (first, others) = numbers.split_first().expect("a cluster has a node");
-    text += &format!(
+    text + &format!(
         "\n[[placement]]\npartitions = [0, 255]\ngeneration = 1\nprimary = {first}\nsync = [{}]\n",
         others.join(", ")
-    );
-    let secret_path = path.with_file_name(secret_name);
-    let secret = hex(&random[16..]) + "\n";
-    let made = write_new(&secret_path, secret.as_bytes(), 0o600)
-        .map_err(|error| failed(&secret_path, &format!("cannot be made: {error}")));
-    made?;
-    let temporary = beside(path);
-    let written = write_new(&temporary, text.as_bytes(), 0o644)
-        .map_err(|error| failed(&temporary, &format!("cannot be made: {error}")))
-        .and_then(|()| ClusterFile::read(&temporary).map(drop))
-        // A link is made where nothing is, and only there.
-        .and_then(|()| fs::hard_link(&temporary, path).map_err(fail));
-    drop(fs::remove_file(&temporary));
-    if written.is_err() {
-        drop(fs::remove_file(&secret_path));
-    }
-    written
+    )
 }
 
 #[cfg(test)]
@@ -135,7 +253,7 @@ mod tests {
         };
         let nodes = [node(1), node(2), node(5)];
         make_cluster(&path, &nodes).expect("made");
-        let draft = Draft::read(&path).expect("good");
+        let draft = Draft::read(&PlanPlace::File(path.clone()), "a test").expect("good");
         assert_eq!(draft.nodes(), [1, 2, 5]);
         assert_eq!(draft.waited_for(&[0, 255]), (vec![2, 5], false));
         assert!(

@@ -1,21 +1,20 @@
-//! Changes the cluster's file: who writes what, who holds it, which nodes there are.
+//! Changes the plan of a cluster: who writes what, who holds it, which nodes there are.
 //!
-//! The file is the only thing that is changed, and the nodes read it anew: so a node that is down
+//! The plan is the only thing that is changed, and the nodes read it anew: so a node that is down
 //! when it is changed finds the same when it starts, and there is one place to look at. Comments
 //! and the order of what stands in it stay.
 
-use std::fs;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use penstock_net::link::Membership;
 use penstock_shard::cluster::Assignment;
 use toml_edit::{DocumentMut, Item};
 
-use super::document::{edit_nodes, edit_placements};
+use super::document::{edit_nodes, edit_placements, note_change};
 use super::file::{ClusterFile, ClusterFileError, ClusterNode, GENERATION_MAX, numbers_of};
-use super::replacing::{beside, replace, write_like};
+use super::home::{PlanHome, PlanPlace, Revision, StoredPlan, Swapped};
 
 /// How a node comes to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,9 +67,14 @@ pub struct Moved {
     pub generation: u32,
 }
 
-/// The cluster's file, to be changed.
+/// The plan of a cluster, to be changed.
 pub struct Draft {
-    path: PathBuf,
+    place: PlanPlace,
+    home: Box<dyn PlanHome>,
+    /// What the change is to replace.
+    revision: Revision,
+    /// Who changes it.
+    author: String,
     document: DocumentMut,
     /// As it is now.
     before: ClusterFile,
@@ -81,38 +85,77 @@ pub struct Draft {
 /// The nodes of a cluster, and where clients find each.
 ///
 /// # Errors
-/// The file.
-pub fn nodes_of(path: &Path) -> Result<Vec<(u8, String)>, ClusterFileError> {
-    let nodes = ClusterFile::read(path)?.nodes;
+/// The plan.
+pub fn nodes_of(place: &PlanPlace) -> Result<Vec<(u8, String)>, ClusterFileError> {
+    nodes_in(place, text_of(place)?)
+}
+
+/// The same of a document that stands there, or could.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn nodes_in(place: &PlanPlace, text: String) -> Result<Vec<(u8, String)>, ClusterFileError> {
+    let nodes = ClusterFile::of(place, text)?.nodes;
     let nodes = nodes.into_iter().map(|node| (node.number, node.clients));
     Ok(nodes.collect())
 }
 
+/// The document of the plan, as it stands there.
+///
+/// # Errors
+/// Why it cannot be read.
+pub fn text_of(place: &PlanPlace) -> Result<String, ClusterFileError> {
+    let home = place.open().map_err(|cause| failed(place, &cause));
+    Ok(load(place, home?.as_mut())?.text)
+}
+
+fn load(place: &PlanPlace, home: &mut dyn PlanHome) -> Result<StoredPlan, ClusterFileError> {
+    let stored = home
+        .load()
+        .map_err(|error| failed(place, &error.to_string()))?;
+    stored.ok_or_else(|| {
+        let cause = match place.file() {
+            Some(_) => "cannot be read: there is no such file",
+            None => "there is none: `penstock cluster init` or `import` writes the first one",
+        };
+        failed(place, cause)
+    })
+}
+
 impl Draft {
-    /// Reads the file as it is.
+    /// Reads the plan as it is. `author` is who changes it, and by what command.
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn read(path: &Path) -> Result<Draft, ClusterFileError> {
-        // What stands behind a symbolic link is changed, and not the link.
-        let path = path
-            .canonicalize()
-            .map_err(|error| failed(path, &format!("cannot be read: {error}")))?;
-        let file = ClusterFile::read(&path)?;
+    pub fn read(place: &PlanPlace, author: &str) -> Result<Draft, ClusterFileError> {
+        let place = match place {
+            // What stands behind a symbolic link is changed, and not the link.
+            PlanPlace::File(path) => PlanPlace::File(
+                path.canonicalize()
+                    .map_err(|error| failed(place, &format!("cannot be read: {error}")))?,
+            ),
+            etcd => etcd.clone(),
+        };
+        let mut home = place.open().map_err(|cause| failed(&place, &cause))?;
+        let stored = load(&place, home.as_mut())?;
+        let file = ClusterFile::of(&place, stored.text)?;
         let document = file
             .text
             .parse::<DocumentMut>()
-            .map_err(|error| failed(&path, &error.to_string().replace('\n', ", ")))?;
+            .map_err(|error| failed(&place, &error.to_string().replace('\n', ", ")))?;
         for name in ["node", "placement"] {
             if !document.get(name).is_some_and(Item::is_array_of_tables) {
                 return Err(failed(
-                    &path,
+                    &place,
                     &format!("to be changed, each {name} must be written as [[{name}]]"),
                 ));
             }
         }
         Ok(Draft {
-            path,
+            place,
+            home,
+            revision: stored.revision,
+            author: author.into(),
             document,
             before: file.clone(),
             file,
@@ -414,32 +457,28 @@ impl Draft {
         Ok(())
     }
 
-    /// Replaces the file by what it is to be, at once and durably. Partitions among the
-    /// [`Draft::renewals`] are in their next generation then.
+    /// Replaces the plan by what it is to be, at once and durably, unless somebody else has changed
+    /// it since it was read. Partitions among the [`Draft::renewals`] are in their next generation
+    /// then.
     ///
     /// # Errors
-    /// Why it was not replaced.
+    /// Why it was not replaced, or that nobody knows.
     pub fn write(mut self) -> Result<(), ClusterFileError> {
         self.renew()?;
         edit_nodes(&mut self.document, &self.before, &self.file);
         edit_placements(&mut self.document, &self.before, &self.file);
+        note_change(&mut self.document, self.before.revision, &self.author);
         let text = self.document.to_string();
-        let temporary = beside(&self.path);
-        let written = write_like(&self.path, &temporary, &text)
-            .map_err(|error| error.to_string())
-            .and_then(|()| {
-                // What the nodes will read is what is meant.
-                let read = ClusterFile::read(&temporary).map_err(|error| error.to_string())?;
-                match read.is_same(&self.file) {
-                    true => Ok(()),
-                    false => Err("what was to be written says something else".into()),
-                }
-            })
-            .and_then(|()| replace(&temporary, &self.path).map_err(|error| error.to_string()));
-        written.map_err(|cause| {
-            drop(fs::remove_file(&temporary));
-            self.fail(&format!("was not changed: {cause}"))
-        })
+        // What the nodes will read is what is meant.
+        let read = ClusterFile::of(&self.place, text.clone())?;
+        if !read.is_same(&self.file) {
+            return Err(self.fail("was not changed: what was to be written says something else"));
+        }
+        match self.home.compare_and_swap(Some(&self.revision), &text) {
+            Ok(Swapped::Done(_)) => Ok(()),
+            Ok(Swapped::Conflict(there)) => Err(failed(&self.place, &conflict(&self.place, there))),
+            Err(error) => Err(self.fail(&error.to_string())),
+        }
     }
 
     fn known(&self, number: u8) -> Result<&ClusterNode, ClusterFileError> {
@@ -461,11 +500,32 @@ impl Draft {
     }
 
     fn fail(&self, cause: &str) -> ClusterFileError {
-        failed(&self.path, cause)
+        failed(&self.place, cause)
     }
 }
 
-pub(super) fn failed(path: &Path, cause: &str) -> ClusterFileError {
+/// What is told of a change that met another one.
+pub(super) fn conflict(place: &PlanPlace, there: Option<StoredPlan>) -> String {
+    let Some(there) = there else {
+        return "it is gone since it was read; nothing was changed".into();
+    };
+    let by = match ClusterFile::of(place, there.text) {
+        Ok(file) if !file.changed.by.is_empty() => {
+            format!(" at {} by {}", file.changed.at, file.changed.by)
+        }
+        _ => String::new(),
+    };
+    format!(
+        "it was changed meanwhile{by}; this command has changed nothing: look at the plan, and \
+         give the command again"
+    )
+}
+
+pub(super) fn failed(place: &PlanPlace, cause: &str) -> ClusterFileError {
+    ClusterFileError::new(format!("{place}: {cause}"))
+}
+
+pub(super) fn failed_at(path: &Path, cause: &str) -> ClusterFileError {
     ClusterFileError::new(format!("{}: {cause}", path.display()))
 }
 
@@ -482,6 +542,9 @@ fn accepted_by(assignment: &Assignment) -> Accepted {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::path::PathBuf;
+
     use super::*;
 
     const HEAD: &str = "# Ours.
@@ -549,7 +612,7 @@ learners = [3]
         }
 
         fn draft(&self) -> Draft {
-            Draft::read(&self.0).expect("good")
+            Draft::read(&PlanPlace::File(self.0.clone()), "a test").expect("good")
         }
 
         fn moved(
@@ -786,7 +849,7 @@ learners = [3]
         fs::set_permissions(&example.0, fs::Permissions::from_mode(0o640)).expect("set");
         let link = example.0.with_file_name("link.toml");
         symlink(&example.0, &link).expect("linked");
-        let mut draft = Draft::read(&link).expect("good");
+        let mut draft = Draft::read(&PlanPlace::File(link.clone()), "a test").expect("good");
         let some: Vec<u16> = (0..=9).collect();
         draft.move_partitions(&some, 2, FORCED).expect("moved");
         draft.write().expect("written");

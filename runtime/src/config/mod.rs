@@ -20,6 +20,8 @@ use std::path::PathBuf;
 use penstock_net::level::AckLevel;
 use penstock_storage::log::segment_bytes_min;
 
+use crate::etcd::EtcdAccess;
+
 pub use environment::{VariableError, VariableFile};
 pub use option::{ConfigOption, ENVIRONMENT_PREFIX, Group, Kind};
 pub use quantity::Unit;
@@ -167,6 +169,25 @@ options! {
     cluster_node: u8 = "0", Kind::Count(0, 255), Main;
     /// Begin partitions that hold no data yet: given once, at the first start of a new cluster.
     cluster_new: bool = "false", Kind::Switch, Main;
+    /// Members of an etcd that has the plan of the cluster, in place of a file, as URLs with commas
+    /// between them; off takes the plan from cluster. See deploy/ETCD.md.
+    etcd_endpoints: Option<Vec<String>> = "off", Kind::UrlsOrOff, Main;
+    /// What the names of this cluster's keys in etcd begin with. Each cluster has its own.
+    etcd_prefix: String = "/penstock", Kind::Word, Main;
+    /// User of etcd who may read and write these keys; off asks without a login.
+    etcd_user: Option<String> = "off", Kind::WordOrOff, Main;
+    /// File with the password of that user, which nobody else may read.
+    etcd_secret_file: Option<PathBuf> = "off", Kind::PathOrOff, Main;
+    /// File with the certificates, in PEM, of those who sign the certificate of etcd: https needs
+    /// it.
+    etcd_ca: Option<PathBuf> = "off", Kind::PathOrOff, Main;
+    /// File with the certificate, in PEM, that is shown to etcd.
+    etcd_cert: Option<PathBuf> = "off", Kind::PathOrOff, Main;
+    /// File with the private key of that certificate in PEM, which nobody else may read.
+    etcd_key: Option<PathBuf> = "off", Kind::PathOrOff, Main;
+    /// File with the secret that all nodes of the cluster have, where the plan is in etcd. A
+    /// cluster's file names its own.
+    cluster_secret_file: Option<PathBuf> = "off", Kind::PathOrOff, Main;
     /// File with the certificate that this node shows to the other nodes, in PEM, followed by those
     /// that signed it. With it links speak TLS 1.3 and nothing else. Links beyond loopback need it,
     /// or insecure. penstock cluster certs writes it; it is read anew when it changes.
@@ -281,6 +302,24 @@ impl Config {
         segment_bytes_for(self.value_bytes_max)
     }
 
+    /// Whether this is a node of a cluster.
+    pub(crate) fn is_clustered(&self) -> bool {
+        self.cluster.is_some() || self.etcd_endpoints.is_some()
+    }
+
+    /// The etcd that has the plan of the cluster, if it is one.
+    pub(crate) fn etcd_access(&self) -> Option<EtcdAccess> {
+        Some(EtcdAccess {
+            endpoints: self.etcd_endpoints.clone()?,
+            prefix: self.etcd_prefix.clone(),
+            user: self.etcd_user.clone(),
+            secret_file: self.etcd_secret_file.clone(),
+            ca: self.etcd_ca.clone(),
+            cert: self.etcd_cert.clone(),
+            key: self.etcd_key.clone(),
+        })
+    }
+
     /// Makes room in frames for values of `value_bytes`, which an earlier start accepted.
     pub(crate) fn make_room_for(&mut self, value_bytes: u32) {
         let frame_bytes = value_bytes.saturating_add(FRAME_ROOM_BYTES);
@@ -376,6 +415,9 @@ from_value! {
     SocketAddr: Value::Address(address) => address;
     Option<SocketAddr>: Value::MaybeAddress(address) => address;
     Option<PathBuf>: Value::MaybePath(path) => path;
+    String: Value::Text(text) => text;
+    Option<String>: Value::MaybeText(text) => text;
+    Option<Vec<String>>: Value::MaybeUrls(urls) => urls;
     bool: Value::Switch(on) => on;
     u8: Value::Number(number) => u8::try_from(number).expect("the table bounds it");
     u16: Value::Number(number) => u16::try_from(number).expect("the table bounds it");

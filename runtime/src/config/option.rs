@@ -3,6 +3,8 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
+use crate::etcd::endpoints_of;
+
 use super::quantity::{Unit, duration_text, parse_duration, parse_number, parse_size, size_text};
 
 /// What each environment variable of the server begins with.
@@ -32,6 +34,12 @@ pub enum Kind {
     Choice(&'static [&'static str]),
     /// As an address, or `off`.
     AddressOrOff,
+    /// One word of printable letters.
+    Word,
+    /// The same, or `off`.
+    WordOrOff,
+    /// URLs of hosts and ports with commas between them, or `off`.
+    UrlsOrOff,
     /// `true` or `false`.
     Switch,
     /// A whole number between the two, both included.
@@ -66,6 +74,9 @@ pub(super) enum Value {
     Address(SocketAddr),
     MaybeAddress(Option<SocketAddr>),
     Word(&'static str),
+    Text(String),
+    MaybeText(Option<String>),
+    MaybeUrls(Option<Vec<String>>),
     Switch(bool),
     Number(u64),
 }
@@ -106,6 +117,11 @@ impl ConfigOption {
                 [init @ .., last] => format!("{} or {last}", init.join(", ")),
                 [] => String::new(),
             },
+            Kind::Word => "a word".into(),
+            Kind::WordOrOff => "a word, or off".into(),
+            Kind::UrlsOrOff => "URLs such as http://10.0.0.1:2379 or https://etcd-1:2379, with \
+                commas between them, or off"
+                .into(),
             Kind::Switch => "true or false".into(),
             Kind::Count(min, max) => format!("a whole number, {min}..{max}"),
             Kind::Size(min, max) => {
@@ -142,6 +158,11 @@ impl ConfigOption {
                 .iter()
                 .find(|word| **word == text)
                 .map(|word| Value::Word(word)),
+            Kind::WordOrOff if text == "off" => Some(Value::MaybeText(None)),
+            Kind::Word => is_word(text).then(|| Value::Text(text.into())),
+            Kind::WordOrOff => is_word(text).then(|| Value::MaybeText(Some(text.into()))),
+            Kind::UrlsOrOff if text == "off" => Some(Value::MaybeUrls(None)),
+            Kind::UrlsOrOff => endpoints_of(text).map(|urls| Value::MaybeUrls(Some(urls))),
             Kind::Switch => text.parse().ok().map(Value::Switch),
             Kind::Count(min, max) => within(parse_number(text)?, min, max),
             Kind::Size(min, max) => within(parse_size(text)?, min, max),
@@ -155,6 +176,9 @@ impl ConfigOption {
             (_, Value::Path(path)) => path.display().to_string(),
             (_, Value::MaybePath(Some(path))) => path.display().to_string(),
             (_, Value::MaybeAddress(None) | Value::MaybePath(None)) => "off".into(),
+            (_, Value::MaybeText(None) | Value::MaybeUrls(None)) => "off".into(),
+            (_, Value::Text(text) | Value::MaybeText(Some(text))) => text.clone(),
+            (_, Value::MaybeUrls(Some(urls))) => urls.join(","),
             (_, Value::Address(address)) => address.to_string(),
             (_, Value::MaybeAddress(Some(address))) => address.to_string(),
             (_, Value::Word(word)) => (*word).to_string(),
@@ -180,6 +204,7 @@ impl ConfigOption {
             Kind::Path | Kind::PathOrOff | Kind::Address | Kind::AddressOrOff | Kind::Choice(_) => {
                 matches!(value, DeValue::String(_))
             }
+            Kind::Word | Kind::WordOrOff | Kind::UrlsOrOff => matches!(value, DeValue::String(_)),
             Kind::Switch => matches!(value, DeValue::Boolean(_)),
             Kind::Count(..) => matches!(value, DeValue::Integer(_)),
             Kind::Size(..) | Kind::Duration(..) => {
@@ -187,6 +212,10 @@ impl ConfigOption {
             }
         }
     }
+}
+
+fn is_word(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|it| it.is_ascii_graphic())
 }
 
 /// `localhost` is read as the IPv4 loopback, so that one text means one socket everywhere.

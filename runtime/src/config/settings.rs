@@ -150,7 +150,8 @@ impl Settings {
             }
         }
         let resp = place("resp_listen");
-        let is_alone = matches!(values[place("cluster")], Value::MaybePath(None));
+        let is_alone = matches!(values[place("cluster")], Value::MaybePath(None))
+            && matches!(values[place("etcd_endpoints")], Value::MaybeUrls(None));
         if chosen[resp].0 == Origin::Default && !is_alone {
             values[resp] = Value::MaybeAddress(None);
         }
@@ -225,6 +226,7 @@ impl Settings {
             return self.conflict(unprotected.listener.option(), &unprotected.to_string());
         }
         self.check_resp()?;
+        self.check_etcd()?;
         if let Some(admin) = config.admin_listen
             && admin.port() != 0
             && admin.port() == config.listen.port()
@@ -322,6 +324,37 @@ impl Settings {
                 "clients show certificates over TLS alone: give tls_cert and tls_key, too",
             ),
             _ => Ok(()),
+        }
+    }
+
+    /// The plan has one home, and what etcd is asked with belongs together.
+    fn check_etcd(&self) -> Result<(), ConfigError> {
+        let config = &self.config;
+        let Some(access) = config.etcd_access() else {
+            let beside = [
+                ("etcd_user", config.etcd_user.is_some()),
+                ("etcd_secret_file", config.etcd_secret_file.is_some()),
+                ("etcd_ca", config.etcd_ca.is_some()),
+                ("etcd_cert", config.etcd_cert.is_some()),
+                ("etcd_key", config.etcd_key.is_some()),
+                ("cluster_secret_file", config.cluster_secret_file.is_some()),
+            ];
+            return match beside.iter().find(|(_, is_given)| *is_given) {
+                Some((name, _)) => self.conflict(name, "there are no etcd_endpoints"),
+                None => Ok(()),
+            };
+        };
+        if let Some(path) = &config.cluster {
+            let cause = format!("the plan has one home, and cluster = {path:?} is another");
+            return self.conflict("etcd_endpoints", &cause);
+        }
+        if config.cluster_secret_file.is_none() {
+            let cause = "the secret of the cluster is missing: give cluster_secret_file";
+            return self.conflict("etcd_endpoints", cause);
+        }
+        match access.check() {
+            Ok(()) => Ok(()),
+            Err((name, cause)) => self.conflict(name, cause),
         }
     }
 
@@ -686,6 +719,37 @@ mod tests {
         let config = resolve(&all, &[], "").unwrap().config;
         assert_eq!(config.tls_client_ca, Some("a".into()));
         assert_eq!(Config::default().tls_cert, None);
+    }
+
+    #[test]
+    fn a_plan_in_etcd_names_what_belongs_to_it_and_no_file() {
+        let url = ("etcd_endpoints", "http://127.0.0.1:2379,http://[::1]:2379/");
+        let secret = ("cluster_secret_file", "secret");
+        let settings = resolve(&[url, secret], &[], "").expect("good");
+        let access = settings.config.etcd_access().expect("named");
+        assert_eq!(
+            access.endpoints,
+            ["http://127.0.0.1:2379", "http://[::1]:2379"]
+        );
+        assert_eq!(access.plan_key(), "/penstock/plan");
+        assert_eq!(settings.config.resp_listen, None);
+        for (flags, named) in [
+            (&[url][..], "give cluster_secret_file"),
+            (&[url, secret, ("cluster", "c.toml")], "another"),
+            (&[url, secret, ("etcd_user", "root")], "etcd_secret_file"),
+            (&[("etcd_user", "root")], "no etcd_endpoints"),
+            (
+                &[("etcd_endpoints", "127.0.0.1:2379")],
+                "http://10.0.0.1:2379",
+            ),
+            (
+                &[secret, ("etcd_endpoints", "https://a:1")],
+                "needs etcd_ca",
+            ),
+        ] {
+            let told = refusal(flags, &[], "");
+            assert!(told.contains(named), "{told}");
+        }
     }
 
     #[test]

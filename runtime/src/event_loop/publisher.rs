@@ -163,7 +163,8 @@ impl Publisher {
         );
         let nodes = shard.nodes();
         let cores = nodes.map_or(Vec::new(), |_| self.stats.replication());
-        let cluster = nodes.map(|(me, nodes)| Cluster::new(me, nodes, &cores));
+        let cluster =
+            nodes.map(|(me, nodes)| Cluster::new(me, nodes, &cores, self.stats.plan.in_force()));
         let readings = self.stats.read();
         Info::new(&self.facts, cluster, memory, now.us / 1000, log, &readings).text()
     }

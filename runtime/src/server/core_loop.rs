@@ -482,8 +482,11 @@ async fn serve_secured(
     let shaken = shake_hands(&core, stream, tls.config()).await;
     let peer = peer.ip().to_string();
     match shaken {
-        Ok((stream, secured)) if !core.is_leaving.get() => {
+        Ok((stream, mut secured)) if !core.is_leaving.get() => {
             core.handshake_ended(&peer, None);
+            if matches!(*speech, Speech::Resp(..)) {
+                secured.tls.carry_secrets();
+            }
             speech.serve(&core, stream, Some(secured));
         }
         other => {

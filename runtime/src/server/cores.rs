@@ -127,7 +127,10 @@ impl Cores {
             }
             Delivery::Plan(plan, file) => {
                 let nodes = Field::Number(file.nodes.len() as u64);
-                audit.tell("cluster", &[("nodes", nodes)]);
+                let (revision, by) = (Field::Number(file.revision), Field::Text(&file.changed.by));
+                let fields = [("nodes", nodes), ("revision", revision), ("changed_by", by)];
+                let told = if file.revision > 0 { 3 } else { 1 };
+                audit.tell("cluster", &fields[..told]);
                 for core in &outboxes {
                     drop(core.send(Letter::Plan(Arc::clone(&plan))));
                 }

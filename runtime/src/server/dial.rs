@@ -8,7 +8,8 @@ use penstock_net::link::NodeName;
 use tracing::warn;
 
 use super::error::{ServeError, system};
-use crate::cluster::{Deliver, Dialing, LinkTls, Reread};
+use crate::cluster::home::PlanPlace;
+use crate::cluster::{Deliver, Dialing, LinkTls, NodePlan, Reread};
 use crate::startup::node::{Node, OpenError};
 use crate::system::lines::tell;
 use crate::tls::{ServedTls, TlsFiles};
@@ -64,8 +65,7 @@ pub(super) fn dial(
              that a lost directory is never taken for that of a new cluster"
         );
     }
-    let path = node.config.cluster.clone().expect("it has a cluster");
-    let secret = path.with_file_name(&file.secret_file);
+    let secret = file.secret_path.clone().expect("a node has one");
     let mode = std::fs::metadata(&secret).map_or(0, |it| it.permissions().mode());
     if mode & 0o007 != 0 {
         warn!(
@@ -77,10 +77,14 @@ pub(super) fn dial(
             mode & 0o7777
         );
     }
+    let plan = NodePlan {
+        place: PlanPlace::of(&node.config).expect("it has a cluster"),
+        directory: node.config.data.clone(),
+    };
     let stats = Arc::clone(&node.stats);
     let data = &node.config.data;
     Dialing::start(
-        (path, file),
+        (plan, file),
         (listener, tls),
         data,
         me,

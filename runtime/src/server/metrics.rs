@@ -16,7 +16,10 @@ use prometheus_client::registry::Registry;
 use super::audit::AuditCounts;
 use super::health::Health;
 use crate::cluster::lostfound::lostfound_bytes;
-use crate::stats::{FIGURES, Growth, HISTOGRAMS, PEER_FIGURES, Reading, SECOND_IN_US, total};
+use crate::stats::{
+    FIGURES, Growth, HISTOGRAMS, PEER_FIGURES, PlanReading, Reading, RefusalReason, SECOND_IN_US,
+    total,
+};
 use crate::system::memory::resident_bytes;
 
 /// All numbers of the moment, as OpenMetrics.
@@ -30,6 +33,9 @@ pub(crate) fn exposition(health: &Health) -> String {
             watched.stats.handshakes.refused()
         }),
         handshakes_failed: watched.map_or(0, |watched| watched.stats.handshakes.failed()),
+        plan: watched
+            .filter(|watched| !watched.is_alone)
+            .map(|watched| watched.stats.plan.read()),
         lostfound_bytes: watched.map_or(0, |watched| lostfound_bytes(&watched.data)),
         is_ready: health.ready(None).is_ok(),
         start_percent: health.start_percent(),
@@ -63,6 +69,8 @@ struct Moment {
     replication: Vec<ReplicationStatus>,
     handshakes_refused: [[u64; RefusalCode::ALL.len()]; 2],
     handshakes_failed: u64,
+    /// `None` of a node alone.
+    plan: Option<PlanReading>,
     lostfound_bytes: u64,
     is_ready: bool,
     start_percent: u64,
@@ -192,6 +200,7 @@ impl Collector for Moment {
         self.encode_admin(&mut encoder)?;
         self.encode_audit(&mut encoder)?;
         self.encode_answers(&mut encoder)?;
+        self.encode_plan(&mut encoder)?;
         self.encode_partitions(&mut encoder)?;
         self.encode_peers(&mut encoder)?;
         self.encode_figures(&mut encoder)?;
@@ -318,6 +327,62 @@ impl Moment {
                     .encode_family(&[("shard", shard.as_str()), ("status", status.name())])?
                     .encode_counter::<NoLabelSet, u64, f64>(count, None)?;
             }
+        }
+        Ok(())
+    }
+
+    /// The plan in force, and how its home is.
+    fn encode_plan(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let Some(plan) = &self.plan else {
+            return Ok(());
+        };
+        let gauges = [
+            (
+                "penstock_plan_revision",
+                "Which change of the plan is in force; 0 where nobody counts them, in a file.",
+                plan.revision,
+            ),
+            (
+                "penstock_plan_home_up",
+                "1 while the home of the plan, file or etcd, answers; 0 after a second of silence.",
+                plan.is_home_up.into(),
+            ),
+        ];
+        for (name, help, value) in gauges {
+            encoder
+                .encode_descriptor(name, help, None, MetricType::Gauge)?
+                .encode_gauge(&value)?;
+        }
+        encoder
+            .encode_descriptor(
+                "penstock_plan_home_failures",
+                "Times that the home of the plan was asked and did not answer.",
+                None,
+                MetricType::Counter,
+            )?
+            .encode_counter::<NoLabelSet, u64, f64>(&plan.failures, None)?;
+        let mut family = encoder.encode_descriptor(
+            "penstock_plan_refused",
+            "1 while the home has a plan that is not taken, for this reason.",
+            None,
+            MetricType::Gauge,
+        )?;
+        for reason in RefusalReason::ALL {
+            let is_so = u64::from(plan.refused == Some(reason));
+            family
+                .encode_family(&[("reason", reason.name())])?
+                .encode_gauge(&is_so)?;
+        }
+        let mut family = encoder.encode_descriptor(
+            "penstock_plan_refusals",
+            "Plans that were not taken, by reason.",
+            None,
+            MetricType::Counter,
+        )?;
+        for (reason, count) in RefusalReason::ALL.iter().zip(plan.refusals) {
+            family
+                .encode_family(&[("reason", reason.name())])?
+                .encode_counter::<NoLabelSet, u64, f64>(&count, None)?;
         }
         Ok(())
     }

@@ -44,6 +44,7 @@ use std::time::Instant;
 use tracing::warn;
 
 use crate::cluster::Reread;
+use crate::cluster::home::PlanPlace;
 use crate::config::exposure::Exposed;
 use crate::config::{Config, exposed};
 use crate::directory::{DirectoryError, DirectoryLock};
@@ -106,7 +107,7 @@ fn serve_audited(config: Config, logging: &Logging, audit: &Audit) -> Result<(),
     let signals = Caught::new().map_err(system("watch for signals"))?;
     let supervisor = Arc::new(Supervisor::of_process());
     let reread = Reread::default();
-    let cluster = config.cluster.clone();
+    let plan_place = PlanPlace::of(&config);
     let began = Instant::now();
     let health = Arc::new(Health::new());
     // It answers while the start goes on, and ends when this function does.
@@ -150,7 +151,7 @@ fn serve_audited(config: Config, logging: &Logging, audit: &Audit) -> Result<(),
         logging: logging.clone(),
         tls: served_tls.clone(),
         audit: audit.clone(),
-        cluster: cluster.map(|path| (path, reread.clone())),
+        plan: plan_place.map(|place| (place, reread.clone())),
         schema: node.schema().map(|schema| (schema, cores.deliver_schema())),
         supervisor: Arc::clone(&supervisor),
     };
@@ -217,7 +218,7 @@ fn watched(node: &Node, audit: &Audit, tls: &ServedByPort, open_to_anyone: usize
     Watched {
         stats: Arc::clone(&node.stats),
         data: node.config.data.clone(),
-        is_alone: node.config.cluster.is_none(),
+        is_alone: !node.config.is_clustered(),
         segments: node.directory.segments().clone(),
         memory: node.memory(),
         clock: node.clock(),

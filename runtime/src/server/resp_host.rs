@@ -99,7 +99,7 @@ impl RespHost {
                 durability: config.durability.name(),
                 idle_s: config.idle_timeout_s.into(),
                 shards: node.shards(),
-                is_clustered: config.cluster.is_some(),
+                is_clustered: config.is_clustered(),
                 ..Facts::default()
             },
             limits: Limits {

@@ -5,7 +5,7 @@
 //! process, and other servers open their log by them. SIGPIPE is ignored by the standard library.
 
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -14,6 +14,7 @@ use signal_hook::iterator::{Handle, Signals};
 use tracing::{error, info, warn};
 
 use crate::cluster::Reread;
+use crate::cluster::home::PlanPlace;
 use crate::schema::RunningSchema;
 use crate::server::logging::Logging;
 use crate::tls::{Change, ServedByPort};
@@ -28,8 +29,8 @@ pub(super) struct Reload {
     /// The certificates, if there are ports that speak TLS.
     pub(super) tls: ServedByPort,
     pub(super) audit: Audit,
-    /// The cluster's file, if this is a node of a cluster.
-    pub(super) cluster: Option<(PathBuf, Reread)>,
+    /// The home of the plan, if this is a node of a cluster.
+    pub(super) plan: Option<(PlanPlace, Reread)>,
     /// The schema, if there is one, and who gets the next one.
     pub(super) schema: Option<(Arc<RunningSchema>, DeliverSchema)>,
     pub(super) supervisor: Arc<Supervisor>,
@@ -51,16 +52,16 @@ impl Reload {
             // The file of before may be one that nobody reads any more.
             let _ = writeln!(io::stderr(), "penstock: {problem}");
         }
-        if let Some((_, reread)) = &self.cluster {
+        if let Some((_, reread)) = &self.plan {
             reread.ask();
         }
         let schema = self.read_schema();
         let certificate = self.read_certificates();
-        let cluster = self.cluster.as_ref().map(|(path, _)| path.as_path());
+        let plan = self.plan.as_ref().map(|(place, _)| told_of(place));
         let read = [&schema, &certificate].map(|it| it.as_ref().and_then(|it| it.as_deref().ok()));
-        if log.is_ok() || cluster.is_some() || read.iter().any(Option::is_some) {
+        if log.is_ok() || plan.is_some() || read.iter().any(Option::is_some) {
             let has_defect = schema.is_some() || certificate.is_some();
-            info!("{}", text(log.unwrap_or(None), cluster, read, has_defect));
+            info!("{}", text(log.unwrap_or(None), plan, read, has_defect));
         }
         let defect = schema.and_then(Result::err);
         let defect = defect.or(certificate.and_then(Result::err));
@@ -113,19 +114,27 @@ impl Reload {
     }
 }
 
+/// What comes of the plan, for people.
+fn told_of(place: &PlanPlace) -> String {
+    match place {
+        PlanPlace::File(path) => {
+            format!("the cluster's file {} will be read anew", path.display())
+        }
+        PlanPlace::Etcd { .. } => format!("{place} will be read anew"),
+    }
+}
+
 /// What SIGHUP does, for people: `read` says what is read by now. `is_more`: something else is to
 /// be read, and what is wrong with it was told.
 fn text(
     log: Option<&Path>,
-    cluster: Option<&Path>,
+    plan: Option<String>,
     read: [Option<&str>; 2],
     is_more: bool,
 ) -> String {
     let log = log.map(|path| format!("the log file {} is opened anew", path.display()));
-    let cluster =
-        cluster.map(|path| format!("the cluster's file {} will be read anew", path.display()));
     let [schema, certificate] = read.map(|it| it.map(str::to_string));
-    let done = [log, cluster, schema, certificate].into_iter().flatten();
+    let done = [log, plan, schema, certificate].into_iter().flatten();
     let done: Vec<String> = done.collect();
     match done.is_empty() {
         true if is_more => "SIGHUP: nothing is reloaded; options count at the next start".into(),
@@ -198,13 +207,13 @@ mod tests {
 
     #[test]
     fn a_reload_names_what_is_reloaded_and_what_is_not() {
-        let (log, cluster) = (Path::new("/l"), Path::new("/c"));
+        let (log, plan) = (Path::new("/l"), told_of(&PlanPlace::File("/c".into())));
         assert_eq!(
-            text(Some(log), Some(cluster), [None; 2], false),
+            text(Some(log), Some(plan.clone()), [None; 2], false),
             "SIGHUP: the log file /l is opened anew, the cluster's file /c will be read anew; \
              options count at the next start"
         );
-        let of_cluster = text(None, Some(cluster), [None; 2], false);
+        let of_cluster = text(None, Some(plan), [None; 2], false);
         assert!(of_cluster.starts_with("SIGHUP: the cluster's file /c will"));
         assert!(text(None, None, [None; 2], false).starts_with("SIGHUP: nothing to reload"));
         let of_schema = text(

@@ -1,16 +1,18 @@
-//! Who the directory is in its cluster: by the cluster's file, and by what an earlier start noted.
+//! Who the directory is in its cluster: by the plan, and by what an earlier start noted.
 
 use penstock_shard::opening::OpeningError;
 
 use super::error::OpenError;
 use crate::cluster::file::{ClusterFile, numbers_of};
+use crate::cluster::first_plan::first_plan;
+use crate::cluster::home::PlanPlace;
 use crate::cluster::seen::{NAME as PEERS, Whose, check, hex};
 use crate::config::Config;
 use crate::directory::DirectoryError;
 
-/// Reads the cluster's file, if there is one.
+/// Reads the plan of the cluster, if there is one.
 pub(super) fn read_cluster(config: &Config) -> Result<Option<ClusterFile>, OpenError> {
-    let Some(path) = &config.cluster else {
+    let Some(place) = PlanPlace::of(config) else {
         return match config.cluster_node {
             0 if config.cluster_new => Err(OpenError::Option(
                 "--cluster-new is given, and no --cluster".into(),
@@ -21,18 +23,23 @@ pub(super) fn read_cluster(config: &Config) -> Result<Option<ClusterFile>, OpenE
             ))),
         };
     };
-    let file = ClusterFile::read(path).map_err(|error| OpenError::Option(error.to_string()))?;
+    let file = first_plan(&place, &config.data);
+    let file = file.map_err(|error| OpenError::Option(error.to_string()))?;
     match file.node(config.cluster_node) {
         Some(_) => Ok(Some(file)),
-        None if config.cluster_node == 0 => Err(OpenError::Option(format!(
-            "--cluster {} is given, and no --cluster-node: it has {}",
-            path.display(),
-            numbers_of(&file.nodes)
-        ))),
+        None if config.cluster_node == 0 => {
+            let given = match place.file() {
+                Some(path) => format!("--cluster {}", path.display()),
+                None => "--etcd-endpoints".into(),
+            };
+            Err(OpenError::Option(format!(
+                "{given} is given, and no --cluster-node: it has {}",
+                numbers_of(&file.nodes)
+            )))
+        }
         None => Err(OpenError::Option(format!(
-            "--cluster-node {}: {} has no such node, it has {}",
+            "--cluster-node {}: {place} has no such node, it has {}",
             config.cluster_node,
-            path.display(),
             numbers_of(&file.nodes)
         ))),
     }

@@ -11,6 +11,7 @@ use penstock_shard::stages::Stages;
 use penstock_storage::histogram::{BUCKETS, Histogram};
 
 use super::figures::{FIGURES, Sample};
+use super::plan::PlanFacts;
 
 /// The histograms of a core: what INFO calls them, whether their unit is a microsecond, and how
 /// they are read. The first four are [`Stages`], the last two the delays of other nodes.
@@ -132,6 +133,7 @@ impl Drop for PlainLink {
 /// The numbers of all cores.
 pub(crate) struct Stats {
     pub(crate) handshakes: Handshakes,
+    pub(crate) plan: PlanFacts,
     /// Links that are there without TLS.
     links_plain: AtomicU64,
     blocks: Vec<Block>,
@@ -158,6 +160,7 @@ impl Stats {
         };
         Stats {
             handshakes: Handshakes::default(),
+            plan: PlanFacts::default(),
             links_plain: AtomicU64::new(0),
             blocks: (0..shards).map(block).collect(),
             replication: (0..shards).map(|_| Mutex::default()).collect(),

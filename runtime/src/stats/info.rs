@@ -14,6 +14,7 @@ use serde_json::value::RawValue;
 use super::blocks::{HISTOGRAMS, Reading, total};
 use super::figures::FIGURES;
 use super::peers::PEER_FIGURES;
+use super::plan::PlanInForce;
 
 /// What INFO tells.
 #[derive(Serialize)]
@@ -74,6 +75,9 @@ struct Replication<'a> {
     /// How many partitions the node has in each role.
     roles: Fields<usize>,
     peers: Vec<Peer>,
+    /// The plan in force, if its changes are counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    plan: Option<PlanInForce>,
 }
 
 /// A node of the cluster, and where it takes clients.
@@ -162,7 +166,12 @@ impl<'a> Info<'a> {
 
 impl<'a> Cluster<'a> {
     /// From this node's number, the nodes, and what each core knows of them.
-    pub(crate) fn new(me: u8, nodes: &'a [(u8, String)], cores: &[ReplicationStatus]) -> Self {
+    pub(crate) fn new(
+        me: u8,
+        nodes: &'a [(u8, String)],
+        cores: &[ReplicationStatus],
+        plan: Option<PlanInForce>,
+    ) -> Self {
         let nodes = nodes.iter().map(|(node, clients)| Node {
             node: *node,
             clients,
@@ -174,6 +183,7 @@ impl<'a> Cluster<'a> {
                 nodes: nodes.collect(),
                 roles: roles(cores),
                 peers: peers(cores),
+                plan,
             },
         }
     }
@@ -379,7 +389,7 @@ mod tests {
         };
         let nodes = [(1, "10.0.0.1:7411".into()), (2, "name \"two\":1".into())];
         let cores = replication();
-        let cluster = Some(Cluster::new(1, &nodes, &cores));
+        let cluster = Some(Cluster::new(1, &nodes, &cores, None));
         let (alone, of_cluster) = (
             include_str!("golden/alone.json"),
             include_str!("golden/cluster.json"),

@@ -5,11 +5,13 @@ mod blocks;
 mod figures;
 mod info;
 mod peers;
+mod plan;
 
 pub(crate) use blocks::{HISTOGRAMS, PlainLink, Reading, Stats, total};
 pub(crate) use figures::{FIGURES, Growth, SECOND_IN_US, Sample};
 pub(crate) use info::{Cluster, Info, LogEnd, ServerFacts};
 pub(crate) use peers::PEER_FIGURES;
+pub(crate) use plan::{PlanInForce, PlanReading, RefusalReason};
 
 #[cfg(test)]
 mod tests {

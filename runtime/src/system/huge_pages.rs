@@ -17,6 +17,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use penstock_storage::cache::PAGE_BYTES;
 
+use super::wiping::{is_wiping, wipe};
+
 /// The size and the alignment of a huge page on the machines this runs on.
 pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
 
@@ -124,6 +126,10 @@ unsafe impl GlobalAlloc for HugePages {
 
     #[inline]
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        if is_wiping() {
+            // SAFETY: the caller gives the block up, which is as long as its layout.
+            unsafe { wipe(block, layout.size()) };
+        }
         if is_page(layout) && POOL.holds(block) {
             return POOL.give(block);
         }
@@ -134,7 +140,8 @@ unsafe impl GlobalAlloc for HugePages {
 
     #[inline]
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
-        if !is_page(layout) || !POOL.holds(block) {
+        let is_pooled = is_page(layout) && POOL.holds(block);
+        if !is_pooled && !is_wiping() {
             // SAFETY: as in `dealloc`.
             return unsafe { System.realloc(block, layout, bytes) };
         }
@@ -143,8 +150,8 @@ unsafe impl GlobalAlloc for HugePages {
         unsafe {
             let moved = self.alloc(Layout::from_size_align_unchecked(bytes, layout.align()));
             if !moved.is_null() {
-                ptr::copy_nonoverlapping(block, moved, bytes.min(PAGE_BYTES));
-                POOL.give(block);
+                ptr::copy_nonoverlapping(block, moved, bytes.min(layout.size()));
+                self.dealloc(block, layout);
             }
             moved
         }

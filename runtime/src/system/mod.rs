@@ -24,6 +24,7 @@ mod random;
 mod schedule;
 mod sockets;
 pub(crate) mod wall;
+pub(crate) mod wiping;
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};

@@ -11,6 +11,7 @@ use rustls::{
 
 use super::links::server_name;
 use super::names::{common_name, node_name};
+use crate::system::wiping::{WipedAtEnd, Wiping};
 
 /// Bytes of plaintext that are sealed at once, at most: four whole records.
 const SEALED_BYTES_MAX: usize = 64 << 10;
@@ -24,7 +25,10 @@ const BINDING_LABEL: &[u8] = b"EXPORTER-Channel-Binding";
 /// One side of one TLS connection. It owns all that is to be said, which
 /// [`TlsConnection::seal`] and [`TlsConnection::take_output`] hand out in its order.
 pub(crate) struct TlsConnection {
-    state: Connection,
+    /// Its memory is wiped at its end.
+    state: WipedAtEnd<Connection>,
+    /// What is freed while it reads is wiped, too: secrets may pass through it.
+    carries_secrets: bool,
     /// The peer has said its last word, or its bytes could not be read.
     has_ended: bool,
 }
@@ -95,9 +99,15 @@ impl TlsConnection {
         // The caller bounds what it seals, and takes all of it at once.
         state.set_buffer_limit(None);
         TlsConnection {
-            state,
+            state: WipedAtEnd::new(state),
+            carries_secrets: false,
             has_ended: false,
         }
+    }
+
+    /// Secrets pass through it: what it frees while it reads is wiped.
+    pub(crate) fn carry_secrets(&mut self) {
+        self.carries_secrets = true;
     }
 
     /// Takes bytes of the peer and appends what they say to `plaintext`.
@@ -110,6 +120,7 @@ impl TlsConnection {
         mut ciphertext: &[u8],
         plaintext: &mut Vec<u8>,
     ) -> Result<(), TlsFault> {
+        let _wiping = self.carries_secrets.then(Wiping::begin);
         while !ciphertext.is_empty() && !self.has_ended {
             let taken = self.state.read_tls(&mut ciphertext);
             if !matches!(taken, Ok(1..)) {

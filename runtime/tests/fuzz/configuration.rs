@@ -6,7 +6,9 @@
 
 use std::path::PathBuf;
 
-use penstock::config::{Config, ENVIRONMENT_PREFIX, Kind, OPTIONS, Settings, Sources, Unit};
+use penstock::config::{
+    Config, ConfigOption, ENVIRONMENT_PREFIX, Kind, OPTIONS, Settings, Sources, Unit,
+};
 
 use crate::target::{Choices, keep};
 use crate::{FOLDER, in_proportion};
@@ -56,7 +58,10 @@ pub fn judge(input: &[u8]) {
     if shown.any(|path| path.contains('\n')) {
         return;
     }
+    // What etcd is asked with needs paths beside it.
+    let is_of_etcd = |option: &ConfigOption| option.name.starts_with("etcd_");
     let rows = table.lines().skip(1).zip(OPTIONS);
+    let rows = rows.filter(|(_, option)| !is_of_etcd(option));
     let flags = rows.filter(|(_, option)| !matches!(option.kind, Kind::Path | Kind::PathOrOff));
     let flags = flags.map(|(row, option)| {
         let mut words = row.split_whitespace();
@@ -71,13 +76,20 @@ pub fn judge(input: &[u8]) {
     assert_eq!(again.explain().lines().count(), OPTIONS.len() + 1);
     // A path may hold spaces, so the words of its row do not give the path back.
     again.config.data.clone_from(&settings.config.data);
+    let given = &settings.config;
+    again
+        .config
+        .etcd_endpoints
+        .clone_from(&given.etcd_endpoints);
+    again.config.etcd_prefix.clone_from(&given.etcd_prefix);
+    again.config.etcd_user.clone_from(&given.etcd_user);
     let before = optional_paths(&mut again.config).into_iter().zip(paths);
     before.for_each(|(path, given)| *path = given);
     assert_eq!(again.config, settings.config);
 }
 
 /// Every path of a configuration that may be absent.
-fn optional_paths(config: &mut Config) -> [&mut Option<PathBuf>; 9] {
+fn optional_paths(config: &mut Config) -> [&mut Option<PathBuf>; 17] {
     [
         &mut config.cluster,
         &mut config.log_file,
@@ -88,6 +100,14 @@ fn optional_paths(config: &mut Config) -> [&mut Option<PathBuf>; 9] {
         &mut config.tls_cert,
         &mut config.tls_key,
         &mut config.tls_client_ca,
+        &mut config.etcd_secret_file,
+        &mut config.etcd_ca,
+        &mut config.etcd_cert,
+        &mut config.etcd_key,
+        &mut config.cluster_secret_file,
+        &mut config.cluster_tls_cert,
+        &mut config.cluster_tls_key,
+        &mut config.cluster_tls_ca,
     ]
 }
 

@@ -1,13 +1,17 @@
-//! What people write, wrong and right: the configuration and the little language of the shell. How
-//! a target runs and what it keeps: `net/tests/fuzz/target.rs`.
+//! What people write, wrong and right: the configuration, the little language of the shell, the
+//! plan of a cluster; and what an etcd answers, or whatever is there in its place.
+//!
+//! How a target runs and what it keeps: `net/tests/fuzz/target.rs`.
 
 mod configuration;
 mod expressions;
+mod plans;
 #[path = "../../../net/tests/fuzz/target.rs"]
 mod target;
 
 target!(configuration, "tests/fuzz", configuration::judge);
 target!(expressions, "tests/fuzz", expressions::judge);
+target!(plans, "tests/fuzz", plans::judge);
 
 /// Where the kept inputs are.
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fuzz");

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -13,6 +14,7 @@ use crate::process::Server;
 const SECCOMP: &str = include_str!("../../../deploy/seccomp.json");
 const UNIT: &str = include_str!("../../../deploy/penstock.service");
 const TEMPLATE: &str = include_str!("../../../deploy/penstock@.service");
+const CREDENTIALS: &str = include_str!("../../../deploy/penstock.service.d/credentials.conf");
 const BACKUP: &str = include_str!("../../../deploy/penstock-backup.service");
 const BACKUP_ENVIRONMENT: &str = include_str!("../../../deploy/backup.env");
 const DOCKERFILE: &str = include_str!("../../../deploy/Dockerfile");
@@ -53,6 +55,7 @@ const USED: &[&str] = &[
     "getpeername",
     "getpid",
     "getrandom",
+    "getrusage",
     "getsockname",
     "gettid",
     "ioctl",
@@ -76,6 +79,7 @@ const USED: &[&str] = &[
     "readlink",
     "recvfrom",
     "rename",
+    "renameat2",
     "restart_syscall",
     "rseq",
     "rt_sigaction",
@@ -299,6 +303,85 @@ fn backup_unit_takes_a_backup_of_a_real_server_by_the_words_of_its_files() {
     assert_eq!(manifests.count(), 1, "KEEP=1");
     let timer = include_str!("../../../deploy/penstock-backup.timer");
     assert!(timer.contains("OnCalendar=") && timer.contains("Persistent=true"));
+}
+
+#[test]
+fn a_node_serves_with_the_credentials_that_the_drop_in_names() {
+    let scratch = Path::new(env!("CARGO_TARGET_TMPDIR")).join("deploy-credentials");
+    let _ = fs::remove_dir_all(&scratch);
+    let copies = scratch.join("copies");
+    fs::create_dir_all(&copies).unwrap();
+    let run = |words: &[&str]| {
+        let output = command(words).output().unwrap();
+        assert!(output.status.success(), "{words:?}: {output:?}");
+        output.stdout
+    };
+    let path = |name: &str| scratch.join(name).display().to_string();
+    let port = || {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.local_addr().unwrap().to_string()
+    };
+    let (links, clients) = (port(), port());
+    let node = format!("1,{links},{clients}");
+    run(&[
+        "cluster",
+        "init",
+        "--file",
+        &path("cluster.toml"),
+        "--node",
+        &node,
+    ]);
+    run(&["cluster", "certs", "--file", &path("cluster.toml")]);
+    let secret = run(&["user", "add", "ann", "--users", &path("users")]);
+    fs::write(path("secret"), secret).unwrap();
+    fs::write(path("admin-token"), "0123456789abcdef".repeat(4)).unwrap();
+    let mode = |name: &str, mode| {
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+        fs::set_permissions(path(name), mode).unwrap();
+    };
+    mode("secret", 0o600);
+    fs::copy(path("certs/node-1.pem"), path("node.pem")).unwrap();
+    fs::copy(path("certs/node-1.key"), path("node.key")).unwrap();
+    fs::copy(path("certs/ca.pem"), path("ca.pem")).unwrap();
+
+    let mut serve = command(&["serve", "--cluster-node", "1", "--cluster-new"]);
+    serve.args(["--listen", &clients, "--shard-ports", "0", "--shards", "1"]);
+    serve.args(["--admin-listen", "127.0.0.1:0", "--segment-bytes", "4MiB"]);
+    serve.args([
+        "--value-bytes-max",
+        "64KiB",
+        "--cluster",
+        &path("cluster.toml"),
+    ]);
+    serve.args(["--data", &path("data")]);
+    let mut names = BTreeSet::new();
+    for line in CREDENTIALS.lines() {
+        if let Some(credential) = line.strip_prefix("LoadCredential=") {
+            let (name, from) = credential.split_once(':').unwrap();
+            let from = from.strip_prefix("/etc/penstock/").unwrap();
+            let copy = format!("copies/{name}");
+            fs::copy(path(from), path(&copy)).unwrap();
+            // As systemd has them for a service, but for their owner, who is this user here.
+            mode(&copy, 0o400);
+            names.insert(name);
+        }
+        if let Some(variables) = line.strip_prefix("Environment=") {
+            for variable in variables.split(' ') {
+                let (variable, value) = variable.split_once('=').unwrap();
+                let name = value.strip_prefix("%d/").unwrap();
+                assert!(names.contains(name), "{variable} names no credential");
+                serve.env(variable, copies.join(name));
+            }
+        }
+    }
+    assert_eq!(names.len(), 5, "{names:?}");
+    let server = Server::start(&mut serve);
+    let mut ping = command(&["ping", "--addr", &clients, "--tls-ca", &path("ca.pem")]);
+    let login = ["--user", "ann", "--secret-file", &path("secret")];
+    let output = ping.args(login).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    server.stop();
+    fs::remove_dir_all(&scratch).unwrap();
 }
 
 #[test]
@@ -531,7 +614,8 @@ fn composed_nodes_are_those_of_the_clusters_file_and_the_server_takes_their_opti
     let text = fs::read_to_string(folder().join("compose/cluster/cluster.toml")).unwrap();
     let text = text
         .replace("172.31.74.", "127.31.74.")
-        .replace(":7411", ":9");
+        .replace(":7411", ":9")
+        .replace("/etc/penstock/own/cluster-secret", "secret");
     fs::write(copy.join("cluster.toml"), text).unwrap();
     fs::write(copy.join("secret"), [b's'; 48]).unwrap();
     let output = command(&["cluster", "status", "--file"])
@@ -541,6 +625,81 @@ fn composed_nodes_are_those_of_the_clusters_file_and_the_server_takes_their_opti
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(3), "{text}");
     assert_eq!(text.matches("does not answer").count(), 3, "{text}");
+}
+
+/// Owner, mode and content of the files that a folder has.
+fn handed(folder: &Path) -> BTreeMap<String, (u32, u32, Vec<u8>)> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
+    let read = |entry: fs::DirEntry| {
+        let data = entry.metadata().unwrap();
+        let name = entry.file_name().into_string().unwrap();
+        let content = fs::read(entry.path()).unwrap();
+        (name, (data.uid(), data.mode() & 0o7777, content))
+    };
+    entries.map(read).collect()
+}
+
+#[test]
+fn composed_init_makes_secrets_once_and_hands_each_node_its_own_part() {
+    if fs::metadata("/proc/self").unwrap().uid() != 0 {
+        println!("skipped: only root may give files to others");
+        return;
+    }
+    let scratch = Path::new(env!("CARGO_TARGET_TMPDIR")).join("composed-init");
+    let _ = fs::remove_dir_all(&scratch);
+    let own = scratch.join("own");
+    for name in ["1", "2", "3", "prometheus"] {
+        fs::create_dir_all(own.join(name)).unwrap();
+    }
+    let text = fs::read_to_string(folder().join("compose/cluster/cluster.toml")).unwrap();
+    let secret = own.join("1/cluster-secret").display().to_string();
+    let text = text.replace("/etc/penstock/own/cluster-secret", &secret);
+    fs::write(scratch.join("cluster.toml"), text).unwrap();
+    let program = Path::new(env!("CARGO_BIN_EXE_penstock"));
+    let path = std::env::var("PATH").unwrap();
+    let init = || {
+        let output = std::process::Command::new("sh")
+            .arg(folder().join("compose/cluster/init.sh"))
+            .env(
+                "PATH",
+                format!("{}:{path}", program.parent().unwrap().display()),
+            )
+            .env("DESK", scratch.join("desk"))
+            .env("OWN", &own)
+            .env("CLUSTER", scratch.join("cluster.toml"))
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let parts = ["1", "2", "3", "prometheus"].map(|name| handed(&own.join(name)));
+        (parts, output.stdout)
+    };
+    let (first, told) = init();
+    let expected = [
+        "admin-token",
+        "ca.pem",
+        "cluster-secret",
+        "node.key",
+        "node.pem",
+        "probe.secret",
+        "users",
+    ];
+    for part in &first[..3] {
+        assert_eq!(part.keys().collect::<Vec<_>>(), expected);
+        assert!(part.values().all(|it| (it.0, it.1) == (65532, 0o400)));
+    }
+    assert_ne!(first[0]["node.key"], first[1]["node.key"]);
+    assert_eq!(first[0]["users"], first[2]["users"]);
+    assert_eq!(
+        first[3].keys().collect::<Vec<_>>(),
+        ["admin-token", "ca.pem"]
+    );
+    assert!(first[3].values().all(|it| (it.0, it.1) == (65534, 0o400)));
+    let told = String::from_utf8(told).unwrap();
+    let token = String::from_utf8(first[3]["admin-token"].2.clone()).unwrap();
+    assert!(token.len() == 64 && !told.contains(&token), "{told}");
+    let (second, _) = init();
+    assert!(first == second, "nothing is made twice");
+    fs::remove_dir_all(&scratch).unwrap();
 }
 
 #[test]

@@ -369,7 +369,7 @@ fn a_users_file_that_others_may_read_or_with_a_defect_keeps_the_server_from_star
 }
 
 /// Whether these bytes stand anywhere in the memory of a process.
-fn is_in_memory(pid: u32, wanted: &[u8]) -> bool {
+pub fn is_in_memory(pid: u32, wanted: &[u8]) -> bool {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
     let memory = fs::File::open(format!("/proc/{pid}/mem")).unwrap();
     let number = |text| u64::from_str_radix(text, 16).unwrap();

@@ -14,6 +14,7 @@ mod expiring;
 mod hostile;
 mod keyspaces;
 mod layouts;
+mod locked_down;
 mod locked_memory;
 mod logins;
 mod logs;

@@ -293,7 +293,11 @@ fn every_rule_and_query_that_is_deployed_is_promql_and_finds_what_it_asks_for_in
     let statuses = Status::ALL.iter().map(|status| status.name()).collect();
     // What only a node of a cluster tells is checked with those, in `replicas.rs`, and what only a
     // server with a certificate tells in `tls/files.rs`; `up` is Prometheus's own.
-    let of_others = ["penstock_replication_", "penstock_tls_certificate_"];
+    let of_others = [
+        "penstock_replication_",
+        "penstock_plan_",
+        "penstock_tls_certificate_",
+    ];
     let is_asked =
         |metric: &str| metric != "up" && !of_others.iter().any(|begin| metric.starts_with(begin));
     let queries = deployed_queries();

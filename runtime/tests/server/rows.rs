@@ -196,6 +196,13 @@ fn a_row_that_does_not_fit_is_named_and_the_rows_before_it_are_loaded_and_counte
         out.contains("nothing was written") && err.contains(":2: column units"),
         "{err}"
     );
+    // A check goes on, and names each row that does not fit, but not all of very many.
+    let rows: String = (0..30).map(|row| format!("k{row},bad\n")).collect();
+    let file = shop.file("many.csv", &format!("key,units\ngood,1\n{rows}last,1\n"));
+    let (out, err) = shop.told(2, &[&["load", &file, "--check"][..], &layout].concat());
+    assert!(out.contains("nothing was written"), "{out}");
+    assert_eq!(err.matches("column ").count(), 20, "{err}");
+    assert!(err.contains("many.csv: 30 rows do not fit"), "{err}");
     // What the server refuses is named, too: its limit may be lower than that of the format.
     let long = "x".repeat(1 << 21);
     let file = shop.file("long.csv", &format!("key,value\nk,short\nlong,{long}\n"));

@@ -1,6 +1,7 @@
 //! Ports that speak TLS: what passes through them, and what is turned away.
 
 mod admin;
+mod canary;
 mod files;
 mod logins;
 mod peers;

@@ -56,7 +56,7 @@ fn is_alike(shown: &str, line: &str) -> bool {
 }
 
 /// Whether lines are as they are shown, where a line `...` is any number of lines.
-fn are_alike(shown: &[&str], lines: &[&str]) -> bool {
+pub fn are_alike(shown: &[&str], lines: &[&str]) -> bool {
     match shown.split_first() {
         None => lines.is_empty(),
         Some((&"...", rest)) => (0..=lines.len()).any(|skip| are_alike(rest, &lines[skip..])),

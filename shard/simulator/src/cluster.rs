@@ -3,7 +3,7 @@
 //! A second shell around [`Shard::step`], as [`crate::world`] is the first. It has what one node
 //! cannot have: plans that reach the nodes at different times; links that are cut, one-way, slow or
 //! gone; nodes that are killed, paused, without power, or back with an empty disk. [`harms`] adds
-//! more. Damage at rest, lost writes, pipelining and keyspaces are left to `world`.
+//! more. Damage at rest, lost writes, pipelining and kept versions are left to `world`.
 //!
 //! What is judged is in [`oracle`].
 
@@ -19,6 +19,7 @@ mod operator;
 mod oracle;
 mod rushes;
 mod sales;
+mod settings;
 mod shell;
 mod turns;
 
@@ -51,6 +52,7 @@ use links::Link;
 use node::Node;
 use oracle::{Kept, Oracle};
 use rushes::Rushes;
+use settings::SettingsTraffic;
 
 /// Seeds below are from before nodes took snapshots and members answered reads, and do neither.
 const SNAPSHOTS_FROM: u64 = 1 << 20;
@@ -278,6 +280,8 @@ struct World {
     expiries: Random,
     /// Batches of equal changes, if the run has some.
     rushes: Option<Rushes>,
+    /// Changes of keyspaces, if the run has some.
+    settings: Option<SettingsTraffic>,
     /// How far the wall clock of each node is ahead, in milliseconds.
     walls_ms: [u64; NODES],
     harms: Harms,
@@ -366,7 +370,14 @@ impl World {
             Some(_) => holds::walls_ms(&mut expiries),
             None => sales::walls_ms(sales.as_ref(), &mut tokens),
         };
-        let partitions: Vec<u16> = tags.iter().map(|&(_, partition)| partition).collect();
+        let mut partitions: Vec<u16> = tags.iter().map(|&(_, partition)| partition).collect();
+        let settings = SettingsTraffic::of_seed(seed);
+        if settings.is_some() {
+            met.extend(settings::MUST_MEET.iter().map(|&what| (what, 0)));
+            if !partitions.contains(&0) {
+                partitions.push(0);
+            }
+        }
         let plan = Arc::new(first_plan(&setting, &partitions, &mut chance));
         let nodes: Vec<Node> = (0..NODES)
             .map(|node| {
@@ -390,6 +401,7 @@ impl World {
             nodes,
             plan,
             rushes: Rushes::of_seed(seed, &tags),
+            settings,
             oracle: Oracle::new(tags),
             partitions,
             links: BTreeMap::new(),
@@ -716,7 +728,7 @@ impl World {
                 }
             }
         }
-        self.lagging()
+        self.lagging().or_else(|| self.difference_of_settings())
     }
 
     /// Names a node that tells of another one that it lacks records or is not linked.

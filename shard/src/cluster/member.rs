@@ -16,6 +16,7 @@ use penstock_storage::store::Store;
 use penstock_storage::version::{SLOTS, partition_of};
 
 use crate::execute::KeyHash;
+use crate::keyspaces::Writer as SettingsWriter;
 use crate::replication::link_set::{LinkAction, LinkSet, LinkTime};
 use crate::replication::planted::{Bug, is_planted};
 use crate::replication::{Epoch, Partition, PartitionId, PeerStatus, Role};
@@ -239,16 +240,6 @@ impl<B: Block> ClusterMember<B> {
             .map_or(last, |gap| u16::try_from(gap).expect("256") * slots - 1))
     }
 
-    /// The same of what concerns all partitions.
-    pub(crate) fn elsewhere_of_any(&self) -> Option<Redirect> {
-        if self.served.has_all() {
-            return None;
-        }
-        let mut all = self.links.partitions();
-        let first = all.find(|&partition| !self.served.has(usize::from(partition)))?;
-        Some(self.elsewhere_of(first))
-    }
-
     #[cold]
     fn elsewhere_of(&self, partition: PartitionId) -> Redirect {
         let assignment = self.plan.of(partition);
@@ -271,11 +262,29 @@ impl<B: Block> ClusterMember<B> {
         }
     }
 
-    pub(crate) fn are_all_served(&self) -> bool {
-        self.served.has_all()
+    /// Who logs settings of keyspaces in a partition.
+    pub(crate) fn writer_of(&self, partition: usize) -> SettingsWriter {
+        let assignment = &self.plan.partitions[partition];
+        match self.served.has(partition) {
+            true => SettingsWriter::Here,
+            false if self.plan.is_assigned(assignment) => SettingsWriter::NotHere,
+            false => SettingsWriter::Nobody,
+        }
     }
 
-    /// Why settings of a keyspace cannot be told or changed here, if they cannot.
+    /// A number that rises when this node answers for other partitions of the shard.
+    pub(crate) fn served_changes(&self) -> u64 {
+        self.served.changes()
+    }
+
+    /// Whether other nodes write partitions, so that a change of a keyspace waits for them.
+    pub(crate) fn has_other_writers(&self) -> bool {
+        let mut all = self.plan.partitions.iter();
+        all.any(|it| it.primary != self.me && self.plan.is_assigned(it))
+    }
+
+    /// Why settings of a keyspace cannot be told or changed here, if they cannot, apart from the
+    /// node that writes partition 0: [`ClusterMember::elsewhere`].
     pub(crate) fn refuses_settings(
         &self,
         action: &Action,
@@ -289,13 +298,19 @@ impl<B: Block> ClusterMember<B> {
         if *action == Action::List {
             return None;
         }
-        if let Some(elsewhere) = self.elsewhere_of_any() {
-            return Some((elsewhere.status(), elsewhere.to_string()));
-        }
-        let mut all = self.plan.partitions.iter();
-        if all.any(|assignment| assignment.primary != self.me) {
-            let text = "settings of keyspaces are changed on a node that writes all partitions";
-            return Some((Status::Unsupported, text.into()));
+        let mut all = (0..).zip(&self.plan.partitions);
+        let is_here = |it: &Assignment| {
+            it.primary == self.me
+                || it.members.iter().any(|(node, _)| *node == self.me)
+                || !self.plan.is_assigned(it)
+        };
+        if let Some((partition, _)) = all.find(|(_, assignment)| !is_here(assignment)) {
+            let partition: PartitionId = partition;
+            let text = format!(
+                "settings of keyspaces are changed at a node that holds all partitions: this one \
+                 does not hold partition {partition}"
+            );
+            return Some((Status::Unsupported, text));
         }
         match action {
             Action::Create(settings) | Action::Set(settings)

@@ -92,6 +92,12 @@ impl Plan {
         &self.partitions[usize::from(partition)]
     }
 
+    /// Whether an assignment is to a node of the cluster.
+    pub(super) fn is_assigned(&self, assignment: &Assignment) -> bool {
+        let mut nodes = self.clients.iter();
+        nodes.any(|(node, _)| *node == assignment.primary)
+    }
+
     /// What clients are told of it.
     #[must_use]
     pub fn placement(&self) -> Placement {

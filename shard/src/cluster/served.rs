@@ -4,11 +4,11 @@ use penstock_net::link::message::LINK_PARTITIONS;
 
 use crate::replication::PartitionId;
 
-/// The partitions that this shard answers for, and whether these are all that it owns.
+/// The partitions that this shard answers for.
 #[derive(Debug)]
 pub(super) struct ServedPartitions {
     is_served: [bool; LINK_PARTITIONS as usize],
-    are_all: bool,
+    changes: u64,
 }
 
 impl ServedPartitions {
@@ -16,7 +16,7 @@ impl ServedPartitions {
     pub(super) fn none() -> Self {
         ServedPartitions {
             is_served: [false; LINK_PARTITIONS as usize],
-            are_all: false,
+            changes: 0,
         }
     }
 
@@ -25,17 +25,16 @@ impl ServedPartitions {
         self.is_served[partition]
     }
 
-    /// Whether all partitions of the shard are answered for here.
-    pub(super) fn has_all(&self) -> bool {
-        self.are_all
+    /// A number that rises with each partition that is answered for from now on, or no more.
+    pub(super) fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// For each partition of the shard, whether it is answered for here from now on.
     pub(super) fn set(&mut self, partitions: impl Iterator<Item = (PartitionId, bool)>) {
-        self.are_all = true;
         for (partition, is_served) in partitions {
-            self.is_served[usize::from(partition)] = is_served;
-            self.are_all &= is_served;
+            let before = std::mem::replace(&mut self.is_served[usize::from(partition)], is_served);
+            self.changes += u64::from(before != is_served);
         }
     }
 
@@ -45,11 +44,10 @@ impl ServedPartitions {
         partitions: impl Iterator<Item = PartitionId>,
         may_write: impl Fn(PartitionId) -> bool,
     ) {
-        self.are_all = true;
         for partition in partitions {
             let is_served = &mut self.is_served[usize::from(partition)];
-            *is_served &= may_write(partition);
-            self.are_all &= *is_served;
+            let before = std::mem::replace(is_served, *is_served && may_write(partition));
+            self.changes += u64::from(before != *is_served);
         }
     }
 }

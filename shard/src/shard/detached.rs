@@ -1,5 +1,7 @@
 //! Items that run outside their frame: after a read, or for another shard.
 
+use std::sync::Arc;
+
 use penstock_net::apply::ApplyRequest;
 use penstock_net::pieces::{Pieces, PiecesReader};
 use penstock_net::ping::PingItem;
@@ -16,7 +18,7 @@ use penstock_storage::planted::{self, Bug, is_planted};
 use crate::answers::Asked;
 use crate::busy::Told;
 use crate::execute::Cold;
-use crate::mail::{MailedReply, MailedRequest, ReplyAddress, ReplyMail};
+use crate::mail::{Mail, MailedReply, MailedRequest, ReplyAddress, ReplyMail};
 use crate::requests::mailboxes::MailRoom;
 use crate::requests::parking::{Origin, PARKED_MAX, Parked};
 
@@ -301,6 +303,12 @@ impl<P: Blocks> Shard<P> {
     /// Sends what may leave for other shards.
     pub(super) fn send_mail(&mut self, now: Now, outbox: &mut Outbox<P::Block>) {
         outbox.mail.append(&mut self.keyspaces.take_mail());
+        if let Some(failed) = self.logins.take_failed() {
+            let own = self.setup.shard();
+            let others = (0..self.setup.config().topology.shards()).filter(|to| *to != own);
+            let mail = others.map(|to| (to, Mail::FailedLogins(Arc::clone(&failed))));
+            outbox.mail.extend(mail);
+        }
         let durable = self.store.log().durable();
         let may_tell_taken = self.sessions.may_tell_taken();
         let (shard, mail) = (self.setup.shard(), &mut self.requests.mail);

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use penstock_net::apply::{APPLY, ApplyRequest};
-use penstock_net::keyspace::{Action, KEPT_BYTES};
+use penstock_net::keyspace::KEPT_BYTES;
 use penstock_net::level::AckLevel;
 use penstock_net::limits::HISTORY_VERSIONS_MAX;
 use penstock_net::pieces::Pieces;
@@ -130,7 +130,7 @@ impl fmt::Display for Outgrown {
 
 /// What an item whose key is of this shard asks for.
 #[derive(Clone, Copy)]
-enum Asks<'a> {
+pub(super) enum Asks<'a> {
     /// One of the verbs whose items have the common form.
     Item(&'a Request<'a>),
     /// APPLY.
@@ -140,7 +140,7 @@ enum Asks<'a> {
 impl<'a> Asks<'a> {
     /// Its first key, which decides the slot.
     #[inline]
-    fn key(self) -> &'a [u8] {
+    pub(super) fn key(self) -> &'a [u8] {
         match self {
             Asks::Item(request) => request.key,
             Asks::Apply(request) => request.key(),
@@ -204,12 +204,12 @@ impl<'a> Asks<'a> {
 }
 
 /// An item whose key is of this shard.
-struct Own<'a> {
-    operation: &'a Operation<'a>,
-    asks: Asks<'a>,
-    asked: Asked,
-    slot: u16,
-    hash: u32,
+pub(super) struct Own<'a> {
+    pub(super) operation: &'a Operation<'a>,
+    pub(super) asks: Asks<'a>,
+    pub(super) asked: Asked,
+    pub(super) slot: u16,
+    pub(super) hash: u32,
 }
 
 impl Own<'_> {
@@ -398,7 +398,7 @@ impl<P: Blocks> Shard<P> {
             return self.queue_behind(&own, cold, out);
         }
         match asks.extra() {
-            Extra::Keyspace(action) => self.keyspace_item(&own, action, out),
+            Extra::Keyspace(action) => self.keyspace_item(now, &own, action, out),
             _ => self.run_own(now, &own, pieces),
         }
     }
@@ -466,17 +466,6 @@ impl<P: Blocks> Shard<P> {
             }
         };
         self.park(cold, own.operation, slot, reserved, out)
-    }
-
-    /// Tells or changes settings of keyspaces, unless the cluster refuses that here.
-    #[cold]
-    fn keyspace_item(&mut self, own: &Own<'_>, action: Action, out: &mut Vec<u8>) -> Step {
-        if let Some(linked) = &self.linked
-            && let Some((status, message)) = linked.refuses_settings(&action, own.operation.level)
-        {
-            return self.refuse_item(own.asked, own.operation, status, &message, out);
-        }
-        self.keyspace(own.operation, own.asks.key(), action, out)
     }
 
     /// Runs an item that nothing stands before.

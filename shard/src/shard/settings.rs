@@ -15,20 +15,42 @@ use crate::answers::Asked;
 use crate::busy::Told;
 use crate::keyspaces::{Change, Done, Keyspaces, from_wire, purpose_of, to_wire};
 
-use super::operation::{Operation, Step};
-use super::{Outbox, Shard};
+use super::operation::{Operation, Own, Step};
+use super::{Now, Outbox, Shard};
 
 /// What answers count as.
 const KEYSPACE: Asked = Asked::Verb(Verb::Keyspace);
 
 impl<P: Blocks> Shard<P> {
-    /// Takes a change of a keyspace in, or tells all of them. This shard decides.
+    /// Tells or changes settings of keyspaces, unless the cluster refuses that here.
     #[cold]
-    pub(super) fn keyspace(
+    pub(super) fn keyspace_item(
         &mut self,
-        operation: &Operation<'_>,
-        prefix: &[u8],
+        now: Now,
+        own: &Own<'_>,
         action: Action,
+        out: &mut Vec<u8>,
+    ) -> Step {
+        if let Some(linked) = &self.linked {
+            // The node that writes partition 0 gives the revisions.
+            let decider = linked.elsewhere(0).filter(|_| action != Action::List);
+            let refused = linked.refuses_settings(&action, own.operation.level);
+            if let Some((status, message)) = refused {
+                return self.refuse_item(own.asked, own.operation, status, &message, out);
+            }
+            if let Some(elsewhere) = decider {
+                return self.refuse_elsewhere(own.asked, own.operation, &elsewhere, out);
+            }
+        }
+        self.keyspace(now, own.operation, (own.asks.key(), action), out)
+    }
+
+    /// Takes a change of a keyspace in, or tells all of them. This shard decides.
+    fn keyspace(
+        &mut self,
+        now: Now,
+        operation: &Operation<'_>,
+        (prefix, action): (&[u8], Action),
         out: &mut Vec<u8>,
     ) -> Step {
         let Operation { address, level, .. } = *operation;
@@ -46,7 +68,8 @@ impl<P: Blocks> Shard<P> {
         let known = keyspaces.newest(prefix).copied();
         let exists = known.filter(|settings| !settings.is_dropped);
         // A change that found a disk full may be nowhere in the log yet.
-        let behind = keyspaces.first_behind(prefix, self.setup.partitions());
+        let partitions = self.setup.partitions().iter().copied();
+        let behind = keyspaces.first_behind(prefix, partitions);
         let is_logged = behind.is_none();
         let name = KeyspaceName::new(prefix);
         let revision = Keyspaces::next_revision(&self.store);
@@ -80,12 +103,15 @@ impl<P: Blocks> Shard<P> {
             return self.refuse_item(KEYSPACE, operation, Status::Full, &message, out);
         }
         self.stats.change_keyspace();
+        let others = self.linked.as_ref().filter(|it| it.has_other_writers());
+        let until_us = others.map(|it| now.us.saturating_add(it.replica_timeout_us()));
         let change = Change {
             origin: operation.origin,
             address,
             level: level.max(AckLevel::Disk),
             prefix: prefix.into(),
             settings,
+            until_us,
             left: self.setup.config().topology.shards(),
         };
         self.keyspaces.begin(self.setup.shard(), change);
@@ -141,6 +167,36 @@ impl<P: Blocks> Shard<P> {
         })
     }
 
+    /// Tells the caller of a change that other nodes have not logged it in time.
+    pub(super) fn end_late_keyspace(&mut self, now: Now, outbox: &mut Outbox<P::Block>) {
+        let Some(change) = self.keyspaces.take_late(now.us) else {
+            return;
+        };
+        let name = KeyspaceName::new(&change.prefix);
+        let message = format!(
+            "keyspace {name:?} is changed in a part of its partitions: a node that writes others \
+             has not told in time, and changes it as soon as it hears of it"
+        );
+        self.leave_keyspace_open(&change, &message, outbox);
+    }
+
+    /// Answers a change that is not logged everywhere and goes on without its caller.
+    fn leave_keyspace_open(
+        &mut self,
+        change: &Change,
+        message: &str,
+        outbox: &mut Outbox<P::Block>,
+    ) {
+        let status = Status::Indeterminate;
+        self.stats.answer(KEYSPACE, status);
+        let mut out = Vec::new();
+        let item = change.address.item;
+        ReplyHead::new(status, item, change.level, Version::default())
+            .write_message(&mut out, &message);
+        let told = Told::behind(Lsn(0));
+        self.answer_detached(change.origin, change.address, told, &out.into(), outbox);
+    }
+
     /// A shard has logged a change; the last one, or one that cannot, lets it be answered.
     pub(super) fn keyspace_done(&mut self, done: Done, outbox: &mut Outbox<P::Block>) {
         let Some(change) = self.keyspaces.done(done) else {
@@ -149,19 +205,12 @@ impl<P: Blocks> Shard<P> {
         let Done { revision, is_full } = done;
         let told = Told::behind(Lsn(0));
         if is_full {
-            let status = Status::Indeterminate;
-            self.stats.answer(KEYSPACE, status);
             let name = KeyspaceName::new(&change.prefix);
-            let message = format_args!(
+            let message = format!(
                 "the disk is full: keyspace {name:?} is changed in a part of its partitions, \
                  and in the others as soon as there is room"
             );
-            let mut out = Vec::new();
-            let item = change.address.item;
-            ReplyHead::new(status, item, change.level, Version::default())
-                .write_message(&mut out, &message);
-            self.answer_detached(change.origin, change.address, told, &out.into(), outbox);
-            return;
+            return self.leave_keyspace_open(&change, &message, outbox);
         }
         self.stats.answer(KEYSPACE, Status::Ok);
         let head = ReplyHead::new(

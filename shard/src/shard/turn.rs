@@ -2,6 +2,8 @@
 
 use penstock_storage::io::Blocks;
 
+use crate::keyspaces::{Owned, Writer};
+
 use super::{Fatal, Now, Outbox, Shard};
 
 impl<P: Blocks> Shard<P> {
@@ -68,6 +70,7 @@ impl<P: Blocks> Shard<P> {
             self.scans.tables.deadline_us(now),
             linked.and_then(|it| it.deadline_us(now.us)),
             self.replica_waits.deadline_us(),
+            self.keyspaces.deadline_us(),
         ]
         .into_iter()
         .flatten()
@@ -149,21 +152,21 @@ impl<P: Blocks> Shard<P> {
         if self.phase.is_stopping() {
             return;
         }
-        let (shard, partitions) = (self.setup.shard(), self.setup.partitions());
         let linked = self.linked.as_ref();
-        if linked.is_none_or(|linked| linked.are_all_served()) {
-            let shards = (shard, self.setup.config().topology.shards());
-            self.keyspaces.begin_once(&self.store, shards, partitions);
-        }
-        let may_write = |partition| linked.is_none_or(|it| it.elsewhere(partition).is_none());
-        let store = &mut self.store;
-        let own = self
-            .keyspaces
-            .turn(now.us, shard, partitions, store, &may_write);
+        let owned = Owned {
+            shard: self.setup.shard(),
+            shards: self.setup.config().topology.shards(),
+            partitions: self.setup.partitions(),
+            writer: |partition| linked.map_or(Writer::Here, |it| it.writer_of(partition)),
+            served: linked.map_or(0, |it| it.served_changes()),
+        };
+        self.keyspaces.look(&self.store, &owned);
+        let own = self.keyspaces.turn(now.us, &mut self.store, &owned);
         self.phase.note_progress(self.keyspaces.may_go_on());
         if let Some(done) = own {
             self.keyspace_done(done, outbox);
         }
+        self.end_late_keyspace(now, outbox);
     }
 
     /// Looks through sealed segments.

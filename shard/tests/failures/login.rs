@@ -84,6 +84,11 @@ fn plain(peer: &str) -> Transport {
 impl Node {
     /// With users, or none.
     fn new(users: Option<Arc<Users>>) -> Node {
+        Node::of(0, 1, users)
+    }
+
+    /// One shard of some.
+    fn of(shard: u16, shards: u16, users: Option<Arc<Users>>) -> Node {
         let log = Log::new(
             log_config(SyncMethod::DurableWrite, 1),
             LogStart::default(),
@@ -91,7 +96,7 @@ impl Node {
         );
         let store = Store::new(log, Heap, 1 << 8, [0; PARTITIONS], Replayed::new(1 << 20));
         let mut node = Node {
-            shard: Shard::new(shard_config(0, 1, 1), store),
+            shard: Shard::new(shard_config(shard, shards, 1), store),
             outbox: Outbox::default(),
             now: Now { us: 1, unix_ms: 1 },
             nonce: 0,
@@ -412,6 +417,50 @@ fn the_fifth_failure_ends_the_connection_and_delays_its_address_alone() {
         (counters.made, counters.failed, counters.delayed),
         (2, 5, 1)
     );
+}
+
+#[test]
+fn failures_at_all_shards_of_a_node_count_together_and_each_once() {
+    let mut shards = [0, 1, 2].map(|shard| Node::of(shard, 3, Some(users(&[7]))));
+    // One try at each shard in turn: the fifth one of all is the last.
+    let mut is_ended = Vec::new();
+    for number in 0..5 {
+        let at = number % 3;
+        let id = shards[at].greeted(plain("10.0.0.1"));
+        shards[at]
+            .log_in(id, "ann/till-7", key(8), None)
+            .expect_err("wrong");
+        is_ended.push(shards[at].shard.is_finished(id));
+        let node = &mut shards[at];
+        node.shard.step(node.now, Event::TurnEnds, &mut node.outbox);
+        let mail: Vec<_> = node.outbox.mail.drain(..).collect();
+        let mut told: Vec<_> = mail.iter().map(|(to, _)| usize::from(*to)).collect();
+        told.push(at);
+        told.sort_unstable();
+        assert_eq!(told, [0, 1, 2], "each other one once");
+        for (to, mail) in mail {
+            let node = &mut shards[usize::from(to)];
+            node.shard
+                .step(node.now, Event::Mail(mail), &mut node.outbox);
+        }
+    }
+    assert_eq!(is_ended, [false, false, false, false, true]);
+    for node in &mut shards {
+        let id = node.greeted(plain("10.0.0.1"));
+        let refused = node
+            .log_in(id, "ann/till-7", key(7), None)
+            .expect_err("delayed");
+        assert!(
+            refused.text().contains("try again in"),
+            "{}",
+            refused.text()
+        );
+        let other = node.greeted(plain("10.0.0.2"));
+        node.log_in(other, "ann/till-7", key(7), None)
+            .expect("another address");
+        node.shard.step(node.now, Event::TurnEnds, &mut node.outbox);
+        assert!(node.outbox.mail.is_empty(), "a delay is no failure");
+    }
 }
 
 #[test]

@@ -184,6 +184,19 @@ impl<P: Blocks> Store<P> {
         self.keyspaces.hear(prefix, settings)
     }
 
+    /// Hears of settings that this node makes of records which are given up: other partitions may
+    /// be behind them, see [`keyspace::Keyspaces::found`].
+    ///
+    /// # Errors
+    /// [`keyspace::KeyspaceError`].
+    pub fn hear_of_records(
+        &mut self,
+        prefix: &[u8],
+        settings: keyspace::Settings,
+    ) -> Result<bool, keyspace::KeyspaceError> {
+        self.keyspaces.hear_of_records(prefix, settings)
+    }
+
     /// Logs the newest settings of `prefix` for the partition of `slot`, under a key of that slot
     /// made by [`keyspace::keyspace_key`]. They are in force there at once. [`Store::room`] for the
     /// key and [`SETTINGS_BYTES`] must have said yes.

@@ -73,7 +73,17 @@ impl Talk {
         match args.len() {
             2 => self.begin_login(b"default", args.get(1), Wanted::Auth, sink),
             3 => self.begin_login(args.get(1), args.get(2), Wanted::Auth, sink),
-            _ => self.refuse_only(b"ERR syntax error"),
+            _ => {
+                self.hears_secret();
+                self.refuse_only(b"ERR syntax error")
+            }
+        }
+    }
+
+    /// A secret may stand in the command, whatever becomes of it.
+    fn hears_secret(&mut self) {
+        if let Some(login) = &mut self.login {
+            login.has_heard = true;
         }
     }
 
@@ -121,7 +131,10 @@ impl Talk {
             login,
         } = match local::read_hello(args) {
             Ok(hello) => hello,
-            Err(text) => return self.refuse_only(&text),
+            Err(text) => {
+                self.hears_secret();
+                return self.refuse_only(&text);
+            }
         };
         let is_in = self.login.as_ref().is_none_or(|login| login.is_in());
         match login {

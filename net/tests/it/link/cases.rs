@@ -2,8 +2,8 @@
 
 use penstock_net::link::frame::LINK_HEADER_BYTES;
 use penstock_net::link::{
-    Answer, Begin, Close, Epochs, Handover, Join, LinkMessage, Membership, Mode, Open, Position,
-    Records, RefusalCode, Refused, Rewind, Rewound, State, UnderWay,
+    Answer, Begin, Claims, Close, Epochs, Handover, Join, LinkMessage, Membership, Mode, Open,
+    Position, Records, RefusalCode, Refused, Rewind, Rewound, State, UnderWay,
 };
 
 use super::{EPOCH, at, frame, hello, part, welcome, wrote};
@@ -15,7 +15,15 @@ pub type Case = (&'static str, Vec<u8>);
 
 /// All cases, in the order of their numbers.
 pub fn all() -> Vec<Case> {
-    [handshakes(), partitions(), records(), rewinds(), headers()].concat()
+    [
+        handshakes(),
+        partitions(),
+        records(),
+        rewinds(),
+        headers(),
+        heartbeats(),
+    ]
+    .concat()
 }
 
 /// A frame with a change, whose CRCs are good again.
@@ -291,6 +299,62 @@ fn rewinds() -> Vec<Case> {
     ]
 }
 
+/// HEARTBEAT, CONFIRM.
+fn heartbeats() -> Vec<Case> {
+    let mut claims = Vec::new();
+    let claims = Claims::write(&mut claims, super::claims());
+    let heartbeat = one(LinkMessage::Heartbeat(super::heartbeat(claims)));
+    let confirm = one(LinkMessage::Confirm(super::confirm()));
+    vec![
+        ("HEARTBEAT", heartbeat.clone()),
+        (
+            "HEARTBEAT of a node that holds nothing",
+            one(LinkMessage::Heartbeat(super::heartbeat(Claims::default()))),
+        ),
+        ("HEARTBEAT with number 0", set(&heartbeat, BODY, 0)),
+        (
+            "HEARTBEAT with four claims that are three",
+            set(&heartbeat, BODY + 24, 4),
+        ),
+        (
+            "HEARTBEAT with 257 claims",
+            changed(&heartbeat, |f| {
+                f[BODY + 24..BODY + 26].copy_from_slice(&257u16.to_le_bytes())
+            }),
+        ),
+        (
+            "HEARTBEAT with a byte behind the number of claims",
+            set(&heartbeat, BODY + 26, 1),
+        ),
+        (
+            "HEARTBEAT with partition 256",
+            set(&heartbeat, BODY + 32 + 16 + 1, 1),
+        ),
+        (
+            "HEARTBEAT with generation 16384",
+            set(&heartbeat, BODY + 32 + 3, 64),
+        ),
+        (
+            "HEARTBEAT with a partition twice",
+            set(&heartbeat, BODY + 32 + 8, 7),
+        ),
+        (
+            "HEARTBEAT without a head",
+            changed(&heartbeat, |f| f.truncate(72)),
+        ),
+        ("CONFIRM", confirm.clone()),
+        ("CONFIRM of heartbeat 0", set(&confirm, BODY, 0)),
+        (
+            "CONFIRM that is longer",
+            changed(&confirm, |f| f.extend([0; 8])),
+        ),
+        (
+            "CONFIRM that is cut short",
+            changed(&confirm, |f| f.truncate(88)),
+        ),
+    ]
+}
+
 /// What a header must not say.
 fn headers() -> Vec<Case> {
     let (beat, open) = (beat(), open());
@@ -299,7 +363,7 @@ fn headers() -> Vec<Case> {
         ("the version before", set(&beat, 5, 1)),
         ("another version", set(&beat, 5, 3)),
         ("kind 0", set(&beat, 6, 0)),
-        ("kind 15", set(&beat, 6, 15)),
+        ("kind 17", set(&beat, 6, 17)),
         ("a reserved byte of the header", set(&beat, 7, 1)),
         ("a length of 40", with_length(beat.clone(), 0, 40)),
         (

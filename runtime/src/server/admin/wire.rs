@@ -45,10 +45,14 @@ impl From<io::Error> for WireError {
 impl Wire {
     /// A connection that was just accepted.
     pub(super) fn new(stream: TcpStream, config: Option<Arc<ServerConfig>>) -> Wire {
-        let secured = config.map(|config| Secured {
-            tls: TlsConnection::new(config),
-            ciphertext: Vec::new(),
-            sent: 0,
+        let secured = config.map(|config| {
+            let mut tls = TlsConnection::new(config);
+            tls.carry_secrets();
+            Secured {
+                tls,
+                ciphertext: Vec::new(),
+                sent: 0,
+            }
         });
         Wire { stream, secured }
     }

@@ -5,6 +5,8 @@
 
 mod certificates;
 mod encrypted;
+mod etcd;
+mod keyspaces;
 mod ledger;
 mod lost;
 mod nodes;

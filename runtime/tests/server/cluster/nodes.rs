@@ -332,7 +332,7 @@ sync = [{}]
         (first, second)
     }
 
-    fn process(&self, file: &str, node: u8, more: &[&str]) -> Child {
+    fn process(&self, plan: &[String], node: u8, more: &[&str]) -> Child {
         let usual = ["--shards", if node == 1 { "2" } else { "1" }];
         let shards = if more.contains(&"--shards") {
             &[][..]
@@ -346,8 +346,8 @@ sync = [{}]
             .args(shards)
             .args(["--cache-bytes", "1MiB"])
             .args(["--value-bytes-max", "16KiB", "--segment-bytes", "2MiB"])
-            .args(["--cluster-node", &node.to_string(), "--cluster"])
-            .arg(self.folder.join(file))
+            .args(["--cluster-node", &node.to_string()])
+            .args(plan)
             .arg("--data")
             .arg(self.data(node))
             .args(more)
@@ -359,7 +359,12 @@ sync = [{}]
 
     /// Starts a server that ends by itself. Returns its exit code and its output.
     pub fn start_to_its_end(&self, node: u8) -> (Option<i32>, String) {
-        let mut process = self.process("cluster.toml", node, &[]);
+        self.start_with_to_its_end(&self.plan_in("cluster.toml"), node)
+    }
+
+    /// The same with its plan elsewhere.
+    pub fn start_with_to_its_end(&self, plan: &[String], node: u8) -> (Option<i32>, String) {
+        let mut process = self.process(plan, node, &[]);
         let (errors, listed) = (process.stderr.take(), process.stdout.take());
         let banner = std::thread::spawn(move || {
             let listed = BufReader::new(listed.expect("piped")).lines();
@@ -373,9 +378,15 @@ sync = [{}]
         (process.wait().expect("it ends").code(), said)
     }
 
+    /// How a node is told of a file of the folder.
+    fn plan_in(&self, file: &str) -> Vec<String> {
+        let path = self.folder.join(file).display().to_string();
+        vec!["--cluster".into(), path]
+    }
+
     /// Starts a server that is refused. Returns the one line that it says.
     pub fn start_refused(&self, node: u8, more: &[&str]) -> String {
-        let process = self.process("cluster.toml", node, more);
+        let process = self.process(&self.plan_in("cluster.toml"), node, more);
         let output = process.wait_with_output().expect("it ends");
         let told = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(2), "{told}");
@@ -385,7 +396,12 @@ sync = [{}]
     }
 
     pub fn start_by(&self, file: &str, node: u8, more: &[&str]) -> Server {
-        let mut process = self.process(file, node, more);
+        self.start_with(&self.plan_in(file), node, more)
+    }
+
+    /// Starts a node that is told where the plan is by these words.
+    pub fn start_with(&self, plan: &[String], node: u8, more: &[&str]) -> Server {
+        let mut process = self.process(plan, node, more);
         let said = Arc::new(Mutex::new(Vec::new()));
         let errors = BufReader::new(process.stderr.take().expect("piped"));
         let heard = Arc::clone(&said);

@@ -87,7 +87,8 @@ fn write(server: &Server, each: u32, value: &[u8]) {
 /// labels.
 fn check_deployed_names(nodes: [&Server; 2]) {
     let told = nodes.map(|node| Numbers::read(&node.page("/metrics").1).samples);
-    let is_asked = |metric: &str| metric.starts_with("penstock_replication_");
+    let begins = ["penstock_replication_", "penstock_plan_"];
+    let is_asked = |metric: &str| begins.iter().any(|begin| metric.starts_with(begin));
     let queries = deployed_queries();
     let missing = queries.iter();
     let missing = missing.flat_map(|query| query.missing(is_asked, &told.concat(), &[].into()));

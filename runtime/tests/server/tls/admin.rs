@@ -8,15 +8,15 @@ fn token(number: u8) -> String {
 }
 
 /// A server whose admin port others can reach.
-struct Guarded {
-    folder: Folder,
-    authority: Authority,
-    server: Server,
+pub(super) struct Guarded {
+    pub(super) folder: Folder,
+    pub(super) authority: Authority,
+    pub(super) server: Server,
     admin: SocketAddr,
 }
 
 impl Guarded {
-    fn start(folder: Folder, flags: &[&str]) -> Guarded {
+    pub(super) fn start(folder: Folder, flags: &[&str]) -> Guarded {
         let authority = Authority::new("ca");
         let server = Server::start(
             &folder,
@@ -62,7 +62,7 @@ impl Guarded {
         )
     }
 
-    fn ask(&self, page: &str, token: Option<&str>) -> (u16, String, String) {
+    pub(super) fn ask(&self, page: &str, token: Option<&str>) -> (u16, String, String) {
         let header = token.map(|it| format!("Authorization: Bearer {it}\r\n"));
         self.ask_as(&self.authority.trusted(), page, &header.unwrap_or_default())
     }

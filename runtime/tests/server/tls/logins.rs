@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::process::Command;
 
 use penstock_client::{Client, ClientError, ClientOptions, Identity, Secret, Status, Verbs};
 use penstock_net::auth::{KEY_BYTES, SALT_BYTES, Verifier};
@@ -129,4 +130,78 @@ fn a_certificate_that_is_a_users_logs_in_over_both_protocols_and_another_one_doe
     };
     let client = Client::connect(server.address, with).expect("logged in");
     client.get(b"k").wait().expect("got");
+}
+
+#[test]
+fn loads_log_in_by_a_secret_or_by_a_certificate_alone_and_count_along() {
+    let folder = Folder::new("loads");
+    let (authority, of_clients) = (Authority::new("ca"), Authority::new("clients"));
+    let clients = folder.put("clients.pem", &of_clients.pem, 0o644);
+    let users = users(&folder);
+    let flags = ["--tls-client-ca", &clients, "--users", &users];
+    let server = Server::start(&folder, &authority.signs("server"), &flags);
+    let ca = folder.put("ca.pem", &authority.pem, 0o644);
+    let secret = folder.put("secret", "pencil", 0o600);
+    let wrong = folder.put("wrong", "crayon", 0o600);
+    let till = of_clients.signs("till-7");
+    let certificate = folder.put("till.pem", &till.certificate, 0o644);
+    let key = folder.put("till.key", &till.key, 0o600);
+    let by_secret = ["--user", "ann", "--secret-file", &secret];
+    let by_certificate = ["--tls-cert", &certificate, "--tls-key", &key];
+    let run = |words: &[&str], flags: &[&str]| -> (Option<i32>, String) {
+        let output = Command::new(env!("CARGO_BIN_EXE_penstock"))
+            .args(words)
+            .args(["--addr", &server.address.to_string(), "--tls-ca", &ca])
+            .args(flags)
+            .output()
+            .expect("the command");
+        let text = [&output.stdout[..], &output.stderr[..]].concat();
+        (
+            output.status.code(),
+            String::from_utf8_lossy(&text).into_owned(),
+        )
+    };
+    let short = ["--duration", "0.2", "--warmup", "0.1", "--connections", "3"];
+    for way in [&by_secret[..], &by_certificate] {
+        for load in ["decr", "get"] {
+            let (code, told) = run(&["bench", load], &[&short[..], way].concat());
+            assert_eq!(code, Some(0), "{load} {way:?}: {told}");
+        }
+        let ledger = [&short[..], way, &["--ledger"]].concat();
+        let (code, told) = run(&["bench", "decr"], &ledger);
+        assert_eq!(code, Some(0), "{told}");
+        // Buyers cut connections, which log in anew.
+        let sale = ["--units", "200", "--buyers", "300", "--connections", "4"];
+        let (code, told) = run(&["bench", "sale"], &[&sale[..], way].concat());
+        assert!(code == Some(0) && told.contains("PASS"), "{told}");
+    }
+    let (code, told) = run(&["bench", "decr"], &short);
+    assert!(code == Some(3) && told.contains("has users"), "{told}");
+    let wrong = ["--user", "ann", "--secret-file", &wrong];
+    let (code, told) = run(&["bench", "decr"], &[&short[..], &wrong].concat());
+    assert!(code == Some(3) && told.contains("AUTH"), "{code:?} {told}");
+}
+
+#[test]
+fn an_identity_that_may_wait_goes_on_as_nobody_where_the_certificate_proves_the_server() {
+    let folder = Folder::new("may-wait");
+    let authority = Authority::new("ca");
+    let server = Server::start(&folder, &authority.signs("server"), &[]);
+    let with = |identity_may_wait: bool| ClientOptions {
+        identity: Some(Identity::new("ann/till", key()).expect("a name")),
+        identity_may_wait,
+        ..options(Some(authority.trusted()))
+    };
+    let refused = Client::connect(server.address, with(false)).expect_err("no users");
+    assert!(refused.to_string().contains("has no users"), "{refused}");
+    let client = Client::connect(server.address, with(true)).expect("it may");
+    client.set(b"k", b"1").wait().expect("set");
+    drop((client, server));
+
+    // The same client, when the server has users.
+    let users = users(&folder);
+    let server = Server::start(&folder, &authority.signs("server"), &["--users", &users]);
+    let client = Client::connect(server.address, with(true)).expect("logged in");
+    client.set(b"k", b"2").wait().expect("set");
+    server.until("penstock_logins_total", 1.0);
 }

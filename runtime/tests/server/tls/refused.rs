@@ -192,6 +192,75 @@ fn half_handshakes_are_bounded_and_ended_and_take_nobody_elses_place_for_long() 
     server.until("penstock_connections", 2.0);
 }
 
+/// Kilobytes that a process has in memory.
+fn resident_kb(server: &Server) -> u64 {
+    let path = format!("/proc/{}/status", server.process.id());
+    let status = std::fs::read_to_string(path).expect("it lives");
+    let line = status.lines().find(|it| it.starts_with("VmRSS:"));
+    let number = line.and_then(|it| it.split_whitespace().nth(1));
+    number.expect("a number").parse().expect("a number")
+}
+
+#[test]
+fn ten_thousand_half_handshakes_leave_memory_bounded_and_others_served() {
+    const WAVES: usize = 20;
+    const EACH: usize = 500;
+    let folder = Folder::new("storm");
+    let authority = Authority::new("ca");
+    let server = Server::start(&folder, &authority.signs("server"), &["--shards", "1"]);
+    let tls = authority.trusted();
+    let client = server.serves(&tls);
+    let hello = {
+        let session = TlsSession::begin(&tls, "localhost:1");
+        let mut bytes = Vec::new();
+        session.expect("begun").take_output(&mut bytes);
+        bytes
+    };
+    // Most of a message that is as long as one may be, in whole records: all that a half handshake
+    // can make the server hold.
+    let first = [&[22, 3, 1, 0x40, 0, 1, 0, 0xFF, 0xF0][..], &[0; 0x3FFC]].concat();
+    let next = [&[22, 3, 1, 0x40, 0][..], &[0; 0x4000]].concat();
+    let endless = [&first[..], &next, &next, &next[..100]].concat();
+    let before_kb = resident_kb(&server);
+    let ended = || {
+        server.number("penstock_tls_handshakes_refused_total")
+            + server.number("penstock_tls_handshakes_failed_total")
+    };
+    for wave in 1..=WAVES {
+        let half: Vec<TcpStream> = (0..EACH)
+            .map(|number| {
+                let mut stream = TcpStream::connect(server.address).expect("it listens");
+                let said = match number % 4 {
+                    3 => &endless[..],
+                    part => &hello[..part * hello.len() / 2],
+                };
+                let _ = stream.write_all(said);
+                stream
+            })
+            .collect();
+        let key = wave.to_le_bytes();
+        client.set(&key, b"served").wait().expect("set");
+        let value = client.get(&key).wait().expect("got");
+        assert_eq!(value.expect("it is there").bytes, b"served"[..]);
+        // 256 of them have a place, and rustls takes 64 KiB of a message: some 25 MiB.
+        let held_kb = resident_kb(&server).saturating_sub(before_kb);
+        assert!(held_kb < 64 << 10, "{held_kb} KiB in wave {wave}");
+        drop(half);
+        let expected = (wave * EACH) as f64;
+        let until = std::time::Instant::now() + super::LONG;
+        while ended() < expected && std::time::Instant::now() < until {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        assert!(
+            (ended() - expected).abs() < 0.5,
+            "{} in wave {wave}",
+            ended()
+        );
+    }
+    let _other = server.serves(&tls);
+    server.until("penstock_connections", 2.0);
+}
+
 #[test]
 fn a_connection_beyond_the_limit_is_closed_before_its_handshake() {
     let folder = Folder::new("limit");

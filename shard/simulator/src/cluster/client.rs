@@ -17,6 +17,7 @@ use super::applies::{self, Use};
 use super::node::LIST_MAX;
 use super::oracle::{Kind, Outcome, POTS, list_of, value_of};
 use super::rushes::{RushBatch, RushItem, Rushes};
+use super::settings::SettingsTraffic;
 use super::{Event, GROUPS, NODES, Phase, Step, World, number_of};
 
 /// How long a client waits for an answer, at most.
@@ -81,6 +82,8 @@ pub(super) enum What {
     Try(usize),
     /// A try of a hold, by its number.
     Hold(usize),
+    /// A change of a keyspace.
+    Settings,
     /// Rushes of one partition, until all of them are answered.
     Rush(RushBatch),
     /// A read of a list that a member may answer. The append has the version that is wanted.
@@ -418,6 +421,8 @@ impl World {
             self.send_hold(client, group, level);
         } else if self.rushes.as_mut().is_some_and(Rushes::is_due) {
             self.send_rushes(client, group, level);
+        } else if self.settings.as_mut().is_some_and(SettingsTraffic::is_due) {
+            self.send_settings(client);
         } else if self.has_applies && self.applies.chance(200_000) {
             self.send_apply(client, group, level);
         } else {
@@ -655,7 +660,7 @@ impl World {
             self.proved(&proves);
         }
         let is_read = match &what {
-            What::Get | What::Look { .. } | What::Apply(Use::Count) => true,
+            What::Get | What::Look { .. } | What::Settings | What::Apply(Use::Count) => true,
             What::Try(number) => !self.is_change(*number, item),
             What::Hold(number) => !self.changes_hold(*number, item),
             _ => false,
@@ -698,6 +703,7 @@ impl World {
             What::Try(number) => self.answer_sale(number, item)?,
             What::Hold(number) => self.answer_hold(number, item)?,
             What::Raise | What::Change => {}
+            What::Settings => self.answer_settings(usize::from(writer.0) - 1, status)?,
             What::Rush(_) => unreachable!("a batch is answered item by item"),
         }
         if is_done && !is_read {

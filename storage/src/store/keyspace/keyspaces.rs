@@ -58,14 +58,15 @@ pub struct Keyspaces {
     /// Records in force that mark values with a layout.
     marking: usize,
     prefix_bytes: usize,
+    /// How often the newest settings of a prefix came from a record, and not from a request.
+    found: u64,
 }
 
 impl Keyspace {
-    fn first_behind(&self, partitions: &[usize]) -> Option<usize> {
-        let mut partitions = partitions.iter().copied();
-        partitions.find(|&partition| {
-            let written = self.partitions[partition].as_ref();
-            written.map_or(0, |in_force| in_force.settings.revision) < self.newest.revision
+    fn first_behind(&self, mut partitions: impl Iterator<Item = usize>) -> Option<usize> {
+        partitions.find(|&partition| match &self.partitions[partition] {
+            None => self.newest.revision > 0,
+            Some(in_force) => self.newest.outranks(&in_force.settings),
         })
     }
 }
@@ -93,6 +94,14 @@ impl Keyspaces {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.keyspaces.is_empty()
+    }
+
+    /// A number that rises when newer settings come from a record of the log: at a start, or from
+    /// another node. Partitions that this node writes may be behind them.
+    #[inline]
+    #[must_use]
+    pub fn found(&self) -> u64 {
+        self.found
     }
 
     /// Whether any versions are kept.
@@ -221,17 +230,35 @@ impl Keyspaces {
     pub fn hear(&mut self, prefix: &[u8], settings: Settings) -> Result<bool, KeyspaceError> {
         let at = self.entry(prefix)?;
         let keyspace = &mut self.keyspaces[at];
-        let is_newer = settings.revision > keyspace.newest.revision;
+        let is_newer = settings.outranks(&keyspace.newest);
         if is_newer {
             keyspace.newest = settings;
         }
         Ok(is_newer)
     }
 
+    /// The same of settings that stand in no request.
+    ///
+    /// # Errors
+    /// As [`Keyspaces::hear`].
+    pub(crate) fn hear_of_records(
+        &mut self,
+        prefix: &[u8],
+        settings: Settings,
+    ) -> Result<bool, KeyspaceError> {
+        let is_newer = self.hear(prefix, settings)?;
+        self.found += u64::from(is_newer);
+        Ok(is_newer)
+    }
+
     /// The first of these partitions in which the record of a prefix says something else than the
     /// newest settings.
     #[must_use]
-    pub fn first_behind(&self, prefix: &[u8], partitions: &[usize]) -> Option<usize> {
+    pub fn first_behind(
+        &self,
+        prefix: &[u8],
+        partitions: impl Iterator<Item = usize>,
+    ) -> Option<usize> {
         let keyspace = &self.keyspaces[self.position(prefix).ok()?];
         keyspace.first_behind(partitions)
     }
@@ -252,7 +279,7 @@ impl Keyspaces {
     /// them are behind, those from before in one that is.
     pub fn logged(&self, partitions: &[usize]) -> impl Iterator<Item = (&[u8], &Settings)> {
         self.keyspaces.iter().filter_map(move |keyspace| {
-            let settings = match keyspace.first_behind(partitions) {
+            let settings = match keyspace.first_behind(partitions.iter().copied()) {
                 None => &keyspace.newest,
                 Some(partition) => &keyspace.partitions[partition].as_ref()?.settings,
             };
@@ -302,8 +329,9 @@ impl Keyspaces {
             return Replaced::default();
         };
         let keyspace = &mut self.keyspaces[at];
-        if settings.revision > keyspace.newest.revision {
+        if settings.outranks(&keyspace.newest) {
             keyspace.newest = settings;
+            self.found += 1;
         }
         let own = Since {
             version: record.version,
@@ -512,8 +540,9 @@ impl Keyspaces {
             version: entry.version,
             place: entry.place,
         }));
-        if entry.settings.revision > keyspace.newest.revision {
+        if entry.settings.outranks(&keyspace.newest) {
             keyspace.newest = entry.settings;
+            self.found += 1;
         }
         self.written += 1;
         self.keeping += usize::from(entry.settings.keeps_versions());
@@ -735,8 +764,8 @@ mod tests {
         assert_eq!(copy, expected);
         assert!(keyspaces.moved(0, place(88), place(96)));
         assert!(!keyspaces.moved(0, place(88), place(104)));
-        assert_eq!(keyspaces.first_behind(b"a", &[0]), None);
-        assert_eq!(keyspaces.first_behind(b"a", &[0, 2, 1]), Some(2));
+        assert_eq!(keyspaces.first_behind(b"a", [0].into_iter()), None);
+        assert_eq!(keyspaces.first_behind(b"a", [0, 2, 1].into_iter()), Some(2));
         keyspaces.hear(b"a", settings(3, 0, 0)).unwrap();
         let told = |partitions: &[usize]| {
             let mut told = keyspaces.logged(partitions);

@@ -25,7 +25,8 @@ const FLAG_DROPPED: u8 = 1;
 /// What a keyspace is set to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// Rises with every change of the keyspace; the highest wins everywhere.
+    /// Rises with every change of the keyspace; the highest wins everywhere
+    /// ([`Settings::outranks`]).
     pub revision: u64,
     /// The keyspace is no more.
     pub is_dropped: bool,
@@ -46,6 +47,26 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// Whether these settings win over other settings of the same prefix. Of equal revisions, which
+    /// two nodes may give to different settings, the greater settings win: all nodes agree on those
+    /// then, in whatever order they hear of them.
+    #[must_use]
+    pub fn outranks(&self, other: &Settings) -> bool {
+        self.rank() > other.rank()
+    }
+
+    fn rank(&self) -> (u64, bool, [u64; 6]) {
+        let numbers = [
+            self.level_min.into(),
+            self.versions.into(),
+            self.layout.into(),
+            self.value_bytes_max.into(),
+            self.retention_ms,
+            self.ttl_ms,
+        ];
+        (self.revision, self.is_dropped, numbers)
+    }
+
     /// Whether superseded versions are kept.
     #[inline]
     #[must_use]

@@ -1,0 +1,232 @@
+//! The thread that watches the home of the plan: it takes what is new and sound, refuses the rest
+//! by name, and keeps a thread for the links to each other node of the plan.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use tracing::{error, info, warn};
+
+use super::file::ClusterFile;
+use super::home::{HomeError, PlanHome, Revision, StoredPlan, Watched};
+use super::judge::{Refusal, judge};
+use super::kept_plan::keep;
+use super::{Delivery, NodePlan, RETRY, Reread, Shared, dial};
+use crate::stats::{PlanInForce, RefusalReason};
+
+/// A home that has not answered for so long is told of.
+const SILENCE: Duration = Duration::from_secs(1);
+/// Between two tries while the home does not answer, at most.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// What the thread knows of the home.
+struct Seen {
+    /// What the home had when it was looked at last; `None` before that.
+    revision: Option<Revision>,
+    /// Since when it does not answer.
+    silent_since: Option<Instant>,
+    is_silence_told: bool,
+    /// What is told of a home without a plan is told once.
+    is_gone: bool,
+}
+
+/// Watches until it is over.
+pub(super) fn watch(
+    shared: &Arc<Shared>,
+    plan: &NodePlan,
+    mut home: Box<dyn PlanHome>,
+    reread: &Reread,
+) {
+    let file = shared.file();
+    shared.stats.plan.take(in_force(&file));
+    if plan.place.is_ordered() {
+        keep_plan(plan, &file.text);
+    }
+    let mut seen = Seen {
+        revision: None,
+        silent_since: None,
+        is_silence_told: false,
+        is_gone: false,
+    };
+    let mut dialing: BTreeMap<u8, JoinHandle<()>> = BTreeMap::new();
+    while !shared.is_over.load(Ordering::Relaxed) {
+        keep_dialing(shared, &mut dialing);
+        let is_asked = reread.take();
+        let looked = look(home.as_mut(), &seen, is_asked);
+        seen.hear(shared, plan, &looked, is_asked);
+        match looked {
+            Ok(Watched::Changed(stored)) => {
+                seen.is_gone = false;
+                take(shared, plan, stored, &mut seen.revision, is_asked);
+            }
+            Ok(Watched::Gone) => {
+                if !std::mem::replace(&mut seen.is_gone, true) || is_asked {
+                    shared.stats.plan.refuse(RefusalReason::Gone);
+                    warn!(
+                        "{}: there is none any more; what it said before holds",
+                        plan.place
+                    );
+                }
+                std::thread::sleep(RETRY);
+            }
+            Ok(Watched::Same) if seen.is_gone => {
+                seen.is_gone = false;
+                shared.stats.plan.refuse_no_more();
+            }
+            Ok(Watched::Same) => {}
+            Err(_) => std::thread::sleep(seen.pause()),
+        }
+    }
+    for thread in dialing.into_values() {
+        let _ = thread.join();
+    }
+}
+
+/// Looks at the home: for a while, or at once if somebody asks, or if nothing was seen there yet.
+fn look(home: &mut dyn PlanHome, seen: &Seen, is_asked: bool) -> Result<Watched, HomeError> {
+    match &seen.revision {
+        Some(known) if !is_asked => home.watch(known, RETRY),
+        _ => Ok(home.load()?.map_or(Watched::Gone, Watched::Changed)),
+    }
+}
+
+impl Seen {
+    /// Notes whether the home answers, and tells of a silence and its end.
+    fn hear(
+        &mut self,
+        shared: &Shared,
+        plan: &NodePlan,
+        looked: &Result<Watched, HomeError>,
+        is_asked: bool,
+    ) {
+        let Err(error) = looked else {
+            self.silent_since = None;
+            shared.stats.plan.hear(true);
+            if std::mem::take(&mut self.is_silence_told) {
+                info!("{} answers again", plan.place);
+            }
+            return;
+        };
+        shared.stats.plan.fail();
+        let since = *self.silent_since.get_or_insert_with(Instant::now);
+        let is_long = since.elapsed() >= SILENCE;
+        if is_long {
+            shared.stats.plan.hear(false);
+        }
+        if is_asked || (is_long && !std::mem::replace(&mut self.is_silence_told, true)) {
+            warn!("{}: {error}; what it said before holds", plan.place);
+        }
+    }
+
+    /// Longer after longer silences.
+    fn pause(&self) -> Duration {
+        let silent = self.silent_since.map_or(Duration::ZERO, |it| it.elapsed());
+        (silent / 4).clamp(RETRY / 2, PAUSE_MAX)
+    }
+}
+
+/// Takes what the home has, unless it is refused. What is not new is taken if somebody asks.
+fn take(
+    shared: &Shared,
+    plan: &NodePlan,
+    stored: StoredPlan,
+    seen: &mut Option<Revision>,
+    is_asked: bool,
+) {
+    let before = shared.file();
+    *seen = Some(stored.revision);
+    if stored.text == before.text && !is_asked {
+        return shared.stats.plan.refuse_no_more();
+    }
+    match judge(&plan.place, &stored.text, &before) {
+        Ok(file) => {
+            // Before anybody acts by it: a start is not to go back behind it.
+            if plan.place.is_ordered() {
+                keep_plan(plan, &file.text);
+            }
+            put_in_force(shared, plan, &before, file);
+        }
+        Err(Refusal { reason, text }) => {
+            shared.stats.plan.refuse(reason);
+            match reason {
+                RefusalReason::WentBack => error!("{text}; the last plan holds"),
+                _ => warn!("{text}; what it said before holds"),
+            }
+        }
+    }
+}
+
+fn put_in_force(shared: &Shared, plan: &NodePlan, before: &ClusterFile, file: ClusterFile) {
+    let place = &plan.place;
+    if !file.node_secret().is_same(&shared.secret) {
+        warn!("{place}: another secret counts at the next start of this node");
+    }
+    let me = shared.me.node;
+    match (file.node(me), before.node(me)) {
+        (None, _) => warn!(
+            "{place}: node {me}, which is this one, is not in it any more: it answers nobody and \
+             may be stopped"
+        ),
+        (Some(now), Some(then)) if now.links != then.links => warn!(
+            links = %now.links,
+            "{place}: links = {} of this node counts at its next start",
+            now.links
+        ),
+        _ => {}
+    }
+    match file.changed.by.is_empty() {
+        true => info!("{place} is read anew"),
+        false => info!(
+            revision = file.revision,
+            "{place} is read anew: revision {}, changed at {} by {}",
+            file.revision,
+            file.changed.at,
+            file.changed.by
+        ),
+    }
+    shared.stats.plan.take(in_force(&file));
+    let plan = Arc::new(file.plan());
+    let file = Arc::new(file);
+    *shared.file.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&file);
+    (shared.deliver)(Delivery::Plan(plan, file));
+}
+
+fn in_force(file: &ClusterFile) -> PlanInForce {
+    PlanInForce {
+        revision: file.revision,
+        changed_at: file.changed.at.clone(),
+        changed_by: file.changed.by.clone(),
+    }
+}
+
+fn keep_plan(plan: &NodePlan, text: &str) {
+    if let Err(error) = keep(&plan.directory, text) {
+        warn!(
+            "{}: PLAN cannot be written: {error}; a start may take an older plan for the newest",
+            plan.directory.display()
+        );
+    }
+}
+
+/// Keeps a thread for each other node of the plan. That of a node that left has ended.
+fn keep_dialing(shared: &Arc<Shared>, dialing: &mut BTreeMap<u8, JoinHandle<()>>) {
+    dialing.retain(|_, thread| !thread.is_finished());
+    for node in &shared.file().nodes {
+        let number = node.number;
+        if number == shared.me.node || dialing.contains_key(&number) {
+            continue;
+        }
+        let dials = Arc::clone(shared);
+        let spawned = std::thread::Builder::new()
+            .name("penstock-dial".into())
+            .spawn(move || dial(&dials, number));
+        match spawned {
+            Ok(thread) => drop(dialing.insert(number, thread)),
+            Err(error) => shared.complain(&format!(
+                "no links to node {number}: a thread for it cannot be started: {error}"
+            )),
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Settings of keyspaces in a cluster whose partitions two nodes write.
+
+use penstock_client::{ClientError, Verbs};
+use penstock_net::keyspace::{Action, Settings};
+use penstock_net::level::AckLevel;
+
+use super::nodes::{Cluster, Server, until, wait_for_follower};
+use crate::process::beside_clusters;
+
+fn layout(layout: u16) -> Action {
+    Action::Set(Settings {
+        layout,
+        ..Settings::default()
+    })
+}
+
+impl Server {
+    /// Waits until the node tells this layout of the only keyspace.
+    fn until_layout(&self, layout: u16) {
+        until(&format!("layout {layout}"), || {
+            let client = self.client(AckLevel::Disk);
+            let told = client.keyspace(b"", Action::List).wait().expect("told");
+            told.first().is_some_and(|it| it.settings.layout == layout)
+        });
+    }
+}
+
+#[test]
+fn a_keyspace_is_changed_while_two_nodes_write_and_reaches_one_that_was_away() {
+    let _clusters = beside_clusters();
+    let cluster = Cluster::with_timeout("cluster-keyspaces", 1_000);
+    let (first, second) = cluster.start_two();
+    cluster.does(&["switch", "--to", "2", "--partitions", "100-255"]);
+
+    let client = first.client(AckLevel::Disk);
+    client.keyspace(b"k", layout(1)).wait().expect("changed");
+    first.until_layout(1);
+    second.until_layout(1);
+    // The second node does not write partition 0, and its client goes on to the first one.
+    let other = second.client(AckLevel::Disk);
+    other.keyspace(b"k", layout(2)).wait().expect("changed");
+    first.until_layout(2);
+    second.until_layout(2);
+
+    second.stop();
+    match client.keyspace(b"k", layout(3)).wait() {
+        Err(ClientError::Unknown(it)) => assert!(it.text().contains("as soon as"), "{it}"),
+        told => panic!("{told:?}"),
+    }
+    let second = cluster.start(2, &[]);
+    wait_for_follower(&first, &second);
+    second.until_layout(3);
+    first.until_layout(3);
+    client.keyspace(b"k", layout(4)).wait().expect("changed");
+    second.until_layout(4);
+}

@@ -1,0 +1,665 @@
+//! What one node knows of the others, and what it decides by that.
+
+use penstock_net::link::message::LINK_PARTITIONS;
+use penstock_net::link::{Claim, Claims, Confirm, Heartbeat, PartitionSet};
+
+use super::decided::{Placing, Wish};
+use super::hold_down::HoldDown;
+use super::lease::Lease;
+use super::lender::{Lender, Named};
+use super::rules::LeaseRules;
+
+const PARTITIONS: usize = LINK_PARTITIONS as usize;
+
+/// What the plan says, as far as nodes decide by it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailoverPlan {
+    /// Its number: each change raises it.
+    pub number: u64,
+    /// For each partition, ascending.
+    pub placings: Vec<Placing>,
+    /// A removal leaves at least so many members.
+    pub min_sync: usize,
+    /// Nobody takes over, and nobody enters a sync set.
+    pub is_paused: bool,
+    /// Nodes that stay learners unless a person says otherwise.
+    pub stay_learners: Vec<u8>,
+}
+
+/// What the shard of a partition says of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// The shard has turned a moment ago.
+    pub is_turning: bool,
+    /// All of it is here, and it has been followed since the start.
+    pub is_candidate: bool,
+    /// This node writes it, or is able to begin.
+    pub is_able: bool,
+    /// The sequence of its last record that was received here.
+    pub sequence: u64,
+}
+
+/// The heartbeats of another node.
+#[derive(Debug)]
+struct Heard {
+    node: u8,
+    /// The newest one, and when it was read.
+    number: u64,
+    read_us: u64,
+    /// When the newest one of this node was sent that it has confirmed.
+    confirmed_us: u64,
+    /// Since when it has confirmed without a gap.
+    steady_us: u64,
+    sequences: Box<[u32; PARTITIONS]>,
+}
+
+/// One node of a cluster that decides by itself.
+#[derive(Debug)]
+pub struct Failover {
+    me: u8,
+    rules: LeaseRules,
+    plan: FailoverPlan,
+    /// The partitions that this node and another one hold.
+    shared: Vec<u16>,
+    lease: Lease,
+    lender: Lender,
+    heard: Vec<Heard>,
+    standings: Vec<Standing>,
+    /// Since when each partition is claimed and its members are the present ones.
+    since_us: Vec<u64>,
+    partitions: HoldDown,
+    members: HoldDown,
+    is_swapping: bool,
+}
+
+impl Failover {
+    /// A node that starts. `now_us` is of its begin, before it has sent or read anything.
+    ///
+    /// # Panics
+    /// If the plan does not place every partition.
+    #[must_use]
+    pub fn new(now_us: u64, me: u8, rules: LeaseRules, plan: FailoverPlan) -> Self {
+        assert_eq!(
+            plan.placings.len(),
+            PARTITIONS,
+            "a plan places every partition"
+        );
+        Failover {
+            me,
+            rules,
+            shared: shared(me, &plan),
+            plan,
+            lease: Lease::new(rules),
+            lender: Lender::new(now_us, rules),
+            heard: Vec::new(),
+            standings: vec![Standing::default(); PARTITIONS],
+            since_us: vec![now_us; PARTITIONS],
+            partitions: HoldDown::default(),
+            members: HoldDown::default(),
+            is_swapping: false,
+        }
+    }
+
+    /// The plan that is in force here.
+    #[must_use]
+    pub fn plan(&self) -> &FailoverPlan {
+        &self.plan
+    }
+
+    /// Another plan is in force. One that is not behind the present one changes nothing.
+    pub fn take_plan(&mut self, now_us: u64, plan: FailoverPlan) {
+        if plan.number <= self.plan.number {
+            return;
+        }
+        let mut removed: Vec<u8> = Vec::new();
+        let both = self.plan.placings.iter().zip(&plan.placings);
+        for ((before, now), at) in both.zip(0u8..=255) {
+            if before == now {
+                continue;
+            }
+            self.since_us[usize::from(at)] = now_us;
+            let (old, new) = (&before.assignment, &now.assignment);
+            if old.primary != new.primary && !new.is_handed_over {
+                self.partitions.changed(now_us, at);
+            }
+            removed.extend(before.sync().filter(|&node| now.is_learner(node)));
+        }
+        removed.sort_unstable();
+        removed.dedup();
+        for node in removed {
+            self.members.changed(now_us, node);
+        }
+        self.shared = shared(self.me, &plan);
+        self.plan = plan;
+    }
+
+    /// What a shard says of one of its partitions.
+    pub fn note(&mut self, now_us: u64, partition: u16, standing: Standing) {
+        let at = usize::from(partition);
+        let is_vouched = |it: &Standing| it.is_turning && it.is_able;
+        if !is_vouched(&self.standings[at]) && is_vouched(&standing) {
+            self.since_us[at] = now_us;
+        }
+        self.standings[at] = standing;
+    }
+
+    /// To be told often: at least each tenth of a grace.
+    pub fn looks(&mut self, now_us: u64) {
+        self.lender.looks(now_us);
+        for heard in &mut self.heard {
+            if now_us >= heard.confirmed_us + self.rules.silence_us() {
+                heard.steady_us = now_us;
+            }
+        }
+    }
+
+    /// The next heartbeat to a node, which is to be sent now.
+    pub fn send<'a>(&mut self, now_us: u64, node: u8, into: &'a mut Vec<u8>) -> Heartbeat<'a> {
+        let number = self.lease.send(now_us, node);
+        let heard = self.heard_mut(now_us, node).number;
+        let both_hold = self.shared().filter(|it| it.1.holds(node));
+        let claims = both_hold.map(|(partition, placing)| Claim {
+            partition,
+            generation: self.claimed(partition, placing),
+            sequence: low(self.standings[usize::from(partition)].sequence),
+        });
+        Heartbeat {
+            number,
+            heard,
+            plan: self.plan.number,
+            claims: Claims::write(into, claims),
+        }
+    }
+
+    /// The generation in which this node writes a partition and vouches for it, or 0.
+    fn claimed(&self, partition: u16, placing: &Placing) -> u16 {
+        let standing = self.standings[usize::from(partition)];
+        let is_mine = placing.assignment.primary == self.me;
+        match is_mine && standing.is_turning && standing.is_able {
+            true => u16::try_from(placing.assignment.generation).expect("14 bits"),
+            false => 0,
+        }
+    }
+
+    /// A heartbeat was read; what it is answered.
+    pub fn read(&mut self, now_us: u64, from: u8, heartbeat: &Heartbeat<'_>) -> Confirm {
+        let is_heard = self.lease.is_heard(now_us, from, heartbeat.heard);
+        let heard = self.heard_mut(now_us, from);
+        heard.number = heard.number.max(heartbeat.number);
+        heard.read_us = now_us;
+        for claim in heartbeat.claims.iter() {
+            heard.sequences[usize::from(claim.partition)] = claim.sequence;
+        }
+        let claims = heartbeat.claims.iter().filter(|_| is_heard);
+        let claims = claims.map(|it| (it.partition, u32::from(it.generation)));
+        let (plan, standings) = (&self.plan, &self.standings);
+        let named = |partition: u16| {
+            let assignment = &plan.placings[usize::from(partition)].assignment;
+            Named {
+                primary: assignment.primary,
+                generation: assignment.generation,
+            }
+        };
+        let is_turning = |partition: u16| standings[usize::from(partition)].is_turning;
+        Confirm {
+            number: heartbeat.number,
+            plan: self.plan.number,
+            granted: self.lender.judge(now_us, from, claims, named, is_turning),
+        }
+    }
+
+    /// A node has answered a heartbeat of this start of this node.
+    pub fn confirm(&mut self, now_us: u64, node: u8, confirm: &Confirm) {
+        self.lease.confirm(node, confirm.number, &confirm.granted);
+        if let Some(sent_us) = self.lease.sent_us(node, confirm.number) {
+            let heard = self.heard_mut(now_us, node);
+            heard.confirmed_us = heard.confirmed_us.max(sent_us);
+        }
+    }
+
+    /// Another start of a node is at the other end: its numbers begin anew.
+    pub fn meet(&mut self, now_us: u64, node: u8) {
+        self.heard_mut(now_us, node).number = 0;
+    }
+
+    /// The old primary of a partition has handed it to this node.
+    pub fn handed_over(&mut self, partition: u16) {
+        self.lender.handed_over(partition);
+    }
+
+    /// Until when this node may serve a partition that its plan gives it.
+    #[must_use]
+    pub fn lease_end_us(&self, partition: u16) -> u64 {
+        let placing = &self.plan.placings[usize::from(partition)];
+        self.lease.end_us(partition, placing.sync())
+    }
+
+    /// The same by one member.
+    #[must_use]
+    pub fn lease_end_by(&self, node: u8, partition: u16) -> u64 {
+        self.lease.end_by(node, partition)
+    }
+
+    /// Whether what this node has lent of a partition is over.
+    #[must_use]
+    pub fn may_begin(&self, now_us: u64, partition: u16) -> bool {
+        self.lender.may_begin(now_us, partition)
+    }
+
+    /// Whether this node may serve a partition now, if its first record is durable.
+    #[must_use]
+    pub fn may_serve(&self, now_us: u64, partition: u16) -> bool {
+        let placing = &self.plan.placings[usize::from(partition)];
+        placing.assignment.primary == self.me
+            && now_us < self.lease_end_us(partition)
+            && self.may_begin(now_us, partition)
+    }
+
+    /// What is to be changed in the plan by one swap against the plan in force here. None while a
+    /// swap is under way. `is_complete` tells of a member and a partition that this node writes
+    /// whether the member has all that was acknowledged.
+    pub fn wish(&mut self, now_us: u64, is_complete: impl Fn(u8, u16) -> bool) -> Option<Wish> {
+        if self.is_swapping {
+            return None;
+        }
+        let mut wish = self.removal(now_us);
+        if !self.plan.is_paused {
+            wish = wish
+                .or_else(|| self.takeover(now_us))
+                .or_else(|| self.entry(now_us, is_complete));
+        }
+        self.is_swapping = wish.is_some();
+        if let Some(Wish::TakeOver { partitions, .. }) = &wish {
+            self.lender.withhold(*partitions);
+        }
+        wish
+    }
+
+    /// The swap is over, with whatever outcome: the plan of the home tells which.
+    pub fn swapped(&mut self) {
+        self.is_swapping = false;
+        self.lender.release();
+    }
+
+    /// Members of what is written here that confirm nothing.
+    fn removal(&self, now_us: u64) -> Option<Wish> {
+        let mut silent: Vec<(u8, PartitionSet)> = Vec::new();
+        for (partition, placing) in self.written() {
+            let since_us = self.since_us[usize::from(partition)].max(self.lender.awake_us());
+            let is_silent = |&node: &u8| {
+                let end_us = self.lease.end_by(node, partition);
+                let sent_us = end_us.saturating_sub(self.rules.lease_us());
+                now_us >= sent_us.max(since_us) + self.rules.silence_us()
+            };
+            let left = placing.sync().count().saturating_sub(self.plan.min_sync);
+            let can_be_renewed = placing.has_generation();
+            for node in placing.sync().filter(is_silent).take(left) {
+                if !can_be_renewed {
+                    continue;
+                }
+                match silent.iter_mut().find(|it| it.0 == node) {
+                    Some((_, partitions)) => partitions.insert(partition),
+                    None => silent.push((node, PartitionSet::from_iter([partition]))),
+                }
+            }
+        }
+        (!silent.is_empty()).then_some(Wish::Remove { silent })
+    }
+
+    /// Partitions of a node that is lost, if it is this node's turn.
+    fn takeover(&self, now_us: u64) -> Option<Wish> {
+        let is_mine = |&(partition, placing): &(u16, &Placing)| {
+            let standing = self.standings[usize::from(partition)];
+            let hold_us = self
+                .partitions
+                .until_us(u8::try_from(partition).expect("256"));
+            // A node that waits for a handover is not silent: it has nothing to claim yet.
+            let assignment = &placing.assignment;
+            let has_begun = !assignment.is_handed_over
+                || self.lender.has_granted(partition, assignment.generation);
+            placing.is_promotable(self.me)
+                && has_begun
+                && placing.has_generation()
+                && standing.is_turning
+                && standing.is_candidate
+                && now_us >= self.lender.lost_us(partition).max(hold_us)
+        };
+        let lost: Vec<(u16, &Placing)> = self.shared().filter(is_mine).collect();
+        let from = lost
+            .iter()
+            .map(|(_, placing)| placing.assignment.primary)
+            .min()?;
+        let of_node = lost.iter().filter(|it| it.1.assignment.primary == from);
+        let partitions: PartitionSet = of_node.map(|&(partition, _)| partition).collect();
+        let wait_us = self.rank(now_us, from, &partitions) * LeaseRules::RANK_US;
+        let is_due = |&partition: &u16| {
+            let hold_us = self
+                .partitions
+                .until_us(u8::try_from(partition).expect("256"));
+            now_us >= self.lender.lost_us(partition).max(hold_us) + wait_us
+        };
+        let due: PartitionSet = partitions.iter().filter(is_due).collect();
+        (!due.is_empty()).then_some(Wish::TakeOver {
+            from,
+            partitions: due,
+        })
+    }
+
+    /// How many candidates go before this node.
+    fn rank(&self, now_us: u64, lost: u8, partitions: &PartitionSet) -> u64 {
+        let goes_before = |heard: &&Heard| {
+            let others = partitions.iter().filter(|&partition| {
+                self.plan.placings[usize::from(partition)].is_promotable(heard.node)
+            });
+            let mut is_candidate = false;
+            let mut ahead = 0i64;
+            for at in others.map(usize::from) {
+                is_candidate = true;
+                let mine = low(self.standings[at].sequence);
+                ahead += i64::from(heard.sequences[at].wrapping_sub(mine).cast_signed());
+            }
+            let is_here = now_us < heard.read_us + self.rules.grace_us();
+            is_candidate && is_here && (ahead > 0 || ahead == 0 && heard.node < self.me)
+        };
+        let others = self.heard.iter().filter(|heard| heard.node != lost);
+        others.filter(goes_before).count() as u64
+    }
+
+    /// A learner that is to join, or a joining member that is to be admitted.
+    fn entry(&self, now_us: u64, is_complete: impl Fn(u8, u16) -> bool) -> Option<Wish> {
+        for heard in &self.heard {
+            let node = heard.node;
+            let of = |is_of: &dyn Fn(&Placing) -> bool| -> PartitionSet {
+                let mut written = Vec::new();
+                for (partition, placing) in self.written() {
+                    let is_served = self.may_serve(now_us, partition);
+                    if is_of(placing) && is_served && is_complete(node, partition) {
+                        written.push(partition);
+                    }
+                }
+                written.into_iter().collect()
+            };
+            let partitions = of(&|placing| placing.joining.contains(&node));
+            if !partitions.is_empty() {
+                return Some(Wish::Admit { node, partitions });
+            }
+            let hold_us = self.members.hold_us(node);
+            let is_steady = now_us >= heard.steady_us + hold_us;
+            if !is_steady || self.plan.stay_learners.contains(&node) {
+                continue;
+            }
+            let partitions = of(&|placing| placing.is_learner(node) && placing.has_generation());
+            if !partitions.is_empty() {
+                return Some(Wish::Join { node, partitions });
+            }
+        }
+        None
+    }
+
+    fn shared(&self) -> impl Iterator<Item = (u16, &Placing)> {
+        let placing = |&partition: &u16| (partition, &self.plan.placings[usize::from(partition)]);
+        self.shared.iter().map(placing)
+    }
+
+    /// Partitions that this node writes and vouches for, and that others hold.
+    fn written(&self) -> impl Iterator<Item = (u16, &Placing)> {
+        let is_written = |it: &(u16, &Placing)| self.claimed(it.0, it.1) > 0;
+        self.shared().filter(is_written)
+    }
+
+    fn heard_mut(&mut self, now_us: u64, node: u8) -> &mut Heard {
+        let at = self.heard.iter().position(|heard| heard.node == node);
+        let at = at.unwrap_or_else(|| {
+            self.heard.push(Heard {
+                node,
+                number: 0,
+                read_us: 0,
+                confirmed_us: 0,
+                steady_us: now_us,
+                sequences: Box::new([0; PARTITIONS]),
+            });
+            self.heard.len() - 1
+        });
+        &mut self.heard[at]
+    }
+}
+
+/// The partitions that a node holds, and another one.
+fn shared(me: u8, plan: &FailoverPlan) -> Vec<u16> {
+    let is_shared = |it: &(u16, &Placing)| it.1.holds(me) && !it.1.assignment.members.is_empty();
+    let all = (0..).zip(&plan.placings).filter(is_shared);
+    all.map(|(partition, _)| partition).collect()
+}
+
+/// The low 32 bits of a sequence. Two are compared by their difference.
+fn low(sequence: u64) -> u32 {
+    u32::try_from(sequence & u64::from(u32::MAX)).expect("32 bits")
+}
+
+#[cfg(test)]
+mod tests {
+    use penstock_net::link::Membership;
+
+    use super::*;
+    use crate::cluster::Assignment;
+
+    const RULES: LeaseRules = LeaseRules::QUIET;
+    const G: u64 = RULES.grace_us();
+
+    /// Node 1 writes partitions 0 and 1, nodes 2 and 3 are their sync set.
+    fn plan() -> FailoverPlan {
+        let placing = |partition: u16| Placing {
+            assignment: Assignment {
+                generation: 1,
+                primary: 1,
+                members: match partition {
+                    0 | 1 => [2, 3].map(|node| (node, Membership::Sync)).to_vec(),
+                    _ => Vec::new(),
+                },
+                is_handed_over: false,
+                is_loss_accepted: false,
+                is_incomplete_accepted: false,
+            },
+            joining: Vec::new(),
+        };
+        FailoverPlan {
+            number: 1,
+            placings: (0..LINK_PARTITIONS).map(placing).collect(),
+            min_sync: 0,
+            is_paused: false,
+            stay_learners: Vec::new(),
+        }
+    }
+
+    fn standing(sequence: u64) -> Standing {
+        Standing {
+            is_turning: true,
+            is_candidate: true,
+            is_able: true,
+            sequence,
+        }
+    }
+
+    /// Three nodes over this plan; node 3 has more records than node 2.
+    fn nodes(plan: &FailoverPlan) -> Vec<Failover> {
+        let node = |number: u8| {
+            let mut node = Failover::new(0, number, RULES, plan.clone());
+            for partition in [0, 1] {
+                node.note(0, partition, standing(40 + u64::from(number)));
+            }
+            node
+        };
+        (1..=3).map(node).collect()
+    }
+
+    /// All send to all, but where nothing passes.
+    fn exchange(nodes: &mut [Failover], now_us: u64, passes: impl Fn(u8, u8) -> bool) {
+        for node in nodes.iter_mut() {
+            node.looks(now_us);
+        }
+        for (from, to) in (0..3).flat_map(|from| (0..3).map(move |to| (from, to))) {
+            let (one, other) = (nodes[from].me, nodes[to].me);
+            if from == to || !passes(one, other) {
+                continue;
+            }
+            let mut claims = Vec::new();
+            let heartbeat = nodes[from].send(now_us, other, &mut claims);
+            let mut claimed = Vec::new();
+            let heartbeat = Heartbeat {
+                claims: Claims::write(&mut claimed, heartbeat.claims.iter()),
+                ..heartbeat
+            };
+            let confirm = nodes[to].read(now_us, one, &heartbeat);
+            if passes(other, one) {
+                nodes[from].confirm(now_us, other, &confirm);
+            }
+        }
+    }
+
+    /// Heartbeats each 50 ms up to a time.
+    fn beats(nodes: &mut [Failover], from_us: u64, until_us: u64, passes: impl Fn(u8, u8) -> bool) {
+        let mut now_us = from_us;
+        while now_us < until_us {
+            exchange(nodes, now_us, &passes);
+            now_us += RULES.beat_us();
+        }
+    }
+
+    fn wish(node: &mut Failover, now_us: u64) -> Option<Wish> {
+        node.wish(now_us, |_, _| false)
+    }
+
+    const LOST: fn(u8, u8) -> bool = |from, to| from != 1 && to != 1;
+
+    #[test]
+    fn the_candidate_with_most_records_asks_first_and_the_next_one_150_ms_later() {
+        let mut nodes = nodes(&plan());
+        beats(&mut nodes, 0, 2 * G, |_, _| true);
+        assert!(nodes[0].may_serve(2 * G, 0) && !nodes[1].may_serve(2 * G, 0));
+        let granted_us = 2 * G - RULES.beat_us();
+        beats(&mut nodes, 2 * G, granted_us + G, LOST);
+        let due_us = granted_us + G;
+        assert_eq!(wish(&mut nodes[2], due_us - 1), None);
+        let expected = Some(Wish::TakeOver {
+            from: 1,
+            partitions: PartitionSet::from_iter([0, 1]),
+        });
+        assert_eq!(wish(&mut nodes[1], due_us + LeaseRules::RANK_US - 1), None);
+        assert_eq!(wish(&mut nodes[1], due_us + LeaseRules::RANK_US), expected);
+        assert_eq!(wish(&mut nodes[2], due_us), expected);
+        // One swap at a time.
+        assert_eq!(wish(&mut nodes[2], due_us), None);
+        // The old primary stopped long before.
+        assert!(!nodes[0].may_serve(granted_us + RULES.lease_us(), 0));
+        assert!(nodes[2].may_begin(due_us, 0));
+    }
+
+    #[test]
+    fn silent_members_are_removed_down_to_min_sync_and_a_pause_keeps_takeovers_away() {
+        for (min_sync, removed) in [(0, &[2, 3][..]), (1, &[2]), (2, &[])] {
+            let mut plan = plan();
+            plan.min_sync = min_sync;
+            plan.is_paused = true;
+            let mut nodes = nodes(&plan);
+            beats(&mut nodes, 0, 2 * G, |_, _| true);
+            let silent_us = 2 * G - RULES.beat_us() + RULES.silence_us();
+            beats(&mut nodes, 2 * G, silent_us, |_, _| false);
+            assert_eq!(wish(&mut nodes[0], silent_us - 1), None);
+            let silent = removed
+                .iter()
+                .map(|&node| (node, PartitionSet::from_iter([0, 1])));
+            let silent: Vec<_> = silent.collect();
+            let expected = (!silent.is_empty()).then_some(Wish::Remove { silent });
+            assert_eq!(wish(&mut nodes[0], silent_us), expected);
+            beats(&mut nodes, silent_us, 4 * G, |_, _| false);
+            assert_eq!(wish(&mut nodes[2], 9 * G), None);
+        }
+    }
+
+    #[test]
+    fn a_cut_in_one_direction_counts_for_both() {
+        for cut in [(1, 2), (2, 1)] {
+            let mut nodes = nodes(&plan());
+            let passes = |from, to| (from, to) != cut;
+            beats(&mut nodes, 0, 2 * G, passes);
+            assert!(!nodes[0].may_serve(2 * G, 0), "{cut:?}");
+            assert!(nodes[1].may_begin(2 * G, 0), "{cut:?}");
+            assert!(!nodes[2].may_begin(2 * G, 0), "{cut:?}");
+        }
+    }
+
+    #[test]
+    fn partitions_of_a_core_that_stands_still_move_and_the_others_stay() {
+        let mut nodes = nodes(&plan());
+        beats(&mut nodes, 0, 2 * G, |_, _| true);
+        let still = Standing {
+            is_turning: false,
+            ..standing(41)
+        };
+        nodes[0].note(2 * G, 1, still);
+        beats(&mut nodes, 2 * G, 4 * G, |_, _| true);
+        assert!(nodes[0].may_serve(4 * G, 0) && !nodes[0].may_serve(4 * G, 1));
+        let expected = Some(Wish::TakeOver {
+            from: 1,
+            partitions: PartitionSet::from_iter([1]),
+        });
+        assert_eq!(wish(&mut nodes[2], 4 * G), expected);
+        // While its swap is under way it lends nothing of that, and of the other one it does.
+        nodes[0].note(4 * G, 1, standing(41));
+        beats(&mut nodes, 4 * G, 6 * G, |_, _| true);
+        assert!(nodes[0].may_serve(6 * G, 0) && !nodes[0].may_serve(6 * G, 1));
+        nodes[2].swapped();
+        beats(&mut nodes, 6 * G, 7 * G, |_, _| true);
+        assert!(nodes[0].may_serve(7 * G, 1));
+    }
+
+    #[test]
+    fn a_node_that_waits_for_a_handover_is_not_taken_for_lost_before_it_has_begun() {
+        let mut plan = plan();
+        for placing in &mut plan.placings[..2] {
+            placing.assignment.is_handed_over = true;
+        }
+        let mut nodes = nodes(&plan);
+        let waits = Standing {
+            is_able: false,
+            ..standing(41)
+        };
+        for partition in [0, 1] {
+            nodes[0].note(0, partition, waits);
+        }
+        beats(&mut nodes, 0, 4 * G, |_, _| true);
+        assert_eq!(wish(&mut nodes[2], 4 * G), None);
+        nodes[0].note(4 * G, 0, standing(41));
+        beats(&mut nodes, 4 * G, 6 * G, |_, _| true);
+        beats(&mut nodes, 6 * G, 8 * G, LOST);
+        let expected = Some(Wish::TakeOver {
+            from: 1,
+            partitions: PartitionSet::from_iter([0]),
+        });
+        assert_eq!(wish(&mut nodes[2], 8 * G), expected);
+    }
+
+    #[test]
+    fn nobody_takes_over_again_within_the_hold_down() {
+        let mut nodes = nodes(&plan());
+        beats(&mut nodes, 0, 2 * G, |_, _| true);
+        let mut next = plan();
+        next.number = 2;
+        let partitions = PartitionSet::from_iter([0, 1]);
+        Wish::TakeOver {
+            from: 1,
+            partitions,
+        }
+        .apply(3, &mut next.placings);
+        let taken_us = 2 * G;
+        nodes[1].take_plan(taken_us, next.clone());
+        let hold_us = 5_000_000;
+        beats(&mut nodes, taken_us, taken_us + hold_us, |_, _| false);
+        assert_eq!(wish(&mut nodes[1], taken_us + hold_us - 1), None);
+        let takeover = wish(&mut nodes[1], taken_us + hold_us);
+        assert!(matches!(takeover, Some(Wish::TakeOver { from: 3, .. })));
+        // An older plan changes nothing.
+        nodes[1].take_plan(taken_us, plan());
+        assert_eq!(nodes[1].plan(), &next);
+    }
+}
