@@ -14,6 +14,7 @@ pub(crate) mod file;
 pub(crate) mod first_plan;
 mod forks;
 mod greeting;
+mod greetings;
 pub mod home;
 mod judge;
 pub(crate) mod kept_plan;
@@ -31,7 +32,7 @@ pub mod tails;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -50,13 +51,12 @@ use crate::tls::TlsConnection;
 
 use self::file::{ClusterFile, Secret};
 use self::greeting::{Greeted, Greeter, RefusedBy, Ungreeted};
+use self::greetings::Greetings;
 use self::home::PlanPlace;
 pub(crate) use self::link_tls::LinkTls;
 use self::plan_watch::watch;
 use self::seen::Seen;
 
-/// Handshakes of incoming links at a time; a connection beyond is closed.
-const GREETINGS_MAX: u32 = 64;
 /// How long a connection may take to be made, and to prove itself.
 const GREETING: Duration = Duration::from_secs(3);
 /// Between two attempts to make a link.
@@ -120,7 +120,7 @@ struct Shared {
     deliver: Deliver,
     stats: Arc<Stats>,
     next_link: AtomicU64,
-    greetings: AtomicU32,
+    greetings: Greetings,
     /// What was said of links.
     lately: Mutex<Lately>,
     is_over: AtomicBool,
@@ -225,7 +225,7 @@ impl Dialing {
             deliver,
             stats,
             next_link: AtomicU64::new(1),
-            greetings: AtomicU32::new(0),
+            greetings: Greetings::default(),
             lately: Mutex::default(),
             is_over: AtomicBool::new(false),
         });
@@ -294,18 +294,24 @@ fn accept(
 
 /// Lets who has connected prove itself, on a thread of its own.
 fn take(shared: &Arc<Shared>, stream: TcpStream, from: SocketAddr) {
-    if shared.greetings.fetch_add(1, Ordering::Relaxed) >= GREETINGS_MAX {
-        shared.greetings.fetch_sub(1, Ordering::Relaxed);
+    let Some((number, stream)) = shared.greetings.begin(stream) else {
         return;
-    }
+    };
     let greets = Arc::clone(shared);
     let spawned = std::thread::Builder::new()
         .name("penstock-greet".into())
         .spawn(move || {
             let file = greets.file();
             let is_named = |node| file.node(node).is_some();
-            match greets.greeter().welcome(&stream, &greets.me, is_named) {
-                Ok((shard, greeted)) => greets.hand_over(shard, stream, greeted, None),
+            let greeted = greets.greeter().welcome(&stream, &greets.me, is_named);
+            let is_there = greets.greetings.end(number);
+            match greeted {
+                Ok((shard, greeted)) => {
+                    let stream = Arc::into_inner(stream).filter(|_| is_there);
+                    if let Some(stream) = stream {
+                        greets.hand_over(shard, stream, greeted, None);
+                    }
+                }
                 // Its port is another one each time, and what is no link may be wrong in another
                 // way each time.
                 Err(cause) => {
@@ -316,10 +322,9 @@ fn take(shared: &Arc<Shared>, stream: TcpStream, from: SocketAddr) {
                     greets.complain_of(about, &text);
                 }
             }
-            greets.greetings.fetch_sub(1, Ordering::Relaxed);
         });
     if spawned.is_err() {
-        shared.greetings.fetch_sub(1, Ordering::Relaxed);
+        shared.greetings.end(number);
     }
 }
 

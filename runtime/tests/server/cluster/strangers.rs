@@ -421,7 +421,7 @@ fn a_handshake_in_pieces_of_one_byte_is_one_and_half_handshakes_keep_nobody_out(
         drop(half);
         println!("{round}: at most {most} greetings at a time");
     }
-    assert!((1..=64).contains(&most), "{most}");
+    assert!((1..=128).contains(&most), "{most}");
     // New links come in as before.
     drop(first);
     let own = scene.cluster.tls(1);
