@@ -50,8 +50,8 @@ address_of() {
     sed -n 's/^listening *\(127\.0\.0\.1:[0-9]*\).*/\1/p' "$work/$1.banner"
 }
 
-# A user `bench` with so many prefixes: those of the keys of the generator to read and to write, that
-# of INFO, from which the generator takes the server's counters, and others.
+# A user `bench` with so many prefixes: those of the keys of the generator to read and to write,
+# that of INFO, from which the generator takes the server's counters, and others.
 users() {
     local count=$1 file=$work/users-$1
     "$penstock" user add bench --key one --users "$file" 2>/dev/null |

@@ -185,6 +185,15 @@ fn tags(chance: &mut Random) -> Vec<(u64, u16)> {
     tags
 }
 
+/// The partitions of keys with these tags, and the one whose writer changes keyspaces.
+fn partitions_of(tags: &[(u64, u16)], has_settings: bool) -> Vec<u16> {
+    let mut partitions: Vec<u16> = tags.iter().map(|&(_, partition)| partition).collect();
+    if has_settings && !partitions.contains(&0) {
+        partitions.push(0);
+    }
+    partitions
+}
+
 /// The first file of the cluster: node 1 or 2 writes each partition that has keys, and all others
 /// hold it.
 fn first_plan(setting: &Setting, partitions: &[u16], chance: &mut Random) -> Plan {
@@ -370,14 +379,8 @@ impl World {
             Some(_) => holds::walls_ms(&mut expiries),
             None => sales::walls_ms(sales.as_ref(), &mut tokens),
         };
-        let mut partitions: Vec<u16> = tags.iter().map(|&(_, partition)| partition).collect();
-        let settings = SettingsTraffic::of_seed(seed);
-        if settings.is_some() {
-            met.extend(settings::MUST_MEET.iter().map(|&what| (what, 0)));
-            if !partitions.contains(&0) {
-                partitions.push(0);
-            }
-        }
+        let settings = SettingsTraffic::of_seed(seed, &mut met);
+        let partitions = partitions_of(&tags, settings.is_some());
         let plan = Arc::new(first_plan(&setting, &partitions, &mut chance));
         let nodes: Vec<Node> = (0..NODES)
             .map(|node| {

@@ -17,7 +17,6 @@ use super::applies::{self, Use};
 use super::node::LIST_MAX;
 use super::oracle::{Kind, Outcome, POTS, list_of, value_of};
 use super::rushes::{RushBatch, RushItem, Rushes};
-use super::settings::SettingsTraffic;
 use super::{Event, GROUPS, NODES, Phase, Step, World, number_of};
 
 /// How long a client waits for an answer, at most.
@@ -421,7 +420,7 @@ impl World {
             self.send_hold(client, group, level);
         } else if self.rushes.as_mut().is_some_and(Rushes::is_due) {
             self.send_rushes(client, group, level);
-        } else if self.settings.as_mut().is_some_and(SettingsTraffic::is_due) {
+        } else if self.settings.as_mut().is_some_and(|it| it.is_due()) {
             self.send_settings(client);
         } else if self.has_applies && self.applies.chance(200_000) {
             self.send_apply(client, group, level);

@@ -1,7 +1,7 @@
 //! Changes of keyspaces in the traffic of a cluster. Their prefixes are those of no other key, so
 //! nothing else notices them. In the end all nodes know the same settings, in each partition.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use penstock_net::keyspace::{Action, Settings};
 use penstock_net::level::AckLevel;
@@ -20,7 +20,7 @@ use super::{NODES, Step, World, number_of};
 const SETTINGS_FROM: u64 = 960_000_000;
 
 /// What a run of these seeds meets.
-pub(super) const MUST_MEET: &[&str] = &[
+const MUST_MEET: &[&str] = &[
     "keyspace changed",
     "keyspace changed beside another writer",
     "change of a keyspace left open",
@@ -38,11 +38,17 @@ pub(super) struct SettingsTraffic {
 
 impl SettingsTraffic {
     /// Those of a seed, if it has some.
-    pub(super) fn of_seed(seed: u64) -> Option<SettingsTraffic> {
-        (seed >= SETTINGS_FROM).then(|| SettingsTraffic {
-            random: Random::new(seed, 112),
-            asked: vec![BTreeSet::new(); PREFIXES.len()],
-            next_layout: 1,
+    pub(super) fn of_seed(
+        seed: u64,
+        met: &mut BTreeMap<&'static str, u64>,
+    ) -> Option<SettingsTraffic> {
+        (seed >= SETTINGS_FROM).then(|| {
+            met.extend(MUST_MEET.iter().map(|&what| (what, 0)));
+            SettingsTraffic {
+                random: Random::new(seed, 112),
+                asked: vec![BTreeSet::new(); PREFIXES.len()],
+                next_layout: 1,
+            }
         })
     }
 
