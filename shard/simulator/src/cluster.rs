@@ -185,6 +185,13 @@ fn tags(chance: &mut Random) -> Vec<(u64, u16)> {
     tags
 }
 
+/// So many clients that write, and so many that read at members.
+fn clients(writers: usize, readers: usize) -> Vec<Client> {
+    let writing = (0..writers).map(|number| Client::new(number % NODES));
+    let reading = (0..readers).map(|number| Client::reader(number % NODES));
+    writing.chain(reading).collect()
+}
+
 /// The partitions of keys with these tags, and the one whose writer changes keyspaces.
 fn partitions_of(tags: &[(u64, u16)], has_settings: bool) -> Vec<u16> {
     let mut partitions: Vec<u16> = tags.iter().map(|&(_, partition)| partition).collect();
@@ -379,8 +386,7 @@ impl World {
             Some(_) => holds::walls_ms(&mut expiries),
             None => sales::walls_ms(sales.as_ref(), &mut tokens),
         };
-        let settings = SettingsTraffic::of_seed(seed, &mut met);
-        let partitions = partitions_of(&tags, settings.is_some());
+        let partitions = partitions_of(&tags, settings::are_changed(seed));
         let plan = Arc::new(first_plan(&setting, &partitions, &mut chance));
         let nodes: Vec<Node> = (0..NODES)
             .map(|node| {
@@ -393,8 +399,7 @@ impl World {
             true => reads.pick(&[0, 1, 3]),
             false => 0,
         };
-        let writing = (0..setting.clients).map(|number| Client::new(number % NODES));
-        let reading = (0..readers).map(|number| Client::reader(number % NODES));
+        met.extend(settings::must_meet(seed));
         World {
             now_us: 1_000_000,
             queue: BTreeMap::new(),
@@ -404,14 +409,14 @@ impl World {
             nodes,
             plan,
             rushes: Rushes::of_seed(seed, &tags),
-            settings,
+            settings: SettingsTraffic::of_seed(seed),
             oracle: Oracle::new(tags),
             partitions,
             links: BTreeMap::new(),
             next_link: 1,
             linked: BTreeMap::new(),
             cuts: BTreeSet::new(),
-            clients: writing.chain(reading).collect(),
+            clients: clients(setting.clients, readers),
             next_connection: 1,
             issued: 0,
             answered: 0,

@@ -1,7 +1,7 @@
 //! Changes of keyspaces in the traffic of a cluster. Their prefixes are those of no other key, so
 //! nothing else notices them. In the end all nodes know the same settings, in each partition.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use penstock_net::keyspace::{Action, Settings};
 use penstock_net::level::AckLevel;
@@ -19,7 +19,18 @@ use super::{NODES, Step, World, number_of};
 /// Seeds below are from before nodes with several writers changed keyspaces, and change none.
 const SETTINGS_FROM: u64 = 960_000_000;
 
-/// What a run of these seeds meets.
+/// Whether a run changes keyspaces.
+pub(super) fn are_changed(seed: u64) -> bool {
+    seed >= SETTINGS_FROM
+}
+
+/// What a run is to meet because it changes keyspaces, each 0 times so far.
+pub(super) fn must_meet(seed: u64) -> impl Iterator<Item = (&'static str, u64)> {
+    let all = if are_changed(seed) { MUST_MEET } else { &[] };
+    all.iter().map(|&what| (what, 0))
+}
+
+/// What runs of these seeds meet.
 const MUST_MEET: &[&str] = &[
     "keyspace changed",
     "keyspace changed beside another writer",
@@ -38,17 +49,11 @@ pub(super) struct SettingsTraffic {
 
 impl SettingsTraffic {
     /// Those of a seed, if it has some.
-    pub(super) fn of_seed(
-        seed: u64,
-        met: &mut BTreeMap<&'static str, u64>,
-    ) -> Option<SettingsTraffic> {
-        (seed >= SETTINGS_FROM).then(|| {
-            met.extend(MUST_MEET.iter().map(|&what| (what, 0)));
-            SettingsTraffic {
-                random: Random::new(seed, 112),
-                asked: vec![BTreeSet::new(); PREFIXES.len()],
-                next_layout: 1,
-            }
+    pub(super) fn of_seed(seed: u64) -> Option<SettingsTraffic> {
+        are_changed(seed).then(|| SettingsTraffic {
+            random: Random::new(seed, 112),
+            asked: vec![BTreeSet::new(); PREFIXES.len()],
+            next_layout: 1,
         })
     }
 
