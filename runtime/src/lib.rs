@@ -51,6 +51,10 @@ pub use startup::OpenError;
 pub use system::huge_pages::HugePages;
 pub use system::open_files::TooFewOpenFiles;
 
+#[cfg(test)]
+#[path = "../../net/tests/fuzz/target.rs"]
+mod target;
+
 /// What README.md shows compiles.
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]

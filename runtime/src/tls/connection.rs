@@ -234,4 +234,7 @@ impl TlsConnection {
 }
 
 #[cfg(test)]
+#[path = "../../tests/fuzz/tls.rs"]
+mod fuzz;
+#[cfg(test)]
 mod tests;

@@ -1,5 +1,7 @@
 use std::io::{Read, Write};
+use std::sync::LazyLock;
 
+use penstock_client::tls::{ClientTls, TlsSession};
 use rcgen::{CertificateParams, DnType, KeyPair};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -14,23 +16,27 @@ struct Setup {
     client: Arc<ClientConfig>,
 }
 
+/// The time of all checks of certificates.
+const NOW_UNIX_S: u64 = 1_795_000_000;
+
+/// A certificate of this common name for localhost, signed by itself, and its key.
+fn certified(name: &str) -> (String, String) {
+    let mut params = CertificateParams::new(vec!["localhost".into()]).expect("a name");
+    params.distinguished_name.push(DnType::CommonName, name);
+    let key = KeyPair::generate().expect("a key");
+    let certificate = params.self_signed(&key).expect("signed");
+    (certificate.pem(), key.serialize_pem())
+}
+
 fn setup(client_name: Option<&str>) -> Setup {
-    let made = |name: &str| {
-        let mut params = CertificateParams::new(vec!["localhost".into()]).expect("a name");
-        params.distinguished_name.push(DnType::CommonName, name);
-        let key = KeyPair::generate().expect("a key");
-        let certificate = params.self_signed(&key).expect("signed");
-        (certificate.pem(), key.serialize_pem())
-    };
-    let (certificate, key) = made("server");
-    let of_client = client_name.map(made);
+    let (certificate, key) = certified("server");
+    let of_client = client_name.map(certified);
     let client_ca = of_client.as_ref().map(|(text, _)| text.as_bytes());
-    let now_unix_s = 1_795_000_000;
     let (chain, key) = (certificate.as_bytes(), key.as_bytes());
     let purpose = Purpose::Clients {
         needs_certificate: true,
     };
-    let identity = Identity::read(chain, key, client_ca, purpose, now_unix_s).expect("sound");
+    let identity = Identity::read(chain, key, client_ca, purpose, NOW_UNIX_S).expect("sound");
     let mut roots = RootCertStore::empty();
     roots
         .add(CertificateDer::from_pem_slice(chain).expect("PEM"))
@@ -297,8 +303,8 @@ fn name_of(node: u8) -> NodeName {
     NodeName { node, cluster_id }
 }
 
-/// The ends of a link from node 1 to node 2, behind the handshake.
-fn linked() -> (TlsConnection, TlsConnection) {
+/// The identities of nodes 1 and 2.
+static NODES: LazyLock<[Identity; 2]> = LazyLock::new(|| {
     let mut params = CertificateParams::new(Vec::new()).expect("no names");
     params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
     let key = KeyPair::generate().expect("a key");
@@ -311,11 +317,37 @@ fn linked() -> (TlsConnection, TlsConnection) {
         let certificate = params.signed_by(&key, &issuer).expect("signed").pem();
         let (certificate, key) = (certificate.as_bytes(), key.serialize_pem());
         let (key, root) = (key.as_bytes(), Some(root.as_bytes()));
-        Identity::read(certificate, key, root, Purpose::Links(name), 1_795_000_000).expect("sound")
+        Identity::read(certificate, key, root, Purpose::Links(name), NOW_UNIX_S).expect("sound")
     };
-    let dialing = identity(1).dialing.expect("it is for links");
-    let mut source = TlsConnection::dial(dialing, name_of(2));
-    let mut destination = TlsConnection::new(identity(2).config);
+    [identity(1), identity(2)]
+});
+
+/// The ends of a link from node 1 to node 2 that have said nothing.
+pub(super) fn link_ends() -> (TlsConnection, TlsConnection) {
+    let dialing = NODES[0].dialing.clone().expect("it is for links");
+    let source = TlsConnection::dial(dialing, name_of(2));
+    (source, TlsConnection::new(Arc::clone(&NODES[1].config)))
+}
+
+/// A server and a client that have said nothing.
+pub(super) fn session_ends() -> (TlsConnection, TlsSession) {
+    static MADE: LazyLock<(Arc<ServerConfig>, ClientTls)> = LazyLock::new(|| {
+        let (chain, key) = certified("server");
+        let purpose = Purpose::Clients {
+            needs_certificate: false,
+        };
+        let identity = Identity::read(chain.as_bytes(), key.as_bytes(), None, purpose, NOW_UNIX_S);
+        let tls = ClientTls::trusting(chain.as_bytes()).expect("a root");
+        (identity.expect("sound").config, tls)
+    });
+    let (config, tls) = &*MADE;
+    let session = TlsSession::begin(tls, "localhost:1").expect("begun");
+    (TlsConnection::new(Arc::clone(config)), session)
+}
+
+/// The ends of a link from node 1 to node 2, behind the handshake.
+fn linked() -> (TlsConnection, TlsConnection) {
+    let (mut source, mut destination) = link_ends();
     let (mut bytes, mut plaintext) = (Vec::new(), Vec::new());
     while source.is_handshaking() || destination.is_handshaking() {
         source.take_output(&mut bytes);
