@@ -16,9 +16,12 @@ use toml::de::{DeTable, DeValue};
 
 use super::home::{PLAN_BYTES_MAX, PlanPlace};
 use crate::config::toml_line::line_of_error;
+use crate::system::private_file::read_private;
 
 /// The secret has at least so many bytes.
 const SECRET_BYTES_MIN: usize = 32;
+/// Bytes of the file of a secret, at most.
+const SECRET_FILE_BYTES_MAX: usize = 4096;
 /// The highest generation of a partition.
 pub(super) const GENERATION_MAX: u64 = (1 << 14) - 1;
 /// The highest number of a plan: what TOML writes in every reader.
@@ -148,8 +151,7 @@ impl ClusterFile {
     pub(crate) fn of(place: &PlanPlace, text: String) -> Result<ClusterFile, ClusterFileError> {
         let fail = |cause: String| ClusterFileError(format!("{place}: {cause}"));
         let read = |what: &str, path: &Path| {
-            std::fs::read(path)
-                .map_err(|error| format!("the {what} {} cannot be read: {error}", path.display()))
+            read_private(path, SECRET_FILE_BYTES_MAX).map_err(|error| format!("the {what} {error}"))
         };
         let mut secret_path = None;
         let read_secret = |named: Option<&str>| match (place, named) {
@@ -540,6 +542,8 @@ fn hex16(text: &str) -> Option<[u8; 16]> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     const GOOD: &str = r#"
@@ -587,6 +591,32 @@ learners = [1]
         assert!(file.ships(1, 2, 99) && !file.ships(1, 2, 100) && file.ships(2, 1, 100));
         assert_eq!(file.plan().partitions[255].generation, 7);
         assert!(!file.ships(1, 3, 0));
+    }
+
+    #[test]
+    fn a_secret_that_others_may_read_is_refused_and_nothing_of_it_is_told() {
+        let name = format!("penstock-open-secret-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&folder).expect("made");
+        let (path, secret) = (folder.join("cluster.toml"), folder.join("secret"));
+        std::fs::write(&path, GOOD).expect("written");
+        std::fs::write(&secret, "0123456789abcdef0123456789abcdef").expect("written");
+        let read = |mode| {
+            let mode = std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(&secret, mode).expect("set");
+            ClusterFile::read(&path).map(|file| file.cluster_id[15])
+        };
+        let told = read(0o644).expect_err("others may read it").to_string();
+        let expected = format!(
+            "others may read it (mode 0644): chmod 600 {}",
+            secret.display()
+        );
+        assert!(
+            told.ends_with(&expected) && !told.contains("abcdef"),
+            "{told}"
+        );
+        assert_eq!(read(0o600).expect("private"), 15);
+        std::fs::remove_dir_all(folder).expect("removed");
     }
 
     #[test]

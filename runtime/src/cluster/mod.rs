@@ -425,6 +425,8 @@ fn pairs(file: &ClusterFile, me: Introduction, node: u8, theirs: Option<u16>) ->
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use penstock_net::link::NodeStart;
 
     use super::*;
@@ -467,7 +469,9 @@ mod tests {
     fn what_the_file_says_new_since_it_was_read_is_heard() {
         let folder = std::env::temp_dir().join(format!("penstock-watch-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("made");
-        std::fs::write(folder.join("secret"), [b'7'; 32]).expect("written");
+        let secret = folder.join("secret");
+        std::fs::write(&secret, [b'7'; 32]).expect("written");
+        std::fs::set_permissions(secret, std::fs::Permissions::from_mode(0o600)).expect("set");
         let path = folder.join("cluster.toml");
         let write = |generation: u32| {
             let text = format!(

@@ -543,6 +543,7 @@ fn accepted_by(assignment: &Assignment) -> Accepted {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::os::unix::fs::PermissionsExt;
     use std::path::PathBuf;
 
     use super::*;
@@ -602,7 +603,9 @@ learners = [3]
             let unique = format!("penstock-placed-{name}-{}", std::process::id());
             let folder = std::env::temp_dir().join(unique);
             fs::create_dir_all(&folder).expect("made");
-            fs::write(folder.join("secret"), [b's'; 32]).expect("written");
+            let secret = folder.join("secret");
+            fs::write(&secret, [b's'; 32]).expect("written");
+            fs::set_permissions(secret, fs::Permissions::from_mode(0o600)).expect("set");
             fs::write(folder.join("cluster.toml"), text).expect("written");
             Example(folder.join("cluster.toml"))
         }
@@ -844,7 +847,7 @@ learners = [3]
 
     #[test]
     fn a_file_keeps_its_mode_and_a_link_to_it_stays_one() {
-        use std::os::unix::fs::{PermissionsExt, symlink};
+        use std::os::unix::fs::symlink;
         let example = Example::new("mode", &format!("{HEAD}{PLACED}"));
         fs::set_permissions(&example.0, fs::Permissions::from_mode(0o640)).expect("set");
         let link = example.0.with_file_name("link.toml");

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -336,7 +336,7 @@ fn a_node_serves_with_the_credentials_that_the_drop_in_names() {
     fs::write(path("secret"), secret).unwrap();
     fs::write(path("admin-token"), "0123456789abcdef".repeat(4)).unwrap();
     let mode = |name: &str, mode| {
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+        let mode = fs::Permissions::from_mode(mode);
         fs::set_permissions(path(name), mode).unwrap();
     };
     mode("secret", 0o600);
@@ -617,7 +617,9 @@ fn composed_nodes_are_those_of_the_clusters_file_and_the_server_takes_their_opti
         .replace(":7411", ":9")
         .replace("/etc/penstock/own/cluster-secret", "secret");
     fs::write(copy.join("cluster.toml"), text).unwrap();
-    fs::write(copy.join("secret"), [b's'; 48]).unwrap();
+    let secret = copy.join("secret");
+    fs::write(&secret, [b's'; 48]).unwrap();
+    fs::set_permissions(secret, fs::Permissions::from_mode(0o600)).unwrap();
     let output = command(&["cluster", "status", "--file"])
         .arg(copy.join("cluster.toml"))
         .output()

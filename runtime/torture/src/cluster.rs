@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::Ordering;
@@ -243,6 +244,9 @@ impl<'a> Nodes<'a> {
         };
         fs::create_dir_all(&nodes.folder).map_err(|error| error.to_string())?;
         nodes.write("secret", &"torture ".repeat(5))?;
+        let secret = nodes.folder.join("secret");
+        fs::set_permissions(secret, fs::Permissions::from_mode(0o600))
+            .map_err(|error| error.to_string())?;
         let mut file = "version = 1
 cluster_id = \"c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1\"
 secret_file = \"secret\"

@@ -4,6 +4,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -187,6 +188,12 @@ pub fn free_port() -> u16 {
         .expect("one is free")
 }
 
+/// Writes a secret that nobody else may read.
+pub fn write_secret(path: &Path, secret: &str) {
+    fs::write(path, secret).expect("written");
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).expect("set");
+}
+
 /// The files of a cluster of two, and the ports of a third node.
 pub struct Cluster {
     pub folder: PathBuf,
@@ -206,7 +213,7 @@ impl Cluster {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).expect("made");
-        fs::write(folder.join("secret"), "0123456789abcdef0123456789abcdef").expect("written");
+        write_secret(&folder.join("secret"), "0123456789abcdef0123456789abcdef");
         let cluster = Cluster {
             folder,
             links: [(); 3].map(|()| free_port()),

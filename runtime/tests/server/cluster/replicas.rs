@@ -2,12 +2,10 @@
 //! behind that stands still or is gone, that nobody waits for it who did not ask for that, and what
 //! it takes back.
 
-use std::fs;
-
 use penstock_client::{ClientError, Verbs};
 use penstock_net::level::AckLevel;
 
-use super::nodes::{Cluster, Server, until, wait_for_follower, wait_for_primary};
+use super::nodes::{Cluster, Server, until, wait_for_follower, wait_for_primary, write_secret};
 use crate::process::beside_clusters;
 use crate::promql::deployed_queries;
 use crate::scrape::Numbers;
@@ -255,7 +253,7 @@ fn who_is_refused_in_the_handshake_is_counted_by_reason_on_both_sides() {
     until("nobody is there", || first.number(failed, &[]) > 0.0);
     // The first has read its secret; the second one reads another.
     let other = "another secret that is long enough, too";
-    fs::write(cluster.folder.join("secret"), other).expect("written");
+    write_secret(&cluster.folder.join("secret"), other);
     let second = cluster.start(2, &[]);
     let refused = |server: &Server, by| {
         let labels = [("by", by), ("reason", "credentials")];
