@@ -6,7 +6,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use penstock_net::link::Membership;
 use penstock_net::link::message::LINK_PARTITIONS;
@@ -51,8 +51,6 @@ pub(crate) struct ClusterFile {
     pub(crate) cluster_id: [u8; 16],
     /// `None` for a command on a plan in etcd, which needs none.
     pub(crate) secret: Option<Secret>,
-    /// The file of the secret.
-    pub(crate) secret_path: Option<PathBuf>,
     /// Which change of the plan this is; 0 if nobody counts them.
     pub(crate) revision: u64,
     /// When and by whom the last one was made, as it stands there.
@@ -153,28 +151,23 @@ impl ClusterFile {
         let read = |what: &str, path: &Path| {
             read_private(path, SECRET_FILE_BYTES_MAX).map_err(|error| format!("the {what} {error}"))
         };
-        let mut secret_path = None;
         let read_secret = |named: Option<&str>| match (place, named) {
             (PlanPlace::File(_), None) => Err("the file lacks secret_file".into()),
             (PlanPlace::File(path), Some(name)) => {
                 let path = path.parent().unwrap_or(Path::new(".")).join(name);
-                let bytes = read("secret_file", &path)?;
-                secret_path = Some(path);
-                Ok(Some(bytes))
+                read("secret_file", &path).map(Some)
             }
             (PlanPlace::Etcd { .. }, Some(name)) => Err(format!(
                 "secret_file = {name:?}: in etcd a plan names none, each node has its own \
                  cluster_secret_file"
             )),
             (PlanPlace::Etcd { secret_file, .. }, None) => {
-                secret_path.clone_from(secret_file);
                 let path = secret_file.as_deref();
                 path.map(|path| read("cluster_secret_file", path))
                     .transpose()
             }
         };
-        let mut file = ClusterFile::parse(text, read_secret).map_err(fail)?;
-        file.secret_path = secret_path;
+        let file = ClusterFile::parse(text, read_secret).map_err(fail)?;
         match place.is_ordered() && file.revision == 0 {
             true => Err(fail("the plan lacks revision".into())),
             false => Ok(file),
@@ -244,7 +237,6 @@ impl ClusterFile {
             text,
             cluster_id,
             secret,
-            secret_path: None,
             revision,
             changed,
             nodes,

@@ -1,7 +1,6 @@
 //! Begins the links to the other nodes of a cluster.
 
 use std::net::TcpListener;
-use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 
 use penstock_net::link::NodeName;
@@ -63,18 +62,6 @@ pub(super) fn dial(
         warn!(
             "--cluster-new is given, and this directory has been started before: leave it out, so \
              that a lost directory is never taken for that of a new cluster"
-        );
-    }
-    let secret = file.secret_path.clone().expect("a node has one");
-    let mode = std::fs::metadata(&secret).map_or(0, |it| it.permissions().mode());
-    if mode & 0o007 != 0 {
-        warn!(
-            path = %secret.display(),
-            mode = %format_args!("{:04o}", mode & 0o7777),
-            "{} has mode {:04o}: every user of this machine can read the secret of the cluster, \
-             and whoever knows it is let in; chmod o= {0}",
-            secret.display(),
-            mode & 0o7777
         );
     }
     let plan = NodePlan {

@@ -1,10 +1,10 @@
 //! Settings of keyspaces in a cluster whose partitions two nodes write.
 
-use penstock_client::{ClientError, Verbs};
+use penstock_client::{Client, ClientError, ClientOptions, Verbs};
 use penstock_net::keyspace::{Action, Settings};
 use penstock_net::level::AckLevel;
 
-use super::nodes::{Cluster, Server, until, wait_for_follower};
+use super::nodes::{Cluster, PATIENCE, Server, until, wait_for_follower};
 use crate::process::beside_clusters;
 
 fn layout(layout: u16) -> Action {
@@ -36,8 +36,20 @@ fn a_keyspace_is_changed_while_two_nodes_write_and_reaches_one_that_was_away() {
     client.keyspace(b"k", layout(1)).wait().expect("changed");
     first.until_layout(1);
     second.until_layout(1);
-    // The second node does not write partition 0, and its client goes on to the first one.
-    let other = second.client(AckLevel::Disk);
+    // The second node does not write partition 0, and tells a client that goes on to the first one.
+    match second
+        .client(AckLevel::Disk)
+        .keyspace(b"k", layout(2))
+        .wait()
+    {
+        Err(ClientError::Busy(text)) => assert!(text.contains("partition 0"), "{text}"),
+        told => panic!("{told:?}"),
+    }
+    let options = ClientOptions {
+        deadline: PATIENCE,
+        ..ClientOptions::default()
+    };
+    let other = Client::connect(second.address, options).expect("it listens");
     other.keyspace(b"k", layout(2)).wait().expect("changed");
     first.until_layout(2);
     second.until_layout(2);
