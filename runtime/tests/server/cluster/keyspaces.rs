@@ -4,7 +4,7 @@ use penstock_client::{Client, ClientError, ClientOptions, Verbs};
 use penstock_net::keyspace::{Action, Settings};
 use penstock_net::level::AckLevel;
 
-use super::nodes::{Cluster, PATIENCE, Server, until, wait_for_follower};
+use super::nodes::{Cluster, PATIENCE, Server, until};
 use crate::process::beside_clusters;
 
 fn layout(layout: u16) -> Action {
@@ -60,7 +60,6 @@ fn a_keyspace_is_changed_while_two_nodes_write_and_reaches_one_that_was_away() {
         told => panic!("{told:?}"),
     }
     let second = cluster.start(2, &[]);
-    wait_for_follower(&first, &second);
     second.until_layout(3);
     first.until_layout(3);
     client.keyspace(b"k", layout(4)).wait().expect("changed");

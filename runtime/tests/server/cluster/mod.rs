@@ -36,7 +36,7 @@ use penstock_net::request::{Condition, Expiry};
 use penstock_net::status::Status;
 
 use self::nodes::{
-    Cluster, Server, is_within_patience, until, wait_for_follower, wait_for_primary,
+    Cluster, Server, is_within_patience, until, wait_for_follower, wait_for_primary, write_secret,
 };
 use crate::command::command;
 use crate::process::beside_clusters;
@@ -349,11 +349,8 @@ fn who_does_not_know_the_secret_is_refused_by_name_and_no_start_goes_on_with_the
     let cluster = Cluster::new("cluster-refused");
     let first = cluster.start(1, &["--cluster-new"]);
     wait_for_primary(&first);
-    fs::write(
-        cluster.folder.join("other"),
-        "another secret that is long enough, too",
-    )
-    .expect("written");
+    let other = "another secret that is long enough, too";
+    write_secret(&cluster.folder.join("other"), other);
     cluster.write("other.toml", "other", 1, 1);
     let second = cluster.start_by("other.toml", 2, &[]);
     until("both tell why", || {
