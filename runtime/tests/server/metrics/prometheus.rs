@@ -194,7 +194,16 @@ fn a_real_prometheus_takes_the_deployed_files_and_answers_every_rule_and_query()
     fs::create_dir_all(&directory).unwrap();
     let copy = |from: &str, to: &str| fs::copy(deployed(from), directory.join(to)).unwrap();
     copy("monitoring/alerts.yml", "alerts.yml");
-    copy("compose/prometheus.yml", "compose.yml");
+    // What the first start of compose makes for Prometheus.
+    let own = directory.join("own");
+    fs::create_dir_all(&own).unwrap();
+    for made in ["admin-token", "ca.pem"] {
+        fs::write(own.join(made), made).unwrap();
+    }
+    let composed = fs::read_to_string(deployed("compose/prometheus.yml")).unwrap();
+    let there = composed.replace("/etc/prometheus/own", &own.display().to_string());
+    assert!(there != composed, "{composed}");
+    fs::write(directory.join("compose.yml"), there).unwrap();
     fs::write(directory.join("near_bound.yml"), NEAR_BOUND).unwrap();
     promtool(
         &deployed("monitoring"),
