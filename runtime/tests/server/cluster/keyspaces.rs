@@ -28,7 +28,8 @@ impl Server {
 #[test]
 fn a_keyspace_is_changed_while_two_nodes_write_and_reaches_one_that_was_away() {
     let _clusters = beside_clusters();
-    let cluster = Cluster::with_timeout("cluster-keyspaces", 1_000);
+    // What a busy machine may take, and what the test waits for the node that is away.
+    let cluster = Cluster::with_timeout("cluster-keyspaces", 8_000);
     let (first, second) = cluster.start_two();
     cluster.does(&["switch", "--to", "2", "--partitions", "100-255"]);
 
