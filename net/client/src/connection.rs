@@ -482,7 +482,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::queued::{Counted, Waiter};
+    use crate::queued::Waiter;
     use penstock_net::pieces::Pieces;
     use penstock_net::reply::{BatchReply, ReplyHead, write_error};
     use penstock_net::request::{Ask, Version};
@@ -506,18 +506,11 @@ mod tests {
         let (mut connection, _) = Connection::begin(options, None).expect("no login");
         let now = Instant::now();
         let pending = Arc::default();
-        let get = || Queued {
-            until: now + Duration::from_secs(1),
-            partition: None,
-            member: None,
-            tries: 0,
-            retries: 0,
-            is_in_doubt: false,
-            what: What::Item {
-                item: Item::of(&Ask::get(b"key")),
-                done: Box::new(told.clone()),
-            },
-            _counted: Counted::one_more(&pending),
+        let get = || {
+            let item = Item::of(&Ask::get(b"key"));
+            let done = Box::new(told.clone());
+            let until = now + Duration::from_secs(1);
+            Queued::new(What::Item { item, done }, until, &pending)
         };
         let mut queue = VecDeque::from([get(), get()]);
         connection.send(&mut queue, now, &mut Vec::new());

@@ -18,7 +18,7 @@ use crate::named::{NamedWrite, new_token};
 use crate::node::{Link, Node};
 use crate::operation::{Answer, ClientError, Pending, Promise};
 use crate::options::ClientOptions;
-use crate::queued::{AnswerWaiter, Counted, Item, MemberTry, Queued, ReplyWaiter, What};
+use crate::queued::{AnswerWaiter, Item, MemberTry, Queued, ReplyWaiter, What};
 use crate::silence::{Silence, Step};
 use crate::state::State;
 use penstock_net::frame::Opcode;
@@ -282,14 +282,10 @@ impl Driver {
         let pending_max = self.shared.options.pending_max;
         let is_full = state.pending.load(Ordering::Relaxed) >= pending_max;
         let queued = Queued {
-            until,
             partition,
             member,
-            tries: 0,
-            retries: 0,
             is_in_doubt,
-            what,
-            _counted: Counted::one_more(&state.pending),
+            ..Queued::new(what, until, &state.pending)
         };
         if is_full {
             let text = format!("{pending_max} operations are pending, which is the limit");
@@ -391,7 +387,12 @@ fn write(shared: &Arc<Shared>, number: usize) {
                     let written = stream.and_then(|stream| send_out(shared, number, stream, &out));
                     if let Err(error) = written {
                         let cause = format!("the connection broke: {error}");
-                        lose(&mut shared.lock(), number, None, &cause);
+                        let mut state = shared.lock();
+                        lose(&mut state, number, None, &cause);
+                        if error.kind() == ErrorKind::TimedOut {
+                            // It takes nothing, but would accept a new connection.
+                            pass_over(shared, &mut state, number);
+                        }
                     }
                     continue;
                 }
@@ -426,8 +427,6 @@ fn look_at_silence(shared: &Arc<Shared>, state: &mut State, number: usize, now: 
         if lasts >= CONNECT_MAX && !node.queue.is_empty() {
             pass_over(shared, state, number);
         }
-    } else if link.silence.is_turned_away() {
-        // What was sent without a token may be answered yet. Nothing is owed behind its deadline.
     } else {
         match link.silence.step(now, options.silence_max) {
             Step::Wait => {}
@@ -441,6 +440,7 @@ fn look_at_silence(shared: &Arc<Shared>, state: &mut State, number: usize, now: 
             }
         }
     }
+    // A silent node may yet answer what was sent without a token. Behind its deadline none is owed.
     let node = &state.nodes[number];
     let is_over = node.link.as_ref().is_some_and(|link| {
         let is_given_up = !link.connection.has_hello() || link.silence.is_turned_away();
@@ -629,23 +629,15 @@ mod tests {
         let promise = Promise::new();
         let read: fn(&[u8]) -> Result<(), ClientError> = |_| Ok(());
         let mut state = shared.lock();
-        let queued = Queued {
-            until: Instant::now() + LONG,
-            partition: None,
-            member: None,
-            tries: 0,
-            retries: 0,
-            is_in_doubt: false,
-            what: What::Frame {
-                opcode: Opcode::Ping,
-                body: &[],
-                done: Box::new(ReplyWaiter {
-                    promise: Arc::clone(&promise),
-                    read,
-                }),
-            },
-            _counted: Counted::one_more(&state.pending),
+        let what = What::Frame {
+            opcode: Opcode::Ping,
+            body: &[],
+            done: Box::new(ReplyWaiter {
+                promise: Arc::clone(&promise),
+                read,
+            }),
         };
+        let queued = Queued::new(what, Instant::now() + LONG, &state.pending);
         state.nodes[0].queue.push_back(queued);
         state.nodes[1].has_thread = true;
         state.is_over = true;

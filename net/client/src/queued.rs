@@ -33,7 +33,7 @@ pub(crate) struct Queued {
 pub(crate) struct Counted(Arc<AtomicUsize>);
 
 impl Counted {
-    pub(crate) fn one_more(count: &Arc<AtomicUsize>) -> Counted {
+    fn one_more(count: &Arc<AtomicUsize>) -> Counted {
         count.fetch_add(1, Ordering::Relaxed);
         Counted(Arc::clone(count))
     }
@@ -164,6 +164,20 @@ impl What {
 }
 
 impl Queued {
+    /// An operation that was just asked. It counts in `pending` until it is over.
+    pub(crate) fn new(what: What, until: Instant, pending: &Arc<AtomicUsize>) -> Queued {
+        Queued {
+            until,
+            partition: None,
+            member: None,
+            tries: 0,
+            retries: 0,
+            is_in_doubt: false,
+            what,
+            _counted: Counted::one_more(pending),
+        }
+    }
+
     pub(crate) fn token(&self) -> Option<Token> {
         self.what.write().map(NamedWrite::token)
     }

@@ -68,8 +68,8 @@ impl Silence {
         std::mem::take(&mut self.is_turned_away)
     }
 
-    /// What is to be done now, if a node may be silent for `bound` at most. Each step is told once
-    /// in a silence.
+    /// The step that is due now, if a node may be silent for `bound` at most. A silence has each
+    /// step once.
     pub(crate) fn step(&mut self, now: Instant, bound: Duration) -> Step {
         let half = bound / 2;
         let Some(owed_since) = self.owed_since.filter(|_| !self.is_turned_away) else {

@@ -221,7 +221,7 @@ mod tests {
 
     use super::*;
     use crate::operation::{Pending, Promise};
-    use crate::queued::{AnswerWaiter, Counted, Item, What};
+    use crate::queued::{AnswerWaiter, Item, What};
     use penstock_net::request::Ask;
 
     /// More than a busy machine takes for any of it.
@@ -234,19 +234,8 @@ mod tests {
             promise: Arc::clone(&promise),
             read: Answer::ok,
         });
-        let queued = Queued {
-            until,
-            partition: None,
-            member: None,
-            tries: 0,
-            retries: 0,
-            is_in_doubt: false,
-            what: What::Item {
-                item: Item::of(&Ask::get(b"key")),
-                done,
-            },
-            _counted: Counted::one_more(&state.pending),
-        };
+        let item = Item::of(&Ask::get(b"key"));
+        let queued = Queued::new(What::Item { item, done }, until, &state.pending);
         let refused = Refused {
             queued,
             outcome: Err(ClientError::Busy("a queue is full".into())),

@@ -14,7 +14,7 @@ use super::{Connection, Item, Queued, What};
 use crate::named::NamedWrite;
 use crate::operation::{Answer, ClientError};
 use crate::options::ClientOptions;
-use crate::queued::{Counted, FrameWaiter, Waiter};
+use crate::queued::{FrameWaiter, Waiter};
 use crate::target::{Choices, keep};
 use penstock_net::batch::Batch;
 use penstock_net::frame::{Header, Opcode, write_frame};
@@ -140,17 +140,8 @@ impl Side {
                     body: &[],
                     done,
                 };
-                self.queue.push_back(Queued {
-                    until,
-                    partition: None,
-                    member: None,
-                    tries: 0,
-                    retries: 0,
-                    is_in_doubt: false,
-                    what,
-                    _counted: Counted::one_more(&self.pending),
-                });
-                return;
+                let queued = Queued::new(what, until, &self.pending);
+                return self.queue.push_back(queued);
             }
         };
         // A GET needs no token.
@@ -162,16 +153,8 @@ impl Side {
             false => Item::of(&item),
         };
         let what = What::Item { item, done };
-        self.queue.push_back(Queued {
-            until,
-            partition: None,
-            member: None,
-            tries: 0,
-            retries: 0,
-            is_in_doubt: false,
-            what,
-            _counted: Counted::one_more(&self.pending),
-        });
+        let queued = Queued::new(what, until, &self.pending);
+        self.queue.push_back(queued);
     }
 
     fn receive(&mut self, bytes: &[u8]) {
