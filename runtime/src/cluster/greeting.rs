@@ -135,20 +135,20 @@ impl<'a> Line<'a> {
 
     /// Encrypts all that follows: shakes hands first.
     fn secure(&mut self, tls: TlsConnection) -> Result<(), Ungreeted> {
-        let mut tls = self.tls.insert(tls);
+        self.tls = Some(tls);
         let mut output = Vec::new();
         loop {
+            let tls = self.tls.as_mut().expect("it was put there");
             tls.take_output(&mut output);
+            let is_over = !tls.is_handshaking();
             if !output.is_empty() {
                 self.write(&output)?;
                 output.clear();
             }
-            tls = self.tls.as_mut().expect("it was put there");
-            if !tls.is_handshaking() {
+            if is_over {
                 return Ok(());
             }
             self.read()?;
-            tls = self.tls.as_mut().expect("it was put there");
         }
     }
 

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use rustls::ServerConfig;
 use tracing::warn;
 
-use super::http::{Code, Refusal};
 use super::token_file::{TokenFile, TokenFileError};
 use crate::config::Config;
 use crate::config::exposure::is_loopback;
@@ -52,18 +51,6 @@ impl fmt::Display for Unproven {
             Unproven::WrongToken => "its token is not one of admin_token_file",
             Unproven::NoTokens => "it shows a token, and no token is in force",
         })
-    }
-}
-
-impl Unproven {
-    /// What is told to who asked: the same, whatever was shown.
-    pub(super) fn refusal(self) -> Refusal {
-        Refusal {
-            code: Code::Unauthorized,
-            text: "a token that is in force is needed (Authorization: Bearer TOKEN), or a \
-                certificate"
-                .into(),
-        }
     }
 }
 

@@ -157,27 +157,25 @@ impl Visit {
                 return Err(io::ErrorKind::InvalidData.into());
             }
         }
-        let asked = http::read(head);
-        if asked == Ok(None) {
+        let Some(asked) = http::read(head).transpose() else {
             return Ok(());
-        }
+        };
         let proven = guard.judge(self.wire.has_certificate(), http::bearer(head));
         self.has_proof |= proven.is_ok();
         match (asked, proven) {
-            (Ok(None), _) => {}
-            (Ok(Some(request)), Ok(())) => self.answer(page(request, health)),
+            (Ok(request), Ok(())) => self.answer(page(request, health)),
             (Err(refusal), Ok(())) => self.refuse(&refusal),
-            (Ok(Some(request)), Err(unproven)) => match status(request.page, health) {
+            (Ok(request), Err(unproven)) => match status(request.page, health) {
                 Some(code) => self.answer(http::reply(code, PLAIN, "", true)),
                 None => {
                     guard.refused(health, self.peer, unproven);
-                    self.refuse(&unproven.refusal());
+                    self.refuse(&needs_proof());
                 }
             },
             // What there is besides is told to nobody without a proof.
             (Err(refusal), Err(unproven)) if refusal.code == Code::NotFound => {
                 guard.refused(health, self.peer, unproven);
-                self.refuse(&unproven.refusal());
+                self.refuse(&needs_proof());
             }
             (Err(refusal), Err(_)) => self.refuse(&refusal),
         }
@@ -192,6 +190,15 @@ impl Visit {
     fn answer(&mut self, reply: Vec<u8>) {
         self.state = State::Answering { reply, sent: 0 };
         self.until = Instant::now() + REPLY_TIME;
+    }
+}
+
+/// What is told to a client without a proof: the same, whatever the client shows.
+fn needs_proof() -> Refusal {
+    Refusal {
+        code: Code::Unauthorized,
+        text: "a token that is in force is needed (Authorization: Bearer TOKEN), or a certificate"
+            .into(),
     }
 }
 

@@ -158,6 +158,14 @@ fn a_flipped_bit_ends_its_connection_and_others_are_served() {
     server.until_told(&["a connection through TLS ends"]);
 }
 
+/// What a client says first.
+fn client_hello(tls: &ClientTls) -> Vec<u8> {
+    let session = TlsSession::begin(tls, "localhost:1");
+    let mut bytes = Vec::new();
+    session.expect("begun").take_output(&mut bytes);
+    bytes
+}
+
 #[test]
 fn half_handshakes_are_bounded_and_ended_and_take_nobody_elses_place_for_long() {
     let folder = Folder::new("half");
@@ -165,12 +173,7 @@ fn half_handshakes_are_bounded_and_ended_and_take_nobody_elses_place_for_long() 
     let server = Server::start(&folder, &authority.signs("server"), &["--shards", "1"]);
     let tls = authority.trusted();
     let client = server.serves(&tls);
-    let hello = {
-        let session = TlsSession::begin(&tls, "localhost:1");
-        let mut bytes = Vec::new();
-        session.expect("begun").take_output(&mut bytes);
-        bytes
-    };
+    let hello = client_hello(&tls);
     // Some say nothing, others a part of what they should.
     let half: Vec<TcpStream> = (0..300)
         .map(|number| {
@@ -210,12 +213,7 @@ fn ten_thousand_half_handshakes_leave_memory_bounded_and_others_served() {
     let server = Server::start(&folder, &authority.signs("server"), &["--shards", "1"]);
     let tls = authority.trusted();
     let client = server.serves(&tls);
-    let hello = {
-        let session = TlsSession::begin(&tls, "localhost:1");
-        let mut bytes = Vec::new();
-        session.expect("begun").take_output(&mut bytes);
-        bytes
-    };
+    let hello = client_hello(&tls);
     // Most of a message that is as long as one may be, in whole records: all that a half handshake
     // can make the server hold.
     let first = [&[22, 3, 1, 0x40, 0, 1, 0, 0xFF, 0xF0][..], &[0; 0x3FFC]].concat();
