@@ -1,9 +1,11 @@
 //! The plan that a node took last from etcd, in its data directory: no start goes back behind it,
 //! and an operator puts it into an etcd that lost it.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::path::Path;
+
+use super::replacing::{beside, replace, write_new};
 
 /// The name of the file in the data directory.
 pub(crate) const NAME: &str = "PLAN";
@@ -25,10 +27,10 @@ pub(crate) fn read(directory: &Path) -> io::Result<Option<String>> {
 /// # Errors
 /// What the system said; what was kept before is there still.
 pub(crate) fn keep(directory: &Path, text: &str) -> io::Result<()> {
-    let temporary = directory.join(format!("{NAME}.tmp"));
-    let mut file = File::create(&temporary)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    fs::rename(&temporary, directory.join(NAME))?;
-    File::open(directory)?.sync_all()
+    let path = directory.join(NAME);
+    let temporary = beside(&path);
+    // Of a run that was ended.
+    drop(fs::remove_file(&temporary));
+    write_new(&temporary, text.as_bytes(), 0o644)?;
+    replace(&temporary, &path)
 }
