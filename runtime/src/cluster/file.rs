@@ -13,6 +13,7 @@ use penstock_net::link::message::LINK_PARTITIONS;
 use penstock_shard::cluster::{Assignment, Plan};
 use penstock_shard::replication::PartitionId;
 use toml::de::{DeTable, DeValue};
+use zeroize::Zeroizing;
 
 use super::home::{PLAN_BYTES_MAX, PlanPlace};
 use crate::config::toml_line::line_of_error;
@@ -149,7 +150,8 @@ impl ClusterFile {
     pub(crate) fn of(place: &PlanPlace, text: String) -> Result<ClusterFile, ClusterFileError> {
         let fail = |cause: String| ClusterFileError(format!("{place}: {cause}"));
         let read = |what: &str, path: &Path| {
-            read_private(path, SECRET_FILE_BYTES_MAX).map_err(|error| format!("the {what} {error}"))
+            let bytes = read_private(path, SECRET_FILE_BYTES_MAX).map(Zeroizing::new);
+            bytes.map_err(|error| format!("the {what} {error}"))
         };
         let read_secret = |named: Option<&str>| match (place, named) {
             (PlanPlace::File(_), None) => Err("the file lacks secret_file".into()),
@@ -176,7 +178,7 @@ impl ClusterFile {
 
     fn parse(
         text: String,
-        read_secret: impl FnOnce(Option<&str>) -> Result<Option<Vec<u8>>, String>,
+        read_secret: impl FnOnce(Option<&str>) -> Result<Option<Zeroizing<Vec<u8>>>, String>,
     ) -> Result<ClusterFile, String> {
         if text.len() > PLAN_BYTES_MAX {
             return Err(format!("it has more than {PLAN_BYTES_MAX} bytes"));
@@ -570,7 +572,8 @@ learners = [1]
     fn parse(text: &str) -> Result<ClusterFile, String> {
         ClusterFile::parse(text.into(), |named| {
             named.ok_or("the file lacks secret_file")?;
-            Ok(Some(b"0123456789abcdef0123456789abcdef\n".to_vec()))
+            let secret = b"0123456789abcdef0123456789abcdef\n";
+            Ok(Some(Zeroizing::new(secret.to_vec())))
         })
     }
 
@@ -641,7 +644,7 @@ learners = [1]
             let cause = parse(&text).expect_err(to);
             assert!(cause.contains(named), "{to}: {cause}");
         }
-        let short = ClusterFile::parse(GOOD.into(), |_| Ok(Some(b"short".to_vec())));
+        let short = ClusterFile::parse(GOOD.into(), |_| Ok(Some(b"short".to_vec().into())));
         assert!(short.is_err_and(|cause| cause.contains("5 bytes")));
     }
 }

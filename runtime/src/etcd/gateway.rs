@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use ureq::Agent;
 use ureq::tls::{Certificate, ClientCert, PemItem, RootCerts, TlsConfig, parse_pem};
+use zeroize::Zeroizing;
 
 use super::EtcdAccess;
 use super::answer::{
@@ -145,11 +146,12 @@ impl Gateway {
             return Ok(());
         };
         let told = |cause: String| format!("the login of {user:?}: {cause}");
-        let password = read_private(file, FILE_BYTES_MAX);
+        let password = read_private(file, FILE_BYTES_MAX).map(Zeroizing::new);
         let password = password.map_err(|it| (true, told(it.to_string())))?;
-        let password = String::from_utf8(password);
+        let password = std::str::from_utf8(&password);
         let password = password.map_err(|_| (true, told("the password is no text".into())))?;
-        let request = login_request(user, password.trim_end_matches(['\r', '\n']));
+        let password = password.trim_end_matches(['\r', '\n']);
+        let request = Zeroizing::new(login_request(user, password));
         let answer = self.call(endpoint, "auth/authenticate", &request);
         let (status, body) = answer.map_err(|cause| (false, told(cause)))?;
         match read_login(status, &body) {
