@@ -585,8 +585,8 @@ fn check_record<'a>(
 mod tests {
     use super::unapplied_frames::FRAMES_MAX;
     use super::*;
-    use penstock_net::link::Mode;
     use penstock_net::link::message::EpochEntry;
+    use penstock_net::link::{Confirm, LinkHeader, Mode, PartitionSet};
 
     use crate::replication::tests::{Noted, encoded, keys_of_partition};
     use crate::replication::{EpochHistory, Facts};
@@ -621,6 +621,33 @@ mod tests {
         receiver.advance(Lsn(u64::MAX), &partitions);
         assert_eq!(receiver.frames.durable(), receiver.received);
         assert_eq!(receiver.frames.len(), 0);
+    }
+
+    #[test]
+    fn what_belongs_to_a_connection_of_its_own_ends_a_link_of_records() {
+        let limits = KeptLimits {
+            bytes_max: 0,
+            frame_bytes_max: 0,
+        };
+        let granted = Confirm {
+            number: 1,
+            plan: 1,
+            granted: PartitionSet::default(),
+        };
+        let frame = LinkFrame {
+            header: LinkHeader {
+                number: 1,
+                ..LinkHeader::default()
+            },
+            message: LinkMessage::Confirm(granted),
+            bytes: 0,
+        };
+        let mut receiver = Receiver::new(LinkId(1), 1, (0, 0), limits);
+        let (mut partitions, mut work) = (Partitions::new(), VecDeque::new());
+        let told = receiver.frame(&frame, &mut partitions, &mut Noted, &mut work);
+        let refusal = told.expect_err("it is out of place");
+        assert_eq!(refusal.code, RefusalCode::Order);
+        assert_eq!(refusal.text, "a source does not send CONFIRM");
     }
 
     #[test]
