@@ -187,7 +187,7 @@ impl Entry {
         }
     }
 
-    /// Takes an answer to HELLO or AUTH; what is to be sent then is appended to `out`.
+    /// Takes an answer to HELLO or AUTH. The bytes to send next are appended to `out`.
     pub(crate) fn heard(
         &mut self,
         header: &Header,

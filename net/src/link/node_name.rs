@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Which node of which cluster: `node-3.00112233445566778899aabbccddeeff.penstock`.
+/// The name of a node in its cluster: `node-3.00112233445566778899aabbccddeeff.penstock`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeName {
     /// Number of the node, 1 to 255.

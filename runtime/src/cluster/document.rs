@@ -74,7 +74,8 @@ pub(super) fn edit_placements(
     tables.extend(joined.into_iter().map(|(_, _, table)| table));
 }
 
-/// Notes in a document whose changes are counted that it is changed, by whom and when.
+/// Gives a document the next revision, with author and time. A document without a revision stays as
+/// it is.
 pub(super) fn note_change(document: &mut DocumentMut, before: u64, author: &str) {
     if !document.contains_key("revision") {
         return;
