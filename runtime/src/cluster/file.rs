@@ -290,6 +290,8 @@ impl ClusterFile {
                 .iter()
                 .map(|node| (node.number, node.clients.clone()))
                 .collect(),
+            number: self.revision,
+            is_leased: false,
         }
     }
 }

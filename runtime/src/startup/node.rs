@@ -14,6 +14,7 @@ use penstock_net::hello::{
 use penstock_net::limits::Limits;
 use penstock_net::link::NodeStart;
 use penstock_shard::cluster::ClusterConfig;
+use penstock_shard::lease::LeaseTable;
 use penstock_shard::opening::Inventory;
 use penstock_shard::replication::PENDING_BYTES_MAX;
 use penstock_shard::replication::handshake::Introduction;
@@ -95,6 +96,8 @@ pub(crate) struct Node {
     room: Room,
     memory: Option<(Arc<MemoryBound>, Watch)>,
     cluster: Option<ClusterFile>,
+    /// What leases and shards tell each other.
+    leases: Arc<LeaseTable>,
     /// Layouts and programs, if there are any.
     schema: Option<Arc<RunningSchema>>,
     /// Unlocked when it is dropped, so the last one: the threads above write in it to their end.
@@ -207,6 +210,7 @@ impl Node {
             room,
             memory,
             cluster,
+            leases: Arc::default(),
             schema,
             directory,
         })
@@ -274,6 +278,7 @@ impl Node {
                 pending_bytes_max: PENDING_BYTES_MAX,
             },
             plan: Arc::new(file.plan()),
+            leases: Arc::clone(&self.leases),
             replica_timeout_us: file.replica_timeout_us,
             is_new: self.config.cluster_new,
         })

@@ -234,6 +234,8 @@ fn first_plan(setting: &Setting, partitions: &[u16], chance: &mut Random) -> Pla
         clients: numbers
             .map(|number| (number, format!("node {number}")))
             .collect(),
+        number: 0,
+        is_leased: false,
     }
 }
 

@@ -19,6 +19,7 @@ mod status;
 
 use std::sync::Arc;
 
+use crate::lease::LeaseTable;
 use crate::replication::link_set::LinkSetConfig;
 use crate::replication::{LinkId, PartitionId};
 
@@ -34,6 +35,8 @@ pub struct ClusterConfig {
     pub links: LinkSetConfig,
     /// Who holds what.
     pub plan: Arc<Plan>,
+    /// What the leases of the node and its shards tell each other.
+    pub leases: Arc<LeaseTable>,
     /// How long a reply at level `replica` waits for members, at most.
     pub replica_timeout_us: u64,
     /// The cluster is new: a partition that the plan names for this node may be begun although

@@ -85,6 +85,11 @@ pub struct Plan {
     pub partitions: Vec<Assignment>,
     /// The addresses of the nodes for clients, by their numbers.
     pub clients: Vec<(u8, String)>,
+    /// Its number: later plans have higher ones. 0 if its home gives none.
+    pub number: u64,
+    /// Nodes decide by themselves who writes. A partition with a sync set is served only under a
+    /// lease: [`crate::lease`].
+    pub is_leased: bool,
 }
 
 impl Plan {

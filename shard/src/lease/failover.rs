@@ -8,6 +8,7 @@ use super::hold_down::HoldDown;
 use super::lease::Lease;
 use super::lender::{Lender, Named};
 use super::rules::LeaseRules;
+use super::table::LeaseTable;
 
 const PARTITIONS: usize = LINK_PARTITIONS as usize;
 
@@ -18,6 +19,8 @@ pub struct FailoverPlan {
     pub number: u64,
     /// For each partition, ascending.
     pub placings: Vec<Placing>,
+    /// How long leases are.
+    pub rules: LeaseRules,
     /// A removal leaves at least so many members.
     pub min_sync: usize,
     /// Nobody takes over, and nobody enters a sync set.
@@ -57,7 +60,6 @@ struct Heard {
 #[derive(Debug)]
 pub struct Failover {
     me: u8,
-    rules: LeaseRules,
     plan: FailoverPlan,
     /// The partitions that this node and another one hold.
     shared: Vec<u16>,
@@ -70,6 +72,8 @@ pub struct Failover {
     partitions: HoldDown,
     members: HoldDown,
     is_swapping: bool,
+    /// The generation in which each partition was handed over here last.
+    handed_over: Box<[u32; PARTITIONS]>,
 }
 
 impl Failover {
@@ -78,15 +82,15 @@ impl Failover {
     /// # Panics
     /// If the plan does not place every partition.
     #[must_use]
-    pub fn new(now_us: u64, me: u8, rules: LeaseRules, plan: FailoverPlan) -> Self {
+    pub fn new(now_us: u64, me: u8, plan: FailoverPlan) -> Self {
         assert_eq!(
             plan.placings.len(),
             PARTITIONS,
             "a plan places every partition"
         );
+        let rules = plan.rules;
         Failover {
             me,
-            rules,
             shared: shared(me, &plan),
             plan,
             lease: Lease::new(rules),
@@ -97,6 +101,7 @@ impl Failover {
             partitions: HoldDown::default(),
             members: HoldDown::default(),
             is_swapping: false,
+            handed_over: Box::new([0; PARTITIONS]),
         }
     }
 
@@ -130,6 +135,8 @@ impl Failover {
             self.members.changed(now_us, node);
         }
         self.shared = shared(self.me, &plan);
+        self.lease.set_rules(plan.rules);
+        self.lender.set_rules(plan.rules);
         self.plan = plan;
     }
 
@@ -143,11 +150,40 @@ impl Failover {
         self.standings[at] = standing;
     }
 
+    /// Notes what the shards of this node have told. `shard_of` is the shard of a partition.
+    pub fn note_all(&mut self, now_us: u64, table: &LeaseTable, shard_of: impl Fn(u16) -> u16) {
+        for at in 0..self.shared.len() {
+            let partition = self.shared[at];
+            let turned_us = table.turned_us(shard_of(partition));
+            let is_turning = turned_us > 0 && now_us <= turned_us + LeaseRules::STANDSTILL_US;
+            self.note(now_us, partition, table.standing(partition, is_turning));
+            let generation = table.handed_over(partition);
+            let before = &mut self.handed_over[usize::from(partition)];
+            if std::mem::replace(before, generation) != generation {
+                self.handed_over(partition);
+            }
+        }
+    }
+
+    /// Tells the shards of this node until when they may serve each partition, and from when on.
+    /// To be called under the lock of this value: before the CONFIRM leaves that a heartbeat is
+    /// answered, and behind each CONFIRM and each plan that was taken.
+    pub fn publish(&self, table: &LeaseTable) {
+        for (partition, placing) in self.shared() {
+            for node in placing.sync() {
+                table.lend(node, partition, self.lease.end_by(node, partition));
+            }
+        }
+        for partition in 0..LINK_PARTITIONS {
+            table.begin(partition, self.lender.begins_us(partition));
+        }
+    }
+
     /// To be told often: at least each tenth of a grace.
     pub fn looks(&mut self, now_us: u64) {
         self.lender.looks(now_us);
         for heard in &mut self.heard {
-            if now_us >= heard.confirmed_us + self.rules.silence_us() {
+            if now_us >= heard.confirmed_us + self.plan.rules.silence_us() {
                 heard.steady_us = now_us;
             }
         }
@@ -288,8 +324,8 @@ impl Failover {
             let since_us = self.since_us[usize::from(partition)].max(self.lender.awake_us());
             let is_silent = |&node: &u8| {
                 let end_us = self.lease.end_by(node, partition);
-                let sent_us = end_us.saturating_sub(self.rules.lease_us());
-                now_us >= sent_us.max(since_us) + self.rules.silence_us()
+                let sent_us = end_us.saturating_sub(self.plan.rules.lease_us());
+                now_us >= sent_us.max(since_us) + self.plan.rules.silence_us()
             };
             let left = placing.sync().count().saturating_sub(self.plan.min_sync);
             let can_be_renewed = placing.has_generation();
@@ -318,6 +354,7 @@ impl Failover {
             let has_begun = !assignment.is_handed_over
                 || self.lender.has_granted(partition, assignment.generation);
             placing.is_promotable(self.me)
+                && self.lender.has_lent(partition)
                 && has_begun
                 && placing.has_generation()
                 && standing.is_turning
@@ -358,7 +395,7 @@ impl Failover {
                 let mine = low(self.standings[at].sequence);
                 ahead += i64::from(heard.sequences[at].wrapping_sub(mine).cast_signed());
             }
-            let is_here = now_us < heard.read_us + self.rules.grace_us();
+            let is_here = now_us < heard.read_us + self.plan.rules.grace_us();
             is_candidate && is_here && (ahead > 0 || ahead == 0 && heard.node < self.me)
         };
         let others = self.heard.iter().filter(|heard| heard.node != lost);
@@ -464,6 +501,7 @@ mod tests {
         };
         FailoverPlan {
             number: 1,
+            rules: RULES,
             placings: (0..LINK_PARTITIONS).map(placing).collect(),
             min_sync: 0,
             is_paused: false,
@@ -483,7 +521,7 @@ mod tests {
     /// Three nodes over this plan; node 3 has more records than node 2.
     fn nodes(plan: &FailoverPlan) -> Vec<Failover> {
         let node = |number: u8| {
-            let mut node = Failover::new(0, number, RULES, plan.clone());
+            let mut node = Failover::new(0, number, plan.clone());
             for partition in [0, 1] {
                 node.note(0, partition, standing(40 + u64::from(number)));
             }

@@ -38,6 +38,11 @@ impl Lease {
         }
     }
 
+    /// Heartbeats that are confirmed from now on lend for another time.
+    pub fn set_rules(&mut self, rules: LeaseRules) {
+        self.lease_us = rules.lease_us();
+    }
+
     /// A heartbeat is about to be sent to a node. Its number.
     pub fn send(&mut self, now_us: u64, node: u8) -> u64 {
         let peer = self.peer_mut(node);

@@ -45,6 +45,11 @@ impl Lender {
         }
     }
 
+    /// What is granted from now on is waited for another time.
+    pub fn set_rules(&mut self, rules: LeaseRules) {
+        self.grace_us = rules.grace_us();
+    }
+
     /// To be told often. A node that stood still cannot know who was silent meanwhile.
     pub fn looks(&mut self, now_us: u64) {
         if now_us.saturating_sub(self.looked_us) > self.grace_us / 4 {
@@ -86,7 +91,20 @@ impl Lender {
     /// serve it itself.
     #[must_use]
     pub fn may_begin(&self, now_us: u64, partition: u16) -> bool {
-        now_us >= self.ends_us[usize::from(partition)]
+        now_us >= self.begins_us(partition)
+    }
+
+    /// From when on that is so.
+    #[must_use]
+    pub fn begins_us(&self, partition: u16) -> u64 {
+        self.ends_us[usize::from(partition)]
+    }
+
+    /// Whether a node that writes the partition has asked this start for a lease. One that never
+    /// did may not know of leases, and serve without one.
+    #[must_use]
+    pub fn has_lent(&self, partition: u16) -> bool {
+        self.generations[usize::from(partition)] > 0
     }
 
     /// Since when the node of a partition may be taken for lost, if nothing is granted until then.

@@ -2,7 +2,7 @@
 //!
 //! Pure. The owner reads CLOCK_BOOTTIME, sends heartbeats, reads the plan and makes the swaps that
 //! are wished for. [`Failover`] is the whole of one node; [`Lease`] is its side as a primary,
-//! [`Lender`] its side as a member.
+//! [`Lender`] its side as a member. [`LeaseTable`] is what it and the shards tell each other.
 
 mod decided;
 mod failover;
@@ -11,6 +11,7 @@ mod hold_down;
 mod lease;
 mod lender;
 mod rules;
+mod table;
 
 pub use decided::{Placing, Wish};
 pub use failover::{Failover, FailoverPlan, Standing};
@@ -18,3 +19,4 @@ pub use hold_down::HoldDown;
 pub use lease::Lease;
 pub use lender::{Lender, Named};
 pub use rules::{BadRules, LeaseRules};
+pub use table::{LeaseTable, MemberStanding};

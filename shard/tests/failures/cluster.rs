@@ -48,6 +48,8 @@ fn plan(generation: u32, is_incomplete_accepted: bool) -> Plan {
         clients: [ME, OTHER]
             .map(|node| (node, format!("node {node}")))
             .to_vec(),
+        number: 0,
+        is_leased: false,
     }
 }
 
@@ -74,6 +76,7 @@ fn opened(image: Image, incarnation: u32, plan: Plan) -> Server {
             pending_bytes_max: PENDING_BYTES_MAX,
         },
         plan: Arc::new(plan),
+        leases: Arc::default(),
         replica_timeout_us: 1_000_000,
         is_new: false,
     };

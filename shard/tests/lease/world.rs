@@ -121,7 +121,7 @@ pub struct World {
 
 type Ran = Result<(), String>;
 
-fn plan() -> FailoverPlan {
+fn plan(rules: LeaseRules) -> FailoverPlan {
     let placing = |partition: u16| {
         let members: &[u8] = match partition {
             0 => &[2, 3],
@@ -145,6 +145,7 @@ fn plan() -> FailoverPlan {
     };
     FailoverPlan {
         number: 1,
+        rules,
         placings: (0..256).map(placing).collect(),
         min_sync: 0,
         is_paused: false,
@@ -170,7 +171,7 @@ impl World {
             cuts: BTreeSet::new(),
             is_slow: false,
             is_store_down: false,
-            store: plan(),
+            store: plan(rules),
             acked: BTreeMap::new(),
             faults_end_us: 15_000_000 + random.next() % 30_000_000,
             has_long_stops: random.once_in(20),
@@ -403,7 +404,7 @@ impl World {
         }
         let now_us = self.clock(node);
         let number = self.nodes[node].number;
-        let run = Failover::new(now_us, number, self.rules, self.store.clone());
+        let run = Failover::new(now_us, number, self.store.clone());
         let it = &mut self.nodes[node];
         it.run = Some(run);
         it.start += 1;

@@ -12,6 +12,7 @@ use penstock_net::limits::Limits;
 use penstock_net::link::NodeStart;
 use penstock_net::request::Token;
 use penstock_shard::cluster::{ClusterConfig, PartitionStatus, Plan};
+use penstock_shard::lease::LeaseTable;
 use penstock_shard::opening::{
     OpeningError, SegmentFiles, change_shards, open_shard, prove_spares, replay_all, take_inventory,
 };
@@ -83,6 +84,8 @@ pub(super) struct Node {
     pub(super) frozen: VecDeque<Event>,
     /// The cluster's file as it read it last.
     pub(super) plan: Arc<Plan>,
+    /// What its leases and its shards tell each other, of one start.
+    leases: Arc<LeaseTable>,
     /// Handed out to be kept by a shard, and not durable yet.
     pub(super) kept: Vec<(usize, u16, Vec<u8>)>,
     /// Durable.
@@ -139,6 +142,7 @@ impl Node {
             stops_since_us: None,
             frozen: VecDeque::new(),
             plan,
+            leases: Arc::default(),
             kept: Vec::new(),
             lostfound: Vec::new(),
             older: None,
@@ -358,6 +362,7 @@ impl Node {
                     pending_bytes_max: setting.pending_bytes_max,
                 },
                 plan: Arc::clone(&self.plan),
+                leases: Arc::clone(&self.leases),
                 replica_timeout_us: REPLICA_TIMEOUT_US,
                 is_new,
             }),
