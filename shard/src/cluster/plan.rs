@@ -37,7 +37,7 @@ impl Assignment {
     }
 
     /// The nodes that level `replica` waits for, beside the primary.
-    fn sync_set(&self) -> impl Iterator<Item = u8> + '_ {
+    pub(super) fn sync_set(&self) -> impl Iterator<Item = u8> + '_ {
         let sync = |it: &&(u8, Membership)| it.1 == Membership::Sync;
         self.members.iter().filter(sync).map(|&(node, _)| node)
     }

@@ -8,6 +8,7 @@ use super::hold_down::HoldDown;
 use super::lease::Lease;
 use super::lender::{Lender, Named};
 use super::rules::LeaseRules;
+use super::standing::Standing;
 use super::table::LeaseTable;
 
 const PARTITIONS: usize = LINK_PARTITIONS as usize;
@@ -27,19 +28,6 @@ pub struct FailoverPlan {
     pub is_paused: bool,
     /// Nodes that stay learners unless a person says otherwise.
     pub stay_learners: Vec<u8>,
-}
-
-/// What the shard of a partition says of it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Standing {
-    /// The shard has turned a moment ago.
-    pub is_turning: bool,
-    /// All of it is here, and it has been followed since the start.
-    pub is_candidate: bool,
-    /// This node writes it, or is able to begin.
-    pub is_able: bool,
-    /// The sequence of its last record that was received here.
-    pub sequence: u64,
 }
 
 /// The heartbeats of another node.
@@ -160,7 +148,7 @@ impl Failover {
             let generation = table.handed_over(partition);
             let before = &mut self.handed_over[usize::from(partition)];
             if std::mem::replace(before, generation) != generation {
-                self.handed_over(partition);
+                self.handed_over(partition, generation);
             }
         }
     }
@@ -258,9 +246,9 @@ impl Failover {
         self.heard_mut(now_us, node).number = 0;
     }
 
-    /// The old primary of a partition has handed it to this node.
-    pub fn handed_over(&mut self, partition: u16) {
-        self.lender.handed_over(partition);
+    /// The old primary of a partition has handed it to this node, in this generation.
+    pub fn handed_over(&mut self, partition: u16, generation: u32) {
+        self.lender.handed_over(partition, generation);
     }
 
     /// Until when this node may serve a partition that its plan gives it.

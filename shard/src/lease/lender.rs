@@ -125,10 +125,13 @@ impl Lender {
         self.awake_us
     }
 
-    /// The old primary has promised the epoch of this node, and has stopped: nothing is to be
-    /// waited for.
-    pub fn handed_over(&mut self, partition: u16) {
-        self.ends_us[usize::from(partition)] = 0;
+    /// The old primary has promised the epoch of this node in a generation, and has stopped:
+    /// nothing is to be waited for, unless somebody was granted this generation or a later one.
+    pub fn handed_over(&mut self, partition: u16, generation: u32) {
+        let at = usize::from(partition);
+        if self.generations[at] < generation {
+            self.ends_us[at] = 0;
+        }
     }
 
     /// Grants none of these until [`Lender::release`].
@@ -187,9 +190,20 @@ mod tests {
         assert!(judge(&mut lender, 2000 + G, (1, 5), (1, 5)));
         assert!(!lender.may_begin(1999 + 2 * G, 7));
         assert!(lender.may_begin(2000 + 2 * G, 7) && lender.may_begin(1000 + G, 8));
+    }
+
+    #[test]
+    fn a_handover_ends_the_grace_of_those_before_and_not_of_who_was_promoted_since() {
+        let mut lender = Lender::new(0, RULES);
+        assert!(judge(&mut lender, 1000, (1, 5), (1, 5)));
         // It stopped by itself.
-        lender.handed_over(7);
-        assert!(lender.may_begin(0, 7));
+        lender.handed_over(7, 6);
+        assert!(lender.may_begin(1001, 7));
+        // People have promoted another node, and the message of the handover came late.
+        assert!(judge(&mut lender, 2000, (3, 7), (2, 6)));
+        lender.handed_over(7, 6);
+        assert!(!lender.may_begin(1999 + G, 7));
+        assert!(lender.may_begin(2000 + G, 7));
     }
 
     #[test]

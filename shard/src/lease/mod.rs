@@ -11,12 +11,14 @@ mod hold_down;
 mod lease;
 mod lender;
 mod rules;
+mod standing;
 mod table;
 
 pub use decided::{Placing, Wish};
-pub use failover::{Failover, FailoverPlan, Standing};
+pub use failover::{Failover, FailoverPlan};
 pub use hold_down::HoldDown;
 pub use lease::Lease;
 pub use lender::{Lender, Named};
 pub use rules::{BadRules, LeaseRules};
-pub use table::{LeaseTable, MemberStanding};
+pub use standing::{MemberStanding, Standing};
+pub use table::LeaseTable;

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use penstock_net::link::message::LINK_PARTITIONS;
 
-use super::failover::Standing;
+use super::standing::{MemberStanding, Standing};
 
 const PARTITIONS: usize = LINK_PARTITIONS as usize;
 /// Shards that a node has at most: one for each partition.
@@ -50,17 +50,6 @@ pub struct LeaseTable {
     members: Box<[OnceLock<Words>]>,
     /// The generation in which each partition was handed over to this node.
     handed_over: Box<[AtomicU32]>,
-}
-
-/// What the shard of a partition that is written here says of another node.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MemberStanding {
-    /// The number of the plan that the shard judges by.
-    pub plan: u64,
-    /// It follows, and has all but what is on its way.
-    pub has_joined: bool,
-    /// It counts for level `replica`, and has all that was written before it came to count.
-    pub is_proven: bool,
 }
 
 impl Default for LeaseTable {

@@ -62,7 +62,7 @@ use super::planted::{Bug, is_planted};
 use super::receiver::{KeptLimits, LinkRefusal, Partitions};
 use super::record::position_of;
 use super::ring::Ring;
-use super::sender::{Confirmed, Counting, Sender};
+use super::sender::{Confirmed, Sender};
 use super::standing::{Lag, LinkState, Traffic};
 use super::{LinkId, PartitionId, Work};
 use penstock_storage::if_planted;
@@ -357,15 +357,16 @@ impl<B: Block> LinkSet<B> {
     /// How far each member of the sync set of a partition has it; `None` for one that does not
     /// count.
     pub fn received(&self, partition: PartitionId) -> impl Iterator<Item = Option<Lsn>> + '_ {
-        self.holders.sync_set(partition).map(move |node| {
-            let links = self.table.senders_to(node);
-            links
-                .filter_map(|link| match link.sender.counting(partition) {
-                    Counting::UpTo(lsn) => Some(lsn),
-                    Counting::Not => None,
-                })
-                .max()
-        })
+        let sync_set = self.holders.sync_set(partition);
+        sync_set.map(move |node| self.table.received_by(node, partition, |_| true))
+    }
+
+    /// How far a node has a partition that was opened there in this epoch; `None` if it has not
+    /// joined.
+    #[must_use]
+    pub fn received_by(&self, node: u8, partition: PartitionId, epoch: Epoch) -> Option<Lsn> {
+        let table = &self.table;
+        table.received_by(node, partition, |opened| opened == epoch)
     }
 
     // ---- links ----

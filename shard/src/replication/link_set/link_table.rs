@@ -6,11 +6,14 @@ use penstock_net::link::frame::write_link_frame;
 use penstock_net::link::message::REFUSED_TEXT_BYTES_MAX;
 use penstock_net::link::{LinkHeader, LinkMessage, Refused};
 use penstock_storage::io::{Block, Completion};
+use penstock_storage::place::Lsn;
 
 use crate::replication::cursor::LogCursor;
+use crate::replication::epoch::Epoch;
 use crate::replication::handshake::Peer;
 use crate::replication::partition::{Partition, Role};
 use crate::replication::receiver::{KeptLimits, LinkRefusal};
+use crate::replication::sender::Counting;
 use crate::replication::standing::{LinkState, Traffic};
 use crate::replication::{LinkId, PartitionId};
 
@@ -176,6 +179,23 @@ impl<B: Block> LinkTable<B> {
     /// Senders to a node.
     pub(super) fn senders_to(&self, node: u8) -> impl Iterator<Item = &SenderLink<B>> + Clone {
         self.senders.values().filter(move |it| it.peer.node == node)
+    }
+
+    /// Up to which record of this log a node has all of a partition, by links on which it was
+    /// opened in such an epoch; `None` if it has joined by none of them.
+    pub(super) fn received_by(
+        &self,
+        node: u8,
+        partition: PartitionId,
+        is_of: impl Fn(Epoch) -> bool,
+    ) -> Option<Lsn> {
+        let links = self.senders_to(node).map(|link| &link.sender);
+        let links = links.filter(|sender| sender.opened(partition).is_some_and(&is_of));
+        let received = links.filter_map(|sender| match sender.counting(partition) {
+            Counting::UpTo(lsn) => Some(lsn),
+            Counting::Not => None,
+        });
+        received.max()
     }
 
     /// Memory that bytes from and to peers take.
