@@ -1,6 +1,7 @@
 //! What a shard counts.
 
 use crate::answers::{Answers, Statuses};
+use crate::cluster::LeaseCounters;
 use crate::firing::FiringCounters;
 use crate::logins::LoginCounters;
 use crate::replication::link_set::{LinkCounters, LinkMemory};
@@ -12,6 +13,8 @@ pub struct ReplicationCounters {
     pub links: LinkCounters,
     /// Memory of the links.
     pub memory: LinkMemory,
+    /// What was counted of leases.
+    pub leases: LeaseCounters,
     /// Replies at level `replica` that were kept until members have what they tell.
     pub waits: u64,
     /// The same of any lower level: none, or it is a bug.

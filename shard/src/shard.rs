@@ -192,8 +192,7 @@ impl<P: Blocks> Shard<P> {
             return 0;
         }
         if !event.is_quiet() {
-            self.store.observe(now.us, now.unix_ms);
-            self.stats.event(now.us);
+            self.step_begins(now);
         }
         match event {
             Event::Received { session, bytes } => {
@@ -257,7 +256,7 @@ impl<P: Blocks> Shard<P> {
                 let log = self.store.log().counters();
                 self.chores.snapshots.written(name, is_good, log);
             }
-            Event::Plan(plan) => self.replan(plan),
+            Event::Plan(plan) => self.replan(now, plan),
             Event::Schema(schema) => self.serve_schema(schema),
             Event::Users(users) => self.let_in(users, outbox),
             Event::LinkUp { .. }
@@ -279,6 +278,16 @@ impl<P: Blocks> Shard<P> {
             Event::Stop => self.stop(),
         }
         0
+    }
+
+    /// Something may be executed.
+    #[inline]
+    fn step_begins(&mut self, now: Now) {
+        self.store.observe(now.us, now.unix_ms);
+        self.stats.event(now.us);
+        if let Some(linked) = &mut self.linked {
+            linked.steps(now.us, &self.store);
+        }
     }
 
     /// Another shard sent a batch.
@@ -340,10 +349,10 @@ impl<P: Blocks> Shard<P> {
     }
 
     /// Who writes and who holds what has changed in the cluster.
-    fn replan(&mut self, plan: Arc<Plan>) {
+    fn replan(&mut self, now: Now, plan: Arc<Plan>) {
         if let Some(linked) = &mut self.linked {
             self.setup.place(plan.placement());
-            linked.replan(plan);
+            linked.replan(now.us, plan, &self.store);
         }
     }
 

@@ -22,11 +22,14 @@ use crate::replication::planted::{Bug, is_planted};
 use crate::replication::{Epoch, Partition, PartitionId, PeerStatus, Role};
 
 use super::durable_sequences::DurableSequences;
+use super::leases::{LeaseCounters, Leases};
 use super::observer::Observer;
 use super::plan::{Assignment, Plan};
 use super::promotions::{self, Promotion, Promotions};
+use super::proofs::Proofs;
 use super::redirect::Redirect;
 use super::served::ServedPartitions;
+use super::standings::Standings;
 use super::status::{PartitionStatus, ReplicationStatus};
 use super::{ClusterConfig, LinkOutbox};
 
@@ -38,6 +41,8 @@ pub(crate) struct ClusterMember<B> {
     /// Partitions of this shard that its node is to begin.
     promotions: Promotions,
     served: ServedPartitions,
+    leases: Leases,
+    proofs: Proofs,
     /// Partitions that this node writes no more since the last turn, or not in the epoch before.
     deposed: Vec<PartitionId>,
     /// Partitions that this node wrote and has begun anew, in a later generation, in this turn.
@@ -65,14 +70,17 @@ impl<B: Block> ClusterMember<B> {
         config: ClusterConfig,
         store: &mut Store<P>,
     ) -> Result<Self, PartitionId> {
-        let me = config.links.me.node;
+        let (me, shard) = (config.links.me.node, config.links.me.shard);
         let mut links = LinkSet::new(config.links, store).map_err(|note| note.partition)?;
         let mut promotions = Promotions::default();
+        let mut proofs = Proofs::default();
+        let appended = store.log().appended();
         for partition in 0..LINK_PARTITIONS {
             if links.partition(partition).is_none() {
                 continue;
             }
             let assignment = config.plan.of(partition);
+            proofs.place(partition, None, assignment, appended);
             links.place(partition, assignment.others(me));
             let state = links.partition(partition).expect("just seen");
             let promised = state.facts().promised;
@@ -102,6 +110,8 @@ impl<B: Block> ClusterMember<B> {
             me,
             promotions,
             served: ServedPartitions::none(),
+            leases: Leases::new(config.leases, shard),
+            proofs,
             deposed: Vec::new(),
             renewed: Vec::new(),
             replica_timeout_us: config.replica_timeout_us,
@@ -113,7 +123,12 @@ impl<B: Block> ClusterMember<B> {
 
     /// The plan has changed. What this node is to write is begun in the next turns; what it is not
     /// to write any more it answers no more, whether the other node has begun or not.
-    pub(crate) fn replan(&mut self, plan: Arc<Plan>) {
+    pub(crate) fn replan<P: Blocks<Block = B>>(
+        &mut self,
+        now_us: u64,
+        plan: Arc<Plan>,
+        store: &Store<P>,
+    ) {
         let partitions: Vec<PartitionId> = self.links.partitions().collect();
         for partition in partitions {
             let (before, now) = (self.plan.of(partition), plan.of(partition));
@@ -124,6 +139,8 @@ impl<B: Block> ClusterMember<B> {
             let has_written = matches!(state.role(), Role::Primary { .. });
             let promised = state.facts().promised;
             self.links.place(partition, now.others(self.me));
+            let appended = store.log().appended();
+            self.proofs.place(partition, Some(before), now, appended);
             let is_same = (before.primary, before.generation) == (now.primary, now.generation);
             let accepts = |it: &Assignment| (it.is_loss_accepted, it.is_incomplete_accepted);
             if is_same && accepts(before) == accepts(now) {
@@ -163,9 +180,27 @@ impl<B: Block> ClusterMember<B> {
         self.links.keep_nodes(is_named);
         self.plan = plan;
         // At once: what comes before the turn is answered by the new plan, too.
-        let (plan, me) = (&self.plan, self.me);
-        let may_write = |partition| plan.of(partition).primary == me;
+        self.look_at_leases(now_us);
+        self.leases.look_soon();
+        let (plan, me, leases) = (&self.plan, self.me, &self.leases);
+        let may_write = |partition| {
+            plan.of(partition).primary == me && leases.is_there(now_us, plan, partition)
+        };
         self.served.restrict(self.links.partitions(), may_write);
+    }
+
+    /// A step begins. What the leases of the node are over for is answered no more.
+    #[inline]
+    pub(crate) fn steps<P: Blocks<Block = B>>(&mut self, now_us: u64, store: &Store<P>) {
+        if self.leases.is_due(now_us) {
+            self.note_served(now_us, store);
+        }
+    }
+
+    #[cold]
+    fn look_at_leases(&mut self, now_us: u64) {
+        let partitions = self.links.partitions();
+        self.leases.look(now_us, (&self.plan, self.me), partitions);
     }
 
     pub(crate) fn links(&mut self) -> &mut LinkSet<B> {
@@ -259,6 +294,7 @@ impl<B: Block> ClusterMember<B> {
             generation,
             me: self.me,
             clients: self.plan.clients_of(primary).into(),
+            lacks_lease: self.plan.is_leased && !self.leases.was_there(partition),
         }
     }
 
@@ -368,9 +404,15 @@ impl<B: Block> ClusterMember<B> {
 
     /// Whether another turn can do more, whatever ends until then.
     pub(crate) fn deadline_us(&self, now_us: u64) -> Option<u64> {
+        let leased_us = self.plan.is_leased.then(|| self.leases.deadline_us());
         match self.is_due {
             true => Some(now_us),
-            false => self.links.deadline_us(now_us),
+            false => self
+                .links
+                .deadline_us(now_us)
+                .into_iter()
+                .chain(leased_us)
+                .min(),
         }
     }
 
@@ -387,7 +429,7 @@ impl<B: Block> ClusterMember<B> {
         self.links.follow_commits(store);
         self.begin(time, store, outbox);
         self.links.take_in(time, store, &|key| hash.of(key), io);
-        self.note_served(store);
+        self.note_served(now_us, store);
     }
 
     /// Behind the pump. `is_waited_for` tells of a partition whether replies in it wait at level
@@ -405,7 +447,7 @@ impl<B: Block> ClusterMember<B> {
         self.links.follow_commits(store);
         self.links.answer_first(is_waited_for);
         self.links.give_out(time, store, &|key| hash.of(key), io);
-        self.note_served(store);
+        self.note_served(now_us, store);
         self.deposed.clear();
         self.deposed.append(&mut self.renewed);
         let mut lost: BTreeMap<Epoch, Vec<PartitionId>> = BTreeMap::new();
@@ -423,15 +465,39 @@ impl<B: Block> ClusterMember<B> {
         }));
         outbox.sendable.extend(self.links.sendable());
         self.is_due = self.links.take_due();
+        if self.plan.is_leased && self.leases.turns(now_us) {
+            self.standings().tell(store);
+        }
     }
 
     /// Notes which partitions are answered for here.
-    fn note_served<P: Blocks<Block = B>>(&mut self, store: &Store<P>) {
-        let (plan, me) = (&self.plan, self.me);
+    fn note_served<P: Blocks<Block = B>>(&mut self, now_us: u64, store: &Store<P>) {
+        if self.leases.is_due(now_us) {
+            self.look_at_leases(now_us);
+        }
+        let (plan, me, leases) = (&self.plan, self.me, &mut self.leases);
         let writable = self.links.writable(store);
-        self.served.set(writable.map(|(partition, may_write)| {
-            (partition, may_write && plan.of(partition).primary == me)
-        }));
+        let served = &mut self.served;
+        let mut lapses = 0;
+        served.set(writable, |partition, may_write, was_served| {
+            let may_write = may_write && plan.of(partition).primary == me;
+            let is_there = leases.is_there(now_us, plan, partition);
+            lapses += u64::from(was_served && may_write && !is_there);
+            may_write && is_there
+        });
+        leases.lapsed(lapses);
+    }
+
+    /// What it tells of its partitions under leases.
+    fn standings(&mut self) -> Standings<'_, B> {
+        Standings {
+            links: &self.links,
+            plan: &self.plan,
+            me: self.me,
+            promotions: &self.promotions,
+            proofs: &mut self.proofs,
+            table: &self.leases.table,
+        }
     }
 
     /// Begins what is this node's to write.
@@ -510,9 +576,11 @@ impl<B: Block> ClusterMember<B> {
                 if epoch.generation() < self.plan.of(partition).generation
                     && !self.plan.of(partition).is_handed_over => {}
             LinkAction::Begin { partition, epoch } => {
+                let generation = epoch.generation();
+                self.leases.table.tell_handed_over(partition, generation);
+                self.leases.look_soon();
                 // It may come by two links.
-                self.promotions
-                    .add(Promotion::of(partition, epoch.generation()));
+                self.promotions.add(Promotion::of(partition, generation));
             }
             LinkAction::Lacks { partition, node } => outbox.told.push(format!(
                 "partition {partition}: node {node} hands it over, and not all of it is here: \
@@ -540,6 +608,11 @@ impl<B: Block> ClusterMember<B> {
 
     pub(crate) fn link_set(&self) -> &LinkSet<B> {
         &self.links
+    }
+
+    /// What was counted of leases.
+    pub(crate) fn lease_counters(&self) -> LeaseCounters {
+        self.leases.counters()
     }
 
     /// The number of this node, and where clients find each.

@@ -9,12 +9,15 @@
 //! behind it.
 
 mod durable_sequences;
+mod leases;
 mod member;
 mod observer;
 mod plan;
 mod promotions;
+mod proofs;
 mod redirect;
 mod served;
+mod standings;
 mod status;
 
 use std::sync::Arc;
@@ -23,6 +26,7 @@ use crate::lease::LeaseTable;
 use crate::replication::link_set::LinkSetConfig;
 use crate::replication::{LinkId, PartitionId};
 
+pub use leases::LeaseCounters;
 pub(crate) use member::ClusterMember;
 pub use plan::{Assignment, Plan};
 pub(crate) use redirect::Redirect;

@@ -100,6 +100,12 @@ impl Promotions {
         self.all.last().copied()
     }
 
+    /// Whether a partition is to begin a generation.
+    pub(super) fn has(&self, partition: PartitionId, generation: u32) -> bool {
+        let mut all = self.all.iter();
+        all.any(|it| (it.partition, it.generation) == (partition, generation))
+    }
+
     /// One has begun, or cannot.
     pub(super) fn remove(&mut self, it: Promotion) {
         self.all.retain(|other| *other != it);

@@ -17,6 +17,8 @@ pub(crate) struct Redirect {
     pub(super) clients: String,
     /// This node.
     pub(super) me: u8,
+    /// It is this node's to write, and its lease is not there.
+    pub(super) lacks_lease: bool,
 }
 
 impl Redirect {
@@ -37,6 +39,11 @@ impl Redirect {
 impl fmt::Display for Redirect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.primary == self.me {
+            true if self.lacks_lease => write!(
+                f,
+                "partition {}: this node is to write it and has no lease of it now",
+                self.partition
+            ),
             true => write!(
                 f,
                 "partition {}: this node is to write it and has not begun",

@@ -30,11 +30,17 @@ impl ServedPartitions {
         self.changes
     }
 
-    /// For each partition of the shard, whether it is answered for here from now on.
-    pub(super) fn set(&mut self, partitions: impl Iterator<Item = (PartitionId, bool)>) {
-        for (partition, is_served) in partitions {
-            let before = std::mem::replace(&mut self.is_served[usize::from(partition)], is_served);
-            self.changes += u64::from(before != is_served);
+    /// For each partition of the shard, whether it is answered for here from now on. `is_served`
+    /// decides by whether the node may write the partition, and whether it was answered for.
+    pub(super) fn set(
+        &mut self,
+        writable: impl Iterator<Item = (PartitionId, bool)>,
+        mut is_served: impl FnMut(PartitionId, bool, bool) -> bool,
+    ) {
+        for (partition, may_write) in writable {
+            let before = &mut self.is_served[usize::from(partition)];
+            let now = is_served(partition, may_write, *before);
+            self.changes += u64::from(std::mem::replace(before, now) != now);
         }
     }
 

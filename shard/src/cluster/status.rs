@@ -9,7 +9,7 @@ pub enum PartitionRole {
     Primary,
     /// It holds what the primary holds, but for what is under way.
     Following,
-    /// It is to write it, and its first record is not durable.
+    /// It is to write it, and its first record is not durable, or it has no lease.
     Beginning,
     /// It has written it, and another node is to.
     Draining,

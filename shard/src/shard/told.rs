@@ -107,6 +107,7 @@ impl<P: Blocks> Shard<P> {
         ReplicationCounters {
             links: links.counters(),
             memory: links.memory(),
+            leases: linked.lease_counters(),
             ..self.replica_waits.counters(now.us)
         }
     }

@@ -17,6 +17,7 @@ mod image;
 mod inherited;
 mod key_tables;
 mod keyspaces;
+mod leases;
 mod login;
 mod memory;
 mod on_expire;

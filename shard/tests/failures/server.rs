@@ -19,6 +19,7 @@ use penstock_shard::cluster::{ClusterConfig, Plan};
 use penstock_shard::opening::{
     SegmentFiles, change_shards, open_shard, prove_spares, take_inventory,
 };
+use penstock_shard::replication::LinkId;
 use penstock_shard::{
     Event, KeyTableCounters, KeyTableOrder, Now, Outbox, SessionId, Shard, ShardConfig,
     SnapshotWrite, WriteStep,
@@ -142,6 +143,8 @@ pub struct Server {
     pub told: Vec<String>,
     /// What people were told of effects that could not run.
     pub failed_effects: Vec<String>,
+    /// Links with something to be sent.
+    pub links: Vec<LinkId>,
 }
 
 /// Inherits the log of `layout`: the next start has a new one.
@@ -399,6 +402,7 @@ impl Server {
             layout,
             told: Vec::new(),
             failed_effects: Vec::new(),
+            links: Vec::new(),
         };
         let hello = ClientHello {
             protocol_min: 1,
@@ -679,6 +683,7 @@ impl Server {
             self.write_snapshot(write);
         }
         self.told.append(&mut outbox.links.told);
+        self.links.append(&mut outbox.links.sendable);
         let failed = outbox.failed_effects.into_iter();
         let failed = failed.map(|it| format!("{}: {}", it.key.escape_ascii(), it.why));
         self.failed_effects.extend(failed);
@@ -775,7 +780,7 @@ impl Server {
         self.step_quietly(Event::Sent { session });
     }
 
-    fn step_quietly(&mut self, event: Event<'_, HeapBlock>) {
+    pub fn step_quietly(&mut self, event: Event<'_, HeapBlock>) {
         self.shard.step(self.now, event, &mut self.outbox);
     }
 

@@ -1,0 +1,169 @@
+//! Until when each partition of a shard may be served, as the leases of its node told last.
+//!
+//! The table of the node is read each 10 ms, each 5 ms while a partition waits for its lease, and
+//! when an end passes that was read. So a step and a turn compare one number.
+
+use std::sync::Arc;
+
+use penstock_net::link::message::LINK_PARTITIONS;
+
+use crate::lease::LeaseTable;
+use crate::replication::PartitionId;
+
+use super::plan::{Assignment, Plan};
+
+/// The table is read again after so long.
+const LOOK_US: u64 = 10_000;
+/// The same while a partition waits for its lease.
+const WAIT_US: u64 = 5_000;
+/// A shard turns again after so long, so that it is vouched for.
+const TURN_US: u64 = 50_000;
+/// Standings are told again after so long.
+const TELL_US: u64 = 10_000;
+
+/// What a shard counts of its leases.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LeaseCounters {
+    /// How often the lease of a partition was over that this node served, and nobody had told that
+    /// another one is to.
+    pub lapses: u64,
+    /// Partitions that this node is to serve by its plan, and has no lease of, or not yet.
+    pub without: u64,
+}
+
+/// What a shard knows of the leases of its node.
+#[derive(Debug)]
+pub(super) struct Leases {
+    pub(super) table: Arc<LeaseTable>,
+    shard: u16,
+    /// By partition: until when it may be served; 0: not now.
+    ends_us: Box<[u64; LINK_PARTITIONS as usize]>,
+    /// When to read the table again, at the latest: no end that was read is earlier. Never without
+    /// leases.
+    look_us: u64,
+    /// Partitions that wait for their leases.
+    waiting: u64,
+    /// When the shard turned last, and when it told last how its partitions stand.
+    turned_us: u64,
+    told_us: Option<u64>,
+    lapses: u64,
+}
+
+impl Leases {
+    /// Nothing was read.
+    pub(super) fn new(table: Arc<LeaseTable>, shard: u16) -> Self {
+        Leases {
+            table,
+            shard,
+            ends_us: Box::new([0; LINK_PARTITIONS as usize]),
+            look_us: 0,
+            waiting: 0,
+            turned_us: 0,
+            told_us: None,
+            lapses: 0,
+        }
+    }
+
+    /// Whether the table is to be read: an end has passed, or what was read is old.
+    #[inline]
+    pub(super) fn is_due(&self, now_us: u64) -> bool {
+        now_us >= self.look_us
+    }
+
+    /// Reads the table by the plan of the shard, for node `me`.
+    pub(super) fn look(
+        &mut self,
+        now_us: u64,
+        (plan, me): (&Plan, u8),
+        partitions: impl Iterator<Item = PartitionId>,
+    ) {
+        self.waiting = 0;
+        if !plan.is_leased {
+            self.look_us = u64::MAX;
+            return;
+        }
+        let mut first_us = u64::MAX;
+        for partition in partitions {
+            let assignment = plan.of(partition);
+            let end_us = match assignment.primary == me {
+                true => self.end_us(now_us, partition, assignment),
+                false => 0,
+            };
+            self.ends_us[usize::from(partition)] = end_us;
+            if end_us > 0 {
+                first_us = first_us.min(end_us);
+            } else {
+                self.waiting += u64::from(assignment.primary == me);
+            }
+        }
+        let look_us = match self.waiting {
+            0 => now_us + LOOK_US,
+            _ => now_us + WAIT_US,
+        };
+        self.look_us = first_us.min(look_us);
+    }
+
+    /// Until when the node may serve a partition that its plan gives it; 0: not now. It begins
+    /// behind all that it has lent itself, unless the old primary has stopped for it.
+    fn end_us(&self, now_us: u64, partition: PartitionId, assignment: &Assignment) -> u64 {
+        let end_us = self.table.lease_end_us(partition, assignment.sync_set());
+        let has_begun = self.table.handed_over(partition) == assignment.generation
+            || now_us >= self.table.begins_us(partition);
+        match has_begun && now_us < end_us {
+            true => end_us,
+            false => 0,
+        }
+    }
+
+    /// Whether the lease of a partition is there, as it was read last.
+    #[inline]
+    pub(super) fn is_there(&self, now_us: u64, plan: &Plan, partition: PartitionId) -> bool {
+        !plan.is_leased || now_us < self.ends_us[usize::from(partition)]
+    }
+
+    /// Whether the lease of a partition was there when the table was read last.
+    pub(super) fn was_there(&self, partition: PartitionId) -> bool {
+        self.ends_us[usize::from(partition)] > 0
+    }
+
+    /// The next step or turn reads the table: the plan has changed, or what the shard is to write.
+    pub(super) fn look_soon(&mut self) {
+        self.look_us = 0;
+        self.told_us = None;
+    }
+
+    /// Leases of so many partitions are over that were served.
+    pub(super) fn lapsed(&mut self, partitions: u64) {
+        self.lapses += partitions;
+    }
+
+    /// What was counted.
+    pub(super) fn counters(&self) -> LeaseCounters {
+        LeaseCounters {
+            lapses: self.lapses,
+            without: self.waiting,
+        }
+    }
+
+    /// The shard turns. Whether it is to tell how its partitions stand.
+    pub(super) fn turns(&mut self, now_us: u64) -> bool {
+        self.turned_us = now_us;
+        self.table.turned(self.shard, now_us);
+        let tells = self
+            .told_us
+            .is_none_or(|told_us| now_us >= told_us + TELL_US);
+        if tells {
+            self.told_us = Some(now_us);
+        }
+        tells
+    }
+
+    /// When the shard is to turn again under leases.
+    pub(super) fn deadline_us(&self) -> u64 {
+        let turn_us = self.turned_us + TURN_US;
+        match self.waiting {
+            0 => turn_us,
+            _ => turn_us.min(self.look_us),
+        }
+    }
+}

@@ -1,0 +1,551 @@
+//! Nodes that serve under leases: who is answered, and what a shard tells of its partitions. The
+//! side that decides is the real one; the other nodes confirm what a test says.
+
+use std::sync::Arc;
+
+use penstock_net::apply::Apply;
+use penstock_net::level::AckLevel;
+use penstock_net::link::message::LINK_PARTITIONS;
+use penstock_net::link::{Claim, Claims, Confirm, Heartbeat, Membership, NodeStart, PartitionSet};
+use penstock_net::placement::Writer;
+use penstock_net::request::Condition;
+use penstock_net::scan::ScanRequest;
+use penstock_net::slot::{SLOTS, slot_of};
+use penstock_net::status::Status;
+use penstock_shard::Event;
+use penstock_shard::cluster::{Assignment, ClusterConfig, Plan};
+use penstock_shard::lease::{
+    Failover, FailoverPlan, LeaseRules, LeaseTable, MemberStanding, Placing,
+};
+use penstock_shard::replication::handshake::{Introduction, Peer};
+use penstock_shard::replication::link_set::LinkSetConfig;
+use penstock_shard::replication::{LinkId, PENDING_BYTES_MAX};
+use penstock_storage::version::partition_of;
+
+use crate::image::Image;
+use crate::key;
+use crate::server::Server;
+
+const RULES: LeaseRules = LeaseRules::QUIET;
+const L: u64 = RULES.lease_us();
+const G: u64 = RULES.grace_us();
+
+/// The partition of the keys.
+fn partition() -> u16 {
+    u16::try_from(partition_of(slot_of(&key(0)))).expect("256")
+}
+
+/// This node writes the partition of the keys, with these members; node 9 writes all others.
+fn plan(number: u64, generation: u32, primary: u8, members: &[(u8, Membership)]) -> Plan {
+    let assignment = |it: u16| Assignment {
+        generation: if it == partition() { generation } else { 1 },
+        primary: if it == partition() { primary } else { 9 },
+        members: match it == partition() {
+            true => members.to_vec(),
+            false => Vec::new(),
+        },
+        is_handed_over: false,
+        is_loss_accepted: false,
+        is_incomplete_accepted: false,
+    };
+    Plan {
+        partitions: (0..LINK_PARTITIONS).map(assignment).collect(),
+        clients: [1, 2, 3, 9]
+            .map(|node| (node, format!("node {node}")))
+            .to_vec(),
+        number,
+        is_leased: true,
+    }
+}
+
+const SYNC: Membership = Membership::Sync;
+const LEARNER: Membership = Membership::Learner;
+
+/// A node: its shard, and who decides for it.
+struct Node {
+    number: u8,
+    server: Server,
+    decider: Failover,
+    table: Arc<LeaseTable>,
+    ids: usize,
+}
+
+fn introduction(node: u8, incarnation: u32) -> Introduction {
+    Introduction {
+        log_format: 1,
+        cluster_id: [1; 16],
+        node_id: [node; 16],
+        start: NodeStart {
+            incarnation,
+            start_id: incarnation,
+        },
+        node,
+        shard: 0,
+        shards: 1,
+        record_bytes_max: 4 << 10,
+        frame_bytes_max: 1 << 20,
+    }
+}
+
+fn decided_by(plan: &Plan) -> FailoverPlan {
+    let placing = |assignment: &Assignment| Placing {
+        assignment: assignment.clone(),
+        joining: Vec::new(),
+    };
+    FailoverPlan {
+        number: plan.number,
+        placings: plan.partitions.iter().map(placing).collect(),
+        rules: RULES,
+        min_sync: 0,
+        is_paused: false,
+        stay_learners: Vec::new(),
+    }
+}
+
+impl Node {
+    /// A start over a directory.
+    fn open(number: u8, image: Image, incarnation: u32, plan: Plan) -> Self {
+        let table = Arc::new(LeaseTable::default());
+        let decider = Failover::new(1, number, decided_by(&plan));
+        let config = ClusterConfig {
+            links: LinkSetConfig {
+                me: introduction(number, incarnation),
+                ring_bytes_max: 64 << 10,
+                backlog_bytes_max: 0,
+                catch_up_bytes_per_s: 0,
+                pending_bytes_max: PENDING_BYTES_MAX,
+            },
+            plan: Arc::new(plan),
+            leases: Arc::clone(&table),
+            replica_timeout_us: 1_000_000,
+            is_new: true,
+        };
+        let server = Server::open_in_cluster(config, image, incarnation.into());
+        Node {
+            number,
+            server: server.expect("it opens"),
+            decider,
+            table,
+            ids: 0,
+        }
+    }
+
+    /// A new node that writes its partition, and whose members lend nothing yet. Its grace is over.
+    fn behind_the_grace(members: &[(u8, Membership)]) -> Self {
+        let mut node = Node::open(1, Image::default(), 1, plan(1, 4, 1, members));
+        node.server.settle();
+        node.server.now.us = 1 + G;
+        node.decider.publish(&node.table);
+        node
+    }
+
+    fn replan(&mut self, plan: Plan) {
+        let now_us = self.server.now.us;
+        self.decider.take_plan(now_us, decided_by(&plan));
+        self.decider.publish(&self.table);
+        self.server.replan(plan);
+    }
+
+    /// What the shard has told is noted; then a node confirms a heartbeat that is sent now, and
+    /// lends all. The shard has had time to look. Until when it lends.
+    fn lends(&mut self, member: u8) -> u64 {
+        let now_us = self.server.now.us;
+        self.decider.note_all(now_us, &self.table, |_| 0);
+        let number = self.decider.send(now_us, member, &mut Vec::new()).number;
+        let confirm = Confirm {
+            number,
+            plan: 1,
+            granted: (0..LINK_PARTITIONS).collect::<PartitionSet>(),
+        };
+        self.decider.confirm(now_us, member, &confirm);
+        self.decider.publish(&self.table);
+        self.server.now.us += 5_000;
+        now_us + L
+    }
+
+    /// The status of a read that arrives now, before any turn, and is answered in later ones.
+    fn get(&mut self) -> Status {
+        self.ids += 1;
+        self.server.get(self.ids, &key(0));
+        self.server.settle();
+        self.server.replies[&self.ids].status
+    }
+
+    fn set(&mut self, level: AckLevel) -> Status {
+        let id = self.set_and_leave(level);
+        self.server.settle();
+        self.server.replies[&id].status
+    }
+
+    fn set_and_leave(&mut self, level: AckLevel) -> usize {
+        self.ids += 1;
+        self.server.send_at(level, self.ids, |batch, out| {
+            batch.set(out, &key(0), b"value", Condition::Always);
+        });
+        self.ids
+    }
+
+    fn standing(&self) -> penstock_shard::lease::Standing {
+        self.table.standing(partition(), true)
+    }
+
+    fn member(&self, node: u8) -> MemberStanding {
+        self.table.member(node, partition())
+    }
+}
+
+#[test]
+fn without_a_lease_nobody_is_answered_reads_neither() {
+    let mut node = Node::behind_the_grace(&[(2, SYNC), (3, SYNC)]);
+    node.lends(2);
+    assert_eq!(node.get(), Status::NotPrimary, "node 3 lends nothing");
+    let reply = &node.server.replies[&node.ids];
+    assert_eq!(reply.version, Writer::version(1, 4));
+    assert!(String::from_utf8_lossy(&reply.value).contains("no lease"));
+    for level in [AckLevel::None, AckLevel::Disk, AckLevel::Replica] {
+        assert_eq!(node.set(level), Status::NotPrimary);
+    }
+    let first = partition() * (SLOTS / LINK_PARTITIONS);
+    let cursor = u64::from(first) << 32;
+    let scan = ScanRequest {
+        cursor,
+        prefix: b"",
+        entries_max: 8,
+        bytes_max: 4096,
+        wants_values: true,
+    };
+    let mut add = Apply::new();
+    let at = add.key(&key(0));
+    add.put(at, b"applied");
+    node.server.send(100, |batch, out| batch.scan(out, &scan));
+    node.server.send(101, |batch, out| batch.apply(out, &add));
+    node.server.settle();
+    for id in [100, 101] {
+        assert_eq!(node.server.replies[&id].status, Status::NotPrimary);
+    }
+    node.lends(3);
+    assert_eq!(node.get(), Status::NotFound);
+    assert_eq!(node.set(AckLevel::Disk), Status::Ok);
+}
+
+#[test]
+fn what_a_node_has_lent_itself_it_serves_behind_the_grace_alone() {
+    let mut node = Node::open(1, Image::default(), 1, plan(1, 4, 1, &[(2, SYNC)]));
+    node.server.settle();
+    node.server.now.us = G - 100_000;
+    node.lends(2);
+    assert_eq!(node.get(), Status::NotPrimary, "its own start is too young");
+    node.server.now.us = 1 + G;
+    assert_eq!(node.get(), Status::NotFound);
+}
+
+#[test]
+fn a_partition_that_nobody_may_take_over_is_served_without_a_lease_behind_the_grace() {
+    let mut node = Node::open(1, Image::default(), 1, plan(1, 4, 1, &[(2, LEARNER)]));
+    node.server.settle();
+    node.decider.publish(&node.table);
+    assert_eq!(node.get(), Status::NotPrimary);
+    node.server.now.us = 1 + G;
+    assert_eq!(node.get(), Status::NotFound);
+    node.server.now.us += 100 * L;
+    assert_eq!(node.get(), Status::NotFound);
+}
+
+#[test]
+fn a_lease_that_ends_between_two_steps_ends_answers_at_once_and_comes_back_as_it_was() {
+    let mut node = Node::behind_the_grace(&[(2, SYNC)]);
+    let end_us = node.lends(2);
+    assert_eq!(node.set(AckLevel::Disk), Status::Ok);
+    let version = node.server.replies[&node.ids].version;
+    node.server.now.us = end_us - 1;
+    node.server.send(200, |batch, out| batch.get(out, &key(0)));
+    node.server.now.us = end_us;
+    node.server.send(201, |batch, out| batch.get(out, &key(0)));
+    node.server.settle();
+    assert_eq!(node.server.replies[&201].status, Status::NotPrimary);
+    node.lends(2);
+    assert_eq!(node.set(AckLevel::Disk), Status::Ok);
+    let again = node.server.replies[&node.ids].version;
+    assert_eq!(again.epoch, version.epoch, "no new start of the partition");
+    let leases = node
+        .server
+        .shard
+        .replication_counters(node.server.now)
+        .leases;
+    assert_eq!((leases.lapses, leases.without), (1, 0));
+}
+
+#[test]
+fn what_waits_for_members_goes_on_waiting_while_the_lease_is_away() {
+    let mut node = Node::behind_the_grace(&[(2, SYNC)]);
+    let end_us = node.lends(2);
+    let id = node.set_and_leave(AckLevel::Replica);
+    node.server.now.us = end_us;
+    assert_eq!(node.get(), Status::NotPrimary);
+    assert!(!node.server.replies.contains_key(&id));
+    node.server.now.us += 1_000_000;
+    node.server.settle();
+    assert_eq!(node.server.replies[&id].status, Status::NoReplicas);
+}
+
+#[test]
+fn an_armed_key_does_not_fire_without_a_lease() {
+    let mut node = Node::behind_the_grace(&[(2, SYNC)]);
+    node.lends(2);
+    let mut arm = Apply::new();
+    let (hold, stock) = (arm.key(&key(0)), arm.key(&key(1)));
+    arm.put(stock, &5u64.to_le_bytes())
+        .put(hold, b"held")
+        .then(hold.expire_in(10_000))
+        .on_expire(hold, |effects| {
+            effects.then(stock.u64(0).increase(1u64));
+        });
+    node.server.send(300, |batch, out| batch.apply(out, &arm));
+    node.server.settle();
+    assert_eq!(node.server.replies[&300].status, Status::Ok);
+    node.server.sleep(60_000);
+    node.server.settle();
+    assert_eq!(node.server.counters().firing.fired, 0);
+    node.lends(2);
+    node.server.settle();
+    node.server.sleep(1);
+    node.server.settle();
+    assert_eq!(node.server.counters().firing.fired, 1);
+}
+
+#[test]
+fn leases_begin_and_end_with_the_plan_while_a_node_runs() {
+    let unleased = |number| Plan {
+        is_leased: false,
+        ..plan(number, 4, 1, &[(2, SYNC)])
+    };
+    let mut node = Node::open(1, Image::default(), 1, unleased(1));
+    node.server.settle();
+    assert_eq!(node.get(), Status::NotFound);
+    assert_eq!(node.table.turned_us(0), 0, "nobody asks");
+    let deadline_us = node.server.shard.deadline_us(node.server.now);
+    assert!(deadline_us.is_none_or(|it| it > node.server.now.us + 50_000));
+    node.replan(plan(2, 4, 1, &[(2, SYNC)]));
+    node.server.send(400, |batch, out| batch.get(out, &key(0)));
+    node.server.settle();
+    assert_eq!(node.server.replies[&400].status, Status::NotPrimary);
+    node.server.now.us = 1 + G;
+    node.lends(2);
+    assert_eq!(node.get(), Status::NotFound);
+    node.server.now.us += L;
+    node.server.settle();
+    node.replan(unleased(3));
+    assert_eq!(node.get(), Status::NotFound);
+}
+
+#[test]
+fn an_idle_shard_turns_each_50_ms_and_more_often_while_it_waits_for_a_lease() {
+    let mut node = Node::behind_the_grace(&[(2, SYNC)]);
+    let next_us = |node: &mut Node| {
+        node.server.turn();
+        let now = node.server.now;
+        assert_eq!(node.table.turned_us(0), now.us);
+        node.server.shard.deadline_us(now).expect("under leases") - now.us
+    };
+    assert!(next_us(&mut node) <= 5_000);
+    node.lends(2);
+    node.server.settle();
+    node.server.now.us += 20_000;
+    let idle_us = next_us(&mut node);
+    assert!((10_000..=50_000).contains(&idle_us), "{idle_us}");
+}
+
+/// Two nodes with links for what each of them ships.
+struct Pair {
+    nodes: [Node; 2],
+}
+
+impl Pair {
+    fn link(&mut self) {
+        for (source, link) in [(0, LinkId(1)), (1, LinkId(2))] {
+            let peers = [0, 1].map(|at: usize| peer(self.nodes[at].number));
+            for at in [0, 1] {
+                self.nodes[at].server.step_quietly(Event::LinkUp {
+                    link,
+                    peer: peers[1 - at],
+                    is_outgoing: at == source,
+                });
+            }
+        }
+    }
+
+    fn unlink(&mut self) {
+        for node in &mut self.nodes {
+            for link in [LinkId(1), LinkId(2)] {
+                node.server.step_quietly(Event::LinkDown { link });
+            }
+        }
+    }
+
+    /// Lets both turn, and brings each what the other ships.
+    fn settle(&mut self) {
+        for _ in 0..60 {
+            for at in [0, 1] {
+                self.nodes[at].server.turn();
+                self.nodes[at].server.end(0);
+                self.nodes[at].server.now.us += 500;
+                for link in std::mem::take(&mut self.nodes[at].server.links) {
+                    let mut bytes = Vec::new();
+                    let shard = &mut self.nodes[at].server.shard;
+                    shard.take_link_output(link, &mut bytes);
+                    let received = Event::LinkReceived {
+                        link,
+                        bytes: &bytes,
+                    };
+                    self.nodes[1 - at].server.step_quietly(received);
+                }
+            }
+        }
+    }
+}
+
+fn peer(node: u8) -> Peer {
+    Peer {
+        node_id: [node; 16],
+        node,
+        start: NodeStart {
+            incarnation: 1,
+            start_id: 1,
+        },
+        shard: 0,
+        shards: 1,
+        frame_bytes_max: 1 << 20,
+    }
+}
+
+/// Node 1 writes, under a lease of node 2, which has `membership`.
+fn pair(membership: Membership) -> Pair {
+    let plan = plan(1, 4, 1, &[(2, membership)]);
+    let mut writer = Node::open(1, Image::default(), 1, plan.clone());
+    let mut member = Node::open(2, Image::default(), 1, plan);
+    for node in [&mut writer, &mut member] {
+        node.server.settle();
+        node.server.now.us = 1 + G;
+        node.decider.publish(&node.table);
+    }
+    writer.lends(2);
+    let mut pair = Pair {
+        nodes: [writer, member],
+    };
+    assert_eq!(pair.nodes[0].set(AckLevel::Disk), Status::Ok);
+    pair
+}
+
+#[test]
+fn a_shard_tells_who_may_be_promoted_who_is_able_to_write_and_how_far_it_is() {
+    let mut pair = pair(SYNC);
+    let [writer, member] = &pair.nodes;
+    assert!(writer.standing().is_able && !writer.standing().is_candidate);
+    assert!(writer.standing().sequence > 0);
+    assert!(!member.standing().is_able && !member.standing().is_candidate);
+    assert_eq!(writer.member(2), told(1, false, false));
+    pair.link();
+    pair.settle();
+    let [writer, member] = &pair.nodes;
+    assert!(member.standing().is_candidate && !member.standing().is_able);
+    assert_eq!(member.standing().sequence, writer.standing().sequence);
+    assert_eq!(writer.member(2), told(1, true, true));
+    pair.unlink();
+    pair.settle();
+    let [writer, member] = &pair.nodes;
+    assert!(member.standing().is_candidate, "it has what it has");
+    assert_eq!(writer.member(2), told(1, false, true));
+}
+
+fn told(plan: u64, has_joined: bool, is_proven: bool) -> MemberStanding {
+    MemberStanding {
+        plan,
+        has_joined,
+        is_proven,
+    }
+}
+
+#[test]
+fn a_learner_that_has_joined_is_proven_by_what_it_receives_behind_the_plan_that_counts_it() {
+    let mut pair = pair(LEARNER);
+    pair.link();
+    pair.settle();
+    assert_eq!(pair.nodes[0].member(2), told(1, true, false));
+    // It does not hear of what is written last, and comes to count.
+    pair.unlink();
+    pair.nodes[0].set_and_leave(AckLevel::Disk);
+    for node in &mut pair.nodes {
+        node.replan(plan(2, 4, 1, &[(2, SYNC)]));
+    }
+    pair.settle();
+    assert_eq!(pair.nodes[0].member(2), told(2, false, false));
+    pair.link();
+    pair.settle();
+    assert_eq!(pair.nodes[0].member(2), told(2, true, true));
+}
+
+#[test]
+fn who_cannot_begin_is_not_vouched_for() {
+    let mut node = Node::open(2, Image::default(), 1, plan(1, 4, 1, &[(2, SYNC)]));
+    node.server.settle();
+    // It has nothing, and a later plan does not say that it may begin so.
+    node.replan(plan(2, 5, 2, &[(1, SYNC)]));
+    node.server.settle();
+    assert!(!node.standing().is_able);
+    assert!(node.server.told.concat().contains("not begun"));
+}
+
+/// Another node asks for the partition in a generation, and is granted it.
+fn lends_to(node: &mut Node, from: u8, generation: u16) {
+    let now_us = node.server.now.us;
+    let claim = Claim {
+        partition: partition(),
+        generation,
+        sequence: 0,
+    };
+    let heard = node.decider.send(now_us, from, &mut Vec::new()).number;
+    let mut bytes = Vec::new();
+    let heartbeat = Heartbeat {
+        number: 1,
+        heard,
+        plan: 9,
+        claims: Claims::write(&mut bytes, [claim]),
+    };
+    let granted = node.decider.read(now_us, from, &heartbeat).granted;
+    assert!(granted.has(partition()));
+    node.decider.publish(&node.table);
+}
+
+#[test]
+fn what_is_handed_over_is_served_at_once_and_what_is_taken_over_behind_the_grace() {
+    for is_handed_over in [true, false] {
+        let mut pair = pair(SYNC);
+        pair.link();
+        pair.settle();
+        let mut next = plan(2, 5, 2, &[(1, SYNC)]);
+        next.partitions[usize::from(partition())].is_handed_over = is_handed_over;
+        let [writer, member] = &mut pair.nodes;
+        // The member has lent it a moment ago.
+        member
+            .decider
+            .note_all(member.server.now.us, &member.table, |_| 0);
+        lends_to(member, 1, 4);
+        let lent_us = member.server.now.us;
+        writer.replan(next.clone());
+        member.replan(next.clone());
+        pair.settle();
+        let [writer, member] = &mut pair.nodes;
+        assert!(member.standing().is_able);
+        assert_eq!(writer.get(), Status::Moved);
+        member.lends(1);
+        assert!(member.server.now.us < lent_us + G);
+        let expected = match is_handed_over {
+            true => Status::Ok,
+            false => Status::NotPrimary,
+        };
+        assert_eq!(member.get(), expected);
+        member.server.now.us = lent_us + G;
+        member.lends(1);
+        assert_eq!(member.get(), Status::Ok);
+    }
+}
