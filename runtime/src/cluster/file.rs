@@ -12,10 +12,11 @@ use penstock_net::link::Membership;
 use penstock_net::link::message::LINK_PARTITIONS;
 use penstock_shard::cluster::{Assignment, Plan};
 use penstock_shard::replication::PartitionId;
-use toml::de::{DeTable, DeValue};
+use toml::de::DeTable;
 use zeroize::Zeroizing;
 
 use super::home::{PLAN_BYTES_MAX, PlanPlace};
+use super::toml_values::{Table, hex16, number, numbers, only, string, switch, tables};
 use crate::config::toml_line::line_of_error;
 use crate::system::private_file::read_private;
 
@@ -128,8 +129,6 @@ impl ClusterFileError {
         ClusterFileError(line)
     }
 }
-
-type Table<'a> = DeTable<'a>;
 
 impl ClusterFile {
     /// Reads a file and the secret that it names.
@@ -447,93 +446,6 @@ fn assignments(table: &Table<'_>, nodes: &[ClusterNode]) -> Result<Vec<Placing>,
         Some(partition) => Err(format!("partition {partition} is placed nowhere")),
         None => Ok(assignments.into_iter().flatten().collect()),
     }
-}
-
-fn only(table: &Table<'_>, whose: &str, known: &[&str]) -> Result<(), String> {
-    let mut names = table.keys().map(|key| key.get_ref().as_ref());
-    match names.find(|name| !known.contains(name)) {
-        Some(name) => Err(format!(
-            "{whose} has no {name:?}: it may have {}",
-            known.join(", ")
-        )),
-        None => Ok(()),
-    }
-}
-
-fn value<'t, 'a>(table: &'t Table<'a>, whose: &str, name: &str) -> Result<&'t DeValue<'a>, String> {
-    table
-        .get(name)
-        .map(|value| value.get_ref())
-        .ok_or_else(|| format!("{whose} lacks {name}"))
-}
-
-fn string<'t>(table: &'t Table<'_>, whose: &str, name: &str) -> Result<&'t str, String> {
-    match value(table, whose, name)? {
-        DeValue::String(text) => Ok(text),
-        _ => Err(format!("{whose}: {name} is to be a string")),
-    }
-}
-
-fn integer(value: &DeValue<'_>) -> Option<u64> {
-    match value {
-        DeValue::Integer(digits) => {
-            u64::from_str_radix(&digits.as_str().replace('_', ""), digits.radix()).ok()
-        }
-        _ => None,
-    }
-}
-
-fn number(table: &Table<'_>, whose: &str, name: &str, min: u64, max: u64) -> Result<u64, String> {
-    integer(value(table, whose, name)?)
-        .filter(|number| (min..=max).contains(number))
-        .ok_or_else(|| format!("{whose}: {name} is to be a whole number, {min} to {max}"))
-}
-
-/// `false` if it is not there.
-fn switch(table: &Table<'_>, whose: &str, name: &str) -> Result<bool, String> {
-    match table.get(name).map(|value| value.get_ref()) {
-        None => Ok(false),
-        Some(DeValue::Boolean(is_on)) => Ok(*is_on),
-        Some(_) => Err(format!("{whose}: {name} is to be true or false")),
-    }
-}
-
-fn numbers(table: &Table<'_>, whose: &str, name: &str) -> Result<Vec<u64>, String> {
-    let DeValue::Array(values) = value(table, whose, name)? else {
-        return Err(format!("{whose}: {name} is to be a list of numbers"));
-    };
-    let numbers = values.iter().map(|value| integer(value.get_ref()));
-    numbers
-        .collect::<Option<Vec<u64>>>()
-        .ok_or_else(|| format!("{whose}: {name} is to be a list of numbers"))
-}
-
-fn tables<'t, 'a>(
-    table: &'t Table<'a>,
-    name: &str,
-) -> Result<impl Iterator<Item = Result<&'t Table<'a>, String>>, String> {
-    let Some(value) = table.get(name) else {
-        return Err(format!("there is no [[{name}]]"));
-    };
-    let DeValue::Array(values) = value.get_ref() else {
-        return Err(format!("{name} is to be written as [[{name}]]"));
-    };
-    let wrong = format!("{name} is to be written as [[{name}]]");
-    Ok(values.iter().map(move |value| match value.get_ref() {
-        DeValue::Table(table) => Ok(table),
-        _ => Err(wrong.clone()),
-    }))
-}
-
-fn hex16(text: &str) -> Option<[u8; 16]> {
-    let mut bytes = [0; 16];
-    if text.len() != 32 || !text.is_ascii() {
-        return None;
-    }
-    for (at, byte) in bytes.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16).ok()?;
-    }
-    Some(bytes)
 }
 
 #[cfg(test)]

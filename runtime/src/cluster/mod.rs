@@ -28,6 +28,7 @@ mod replacing;
 pub mod replay;
 pub(crate) mod seen;
 pub mod tails;
+mod toml_values;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, TcpListener, TcpStream};
