@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::certificates::{CERTS_EXAMPLES, CertsArgs};
 use super::connection::ServerAddress;
+use super::failover::{FAILOVER_EXAMPLES, FailoverArgs, PAUSE_EXAMPLES, pause};
 use super::lostfound::{LOSTFOUND_EXAMPLES, LostfoundArgs};
 use super::membership::{
     ADD_EXAMPLES, AddArgs, DROP_EXAMPLES, DropArgs, IMPORT_EXAMPLES, INIT_EXAMPLES, ImportArgs,
@@ -106,6 +107,15 @@ pub enum ClusterCommand {
     /// Print the state of all nodes: roles, links, how far each one is behind
     #[command(after_help = format!("{STATUS_EXAMPLES}\n\n{EXIT_CODES}"))]
     Status(StatusArgs),
+    /// Let nodes replace a lost one by themselves, or leave that to a person
+    #[command(after_help = format!("{FAILOVER_EXAMPLES}\n\n{EXIT_CODES}"))]
+    Failover(FailoverArgs),
+    /// Keep nodes from taking over and from entering a sync set, while somebody works on them
+    #[command(after_help = format!("{PAUSE_EXAMPLES}\n\n{EXIT_CODES}"))]
+    Pause(HomeArgs),
+    /// End a pause
+    #[command(after_help = format!("{PAUSE_EXAMPLES}\n\n{EXIT_CODES}"))]
+    Resume(HomeArgs),
     /// Let another node write without any loss: the node that writes now hands over
     #[command(after_help = format!("{SWITCH_EXAMPLES}\n\n{EXIT_CODES}"))]
     Switch(SwitchArgs),
@@ -178,6 +188,9 @@ impl ClusterCommand {
             ClusterCommand::Import(args) => args.run(),
             ClusterCommand::Certs(args) => args.run(),
             ClusterCommand::Status(args) => args.run(),
+            ClusterCommand::Failover(args) => args.run(),
+            ClusterCommand::Pause(home) => pause(&home, true),
+            ClusterCommand::Resume(home) => pause(&home, false),
             ClusterCommand::Switch(args) => args.run(),
             ClusterCommand::Promote(args) => args.run(),
             ClusterCommand::Lostfound(args) => args.run(),

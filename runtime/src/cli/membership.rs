@@ -116,6 +116,9 @@ pub struct AddArgs {
     /// clients of Redis do
     #[arg(long, value_name = "NUMBER,LINKS,CLIENTS[,RESP]", value_parser = NewNode::parse)]
     node: NewNode,
+    /// With failover on: it stays a learner until `penstock cluster sync`
+    #[arg(long)]
+    learner: bool,
 }
 
 /// A node and some of its partitions.
@@ -237,6 +240,7 @@ impl AddArgs {
         draft
             .add(number, links, &clients, resp.as_deref())
             .and_then(|()| draft.place(0..=LINK_PARTITIONS - 1, number, Standing::Learner))
+            .and_then(|_| draft.stay_learner(number, self.learner))
             .map_err(Failure::usage)?;
         draft.write().map_err(Failure::usage)?;
         let mut out = Output::stdout();
@@ -300,7 +304,11 @@ impl LearnerArgs {
         check_renewals(&draft, self.no_wait, ANSWER)?;
         let (_, is_one_empty) = draft.waited_for(&self.held.partitions());
         let renewed = told_of_renewals(&draft);
-        if changed > 0 {
+        let is_on = draft.failover().is_on;
+        let stays = draft
+            .stay_learner(self.held.node, is_on)
+            .map_err(Failure::usage)?;
+        if changed > 0 || stays {
             draft.write().map_err(Failure::usage)?;
         }
         let mut out = Output::stdout();
@@ -309,6 +317,12 @@ impl LearnerArgs {
             self.held.node,
             count(changed as u64, "partition")
         ));
+        if is_on {
+            out.line(format_args!(
+                "it stays a learner until `penstock cluster sync --node {}`",
+                self.held.node
+            ));
+        }
         renewed
             .iter()
             .for_each(|line| out.line(format_args!("{line}")));
@@ -333,7 +347,11 @@ impl MemberArgs {
         };
         let in_sync: Vec<u16> = stands(&draft, Standing::Sync);
         let mut out = Output::stdout();
+        let is_freed = draft.stay_learner(node, false).map_err(Failure::usage)?;
         if in_sync.len() == partitions.len() {
+            if is_freed {
+                draft.write().map_err(Failure::usage)?;
+            }
             out.line(format_args!("node {node} is in the sync set already"));
             return out.finish();
         }
@@ -490,7 +508,11 @@ fn told_of_renewals(draft: &Draft) -> Option<String> {
 
 /// Refuses while no node writes one of these partitions: its next primary may need the node that
 /// would be changed.
-fn check_written(draft: &Draft, partitions: (u16, u16), longest: Duration) -> Result<(), Failure> {
+pub fn check_written(
+    draft: &Draft,
+    partitions: (u16, u16),
+    longest: Duration,
+) -> Result<(), Failure> {
     for primary in writers(draft, partitions)? {
         let clients = draft.clients_of(primary).map_err(Failure::usage)?;
         let server = ServerAddress::at(&clients).within(longest);

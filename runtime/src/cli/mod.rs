@@ -6,6 +6,7 @@ mod certificates;
 mod cluster;
 mod connection;
 mod exporting;
+mod failover;
 mod inspect;
 mod keyspace;
 mod layout_value;

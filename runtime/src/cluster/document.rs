@@ -1,20 +1,51 @@
-//! The text of a plan, changed in place: comments and the order of what stands in it stay. Pure but
-//! for the time of a change.
+//! The text of a plan, changed in place: comments and the order of what stands in it stay. Pure.
+
+use std::time::SystemTime;
 
 use penstock_net::link::Membership;
 use penstock_shard::cluster::Assignment;
 use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table, Value, value};
 
+use super::failover_keys::FailoverKeys;
 use super::file::{ClusterFile, ClusterNode};
+
+/// The document of a plan, if it is written so that it can be changed in place.
+///
+/// # Errors
+/// Why it is not, in one line.
+pub(super) fn document_of(text: &str) -> Result<DocumentMut, String> {
+    let document = text.parse::<DocumentMut>();
+    let document = document.map_err(|error| error.to_string().replace('\n', ", "))?;
+    for name in ["node", "placement"] {
+        if !document.get(name).is_some_and(Item::is_array_of_tables) {
+            return Err(format!(
+                "to be changed, each {name} must be written as [[{name}]]"
+            ));
+        }
+    }
+    Ok(document)
+}
 
 /// Makes the nodes of the document those of `file`, where it has those of `before`.
 pub(super) fn edit_nodes(document: &mut DocumentMut, before: &ClusterFile, file: &ClusterFile) {
     let tables = tables_of(document, "node");
-    let is_kept = |node: &ClusterNode| file.nodes.contains(node);
+    let same = |one: &ClusterNode, other: &ClusterNode| {
+        let stays_learner = other.stays_learner;
+        let one = ClusterNode {
+            stays_learner,
+            ..one.clone()
+        };
+        one == *other
+    };
+    let after = |node: &ClusterNode| file.nodes.iter().find(|it| same(node, it));
     // The tables stand in the order in which the nodes were read.
-    let mut kept = before.nodes.iter().map(is_kept);
+    let mut kept = before.nodes.iter().map(|node| after(node).is_some());
     tables.retain(|_| kept.next().unwrap_or(true));
-    let is_new = |node: &&ClusterNode| !before.nodes.contains(node);
+    let kept = before.nodes.iter().filter_map(after);
+    for (table, node) in tables.iter_mut().zip(kept) {
+        set_switch(table, "learner", node.stays_learner);
+    }
+    let is_new = |node: &&ClusterNode| !before.nodes.iter().any(|it| same(it, node));
     for node in file.nodes.iter().filter(is_new) {
         let mut table = Table::new();
         table.decor_mut().set_prefix("\n");
@@ -24,6 +55,7 @@ pub(super) fn edit_nodes(document: &mut DocumentMut, before: &ClusterFile, file:
         if let Some(resp) = &node.resp {
             table.insert("resp", value(resp.clone()));
         }
+        set_switch(&mut table, "learner", node.stays_learner);
         tables.push(table);
     }
 }
@@ -74,14 +106,48 @@ pub(super) fn edit_placements(
     tables.extend(joined.into_iter().map(|(_, _, table)| table));
 }
 
+/// Makes the keys about nodes that decide by themselves those of `file`, where the document has
+/// those of `before`.
+pub(super) fn edit_failover(
+    document: &mut DocumentMut,
+    before: &FailoverKeys,
+    after: &FailoverKeys,
+) {
+    let table = document.as_table_mut();
+    if after.switched != before.switched {
+        match after.switched {
+            Some(is_on) => set(table, "failover", is_on.into()),
+            None => drop(table.remove("failover")),
+        }
+    }
+    set_switch(table, "failover_paused", after.is_paused);
+    let numbers = |keys: &FailoverKeys| {
+        [
+            ("lease_ms", keys.rules.lease_us() / 1000),
+            ("grace_ms", keys.rules.grace_us() / 1000),
+            ("min_sync", keys.min_sync as u64),
+        ]
+    };
+    for ((name, before), (_, after)) in numbers(before).into_iter().zip(numbers(after)) {
+        if before != after {
+            set(table, name, i64::try_from(after).expect("small").into());
+        }
+    }
+}
+
 /// Gives a document the next revision, with author and time. A document without a revision stays as
 /// it is.
-pub(super) fn note_change(document: &mut DocumentMut, before: u64, author: &str) {
+pub(super) fn note_change(
+    document: &mut DocumentMut,
+    before: u64,
+    author: &str,
+    changed_at: SystemTime,
+) {
     if !document.contains_key("revision") {
         return;
     }
     let revision = i64::try_from(before + 1).expect("below 2^53");
-    let now = humantime::format_rfc3339_seconds(std::time::SystemTime::now());
+    let now = humantime::format_rfc3339_seconds(changed_at);
     set(document.as_table_mut(), "revision", revision.into());
     set(
         document.as_table_mut(),
@@ -138,10 +204,17 @@ fn fill(table: &mut Table, (first, last): (u16, u16), (assignment, joining): Pla
         ("accept_loss", assignment.is_loss_accepted),
         ("accept_incomplete", assignment.is_incomplete_accepted),
     ] {
-        match is_on {
-            true => set(table, name, true.into()),
-            false => drop(table.remove(name)),
-        }
+        set_switch(table, name, is_on);
+    }
+}
+
+/// One that is off need not be written, and one that says the same stays as it is written.
+fn set_switch(table: &mut Table, name: &str, is_on: bool) {
+    let before = table.get(name).and_then(Item::as_bool);
+    match is_on {
+        _ if before.unwrap_or(false) == is_on => {}
+        true => set(table, name, true.into()),
+        false => drop(table.remove(name)),
     }
 }
 

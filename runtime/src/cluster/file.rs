@@ -11,10 +11,12 @@ use std::path::Path;
 use penstock_net::link::Membership;
 use penstock_net::link::message::LINK_PARTITIONS;
 use penstock_shard::cluster::{Assignment, Plan};
+use penstock_shard::lease::{FailoverPlan, Placing};
 use penstock_shard::replication::PartitionId;
 use toml::de::DeTable;
 use zeroize::Zeroizing;
 
+use super::failover_keys::FailoverKeys;
 use super::home::{PLAN_BYTES_MAX, PlanPlace};
 use super::toml_values::{Table, hex16, number, numbers, only, string, switch, tables};
 use crate::config::toml_line::line_of_error;
@@ -32,6 +34,11 @@ const BACKLOG_BYTES: u64 = 16 << 30;
 const CATCH_UP_BYTES_PER_S: u64 = 256 << 20;
 const REPLICA_TIMEOUT_MS: u64 = 1000;
 
+/// Why nodes decide nothing by a file.
+pub(super) const UNORDERED: &str = "failover = true: it needs a plan in etcd. A file is copied to each \
+     machine, so two nodes could decide by different files at the same time: `penstock cluster \
+     import` puts the plan into etcd";
+
 /// One node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ClusterNode {
@@ -43,6 +50,8 @@ pub(crate) struct ClusterNode {
     pub(crate) clients: String,
     /// Where clients of Redis find it, if they are to.
     pub(crate) resp: Option<String>,
+    /// It enters no sync set by itself.
+    pub(crate) stays_learner: bool,
 }
 
 /// What the file says.
@@ -68,6 +77,8 @@ pub(crate) struct ClusterFile {
     pub(crate) backlog_bytes_max: u64,
     /// Bound for all shards of a node together. 0: no bound.
     pub(crate) catch_up_bytes_per_s: u64,
+    /// Whether and how nodes decide by themselves.
+    pub(crate) failover: FailoverKeys,
 }
 
 /// The last change of a plan, as it stands there; empty if nothing does.
@@ -169,10 +180,15 @@ impl ClusterFile {
             }
         };
         let file = ClusterFile::parse(text, read_secret).map_err(fail)?;
-        match place.is_ordered() && file.revision == 0 {
-            true => Err(fail("the plan lacks revision".into())),
-            false => Ok(file),
-        }
+        in_order(place, file).map_err(fail)
+    }
+
+    /// Takes this for a plan whose secret nobody needs.
+    ///
+    /// # Errors
+    /// What is wrong with it, in one line.
+    pub(super) fn without_secret(text: String) -> Result<ClusterFile, String> {
+        ClusterFile::parse(text, |_| Ok(None))
     }
 
     fn parse(
@@ -203,7 +219,8 @@ impl ClusterFile {
             "node",
             "placement",
         ];
-        only(table, "the file", &KNOWN)?;
+        let known = [&KNOWN[..], &FailoverKeys::NAMES[..]].concat();
+        only(table, "the file", &known)?;
         let version = number(table, "the file", "version", 1, u64::MAX)?;
         if version != 1 {
             return Err(format!("version = {version}: this server reads version 1"));
@@ -233,6 +250,7 @@ impl ClusterFile {
             optional("catch_up_bytes_per_s", 0, 1 << 50, CATCH_UP_BYTES_PER_S)?;
         let revision = optional("revision", 1, REVISION_MAX, 0)?;
         let nodes = nodes(table)?;
+        let failover = FailoverKeys::read(table, nodes.len())?;
         let (assignments, joining) = assignments(table, &nodes)?.into_iter().unzip();
         Ok(ClusterFile {
             text,
@@ -246,6 +264,7 @@ impl ClusterFile {
             replica_timeout_us: timeout_ms * 1000,
             backlog_bytes_max,
             catch_up_bytes_per_s,
+            failover,
         })
     }
 
@@ -256,6 +275,7 @@ impl ClusterFile {
             && self.replica_timeout_us == other.replica_timeout_us
             && self.backlog_bytes_max == other.backlog_bytes_max
             && self.catch_up_bytes_per_s == other.catch_up_bytes_per_s
+            && self.failover == other.failover
             && match (&self.secret, &other.secret) {
                 (Some(one), Some(other)) => one.is_same(other),
                 (one, other) => one.is_some() == other.is_some(),
@@ -290,8 +310,52 @@ impl ClusterFile {
                 .map(|node| (node.number, node.clients.clone()))
                 .collect(),
             number: self.revision,
-            is_leased: false,
+            is_leased: self.failover.is_on(),
         }
+    }
+
+    /// What nodes decide by; `None` if a person decides.
+    pub(crate) fn failover_plan(&self) -> Option<FailoverPlan> {
+        let FailoverKeys {
+            is_paused,
+            rules,
+            min_sync,
+            ..
+        } = self.failover;
+        let stay = self.nodes.iter().filter(|node| node.stays_learner);
+        self.failover.is_on().then(|| FailoverPlan {
+            number: self.revision,
+            placings: self.placings(),
+            rules,
+            min_sync,
+            is_paused,
+            stay_learners: stay.map(|node| node.number).collect(),
+        })
+    }
+
+    /// Lets it say this of each partition, ascending.
+    pub(super) fn place_all(&mut self, placings: Vec<Placing>) {
+        let both = placings.into_iter().map(|it| (it.assignment, it.joining));
+        (self.assignments, self.joining) = both.unzip();
+    }
+
+    /// What it says of each partition, ascending.
+    pub(super) fn placings(&self) -> Vec<Placing> {
+        let both = self.assignments.iter().zip(&self.joining);
+        let placing = |(assignment, joining): (&Assignment, &Vec<u8>)| Placing {
+            assignment: assignment.clone(),
+            joining: joining.clone(),
+        };
+        both.map(placing).collect()
+    }
+}
+
+/// Refuses what a plan there must not say, or lacks.
+fn in_order(place: &PlanPlace, file: ClusterFile) -> Result<ClusterFile, String> {
+    match place.is_ordered() {
+        false if file.failover.is_on() => Err(UNORDERED.into()),
+        true if file.revision == 0 => Err("the plan lacks revision".into()),
+        _ => Ok(file),
     }
 }
 
@@ -314,7 +378,11 @@ fn nodes(table: &Table<'_>) -> Result<Vec<ClusterNode>, String> {
     for (at, table) in tables(table, "node")?.enumerate() {
         let whose = format!("[[node]] {}", at + 1);
         let table = table?;
-        only(table, &whose, &["number", "links", "clients", "resp"])?;
+        only(
+            table,
+            &whose,
+            &["number", "links", "clients", "resp", "learner"],
+        )?;
         let number = number(table, &whose, "number", 1, 255)?;
         let number = u8::try_from(number).expect("at most 255");
         let links = string(table, &whose, "links")?;
@@ -349,6 +417,7 @@ fn nodes(table: &Table<'_>) -> Result<Vec<ClusterNode>, String> {
             links,
             clients: string(table, &whose, "clients")?.into(),
             resp: resp.map(str::to_string),
+            stays_learner: switch(table, &whose, "learner")?,
         });
     }
     match nodes.is_empty() {
@@ -358,10 +427,10 @@ fn nodes(table: &Table<'_>) -> Result<Vec<ClusterNode>, String> {
 }
 
 /// The assignment of a partition, and the numbers of its joining members.
-type Placing = (Assignment, Vec<u8>);
+type Placed = (Assignment, Vec<u8>);
 
-fn assignments(table: &Table<'_>, nodes: &[ClusterNode]) -> Result<Vec<Placing>, String> {
-    let mut assignments: Vec<Option<Placing>> = vec![None; usize::from(LINK_PARTITIONS)];
+fn assignments(table: &Table<'_>, nodes: &[ClusterNode]) -> Result<Vec<Placed>, String> {
+    let mut assignments: Vec<Option<Placed>> = vec![None; usize::from(LINK_PARTITIONS)];
     let is_known = |whose: &str, number: u64| {
         let mut known = nodes.iter().map(|node| node.number);
         u8::try_from(number)
@@ -452,6 +521,8 @@ fn assignments(table: &Table<'_>, nodes: &[ClusterNode]) -> Result<Vec<Placing>,
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 
+    use penstock_shard::lease::LeaseRules;
+
     use super::*;
 
     const GOOD: &str = r#"
@@ -500,6 +571,38 @@ learners = [1]
         assert!(file.ships(1, 2, 99) && !file.ships(1, 2, 100) && file.ships(2, 1, 100));
         assert_eq!(file.plan().partitions[255].generation, 7);
         assert!(!file.ships(1, 3, 0));
+    }
+
+    #[test]
+    fn nodes_decide_by_a_plan_that_says_so_and_under_its_rules() {
+        let off = parse(GOOD).expect("good");
+        assert!(!off.plan().is_leased && off.failover_plan().is_none());
+        assert_eq!(off.failover.rules, LeaseRules::STARVED);
+        let text = GOOD.replace(
+            "secret_file",
+            "revision = 9\nfailover = true\nfailover_paused = true\nlease_ms = 400\n\
+             grace_ms = 500\nmin_sync = 1\nsecret_file",
+        );
+        let text = text.replace("number = 2", "number = 2\nlearner = true");
+        let text = text.replace("sync = [2]", "joining = [2]");
+        let on = parse(&text).expect("good");
+        assert!(on.plan().is_leased && !on.is_same(&off));
+        let plan = on.failover_plan().expect("on");
+        assert_eq!((plan.number, plan.rules), (9, LeaseRules::QUIET));
+        assert_eq!((plan.min_sync, plan.is_paused), (1, true));
+        assert_eq!(plan.stay_learners, [2]);
+        assert_eq!(plan.placings.len(), 256);
+        assert_eq!(plan.placings[99].joining, [2]);
+        assert!(!plan.placings[99].is_promotable(2) && plan.placings[100].is_learner(1));
+    }
+
+    #[test]
+    fn a_file_in_which_nodes_decide_by_themselves_is_refused_with_the_reason() {
+        let place = PlanPlace::File("/nowhere/cluster.toml".into());
+        let text = GOOD.replace("secret_file = \"secret\"", "failover = true");
+        let parsed = ClusterFile::without_secret(text).expect("a plan");
+        let cause = in_order(&place, parsed).expect_err("a file");
+        assert!(cause.contains("failover = true: it needs a plan in etcd"));
     }
 
     #[test]
@@ -553,6 +656,43 @@ learners = [1]
             ("sync = [2]", "sink = [2]", "has no \"sink\""),
             ("generation = 7", "generation = 16384", "1 to 16383"),
             ("secret_file = \"secret\"", "", "lacks secret_file"),
+            ("version = 1", "version = 1\nfailover = 1", "true or false"),
+            (
+                "[[node]]",
+                "lease_ms = 199\n[[node]]",
+                "lease_ms = 199: it is 200 to 10000",
+            ),
+            (
+                "[[node]]",
+                "lease_ms = 10001\ngrace_ms = 20000\n[[node]]",
+                "lease_ms = 10001: it is 200 to 10000",
+            ),
+            (
+                "[[node]]",
+                "lease_ms = 1700\n[[node]]",
+                "grace_ms = 2000 with lease_ms = 1700: clocks may differ by a quarter, so it is \
+                 at least 2125",
+            ),
+            (
+                "[[node]]",
+                "grace_ms = 60001\n[[node]]",
+                "grace_ms = 60001: at most 60000",
+            ),
+            (
+                "[[node]]",
+                "grace_ms = \"2s\"\n[[node]]",
+                "grace_ms is to be a whole number",
+            ),
+            (
+                "[[node]]",
+                "min_sync = 2\n[[node]]",
+                "min_sync = 2: with 2 nodes a partition has 1 member at most",
+            ),
+            (
+                "number = 2",
+                "number = 2\nlearner = 2",
+                "learner is to be true or false",
+            ),
         ] {
             let text = GOOD.replacen(from, to, 1);
             let cause = parse(&text).expect_err(to);

@@ -121,6 +121,15 @@ clients = \"127.0.0.2:7411\"
     }
 
     #[test]
+    fn nodes_may_decide_by_a_plan_of_etcd() {
+        let place = etcd();
+        let before = ClusterFile::of(&place, text(7, 3)).expect("good");
+        let on = format!("failover = true\n{}", text(8, 3));
+        let taken = judge(&place, &on, &before).expect("good");
+        assert!(taken.plan().is_leased && taken.failover_plan().is_some());
+    }
+
+    #[test]
     fn a_plan_that_is_older_or_none_at_all_is_refused_by_name_and_a_newer_one_is_taken() {
         let place = etcd();
         let before = ClusterFile::of(&place, text(7, 3)).expect("good");
@@ -159,6 +168,11 @@ clients = \"127.0.0.2:7411\"
             ),
             ("<html></html>".into(), Malformed, "is not TOML"),
             (String::new(), Malformed, "lacks version"),
+            (
+                format!("failover = true\nlease_ms = 1700\n{good}"),
+                Malformed,
+                "grace_ms = 2000 with lease_ms = 1700",
+            ),
             (
                 format!("secret_file = \"s\"\n{good}"),
                 Malformed,

@@ -10,6 +10,7 @@
 mod authority;
 pub mod certificates;
 mod document;
+mod failover_keys;
 pub(crate) mod file;
 pub(crate) mod first_plan;
 mod forks;
@@ -29,6 +30,7 @@ pub mod replay;
 pub(crate) mod seen;
 pub mod tails;
 mod toml_values;
+mod wished;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -4,6 +4,7 @@ use std::fs;
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::time::SystemTime;
 
 use toml_edit::{DocumentMut, value};
 
@@ -119,7 +120,7 @@ pub fn make_in_etcd(
     )
     .parse()
     .expect("TOML");
-    note_change(&mut document, 0, author);
+    note_change(&mut document, 0, author, SystemTime::now());
     let text = document.to_string();
     ClusterFile::of(place, text.clone())?;
     let secret = hex(&random[16..]) + "\n";
@@ -184,7 +185,7 @@ pub fn import(place: &PlanPlace, from: &Path, author: &str) -> Result<u64, Clust
         }
         before = before.max(known.revision);
     }
-    note_change(&mut document, before, author);
+    note_change(&mut document, before, author, SystemTime::now());
     let expected = there.map(|it| it.revision);
     match home.compare_and_swap(expected.as_ref(), &document.to_string()) {
         Ok(Swapped::Done(_)) => Ok(before + 1),

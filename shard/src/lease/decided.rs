@@ -141,8 +141,7 @@ impl Wish {
             }
             Wish::Admit { node, partitions } => {
                 for partition in partitions.iter() {
-                    let placing = &mut plan[usize::from(partition)];
-                    placing.joining.retain(|member| member != node);
+                    plan[usize::from(partition)].admit(*node);
                 }
             }
         }
@@ -150,6 +149,21 @@ impl Wish {
 }
 
 impl Placing {
+    /// Lets a joining member be promoted. It stands before those that still join, as in a plan that
+    /// is read.
+    fn admit(&mut self, node: u8) {
+        let before = self.joining.len();
+        self.joining.retain(|&member| member != node);
+        if self.joining.len() == before {
+            return;
+        }
+        let members = &mut self.assignment.members;
+        members.retain(|&(member, _)| member != node);
+        let is_sync = |it: &&(u8, Membership)| it.1 == Membership::Sync;
+        let sync = members.iter().filter(is_sync).count();
+        members.insert(sync - self.joining.len(), (node, Membership::Sync));
+    }
+
     /// Gives the primary a generation of its own where the sync set needs one.
     fn renew_behind(&mut self, before: &Assignment) {
         if before.needs_generation(&self.assignment, &self.joining) {

@@ -4,6 +4,7 @@
 //! when it is changed finds the same when it starts, and there is one place to look at. Comments
 //! and the order of what stands in it stay.
 
+mod failover;
 mod moves;
 mod nodes;
 mod standings;
@@ -11,13 +12,15 @@ mod standings;
 mod tests;
 
 use std::path::Path;
+use std::time::SystemTime;
 
 use penstock_shard::cluster::Assignment;
-use toml_edit::{DocumentMut, Item};
+use toml_edit::DocumentMut;
 
+pub use self::failover::{FailoverSettings, FailoverStep};
 pub use self::moves::{Accepted, Moved, Takeover};
 pub use self::standings::Standing;
-use super::document::{edit_nodes, edit_placements, note_change};
+use super::document::{document_of, edit_failover, edit_nodes, edit_placements, note_change};
 use super::file::{ClusterFile, ClusterFileError, ClusterNode, GENERATION_MAX, numbers_of};
 use super::home::{PlanHome, PlanPlace, Revision, StoredPlan, Swapped};
 
@@ -93,18 +96,7 @@ impl Draft {
         let mut home = place.open().map_err(|cause| failed(&place, &cause))?;
         let stored = load(&place, home.as_mut())?;
         let file = ClusterFile::of(&place, stored.text)?;
-        let document = file
-            .text
-            .parse::<DocumentMut>()
-            .map_err(|error| failed(&place, &error.to_string().replace('\n', ", ")))?;
-        for name in ["node", "placement"] {
-            if !document.get(name).is_some_and(Item::is_array_of_tables) {
-                return Err(failed(
-                    &place,
-                    &format!("to be changed, each {name} must be written as [[{name}]]"),
-                ));
-            }
-        }
+        let document = document_of(&file.text).map_err(|cause| failed(&place, &cause))?;
         Ok(Draft {
             place,
             home,
@@ -181,7 +173,13 @@ impl Draft {
         self.renew()?;
         edit_nodes(&mut self.document, &self.before, &self.file);
         edit_placements(&mut self.document, &self.before, &self.file);
-        note_change(&mut self.document, self.before.revision, &self.author);
+        edit_failover(
+            &mut self.document,
+            &self.before.failover,
+            &self.file.failover,
+        );
+        let now = SystemTime::now();
+        note_change(&mut self.document, self.before.revision, &self.author, now);
         let text = self.document.to_string();
         // What the nodes will read is what is meant.
         let read = ClusterFile::of(&self.place, text.clone())?;

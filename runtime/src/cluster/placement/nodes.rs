@@ -32,6 +32,7 @@ impl Draft {
             links,
             clients: clients.into(),
             resp: resp.map(str::to_string),
+            stays_learner: false,
         });
         Ok(())
     }
