@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
-use penstock::cluster::placement::{Accepted, Draft, Moved, Takeover};
+use penstock::cluster::placement::{Accepted, Draft, Moved, Standing, Takeover};
 use penstock_net::link::message::LINK_PARTITIONS;
 use serde_json::Value;
 
@@ -12,8 +12,9 @@ use super::connection::ServerAddress;
 use super::failover::{FAILOVER_EXAMPLES, FailoverArgs, PAUSE_EXAMPLES, pause};
 use super::lostfound::{LOSTFOUND_EXAMPLES, LostfoundArgs};
 use super::membership::{
-    ADD_EXAMPLES, AddArgs, DROP_EXAMPLES, DropArgs, IMPORT_EXAMPLES, INIT_EXAMPLES, ImportArgs,
-    InitArgs, LEARNER_EXAMPLES, LearnerArgs, MemberArgs, SYNC_EXAMPLES,
+    ADD_EXAMPLES, ADDRESS_EXAMPLES, AddArgs, AddressArgs, DROP_EXAMPLES, DropArgs, IMPORT_EXAMPLES,
+    INIT_EXAMPLES, ImportArgs, InitArgs, LEARNER_EXAMPLES, LearnerArgs, MemberArgs, RENEW_EXAMPLES,
+    RenewArgs, SYNC_EXAMPLES,
 };
 use super::output::{Output, count};
 use super::partitions::{ANSWER, first_last, states_of, writers};
@@ -47,7 +48,8 @@ writes until both have it.
 
 Examples:
   penstock cluster switch --file /etc/penstock/cluster.toml --to 2
-  penstock cluster switch --file /etc/penstock/cluster.toml --to 2 --partitions 0-127";
+  penstock cluster switch --file /etc/penstock/cluster.toml --to 2 --partitions 0-127
+  penstock cluster switch --file /etc/penstock/cluster.toml --from 1";
 
 const PROMOTE_EXAMPLES: &str = "\
 Replaces a lost node. The promoted node takes over the partitions of the lost one, which leaves the
@@ -94,6 +96,12 @@ pub enum ClusterCommand {
     /// Take a node out of the cluster
     #[command(after_help = format!("{DROP_EXAMPLES}\n\n{EXIT_CODES}"))]
     Drop(DropArgs),
+    /// Change where the others and clients find a node
+    #[command(after_help = format!("{ADDRESS_EXAMPLES}\n\n{EXIT_CODES}"))]
+    Address(AddressArgs),
+    /// Let the nodes that write go on in the next generation
+    #[command(after_help = format!("{RENEW_EXAMPLES}\n\n{EXIT_CODES}"))]
+    Renew(RenewArgs),
     /// Print the plan as it stands in its home; in etcd it says who has changed it, and when
     #[command(after_help = format!("{SHOW_EXAMPLES}\n\n{EXIT_CODES}"))]
     Show(HomeArgs),
@@ -151,7 +159,23 @@ struct ToArgs {
 #[derive(Args)]
 pub struct SwitchArgs {
     #[command(flatten)]
-    to: ToArgs,
+    home: HomeArgs,
+    /// Number of the node that is to write
+    #[arg(long, value_name = "NODE", required_unless_present = "from")]
+    to: Option<u8>,
+    /// Number of a node that is to write nothing any more: members of the sync set that follow take
+    /// what it writes
+    #[arg(long, value_name = "NODE", conflicts_with_all = ["to", "partitions", "no_wait"])]
+    from: Option<u8>,
+    /// Only these partitions; without it all
+    #[arg(long, value_name = "FIRST-LAST", value_parser = first_last)]
+    partitions: Option<(u16, u16)>,
+    /// Only change the plan, and ask no node
+    #[arg(long)]
+    no_wait: bool,
+    /// Longest wait until the node writes, in milliseconds
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    wait_ms: u32,
 }
 
 /// Arguments of `penstock cluster promote`.
@@ -184,6 +208,8 @@ impl ClusterCommand {
             ClusterCommand::Sync(args) => args.sync(),
             ClusterCommand::Learner(args) => args.run(),
             ClusterCommand::Drop(args) => args.run(),
+            ClusterCommand::Address(args) => args.run(),
+            ClusterCommand::Renew(args) => args.run(),
             ClusterCommand::Show(args) => args.show(),
             ClusterCommand::Import(args) => args.run(),
             ClusterCommand::Certs(args) => args.run(),
@@ -397,7 +423,67 @@ fn told(draft: &Draft, to: u8, moved: &Moved, taken: &Taken, takeover: Takeover)
 
 impl SwitchArgs {
     fn run(self) -> Result<(), Failure> {
-        let to = &self.to;
+        let Some(from) = self.from else {
+            return ToArgs {
+                home: self.home,
+                to: self.to.expect("one of both is there"),
+                partitions: self.partitions,
+                no_wait: self.no_wait,
+                wait_ms: self.wait_ms,
+            }
+            .switch();
+        };
+        let draft = self.home.draft()?;
+        // Who follows, asked once each.
+        let mut follows: Vec<(u8, Vec<Value>)> = Vec::new();
+        for node in draft.nodes().into_iter().filter(|&node| node != from) {
+            let clients = draft.clients_of(node).map_err(Failure::usage)?;
+            let server = ServerAddress::at(&clients).within(ANSWER);
+            let mut states = states_of(&server, (0, LINK_PARTITIONS - 1)).unwrap_or_default();
+            states.retain(|it| it["role"] == "following");
+            follows.push((node, states));
+        }
+        let successor = |partition: u16| {
+            let may = |it: &&(u8, Vec<Value>)| {
+                draft.standing(partition, it.0) == Some(Standing::Sync)
+                    && it.1.iter().any(|state| concerns(state, &[partition]))
+            };
+            follows.iter().find(may).map(|&(node, _)| node)
+        };
+        let all = 0..LINK_PARTITIONS;
+        let written = all.filter(|&it| draft.primary_of(it).is_ok_and(|node| node == from));
+        let written: Vec<(u16, Option<u8>)> = written.map(|it| (it, successor(it))).collect();
+        if let Some((partition, _)) = written.iter().find(|(_, to)| to.is_none()) {
+            return Err(Failure::no(format!(
+                "no node of the sync set of partition {partition} follows, so none can take it \
+                 from node {from}; nothing was changed"
+            )));
+        }
+        let is_beside = |one: &(u16, Option<u8>), next: &(u16, Option<u8>)| {
+            one.0 + 1 == next.0 && one.1 == next.1
+        };
+        for run in written.chunk_by(is_beside) {
+            ToArgs {
+                home: self.home.clone(),
+                to: run[0].1.expect("it was looked at"),
+                partitions: Some((run[0].0, run[run.len() - 1].0)),
+                no_wait: false,
+                wait_ms: self.wait_ms,
+            }
+            .switch()?;
+        }
+        if written.is_empty() {
+            let mut out = Output::stdout();
+            out.line(format_args!("node {from} writes nothing"));
+            return out.finish();
+        }
+        Ok(())
+    }
+}
+
+impl ToArgs {
+    fn switch(self) -> Result<(), Failure> {
+        let to = &self;
         let draft = to.draft()?;
         if !to.no_wait {
             for node in writers(&draft, to.range())? {

@@ -1,5 +1,6 @@
 //! The commands that say which nodes a cluster has and what each holds.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -51,6 +52,20 @@ TLS, give `penstock cluster certs --node` for its certificate first.
 Examples:
   penstock cluster add --file /etc/penstock/cluster.toml --node 3,10.0.0.3:7414,10.0.0.3:7411
   penstock serve --cluster /etc/penstock/cluster.toml --cluster-node 3 --data /var/lib/penstock";
+
+pub const ADDRESS_EXAMPLES: &str = "\
+For a node that comes up at another address, as a container does. The others link to it there within
+a second, and the node itself takes links there from its next start on.
+
+Examples:
+  penstock cluster address --node 2 --links 10.0.0.7:7414";
+
+pub const RENEW_EXAMPLES: &str = "\
+The nodes that write go on as they are. A node may start 1,023 times within one generation. With the
+plan in etcd it asks for the next one by itself; in a file somebody gives this command before.
+
+Examples:
+  penstock cluster renew --file /etc/penstock/cluster.toml";
 
 pub const SYNC_EXAMPLES: &str = "\
 In two steps: the node is `joining`, so level replica waits for it, and when it has all that was
@@ -119,6 +134,76 @@ pub struct AddArgs {
     /// With failover on: it stays a learner until `penstock cluster sync`
     #[arg(long)]
     learner: bool,
+}
+
+/// Arguments of `penstock cluster address`.
+#[derive(Args)]
+pub struct AddressArgs {
+    #[command(flatten)]
+    home: HomeArgs,
+    /// The node, by its number
+    #[arg(long, value_name = "NODE")]
+    node: u8,
+    /// Where it takes links from the others from its next start on, as IP:PORT
+    #[arg(long, value_name = "IP:PORT")]
+    links: Option<SocketAddr>,
+    /// Where clients find it, as HOST:PORT
+    #[arg(long, value_name = "HOST:PORT")]
+    clients: Option<String>,
+}
+
+impl AddressArgs {
+    /// Changes the plan.
+    pub fn run(self) -> Result<(), Failure> {
+        let node = self.node;
+        let mut draft = self.home.draft()?;
+        let clients = self.clients.as_deref();
+        let is_new = draft
+            .set_address(node, self.links, clients)
+            .map_err(Failure::usage)?;
+        if is_new {
+            draft.write().map_err(Failure::usage)?;
+        }
+        let mut out = Output::stdout();
+        out.line(format_args!(
+            "the addresses of node {node} are {}",
+            if is_new { "changed" } else { "those of before" }
+        ));
+        out.finish()
+    }
+}
+
+/// Arguments of `penstock cluster renew`.
+#[derive(Args)]
+pub struct RenewArgs {
+    #[command(flatten)]
+    home: HomeArgs,
+    /// The partitions
+    #[arg(long, value_name = "FIRST-LAST", default_value = "0-255", value_parser = first_last)]
+    partitions: (u16, u16),
+    /// Only change the plan, and ask no node: for a node whose starts in a generation are used up
+    #[arg(long)]
+    no_wait: bool,
+}
+
+impl RenewArgs {
+    /// Changes the plan.
+    pub fn run(self) -> Result<(), Failure> {
+        let mut draft = self.home.draft()?;
+        let (first, last) = self.partitions;
+        let all: Vec<u16> = (first..=last).collect();
+        if draft.is_one_handed_over(&all) && !self.no_wait {
+            check_written(&draft, self.partitions, ANSWER)?;
+        }
+        draft.renew_all(first..=last).map_err(Failure::usage)?;
+        draft.write().map_err(Failure::usage)?;
+        let mut out = Output::stdout();
+        out.line(format_args!(
+            "{} in the next generation, written by the same nodes",
+            count(all.len() as u64, "partition")
+        ));
+        out.finish()
+    }
 }
 
 /// A node and some of its partitions.

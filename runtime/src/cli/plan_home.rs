@@ -21,7 +21,7 @@ Examples:
   penstock cluster show --etcd-endpoints http://10.0.0.1:2379,http://10.0.0.2:2379";
 
 /// The home of the plan: a file, or a key of etcd.
-#[derive(Args)]
+#[derive(Clone, Args)]
 #[command(next_help_heading = "Where the plan is")]
 pub struct HomeArgs {
     /// The cluster's file
@@ -32,7 +32,7 @@ pub struct HomeArgs {
 }
 
 /// An etcd, and who asks it.
-#[derive(Args)]
+#[derive(Clone, Args)]
 #[command(next_help_heading = "Where the plan is")]
 pub struct EtcdArgs {
     /// Members of the etcd that has the plan, as http:// or https:// URLs with commas between them

@@ -29,23 +29,22 @@ pub(super) fn document_of(text: &str) -> Result<DocumentMut, String> {
 /// Makes the nodes of the document those of `file`, where it has those of `before`.
 pub(super) fn edit_nodes(document: &mut DocumentMut, before: &ClusterFile, file: &ClusterFile) {
     let tables = tables_of(document, "node");
-    let same = |one: &ClusterNode, other: &ClusterNode| {
-        let stays_learner = other.stays_learner;
-        let one = ClusterNode {
-            stays_learner,
-            ..one.clone()
-        };
-        one == *other
-    };
-    let after = |node: &ClusterNode| file.nodes.iter().find(|it| same(node, it));
+    let after = |node: &ClusterNode| file.node(node.number);
     // The tables stand in the order in which the nodes were read.
     let mut kept = before.nodes.iter().map(|node| after(node).is_some());
     tables.retain(|_| kept.next().unwrap_or(true));
     let kept = before.nodes.iter().filter_map(after);
     for (table, node) in tables.iter_mut().zip(kept) {
+        let links = table.get("links").and_then(Item::as_str);
+        if links.and_then(|it| it.parse().ok()) != Some(node.links) {
+            set(table, "links", node.links.to_string().into());
+        }
+        if table.get("clients").and_then(Item::as_str) != Some(&node.clients) {
+            set(table, "clients", node.clients.clone().into());
+        }
         set_switch(table, "learner", node.stays_learner);
     }
-    let is_new = |node: &&ClusterNode| !before.nodes.iter().any(|it| same(it, node));
+    let is_new = |node: &&ClusterNode| before.node(node.number).is_none();
     for node in file.nodes.iter().filter(is_new) {
         let mut table = Table::new();
         table.decor_mut().set_prefix("\n");

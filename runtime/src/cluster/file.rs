@@ -35,9 +35,9 @@ const CATCH_UP_BYTES_PER_S: u64 = 256 << 20;
 const REPLICA_TIMEOUT_MS: u64 = 1000;
 
 /// Why nodes decide nothing by a file.
-pub(super) const UNORDERED: &str = "failover = true: it needs a plan in etcd. A file is copied to each \
-     machine, so two nodes could decide by different files at the same time: `penstock cluster \
-     import` puts the plan into etcd";
+pub(super) const UNORDERED: &str = "failover = true: it needs a plan in etcd. A file is copied to \
+     each machine, so two nodes could decide by different files at the same time: `penstock \
+     cluster import` puts the plan into etcd";
 
 /// One node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -315,6 +315,7 @@ impl ClusterFile {
     }
 
     /// What nodes decide by; `None` if a person decides.
+    #[cfg_attr(not(test), allow(dead_code, reason = "for the thread of failover"))]
     pub(crate) fn failover_plan(&self) -> Option<FailoverPlan> {
         let FailoverKeys {
             is_paused,

@@ -25,6 +25,7 @@ pub mod new_cluster;
 pub(crate) mod note_forks;
 pub mod placement;
 mod plan_watch;
+mod renewing;
 mod replacing;
 pub mod replay;
 pub(crate) mod seen;

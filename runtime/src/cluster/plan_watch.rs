@@ -5,14 +5,16 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use tracing::{error, info, warn};
 
 use super::file::ClusterFile;
-use super::home::{HomeError, PlanHome, Revision, StoredPlan, Watched};
+use super::home::{HomeError, PlanHome, Revision, StoredPlan, Swapped, Watched};
 use super::judge::{Refusal, judge};
 use super::kept_plan::keep;
+use super::renewing::renewals;
+use super::wished::renewed;
 use super::{Delivery, NodePlan, RETRY, Reread, Shared, dial};
 use crate::stats::{PlanInForce, RefusalReason};
 
@@ -20,6 +22,9 @@ use crate::stats::{PlanInForce, RefusalReason};
 const SILENCE: Duration = Duration::from_secs(1);
 /// Between two tries while the home does not answer, at most.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// Between two looks at how often this node has started in the generations of what it writes.
+const RENEWAL: Duration = Duration::from_secs(1);
 
 /// What the thread knows of the home.
 struct Seen {
@@ -51,6 +56,7 @@ pub(super) fn watch(
         is_gone: false,
     };
     let mut dialing: BTreeMap<u8, JoinHandle<()>> = BTreeMap::new();
+    let mut looked_at = Instant::now();
     while !shared.is_over.load(Ordering::Relaxed) {
         keep_dialing(shared, &mut dialing);
         let is_asked = reread.take();
@@ -75,7 +81,12 @@ pub(super) fn watch(
                 seen.is_gone = false;
                 shared.stats.plan.refuse_no_more();
             }
-            Ok(Watched::Same) => {}
+            Ok(Watched::Same) => {
+                if plan.place.is_ordered() && looked_at.elapsed() >= RENEWAL {
+                    looked_at = Instant::now();
+                    renew(shared, plan, home.as_mut(), &seen);
+                }
+            }
             Err(_) => std::thread::sleep(seen.pause()),
         }
     }
@@ -155,6 +166,34 @@ fn take(
                 _ => warn!("{text}; what it said before holds"),
             }
         }
+    }
+}
+
+/// Asks the home for the next generation of what this node writes, if its starts in the present one
+/// come to an end. The plan that the home shows tells what became of it.
+fn renew(shared: &Shared, plan: &NodePlan, home: &mut dyn PlanHome, seen: &Seen) {
+    let (file, me) = (shared.file(), shared.me.node);
+    let cores = shared.stats.replication();
+    let statuses = cores.iter().flat_map(|core| &core.partitions);
+    let (Some(partitions), Some(revision)) = (renewals(&file, me, statuses), &seen.revision) else {
+        return;
+    };
+    let now = SystemTime::now();
+    let place = &plan.place;
+    // A plan that was refused is not the one in force: this text would take its place unseen.
+    let is_in_force = shared.stats.plan.read().refused.is_none();
+    let text = match renewed(&file.text, file.revision, &partitions, me, now) {
+        Ok(text) if is_in_force => text,
+        Ok(_) => return,
+        Err(error) => return warn!("{place}: no next generation for this node: {error}"),
+    };
+    match home.compare_and_swap(Some(revision), &text) {
+        Ok(Swapped::Done(_)) => info!(
+            "{place}: this node has started often in one generation, and goes on in the next one"
+        ),
+        // The other change is read first.
+        Ok(Swapped::Conflict(_)) => {}
+        Err(error) => warn!("{place}: no next generation for this node yet: {error}"),
     }
 }
 

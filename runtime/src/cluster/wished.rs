@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::SystemTime;
 
+use penstock_net::link::PartitionSet;
 use penstock_shard::lease::{Placing, Wish};
 
 use super::document::{document_of, edit_placements, note_change};
@@ -34,12 +35,54 @@ impl fmt::Display for WishError {
 ///
 /// # Errors
 /// [`WishError`].
+#[cfg_attr(not(test), allow(dead_code, reason = "for the thread of failover"))]
 pub(crate) fn wished(
     text: &str,
     decided_by: u64,
     wish: &Wish,
     me: u8,
     changed_at: SystemTime,
+) -> Result<String, WishError> {
+    let deed = format!("node {me}: {wish}");
+    edited(text, decided_by, (&deed, changed_at), |placings| {
+        let used_up = used_up(wish, placings);
+        if used_up.is_none() {
+            wish.apply(me, placings);
+        }
+        used_up
+    })
+}
+
+/// The same where a node goes on writing partitions in their next generation.
+///
+/// # Errors
+/// [`WishError`].
+pub(crate) fn renewed(
+    text: &str,
+    decided_by: u64,
+    partitions: &PartitionSet,
+    me: u8,
+    changed_at: SystemTime,
+) -> Result<String, WishError> {
+    let deed = format!("node {me}: next generation behind many starts");
+    edited(text, decided_by, (&deed, changed_at), |placings| {
+        let is_used_up = |it: &u16| !placings[usize::from(*it)].has_generation();
+        let used_up = partitions.iter().find(is_used_up);
+        if used_up.is_none() {
+            for partition in partitions.iter() {
+                placings[usize::from(partition)].assignment.renew();
+            }
+        }
+        used_up
+    })
+}
+
+/// The text with a change of its placings, or the partition that has no generation left for it.
+fn edited(
+    text: &str,
+    decided_by: u64,
+    (deed, changed_at): (&str, SystemTime),
+    change: impl FnOnce(&mut [Placing]) -> Option<u16>,
 ) -> Result<String, WishError> {
     let before = ClusterFile::without_secret(text.into()).map_err(WishError::Refused)?;
     if before.revision != decided_by {
@@ -48,17 +91,15 @@ pub(crate) fn wished(
     }
     let mut document = document_of(text).map_err(WishError::Refused)?;
     let mut placings = before.placings();
-    if let Some(partition) = used_up(wish, &placings) {
+    if let Some(partition) = change(&mut placings) {
         return Err(WishError::Refused(format!(
             "the generations of partition {partition} are used up"
         )));
     }
-    wish.apply(me, &mut placings);
     let mut file = before.clone();
     file.place_all(placings);
     edit_placements(&mut document, &before, &file);
-    let author = format!("node {me}: {wish}");
-    note_change(&mut document, before.revision, &author, changed_at);
+    note_change(&mut document, before.revision, deed, changed_at);
     let text = document.to_string();
     // What the nodes will read is what is meant.
     let read = ClusterFile::without_secret(text.clone()).map_err(WishError::Refused)?;
@@ -71,6 +112,7 @@ pub(crate) fn wished(
 }
 
 /// The first partition that may need a generation and has none left.
+#[cfg_attr(not(test), allow(dead_code, reason = "for the thread of failover"))]
 fn used_up(wish: &Wish, placings: &[Placing]) -> Option<u16> {
     let is_used_up = |partition: &u16| !placings[usize::from(*partition)].has_generation();
     match wish {
@@ -88,8 +130,6 @@ fn used_up(wish: &Wish, placings: &[Placing]) -> Option<u16> {
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
-
-    use penstock_net::link::PartitionSet;
 
     use super::*;
 
@@ -282,6 +322,14 @@ mod tests {
              partitions = [100, 255]\ngeneration = 4\nprimary = 1\nsync = [2]\n"
         );
         assert_eq!(edited, expected);
+        let renewed = renewed(text, 7, &PartitionSet::from_iter([255]), 1, at(0));
+        let read = ClusterFile::without_secret(renewed.expect("good")).expect("good");
+        let generations = [254, 255].map(|at: usize| read.assignments[at].generation);
+        assert_eq!(generations, [4, 5]);
+        assert_eq!(
+            read.changed.by,
+            "node 1: next generation behind many starts"
+        );
         let other = wished(text, 6, &wish, 2, at(0));
         assert_eq!(other, Err(WishError::OtherPlan { there: 7 }));
         let last = text.replace("generation = 4", "generation = 16383");

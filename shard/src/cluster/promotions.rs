@@ -50,6 +50,13 @@ pub(super) fn cause_text(cause: CannotBegin, is_empty: bool, is_accepted: bool) 
         CannotBegin::Promised(epoch) => {
             format!("epoch {epoch} was promised to node {}", epoch.node())
         }
+        CannotBegin::StartsUsedUp(epoch) => format!(
+            "this node has started {} times in generation {}, and more cannot be told apart: it \
+             asks for the next generation where the plan is in etcd; where it is a file, give \
+             `penstock cluster renew`",
+            epoch.start(),
+            epoch.generation()
+        ),
         CannotBegin::NotWhole if is_empty && is_accepted => {
             "nothing of it is here, and accept_incomplete was in the file before this start: an \
              empty directory begins by a change of the file that it reads while it runs. Let a \

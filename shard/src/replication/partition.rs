@@ -56,8 +56,10 @@ pub enum Applicable<'a> {
 /// Why a node cannot begin to write a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CannotBegin {
-    /// A later generation was promised, or another node has this one, or its starts are used up.
+    /// A later generation was promised, or another node has this one.
     Promised(Epoch),
+    /// This node has started as often in this generation as one may.
+    StartsUsedUp(Epoch),
     /// A scan or a rewind is not finished, or nothing was ever received: what it would serve never
     /// was.
     NotWhole,
@@ -237,8 +239,11 @@ impl Partition {
         journal: &mut impl Journal,
     ) -> Result<Epoch, CannotBegin> {
         let promised = self.facts().promised;
-        let epoch =
-            Epoch::next(generation, node, promised).ok_or(CannotBegin::Promised(promised))?;
+        let is_ours = (promised.generation(), promised.node()) == (generation, node);
+        let epoch = Epoch::next(generation, node, promised).ok_or(match is_ours {
+            true => CannotBegin::StartsUsedUp(promised),
+            false => CannotBegin::Promised(promised),
+        })?;
         // A member that never got anything would begin another past.
         if (!self.is_whole() || self.received.sequence == 0) && !is_forced {
             return Err(CannotBegin::NotWhole);

@@ -1,8 +1,9 @@
 //! Which nodes there are.
 
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 
-use super::super::file::{ClusterFileError, ClusterNode};
+use super::super::file::{ClusterFileError, ClusterNode, GENERATION_MAX};
 use super::Draft;
 
 impl Draft {
@@ -34,6 +35,53 @@ impl Draft {
             resp: resp.map(str::to_string),
             stays_learner: false,
         });
+        Ok(())
+    }
+
+    /// Lets the others find a node elsewhere. Returns whether that is a change.
+    ///
+    /// # Errors
+    /// There is no such node, or another one has the address.
+    pub fn set_address(
+        &mut self,
+        number: u8,
+        links: Option<SocketAddr>,
+        clients: Option<&str>,
+    ) -> Result<bool, ClusterFileError> {
+        let before = self.known(number)?.clone();
+        let links = links.unwrap_or(before.links);
+        let mut others = self.file.nodes.iter().filter(|it| it.number != number);
+        if let Some(other) = others.find(|it| it.links == links) {
+            return Err(self.fail(&format!(
+                "node {number} with links = {links}: node {} has that address",
+                other.number
+            )));
+        }
+        let mut nodes = self.file.nodes.iter_mut();
+        let node = nodes.find(|it| it.number == number).expect("it is known");
+        node.links = links;
+        if let Some(clients) = clients {
+            node.clients = clients.into();
+        }
+        Ok(*node != before)
+    }
+
+    /// Lets the primaries of these partitions go on in the next generation.
+    ///
+    /// # Errors
+    /// One has none left. Nothing is changed.
+    pub fn renew_all(&mut self, partitions: RangeInclusive<u16>) -> Result<(), ClusterFileError> {
+        for partition in partitions.clone() {
+            if u64::from(self.assignment(partition)?.generation) >= GENERATION_MAX {
+                return Err(self.fail(&format!(
+                    "the generations of partition {partition} are used up: deploy/FAILOVER.md \
+                     tells how a cluster begins anew"
+                )));
+            }
+        }
+        for partition in partitions {
+            self.file.assignments[usize::from(partition)].renew();
+        }
         Ok(())
     }
 

@@ -238,9 +238,37 @@ fn nodes_come_and_go_and_leave_what_is_written_of_the_others() {
     assert!(text.contains(&format!("7611\"\n{added}")), "{text}");
     assert!(text.ends_with(&placed), "{text}");
     let mut draft = example.draft();
+    let elsewhere = "127.0.0.1:7418".parse().expect("good");
+    assert!(draft.set_address(7, Some(elsewhere), None).expect("free"));
+    assert!(
+        draft.set_address(1, Some(elsewhere), None).is_err(),
+        "taken"
+    );
+    assert!(draft.stay_learner(7, true).expect("known"));
+    draft.write().expect("written");
+    let moved = added.replace("7417", "7418") + "learner = true\n";
+    assert!(example.text().contains(&moved), "{}", example.text());
+    let mut draft = example.draft();
+    draft.renew_all(7..=9).expect("there are some");
+    draft.write().expect("written");
+    assert!(
+        example
+            .text()
+            .contains("[7, 9]\ngeneration = 5\nprimary = 1\n")
+    );
+    let mut draft = example.draft();
+    draft
+        .renew_all(0..=6)
+        .and_then(|()| draft.renew_all(10..=255))
+        .expect("some");
+    draft.write().expect("written");
+    let placed = PLACED.replace("= 4", "= 5").replace("[3]", "[3, 7]");
+    assert!(example.text().ends_with(&placed), "{}", example.text());
+    let mut draft = example.draft();
     draft.drop_node(7).expect("it writes nothing");
     draft.write().expect("written");
-    assert_eq!(example.text(), format!("{HEAD}{PLACED}"));
+    let placed = PLACED.replace("= 4", "= 5");
+    assert_eq!(example.text(), format!("{HEAD}{placed}"));
 
     let mut draft = example.draft();
     draft.drop_node(2).expect("it writes nothing");
