@@ -1,7 +1,8 @@
 #!/bin/sh
-# What the service `init` of compose.yaml does. It makes what is missing at the desk: CA,
-# certificates, secret of the cluster, users, admin token. Then it hands each node its part. At the
-# first start that is all of it; later it hands out what was changed at the desk.
+# What the service `init` of compose.yaml does. It puts the first plan into etcd if there is none,
+# and makes what is missing at the desk: CA, certificates, secret of the cluster, users, admin
+# token. Then it hands each node its part. At the first start that is all of it; later it hands out
+# what was changed at the desk.
 set -eu
 umask 077
 desk=${DESK:-/desk}
@@ -18,6 +19,19 @@ hand() { install -o "$2" -g "$2" -m 0400 "$1" "$3.new" && mv "$3.new" "$3"; }
 # The cluster's file names it where the nodes have it.
 hand cluster-secret 65532 "$own/1/cluster-secret"
 [ -f certs/node-3.pem ] || penstock cluster certs --file "$cluster" --out certs
+if [ -n "${PENSTOCK_ETCD_ENDPOINTS:-}" ]; then
+    # A member of etcd that has just begun does not answer at once.
+    tries=0
+    until told=$(penstock cluster show 2>&1); do
+        case $told in *"there is none"*)
+            penstock cluster import "$cluster" && penstock cluster failover on
+            break
+        esac
+        tries=$((tries + 1))
+        [ "$tries" -lt 60 ] || { echo "$told" >&2; exit 1; }
+        sleep 1
+    done
+fi
 export PENSTOCK_USERS="$desk/users"
 if [ ! -f users ]; then
     # People look and administer; the probe of each container may log in and nothing else.

@@ -599,7 +599,13 @@ fn composed_nodes_are_those_of_the_clusters_file_and_the_server_takes_their_opti
             volumes.contains(&format!("{name}:/var/lib/penstock").as_str()),
             "{volumes:?}"
         );
-        assert!(volumes.contains(&"./cluster:/etc/penstock/cluster:ro"));
+        // Each member of etcd is named, and is there.
+        let endpoints = environment["PENSTOCK_ETCD_ENDPOINTS"].as_str().unwrap();
+        for (endpoint, member) in endpoints.split(',').zip(1..=3) {
+            let etcd = &compose["services"][format!("etcd{member}").as_str()];
+            let address = etcd["networks"]["penstock"]["ipv4_address"].as_str();
+            assert_eq!(endpoint, format!("http://{}:2379", address.unwrap()));
+        }
         assert!(mounted.insert(volumes[0].to_string()), "each has its own");
         assert_eq!(list(&service["cap_drop"]), ["ALL"]);
         assert_eq!(service["read_only"].as_bool(), Some(true));
