@@ -256,12 +256,11 @@ fn nodes_come_and_go_and_leave_what_is_written_of_the_others() {
             .text()
             .contains("[7, 9]\ngeneration = 5\nprimary = 1\n")
     );
-    let mut draft = example.draft();
-    draft
-        .renew_all(0..=6)
-        .and_then(|()| draft.renew_all(10..=255))
-        .expect("some");
-    draft.write().expect("written");
+    for partitions in [0..=6, 10..=255] {
+        let mut draft = example.draft();
+        draft.renew_all(partitions).expect("there are some");
+        draft.write().expect("written");
+    }
     let placed = PLACED.replace("= 4", "= 5").replace("[3]", "[3, 7]");
     assert!(example.text().ends_with(&placed), "{}", example.text());
     let mut draft = example.draft();
