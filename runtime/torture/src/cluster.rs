@@ -17,6 +17,7 @@ use penstock_net::level::AckLevel;
 use penstock_net::request::Version;
 use serde_json::Value;
 
+use crate::ledger::{self, Lost, Shown, check_keys};
 use crate::network::{self, NODES, Network};
 use crate::options::Setting;
 use crate::random::Random;
@@ -210,12 +211,6 @@ struct Nodes<'a> {
     promoted: u64,
     switched: u64,
 }
-
-/// What a node shows of all keys.
-type Shown = BTreeMap<Vec<u8>, (Version, Vec<u8>)>;
-
-/// What nodes could not keep, by key and version; no value is a deletion.
-type Lost = BTreeMap<(Vec<u8>, Version), Option<Vec<u8>>>;
 
 impl<'a> Nodes<'a> {
     fn new(
@@ -630,35 +625,13 @@ replica_timeout_ms = 400
     /// All keys, as a node shows them that writes them.
     fn shown(&self, node: usize) -> Result<Shown, String> {
         let client = self.client(node).map_err(|error| error.to_string())?;
-        let mut shown = Shown::new();
-        for entry in client.scan(b"", true) {
-            let entry = entry.map_err(|error| format!("SCAN by node {}: {error}", node + 1))?;
-            let value = entry.value.ok_or("a value was left out")?;
-            shown.insert(entry.key.to_vec(), (entry.version, value.to_vec()));
-        }
-        Ok(shown)
+        ledger::shown(&client).map_err(|text| format!("node {}: {text}", node + 1))
     }
 
     /// What the nodes could not keep.
     fn lostfound(&self) -> Result<Lost, String> {
-        let mut lost = BTreeMap::new();
-        for node in 0..NODES {
-            let output = Command::new(self.binary)
-                .args(["cluster", "lostfound", "--all"])
-                .arg(self.data(node))
-                .output()
-                .map_err(|error| error.to_string())?;
-            if !output.status.success() {
-                let told = String::from_utf8_lossy(&output.stderr);
-                return Err(format!("lostfound of node {}: {told}", node + 1));
-            }
-            for line in String::from_utf8_lossy(&output.stdout).lines() {
-                if let Some((key, version, value)) = change(line) {
-                    lost.insert((key, version), value);
-                }
-            }
-        }
-        Ok(lost)
+        let folders: Vec<PathBuf> = (0..NODES).map(|node| self.data(node)).collect();
+        ledger::lostfound(self.binary, &folders)
     }
 
     /// Lets the nodes come to rest and holds what they show against the accounts. Tells how much of
@@ -703,45 +676,6 @@ replica_timeout_ms = 400
     }
 }
 
-/// The keys of one level: each that was acknowledged is there or, at level disk, in lostfound; and
-/// none is both.
-fn check_keys(
-    level: AckLevel,
-    account: &Account,
-    shown: &Shown,
-    lost: &Lost,
-) -> Result<u64, String> {
-    let mut acked_and_lost = 0;
-    for (key, (version, value)) in &account.set {
-        let name = key.escape_ascii();
-        let kept = lost.get(&(key.clone(), *version));
-        match (shown.get(key), kept) {
-            (Some((_, there)), None) if there == value => {}
-            (None, Some(Some(kept))) if kept == value && level < AckLevel::Replica => {
-                acked_and_lost += 1;
-            }
-            (there, kept) => {
-                return Err(format!(
-                    "{name} was acknowledged as {version:?}; there is {there:?}, and in lostfound \
-                     {kept:?}"
-                ));
-            }
-        }
-    }
-    let seen: BTreeSet<&Vec<u8>> = lost
-        .keys()
-        .map(|(key, _)| key)
-        .chain(shown.keys())
-        .collect();
-    if let Some(key) = account.not_set.iter().find(|key| seen.contains(key)) {
-        return Err(format!(
-            "{} was told to be not executed, and was",
-            key.escape_ascii()
-        ));
-    }
-    Ok(acked_and_lost)
-}
-
 /// The counter of one level: what it has lost was sold, and what was sold and is not there is in
 /// lostfound.
 fn check_stock(
@@ -772,30 +706,4 @@ fn check_stock(
          lostfound",
         account.sold_unknown
     ))
-}
-
-/// A line of `penstock cluster lostfound --all`: partition, version, time, key, value in
-/// hexadecimal or a dash.
-fn change(line: &str) -> Option<(Vec<u8>, Version, Option<Vec<u8>>)> {
-    let words: Vec<&str> = line.split(' ').collect();
-    let &[partition, version, _, key, value] = words.as_slice() else {
-        return None;
-    };
-    partition.parse::<u16>().ok()?;
-    let (epoch, sequence) = version.split_once(':')?;
-    let version = Version {
-        epoch: epoch.parse().ok()?,
-        sequence: sequence.parse().ok()?,
-    };
-    let byte = |at| u8::from_str_radix(value.get(at..at + 2)?, 16).ok();
-    let value = match value {
-        "-" => None,
-        _ => Some(
-            (0..value.len())
-                .step_by(2)
-                .map(byte)
-                .collect::<Option<_>>()?,
-        ),
-    };
-    Some((key.as_bytes().to_vec(), version, value))
 }

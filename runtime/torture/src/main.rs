@@ -9,9 +9,11 @@ mod account;
 mod buyer;
 mod cluster;
 mod eio;
+mod failover;
 mod forwarder;
 mod full;
 mod kill;
+mod ledger;
 mod load;
 mod network;
 mod options;
@@ -44,6 +46,11 @@ trait Kind {
 
     /// What it counts beside what every kind does.
     fn totals(&self) -> String;
+
+    /// What it has measured, as a table for people.
+    fn table(&self) -> Option<String> {
+        None
+    }
 }
 
 /// Whose turn it is in a round.
@@ -129,11 +136,12 @@ fn run(options: &Options) -> Result<(), Failure> {
     if settings.is_empty() {
         return Err(Failure::Missing("no setting is left".into()));
     }
-    let mut kind = kind(options, &settings)?;
     let binary = match &options.server {
         Some(binary) => binary.clone(),
         None => process::build_server().map_err(Failure::Start)?,
     };
+    // Behind the build, which may want the machine's network.
+    let mut kind = kind(options, &settings)?;
     let name = options.kind.name();
     println!(
         "torture {name}: {} rounds, {} writers, seed {}, folder {}",
@@ -166,6 +174,9 @@ fn run(options: &Options) -> Result<(), Failure> {
             done.text, done.acked, done.unknown
         );
     }
+    if let Some(table) = kind.table() {
+        println!("{table}");
+    }
     println!(
         "torture {name}: {} rounds passed, {kills} kills, {acked} acknowledged operations, \
          lost 0; {}; seed {}",
@@ -180,6 +191,7 @@ fn run(options: &Options) -> Result<(), Failure> {
 fn writers(kind: KindName) -> usize {
     match kind {
         KindName::Cluster => cluster::WRITERS,
+        KindName::Failover => failover::BUYERS,
         _ => world::WRITERS,
     }
 }
@@ -219,6 +231,16 @@ fn kind(options: &Options, settings: &[Setting]) -> Result<Box<dyn Kind>, Failur
             (options.is_loopback, options.has_tls),
             settings,
         )),
+        KindName::Failover => {
+            let failover = failover::Failover::new(
+                folder,
+                (options.rules, options.has_tls),
+                options.faults,
+                (options.pause_max, options.home_max),
+                settings,
+            );
+            Box::new(failover.map_err(Failure::Missing)?)
+        }
     })
 }
 

@@ -20,6 +20,15 @@ pub const NODES: usize = 3;
 const LINKS: u16 = 7414;
 const CLIENTS: u16 = 7411;
 
+/// What a direct cut drops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Traffic {
+    /// All that one machine sends to another one. Clients still reach both.
+    All,
+    /// Records and heartbeats.
+    Links,
+}
+
 /// The network of one cluster. Nodes are 0, 1, 2 here, and 1, 2, 3 in its file.
 pub struct Network {
     has_namespaces: bool,
@@ -128,6 +137,56 @@ impl Network {
             clients,
             forwarders,
         })
+    }
+
+    /// The same for nodes that reach each other without forwarders. Needs the namespaces.
+    pub fn direct() -> Network {
+        let at = |port| std::array::from_fn(|node| (own(node), port).into());
+        Network {
+            has_namespaces: true,
+            links: at(LINKS),
+            clients: at(CLIENTS),
+            forwarders: Vec::new(),
+        }
+    }
+
+    /// Where a node lives.
+    pub fn address(node: usize) -> Ipv4Addr {
+        own(node)
+    }
+
+    /// Nothing of this traffic gets from one node to another any more, without forwarders.
+    pub fn cut_direct(&self, from: usize, to: usize, traffic: Traffic) -> Result<(), String> {
+        let to = own(to);
+        let rules = match traffic {
+            Traffic::All => vec![format!("ip daddr {to}")],
+            // Either side may have dialled.
+            Traffic::Links => ["dport", "sport"]
+                .iter()
+                .map(|end| format!("ip daddr {to} tcp {end} {LINKS}"))
+                .collect(),
+        };
+        for rule in rules {
+            nft(from, &format!("add rule inet torture out {rule} drop"))?;
+        }
+        Ok(())
+    }
+
+    /// A node reaches nothing at this port any more, on no machine. Or its requests arrive and
+    /// their answers do not.
+    pub fn cut_port(&self, node: usize, port: u16, is_answers: bool) -> Result<(), String> {
+        match is_answers {
+            false => nft(
+                node,
+                &format!("add rule inet torture out tcp dport {port} drop"),
+            ),
+            true => (0..NODES).try_for_each(|other| {
+                nft(
+                    other,
+                    &format!("add rule inet torture out tcp sport {port} drop"),
+                )
+            }),
+        }
     }
 
     /// Where a node takes links.

@@ -35,6 +35,13 @@ Kinds:
              missing of level disk must be in lostfound, record by record, and nothing else. In the
              end all three nodes show the same. As root, with ip and nft, each node has a network
              namespace; otherwise they are on loopback
+  failover   three nodes whose plan is in three members of etcd, each in a network namespace. They
+             replace each other by themselves: kill -9, SIGSTOP, one core that stands still, cuts
+             between nodes and from etcd, etcd's leader killed, its quorum lost. After each fault
+             all three are back without a hand. What was acknowledged at level replica is there, no
+             read goes backwards, and each difference of level disk is in lostfound. Needs root,
+             ip, nft and etcd. A long run:
+             cargo torture failover --rounds 40 --faults 5 --pause-s 30 --home-s 600
 
 Options:
   --rounds N           rounds [8]; they take turns with every --io and every number of shards
@@ -43,9 +50,13 @@ Options:
   --shards 1|2|both    [both]; a number above the allowed CPUs is left out, and said
   --fs ext4|xfs        file system of shutdown [ext4]
   --network own|loopback       of cluster [own, where that can be]
-  --tls                all ports of cluster speak TLS: of clients and of links
+  --tls                all ports of cluster and failover speak TLS: of clients and of links
+  --faults N           faults of a round of failover [3]
+  --rules quiet|starved        lease and grace of failover: 0.4 s and 0.5 s, or 1.6 s and 2 s
+                       [starved]
+  --home-s N           longest time of failover without a quorum of etcd, in seconds [15]
   --requests N         answers of tokens before the blow of a round [20000]
-  --pause-s N          longest stop of stop, in seconds [8]
+  --pause-s N          longest stop of stop and failover, in seconds [8]
   --folder DIR         place of directories and images [a new one in the temporary folder]; a run
                        that passes empties it
   --server FILE        a server that was built elsewhere [built by this command]
@@ -79,10 +90,47 @@ pub enum KindName {
     Stop,
     /// Several nodes.
     Cluster,
+    /// Several nodes that replace each other.
+    Failover,
+}
+
+/// The rules by which nodes lend each other the right to write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rules {
+    /// For cores of their own.
+    Quiet,
+    /// For a machine with few cores and much to do.
+    Starved,
+}
+
+impl Rules {
+    pub fn name(self) -> &'static str {
+        match self {
+            Rules::Quiet => "quiet",
+            Rules::Starved => "starved",
+        }
+    }
+
+    /// How long a lease lasts.
+    pub fn lease(self) -> Duration {
+        match self {
+            Rules::Quiet => Duration::from_millis(400),
+            Rules::Starved => Duration::from_millis(1600),
+        }
+    }
+
+    /// Their lines of the plan.
+    pub fn plan(self) -> String {
+        let lease = self.lease().as_millis();
+        format!(
+            "failover = true\nlease_ms = {lease}\ngrace_ms = {}\nmin_sync = 0\n",
+            lease * 5 / 4
+        )
+    }
 }
 
 impl KindName {
-    const ALL: [KindName; 7] = [
+    const ALL: [KindName; 8] = [
         KindName::Kill,
         KindName::Shutdown,
         KindName::Full,
@@ -90,6 +138,7 @@ impl KindName {
         KindName::Tokens,
         KindName::Stop,
         KindName::Cluster,
+        KindName::Failover,
     ];
 
     /// As the command line says it.
@@ -102,6 +151,7 @@ impl KindName {
             KindName::Tokens => "tokens",
             KindName::Stop => "stop",
             KindName::Cluster => "cluster",
+            KindName::Failover => "failover",
         }
     }
 
@@ -138,6 +188,11 @@ pub struct Options {
     pub is_loopback: bool,
     /// All ports of a cluster are to speak TLS.
     pub has_tls: bool,
+    /// Faults of a round of failover.
+    pub faults: u64,
+    pub rules: Rules,
+    /// The longest time of failover without a quorum of etcd.
+    pub home_max: Duration,
     /// Those that a repetition must give again.
     given: Vec<String>,
 }
@@ -172,6 +227,9 @@ impl Options {
             allow_skip: false,
             is_loopback: false,
             has_tls: false,
+            faults: 3,
+            rules: Rules::Starved,
+            home_max: Duration::from_secs(15),
             given: Vec::new(),
         };
         while let Some(name) = arguments.next() {
@@ -195,6 +253,10 @@ impl Options {
                 ("--seed", _) => options.seed = number()?,
                 ("--requests", _) => options.requests = number()?,
                 ("--pause-s", _) => options.pause_max = Duration::from_secs(number()?.max(1)),
+                ("--faults", _) => options.faults = number()?.max(1),
+                ("--home-s", _) => options.home_max = Duration::from_secs(number()?.max(1)),
+                ("--rules", "quiet") => options.rules = Rules::Quiet,
+                ("--rules", "starved") => options.rules = Rules::Starved,
                 ("--folder", path) => options.folder = path.into(),
                 ("--server", path) => options.server = Some(path.into()),
                 ("--shards" | "--io", "both") => {}

@@ -135,6 +135,54 @@ pub fn wait_for_end(child: &mut Child, at_most: Duration) -> Result<Option<ExitS
     ended
 }
 
+/// The thread of a process that has this name.
+///
+/// # Errors
+/// It has none, or is gone.
+pub fn thread_of(process: u32, name: &str) -> Result<libc::pid_t, String> {
+    let folder = format!("/proc/{process}/task");
+    let threads = std::fs::read_dir(&folder).map_err(|error| format!("{folder}: {error}"))?;
+    for thread in threads.flatten() {
+        let is_it = std::fs::read_to_string(thread.path().join("comm"))
+            .is_ok_and(|comm| comm.trim_end() == name);
+        let number = thread.file_name().to_str().and_then(|it| it.parse().ok());
+        if let (true, Some(number)) = (is_it, number) {
+            return Ok(number);
+        }
+    }
+    Err(format!("process {process} has no thread {name}"))
+}
+
+/// Lets one thread of another process stand still for a while, as a debugger does. The other
+/// threads go on. It goes on itself when this process ends.
+///
+/// # Errors
+/// The system refuses, or somebody wants this process to end.
+pub fn freeze_thread(thread: libc::pid_t, time: Duration) -> Result<(), String> {
+    let ask = |request: libc::c_uint| {
+        let none = std::ptr::null_mut::<libc::c_void>();
+        // SAFETY: none of these requests reads or writes memory by its pointers.
+        match unsafe { libc::ptrace(request, thread, none, none) } {
+            -1 => Err(format!("ptrace: {}", io::Error::last_os_error())),
+            _ => Ok(()),
+        }
+    };
+    ask(libc::PTRACE_SEIZE)?;
+    ask(libc::PTRACE_INTERRUPT)?;
+    let stopped = wait(Duration::from_secs(5), || {
+        let mut status = 0;
+        // SAFETY: the status is a number of this function.
+        unsafe { libc::waitpid(thread, &raw mut status, libc::__WALL | libc::WNOHANG) == thread }
+    });
+    let passed = match stopped {
+        Ok(true) => pass(time),
+        Ok(false) => Err(format!("thread {thread} did not stop")),
+        Err(text) => Err(text),
+    };
+    let detached = ask(libc::PTRACE_DETACH);
+    passed.and(detached)
+}
+
 /// Runs a program to its end.
 ///
 /// # Errors

@@ -192,6 +192,11 @@ impl Server {
         }
     }
 
+    /// The number of its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Sends a signal by its name.
     pub fn signal(&self, name: &str) -> Result<(), String> {
         process::run("kill", &[name, &self.child.id().to_string()])
