@@ -170,11 +170,33 @@ impl Failover {
     /// To be told often: at least each tenth of a grace.
     pub fn looks(&mut self, now_us: u64) {
         self.lender.looks(now_us);
-        for heard in &mut self.heard {
-            if now_us >= heard.confirmed_us + self.plan.rules.silence_us() {
-                heard.steady_us = now_us;
+        for at in 0..self.heard.len() {
+            let heard = &self.heard[at];
+            let is_heard = now_us < heard.confirmed_us + self.silence_us();
+            if !is_heard || !self.grants_all(now_us, heard.node) {
+                self.heard[at].steady_us = now_us;
             }
         }
+    }
+
+    /// Whether a node has granted each partition that is written here and held there, L / 2 ago at
+    /// most. The thread of its heartbeats may answer while the core of a partition stands still.
+    fn grants_all(&self, now_us: u64, node: u8) -> bool {
+        let mut held = self.written().filter(|(_, placing)| placing.holds(node));
+        held.all(|(partition, _)| now_us < self.granted_us(node, partition) + self.silence_us())
+    }
+
+    fn silence_us(&self) -> u64 {
+        self.plan.rules.silence_us()
+    }
+
+    /// When the newest heartbeat was sent in whose answer a node granted a partition; or since when
+    /// that is expected of it.
+    fn granted_us(&self, node: u8, partition: u16) -> u64 {
+        let end_us = self.lease.end_by(node, partition);
+        let sent_us = end_us.saturating_sub(self.plan.rules.lease_us());
+        let since_us = self.since_us[usize::from(partition)].max(self.lender.awake_us());
+        sent_us.max(since_us)
     }
 
     /// The next heartbeat to a node, which is to be sent now.
@@ -309,12 +331,8 @@ impl Failover {
     fn removal(&self, now_us: u64) -> Option<Wish> {
         let mut silent: Vec<(u8, PartitionSet)> = Vec::new();
         for (partition, placing) in self.written() {
-            let since_us = self.since_us[usize::from(partition)].max(self.lender.awake_us());
-            let is_silent = |&node: &u8| {
-                let end_us = self.lease.end_by(node, partition);
-                let sent_us = end_us.saturating_sub(self.plan.rules.lease_us());
-                now_us >= sent_us.max(since_us) + self.plan.rules.silence_us()
-            };
+            let is_silent =
+                |&node: &u8| now_us >= self.granted_us(node, partition) + self.silence_us();
             let left = placing.sync().count().saturating_sub(self.plan.min_sync);
             let can_be_renewed = placing.has_generation();
             for node in placing.sync().filter(is_silent).take(left) {
@@ -637,6 +655,43 @@ mod tests {
         nodes[2].swapped();
         beats(&mut nodes, 6 * G, 7 * G, |_, _| true);
         assert!(nodes[0].may_serve(7 * G, 1));
+    }
+
+    #[test]
+    fn a_member_whose_core_stands_still_is_removed_and_not_asked_back_before_it_turns() {
+        let mut nodes = nodes(&plan());
+        beats(&mut nodes, 0, 2 * G, |_, _| true);
+        let still = Standing {
+            is_turning: false,
+            ..standing(42)
+        };
+        nodes[1].note(2 * G, 1, still);
+        beats(&mut nodes, 2 * G, 4 * G, |_, _| true);
+        let partitions = PartitionSet::from_iter([1]);
+        let removal = wish(&mut nodes[0], 4 * G).expect("it grants nothing");
+        let silent = vec![(2, partitions)];
+        assert_eq!(removal, Wish::Remove { silent });
+        let mut next = plan();
+        next.number = 2;
+        removal.apply(1, &mut next.placings);
+        for node in &mut nodes {
+            node.swapped();
+            node.take_plan(4 * G, next.clone());
+        }
+        // It has all records and answers heartbeats, for longer than its hold-down.
+        beats(&mut nodes, 4 * G, 20 * G, |_, _| true);
+        assert_eq!(nodes[0].wish(20 * G, |_, _| true), None);
+        nodes[1].note(20 * G, 1, standing(42));
+        let hold_us = 5_000_000;
+        let from_us = 20 * G + hold_us;
+        beats(&mut nodes, 20 * G, from_us - G, |_, _| true);
+        assert_eq!(nodes[0].wish(from_us - G, |_, _| true), None);
+        beats(&mut nodes, from_us - G, from_us + G, |_, _| true);
+        let expected = Wish::Join {
+            node: 2,
+            partitions,
+        };
+        assert_eq!(nodes[0].wish(from_us + G, |_, _| true), Some(expected));
     }
 
     #[test]
