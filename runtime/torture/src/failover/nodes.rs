@@ -128,12 +128,6 @@ impl<'a> Nodes<'a> {
         }
         let file = self.folder.join("cluster.toml");
         fs::write(&file, plan).map_err(|error| error.to_string())?;
-        if has_tls {
-            self.cluster(&["certs", "--file", process::text(&file)])?;
-            let ca = fs::read(self.certificate("ca.pem")).map_err(|error| error.to_string())?;
-            let tls = ClientTls::trusting(&ca).map_err(|error| error.to_string())?;
-            self.tls = Some(tls);
-        }
         let endpoints = etcd::endpoints();
         let words = [
             "import",
@@ -141,7 +135,16 @@ impl<'a> Nodes<'a> {
             "--etcd-endpoints",
             &endpoints,
         ];
-        self.cluster(&words).map(drop)
+        self.cluster(&words)?;
+        if has_tls {
+            let out = self.folder.join("certs");
+            let out = process::text(&out);
+            self.cluster(&["certs", "--out", out, "--etcd-endpoints", &endpoints])?;
+            let ca = fs::read(self.certificate("ca.pem")).map_err(|error| error.to_string())?;
+            let tls = ClientTls::trusting(&ca).map_err(|error| error.to_string())?;
+            self.tls = Some(tls);
+        }
+        Ok(())
     }
 
     /// A `penstock cluster` command: what it says.
