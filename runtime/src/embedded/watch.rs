@@ -1,18 +1,19 @@
 //! A shard's clock, and how its thread waits until there is something to do.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use penstock_shard::Now;
 
 use super::doorbell::Doorbell;
 use crate::event_loop::engine::Engine;
 use crate::event_loop::spin::Spin;
+use crate::system::boot_clock::BootClock;
 use crate::system::wall::WallClock;
 
 /// The clock of a shard and what wakes it.
 pub(super) struct Watch {
-    pub(super) clock: Instant,
+    pub(super) clock: BootClock,
     pub(super) wall: WallClock,
     /// How long to watch before sleeping.
     pub(super) spin: Spin,
@@ -23,7 +24,7 @@ pub(super) struct Watch {
 impl Watch {
     #[inline]
     pub(super) fn now(&self) -> Now {
-        let us = u64::try_from(self.clock.elapsed().as_micros()).expect("half a million years");
+        let us = self.clock.now_us();
         Now {
             us,
             unix_ms: self.wall.at(us),

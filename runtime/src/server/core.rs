@@ -23,6 +23,7 @@ use crate::cluster::lostfound::Found;
 use crate::disk::arena::ArenaBlock;
 use crate::event_loop::engine::{Engine, Turn};
 use crate::event_loop::spin::Spin;
+use crate::system::boot_clock::BootClock;
 use crate::system::fill_random;
 use crate::system::lines::Lately;
 use crate::system::wall::WallClock;
@@ -52,7 +53,7 @@ pub(crate) struct Core {
     reads_in_turn: Cell<u32>,
     now: Cell<Now>,
     is_now_stale: Cell<bool>,
-    pub(super) clock: Instant,
+    pub(super) clock: BootClock,
     wall: WallClock,
     pub(super) open_connections: Arc<AtomicU32>,
     pub(super) handshakes: Handshakes,
@@ -112,7 +113,7 @@ impl Core {
     }
 
     pub(super) fn read_clock(&self) -> Now {
-        let us = u64::try_from(self.clock.elapsed().as_micros()).expect("half a million years");
+        let us = self.clock.now_us();
         Now {
             us,
             unix_ms: self.wall.at(us),

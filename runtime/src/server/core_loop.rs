@@ -242,9 +242,8 @@ async fn turns(core: Rc<Core>) {
                 .as_ref()
                 .is_none_or(|(armed_us, _)| *armed_us > deadline_us)
             {
-                let sleep = monoio::time::sleep_until(
-                    (core.clock + Duration::from_micros(deadline_us)).into(),
-                );
+                // The timer is of another clock, which stands still while the machine is suspended.
+                let sleep = monoio::time::sleep(core.clock.until(deadline_us));
                 timer = Some((deadline_us, Box::pin(sleep)));
             }
         }

@@ -4,7 +4,6 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Instant;
 
 use penstock_shard::cluster::{PartitionRole, ReplicationStatus};
 use penstock_shard::replication::Duty;
@@ -12,6 +11,7 @@ use penstock_shard::replication::Duty;
 use super::audit::Audit;
 use crate::directory::Segments;
 use crate::stats::{Reading, Stats};
+use crate::system::boot_clock::BootClock;
 use crate::system::memory::MemoryBound;
 use crate::tls::ServedByPort;
 
@@ -42,7 +42,7 @@ pub(crate) struct Watched {
     pub(crate) segments: Segments,
     pub(crate) memory: Option<Arc<MemoryBound>>,
     /// The clock of the shards.
-    pub(crate) clock: Instant,
+    pub(crate) clock: BootClock,
     /// The wall clock when that began.
     pub(crate) unix_ms_at_start: u64,
     /// The certificate, if the ports speak TLS.
@@ -126,8 +126,11 @@ impl Health {
         let Some(watched) = self.watched() else {
             return Ok(());
         };
-        let now_us = u64::try_from(watched.clock.elapsed().as_micros()).unwrap_or(u64::MAX);
-        judge_live(&self.phase(), now_us, watched.stats.turned_us())
+        judge_live(
+            &self.phase(),
+            watched.clock.now_us(),
+            watched.stats.turned_us(),
+        )
     }
 }
 

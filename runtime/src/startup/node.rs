@@ -3,7 +3,6 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
 
 use core_affinity::CoreId;
 use penstock_net::hello::{
@@ -47,6 +46,7 @@ use crate::directory::{Directory, DirectoryOptions};
 use crate::disk::{self, DiskOptions, RingPlan};
 use crate::schema::RunningSchema;
 use crate::stats::Stats;
+use crate::system::boot_clock::BootClock;
 use crate::system::checksum;
 use crate::system::huge_pages::{self, Support};
 use crate::system::memory::{self, MemoryBound, Watch};
@@ -85,7 +85,8 @@ pub(crate) struct Node {
     sync: SyncMethod,
     /// Times the disk again, if it was timed under load.
     _retiming: Option<RetimingThread>,
-    clock: Instant,
+    /// Begins before anything else: what an earlier start has lent goes on, and is not known here.
+    clock: BootClock,
     unix_ms_at_start: u64,
     /// Tells this start from one of a copy of the directory.
     start_id: u32,
@@ -120,6 +121,7 @@ impl Node {
         bound: Bound,
         say: Say,
     ) -> Result<Node, OpenError> {
+        let (clock, unix_ms_at_start) = (BootClock::start(), unix_ms());
         let allowed = checks::allowed_cores();
         check_cores(config.shards, &allowed)?;
         let (cluster, schema) = (read_cluster(&config)?, read_schema(&config)?);
@@ -190,7 +192,6 @@ impl Node {
         let kept_bytes = u64::from(shards) * short_bytes;
         let helpers =
             NodeHelpers::start(&directory, &mut inventory, room_on_disk, kept_bytes, say)?;
-        let random = random_u64().map_err(system("draw random numbers"))?;
         Ok(Node {
             topology: Topology::new(shards),
             stats: Arc::new(Stats::new(shards)),
@@ -202,10 +203,9 @@ impl Node {
             rings,
             sync,
             _retiming: retiming,
-            clock: Instant::now(),
-            unix_ms_at_start: unix_ms(),
-            // 0 is unknown.
-            start_id: u32::try_from(random >> 32).expect("a half").max(1),
+            clock,
+            unix_ms_at_start,
+            start_id: draw_start_id()?,
             starts_small: bound == Bound::Data,
             room,
             memory,
@@ -290,7 +290,7 @@ impl Node {
     }
 
     /// What the shards' time counts from.
-    pub(crate) fn clock(&self) -> Instant {
+    pub(crate) fn clock(&self) -> BootClock {
         self.clock
     }
 
@@ -403,6 +403,12 @@ impl Node {
             unix_ms_at_start: self.unix_ms_at_start,
         })
     }
+}
+
+/// What tells this start from others, and is not 0.
+fn draw_start_id() -> Result<u32, OpenError> {
+    let random = random_u64().map_err(system("draw random numbers"))?;
+    Ok(u32::try_from(random >> 32).expect("a half").max(1))
 }
 
 /// The schema that the configuration names.

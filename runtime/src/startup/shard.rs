@@ -28,6 +28,7 @@ use crate::event_loop::engine::{Engine, Helpers};
 use crate::event_loop::publisher::Publisher;
 use crate::event_loop::supply::{DeliverSpare, SegmentSupply};
 use crate::stats::{ServerFacts, Stats};
+use crate::system::boot_clock::BootClock;
 use crate::system::memory::MemoryBound;
 
 /// What one shard starts from.
@@ -55,7 +56,7 @@ pub(crate) struct ShardStart {
     pub(crate) data_share: usize,
     pub(crate) arena: ArenaLayout,
     pub(crate) cells_bytes_min: usize,
-    pub(crate) clock: Instant,
+    pub(crate) clock: BootClock,
     pub(crate) unix_ms_at_start: u64,
 }
 

@@ -5,6 +5,7 @@
 
 pub mod advice;
 mod allocator;
+pub(crate) mod boot_clock;
 pub mod bound_child;
 pub(crate) mod checksum;
 pub(crate) mod cpu_wait;
