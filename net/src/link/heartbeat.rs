@@ -7,6 +7,11 @@ use crate::link::fault::LinkFault;
 use crate::link::limits::{GENERATION_MAX, LINK_PARTITIONS};
 use crate::link::partition_set::PartitionSet;
 
+/// The shard that both sides of a connection for heartbeats name: no node has it.
+pub const HEARTBEAT_SHARD: u16 = u16::MAX;
+/// Bytes of a frame there, at most: a HEARTBEAT of all partitions.
+pub const HEARTBEAT_FRAME_BYTES_MAX: u32 = 48 + 32 + 256 * 8;
+
 const HEAD_BYTES: usize = 32;
 const CLAIM_BYTES: usize = 8;
 const CONFIRM_BYTES: usize = 48;

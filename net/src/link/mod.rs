@@ -28,7 +28,9 @@ pub use frame::{LINK_HEADER_BYTES, LinkFrame, LinkHeader, LinkReceived, Marks};
 pub use handshake::{
     Channel, Hello, NONCE_BYTES, NodeStart, Nonce, PROOF_BYTES, Proof, ProofRole, Welcome,
 };
-pub use heartbeat::{Claim, Claims, Confirm, Heartbeat};
+pub use heartbeat::{
+    Claim, Claims, Confirm, HEARTBEAT_FRAME_BYTES_MAX, HEARTBEAT_SHARD, Heartbeat,
+};
 pub use history::{EpochEntry, Epochs, Position};
 pub use message::LinkMessage;
 pub use node_name::NodeName;

@@ -9,8 +9,8 @@ use penstock_net::link::frame::{
     LINK_FRAME_BYTES_BEFORE_PROOF_MAX, read_link_frame, write_link_frame,
 };
 use penstock_net::link::{
-    Channel, LinkFault, LinkFrame, LinkHeader, LinkMessage, LinkReceived, NodeName, RefusalCode,
-    Refused,
+    Channel, HEARTBEAT_SHARD, LinkFault, LinkFrame, LinkHeader, LinkMessage, LinkReceived,
+    NodeName, RefusalCode, Refused,
 };
 use penstock_shard::replication::handshake::{
     Accepting, Claim, Connecting, Introduction, Peer, wrong_proof,
@@ -364,12 +364,13 @@ impl Greeter<'_> {
     }
 
     /// Answers the greeting of a source. Returns the source and the shard of this node that the
-    /// source wants. Only nodes that the cluster's file names are let in.
+    /// source wants, or [`HEARTBEAT_SHARD`]. Only nodes that the cluster's file names are let in.
     pub(super) fn welcome(
         &self,
         stream: &TcpStream,
         me: &Introduction,
         is_named: impl Fn(u8) -> bool,
+        takes_heartbeats: bool,
     ) -> Result<(u16, Greeted), Ungreeted> {
         let secret = self.secret;
         let mut line = Line::new(stream, self.patience)?;
@@ -386,10 +387,8 @@ impl Greeter<'_> {
             _ => 0,
         };
         // One that there is not is refused as another destination.
-        let shard = match wanted < me.shards {
-            true => wanted,
-            false => 0,
-        };
+        let is_there = wanted < me.shards || (takes_heartbeats && wanted == HEARTBEAT_SHARD);
+        let shard = if is_there { wanted } else { 0 };
         let mut accepting = Accepting::new(Introduction { shard, ..*me }, channel);
         let judged = accepting.hello(&frame.message, nonce);
         let input = judged.map_err(|refusal| line.refuse(1, &refusal))?;
@@ -490,7 +489,7 @@ mod tests {
             let (stream, _) = listener.accept().expect("accepted");
             let is_named = |node| node < 9;
             greeter(&secrets.1, &there)
-                .welcome(&stream, &destination, is_named)
+                .welcome(&stream, &destination, is_named, false)
                 .map(|(shard, greeted)| (shard, greeted.peer))
         });
         let stream = TcpStream::connect(address).expect("connected");

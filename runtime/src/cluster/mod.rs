@@ -10,6 +10,7 @@
 mod authority;
 pub mod certificates;
 mod document;
+mod failover;
 mod failover_keys;
 pub(crate) mod file;
 pub(crate) mod first_plan;
@@ -19,6 +20,7 @@ mod greetings;
 pub mod home;
 mod judge;
 pub(crate) mod kept_plan;
+mod leases;
 mod link_tls;
 pub mod lostfound;
 pub mod new_cluster;
@@ -41,6 +43,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use penstock_net::link::HEARTBEAT_SHARD;
 use penstock_net::link::message::LINK_PARTITIONS;
 use penstock_shard::Topology;
 use penstock_shard::cluster::Plan;
@@ -53,10 +56,13 @@ use crate::stats::{PlainLink, Stats};
 use crate::system::lines::Lately;
 use crate::tls::TlsConnection;
 
+use self::failover::{decide, serve_taken, swap};
 use self::file::{ClusterFile, Secret};
 use self::greeting::{Greeted, Greeter, RefusedBy, Ungreeted};
 use self::greetings::Greetings;
 use self::home::PlanPlace;
+pub(crate) use self::leases::LeaseParts;
+use self::leases::Leases;
 pub(crate) use self::link_tls::LinkTls;
 use self::plan_watch::watch;
 use self::seen::Seen;
@@ -125,6 +131,9 @@ struct Shared {
     stats: Arc<Stats>,
     next_link: AtomicU64,
     greetings: Greetings,
+    leases: Leases,
+    /// A plan is taken by one thread at a time.
+    taking: Mutex<()>,
     /// What was said of links.
     lately: Mutex<Lately>,
     is_over: AtomicBool,
@@ -210,7 +219,7 @@ impl Dialing {
         data: &Path,
         me: Introduction,
         deliver: Deliver,
-        stats: Arc<Stats>,
+        leases: LeaseParts,
         reread: Reread,
     ) -> Result<Dialing, (&'static str, std::io::Error)> {
         let home = plan.place.open();
@@ -220,7 +229,10 @@ impl Dialing {
         let address = listener
             .local_addr()
             .map_err(|error| ("read the address of links", error))?;
+        let is_ordered = plan.place.is_ordered();
+        let stats = Arc::clone(&leases.stats);
         let shared = Arc::new(Shared {
+            leases: Leases::new(me, leases, file.failover_plan()),
             secret: file.node_secret().clone(),
             file: RwLock::new(Arc::new(file)),
             me,
@@ -230,6 +242,7 @@ impl Dialing {
             stats,
             next_link: AtomicU64::new(1),
             greetings: Greetings::default(),
+            taking: Mutex::default(),
             lately: Mutex::default(),
             is_over: AtomicBool::new(false),
         });
@@ -244,6 +257,15 @@ impl Dialing {
             let taken = |stream, from| take(&accepts, stream, from);
             accept(&listener, &accepts.is_over, failed, taken);
         })?;
+        let plan = Arc::new(plan);
+        // Elsewhere plans have no order, and no plan with failover is taken.
+        if is_ordered {
+            let (sender, swaps) = flume::bounded(1);
+            let decides = Arc::clone(&shared);
+            dialing.thread("penstock-failover", move || decide(&decides, &sender))?;
+            let (swaps_for, by) = (Arc::clone(&shared), Arc::clone(&plan));
+            dialing.thread("penstock-swap", move || swap(&swaps_for, &by, &swaps))?;
+        }
         dialing.thread("penstock-plan", move || {
             watch(&shared, &plan, home, &reread)
         })?;
@@ -307,13 +329,19 @@ fn take(shared: &Arc<Shared>, stream: TcpStream, from: SocketAddr) {
         .spawn(move || {
             let file = greets.file();
             let is_named = |node| file.node(node).is_some();
-            let greeted = greets.greeter().welcome(&stream, &greets.me, is_named);
+            let takes_heartbeats = greets.leases.is_on();
+            let greeter = greets.greeter();
+            let greeted = greeter.welcome(&stream, &greets.me, is_named, takes_heartbeats);
             let is_there = greets.greetings.end(number);
             match greeted {
                 Ok((shard, greeted)) => {
                     let stream = Arc::into_inner(stream).filter(|_| is_there);
-                    if let Some(stream) = stream {
-                        greets.hand_over(shard, stream, greeted, None);
+                    match stream {
+                        Some(stream) if shard == HEARTBEAT_SHARD => {
+                            serve_taken(&greets, stream, greeted, from);
+                        }
+                        Some(stream) => greets.hand_over(shard, stream, greeted, None),
+                        None => {}
                     }
                 }
                 // Its port is another one each time, and what is no link may be wrong in another
@@ -434,6 +462,7 @@ mod tests {
     use penstock_net::link::NodeStart;
 
     use super::*;
+    use crate::system::boot_clock::BootClock;
     use socket2::{Domain, SockAddr, Socket, Type};
 
     const PATIENCE: Duration = Duration::from_secs(20);
@@ -520,7 +549,11 @@ primary = 1
             Delivery::Plan(plan, _) => plans.send(plan).expect("it is waited for"),
             Delivery::Link(..) => panic!("there is no other node"),
         });
-        let stats = Arc::new(Stats::new(1));
+        let leases = LeaseParts {
+            clock: BootClock::start(),
+            table: Arc::default(),
+            stats: Arc::new(Stats::new(1)),
+        };
         let reread = Reread::default();
         let plan = NodePlan {
             place: PlanPlace::File(path),
@@ -532,7 +565,7 @@ primary = 1
             &folder,
             me,
             deliver,
-            stats,
+            leases,
             reread.clone(),
         );
         let plan = heard.recv_timeout(PATIENCE).expect("it goes on");

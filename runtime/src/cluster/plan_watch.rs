@@ -1,5 +1,6 @@
 //! The thread that watches the home of the plan: it takes what is new and sound, refuses the rest
-//! by name, and keeps a thread for the links to each other node of the plan.
+//! by name, and keeps a thread for the links to each other node of the plan. What a node has made
+//! of the plan by a swap is taken here, too, on the thread of the swap.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -60,14 +61,19 @@ pub(super) fn watch(
     while !shared.is_over.load(Ordering::Relaxed) {
         keep_dialing(shared, &mut dialing);
         let is_asked = reread.take();
+        let before = shared.file();
         let looked = look(home.as_mut(), &seen, is_asked);
         seen.hear(shared, plan, &looked, is_asked);
         match looked {
             Ok(Watched::Changed(stored)) => {
                 seen.is_gone = false;
-                take(shared, plan, stored, &mut seen.revision, is_asked);
+                seen.revision = take(shared, plan, &before, stored, is_asked);
+                if seen.revision.is_none() && is_asked {
+                    reread.ask();
+                }
             }
             Ok(Watched::Gone) => {
+                shared.leases.forget_home();
                 if !std::mem::replace(&mut seen.is_gone, true) || is_asked {
                     shared.stats.plan.refuse(RefusalReason::Gone);
                     warn!(
@@ -139,17 +145,26 @@ impl Seen {
 }
 
 /// Takes what the home has, unless it is refused. What is not new is taken if somebody asks.
-fn take(
+/// `looked_by` was in force when the home was looked at: if another plan is by now, what was seen
+/// may be older than that, and `None` says that the home is to be looked at again.
+pub(super) fn take(
     shared: &Shared,
     plan: &NodePlan,
+    looked_by: &Arc<ClusterFile>,
     stored: StoredPlan,
-    seen: &mut Option<Revision>,
     is_asked: bool,
-) {
+) -> Option<Revision> {
+    let one_at_a_time = shared.taking.lock();
+    let _one_at_a_time = one_at_a_time.unwrap_or_else(PoisonError::into_inner);
     let before = shared.file();
-    *seen = Some(stored.revision);
+    if !Arc::ptr_eq(&before, looked_by) {
+        return None;
+    }
+    let revision = stored.revision;
     if stored.text == before.text && !is_asked {
-        return shared.stats.plan.refuse_no_more();
+        shared.leases.note_home(before, revision.clone());
+        shared.stats.plan.refuse_no_more();
+        return Some(revision);
     }
     match judge(&plan.place, &stored.text, &before) {
         Ok(file) => {
@@ -157,9 +172,10 @@ fn take(
             if plan.place.is_ordered() {
                 keep_plan(plan, &file.text);
             }
-            put_in_force(shared, plan, &before, file);
+            put_in_force(shared, plan, &before, file, &revision);
         }
         Err(Refusal { reason, text }) => {
+            shared.leases.forget_home();
             shared.stats.plan.refuse(reason);
             match reason {
                 RefusalReason::WentBack => error!("{text}; the last plan holds"),
@@ -167,6 +183,7 @@ fn take(
             }
         }
     }
+    Some(revision)
 }
 
 /// Asks the home for the next generation of what this node writes, if its starts in the present one
@@ -197,7 +214,13 @@ fn renew(shared: &Shared, plan: &NodePlan, home: &mut dyn PlanHome, seen: &Seen)
     }
 }
 
-fn put_in_force(shared: &Shared, plan: &NodePlan, before: &ClusterFile, file: ClusterFile) {
+fn put_in_force(
+    shared: &Shared,
+    plan: &NodePlan,
+    before: &ClusterFile,
+    file: ClusterFile,
+    revision: &Revision,
+) {
     let place = &plan.place;
     if !file.node_secret().is_same(&shared.secret) {
         warn!("{place}: another secret counts at the next start of this node");
@@ -228,6 +251,9 @@ fn put_in_force(shared: &Shared, plan: &NodePlan, before: &ClusterFile, file: Cl
     shared.stats.plan.take(in_force(&file));
     let plan = Arc::new(file.plan());
     let file = Arc::new(file);
+    // Before the shards hear of it: with this plan they never see what an older one was judged by.
+    let home = (Arc::clone(&file), revision.clone());
+    shared.leases.take_plan(file.failover_plan(), Some(home));
     *shared.file.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&file);
     (shared.deliver)(Delivery::Plan(plan, file));
 }

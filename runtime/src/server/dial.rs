@@ -68,7 +68,6 @@ pub(super) fn dial(
         place: PlanPlace::of(&node.config).expect("it has a cluster"),
         directory: node.config.data.clone(),
     };
-    let stats = Arc::clone(&node.stats);
     let data = &node.config.data;
     Dialing::start(
         (plan, file),
@@ -76,7 +75,7 @@ pub(super) fn dial(
         data,
         me,
         deliver,
-        stats,
+        node.lease_parts(),
         reread,
     )
     .map_err(failed)

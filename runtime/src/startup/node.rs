@@ -38,6 +38,7 @@ use super::room::Room;
 pub(crate) use super::shard::{Opened, ShardStart};
 use super::survey::survey;
 use super::timing::time_disk;
+use crate::cluster::LeaseParts;
 use crate::cluster::file::ClusterFile;
 use crate::cluster::seen::claim;
 use crate::config::{Config, HugePageMode, IoMode, segment_bytes_for};
@@ -287,6 +288,15 @@ impl Node {
     /// The bound on the memory of the process, if it has one.
     pub(crate) fn memory(&self) -> Option<Arc<MemoryBound>> {
         self.memory.as_ref().map(|(bound, _)| Arc::clone(bound))
+    }
+
+    /// What leases of this node are made from.
+    pub(crate) fn lease_parts(&self) -> LeaseParts {
+        LeaseParts {
+            clock: self.clock,
+            table: Arc::clone(&self.leases),
+            stats: Arc::clone(&self.stats),
+        }
     }
 
     /// What the shards' time counts from.

@@ -10,6 +10,7 @@ use penstock_shard::cluster::ReplicationStatus;
 use penstock_shard::stages::Stages;
 use penstock_storage::histogram::{BUCKETS, Histogram};
 
+use super::failover::FailoverFacts;
 use super::figures::{FIGURES, Sample};
 use super::plan::PlanFacts;
 
@@ -134,6 +135,7 @@ impl Drop for PlainLink {
 pub(crate) struct Stats {
     pub(crate) handshakes: Handshakes,
     pub(crate) plan: PlanFacts,
+    pub(crate) failover: FailoverFacts,
     /// Links that are there without TLS.
     links_plain: AtomicU64,
     blocks: Vec<Block>,
@@ -161,6 +163,7 @@ impl Stats {
         Stats {
             handshakes: Handshakes::default(),
             plan: PlanFacts::default(),
+            failover: FailoverFacts::default(),
             links_plain: AtomicU64::new(0),
             blocks: (0..shards).map(block).collect(),
             replication: (0..shards).map(|_| Mutex::default()).collect(),

@@ -60,6 +60,8 @@ pub struct Failover {
     partitions: HoldDown,
     members: HoldDown,
     is_swapping: bool,
+    /// How often what this node claims may have changed.
+    claim_changes: u64,
     /// The generation in which each partition was handed over here last.
     handed_over: Box<[u32; PARTITIONS]>,
 }
@@ -89,6 +91,7 @@ impl Failover {
             partitions: HoldDown::default(),
             members: HoldDown::default(),
             is_swapping: false,
+            claim_changes: 0,
             handed_over: Box::new([0; PARTITIONS]),
         }
     }
@@ -125,6 +128,7 @@ impl Failover {
         self.shared = shared(self.me, &plan);
         self.lease.set_rules(plan.rules);
         self.lender.set_rules(plan.rules);
+        self.claim_changes += 1;
         self.plan = plan;
     }
 
@@ -132,7 +136,9 @@ impl Failover {
     pub fn note(&mut self, now_us: u64, partition: u16, standing: Standing) {
         let at = usize::from(partition);
         let is_vouched = |it: &Standing| it.is_turning && it.is_able;
-        if !is_vouched(&self.standings[at]) && is_vouched(&standing) {
+        let (was, is) = (is_vouched(&self.standings[at]), is_vouched(&standing));
+        self.claim_changes += u64::from(was != is);
+        if !was && is {
             self.since_us[at] = now_us;
         }
         self.standings[at] = standing;
@@ -254,13 +260,20 @@ impl Failover {
         }
     }
 
-    /// A node has answered a heartbeat of this start of this node.
-    pub fn confirm(&mut self, now_us: u64, node: u8, confirm: &Confirm) {
+    /// A node has answered a heartbeat of this start of this node. Returns when that was sent;
+    /// `None` if it never was, or long ago.
+    pub fn confirm(&mut self, now_us: u64, node: u8, confirm: &Confirm) -> Option<u64> {
         self.lease.confirm(node, confirm.number, &confirm.granted);
-        if let Some(sent_us) = self.lease.sent_us(node, confirm.number) {
-            let heard = self.heard_mut(now_us, node);
-            heard.confirmed_us = heard.confirmed_us.max(sent_us);
-        }
+        let sent_us = self.lease.sent_us(node, confirm.number)?;
+        let heard = self.heard_mut(now_us, node);
+        heard.confirmed_us = heard.confirmed_us.max(sent_us);
+        Some(sent_us)
+    }
+
+    /// Rises with each change of what this node claims, at least: then a heartbeat leaves at once.
+    #[must_use]
+    pub fn claim_changes(&self) -> u64 {
+        self.claim_changes
     }
 
     /// Another start of a node is at the other end: its numbers begin anew.

@@ -1,0 +1,229 @@
+//! A connection for heartbeats behind its handshake: frames in and out, with TLS around their bytes
+//! or without. It blocks, and each of its waits has a deadline.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use penstock_net::link::frame::{read_link_frame, write_link_frame};
+use penstock_net::link::{
+    HEARTBEAT_FRAME_BYTES_MAX, LinkHeader, LinkMessage, LinkReceived, Marks, RefusalCode, Refused,
+};
+use penstock_shard::replication::receiver::LinkRefusal;
+
+use super::super::greeting::Greeted;
+use crate::tls::TlsConnection;
+
+/// The longest wait for a frame: how soon a change of what is claimed leaves, and how soon a thread
+/// hears that it is over.
+pub(super) const LOOK: Duration = Duration::from_millis(20);
+/// A peer that takes nothing for so long has no connection.
+const WRITE: Duration = Duration::from_secs(1);
+const PIECE_BYTES: usize = 4096;
+/// Readings behind a refusal, each of [`LOOK`] at most, until the other end has closed, too.
+const FAREWELL_READS_MAX: u32 = 10;
+
+/// Why a connection has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in super::super) enum LineEnd {
+    /// What the other end sent is refused, and it was told so.
+    Refused(LinkRefusal),
+    /// The other end refuses it.
+    RefusedThere(LinkRefusal),
+    /// The socket or TLS has failed, or the other end has closed it. For people.
+    Failed(String),
+}
+
+/// A connection.
+pub(in super::super) struct LeaseLine {
+    stream: Arc<TcpStream>,
+    tls: Option<TlsConnection>,
+    received: Vec<u8>,
+    /// The number of the next frame that comes.
+    next: u64,
+    outgoing: Outgoing,
+    sealed: Vec<u8>,
+}
+
+/// Frames that are to be sent.
+pub(super) struct Outgoing {
+    bytes: Vec<u8>,
+    next: u64,
+}
+
+impl Outgoing {
+    /// Appends a frame. Its marks and its time are 0.
+    pub(super) fn put(&mut self, message: &LinkMessage<'_>) {
+        let header = LinkHeader {
+            number: self.next,
+            ..LinkHeader::default()
+        };
+        self.next += 1;
+        write_link_frame(&mut self.bytes, header, message);
+    }
+}
+
+impl LeaseLine {
+    /// Of a socket that both sides have proven themselves on; the dialling side `is_source`.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub(in super::super) fn new(
+        stream: Arc<TcpStream>,
+        greeted: Greeted,
+        is_source: bool,
+    ) -> std::io::Result<LeaseLine> {
+        stream.set_read_timeout(Some(LOOK))?;
+        stream.set_write_timeout(Some(WRITE))?;
+        // HELLO and PROOF have gone one way, and WELCOME the other.
+        let (next, next_out) = match is_source {
+            true => (2, 3),
+            false => (3, 2),
+        };
+        Ok(LeaseLine {
+            stream,
+            tls: greeted.tls,
+            received: greeted.received,
+            next,
+            outgoing: Outgoing {
+                bytes: Vec::new(),
+                next: next_out,
+            },
+            sealed: Vec::new(),
+        })
+    }
+
+    /// Waits for bytes, but not longer than [`LOOK`].
+    ///
+    /// # Errors
+    /// [`LineEnd::Failed`].
+    pub(super) fn receive(&mut self) -> Result<(), LineEnd> {
+        let mut piece = [0; PIECE_BYTES];
+        let bytes = match (&mut &*self.stream).read(&mut piece) {
+            Ok(0) => return Err(closed()),
+            Ok(bytes) => bytes,
+            Err(error) => match error.kind() {
+                ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted => {
+                    return Ok(());
+                }
+                _ => return Err(LineEnd::Failed(error.to_string())),
+            },
+        };
+        let Some(tls) = &mut self.tls else {
+            self.received.extend_from_slice(&piece[..bytes]);
+            return Ok(());
+        };
+        let taken = tls.receive(&piece[..bytes], &mut self.received);
+        let has_ended = tls.has_ended();
+        // The alert that says why, or a new key.
+        tls.take_output(&mut self.sealed);
+        let told = self.write();
+        taken.map_err(|fault| LineEnd::Failed(fault.to_string()))?;
+        told?;
+        match has_ended && self.received.is_empty() {
+            true => Err(closed()),
+            false => Ok(()),
+        }
+    }
+
+    /// Takes the whole frames that have come, in their order. `take` may put answers.
+    ///
+    /// # Errors
+    /// [`LineEnd`]: bytes that are no such frames, what `take` refuses, or a refusal that came.
+    pub(super) fn frames(
+        &mut self,
+        mut take: impl FnMut(&LinkMessage<'_>, &mut Outgoing) -> Result<(), LinkRefusal>,
+    ) -> Result<u64, LineEnd> {
+        let (mut taken, mut at) = (0, 0);
+        let outcome = loop {
+            let read = read_link_frame(&self.received[at..], self.next, HEARTBEAT_FRAME_BYTES_MAX);
+            let frame = match read {
+                Ok(LinkReceived::Frame(frame)) => frame,
+                Ok(LinkReceived::Incomplete { .. }) => break Ok(()),
+                Err(fault) => break Err(refuse(RefusalCode::Fault, fault.to_string())),
+            };
+            if let LinkMessage::Refused(refused) = &frame.message {
+                return Err(LineEnd::RefusedThere(LinkRefusal {
+                    code: refused.code,
+                    text: refused.text.into(),
+                }));
+            }
+            if frame.header.marks != Marks::default() || frame.header.time != 0 {
+                let text = "marks or a time stand in a frame of heartbeats";
+                break Err(refuse(RefusalCode::Fault, text.into()));
+            }
+            if let Err(refusal) = take(&frame.message, &mut self.outgoing) {
+                break Err(refusal);
+            }
+            at += frame.bytes;
+            self.next += 1;
+            taken += 1;
+        };
+        self.received.drain(..at);
+        outcome.map_err(|refusal| self.refuse(refusal))?;
+        Ok(taken)
+    }
+
+    /// Frames that are to be sent with the next [`LeaseLine::flush`].
+    pub(super) fn outgoing(&mut self) -> &mut Outgoing {
+        &mut self.outgoing
+    }
+
+    /// Sends what was put.
+    ///
+    /// # Errors
+    /// [`LineEnd::Failed`].
+    pub(super) fn flush(&mut self) -> Result<(), LineEnd> {
+        if self.outgoing.bytes.is_empty() {
+            return Ok(());
+        }
+        match &mut self.tls {
+            None => std::mem::swap(&mut self.outgoing.bytes, &mut self.sealed),
+            Some(tls) => {
+                let mut left = self.outgoing.bytes.as_slice();
+                while !left.is_empty() {
+                    let sealed = tls.seal(std::iter::once(left), &mut self.sealed);
+                    if sealed == 0 {
+                        return Err(closed());
+                    }
+                    left = &left[sealed..];
+                }
+            }
+        }
+        self.outgoing.bytes.clear();
+        self.write()
+    }
+
+    /// Tells the other end why it is over.
+    pub(in super::super) fn refuse(&mut self, refusal: LinkRefusal) -> LineEnd {
+        self.outgoing.put(&LinkMessage::Refused(Refused {
+            code: refusal.code,
+            text: &refusal.text,
+        }));
+        // Whether it still listens or not. Bytes that nobody has read take back what was written
+        // to a socket that is closed.
+        if self.flush().is_ok() && self.stream.shutdown(Shutdown::Write).is_ok() {
+            let mut piece = [0; PIECE_BYTES];
+            let mut left = FAREWELL_READS_MAX;
+            while left > 0 && !matches!((&mut &*self.stream).read(&mut piece), Ok(0)) {
+                left -= 1;
+            }
+        }
+        LineEnd::Refused(refusal)
+    }
+
+    fn write(&mut self) -> Result<(), LineEnd> {
+        let written = (&mut &*self.stream).write_all(&self.sealed);
+        self.sealed.clear();
+        written.map_err(|error| LineEnd::Failed(error.to_string()))
+    }
+}
+
+fn closed() -> LineEnd {
+    LineEnd::Failed("the other end has closed the connection".into())
+}
+
+fn refuse(code: RefusalCode, text: String) -> LinkRefusal {
+    LinkRefusal { code, text }
+}

@@ -1,0 +1,385 @@
+//! What this node decides by, and its connections for heartbeats: `shard/FAILOVER.md`.
+//!
+//! ```text
+//!  penstock-lease, for each other node      penstock-failover, each 20 ms     penstock-plan
+//!  sends, reads, answers ------.            notes, looks, wishes ---.         takes plans --.
+//!                              v                                    v                       v
+//!                           one lock: Failover, the plan's revision, who is connected
+//!                              |
+//!                              `--> LeaseTable: what shards may serve
+//! ```
+//!
+//! What must hold:
+//! - Nobody keeps the lock over a system call. The clock is read under it, without entering the
+//!   kernel: so times never go back, a heartbeat is stamped before its bytes are written, and one
+//!   that came is stamped behind the reading of its bytes.
+//! - What shards may serve is published under the lock, and before the CONFIRM of it leaves.
+//! - Of a connection that another one has replaced nothing counts any more.
+
+mod line;
+mod serving;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::net::{Shutdown, TcpStream};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use penstock_net::link::message::LINK_PARTITIONS;
+use penstock_net::link::{Confirm, Heartbeat, LinkMessage, NodeStart};
+use penstock_shard::Topology;
+use penstock_shard::lease::{Failover, FailoverPlan, LeaseRules, LeaseTable, Wish};
+use penstock_shard::replication::handshake::{Introduction, Peer};
+use penstock_storage::version::SLOTS;
+
+use super::file::ClusterFile;
+use super::home::Revision;
+use crate::stats::Stats;
+use crate::system::boot_clock::BootClock;
+
+pub(super) use self::line::LeaseLine;
+use self::line::{LineEnd, Outgoing};
+pub(super) use self::serving::{End, Serving};
+
+/// What leases of a node are made from.
+pub(crate) struct LeaseParts {
+    /// The clock of the shards, which began before anything else.
+    pub(crate) clock: BootClock,
+    /// What they are told.
+    pub(crate) table: Arc<LeaseTable>,
+    pub(crate) stats: Arc<Stats>,
+}
+
+/// What a node decides by.
+pub(super) struct Leases {
+    me: Introduction,
+    parts: LeaseParts,
+    topology: Topology,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// What it knows. Absent until a plan has failover for the first time.
+    failover: Option<Failover>,
+    /// Whether the plan in force has failover.
+    is_on: bool,
+    /// The plan in force, and the revision of the home that has exactly that.
+    home: Option<(Arc<ClusterFile>, Revision)>,
+    connected: BTreeMap<u8, Met>,
+    connections: u64,
+    /// No change is wished for before.
+    wishes_from_us: u64,
+    /// Partitions that had a lease when this was looked at last.
+    had_lease: Vec<bool>,
+}
+
+/// What is known of another node.
+struct Met {
+    start: NodeStart,
+    /// The connection that counts.
+    connection: u64,
+    /// `None` if it has ended.
+    stream: Option<Arc<TcpStream>>,
+}
+
+/// A connection that both sides have proven themselves on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Connected {
+    pub(super) node: u8,
+    number: u64,
+}
+
+/// What holds of a connection at a moment.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pulse {
+    pub(super) rules: LeaseRules,
+    /// See [`Failover::claim_changes`].
+    pub(super) changes: u64,
+}
+
+/// A change that this node asks the plan's home for.
+pub(super) struct Swap {
+    pub(super) wish: Wish,
+    /// The plan that it was decided by, and the revision of the home that has exactly that.
+    pub(super) file: Arc<ClusterFile>,
+    pub(super) revision: Revision,
+}
+
+impl Leases {
+    /// Of a node that starts, with the plan that it has read.
+    pub(super) fn new(me: Introduction, parts: LeaseParts, plan: Option<FailoverPlan>) -> Leases {
+        let leases = Leases {
+            me,
+            topology: Topology::new(me.shards),
+            parts,
+            state: Mutex::default(),
+        };
+        leases.take_plan(plan, None);
+        leases
+    }
+
+    /// A plan is in force, which the home has under a revision. To be told before the shards hear
+    /// of the plan.
+    pub(super) fn take_plan(
+        &self,
+        plan: Option<FailoverPlan>,
+        home: Option<(Arc<ClusterFile>, Revision)>,
+    ) {
+        let mut state = self.state();
+        state.home = home;
+        state.is_on = plan.is_some();
+        self.parts.stats.failover.turn(state.is_on);
+        let Some(plan) = plan else {
+            return;
+        };
+        let now_us = self.parts.clock.now_us();
+        match &mut state.failover {
+            Some(failover) => failover.take_plan(now_us, plan),
+            // It has lent nothing since its start, which was at 0.
+            None => state.failover = Some(Failover::new(0, self.me.node, plan)),
+        }
+        self.publish(&state);
+    }
+
+    /// The home has the plan in force under this revision.
+    pub(super) fn note_home(&self, file: Arc<ClusterFile>, revision: Revision) {
+        self.state().home = Some((file, revision));
+    }
+
+    /// The home has another plan than the one in force, which was refused, or none: a swap would
+    /// fail.
+    pub(super) fn forget_home(&self) {
+        self.state().home = None;
+    }
+
+    /// Whether the plan in force has failover.
+    pub(super) fn is_on(&self) -> bool {
+        self.state().is_on
+    }
+
+    /// The other nodes that hold a partition which this one holds. None without failover.
+    pub(super) fn neighbours(&self) -> Vec<u8> {
+        let state = self.state();
+        let Some(failover) = state.failover.as_ref().filter(|_| state.is_on) else {
+            return Vec::new();
+        };
+        let mut nodes: Vec<u8> = Vec::new();
+        for placing in &failover.plan().placings {
+            if placing.holds(self.me.node) {
+                let members = &placing.assignment.members;
+                nodes.push(placing.assignment.primary);
+                nodes.extend(members.iter().map(|&(node, _)| node));
+            }
+        }
+        nodes.sort_unstable();
+        nodes.dedup();
+        nodes.retain(|&node| node != self.me.node);
+        nodes
+    }
+
+    // ---- connections ----
+
+    /// A connection of another node, which replaces an older one. `None` without failover.
+    pub(super) fn connect(&self, peer: &Peer, stream: &Arc<TcpStream>) -> Option<Connected> {
+        let mut state = self.state();
+        let now_us = self.parts.clock.now_us();
+        if !state.is_on {
+            return None;
+        }
+        state.connections += 1;
+        let number = state.connections;
+        let met = Met {
+            start: peer.start,
+            connection: number,
+            stream: Some(Arc::clone(stream)),
+        };
+        let before = state.connected.insert(peer.node, met);
+        if before
+            .as_ref()
+            .is_none_or(|before| before.start != peer.start)
+            && let Some(failover) = &mut state.failover
+        {
+            failover.meet(now_us, peer.node);
+        }
+        drop(state);
+        if let Some(before) = before.and_then(|before| before.stream) {
+            // Whoever reads from it hears so at once.
+            let _ = before.shutdown(Shutdown::Both);
+        }
+        self.parts.stats.failover.note_connection(peer.node, true);
+        let node = peer.node;
+        Some(Connected { node, number })
+    }
+
+    /// A connection has ended.
+    fn disconnect(&self, connected: Connected) {
+        let mut state = self.state();
+        if !state.is_current(connected) {
+            return;
+        }
+        let met = state.connected.get_mut(&connected.node);
+        let stream = met.and_then(|met| met.stream.take());
+        let facts = &self.parts.stats.failover;
+        facts.note_connection(connected.node, false);
+        drop(state);
+        drop(stream);
+    }
+
+    /// What holds now; `None` if the connection does not count any more.
+    fn pulse(&self, connected: Connected) -> Option<Pulse> {
+        let mut state = self.state();
+        let failover = self.of(&mut state, connected)?;
+        Some(Pulse {
+            rules: failover.plan().rules,
+            changes: failover.claim_changes(),
+        })
+    }
+
+    /// Puts the next heartbeat, which is to be sent at once.
+    fn beat(&self, connected: Connected, out: &mut Outgoing) {
+        let mut state = self.state();
+        let Some(failover) = self.of(&mut state, connected) else {
+            return;
+        };
+        let mut claims = Vec::new();
+        let now_us = self.parts.clock.now_us();
+        let heartbeat = failover.send(now_us, connected.node, &mut claims);
+        out.put(&LinkMessage::Heartbeat(heartbeat));
+    }
+
+    /// A heartbeat was read; puts the answer.
+    fn heard(&self, connected: Connected, heartbeat: &Heartbeat<'_>, out: &mut Outgoing) {
+        let mut state = self.state();
+        let Some(failover) = self.of(&mut state, connected) else {
+            return;
+        };
+        let now_us = self.parts.clock.now_us();
+        let confirm = failover.read(now_us, connected.node, heartbeat);
+        // Before it leaves: a shard here never begins within what is lent.
+        failover.publish(&self.parts.table);
+        out.put(&LinkMessage::Confirm(confirm));
+    }
+
+    /// The answer to a heartbeat was read.
+    fn confirmed(&self, connected: Connected, confirm: &Confirm) {
+        let mut state = self.state();
+        let Some(failover) = self.of(&mut state, connected) else {
+            return;
+        };
+        let now_us = self.parts.clock.now_us();
+        let sent_us = failover.confirm(now_us, connected.node, confirm);
+        failover.publish(&self.parts.table);
+        if let Some(sent_us) = sent_us {
+            let facts = &self.parts.stats.failover;
+            facts.note_round_trip(connected.node, now_us - sent_us);
+        }
+    }
+
+    /// What is known, if the connection counts: what the shards have told is noted.
+    fn of<'a>(
+        &self,
+        state: &'a mut MutexGuard<'_, State>,
+        connected: Connected,
+    ) -> Option<&'a mut Failover> {
+        let is_current = state.is_on && state.is_current(connected);
+        let failover = state.failover.as_mut().filter(|_| is_current)?;
+        self.look_around(failover);
+        Some(failover)
+    }
+
+    /// Notes what the shards have told, and that this node does not stand still.
+    fn look_around(&self, failover: &mut Failover) -> u64 {
+        let now_us = self.parts.clock.now_us();
+        let shard_of = |partition| self.topology.owner(partition * (SLOTS / LINK_PARTITIONS));
+        failover.note_all(now_us, &self.parts.table, shard_of);
+        failover.looks(now_us);
+        now_us
+    }
+
+    // ---- decisions ----
+
+    /// Looks, and returns a change that is to be asked for. [`Leases::swapped`] is to follow.
+    pub(super) fn look(&self) -> Option<Swap> {
+        let mut state = self.state();
+        let state = &mut *state;
+        let failover = state.failover.as_mut().filter(|_| state.is_on)?;
+        let now_us = self.look_around(failover);
+        failover.publish(&self.parts.table);
+        self.note_leases(failover, &mut state.had_lease, now_us);
+        let (file, revision) = state.home.as_ref()?;
+        let plan = failover.plan().number;
+        // What the home has is the plan that is decided by: a swap replaces nothing else.
+        if now_us < state.wishes_from_us || file.revision != plan {
+            return None;
+        }
+        let is_complete = |node: u8, partition: u16| {
+            let member = self.parts.table.member(node, partition);
+            let is_joining = file.joining[usize::from(partition)].contains(&node);
+            member.plan == plan
+                && match is_joining {
+                    true => member.is_proven,
+                    false => member.has_joined,
+                }
+        };
+        Some(Swap {
+            wish: failover.wish(now_us, is_complete)?,
+            file: Arc::clone(file),
+            revision: revision.clone(),
+        })
+    }
+
+    /// The swap is over. The next one is not asked for before `pause`.
+    pub(super) fn swapped(&self, pause: Duration) {
+        let mut state = self.state();
+        let pause_us = u64::try_from(pause.as_micros()).unwrap_or(u64::MAX);
+        state.wishes_from_us = self.parts.clock.now_us().saturating_add(pause_us);
+        if let Some(failover) = &mut state.failover {
+            failover.swapped();
+        }
+    }
+
+    /// Tells how long the leases of what is written here go on.
+    fn note_leases(&self, failover: &Failover, had_lease: &mut Vec<bool>, now_us: u64) {
+        let (mut without, mut lapsed) = (0, 0);
+        let mut left_us: BTreeMap<u8, u64> = BTreeMap::new();
+        let placings = &failover.plan().placings;
+        had_lease.resize(placings.len(), false);
+        for ((partition, placing), had) in (0..).zip(placings).zip(had_lease.iter_mut()) {
+            let is_mine = placing.assignment.primary == self.me.node;
+            let has = is_mine && now_us < failover.lease_end_us(partition);
+            without += u64::from(is_mine && !has);
+            lapsed += u64::from(is_mine && !has && *had);
+            *had = has;
+            for node in placing.sync().filter(|_| is_mine) {
+                let end_us = failover.lease_end_by(node, partition);
+                let least_us = left_us.entry(node).or_insert(u64::MAX);
+                *least_us = end_us.saturating_sub(now_us).min(*least_us);
+            }
+        }
+        let facts = &self.parts.stats.failover;
+        facts.note_without_lease(without, lapsed);
+        for node in 1..=u8::MAX {
+            facts.note_lease(node, left_us.get(&node).copied());
+        }
+    }
+
+    fn publish(&self, state: &State) {
+        if let Some(failover) = &state.failover {
+            failover.publish(&self.parts.table);
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A thread that fails ends the process.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn is_current(&self, connected: Connected) -> bool {
+        let met = self.connected.get(&connected.node);
+        met.is_some_and(|met| met.connection == connected.number)
+    }
+}
