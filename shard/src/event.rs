@@ -191,6 +191,15 @@ impl<B> Event<'_, B> {
                 | Event::Unread { .. }
         )
     }
+
+    /// Whether operations may be executed in its step.
+    #[inline]
+    pub(crate) fn may_execute(&self) -> bool {
+        matches!(
+            self,
+            Event::Received { .. } | Event::Completed(_) | Event::Mail(_) | Event::TurnEnds
+        )
+    }
 }
 
 /// What a shard wants done. Emptied by the owner after each turn.

@@ -115,6 +115,8 @@ pub struct MailedReply {
     pub end: u32,
     /// If it is BUSY, the milliseconds after which a new try is likely to find room, otherwise 0.
     pub retry_after_ms: u16,
+    /// It may have run behind a lease: its connection ends without it.
+    pub is_void: bool,
 }
 
 /// The connection, the request and the item that an answer is for.

@@ -27,6 +27,8 @@ pub(crate) struct SessionCounts {
     pub(crate) opened: u64,
     pub(crate) open: u64,
     pub(crate) pauses: u64,
+    /// Ended because their answers were void.
+    pub(crate) voided: u64,
 }
 
 /// The end of a send: the network has taken all bytes that it was given.
@@ -55,6 +57,8 @@ pub(crate) struct Sessions {
     gated: Vec<SessionId>,
     /// Connections whose bytes are not read until there is room again.
     paused: Vec<SessionId>,
+    /// Connections whose answers are void, to be ended.
+    voided: Vec<SessionId>,
     memory: ClientMemory,
     patience: Patience,
     counts: SessionCounts,
@@ -67,6 +71,7 @@ impl Sessions {
             free: Vec::new(),
             gated: Vec::new(),
             paused: Vec::new(),
+            voided: Vec::new(),
             memory: ClientMemory::new(bounds),
             patience,
             counts: SessionCounts::default(),
@@ -209,6 +214,38 @@ impl Sessions {
             session.is_in_gated = session.output.is_gated();
             session.is_in_gated
         });
+    }
+
+    /// Ends a connection, and every answer that it was not given yet is void.
+    pub(crate) fn void(&mut self, id: SessionId) {
+        let Some(session) = self.get_open(id).filter(|session| !session.is_void) else {
+            return;
+        };
+        (session.is_void, session.is_ending) = (true, true);
+        self.counts.voided += 1;
+        self.voided.push(id);
+    }
+
+    /// The same of all connections with answers that have not left.
+    pub(crate) fn void_unsent(&mut self) {
+        let all = (0u32..).zip(&self.all);
+        let unsent = all.filter(|(_, session)| session.is_open && !session.output.is_empty());
+        let unsent = unsent.map(|(index, session)| SessionId {
+            index,
+            generation: session.generation,
+        });
+        let unsent: Vec<SessionId> = unsent.collect();
+        unsent.into_iter().for_each(|id| self.void(id));
+    }
+
+    /// Whether connections are to be ended because their answers are void.
+    pub(crate) fn has_voided(&self) -> bool {
+        !self.voided.is_empty()
+    }
+
+    /// Takes those out.
+    pub(crate) fn take_voided(&mut self) -> impl Iterator<Item = SessionId> + '_ {
+        self.voided.drain(..)
     }
 
     /// The turn has ended in which these came to be sendable.

@@ -14,6 +14,7 @@ mod completions;
 mod detached;
 mod fire;
 mod frames;
+mod leases;
 mod login;
 mod look_ahead;
 mod mailed;
@@ -192,7 +193,7 @@ impl<P: Blocks> Shard<P> {
             return 0;
         }
         if !event.is_quiet() {
-            self.step_begins(now);
+            self.step_begins(now, event.may_execute());
         }
         match event {
             Event::Received { session, bytes } => {
@@ -280,13 +281,13 @@ impl<P: Blocks> Shard<P> {
         0
     }
 
-    /// Something may be executed.
+    /// A step begins in which something comes to be that depends on the time.
     #[inline]
-    fn step_begins(&mut self, now: Now) {
+    fn step_begins(&mut self, now: Now, may_execute: bool) {
         self.store.observe(now.us, now.unix_ms);
         self.stats.event(now.us);
         if let Some(linked) = &mut self.linked {
-            linked.steps(now.us, &self.store);
+            linked.steps(now.us, &self.store, may_execute);
         }
     }
 
@@ -428,8 +429,12 @@ impl<P: Blocks> Shard<P> {
         *into = pieces.into_bytes();
     }
 
-    /// Moves what may be sent to `into`, which is empty. More may be announced only after that.
+    /// Moves what may be sent to `into`, which is empty. More may be announced only after that. If
+    /// [`Shard::is_unchecked`], the clock is read for it.
     pub fn take_pieces(&mut self, now: Now, id: SessionId, into: &mut Pieces) {
+        if self.is_unchecked() {
+            self.check_leases(now);
+        }
         self.sessions.take_pieces(now.us, id, into);
     }
 

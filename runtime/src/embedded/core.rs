@@ -140,7 +140,8 @@ impl Core {
         self.hand_out_all(now);
         let mut is_due_again = taken > 0;
         let mailbox = Some(&*self.mailbox);
-        match self.engine.end_turn(now, &mut Callers { mailbox }) {
+        let mut callers = Callers { mailbox };
+        match self.engine.end_turn(now, || now, &mut callers) {
             Turn::Ended {
                 is_due_again: again,
                 has_stopped,

@@ -411,7 +411,7 @@ impl Local {
             }
         }
         let mut callers = Callers { mailbox: None };
-        match self.engine.end_turn(now, &mut callers) {
+        match self.engine.end_turn(now, || now, &mut callers) {
             Turn::Ended { has_stopped, .. } => self.is_stopped |= has_stopped,
             Turn::Fatal(text) | Turn::Damaged(text) => self.cause = Some(text),
             Turn::Dead => {}

@@ -132,8 +132,14 @@ impl Engine {
     }
 
     /// Ends the turn: takes in what the disk has finished and carries out what the shard wants, of
-    /// its disk here and of those it talks to by `network`.
-    pub(crate) fn end_turn(&mut self, now: Now, network: &mut impl Network) -> Turn {
+    /// its disk here and of those it talks to by `network`. Under leases `clock` is read behind all
+    /// that ran.
+    pub(crate) fn end_turn(
+        &mut self,
+        now: Now,
+        clock: impl FnOnce() -> Now,
+        network: &mut impl Network,
+    ) -> Turn {
         if self.is_dead {
             return Turn::Dead;
         }
@@ -144,6 +150,9 @@ impl Engine {
         self.publisher.count_turn();
         self.take_in(now);
         self.step(now, Event::TurnEnds);
+        if self.shard.is_unchecked() {
+            self.shard.end_turn(clock(), &mut self.outbox);
+        }
         let was_stopped = self.is_stopped;
         let mut shell = EngineShell {
             number: self.number,

@@ -129,8 +129,18 @@ impl Core {
         consumed
     }
 
+    /// The time at which output is taken: read behind what ran, if leases are to be held against
+    /// it.
+    #[inline]
+    fn now_of_output(&self) -> Now {
+        match self.engine.borrow().shard.is_unchecked() {
+            true => self.read_clock(),
+            false => self.now(),
+        }
+    }
+
     pub(crate) fn take_pieces(&self, session: SessionId, into: &mut Pieces) {
-        let now = self.now();
+        let now = self.now_of_output();
         self.engine
             .borrow_mut()
             .shard
@@ -139,7 +149,7 @@ impl Core {
 
     /// Moves what may be sent to the empty `into`, as one run of bytes.
     pub(crate) fn take_output(&self, session: SessionId, into: &mut Vec<u8>) {
-        let now = self.now();
+        let now = self.now_of_output();
         self.engine
             .borrow_mut()
             .shard
@@ -374,7 +384,7 @@ impl Core {
         }
         let engine = &mut *self.engine.borrow_mut();
         let mut network = self;
-        match engine.end_turn(now, &mut network) {
+        match engine.end_turn(now, || self.read_clock(), &mut network) {
             Turn::Ended {
                 is_due_again,
                 has_stopped,

@@ -1,7 +1,11 @@
 //! Until when each partition of a shard may be served, as the leases of its node told last.
 //!
 //! The table of the node is read each 10 ms, each 5 ms while a partition waits for its lease, and
-//! when an end passes that was read. So a step and a turn compare one number.
+//! when an end passes that was read. So a step compares one number.
+//!
+//! A thread may stand still between the reading of its clock and what it executes. So whoever takes
+//! answers out reads the clock behind that once more. A lease that is there then was there all the
+//! time: whoever may be promoted has granted it since, or has not begun within it.
 
 use std::sync::Arc;
 
@@ -18,8 +22,11 @@ const LOOK_US: u64 = 10_000;
 const WAIT_US: u64 = 5_000;
 /// A shard turns again after so long, so that it is vouched for.
 const TURN_US: u64 = 50_000;
+/// Nothing is executed so long before the end of a lease, so that a lease that is over finds no
+/// answers that are to be checked yet.
+const MARGIN_US: u64 = 5_000;
 /// Standings are told again after so long.
-const TELL_US: u64 = 10_000;
+const TELL_US: u64 = 25_000;
 
 /// What a shard counts of its leases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,6 +36,8 @@ pub struct LeaseCounters {
     pub lapses: u64,
     /// Partitions that this node is to serve by its plan, and has no lease of, or not yet.
     pub without: u64,
+    /// Connections that were ended because what they asked for may have run behind a lease.
+    pub ended: u64,
 }
 
 /// What a shard knows of the leases of its node.
@@ -36,11 +45,19 @@ pub struct LeaseCounters {
 pub(super) struct Leases {
     pub(super) table: Arc<LeaseTable>,
     shard: u16,
-    /// By partition: until when it may be served; 0: not now.
+    /// By partition: until when it may be served, the margin left out; 0: not now.
     ends_us: Box<[u64; LINK_PARTITIONS as usize]>,
     /// When to read the table again, at the latest: no end that was read is earlier. Never without
     /// leases.
     look_us: u64,
+    /// The first of these ends.
+    first_us: u64,
+    /// Something may have run since the last check.
+    is_unchecked: bool,
+    /// Answers for other shards stand in the outbox, and were not checked.
+    is_owed: bool,
+    /// The first of the ends that were in force since the last check and are not any more.
+    dropped_us: u64,
     /// Partitions that wait for their leases.
     waiting: u64,
     /// When the shard turned last, and when it told last how its partitions stand.
@@ -57,6 +74,10 @@ impl Leases {
             shard,
             ends_us: Box::new([0; LINK_PARTITIONS as usize]),
             look_us: 0,
+            first_us: u64::MAX,
+            is_unchecked: false,
+            is_owed: false,
+            dropped_us: u64::MAX,
             waiting: 0,
             turned_us: 0,
             told_us: None,
@@ -77,42 +98,78 @@ impl Leases {
         (plan, me): (&Plan, u8),
         partitions: impl Iterator<Item = PartitionId>,
     ) {
-        self.waiting = 0;
-        if !plan.is_leased {
-            self.look_us = u64::MAX;
-            return;
-        }
-        let mut first_us = u64::MAX;
+        (self.waiting, self.first_us) = (0, u64::MAX);
         for partition in partitions {
             let assignment = plan.of(partition);
-            let end_us = match assignment.primary == me {
+            let is_mine = plan.is_leased && assignment.primary == me;
+            let end_us = match is_mine {
                 true => self.end_us(now_us, partition, assignment),
                 false => 0,
             };
-            self.ends_us[usize::from(partition)] = end_us;
+            self.waiting += u64::from(is_mine && end_us == 0);
+            let before_us = &mut self.ends_us[usize::from(partition)];
             if end_us > 0 {
-                first_us = first_us.min(end_us);
-            } else {
-                self.waiting += u64::from(assignment.primary == me);
+                self.first_us = self.first_us.min(end_us);
             }
+            if end_us < *before_us && self.is_unchecked {
+                self.dropped_us = self.dropped_us.min(*before_us);
+            }
+            *before_us = end_us;
         }
         let look_us = match self.waiting {
+            _ if !plan.is_leased => u64::MAX,
             0 => now_us + LOOK_US,
             _ => now_us + WAIT_US,
         };
-        self.look_us = first_us.min(look_us);
+        self.look_us = self.first_us.min(look_us);
     }
 
     /// Until when the node may serve a partition that its plan gives it; 0: not now. It begins
     /// behind all that it has lent itself, unless the old primary has stopped for it.
     fn end_us(&self, now_us: u64, partition: PartitionId, assignment: &Assignment) -> u64 {
-        let end_us = self.table.lease_end_us(partition, assignment.sync_set());
+        let end_us = match self.table.lease_end_us(partition, assignment.sync_set()) {
+            u64::MAX => u64::MAX,
+            end_us => end_us.saturating_sub(MARGIN_US),
+        };
         let has_begun = self.table.handed_over(partition) == assignment.generation
             || now_us >= self.table.begins_us(partition);
         match has_begun && now_us < end_us {
             true => end_us,
             false => 0,
         }
+    }
+
+    /// A step begins. Whether it may execute something under leases.
+    ///
+    /// # Panics
+    /// If answers for other shards may have left without a check.
+    #[inline]
+    pub(super) fn steps(&mut self, may_execute: bool) {
+        assert!(!self.is_owed, "the owner ends each turn by Shard::end_turn");
+        self.is_unchecked |= may_execute;
+    }
+
+    /// Answers for other shards stand in the outbox.
+    pub(super) fn owe(&mut self) {
+        self.is_owed = self.is_unchecked;
+    }
+
+    /// Whether something may have run since the last check.
+    #[inline]
+    pub(super) fn is_unchecked(&self) -> bool {
+        self.is_unchecked
+    }
+
+    /// Whether the leases are there of all that may have run since the last check.
+    #[inline]
+    pub(super) fn cover(&self, now_us: u64) -> bool {
+        now_us < self.first_us.min(self.dropped_us).saturating_add(MARGIN_US)
+    }
+
+    /// What has run was checked.
+    #[inline]
+    pub(super) fn checked(&mut self) {
+        (self.is_unchecked, self.is_owed, self.dropped_us) = (false, false, u64::MAX);
     }
 
     /// Whether the lease of a partition is there, as it was read last.
@@ -142,6 +199,7 @@ impl Leases {
         LeaseCounters {
             lapses: self.lapses,
             without: self.waiting,
+            ended: 0,
         }
     }
 

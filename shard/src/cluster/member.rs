@@ -45,7 +45,8 @@ pub(crate) struct ClusterMember<B> {
     proofs: Proofs,
     /// Partitions that this node writes no more since the last turn, or not in the epoch before.
     deposed: Vec<PartitionId>,
-    /// Partitions that this node wrote and has begun anew, in a later generation, in this turn.
+    /// Partitions that this node wrote and has begun anew, in a later generation, in this turn, or
+    /// that it may have answered for behind a lease.
     renewed: Vec<PartitionId>,
     replica_timeout_us: u64,
     is_due: bool,
@@ -191,10 +192,48 @@ impl<B: Block> ClusterMember<B> {
 
     /// A step begins. What the leases of the node are over for is answered no more.
     #[inline]
-    pub(crate) fn steps<P: Blocks<Block = B>>(&mut self, now_us: u64, store: &Store<P>) {
+    pub(crate) fn steps<P: Blocks<Block = B>>(
+        &mut self,
+        now_us: u64,
+        store: &Store<P>,
+        may_execute: bool,
+    ) {
         if self.leases.is_due(now_us) {
             self.note_served(now_us, store);
         }
+        self.leases.steps(may_execute && self.plan.is_leased);
+    }
+
+    /// Whether something may have run under leases since [`ClusterMember::check_leases`].
+    #[inline]
+    pub(crate) fn is_unchecked(&self) -> bool {
+        self.leases.is_unchecked()
+    }
+
+    /// Answers for other shards leave behind the next check.
+    pub(crate) fn owe_check(&mut self) {
+        self.leases.owe();
+    }
+
+    /// Whether all that has run since the last call ran under its lease: `now_us` was read behind
+    /// it. If not, replies at level `replica` that wait where a lease is not there are given up.
+    pub(crate) fn check_leases<P: Blocks<Block = B>>(
+        &mut self,
+        now_us: u64,
+        store: &Store<P>,
+    ) -> bool {
+        if !self.leases.cover(now_us) {
+            self.look_at_leases(now_us);
+            self.note_served(now_us, store);
+        }
+        let are_covered = self.leases.cover(now_us);
+        self.leases.checked();
+        if !are_covered {
+            let leases = &self.leases;
+            let lapsed = self.links.partitions().filter(|&it| !leases.was_there(it));
+            self.renewed.extend(lapsed);
+        }
+        are_covered
     }
 
     #[cold]
@@ -313,10 +352,12 @@ impl<B: Block> ClusterMember<B> {
         self.served.changes()
     }
 
-    /// Whether other nodes write partitions, so that a change of a keyspace waits for them.
-    pub(crate) fn has_other_writers(&self) -> bool {
+    /// Whether a change of a keyspace waits for other nodes: those that write partitions, and those
+    /// that lend.
+    pub(crate) fn waits_for_others(&self) -> bool {
         let mut all = self.plan.partitions.iter();
-        all.any(|it| it.primary != self.me && self.plan.is_assigned(it))
+        let is_elsewhere = |it: &Assignment| it.primary != self.me && self.plan.is_assigned(it);
+        self.plan.is_leased || all.any(is_elsewhere)
     }
 
     /// Why settings of a keyspace cannot be told or changed here, if they cannot, apart from the

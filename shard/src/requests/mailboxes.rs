@@ -291,8 +291,18 @@ impl Mailboxes {
             address,
             end,
             retry_after_ms,
+            is_void: false,
         };
         mailbox.replies.push_back((gate, reply));
+    }
+
+    /// The answers that have not left are void.
+    pub(crate) fn void_unsent(&mut self) {
+        for mailbox in &mut self.all {
+            for (_, reply) in &mut mailbox.replies {
+                reply.is_void = true;
+            }
+        }
     }
 
     /// The asking shard has taken so many bytes of answers.

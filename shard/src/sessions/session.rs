@@ -103,6 +103,11 @@ impl Output {
         self.sendable > 0
     }
 
+    /// Whether nothing is here that was not taken.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
     /// Moves the sendable bytes to the empty `into`; returns how many operations they answer.
     #[inline]
     pub(crate) fn take(&mut self, into: &mut Pieces) -> u64 {
@@ -144,6 +149,8 @@ pub(crate) struct Session {
     pub(crate) denials: Denials,
     /// No frame is read any more; the connection ends when its replies have left.
     pub(crate) is_ending: bool,
+    /// Nothing of its output leaves any more.
+    pub(super) is_void: bool,
     pub(crate) output: Output,
     /// The request of the frame at the front of the receive buffer and how many of its items ran
     /// already, when the log had no room for the next.
@@ -205,6 +212,7 @@ impl Session {
             rights: None,
             denials: Denials::default(),
             is_ending: false,
+            is_void: false,
             output: Output::default(),
             interrupted: None,
             waits_since_us: None,
@@ -243,6 +251,9 @@ impl Session {
     /// Moves what may be sent to `into`, which is empty.
     pub(super) fn take_pieces(&mut self, now_us: u64, into: &mut Pieces) {
         self.is_announced = false;
+        if self.is_void {
+            return;
+        }
         let operations = self.output.take(into);
         self.leaving_bytes += into.len();
         let ready_us = self.ready_us.take();

@@ -237,7 +237,11 @@ impl<P: Blocks> Shard<P> {
             let (group, others) = rest.split_at(before.count().max(1));
             rest = others;
             let end = group.last().map_or(start, |last| last.end as usize);
-            if self.sessions.get_open(address.session).is_some() {
+            let is_void = group.iter().any(|reply| reply.is_void);
+            if is_void {
+                self.sessions.void(address.session);
+                bytes.skip(end - start);
+            } else if self.sessions.get_open(address.session).is_some() {
                 self.deliver_group(mail.from, group, start, &mut bytes, outbox);
             } else if !is_planted(Bug::ShiftAfterClosed) {
                 bytes.skip(end - start);

@@ -103,7 +103,7 @@ impl<P: Blocks> Shard<P> {
             return self.refuse_item(KEYSPACE, operation, Status::Full, &message, out);
         }
         self.stats.change_keyspace();
-        let others = self.linked.as_ref().filter(|it| it.has_other_writers());
+        let others = self.linked.as_ref().filter(|it| it.waits_for_others());
         let until_us = others.map(|it| now.us.saturating_add(it.replica_timeout_us()));
         let change = Change {
             origin: operation.origin,

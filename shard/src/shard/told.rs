@@ -4,7 +4,7 @@ use penstock_storage::histogram::Histogram;
 use penstock_storage::io::Blocks;
 use penstock_storage::store::{Store, Usage};
 
-use crate::cluster::{PartitionStatus, ReplicationStatus};
+use crate::cluster::{LeaseCounters, PartitionStatus, ReplicationStatus};
 use crate::replication::{PartitionId, PeerStatus};
 use crate::snapshots::SnapshotCounters;
 use crate::stages::Stages;
@@ -107,7 +107,10 @@ impl<P: Blocks> Shard<P> {
         ReplicationCounters {
             links: links.counters(),
             memory: links.memory(),
-            leases: linked.lease_counters(),
+            leases: LeaseCounters {
+                ended: self.sessions.counts().voided,
+                ..linked.lease_counters()
+            },
             ..self.replica_waits.counters(now.us)
         }
     }

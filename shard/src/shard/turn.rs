@@ -37,6 +37,8 @@ impl<P: Blocks> Shard<P> {
         }
         self.release_replicas(now, outbox);
         self.send_mail(now, outbox);
+        self.owe_check(outbox);
+        self.close_voided(outbox);
         self.request_segments(outbox);
         self.sweep(now, outbox);
         outbox.is_stopped = self.phase.is_stopping() && self.store.log().is_closed();
@@ -56,7 +58,8 @@ impl<P: Blocks> Shard<P> {
         let has_deadlines = self.sessions.is_any_open() || !self.requests.is_empty();
         let sweep_us = self.chores.next_sweep_us().max(now.us + 1);
         let tokens_us = self.chores.tokens.next_us().max(now.us + 1);
-        let is_due = self.is_turn_due() || self.scans.steps.has_ready();
+        let is_due =
+            self.is_turn_due() || self.scans.steps.has_ready() || self.sessions.has_voided();
         let linked = self.linked.as_ref().filter(|_| is_serving);
         [
             store.log().deadline_us(),

@@ -22,8 +22,8 @@ use crate::server::{SEGMENT_BYTES, for_each_reply, log_config, shard_config};
 
 const HELLO_ID: u64 = u64::MAX;
 
-struct Member {
-    shard: Shard<Heap>,
+pub struct Member {
+    pub shard: Shard<Heap>,
     outbox: Outbox<HeapBlock>,
     device: Device,
     /// On its way to this shard.
@@ -32,13 +32,17 @@ struct Member {
 }
 
 /// The first shard decides about keyspaces, and has the client.
-struct Pair {
-    members: [Member; 2],
-    session: SessionId,
-    now: Now,
+pub struct Pair {
+    pub members: [Member; 2],
+    pub session: SessionId,
+    pub now: Now,
+    /// How long a thread stands still behind what its next turn executes.
+    pub stands_still_us: u64,
+    /// Connections that were closed.
+    pub closed: Vec<SessionId>,
     salt: u64,
     asked: u64,
-    replies: BTreeMap<u64, (Status, Vec<u8>)>,
+    pub replies: BTreeMap<u64, (Status, Vec<u8>)>,
 }
 
 impl Pair {
@@ -48,31 +52,35 @@ impl Pair {
     }
 
     fn new(second_is_full: bool, replies_bytes_max: usize) -> Pair {
+        let config = |number| ShardConfig {
+            replies_bytes_max,
+            ..shard_config(number, 2, 1)
+        };
+        Pair::over([config(0), config(1)], second_is_full)
+    }
+
+    pub fn over([first, second]: [ShardConfig; 2], second_is_full: bool) -> Pair {
         let now = Now { us: 1, unix_ms: 1 };
-        let member = |number: u16| {
+        let member = |shard_config: ShardConfig, is_full| {
             let config = log_config(SyncMethod::DurableWrite, 1);
             let log = Log::new(config, LogStart::default(), Heap);
             let store = Store::new(log, Heap, 1 << 8, [0; PARTITIONS], Replayed::new(1 << 16));
             Member {
-                shard: Shard::new(
-                    ShardConfig {
-                        replies_bytes_max,
-                        ..shard_config(number, 2, 1)
-                    },
-                    store,
-                ),
+                shard: Shard::new(shard_config, store),
                 outbox: Outbox::default(),
                 device: Device::holding(Image::default()),
                 mail: VecDeque::new(),
-                is_full: second_is_full && number == 1,
+                is_full,
             }
         };
-        let mut members = [member(0), member(1)];
+        let mut members = [member(first, false), member(second, second_is_full)];
         let session = members[0].shard.open_session(now);
         let mut pair = Pair {
             members,
             session,
             now,
+            stands_still_us: 0,
+            closed: Vec::new(),
             salt: 0,
             asked: 0,
             replies: BTreeMap::new(),
@@ -90,7 +98,7 @@ impl Pair {
         pair
     }
 
-    fn send(&mut self, bytes: &[u8]) {
+    pub fn send(&mut self, bytes: &[u8]) {
         let member = &mut self.members[0];
         let session = self.session;
         let received = Event::Received { session, bytes };
@@ -121,11 +129,16 @@ impl Pair {
         (status, told)
     }
 
-    fn turn(&mut self, number: usize) {
+    pub fn turn(&mut self, number: usize) {
         let now = self.now;
         let member = &mut self.members[number];
         member.shard.step(now, Event::TurnEnds, &mut member.outbox);
+        self.now.us += std::mem::take(&mut self.stands_still_us);
+        let now = self.now;
+        member.shard.end_turn(now, &mut member.outbox);
         let outbox = std::mem::take(&mut member.outbox);
+        self.closed
+            .extend(outbox.close.iter().map(|&(session, _)| session));
         assert!(outbox.fatal.is_none());
         member.device.submit(&mut { outbox.io });
         for _ in 0..outbox.spares {
@@ -173,7 +186,7 @@ impl Pair {
         });
     }
 
-    fn deliver(&mut self, number: usize) {
+    pub fn deliver(&mut self, number: usize) {
         let member = &mut self.members[number];
         while let Some(mail) = member.mail.pop_front() {
             let mail = Event::Mail(mail);
@@ -189,7 +202,7 @@ impl Pair {
         }
     }
 
-    fn settle(&mut self) {
+    pub fn settle(&mut self) {
         for _ in 0..50 {
             for number in 0..2 {
                 self.turn(number);

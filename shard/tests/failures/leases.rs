@@ -8,11 +8,10 @@ use penstock_net::level::AckLevel;
 use penstock_net::link::message::LINK_PARTITIONS;
 use penstock_net::link::{Claim, Claims, Confirm, Heartbeat, Membership, NodeStart, PartitionSet};
 use penstock_net::placement::Writer;
-use penstock_net::request::Condition;
+use penstock_net::request::{BatchRequest, Condition};
 use penstock_net::scan::ScanRequest;
 use penstock_net::slot::{SLOTS, slot_of};
 use penstock_net::status::Status;
-use penstock_shard::Event;
 use penstock_shard::cluster::{Assignment, ClusterConfig, Plan};
 use penstock_shard::lease::{
     Failover, FailoverPlan, LeaseRules, LeaseTable, MemberStanding, Placing,
@@ -20,23 +19,24 @@ use penstock_shard::lease::{
 use penstock_shard::replication::handshake::{Introduction, Peer};
 use penstock_shard::replication::link_set::LinkSetConfig;
 use penstock_shard::replication::{LinkId, PENDING_BYTES_MAX};
+use penstock_shard::{Event, ShardConfig, Topology};
 use penstock_storage::version::partition_of;
 
 use crate::image::Image;
 use crate::key;
-use crate::server::Server;
+use crate::server::{Server, shard_config};
 
 const RULES: LeaseRules = LeaseRules::QUIET;
 const L: u64 = RULES.lease_us();
-const G: u64 = RULES.grace_us();
+pub const G: u64 = RULES.grace_us();
 
 /// The partition of the keys.
-fn partition() -> u16 {
+pub fn partition() -> u16 {
     u16::try_from(partition_of(slot_of(&key(0)))).expect("256")
 }
 
 /// This node writes the partition of the keys, with these members; node 9 writes all others.
-fn plan(number: u64, generation: u32, primary: u8, members: &[(u8, Membership)]) -> Plan {
+pub fn plan(number: u64, generation: u32, primary: u8, members: &[(u8, Membership)]) -> Plan {
     let assignment = |it: u16| Assignment {
         generation: if it == partition() { generation } else { 1 },
         primary: if it == partition() { primary } else { 9 },
@@ -58,15 +58,15 @@ fn plan(number: u64, generation: u32, primary: u8, members: &[(u8, Membership)])
     }
 }
 
-const SYNC: Membership = Membership::Sync;
-const LEARNER: Membership = Membership::Learner;
+pub const SYNC: Membership = Membership::Sync;
+pub const LEARNER: Membership = Membership::Learner;
 
 /// A node: its shard, and who decides for it.
-struct Node {
+pub struct Node {
     number: u8,
-    server: Server,
+    pub server: Server,
     decider: Failover,
-    table: Arc<LeaseTable>,
+    pub table: Arc<LeaseTable>,
     ids: usize,
 }
 
@@ -102,24 +102,40 @@ fn decided_by(plan: &Plan) -> FailoverPlan {
     }
 }
 
+fn config(me: Introduction, plan: Plan, table: &Arc<LeaseTable>) -> ClusterConfig {
+    ClusterConfig {
+        links: LinkSetConfig {
+            me,
+            ring_bytes_max: 64 << 10,
+            backlog_bytes_max: 0,
+            catch_up_bytes_per_s: 0,
+            pending_bytes_max: PENDING_BYTES_MAX,
+        },
+        plan: Arc::new(plan),
+        leases: Arc::clone(table),
+        replica_timeout_us: 1_000_000,
+        is_new: true,
+    }
+}
+
+/// A node confirms a heartbeat that is sent now, and lends all.
+fn confirm(decider: &mut Failover, table: &LeaseTable, now_us: u64, member: u8) {
+    let number = decider.send(now_us, member, &mut Vec::new()).number;
+    let confirm = Confirm {
+        number,
+        plan: 1,
+        granted: (0..LINK_PARTITIONS).collect::<PartitionSet>(),
+    };
+    decider.confirm(now_us, member, &confirm);
+    decider.publish(table);
+}
+
 impl Node {
     /// A start over a directory.
-    fn open(number: u8, image: Image, incarnation: u32, plan: Plan) -> Self {
+    pub fn open(number: u8, image: Image, incarnation: u32, plan: Plan) -> Self {
         let table = Arc::new(LeaseTable::default());
         let decider = Failover::new(1, number, decided_by(&plan));
-        let config = ClusterConfig {
-            links: LinkSetConfig {
-                me: introduction(number, incarnation),
-                ring_bytes_max: 64 << 10,
-                backlog_bytes_max: 0,
-                catch_up_bytes_per_s: 0,
-                pending_bytes_max: PENDING_BYTES_MAX,
-            },
-            plan: Arc::new(plan),
-            leases: Arc::clone(&table),
-            replica_timeout_us: 1_000_000,
-            is_new: true,
-        };
+        let config = config(introduction(number, incarnation), plan, &table);
         let server = Server::open_in_cluster(config, image, incarnation.into());
         Node {
             number,
@@ -139,7 +155,7 @@ impl Node {
         node
     }
 
-    fn replan(&mut self, plan: Plan) {
+    pub fn replan(&mut self, plan: Plan) {
         let now_us = self.server.now.us;
         self.decider.take_plan(now_us, decided_by(&plan));
         self.decider.publish(&self.table);
@@ -148,17 +164,10 @@ impl Node {
 
     /// What the shard has told is noted; then a node confirms a heartbeat that is sent now, and
     /// lends all. The shard has had time to look. Until when it lends.
-    fn lends(&mut self, member: u8) -> u64 {
+    pub fn lends(&mut self, member: u8) -> u64 {
         let now_us = self.server.now.us;
         self.decider.note_all(now_us, &self.table, |_| 0);
-        let number = self.decider.send(now_us, member, &mut Vec::new()).number;
-        let confirm = Confirm {
-            number,
-            plan: 1,
-            granted: (0..LINK_PARTITIONS).collect::<PartitionSet>(),
-        };
-        self.decider.confirm(now_us, member, &confirm);
-        self.decider.publish(&self.table);
+        confirm(&mut self.decider, &self.table, now_us, member);
         self.server.now.us += 5_000;
         now_us + L
     }
@@ -257,11 +266,13 @@ fn a_lease_that_ends_between_two_steps_ends_answers_at_once_and_comes_back_as_it
     let end_us = node.lends(2);
     assert_eq!(node.set(AckLevel::Disk), Status::Ok);
     let version = node.server.replies[&node.ids].version;
-    node.server.now.us = end_us - 1;
+    node.server.now.us = end_us - 6_000;
     node.server.send(200, |batch, out| batch.get(out, &key(0)));
+    node.server.turn();
     node.server.now.us = end_us;
     node.server.send(201, |batch, out| batch.get(out, &key(0)));
     node.server.settle();
+    assert_eq!(node.server.replies[&200].status, Status::Ok);
     assert_eq!(node.server.replies[&201].status, Status::NotPrimary);
     node.lends(2);
     assert_eq!(node.set(AckLevel::Disk), Status::Ok);
@@ -280,12 +291,172 @@ fn what_waits_for_members_goes_on_waiting_while_the_lease_is_away() {
     let mut node = Node::behind_the_grace(&[(2, SYNC)]);
     let end_us = node.lends(2);
     let id = node.set_and_leave(AckLevel::Replica);
+    node.server.turn();
     node.server.now.us = end_us;
     assert_eq!(node.get(), Status::NotPrimary);
     assert!(!node.server.replies.contains_key(&id));
     node.server.now.us += 1_000_000;
     node.server.settle();
     assert_eq!(node.server.replies[&id].status, Status::NoReplicas);
+}
+
+/// A node with a key, whose lease is there until then, and a read of the key that has run.
+fn with_a_read(id: usize) -> (Node, u64) {
+    let mut node = Node::behind_the_grace(&[(2, SYNC)]);
+    node.lends(2);
+    assert_eq!(node.set(AckLevel::Disk), Status::Ok);
+    let end_us = node.lends(2);
+    node.server.settle();
+    node.server.send(id, |batch, out| batch.get(out, &key(0)));
+    (node, end_us)
+}
+
+fn ended(node: &Node) -> u64 {
+    let counters = node.server.shard.replication_counters(node.server.now);
+    counters.leases.ended
+}
+
+#[test]
+fn what_may_have_run_behind_a_lease_is_not_answered_and_its_connection_ends() {
+    for late_us in [0, 1] {
+        let (mut node, end_us) = with_a_read(500);
+        let server = &mut node.server;
+        let turn_ends = Event::TurnEnds;
+        server.shard.step(server.now, turn_ends, &mut server.outbox);
+        // The thread stood still somewhere since it read its clock.
+        server.now.us = end_us - 1 + late_us;
+        server.shard.end_turn(server.now, &mut server.outbox);
+        let mut out = Vec::new();
+        server
+            .shard
+            .take_output(server.now, server.session, &mut out);
+        let closed: Vec<_> = server.outbox.close.iter().map(|it| it.0).collect();
+        match late_us {
+            0 => assert!(!out.is_empty() && closed.is_empty()),
+            _ => assert!(out.is_empty() && closed == [server.session]),
+        }
+        assert_eq!(ended(&node), late_us);
+    }
+}
+
+#[test]
+fn what_is_taken_before_the_turn_ends_is_held_against_the_lease_at_once() {
+    let (mut node, end_us) = with_a_read(500);
+    let server = &mut node.server;
+    assert!(server.shard.is_unchecked());
+    server.now.us = end_us;
+    let mut out = Vec::new();
+    server
+        .shard
+        .take_output(server.now, server.session, &mut out);
+    assert!(out.is_empty());
+    let turn_ends = Event::TurnEnds;
+    server.shard.step(server.now, turn_ends, &mut server.outbox);
+    assert_eq!(server.outbox.close[0].0, server.session);
+    assert_eq!(ended(&node), 1);
+}
+
+#[test]
+fn what_ran_while_a_lease_was_renewed_or_was_checked_before_its_end_is_answered() {
+    let (mut node, end_us) = with_a_read(500);
+    node.server.now.us = end_us - 1;
+    node.lends(2);
+    node.server.settle();
+    assert_eq!(node.server.replies[&500].status, Status::Ok);
+    // A write that waits for the disk.
+    let end_us = node.lends(2);
+    node.server.settle();
+    let id = node.set_and_leave(AckLevel::Disk);
+    node.server.turn();
+    assert!(!node.server.replies.contains_key(&id));
+    node.server.now.us = end_us + L;
+    node.server.settle();
+    assert_eq!(node.server.replies[&id].status, Status::Ok);
+    assert_eq!(node.get(), Status::NotPrimary);
+}
+
+#[test]
+fn what_may_have_run_behind_a_lease_is_unknown_at_level_replica() {
+    let (mut node, end_us) = with_a_read(500);
+    node.server.turn();
+    let id = node.set_and_leave(AckLevel::Replica);
+    let server = &mut node.server;
+    let turn_ends = Event::TurnEnds;
+    server.shard.step(server.now, turn_ends, &mut server.outbox);
+    server.now.us = end_us;
+    server.shard.end_turn(server.now, &mut server.outbox);
+    assert!(server.outbox.close.is_empty(), "it has no answer yet");
+    node.server.turn();
+    node.server.turn();
+    assert_eq!(node.server.replies[&id].status, Status::NoReplicas);
+}
+
+#[test]
+fn a_move_of_the_partition_in_the_same_turn_hides_no_lease_that_was_over() {
+    let (mut node, end_us) = with_a_read(500);
+    node.replan(plan(2, 5, 2, &[(1, SYNC)]));
+    let server = &mut node.server;
+    let turn_ends = Event::TurnEnds;
+    server.shard.step(server.now, turn_ends, &mut server.outbox);
+    server.now.us = end_us;
+    server.shard.end_turn(server.now, &mut server.outbox);
+    assert_eq!(server.outbox.close[0].0, server.session);
+}
+
+#[test]
+fn an_answer_of_another_shard_that_may_have_run_behind_a_lease_ends_its_connection() {
+    let mine = Plan {
+        partitions: plan(1, 4, 1, &[(2, SYNC)])
+            .partitions
+            .into_iter()
+            .map(|it| Assignment {
+                primary: 1,
+                members: vec![(2, SYNC)],
+                ..it
+            })
+            .collect(),
+        ..plan(1, 4, 1, &[])
+    };
+    let table = Arc::new(LeaseTable::default());
+    let of = |shard| {
+        let me = Introduction {
+            shard,
+            shards: 2,
+            ..introduction(1, 1)
+        };
+        ShardConfig {
+            cluster: Some(config(me, mine.clone(), &table)),
+            ..shard_config(shard, 2, 1)
+        }
+    };
+    let mut pair = crate::keyspaces::Pair::over([of(0), of(1)], false);
+    let mut decider = Failover::new(1, 1, decided_by(&mine));
+    pair.now.us = 1 + G;
+    confirm(&mut decider, &table, pair.now.us, 2);
+    pair.settle();
+    let others = (0..).map(|number: u32| format!("key {number}").into_bytes());
+    let topology = Topology::new(2);
+    let key = others
+        .into_iter()
+        .find(|it| topology.owner(slot_of(it)) == 1);
+    let key = key.expect("half of them");
+    for (id, stands_still_us) in [(1, 0), (2, L)] {
+        confirm(&mut decider, &table, pair.now.us, 2);
+        pair.settle();
+        let mut bytes = Vec::new();
+        let mut batch = BatchRequest::begin(&mut bytes, id, AckLevel::Disk, 0, 1);
+        batch.get(&mut bytes, &key);
+        batch.finish(&mut bytes);
+        pair.send(&bytes);
+        pair.turn(0);
+        pair.deliver(1);
+        pair.stands_still_us = stands_still_us;
+        pair.turn(1);
+        pair.deliver(0);
+        pair.turn(0);
+        assert_eq!(pair.replies.contains_key(&id), stands_still_us == 0);
+    }
+    assert_eq!(pair.closed, [pair.session]);
 }
 
 #[test]

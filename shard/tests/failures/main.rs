@@ -17,6 +17,7 @@ mod image;
 mod inherited;
 mod key_tables;
 mod keyspaces;
+mod lease_seeds;
 mod leases;
 mod login;
 mod memory;

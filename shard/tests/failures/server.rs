@@ -92,7 +92,7 @@ pub struct Reply {
 
 pub struct Server {
     pub shard: Shard<Heap>,
-    outbox: Outbox<HeapBlock>,
+    pub outbox: Outbox<HeapBlock>,
     pub device: Device,
     pub now: Now,
     pub session: SessionId,
@@ -641,6 +641,7 @@ impl Server {
     /// The loop comes round; what the shard wants done is begun.
     pub fn turn(&mut self) {
         self.shard.step(self.now, Event::TurnEnds, &mut self.outbox);
+        self.shard.end_turn(self.now, &mut self.outbox);
         let mut outbox = std::mem::take(&mut self.outbox);
         self.is_fatal |= outbox.fatal.is_some();
         let mut requests = outbox.io;

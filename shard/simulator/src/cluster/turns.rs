@@ -131,6 +131,7 @@ impl World {
         }
         core.turn_us = None;
         core.shard.step(now, ShardEvent::TurnEnds, &mut core.outbox);
+        core.shard.end_turn(now, &mut core.outbox);
         let store = core.shard.store();
         let (horizon_ms, time_ms) = (store.token_horizon_ms(), store.time_ms());
         let deadline_us = core.shard.deadline_us(now);
