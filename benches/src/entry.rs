@@ -9,6 +9,7 @@ use penstock_client::tls::{ClientTls, TlsSession};
 use penstock_client::{ClientOptions, Identity};
 use penstock_net::frame::{Header, Opcode};
 use penstock_net::hello::{ClientHello, ServerHello};
+use penstock_net::level::AckLevel;
 use penstock_net::receive::{Received, Receiver, is_tls};
 use penstock_net::reply::text_of;
 use penstock_net::status::Status;
@@ -26,6 +27,8 @@ const ANSWER_BYTES_MAX: u32 = 1 << 16;
 pub(crate) struct Access {
     pub(crate) tls: Option<ClientTls>,
     pub(crate) identity: Option<Identity>,
+    /// A sale asks at level replica, and not at level disk.
+    pub(crate) is_replicated: bool,
 }
 
 impl Access {
@@ -37,7 +40,16 @@ impl Access {
         Ok(Access {
             tls: tls.client_tls().map_err(BenchError::Arguments)?,
             identity: identity.cloned(),
+            is_replicated: false,
         })
+    }
+
+    /// The level at which a sale asks.
+    pub(crate) fn level(&self) -> AckLevel {
+        match self.is_replicated {
+            true => AckLevel::Replica,
+            false => AckLevel::Disk,
+        }
     }
 
     /// The options of a client.

@@ -134,6 +134,10 @@ pub struct SaleArgs {
     #[arg(long, value_name = "N", default_value_t = 0, conflicts_with = "addr",
         value_parser = from_to(0, 1_000))]
     pub kill: u32,
+    /// Sell at level replica from three nodes of this machine, with an etcd; kill the node that
+    /// writes with -9 in the middle, and go on with the one that takes over
+    #[arg(long, conflicts_with_all = ["addr", "kill", "drop"])]
+    pub kill_primary: bool,
     /// Measure the seconds until all is taken: nobody clicks twice, is cut off or leaves a cart,
     /// and the carts are paid when all buyers have come
     #[arg(long)]
@@ -162,7 +166,10 @@ impl SaleArgs {
     /// By what the server at `--addr` is reached. A server of its own has neither TLS nor users.
     pub(crate) fn access(&self) -> Result<Access, BenchError> {
         match self.addr {
-            None => Ok(Access::default()),
+            None => Ok(Access {
+                is_replicated: self.kill_primary,
+                ..Access::default()
+            }),
             Some(_) => Access::new(&self.tls, self.identity.as_ref()),
         }
     }

@@ -44,6 +44,7 @@ pub(crate) struct Channel {
     session: Option<TlsSession>,
     /// Until the connection is open.
     entry: Option<Entry>,
+    level: AckLevel,
     /// Requests; they wait until the connection is open.
     asked: Vec<u8>,
     out: Vec<u8>,
@@ -65,6 +66,7 @@ impl Channel {
             received: Vec::new(),
             session,
             entry: Some(entry),
+            level: access.level(),
             asked: Vec::new(),
             out,
             sent: 0,
@@ -82,8 +84,7 @@ impl Channel {
         let frames = 1 + u32::from(book.is_doubled(&ask));
         let apply = book.apply(&ask);
         for id in 1..=frames {
-            let level = AckLevel::Disk;
-            let mut batch = BatchRequest::begin(&mut self.asked, id.into(), level, 0, 1);
+            let mut batch = BatchRequest::begin(&mut self.asked, id.into(), self.level, 0, 1);
             batch.token(ask.token);
             batch.apply(&mut self.asked, &apply);
             batch.finish(&mut self.asked);
@@ -257,6 +258,8 @@ fn verdict(status: u16, body: &[u8]) -> Result<Verdict, String> {
             reason: item.head.reason,
         }),
         Status::Busy | Status::Deadline | Status::Draining | Status::Full => Ok(Verdict::Later),
+        // The node does not write now: it begins to, or its lease is over.
+        Status::NotPrimary | Status::Moved => Ok(Verdict::Later),
         status if status.executed() == Executed::Unknown && status != Status::TokenTooOld => {
             Ok(Verdict::Later)
         }

@@ -9,7 +9,7 @@ use mio::{Events, Interest, Poll, Token};
 use crate::BenchError;
 use crate::entry::Access;
 use crate::sale::Venue;
-use crate::sale::book::{Ask, Book};
+use crate::sale::book::{Ask, Book, Verdict};
 use crate::sale::channel::{Channel, ChannelError, RECONNECT_PAUSE};
 use crate::sale::live::{Live, Point, Snapshot, Stage};
 use crate::series::{Series, quantiles_us};
@@ -59,6 +59,8 @@ pub(crate) struct Driver<'a> {
     heard: Instant,
     ticked: Duration,
     ticked_answered: u64,
+    /// Nothing was done for a buyer since the last kill.
+    is_silent: bool,
 }
 
 /// What a run leaves.
@@ -99,6 +101,7 @@ impl<'a> Driver<'a> {
             heard: Instant::now(),
             ticked: Duration::ZERO,
             ticked_answered: 0,
+            is_silent: false,
         })
     }
 
@@ -181,8 +184,10 @@ impl<'a> Driver<'a> {
             return Ok(());
         };
         self.kills.pop();
+        let killed = self.start.elapsed();
         venue.kill().map_err(BenchError::Connection)?;
-        self.live.killed(self.start.elapsed());
+        self.live.killed(killed);
+        self.is_silent = true;
         let address = venue.start().map_err(BenchError::Connection)?;
         let now = self.start.elapsed();
         self.live.serves(now, address);
@@ -274,6 +279,9 @@ impl<'a> Driver<'a> {
         if let Some((ask, verdict)) = self.after(number, received)?.flatten() {
             self.heard = Instant::now();
             let now = self.start.elapsed();
+            if matches!(verdict, Verdict::Done { .. }) && std::mem::take(&mut self.is_silent) {
+                self.live.sells(now);
+            }
             let took = now.saturating_sub(ask.since);
             let ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
             self.series.record(ns, 1);

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use penstock_client::{Client, ClientError, Verbs};
+use penstock_client::{Client, ClientError, ClientOptions, Verbs};
 
 use crate::entry::Access;
 use serde_json::{Value, json};
@@ -178,6 +178,15 @@ pub(crate) fn watching(address: SocketAddr, access: &Access) -> Result<Client, C
 /// A client for what surrounds a sale.
 pub(crate) fn client(address: SocketAddr, access: &Access) -> Result<Client, ClientError> {
     Client::connect(address, access.client("penstock sale", DEADLINE))
+}
+
+/// A client that writes at the level of the sale.
+pub(crate) fn writing(address: SocketAddr, access: &Access) -> Result<Client, ClientError> {
+    let options = ClientOptions {
+        level: access.level(),
+        ..access.client("penstock sale", DEADLINE)
+    };
+    Client::connect(address, options)
 }
 
 /// The stock of all articles, as the server has it now. What is missing counts as nothing.

@@ -56,6 +56,8 @@ pub(crate) struct Snapshot {
     pub(crate) p99_us: f64,
     /// When the server was killed, and how long until it served again.
     pub(crate) kills: Vec<(f64, f64)>,
+    /// For each of them: how long until something was done for a buyer again.
+    pub(crate) gaps: Vec<f64>,
     pub(crate) points: Vec<Point>,
     /// A digit for each buyer.
     pub(crate) buyers: String,
@@ -148,6 +150,14 @@ impl Live {
         now.stage = Stage::Selling;
         if let Some((killed, away)) = now.kills.last_mut() {
             *away = at.as_secs_f64() - *killed;
+        }
+    }
+
+    /// Something was done for a buyer, for the first time behind a kill.
+    pub(crate) fn sells(&self, at: Duration) {
+        let mut now = self.now();
+        if let Some((killed, _)) = now.kills.last().copied() {
+            now.gaps.push(at.as_secs_f64() - killed);
         }
     }
 

@@ -59,15 +59,15 @@ const LOOK: Duration = Duration::from_millis(100);
 /// The most articles whose stock is shown while the sale runs.
 const SHOWN_SKUS_MAX: u32 = 64;
 
-/// A server that a sale may kill.
+/// A server or a cluster that a sale may kill.
 pub trait Venue {
-    /// Kills it with SIGKILL, and waits until it is gone.
+    /// Kills the server, or the node that writes, with SIGKILL, and waits until it is gone.
     ///
     /// # Errors
     /// In words.
     fn kill(&mut self) -> Result<(), String>;
 
-    /// Starts it over the same data; where it serves.
+    /// Starts the server over the same data, or waits until another node writes; where it serves.
     ///
     /// # Errors
     /// In words.
@@ -135,9 +135,12 @@ pub fn bench_sale(
         (None, None) => unreachable!("made above"),
     };
     let plan = args.plan();
-    let kills = u64::from(args.kill);
+    let kills = u64::from(args.kill) + u64::from(args.kill_primary);
     let kill = |number: u64| KillAt {
-        units: u64::MAX,
+        units: match args.kill_primary {
+            true => plan.units / 2,
+            false => u64::MAX,
+        },
         buyers: u64::from(plan.buyers) * number / (kills + 1),
     };
     let sale = Sale {
@@ -212,7 +215,7 @@ impl Sale {
 
     /// Writes the stock of each article.
     fn open(&self, address: SocketAddr) -> Result<(), BenchError> {
-        let client = ledger::client(address, &self.access).map_err(connection)?;
+        let client = ledger::writing(address, &self.access).map_err(connection)?;
         let plan = &self.plan;
         let set = |sku| {
             let stock = Stock::of(plan.units_of(sku)).bytes();

@@ -80,6 +80,12 @@ impl SaleResult {
             counts.cut,
             self.snapshot.kills.len()
         ));
+        for gap in &self.snapshot.gaps {
+            say(format_args!(
+                "gap     {:.0} ms from kill -9 to the first purchase that is done",
+                gap * 1000.0
+            ));
+        }
         match book.sold_out_at() {
             Some(at) => say(format_args!(
                 "taken   all units after {:.2} s",
@@ -152,6 +158,9 @@ impl SaleResult {
             },
             "kills": self.snapshot.kills.iter()
                 .map(|(at, away)| json!({"at": at, "away": away}))
+                .collect::<Vec<_>>(),
+            "gaps_ms": self.snapshot.gaps.iter()
+                .map(|gap| (gap * 1000.0).round())
                 .collect::<Vec<_>>(),
             "series": intervals.iter().map(crate::report::series_json).collect::<Vec<_>>(),
             "ledger": self.ledger.json(),

@@ -27,6 +27,7 @@ mod running;
 mod schema;
 mod selling;
 mod status;
+mod temporary_cluster;
 mod temporary_server;
 mod text_field;
 mod token;

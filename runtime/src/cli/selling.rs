@@ -9,6 +9,7 @@ use penstock_benches::sale::{self, Venue};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::login::LoginArgs;
+use super::temporary_cluster::TemporaryCluster;
 use super::temporary_server::TemporaryServer;
 use super::{EXIT_CODES, Failure};
 
@@ -26,6 +27,7 @@ const SALE_EXAMPLES: &str = "\
 Examples:
   penstock bench sale                                  a server of its own, 50,000 buyers
   penstock bench sale --kill 20                        the same, killed twenty times
+  penstock bench sale --kill-primary                   three nodes and an etcd: one of them is lost
   penstock bench sale --drop                           seconds until 100,000 units are taken
   penstock bench sale --skus 1000 --zipf 1.1 --rate 5000 --html sale.html
   penstock bench sale --addr 127.0.0.1:7411 --json > a.json
@@ -75,8 +77,12 @@ impl BenchCommand {
                     login,
                 } = *command;
                 args.identity = login.identity()?;
+                let kills_primary = args.kill_primary;
                 let venue = || -> Result<Box<dyn Venue>, String> {
-                    Ok(Box::new(TemporaryServer::new("bench")?))
+                    Ok(match kills_primary {
+                        true => Box::new(TemporaryCluster::new("bench")?),
+                        false => Box::new(TemporaryServer::new("bench")?),
+                    })
                 };
                 let is_interrupted = interrupted()?;
                 sale::bench_sale(&args, venue, &is_interrupted)

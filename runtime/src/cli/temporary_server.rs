@@ -4,9 +4,9 @@
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::process::{Child, Stdio};
-use std::sync::mpsc::{self, RecvTimeoutError};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use penstock::system::bound_child::bound_to_us;
@@ -17,10 +17,8 @@ const START_MAX: Duration = Duration::from_secs(60);
 /// Bytes of the server's messages that are told when it does not start.
 const TOLD_BYTES: usize = 2_000;
 /// Its options. Small segments make the first start short.
-const OPTIONS: [&str; 13] = [
+pub(super) const OPTIONS: [&str; 11] = [
     "serve",
-    "--listen",
-    "127.0.0.1:0",
     "--shard-ports",
     "0",
     "--admin-listen",
@@ -35,82 +33,125 @@ const OPTIONS: [&str; 13] = [
 
 /// The server, and its directory.
 pub struct TemporaryServer {
-    folder: PathBuf,
+    folder: TemporaryFolder,
     child: Option<Child>,
 }
 
 impl TemporaryServer {
     /// Makes the directory, in that of temporary files.
     pub fn new(command: &str) -> Result<TemporaryServer, String> {
-        let name = format!("penstock-{command}-{}", std::process::id());
-        let folder = std::env::temp_dir().join(name);
-        fs::create_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
         Ok(TemporaryServer {
-            folder,
+            folder: TemporaryFolder::new(command)?,
             child: None,
         })
-    }
-
-    /// What the server has said last on standard error.
-    fn said(&self) -> String {
-        let said = fs::read(self.folder.join("messages")).unwrap_or_default();
-        let from = said.len().saturating_sub(TOLD_BYTES);
-        String::from_utf8_lossy(&said[from..]).trim().to_string()
-    }
-
-    fn spawn(&self) -> std::io::Result<Child> {
-        let messages = File::options()
-            .create(true)
-            .append(true)
-            .open(self.folder.join("messages"))?;
-        let mut command = bound_to_us(std::env::current_exe()?);
-        // The environment of the person is about another server.
-        for (name, _) in std::env::vars_os() {
-            if name.to_string_lossy().starts_with("PENSTOCK_") {
-                command.env_remove(name);
-            }
-        }
-        command
-            .args(OPTIONS)
-            .arg("--data")
-            .arg(self.folder.join("data"))
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(messages)
-            .spawn()
     }
 }
 
 impl Venue for TemporaryServer {
     fn kill(&mut self) -> Result<(), String> {
-        let Some(mut child) = self.child.take() else {
-            return Ok(());
-        };
-        let killed = child.kill().and_then(|()| child.wait());
-        killed.map_err(|error| format!("cannot kill the server: {error}"))?;
-        Ok(())
+        kill(&mut self.child)
     }
 
     fn start(&mut self) -> Result<SocketAddr, String> {
-        let mut child = self
-            .spawn()
-            .map_err(|error| format!("cannot start a server: {error}"))?;
-        let banner = child.stdout.take().expect("piped above");
+        let mut command = own_program().map_err(|error| error.to_string())?;
+        command.args(OPTIONS).args(["--listen", "127.0.0.1:0"]);
+        command.arg("--data").arg(self.folder.0.join("data"));
+        let messages = self.folder.0.join("messages");
+        let (child, told) = serve(command, &messages)?;
         self.child = Some(child);
-        let (tell, told) = mpsc::channel();
-        std::thread::spawn(move || read_banner(BufReader::new(banner), &tell));
-        match told.recv_timeout(START_MAX) {
-            Ok(address) => Ok(address),
-            Err(why) => {
-                let _ = self.kill();
-                let why = match why {
-                    RecvTimeoutError::Timeout => "did not start in time",
-                    RecvTimeoutError::Disconnected => "did not start",
-                };
-                Err(format!("the server {why}: {}", self.said()))
-            }
+        until_ready(&told, &messages).inspect_err(|_| {
+            let _ = self.kill();
+        })
+    }
+}
+
+impl Drop for TemporaryServer {
+    fn drop(&mut self) {
+        let _ = self.kill();
+    }
+}
+
+/// A directory that is removed when it is dropped.
+pub(super) struct TemporaryFolder(pub(super) PathBuf);
+
+impl TemporaryFolder {
+    /// Makes it, in the directory of temporary files.
+    pub(super) fn new(command: &str) -> Result<TemporaryFolder, String> {
+        let name = format!("penstock-{command}-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        fs::create_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        Ok(TemporaryFolder(folder))
+    }
+}
+
+impl Drop for TemporaryFolder {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir_all(&self.0) {
+            eprintln!("penstock: {}: {error}", self.0.display());
         }
     }
+}
+
+/// A command of this same binary, without the environment of the person, which is about another
+/// server.
+pub(super) fn own_program() -> std::io::Result<Command> {
+    let mut command = bound_to_us(std::env::current_exe()?);
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("PENSTOCK_") {
+            command.env_remove(name);
+        }
+    }
+    Ok(command)
+}
+
+/// Starts a server. Its messages go to this file; where it serves is told once it does.
+pub(super) fn serve(
+    mut command: Command,
+    messages: &Path,
+) -> Result<(Child, Receiver<SocketAddr>), String> {
+    let failed = |error: std::io::Error| format!("cannot start a server: {error}");
+    let to = File::options().create(true).append(true).open(messages);
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(to.map_err(failed)?)
+        .spawn()
+        .map_err(failed)?;
+    let banner = child.stdout.take().expect("piped above");
+    let (tell, told) = mpsc::channel();
+    std::thread::spawn(move || read_banner(BufReader::new(banner), &tell));
+    Ok((child, told))
+}
+
+/// Waits until a server serves.
+pub(super) fn until_ready(
+    told: &Receiver<SocketAddr>,
+    messages: &Path,
+) -> Result<SocketAddr, String> {
+    told.recv_timeout(START_MAX).map_err(|why| {
+        let why = match why {
+            RecvTimeoutError::Timeout => "did not start in time",
+            RecvTimeoutError::Disconnected => "did not start",
+        };
+        format!("the server {why}: {}", said(messages))
+    })
+}
+
+/// Kills a process, if it runs, and waits for its end.
+pub(super) fn kill(child: &mut Option<Child>) -> Result<(), String> {
+    let Some(mut child) = child.take() else {
+        return Ok(());
+    };
+    let killed = child.kill().and_then(|()| child.wait());
+    killed.map_err(|error| format!("cannot kill the server: {error}"))?;
+    Ok(())
+}
+
+/// What has been said last in a file of messages.
+pub(super) fn said(messages: &Path) -> String {
+    let said = fs::read(messages).unwrap_or_default();
+    let from = said.len().saturating_sub(TOLD_BYTES);
+    String::from_utf8_lossy(&said[from..]).trim().to_string()
 }
 
 /// Tells where the server serves once it does, and takes in what it says later.
@@ -128,15 +169,6 @@ fn read_banner(banner: impl BufRead, tell: &mpsc::Sender<SocketAddr>) {
         {
             // Who waited too long has given up.
             let _ = tell.send(address);
-        }
-    }
-}
-
-impl Drop for TemporaryServer {
-    fn drop(&mut self) {
-        let _ = self.kill();
-        if let Err(error) = fs::remove_dir_all(&self.folder) {
-            eprintln!("penstock: {}: {error}", self.folder.display());
         }
     }
 }

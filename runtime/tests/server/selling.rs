@@ -234,6 +234,50 @@ fn a_sale_over_many_articles_passes_while_its_server_is_killed_again_and_again()
     assert!(is_empty(&folder));
 }
 
+/// Whether there is an etcd; says so if there is none.
+fn has_etcd() -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let has = std::env::split_paths(&path).any(|folder| folder.join("etcd").is_file());
+    if !has {
+        println!("skipped: no etcd is installed (apt-get install etcd-server)");
+    }
+    has
+}
+
+#[test]
+fn a_sale_loses_nothing_and_sells_nothing_twice_while_its_writer_is_replaced() {
+    let _one = the_machine();
+    if !has_etcd() {
+        return;
+    }
+    let folder = folder("sale-kill-primary");
+    let words = ["bench", "sale", "--kill-primary", "--json"];
+    let more = ["--buyers", "4000", "--units", "2000", "--connections", "20"];
+    let output = within(&folder, &[&words[..], &more].concat())
+        .output()
+        .unwrap();
+    let result = json_of(&output);
+    assert_eq!(result["passes"], true);
+    assert_eq!(result["kills"].as_array().map(Vec::len), Some(1));
+    assert_eq!(result["gaps_ms"].as_array().map(Vec::len), Some(1));
+    assert!(is_empty(&folder), "nothing is left");
+}
+
+#[test]
+fn a_sale_that_is_to_lose_its_writer_says_that_it_needs_an_etcd() {
+    let folder = folder("sale-no-etcd");
+    let output = within(&folder, &["bench", "sale", "--kill-primary"])
+        .env("PATH", &folder)
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !output.status.success() && told.contains("no program etcd is in PATH"),
+        "{told}"
+    );
+    assert!(is_empty(&folder), "nothing is left");
+}
+
 #[test]
 fn a_sale_at_a_server_that_is_there_comes_at_its_rate_and_uses_keys_of_its_own() {
     let _one = the_machine();
