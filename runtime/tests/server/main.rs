@@ -3,6 +3,7 @@
 mod audit;
 mod backup;
 mod bench;
+mod chart;
 mod cleaning;
 mod cluster;
 mod command;

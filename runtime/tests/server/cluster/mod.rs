@@ -9,7 +9,7 @@ mod etcd;
 mod keyspaces;
 mod ledger;
 mod lost;
-mod nodes;
+pub mod nodes;
 mod older;
 mod pki;
 mod promotion;

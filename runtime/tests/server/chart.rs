@@ -1,0 +1,234 @@
+//! The chart for Kubernetes, and what must be there before it.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use yaml_rust2::{Yaml, YamlLoader};
+
+use crate::cluster::nodes::{free_port, until};
+use crate::command::command;
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/helm")
+}
+
+fn templates() -> Vec<(String, String)> {
+    let files = fs::read_dir(folder().join("penstock/templates")).unwrap();
+    let read = |entry: fs::DirEntry| {
+        let name = entry.file_name().into_string().unwrap();
+        (name, fs::read_to_string(entry.path()).unwrap())
+    };
+    files.map(|entry| read(entry.unwrap())).collect()
+}
+
+/// What stands behind each `prefix`, as long as it is a name.
+fn names<'a>(text: &'a str, prefix: &str, is_part: fn(char) -> bool) -> Vec<&'a str> {
+    let rests = text.split(prefix).skip(1);
+    let name = |rest: &'a str| rest.split(|it: char| !is_part(it)).next().unwrap();
+    rests.map(name).collect()
+}
+
+#[test]
+fn every_value_that_a_template_asks_for_is_among_the_values_and_each_of_those_is_asked_for() {
+    let text = fs::read_to_string(folder().join("penstock/values.yaml")).unwrap();
+    let values = YamlLoader::load_from_str(&text).unwrap().remove(0);
+    let mut asked = BTreeSet::new();
+    for (template, text) in templates() {
+        for path in names(&text, ".Values.", |it| it.is_alphanumeric() || it == '.') {
+            let parts: Vec<&str> = path.split('.').collect();
+            let found = parts.iter().fold(&values, |value, part| &value[*part]);
+            assert!(!found.is_badvalue(), "{template}: {path}");
+            asked.insert(parts[0].to_string());
+        }
+    }
+    let there = values.as_hash().unwrap().keys();
+    let there: BTreeSet<String> = there.map(|it| it.as_str().unwrap().into()).collect();
+    assert_eq!(asked, there);
+}
+
+#[test]
+fn each_variable_of_the_chart_is_an_option_of_the_server_or_of_a_command() {
+    let output = command(&["config", "explain"]).output().unwrap();
+    let explained = String::from_utf8(output.stdout).unwrap();
+    let options = explained.lines().filter_map(|line| line.split(' ').next());
+    let mut known: BTreeSet<String> = options.map(str::to_uppercase).collect();
+    known.extend(["TLS_CA", "USER", "SECRET_FILE"].map(String::from));
+    let mut used = BTreeSet::new();
+    for (_, text) in templates() {
+        let is_part = |it: char| it.is_ascii_uppercase() || it == '_';
+        used.extend(
+            names(&text, "PENSTOCK_", is_part)
+                .into_iter()
+                .map(String::from),
+        );
+    }
+    assert!(used.len() > 20, "{used:?}");
+    let unknown: Vec<_> = used.difference(&known).collect();
+    assert!(unknown.is_empty(), "{unknown:?}");
+}
+
+#[test]
+fn the_rendered_chart_has_three_nodes_a_budget_and_a_service() {
+    let rendered = Command::new("helm")
+        .args(["template", "shop"])
+        .arg(folder().join("penstock"))
+        .args(["--set", "etcd.endpoints=http://etcd:2379"])
+        .output();
+    let Ok(rendered) = rendered else {
+        println!("skipped: no helm is installed");
+        return;
+    };
+    assert!(rendered.status.success(), "{rendered:?}");
+    let documents = String::from_utf8(rendered.stdout).unwrap();
+    let documents = YamlLoader::load_from_str(&documents).unwrap();
+    let kind = |it: &Yaml| it["kind"].as_str().map(String::from);
+    let kinds: BTreeSet<String> = documents.iter().filter_map(kind).collect();
+    let expected = ["PodDisruptionBudget", "Service", "StatefulSet"];
+    assert_eq!(kinds.iter().collect::<Vec<_>>(), expected);
+    let nodes = documents
+        .iter()
+        .find(|it| it["kind"].as_str() == Some("StatefulSet"));
+    let nodes = &nodes.unwrap()["spec"];
+    assert_eq!(nodes["replicas"].as_i64(), Some(3));
+    let pod = &nodes["template"]["spec"];
+    let stop = &pod["containers"][0]["lifecycle"]["preStop"]["exec"]["command"][2];
+    assert!(
+        stop.as_str()
+            .unwrap()
+            .starts_with("penstock cluster switch --from ")
+    );
+    let args = pod["initContainers"][0]["args"][0].as_str().unwrap();
+    assert!(args.contains("penstock cluster address --node"));
+}
+
+/// An etcd of one member, which a failing test takes down with it.
+struct Etcd(Child);
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn what_must_be_there_before_the_chart_is_made_once_and_nodes_change_their_addresses() {
+    let scratch = Path::new(env!("CARGO_TARGET_TMPDIR")).join("chart");
+    let _ = fs::remove_dir_all(&scratch);
+    fs::create_dir_all(&scratch).unwrap();
+    let (clients, peers) = (free_port(), free_port());
+    let url = |port| format!("http://127.0.0.1:{port}");
+    let etcd = Command::new("etcd")
+        .args(["--name", "one", "--data-dir"])
+        .arg(scratch.join("etcd"))
+        .args(["--listen-client-urls", &url(clients)])
+        .args(["--advertise-client-urls", &url(clients)])
+        .args(["--listen-peer-urls", &url(peers)])
+        .args(["--initial-advertise-peer-urls", &url(peers)])
+        .args(["--initial-cluster", &format!("one={}", url(peers))])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    let Ok(etcd) = etcd else {
+        println!("skipped: no etcd is installed (apt-get install etcd-server)");
+        return;
+    };
+    let _etcd = Etcd(etcd);
+    let plan = |words: &[&str]| {
+        let output = command(&[&["cluster"], words].concat())
+            .args(["--etcd-endpoints", &url(clients)])
+            .output();
+        let output = output.unwrap();
+        let told = String::from_utf8(output.stdout).unwrap();
+        (output.status.success(), told)
+    };
+    let none = "there is none";
+    until("etcd answers", || {
+        let output = command(&["cluster", "show", "--etcd-endpoints", &url(clients)]).output();
+        String::from_utf8_lossy(&output.unwrap().stderr).contains(none)
+    });
+    let program = Path::new(env!("CARGO_BIN_EXE_penstock")).parent().unwrap();
+    let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap());
+    let prepare = || {
+        let output = Command::new("sh")
+            .arg(folder().join("prepare.sh"))
+            .arg(scratch.join("secrets"))
+            .args(["shop", "default"])
+            .env("PATH", &path)
+            .env("PENSTOCK_ETCD_ENDPOINTS", url(clients))
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let files = fs::read_dir(scratch.join("secrets")).unwrap();
+        let read = |it: fs::DirEntry| {
+            let name = it.file_name().into_string().unwrap();
+            (name, fs::read(it.path()).unwrap())
+        };
+        let mut files: Vec<_> = files.map(|it| read(it.unwrap())).collect();
+        files.sort();
+        (files, plan(&["show"]).1)
+    };
+    let first = prepare();
+    let names: Vec<&str> = first.0.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(
+        names,
+        [
+            "admin-token",
+            "ca.pem",
+            "cluster-secret",
+            "node-1.key",
+            "node-1.pem",
+            "node-2.key",
+            "node-2.pem",
+            "node-3.key",
+            "node-3.pem",
+            "node.secret",
+            "users"
+        ]
+    );
+    assert!(first.1.contains("failover = true\n"), "{}", first.1);
+    assert!(
+        first
+            .1
+            .contains("clients = \"shop-2.shop.default.svc:7411\"")
+    );
+    assert_eq!(prepare(), first, "nothing is made twice");
+    let moved = plan(&["address", "--node", "2", "--links", "10.1.2.3:7414"]);
+    assert!(moved.0 && plan(&["show"]).1.contains("links = \"10.1.2.3:7414\""));
+    for (words, key) in [
+        (&["pause"][..], "failover_paused = true\n"),
+        (&["failover", "on", "--min-sync", "1"], "min_sync = 1\n"),
+    ] {
+        assert!(
+            plan(words).0 && plan(&["show"]).1.contains(key),
+            "{words:?}"
+        );
+    }
+    assert!(plan(&["resume"]).0 && !plan(&["show"]).1.contains("failover_paused"));
+    // Nobody has read the plan, so nobody goes by another lease.
+    let quiet = [
+        "failover",
+        "on",
+        "--lease-ms",
+        "400",
+        "--grace-ms",
+        "500",
+        "--wait-ms",
+        "1",
+    ];
+    assert!(!plan(&quiet).0 && !plan(&["show"]).1.contains("lease_ms"));
+    let step = plan(&[&quiet[..6], &["--no-wait"]].concat()).1;
+    assert!(
+        step.contains("first step: lease_ms = 400, grace_ms = 2000"),
+        "{step}"
+    );
+    plan(&[&quiet[..6], &["--no-wait"]].concat());
+    let text = plan(&["show"]).1;
+    assert!(
+        text.contains("lease_ms = 400\n") && text.contains("grace_ms = 500\n"),
+        "{text}"
+    );
+    fs::remove_dir_all(&scratch).unwrap();
+}
