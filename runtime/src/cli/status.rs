@@ -95,6 +95,7 @@ impl StatusArgs {
                 out.bytes(table(&rows(&told)).as_bytes());
                 plans(&told)
                     .iter()
+                    .chain(&leases(&told))
                     .for_each(|line| out.line(format_args!("{line}")));
             }
         }
@@ -189,6 +190,68 @@ fn plans(told: &[Told]) -> Vec<String> {
             lines.collect()
         }
     }
+}
+
+/// A line about failover by the plan, and one about the leases of each node; none where a person
+/// decides.
+fn leases(told: &[Told]) -> Vec<String> {
+    let infos = told
+        .iter()
+        .filter_map(|it| Some((it.node, &it.info.as_ref().ok()?["replication"])));
+    let on: Vec<(u64, &Value)> = infos.filter(|(_, it)| it["failover"].is_object()).collect();
+    let seconds = |it: &Value| it.as_u64().map(|us| format!("{:.2} s", us as f64 / 1e6));
+    let millis = |it: &Value| it.as_u64().map(|us| format!("{:.1} ms", us as f64 / 1e3));
+    let mut lines = Vec::new();
+    if let Some((_, first)) = on.first() {
+        let rules = &first["plan"]["failover"];
+        lines.push(format!(
+            "failover: {}, lease {} ms, grace {} ms, min_sync {}",
+            match rules["is_paused"] == true {
+                true => "paused",
+                false => "on",
+            },
+            number(rules, "lease_ms"),
+            number(rules, "grace_ms"),
+            number(rules, "min_sync")
+        ));
+    }
+    for (node, replication) in on {
+        let failover = &replication["failover"];
+        let peers = failover["peers"].as_array().into_iter().flatten();
+        let left = |peer: &&Value| peer["lease_left_us"].as_u64();
+        let bound = peers
+            .clone()
+            .filter(|it| left(it).is_some())
+            .min_by_key(left);
+        let lease = match (bound, seconds(&failover["lease_left_us"])) {
+            (Some(peer), Some(left)) => {
+                format!(
+                    "lease left {left}, bounded by node {}",
+                    number(peer, "node")
+                )
+            }
+            _ => "needs no lease".into(),
+        };
+        let trips = peers.map(|peer| {
+            let trip = millis(&peer["round_trip_us"]).unwrap_or("no heartbeat".into());
+            format!("node {} {trip}", number(peer, "node"))
+        });
+        let trips: Vec<String> = trips.collect();
+        let mut line = format!("node {node}: {lease}; round trips: {}", trips.join(", "));
+        let without = number(failover, "without_lease");
+        if without > 0 {
+            line += &format!("; {without} partitions without a lease");
+        }
+        let last = &failover["decided_last"];
+        if let (Some(what), Some(at)) = (last["what"].as_str(), last["at"].as_str()) {
+            line += &format!(
+                "; decided last: {what} at {at}, revision {}",
+                number(last, "revision")
+            );
+        }
+        lines.push(line);
+    }
+    lines
 }
 
 const HEADING: [&str; 12] = [
@@ -353,6 +416,34 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_node_that_decides_tells_its_lease_and_who_bounds_it() {
+        let peer = |node: u8, left: u64| {
+            json!({"node": node, "is_connected": true, "lease_left_us": left,
+                "round_trip_us": 800})
+        };
+        let info = json!({"replication": {
+            "plan": {"revision": 9, "failover": {"is_paused": true, "lease_ms": 1600,
+                "grace_ms": 2000, "min_sync": 1}},
+            "failover": {"lease_left_us": 1_430_000, "without_lease": 0, "peers":
+                [peer(2, 1_500_000), peer(3, 1_430_000)],
+                "decided_last": {"revision": 8, "at": "then", "what": "takeover of node 2"}},
+        }});
+        let told = [Told {
+            node: 1,
+            clients: "here".into(),
+            info: Ok(info),
+        }];
+        assert_eq!(
+            leases(&told),
+            [
+                "failover: paused, lease 1600 ms, grace 2000 ms, min_sync 1",
+                "node 1: lease left 1.43 s, bounded by node 3; round trips: node 2 0.8 ms, node 3 \
+                 0.8 ms; decided last: takeover of node 2 at then, revision 8",
+            ]
+        );
+    }
+
+    #[test]
     fn roles_and_peers_have_a_line_each_however_many_ranges_there_are() {
         let group = |first: u64, last: u64, role: &str, duty: &str, start: u64| {
             json!({"first": first, "last": last, "role": role, "duty": duty, "generation": 1,
@@ -401,6 +492,7 @@ NODE  PEER  ROLE         PARTITIONS           EPOCH       HEAD  DURABLE  ACKED  
         let expected: Vec<String> = expected.map(|(line, lag)| format!("{line}{lag}")).collect();
         let shown = table(&rows(&told));
         assert_eq!(shown.lines().collect::<Vec<_>>(), expected);
+        assert!(leases(&told).is_empty(), "a person decides");
         let told = json_of(&told);
         assert_eq!(told["nodes"][1]["error"], "no server");
         assert_eq!(told["nodes"][0]["partitions"][0]["last"], 99);

@@ -17,7 +17,7 @@ use super::kept_plan::keep;
 use super::renewing::renewals;
 use super::wished::renewed;
 use super::{Delivery, NodePlan, RETRY, Reread, Shared, dial};
-use crate::stats::{PlanInForce, RefusalReason};
+use crate::stats::{FailoverInForce, PlanInForce, RefusalReason};
 
 /// A home that has not answered for so long is told of.
 const SILENCE: Duration = Duration::from_secs(1);
@@ -263,6 +263,18 @@ fn in_force(file: &ClusterFile) -> PlanInForce {
         revision: file.revision,
         changed_at: file.changed.at.clone(),
         changed_by: file.changed.by.clone(),
+        generation_max: file
+            .assignments
+            .iter()
+            .map(|it| it.generation)
+            .max()
+            .unwrap_or(0),
+        failover: file.failover.is_on().then(|| FailoverInForce {
+            is_paused: file.failover.is_paused,
+            lease_ms: file.failover.rules.lease_us() / 1000,
+            grace_ms: file.failover.rules.grace_us() / 1000,
+            min_sync: file.failover.min_sync,
+        }),
     }
 }
 

@@ -35,7 +35,6 @@ impl fmt::Display for WishError {
 ///
 /// # Errors
 /// [`WishError`].
-#[cfg_attr(not(test), allow(dead_code, reason = "for the thread of failover"))]
 pub(crate) fn wished(
     text: &str,
     decided_by: u64,
@@ -112,7 +111,6 @@ fn edited(
 }
 
 /// The first partition that may need a generation and has none left.
-#[cfg_attr(not(test), allow(dead_code, reason = "for the thread of failover"))]
 fn used_up(wish: &Wish, placings: &[Placing]) -> Option<u16> {
     let is_used_up = |partition: &u16| !placings[usize::from(*partition)].has_generation();
     match wish {

@@ -8,7 +8,7 @@ use penstock_storage::histogram::Histogram;
 
 use crate::disk::DiskCounters;
 use crate::disk::arena::Arena;
-use crate::stats::{Cluster, Info, LogEnd, Sample, ServerFacts, Stats};
+use crate::stats::{Cluster, FailoverInfo, Info, LogEnd, Sample, ServerFacts, Stats};
 use crate::system::memory::{MemoryBound, resident_bytes};
 
 /// How often the numbers are published while the shard is busy.
@@ -163,8 +163,10 @@ impl Publisher {
         );
         let nodes = shard.nodes();
         let cores = nodes.map_or(Vec::new(), |_| self.stats.replication());
-        let cluster =
-            nodes.map(|(me, nodes)| Cluster::new(me, nodes, &cores, self.stats.plan.in_force()));
+        let cluster = nodes.map(|(me, nodes)| {
+            let failover = FailoverInfo::new(&self.stats.failover);
+            Cluster::new(me, nodes, &cores, self.stats.plan.in_force(), failover)
+        });
         let readings = self.stats.read();
         Info::new(&self.facts, cluster, memory, now.us / 1000, log, &readings).text()
     }

@@ -17,8 +17,8 @@ use super::audit::AuditCounts;
 use super::health::Health;
 use crate::cluster::lostfound::lostfound_bytes;
 use crate::stats::{
-    FIGURES, Growth, HISTOGRAMS, PEER_FIGURES, PlanReading, Reading, RefusalReason, SECOND_IN_US,
-    total,
+    FIGURES, FailedSwap, FailoverReading, Growth, HISTOGRAMS, PEER_FIGURES, PlanReading, Reading,
+    RefusalReason, SECOND_IN_US, total,
 };
 use crate::system::memory::resident_bytes;
 
@@ -36,6 +36,9 @@ pub(crate) fn exposition(health: &Health) -> String {
         plan: watched
             .filter(|watched| !watched.is_alone)
             .map(|watched| watched.stats.plan.read()),
+        failover: watched
+            .filter(|watched| !watched.is_alone)
+            .map(|watched| watched.stats.failover.read()),
         lostfound_bytes: watched.map_or(0, |watched| lostfound_bytes(&watched.data)),
         is_ready: health.ready(None).is_ok(),
         start_percent: health.start_percent(),
@@ -71,6 +74,8 @@ struct Moment {
     handshakes_failed: u64,
     /// `None` of a node alone.
     plan: Option<PlanReading>,
+    /// `None` of a node alone.
+    failover: Option<FailoverReading>,
     lostfound_bytes: u64,
     is_ready: bool,
     start_percent: u64,
@@ -201,6 +206,7 @@ impl Collector for Moment {
         self.encode_audit(&mut encoder)?;
         self.encode_answers(&mut encoder)?;
         self.encode_plan(&mut encoder)?;
+        self.encode_failover(&mut encoder)?;
         self.encode_partitions(&mut encoder)?;
         self.encode_peers(&mut encoder)?;
         self.encode_figures(&mut encoder)?;
@@ -327,6 +333,106 @@ impl Moment {
                     .encode_family(&[("shard", shard.as_str()), ("status", status.name())])?
                     .encode_counter::<NoLabelSet, u64, f64>(count, None)?;
             }
+        }
+        Ok(())
+    }
+
+    /// Leases, and what this node decided by itself.
+    fn encode_failover(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let (Some(plan), Some(failover)) = (&self.plan, &self.failover) else {
+            return Ok(());
+        };
+        let rules = plan.failover;
+        let seconds = |us: Option<u64>| us.map_or(f64::INFINITY, |us| us as f64 / 1e6);
+        let gauges = [
+            (
+                "penstock_failover_on",
+                "1 if nodes replace a lost one by themselves.",
+                u64::from(rules.is_some()) as f64,
+            ),
+            (
+                "penstock_failover_paused",
+                "1 while no node takes over and none enters a sync set.",
+                u64::from(rules.is_some_and(|it| it.is_paused)) as f64,
+            ),
+            (
+                "penstock_lease_seconds",
+                "How long a primary may serve by one heartbeat; 0 without failover.",
+                rules.map_or(0.0, |it| it.lease_ms as f64 / 1000.0),
+            ),
+            (
+                "penstock_lease_left_seconds",
+                "The least that is left of the leases of what is written here; +Inf if none is \
+                    needed.",
+                seconds(failover.lease_left_us()),
+            ),
+            (
+                "penstock_partitions_without_lease",
+                "Partitions that this node is to write, and does not serve for want of a lease.",
+                failover.without_lease as f64,
+            ),
+            (
+                "penstock_generation_max",
+                "The highest generation of a partition; the last one is 16383.",
+                f64::from(plan.generation_max),
+            ),
+        ];
+        for (name, help, value) in gauges {
+            encoder
+                .encode_descriptor(name, help, None, MetricType::Gauge)?
+                .encode_gauge(&value)?;
+        }
+        let counters = [
+            (
+                "penstock_lease_lapses",
+                "Times that a lease ran out although the plan still named this node.",
+                failover.lapses,
+            ),
+            (
+                "penstock_takeovers",
+                "Times that this node took the place of a lost one.",
+                failover.takeovers,
+            ),
+            (
+                "penstock_sync_removals",
+                "Times that this node made silent members learners.",
+                failover.removals,
+            ),
+            (
+                "penstock_sync_entries",
+                "Times that this node let a node join a sync set, or be promoted from then on.",
+                failover.entries,
+            ),
+        ];
+        for (name, help, count) in counters {
+            encoder
+                .encode_descriptor(name, help, None, MetricType::Counter)?
+                .encode_counter::<NoLabelSet, u64, f64>(&count, None)?;
+        }
+        let mut family = encoder.encode_descriptor(
+            "penstock_plan_swaps_failed",
+            "Changes of the plan that this node asked for and did not get, by outcome.",
+            None,
+            MetricType::Counter,
+        )?;
+        for (outcome, count) in FailedSwap::ALL.iter().zip(failover.failed) {
+            family
+                .encode_family(&[("outcome", outcome.name())])?
+                .encode_counter::<NoLabelSet, u64, f64>(&count, None)?;
+        }
+        let mut family = encoder.encode_descriptor(
+            "penstock_heartbeat_round_trip_seconds",
+            "From the sending of a heartbeat to the reading of its answer, by node.",
+            None,
+            MetricType::Gauge,
+        )?;
+        for peer in &failover.peers {
+            let Some(us) = peer.round_trip_us else {
+                continue;
+            };
+            family
+                .encode_family(&[("node", peer.node.to_string())])?
+                .encode_gauge(&(us as f64 / 1e6))?;
         }
         Ok(())
     }

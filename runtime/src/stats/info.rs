@@ -12,6 +12,7 @@ use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use super::blocks::{HISTOGRAMS, Reading, total};
+use super::failover::{DecidedLast, FailoverFacts};
 use super::figures::FIGURES;
 use super::peers::PEER_FIGURES;
 use super::plan::PlanInForce;
@@ -75,9 +76,58 @@ struct Replication<'a> {
     /// How many partitions the node has in each role.
     roles: Fields<usize>,
     peers: Vec<Peer>,
+    /// Leases, and what this node decided by itself, while the plan has failover.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failover: Option<FailoverInfo>,
     /// The plan in force, if its changes are counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     plan: Option<PlanInForce>,
+}
+
+/// What a node tells of its leases.
+#[derive(Serialize)]
+pub(crate) struct FailoverInfo {
+    /// The least of what others lend; null if no partition that is written here waits for anybody.
+    lease_left_us: Option<u64>,
+    without_lease: u64,
+    lapses: u64,
+    takeovers: u64,
+    removals: u64,
+    entries: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    decided_last: Option<DecidedLast>,
+    peers: Vec<LeasePeerInfo>,
+}
+
+#[derive(Serialize)]
+struct LeasePeerInfo {
+    node: u8,
+    is_connected: bool,
+    lease_left_us: Option<u64>,
+    round_trip_us: Option<u64>,
+}
+
+impl FailoverInfo {
+    /// `None` while a person decides.
+    pub(crate) fn new(facts: &FailoverFacts) -> Option<Self> {
+        let reading = facts.is_on().then(|| facts.read())?;
+        let peers = reading.peers.iter().map(|peer| LeasePeerInfo {
+            node: peer.node,
+            is_connected: peer.is_connected,
+            lease_left_us: peer.lease_left_us,
+            round_trip_us: peer.round_trip_us,
+        });
+        Some(FailoverInfo {
+            lease_left_us: reading.lease_left_us(),
+            without_lease: reading.without_lease,
+            lapses: reading.lapses,
+            takeovers: reading.takeovers,
+            removals: reading.removals,
+            entries: reading.entries,
+            decided_last: facts.decided_last(),
+            peers: peers.collect(),
+        })
+    }
 }
 
 /// A node of the cluster, and where it takes clients.
@@ -171,6 +221,7 @@ impl<'a> Cluster<'a> {
         nodes: &'a [(u8, String)],
         cores: &[ReplicationStatus],
         plan: Option<PlanInForce>,
+        failover: Option<FailoverInfo>,
     ) -> Self {
         let nodes = nodes.iter().map(|(node, clients)| Node {
             node: *node,
@@ -183,6 +234,7 @@ impl<'a> Cluster<'a> {
                 nodes: nodes.collect(),
                 roles: roles(cores),
                 peers: peers(cores),
+                failover,
                 plan,
             },
         }
@@ -389,7 +441,7 @@ mod tests {
         };
         let nodes = [(1, "10.0.0.1:7411".into()), (2, "name \"two\":1".into())];
         let cores = replication();
-        let cluster = Some(Cluster::new(1, &nodes, &cores, None));
+        let cluster = Some(Cluster::new(1, &nodes, &cores, None, None));
         let (alone, of_cluster) = (
             include_str!("golden/alone.json"),
             include_str!("golden/cluster.json"),

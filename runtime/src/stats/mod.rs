@@ -10,11 +10,11 @@ mod peers;
 mod plan;
 
 pub(crate) use blocks::{HISTOGRAMS, PlainLink, Reading, Stats, total};
-pub(crate) use failover::{Decided, DecidedLast, FailedSwap};
+pub(crate) use failover::{Decided, DecidedLast, FailedSwap, FailoverReading};
 pub(crate) use figures::{FIGURES, Growth, SECOND_IN_US, Sample};
-pub(crate) use info::{Cluster, Info, LogEnd, ServerFacts};
+pub(crate) use info::{Cluster, FailoverInfo, Info, LogEnd, ServerFacts};
 pub(crate) use peers::PEER_FIGURES;
-pub(crate) use plan::{PlanInForce, PlanReading, RefusalReason};
+pub(crate) use plan::{FailoverInForce, PlanInForce, PlanReading, RefusalReason};
 
 #[cfg(test)]
 mod tests {

@@ -53,6 +53,20 @@ pub(crate) struct PlanInForce {
     pub(crate) revision: u64,
     pub(crate) changed_at: String,
     pub(crate) changed_by: String,
+    /// The highest generation of a partition.
+    pub(crate) generation_max: u32,
+    /// `None` if a person decides who takes the place of a lost node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) failover: Option<FailoverInForce>,
+}
+
+/// What the plan says of nodes that decide by themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct FailoverInForce {
+    pub(crate) is_paused: bool,
+    pub(crate) lease_ms: u64,
+    pub(crate) grace_ms: u64,
+    pub(crate) min_sync: usize,
 }
 
 /// The numbers of the plan. Of a node alone they stay as they begin.
@@ -77,6 +91,9 @@ pub(crate) struct PlanReading {
     pub(crate) refusals: [u64; RefusalReason::ALL.len()],
     /// Times that the home was asked and did not answer.
     pub(crate) failures: u64,
+    /// The highest generation of a partition.
+    pub(crate) generation_max: u32,
+    pub(crate) failover: Option<FailoverInForce>,
 }
 
 impl PlanFacts {
@@ -112,8 +129,12 @@ impl PlanFacts {
 
     pub(crate) fn read(&self) -> PlanReading {
         let refused = self.refused.load(Ordering::Relaxed);
+        let in_force = self.in_force.try_read();
+        let in_force = in_force.map_or(PlanInForce::default(), |it| it.clone());
         PlanReading {
-            revision: self.in_force().map_or(0, |it| it.revision),
+            revision: in_force.revision,
+            generation_max: in_force.generation_max,
+            failover: in_force.failover,
             is_home_up: !self.is_home_silent.load(Ordering::Relaxed),
             refused: refused.checked_sub(1).map(|at| RefusalReason::ALL[at]),
             refusals: self
