@@ -9,19 +9,25 @@
 
 mod applies;
 mod client;
+mod clocks;
+mod deciders;
 mod event;
 mod faults;
 mod harms;
+mod heartbeats;
 mod holds;
 mod links;
 mod node;
 mod operator;
 mod oracle;
+mod outages;
 mod rushes;
 mod sales;
 mod settings;
 mod shell;
+mod store;
 mod turns;
+mod writers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -46,6 +52,9 @@ use crate::sales::Sales;
 use crate::trace::Trace;
 
 use client::Client;
+use clocks::NodeClock;
+use deciders::Deciders;
+pub use deciders::{FAILOVER_SEEDS, MET_BY_DECIDERS};
 use event::{Event, code_of, node_of};
 use harms::{Harms, Stage};
 use links::Link;
@@ -73,10 +82,13 @@ const NODES: usize = 3;
 const NOBODY: u8 = 200;
 /// Groups of keys, each in one slot.
 const GROUPS: usize = 4;
-/// Events of one run, at most.
+/// Events of one run, at most, and of one with outages of minutes.
 const EVENTS_MAX: u64 = 4_000_000;
+const LONG_EVENTS_MAX: u64 = 60_000_000;
 /// Within this, without any fault, all nodes are the same.
 const SETTLE_US_MAX: u64 = 120_000_000;
+/// Where wall clocks begin.
+const UNIX_MS: u64 = 1_800_000_000_000;
 /// How often the operator looks.
 const LOOK_US: u64 = 300_000;
 
@@ -201,6 +213,43 @@ fn partitions_of(tags: &[(u64, u16)], has_settings: bool) -> Vec<u16> {
     partitions
 }
 
+/// What a seed decides of the run and of its harms, and what the run is to meet, each 0 times so
+/// far.
+fn settings_of(
+    seed: u64,
+    chance: &mut Random,
+    snapshots: &mut Random,
+    harm: &mut Random,
+) -> (Setting, Harms, BTreeMap<&'static str, u64>) {
+    let mut setting = Setting::new(chance);
+    if seed >= SNAPSHOTS_FROM {
+        setting.snapshot_bytes = snapshots.pick(&[0, 20_000, 200_000]);
+        setting.catch_up_bytes_per_s = snapshots.pick(&[0, 0, 300_000]);
+        setting.may_go_back = snapshots.chance(250_000);
+        setting.may_wipe &= !setting.may_go_back;
+    }
+    // Every other thousand of seeds. No older stored seed is in one of these.
+    if seed / 1_000 % 2 == 1 && seed >= SNAPSHOTS_FROM {
+        setting.pending_bytes_max = snapshots.pick(&[20_000, 500]);
+    }
+    let mut harms = Harms::default();
+    let mut met = BTreeMap::new();
+    if seed >= HARMS_FROM {
+        met.extend(harms::MUST_MEET.iter().map(|&what| (what, 0)));
+        harms = setting.add_harms(seed, harm);
+    }
+    if sends_applies(seed, APPLIES_FROM) {
+        met.extend(applies::MUST_MEET.iter().map(|&what| (what, 0)));
+    }
+    if deciders::decide(seed) {
+        met.extend(MET_BY_DECIDERS.iter().map(|&what| (what, 0)));
+        setting.wait_for_deciders(harm);
+        harms.leave_to_deciders();
+    }
+    met.extend(settings::must_meet(seed));
+    (setting, harms, met)
+}
+
 /// The first file of the cluster: node 1 or 2 writes each partition that has keys, and all others
 /// hold it.
 fn first_plan(setting: &Setting, partitions: &[u16], chance: &mut Random) -> Plan {
@@ -302,6 +351,9 @@ struct World {
     settings: Option<SettingsTraffic>,
     /// How far the wall clock of each node is ahead, in milliseconds.
     walls_ms: [u64; NODES],
+    clocks: [NodeClock; NODES],
+    /// What nodes decide by themselves, if they do.
+    deciders: Option<Deciders>,
     harms: Harms,
     harm: Random,
     /// Nodes that enter a sync set and may not be promoted yet, each time by another number.
@@ -356,27 +408,8 @@ impl World {
     fn new(seed: u64) -> Self {
         let mut chance = Random::new(seed, 101);
         let mut snapshots = Random::new(seed, 104);
-        let mut setting = Setting::new(&mut chance);
-        if seed >= SNAPSHOTS_FROM {
-            setting.snapshot_bytes = snapshots.pick(&[0, 20_000, 200_000]);
-            setting.catch_up_bytes_per_s = snapshots.pick(&[0, 0, 300_000]);
-            setting.may_go_back = snapshots.chance(250_000);
-            setting.may_wipe &= !setting.may_go_back;
-        }
-        // Every other thousand of seeds. No older stored seed is in one of these.
-        if seed / 1_000 % 2 == 1 && seed >= SNAPSHOTS_FROM {
-            setting.pending_bytes_max = snapshots.pick(&[20_000, 500]);
-        }
         let mut harm = Random::new(seed, 106);
-        let mut harms = Harms::default();
-        let mut met = BTreeMap::new();
-        if seed >= HARMS_FROM {
-            met.extend(harms::MUST_MEET.iter().map(|&what| (what, 0)));
-            harms = setting.add_harms(seed, &mut harm);
-        }
-        if sends_applies(seed, APPLIES_FROM) {
-            met.extend(applies::MUST_MEET.iter().map(|&what| (what, 0)));
-        }
+        let (setting, harms, met) = settings_of(seed, &mut chance, &mut snapshots, &mut harm);
         let tags = tags(&mut chance);
         let (mut tokens, mut expiries) = (Random::new(seed, 108), Random::new(seed, 111));
         let sales = sends_tokens(seed, TOKENS_FROM).then(|| {
@@ -389,7 +422,13 @@ impl World {
             None => sales::walls_ms(sales.as_ref(), &mut tokens),
         };
         let partitions = partitions_of(&tags, settings::are_changed(seed));
-        let plan = Arc::new(first_plan(&setting, &partitions, &mut chance));
+        let mut plan = first_plan(&setting, &partitions, &mut chance);
+        let mut deciders = Deciders::of_seed(seed, &setting, &mut plan);
+        let clocks = match &mut deciders {
+            Some(deciders) => NodeClock::of_nodes(&mut deciders.random),
+            None => [NodeClock::TRUE; NODES],
+        };
+        let plan = Arc::new(plan);
         let nodes: Vec<Node> = (0..NODES)
             .map(|node| {
                 let shards = chance.pick(&[1, 1, 2, 3]);
@@ -401,7 +440,6 @@ impl World {
             true => reads.pick(&[0, 1, 3]),
             false => 0,
         };
-        met.extend(settings::must_meet(seed));
         World {
             now_us: 1_000_000,
             queue: BTreeMap::new(),
@@ -442,6 +480,8 @@ impl World {
             holds,
             expiries,
             walls_ms,
+            clocks,
+            deciders,
             harms,
             harm,
             joining: BTreeMap::new(),
@@ -468,19 +508,12 @@ impl World {
         self.at(self.now_us + delay_us, event);
     }
 
-    fn now(&self) -> Now {
-        Now {
-            us: self.now_us,
-            unix_ms: 1_800_000_000_000 + self.now_us / 1000,
-        }
-    }
-
     /// As a node sees it.
     fn now_of(&self, node: usize) -> Now {
-        let now = self.now();
+        let clock = &self.clocks[node];
         Now {
-            unix_ms: now.unix_ms + self.walls_ms[node],
-            ..now
+            us: clock.read(self.now_us),
+            unix_ms: UNIX_MS + clock.of_true_us(self.now_us) / 1000 + self.walls_ms[node],
         }
     }
 
@@ -507,8 +540,8 @@ impl World {
             };
             self.now_us = self.now_us.max(when_us);
             events += 1;
-            if events > EVENTS_MAX {
-                return Err(format!("no end after {EVENTS_MAX} events"));
+            if events > self.events_max() {
+                return Err(format!("no end after {events} events"));
             }
             if let Some(node) = node_of(&event)
                 && self.now_us < self.nodes[node].paused_until_us
@@ -615,6 +648,7 @@ impl World {
             Event::Strike { strike } => self.strike(strike),
             Event::Roomy { node } => self.make_roomy(node),
             Event::Look => return self.look(),
+            decision => self.take_decision(decision),
         }
         Ok(())
     }
@@ -672,6 +706,9 @@ impl World {
 
     /// A pause is over: all that came meanwhile is taken.
     fn run_again(&mut self, node: usize) -> Step {
+        if self.now_us >= self.nodes[node].paused_until_us {
+            self.clocks[node].wake(self.now_us);
+        }
         while self.now_us >= self.nodes[node].paused_until_us
             && let Some(event) = self.nodes[node].frozen.pop_front()
         {
@@ -679,6 +716,7 @@ impl World {
             self.take(event)?;
         }
         self.read_all(|_, to| to == node);
+        self.read_wires(|_, to| to == node);
         Ok(())
     }
 
@@ -738,7 +776,9 @@ impl World {
                 }
             }
         }
-        self.lagging().or_else(|| self.difference_of_settings())
+        let settings = || self.difference_of_settings();
+        let members = || self.difference_of_members();
+        self.lagging().or_else(settings).or_else(members)
     }
 
     /// Names a node that tells of another one that it lacks records or is not linked.

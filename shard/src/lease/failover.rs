@@ -2,6 +2,9 @@
 
 use penstock_net::link::message::LINK_PARTITIONS;
 use penstock_net::link::{Claim, Claims, Confirm, Heartbeat, PartitionSet};
+use penstock_storage::if_planted;
+
+use crate::replication::planted::{Bug, is_planted};
 
 use super::decided::{Placing, Wish};
 use super::hold_down::HoldDown;
@@ -104,7 +107,8 @@ impl Failover {
 
     /// Another plan is in force. One that is not behind the present one changes nothing.
     pub fn take_plan(&mut self, now_us: u64, plan: FailoverPlan) {
-        if plan.number <= self.plan.number {
+        let is_alone = is_planted(Bug::RemovedLate) || is_planted(Bug::SwapAssumedFailed);
+        if plan.number <= self.plan.number && !is_alone {
             return;
         }
         let mut removed: Vec<u8> = Vec::new();
@@ -263,7 +267,9 @@ impl Failover {
     /// A node has answered a heartbeat of this start of this node. Returns when that was sent;
     /// `None` if it never was, or long ago.
     pub fn confirm(&mut self, now_us: u64, node: u8, confirm: &Confirm) -> Option<u64> {
-        self.lease.confirm(node, confirm.number, &confirm.granted);
+        let mut number = confirm.number;
+        if_planted! { Bug::LeaseFromReceiving, number = self.lease.send(now_us, node) }
+        self.lease.confirm(node, number, &confirm.granted);
         let sent_us = self.lease.sent_us(node, confirm.number)?;
         let heard = self.heard_mut(now_us, node);
         heard.confirmed_us = heard.confirmed_us.max(sent_us);

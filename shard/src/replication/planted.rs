@@ -83,4 +83,17 @@ penstock_storage::planted_bugs! {
     WaitsOutliveGeneration = "waits-outlive-generation",
     /// Who begins by force in the middle of a rewind does not write the keys of its own tail anew.
     OwnTailStays = "own-tail-stays",
+
+    // Of nodes that decide by themselves: FAILOVER.md.
+
+    /// A lease counts from when its confirmation is read, not from when its heartbeat was sent.
+    LeaseFromReceiving = "lease-from-receiving",
+    /// Leases go by a clock that steps.
+    LeaseOnWallClock = "lease-on-wall-clock",
+    /// Leases go by a clock that stands still while the machine is suspended.
+    LeaseOutlivesSuspension = "lease-outlives-suspension",
+    /// An entry whose swap had an unknown outcome is given up, and its member not waited for.
+    SwapAssumedFailed = "swap-assumed-failed",
+    /// A member is not waited for any more, and then removed.
+    RemovedLate = "removed-late",
 }

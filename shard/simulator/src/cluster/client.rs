@@ -59,10 +59,10 @@ pub(super) struct Client {
 
 #[derive(Clone, Debug)]
 pub(super) struct Operation {
-    key: Vec<u8>,
-    partition: u16,
+    pub(super) key: Vec<u8>,
+    pub(super) partition: u16,
     level: AckLevel,
-    what: What,
+    pub(super) what: What,
     /// Nodes that are joining and, if it is answered, have all that was acknowledged before.
     proves: Vec<u64>,
 }
@@ -223,11 +223,11 @@ impl World {
         let state = &mut self.clients[client];
         let (node, run, shard) = (state.node, state.run, state.shard);
         let bytes = std::mem::take(&mut state.inbound);
-        state.came_us = self.now_us;
         let Some(session) = state.session else { return };
         if bytes.is_empty() || !self.is_run(node, run) {
             return;
         }
+        self.clients[client].came_us = self.now_us;
         let received = ShardEvent::Received {
             session,
             bytes: &bytes,
@@ -248,10 +248,11 @@ impl World {
         };
         self.trace.fold_bytes(&bytes);
         let delay_us = self.network.latency(self.setting.network_us);
+        let now_us = self.now_us;
         let state = &mut self.clients[client];
         let connection = state.connection.expect("it was found by it");
-        state.left_us = now.us;
-        state.client_us = state.client_us.max(now.us + delay_us);
+        state.left_us = now_us;
+        state.client_us = state.client_us.max(now_us + delay_us);
         let when_us = state.client_us;
         let bytes = Event::ToClient {
             client,
@@ -294,9 +295,12 @@ impl World {
         let group = self.reads.index(GROUPS);
         let number = self.reads.index(16);
         let (key, partition) = self.oracle.key(Kind::List, group, number);
-        let staleness_us_max = self
-            .reads
-            .pick(&[0, 2_000, 20_000, 200_000, 200_000, u64::MAX]);
+        // Who wants much has nodes ask each other each millisecond, and that is known by now.
+        let bounds: &[u64] = match self.deciders {
+            Some(_) => &[0, 200_000, 200_000, u64::MAX],
+            None => &[0, 2_000, 20_000, 200_000, 200_000, u64::MAX],
+        };
+        let staleness_us_max = self.reads.pick(bounds);
         let acked = self.oracle.last_acked(&key);
         let acked = acked.filter(|_| self.reads.chance(500_000));
         let read = MemberRead {
@@ -638,6 +642,7 @@ impl World {
         let (status, version) = (item.head.status, item.head.version);
         let writer = (number_of(state.node), state.run);
         let (came_us, left_us) = (state.came_us, state.left_us);
+        self.judge_answer(usize::from(writer.0) - 1, &operation, item, came_us)?;
         if STATUSES_MET.contains(&status) {
             self.meet(status.name());
         }
@@ -690,7 +695,12 @@ impl World {
             }
             What::Look { read, number } => {
                 if matches!(status, Status::Ok | Status::NotFound) {
-                    self.looked(&key, partition, item, (read, number, came_us))?;
+                    self.looked(
+                        usize::from(writer.0) - 1,
+                        (&key, partition),
+                        item,
+                        (read, number, came_us),
+                    )?;
                 }
             }
             What::Apply(what) => {
@@ -741,8 +751,8 @@ impl World {
     /// What was shown is no older than it says, and has the version that was wanted.
     fn looked(
         &mut self,
-        key: &[u8],
-        partition: u16,
+        node: usize,
+        (key, partition): (&[u8], u16),
         item: &ReplyItem<'_>,
         (read, number, came_us): (MemberRead, Option<u64>, u64),
     ) -> Step {
@@ -770,7 +780,12 @@ impl World {
                 "{standing:?} answers {read:?} without append {number}: {list:?}"
             ));
         }
-        let then_us = came_us.saturating_sub(standing.age_us);
+        // An age is told by the clock of the node.
+        let age_us = self.clocks[node].in_true_us(standing.age_us);
+        let then_us = came_us.saturating_sub(age_us);
+        if standing.age_us == 0 {
+            self.judge_read(key, &list, came_us)?;
+        }
         let missing = self
             .oracle
             .acked_before(key, partition, then_us, standing.through.epoch)

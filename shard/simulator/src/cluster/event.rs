@@ -2,6 +2,7 @@
 
 use penstock_shard::Mail;
 use penstock_shard::SnapshotWrite;
+use penstock_shard::lease::{FailoverPlan, Wish};
 use penstock_shard::replication::LinkId;
 use penstock_storage::key_table::TableHome;
 use penstock_storage::place::FileId;
@@ -133,6 +134,53 @@ pub(super) enum Event {
     },
     /// The operator looks.
     Look,
+    /// Something befalls nodes that decide by themselves.
+    Outage,
+    /// A node looks at what it is to decide.
+    Decide {
+        node: usize,
+        run: u64,
+    },
+    /// A plan was read from the store.
+    Loaded {
+        node: usize,
+        run: u64,
+        document: Box<FailoverPlan>,
+    },
+    /// The plan of a node comes to one of its shards.
+    ShardPlan {
+        node: usize,
+        run: u64,
+        shard: usize,
+    },
+    /// A swap comes to the store.
+    SwapLands {
+        /// The node, and its start.
+        author: (usize, u64),
+        is_told: bool,
+        expected: u64,
+        document: Box<FailoverPlan>,
+        wish: Box<Wish>,
+    },
+    /// The author of a swap has an outcome, which is unknown if nothing is told.
+    SwapEnds {
+        node: usize,
+        run: u64,
+        is_told: bool,
+        wish: Box<Wish>,
+    },
+    /// Bytes of heartbeats.
+    WireBytes {
+        wire: u64,
+        /// The end that they come to.
+        to: usize,
+        bytes: Vec<u8>,
+    },
+    /// One end of a connection of heartbeats hears that the other is gone.
+    WireClosed {
+        wire: u64,
+        to: usize,
+    },
 }
 
 /// The node whose process must run for an event to be seen.
@@ -148,6 +196,10 @@ pub(super) fn node_of(event: &Event) -> Option<usize> {
         | Event::Plan { node, .. }
         | Event::Empty { node, .. }
         | Event::TakenOver { node, .. }
+        | Event::Decide { node, .. }
+        | Event::Loaded { node, .. }
+        | Event::ShardPlan { node, .. }
+        | Event::SwapEnds { node, .. }
         | Event::Dial { node, .. } => Some(*node),
         _ => None,
     }
@@ -183,6 +235,14 @@ pub(super) fn code_of(event: &Event) -> u64 {
         Event::Roomy { node } => 0x440 + *node as u64,
         Event::Repair { node, .. } => 0x450 + *node as u64,
         Event::TakenOver { node, .. } => 0x460 + *node as u64,
+        Event::Outage => 0x40D,
+        Event::Decide { node, .. } => 0x470 + *node as u64,
+        Event::Loaded { node, .. } => 0x480 + *node as u64,
+        Event::ShardPlan { node, .. } => 0x490 + *node as u64,
+        Event::SwapLands { .. } => 0x40E,
+        Event::SwapEnds { node, .. } => 0x4A0 + *node as u64,
+        Event::WireBytes { wire, .. } => 0x3000 + wire,
+        Event::WireClosed { wire, .. } => 0x4000 + wire,
     }
 }
 

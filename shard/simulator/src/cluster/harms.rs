@@ -84,6 +84,15 @@ impl Harms {
         }
     }
 
+    /// Nodes move members by themselves, and what keeps a disk from being written is left out: it
+    /// keeps writers from beginning.
+    pub(super) fn leave_to_deciders(&mut self) {
+        self.full_disks = false;
+        self.rot = false;
+        self.members = false;
+        self.read_errors = 0;
+    }
+
     /// Whether a part on a disk may be unreadable.
     pub(super) fn may_fail_to_read(&self) -> bool {
         self.rot
@@ -387,6 +396,9 @@ impl World {
     /// Whether a node may be promoted: it is in the sync set, and it has all that was acknowledged
     /// before it entered the set.
     pub(super) fn is_promotable(&self, partition: u16, number: u8) -> bool {
+        if let Some(is_promotable) = self.is_promotable_by_store(partition, number) {
+            return is_promotable;
+        }
         let mut members = self.plan.partitions[usize::from(partition)].members.iter();
         let is_sync = members.any(|&member| member == (number, Membership::Sync));
         is_sync && !self.joining.contains_key(&(partition, number))

@@ -291,6 +291,7 @@ impl World {
         self.cuts.remove(&(from, to));
         // As what is sent again comes: at once, in order.
         self.read_all(|source, destination| (source, destination) == (from, to));
+        self.read_wires(|source, destination| (source, destination) == (from, to));
     }
 
     /// What waits on its way between such nodes comes.

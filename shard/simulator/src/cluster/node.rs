@@ -228,6 +228,7 @@ impl Node {
     ) -> Result<Result<Started, String>, OpeningError> {
         self.incarnation += 1;
         self.plan = plan;
+        self.leases = Arc::default();
         let segment_bytes = self.segment_bytes(setting);
         let mut files = Files(Rc::clone(&self.disk));
         self.disk.borrow_mut().owner = self.owner();
@@ -430,6 +431,11 @@ impl Node {
         };
         let images = disk.images().filter(|(_, image)| is_of(image));
         images.map(|(file, _)| file).collect()
+    }
+
+    /// What its leases and its shards tell each other.
+    pub(super) fn leases(&self) -> Arc<LeaseTable> {
+        Arc::clone(&self.leases)
     }
 
     /// What it is to a partition, while it runs.

@@ -10,7 +10,7 @@ use penstock_shard::replication::Epoch;
 use crate::disk::DiskFaults;
 
 use super::node::Node;
-use super::{Event, LOOK_US, NODES, Phase, SETTLE_US_MAX, Step, World, number_of};
+use super::{Event, LOOK_US, NODES, Phase, Step, World, number_of};
 
 /// So long behind the last fault a handover that was promised may take.
 const HANDOVER_US_MAX: u64 = 5_000_000;
@@ -29,6 +29,12 @@ impl World {
             .collect();
         let is_planned = self.chance.chance(500_000);
         self.promote(&chosen, node, is_planned);
+    }
+
+    /// A person has nodes hand some partitions over to this one.
+    pub(super) fn switch_some(&mut self, node: usize) {
+        let partitions = self.partitions.clone();
+        self.promote(&partitions, node, true);
     }
 
     /// Writes a new file: this node is to write these partitions. If `is_planned`, their writer
@@ -79,6 +85,9 @@ impl World {
 
     /// Each node reads the file when it comes to it.
     pub(super) fn publish(&mut self, plan: Plan) {
+        if self.deciders.is_some() {
+            return self.publish_document(&plan);
+        }
         self.plan = Arc::new(plan);
         for node in 0..NODES {
             let run = self.nodes[node].run;
@@ -110,12 +119,16 @@ impl World {
             let mut all = self.partitions.iter();
             self.is_made = all.all(|&it| self.serves(primary(self, it), it));
             if self.is_made {
-                self.after(self.setting.blows_us, Event::Blow);
+                let first = match self.deciders {
+                    Some(_) => Event::Outage,
+                    None => Event::Blow,
+                };
+                self.after(self.setting.blows_us, first);
                 self.begin_harms();
             }
             return Ok(());
         }
-        if self.phase == Phase::Traffic && self.issued >= self.setting.operations {
+        if self.phase == Phase::Traffic && self.is_traffic_over() {
             self.phase = Phase::Settle;
             self.phase_us = self.now_us;
             self.calm();
@@ -129,7 +142,7 @@ impl World {
                     return self.judge();
                 }
                 Some(_)
-                    if self.now_us > self.phase_us + SETTLE_US_MAX
+                    if self.is_out_of_patience()
                         && !self.is_incomplete_accepted
                         && self.is_dead_end() =>
                 {
@@ -137,7 +150,7 @@ impl World {
                     self.is_incomplete_accepted = true;
                     self.phase_us = self.now_us;
                 }
-                Some(difference) if self.now_us > self.phase_us + SETTLE_US_MAX => {
+                Some(difference) if self.is_out_of_patience() => {
                     return Err(format!("the nodes do not come to rest: {difference}"));
                 }
                 Some(_) => {}
@@ -146,6 +159,9 @@ impl World {
         if self.phase == Phase::Settle && self.may_accept_incomplete && !self.is_incomplete_accepted
         {
             self.promote_incomplete();
+        }
+        if self.deciders.is_some() {
+            return self.look_at_deciders();
         }
         for partition in self.partitions.clone() {
             let number = self.plan.partitions[usize::from(partition)].primary;
@@ -185,7 +201,7 @@ impl World {
 
     /// Whether a handover is complete but for its last step: the new node has all of the partition,
     /// the old one has promised the new epoch, and the new one has not begun it.
-    fn is_handover_promised(&self, partition: u16) -> bool {
+    pub(super) fn is_handover_promised(&self, partition: u16) -> bool {
         let Assignment {
             generation,
             primary,
@@ -287,6 +303,7 @@ impl World {
     /// All faults end.
     fn calm(&mut self) {
         self.complete_members();
+        self.calm_deciders();
         for (from, to) in std::mem::take(&mut self.cuts) {
             self.cuts.insert((from, to));
             self.heal(from, to);

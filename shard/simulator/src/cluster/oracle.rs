@@ -220,6 +220,18 @@ impl Oracle {
         })
     }
 
+    /// The first append that the writer of a list must show: it was acknowledged at level `replica`
+    /// by then, and the list lacks it.
+    pub(super) fn unread(&self, key: &[u8], list: &[u64], then_us: u64) -> Option<u64> {
+        let mut appends = (1..).zip(&self.appends);
+        let is_missing = |&(number, append): &(u64, &Append)| {
+            let is_kept = matches!(append.outcome, Outcome::Acked(AckLevel::Replica, _));
+            let is_due = is_kept && append.ended_us <= then_us && append.key == key;
+            is_due && !self.forced.contains(&append.partition) && !list.contains(&number)
+        };
+        appends.find(is_missing).map(|(number, _)| number)
+    }
+
     /// A change of this partition was acknowledged under this version by a start of a node.
     pub(super) fn acknowledged(
         &mut self,

@@ -16,6 +16,9 @@ impl World {
         if self.nodes[node].cores.is_some() {
             return Ok(());
         }
+        if !self.start_decider(node) {
+            return Ok(());
+        }
         let is_new = !self.nodes[node].was_started && !self.nodes[node].was_wiped;
         self.prepare_start(node);
         if self.may_go_back() && self.nodes[node].was_started {
@@ -40,6 +43,7 @@ impl World {
             self.turn_at(node, shard, self.now_us);
         }
         self.after(1_000, Event::Dial { node, run });
+        self.begin_to_decide(node);
         Ok(())
     }
 
@@ -59,6 +63,8 @@ impl World {
             false => disk.process_ends(),
         }
         drop(disk);
+        self.clocks[node].wake(self.now_us);
+        self.end_decider(node, is_power_cut);
         let ids: Vec<u64> = self.links.keys().copied().collect();
         for link in ids {
             for is_there in [false, true] {
@@ -125,11 +131,17 @@ impl World {
         if !self.is_run(node, run) {
             return Ok(());
         }
+        let (now_us, still_until_us) = (self.now_us, self.stands_still(node, shard));
         let core = self.core(node, shard).expect("it runs");
-        if core.turn_us.is_none_or(|due_us| due_us > now.us) {
+        if core.turn_us.is_none_or(|due_us| due_us > now_us) {
             return Ok(());
         }
         core.turn_us = None;
+        if let Some(until_us) = still_until_us {
+            self.turn_at(node, shard, until_us);
+            return Ok(());
+        }
+        let core = self.core(node, shard).expect("it runs");
         core.shard.step(now, ShardEvent::TurnEnds, &mut core.outbox);
         core.shard.end_turn(now, &mut core.outbox);
         let store = core.shard.store();
@@ -137,6 +149,7 @@ impl World {
         let deadline_us = core.shard.deadline_us(now);
         // What is carried out steps the shard over a new outbox.
         let mut outbox = std::mem::take(&mut core.outbox);
+        self.judge_writers(node)?;
         if let Some(sales) = &mut self.sales {
             sales.notice(horizon_ms, time_ms);
         }
@@ -150,7 +163,8 @@ impl World {
         }
         self.read_waiting_links(end);
         if let Some(deadline_us) = deadline_us {
-            self.turn_at(node, shard, deadline_us.max(now.us + 1));
+            let delay_us = self.clocks[node].in_true_us(deadline_us.saturating_sub(now.us).max(1));
+            self.turn_at(node, shard, now_us.saturating_add(delay_us));
         }
         self.end_stopped(node);
         self.watch_handovers();
