@@ -16,7 +16,7 @@ use crate::process::beside_clusters;
 use crate::scrape::ask;
 
 /// An etcd of one member, which a failing test takes down with it.
-struct Etcd {
+pub struct Etcd {
     process: Option<Child>,
     directory: PathBuf,
     clients: u16,
@@ -31,7 +31,7 @@ impl Drop for Etcd {
 
 impl Etcd {
     /// `None`, with a line that says so, if none is installed.
-    fn start(cluster: &Cluster) -> Option<Etcd> {
+    pub fn start(cluster: &Cluster) -> Option<Etcd> {
         let mut etcd = Etcd {
             process: None,
             directory: cluster.folder.join("etcd"),
@@ -49,7 +49,7 @@ impl Etcd {
     }
 
     /// Starts it, again with what it had.
-    fn run(&mut self) -> std::io::Result<()> {
+    pub fn run(&mut self) -> std::io::Result<()> {
         let url = |port| format!("http://127.0.0.1:{port}");
         let (clients, peers) = (url(self.clients), url(self.peers));
         let process = Command::new("etcd")
@@ -80,11 +80,19 @@ impl Etcd {
         Ok(())
     }
 
-    fn kill(&mut self) {
+    pub fn kill(&mut self) {
         if let Some(mut process) = self.process.take() {
             let _ = process.kill();
             let _ = process.wait();
         }
+    }
+
+    pub fn signal(&self, name: &str) {
+        let process = self.process.as_ref().expect("it runs");
+        let sent = Command::new("kill")
+            .args([name, &process.id().to_string()])
+            .status();
+        assert!(sent.expect("kill runs").success());
     }
 
     fn ask(&self, call: &str, body: &Value) -> Option<Value> {
@@ -99,7 +107,7 @@ impl Etcd {
         (status == 200).then(|| serde_json::from_str(&answer).expect("JSON"))
     }
 
-    fn text(&self) -> String {
+    pub fn text(&self) -> String {
         let answer = self
             .ask("kv/range", &json!({"key": key()}))
             .expect("it answers");
@@ -108,7 +116,7 @@ impl Etcd {
     }
 
     /// As somebody does who knows nothing of revisions.
-    fn put(&self, text: &str) {
+    pub fn put(&self, text: &str) {
         let put = json!({"key": key(), "value": STANDARD.encode(text)});
         self.ask("kv/put", &put).expect("it answers");
     }
@@ -118,7 +126,7 @@ impl Etcd {
     }
 
     /// How a command is told of it.
-    fn home(&self) -> [String; 4] {
+    pub fn home(&self) -> [String; 4] {
         // Nobody is at the first endpoint.
         let urls = format!("http://127.0.0.1:1,{}", self.url());
         [
@@ -130,7 +138,7 @@ impl Etcd {
     }
 
     /// Runs a command on the plan: its exit code and what it said.
-    fn command(&self, cluster: &Cluster, words: &[&str]) -> (i32, String) {
+    pub fn command(&self, cluster: &Cluster, words: &[&str]) -> (i32, String) {
         let home = self.home();
         let home: Vec<&str> = home.iter().map(String::as_str).collect();
         cluster.run_without_file(&[words, &home].concat())
@@ -141,7 +149,7 @@ fn key() -> String {
     STANDARD.encode("/sale/plan")
 }
 
-fn metric(server: &Server, line: &str) -> bool {
+pub fn metric(server: &Server, line: &str) -> bool {
     let (_, page) = server.page("/metrics");
     page.lines().any(|it| it == line)
 }

@@ -6,6 +6,7 @@
 mod certificates;
 mod encrypted;
 mod etcd;
+mod failover;
 mod keyspaces;
 mod ledger;
 mod lost;
