@@ -165,13 +165,7 @@ impl Node {
                 .check("memory_max", |room| Ok(room.data_share()))
                 .map(|()| None)?,
         };
-        if let Some(crc32) = checksum::of_short() {
-            use_for_short(crc32);
-        }
-        if config.huge_pages == HugePageMode::Auto && huge_pages::support().0 == Support::OnRequest
-        {
-            huge_pages::allow(memory::available_bytes());
-        }
+        use_machine(&config);
         directory
             .accept_values(value_bytes, config.segment_bytes)
             .map_err(OpenError::Directory)?;
@@ -457,5 +451,16 @@ fn check_cores(shards: u16, allowed: &[CoreId]) -> Result<(), OpenError> {
             shards: u32::from(shards),
             allowed: allowed.len(),
         }),
+    }
+}
+
+/// Takes what the machine offers: instructions for checksums, and huge pages where the kernel gives
+/// them on request.
+fn use_machine(config: &Config) {
+    if let Some(crc32) = checksum::of_short() {
+        use_for_short(crc32);
+    }
+    if config.huge_pages == HugePageMode::Auto && huge_pages::support().0 == Support::OnRequest {
+        huge_pages::allow(memory::available_bytes());
     }
 }

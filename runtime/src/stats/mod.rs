@@ -2,7 +2,6 @@
 //! `/metrics` tell the same numbers, from two tables: those of a core and those of a link.
 
 mod blocks;
-#[expect(dead_code, reason = "metrics and INFO do not tell all of it yet")]
 mod failover;
 mod figures;
 mod info;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 use yaml_rust2::{Yaml, YamlLoader};
 
@@ -104,73 +104,103 @@ fn the_rendered_chart_has_three_nodes_a_budget_and_a_service() {
 }
 
 /// An etcd of one member, which a failing test takes down with it.
-struct Etcd(Child);
+struct Etcd {
+    process: Child,
+    /// Where its clients find it.
+    url: String,
+    scratch: PathBuf,
+}
 
 impl Drop for Etcd {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Etcd {
+    /// In a folder that is empty now. `None` if no etcd is installed.
+    fn start(scratch: PathBuf) -> Option<Etcd> {
+        let _ = fs::remove_dir_all(&scratch);
+        fs::create_dir_all(&scratch).unwrap();
+        let url = |port| format!("http://127.0.0.1:{port}");
+        let (clients, peers) = (url(free_port()), url(free_port()));
+        let process = Command::new("etcd")
+            .args(["--name", "one", "--data-dir"])
+            .arg(scratch.join("etcd"))
+            .args(["--listen-client-urls", &clients])
+            .args(["--advertise-client-urls", &clients])
+            .args(["--listen-peer-urls", &peers])
+            .args(["--initial-advertise-peer-urls", &peers])
+            .args(["--initial-cluster", &format!("one={peers}")])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        let Ok(process) = process else {
+            println!("skipped: no etcd is installed (apt-get install etcd-server)");
+            return None;
+        };
+        let etcd = Etcd {
+            process,
+            url: clients,
+            scratch,
+        };
+        until("etcd answers", || {
+            let output = etcd.cluster(&["show"]);
+            String::from_utf8_lossy(&output.stderr).contains("there is none")
+        });
+        Some(etcd)
+    }
+
+    /// What a command says of the plan.
+    fn cluster(&self, words: &[&str]) -> Output {
+        let mut command = command(&[&["cluster"], words].concat());
+        command
+            .args(["--etcd-endpoints", &self.url])
+            .output()
+            .unwrap()
+    }
+
+    /// Whether a command succeeds, and what it tells.
+    fn plan(&self, words: &[&str]) -> (bool, String) {
+        let output = self.cluster(words);
+        let told = String::from_utf8(output.stdout).unwrap();
+        (output.status.success(), told)
+    }
+
+    /// The files and the plan that are there behind a run of `prepare.sh`.
+    fn prepare(&self) -> (Vec<(String, Vec<u8>)>, String) {
+        let program = Path::new(env!("CARGO_BIN_EXE_penstock")).parent().unwrap();
+        let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap());
+        let secrets = self.scratch.join("secrets");
+        let output = Command::new("sh")
+            .arg(folder().join("prepare.sh"))
+            .arg(&secrets)
+            .args(["shop", "default"])
+            .env("PATH", &path)
+            .env("PENSTOCK_ETCD_ENDPOINTS", &self.url)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let read = |it: fs::DirEntry| {
+            let name = it.file_name().into_string().unwrap();
+            (name, fs::read(it.path()).unwrap())
+        };
+        let files = fs::read_dir(secrets).unwrap();
+        let mut files: Vec<_> = files.map(|it| read(it.unwrap())).collect();
+        files.sort();
+        (files, self.plan(&["show"]).1)
     }
 }
 
 #[test]
 fn what_must_be_there_before_the_chart_is_made_once_and_nodes_change_their_addresses() {
     let scratch = Path::new(env!("CARGO_TARGET_TMPDIR")).join("chart");
-    let _ = fs::remove_dir_all(&scratch);
-    fs::create_dir_all(&scratch).unwrap();
-    let (clients, peers) = (free_port(), free_port());
-    let url = |port| format!("http://127.0.0.1:{port}");
-    let etcd = Command::new("etcd")
-        .args(["--name", "one", "--data-dir"])
-        .arg(scratch.join("etcd"))
-        .args(["--listen-client-urls", &url(clients)])
-        .args(["--advertise-client-urls", &url(clients)])
-        .args(["--listen-peer-urls", &url(peers)])
-        .args(["--initial-advertise-peer-urls", &url(peers)])
-        .args(["--initial-cluster", &format!("one={}", url(peers))])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn();
-    let Ok(etcd) = etcd else {
-        println!("skipped: no etcd is installed (apt-get install etcd-server)");
+    let Some(etcd) = Etcd::start(scratch.clone()) else {
         return;
     };
-    let _etcd = Etcd(etcd);
-    let plan = |words: &[&str]| {
-        let output = command(&[&["cluster"], words].concat())
-            .args(["--etcd-endpoints", &url(clients)])
-            .output();
-        let output = output.unwrap();
-        let told = String::from_utf8(output.stdout).unwrap();
-        (output.status.success(), told)
-    };
-    let none = "there is none";
-    until("etcd answers", || {
-        let output = command(&["cluster", "show", "--etcd-endpoints", &url(clients)]).output();
-        String::from_utf8_lossy(&output.unwrap().stderr).contains(none)
-    });
-    let program = Path::new(env!("CARGO_BIN_EXE_penstock")).parent().unwrap();
-    let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap());
-    let prepare = || {
-        let output = Command::new("sh")
-            .arg(folder().join("prepare.sh"))
-            .arg(scratch.join("secrets"))
-            .args(["shop", "default"])
-            .env("PATH", &path)
-            .env("PENSTOCK_ETCD_ENDPOINTS", url(clients))
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "{output:?}");
-        let files = fs::read_dir(scratch.join("secrets")).unwrap();
-        let read = |it: fs::DirEntry| {
-            let name = it.file_name().into_string().unwrap();
-            (name, fs::read(it.path()).unwrap())
-        };
-        let mut files: Vec<_> = files.map(|it| read(it.unwrap())).collect();
-        files.sort();
-        (files, plan(&["show"]).1)
-    };
-    let first = prepare();
+    let plan = |words: &[&str]| etcd.plan(words);
+    let first = etcd.prepare();
     let names: Vec<&str> = first.0.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(
         names,
@@ -194,7 +224,7 @@ fn what_must_be_there_before_the_chart_is_made_once_and_nodes_change_their_addre
             .1
             .contains("clients = \"shop-2.shop.default.svc:7411\"")
     );
-    assert_eq!(prepare(), first, "nothing is made twice");
+    assert_eq!(etcd.prepare(), first, "nothing is made twice");
     let moved = plan(&["address", "--node", "2", "--links", "10.1.2.3:7414"]);
     assert!(moved.0 && plan(&["show"]).1.contains("links = \"10.1.2.3:7414\""));
     for (words, key) in [
@@ -230,5 +260,6 @@ fn what_must_be_there_before_the_chart_is_made_once_and_nodes_change_their_addre
         text.contains("lease_ms = 400\n") && text.contains("grace_ms = 500\n"),
         "{text}"
     );
+    drop(etcd);
     fs::remove_dir_all(&scratch).unwrap();
 }
