@@ -472,7 +472,7 @@ impl World {
                     self.met.one("behind");
                     return false;
                 }
-                Some(Err(CannotBegin::Promised(_))) => return false,
+                Some(Err(CannotBegin::Promised(_) | CannotBegin::StartsUsedUp(_))) => return false,
                 // The log has no room now.
                 None => {
                     self.turn(at);
