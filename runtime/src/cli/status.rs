@@ -197,13 +197,14 @@ fn plans(told: &[Told]) -> Vec<String> {
 fn leases(told: &[Told]) -> Vec<String> {
     let infos = told
         .iter()
-        .filter_map(|it| Some((it.node, &it.info.as_ref().ok()?["replication"])));
-    let on: Vec<(u64, &Value)> = infos.filter(|(_, it)| it["failover"].is_object()).collect();
+        .filter_map(|it| Some((it.node, it.info.as_ref().ok()?)));
+    let on = infos.filter(|(_, it)| it["replication"]["failover"].is_object());
+    let on: Vec<(u64, &Value)> = on.collect();
     let seconds = |it: &Value| it.as_u64().map(|us| format!("{:.2} s", us as f64 / 1e6));
     let millis = |it: &Value| it.as_u64().map(|us| format!("{:.1} ms", us as f64 / 1e3));
     let mut lines = Vec::new();
     if let Some((_, first)) = on.first() {
-        let rules = &first["plan"]["failover"];
+        let rules = &first["replication"]["plan"]["failover"];
         lines.push(format!(
             "failover: {}, lease {} ms, grace {} ms, min_sync {}",
             match rules["is_paused"] == true {
@@ -215,8 +216,8 @@ fn leases(told: &[Told]) -> Vec<String> {
             number(rules, "min_sync")
         ));
     }
-    for (node, replication) in on {
-        let failover = &replication["failover"];
+    for (node, info) in on {
+        let failover = &info["replication"]["failover"];
         let peers = failover["peers"].as_array().into_iter().flatten();
         let left = |peer: &&Value| peer["lease_left_us"].as_u64();
         let bound = peers
@@ -238,7 +239,7 @@ fn leases(told: &[Told]) -> Vec<String> {
         });
         let trips: Vec<String> = trips.collect();
         let mut line = format!("node {node}: {lease}; round trips: {}", trips.join(", "));
-        let without = number(failover, "without_lease");
+        let without = number(&info["counters"], "partitions_without_lease");
         if without > 0 {
             line += &format!("; {without} partitions without a lease");
         }
@@ -421,10 +422,10 @@ mod tests {
             json!({"node": node, "is_connected": true, "lease_left_us": left,
                 "round_trip_us": 800})
         };
-        let info = json!({"replication": {
+        let info = json!({"counters": {"partitions_without_lease": 2}, "replication": {
             "plan": {"revision": 9, "failover": {"is_paused": true, "lease_ms": 1600,
                 "grace_ms": 2000, "min_sync": 1}},
-            "failover": {"lease_left_us": 1_430_000, "without_lease": 0, "peers":
+            "failover": {"lease_left_us": 1_430_000, "peers":
                 [peer(2, 1_500_000), peer(3, 1_430_000)],
                 "decided_last": {"revision": 8, "at": "then", "what": "takeover of node 2"}},
         }});
@@ -438,7 +439,8 @@ mod tests {
             [
                 "failover: paused, lease 1600 ms, grace 2000 ms, min_sync 1",
                 "node 1: lease left 1.43 s, bounded by node 3; round trips: node 2 0.8 ms, node 3 \
-                 0.8 ms; decided last: takeover of node 2 at then, revision 8",
+                 0.8 ms; 2 partitions without a lease; decided last: takeover of node 2 at then, \
+                 revision 8",
             ]
         );
     }

@@ -367,11 +367,6 @@ impl Moment {
                 seconds(failover.lease_left_us()),
             ),
             (
-                "penstock_partitions_without_lease",
-                "Partitions that this node is to write, and does not serve for want of a lease.",
-                failover.without_lease as f64,
-            ),
-            (
                 "penstock_generation_max",
                 "The highest generation of a partition; the last one is 16383.",
                 f64::from(plan.generation_max),
@@ -383,11 +378,6 @@ impl Moment {
                 .encode_gauge(&value)?;
         }
         let counters = [
-            (
-                "penstock_lease_lapses",
-                "Times that a lease ran out although the plan still named this node.",
-                failover.lapses,
-            ),
             (
                 "penstock_takeovers",
                 "Times that this node took the place of a lost one.",

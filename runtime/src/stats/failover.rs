@@ -75,8 +75,6 @@ struct NodeWords {
 pub(crate) struct FailoverFacts {
     is_on: AtomicBool,
     nodes: Box<[NodeWords]>,
-    without_lease: AtomicU64,
-    lapses: AtomicU64,
     takeovers: AtomicU64,
     removals: AtomicU64,
     entries: AtomicU64,
@@ -85,7 +83,7 @@ pub(crate) struct FailoverFacts {
 }
 
 /// What is told of another node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct LeasePeer {
     pub(crate) node: u8,
     /// A connection for heartbeats stands.
@@ -97,16 +95,11 @@ pub(crate) struct LeasePeer {
     pub(crate) round_trip_us: Option<u64>,
 }
 
-/// The numbers at a moment.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The numbers at a moment. Shards count lapses of leases by themselves: `figures.rs`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct FailoverReading {
     /// Nodes that were met or waited for, ascending.
     pub(crate) peers: Vec<LeasePeer>,
-    /// Partitions that the plan lets this node write, and that it may not serve for want of a
-    /// lease.
-    pub(crate) without_lease: u64,
-    /// Times that the lease of a partition ran out although the plan still named this node.
-    pub(crate) lapses: u64,
     /// Swaps by which this node took over.
     pub(crate) takeovers: u64,
     /// Swaps by which it removed members.
@@ -114,6 +107,7 @@ pub(crate) struct FailoverReading {
     /// Swaps by which a learner joined or a joining member was admitted.
     pub(crate) entries: u64,
     /// In the order of [`FailedSwap::ALL`].
+    #[serde(skip)]
     pub(crate) failed: [u64; FailedSwap::ALL.len()],
 }
 
@@ -138,8 +132,6 @@ impl Default for FailoverFacts {
         FailoverFacts {
             is_on: AtomicBool::default(),
             nodes: (0..=u8::MAX).map(words).collect(),
-            without_lease: AtomicU64::default(),
-            lapses: AtomicU64::default(),
             takeovers: AtomicU64::default(),
             removals: AtomicU64::default(),
             entries: AtomicU64::default(),
@@ -157,7 +149,6 @@ impl FailoverFacts {
                 self.note_lease(node, None);
                 self.note_connection(node, false);
             }
-            self.note_without_lease(0, 0);
         }
     }
 
@@ -180,13 +171,6 @@ impl FailoverFacts {
         if !is_there {
             words.round_trip_us.store(NONE, Ordering::Relaxed);
         }
-    }
-
-    /// So many partitions that are to be written here have no lease, and so many of them had one
-    /// when this was told last.
-    pub(crate) fn note_without_lease(&self, partitions: u64, lapsed: u64) {
-        self.without_lease.store(partitions, Ordering::Relaxed);
-        self.lapses.fetch_add(lapsed, Ordering::Relaxed);
     }
 
     /// A swap of this node made the plan.
@@ -229,8 +213,6 @@ impl FailoverFacts {
         let is_any = |it: &LeasePeer| it.is_connected || it.lease_left_us.is_some();
         FailoverReading {
             peers: peers.filter(is_any).collect(),
-            without_lease: self.without_lease.load(Ordering::Relaxed),
-            lapses: self.lapses.load(Ordering::Relaxed),
             takeovers: self.takeovers.load(Ordering::Relaxed),
             removals: self.removals.load(Ordering::Relaxed),
             entries: self.entries.load(Ordering::Relaxed),
@@ -283,12 +265,9 @@ mod tests {
         facts.decided(Decided::Removal, last(7));
         facts.decided(Decided::Takeover, last(8));
         facts.fail(FailedSwap::Unknown);
-        facts.note_without_lease(5, 3);
-        facts.note_without_lease(4, 1);
         let read = facts.read();
         assert_eq!((read.takeovers, read.removals, read.entries), (1, 1, 0));
-        assert_eq!((read.failed, read.lapses), ([0, 1, 0], 4));
-        assert_eq!(read.without_lease, 4);
+        assert_eq!(read.failed, [0, 1, 0]);
         assert_eq!(facts.decided_last(), Some(last(8)));
     }
 }

@@ -694,6 +694,25 @@ pub(crate) const FIGURES: &[Figure] = &[
         |it| it.replication.missed,
     ),
     counter(
+        "lease_lapses",
+        "penstock_lease_lapses",
+        "Times that the lease of a partition ran out although the plan still named this node.",
+        |it| it.replication.leases.lapses,
+    ),
+    gauge(
+        "partitions_without_lease",
+        "penstock_partitions_without_lease",
+        "Partitions that this node is to write, and does not serve for want of a lease.",
+        |it| it.replication.leases.without,
+    ),
+    counter(
+        "lease_connections_ended",
+        "penstock_lease_connections_ended",
+        "Connections that were ended without their answers, because what they asked for may have \
+         run behind a lease.",
+        |it| it.replication.leases.ended,
+    ),
+    counter(
         "member_reads",
         "penstock_replication_member_reads",
         "Reads of partitions that other nodes write that were answered here.",

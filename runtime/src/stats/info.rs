@@ -12,7 +12,7 @@ use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use super::blocks::{HISTOGRAMS, Reading, total};
-use super::failover::{DecidedLast, FailoverFacts};
+use super::failover::{DecidedLast, FailoverFacts, FailoverReading};
 use super::figures::FIGURES;
 use super::peers::PEER_FIGURES;
 use super::plan::PlanInForce;
@@ -89,43 +89,20 @@ struct Replication<'a> {
 pub(crate) struct FailoverInfo {
     /// The least of what others lend; null if no partition that is written here waits for anybody.
     lease_left_us: Option<u64>,
-    without_lease: u64,
-    lapses: u64,
-    takeovers: u64,
-    removals: u64,
-    entries: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     decided_last: Option<DecidedLast>,
-    peers: Vec<LeasePeerInfo>,
-}
-
-#[derive(Serialize)]
-struct LeasePeerInfo {
-    node: u8,
-    is_connected: bool,
-    lease_left_us: Option<u64>,
-    round_trip_us: Option<u64>,
+    #[serde(flatten)]
+    reading: FailoverReading,
 }
 
 impl FailoverInfo {
     /// `None` while a person decides.
     pub(crate) fn new(facts: &FailoverFacts) -> Option<Self> {
         let reading = facts.is_on().then(|| facts.read())?;
-        let peers = reading.peers.iter().map(|peer| LeasePeerInfo {
-            node: peer.node,
-            is_connected: peer.is_connected,
-            lease_left_us: peer.lease_left_us,
-            round_trip_us: peer.round_trip_us,
-        });
         Some(FailoverInfo {
             lease_left_us: reading.lease_left_us(),
-            without_lease: reading.without_lease,
-            lapses: reading.lapses,
-            takeovers: reading.takeovers,
-            removals: reading.removals,
-            entries: reading.entries,
             decided_last: facts.decided_last(),
-            peers: peers.collect(),
+            reading,
         })
     }
 }

@@ -298,7 +298,6 @@ fn every_rule_and_query_that_is_deployed_is_promql_and_finds_what_it_asks_for_in
         "penstock_failover_",
         "penstock_generation_max",
         "penstock_lease_",
-        "penstock_partitions_without_lease",
         "penstock_takeovers_",
         "penstock_replication_",
         "penstock_plan_",

@@ -71,8 +71,6 @@ struct State {
     connections: u64,
     /// No change is wished for before.
     wishes_from_us: u64,
-    /// Partitions that had a lease when this was looked at last.
-    had_lease: Vec<bool>,
 }
 
 /// What is known of another node.
@@ -205,7 +203,7 @@ impl Leases {
         }
         drop(state);
         if let Some(before) = before.and_then(|before| before.stream) {
-            // Whoever reads from it hears so at once.
+            // The thread that reads from it hears that at once.
             let _ = before.shutdown(Shutdown::Both);
         }
         self.parts.stats.failover.note_connection(peer.node, true);
@@ -307,7 +305,7 @@ impl Leases {
         let failover = state.failover.as_mut().filter(|_| state.is_on)?;
         let now_us = self.look_around(failover);
         failover.publish(&self.parts.table);
-        self.note_leases(failover, &mut state.had_lease, now_us);
+        self.note_leases(failover, now_us);
         let (file, revision) = state.home.as_ref()?;
         let plan = failover.plan().number;
         // What the home has is the plan that is decided by: a swap replaces nothing else.
@@ -341,25 +339,18 @@ impl Leases {
     }
 
     /// Tells how long the leases of what is written here go on.
-    fn note_leases(&self, failover: &Failover, had_lease: &mut Vec<bool>, now_us: u64) {
-        let (mut without, mut lapsed) = (0, 0);
+    fn note_leases(&self, failover: &Failover, now_us: u64) {
         let mut left_us: BTreeMap<u8, u64> = BTreeMap::new();
-        let placings = &failover.plan().placings;
-        had_lease.resize(placings.len(), false);
-        for ((partition, placing), had) in (0..).zip(placings).zip(had_lease.iter_mut()) {
-            let is_mine = placing.assignment.primary == self.me.node;
-            let has = is_mine && now_us < failover.lease_end_us(partition);
-            without += u64::from(is_mine && !has);
-            lapsed += u64::from(is_mine && !has && *had);
-            *had = has;
-            for node in placing.sync().filter(|_| is_mine) {
+        let placings = (0..).zip(&failover.plan().placings);
+        let mine = placings.filter(|it| it.1.assignment.primary == self.me.node);
+        for (partition, placing) in mine {
+            for node in placing.sync() {
                 let end_us = failover.lease_end_by(node, partition);
                 let least_us = left_us.entry(node).or_insert(u64::MAX);
                 *least_us = end_us.saturating_sub(now_us).min(*least_us);
             }
         }
         let facts = &self.parts.stats.failover;
-        facts.note_without_lease(without, lapsed);
         for node in 1..=u8::MAX {
             facts.note_lease(node, left_us.get(&node).copied());
         }
