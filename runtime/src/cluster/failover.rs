@@ -76,8 +76,8 @@ pub(super) fn swap(shared: &Shared, plan: &NodePlan, swaps: &flume::Receiver<Swa
         if outcome != FailedSwap::Conflict
             && let Some(home) = &mut home
         {
-            // What is to be taken over is granted again, and nothing is wished for, while the home
-            // is asked what it has. That decides, and the watch of it shows what comes later.
+            // While the home is asked for its plan, this node grants again what it wished to take
+            // over, and wishes for nothing. That plan decides. The watch shows what comes later.
             shared.leases.swapped(Duration::MAX);
             if let Ok(Some(there)) = home.load() {
                 take(shared, plan, &swap.file, there, false);

@@ -199,7 +199,7 @@ mod tests {
         text
     }
 
-    /// Some of the partitions of which something holds.
+    /// Some of the partitions whose placings are such.
     fn some(random: &mut Random, is: impl Fn(&Placing) -> bool, all: &[Placing]) -> PartitionSet {
         let rare = 1 + random.below(4);
         let all = (0..).zip(all);

@@ -409,7 +409,7 @@ impl Node {
     }
 }
 
-/// What tells this start from others, and is not 0.
+/// A number for this start, other than 0. Another start has another one.
 fn draw_start_id() -> Result<u32, OpenError> {
     let random = random_u64().map_err(system("draw random numbers"))?;
     Ok(u32::try_from(random >> 32).expect("a half").max(1))

@@ -1,4 +1,4 @@
-//! Who is to write a partition.
+//! Changes of who writes a partition: switches and promotions.
 
 use penstock_net::link::Membership;
 use penstock_shard::cluster::Assignment;
