@@ -53,9 +53,10 @@ impl NodeClock {
         true_us * self.rate / 100
     }
 
-    /// In so much true time, or a little more, so much of this clock passes.
+    /// In so much true time, or a little more, so much of this clock passes. An age that nobody
+    /// knows is `u64::MAX`: its true time is centuries, so it lies before all that happened.
     pub(super) fn in_true_us(&self, us: u64) -> u64 {
-        (us * 100).div_ceil(self.rate)
+        us.saturating_mul(100).div_ceil(self.rate)
     }
 
     /// What it shows at a true time.
@@ -102,6 +103,8 @@ mod tests {
             let (least, most) = (passed.iter().min(), passed.iter().max());
             assert!(4 * most.unwrap() <= 5 * least.unwrap(), "{passed:?}");
             for clock in clocks {
+                let century_us = 100 * 365 * 24 * hour_us;
+                assert!(clock.in_true_us(u64::MAX) > century_us);
                 for us in [0, 1, 7, 1_600_000] {
                     let true_us = clock.in_true_us(us);
                     assert!(clock.of_true_us(true_us) >= us, "{clock:?}");
