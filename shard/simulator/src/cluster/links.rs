@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use penstock_net::link::message::LINK_EPOCHS_MAX;
 use penstock_shard::Event as ShardEvent;
 use penstock_shard::Topology;
 use penstock_shard::replication::LinkId;
@@ -124,6 +125,16 @@ impl World {
                 self.meet("an epoch was written twice");
                 self.after(1_000, Event::Empty { node, run });
             }
+        }
+        // A history keeps so many epochs, and these nodes start that often while another one is
+        // away. People empty the one that is refused.
+        let is_forgotten = self.nodes.iter().any(|it| it.run > LINK_EPOCHS_MAX as u64);
+        if is_forgotten
+            && told.starts_with("a link is ended by the other node: ")
+            && told.contains("have no epoch in common")
+        {
+            self.meet("emptied, because the epochs in common are forgotten");
+            self.after(1_000, Event::Empty { node, run });
         }
         if told.contains("and not by this one") {
             self.meet("deposed");
