@@ -30,10 +30,13 @@ impl<B: Block> Standings<'_, B> {
         let can_note = !store.log().is_starved();
         for partition in self.links.partitions() {
             let state = self.links.partition(partition).expect("the shard's");
+            let is_candidate = state.is_whole() && state.has_followed();
+            let is_able = self.is_able(partition, state, can_note);
             let standing = Standing {
                 is_turning: true,
-                is_candidate: state.is_whole() && state.has_followed(),
-                is_able: self.is_able(partition, state, can_note),
+                is_candidate,
+                is_able,
+                is_awaiting: !is_able && is_candidate && can_note && self.is_due(partition),
                 sequence: state.received().sequence,
             };
             self.table.tell(partition, standing);
@@ -55,6 +58,12 @@ impl<B: Block> Standings<'_, B> {
             }
             _ => can_note && self.promotions.has(partition, assignment.generation),
         }
+    }
+
+    /// Whether the plan has a partition handed over to this node.
+    fn is_due(&self, partition: PartitionId) -> bool {
+        let assignment = self.plan.of(partition);
+        assignment.primary == self.me && assignment.is_handed_over
     }
 
     fn tell_members(&mut self, partition: PartitionId) {

@@ -67,6 +67,8 @@ pub struct Failover {
     claim_changes: u64,
     /// The generation in which each partition was handed over here last.
     handed_over: Box<[u32; PARTITIONS]>,
+    /// Who wrote each partition before the plan had it handed over; 0: that was not seen.
+    handed_by: Box<[u8; PARTITIONS]>,
 }
 
 impl Failover {
@@ -96,6 +98,7 @@ impl Failover {
             is_swapping: false,
             claim_changes: 0,
             handed_over: Box::new([0; PARTITIONS]),
+            handed_by: Box::new([0; PARTITIONS]),
         }
     }
 
@@ -119,8 +122,11 @@ impl Failover {
             }
             self.since_us[usize::from(at)] = now_us;
             let (old, new) = (&before.assignment, &now.assignment);
-            if old.primary != new.primary && !new.is_handed_over {
-                self.partitions.changed(now_us, at);
+            if old.primary != new.primary {
+                if !new.is_handed_over {
+                    self.partitions.changed(now_us, at);
+                }
+                self.handed_by[usize::from(at)] = old.primary;
             }
             removed.extend(before.sync().filter(|&node| now.is_learner(node)));
         }
@@ -139,7 +145,7 @@ impl Failover {
     /// What a shard says of one of its partitions.
     pub fn note(&mut self, now_us: u64, partition: u16, standing: Standing) {
         let at = usize::from(partition);
-        let is_vouched = |it: &Standing| it.is_turning && it.is_able;
+        let is_vouched = |it: &Standing| it.is_turning && (it.is_able || it.is_awaiting);
         let (was, is) = (is_vouched(&self.standings[at]), is_vouched(&standing));
         self.claim_changes += u64::from(was != is);
         if !was && is {
@@ -216,7 +222,7 @@ impl Failover {
         let both_hold = self.shared().filter(|it| it.1.holds(node));
         let claims = both_hold.map(|(partition, placing)| Claim {
             partition,
-            generation: self.claimed(partition, placing),
+            generation: self.claimed(now_us, partition, placing),
             sequence: low(self.standings[usize::from(partition)].sequence),
         });
         Heartbeat {
@@ -227,14 +233,32 @@ impl Failover {
         }
     }
 
-    /// The generation in which this node writes a partition and vouches for it, or 0.
-    fn claimed(&self, partition: u16, placing: &Placing) -> u16 {
-        let standing = self.standings[usize::from(partition)];
-        let is_mine = placing.assignment.primary == self.me;
-        match is_mine && standing.is_turning && standing.is_able {
+    /// The generation in which this node writes a partition and vouches for it, or is to take it
+    /// from a node that is there; otherwise 0. So the lease is there when the partition comes. If
+    /// the old primary is lost before that, the claims end, and a member takes over.
+    fn claimed(&self, now_us: u64, partition: u16, placing: &Placing) -> u16 {
+        let by = self.handed_by[usize::from(partition)];
+        let is_coming = || {
+            let standing = self.standings[usize::from(partition)];
+            let is_mine = placing.assignment.primary == self.me;
+            is_mine && standing.is_turning && standing.is_awaiting && self.hears(now_us, by)
+        };
+        match self.vouches(partition, placing) || is_coming() {
             true => u16::try_from(placing.assignment.generation).expect("14 bits"),
             false => 0,
         }
+    }
+
+    /// Whether a heartbeat of a node was read within the grace.
+    fn hears(&self, now_us: u64, node: u8) -> bool {
+        let is_new = |heard: &Heard| now_us < heard.read_us + self.plan.rules.grace_us();
+        self.heard.iter().any(|it| it.node == node && is_new(it))
+    }
+
+    /// Whether this node writes a partition, or is able to begin.
+    fn vouches(&self, partition: u16, placing: &Placing) -> bool {
+        let standing = self.standings[usize::from(partition)];
+        placing.assignment.primary == self.me && standing.is_turning && standing.is_able
     }
 
     /// A heartbeat was read; what it is answered.
@@ -465,8 +489,7 @@ impl Failover {
 
     /// Partitions that this node writes and vouches for, and that others hold.
     fn written(&self) -> impl Iterator<Item = (u16, &Placing)> {
-        let is_written = |it: &(u16, &Placing)| self.claimed(it.0, it.1) > 0;
-        self.shared().filter(is_written)
+        self.shared().filter(|it| self.vouches(it.0, it.1))
     }
 
     fn heard_mut(&mut self, now_us: u64, node: u8) -> &mut Heard {
@@ -539,6 +562,7 @@ mod tests {
             is_turning: true,
             is_candidate: true,
             is_able: true,
+            is_awaiting: false,
             sequence,
         }
     }
@@ -737,6 +761,76 @@ mod tests {
             partitions: PartitionSet::from_iter([0]),
         });
         assert_eq!(wish(&mut nodes[2], 8 * G), expected);
+    }
+
+    #[test]
+    fn who_gets_a_partition_handed_over_has_its_lease_before_and_serves_behind_the_handover() {
+        let mut nodes = nodes(&plan());
+        beats(&mut nodes, 0, 2 * G, |_, _| true);
+        let mut next = plan();
+        next.number = 2;
+        let placing = &mut next.placings[0];
+        placing.assignment = Assignment {
+            generation: 2,
+            primary: 2,
+            members: [1, 3].map(|node| (node, Membership::Sync)).to_vec(),
+            is_handed_over: true,
+            ..placing.assignment.clone()
+        };
+        // The others read the plan later.
+        nodes[1].take_plan(2 * G, next.clone());
+        let waits = Standing {
+            is_able: false,
+            is_awaiting: true,
+            ..standing(42)
+        };
+        nodes[1].note(2 * G, 0, waits);
+        let until_us = 2 * G + RULES.silence_us();
+        beats(&mut nodes, 2 * G, until_us, |_, _| true);
+        assert!(nodes[1].lease_end_us(0) > until_us);
+        assert!(!nodes[1].may_serve(until_us, 0), "it has lent it to node 1");
+        nodes[1].handed_over(0, 2);
+        assert!(nodes[1].may_serve(until_us, 0));
+    }
+
+    #[test]
+    fn who_waits_for_a_lost_node_claims_no_more_and_a_third_one_takes_over() {
+        let mut nodes = nodes(&plan());
+        beats(&mut nodes, 0, 2 * G, |_, _| true);
+        let mut next = plan();
+        next.number = 2;
+        for placing in &mut next.placings[..2] {
+            placing.assignment = Assignment {
+                generation: 2,
+                primary: 2,
+                members: [1, 3].map(|node| (node, Membership::Sync)).to_vec(),
+                is_handed_over: true,
+                ..placing.assignment.clone()
+            };
+        }
+        let waits = Standing {
+            is_able: false,
+            is_awaiting: true,
+            ..standing(42)
+        };
+        for node in &mut nodes {
+            node.take_plan(2 * G, next.clone());
+        }
+        for partition in [0, 1] {
+            nodes[1].note(2 * G, partition, waits);
+        }
+        // As long as the old primary is there, it may be slow.
+        beats(&mut nodes, 2 * G, 8 * G, |_, _| true);
+        assert_eq!(wish(&mut nodes[2], 8 * G), None);
+        beats(&mut nodes, 8 * G, 9 * G, LOST);
+        // Nobody is removed by a node that does not write.
+        assert_eq!(wish(&mut nodes[1], 9 * G), None);
+        beats(&mut nodes, 9 * G, 11 * G, LOST);
+        let expected = Some(Wish::TakeOver {
+            from: 2,
+            partitions: PartitionSet::from_iter([0, 1]),
+        });
+        assert_eq!(wish(&mut nodes[2], 11 * G), expected);
     }
 
     #[test]

@@ -9,6 +9,8 @@ pub struct Standing {
     pub is_candidate: bool,
     /// This node writes it, or is able to begin.
     pub is_able: bool,
+    /// The plan has it handed over to this node, which is able to take it and has not got it yet.
+    pub is_awaiting: bool,
     /// The sequence of its last record that was received here.
     pub sequence: u64,
 }

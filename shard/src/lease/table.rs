@@ -30,7 +30,8 @@ type Words = Box<[AtomicU64]>;
 
 const IS_CANDIDATE: u64 = 1 << 63;
 const IS_ABLE: u64 = 1 << 62;
-const SEQUENCE_MASK: u64 = IS_ABLE - 1;
+const IS_AWAITING: u64 = 1 << 61;
+const SEQUENCE_MASK: u64 = IS_AWAITING - 1;
 
 const HAS_JOINED: u64 = 1 << 63;
 const IS_PROVEN: u64 = 1 << 62;
@@ -103,6 +104,7 @@ impl LeaseTable {
         let bit = |is: bool, bit: u64| if is { bit } else { 0 };
         let word = bit(standing.is_candidate, IS_CANDIDATE)
             | bit(standing.is_able, IS_ABLE)
+            | bit(standing.is_awaiting, IS_AWAITING)
             | standing.sequence & SEQUENCE_MASK;
         self.standings[usize::from(partition)].store(word, Ordering::Release);
     }
@@ -149,6 +151,7 @@ impl LeaseTable {
             is_turning,
             is_candidate: word & IS_CANDIDATE != 0,
             is_able: word & IS_ABLE != 0,
+            is_awaiting: word & IS_AWAITING != 0,
             sequence: word & SEQUENCE_MASK,
         }
     }
@@ -200,6 +203,7 @@ mod tests {
             is_turning: true,
             is_candidate: true,
             is_able: false,
+            is_awaiting: true,
             sequence: 1 << 40,
         };
         table.tell(7, standing);

@@ -628,6 +628,23 @@ fn a_shard_tells_who_may_be_promoted_who_is_able_to_write_and_how_far_it_is() {
     assert_eq!(writer.member(2), told(1, false, true));
 }
 
+#[test]
+fn a_shard_tells_what_it_waits_for_to_be_handed_over() {
+    let mut pair = pair(SYNC);
+    pair.link();
+    pair.settle();
+    let mut next = plan(2, 5, 2, &[(1, SYNC)]);
+    next.partitions[usize::from(partition())].is_handed_over = true;
+    pair.nodes[1].replan(next.clone());
+    pair.settle();
+    let standing = pair.nodes[1].standing();
+    assert!(standing.is_awaiting && !standing.is_able);
+    pair.nodes[0].replan(next);
+    pair.settle();
+    let standing = pair.nodes[1].standing();
+    assert!(standing.is_able && !standing.is_awaiting);
+}
+
 fn told(plan: u64, has_joined: bool, is_proven: bool) -> MemberStanding {
     MemberStanding {
         plan,

@@ -62,6 +62,7 @@ impl Node {
             is_turning: true,
             is_candidate: data.has_followed,
             is_able: is_mine && (writes || self.can_begin(partition)),
+            is_awaiting: false,
             sequence: data.log.len,
         }
     }

@@ -125,6 +125,7 @@ const ABLE: Standing = Standing {
     is_turning: true,
     is_candidate: true,
     is_able: true,
+    is_awaiting: false,
     sequence: 40,
 };
 
