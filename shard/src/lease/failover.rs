@@ -370,12 +370,22 @@ impl Failover {
         self.lender.release();
     }
 
-    /// Members of what is written here that confirm nothing.
+    /// Members of what is written here that confirm nothing. If none confirms, this node is more
+    /// likely cut off than all others are lost: it leaves them the time to take over.
     fn removal(&self, now_us: u64) -> Option<Wish> {
         let mut silent: Vec<(u8, PartitionSet)> = Vec::new();
         for (partition, placing) in self.written() {
             let is_silent =
-                |&node: &u8| now_us >= self.granted_us(node, partition) + self.silence_us();
+                |us: u64| move |&node: &u8| now_us >= self.granted_us(node, partition) + us;
+            let is_alone = !self.plan.is_paused
+                && placing.sync().count() > 1
+                && placing
+                    .sync()
+                    .all(|node| is_silent(self.silence_us() / 2)(&node));
+            let is_silent = is_silent(match is_alone {
+                true => self.plan.rules.alone_us(),
+                false => self.silence_us(),
+            });
             let left = placing.sync().count().saturating_sub(self.plan.min_sync);
             let can_be_renewed = placing.has_generation();
             for node in placing.sync().filter(is_silent).take(left) {
@@ -661,6 +671,27 @@ mod tests {
             beats(&mut nodes, silent_us, 4 * G, |_, _| false);
             assert_eq!(wish(&mut nodes[2], 9 * G), None);
         }
+    }
+
+    #[test]
+    fn a_primary_that_hears_nobody_leaves_the_others_the_time_to_take_over() {
+        let mut nodes = nodes(&plan());
+        let last_us = 2 * G - RULES.beat_us();
+        beats(&mut nodes, 0, last_us, |_, _| true);
+        // The one is cut off a little earlier than the other one.
+        let silent_us = last_us - RULES.beat_us() + RULES.alone_us();
+        beats(&mut nodes, last_us, 2 * G, |from, to| from + to != 3);
+        beats(&mut nodes, 2 * G, silent_us, LOST);
+        assert_eq!(wish(&mut nodes[0], silent_us - 1), None);
+        assert!(matches!(
+            wish(&mut nodes[2], last_us + G),
+            Some(Wish::TakeOver { from: 1, .. })
+        ));
+        // They were lost, too.
+        assert!(matches!(
+            wish(&mut nodes[0], last_us + RULES.alone_us()),
+            Some(Wish::Remove { silent }) if silent.len() == 2
+        ));
     }
 
     #[test]

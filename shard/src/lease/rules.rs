@@ -85,6 +85,13 @@ impl LeaseRules {
     pub const fn silence_us(&self) -> u64 {
         self.lease_us / 2
     }
+
+    /// Several members that confirm nothing together are to be removed after so long. If they are
+    /// there, the first of them has taken over by then.
+    #[must_use]
+    pub const fn alone_us(&self) -> u64 {
+        2 * self.grace_us
+    }
 }
 
 /// For people.
