@@ -32,6 +32,7 @@ use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
 
+use failover::{Fault, Faults};
 use options::{HELP, KindName, Options, Setting};
 use random::Random;
 use volume::{FileSystem, Volume};
@@ -89,15 +90,19 @@ fn main() -> ExitCode {
         println!("{HELP}");
         return ExitCode::SUCCESS;
     }
-    let options = match Options::parse(arguments.into_iter()) {
-        Ok(options) => options,
+    let read = |options: Options| {
+        let only = options.only.as_deref().map(Fault::named).transpose()?;
+        Ok((options, only))
+    };
+    let (options, only) = match Options::parse(arguments.into_iter()).and_then(read) {
+        Ok(read) => read,
         Err(text) => {
             eprintln!("torture: {text}\n\n{HELP}");
             return ExitCode::from(2);
         }
     };
     let kind = options.kind.name();
-    match run(&options) {
+    match run(&options, only) {
         Ok(()) => {
             let _ = fs::remove_dir_all(&options.folder);
             ExitCode::SUCCESS
@@ -123,7 +128,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(options: &Options) -> Result<(), Failure> {
+fn run(options: &Options, only: Option<Fault>) -> Result<(), Failure> {
     // Before there is a second thread.
     if options.kind.needs_mounts() {
         process::own_mounts().map_err(Failure::Missing)?;
@@ -141,7 +146,7 @@ fn run(options: &Options) -> Result<(), Failure> {
         None => process::build_server().map_err(Failure::Start)?,
     };
     // Behind the build, which may want the machine's network.
-    let mut kind = kind(options, &settings)?;
+    let mut kind = kind(options, only, &settings)?;
     let name = options.kind.name();
     println!(
         "torture {name}: {} rounds, {} writers, seed {}, folder {}",
@@ -197,7 +202,11 @@ fn writers(kind: KindName) -> usize {
 }
 
 /// The kind that is asked for, if the machine can.
-fn kind(options: &Options, settings: &[Setting]) -> Result<Box<dyn Kind>, Failure> {
+fn kind(
+    options: &Options,
+    only: Option<Fault>,
+    settings: &[Setting],
+) -> Result<Box<dyn Kind>, Failure> {
     let folder = options.folder.clone();
     if options.kind.needs_mounts() {
         let file_system = match options.kind {
@@ -235,7 +244,10 @@ fn kind(options: &Options, settings: &[Setting]) -> Result<Box<dyn Kind>, Failur
             let failover = failover::Failover::new(
                 folder,
                 (options.rules, options.has_tls),
-                options.faults,
+                Faults {
+                    count: options.faults,
+                    only,
+                },
                 (options.pause_max, options.home_max),
                 settings,
             );

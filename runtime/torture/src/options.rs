@@ -52,6 +52,7 @@ Options:
   --network own|loopback       of cluster [own, where that can be]
   --tls                all ports of cluster and failover speak TLS: of clients and of links
   --faults N           faults of a round of failover [3]
+  --only FAULT         all faults of failover are of this kind: 'kill primary', switch, ...
   --rules quiet|starved        lease and grace of failover: 0.4 s and 0.5 s, or 1.6 s and 2 s
                        [starved]
   --home-s N           longest time of failover without a quorum of etcd, in seconds [15]
@@ -190,6 +191,8 @@ pub struct Options {
     pub has_tls: bool,
     /// Faults of a round of failover.
     pub faults: u64,
+    /// The name of the only kind of them.
+    pub only: Option<String>,
     pub rules: Rules,
     /// The longest time of failover without a quorum of etcd.
     pub home_max: Duration,
@@ -228,6 +231,7 @@ impl Options {
             is_loopback: false,
             has_tls: false,
             faults: 3,
+            only: None,
             rules: Rules::Starved,
             home_max: Duration::from_secs(15),
             given: Vec::new(),
@@ -254,6 +258,7 @@ impl Options {
                 ("--requests", _) => options.requests = number()?,
                 ("--pause-s", _) => options.pause_max = Duration::from_secs(number()?.max(1)),
                 ("--faults", _) => options.faults = number()?.max(1),
+                ("--only", fault) => options.only = Some(fault.into()),
                 ("--home-s", _) => options.home_max = Duration::from_secs(number()?.max(1)),
                 ("--rules", "quiet") => options.rules = Rules::Quiet,
                 ("--rules", "starved") => options.rules = Rules::Starved,
@@ -294,7 +299,11 @@ impl Options {
 
     /// The command that makes the same choices up to and with this round.
     pub fn repetition(&self, round: u64) -> String {
-        let given: String = self.given.iter().map(|word| format!(" {word}")).collect();
+        let shown = |word: &String| match word.contains(' ') {
+            true => format!(" {word:?}"),
+            false => format!(" {word}"),
+        };
+        let given: String = self.given.iter().map(shown).collect();
         format!(
             "cargo torture {}{given} --seed {} --rounds {}",
             self.kind.name(),

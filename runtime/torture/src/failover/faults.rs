@@ -44,10 +44,12 @@ pub enum Fault {
     LoseHome,
     /// The same, while a member stands still: it cannot be removed.
     LoseHomeAndStopMember,
+    /// Nothing fails: a person has a member write everything.
+    Switch,
 }
 
 /// Each kind, as often as it is drawn.
-const DRAWN: [Fault; 24] = [
+const DRAWN: [Fault; 26] = [
     Fault::KillPrimary,
     Fault::KillPrimary,
     Fault::KillPrimary,
@@ -72,6 +74,8 @@ const DRAWN: [Fault; 24] = [
     Fault::CutFromHome,
     Fault::LoseHomeAnswers,
     Fault::LoseHome,
+    Fault::Switch,
+    Fault::Switch,
 ];
 
 /// The longest times that are drawn.
@@ -99,6 +103,24 @@ impl Fault {
         DRAWN[usize::try_from(random.below(DRAWN.len() as u64)).expect("few")]
     }
 
+    /// The kind of this name.
+    ///
+    /// # Errors
+    /// One line with the names that there are.
+    pub fn named(name: &str) -> Result<Fault, String> {
+        let mut all = DRAWN.to_vec();
+        all.push(Fault::LoseHomeAndStopMember);
+        all.dedup();
+        let names: Vec<&str> = all.iter().map(|it| it.name()).collect();
+        let found = all.iter().find(|it| it.name() == name).copied();
+        found.ok_or_else(|| {
+            format!(
+                "{name:?} is not a fault of failover; these are: {}",
+                names.join("; ")
+            )
+        })
+    }
+
     pub fn name(self) -> &'static str {
         match self {
             Fault::KillPrimary => "kill primary",
@@ -117,6 +139,7 @@ impl Fault {
             Fault::LoseHomeAnswers => "lose etcd's answers",
             Fault::LoseHome => "etcd without quorum",
             Fault::LoseHomeAndStopMember => "no quorum, member stopped",
+            Fault::Switch => "switch",
         }
     }
 
@@ -237,6 +260,7 @@ impl Fault {
                 nodes.stop_for(&[member], lasts)?;
                 nodes.etcd.heal(&nodes.network)?;
             }
+            Fault::Switch => nodes.switch(member)?,
         }
         nodes.network.heal()
     }
@@ -264,5 +288,23 @@ impl Nodes<'_> {
             self.server(node).signal("-CONT")?;
         }
         passed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fault_is_found_by_its_name_and_another_word_is_told_with_the_names_there_are() {
+        for fault in DRAWN.into_iter().chain([Fault::LoseHomeAndStopMember]) {
+            assert_eq!(Fault::named(fault.name()), Ok(fault));
+        }
+        let told = Fault::named("flood").expect_err("there is none");
+        assert!(told.starts_with("\"flood\" is not a fault of failover"));
+        assert!(
+            told.ends_with("switch; no quorum, member stopped"),
+            "{told}"
+        );
     }
 }

@@ -27,7 +27,8 @@ use crate::options::{Rules, Setting};
 use crate::random::Random;
 use crate::sales::Account;
 use crate::{Done, Kind, Turn, process};
-use faults::{Fault, Longest};
+pub use faults::Fault;
+use faults::Longest;
 use figures::{Figures, table};
 use judge::judge;
 use nodes::Nodes;
@@ -41,12 +42,20 @@ const WORK_MAX: Duration = Duration::from_secs(60);
 /// Purchases of the hot stock before a fault.
 const WORK: usize = 100;
 
+/// The faults of a round.
+#[derive(Clone, Copy, Debug)]
+pub struct Faults {
+    pub count: u64,
+    /// All are of this kind; `None`: each is drawn.
+    pub only: Option<Fault>,
+}
+
 pub struct Failover {
     folder: PathBuf,
     settings: Vec<Setting>,
     rules: Rules,
     has_tls: bool,
-    faults_of_a_round: u64,
+    faults: Faults,
     longest: Longest,
     all: Vec<Figures>,
     lost: u64,
@@ -61,7 +70,7 @@ impl Failover {
     pub fn new(
         folder: PathBuf,
         (rules, has_tls): (Rules, bool),
-        faults_of_a_round: u64,
+        faults: Faults,
         (stop, home): (Duration, Duration),
         settings: &[Setting],
     ) -> Result<Failover, String> {
@@ -74,7 +83,7 @@ impl Failover {
             settings: settings.to_vec(),
             rules,
             has_tls,
-            faults_of_a_round,
+            faults,
             longest: Longest { stop, home },
             all: Vec::new(),
             lost: 0,
@@ -90,7 +99,7 @@ impl Failover {
         trade: &Trade,
         random: &mut Random,
     ) -> Result<Figures, String> {
-        let fault = Fault::draw(random);
+        let fault = self.faults.only.unwrap_or_else(|| Fault::draw(random));
         let named = |text: String| format!("{}: {text}", fault.name());
         self.work(nodes, trade).map_err(named)?;
         let before = nodes.plan().map_err(named)?;
@@ -247,7 +256,7 @@ impl Kind for Failover {
                 })
                 .collect();
             let mut done = Ok(());
-            for _ in 0..self.faults_of_a_round {
+            for _ in 0..self.faults.count {
                 match self.suffer(round, &mut nodes, trade, random) {
                     Ok(one) => figures.push(one),
                     Err(text) => {

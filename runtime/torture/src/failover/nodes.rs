@@ -345,21 +345,23 @@ impl<'a> Nodes<'a> {
     pub fn shown_by(&mut self, node: usize) -> Result<Shown, String> {
         let plan = self.plan()?;
         if !plan.writes_all(node + 1) {
-            let to = (node + 1).to_string();
-            let endpoints = etcd::endpoints();
-            let words = [
-                "switch",
-                "--to",
-                &to,
-                "--wait-ms",
-                "60000",
-                "--etcd-endpoints",
-            ];
-            self.cluster(&[&words[..], &[&endpoints]].concat())?;
+            self.switch(node)?;
         }
         self.whole()?;
         let client = self.client(node).map_err(|error| error.to_string())?;
         ledger::shown(&client).map_err(|text| format!("node {}: {text}", node + 1))
+    }
+
+    /// Has one node write everything, and waits until it does.
+    ///
+    /// # Errors
+    /// It does not within a minute.
+    pub fn switch(&mut self, node: usize) -> Result<(), String> {
+        let to = (node + 1).to_string();
+        let endpoints = etcd::endpoints();
+        let words = ["switch", "--to", &to, "--wait-ms", "60000"];
+        self.cluster(&[&words[..], &["--etcd-endpoints", &endpoints]].concat())
+            .map(drop)
     }
 
     /// What the nodes could not keep.
