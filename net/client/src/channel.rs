@@ -69,11 +69,7 @@ impl Channel {
     /// Turns bytes for the server into those that go over the stream.
     #[cfg_attr(
         not(feature = "tls"),
-        expect(
-            unused_variables,
-            clippy::ptr_arg,
-            reason = "bytes go as they are"
-        )
+        expect(unused_variables, clippy::ptr_arg, reason = "bytes go as they are")
     )]
     pub(crate) fn seal(&self, bytes: &mut Vec<u8>) {
         match self {
@@ -91,11 +87,7 @@ impl Channel {
     /// where they are others.
     #[cfg_attr(
         not(feature = "tls"),
-        expect(
-            unused_variables,
-            clippy::ptr_arg,
-            reason = "bytes go as they are"
-        )
+        expect(unused_variables, clippy::ptr_arg, reason = "bytes go as they are")
     )]
     pub(crate) fn receive<'a>(
         &self,

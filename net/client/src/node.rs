@@ -13,7 +13,7 @@ use crate::silence::Silence;
 
 /// The first wait between two tries to connect, or before a node is asked once more which node
 /// writes. Each next wait is twice as long.
-pub(crate) const BACKOFF_MIN: Duration = Duration::from_millis(10);
+const BACKOFF_MIN: Duration = Duration::from_millis(10);
 /// The longest wait between two tries to connect.
 pub(crate) const BACKOFF_MAX: Duration = Duration::from_secs(1);
 

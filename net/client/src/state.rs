@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
-use crate::node::{BACKOFF_MIN, Node};
+use crate::node::Node;
 use crate::operation::{Answer, ClientError};
 use crate::options::ReadFrom;
 use crate::queued::{MemberTry, Queued, Refused};
@@ -14,7 +14,10 @@ use crate::retry::{RetryBudget, free_pause};
 use penstock_net::placement::{Placement, Writer};
 use penstock_net::status::Status;
 
-/// The longest wait before a node is asked once more. A promotion is noticed so much later.
+/// The first wait before a node is asked once more. A switch takes some tens of milliseconds, so a
+/// client notices its end early, and a promotion of seconds costs few more requests.
+const ASK_AGAIN_MIN: Duration = Duration::from_millis(2);
+/// The longest such wait. A promotion is noticed so much later.
 const ASK_AGAIN_MAX: Duration = Duration::from_millis(160);
 /// Node numbers of a cluster fit a byte. The addresses that the caller gives count apart.
 const NODES_MAX: usize = 512;
@@ -132,7 +135,7 @@ impl State {
         }
         let writer = Writer::read(answer.version, &answer.value);
         let is_named = answer.status == Status::NotPrimary || writer.is_some();
-        let mut at = now + (BACKOFF_MIN * (1 << queued.tries.min(10))).min(ASK_AGAIN_MAX);
+        let mut at = now + ask_again_after(queued.tries);
         if let Some(Writer {
             generation,
             clients,
@@ -215,6 +218,12 @@ impl State {
     }
 }
 
+/// The wait before a node is asked once more: each is half as long again as the one before.
+fn ask_again_after(tries: u32) -> Duration {
+    let tries = tries.min(12);
+    (ASK_AGAIN_MIN * 3u32.pow(tries) / 2u32.pow(tries)).min(ASK_AGAIN_MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::Ordering;
@@ -246,6 +255,19 @@ mod tests {
 
     /// Half of the bound of a pause.
     const HALF: u64 = 1 << 63;
+
+    #[test]
+    fn the_end_of_a_switch_is_noticed_within_half_of_its_time_by_few_requests() {
+        let us = |tries| ask_again_after(tries).as_micros();
+        assert_eq!([0, 1, 2, 3].map(us), [2_000, 3_000, 4_500, 6_750]);
+        let mut waited_us = 0;
+        for tries in 0..12 {
+            assert!(us(tries) <= 2_010 + waited_us / 2, "{tries}");
+            waited_us += us(tries);
+        }
+        assert!(waited_us > 500_000);
+        assert_eq!([11, 12, 40].map(us), [160_000; 3]);
+    }
 
     #[test]
     fn an_operation_that_was_refused_is_held_for_a_part_of_what_the_server_told() {
