@@ -351,7 +351,9 @@ impl<P: Blocks> Shard<P> {
 
     /// Who writes and who holds what has changed in the cluster.
     fn replan(&mut self, now: Now, plan: Arc<Plan>) {
-        if let Some(linked) = &mut self.linked {
+        if let Some(linked) = &mut self.linked
+            && !linked.defer(now.us, &plan)
+        {
             self.setup.place(plan.placement());
             linked.replan(now.us, plan, &self.store);
         }

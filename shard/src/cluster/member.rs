@@ -21,6 +21,7 @@ use crate::replication::link_set::{LinkAction, LinkSet, LinkTime};
 use crate::replication::planted::{Bug, is_planted};
 use crate::replication::{Epoch, Partition, PartitionId, PeerStatus, Role};
 
+use super::deferred::DeferredPlan;
 use super::durable_sequences::DurableSequences;
 use super::leases::{LeaseCounters, Leases};
 use super::observer::Observer;
@@ -37,6 +38,7 @@ use super::{ClusterConfig, LinkOutbox};
 pub(crate) struct ClusterMember<B> {
     links: LinkSet<B>,
     plan: Arc<Plan>,
+    deferred: DeferredPlan,
     me: u8,
     /// Partitions of this shard that its node is to begin.
     promotions: Promotions,
@@ -108,6 +110,7 @@ impl<B: Block> ClusterMember<B> {
         Ok(ClusterMember {
             links,
             plan: config.plan,
+            deferred: DeferredPlan::default(),
             me,
             promotions,
             served: ServedPartitions::none(),
@@ -120,6 +123,19 @@ impl<B: Block> ClusterMember<B> {
             has_gone_back: false,
             durable: DurableSequences::none(),
         })
+    }
+
+    /// Whether a plan is to wait until those ask for their leases whom it hands something over.
+    pub(crate) fn defer(&mut self, now_us: u64, plan: &Arc<Plan>) -> bool {
+        let (table, served) = (&self.leases.table, &self.served);
+        let plans = (&*self.plan, plan);
+        self.deferred
+            .defer(now_us, plans, table, |it| served.has(it.into()))
+    }
+
+    /// A plan that has waited.
+    pub(crate) fn take_deferred(&mut self, now_us: u64) -> Option<Arc<Plan>> {
+        self.deferred.take(now_us, &self.leases.table)
     }
 
     /// The plan has changed. What this node is to write is begun in the next turns; what it is not
@@ -453,6 +469,7 @@ impl<B: Block> ClusterMember<B> {
                 .deadline_us(now_us)
                 .into_iter()
                 .chain(leased_us)
+                .chain(self.deferred.deadline_us(now_us))
                 .min(),
         }
     }

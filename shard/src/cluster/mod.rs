@@ -8,6 +8,7 @@
 //! In each turn what has come is taken in before the log is pumped, and what was sealed is shipped
 //! behind it.
 
+mod deferred;
 mod durable_sequences;
 mod leases;
 mod member;

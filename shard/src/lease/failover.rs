@@ -180,6 +180,7 @@ impl Failover {
         }
         for partition in 0..LINK_PARTITIONS {
             table.begin(partition, self.lender.begins_us(partition));
+            table.ask(partition, self.lender.generation(partition));
         }
     }
 

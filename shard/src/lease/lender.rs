@@ -107,6 +107,12 @@ impl Lender {
         self.generations[usize::from(partition)] > 0
     }
 
+    /// The highest generation in which it was granted to anybody; 0: it never was.
+    #[must_use]
+    pub fn generation(&self, partition: u16) -> u32 {
+        self.generations[usize::from(partition)]
+    }
+
     /// Since when the node of a partition may be taken for lost, if nothing is granted until then.
     #[must_use]
     pub fn lost_us(&self, partition: u16) -> u64 {

@@ -51,6 +51,8 @@ pub struct LeaseTable {
     members: Box<[OnceLock<Words>]>,
     /// The generation in which each partition was handed over to this node.
     handed_over: Box<[AtomicU32]>,
+    /// The highest generation in which this node has lent each partition to another one.
+    asked: Box<[AtomicU32]>,
 }
 
 impl Default for LeaseTable {
@@ -62,9 +64,14 @@ impl Default for LeaseTable {
             turned_us: words(SHARDS_MAX),
             standings: words(PARTITIONS),
             members: (0..NODES).map(|_| OnceLock::new()).collect(),
-            handed_over: (0..PARTITIONS).map(|_| AtomicU32::new(0)).collect(),
+            handed_over: generations(),
+            asked: generations(),
         }
     }
+}
+
+fn generations() -> Box<[AtomicU32]> {
+    (0..PARTITIONS).map(|_| AtomicU32::new(0)).collect()
 }
 
 fn words(count: usize) -> Words {
@@ -87,6 +94,13 @@ impl LeaseTable {
     #[must_use]
     pub fn begins_us(&self, partition: u16) -> u64 {
         self.begins_us[usize::from(partition)].load(Ordering::Acquire)
+    }
+
+    /// The highest generation in which another node has asked this one for a partition, and was
+    /// granted it; 0: none has.
+    #[must_use]
+    pub fn asked(&self, partition: u16) -> u32 {
+        self.asked[usize::from(partition)].load(Ordering::Acquire)
     }
 
     // ---- what shards tell ----
@@ -135,6 +149,11 @@ impl LeaseTable {
     /// This node may serve a partition from then on.
     pub(super) fn begin(&self, partition: u16, begins_us: u64) {
         self.begins_us[usize::from(partition)].store(begins_us, Ordering::Release);
+    }
+
+    /// Another node has asked for a partition in this generation, and was granted it.
+    pub(super) fn ask(&self, partition: u16, generation: u32) {
+        self.asked[usize::from(partition)].store(generation, Ordering::Release);
     }
 
     /// When a shard turned last; 0 before its first turn.

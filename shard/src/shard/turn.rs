@@ -145,6 +145,10 @@ impl<P: Blocks> Shard<P> {
         if let Some(linked) = &mut self.linked
             && !self.phase.is_stopping()
         {
+            if let Some(plan) = linked.take_deferred(now.us) {
+                self.setup.place(plan.placement());
+                linked.replan(now.us, plan, &self.store);
+            }
             let (io, links) = (&mut outbox.io, &mut outbox.links);
             linked.take_in(now.us, &mut self.store, self.setup.hash(), io, links);
         }

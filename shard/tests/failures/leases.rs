@@ -640,9 +640,31 @@ fn a_shard_tells_what_it_waits_for_to_be_handed_over() {
     let standing = pair.nodes[1].standing();
     assert!(standing.is_awaiting && !standing.is_able);
     pair.nodes[0].replan(next);
+    lends_to(&mut pair.nodes[0], 2, 5);
     pair.settle();
     let standing = pair.nodes[1].standing();
     assert!(standing.is_able && !standing.is_awaiting);
+}
+
+#[test]
+fn who_hands_over_serves_until_the_new_primary_has_asked_for_its_lease_or_is_late() {
+    for is_asked in [true, false] {
+        let mut pair = pair(SYNC);
+        pair.link();
+        pair.settle();
+        let writer = &mut pair.nodes[0];
+        let mut next = plan(2, 5, 2, &[(1, SYNC)]);
+        next.partitions[usize::from(partition())].is_handed_over = true;
+        writer.replan(next);
+        writer.server.settle();
+        assert_eq!(writer.get(), Status::Ok);
+        match is_asked {
+            true => lends_to(writer, 2, 5),
+            false => writer.server.now.us += 100_000,
+        }
+        writer.server.settle();
+        assert_eq!(writer.get(), Status::Moved);
+    }
 }
 
 fn told(plan: u64, has_joined: bool, is_proven: bool) -> MemberStanding {
@@ -686,6 +708,7 @@ fn who_cannot_begin_is_not_vouched_for() {
 /// Another node asks for the partition in a generation, and is granted it.
 fn lends_to(node: &mut Node, from: u8, generation: u16) {
     let now_us = node.server.now.us;
+    node.decider.note_all(now_us, &node.table, |_| 0);
     let claim = Claim {
         partition: partition(),
         generation,
@@ -714,12 +737,10 @@ fn what_is_handed_over_is_served_at_once_and_what_is_taken_over_behind_the_grace
         next.partitions[usize::from(partition())].is_handed_over = is_handed_over;
         let [writer, member] = &mut pair.nodes;
         // The member has lent it a moment ago.
-        member
-            .decider
-            .note_all(member.server.now.us, &member.table, |_| 0);
         lends_to(member, 1, 4);
         let lent_us = member.server.now.us;
         writer.replan(next.clone());
+        lends_to(writer, 2, 5);
         member.replan(next.clone());
         pair.settle();
         let [writer, member] = &mut pair.nodes;
