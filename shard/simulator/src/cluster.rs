@@ -3,7 +3,7 @@
 //! A second shell around [`Shard::step`], as [`crate::world`] is the first. It has what one node
 //! cannot have: plans that reach the nodes at different times; links that are cut, one-way, slow or
 //! gone; nodes that are killed, paused, without power, or back with an empty disk. [`harms`] adds
-//! more. Damage at rest, lost writes, pipelining and kept versions are left to `world`.
+//! more. Damage at rest, lost writes and pipelining are left to `world`.
 //!
 //! What is judged is in [`oracle`].
 
@@ -21,6 +21,7 @@ mod node;
 mod operator;
 mod oracle;
 mod outages;
+mod past;
 mod rushes;
 mod sales;
 mod settings;
@@ -60,6 +61,7 @@ use harms::{Harms, Stage};
 use links::Link;
 use node::Node;
 use oracle::{Kept, Oracle};
+use past::PastTraffic;
 use rushes::Rushes;
 use settings::SettingsTraffic;
 
@@ -349,6 +351,8 @@ struct World {
     rushes: Option<Rushes>,
     /// Changes of keyspaces, if the run has some.
     settings: Option<SettingsTraffic>,
+    /// What is asked about the past, if versions are kept.
+    past: Option<PastTraffic>,
     /// How far the wall clock of each node is ahead, in milliseconds.
     walls_ms: [u64; NODES],
     clocks: [NodeClock; NODES],
@@ -450,6 +454,7 @@ impl World {
             plan,
             rushes: Rushes::of_seed(seed, &tags),
             settings: SettingsTraffic::of_seed(seed),
+            past: PastTraffic::of_seed(seed),
             oracle: Oracle::new(tags),
             partitions,
             links: BTreeMap::new(),
@@ -868,6 +873,7 @@ impl World {
             let has_all_disks = !self.has_wiped && !self.has_gone_back;
             rushes.judge(&last, &found, kept, has_all_disks)?;
         }
+        self.judge_past(&last)?;
         self.judge_tokens()?;
         match &mut self.holds {
             Some(holds) => holds.judge(&last),

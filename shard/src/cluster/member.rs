@@ -405,15 +405,7 @@ impl<B: Block> ClusterMember<B> {
             );
             return Some((Status::Unsupported, text));
         }
-        match action {
-            Action::Create(settings) | Action::Set(settings)
-                if settings.versions > 0 || settings.retention_ms > 0 =>
-            {
-                let text = "the nodes of a cluster do not keep versions yet";
-                Some((Status::Unsupported, text.into()))
-            }
-            _ => None,
-        }
+        None
     }
 
     /// Whether level `replica` has somebody to wait for.

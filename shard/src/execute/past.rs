@@ -36,7 +36,9 @@ pub(super) fn get_at<P: Blocks>(
     let kept = match was {
         WasAt::Version(kept) => kept,
         WasAt::Missing => return answer(context, key, Status::NotFound, out),
-        WasAt::NotKept(oldest) => return not_kept(context, key, oldest, out),
+        WasAt::NotKept { oldest, from_ms } => {
+            return not_kept(context, key, (oldest, from_ms), out);
+        }
     };
     let is_over = |expiry_ms: u64| match at {
         At::TimeMs(ms) => expiry_ms != 0 && expiry_ms <= ms,
@@ -93,7 +95,7 @@ pub(super) fn get_at<P: Blocks>(
     let is_later = matches!(at, At::TimeMs(ms) if part.time_ms() > ms);
     if part.key() != key.at.key || is_later {
         // Another key has the same hash, or has left a gap here.
-        return not_kept(context, key, None, out);
+        return not_kept(context, key, (None, 0), out);
     }
     let expiry_ms = part.expiry_ms().unwrap_or(0);
     if part.kind() == PartKind::Tombstone || is_over(expiry_ms) {
@@ -126,7 +128,7 @@ pub(super) fn history<P: Blocks>(
     };
     let at = (context.slot, key.at.hash);
     let Some(mut versions) = store.history(at, key.at.key, key.at.cell, before) else {
-        return not_kept(context, key, None, out);
+        return not_kept(context, key, (None, 0), out);
     };
     let from = out.len();
     out.resize(from + REPLY_ITEM_BYTES, 0);
@@ -161,20 +163,26 @@ fn answer(context: &Context<'_>, key: &Key<'_>, status: Status, out: &mut Vec<u8
 fn not_kept(
     context: &Context<'_>,
     key: &Key<'_>,
-    oldest: Option<KeptVersion>,
+    (oldest, from_ms): (Option<KeptVersion>, u64),
     out: &mut Vec<u8>,
 ) -> Ran {
     let status = Status::NotKept;
     let ran = match oldest {
         None => {
-            let message = "no versions of this key are kept";
+            let since = match from_ms {
+                0 => String::new(),
+                ms => format!(" from before {ms} ms"),
+            };
+            let message = format_args!("no versions of this key are kept{since}");
             say(context, status, Version::default(), &message, out)
         }
         Some(oldest) => {
             let version = to_wire(oldest.version);
-            let since = match oldest.time_ms {
-                0 => String::new(),
-                ms => format!(", from {ms} ms on"),
+            // One that was there when history began has no time here.
+            let since = match (oldest.time_ms, from_ms) {
+                (0, 0) => String::new(),
+                (0, ms) => format!(", known from {ms} ms on"),
+                (ms, _) => format!(", from {ms} ms on"),
             };
             let message = format_args!(
                 "the oldest version of this key that is kept is {}:{}{since}",

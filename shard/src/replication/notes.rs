@@ -5,6 +5,10 @@ use penstock_net::link::Position;
 use penstock_net::link::message::{EpochEntry, LINK_EPOCHS_MAX, LINK_PARTITIONS};
 use penstock_net::slot::slot_of;
 use penstock_storage::io::Blocks;
+use penstock_storage::keyspace::{
+    FLOOR_AT, FLOOR_TIME_AT, LOCAL_BYTES, LOCAL_BYTES_WITH_FLOOR, LOCAL_HAS_FLOOR,
+    LOCAL_HAS_REWIND, LOCAL_HAS_SCAN, LOCAL_VERSION,
+};
 use penstock_storage::log::Room;
 use penstock_storage::place::Lsn;
 use penstock_storage::store::Store;
@@ -12,13 +16,9 @@ use penstock_storage::system_key::{EPOCHS_KEY, LOCAL_KEY};
 use penstock_storage::version::partition_of;
 
 use super::epoch::{Epoch, EpochHistory};
-use super::partition::Facts;
+use super::partition::{Facts, PastFloor};
 use super::{Journal, PartitionId};
 
-const FACTS_BYTES: usize = 56;
-const FACTS_VERSION: u8 = 1;
-const HAS_SCAN: u8 = 1;
-const HAS_REWIND: u8 = 2;
 const EPOCH_BYTES: usize = 16;
 
 /// Keys that lead to each partition.
@@ -74,9 +74,13 @@ impl Tags {
 impl Facts {
     /// The value of the local record.
     #[must_use]
-    pub fn encode(&self) -> [u8; FACTS_BYTES] {
-        let mut value = [0; FACTS_BYTES];
-        value[0] = FACTS_VERSION;
+    pub fn encode(&self) -> Vec<u8> {
+        let bytes = match self.past_floor {
+            None => LOCAL_BYTES,
+            Some(_) => LOCAL_BYTES_WITH_FLOOR,
+        };
+        let mut value = vec![0; bytes];
+        value[0] = LOCAL_VERSION;
         let mut put = |at: usize, flag: u8, position: Option<Position>| {
             if let Some(position) = position {
                 value[1] |= flag;
@@ -84,8 +88,13 @@ impl Facts {
                 value[at + 8..at + 16].copy_from_slice(&position.sequence.to_le_bytes());
             }
         };
-        put(16, HAS_SCAN, self.scan_from);
-        put(32, HAS_REWIND, self.rewind_from);
+        put(16, LOCAL_HAS_SCAN, self.scan_from);
+        put(32, LOCAL_HAS_REWIND, self.rewind_from);
+        put(FLOOR_AT, LOCAL_HAS_FLOOR, self.past_floor.map(|it| it.at));
+        if let Some(floor) = self.past_floor {
+            let time_ms = floor.time_ms.to_le_bytes();
+            value[FLOOR_TIME_AT..FLOOR_TIME_AT + 8].copy_from_slice(&time_ms);
+        }
         value[4..8].copy_from_slice(&self.promised.0.to_le_bytes());
         value[8..16].copy_from_slice(&self.dense_behind.to_le_bytes());
         value
@@ -94,7 +103,10 @@ impl Facts {
     /// Reads the value of a local record; `None` if it is none of this format.
     #[must_use]
     pub fn read(value: &[u8]) -> Option<Self> {
-        let value: &[u8; FACTS_BYTES] = value.try_into().ok()?;
+        if ![LOCAL_BYTES, LOCAL_BYTES_WITH_FLOOR].contains(&value.len()) {
+            return None;
+        }
+        let has_floor = value.len() == LOCAL_BYTES_WITH_FLOOR;
         let word = |at: usize| u32::from_le_bytes(value[at..at + 4].try_into().expect("four"));
         let long = |at: usize| u64::from_le_bytes(value[at..at + 8].try_into().expect("eight"));
         let position = |at: usize, flag: u8| {
@@ -106,11 +118,18 @@ impl Facts {
         let facts = Facts {
             promised: Epoch(word(4)),
             dense_behind: long(8),
-            scan_from: position(16, HAS_SCAN),
-            rewind_from: position(32, HAS_REWIND),
+            scan_from: position(16, LOCAL_HAS_SCAN),
+            rewind_from: position(32, LOCAL_HAS_REWIND),
+            past_floor: has_floor.then(|| PastFloor {
+                at: Position {
+                    epoch: word(FLOOR_AT),
+                    sequence: long(FLOOR_AT + 8),
+                },
+                time_ms: long(FLOOR_TIME_AT),
+            }),
         };
         // Whatever is not told is zero.
-        (facts.encode() == *value).then_some(facts)
+        (facts.encode() == value).then_some(facts)
     }
 }
 
@@ -171,7 +190,7 @@ impl<P: Blocks> Notes<'_, P> {
     pub fn has_room(&mut self) -> bool {
         // No tag has more than ten digits.
         let key_bytes = LOCAL_KEY.len() + 12;
-        let one = penstock_storage::record::part_bytes(key_bytes, FACTS_BYTES, false, 0);
+        let one = penstock_storage::record::part_bytes(key_bytes, LOCAL_BYTES_WITH_FLOOR, false, 0);
         let purpose = penstock_storage::log::Purpose::Keep;
         self.store.room_for(purpose, NOTES_MAX * one) == Room::Yes
     }
@@ -200,24 +219,34 @@ mod tests {
     #[test]
     fn facts_are_read_back_and_nothing_else_is() {
         let all = [None, Some(position(0, 0)), Some(position(70_000, 1 << 40))];
-        for scan_from in all {
-            for rewind_from in all {
-                let facts = Facts {
-                    promised: Epoch::new(3, 4, 5),
-                    scan_from,
-                    rewind_from,
-                    dense_behind: 99,
-                };
-                let value = facts.encode();
-                assert_eq!(Facts::read(&value), Some(facts.clone()));
-                for cut in 0..value.len() {
-                    assert_eq!(Facts::read(&value[..cut]), None);
-                }
-                for bit in 0..value.len() * 8 {
-                    let mut value = value;
-                    value[bit / 8] ^= 1 << (bit % 8);
-                    assert_ne!(Facts::read(&value), Some(facts.clone()), "bit {bit}");
-                }
+        let floors = all.map(|at| {
+            at.map(|at| PastFloor {
+                at,
+                time_ms: 1 << 41,
+            })
+        });
+        let pairs = all
+            .iter()
+            .flat_map(|scan| all.iter().map(move |rewind| (*scan, *rewind)));
+        for ((scan_from, rewind_from), past_floor) in
+            pairs.flat_map(|pair| floors.iter().map(move |floor| (pair, *floor)))
+        {
+            let facts = Facts {
+                promised: Epoch::new(3, 4, 5),
+                scan_from,
+                rewind_from,
+                dense_behind: 99,
+                past_floor,
+            };
+            let value = facts.encode();
+            assert_eq!(Facts::read(&value), Some(facts.clone()));
+            for cut in 0..value.len() {
+                assert_eq!(Facts::read(&value[..cut]), None);
+            }
+            for bit in 0..value.len() * 8 {
+                let mut value = value.clone();
+                value[bit / 8] ^= 1 << (bit % 8);
+                assert_ne!(Facts::read(&value), Some(facts.clone()), "bit {bit}");
             }
         }
     }

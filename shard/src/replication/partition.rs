@@ -22,7 +22,7 @@ use penstock_storage::if_planted;
 use self::local_record::LocalRecord;
 use self::pending::{Pending, PendingRecords};
 
-pub use self::local_record::Facts;
+pub use self::local_record::{Facts, PastFloor};
 pub use self::role::{Membership, Role};
 
 /// The last position of a past that goes on.
@@ -50,7 +50,10 @@ pub enum Applicable<'a> {
         is_news: bool,
     },
     /// The partition is whole: [`Partition::join`].
-    Join,
+    Join {
+        /// The time of the source when it told so, in unix milliseconds.
+        time_ms: u64,
+    },
 }
 
 /// Why a node cannot begin to write a partition.
@@ -328,13 +331,13 @@ impl Partition {
     }
 
     /// The keys of its own diverged records are written anew: when that is durable, the partition
-    /// is served.
+    /// is served. `time_ms` is the time of the store.
     ///
     /// # Panics
     /// If there are no such records.
-    pub fn own_diverged_rewritten(&mut self, journal: &mut impl Journal) {
+    pub fn own_diverged_rewritten(&mut self, time_ms: u64, journal: &mut impl Journal) {
         assert!(self.own_diverged().is_some(), "it was begun by force");
-        self.local.rewritten(journal);
+        self.local.rewritten(self.applied, time_ms, journal);
         if let Role::Primary { begun, .. } = &mut self.role {
             // Behind all of them.
             *begun = Some(self.local.noted());
@@ -589,11 +592,11 @@ impl Partition {
         self.pending.push(frame, record);
     }
 
-    /// It has caught up.
+    /// It has caught up, as a frame says, which tells the time of its source.
     pub(super) fn take_join(
         &mut self,
         link: LinkId,
-        frame: u64,
+        (frame, time_ms): (u64, u64),
         at: Position,
     ) -> Result<(), Misplaced> {
         let Role::Member(member) = &mut self.role else {
@@ -610,7 +613,7 @@ impl Partition {
         }
         member.mode = Some(Mode::Dense);
         self.received = at;
-        self.pending.push_join(frame, at);
+        self.pending.push_join(frame, at, time_ms);
         Ok(())
     }
 
@@ -626,7 +629,7 @@ impl Partition {
                 is_dense: self.facts().scan_from.is_none(),
                 is_news: self.facts().is_whole(),
             },
-            Pending::Join { .. } => Applicable::Join,
+            Pending::Join { time_ms, .. } => Applicable::Join { time_ms },
         })
     }
 
@@ -673,14 +676,15 @@ impl Partition {
         TakenOver::All
     }
 
-    /// All up to a JOIN is applied. Its frame.
+    /// All up to a JOIN is applied: its frame. `time_ms` is the time of the store, which is not
+    /// before that of the JOIN.
     ///
     /// # Panics
     /// If no JOIN was next.
-    pub fn join(&mut self, journal: &mut impl Journal) -> u64 {
+    pub fn join(&mut self, time_ms: u64, journal: &mut impl Journal) -> u64 {
         let (frame, at) = self.pending.take_join();
         self.applied = at;
-        self.local.joined(at.sequence, journal);
+        self.local.joined(at, time_ms, journal);
         // One from before it was primary says nothing of whom it follows now.
         if let Role::Member(member) = &mut self.role
             && frame > 0
@@ -806,7 +810,7 @@ mod tests {
         let bytes = encoded(at(first, 1), &[(&key, 1)]);
         let record = records(&bytes).next().expect("one").expect("sound");
         partition.take(3, &record);
-        assert_eq!(partition.take_join(LINK, 4, at(first, 1)), Ok(()));
+        assert_eq!(partition.take_join(LINK, (4, 9), at(first, 1)), Ok(()));
 
         // Before its source's disk is known to have them it is promoted, and deposed before they
         // are applied.
@@ -814,8 +818,9 @@ mod tests {
         let opened = partition.open(LinkId(2), later, &mut Noted, &mut VecDeque::new());
         assert!(matches!(opened, Opened::Accepted { .. }));
         assert_eq!(partition.record_applied(), 0);
-        assert_eq!(partition.applicable(0), Some(Applicable::Join));
-        assert_eq!(partition.join(&mut Noted), 0);
+        let join = Applicable::Join { time_ms: 9 };
+        assert_eq!(partition.applicable(0), Some(join));
+        assert_eq!(partition.join(9, &mut Noted), 0);
         assert!(!partition.is_readable() && !partition.has_followed());
     }
 
@@ -846,8 +851,11 @@ mod tests {
             assert_eq!((claims(claimed), claims(claimed + 1)), (true, false));
             assert_eq!(partition.own_diverged(), Some(complete));
             assert_eq!(partition.may_open(Lsn(3)), None);
-            partition.own_diverged_rewritten(&mut Noted);
+            partition.own_diverged_rewritten(70, &mut Noted);
             assert_eq!(partition.may_open(Lsn(3)), Some(second));
+            let floor = partition.facts().past_floor.expect("it has no past");
+            assert_eq!(floor.at, partition.applied());
+            assert_eq!(floor.time_ms, 70);
         }
     }
 }

@@ -42,6 +42,9 @@ penstock_storage::planted_bugs! {
     /// A cursor that the ring has overtaken goes on where the ring begins.
     OverrunSkips = "overrun-skips",
 
+    /// A scan and a rewind leave the floor of the past where it was.
+    FloorForgotten = "floor-forgotten",
+
     // Of the links over a store; the others are of the machine.
 
     /// What a member has received counts for how new it is as if it were applied.

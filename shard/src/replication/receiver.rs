@@ -174,7 +174,7 @@ impl Receiver {
             LinkMessage::Records(shipped) => self.records(number, shipped, partitions)?,
             LinkMessage::Join(join) => {
                 let partition = partitions.get_mut(&join.partition).expect("checked");
-                self.join(number, join, partition)?;
+                self.join(&frame.header, join, partition)?;
             }
             LinkMessage::Rewound(rewound) => self.rewinds.answered(rewound.partition),
             LinkMessage::Handover(handover) => {
@@ -270,14 +270,15 @@ impl Receiver {
     /// The source tells that a partition has caught up.
     fn join(
         &mut self,
-        number: u64,
+        header: &LinkHeader,
         join: &Join,
         partition: &mut Partition,
     ) -> Result<(), LinkRefusal> {
         if !self.is_live(join.partition, partition) {
             return Ok(());
         }
-        if partition.take_join(self.link, number, join.at) == Err(Misplaced) {
+        let number = header.number;
+        if partition.take_join(self.link, (number, header.time), join.at) == Err(Misplaced) {
             return refusal(
                 RefusalCode::Order,
                 format!("partition {} is not at {:?}", join.partition, join.at),

@@ -27,7 +27,7 @@ use crate::types::packed_place::NewestPart;
 use crate::types::packed_place::{Cursor, PackedPlace};
 use crate::types::place::FileId;
 use crate::types::place::{Lsn, Place};
-use crate::types::version::Version;
+use crate::types::version::{Version, partition_of};
 
 use crate::store::expiry::part_expires;
 
@@ -46,8 +46,8 @@ pub struct Replayed {
     snapshot: Option<Coverage>,
     /// What the snapshot tells of partitions of a node of a cluster.
     told: History,
-    /// Behind the snapshot there are settings that keep versions of before them, which were not
-    /// known.
+    /// Behind the snapshot there are settings that keep versions of before them, or the floor of a
+    /// partition, which were not known.
     has_late_settings: bool,
     /// A key of the store's own with a record that is not understood.
     strange: Option<Box<[u8]>>,
@@ -140,6 +140,9 @@ impl Replayed {
         });
         self.locals.restore(notes, is_covered);
         let partition = usize::from(notes.partition);
+        if let Some((_, _, local)) = notes.local.filter(|_| is_covered) {
+            self.keyspaces.set_floor(partition, local);
+        }
         self.told.is_linked = true;
         self.told.raise(partition, notes.last);
         self.told.forgotten[partition] = notes.forgotten;
@@ -172,8 +175,8 @@ impl Replayed {
 
     /// Whether the log behind the snapshot has settings that keep versions of before them: a copy
     /// of settings whose original is gone, or settings that go on with the history of settings that
-    /// are gone. They were not known when the replay met these versions. The log is to be replayed
-    /// anew, after a replay of settings alone.
+    /// are gone. Or another floor of a partition is told. They were not known when the replay met
+    /// these versions. The log is to be replayed anew, after a replay of settings and floors alone.
     #[must_use]
     pub fn has_late_settings(&self) -> bool {
         self.has_late_settings && self.keyspaces.keeps_versions()
@@ -383,6 +386,7 @@ impl Replayed {
             if let Some(old) = self.locals.take(part, place) {
                 self.live.loses(old);
             }
+            self.take_floor(part.slot());
             return false;
         }
         if is_epochs(part.key()) {
@@ -397,6 +401,19 @@ impl Replayed {
         }
         self.live.replaces(self.keyspaces.take(part, place));
         false
+    }
+
+    /// Takes in from when on the past of the partition of a slot is known, by its newest local
+    /// record.
+    fn take_floor(&mut self, slot: u16) {
+        let local = self.locals.get(slot).expect("it was just taken in");
+        let is_other = self.keyspaces.set_floor(partition_of(slot), &local.value);
+        // The record may be a copy, or tell anew what an earlier one told: versions behind the
+        // floor may stand before it.
+        self.has_late_settings |= is_other && self.snapshot.is_some();
+        if is_other && self.keyspaces.keeps_versions() {
+            self.live.forget_times();
+        }
     }
 
     /// Joins a part behind a snapshot to the versions of its key that the snapshot tells of; `home`

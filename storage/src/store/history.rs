@@ -25,8 +25,14 @@ pub enum WasAt {
     Version(KeptVersion),
     /// The key was missing.
     Missing,
-    /// The version of that time is not kept. The oldest version that is kept, if there is one.
-    NotKept(Option<KeptVersion>),
+    /// The version of that time is not kept.
+    NotKept {
+        /// The oldest version that is kept, if there is one.
+        oldest: Option<KeptVersion>,
+        /// From when on every version is known that is not beyond the count, in unix milliseconds.
+        /// 0 if the keyspace keeps none.
+        from_ms: u64,
+    },
 }
 
 /// What is kept of a key.
@@ -110,10 +116,17 @@ impl<P: Blocks> Store<P> {
         at: At,
     ) -> WasAt {
         let Some(rule) = self.keyspaces.rule(slot, key) else {
-            return WasAt::NotKept(None);
+            return WasAt::NotKept {
+                oldest: None,
+                from_ms: 0,
+            };
+        };
+        let not_kept = |oldest| WasAt::NotKept {
+            oldest,
+            from_ms: rule.complete_from_ms(self.time_ms()),
         };
         let Some(past) = self.past_of((slot, hash), key, current, rule) else {
-            return WasAt::NotKept(None);
+            return not_kept(None);
         };
         let is_then = |version: &KeptVersion| match at {
             // What stood there when versions began to be kept has no time here.
@@ -148,7 +161,7 @@ impl<P: Blocks> Store<P> {
             };
         match is_complete {
             true => WasAt::Missing,
-            false => WasAt::NotKept(oldest),
+            false => not_kept(oldest),
         }
     }
 

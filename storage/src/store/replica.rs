@@ -394,6 +394,10 @@ impl<P: Blocks> Store<P> {
         if let Some(before) = self.locals.put(slot, count, place, value) {
             self.live.loses(before);
         }
+        if self.keyspaces.set_floor(partition_of(slot), value) && self.keyspaces.keeps_versions() {
+            // What has expired may be kept again.
+            self.live.forget_times();
+        }
         lsn
     }
 
@@ -401,6 +405,14 @@ impl<P: Blocks> Store<P> {
     #[must_use]
     pub fn local(&self, slot: u16) -> Option<&[u8]> {
         self.locals.get(slot).map(|newest| newest.value.as_slice())
+    }
+
+    /// Takes out what is known of the past of a partition, a part in each call; whether all is out.
+    /// Its records that have diverged are not to stand among those that follow.
+    pub fn forget_past(&mut self, partition: usize) -> bool {
+        let live = &mut self.live;
+        self.versions
+            .forget(partition, FORGOTTEN_MAX, |place| live.loses(place))
     }
 
     /// Up to which sequence records of a partition may be gone from the log.
@@ -440,6 +452,9 @@ impl<P: Blocks> Store<P> {
         }
     }
 }
+
+/// Kept versions that one call of [`Store::forget_past`] takes out, at most.
+const FORGOTTEN_MAX: usize = 4_096;
 
 /// The extension areas of parts as they are logged here, and how many there are up to the last one.
 /// Those that are not in a part stand in `made`.

@@ -324,7 +324,7 @@ impl<P: Blocks> Store<P> {
     }
 
     /// The time is never before this one.
-    pub(crate) fn carry_time(&mut self, time_ms: u64) {
+    pub fn carry_time(&mut self, time_ms: u64) {
         self.clock.carry(time_ms);
     }
 

@@ -482,5 +482,5 @@ fn a_version_that_ended_by_a_time_leaves_no_older_one_in_its_place_in_a_time_bef
         "{removed:?}, and the versions stood in {first:?} and {second:?}"
     );
     let yard = yard.restarted(last_ms);
-    assert!(matches!(yard.was(key, second_ms), WasAt::NotKept(_)));
+    assert!(matches!(yard.was(key, second_ms), WasAt::NotKept { .. }));
 }

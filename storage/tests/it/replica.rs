@@ -27,6 +27,7 @@ use crate::random::Random;
 use crate::seed::{Seed, seeds};
 
 mod again;
+mod floor;
 
 const CACHE_BYTES: usize = 12_000;
 const KEYS: usize = 30;

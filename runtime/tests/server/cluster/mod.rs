@@ -12,6 +12,7 @@ mod ledger;
 mod lost;
 pub mod nodes;
 mod older;
+mod past;
 mod pki;
 mod promotion;
 mod reads;

@@ -15,7 +15,7 @@ use penstock_shard::{Event as ShardEvent, SessionId};
 
 use super::applies::{self, Use};
 use super::node::LIST_MAX;
-use super::oracle::{Kind, Outcome, POTS, list_of, value_of};
+use super::oracle::{Asked, Kind, Outcome, POTS, list_of, value_of};
 use super::rushes::{RushBatch, RushItem, Rushes};
 use super::{Event, GROUPS, NODES, Phase, Step, World, number_of};
 
@@ -83,6 +83,8 @@ pub(super) enum What {
     Hold(usize),
     /// A change of a keyspace.
     Settings,
+    /// A list as it was.
+    Past(Asked),
     /// Rushes of one partition, until all of them are answered.
     Rush(RushBatch),
     /// A read of a list that a member may answer. The append has the version that is wanted.
@@ -345,7 +347,7 @@ impl World {
         let known = self.clients[client].known.get(&key).cloned();
         let what = match (kind, is_change, known) {
             (Kind::List, _, Some((version, mut list))) if list.len() < LIST_MAX => {
-                let number = self.oracle.append(key.clone(), partition);
+                let number = self.oracle.append(key.clone(), partition, self.now_us);
                 list.push(number);
                 let value = value_of(&list, self.workload.index(self.setting.value_bytes));
                 let copy = match self.has_applies {
@@ -426,6 +428,8 @@ impl World {
             self.send_rushes(client, group, level);
         } else if self.settings.as_mut().is_some_and(|it| it.is_due()) {
             self.send_settings(client);
+        } else if self.ask_past(client) {
+            return true;
         } else if self.has_applies && self.applies.chance(200_000) {
             self.send_apply(client, group, level);
         } else {
@@ -664,7 +668,8 @@ impl World {
             self.proved(&proves);
         }
         let is_read = match &what {
-            What::Get | What::Look { .. } | What::Settings | What::Apply(Use::Count) => true,
+            What::Get | What::Look { .. } | What::Settings | What::Past(_) => true,
+            What::Apply(Use::Count) => true,
             What::Try(number) => !self.is_change(*number, item),
             What::Hold(number) => !self.changes_hold(*number, item),
             _ => false,
@@ -713,6 +718,7 @@ impl World {
             What::Hold(number) => self.answer_hold(number, item)?,
             What::Raise | What::Change => {}
             What::Settings => self.answer_settings(usize::from(writer.0) - 1, status)?,
+            What::Past(asked) => self.answer_past(asked, partition, item)?,
             What::Rush(_) => unreachable!("a batch is answered item by item"),
         }
         if is_done && !is_read {

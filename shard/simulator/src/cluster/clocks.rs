@@ -48,6 +48,11 @@ impl NodeClock {
         })
     }
 
+    /// Whether it shows the time of the world.
+    pub(super) fn is_true(&self) -> bool {
+        (self.rate, self.offset_us, self.stepped_us) == (100, 0, 0)
+    }
+
     /// So much of this clock passes in true time.
     pub(super) fn of_true_us(&self, true_us: u64) -> u64 {
         true_us * self.rate / 100

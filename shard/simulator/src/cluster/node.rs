@@ -26,10 +26,10 @@ use penstock_storage::cleaning::CleaningConfig;
 use penstock_storage::key_table::{KeyTable, TableHome};
 use penstock_storage::layout::Layout;
 use penstock_storage::log::LogConfig;
-use penstock_storage::place::FileId;
+use penstock_storage::place::{FileId, Place};
 use penstock_storage::record::{PartKind, PartView, part_bytes};
 use penstock_storage::segment::Owner;
-use penstock_storage::store::Found;
+use penstock_storage::store::{At, Found, Store, WasAt};
 use penstock_storage::summary::SUMMARY_BYTES_MAX;
 use penstock_storage::version::Version;
 
@@ -475,6 +475,52 @@ impl Node {
                 .map_err(|wrong| format!("at node {} {wrong}", self.number))?;
         }
         Ok(())
+    }
+
+    /// The slot and hash of a key.
+    pub(super) fn home_of(&self, key: &[u8]) -> (u16, u32) {
+        Shard::<Pool>::home_of(self.hash_seed)(key)
+    }
+
+    /// The store of the running node that has the keys of a slot.
+    fn store_of(&self, slot: u16) -> &Store<Pool> {
+        let owner = usize::from(Topology::new(self.shards).owner(slot));
+        self.cores.as_ref().expect("it runs")[owner].shard.store()
+    }
+
+    /// The version behind which the running node keeps those of a key, if it keeps any.
+    pub(super) fn keeps_since(&self, key: &[u8]) -> Option<Version> {
+        let (slot, _) = self.home_of(key);
+        let rule = self.store_of(slot).keyspaces().rule(slot, key);
+        rule.map(|rule| rule.since.version)
+    }
+
+    /// What the running node knows of a key as it was, if its newest version is in memory, or there
+    /// is none.
+    pub(super) fn was_at(&self, key: &[u8], at: At) -> Option<WasAt> {
+        let (slot, hash) = self.home_of(key);
+        let store = self.store_of(slot);
+        let current = match store.find(slot, hash, key) {
+            Found::Cached(id) => Some(id),
+            Found::Absent => None,
+            Found::Cold(_) => return None,
+        };
+        Some(store.version_at((slot, hash), key, current, at))
+    }
+
+    /// The value that stands there on the disk, if it has this key and version.
+    pub(super) fn value_at(
+        &self,
+        key: &[u8],
+        version: Version,
+        place: Place,
+    ) -> Result<Option<Vec<u8>>, String> {
+        let disk = self.disk.borrow();
+        let image = disk.image(place.file).ok_or("a version's file is gone")?;
+        let start = usize::try_from(place.offset).expect("small files");
+        let part = PartView::read(&image[start..]).map_err(|_| "a version cannot be read")?;
+        let is_it = part.key() == key && part.version() == version;
+        Ok(is_it.then(|| part.value().to_vec()))
     }
 
     /// The version and value of a key in the store of the running node, read from the disk if the

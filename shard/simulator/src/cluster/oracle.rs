@@ -54,11 +54,30 @@ pub(super) enum Outcome {
     Acked(AckLevel, Version),
 }
 
+/// An append whose version is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    pub(super) number: u64,
+    pub(super) version: Version,
+}
+
+/// An append that was acknowledged.
+#[derive(Clone, Debug)]
+pub(super) struct Acked {
+    pub(super) number: u64,
+    pub(super) key: Vec<u8>,
+    pub(super) partition: u16,
+    pub(super) version: Version,
+    pub(super) ended_us: u64,
+}
+
 struct Append {
     key: Vec<u8>,
     partition: u16,
     node: u8,
     outcome: Outcome,
+    /// When it was sent.
+    issued_us: u64,
     /// When the answer left the node.
     ended_us: u64,
     /// The disk of the node that acknowledged it is gone since.
@@ -169,12 +188,13 @@ impl Oracle {
     }
 
     /// An append is about to be sent; its number is what it appends.
-    pub(super) fn append(&mut self, key: Vec<u8>, partition: u16) -> u64 {
+    pub(super) fn append(&mut self, key: Vec<u8>, partition: u16, now_us: u64) -> u64 {
         self.appends.push(Append {
             key,
             partition,
             node: 0,
             outcome: Outcome::Unknown,
+            issued_us: now_us,
             ended_us: 0,
             was_wiped: false,
         });
@@ -186,6 +206,43 @@ impl Oracle {
         append.outcome = outcome;
         append.node = node;
         append.ended_us = now_us;
+    }
+
+    /// All appends that were acknowledged.
+    pub(super) fn acked(&self) -> impl Iterator<Item = Acked> {
+        let appends = (1..).zip(&self.appends);
+        appends.filter_map(|(number, append)| match append.outcome {
+            Outcome::Acked(_, version) => Some(Acked {
+                number,
+                key: append.key.clone(),
+                partition: append.partition,
+                version,
+                ended_us: append.ended_us,
+            }),
+            _ => None,
+        })
+    }
+
+    pub(super) fn has_acked(&self) -> bool {
+        self.acked().next().is_some()
+    }
+
+    /// One of the newest of them, chosen by `number`.
+    pub(super) fn some_acked(&self, number: u64) -> Acked {
+        let acked: Vec<Acked> = self.acked().collect();
+        let newest = acked.len().min(64);
+        let at = usize::try_from(number % newest as u64).expect("few");
+        acked[acked.len() - 1 - at].clone()
+    }
+
+    /// When an append was sent.
+    pub(super) fn issued_us(&self, number: u64) -> u64 {
+        self.append_of(number).map_or(0, |it| it.issued_us)
+    }
+
+    /// Whether no node was promoted without a handover, so that there is one past of a partition.
+    pub(super) fn is_one_past(&self, partition: u16) -> bool {
+        !self.parted.contains(&partition) && !self.forced.contains(&partition)
     }
 
     /// The newest append to a list that was acknowledged.

@@ -14,6 +14,7 @@ use penstock_storage::version::{PARTITIONS, SLOTS};
 use crate::random::Random;
 
 use super::client::What;
+use super::past::{self, PastTraffic};
 use super::{NODES, Step, World, number_of};
 
 /// Seeds below are from before nodes with several writers changed keyspaces, and change none.
@@ -27,7 +28,12 @@ pub(super) fn are_changed(seed: u64) -> bool {
 /// What a run is to meet because it changes keyspaces, each 0 times so far.
 pub(super) fn must_meet(seed: u64) -> impl Iterator<Item = (&'static str, u64)> {
     let all = if are_changed(seed) { MUST_MEET } else { &[] };
-    all.iter().map(|&what| (what, 0))
+    let of_past = if past::is_kept(seed) {
+        past::MUST_MEET
+    } else {
+        &[]
+    };
+    all.iter().chain(of_past).map(|&what| (what, 0))
 }
 
 /// What runs of these seeds meet.
@@ -37,7 +43,10 @@ const MUST_MEET: &[&str] = &[
     "change of a keyspace left open",
 ];
 
-const PREFIXES: &[&[u8]] = &[b"settings:", b"settings:a", b"settings:b"];
+const PREFIXES: &[&[u8]] = &[b"settings:", b"settings:a", b"settings:b", ALL_KEYS];
+
+/// The prefix of all keys, in runs that keep versions.
+const ALL_KEYS: &[u8] = b"";
 
 /// Changes of keyspaces of a run.
 pub(super) struct SettingsTraffic {
@@ -62,17 +71,24 @@ impl SettingsTraffic {
         self.random.chance(60_000)
     }
 
-    fn next(&mut self) -> (&'static [u8], Action) {
-        let prefix = self.random.index(PREFIXES.len());
+    fn next(&mut self, past: Option<&mut PastTraffic>) -> (&'static [u8], Action) {
+        let past = past.and_then(|past| past.is_of_all().then_some(past));
+        let prefix = match past {
+            None => self.random.index(PREFIXES.len() - 1),
+            Some(_) => PREFIXES.len() - 1,
+        };
         if self.random.chance(150_000) {
             return (PREFIXES[prefix], Action::Drop);
         }
         let layout = self.next_layout;
         self.next_layout += 1;
         self.asked[prefix].insert(layout);
-        let settings = Settings {
-            layout,
-            ..Settings::default()
+        let settings = match past {
+            None => Settings {
+                layout,
+                ..Settings::default()
+            },
+            Some(past) => past.settings(layout),
         };
         (PREFIXES[prefix], Action::Set(settings))
     }
@@ -83,7 +99,7 @@ impl World {
     pub(super) fn send_settings(&mut self, client: usize) {
         let request = self.clients[client].request + 1;
         let traffic = self.settings.as_mut().expect("the caller looked");
-        let (prefix, action) = traffic.next();
+        let (prefix, action) = traffic.next(self.past.as_mut());
         let mut out = Vec::new();
         let mut batch = BatchRequest::begin(&mut out, request, AckLevel::Disk, 0, 1);
         batch.keyspace(&mut out, prefix, action);

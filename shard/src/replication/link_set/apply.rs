@@ -146,7 +146,7 @@ impl Applier {
                         (state.record_applied(), lsn)
                     })
                 }
-                Applicable::Join => self.join(number, turn, replicas),
+                Applicable::Join { time_ms } => self.join(number, time_ms, turn, replicas),
             };
             let (frame, lsn) = match applied {
                 Ok(applied) => applied,
@@ -213,6 +213,7 @@ impl Applier {
             let lsn = turn.store.sweep(now_us, home, id).ok_or(Stop::Partition)?;
             effects.counters_mut().applied += 1;
             effects.counters_mut().swept += 1;
+            self.sweeps.last = lsn;
             return Ok(lsn);
         }
         effects.counters_mut().applied += 1;
@@ -235,6 +236,7 @@ impl Applier {
     fn join<P: Blocks<Block = B>, B: Block, H: Fn(&[u8]) -> u32>(
         &mut self,
         number: PartitionId,
+        time_ms: u64,
         turn: &mut StoreTurn<'_, P, H>,
         replicas: &mut Replicas<B>,
     ) -> Result<(u64, Lsn), Stop> {
@@ -245,13 +247,28 @@ impl Applier {
             if !self.sweeps.step(number, bytes_max, turn, prefetch, effects) {
                 return Err(Stop::Partition);
             }
+            // A swept key stays in the index until that is durable. What is written to it then must
+            // not seem to have superseded its value.
+            let is_durable = self.sweeps.last <= turn.store.log().durable();
+            if turn.store.keyspaces().keeps_versions() && !is_durable {
+                return Err(Stop::Partition);
+            }
+            turn.store.settle_copies();
         }
+        if !state.is_whole() {
+            if !turn.store.forget_past(usize::from(number)) {
+                replicas.effects.progressed();
+                return Err(Stop::Partition);
+            }
+            turn.store.carry_time(time_ms);
+        }
+        let time_ms = turn.store.time_ms();
         let mut notes = turn.notes();
         if !notes.has_room() {
             return Err(Stop::Turn);
         }
         self.sweeps.end(number);
-        let frame = state.join(&mut notes);
+        let frame = state.join(time_ms, &mut notes);
         Ok((frame, turn.store.log().appended()))
     }
 }

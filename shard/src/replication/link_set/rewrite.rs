@@ -153,12 +153,17 @@ impl Rewrite {
             }
             return true;
         }
+        if !turn.store.forget_past(usize::from(number)) {
+            replicas.effects.progressed();
+            return false;
+        }
+        let time_ms = turn.store.time_ms();
         let mut notes = turn.notes();
         if !notes.has_room() {
             return false;
         }
         let state = replicas.partitions.get_mut(&number).expect("just seen");
-        state.own_diverged_rewritten(&mut notes);
+        state.own_diverged_rewritten(time_ms, &mut notes);
         replicas.effects.progressed();
         true
     }

@@ -8,6 +8,7 @@ use penstock_storage::index::Home;
 use penstock_storage::io::{Block, Blocks};
 use penstock_storage::log::{Purpose, Room};
 use penstock_storage::packed_place::Cursor;
+use penstock_storage::place::Lsn;
 use penstock_storage::record::{PartKind, PartView};
 use penstock_storage::store::Store;
 use penstock_storage::version::{SLOTS, Version};
@@ -27,6 +28,8 @@ const SWEEP_KEYS: usize = 32;
 #[derive(Debug, Default)]
 pub(super) struct Sweeps {
     of: BTreeMap<PartitionId, Sweep>,
+    /// The last record that took a key out, of whatever partition.
+    pub(super) last: Lsn,
 }
 
 /// What the scan of one partition has brought.
@@ -190,6 +193,7 @@ impl Sweeps {
             };
             effects.progressed();
             turn.want_durable(lsn);
+            self.last = lsn;
             effects.counters_mut().swept += 1;
         }
         (sweep.at, sweep.batch_keys) = (next, None);

@@ -19,6 +19,25 @@ pub struct Facts {
     pub rewind_from: Option<Position>,
     /// The log has not every sequence up to this one: they came by a scan.
     pub dense_behind: u64,
+    /// Up to here what the log had of the past of keys did not come in order. While a scan or a
+    /// rewind is under way nothing of the past is known.
+    pub past_floor: Option<PastFloor>,
+}
+
+/// From when on the kept versions of a partition are known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PastFloor {
+    /// Each key was here as it was at this position, without its past; every later record is known.
+    pub at: Position,
+    /// No record up to there is younger, in unix milliseconds.
+    pub time_ms: u64,
+}
+
+impl PastFloor {
+    /// The partition is whole at this position, and this is the time of the store.
+    fn behind(at: Position, time_ms: u64) -> Option<Self> {
+        (!is_planted(Bug::FloorForgotten)).then_some(PastFloor { at, time_ms })
+    }
 }
 
 impl Facts {
@@ -83,9 +102,10 @@ impl LocalRecord {
         self.note(journal);
     }
 
-    /// The keys behind the fork are written anew.
-    pub(super) fn rewritten(&mut self, journal: &mut impl Journal) {
+    /// The keys behind the fork are written anew, the last of them here.
+    pub(super) fn rewritten(&mut self, last: Position, time_ms: u64, journal: &mut impl Journal) {
         self.facts.rewind_from = None;
+        self.facts.past_floor = PastFloor::behind(last, time_ms);
         self.note(journal);
     }
 
@@ -119,13 +139,14 @@ impl LocalRecord {
         self.note(journal);
     }
 
-    /// The partition is whole up to this sequence.
-    pub(super) fn joined(&mut self, sequence: u64, journal: &mut impl Journal) {
+    /// The partition is whole up to this position.
+    pub(super) fn joined(&mut self, at: Position, time_ms: u64, journal: &mut impl Journal) {
         if self.facts.scan_from.is_some() {
-            self.facts.dense_behind = sequence;
+            self.facts.dense_behind = at.sequence;
         }
         if !self.facts.is_whole() {
             (self.facts.scan_from, self.facts.rewind_from) = (None, None);
+            self.facts.past_floor = PastFloor::behind(at, time_ms);
             self.note(journal);
         }
     }

@@ -30,8 +30,8 @@ struct Item {
 pub(super) enum Pending {
     /// A record; its bytes stand behind those of the records before it.
     Record { position: Position, bytes: usize },
-    /// JOIN at this position.
-    Join { at: Position },
+    /// JOIN at this position, and the time of its frame.
+    Join { at: Position, time_ms: u64 },
 }
 
 /// The bytes of records, one behind the other.
@@ -93,8 +93,8 @@ impl PendingRecords {
     }
 
     /// JOIN came in a frame.
-    pub(super) fn push_join(&mut self, frame: u64, at: Position) {
-        let what = Pending::Join { at };
+    pub(super) fn push_join(&mut self, frame: u64, at: Position, time_ms: u64) {
+        let what = Pending::Join { at, time_ms };
         self.items.push_back(Item { frame, what });
     }
 
@@ -146,7 +146,7 @@ impl PendingRecords {
     pub(super) fn take_join(&mut self) -> (u64, Position) {
         let Some(Item {
             frame,
-            what: Pending::Join { at },
+            what: Pending::Join { at, .. },
         }) = self.items.pop_front()
         else {
             panic!("a join was to be applied");

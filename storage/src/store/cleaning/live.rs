@@ -285,7 +285,7 @@ impl Live {
     }
 
     /// Forgets all expiries. From now on every part counts as one that lasts.
-    fn forget_times(&mut self) {
+    pub(crate) fn forget_times(&mut self) {
         for file in &mut self.files {
             if let Some(table) = file.expiring.take() {
                 let all = table.all();

@@ -7,11 +7,13 @@
 //!
 //! What must hold: a record that says that more versions are kept than the one before it begins
 //! their history anew, with its own version ([`Since`]): of older versions nobody knows which are
-//! gone. A keyspace that was dropped stays as a record, because it tells since when the shorter
-//! prefix is in force for its keys.
+//! gone. On a node of a cluster no history begins below the floor of its partition ([`Floor`]). A
+//! keyspace that was dropped stays as a record, because it tells since when the shorter prefix is
+//! in force for its keys.
 
 use crate::format::record::PartView;
 use crate::format::system_key::is_system;
+use crate::store::keyspace::floor::{Floor, Floors};
 use crate::store::keyspace::rule::Rule;
 use crate::store::keyspace::settings::KEYSPACES_MAX;
 use crate::store::keyspace::settings::Record;
@@ -60,6 +62,8 @@ pub struct Keyspaces {
     prefix_bytes: usize,
     /// How often the newest settings of a prefix came from a record, and not from a request.
     found: u64,
+    /// From when on this node knows the past of each partition.
+    floors: Floors,
 }
 
 impl Keyspace {
@@ -153,6 +157,20 @@ impl Keyspaces {
         self.rule_from(self.longest(key), partition_of(slot), key)
     }
 
+    /// Takes in what the newest local record of a partition tells. Whether the past of the
+    /// partition is known from elsewhere on than before.
+    pub(crate) fn set_floor(&mut self, partition: usize, local: &[u8]) -> bool {
+        self.floors.set(partition, Floor::read(local))
+    }
+
+    /// The version up to which a partition came without its past.
+    pub(crate) fn floor(&self, slot: u16) -> Option<Version> {
+        match self.floors.of(partition_of(slot)) {
+            Floor::At(since) => Some(since.version),
+            Floor::Begin | Floor::Unknown => None,
+        }
+    }
+
     /// The rule for the keys of the prefix with this number.
     pub(crate) fn rule_of(&self, number: u16, slot: u16) -> Option<Rule> {
         let at = self.keyspaces.iter().position(|k| k.number == number)?;
@@ -161,7 +179,11 @@ impl Keyspaces {
     }
 
     fn rule_from(&self, longest: Option<usize>, partition: usize, key: &[u8]) -> Option<Rule> {
-        let mut since = Since::default();
+        let mut since = match self.floors.of(partition) {
+            Floor::Begin => Since::default(),
+            Floor::At(since) => since,
+            Floor::Unknown => return None,
+        };
         let mut number = None;
         for (keyspace, in_force) in self.matching(longest, partition, key) {
             since = since.max(in_force.since);

@@ -11,6 +11,7 @@ use crate::store::versions::entry::keyspace_of;
 use crate::store::versions::table::Versions;
 use crate::types::place::Place;
 use crate::types::version::Version;
+use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 
 /// The versions that are collected while a log is replayed. A version of a key whose keyspace keeps
@@ -134,6 +135,9 @@ impl Collected {
     ) {
         let id = KeyId::new(part.slot(), hash, part.key());
         let number = id.number(part.sequence()) | u128::from(keyspace);
+        if keyspaces.floor(part.slot()).is_some() && !self.makes_place(id, part.version()) {
+            return;
+        }
         if self.has_restored
             && let Some((known, _)) = self.versions.get(id, part.sequence())
             && known != number
@@ -156,6 +160,19 @@ impl Collected {
             self.judge(keyspaces, now_ms, None::<&fn(KeyId, Place) -> bool>, |_| {});
             self.entries_max = 2 * self.versions.len() + COLLECTED_MAX;
         }
+    }
+
+    /// A version of another epoch may have the same sequence: the lower one has diverged. Whether
+    /// this version is to be taken in, in the place of such a one.
+    fn makes_place(&mut self, id: KeyId, version: Version) -> bool {
+        let Some((number, known)) = self.versions.get(id, version.sequence) else {
+            return true;
+        };
+        if known.version < version {
+            self.versions.take(number);
+            self.copies.remove(&number);
+        }
+        known.version <= version
     }
 
     /// The versions that are kept. `is_current` says whether the newest part of a key stands there;
@@ -193,6 +210,10 @@ impl Collected {
             let versions = self.versions.entries.range(id.all()).rev();
             group.clear();
             group.extend(versions.map(|(&number, entry)| (number, entry.version(number))));
+            let known = match keyspaces.floor(id.slot()) {
+                Some(floor) => known_of(&mut group, floor, is_current.is_some()),
+                None => group.len(),
+            };
             // The keyspace of the newest version counts: a longer prefix may have taken the key
             // over since the older ones.
             let keyspace = group.first().map_or(0, |&(newest, _)| keyspace_of(newest));
@@ -200,7 +221,7 @@ impl Collected {
             let mut kept = match rule {
                 Some(rule) => {
                     let is_all = is_current.is_some();
-                    kept_of(&self.copies, &group, rule, now_ms, is_all)
+                    kept_of(&self.copies, &group[..known], rule, now_ms, is_all)
                 }
                 None => 0,
             };
@@ -260,6 +281,20 @@ fn version_of(part: &PartView<'_>, place: Place) -> KeptVersion {
 
 /// Versions that are collected beyond twice those that stay, at most.
 const COLLECTED_MAX: usize = 65_536;
+
+/// Puts the versions of a key into their order, the newest first. How many of them are known on a
+/// node that got the partition without its past up to the floor: those behind the floor, and the
+/// newest one up to it. Older ones may have diverged, or have been gone in between. A deletion up
+/// to the floor is none that happened then: it may stand for a key that a scan did not bring.
+fn known_of(group: &mut [(u128, KeptVersion)], floor: Version, is_all: bool) -> usize {
+    group.sort_unstable_by_key(|(_, it)| Reverse(it.version));
+    let behind = group.partition_point(|(_, it)| it.version > floor);
+    match group.get(behind) {
+        // One that is younger may come as long as not all are there.
+        Some((_, newest)) if !is_all || !newest.is_deletion => behind + 1,
+        _ => behind,
+    }
+}
 
 /// How many of the versions of a key, the newest first, are kept. What a copy tells of its
 /// successor says nothing before all versions are there.

@@ -4,7 +4,7 @@ use crate::format::checksum::crc32;
 use crate::format::record::SEQUENCE_MAX;
 use crate::types::packed_place::PackedPlace;
 use crate::types::place::Place;
-use crate::types::version::Version;
+use crate::types::version::{PARTITIONS, SLOTS, Version};
 use std::ops::RangeInclusive;
 
 /// The entries of one key: an entry's number without its sequence and keyspace.
@@ -34,6 +34,13 @@ impl KeyId {
                 | u128::from(hash) << HASH_SHIFT
                 | u128::from(check) << CHECK_SHIFT,
         )
+    }
+
+    /// The entries of all keys of a partition.
+    pub(super) fn all_of(partition: usize) -> RangeInclusive<u128> {
+        let slots = u128::from(SLOTS) / PARTITIONS as u128;
+        let first = partition as u128 * slots;
+        first << SLOT_SHIFT..=(first + slots - 1) << SLOT_SHIFT | ((1 << SLOT_SHIFT) - 1)
     }
 
     pub(super) fn all(self) -> RangeInclusive<u128> {

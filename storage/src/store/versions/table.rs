@@ -352,6 +352,28 @@ impl Versions {
         true
     }
 
+    /// Takes entries of a partition out, at most so many, and tells those whose bytes were counted.
+    /// Whether all are out.
+    pub(crate) fn forget(
+        &mut self,
+        partition: usize,
+        most: usize,
+        mut uncounted: impl FnMut(Place),
+    ) -> bool {
+        let all = KeyId::all_of(partition);
+        for _ in 0..most {
+            let Some((&number, _)) = self.entries.range(all.clone()).next() else {
+                // An entry of another past may get the number of one of these.
+                self.young.retain(|(_, number)| !all.contains(number));
+                return true;
+            };
+            if let Some(version) = self.take(number).filter(|version| version.is_counted) {
+                uncounted(version.place);
+            }
+        }
+        false
+    }
+
     /// Takes the oldest entries of a key out that are not kept any more, a few at a time.
     pub(crate) fn trim(
         &mut self,
