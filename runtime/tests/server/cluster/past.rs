@@ -7,20 +7,19 @@ use penstock_net::level::AckLevel;
 use penstock_net::request::Version;
 use penstock_net::status::Status;
 
-use super::nodes::{Cluster, wait_for_follower, wait_for_primary};
+use super::nodes::{Cluster, Server, wait_for_follower, wait_for_primary};
 use crate::process::beside_clusters;
 
 const KEYS: u32 = 200;
 
-fn keep(client: &Client) {
+fn keep(writer: &Server) {
     let settings = Settings {
         versions: 100,
         ..Settings::default()
     };
-    client
-        .keyspace(b"key:", Action::Set(settings))
-        .wait()
-        .expect("changed");
+    let client = writer.client(AckLevel::Disk);
+    let changed = client.keyspace(b"key:", Action::Set(settings));
+    changed.wait().expect("changed");
 }
 
 fn key_of(number: u32) -> Vec<u8> {
@@ -50,9 +49,9 @@ fn a_member_that_followed_answers_for_the_whole_past_when_it_takes_over() {
     let cluster = Cluster::new("cluster-past");
     let (first, second) = cluster.start_two();
     cluster.does(&["switch", "--to", "2", "--partitions", "100-255"]);
-    let client = first.client(AckLevel::Replica);
-    keep(&client);
+    keep(&first);
     cluster.does(&["switch", "--to", "1", "--partitions", "100-255"]);
+    let client = first.client(AckLevel::Replica);
     let one = write(&client, b"one");
     let two = write(&client, b"two");
     client.del(&key_of(7)).wait().expect("deleted");
@@ -64,7 +63,7 @@ fn a_member_that_followed_answers_for_the_whole_past_when_it_takes_over() {
             .map(|it| (it.version, it.is_deletion, it.time_ms))
             .collect::<Vec<_>>()
     };
-    let told = list(&client);
+    let told = list(&first.client(AckLevel::Disk));
     assert_eq!(told.len(), 3, "{told:?}");
     // Its start reads the log anew, and the other node gets the rest by delta.
     second.stop();
@@ -72,11 +71,11 @@ fn a_member_that_followed_answers_for_the_whole_past_when_it_takes_over() {
     wait_for_follower(&first, &second);
 
     cluster.does(&["switch", "--to", "2"]);
-    let client = second.client(AckLevel::Replica);
+    let client = second.client(AckLevel::Disk);
     check(&client, b"one", &one);
     check(&client, b"two", &two);
     assert_eq!(list(&client), told);
-    let three = write(&client, b"three");
+    let three = write(&second.client(AckLevel::Replica), b"three");
     drop(second);
     cluster.does(&["promote", "--to", "1", "--force"]);
     wait_for_primary(&first);
@@ -92,8 +91,8 @@ fn a_node_that_gave_up_what_it_wrote_alone_tells_no_version_of_it() {
     let _clusters = beside_clusters();
     let cluster = Cluster::new("cluster-past-diverged");
     let (first, second) = cluster.start_two();
+    keep(&first);
     let client = first.client(AckLevel::Replica);
-    keep(&client);
     let one = write(&client, b"one");
     wait_for_follower(&first, &second);
     drop(second);
