@@ -125,13 +125,16 @@ impl Leases {
     }
 
     /// Until when the node may serve a partition that its plan gives it; 0: not now. It begins
-    /// behind all that it has lent itself, unless the old primary has stopped for it.
+    /// behind all that it has lent itself, unless the old primary has stopped for it. Who serves
+    /// goes on while it lends the partition to whom it hands it over.
     fn end_us(&self, now_us: u64, partition: PartitionId, assignment: &Assignment) -> u64 {
         let end_us = match self.table.lease_end_us(partition, assignment.sync_set()) {
             u64::MAX => u64::MAX,
             end_us => end_us.saturating_sub(MARGIN_US),
         };
-        let has_begun = self.table.handed_over(partition) == assignment.generation
+        let goes_on = now_us < self.ends_us[usize::from(partition)];
+        let has_begun = goes_on
+            || self.table.handed_over(partition) == assignment.generation
             || now_us >= self.table.begins_us(partition);
         match has_begun && now_us < end_us {
             true => end_us,

@@ -667,6 +667,21 @@ fn who_hands_over_serves_until_the_new_primary_has_asked_for_its_lease_or_is_lat
     }
 }
 
+#[test]
+fn who_lends_what_it_serves_to_the_next_primary_goes_on_serving() {
+    let mut pair = pair(SYNC);
+    pair.link();
+    pair.settle();
+    let writer = &mut pair.nodes[0];
+    // The next primary has read the plan before.
+    lends_to(writer, 2, 5);
+    writer.server.now.us += 20_000;
+    writer.server.settle();
+    assert_eq!(writer.get(), Status::Ok);
+    let counters = writer.server.shard.replication_counters(writer.server.now);
+    assert_eq!(counters.leases.lapses, 0);
+}
+
 fn told(plan: u64, has_joined: bool, is_proven: bool) -> MemberStanding {
     MemberStanding {
         plan,
