@@ -236,18 +236,24 @@ impl Failover {
 
     /// The generation in which this node writes a partition and vouches for it, or is to take it
     /// from a node that is there; otherwise 0. So the lease is there when the partition comes. If
-    /// the old primary is lost before that, the claims end, and a member takes over.
+    /// the old primary is lost before that, or late, the claims end, and a member takes over.
     fn claimed(&self, now_us: u64, partition: u16, placing: &Placing) -> u16 {
         let by = self.handed_by[usize::from(partition)];
         let is_coming = || {
             let standing = self.standings[usize::from(partition)];
             let is_mine = placing.assignment.primary == self.me;
-            is_mine && standing.is_turning && standing.is_awaiting && self.hears(now_us, by)
+            let is_awaited = standing.is_awaiting && !self.is_overdue(now_us, partition);
+            is_mine && standing.is_turning && is_awaited && self.hears(now_us, by)
         };
         match self.vouches(partition, placing) || is_coming() {
             true => u16::try_from(placing.assignment.generation).expect("14 bits"),
             false => 0,
         }
+    }
+
+    /// Whether a handover that the plan has is to be waited for no more.
+    fn is_overdue(&self, now_us: u64, partition: u16) -> bool {
+        now_us >= self.since_us[usize::from(partition)] + LeaseRules::HANDOVER_US
     }
 
     /// Whether a heartbeat of a node was read within the grace.
@@ -388,11 +394,12 @@ impl Failover {
                 false => self.silence_us(),
             });
             let left = placing.sync().count().saturating_sub(self.plan.min_sync);
-            let can_be_renewed = placing.has_generation();
-            for node in placing.sync().filter(is_silent).take(left) {
-                if !can_be_renewed {
-                    continue;
-                }
+            // Members that nobody hears are no minimum: whoever is back first may be the one.
+            let can_all_leave = placing.sync().filter(&is_silent).count() <= left;
+            if !can_all_leave || !placing.has_generation() {
+                continue;
+            }
+            for node in placing.sync().filter(&is_silent) {
                 match silent.iter_mut().find(|it| it.0 == node) {
                     Some((_, partitions)) => partitions.insert(partition),
                     None => silent.push((node, PartitionSet::from_iter([partition]))),
@@ -409,10 +416,11 @@ impl Failover {
             let hold_us = self
                 .partitions
                 .until_us(u8::try_from(partition).expect("256"));
-            // A node that waits for a handover is not silent: it has nothing to claim yet.
+            // A node that waits for a handover is not silent: it may have nothing to claim yet.
             let assignment = &placing.assignment;
             let has_begun = !assignment.is_handed_over
-                || self.lender.has_granted(partition, assignment.generation);
+                || self.lender.has_granted(partition, assignment.generation)
+                || self.is_overdue(now_us, partition);
             placing.is_promotable(self.me)
                 && self.lender.has_lent(partition)
                 && has_begun
@@ -533,359 +541,4 @@ fn low(sequence: u64) -> u32 {
 }
 
 #[cfg(test)]
-mod tests {
-    use penstock_net::link::Membership;
-
-    use super::*;
-    use crate::cluster::Assignment;
-
-    const RULES: LeaseRules = LeaseRules::QUIET;
-    const G: u64 = RULES.grace_us();
-
-    /// Node 1 writes partitions 0 and 1, nodes 2 and 3 are their sync set.
-    fn plan() -> FailoverPlan {
-        let placing = |partition: u16| Placing {
-            assignment: Assignment {
-                generation: 1,
-                primary: 1,
-                members: match partition {
-                    0 | 1 => [2, 3].map(|node| (node, Membership::Sync)).to_vec(),
-                    _ => Vec::new(),
-                },
-                is_handed_over: false,
-                is_loss_accepted: false,
-                is_incomplete_accepted: false,
-            },
-            joining: Vec::new(),
-        };
-        FailoverPlan {
-            number: 1,
-            rules: RULES,
-            placings: (0..LINK_PARTITIONS).map(placing).collect(),
-            min_sync: 0,
-            is_paused: false,
-            stay_learners: Vec::new(),
-        }
-    }
-
-    fn standing(sequence: u64) -> Standing {
-        Standing {
-            is_turning: true,
-            is_candidate: true,
-            is_able: true,
-            is_awaiting: false,
-            sequence,
-        }
-    }
-
-    /// Three nodes over this plan; node 3 has more records than node 2.
-    fn nodes(plan: &FailoverPlan) -> Vec<Failover> {
-        let node = |number: u8| {
-            let mut node = Failover::new(0, number, plan.clone());
-            for partition in [0, 1] {
-                node.note(0, partition, standing(40 + u64::from(number)));
-            }
-            node
-        };
-        (1..=3).map(node).collect()
-    }
-
-    /// All send to all, but where nothing passes.
-    fn exchange(nodes: &mut [Failover], now_us: u64, passes: impl Fn(u8, u8) -> bool) {
-        for node in nodes.iter_mut() {
-            node.looks(now_us);
-        }
-        for (from, to) in (0..3).flat_map(|from| (0..3).map(move |to| (from, to))) {
-            let (one, other) = (nodes[from].me, nodes[to].me);
-            if from == to || !passes(one, other) {
-                continue;
-            }
-            let mut claims = Vec::new();
-            let heartbeat = nodes[from].send(now_us, other, &mut claims);
-            let mut claimed = Vec::new();
-            let heartbeat = Heartbeat {
-                claims: Claims::write(&mut claimed, heartbeat.claims.iter()),
-                ..heartbeat
-            };
-            let confirm = nodes[to].read(now_us, one, &heartbeat);
-            if passes(other, one) {
-                nodes[from].confirm(now_us, other, &confirm);
-            }
-        }
-    }
-
-    /// Heartbeats each 50 ms up to a time.
-    fn beats(nodes: &mut [Failover], from_us: u64, until_us: u64, passes: impl Fn(u8, u8) -> bool) {
-        let mut now_us = from_us;
-        while now_us < until_us {
-            exchange(nodes, now_us, &passes);
-            now_us += RULES.beat_us();
-        }
-    }
-
-    fn wish(node: &mut Failover, now_us: u64) -> Option<Wish> {
-        node.wish(now_us, |_, _| false)
-    }
-
-    const LOST: fn(u8, u8) -> bool = |from, to| from != 1 && to != 1;
-
-    #[test]
-    fn the_candidate_with_most_records_asks_first_and_the_next_one_150_ms_later() {
-        let mut nodes = nodes(&plan());
-        beats(&mut nodes, 0, 2 * G, |_, _| true);
-        assert!(nodes[0].may_serve(2 * G, 0) && !nodes[1].may_serve(2 * G, 0));
-        let granted_us = 2 * G - RULES.beat_us();
-        beats(&mut nodes, 2 * G, granted_us + G, LOST);
-        let due_us = granted_us + G;
-        assert_eq!(wish(&mut nodes[2], due_us - 1), None);
-        let expected = Some(Wish::TakeOver {
-            from: 1,
-            partitions: PartitionSet::from_iter([0, 1]),
-        });
-        assert_eq!(wish(&mut nodes[1], due_us + LeaseRules::RANK_US - 1), None);
-        assert_eq!(wish(&mut nodes[1], due_us + LeaseRules::RANK_US), expected);
-        assert_eq!(wish(&mut nodes[2], due_us), expected);
-        // One swap at a time.
-        assert_eq!(wish(&mut nodes[2], due_us), None);
-        // The old primary stopped long before.
-        assert!(!nodes[0].may_serve(granted_us + RULES.lease_us(), 0));
-        assert!(nodes[2].may_begin(due_us, 0));
-    }
-
-    #[test]
-    fn silent_members_are_removed_down_to_min_sync_and_a_pause_keeps_takeovers_away() {
-        for (min_sync, removed) in [(0, &[2, 3][..]), (1, &[2]), (2, &[])] {
-            let mut plan = plan();
-            plan.min_sync = min_sync;
-            plan.is_paused = true;
-            let mut nodes = nodes(&plan);
-            beats(&mut nodes, 0, 2 * G, |_, _| true);
-            let silent_us = 2 * G - RULES.beat_us() + RULES.silence_us();
-            beats(&mut nodes, 2 * G, silent_us, |_, _| false);
-            assert_eq!(wish(&mut nodes[0], silent_us - 1), None);
-            let silent = removed
-                .iter()
-                .map(|&node| (node, PartitionSet::from_iter([0, 1])));
-            let silent: Vec<_> = silent.collect();
-            let expected = (!silent.is_empty()).then_some(Wish::Remove { silent });
-            assert_eq!(wish(&mut nodes[0], silent_us), expected);
-            beats(&mut nodes, silent_us, 4 * G, |_, _| false);
-            assert_eq!(wish(&mut nodes[2], 9 * G), None);
-        }
-    }
-
-    #[test]
-    fn a_primary_that_hears_nobody_leaves_the_others_the_time_to_take_over() {
-        let mut nodes = nodes(&plan());
-        let last_us = 2 * G - RULES.beat_us();
-        beats(&mut nodes, 0, last_us, |_, _| true);
-        // The one is cut off a little earlier than the other one.
-        let silent_us = last_us - RULES.beat_us() + RULES.alone_us();
-        beats(&mut nodes, last_us, 2 * G, |from, to| from + to != 3);
-        beats(&mut nodes, 2 * G, silent_us, LOST);
-        assert_eq!(wish(&mut nodes[0], silent_us - 1), None);
-        assert!(matches!(
-            wish(&mut nodes[2], last_us + G),
-            Some(Wish::TakeOver { from: 1, .. })
-        ));
-        // They were lost, too.
-        assert!(matches!(
-            wish(&mut nodes[0], last_us + RULES.alone_us()),
-            Some(Wish::Remove { silent }) if silent.len() == 2
-        ));
-    }
-
-    #[test]
-    fn a_cut_in_one_direction_counts_for_both() {
-        for cut in [(1, 2), (2, 1)] {
-            let mut nodes = nodes(&plan());
-            let passes = |from, to| (from, to) != cut;
-            beats(&mut nodes, 0, 2 * G, passes);
-            assert!(!nodes[0].may_serve(2 * G, 0), "{cut:?}");
-            assert!(nodes[1].may_begin(2 * G, 0), "{cut:?}");
-            assert!(!nodes[2].may_begin(2 * G, 0), "{cut:?}");
-        }
-    }
-
-    #[test]
-    fn partitions_of_a_core_that_stands_still_move_and_the_others_stay() {
-        let mut nodes = nodes(&plan());
-        beats(&mut nodes, 0, 2 * G, |_, _| true);
-        let still = Standing {
-            is_turning: false,
-            ..standing(41)
-        };
-        nodes[0].note(2 * G, 1, still);
-        beats(&mut nodes, 2 * G, 4 * G, |_, _| true);
-        assert!(nodes[0].may_serve(4 * G, 0) && !nodes[0].may_serve(4 * G, 1));
-        let expected = Some(Wish::TakeOver {
-            from: 1,
-            partitions: PartitionSet::from_iter([1]),
-        });
-        assert_eq!(wish(&mut nodes[2], 4 * G), expected);
-        // While its swap is under way it lends nothing of that, and of the other one it does.
-        nodes[0].note(4 * G, 1, standing(41));
-        beats(&mut nodes, 4 * G, 6 * G, |_, _| true);
-        assert!(nodes[0].may_serve(6 * G, 0) && !nodes[0].may_serve(6 * G, 1));
-        nodes[2].swapped();
-        beats(&mut nodes, 6 * G, 7 * G, |_, _| true);
-        assert!(nodes[0].may_serve(7 * G, 1));
-    }
-
-    #[test]
-    fn a_member_whose_core_stands_still_is_removed_and_not_asked_back_before_it_turns() {
-        let mut nodes = nodes(&plan());
-        beats(&mut nodes, 0, 2 * G, |_, _| true);
-        let still = Standing {
-            is_turning: false,
-            ..standing(42)
-        };
-        nodes[1].note(2 * G, 1, still);
-        beats(&mut nodes, 2 * G, 4 * G, |_, _| true);
-        let partitions = PartitionSet::from_iter([1]);
-        let removal = wish(&mut nodes[0], 4 * G).expect("it grants nothing");
-        let silent = vec![(2, partitions)];
-        assert_eq!(removal, Wish::Remove { silent });
-        let mut next = plan();
-        next.number = 2;
-        removal.apply(1, &mut next.placings);
-        for node in &mut nodes {
-            node.swapped();
-            node.take_plan(4 * G, next.clone());
-        }
-        // It has all records and answers heartbeats, for longer than its hold-down.
-        beats(&mut nodes, 4 * G, 20 * G, |_, _| true);
-        assert_eq!(nodes[0].wish(20 * G, |_, _| true), None);
-        nodes[1].note(20 * G, 1, standing(42));
-        let hold_us = 5_000_000;
-        let from_us = 20 * G + hold_us;
-        beats(&mut nodes, 20 * G, from_us - G, |_, _| true);
-        assert_eq!(nodes[0].wish(from_us - G, |_, _| true), None);
-        beats(&mut nodes, from_us - G, from_us + G, |_, _| true);
-        let expected = Wish::Join {
-            node: 2,
-            partitions,
-        };
-        assert_eq!(nodes[0].wish(from_us + G, |_, _| true), Some(expected));
-    }
-
-    #[test]
-    fn a_node_that_waits_for_a_handover_is_not_taken_for_lost_before_it_has_begun() {
-        let mut plan = plan();
-        for placing in &mut plan.placings[..2] {
-            placing.assignment.is_handed_over = true;
-        }
-        let mut nodes = nodes(&plan);
-        let waits = Standing {
-            is_able: false,
-            ..standing(41)
-        };
-        for partition in [0, 1] {
-            nodes[0].note(0, partition, waits);
-        }
-        beats(&mut nodes, 0, 4 * G, |_, _| true);
-        assert_eq!(wish(&mut nodes[2], 4 * G), None);
-        nodes[0].note(4 * G, 0, standing(41));
-        beats(&mut nodes, 4 * G, 6 * G, |_, _| true);
-        beats(&mut nodes, 6 * G, 8 * G, LOST);
-        let expected = Some(Wish::TakeOver {
-            from: 1,
-            partitions: PartitionSet::from_iter([0]),
-        });
-        assert_eq!(wish(&mut nodes[2], 8 * G), expected);
-    }
-
-    #[test]
-    fn who_gets_a_partition_handed_over_has_its_lease_before_and_serves_behind_the_handover() {
-        let mut nodes = nodes(&plan());
-        beats(&mut nodes, 0, 2 * G, |_, _| true);
-        let mut next = plan();
-        next.number = 2;
-        let placing = &mut next.placings[0];
-        placing.assignment = Assignment {
-            generation: 2,
-            primary: 2,
-            members: [1, 3].map(|node| (node, Membership::Sync)).to_vec(),
-            is_handed_over: true,
-            ..placing.assignment.clone()
-        };
-        // The others read the plan later.
-        nodes[1].take_plan(2 * G, next.clone());
-        let waits = Standing {
-            is_able: false,
-            is_awaiting: true,
-            ..standing(42)
-        };
-        nodes[1].note(2 * G, 0, waits);
-        let until_us = 2 * G + RULES.silence_us();
-        beats(&mut nodes, 2 * G, until_us, |_, _| true);
-        assert!(nodes[1].lease_end_us(0) > until_us);
-        assert!(!nodes[1].may_serve(until_us, 0), "it has lent it to node 1");
-        nodes[1].handed_over(0, 2);
-        assert!(nodes[1].may_serve(until_us, 0));
-    }
-
-    #[test]
-    fn who_waits_for_a_lost_node_claims_no_more_and_a_third_one_takes_over() {
-        let mut nodes = nodes(&plan());
-        beats(&mut nodes, 0, 2 * G, |_, _| true);
-        let mut next = plan();
-        next.number = 2;
-        for placing in &mut next.placings[..2] {
-            placing.assignment = Assignment {
-                generation: 2,
-                primary: 2,
-                members: [1, 3].map(|node| (node, Membership::Sync)).to_vec(),
-                is_handed_over: true,
-                ..placing.assignment.clone()
-            };
-        }
-        let waits = Standing {
-            is_able: false,
-            is_awaiting: true,
-            ..standing(42)
-        };
-        for node in &mut nodes {
-            node.take_plan(2 * G, next.clone());
-        }
-        for partition in [0, 1] {
-            nodes[1].note(2 * G, partition, waits);
-        }
-        // As long as the old primary is there, it may be slow.
-        beats(&mut nodes, 2 * G, 8 * G, |_, _| true);
-        assert_eq!(wish(&mut nodes[2], 8 * G), None);
-        beats(&mut nodes, 8 * G, 9 * G, LOST);
-        // Nobody is removed by a node that does not write.
-        assert_eq!(wish(&mut nodes[1], 9 * G), None);
-        beats(&mut nodes, 9 * G, 11 * G, LOST);
-        let expected = Some(Wish::TakeOver {
-            from: 2,
-            partitions: PartitionSet::from_iter([0, 1]),
-        });
-        assert_eq!(wish(&mut nodes[2], 11 * G), expected);
-    }
-
-    #[test]
-    fn nobody_takes_over_again_within_the_hold_down() {
-        let mut nodes = nodes(&plan());
-        beats(&mut nodes, 0, 2 * G, |_, _| true);
-        let mut next = plan();
-        next.number = 2;
-        let partitions = PartitionSet::from_iter([0, 1]);
-        Wish::TakeOver {
-            from: 1,
-            partitions,
-        }
-        .apply(3, &mut next.placings);
-        let taken_us = 2 * G;
-        nodes[1].take_plan(taken_us, next.clone());
-        let hold_us = 5_000_000;
-        beats(&mut nodes, taken_us, taken_us + hold_us, |_, _| false);
-        assert_eq!(wish(&mut nodes[1], taken_us + hold_us - 1), None);
-        let takeover = wish(&mut nodes[1], taken_us + hold_us);
-        assert!(matches!(takeover, Some(Wish::TakeOver { from: 3, .. })));
-        // An older plan changes nothing.
-        nodes[1].take_plan(taken_us, plan());
-        assert_eq!(nodes[1].plan(), &next);
-    }
-}
+mod tests;

@@ -41,6 +41,8 @@ impl LeaseRules {
     pub const STANDSTILL_US: u64 = 300_000;
     /// What each candidate behind the first waits more.
     pub const RANK_US: u64 = 150_000;
+    /// A handover that has not come for so long is given up: another member may take over.
+    pub const HANDOVER_US: u64 = 10_000_000;
     const LEASE_US_MIN: u64 = 200_000;
     const LEASE_US_MAX: u64 = 10_000_000;
 
@@ -87,7 +89,7 @@ impl LeaseRules {
     }
 
     /// Several members that confirm nothing together are to be removed after so long. If they are
-    /// there, the first of them has taken over by then.
+    /// there, the first of them has taken over by then, unless a hold-down keeps it from that.
     #[must_use]
     pub const fn alone_us(&self) -> u64 {
         2 * self.grace_us
