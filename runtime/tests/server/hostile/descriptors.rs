@@ -70,15 +70,32 @@ fn a_limit_of_open_files_that_is_too_low_is_told_with_the_need_and_how_to_raise_
     }
 }
 
+/// The highest descriptor of a process, once it has opened none for half a second. A file that a
+/// server makes behind its start would take the one that is left for refusals.
+fn highest_descriptor_at_rest(pid: u32) -> u32 {
+    let highest = || {
+        let numbers = fs::read_dir(format!("/proc/{pid}/fd")).expect("proc");
+        let numbers = numbers.filter_map(|it| it.ok()?.file_name().to_str()?.parse::<u32>().ok());
+        numbers.fold((0, 0), |(count, most), it| (count + 1, most.max(it)))
+    };
+    let mut last = highest();
+    let until = Instant::now() + Duration::from_secs(20);
+    while Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(500));
+        if std::mem::replace(&mut last, highest()) == last {
+            break;
+        }
+    }
+    last.1
+}
+
 #[test]
 fn a_connection_for_which_the_system_has_no_descriptor_is_closed() {
     let folder = Folder::new("emfile");
     let server = Server::start(&folder.0, &["--shards", "1"]);
     let mut open = Raw::greeted(server.address);
     let pid = server.process.id();
-    let numbers = fs::read_dir(format!("/proc/{pid}/fd")).expect("proc");
-    let numbers = numbers.filter_map(|it| it.ok()?.file_name().to_str()?.parse::<u32>().ok());
-    let limit = numbers.max().expect("some are open") + 1;
+    let limit = highest_descriptor_at_rest(pid) + 1;
     let lowered = Command::new("prlimit")
         .args([
             "--pid",
