@@ -182,7 +182,8 @@ impl Holds {
             return Err(format!("its order had ended before: {known:?}"));
         }
         let needs_hold = !matches!(deal.act, Act::Buy(_) | Act::Restock | Act::Release { .. });
-        let expires_ms = self.life(order).1;
+        // It may have run before what was under way with it.
+        let expires_ms = self.life_at(order, it.at).1;
         if needs_hold && it.sent_ms >= expires_ms && !self.may_be_disarmed(order) {
             return Err(format!("the hold had expired at {expires_ms}"));
         }
