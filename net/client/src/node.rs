@@ -11,8 +11,7 @@ use crate::login::Unwelcome;
 use crate::queued::Queued;
 use crate::silence::Silence;
 
-/// The first wait between two tries to connect, or before a node is asked once more which node
-/// writes. Each next wait is twice as long.
+/// The first wait between two tries to connect. Each next wait is twice as long.
 const BACKOFF_MIN: Duration = Duration::from_millis(10);
 /// The longest wait between two tries to connect.
 pub(crate) const BACKOFF_MAX: Duration = Duration::from_secs(1);

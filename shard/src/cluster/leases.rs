@@ -125,8 +125,8 @@ impl Leases {
     }
 
     /// Until when the node may serve a partition that its plan gives it; 0: not now. It begins
-    /// behind all that it has lent itself, unless the old primary has stopped for it. Who serves
-    /// goes on while it lends the partition to whom it hands it over.
+    /// behind all that it has lent itself, unless the old primary has stopped for it. A node
+    /// that serves the partition goes on while it lends the partition to its successor.
     fn end_us(&self, now_us: u64, partition: PartitionId, assignment: &Assignment) -> u64 {
         let end_us = match self.table.lease_end_us(partition, assignment.sync_set()) {
             u64::MAX => u64::MAX,

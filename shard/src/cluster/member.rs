@@ -125,7 +125,8 @@ impl<B: Block> ClusterMember<B> {
         })
     }
 
-    /// Whether a plan is to wait until those ask for their leases whom it hands something over.
+    /// Whether a plan is to wait. It hands partitions over, and their new primaries have not asked
+    /// for their leases yet.
     pub(crate) fn defer(&mut self, now_us: u64, plan: &Arc<Plan>) -> bool {
         let (table, served) = (&self.leases.table, &self.served);
         let plans = (&*self.plan, plan);

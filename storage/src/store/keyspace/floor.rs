@@ -7,7 +7,7 @@
 //!                             floor
 //! ```
 //!
-//! What must hold: whoever writes the floor into the local record has each key as it was at the
+//! What must hold: a node that writes the floor into the local record has each key as it was at the
 //! floor, and gets every later record in order. No record up to the floor is younger than its time.
 //! While a scan or a rewind is under way nothing of the past is known, and nothing is kept.
 

@@ -162,8 +162,8 @@ impl Collected {
         }
     }
 
-    /// A version of another epoch may have the same sequence: the lower one has diverged. Whether
-    /// this version is to be taken in, in the place of such a one.
+    /// Whether this version is to be taken in. A version of another epoch may have the same
+    /// sequence. Then the version of the lower epoch has diverged, and leaves the table.
     fn makes_place(&mut self, id: KeyId, version: Version) -> bool {
         let Some((number, known)) = self.versions.get(id, version.sequence) else {
             return true;
