@@ -213,7 +213,7 @@ impl Applier {
             let lsn = turn.store.sweep(now_us, home, id).ok_or(Stop::Partition)?;
             effects.counters_mut().applied += 1;
             effects.counters_mut().swept += 1;
-            self.sweeps.last = lsn;
+            self.sweeps.swept(lsn);
             return Ok(lsn);
         }
         effects.counters_mut().applied += 1;
@@ -249,7 +249,7 @@ impl Applier {
             }
             // A swept key stays in the index until that is durable. What is written to it then must
             // not seem to have superseded its value.
-            let is_durable = self.sweeps.last <= turn.store.log().durable();
+            let is_durable = self.sweeps.are_durable(turn.store.log().durable());
             if turn.store.keyspaces().keeps_versions() && !is_durable {
                 return Err(Stop::Partition);
             }

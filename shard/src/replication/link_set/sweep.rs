@@ -29,7 +29,7 @@ const SWEEP_KEYS: usize = 32;
 pub(super) struct Sweeps {
     of: BTreeMap<PartitionId, Sweep>,
     /// The last record that took a key out, of whatever partition.
-    pub(super) last: Lsn,
+    last: Lsn,
 }
 
 /// What the scan of one partition has brought.
@@ -101,6 +101,16 @@ impl Sweep {
 }
 
 impl Sweeps {
+    /// A key was taken out beside the sweep, with this record.
+    pub(super) fn swept(&mut self, lsn: Lsn) {
+        self.last = lsn;
+    }
+
+    /// Whether all keys that were taken out are gone for good, if the log is durable up to here.
+    pub(super) fn are_durable(&self, durable: Lsn) -> bool {
+        self.last <= durable
+    }
+
     /// Notes what a scan brings. Records of a partition that the link has lost were dropped: they
     /// neither end nor fill the account of the link that has the partition.
     pub(super) fn note(
