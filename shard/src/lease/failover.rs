@@ -258,8 +258,9 @@ impl Failover {
 
     /// Whether a heartbeat of a node was read within the grace.
     fn hears(&self, now_us: u64, node: u8) -> bool {
-        let is_new = |heard: &Heard| now_us < heard.read_us + self.plan.rules.grace_us();
-        self.heard.iter().any(|it| it.node == node && is_new(it))
+        let grace_us = self.plan.rules.grace_us();
+        let mut heard = self.heard.iter().filter(|it| it.node == node);
+        heard.any(|it| now_us < it.read_us + grace_us)
     }
 
     /// Whether this node writes a partition, or is able to begin.
@@ -382,24 +383,25 @@ impl Failover {
     fn removal(&self, now_us: u64) -> Option<Wish> {
         let mut silent: Vec<(u8, PartitionSet)> = Vec::new();
         for (partition, placing) in self.written() {
-            let is_silent =
-                |us: u64| move |&node: &u8| now_us >= self.granted_us(node, partition) + us;
+            let silent_for = |us: u64| {
+                let is_silent = move |&node: &u8| now_us >= self.granted_us(node, partition) + us;
+                placing.sync().filter(is_silent)
+            };
+            let members = placing.sync().count();
             let is_alone = !self.plan.is_paused
-                && placing.sync().count() > 1
-                && placing
-                    .sync()
-                    .all(|node| is_silent(self.silence_us() / 2)(&node));
-            let is_silent = is_silent(match is_alone {
+                && members > 1
+                && silent_for(self.silence_us() / 2).count() == members;
+            let silence_us = match is_alone {
                 true => self.plan.rules.alone_us(),
                 false => self.silence_us(),
-            });
-            let left = placing.sync().count().saturating_sub(self.plan.min_sync);
-            // Members that nobody hears are no minimum: whoever is back first may be the one.
-            let can_all_leave = placing.sync().filter(&is_silent).count() <= left;
-            if !can_all_leave || !placing.has_generation() {
+            };
+            // Of the members that are silent none counts as the minimum: the first one that is back
+            // is as good as any other.
+            let most = members.saturating_sub(self.plan.min_sync);
+            if silent_for(silence_us).count() > most || !placing.has_generation() {
                 continue;
             }
-            for node in placing.sync().filter(&is_silent) {
+            for node in silent_for(silence_us) {
                 match silent.iter_mut().find(|it| it.0 == node) {
                     Some((_, partitions)) => partitions.insert(partition),
                     None => silent.push((node, PartitionSet::from_iter([partition]))),
@@ -419,7 +421,7 @@ impl Failover {
             // A node that waits for a handover is not silent: it may have nothing to claim yet.
             let assignment = &placing.assignment;
             let has_begun = !assignment.is_handed_over
-                || self.lender.has_granted(partition, assignment.generation)
+                || self.lender.generation(partition) == assignment.generation
                 || self.is_overdue(now_us, partition);
             placing.is_promotable(self.me)
                 && self.lender.has_lent(partition)
@@ -463,7 +465,7 @@ impl Failover {
                 let mine = low(self.standings[at].sequence);
                 ahead += i64::from(heard.sequences[at].wrapping_sub(mine).cast_signed());
             }
-            let is_here = now_us < heard.read_us + self.plan.rules.grace_us();
+            let is_here = self.hears(now_us, heard.node);
             is_candidate && is_here && (ahead > 0 || ahead == 0 && heard.node < self.me)
         };
         let others = self.heard.iter().filter(|heard| heard.node != lost);

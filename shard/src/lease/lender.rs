@@ -119,12 +119,6 @@ impl Lender {
         self.ends_us[usize::from(partition)].max(self.awake_us + self.grace_us)
     }
 
-    /// Whether the node of a generation was granted the partition, so that it has begun.
-    #[must_use]
-    pub fn has_granted(&self, partition: u16, generation: u32) -> bool {
-        self.generations[usize::from(partition)] == generation
-    }
-
     /// Since when it has looked without a standstill.
     #[must_use]
     pub fn awake_us(&self) -> u64 {
