@@ -292,15 +292,17 @@ fn every_rule_and_query_that_is_deployed_is_promql_and_finds_what_it_asks_for_in
     }
     let statuses = Status::ALL.iter().map(|status| status.name()).collect();
     // What only a node of a cluster tells is checked with those, in `replicas.rs`, and what only a
-    // server with a certificate tells in `tls/files.rs`. What only a node that decides tells is not
-    // checked yet. `up` is Prometheus's own.
+    // server with a certificate tells in `tls/files.rs`. What only a node that decides tells is
+    // checked in `cluster/failover.rs`. `up` is Prometheus's own.
     let of_others = [
         "penstock_failover_",
         "penstock_generation_max",
+        "penstock_heartbeat_",
         "penstock_lease_",
-        "penstock_takeovers_",
-        "penstock_replication_",
         "penstock_plan_",
+        "penstock_replication_",
+        "penstock_sync_",
+        "penstock_takeovers_",
         "penstock_tls_certificate_",
     ];
     let is_asked =

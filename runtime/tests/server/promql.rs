@@ -51,6 +51,19 @@ pub fn deployed_queries() -> Vec<Query> {
     queries
 }
 
+/// What the deployed rules and queries ask of metrics whose names begin like one of these, and no
+/// sample has.
+pub fn missing_from(
+    samples: &[(String, BTreeMap<String, String>, f64)],
+    begins: &[&str],
+) -> Vec<String> {
+    let is_asked = |metric: &str| begins.iter().any(|begin| metric.starts_with(begin));
+    let queries = deployed_queries();
+    let missing = queries.iter();
+    let missing = missing.flat_map(|query| query.missing(is_asked, samples, &[].into()));
+    missing.collect()
+}
+
 /// What a query takes from a scrape.
 struct Selector {
     metric: String,

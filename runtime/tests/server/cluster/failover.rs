@@ -12,6 +12,8 @@ use super::Model;
 use super::etcd::{Etcd, metric};
 use super::nodes::{Cluster, Server, until, wait_for_primary};
 use crate::process::beside_clusters;
+use crate::promql::missing_from;
+use crate::scrape::Numbers;
 
 /// As long as tests beside each other may starve a node without that it is taken for lost.
 const LEASE: Duration = Duration::from_secs(4);
@@ -131,6 +133,23 @@ fn read(client: &Client) -> Option<Vec<u8>> {
     }
 }
 
+/// What the deployed rules and queries ask of failover, a node that decides tells.
+fn check_deployed_names(node: &Server) {
+    let samples = Numbers::read(&node.page("/metrics").1).samples;
+    let begins = [
+        "penstock_failover_",
+        "penstock_generation_max",
+        "penstock_heartbeat_",
+        "penstock_lease_",
+        "penstock_partitions_without_lease",
+        "penstock_plan_",
+        "penstock_sync_",
+        "penstock_takeovers_",
+    ];
+    let missing = missing_from(&samples, &begins);
+    assert!(missing.is_empty(), "{missing:#?}");
+}
+
 #[test]
 fn a_lost_primary_is_replaced_without_a_hand_and_is_waited_for_again_when_it_is_back() {
     let _clusters = beside_clusters();
@@ -157,6 +176,7 @@ fn a_lost_primary_is_replaced_without_a_hand_and_is_waited_for_again_when_it_is_
         nodes.run(first, &[]);
         nodes.until_whole();
         model.change(&nodes.server(second).client(AckLevel::Replica), 3);
+        check_deployed_names(nodes.server(second));
         cluster.has_lost_nothing();
         drop(nodes);
     }

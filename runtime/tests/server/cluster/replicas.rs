@@ -7,7 +7,7 @@ use penstock_net::level::AckLevel;
 
 use super::nodes::{Cluster, Server, until, wait_for_follower, wait_for_primary, write_secret};
 use crate::process::beside_clusters;
-use crate::promql::deployed_queries;
+use crate::promql::missing_from;
 use crate::scrape::Numbers;
 
 /// Partitions of a cluster.
@@ -85,12 +85,7 @@ fn write(server: &Server, each: u32, value: &[u8]) {
 /// labels.
 fn check_deployed_names(nodes: [&Server; 2]) {
     let told = nodes.map(|node| Numbers::read(&node.page("/metrics").1).samples);
-    let begins = ["penstock_replication_", "penstock_plan_"];
-    let is_asked = |metric: &str| begins.iter().any(|begin| metric.starts_with(begin));
-    let queries = deployed_queries();
-    let missing = queries.iter();
-    let missing = missing.flat_map(|query| query.missing(is_asked, &told.concat(), &[].into()));
-    let missing: Vec<String> = missing.collect();
+    let missing = missing_from(&told.concat(), &["penstock_replication_", "penstock_plan_"]);
     assert!(missing.is_empty(), "{missing:#?}");
 }
 
