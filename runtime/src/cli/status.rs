@@ -233,7 +233,7 @@ fn leases(told: &[Told]) -> Vec<String> {
             }
             _ => "needs no lease".into(),
         };
-        let trips = peers.map(|peer| {
+        let trips = peers.clone().map(|peer| {
             let trip = millis(&peer["round_trip_us"]).unwrap_or("no heartbeat".into());
             format!("node {} {trip}", number(peer, "node"))
         });
@@ -242,6 +242,15 @@ fn leases(told: &[Told]) -> Vec<String> {
         let without = number(&info["counters"], "partitions_without_lease");
         if without > 0 {
             line += &format!("; {without} partitions without a lease");
+        }
+        let held = seconds(&failover["held_us"]).filter(|_| number(failover, "held_us") > 0);
+        if let Some(held) = held {
+            line += &format!("; takes nothing over for {held}");
+        }
+        for peer in peers {
+            if let Some(waits) = seconds(&peer["enters_in_us"]) {
+                line += &format!("; node {} may join in {waits}", number(peer, "node"));
+            }
         }
         let last = &failover["decided_last"];
         if let (Some(what), Some(at)) = (last["what"].as_str(), last["at"].as_str()) {
@@ -420,12 +429,13 @@ mod tests {
     fn a_node_that_decides_tells_its_lease_and_who_bounds_it() {
         let peer = |node: u8, left: u64| {
             json!({"node": node, "is_connected": true, "lease_left_us": left,
-                "round_trip_us": 800})
+                "round_trip_us": 800, "enters_in_us": if node == 3 { json!(4_200_000) } else {
+                Value::Null }})
         };
         let info = json!({"counters": {"partitions_without_lease": 2}, "replication": {
             "plan": {"revision": 9, "failover": {"is_paused": true, "lease_ms": 1600,
                 "grace_ms": 2000, "min_sync": 1}},
-            "failover": {"lease_left_us": 1_430_000, "peers":
+            "failover": {"lease_left_us": 1_430_000, "held_us": 3_000_000, "peers":
                 [peer(2, 1_500_000), peer(3, 1_430_000)],
                 "decided_last": {"revision": 8, "at": "then", "what": "takeover of node 2"}},
         }});
@@ -439,8 +449,8 @@ mod tests {
             [
                 "failover: paused, lease 1600 ms, grace 2000 ms, min_sync 1",
                 "node 1: lease left 1.43 s, bounded by node 3; round trips: node 2 0.8 ms, node 3 \
-                 0.8 ms; 2 partitions without a lease; decided last: takeover of node 2 at then, \
-                 revision 8",
+                 0.8 ms; 2 partitions without a lease; takes nothing over for 3.00 s; node 3 may \
+                 join in 4.20 s; decided last: takeover of node 2 at then, revision 8",
             ]
         );
     }

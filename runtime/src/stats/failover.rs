@@ -68,12 +68,14 @@ const NONE: u64 = u64::MAX;
 struct NodeWords {
     lease_left_us: AtomicU64,
     round_trip_us: AtomicU64,
+    enters_in_us: AtomicU64,
     is_connected: AtomicBool,
 }
 
 /// The numbers. While the plan has no failover they stay as they begin.
 pub(crate) struct FailoverFacts {
     is_on: AtomicBool,
+    held_us: AtomicU64,
     nodes: Box<[NodeWords]>,
     takeovers: AtomicU64,
     removals: AtomicU64,
@@ -93,11 +95,15 @@ pub(crate) struct LeasePeer {
     pub(crate) lease_left_us: Option<u64>,
     /// From the sending of the last heartbeat that it answered to the reading of the answer.
     pub(crate) round_trip_us: Option<u64>,
+    /// How long this node does not let it join, if it is a learner of what is written here.
+    pub(crate) enters_in_us: Option<u64>,
 }
 
 /// The numbers at a moment. Shards count lapses of leases by themselves: `figures.rs`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct FailoverReading {
+    /// How long this node takes nothing over, because a writer has just changed.
+    pub(crate) held_us: u64,
     /// Nodes that were met or waited for, ascending.
     pub(crate) peers: Vec<LeasePeer>,
     /// Swaps by which this node took over.
@@ -127,10 +133,12 @@ impl Default for FailoverFacts {
         let words = |_| NodeWords {
             lease_left_us: AtomicU64::new(NONE),
             round_trip_us: AtomicU64::new(NONE),
+            enters_in_us: AtomicU64::new(NONE),
             is_connected: AtomicBool::new(false),
         };
         FailoverFacts {
             is_on: AtomicBool::default(),
+            held_us: AtomicU64::default(),
             nodes: (0..=u8::MAX).map(words).collect(),
             takeovers: AtomicU64::default(),
             removals: AtomicU64::default(),
@@ -145,8 +153,10 @@ impl FailoverFacts {
     /// The plan has failover, or not any more: then nobody lends anything.
     pub(crate) fn turn(&self, is_on: bool) {
         if self.is_on.swap(is_on, Ordering::Relaxed) && !is_on {
+            self.note_hold(0);
             for node in 0..=u8::MAX {
                 self.note_lease(node, None);
+                self.note_entry(node, None);
                 self.note_connection(node, false);
             }
         }
@@ -156,6 +166,17 @@ impl FailoverFacts {
     pub(crate) fn note_lease(&self, node: u8, left_us: Option<u64>) {
         let word = &self.nodes[usize::from(node)].lease_left_us;
         word.store(left_us.unwrap_or(NONE), Ordering::Relaxed);
+    }
+
+    /// How long this node takes nothing over.
+    pub(crate) fn note_hold(&self, us: u64) {
+        self.held_us.store(us, Ordering::Relaxed);
+    }
+
+    /// How long a learner does not join; `None` if it is none, or a person says when.
+    pub(crate) fn note_entry(&self, node: u8, in_us: Option<u64>) {
+        let word = &self.nodes[usize::from(node)].enters_in_us;
+        word.store(in_us.unwrap_or(NONE), Ordering::Relaxed);
     }
 
     /// A node has answered a heartbeat.
@@ -209,9 +230,11 @@ impl FailoverFacts {
                 is_connected: words.is_connected.load(Ordering::Relaxed),
                 lease_left_us: known(&words.lease_left_us),
                 round_trip_us: known(&words.round_trip_us),
+                enters_in_us: known(&words.enters_in_us),
             });
         let is_any = |it: &LeasePeer| it.is_connected || it.lease_left_us.is_some();
         FailoverReading {
+            held_us: self.held_us.load(Ordering::Relaxed),
             peers: peers.filter(is_any).collect(),
             takeovers: self.takeovers.load(Ordering::Relaxed),
             removals: self.removals.load(Ordering::Relaxed),
@@ -239,18 +262,22 @@ mod tests {
         facts.note_round_trip(2, 900);
         facts.note_lease(2, Some(700_000));
         facts.note_lease(3, Some(0));
+        facts.note_entry(2, Some(4_000_000));
+        facts.note_hold(5_000_000);
         let read = facts.read();
         let second = LeasePeer {
             node: 2,
             is_connected: true,
             lease_left_us: Some(700_000),
             round_trip_us: Some(900),
+            enters_in_us: Some(4_000_000),
         };
         assert_eq!((read.peers.len(), read.peers[0]), (2, second));
-        assert_eq!(read.lease_left_us(), Some(0));
+        assert_eq!((read.lease_left_us(), read.held_us), (Some(0), 5_000_000));
         // What is not on tells nothing of a lease.
         facts.turn(false);
-        assert!(!facts.is_on() && facts.read().peers.is_empty());
+        let read = facts.read();
+        assert!(!facts.is_on() && read.peers.is_empty() && read.held_us == 0);
     }
 
     #[test]

@@ -337,6 +337,26 @@ impl Failover {
         self.lease.end_by(node, partition)
     }
 
+    /// How long this node goes on taking nothing over of some partition that it may be promoted
+    /// for; 0: a loss is replaced at once.
+    #[must_use]
+    pub fn held_us(&self, now_us: u64) -> u64 {
+        let mine = self.shared().filter(|it| it.1.is_promotable(self.me));
+        let until_us = mine.map(|(partition, _)| self.held_until_us(partition));
+        until_us.max().unwrap_or(0).saturating_sub(now_us)
+    }
+
+    /// How long a learner of what is written here is not to join, if it confirms without a gap
+    /// meanwhile; `None` if no learner is to join.
+    #[must_use]
+    pub fn enters_in_us(&self, now_us: u64, node: u8) -> Option<u64> {
+        let heard = self.heard.iter().find(|it| it.node == node)?;
+        let is_learner = self.written().any(|it| it.1.is_learner(node));
+        let is_to_join = is_learner && !self.plan.stay_learners.contains(&node);
+        let from_us = heard.steady_us + self.members.hold_us(node);
+        is_to_join.then(|| from_us.saturating_sub(now_us))
+    }
+
     /// Whether what this node has lent of a partition is over.
     #[must_use]
     pub fn may_begin(&self, now_us: u64, partition: u16) -> bool {
@@ -415,9 +435,7 @@ impl Failover {
     fn takeover(&self, now_us: u64) -> Option<Wish> {
         let is_mine = |&(partition, placing): &(u16, &Placing)| {
             let standing = self.standings[usize::from(partition)];
-            let hold_us = self
-                .partitions
-                .until_us(u8::try_from(partition).expect("256"));
+            let hold_us = self.held_until_us(partition);
             // A node that waits for a handover is not silent: it may have nothing to claim yet.
             let assignment = &placing.assignment;
             let has_begun = !assignment.is_handed_over
@@ -440,9 +458,7 @@ impl Failover {
         let partitions: PartitionSet = of_node.map(|&(partition, _)| partition).collect();
         let wait_us = self.rank(now_us, from, &partitions) * LeaseRules::RANK_US;
         let is_due = |&partition: &u16| {
-            let hold_us = self
-                .partitions
-                .until_us(u8::try_from(partition).expect("256"));
+            let hold_us = self.held_until_us(partition);
             now_us >= self.lender.lost_us(partition).max(hold_us) + wait_us
         };
         let due: PartitionSet = partitions.iter().filter(is_due).collect();
@@ -450,6 +466,12 @@ impl Failover {
             from,
             partitions: due,
         })
+    }
+
+    /// Until when this node does not take a partition over, because its writer has just changed.
+    fn held_until_us(&self, partition: u16) -> u64 {
+        let partition = u8::try_from(partition).expect("256");
+        self.partitions.until_us(partition)
     }
 
     /// How many candidates go before this node.
@@ -490,8 +512,7 @@ impl Failover {
             if !partitions.is_empty() {
                 return Some(Wish::Admit { node, partitions });
             }
-            let hold_us = self.members.hold_us(node);
-            let is_steady = now_us >= heard.steady_us + hold_us;
+            let is_steady = now_us >= heard.steady_us + self.members.hold_us(node);
             if !is_steady || self.plan.stay_learners.contains(&node) {
                 continue;
             }

@@ -338,7 +338,8 @@ impl Leases {
         }
     }
 
-    /// Tells how long the leases of what is written here go on.
+    /// Tells how long the leases of what is written here go on, and how long nothing is changed
+    /// behind a change.
     fn note_leases(&self, failover: &Failover, now_us: u64) {
         let mut left_us: BTreeMap<u8, u64> = BTreeMap::new();
         let placings = (0..).zip(&failover.plan().placings);
@@ -353,7 +354,9 @@ impl Leases {
         let facts = &self.parts.stats.failover;
         for node in 1..=u8::MAX {
             facts.note_lease(node, left_us.get(&node).copied());
+            facts.note_entry(node, failover.enters_in_us(now_us, node));
         }
+        facts.note_hold(failover.held_us(now_us));
     }
 
     fn publish(&self, state: &State) {

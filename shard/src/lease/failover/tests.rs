@@ -228,12 +228,16 @@ fn a_member_whose_core_stands_still_is_removed_and_not_asked_back_before_it_turn
     // It has all records and answers heartbeats, for longer than its hold-down.
     beats(&mut nodes, 4 * G, 20 * G, |_, _| true);
     assert_eq!(nodes[0].wish(20 * G, |_, _| true), None);
+    // It is a learner of one partition, and node 3 of none.
+    assert!(nodes[0].enters_in_us(20 * G, 2).expect("it may join") > 0);
+    assert_eq!(nodes[0].enters_in_us(20 * G, 3), None);
     nodes[1].note(20 * G, 1, standing(42));
     let hold_us = 5_000_000;
     let from_us = 20 * G + hold_us;
     beats(&mut nodes, 20 * G, from_us - G, |_, _| true);
     assert_eq!(nodes[0].wish(from_us - G, |_, _| true), None);
     beats(&mut nodes, from_us - G, from_us + G, |_, _| true);
+    assert_eq!(nodes[0].enters_in_us(from_us + G, 2), Some(0));
     let expected = Wish::Join {
         node: 2,
         partitions,
@@ -376,8 +380,10 @@ fn nobody_takes_over_again_within_the_hold_down() {
     let taken_us = 2 * G;
     nodes[1].take_plan(taken_us, next.clone());
     let hold_us = 5_000_000;
+    assert_eq!(nodes[1].held_us(taken_us + 1), hold_us - 1);
     beats(&mut nodes, taken_us, taken_us + hold_us, |_, _| false);
     assert_eq!(wish(&mut nodes[1], taken_us + hold_us - 1), None);
+    assert_eq!(nodes[1].held_us(taken_us + hold_us), 0);
     let takeover = wish(&mut nodes[1], taken_us + hold_us);
     assert!(matches!(takeover, Some(Wish::TakeOver { from: 3, .. })));
     // An older plan changes nothing.
