@@ -25,6 +25,8 @@ use crate::server::{Refusal, Server};
 const WHOLE_MAX: Duration = Duration::from_secs(400);
 /// How long one question to a node may take.
 const ASK_MAX: Duration = Duration::from_millis(1500);
+/// How long the plan is asked for while etcd does not answer: this machine may be starved.
+const HOME_MAX: Duration = Duration::from_secs(30);
 /// How often a start is tried that finds etcd silent.
 const STARTS_MAX: u32 = 5;
 /// Between two looks at plan and nodes.
@@ -259,6 +261,17 @@ impl<'a> Nodes<'a> {
     /// # Errors
     /// etcd does not answer.
     pub fn plan(&self) -> Result<Plan, String> {
+        let mut read = self.plan_now();
+        process::wait(HOME_MAX, || {
+            if read.is_err() {
+                read = self.plan_now();
+            }
+            read.is_ok()
+        })?;
+        read
+    }
+
+    fn plan_now(&self) -> Result<Plan, String> {
         let text = self.cluster(&["show", "--etcd-endpoints", &etcd::endpoints()])?;
         Plan::read(&text)
     }
@@ -315,7 +328,7 @@ impl<'a> Nodes<'a> {
                     since(now.tails_incomplete, before.map(|it| it.tails_incomplete));
                 done.rewritten += since(now.rewritten, before.map(|it| it.rewritten));
             }
-            let plan = self.plan();
+            let plan = self.plan_now();
             last = format!(
                 "{plan:?}; {:?}",
                 looks
