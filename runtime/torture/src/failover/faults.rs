@@ -87,10 +87,13 @@ pub struct Longest {
     pub home: Duration,
 }
 
-/// From `least` to `most`, short times as often as long ones.
+/// From `least` to `most`, short times as often as long ones, and the longest one of eight times.
 fn drawn(random: &mut Random, least: Duration, most: Duration) -> Duration {
     let share = random.below(1_000) as f64 / 999.0;
     let most = most.max(least);
+    if random.once_in(8) {
+        return most;
+    }
     least.mul_f64((most.as_secs_f64() / least.as_secs_f64()).powf(share))
 }
 
