@@ -390,3 +390,39 @@ fn nobody_takes_over_again_within_the_hold_down() {
     nodes[1].take_plan(taken_us, plan());
     assert_eq!(nodes[1].plan(), &next);
 }
+
+#[test]
+fn what_is_handed_on_before_it_has_come_is_taken_over_when_nobody_can_hand_it_over() {
+    let mut nodes = nodes(&plan());
+    beats(&mut nodes, 0, 2 * G, |_, _| true);
+    let mut next = handed_over();
+    // And node 2, which has not got them, is to hand them on to node 3.
+    next.number = 3;
+    for placing in &mut next.placings[..2] {
+        placing.assignment.generation = 3;
+        placing.assignment.primary = 3;
+        placing.assignment.members = [1, 2].map(|node| (node, Membership::Sync)).to_vec();
+    }
+    let waits = |is_awaiting| Standing {
+        is_able: false,
+        is_awaiting,
+        ..standing(42)
+    };
+    for node in &mut nodes {
+        node.take_plan(2 * G, handed_over());
+        node.take_plan(2 * G, next.clone());
+    }
+    for partition in [0, 1] {
+        nodes[1].note(2 * G, partition, waits(false));
+        nodes[2].note(2 * G, partition, waits(true));
+    }
+    let overdue_us = 2 * G + LeaseRules::HANDOVER_US;
+    beats(&mut nodes, 2 * G, overdue_us - G, LOST);
+    assert_eq!(wish(&mut nodes[1], overdue_us - G), None);
+    beats(&mut nodes, overdue_us - G, overdue_us + 2 * G, LOST);
+    let expected = Some(Wish::TakeOver {
+        from: 3,
+        partitions: PartitionSet::from_iter([0, 1]),
+    });
+    assert_eq!(wish(&mut nodes[1], overdue_us + 2 * G), expected);
+}
