@@ -266,6 +266,21 @@ impl EpochHistory {
     }
 }
 
+/// For people: the first and the last one.
+impl fmt::Display for EpochHistory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [first, .., last] = &self.entries[..] else {
+            return match self.last() {
+                Some(one) => write!(f, "epoch {one}"),
+                None => f.write_str("no epoch"),
+            };
+        };
+        let count = self.entries.len();
+        let (first, last) = (Epoch(first.epoch), Epoch(last.epoch));
+        write!(f, "{count} epochs, {first} to {last}")
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -287,6 +302,18 @@ mod tests {
             epoch: epoch.0,
             sequence,
         }
+    }
+
+    #[test]
+    fn a_long_history_is_named_by_its_ends() {
+        let of = |starts: u32| {
+            let entries =
+                (0..starts).map(|start| entry((epoch(7, start, 2), 1 + u64::from(start))));
+            EpochHistory::of(entries).to_string()
+        };
+        assert_eq!(of(0), "no epoch");
+        assert_eq!(of(1), "epoch 7.0@2");
+        assert_eq!(of(209), "64 epochs, 7.145@2 to 7.208@2");
     }
 
     #[test]

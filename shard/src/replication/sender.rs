@@ -742,11 +742,12 @@ fn common_position(
         Fork::At(at) => Ok(at),
         Fork::Unrelated => Err(LinkRefusal {
             code: RefusalCode::Unrelated,
+            // The cause comes first: a long text is cut.
             text: format!(
-                "partition {number}: {:?} of {theirs:?} there and {:?} of {ours:?} here \
-                 have no epoch in common",
-                state.complete,
-                partition.applied()
+                "partition {number}: the nodes have no epoch in common: sequence {} of {theirs} \
+                 there, sequence {} of {ours} here",
+                state.complete.sequence,
+                partition.applied().sequence
             ),
         }),
     }
