@@ -183,8 +183,9 @@ impl World {
 
     pub(super) fn judge_stops(&self) -> Step {
         for node in &self.nodes {
-            let is_late = |since_us: u64| self.now_us > since_us + STOP_US_MAX;
-            if !node.stops_since_us.is_some_and(is_late) {
+            // A process that stands still stops once it goes on.
+            let since_us = node.stops_since_us.map(|us| us.max(node.paused_until_us));
+            if since_us.is_none_or(|us| self.now_us <= us + STOP_US_MAX) {
                 continue;
             }
             let cores = node.cores.iter().flatten();
