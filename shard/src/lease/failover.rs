@@ -44,6 +44,8 @@ struct Heard {
     confirmed_us: u64,
     /// Since when it has confirmed without a gap.
     steady_us: u64,
+    /// The partitions that it has named. It goes by leases there.
+    named: PartitionSet,
     sequences: Box<[u32; PARTITIONS]>,
 }
 
@@ -52,6 +54,9 @@ struct Heard {
 pub struct Failover {
     me: u8,
     plan: FailoverPlan,
+    /// Plans of before this number say nothing of who goes by leases now.
+    leased_from: u64,
+    is_off: bool,
     /// The partitions that this node and another one hold.
     shared: Vec<u16>,
     lease: Lease,
@@ -88,6 +93,8 @@ impl Failover {
             me,
             shared: shared(me, &plan),
             plan,
+            leased_from: 0,
+            is_off: false,
             lease: Lease::new(rules),
             lender: Lender::new(now_us, rules),
             heard: Vec::new(),
@@ -135,11 +142,23 @@ impl Failover {
         for node in removed {
             self.members.changed(now_us, node);
         }
+        if std::mem::take(&mut self.is_off) {
+            self.leased_from = plan.number;
+        }
         self.shared = shared(self.me, &plan);
         self.lease.set_rules(plan.rules);
         self.lender.set_rules(plan.rules);
         self.claim_changes += 1;
         self.plan = plan;
+    }
+
+    /// The plan in force has no failover any more. Who has gone by leases need not do so when a
+    /// later plan has failover again: another node may read that plan later than this one.
+    pub fn turn_off(&mut self) {
+        self.is_off = true;
+        for heard in &mut self.heard {
+            heard.named = PartitionSet::none();
+        }
     }
 
     /// What a shard says of one of its partitions.
@@ -272,11 +291,15 @@ impl Failover {
     /// A heartbeat was read; what it is answered.
     pub fn read(&mut self, now_us: u64, from: u8, heartbeat: &Heartbeat<'_>) -> Confirm {
         let is_heard = self.lease.is_heard(now_us, from, heartbeat.heard);
+        let is_leased = heartbeat.plan >= self.leased_from;
         let heard = self.heard_mut(now_us, from);
         heard.number = heard.number.max(heartbeat.number);
         heard.read_us = now_us;
         for claim in heartbeat.claims.iter() {
             heard.sequences[usize::from(claim.partition)] = claim.sequence;
+            if is_leased {
+                heard.named.insert(claim.partition);
+            }
         }
         let claims = heartbeat.claims.iter().filter(|_| is_heard);
         let claims = claims.map(|it| (it.partition, u32::from(it.generation)));
@@ -442,7 +465,7 @@ impl Failover {
                 || self.lender.generation(partition) == assignment.generation
                 || self.is_overdue(now_us, partition);
             placing.is_promotable(self.me)
-                && self.lender.has_lent(partition)
+                && self.goes_by_leases(assignment.primary, partition)
                 && has_begun
                 && placing.has_generation()
                 && standing.is_turning
@@ -466,6 +489,13 @@ impl Failover {
             from,
             partitions: due,
         })
+    }
+
+    /// Whether a node has named a partition in a heartbeat that this start has read. One that never
+    /// did may go by a plan without failover, and serve without a lease.
+    fn goes_by_leases(&self, node: u8, partition: u16) -> bool {
+        let mut heard = self.heard.iter().filter(|it| it.node == node);
+        heard.any(|it| it.named.has(partition))
     }
 
     /// Until when this node does not take a partition over, because its writer has just changed.
@@ -543,6 +573,7 @@ impl Failover {
                 read_us: 0,
                 confirmed_us: 0,
                 steady_us: now_us,
+                named: PartitionSet::none(),
                 sequences: Box::new([0; PARTITIONS]),
             });
             self.heard.len() - 1

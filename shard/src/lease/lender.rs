@@ -100,13 +100,6 @@ impl Lender {
         self.ends_us[usize::from(partition)]
     }
 
-    /// Whether a node that writes the partition has asked this start for a lease. One that never
-    /// did may not know of leases, and serve without one.
-    #[must_use]
-    pub fn has_lent(&self, partition: u16) -> bool {
-        self.generations[usize::from(partition)] > 0
-    }
-
     /// The highest generation in which it was granted to anybody; 0: it never was.
     #[must_use]
     pub fn generation(&self, partition: u16) -> u32 {

@@ -130,6 +130,9 @@ impl Leases {
         state.is_on = plan.is_some();
         self.parts.stats.failover.turn(state.is_on);
         let Some(plan) = plan else {
+            if let Some(failover) = &mut state.failover {
+                failover.turn_off();
+            }
             return;
         };
         let now_us = self.parts.clock.now_us();

@@ -426,3 +426,54 @@ fn what_is_handed_on_before_it_has_come_is_taken_over_when_nobody_can_hand_it_ov
     });
     assert_eq!(wish(&mut nodes[1], overdue_us + 2 * G), expected);
 }
+
+#[test]
+fn who_cannot_begin_what_it_took_over_is_replaced_by_a_member_that_has_started_since() {
+    // Node 1 has taken them over from node 2, and has lost what it had received. Node 3 has all
+    // from node 2, and node 1 has never asked it for a lease.
+    let mut taken = plan();
+    for placing in &mut taken.placings[..2] {
+        placing.assignment.generation = 2;
+        placing.assignment.members = vec![(3, Membership::Sync), (2, Membership::Learner)];
+    }
+    let mut nodes = nodes(&taken);
+    let unable = Standing {
+        is_candidate: false,
+        is_able: false,
+        ..standing(1)
+    };
+    for partition in [0, 1] {
+        nodes[0].note(0, partition, unable);
+    }
+    beats(&mut nodes, 0, G, |_, _| true);
+    assert_eq!(wish(&mut nodes[2], G - 1), None);
+    beats(&mut nodes, G, 2 * G, |_, _| true);
+    let expected = Some(Wish::TakeOver {
+        from: 1,
+        partitions: PartitionSet::from_iter([0, 1]),
+    });
+    assert_eq!(wish(&mut nodes[2], 2 * G), expected);
+}
+
+#[test]
+fn who_may_go_by_a_plan_without_failover_is_not_replaced() {
+    let mut nodes = nodes(&plan());
+    // It was never heard: it may not know of leases.
+    beats(&mut nodes, 0, 3 * G, LOST);
+    assert_eq!(wish(&mut nodes[2], 3 * G), None);
+    beats(&mut nodes, 3 * G, 5 * G, |_, _| true);
+    // Failover was off for a while, and node 1 has not read that yet.
+    let mut next = plan();
+    next.number = 3;
+    nodes[2].turn_off();
+    nodes[2].take_plan(5 * G, next.clone());
+    beats(&mut nodes, 5 * G, 6 * G, |_, _| true);
+    beats(&mut nodes, 6 * G, 9 * G, LOST);
+    assert_eq!(wish(&mut nodes[2], 9 * G), None);
+    // It has read the newer plan now.
+    nodes[0].take_plan(9 * G, next);
+    beats(&mut nodes, 9 * G, 10 * G, |_, _| true);
+    beats(&mut nodes, 10 * G, 12 * G, LOST);
+    let takeover = wish(&mut nodes[2], 12 * G);
+    assert!(matches!(takeover, Some(Wish::TakeOver { from: 1, .. })));
+}
