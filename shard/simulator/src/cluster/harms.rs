@@ -182,9 +182,10 @@ impl World {
     }
 
     pub(super) fn judge_stops(&self) -> Step {
-        for node in &self.nodes {
-            // A process that stands still stops once it goes on.
-            let since_us = node.stops_since_us.map(|us| us.max(node.paused_until_us));
+        for (number, node) in self.nodes.iter().enumerate() {
+            // What stands still stops once it goes on.
+            let stands_us = node.paused_until_us.max(self.cores_stand_until_us(number));
+            let since_us = node.stops_since_us.map(|us| us.max(stands_us));
             if since_us.is_none_or(|us| self.now_us <= us + STOP_US_MAX) {
                 continue;
             }

@@ -222,6 +222,16 @@ impl World {
         until_us.filter(|&until_us| self.now_us < until_us)
     }
 
+    /// Until when the last of the shards of a node stands still that did.
+    pub(super) fn cores_stand_until_us(&self, node: usize) -> u64 {
+        let stands = self
+            .deciders
+            .iter()
+            .flat_map(|it| &it.outages.still_until_us);
+        let of_node = stands.filter(|((of, _), _)| *of == node);
+        of_node.map(|(_, &until_us)| until_us).max().unwrap_or(0)
+    }
+
     /// How long a heartbeat is on its way.
     pub(super) fn heartbeat_latency(&mut self) -> u64 {
         let now_us = self.now_us;
