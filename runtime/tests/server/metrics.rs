@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::command::command;
-use crate::promql::deployed_queries;
+use crate::promql::{deployed_queries, is_of_cluster};
 use crate::scrape::{Numbers, ask, reply};
 use penstock_client::{Client, ClientError, ClientOptions, Field, Verbs};
 use penstock_net::status::Status;
@@ -294,19 +294,9 @@ fn every_rule_and_query_that_is_deployed_is_promql_and_finds_what_it_asks_for_in
     // What only a node of a cluster tells is checked with those, in `replicas.rs`, and what only a
     // server with a certificate tells in `tls/files.rs`. What only a node that decides tells is
     // checked in `cluster/failover.rs`. `up` is Prometheus's own.
-    let of_others = [
-        "penstock_failover_",
-        "penstock_generation_max",
-        "penstock_heartbeat_",
-        "penstock_lease_",
-        "penstock_plan_",
-        "penstock_replication_",
-        "penstock_sync_",
-        "penstock_takeovers_",
-        "penstock_tls_certificate_",
-    ];
-    let is_asked =
-        |metric: &str| metric != "up" && !of_others.iter().any(|begin| metric.starts_with(begin));
+    let of_others =
+        |metric: &str| is_of_cluster(metric) || metric.starts_with("penstock_tls_certificate_");
+    let is_asked = |metric: &str| metric != "up" && !of_others(metric);
     let queries = deployed_queries();
     let missing = queries.iter();
     let missing = missing.flat_map(|query| query.missing(is_asked, &numbers.samples, &statuses));

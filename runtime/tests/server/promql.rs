@@ -13,6 +13,24 @@ use yaml_rust2::YamlLoader;
 /// Labels that Prometheus adds to what it scrapes.
 const ADDED: [&str; 2] = ["instance", "job"];
 
+/// How metrics begin that only a node of a cluster with failover tells in full.
+pub const OF_FAILOVER: [&str; 7] = [
+    "penstock_failover_",
+    "penstock_generation_max",
+    "penstock_heartbeat_",
+    "penstock_lease_",
+    "penstock_plan_",
+    "penstock_sync_",
+    "penstock_takeovers_",
+];
+
+/// Whether a node alone need not tell a metric.
+pub fn is_of_cluster(metric: &str) -> bool {
+    let mut of_failover = OF_FAILOVER.iter();
+    metric.starts_with("penstock_replication_")
+        || of_failover.any(|begin| metric.starts_with(begin))
+}
+
 /// An expression of a deployed file.
 pub struct Query {
     /// The alert or the panel.
@@ -113,6 +131,12 @@ impl Query {
             *what = format!("{}: {what}", self.name);
         });
         missing
+    }
+
+    /// Whether it asks for what a node alone need not tell.
+    pub fn is_of_cluster(&self) -> bool {
+        let selectors = self.selectors();
+        selectors.iter().any(|it| is_of_cluster(&it.metric))
     }
 
     fn selectors(&self) -> Vec<Selector> {

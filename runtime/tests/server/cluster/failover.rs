@@ -12,7 +12,7 @@ use super::Model;
 use super::etcd::{Etcd, metric};
 use super::nodes::{Cluster, Server, until, wait_for_primary};
 use crate::process::beside_clusters;
-use crate::promql::missing_from;
+use crate::promql::{OF_FAILOVER, missing_from};
 use crate::scrape::Numbers;
 
 /// As long as tests beside each other may starve a node without that it is taken for lost.
@@ -136,17 +136,7 @@ fn read(client: &Client) -> Option<Vec<u8>> {
 /// What the deployed rules and queries ask of failover, a node that decides tells.
 fn check_deployed_names(node: &Server) {
     let samples = Numbers::read(&node.page("/metrics").1).samples;
-    let begins = [
-        "penstock_failover_",
-        "penstock_generation_max",
-        "penstock_heartbeat_",
-        "penstock_lease_",
-        "penstock_partitions_without_lease",
-        "penstock_plan_",
-        "penstock_sync_",
-        "penstock_takeovers_",
-    ];
-    let missing = missing_from(&samples, &begins);
+    let missing = missing_from(&samples, &OF_FAILOVER);
     assert!(missing.is_empty(), "{missing:#?}");
 }
 

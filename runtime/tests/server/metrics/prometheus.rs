@@ -14,17 +14,6 @@ use serde_json::Value;
 use super::{PATIENCE, Server, folder};
 use crate::promql::deployed_queries;
 
-/// What only a node of a cluster tells: its metrics begin so.
-const OF_CLUSTER: [&str; 8] = [
-    "penstock_failover_",
-    "penstock_generation_max",
-    "penstock_heartbeat_",
-    "penstock_lease_",
-    "penstock_plan_",
-    "penstock_replication_",
-    "penstock_sync_",
-    "penstock_takeovers_",
-];
 /// Names the folder with `prometheus` and `promtool`.
 const PROGRAMS: &str = "PENSTOCK_PROMETHEUS";
 
@@ -284,10 +273,8 @@ fn check(prometheus: &Prometheus) {
     let mut count = 0;
     for query in deployed_queries() {
         let found = prometheus.query(&query.expression);
-        let mut cluster = OF_CLUSTER.iter();
-        let is_of_cluster = cluster.any(|begin| query.expression.contains(begin));
         assert!(
-            is_alert(&query.name) || is_of_cluster || !found.is_empty(),
+            is_alert(&query.name) || query.is_of_cluster() || !found.is_empty(),
             "{} shows nothing: {}",
             query.name,
             query.expression
