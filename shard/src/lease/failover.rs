@@ -54,9 +54,8 @@ struct Heard {
 pub struct Failover {
     me: u8,
     plan: FailoverPlan,
-    /// Plans of before this number say nothing of who goes by leases now.
-    leased_from: u64,
-    is_off: bool,
+    /// The first plan that has had failover since it was off; `None` while it is off.
+    leased_from: Option<u64>,
     /// The partitions that this node and another one hold.
     shared: Vec<u16>,
     lease: Lease,
@@ -93,8 +92,7 @@ impl Failover {
             me,
             shared: shared(me, &plan),
             plan,
-            leased_from: 0,
-            is_off: false,
+            leased_from: Some(0),
             lease: Lease::new(rules),
             lender: Lender::new(now_us, rules),
             heard: Vec::new(),
@@ -142,9 +140,7 @@ impl Failover {
         for node in removed {
             self.members.changed(now_us, node);
         }
-        if std::mem::take(&mut self.is_off) {
-            self.leased_from = plan.number;
-        }
+        self.leased_from.get_or_insert(plan.number);
         self.shared = shared(self.me, &plan);
         self.lease.set_rules(plan.rules);
         self.lender.set_rules(plan.rules);
@@ -155,7 +151,7 @@ impl Failover {
     /// The plan in force has no failover any more. Who has gone by leases need not do so when a
     /// later plan has failover again: another node may read that plan later than this one.
     pub fn turn_off(&mut self) {
-        self.is_off = true;
+        self.leased_from = None;
         for heard in &mut self.heard {
             heard.named = PartitionSet::none();
         }
@@ -291,7 +287,7 @@ impl Failover {
     /// A heartbeat was read; what it is answered.
     pub fn read(&mut self, now_us: u64, from: u8, heartbeat: &Heartbeat<'_>) -> Confirm {
         let is_heard = self.lease.is_heard(now_us, from, heartbeat.heard);
-        let is_leased = heartbeat.plan >= self.leased_from;
+        let is_leased = self.leased_from.is_some_and(|from| heartbeat.plan >= from);
         let heard = self.heard_mut(now_us, from);
         heard.number = heard.number.max(heartbeat.number);
         heard.read_us = now_us;
