@@ -87,7 +87,7 @@ pub struct Longest {
     pub home: Duration,
 }
 
-/// From `least` to `most`, short times as often as long ones, and the longest one of eight times.
+/// From `least` to `most`, short times as often as long ones. One time in eight it is the longest.
 fn drawn(random: &mut Random, least: Duration, most: Duration) -> Duration {
     let share = random.below(1_000) as f64 / 999.0;
     let most = most.max(least);
