@@ -287,7 +287,9 @@ impl Failover {
     /// A heartbeat was read; what it is answered.
     pub fn read(&mut self, now_us: u64, from: u8, heartbeat: &Heartbeat<'_>) -> Confirm {
         let is_heard = self.lease.is_heard(now_us, from, heartbeat.heard);
-        let is_leased = self.leased_from.is_some_and(|from| heartbeat.plan >= from);
+        let is_leased = self
+            .leased_from
+            .is_some_and(|first| heartbeat.plan >= first);
         let heard = self.heard_mut(now_us, from);
         heard.number = heard.number.max(heartbeat.number);
         heard.read_us = now_us;
