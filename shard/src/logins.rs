@@ -8,7 +8,7 @@ mod failures;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use penstock_net::auth::{AuthFault, AuthMethod, AuthRequest, Credentials, Exchange, Transport};
+use penstock_net::auth::{AuthFault, AuthMethod, AuthRequest, Exchange, Transport};
 use penstock_net::auth::{Proven, Verifier};
 use penstock_net::hello::{AUTH_CERTIFICATE, AUTH_SCRAM, AUTH_SCRAM_BOUND};
 use penstock_net::users::{User, Users};
@@ -198,9 +198,7 @@ impl Logins {
     }
 
     /// Judges a connection by the users of now; `false` if it is to be ended.
-    pub(crate) fn renew(&mut self, login: &mut SessionLogin) -> bool {
-        // It was begun with a stored secret that may be another one now.
-        login.exchange = None;
+    pub(crate) fn renew(&mut self, login: &SessionLogin) -> bool {
         let is_in = login.user.is_none() || self.user(login).is_some();
         self.counters.ended += u64::from(!is_in);
         is_in
@@ -298,16 +296,12 @@ fn scram(
     };
     let Proven {
         login: name,
+        verifier,
         message,
-    } = exchange.finish(message)?;
-    let verifier = users.verifier(&name).cloned();
-    assert!(
-        verifier.is_some(),
-        "a login begins anew when the users change"
-    );
+    } = exchange.finish(message, users)?;
     login.user = Some(LoggedIn {
         login: name,
-        verifier,
+        verifier: Some(verifier),
     });
     Ok(Heard::Done(message))
 }

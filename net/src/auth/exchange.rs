@@ -7,9 +7,7 @@ use super::message::{
 };
 use super::secret::SecretKind;
 use super::transport::BINDING_BYTES;
-use super::verifier::{
-    Bytes32, KEY_ITERATIONS, KEY_SALT, PASSWORD_ITERATIONS, SALT_BYTES, Verifier, hmac,
-};
+use super::verifier::{KEY_ITERATIONS, KEY_SALT, PASSWORD_ITERATIONS, SALT_BYTES, Verifier, hmac};
 
 /// Where the stored secrets stand.
 pub trait Credentials {
@@ -24,10 +22,8 @@ pub trait Credentials {
 /// Between the two messages of a client. A few hundred bytes.
 pub struct Exchange {
     login: Box<str>,
-    /// The user exists.
-    is_known: bool,
-    stored_key: Bytes32,
-    server_key: Bytes32,
+    /// The stored secret that the challenge was made of; of an unknown login a decoy.
+    verifier: Verifier,
     client_first_bare: Box<str>,
     server_first: Box<str>,
     nonce: Box<str>,
@@ -40,6 +36,8 @@ pub struct Exchange {
 pub struct Proven {
     /// Its name.
     pub login: Box<str>,
+    /// The stored secret that was proven.
+    pub verifier: Verifier,
     /// The server's last message.
     pub message: String,
 }
@@ -88,9 +86,7 @@ impl Exchange {
         let server_first = server_first.write();
         let exchange = Exchange {
             login: first.login.into(),
-            is_known: found.is_some(),
-            stored_key: verifier.stored_key,
-            server_key: verifier.server_key,
+            verifier: verifier.clone(),
             client_first_bare: first.bare.into(),
             server_first: server_first.as_str().into(),
             nonce: nonce.into(),
@@ -99,25 +95,35 @@ impl Exchange {
         Ok((exchange, server_first))
     }
 
-    /// Takes the client's last message.
+    /// Takes the client's last message. `credentials` are those of now: who is gone or has another
+    /// secret since the first message is refused like a wrong secret.
     ///
     /// # Errors
     /// [`AuthFault`]: nobody is logged in.
-    pub fn finish(self, message: &[u8]) -> Result<Proven, AuthFault> {
+    pub fn finish(
+        self,
+        message: &[u8],
+        credentials: &dyn Credentials,
+    ) -> Result<Proven, AuthFault> {
         let last = ClientFinal::read(message).map_err(|what| AuthFault::Message { what })?;
         let transcript = Transcript {
             client_first_bare: &self.client_first_bare,
             server_first: &self.server_first,
             client_final_without_proof: last.without_proof,
         };
-        let signature = transcript.signature(&self.stored_key);
-        let is_proven = is_proven(&self.stored_key, &signature, &last.proof);
+        let verifier = self.verifier;
+        let signature = transcript.signature(&verifier.stored_key);
+        let is_proven = is_proven(&verifier.stored_key, &signature, &last.proof);
         let is_here = is_same(last.channel.as_bytes(), self.channel.as_bytes());
         let is_now = is_same(last.nonce.as_bytes(), self.nonce.as_bytes());
-        let server_signature = transcript.signature(&self.server_key);
-        match is_proven & is_here & is_now & self.is_known {
+        // An unknown login is compared, too, so that the time does not tell whether it is known.
+        let known = credentials.verifier(&self.login);
+        let is_known = known.is_some() & (known.unwrap_or(&verifier) == &verifier);
+        let server_signature = transcript.signature(&verifier.server_key);
+        match is_proven & is_here & is_now & is_known {
             true => Ok(Proven {
                 login: self.login,
+                verifier,
                 message: write_server_final(&server_signature),
             }),
             false => Err(AuthFault::Wrong),

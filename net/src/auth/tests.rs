@@ -64,7 +64,7 @@ fn run(
         Err(fault) => return (unsent, Err(fault)),
     };
     let last = login.prove(&challenge.salted()).expect("it was challenged");
-    match exchange.finish(&meddle(2, last.into_bytes())) {
+    match exchange.finish(&meddle(2, last.into_bytes()), &known) {
         Ok(proven) => {
             let welcomed = login.welcomed(&meddle(3, proven.message.into_bytes()));
             (Ok(proven.login), welcomed)
@@ -108,7 +108,7 @@ fn the_exchange_of_rfc_7677_is_made_and_taken_byte_by_byte() {
         "c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,\
          p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
     );
-    let proven = exchange.finish(last.as_bytes()).expect("proven");
+    let proven = exchange.finish(last.as_bytes(), &pencil).expect("proven");
     assert_eq!(&*proven.login, "user");
     assert_eq!(
         proven.message,
@@ -158,8 +158,9 @@ fn a_message_of_an_earlier_login_on_the_connection_proves_nothing() {
     let (exchange, challenge) = begin(0);
     let hash = login.challenged(challenge.as_bytes()).expect("a challenge");
     let last = login.prove(&hash.salted()).expect("challenged");
-    assert!(exchange.finish(last.as_bytes()).is_ok());
-    assert_eq!(begin(1).0.finish(last.as_bytes()), Err(AuthFault::Wrong));
+    assert!(exchange.finish(last.as_bytes(), &known).is_ok());
+    let again = begin(1).0.finish(last.as_bytes(), &known);
+    assert_eq!(again, Err(AuthFault::Wrong));
 }
 
 #[test]
@@ -175,7 +176,7 @@ fn an_unknown_user_is_answered_like_a_wrong_secret_and_each_time_the_same() {
         let hash = login.challenged(challenge.as_bytes());
         let refused = hash.map(|hash| {
             let last = login.prove(&hash.salted()).expect("challenged");
-            exchange.finish(last.as_bytes()).expect_err("wrong")
+            exchange.finish(last.as_bytes(), &known).expect_err("wrong")
         });
         (salt, refused.unwrap_or(AuthFault::Wrong))
     };

@@ -83,7 +83,7 @@ fn strange_client(binding: Option<[u8; 32]>, mut choices: Choices<'_>) {
         Err(fault) => return check_refusal(Refusal::Auth(fault)),
     };
     assert!(challenge.len() <= MESSAGE_BYTES_MAX);
-    let refused = within_memory(|| exchange.finish(last));
+    let refused = within_memory(|| exchange.finish(last, &till));
     check_refusal(Refusal::Auth(refused.expect_err("no secret is known")));
 }
 
@@ -142,5 +142,6 @@ fn changed(binding: Option<[u8; 32]>, mut choices: Choices<'_>) {
         return;
     }
     let last = login.prove(&challenge.salted()).expect("challenged");
-    assert!(exchange.finish(&change(2, last.into_bytes())).is_err());
+    let last = change(2, last.into_bytes());
+    assert!(exchange.finish(&last, &till).is_err());
 }

@@ -121,7 +121,10 @@ impl Talk {
                 false => Err(AuthFault::Certificate),
             },
             (None, AuthMethod::Scram) => match self.exchange.take() {
-                Some(exchange) => exchange.finish(request.message).map(|it| Some(it.message)),
+                Some(exchange) => {
+                    let proven = exchange.finish(request.message, &self.users);
+                    proven.map(|it| Some(it.message))
+                }
                 None => {
                     let nonce = (&[9; 32], self.attempts);
                     let begun = Exchange::begin(request.message, None, nonce, &self.users);

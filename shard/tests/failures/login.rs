@@ -57,12 +57,18 @@ fn verifier(of: u8) -> Verifier {
 
 /// Users with these keys of the till of ann.
 fn users(keys: &[u8]) -> Arc<Users> {
+    let keys: Vec<_> = keys.iter().map(|of| (format!("till-{of}"), *of)).collect();
+    users_with(&keys)
+}
+
+/// The same with keys of these names.
+fn users_with(keys: &[(String, u8)]) -> Arc<Users> {
     let mut text = format!("decoy {}\n", "3q2+7wAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=");
     text += "user bob\ncertificate bob.shop\nread \"\"\n";
     if !keys.is_empty() {
         text += "user ann\n";
-        for of in keys {
-            text += &format!("key till-{of} {}\n", verifier(*of));
+        for (name, of) in keys {
+            text += &format!("key {name} {}\n", verifier(*of));
         }
         text += "read \"\"\nwrite \"\"\n";
     }
@@ -167,6 +173,18 @@ impl Node {
     fn scram(&mut self, id: SessionId, message: &str) -> Answer {
         let answers = self.ask(id, &auth(AuthMethod::Scram, message.as_bytes()));
         answers.into_iter().next().expect("an answer")
+    }
+
+    /// Begins a login and returns the last message of the client.
+    fn proof(&mut self, id: SessionId, name: &str, of: u8) -> String {
+        let identity = Identity::new(name, key(of)).expect("a name");
+        let mut login = Login::new(&identity, None, &[9; LOGIN_NONCE_BYTES]);
+        let first = self.scram(id, &login.first());
+        let AuthReply::GoOn { message } = AuthReply::read(&first.body).expect("a body") else {
+            panic!("logged in by one message");
+        };
+        let challenge = login.challenged(message).expect("a challenge");
+        login.prove(&challenge.salted()).expect("challenged")
     }
 
     /// Runs a login; `Err` has the last answer.
@@ -527,20 +545,27 @@ fn a_change_of_users_ends_those_who_are_gone_or_have_another_key_and_nobody_else
 }
 
 #[test]
-fn a_login_that_is_under_way_when_the_users_change_begins_anew() {
-    let mut node = Node::new(Some(users(&[7])));
-    let id = node.greeted(plain("10.0.0.1"));
-    let identity = Identity::new("ann/till-7", key(7)).expect("a name");
-    let mut login = Login::new(&identity, None, &[9; LOGIN_NONCE_BYTES]);
-    let first = node.scram(id, &login.first());
-    let AuthReply::GoOn { message } = AuthReply::read(&first.body).expect("a body") else {
-        panic!("logged in by one message");
-    };
-    let challenge = login.challenged(message).expect("a challenge");
-    let proof = login.prove(&challenge.salted()).expect("challenged");
-    node.let_in(users(&[8]));
-    assert_eq!(node.scram(id, &proof).status, Status::Auth);
-    assert_eq!(node.gets(id), Status::Auth);
+fn a_login_under_way_when_the_users_change_is_made_by_who_stays_and_by_nobody_else() {
+    let keys = |name: &str, of: u8| users_with(&[(name.into(), of)]);
+    for (before, after, expected) in [
+        (users(&[7]), users(&[9, 7]), Status::Ok),
+        // Gone, another key of that name, and a name that nobody had at the first message.
+        (users(&[7]), users(&[8]), Status::Auth),
+        (users(&[7]), users(&[]), Status::Auth),
+        (keys("till-7", 8), users(&[7]), Status::Auth),
+        (users(&[7]), keys("till-7", 8), Status::Auth),
+        (users(&[8]), users(&[7]), Status::Auth),
+    ] {
+        let mut node = Node::new(Some(before));
+        let id = node.greeted(plain("10.0.0.1"));
+        let proof = node.proof(id, "ann/till-7", 7);
+        assert!(node.let_in(after).is_empty());
+        assert_eq!(node.scram(id, &proof).status, expected);
+        assert_eq!(node.gets(id), expected);
+        let counters = node.shard.counters().logins;
+        let failed = u64::from(expected != Status::Ok);
+        assert_eq!((counters.made, counters.failed), (1 - failed, failed));
+    }
 }
 
 #[test]
