@@ -199,7 +199,9 @@ impl<P: Blocks> Log<P> {
         self.lacks_spares() && !self.supply.is_refused()
     }
 
-    /// How many segments the log may have, so that a list of them fills at most a quarter of one.
+    /// How many segments the log may have, so that a list of them fills at most a quarter of one,
+    /// and at most half of what the smallest ones have for frames: cleaning needs the rest for its
+    /// copies, and every segment that it begins begins with the list.
     #[must_use]
     pub fn segments_max(&self) -> usize {
         let next = self.supply.next_bytes();
@@ -207,7 +209,9 @@ impl<P: Blocks> Log<P> {
             return SEGMENTS_MAX;
         };
         let fixed = self.history.body_bytes() - self.history.segments.len() * CONTENTS_ENTRY_BYTES;
-        let list_bytes = usize::try_from(spare_bytes / 4).unwrap_or(usize::MAX);
+        let frames_bytes = spare_bytes - BLOCK_BYTES as u64 - SEGMENT_TAIL_BYTES;
+        let list_bytes = (spare_bytes / 4).min(frames_bytes / 2);
+        let list_bytes = usize::try_from(list_bytes).unwrap_or(usize::MAX);
         (list_bytes.saturating_sub(FRAME_HEADER_BYTES + fixed) / CONTENTS_ENTRY_BYTES)
             .min(SEGMENTS_MAX)
     }

@@ -4,7 +4,7 @@ use penstock_storage::cleaning::CleaningConfig;
 use penstock_storage::contents::History;
 use penstock_storage::io::{Block, Io};
 use penstock_storage::keyspace::{SETTINGS_BYTES, Settings, keyspace_key};
-use penstock_storage::log::{Log, Purpose, Room, SyncMethod};
+use penstock_storage::log::{Log, LogConfig, Purpose, Room, SyncMethod};
 use penstock_storage::place::LogStart;
 use penstock_storage::record::PartView;
 use penstock_storage::recovery::Replayed;
@@ -323,6 +323,47 @@ fn a_frame_that_is_read_again_in_its_middle_is_checked_again() {
         let damaged = yard.store.take_damaged();
         assert!(damaged.is_some(), "nothing is told with {more} more");
     }
+}
+
+/// A segment that cleaning begins holds the list of all segments. Of the smallest segments a longer
+/// list would leave room for one frame of copies: no more than what each release gives back.
+#[test]
+fn a_log_of_as_many_segments_as_it_may_have_keeps_those_that_belong_to_cleaning() {
+    let config = LogConfig {
+        frame_bytes: 4096,
+        record_bytes_max: 1024,
+        ..config(SyncMethod::DurableWrite)
+    };
+    let segment_bytes = usize::try_from(config.segment_bytes_min()).expect("small");
+    let mut yard = Yard::empty(Log::new(config, LogStart::default(), Heap));
+    yard.segment_bytes = segment_bytes.next_multiple_of(4096);
+    let (mut most_sealed, mut written, mut is_cleaning) = (0, 0, true);
+    for _ in 0..6_000 {
+        // Every sixteenth write makes a key that stays, the others change a few again and again.
+        let number = match written % 16 {
+            0 => 1_000 + written,
+            _ => written % 7,
+        };
+        written += u32::from(yard.try_put(Purpose::Grow, number, &[7; VALUE_BYTES]));
+        yard.turn();
+        let log = yard.store.log();
+        // The first release lets the log have a list. Later ones come when they must.
+        is_cleaning = log.has_most_segments() || (is_cleaning && log.counters().released == 0);
+        if is_cleaning {
+            yard.clean(|_| ());
+        }
+        while let Some(file) = yard.store.take_removable() {
+            yard.disk.files.remove(&file);
+        }
+        most_sealed = most_sealed.max(yard.store.log().sealed_segments().len());
+    }
+    let most = yard.store.log().segments_max();
+    let counters = yard.store.cleaning_counters();
+    assert!(most_sealed <= most - most / 8, "{most_sealed} of {most}");
+    assert!(
+        counters.segments > 1_000 && written > 2_000,
+        "{written} {counters:?}"
+    );
 }
 
 /// The disk is full, the last spare is a short one, and nothing but the open segment could be
