@@ -21,9 +21,10 @@
 //!
 //! A crash in between leaves some partitions behind. So each shard looks, in its first turn and
 //! whenever newer settings come from a record or the node writes other partitions: it tells the
-//! other shards what it knows, and the highest revision of a prefix is logged wherever this node
-//! writes and the revision is missing. A shard whose disk is full says so, which ends the change
-//! for its caller, and goes on when there is room.
+//! other shards what stands in records, and the highest revision of a prefix is logged wherever
+//! this node writes and the revision is missing. A shard that writes nothing forgets what stands in
+//! no record. A shard whose disk is full says so, which ends the change for its caller, and goes on
+//! when there is room.
 
 use std::collections::VecDeque;
 
@@ -63,6 +64,8 @@ pub(crate) struct Keyspaces {
     mail: Vec<(u16, Mail)>,
     /// What was there when this shard looked last for partitions that are behind.
     looked: Option<Looked>,
+    /// When it looked last, this node wrote none of the partitions.
+    writes_nothing: bool,
     /// The log had no room for the next record.
     is_blocked: bool,
 }
@@ -179,8 +182,14 @@ impl Keyspaces {
     /// Takes in what another shard tells.
     pub(crate) fn hear<P: Blocks>(&mut self, store: &mut Store<P>, mail: &KeyspaceMail) {
         for (prefix, settings) in &mail.keyspaces {
+            let heard = match mail.is_awaited {
+                false => store.hear_recorded(prefix, *settings),
+                // It comes by a record or not at all, as at another node.
+                true if self.writes_nothing => continue,
+                true => store.hear(prefix, *settings),
+            };
             // Beyond the limit there is none on the shard that decides either.
-            if store.hear(prefix, *settings) == Ok(true) {
+            if heard == Ok(true) {
                 self.log(prefix);
             }
         }
@@ -227,11 +236,12 @@ impl Keyspaces {
         }
     }
 
-    /// Tells the other shards what is known, and logs what is missing where this node writes, if
-    /// that may be more than at the last look.
+    /// Tells the other shards what stands in records, and logs what is missing where this node
+    /// writes, if that may be more than at the last look. A shard that writes nothing any more
+    /// forgets changes that it has not logged: another node writes, and has not heard of them.
     pub(crate) fn look<P: Blocks>(
         &mut self,
-        store: &Store<P>,
+        store: &mut Store<P>,
         owned: &Owned<'_, impl Fn(usize) -> Writer>,
     ) {
         let looked = Looked {
@@ -239,20 +249,26 @@ impl Keyspaces {
             served: owned.served,
         };
         let before = self.looked.replace(looked);
-        if before == Some(looked) || store.keyspaces().is_empty() {
+        if before == Some(looked) {
             return;
         }
-        let keyspaces: Vec<(Box<[u8]>, Settings)> = store
-            .keyspaces()
-            .iter()
-            .map(|(prefix, settings)| (prefix.into(), *settings))
-            .collect();
-        for (prefix, _) in &keyspaces {
-            let behind = store.keyspaces().first_behind(prefix, owned.here());
-            if behind.is_some() {
+        self.writes_nothing = owned.here().next().is_none();
+        if store.keyspaces().is_empty() {
+            return;
+        }
+        if self.writes_nothing {
+            store.forget_unrecorded_settings();
+        }
+        let all = store.keyspaces();
+        for (prefix, _) in all.iter() {
+            if all.first_behind(prefix, owned.here()).is_some() {
                 self.log(prefix);
             }
         }
+        let recorded = all.recorded();
+        let keyspaces: Vec<(Box<[u8]>, Settings)> = recorded
+            .map(|(prefix, settings)| (prefix.into(), *settings))
+            .collect();
         if before.is_some_and(|before| before.found == looked.found) {
             return;
         }
@@ -330,10 +346,10 @@ impl Keyspaces {
         let durable = store.log().durable();
         while let Some((lsn, answer)) = self.answers.front() {
             // A record that another node wrote is applied here when it is durable there.
-            let behind = store
-                .keyspaces()
-                .first_behind(&answer.prefix, owned.written());
-            if *lsn > durable || behind.is_some() {
+            let all = store.keyspaces();
+            let newest = all.newest(&answer.prefix).map_or(0, |it| it.revision);
+            let behind = all.first_behind(&answer.prefix, owned.written());
+            if *lsn > durable || behind.is_some() || newest < answer.revision {
                 break;
             }
             let Answer { to, revision, .. } = *answer;

@@ -58,7 +58,7 @@ pub use firing::{FailedEffects, FiringCounters};
 pub use key_tables::{KeyTableCounters, KeyTableOrder};
 pub use keyspaces::to_wire as settings_to_wire;
 pub use logins::{Greeting, LoginCounters};
-pub use mail::{Mail, SessionId};
+pub use mail::{KeyspaceMail, Mail, SessionId};
 pub use now::Now;
 pub use scanning::{cursor_order, slot_of_cursor};
 pub use setup::{ShardConfig, hash_check};

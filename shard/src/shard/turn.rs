@@ -167,7 +167,7 @@ impl<P: Blocks> Shard<P> {
             writer: |partition| linked.map_or(Writer::Here, |it| it.writer_of(partition)),
             served: linked.map_or(0, |it| it.served_changes()),
         };
-        self.keyspaces.look(&self.store, &owned);
+        self.keyspaces.look(&mut self.store, &owned);
         let own = self.keyspaces.turn(now.us, &mut self.store, &owned);
         self.phase.note_progress(self.keyspaces.may_go_on());
         if let Some(done) = own {

@@ -16,6 +16,8 @@ use penstock_shard::cluster::{Assignment, ClusterConfig, Plan};
 use penstock_shard::replication::PENDING_BYTES_MAX;
 use penstock_shard::replication::handshake::Introduction;
 use penstock_shard::replication::link_set::LinkSetConfig;
+use penstock_shard::{Event, KeyspaceMail, Mail};
+use penstock_storage::keyspace::Settings;
 use penstock_storage::version::partition_of;
 
 use crate::image::Image;
@@ -160,6 +162,53 @@ fn a_member_does_not_fire_and_a_node_that_writes_again_fires_once() {
     server.get(3, &key(1));
     server.settle();
     assert_eq!(server.replies[&3].value, 6u64.to_le_bytes());
+}
+
+/// Another shard tells, in a request, of a keyspace of all keys whose values have one byte.
+fn tell_of_short_values(server: &mut Server) {
+    let settings = Settings {
+        revision: 1 << 40,
+        value_bytes_max: 1,
+        ..Settings::default()
+    };
+    server.step_quietly(Event::Mail(Mail::Keyspaces(KeyspaceMail {
+        from: 1,
+        is_awaited: true,
+        keyspaces: vec![(Box::default(), settings)],
+    })));
+}
+
+#[test]
+fn a_change_of_a_keyspace_that_no_record_has_is_not_brought_by_a_node_that_writes_later() {
+    let [mut logs, mut replaced, mut waits] = [(); 3].map(|()| {
+        let mut server = opened(Image::default(), 1, plan(11, false));
+        server.settle();
+        server.replan(plan(12, true));
+        assert_eq!(answer(&mut server, 1), Status::NotFound);
+        server
+    });
+    tell_of_short_values(&mut logs);
+    logs.settle();
+    // Who is replaced before it has logged the change forgets it.
+    tell_of_short_values(&mut replaced);
+    replaced.replan(plan_of_the_other(13));
+    replaced.settle();
+    // Who does not write waits for a record.
+    waits.replan(plan_of_the_other(13));
+    waits.settle();
+    tell_of_short_values(&mut waits);
+    waits.settle();
+    for (server, expected) in [
+        (&mut logs, Status::TooLarge),
+        (&mut replaced, Status::Ok),
+        (&mut waits, Status::Ok),
+    ] {
+        server.replan(plan(14, true));
+        server.settle();
+        server.set(2, &key(0), b"long");
+        server.settle();
+        assert_eq!(server.replies[&2].status, expected);
+    }
 }
 
 /// A step of a scan from a cursor.

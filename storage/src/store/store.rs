@@ -184,17 +184,21 @@ impl<P: Blocks> Store<P> {
         self.keyspaces.hear(prefix, settings)
     }
 
-    /// Hears of settings that this node makes of records which are given up: other partitions may
-    /// be behind them, see [`keyspace::Keyspaces::found`].
+    /// Hears of settings that stand in a record of another shard.
     ///
     /// # Errors
     /// [`keyspace::KeyspaceError`].
-    pub fn hear_of_records(
+    pub fn hear_recorded(
         &mut self,
         prefix: &[u8],
         settings: keyspace::Settings,
     ) -> Result<bool, keyspace::KeyspaceError> {
-        self.keyspaces.hear_of_records(prefix, settings)
+        self.keyspaces.hear_recorded(prefix, settings)
+    }
+
+    /// Forgets settings that were heard of and stand in no record.
+    pub fn forget_unrecorded_settings(&mut self) {
+        self.keyspaces.forget_unrecorded();
     }
 
     /// Logs the newest settings of `prefix` for the partition of `slot`, under a key of that slot

@@ -252,6 +252,6 @@ fn rewrite_settings<P: Blocks>(
         revision: known.revision.max(floor) + 1,
         ..known
     };
-    store.hear_of_records(prefix, settings).ok()?;
+    store.hear(prefix, settings).ok()?;
     Some(store.commit_settings(now_us, slot, key, prefix))
 }

@@ -43,6 +43,8 @@ struct Keyspace {
     parent: Option<usize>,
     /// The settings with the highest revision that was heard of.
     newest: Settings,
+    /// The same of those that stand in a record, here or at another shard.
+    recorded: Settings,
     /// What is in force in each partition; nothing where another shard's keys are, or where the
     /// first record was not written yet.
     partitions: Box<[Option<Box<InForce>>]>,
@@ -60,13 +62,25 @@ pub struct Keyspaces {
     /// Records in force that mark values with a layout.
     marking: usize,
     prefix_bytes: usize,
-    /// How often the newest settings of a prefix came from a record, and not from a request.
+    /// How often a record had newer settings of its prefix than any before.
     found: u64,
     /// From when on this node knows the past of each partition.
     floors: Floors,
 }
 
 impl Keyspace {
+    /// Some record has these settings; whether none had newer ones.
+    fn note_record(&mut self, settings: Settings) -> bool {
+        if settings.outranks(&self.newest) {
+            self.newest = settings;
+        }
+        let is_news = settings.outranks(&self.recorded);
+        if is_news {
+            self.recorded = settings;
+        }
+        is_news
+    }
+
     fn first_behind(&self, mut partitions: impl Iterator<Item = usize>) -> Option<usize> {
         partitions.find(|&partition| match &self.partitions[partition] {
             None => self.newest.revision > 0,
@@ -100,8 +114,8 @@ impl Keyspaces {
         self.keyspaces.is_empty()
     }
 
-    /// A number that rises when newer settings come from a record of the log: at a start, or from
-    /// another node. Partitions that this node writes may be behind them.
+    /// A number that rises when a record of the log has newer settings than any before: at a start,
+    /// of another node, or of this one. Partitions that this node writes may be behind them.
     #[inline]
     #[must_use]
     pub fn found(&self) -> u64 {
@@ -259,18 +273,39 @@ impl Keyspaces {
         Ok(is_newer)
     }
 
-    /// The same of settings that stand in no request.
+    /// The same of settings that stand in a record of another shard.
     ///
     /// # Errors
     /// As [`Keyspaces::hear`].
-    pub(crate) fn hear_of_records(
+    pub fn hear_recorded(
         &mut self,
         prefix: &[u8],
         settings: Settings,
     ) -> Result<bool, KeyspaceError> {
         let is_newer = self.hear(prefix, settings)?;
-        self.found += u64::from(is_newer);
+        let at = self.entry(prefix)?;
+        self.keyspaces[at].note_record(settings);
         Ok(is_newer)
+    }
+
+    /// Forgets what was heard of and stands in no record. Nobody may log it any more: another node
+    /// writes, and may have settled for something else.
+    pub(crate) fn forget_unrecorded(&mut self) {
+        for keyspace in &mut self.keyspaces {
+            keyspace.newest = keyspace.recorded;
+        }
+        let is_known = |keyspace: &Keyspace| keyspace.newest.revision > 0;
+        if !self.keyspaces.iter().all(is_known) {
+            self.keyspaces.retain(is_known);
+            self.prefix_bytes = self.keyspaces.iter().map(|k| k.prefix.len()).sum();
+            self.find_parents();
+        }
+    }
+
+    /// Every prefix with the newest settings that stand in a record, dropped ones included.
+    pub fn recorded(&self) -> impl Iterator<Item = (&[u8], &Settings)> {
+        let recorded = self.keyspaces.iter().map(|k| (&*k.prefix, &k.recorded));
+        recorded.filter(|(_, settings)| settings.revision > 0)
     }
 
     /// The first of these partitions in which the record of a prefix says something else than the
@@ -351,10 +386,7 @@ impl Keyspaces {
             return Replaced::default();
         };
         let keyspace = &mut self.keyspaces[at];
-        if settings.outranks(&keyspace.newest) {
-            keyspace.newest = settings;
-            self.found += 1;
-        }
+        self.found += u64::from(keyspace.note_record(settings));
         let own = Since {
             version: record.version,
             time_ms: record.time_ms,
@@ -478,10 +510,15 @@ impl Keyspaces {
             prefix: prefix.into(),
             parent: None,
             newest: Settings::default(),
+            recorded: Settings::default(),
             partitions: (0..PARTITIONS).map(|_| None).collect(),
         };
         self.keyspaces.insert(at, keyspace);
         self.prefix_bytes += prefix.len();
+        self.find_parents();
+    }
+
+    fn find_parents(&mut self) {
         // The prefixes that the one before begins with, itself included.
         let mut parents: Vec<usize> = Vec::new();
         for at in 0..self.keyspaces.len() {
@@ -562,10 +599,7 @@ impl Keyspaces {
             version: entry.version,
             place: entry.place,
         }));
-        if entry.settings.outranks(&keyspace.newest) {
-            keyspace.newest = entry.settings;
-            self.found += 1;
-        }
+        self.found += u64::from(keyspace.note_record(entry.settings));
         self.written += 1;
         self.keeping += usize::from(entry.settings.keeps_versions());
         self.marking += usize::from(entry.settings.layout > 0);

@@ -294,3 +294,41 @@ fn no_more_than_the_limit_are_taken() {
     );
     assert_eq!(keyspaces.hear(b"k5", settings(1, 1, 0)), Ok(false));
 }
+
+#[test]
+fn what_stands_in_no_record_is_forgotten_and_found_when_a_record_comes() {
+    let mut keyspaces = Keyspaces::default();
+    write(&mut keyspaces, b"a", 0, settings(1, 2, 0), 1);
+    assert_eq!(keyspaces.found(), 1);
+    for prefix in [&b""[..], b"a", b"b"] {
+        assert_eq!(keyspaces.hear(prefix, settings(2, 0, 0)), Ok(true));
+    }
+    let told = |keyspaces: &Keyspaces| {
+        let all = keyspaces.recorded();
+        let all = all.map(|(prefix, settings)| (prefix.to_vec(), settings.revision));
+        all.collect::<Vec<_>>()
+    };
+    assert_eq!(told(&keyspaces), [(b"a".to_vec(), 1)]);
+    keyspaces.forget_unrecorded();
+    let revision = |keyspaces: &Keyspaces, prefix: &[u8]| {
+        let newest = keyspaces.newest(prefix);
+        newest.map(|settings| settings.revision)
+    };
+    assert_eq!(revision(&keyspaces, b"a"), Some(1));
+    assert_eq!(
+        (keyspaces.iter().count(), since(&keyspaces, b"a1")),
+        (1, Some(1))
+    );
+    // Another shard tells of a record, and then a partition of this one gets it.
+    assert_eq!(keyspaces.hear_recorded(b"a", settings(2, 0, 0)), Ok(true));
+    keyspaces.forget_unrecorded();
+    assert_eq!(
+        (revision(&keyspaces, b"a"), keyspaces.found()),
+        (Some(2), 1)
+    );
+    write(&mut keyspaces, b"b", 0, settings(3, 0, 0), 2);
+    assert_eq!(
+        (revision(&keyspaces, b"b"), keyspaces.found()),
+        (Some(3), 2)
+    );
+}
