@@ -144,6 +144,9 @@ impl Failover {
         self.shared = shared(self.me, &plan);
         self.lease.set_rules(plan.rules);
         self.lender.set_rules(plan.rules);
+        // A swap against the plan before can only fail now, or is what made this plan. A node that
+        // took over first needs the lease of this one at once, or removes it.
+        self.lender.release();
         self.claim_changes += 1;
         self.plan = plan;
     }

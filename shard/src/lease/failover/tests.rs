@@ -205,6 +205,27 @@ fn partitions_of_a_core_that_stands_still_move_and_the_others_stay() {
 }
 
 #[test]
+fn who_was_too_late_to_take_over_lends_to_who_did_before_its_own_swap_has_ended() {
+    let mut nodes = nodes(&plan());
+    beats(&mut nodes, 0, 2 * G, |_, _| true);
+    beats(&mut nodes, 2 * G, 4 * G, LOST);
+    let wished = wish(&mut nodes[2], 4 * G).expect("node 1 is lost");
+    assert_eq!(wish(&mut nodes[1], 4 * G).as_ref(), Some(&wished));
+    // The swap of node 3 is made. That of node 2 is not answered yet.
+    let mut next = plan();
+    next.number = 2;
+    wished.apply(3, &mut next.placings);
+    nodes[2].swapped();
+    for node in &mut nodes[1..] {
+        node.take_plan(4 * G, next.clone());
+    }
+    beats(&mut nodes, 4 * G, 4 * G + RULES.silence_us(), LOST);
+    assert!(nodes[2].may_serve(4 * G + RULES.silence_us(), 0));
+    assert_eq!(wish(&mut nodes[2], 4 * G + RULES.silence_us()), None);
+    assert_eq!(wish(&mut nodes[1], 5 * G), None, "its swap is under way");
+}
+
+#[test]
 fn a_member_whose_core_stands_still_is_removed_and_not_asked_back_before_it_turns() {
     let mut nodes = nodes(&plan());
     beats(&mut nodes, 0, 2 * G, |_, _| true);
