@@ -27,6 +27,8 @@ const WHOLE_MAX: Duration = Duration::from_secs(400);
 const ASK_MAX: Duration = Duration::from_millis(1500);
 /// How long the plan is asked for while etcd does not answer: this machine may be starved.
 const HOME_MAX: Duration = Duration::from_secs(30);
+/// How long a node is asked for its keys while its lease has lapsed: as above.
+const SHOW_MAX: Duration = Duration::from_secs(10);
 /// How often a start is tried that finds etcd silent.
 const STARTS_MAX: u32 = 5;
 /// Between two looks at plan and nodes.
@@ -362,7 +364,14 @@ impl<'a> Nodes<'a> {
         }
         self.whole()?;
         let client = self.client(node).map_err(|error| error.to_string())?;
-        ledger::shown(&client).map_err(|text| format!("node {}: {text}", node + 1))
+        // On a machine that is taken a lease may lapse for a moment, and a node tells nothing then.
+        let until = Instant::now() + SHOW_MAX;
+        loop {
+            match ledger::shown(&client) {
+                Err(_) if Instant::now() < until => std::thread::sleep(LOOK),
+                shown => return shown.map_err(|text| format!("node {}: {text}", node + 1)),
+            }
+        }
     }
 
     /// Has one node write everything, and waits until it does.
