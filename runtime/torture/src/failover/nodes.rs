@@ -365,13 +365,14 @@ impl<'a> Nodes<'a> {
         self.whole()?;
         let client = self.client(node).map_err(|error| error.to_string())?;
         // On a machine that is taken a lease may lapse for a moment, and a node tells nothing then.
-        let until = Instant::now() + SHOW_MAX;
-        loop {
-            match ledger::shown(&client) {
-                Err(_) if Instant::now() < until => std::thread::sleep(LOOK),
-                shown => return shown.map_err(|text| format!("node {}: {text}", node + 1)),
+        let mut shown = ledger::shown(&client);
+        process::wait(SHOW_MAX, || {
+            if shown.is_err() {
+                shown = ledger::shown(&client);
             }
-        }
+            shown.is_ok()
+        })?;
+        shown.map_err(|text| format!("node {}: {text}", node + 1))
     }
 
     /// Has one node write everything, and waits until it does.
