@@ -175,26 +175,14 @@ impl Node {
         answers.into_iter().next().expect("an answer")
     }
 
-    /// Begins a login and returns the last message of the client.
-    fn proof(&mut self, id: SessionId, name: &str, of: u8) -> String {
-        let identity = Identity::new(name, key(of)).expect("a name");
-        let mut login = Login::new(&identity, None, &[9; LOGIN_NONCE_BYTES]);
-        let first = self.scram(id, &login.first());
-        let AuthReply::GoOn { message } = AuthReply::read(&first.body).expect("a body") else {
-            panic!("logged in by one message");
-        };
-        let challenge = login.challenged(message).expect("a challenge");
-        login.prove(&challenge.salted()).expect("challenged")
-    }
-
-    /// Runs a login; `Err` has the last answer.
-    fn log_in(
+    /// Begins a login: the client, and its last message. `Err` has the answer to the first one.
+    fn prove(
         &mut self,
         id: SessionId,
         name: &str,
         secret: Secret,
         binding: Option<[u8; 32]>,
-    ) -> Result<ServerHello, Answer> {
+    ) -> Result<(Login, String), Answer> {
         let identity = Identity::new(name, secret).expect("a name");
         let mut login = Login::new(&identity, binding, &[9; LOGIN_NONCE_BYTES]);
         let first = self.scram(id, &login.first());
@@ -206,6 +194,18 @@ impl Node {
         };
         let challenge = login.challenged(message).expect("a challenge");
         let proof = login.prove(&challenge.salted()).expect("challenged");
+        Ok((login, proof))
+    }
+
+    /// Runs a login; `Err` has the last answer.
+    fn log_in(
+        &mut self,
+        id: SessionId,
+        name: &str,
+        secret: Secret,
+        binding: Option<[u8; 32]>,
+    ) -> Result<ServerHello, Answer> {
+        let (mut login, proof) = self.prove(id, name, secret, binding)?;
         let last = self.scram(id, &proof);
         if last.status != Status::Ok {
             return Err(last);
@@ -558,7 +558,9 @@ fn a_login_under_way_when_the_users_change_is_made_by_who_stays_and_by_nobody_el
     ] {
         let mut node = Node::new(Some(before));
         let id = node.greeted(plain("10.0.0.1"));
-        let proof = node.proof(id, "ann/till-7", 7);
+        let (_, proof) = node
+            .prove(id, "ann/till-7", key(7), None)
+            .expect("challenged");
         assert!(node.let_in(after).is_empty());
         assert_eq!(node.scram(id, &proof).status, expected);
         assert_eq!(node.gets(id), expected);
