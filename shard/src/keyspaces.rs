@@ -23,8 +23,8 @@
 //! whenever newer settings come from a record or the node writes other partitions: it tells the
 //! other shards what stands in records, and the highest revision of a prefix is logged wherever
 //! this node writes and the revision is missing. A shard that writes nothing forgets what stands in
-//! no record. A shard whose disk is full says so, which ends the change for its caller, and goes on
-//! when there is room.
+//! no record, and takes a change from records alone. A shard whose disk is full says so, which ends
+//! the change for its caller, and goes on when there is room.
 
 use std::collections::VecDeque;
 

@@ -277,7 +277,7 @@ impl Keyspaces {
     ///
     /// # Errors
     /// As [`Keyspaces::hear`].
-    pub fn hear_recorded(
+    pub(crate) fn hear_recorded(
         &mut self,
         prefix: &[u8],
         settings: Settings,
