@@ -19,6 +19,7 @@ mod holders;
 mod link_table;
 mod prefetch;
 mod receiver_link;
+mod recovery;
 mod replicas;
 mod rewrite;
 mod sender_link;
@@ -37,8 +38,6 @@ use penstock_storage::place::{FileId, Lsn};
 use penstock_storage::store::Store;
 use penstock_storage::version::Version;
 
-use crate::topology::Topology;
-
 use self::apply::Applier;
 use self::confirmations::Confirmations;
 use self::diverged::{DivergedRecords, Incomplete};
@@ -53,13 +52,13 @@ use self::rewrite::Rewrites;
 use self::sender_link::Shipped;
 use self::store_turn::StoreTurn;
 use self::taken_frames::{LinkEnd, TakenFrames};
-use super::epoch::{Epoch, EpochHistory};
+use super::epoch::Epoch;
 use super::handshake::{Introduction, Peer};
 use super::notes::{Notes, Tags};
 use super::pace::Pace;
-use super::partition::{CannotBegin, Facts, Partition, Role};
+use super::partition::{CannotBegin, Partition, Role};
 use super::planted::{Bug, is_planted};
-use super::receiver::{KeptLimits, LinkRefusal, Partitions};
+use super::receiver::{KeptLimits, LinkRefusal};
 use super::record::position_of;
 use super::ring::Ring;
 use super::sender::{Confirmed, Sender};
@@ -68,6 +67,7 @@ use super::{LinkId, PartitionId, Work};
 use penstock_storage::if_planted;
 
 pub use effects::{LinkAction, LinkCounters};
+pub use recovery::UnreadableNote;
 pub use store_turn::LinkTime;
 
 /// How a shard takes part.
@@ -108,13 +108,6 @@ pub struct LinkMemory {
     pub buffer_bytes: u64,
 }
 
-/// Why links cannot be made over a store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UnreadableNote {
-    /// The partition whose local record or record of epochs is none of this version.
-    pub partition: PartitionId,
-}
-
 /// The links of one shard.
 #[derive(Debug)]
 pub struct LinkSet<B> {
@@ -133,35 +126,6 @@ pub struct LinkSet<B> {
     pace: Pace,
 }
 
-/// Finds the partitions of a shard in its store.
-fn recover<P: Blocks>(
-    me: &Introduction,
-    tags: &Tags,
-    store: &Store<P>,
-) -> Result<Partitions, UnreadableNote> {
-    let topology = Topology::new(me.shards);
-    let mut partitions = Partitions::new();
-    for number in 0..256 {
-        let slot = tags.slot(number);
-        if topology.owner(slot) != me.shard {
-            continue;
-        }
-        let unreadable = UnreadableNote { partition: number };
-        let facts = match store.local(slot) {
-            Some(value) => Facts::read(value).ok_or(unreadable)?,
-            None => Facts::default(),
-        };
-        let history = match store.epochs_found(slot) {
-            Some(value) => EpochHistory::read(value).ok_or(unreadable)?,
-            None => EpochHistory::default(),
-        };
-        let highest = position_of(store.highest(usize::from(number)));
-        let partition = Partition::recovered(number, facts, history, highest);
-        partitions.insert(number, partition);
-    }
-    Ok(partitions)
-}
-
 impl<B: Block> LinkSet<B> {
     /// The links of a shard whose store was just opened; the log tells what the partitions are.
     ///
@@ -172,7 +136,7 @@ impl<B: Block> LinkSet<B> {
         store: &mut Store<P>,
     ) -> Result<Self, UnreadableNote> {
         let tags = Arc::new(Tags::default());
-        let partitions = recover(&config.me, &tags, store)?;
+        let partitions = recovery::partitions(&config.me, &tags, store)?;
         let positions = partitions
             .iter()
             .map(|(&number, partition)| (number, partition.applied()));
