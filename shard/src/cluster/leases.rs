@@ -50,6 +50,8 @@ pub(super) struct Leases {
     /// When to read the table again, at the latest: no end that was read is earlier. Never without
     /// leases.
     look_us: u64,
+    /// How often it was read.
+    looks: u64,
     /// The first of these ends.
     first_us: u64,
     /// Something may have run since the last check.
@@ -74,6 +76,7 @@ impl Leases {
             shard,
             ends_us: Box::new([0; LINK_PARTITIONS as usize]),
             look_us: 0,
+            looks: 0,
             first_us: u64::MAX,
             is_unchecked: false,
             is_owed: false,
@@ -98,6 +101,7 @@ impl Leases {
         (plan, me): (&Plan, u8),
         partitions: impl Iterator<Item = PartitionId>,
     ) {
+        self.looks += 1;
         (self.waiting, self.first_us) = (0, u64::MAX);
         for partition in partitions {
             let assignment = plan.of(partition);
@@ -122,6 +126,12 @@ impl Leases {
             _ => now_us + WAIT_US,
         };
         self.look_us = self.first_us.min(look_us);
+    }
+
+    /// How often the table was read. Before it is read again, no lease of a partition comes or
+    /// ends: [`Leases::is_due`].
+    pub(super) fn looks(&self) -> u64 {
+        self.looks
     }
 
     /// Until when the node may serve a partition that its plan gives it; 0: not now. It begins

@@ -526,11 +526,16 @@ impl<B: Block> ClusterMember<B> {
         if self.leases.is_due(now_us) {
             self.look_at_leases(now_us);
         }
+        let stamp = self.links.writable_stamp(store);
+        let stamp = stamp.map(|writable| (writable, self.leases.looks()));
+        if self.served.is_of(stamp) {
+            return;
+        }
         let (plan, me, leases) = (&self.plan, self.me, &mut self.leases);
         let writable = self.links.writable(store);
         let served = &mut self.served;
         let mut lapses = 0;
-        served.set(writable, |partition, may_write, was_served| {
+        served.set(stamp, writable, |partition, may_write, was_served| {
             let may_write = may_write && plan.of(partition).primary == me;
             let is_there = leases.is_there(now_us, plan, partition);
             lapses += u64::from(was_served && may_write && !is_there);

@@ -9,6 +9,8 @@ use crate::replication::PartitionId;
 pub(super) struct ServedPartitions {
     is_served: [bool; LINK_PARTITIONS as usize],
     changes: u64,
+    /// The stamp of what it was decided by last.
+    stamp: Option<(u64, u64)>,
 }
 
 impl ServedPartitions {
@@ -17,6 +19,7 @@ impl ServedPartitions {
         ServedPartitions {
             is_served: [false; LINK_PARTITIONS as usize],
             changes: 0,
+            stamp: None,
         }
     }
 
@@ -30,13 +33,22 @@ impl ServedPartitions {
         self.changes
     }
 
+    /// Whether it was decided last by what has this stamp, so that nothing is to be decided again.
+    #[inline]
+    pub(super) fn is_of(&self, stamp: Option<(u64, u64)>) -> bool {
+        stamp.is_some() && self.stamp == stamp
+    }
+
     /// For each partition of the shard, whether it is answered for here from now on. `is_served`
-    /// decides by whether the node may write the partition, and whether it was answered for.
+    /// decides by whether the node may write the partition, and whether it was answered for. With
+    /// the same `stamp` it would decide the same; `None` if each turn may decide something else.
     pub(super) fn set(
         &mut self,
+        stamp: Option<(u64, u64)>,
         writable: impl Iterator<Item = (PartitionId, bool)>,
         mut is_served: impl FnMut(PartitionId, bool, bool) -> bool,
     ) {
+        self.stamp = stamp;
         for (partition, may_write) in writable {
             let before = &mut self.is_served[usize::from(partition)];
             let now = is_served(partition, may_write, *before);
@@ -50,6 +62,7 @@ impl ServedPartitions {
         partitions: impl Iterator<Item = PartitionId>,
         may_write: impl Fn(PartitionId) -> bool,
     ) {
+        self.stamp = None;
         for partition in partitions {
             let is_served = &mut self.is_served[usize::from(partition)];
             let before = std::mem::replace(is_served, *is_served && may_write(partition));

@@ -10,6 +10,7 @@
 //! It does not know: sockets, secrets, where lostfound is, who is to be primary.
 
 mod apply;
+mod commits;
 mod confirmations;
 mod diverged;
 mod effects;
@@ -39,6 +40,7 @@ use penstock_storage::store::Store;
 use penstock_storage::version::Version;
 
 use self::apply::Applier;
+use self::commits::Commits;
 use self::confirmations::Confirmations;
 use self::diverged::{DivergedRecords, Incomplete};
 use self::effects::Effects;
@@ -116,6 +118,7 @@ pub struct LinkSet<B> {
     replicas: Replicas<B>,
     table: LinkTable<B>,
     holders: Holders,
+    commits: Commits,
     ring: Ring,
     applier: Applier,
     diverged: DivergedRecords<B>,
@@ -156,6 +159,7 @@ impl<B: Block> LinkSet<B> {
             },
             table: LinkTable::default(),
             holders: Holders::default(),
+            commits: Commits::default(),
             ring,
             applier: Applier::new(config.pending_bytes_max / 8),
             diverged: DivergedRecords::default(),
@@ -298,13 +302,18 @@ impl<B: Block> LinkSet<B> {
         partitions.map(move |(&number, state)| (number, state.may_write(durable)))
     }
 
+    /// A stamp of what [`LinkSet::writable`] tells: with the same stamp the same. `None` if each
+    /// turn may change that.
+    pub fn writable_stamp<P: Blocks<Block = B>>(&mut self, store: &Store<P>) -> Option<u64> {
+        let overview = self.replicas.partitions.summary();
+        overview.openings_stamp(store.log().durable())
+    }
+
     /// Takes note of all that clients have written since the last turn: an owner that does so at
     /// the begin of each need not tell each write.
     pub fn follow_commits<P: Blocks<Block = B>>(&mut self, store: &Store<P>) {
-        let sequences = store.sequences();
-        for (&number, state) in &mut self.replicas.partitions {
-            state.written_up_to(sequences[usize::from(number)]);
-        }
+        let partitions = &mut self.replicas.partitions;
+        self.commits.follow(store.sequences(), partitions);
     }
 
     /// A client's write was committed with this version.
@@ -522,7 +531,8 @@ impl<B: Block> LinkSet<B> {
             let confirmations = &mut self.confirmations;
             let taken =
                 sender.take_frames(turn, frame_bytes_max, partitions, confirmations, effects);
-            self.holders.note_durable(sender.peer.node, &sender.sender);
+            let node = sender.peer.node;
+            self.holders.note_durable(node, &mut sender.sender);
             self.taken(link, taken, turn);
         }
     }
@@ -632,11 +642,8 @@ impl<B: Block> LinkSet<B> {
         turn: &mut StoreTurn<'_, P, H>,
     ) {
         let start_id = self.config.me.start.start_id;
-        let begins = |state: &Partition| matches!(state.role(), Role::Primary { begun: None, .. });
-        let begun = self.replicas.partitions.iter();
-        let begun = begun.filter(|(_, state)| begins(state));
-        let numbers: Vec<PartitionId> = begun.map(|(&number, _)| number).collect();
-        for number in numbers {
+        let beginning = self.replicas.partitions.summary().beginning();
+        for number in beginning.iter() {
             let state = &self.replicas.partitions[&number];
             let Some(first) = FirstRecord::due(number, state, start_id) else {
                 continue;
@@ -720,7 +727,7 @@ impl<B: Block> LinkSet<B> {
         }
         let backlog = self.backlog();
         turn.store.hold_back(backlog);
-        let mut senders = self.table.senders.values();
+        let mut senders = self.table.senders.values_mut();
         let wants_deletions = senders.any(|it| it.sender.wants_deletions());
         turn.store.keep_deletions(wants_deletions);
     }
@@ -728,6 +735,9 @@ impl<B: Block> LinkSet<B> {
     /// Lets each sender ship.
     fn ship<P: Blocks<Block = B>, H: Fn(&[u8]) -> u32>(&mut self, turn: &mut StoreTurn<'_, P, H>) {
         self.pace.begin_turn();
+        let overview = self.replicas.partitions.summary();
+        let openings = overview.openings_stamp(turn.store.log().durable());
+        let offers_stamp = openings.map(|openings| (openings, self.holders.changes()));
         let links: Vec<LinkId> = self.table.senders.keys().copied().collect();
         for link in links {
             let Replicas {
@@ -739,6 +749,7 @@ impl<B: Block> LinkSet<B> {
                 partitions,
                 holders: &self.holders,
                 ring: &self.ring,
+                offers_stamp,
             };
             let handovers = &self.handovers;
             let tells_clock = |sender: &Sender| !handovers.supersede_any_of(sender);
@@ -752,10 +763,11 @@ impl<B: Block> LinkSet<B> {
     }
 
     /// What cleaning is to leave to members.
-    fn backlog(&self) -> Option<Backlog> {
+    fn backlog(&mut self) -> Option<Backlog> {
         if_planted!(Bug::BacklogForgotten, return None);
+        let overview = self.replicas.partitions.summary();
         Some(Backlog {
-            behind: self.holders.backlog_behind(&self.replicas.partitions)?,
+            behind: self.holders.backlog_behind(overview)?,
             // What is read is not released meanwhile.
             bytes_max: match self.diverged.is_idle() {
                 true => self.config.backlog_bytes_max,

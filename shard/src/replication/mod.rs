@@ -28,6 +28,7 @@ pub mod record;
 pub mod ring;
 pub mod sender;
 pub mod standing;
+pub mod summarized_map;
 #[cfg(test)]
 mod tests;
 pub mod timeline;

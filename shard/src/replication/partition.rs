@@ -4,6 +4,7 @@
 //! stands in the node's log. Between them is what the primary's disk may still lose.
 
 mod local_record;
+mod overview;
 mod pending;
 mod role;
 
@@ -23,6 +24,7 @@ use self::local_record::LocalRecord;
 use self::pending::{Pending, PendingRecords};
 
 pub use self::local_record::{Facts, PastFloor};
+pub use self::overview::Overview;
 pub use self::role::{Membership, Role};
 
 /// The last position of a past that goes on.
@@ -349,15 +351,18 @@ impl Partition {
     /// is what a start would find.
     #[must_use]
     pub fn may_open(&self, durable: Lsn) -> Option<Epoch> {
-        match self.role {
-            Role::Primary {
-                epoch,
-                begun: Some(begun),
-            } if begun <= durable || is_planted(Bug::PromiseNotDurable) => {
-                self.own_diverged().is_none().then_some(epoch)
-            }
-            _ => None,
-        }
+        let (epoch, begun) = self.opening()?;
+        (begun <= durable || is_planted(Bug::PromiseNotDurable)).then_some(epoch)
+    }
+
+    /// The epoch in which it may be opened once this record is durable.
+    fn opening(&self) -> Option<(Epoch, Lsn)> {
+        let Role::Primary { epoch, begun } = self.role else {
+            return None;
+        };
+        begun
+            .filter(|_| self.own_diverged().is_none())
+            .map(|begun| (epoch, begun))
     }
 
     /// Whether a client's write may be executed, now that the log is durable up to `durable`: a

@@ -3,12 +3,12 @@
 mod rewind_requests;
 mod unapplied_frames;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 
 use penstock_net::link::frame::write_link_frame;
 use penstock_net::link::{
     Answer, Begin, Epochs, Handover, Join, LinkFrame, LinkHeader, LinkMessage, Marks, Open,
-    Position, Records, RefusalCode, Rewind, State, UnderWay,
+    PartitionSet, Position, Records, RefusalCode, Rewind, State, UnderWay,
 };
 use penstock_storage::place::Lsn;
 
@@ -18,6 +18,7 @@ use super::partition::{CannotGoOn, Misplaced, Opened, Partition, TakenOver};
 use super::partition_map::PartitionMap;
 use super::planted::{Bug, is_planted};
 use super::record::{ShippedRecord, records};
+use super::summarized_map::SummarizedMap;
 use super::{Journal, LinkId, PartitionId, Work};
 
 use self::rewind_requests::RewindRequests;
@@ -40,7 +41,7 @@ pub(super) fn refusal<T>(code: RefusalCode, text: impl Into<String>) -> Result<T
 }
 
 /// The partitions of a node, by number.
-pub type Partitions = PartitionMap<Partition>;
+pub type Partitions = SummarizedMap<Partition>;
 
 /// The destination's side of one link, once both sides have proven themselves.
 #[derive(Debug)]
@@ -55,7 +56,7 @@ pub struct Receiver {
     /// Up to this frame all is durable at the source.
     announced: u64,
     /// Partitions that it has opened and not lost.
-    opened: BTreeSet<PartitionId>,
+    opened: PartitionSet,
     /// Answers to OPEN, when what they tell is durable.
     answers: VecDeque<(Lsn, PartitionId)>,
     /// Partitions that are told rejected before anything else is.
@@ -86,7 +87,7 @@ impl Receiver {
             number: sent,
             received,
             announced: 0,
-            opened: BTreeSet::new(),
+            opened: PartitionSet::none(),
             answers: VecDeque::new(),
             rejections: VecDeque::new(),
             rewinds: RewindRequests::default(),
@@ -136,15 +137,10 @@ impl Receiver {
     /// Whether the owner is to read no more from it now. If nothing can be applied what does so is
     /// still to be read: that it is durable at the source, or where the partition goes on.
     #[must_use]
-    pub fn is_full(&self, partitions: &Partitions) -> bool {
-        let can_apply = |number| partitions[number].applicable(self.announced).is_some();
-        self.kept_bytes(partitions) > self.limits.bytes_max && self.opened.iter().any(can_apply)
-    }
-
-    /// Bytes that were received and are not applied, by this link or by one before it.
-    fn kept_bytes(&self, partitions: &Partitions) -> usize {
-        let kept = |number| partitions[number].kept_bytes();
-        self.opened.iter().map(kept).sum()
+    pub fn is_full(&self, partitions: &mut Partitions) -> bool {
+        let holding = partitions.summary().holding().and(self.opened);
+        let can_apply = |number| partitions[&number].applicable(self.announced).is_some();
+        kept_bytes(holding, partitions) > self.limits.bytes_max && holding.iter().any(can_apply)
     }
 
     /// Takes a frame in.
@@ -343,7 +339,7 @@ impl Receiver {
     }
 
     fn forget(&mut self, partition: PartitionId) {
-        self.opened.remove(&partition);
+        self.opened.set(partition, false);
         self.rewinds.forget(partition);
         self.answers.retain(|&(_, of)| of != partition);
         self.frames.forget(partition);
@@ -355,7 +351,7 @@ impl Receiver {
         if partition.is_opened_by(self.link) {
             return true;
         }
-        if self.opened.contains(&number) {
+        if self.opened.has(number) {
             self.forget(number);
             self.rejections
                 .push_back((number, partition.facts().promised));
@@ -405,7 +401,8 @@ impl Receiver {
                 format!("{count} records, told {}", shipped.count),
             );
         }
-        let bytes = self.kept_bytes(partitions);
+        let holding = partitions.summary().holding().and(self.opened);
+        let bytes = kept_bytes(holding, partitions);
         // By a link before this one, and by this one.
         let bytes_max = 2 * (self.limits.bytes_max + self.limits.frame_bytes_max);
         if bytes > bytes_max {
@@ -525,13 +522,20 @@ impl Receiver {
 
     /// The link is gone. What was received stays with the partitions.
     pub fn close(self, partitions: &mut Partitions) {
-        for number in self.opened {
+        for number in self.opened.iter() {
             let partition = partitions.get_mut(&number).expect("opened before");
             if partition.is_opened_by(self.link) {
                 partition.close();
             }
         }
     }
+}
+
+/// Bytes of these partitions that were received and are not applied, by this link or by one before
+/// it.
+fn kept_bytes(holding: PartitionSet, partitions: &Partitions) -> usize {
+    let kept = |number| partitions[&number].kept_bytes();
+    holding.iter().map(kept).sum()
 }
 
 /// Whether the partition that a message names is one of this shard.
@@ -599,7 +603,7 @@ mod tests {
             frame_bytes_max: 0,
         };
         let mut receiver = Receiver::new(LinkId(1), 1, (0, 0), limits);
-        let mut partitions = Partitions::new();
+        let mut partitions = Partitions::default();
         for number in [7, 8] {
             let facts = Facts::default();
             let history = EpochHistory::default();
@@ -644,7 +648,7 @@ mod tests {
             bytes: 0,
         };
         let mut receiver = Receiver::new(LinkId(1), 1, (0, 0), limits);
-        let (mut partitions, mut work) = (Partitions::new(), VecDeque::new());
+        let (mut partitions, mut work) = (Partitions::default(), VecDeque::new());
         let told = receiver.frame(&frame, &mut partitions, &mut Noted, &mut work);
         let refusal = told.expect_err("it is out of place");
         assert_eq!(refusal.code, RefusalCode::Order);
@@ -688,7 +692,7 @@ mod tests {
             };
             let gone_on = partition.go_on(link, &begin, &mut Noted, &mut work);
             assert!(gone_on.is_ok(), "{gone_on:?}");
-            let mut partitions = Partitions::new();
+            let mut partitions = Partitions::default();
             partitions.insert(7, partition);
             let result = receiver.records(1, &Records { count, bytes }, &mut partitions);
             (result.is_ok(), partitions[&7].received())

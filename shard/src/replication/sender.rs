@@ -21,12 +21,12 @@ use penstock_storage::record::KEY_BYTES_MAX;
 
 use super::epoch::{Epoch, EpochHistory, Fork};
 use super::partition::Partition;
-use super::partition_map::PartitionMap;
 use super::planted::{self, Bug, is_planted};
 use super::receiver::{LinkRefusal, Partitions};
 use super::record::ShippedRecord;
 use super::ring::Ring;
 use super::standing::LinkState;
+use super::summarized_map::SummarizedMap;
 use super::{PartitionId, Work};
 use penstock_storage::if_planted;
 
@@ -62,10 +62,13 @@ pub struct Sender {
     peer: u8,
     /// The last frame that was taken.
     received: u64,
-    progress: PartitionMap<Progress>,
+    progress: SummarizedMap<Progress>,
     cursors: Cursors,
     frames: FrameWriter,
     tells_clock: bool,
+    /// The last frame, and the record of this log, up to which the member was known to have all on
+    /// its disk when that was asked for last.
+    durable_told: (u64, Lsn),
 }
 
 /// How far the log was shipped.
@@ -117,7 +120,7 @@ impl Sender {
         Sender {
             peer,
             received,
-            progress: PartitionMap::new(),
+            progress: SummarizedMap::default(),
             cursors: Cursors {
                 live: Lsn(0),
                 catching_up: None,
@@ -125,6 +128,7 @@ impl Sender {
             },
             frames: FrameWriter::new(sent, window_bytes),
             tells_clock: true,
+            durable_told: (0, Lsn(0)),
         }
     }
 
@@ -184,12 +188,20 @@ impl Sender {
         }
     }
 
+    /// Whether [`Sender::member_durable`] may tell more than when this was asked last.
+    pub fn take_durable_news(&mut self) -> bool {
+        let under_way = &self.frames.under_way;
+        let now = (under_way.marks().durable, under_way.durable_lsn());
+        std::mem::replace(&mut self.durable_told, now) != now
+    }
+
     /// Up to which record of this log the member has all of each partition on its disk, of those
     /// that have joined.
-    pub fn member_durable(&self) -> impl Iterator<Item = (PartitionId, Lsn)> + '_ {
+    pub fn member_durable(&mut self) -> impl Iterator<Item = (PartitionId, Lsn)> + '_ {
+        let announced = self.progress.summary().announced;
         let under_way = &self.frames.under_way;
-        self.progress.iter().filter_map(|(&number, progress)| {
-            let joined = progress.joined_by(under_way.marks().durable)?;
+        announced.iter().filter_map(|number| {
+            let joined = self.progress[&number].joined_by(under_way.marks().durable)?;
             Some((number, joined.max(under_way.durable_lsn())))
         })
     }
@@ -451,8 +463,8 @@ impl Sender {
     /// Whether deletions must stay in the log, whatever is not there any more: a scan is under way,
     /// or about to begin.
     #[must_use]
-    pub fn wants_deletions(&self) -> bool {
-        self.progress.values().any(Progress::wants_deletions)
+    pub fn wants_deletions(&mut self) -> bool {
+        !self.progress.summary().wanting_deletions.is_empty()
     }
 
     // ---- what is sent ----
@@ -518,20 +530,20 @@ impl Sender {
         out: &mut Vec<u8>,
     ) {
         let mut entries = Vec::new();
-        let ready: Vec<_> = self
-            .progress
+        let known = self.progress.summary().known;
+        let ready: Vec<_> = known
             .iter()
-            .filter_map(|(&number, progress)| match progress.phase {
+            .filter_map(|number| match self.progress[&number].phase {
                 Phase::Known { when, mode, from }
                     if when <= durable
-                        && partitions[&number].history().last() == Some(progress.epoch) =>
+                        && partitions[&number].history().last() == self.opened(number) =>
                 {
-                    Some((number, progress.epoch, mode, from))
+                    Some((number, mode, from))
                 }
                 _ => None,
             })
             .collect();
-        for (partition, epoch, mode, from) in ready {
+        for (partition, mode, from) in ready {
             let start = reach.reach(partition, from).filter(|_| mode == Mode::Dense);
             // What was there when STATE came may have been released since.
             let mode = match start {
@@ -552,7 +564,7 @@ impl Sender {
             let begin = Begin {
                 partition,
                 mode,
-                epoch: epoch.0,
+                epoch: progress.epoch.0,
                 from,
                 epochs: Epochs::write(&mut entries, history),
             };
@@ -567,13 +579,15 @@ impl Sender {
         ring: &Ring,
         out: &mut Vec<u8>,
     ) -> Result<(), LinkRefusal> {
-        if !self.progress.values().any(Progress::is_live) {
+        let live = self.progress.summary().live;
+        if live.is_empty() {
             self.cursors.live = ring.last();
             return Ok(());
         }
         if self.cursors.live < ring.before() && !is_planted(Bug::OverrunSkips) {
-            for progress in self.progress.values_mut().filter(|it| it.is_live()) {
-                progress.overtaken();
+            for number in live.iter() {
+                let progress = self.progress.get_mut(&number);
+                progress.expect("it was offered").overtaken();
             }
             self.cursors.catch_up_from(self.cursors.live);
             return Ok(());
@@ -680,12 +694,9 @@ impl Sender {
         };
         let mut is_over = true;
         let mut ready = Vec::new();
-        for (&partition, progress) in &self.progress {
-            if !progress.is_catching_up() {
-                continue;
-            }
+        for partition in self.progress.summary().catching_up.iter() {
             let newest = ring.position(partition);
-            match progress.may_join(lsn, self.cursors.judged, newest) {
+            match self.progress[&partition].may_join(lsn, self.cursors.judged, newest) {
                 true => ready.push(partition),
                 false => is_over = false,
             }
@@ -800,7 +811,7 @@ mod tests {
     #[test]
     fn no_clock_is_told_back_while_another_node_may_write_what_is_shipped() {
         let mut sender = Sender::new(2, (0, 0), 4 << 20);
-        let (ring, partitions) = (Ring::new(0, Lsn(0), []), Partitions::new());
+        let (ring, partitions) = (Ring::new(0, Lsn(0), []), Partitions::default());
         let told = |sender: &mut Sender| {
             let mut out = Vec::new();
             let durable = Lsn(0);

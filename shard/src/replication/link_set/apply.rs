@@ -88,9 +88,8 @@ impl Applier {
             bytes: APPLY_BYTES,
             ahead: 0,
         };
-        let holds = |state: &Partition| state.applicable(u64::MAX).is_some();
-        let holding = replicas.partitions.iter().filter(|(_, state)| holds(state));
-        let mut numbers: Vec<PartitionId> = holding.map(|(&number, _)| number).collect();
+        let holding = replicas.partitions.summary().holding();
+        let mut numbers: Vec<PartitionId> = holding.iter().collect();
         let first = numbers.partition_point(|number| *number < self.first);
         numbers.rotate_left(first);
         for (at, &number) in numbers.iter().enumerate() {

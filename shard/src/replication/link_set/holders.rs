@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use penstock_net::link::Membership;
+use penstock_net::link::message::LINK_PARTITIONS;
+use penstock_net::link::{Membership, PartitionSet};
 use penstock_storage::place::Lsn;
 
 use crate::replication::PartitionId;
-use crate::replication::partition::{Partition, Role};
+use crate::replication::partition::{Overview, Role};
 use crate::replication::partition_map::PartitionMap;
 use crate::replication::receiver::Partitions;
 use crate::replication::sender::{Confirmed, Sender};
@@ -16,8 +17,13 @@ use crate::replication::sender::{Confirmed, Sender};
 pub(super) struct Holders {
     /// Who gets each partition while this node writes it.
     members: PartitionMap<Vec<(u8, Membership)>>,
-    /// Up to which record of this log each node is known to have all of a partition on its disk.
-    durable_at: BTreeMap<u8, PartitionMap<Lsn>>,
+    /// The partitions of `members`, and those that each node holds.
+    placed: PartitionSet,
+    held: BTreeMap<u8, PartitionSet>,
+    changes: u64,
+    /// By partition: up to which record of this log each node is known to have all of it on its
+    /// disk.
+    durable_at: BTreeMap<u8, Box<[Lsn; LINK_PARTITIONS as usize]>>,
     /// What nodes had when the last link to them ended.
     departed: BTreeMap<u8, Departed>,
 }
@@ -69,7 +75,20 @@ impl Lacking {
 impl Holders {
     /// Sets the other nodes that hold a partition from now on.
     pub(super) fn place(&mut self, partition: PartitionId, members: Vec<(u8, Membership)>) {
+        for held in self.held.values_mut() {
+            held.set(partition, false);
+        }
+        for &(node, _) in &members {
+            self.held.entry(node).or_default().insert(partition);
+        }
+        self.placed.insert(partition);
         self.members.insert(partition, members);
+        self.changes += 1;
+    }
+
+    /// A number that rises when other nodes hold a partition.
+    pub(super) fn changes(&self) -> u64 {
+        self.changes
     }
 
     fn of(&self, partition: PartitionId) -> &[(u8, Membership)] {
@@ -91,12 +110,15 @@ impl Holders {
     }
 
     /// Notes up to where a node has told to have partitions on its disk.
-    pub(super) fn note_durable(&mut self, node: u8, sender: &Sender) {
-        let known = self.durable_at.entry(node).or_default();
+    pub(super) fn note_durable(&mut self, node: u8, sender: &mut Sender) {
+        if !sender.take_durable_news() {
+            return;
+        }
+        let nothing = || Box::new([Lsn(0); _]);
+        let known = self.durable_at.entry(node).or_insert_with(nothing);
         for (number, durable) in sender.member_durable() {
-            if known.get(&number).is_none_or(|&before| before < durable) {
-                known.insert(number, durable);
-            }
+            let known = &mut known[usize::from(number)];
+            *known = durable.max(*known);
         }
     }
 
@@ -149,7 +171,7 @@ impl Holders {
         if senders.clone().next().is_none() {
             lacking.add(open.records, open.behind);
         }
-        for (&number, state) in partitions {
+        for (&number, state) in partitions.iter() {
             let is_written = matches!(state.role(), Role::Primary { begun: Some(_), .. });
             if !is_written || self.membership(number, node).is_none() {
                 continue;
@@ -174,22 +196,17 @@ impl Holders {
     /// Behind which record cleaning leaves the log to members: behind what the slowest one is known
     /// to have of what is written here; all of the log while this node does not know whether it has
     /// diverged.
-    pub(super) fn backlog_behind(&self, partitions: &Partitions) -> Option<Lsn> {
-        let known = |number: &PartitionId, node| {
-            let of_node = self.durable_at.get(&node);
-            let lsn = of_node.and_then(|known| known.get(number));
-            lsn.copied().unwrap_or_default()
+    pub(super) fn backlog_behind(&self, overview: &Overview) -> Option<Lsn> {
+        if !self.placed.and(overview.lagging()).is_empty() {
+            return Some(Lsn(0));
+        }
+        let lacked = |(node, held): (&u8, &PartitionSet)| {
+            let written = held.and(overview.primaries());
+            match self.durable_at.get(node) {
+                Some(known) => written.iter().map(|it| known[usize::from(it)]).min(),
+                None => (!written.is_empty()).then_some(Lsn(0)),
+            }
         };
-        let lacked =
-            |number: &PartitionId, members: &[(u8, Membership)], state: &Partition| match state
-                .role()
-            {
-                Role::Primary { .. } => members.iter().map(|&(node, _)| known(number, node)).min(),
-                Role::Member(_) if state.is_readable() => None,
-                Role::Member(_) | Role::Idle => Some(Lsn(0)),
-            };
-        let all = self.members.iter();
-        all.filter_map(|(number, members)| lacked(number, members, partitions.get(number)?))
-            .min()
+        self.held.iter().filter_map(lacked).min()
     }
 }

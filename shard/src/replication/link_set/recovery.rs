@@ -29,7 +29,7 @@ pub(super) fn partitions<P: Blocks>(
     store: &Store<P>,
 ) -> Result<Partitions, UnreadableNote> {
     let topology = Topology::new(me.shards);
-    let mut partitions = Partitions::new();
+    let mut partitions = Partitions::default();
     for number in 0..256 {
         let slot = tags.slot(number);
         if topology.owner(slot) != me.shard {

@@ -37,6 +37,8 @@ pub(super) struct SenderLink<B> {
     pub(super) cursor: LogCursor<B>,
     pub(super) input: Vec<u8>,
     pub(super) output: Vec<u8>,
+    /// All was offered that is to be, with this [`Shipped::offers_stamp`].
+    offered_stamp: Option<(u64, u64)>,
 }
 
 /// What senders read to know what is shipped.
@@ -45,6 +47,9 @@ pub(super) struct Shipped<'a> {
     pub(super) partitions: &'a Partitions,
     pub(super) holders: &'a Holders,
     pub(super) ring: &'a Ring,
+    /// A stamp of what members are to be offered: with the same stamp the same. `None` if each turn
+    /// may change that.
+    pub(super) offers_stamp: Option<(u64, u64)>,
 }
 
 /// How far a store's log reaches back.
@@ -81,6 +86,7 @@ impl<B: Block> SenderLink<B> {
             cursor: LogCursor::default(),
             input: Vec::new(),
             output: Vec::new(),
+            offered_stamp: None,
         }
     }
 
@@ -177,8 +183,13 @@ impl<B: Block> SenderLink<B> {
         if turn.store.is_inheriting() {
             return;
         }
+        let stamp = shipped.offers_stamp;
+        if stamp.is_some() && self.offered_stamp == stamp {
+            return;
+        }
+        self.offered_stamp = stamp;
         let durable = turn.store.log().durable();
-        for (&number, state) in shipped.partitions {
+        for (&number, state) in shipped.partitions.iter() {
             let Some(epoch) = state.may_open(durable) else {
                 continue;
             };

@@ -1,6 +1,6 @@
 //! How far a member is with one partition, as its source sees it.
 
-use penstock_net::link::{Mode, Position, RefusalCode, Rewind};
+use penstock_net::link::{Mode, PartitionSet, Position, RefusalCode, Rewind};
 use penstock_storage::place::Lsn;
 
 use crate::replication::PartitionId;
@@ -8,6 +8,7 @@ use crate::replication::epoch::Epoch;
 use crate::replication::receiver::LinkRefusal;
 use crate::replication::record::ShippedRecord;
 use crate::replication::standing::LinkState;
+use crate::replication::summarized_map::Summarized;
 
 /// One partition on one link.
 #[derive(Debug)]
@@ -72,6 +73,33 @@ impl Rewinding {
     }
 }
 
+/// The partitions of a link by how far the member is with them.
+#[derive(Debug, Default)]
+pub(super) struct ProgressOverview {
+    /// STATE has come, and BEGIN was not sent.
+    pub(super) known: PartitionSet,
+    pub(super) catching_up: PartitionSet,
+    pub(super) live: PartitionSet,
+    /// JOIN was sent.
+    pub(super) announced: PartitionSet,
+    /// A scan is under way, or about to begin.
+    pub(super) wanting_deletions: PartitionSet,
+}
+
+impl Summarized for Progress {
+    type Summary = ProgressOverview;
+
+    fn note(&self, number: PartitionId, overview: &mut ProgressOverview) {
+        let is_known = matches!(self.phase, Phase::Known { .. });
+        let wants_deletions = self.wants_deletions();
+        overview.known.set(number, is_known);
+        overview.catching_up.set(number, self.is_catching_up());
+        overview.live.set(number, self.is_live());
+        overview.announced.set(number, self.joined.is_some());
+        overview.wanting_deletions.set(number, wants_deletions);
+    }
+}
+
 impl Progress {
     /// A partition that is offered in this epoch.
     pub(super) fn asked(epoch: Epoch) -> Self {
@@ -122,7 +150,7 @@ impl Progress {
     }
 
     /// Whether a scan is under way, or about to begin.
-    pub(super) fn wants_deletions(&self) -> bool {
+    fn wants_deletions(&self) -> bool {
         let is_known = matches!(
             self.phase,
             Phase::Known {
