@@ -227,9 +227,12 @@ impl FramesUnderWay {
 
     /// Whether another frame of records may be sent now.
     pub(super) fn has_window(&self) -> bool {
+        if self.frames.len() >= FRAMES_MAX {
+            return false;
+        }
         let pending = self.behind(self.durable.min(self.marks.received));
         let pending: usize = pending.map(|frame| frame.bytes).sum();
-        self.frames.len() < FRAMES_MAX && pending < self.window_bytes
+        pending < self.window_bytes
     }
 
     /// How many records the member has not confirmed, and behind which record of the log they
@@ -274,14 +277,12 @@ impl FramesUnderWay {
     /// there, for a read that fails or a sweep, must not keep all others of the link waiting here.
     fn merge(&mut self) {
         let settled = self.marks.received.min(self.durable);
-        let mut merged: VecDeque<SentFrame> = VecDeque::new();
-        for frame in self.frames.drain(..) {
-            match merged.back_mut() {
-                Some(last) if frame.number <= settled => last.join(&frame),
-                _ => merged.push_back(frame),
-            }
+        // A member that stands still settles nothing, and all its frames are here in each turn.
+        while self.frames.get(1).is_some_and(|it| it.number <= settled) {
+            let mut joined = self.frames.pop_front().expect("there are two");
+            joined.join(&self.frames[0]);
+            self.frames[0] = joined;
         }
-        self.frames = merged;
     }
 
     #[cfg(test)]
