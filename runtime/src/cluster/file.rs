@@ -26,6 +26,8 @@ use crate::system::private_file::read_private;
 const SECRET_BYTES_MIN: usize = 32;
 /// Bytes of the file of a secret, at most.
 const SECRET_FILE_BYTES_MAX: usize = 4096;
+/// Bytes of the address of a node for clients, at most: the reply to HELLO has one byte for it.
+pub(super) const CLIENTS_BYTES_MAX: usize = 255;
 /// The highest generation of a partition.
 pub(super) const GENERATION_MAX: u64 = (1 << 14) - 1;
 /// The highest number of a plan: what TOML writes in every reader.
@@ -225,8 +227,9 @@ impl ClusterFile {
         if version != 1 {
             return Err(format!("version = {version}: this server reads version 1"));
         }
-        let cluster_id = hex16(string(table, "the file", "cluster_id")?)
-            .ok_or("cluster_id: 32 hexadecimal digits are wanted")?;
+        let id = string(table, "the file", "cluster_id")?;
+        let cluster_id = hex16(id)
+            .ok_or_else(|| format!("cluster_id = {id:?}: 32 hexadecimal digits are wanted"))?;
         let text_of = |name| match table.contains_key(name) {
             true => string(table, "the file", name).map(Some),
             false => Ok(None),
@@ -266,6 +269,21 @@ impl ClusterFile {
             catch_up_bytes_per_s,
             failover,
         })
+    }
+
+    /// Whether it is of the same cluster as another one.
+    ///
+    /// # Errors
+    /// What is wrong, with both ids.
+    pub(super) fn is_of_cluster(&self, wanted: &ClusterFile) -> Result<(), String> {
+        match self.cluster_id == wanted.cluster_id {
+            true => Ok(()),
+            false => Err(format!(
+                "cluster_id is that of another cluster: {}, and {} is wanted",
+                hex(&self.cluster_id),
+                hex(&wanted.cluster_id)
+            )),
+        }
     }
 
     /// Whether it says the same of everything.
@@ -368,6 +386,17 @@ pub(crate) fn is_host_and_port(text: &str) -> bool {
     })
 }
 
+/// Whether clients can be told to find a node there: [`is_host_and_port`], and short enough for the
+/// reply to HELLO. One that is not would keep clients from all nodes.
+pub(crate) fn is_address_of_clients(text: &str) -> bool {
+    is_host_and_port(text) && text.len() <= CLIENTS_BYTES_MAX
+}
+
+/// Bytes as hexadecimal digits.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|it| format!("{it:02x}")).collect()
+}
+
 /// Their numbers, for people.
 pub(crate) fn numbers_of(nodes: &[ClusterNode]) -> String {
     let numbers: Vec<String> = nodes.iter().map(|node| node.number.to_string()).collect();
@@ -404,6 +433,18 @@ fn nodes(table: &Table<'_>) -> Result<Vec<ClusterNode>, String> {
         if nodes.iter().any(|node| node.links == links) {
             return Err(format!("{whose}: links = {links}: those of another node"));
         }
+        let clients = string(table, &whose, "clients")?;
+        if !is_address_of_clients(clients) {
+            return Err(format!(
+                "{whose}: clients = {clients:?}: HOST:PORT is wanted, for example 127.0.0.1:7411, \
+                 of {CLIENTS_BYTES_MAX} bytes at most"
+            ));
+        }
+        if nodes.iter().any(|node| node.clients == clients) {
+            return Err(format!(
+                "{whose}: clients = {clients:?}: those of another node"
+            ));
+        }
         let resp = match table.contains_key("resp") {
             true => Some(string(table, &whose, "resp")?),
             false => None,
@@ -416,7 +457,7 @@ fn nodes(table: &Table<'_>) -> Result<Vec<ClusterNode>, String> {
         nodes.push(ClusterNode {
             number,
             links,
-            clients: string(table, &whose, "clients")?.into(),
+            clients: clients.into(),
             resp: resp.map(str::to_string),
             stays_learner: switch(table, &whose, "learner")?,
         });
@@ -630,6 +671,29 @@ learners = [1]
         );
         assert_eq!(read(0o600).expect("private"), 15);
         std::fs::remove_dir_all(folder).expect("removed");
+    }
+
+    #[test]
+    fn an_address_that_would_keep_clients_from_all_nodes_is_no_plan() {
+        let long = format!("{}:7411", "a".repeat(251));
+        for (clients, named) in [
+            ("", "clients = \"\": HOST:PORT is wanted"),
+            ("here", "clients = \"here\": HOST:PORT is wanted"),
+            ("127.0.0.1:99999", "HOST:PORT is wanted"),
+            (&long, "of 255 bytes at most"),
+            (
+                "127.0.0.1:7411",
+                "[[node]] 2: clients = \"127.0.0.1:7411\": those of another node",
+            ),
+        ] {
+            let text = GOOD.replace("127.0.0.2:7411", clients);
+            let cause = parse(&text).expect_err(named);
+            assert!(cause.contains(named), "{cause}");
+        }
+        for clients in [&long[1..], "[::1]:7411", "shop-2.shop.svc:7411"] {
+            let text = GOOD.replace("127.0.0.2:7411", clients);
+            assert_eq!(parse(&text).map(|it| it.nodes.len()), Ok(2), "{clients}");
+        }
     }
 
     #[test]

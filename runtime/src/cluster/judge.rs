@@ -42,10 +42,8 @@ pub(crate) fn judge(
         reason: RefusalReason::Malformed,
         text: error.to_string(),
     })?;
-    if file.cluster_id != before.cluster_id {
-        let cause = "cluster_id is that of another cluster".into();
-        return Err(refuse(RefusalReason::OtherCluster, cause));
-    }
+    file.is_of_cluster(before)
+        .map_err(|cause| refuse(RefusalReason::OtherCluster, cause))?;
     if place.is_ordered()
         && let Err(cause) = follows(&file, before)
     {

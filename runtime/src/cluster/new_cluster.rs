@@ -9,8 +9,8 @@ use std::time::SystemTime;
 use toml_edit::{DocumentMut, value};
 
 use super::document::note_change;
-use super::file::{ClusterFile, ClusterFileError, is_host_and_port};
-use super::home::{HomeError, PlanPlace, Swapped};
+use super::file::{ClusterFile, ClusterFileError, hex, is_address_of_clients, is_host_and_port};
+use super::home::{HomeError, PLAN_BYTES_MAX, PlanPlace, Swapped};
 use super::placement::{conflict, failed, failed_at};
 use super::replacing::{beside, write_new};
 
@@ -41,8 +41,8 @@ impl NewNode {
             [number, links, clients, resp] => (number, links, clients, Some(resp)),
             _ => return Err(wanted.into()),
         };
-        if clients.is_empty() {
-            return Err(wanted.into());
+        if !is_address_of_clients(clients) {
+            return Err(format!("clients = {clients:?} is not HOST:PORT; {wanted}"));
         }
         if let Some(resp) = resp.filter(|resp| !is_host_and_port(resp)) {
             return Err(format!("resp = {resp:?} is not HOST:PORT; {wanted}"));
@@ -139,22 +139,30 @@ pub fn make_in_etcd(
 }
 
 /// Puts the plan that stands in a file into etcd, under a number above that of both: the plan of a
-/// cluster that had a file, or one that a node has kept for an etcd that has lost it.
+/// cluster that had a file, or one that a node has kept for an etcd that has lost it. The plan in
+/// etcd with another text may also be put back: other bounds or addresses, which no command sets.
 ///
 /// # Errors
-/// Why not; a plan of another cluster, or one that has come further, is not replaced.
+/// Why not. A plan of another cluster, or one that has come further, is not replaced. Who holds
+/// what and how nodes decide is not changed here: a node that enters a sync set must have all
+/// first.
 pub fn import(place: &PlanPlace, from: &Path, author: &str) -> Result<u64, ClusterFileError> {
     let fail = |cause: &str| failed_at(from, cause);
     let text =
         fs::read_to_string(from).map_err(|error| fail(&format!("cannot be read: {error}")))?;
+    if text.len() > PLAN_BYTES_MAX {
+        let bytes = text.len();
+        return Err(fail(&format!(
+            "it has {bytes} bytes, and {PLAN_BYTES_MAX} is the limit"
+        )));
+    }
     let document = text.parse::<DocumentMut>();
     let mut document = document.map_err(|error| fail(&error.to_string().replace('\n', ", ")))?;
     document.remove("secret_file");
     if !document.contains_key("revision") {
         document.insert("revision", value(1));
     }
-    let file =
-        ClusterFile::of(place, document.to_string()).map_err(|error| fail(&error.to_string()))?;
+    let file = ClusterFile::without_secret(document.to_string()).map_err(|cause| fail(&cause))?;
     let mut home = place.open().map_err(|cause| failed(place, &cause))?;
     let there = home
         .load()
@@ -165,24 +173,9 @@ pub fn import(place: &PlanPlace, from: &Path, author: &str) -> Result<u64, Clust
         .as_ref()
         .and_then(|it| ClusterFile::of(place, it.text.clone()).ok());
     if let Some(known) = known {
-        if known.cluster_id != file.cluster_id {
-            return Err(failed(
-                place,
-                "it is that of another cluster; nothing was changed",
-            ));
-        }
-        let both = known.assignments.iter().zip(&file.assignments);
-        if let Some(at) = both
-            .clone()
-            .position(|(there, new)| new.generation < there.generation)
-        {
-            let (there, new) = (&known.assignments[at], &file.assignments[at]);
-            return Err(fail(&format!(
-                "it is older than the plan in etcd: generation {} of partition {at}, and {} there; \
-                 nothing was changed",
-                new.generation, there.generation
-            )));
-        }
+        file.is_of_cluster(&known)
+            .and_then(|()| may_replace(&file, &known))
+            .map_err(|cause| fail(&format!("{cause}; nothing was changed")))?;
         before = before.max(known.revision);
     }
     note_change(&mut document, before, author, SystemTime::now());
@@ -194,15 +187,48 @@ pub fn import(place: &PlanPlace, from: &Path, author: &str) -> Result<u64, Clust
     }
 }
 
+/// Whether the plan of a file may take the place of the one in etcd.
+fn may_replace(file: &ClusterFile, there: &ClusterFile) -> Result<(), String> {
+    let mut both = there.assignments.iter().zip(&file.assignments);
+    if let Some(at) = both.position(|(there, new)| new.generation < there.generation) {
+        let (there, new) = (&there.assignments[at], &file.assignments[at]);
+        return Err(format!(
+            "it is older than the plan in etcd: generation {} of partition {at}, and {} there",
+            new.generation, there.generation
+        ));
+    }
+    if file.revision < there.revision {
+        return Err(format!(
+            "it is older than the plan in etcd: revision {} (1 if the file has none), and {} there",
+            file.revision, there.revision
+        ));
+    }
+    if file.revision > there.revision {
+        return Ok(());
+    }
+    let mut both = there.placings().into_iter().zip(file.placings());
+    if let Some(at) = both.position(|(there, new)| there != new) {
+        return Err(format!(
+            "it places partition {at} otherwise than the plan in etcd, which has the same revision \
+             {}: switch, sync, learner and the other commands of `penstock cluster` do that",
+            there.revision
+        ));
+    }
+    match file.failover == there.failover {
+        true => Ok(()),
+        false => Err(format!(
+            "failover, lease_ms, grace_ms or min_sync are not those of the plan in etcd, which has \
+             the same revision {}: `penstock cluster failover` and `pause` change them",
+            there.revision
+        )),
+    }
+}
+
 /// 16 bytes of an id and 32 of a secret.
 fn random() -> io::Result<[u8; 48]> {
     let mut random = [0; 48];
     crate::system::fill_random(&mut random)?;
     Ok(random)
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|it| format!("{it:02x}")).collect()
 }
 
 /// The nodes, of which the first writes everything and the others are the sync set.
@@ -234,6 +260,62 @@ fn placed(nodes: &[NewNode]) -> String {
 mod tests {
     use super::*;
     use crate::cluster::placement::Draft;
+
+    #[test]
+    fn a_file_replaces_the_plan_in_etcd_only_if_it_is_newer_or_says_the_same_of_who_holds_what() {
+        let plan = |revision: u64, generation: u32, sync: &str, more: &str| {
+            let text = format!(
+                "version = 1\ncluster_id = \"000102030405060708090a0b0c0d0e0f\"\n\
+                 revision = {revision}\n{more}\n\
+                 [[node]]\nnumber = 1\nlinks = \"127.0.0.1:1\"\nclients = \"a:1\"\n\
+                 [[node]]\nnumber = 2\nlinks = \"127.0.0.1:2\"\nclients = \"b:1\"\n\
+                 [[placement]]\npartitions = [0, 255]\ngeneration = {generation}\nprimary = 1\n\
+                 {sync}\n"
+            );
+            ClusterFile::without_secret(text).expect("a plan")
+        };
+        let on = "failover = true";
+        let there = plan(7, 3, "learners = [2]", on);
+        for (file, named) in [
+            (
+                plan(6, 3, "sync = [2]", on),
+                Some("revision 6 (1 if the file has none), and 7 there"),
+            ),
+            (
+                plan(8, 2, "sync = [2]", on),
+                Some("generation 2 of partition 0, and 3 there"),
+            ),
+            (
+                plan(7, 3, "sync = [2]", on),
+                Some("it places partition 0 otherwise"),
+            ),
+            (
+                plan(7, 3, "learners = [2]", ""),
+                Some("failover, lease_ms, grace_ms or min_sync"),
+            ),
+            (
+                plan(7, 3, "learners = [2]", "failover = true\ngrace_ms = 4000"),
+                Some("failover, lease_ms, grace_ms or min_sync"),
+            ),
+            (
+                plan(
+                    7,
+                    3,
+                    "learners = [2]",
+                    "failover = true\nbacklog_bytes_max = 1",
+                ),
+                None,
+            ),
+            // As an etcd that was restored has it.
+            (plan(8, 3, "sync = [2]", ""), None),
+        ] {
+            match (may_replace(&file, &there), named) {
+                (Ok(()), None) => {}
+                (Err(cause), Some(named)) if cause.contains(named) => {}
+                (other, named) => panic!("{other:?}, and not {named:?}"),
+            }
+        }
+    }
 
     #[test]
     fn a_new_cluster_is_written_once() {

@@ -45,9 +45,16 @@ pub(super) fn number(
     min: u64,
     max: u64,
 ) -> Result<u64, String> {
-    integer(value(table, whose, name)?)
+    let value = value(table, whose, name)?;
+    integer(value)
         .filter(|number| (min..=max).contains(number))
-        .ok_or_else(|| format!("{whose}: {name} is to be a whole number, {min} to {max}"))
+        .ok_or_else(|| {
+            let is = match value {
+                DeValue::Integer(digits) => format!(" = {}", digits.as_str()),
+                _ => String::new(),
+            };
+            format!("{whose}: {name}{is} is to be a whole number, {min} to {max}")
+        })
 }
 
 /// `false` if it is not there.
