@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # What a write costs each node: instructions for each write in user space and in the kernel, once of
 # a node alone and once of the primary and of a member of three nodes with an etcd, all on loopback.
-# Then the 99th percentile of the latency at the levels disk and replica. The load is an open loop
-# of one rate, so two builds do the same work. Counts are of `perf stat`. How many writes share a
-# turn moves them, so compare builds in the same run. Bounded: a minute for each build.
+# Then the 99th percentile of the latency at the levels disk and replica, and both of the primary
+# while a member of the sync set stands still. The load is an open loop of one rate, so two builds
+# do the same work. Counts are of `perf stat`. How many writes share a turn moves them, so compare
+# builds in the same run; below some 500 writes a second each write has a turn of its own. Bounded:
+# a minute for each build.
 #
 #   benches/cluster.sh [RATE]                         of a release build; 4000 writes a second
 #   BUILDS='old/penstock new/penstock' benches/cluster.sh
@@ -28,6 +30,7 @@ work=$(mktemp -d "${WORK:-/var/tmp}/cluster.XXXXXX")
 cd "$work"
 declare -A pids=()
 end_all() {
+    for pid in "${pids[@]}"; do kill -CONT "$pid" 2>/dev/null || true; done
     for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null || true; done
     for pid in "${pids[@]}"; do wait "$pid" 2>/dev/null || true; done
     pids=()
@@ -65,12 +68,14 @@ counted() {
         "$1.counted"
 }
 
-# One row: a name, the node of that name while it is loaded.
+# A row: a name, and the node of that name while it is loaded. A third name is that of a node that
+# stands still from the begin of the count on.
 row() {
     "$penstock" bench decr --addr 127.0.0.1:23921 -c 16 -d 1 --rate "$rate" --warmup 1 \
-        --duration $((seconds + 2)) --csv >series 2>bench.log &
+        --duration $((seconds + 2)) >bench.log 2>&1 &
     pids[bench]=$!
     sleep 2
+    [[ -z ${3:-} ]] || kill -STOP "${pids[$3]}"
     printf '%-22s %s\n' "$1" "$(counted "$2")"
     wait "${pids[bench]}" || { cat bench.log >&2; exit 1; }
     unset 'pids[bench]'
@@ -123,6 +128,9 @@ for penstock in "${builds[@]}"; do
             { cat "bench.$level" >&2; exit 1; }
         printf 'level %-16s %s\n' "$level" "$(grep -m 1 'p99' "bench.$level")"
     done
+    row 'one member stopped' node-1 node-3
+    printf 'level %-16s %s\n' 'disk meanwhile' "$(grep -m 1 p99 bench.log)"
+    kill -CONT "${pids[node-3]}"
     end_all
     rm -rf alone* node-* etcd*
 done

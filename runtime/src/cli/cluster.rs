@@ -17,9 +17,9 @@ use super::membership::{
     RenewArgs, SYNC_EXAMPLES,
 };
 use super::output::{Output, count};
-use super::partitions::{ANSWER, first_last, states_of, writers};
+use super::partitions::{ANSWER, check_revision, first_last, states_of, writers};
 use super::plan_home::{HomeArgs, SHOW_EXAMPLES};
-use super::status::{STATUS_EXAMPLES, StatusArgs};
+use super::status::{STATUS_EXAMPLES, StatusArgs, info_of};
 use super::{EXIT_CODES, Failure};
 
 /// Help about all commands of `penstock cluster`.
@@ -434,6 +434,7 @@ impl SwitchArgs {
             .switch();
         };
         let draft = self.home.draft()?;
+        draft.clients_of(from).map_err(Failure::usage)?;
         // Who follows, asked once each.
         let mut follows: Vec<(u8, Vec<Value>)> = Vec::new();
         for node in draft.nodes().into_iter().filter(|&node| node != from) {
@@ -488,15 +489,17 @@ impl ToArgs {
         if !to.no_wait {
             for node in writers(&draft, to.range())? {
                 let clients = draft.clients_of(node).map_err(Failure::usage)?;
-                if let Err(failure) = states_of(&to.server_at(&clients), to.range()) {
-                    return Err(Failure::no(format!(
+                let server = to.server_at(&clients);
+                let info = info_of(&server).map_err(|failure| {
+                    Failure::no(format!(
                         "node {node}, which is to hand over, does not answer ({}); nothing was \
                          changed. If it is lost: penstock cluster promote {} --to {} --force",
                         failure.line,
                         to.home.told(),
                         to.to
-                    )));
-                }
+                    ))
+                })?;
+                check_revision(&draft, node, &info)?;
             }
             let otherwise = "it would not be handed over to; nothing was changed";
             to.check(&draft, &to.all(), &["following", "primary"], &[], otherwise)?;
@@ -518,6 +521,7 @@ impl PromoteArgs {
             (false, false) => Accepted::Nothing,
         };
         let draft = self.to.draft()?;
+        draft.clients_of(self.to.to).map_err(Failure::usage)?;
         let taken = self.taken(&draft)?;
         if taken.partitions.is_empty() {
             let nodes: Vec<String> = taken

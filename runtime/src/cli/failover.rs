@@ -19,7 +19,8 @@ pub const FAILOVER_EXAMPLES: &str = "\
 With failover on, a node of the sync set takes the place of a primary that is silent for --grace-ms,
 a member that is silent for half of --lease-ms leaves the sync set, and a node that is back enters
 it again. The plan must be in etcd. What is not named stays as it is; the first values are 1600,
-2000 and 0. The grace is at least 5/4 of the lease. Where both change, the command takes two steps
+2000 and 0. The grace is at least 5/4 of the lease and at most 60000; a lease that is named alone
+gets the shortest grace. Where both change, the command takes two steps
 and waits in between until each node has read the first one; all nodes must answer.
 
 Examples:

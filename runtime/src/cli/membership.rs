@@ -36,8 +36,9 @@ Examples:
 
 pub const IMPORT_EXAMPLES: &str = "\
 The plan is taken as it stands, without its secret_file, under a number above that of the file and
-of etcd. A plan of another cluster, or one in which a partition has come further, is not replaced.
-Every node keeps the last plan that it took in DATA/PLAN.
+of etcd. A plan of another cluster, or one that has come further than the file, is not replaced.
+Every node keeps the last plan that it took in DATA/PLAN. What `show` prints may be put back with
+other bounds or addresses; who holds what and how nodes decide have commands of their own.
 
 Examples:
   penstock cluster import /etc/penstock/cluster.toml --etcd-endpoints http://10.0.0.1:2379
@@ -158,16 +159,21 @@ impl AddressArgs {
         let node = self.node;
         let mut draft = self.home.draft()?;
         let clients = self.clients.as_deref();
+        let before = draft.addresses_of(node).map_err(Failure::usage)?;
         let is_new = draft
             .set_address(node, self.links, clients)
             .map_err(Failure::usage)?;
+        let (links, clients) = draft.addresses_of(node).map_err(Failure::usage)?;
         if is_new {
             draft.write().map_err(Failure::usage)?;
         }
         let mut out = Output::stdout();
+        let was = match is_new {
+            true => format!("before: links {}, clients {}", before.0, before.1),
+            false => "as before".into(),
+        };
         out.line(format_args!(
-            "the addresses of node {node} are {}",
-            if is_new { "changed" } else { "those of before" }
+            "node {node}: links {links}, clients {clients}; {was}"
         ));
         out.finish()
     }

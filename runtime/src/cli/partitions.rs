@@ -17,7 +17,7 @@ pub(super) fn first_last(text: &str) -> Result<(u16, u16), String> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     match (first.parse(), last.parse()) {
         (Ok(first), Ok(last)) if first <= last && last <= 255 => Ok((first, last)),
-        _ => Err("FIRST-LAST or one number is wanted, 0 to 255".into()),
+        _ => Err("FIRST-LAST or one number is wanted, 0 to 255, the lower one first".into()),
     }
 }
 
@@ -33,6 +33,21 @@ pub(super) fn states_of(
     let mut partitions = partitions_of(server)?;
     partitions.retain(is_asked);
     Ok(partitions)
+}
+
+/// Refuses to change a plan that is older than the one by which a node acts, as behind a restored
+/// etcd: no node would take the change.
+pub(super) fn check_revision(draft: &Draft, node: u8, info: &Value) -> Result<(), Failure> {
+    let acts_by = info["replication"]["plan"]["revision"].as_u64();
+    match acts_by.filter(|&acts_by| acts_by > draft.revision()) {
+        None => Ok(()),
+        Some(acts_by) => Err(Failure::no(format!(
+            "node {node} acts by revision {acts_by} of the plan, and revision {} stands there: \
+             `penstock cluster import DATA/PLAN` of that node puts the newer one back; nothing was \
+             changed",
+            draft.revision()
+        ))),
+    }
 }
 
 /// Who writes these partitions by the file, ascending.

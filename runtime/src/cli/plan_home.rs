@@ -72,6 +72,12 @@ impl HomeArgs {
     /// The home; `None` if neither is named. A file that is named wins over an etcd of the
     /// environment.
     pub fn place_if_named(&self) -> Result<Option<PlanPlace>, Failure> {
+        let of_environment = std::env::var("PENSTOCK_ETCD_ENDPOINTS").ok();
+        if self.file.is_some() && self.etcd.etcd_endpoints != of_environment {
+            return Err(Failure::usage(
+                "--file and --etcd-endpoints: a plan is in one of both",
+            ));
+        }
         match &self.file {
             Some(path) => Ok(Some(PlanPlace::File(path.clone()))),
             None => self.etcd.place(),

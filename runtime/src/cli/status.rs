@@ -1,5 +1,7 @@
 //! `penstock cluster status`: asks each node of a cluster and prints the answers as a table.
 
+use std::collections::BTreeMap;
+
 use clap::Args;
 use penstock::cluster::placement::nodes_of;
 use serde_json::{Value, json};
@@ -20,7 +22,8 @@ writing node has started in it. HEAD is the sum of the sequences of the node's l
 the sum for those on its disk, ACKED the sum for those that the other node has acknowledged to have
 received. LAG is what the other node lacks: records, bytes of the log, and how long ago the first of
 them was appended. A question mark: that node has not been there since the start. Nodes that do not
-answer are named behind the table, and the exit code is 3.
+answer are named behind the table, as is an etcd that does not, or one whose plan nodes refuse. The
+exit code is 3 then.
 
 Examples:
   penstock cluster status
@@ -50,19 +53,26 @@ struct Told {
 impl StatusArgs {
     /// Asks all nodes and prints the table.
     pub fn run(self) -> Result<(), Failure> {
-        let (nodes, asked) = match self.home.place_if_named()? {
-            Some(place) => {
-                let nodes = nodes_of(&place).map_err(Failure::usage)?;
-                (nodes, None)
+        let place = self.home.place_if_named()?;
+        let plan = place.as_ref().map(nodes_of);
+        // Without its etcd a cluster goes on, and this is when people ask for its state.
+        let mut troubles = Vec::new();
+        let (nodes, revision, asked) = match plan {
+            Some(Ok((revision, nodes))) => (nodes, revision, None),
+            Some(Err(error)) if place.is_some_and(|it| it.file().is_some()) => {
+                return Err(Failure::usage(error));
             }
-            None => {
-                let info = info_of(&self.server).map_err(|mut failure| {
-                    failure.line +=
-                        "; with --file and the cluster's file the other nodes are asked";
-                    failure
+            unread => {
+                let unread = unread.and_then(Result::err).map(|it| it.to_string());
+                let info = info_of(&self.server).map_err(|failure| match &unread {
+                    Some(cause) => failure.followed_by(&format!("; {cause}")),
+                    None => failure.followed_by(
+                        "; with --file and the cluster's file the other nodes are asked",
+                    ),
                 })?;
+                troubles.extend(unread);
                 let nodes = nodes_in(&info["replication"]);
-                (nodes, Some(info))
+                (nodes, u64::MAX, Some(info))
             }
         };
         let told: Vec<Told> = std::thread::scope(|scope| {
@@ -96,20 +106,19 @@ impl StatusArgs {
                 plans(&told)
                     .iter()
                     .chain(&leases(&told))
+                    .chain(&unwritten(&told))
                     .for_each(|line| out.line(format_args!("{line}")));
             }
         }
         out.finish()?;
-        let silent: Vec<String> = told
-            .iter()
-            .filter_map(|it| {
-                let cause = it.info.as_ref().err()?;
-                Some(format!("node {} does not answer: {cause}", it.node))
-            })
-            .collect();
-        match silent.is_empty() {
+        troubles.extend(told.iter().filter_map(|it| {
+            let cause = it.info.as_ref().err()?;
+            Some(format!("node {} does not answer: {cause}", it.node))
+        }));
+        troubles.extend(refused(&told, revision));
+        match troubles.is_empty() {
             true => Ok(()),
-            false => Err(Failure::server(silent.join("; "))),
+            false => Err(Failure::server(troubles.join("; "))),
         }
     }
 }
@@ -192,8 +201,39 @@ fn plans(told: &[Told]) -> Vec<String> {
     }
 }
 
-/// A line about failover by the plan, and one about the leases of each node; none where a person
-/// decides.
+/// That nodes act by a later plan than the one in its home, which has this revision.
+fn refused(told: &[Told], revision: u64) -> Option<String> {
+    let later = told.iter().filter_map(|it| {
+        let acts_by = it.info.as_ref().ok()?["replication"]["plan"]["revision"].as_u64();
+        acts_by.filter(|&acts_by| acts_by > revision)
+    });
+    let acts_by = later.max()?;
+    Some(format!(
+        "the plan in etcd has revision {revision}, and nodes act by {acts_by}: they refuse the \
+         older one (deploy/ETCD.md, PenstockPlanRefused)"
+    ))
+}
+
+/// That no node which answers writes some partitions.
+fn unwritten(told: &[Told]) -> Option<String> {
+    let groups = told.iter().filter_map(|it| it.info.as_ref().ok());
+    let groups = groups.flat_map(|info| info["partitions"].as_array().into_iter().flatten());
+    let mut is_written = BTreeMap::new();
+    for group in groups {
+        for partition in number(group, "first")..=number(group, "last") {
+            *is_written.entry(partition).or_insert(false) |= group["role"] == "primary";
+        }
+    }
+    let unwritten = is_written.into_iter().filter(|(_, is)| !is);
+    let unwritten: Vec<Value> = unwritten
+        .map(|(partition, _)| json!({"first": partition, "last": partition}))
+        .collect();
+    let all: Vec<&Value> = unwritten.iter().collect();
+    (!all.is_empty()).then(|| format!("no node that answers writes partitions {}", ranges(&all)))
+}
+
+/// A line about failover by the plan, and one about the leases of each node; none where the plan
+/// cannot have nodes decide.
 fn leases(told: &[Told]) -> Vec<String> {
     let infos = told
         .iter()
@@ -203,6 +243,10 @@ fn leases(told: &[Told]) -> Vec<String> {
     let seconds = |it: &Value| it.as_u64().map(|us| format!("{:.2} s", us as f64 / 1e6));
     let millis = |it: &Value| it.as_u64().map(|us| format!("{:.1} ms", us as f64 / 1e3));
     let mut lines = Vec::new();
+    let mut plans = told.iter().filter_map(|it| it.info.as_ref().ok());
+    if on.is_empty() && plans.any(|it| it["replication"]["plan"].is_object()) {
+        lines.push("failover: off, a person decides who takes the place of a lost node".into());
+    }
     if let Some((_, first)) = on.first() {
         let rules = &first["replication"]["plan"]["failover"];
         lines.push(format!(
@@ -444,6 +488,9 @@ mod tests {
             clients: "here".into(),
             info: Ok(info),
         }];
+        assert_eq!(refused(&told, 9), None);
+        let refused = refused(&told, 8).expect("it acts by a later one");
+        assert!(refused.contains("revision 8, and nodes act by 9"));
         assert_eq!(
             leases(&told),
             [
@@ -505,6 +552,11 @@ NODE  PEER  ROLE         PARTITIONS           EPOCH       HEAD  DURABLE  ACKED  
         let shown = table(&rows(&told));
         assert_eq!(shown.lines().collect::<Vec<_>>(), expected);
         assert!(leases(&told).is_empty(), "a person decides");
+        let unwritten = unwritten(&told).expect("128 of them are written");
+        assert_eq!(
+            unwritten,
+            "no node that answers writes partitions 130,133,136,... (9)"
+        );
         let told = json_of(&told);
         assert_eq!(told["nodes"][1]["error"], "no server");
         assert_eq!(told["nodes"][0]["partitions"][0]["last"], 99);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tracing::warn;
 
 use super::file::{ClusterFile, ClusterFileError};
-use super::home::{HomeError, PlanPlace};
+use super::home::{HomeError, NO_PLAN, PlanPlace};
 use super::judge::judge;
 use super::kept_plan;
 
@@ -44,9 +44,7 @@ pub(crate) fn first_plan(
             }
         }
     };
-    let stored = stored.ok_or_else(|| {
-        fail("there is none: `penstock cluster init` or `import` writes the first one".into())
-    })?;
+    let stored = stored.ok_or_else(|| fail(NO_PLAN.into()))?;
     let kept = kept_plan::read(directory).unwrap_or_else(|error| {
         warn!("{}: PLAN cannot be read: {error}", directory.display());
         None

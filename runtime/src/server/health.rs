@@ -310,7 +310,8 @@ fn cause_of(role: PartitionRole, is_to_write: bool) -> &'static str {
     match role {
         PartitionRole::Primary | PartitionRole::Following => "nothing is wrong",
         PartitionRole::Beginning => {
-            "they are this node's to write, and what must be on its disk first is not there yet"
+            "they are this node's to write, and it has no lease of them now, or what must be on \
+             its disk first is not there yet"
         }
         PartitionRole::Draining => "they are handed over to another node",
         PartitionRole::CatchingUp => "their primary ships what is missing here",

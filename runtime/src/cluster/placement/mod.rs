@@ -11,6 +11,7 @@ mod standings;
 #[cfg(test)]
 mod tests;
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::SystemTime;
 
@@ -22,7 +23,7 @@ pub use self::moves::{Accepted, Moved, Takeover};
 pub use self::standings::Standing;
 use super::document::{document_of, edit_failover, edit_nodes, edit_placements, note_change};
 use super::file::{ClusterFile, ClusterFileError, ClusterNode, GENERATION_MAX, numbers_of};
-use super::home::{PlanHome, PlanPlace, Revision, StoredPlan, Swapped};
+use super::home::{NO_PLAN, PlanHome, PlanPlace, Revision, StoredPlan, Swapped};
 
 /// The plan of a cluster, to be changed.
 pub struct Draft {
@@ -39,22 +40,26 @@ pub struct Draft {
     file: ClusterFile,
 }
 
-/// The nodes of a cluster, and where clients find each.
+/// The number of a plan, 0 if it has none; the nodes of the cluster, and where clients find each.
 ///
 /// # Errors
-/// The plan.
-pub fn nodes_of(place: &PlanPlace) -> Result<Vec<(u8, String)>, ClusterFileError> {
-    nodes_in(place, text_of(place)?)
+/// Why it cannot be read.
+pub fn nodes_of(place: &PlanPlace) -> Result<(u64, Vec<(u8, String)>), ClusterFileError> {
+    let file = ClusterFile::of(place, text_of(place)?)?;
+    Ok((file.revision, nodes_and_clients(file)))
 }
 
-/// The same of a document that stands there, or could.
+fn nodes_and_clients(file: ClusterFile) -> Vec<(u8, String)> {
+    let nodes = file.nodes.into_iter();
+    nodes.map(|node| (node.number, node.clients)).collect()
+}
+
+/// The nodes of a document that stands there, or could.
 ///
 /// # Errors
 /// What is wrong with it.
 pub fn nodes_in(place: &PlanPlace, text: String) -> Result<Vec<(u8, String)>, ClusterFileError> {
-    let nodes = ClusterFile::of(place, text)?.nodes;
-    let nodes = nodes.into_iter().map(|node| (node.number, node.clients));
-    Ok(nodes.collect())
+    Ok(nodes_and_clients(ClusterFile::of(place, text)?))
 }
 
 /// The document of the plan, as it stands there.
@@ -73,7 +78,7 @@ fn load(place: &PlanPlace, home: &mut dyn PlanHome) -> Result<StoredPlan, Cluste
     stored.ok_or_else(|| {
         let cause = match place.file() {
             Some(_) => "cannot be read: there is no such file",
-            None => "there is none: `penstock cluster init` or `import` writes the first one",
+            None => NO_PLAN,
         };
         failed(place, cause)
     })
@@ -120,6 +125,15 @@ impl Draft {
     /// The file has no such node.
     pub fn clients_of(&self, node: u8) -> Result<String, ClusterFileError> {
         self.known(node).map(|node| node.clients.clone())
+    }
+
+    /// Where others take up links with a node, and where clients find it.
+    ///
+    /// # Errors
+    /// The file has no such node.
+    pub fn addresses_of(&self, node: u8) -> Result<(SocketAddr, String), ClusterFileError> {
+        let node = self.known(node)?;
+        Ok((node.links, node.clients.clone()))
     }
 
     /// Who writes a partition.

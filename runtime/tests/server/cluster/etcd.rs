@@ -234,6 +234,17 @@ fn a_restored_etcd_is_mended_by_an_import(
     old: &str,
 ) -> Server {
     etcd.put(old);
+    let (code, told) = etcd.command(cluster, &["status"]);
+    assert!(
+        code == 3 && told.contains("has revision 1, and nodes act by 2"),
+        "{told}"
+    );
+    let (code, told) = etcd.command(cluster, &["switch", "--to", "1"]);
+    assert!(
+        code == 1 && told.contains("acts by revision 2 of the plan, and revision 1 stands there"),
+        "{told}"
+    );
+    assert_eq!(etcd.text(), old, "nothing was changed");
     drop(first);
     let (code, told) = cluster.start_with_to_its_end(plan, 1);
     assert!(
@@ -306,6 +317,12 @@ fn nodes_serve_without_etcd_and_take_a_switch_when_it_is_back() {
     });
     let (code, told) = etcd.command(&cluster, &["switch", "--to", "2"]);
     assert!(code != 0 && told.contains(&etcd.url()), "{told}");
+    let address = first.address.to_string();
+    let (code, told) = etcd.command(&cluster, &["status", "--addr", &address]);
+    assert!(
+        code == 3 && told.contains("following (sync)") && told.contains(&etcd.url()),
+        "{told}"
+    );
     drop(third);
     let (code, told) = cluster.start_with_to_its_end(&plan, 3);
     assert!(
@@ -317,6 +334,8 @@ fn nodes_serve_without_etcd_and_take_a_switch_when_it_is_back() {
     etcd.run().expect("it is installed");
     let third = cluster.start_with(&plan, 3, &[]);
     wait_for_follower(&first, &third);
+    let (code, told) = etcd.command(&cluster, &["switch", "--from", "9"]);
+    assert!(code == 2 && told.contains("no node 9: it has 1, 2, 3"));
     let (code, told) = etcd.command(&cluster, &["switch", "--to", "2", "--wait-ms", "120000"]);
     assert!(code == 0 && told.contains("node 2 at"), "{told}");
     until("all act by it", || {
