@@ -295,3 +295,29 @@ impl FramesUnderWay {
         self.durable = durable;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_that_stands_still_costs_no_memory_in_a_turn() {
+        let mut frames = FramesUnderWay::new(0, 1 << 20);
+        for number in 1..=FRAMES_MAX as u64 {
+            frames.push(SentFrame {
+                number,
+                lsn: Lsn(number),
+                ..SentFrame::default()
+            });
+        }
+        let used = allocation_counter::measure(|| {
+            for turn in 1..=FRAMES_MAX as u64 {
+                frames.advance(Lsn(turn));
+                assert!(!frames.has_window());
+            }
+        });
+        assert_eq!(used.count_total, 0);
+        let all = FRAMES_MAX as u64;
+        assert_eq!((frames.len(), frames.durable()), (FRAMES_MAX, all));
+    }
+}
