@@ -23,7 +23,8 @@ the sum for those on its disk, ACKED the sum for those that the other node has a
 received. LAG is what the other node lacks: records, bytes of the log, and how long ago the first of
 them was appended. A question mark: that node has not been there since the start. Nodes that do not
 answer are named behind the table, as is an etcd that does not, or one whose plan nodes refuse. The
-exit code is 3 then.
+exit code is 3 then. A node with the role `no lease` is to write and may not now, because a member
+is silent.
 
 Examples:
   penstock cluster status
@@ -362,11 +363,15 @@ fn rows_of(row: &Row, info: &Value) -> Vec<Row> {
         }
     }
     let sum = |of_role: &[&Value], name| of_role.iter().map(|it| number(it, name)).sum::<u64>();
+    let lacks_lease = number(&info["counters"], "partitions_without_lease") > 0;
     let mut rows = Vec::new();
     let mut head = 0;
     for (role, of_role) in &roles {
         let mut row = row.clone();
-        row[2] = role.clone();
+        row[2] = match role.as_str() {
+            "beginning (primary)" if lacks_lease => "no lease (primary)".into(),
+            role => role.into(),
+        };
         row[3] = ranges(of_role);
         let epochs = of_role
             .iter()
@@ -382,8 +387,9 @@ fn rows_of(row: &Row, info: &Value) -> Vec<Row> {
         };
         row[5] = sum(of_role, "received").to_string();
         row[6] = sum(of_role, "durable").to_string();
-        if role == "primary" {
-            head = sum(of_role, "received");
+        // What a node is to write and does not write now counts, too: members have it.
+        if role == "primary" || role.ends_with("(primary)") {
+            head += sum(of_role, "received");
         }
         rows.push(row);
     }
@@ -557,6 +563,11 @@ NODE  PEER  ROLE         PARTITIONS           EPOCH       HEAD  DURABLE  ACKED  
             unwritten,
             "no node that answers writes partitions 130,133,136,... (9)"
         );
+        let silent = json!({"partitions": [group(0, 255, "beginning", "primary", 0)],
+            "counters": {"partitions_without_lease": 256}, "replication": {"peers": [
+            {"node": 2, "role": "sync", "link": "live", "partitions": 256, "lag_records": 4}]}});
+        let rows = rows_of(&Row::default(), &silent);
+        assert_eq!((&*rows[0][2], &*rows[1][7]), ("no lease (primary)", "6"));
         let told = json_of(&told);
         assert_eq!(told["nodes"][1]["error"], "no server");
         assert_eq!(told["nodes"][0]["partitions"][0]["last"], 99);
