@@ -1,5 +1,4 @@
-//! Something of each partition, found by its number: several are looked at for each record and all
-//! in each turn.
+//! Something of each partition, found by its number: several are looked at for each record.
 
 use std::ops::Index;
 use std::slice;
@@ -78,11 +77,6 @@ impl<T> PartitionMap<T> {
         self.entries.iter().flatten().map(|(_, value)| value)
     }
 
-    /// The same, to be changed.
-    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.entries.iter_mut().flatten().map(|(_, value)| value)
-    }
-
     /// Both.
     pub fn iter(&self) -> impl Iterator<Item = (&PartitionId, &T)> {
         self.into_iter()
@@ -118,21 +112,6 @@ impl<'a, T> IntoIterator for &'a PartitionMap<T> {
         self.entries.iter().filter_map(|entry| {
             let (partition, value) = entry.as_ref()?;
             Some((partition, value))
-        })
-    }
-}
-
-impl<'a, T> IntoIterator for &'a mut PartitionMap<T> {
-    type Item = (&'a PartitionId, &'a mut T);
-    type IntoIter = std::iter::FilterMap<
-        slice::IterMut<'a, Entry<T>>,
-        fn(&'a mut Entry<T>) -> Option<(&'a PartitionId, &'a mut T)>,
-    >;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.entries.iter_mut().filter_map(|entry| {
-            let (partition, value) = entry.as_mut()?;
-            Some((&*partition, value))
         })
     }
 }

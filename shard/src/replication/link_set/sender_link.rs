@@ -47,8 +47,8 @@ pub(super) struct Shipped<'a> {
     pub(super) partitions: &'a Partitions,
     pub(super) holders: &'a Holders,
     pub(super) ring: &'a Ring,
-    /// A stamp of what members are to be offered: with the same stamp the same. `None` if each turn
-    /// may change that.
+    /// A stamp that changes with what members are to be offered. `None` while each turn may change
+    /// what they are to be offered.
     pub(super) offers_stamp: Option<(u64, u64)>,
 }
 

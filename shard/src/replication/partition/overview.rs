@@ -64,9 +64,9 @@ impl Overview {
         self.lagging
     }
 
-    /// A stamp of which partitions may be opened and written, and in which epochs, now that the log
-    /// is durable up to `durable`: as long as that is the same, the stamp is. `None` while a first
-    /// record is not durable, because each turn may find it so.
+    /// A stamp that changes with each partition that may be opened and written from now on, or not
+    /// any more, or in another epoch. The log is durable up to `durable`. `None` while a first record
+    /// is not durable, because each turn may find it durable.
     #[must_use]
     pub fn openings_stamp(&self, durable: Lsn) -> Option<u64> {
         (self.begun <= durable).then_some(self.changes)
