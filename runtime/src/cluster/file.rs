@@ -18,6 +18,7 @@ use zeroize::Zeroizing;
 
 use super::failover_keys::FailoverKeys;
 use super::home::{PLAN_BYTES_MAX, PlanPlace};
+use super::seen::hex;
 use super::toml_values::{Table, hex16, number, numbers, only, string, switch, tables};
 use crate::config::toml_line::line_of_error;
 use crate::system::private_file::read_private;
@@ -27,7 +28,7 @@ const SECRET_BYTES_MIN: usize = 32;
 /// Bytes of the file of a secret, at most.
 const SECRET_FILE_BYTES_MAX: usize = 4096;
 /// Bytes of the address of a node for clients, at most: the reply to HELLO has one byte for it.
-pub(super) const CLIENTS_BYTES_MAX: usize = 255;
+const CLIENTS_BYTES_MAX: usize = 255;
 /// The highest generation of a partition.
 pub(super) const GENERATION_MAX: u64 = (1 << 14) - 1;
 /// The highest number of a plan: what TOML writes in every reader.
@@ -280,8 +281,8 @@ impl ClusterFile {
             true => Ok(()),
             false => Err(format!(
                 "cluster_id is that of another cluster: {}, and {} is wanted",
-                hex(&self.cluster_id),
-                hex(&wanted.cluster_id)
+                hex(self.cluster_id),
+                hex(wanted.cluster_id)
             )),
         }
     }
@@ -390,11 +391,6 @@ pub(crate) fn is_host_and_port(text: &str) -> bool {
 /// reply to HELLO. One that is not would keep clients from all nodes.
 pub(crate) fn is_address_of_clients(text: &str) -> bool {
     is_host_and_port(text) && text.len() <= CLIENTS_BYTES_MAX
-}
-
-/// Bytes as hexadecimal digits.
-pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|it| format!("{it:02x}")).collect()
 }
 
 /// Their numbers, for people.

@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use toml_edit::{DocumentMut, value};
 
 use super::document::note_change;
-use super::file::{ClusterFile, ClusterFileError, hex, is_address_of_clients, is_host_and_port};
+use super::file::{ClusterFile, ClusterFileError, is_address_of_clients, is_host_and_port};
 use super::home::{HomeError, PLAN_BYTES_MAX, PlanPlace, Swapped};
 use super::placement::{conflict, failed, failed_at};
 use super::replacing::{beside, write_new};
@@ -229,6 +229,10 @@ fn random() -> io::Result<[u8; 48]> {
     let mut random = [0; 48];
     crate::system::fill_random(&mut random)?;
     Ok(random)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|it| format!("{it:02x}")).collect()
 }
 
 /// The nodes, of which the first writes everything and the others are the sync set.

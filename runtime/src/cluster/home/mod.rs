@@ -17,8 +17,8 @@ use crate::etcd::EtcdAccess;
 /// The document of a plan is no longer than this.
 pub const PLAN_BYTES_MAX: usize = 512 << 10;
 /// What is told where etcd has no plan under the key.
-pub(super) const NO_PLAN: &str = "there is none: of a cluster that has run `penstock cluster \
-     import DATA/PLAN` puts back the plan that a node keeps, and `init` makes a new cluster";
+pub(super) const NO_PLAN: &str = "there is none: `penstock cluster import DATA/PLAN` puts back the \
+     plan that a node has kept, and `init` makes a new cluster";
 
 /// Where the plan stands.
 #[derive(Clone, Debug, PartialEq, Eq)]

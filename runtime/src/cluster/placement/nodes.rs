@@ -3,9 +3,7 @@
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 
-use super::super::file::{
-    CLIENTS_BYTES_MAX, ClusterFileError, ClusterNode, GENERATION_MAX, is_address_of_clients,
-};
+use super::super::file::{ClusterFileError, ClusterNode, GENERATION_MAX};
 use super::Draft;
 
 impl Draft {
@@ -21,13 +19,13 @@ impl Draft {
         resp: Option<&str>,
     ) -> Result<(), ClusterFileError> {
         let taken = self.file.nodes.iter();
-        let is_like =
-            |it: &&ClusterNode| it.number == number || it.links == links || it.clients == clients;
-        if let Some(other) = taken.clone().find(is_like) {
+        if let Some(other) = taken
+            .clone()
+            .find(|it| it.number == number || it.links == links)
+        {
             return Err(self.fail(&format!(
-                "node {number} with links = {links} and clients = {clients}: there is node {} \
-                 with links = {} and clients = {}",
-                other.number, other.links, other.clients
+                "node {number} with links = {links}: there is node {} with links = {}",
+                other.number, other.links
             )));
         }
         self.file.nodes.push(ClusterNode {
@@ -43,7 +41,8 @@ impl Draft {
     /// Lets the others find a node elsewhere. Returns whether that is a change.
     ///
     /// # Errors
-    /// There is no such node, another one has the address, or clients could not be told it.
+    /// There is no such node, or another one has the address. What clients can be told is judged
+    /// with the whole plan: [`Draft::write`].
     pub fn set_address(
         &mut self,
         number: u8,
@@ -53,25 +52,11 @@ impl Draft {
         let before = self.known(number)?.clone();
         let links = links.unwrap_or(before.links);
         let mut others = self.file.nodes.iter().filter(|it| it.number != number);
-        if let Some(other) = others.clone().find(|it| it.links == links) {
+        if let Some(other) = others.find(|it| it.links == links) {
             return Err(self.fail(&format!(
                 "node {number} with links = {links}: node {} has that address",
                 other.number
             )));
-        }
-        if let Some(clients) = clients {
-            if !is_address_of_clients(clients) {
-                return Err(self.fail(&format!(
-                    "node {number} with clients = {clients:?}: HOST:PORT is wanted, of \
-                     {CLIENTS_BYTES_MAX} bytes at most; nothing was changed"
-                )));
-            }
-            if let Some(other) = others.find(|it| it.clients == clients) {
-                return Err(self.fail(&format!(
-                    "node {number} with clients = {clients:?}: node {} has that address",
-                    other.number
-                )));
-            }
         }
         let mut nodes = self.file.nodes.iter_mut();
         let node = nodes.find(|it| it.number == number).expect("it is known");
