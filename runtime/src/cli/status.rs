@@ -226,11 +226,8 @@ fn unwritten(told: &[Told]) -> Option<String> {
         }
     }
     let unwritten = is_written.into_iter().filter(|(_, is)| !is);
-    let unwritten: Vec<Value> = unwritten
-        .map(|(partition, _)| json!({"first": partition, "last": partition}))
-        .collect();
-    let all: Vec<&Value> = unwritten.iter().collect();
-    (!all.is_empty()).then(|| format!("no node that answers writes partitions {}", ranges(&all)))
+    let all: Vec<(u64, u64)> = unwritten.map(|(it, _)| (it, it)).collect();
+    (!all.is_empty()).then(|| format!("no node that answers writes partitions {}", ranges(all)))
 }
 
 /// A line about failover by the plan, and one about the leases of each node; none where the plan
@@ -372,7 +369,10 @@ fn rows_of(row: &Row, info: &Value) -> Vec<Row> {
             "beginning (primary)" if lacks_lease => "no lease (primary)".into(),
             role => role.into(),
         };
-        row[3] = ranges(of_role);
+        let firsts_lasts = of_role
+            .iter()
+            .map(|it| (number(it, "first"), number(it, "last")));
+        row[3] = ranges(firsts_lasts.collect());
         let epochs = of_role
             .iter()
             .map(|it| (number(it, "generation"), number(it, "start")));
@@ -428,12 +428,8 @@ fn role_of(group: &Value) -> String {
     }
 }
 
-/// The partitions of several groups as text. Adjoining ranges are merged.
-fn ranges(groups: &[&Value]) -> String {
-    let mut all: Vec<(u64, u64)> = groups
-        .iter()
-        .map(|it| (number(it, "first"), number(it, "last")))
-        .collect();
+/// Partitions as text, given the first and the last of each range. Adjoining ranges are merged.
+fn ranges(mut all: Vec<(u64, u64)>) -> String {
     all.sort_unstable();
     let mut merged: Vec<(u64, u64)> = Vec::new();
     for (first, last) in all {
