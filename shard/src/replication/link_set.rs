@@ -302,8 +302,8 @@ impl<B: Block> LinkSet<B> {
         partitions.map(move |(&number, state)| (number, state.may_write(durable)))
     }
 
-    /// A stamp that changes with what [`LinkSet::writable`] tells. `None` while each turn may change
-    /// what it tells.
+    /// A stamp that changes with what [`LinkSet::writable`] tells. `None` while each turn may
+    /// change what it tells.
     pub fn writable_stamp<P: Blocks<Block = B>>(&mut self, store: &Store<P>) -> Option<u64> {
         let overview = self.replicas.partitions.summary();
         overview.openings_stamp(store.log().durable())

@@ -65,8 +65,8 @@ impl Overview {
     }
 
     /// A stamp that changes with each partition that may be opened and written from now on, or not
-    /// any more, or in another epoch. The log is durable up to `durable`. `None` while a first record
-    /// is not durable, because each turn may find it durable.
+    /// any more, or in another epoch. The log is durable up to `durable`. `None` while a first
+    /// record is not durable, because each turn may find it durable.
     #[must_use]
     pub fn openings_stamp(&self, durable: Lsn) -> Option<u64> {
         (self.begun <= durable).then_some(self.changes)
