@@ -265,19 +265,22 @@ impl Buyer {
     /// # Errors
     /// A purchase is lost or was executed twice, in words.
     pub fn settle(&mut self, wire: &mut Wire) -> Result<(), String> {
-        for _ in 0..TRIES_MAX {
-            let Some((&number, purchase)) = self.open.first_key_value() else {
-                break;
-            };
+        let mut refused = 0;
+        while let Some((&number, purchase)) = self.open.first_key_value() {
             let item = purchase.item.clone();
             let reply = self.ask_again(wire, &item)?;
-            self.note(number, &reply)?;
-        }
-        if let Some(number) = self.open.keys().next() {
-            return Err(format!(
-                "buyer {}: no room for purchase {number}",
-                self.number
-            ));
+            if self.note(number, &reply)? {
+                refused = 0;
+                continue;
+            }
+            refused += 1;
+            if refused == TRIES_MAX {
+                return Err(format!(
+                    "buyer {}: purchase {number} was refused {TRIES_MAX} times, in the end with \
+                     {:?}",
+                    self.number, reply.status
+                ));
+            }
         }
         let answered: Vec<(u64, Vec<u8>)> = self
             .answered
