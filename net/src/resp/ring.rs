@@ -12,7 +12,7 @@ use crate::reply::{ITEM_FLAG_REPLAYED, PlainReply};
 use crate::status::Status;
 
 use super::answer::{self, Fold, Told};
-use super::early::{Early, EarlyParts};
+use super::early::EarlyParts;
 use super::host::Host;
 use super::reply::{Protocol, Replies, ValueLines};
 use super::slow::{SLOW_US, Subject};
@@ -153,7 +153,8 @@ impl Ring {
     /// The command that was pushed last has a token.
     pub(super) fn has_token(&mut self) {
         if let Some(place) = self.entries.len().checked_sub(1) {
-            self.early_of(place).replayed = Some(false);
+            let part = self.early_of(place);
+            self.early.at(part).replayed = Some(false);
         }
     }
 
@@ -175,7 +176,7 @@ impl Ring {
 
     /// Bytes of replies that wait for those before them.
     pub(super) fn held_bytes(&self) -> usize {
-        self.early.held_bytes
+        self.early.held_bytes()
     }
 
     /// The number that the next item gets.
@@ -297,13 +298,11 @@ impl Ring {
         let (protocol, subject) = (about.protocol, about.subject);
         let fold = std::mem::replace(&mut about.fold, Fold::Written);
         self.entries[place].is_open = false;
-        let early = self.early_of(place);
-        write(&mut Replies::new(&mut early.reply, protocol));
-        let is_noted =
-            matches!(fold, Fold::Transaction) && subject.is_noted && !early.reply.starts_with(b"-");
-        let held_bytes = early.reply.len();
-        self.early.held_bytes += held_bytes;
-        if is_noted {
+        let part = self.early_of(place);
+        self.early
+            .write(part, |out, _| write(&mut Replies::new(out, protocol)));
+        let is_error = self.early.reply(part).starts_with(b"-");
+        if matches!(fold, Fold::Transaction) && subject.is_noted && !is_error {
             self.written.note(subject.slot);
         }
         self.note_time(place);
@@ -422,11 +421,11 @@ impl Ring {
         }
         let status = told.item.head.status;
         let is_good = answer::is_good(status);
-        self.early_of(place);
+        let number = self.early_of(place);
         let (entry, early) = (&self.entries[place], &mut self.early);
         let about =
             &self.abouts[usize::try_from(entry.about.wrapping_sub(self.first_about)).expect("few")];
-        let part = early.at(entry.early.expect("it has one by now"));
+        let part = early.at(number);
         if let Some(replayed) = &mut part.replayed {
             *replayed = told.item.head.flags & ITEM_FLAG_REPLAYED != 0;
         }
@@ -442,17 +441,11 @@ impl Ring {
         if part.is_failed {
             return;
         }
-        let before = part.reply.len();
-        let replies = &mut Replies::new(&mut part.reply, about.protocol);
-        answer::write(
-            &about.fold,
-            &mut part.sum,
-            told,
-            about.subject.slot,
-            replies,
-        );
         part.is_failed = folds && !is_good;
-        early.held_bytes += part.reply.len() - before;
+        early.write(number, |out, sum| {
+            let replies = &mut Replies::new(out, about.protocol);
+            answer::write(&about.fold, sum, told, about.subject.slot, replies);
+        });
     }
 
     /// The entry of an item, which is answered by now.
@@ -492,13 +485,12 @@ impl Ring {
         &mut self.abouts[usize::try_from(number).expect("few")]
     }
 
-    /// The early part of the entry at this place, made if there is none.
-    fn early_of(&mut self, place: usize) -> &mut Early {
+    /// The number of the early part of the entry at this place, which is made if there is none.
+    fn early_of(&mut self, place: usize) -> u16 {
         let early = &mut self.early;
-        let number = *self.entries[place]
+        *self.entries[place]
             .early
-            .get_or_insert_with(|| early.take());
-        early.at(number)
+            .get_or_insert_with(|| early.take())
     }
 
     /// Takes the first entry away, whose reply leaves.
