@@ -4,7 +4,6 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use penstock_net::level::AckLevel;
 use penstock_net::pieces::Pieces;
 use penstock_storage::keyspace::Settings;
@@ -66,7 +65,7 @@ pub struct RequestMail {
     /// The items.
     pub items: Vec<MailedRequest>,
     /// Their encoded bytes.
-    pub bytes: Bytes,
+    pub bytes: Vec<u8>,
 }
 
 /// One item of a [`RequestMail`].

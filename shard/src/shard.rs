@@ -294,8 +294,14 @@ impl<P: Blocks> Shard<P> {
     /// Another shard sent a batch.
     fn mail_came(&mut self, now: Now, mail: Mail, outbox: &mut Outbox<P::Block>) {
         match mail {
-            Mail::Requests(mail) => self.execute_mail(now, &mail),
-            Mail::Replies(mail) => self.deliver_mail(&mail, outbox),
+            Mail::Requests(mail) => {
+                self.execute_mail(now, &mail);
+                self.requests.mail.keep_buffers(mail);
+            }
+            Mail::Replies(mail) => {
+                self.deliver_mail(&mail, outbox);
+                self.requests.mail.keep_reply_buffers(mail);
+            }
             Mail::Keyspaces(mail) => self.keyspaces.hear(&mut self.store, &mail),
             Mail::KeyspaceDone { revision, is_full } => {
                 self.keyspace_done(Done { revision, is_full }, outbox);

@@ -6,7 +6,6 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use bytes::Bytes;
 use penstock_net::pieces::{Pieces, PiecesReader};
 use penstock_storage::if_planted;
 use penstock_storage::place::Lsn;
@@ -43,7 +42,13 @@ struct Mailbox {
     reply_bytes: Pieces,
     /// `end` of the replies counts from here.
     reply_bytes_sent: u64,
+    /// Empty buffers for the next replies that leave.
+    spare_replies: Vec<MailedReply>,
+    spare_reply_bytes: Pieces,
 }
+
+/// The buffers of a mail are kept up to so many bytes each.
+const SPARE_BYTES_MAX: usize = 256 << 10;
 
 impl Mailbox {
     /// An item of a connection is held.
@@ -75,9 +80,10 @@ impl Mailbox {
             end: reply.end.wrapping_sub(sent),
             ..reply
         };
-        let items: Vec<MailedReply> = self.replies.drain(..count).map(relative).collect();
+        let mut items = std::mem::take(&mut self.spare_replies);
+        items.extend(self.replies.drain(..count).map(relative));
         let end = items[count - 1].end as usize;
-        let mut bytes = Pieces::default();
+        let mut bytes = std::mem::take(&mut self.spare_reply_bytes);
         self.reply_bytes.move_to(end, &mut bytes);
         self.reply_bytes_sent += end as u64;
         Some((items, bytes))
@@ -160,6 +166,27 @@ impl Mailboxes {
             let end = reply.end as usize;
             mailbox.taken_bytes += bytes_beyond_kept(end - start, &reply.address);
             start = end;
+        }
+    }
+
+    /// Keeps the buffers of items that a shard sent, for the next items that go there.
+    pub(crate) fn keep_buffers(&mut self, mail: RequestMail) {
+        let RequestMail { from, items, bytes } = mail;
+        let mailbox = self.of(from);
+        if mailbox.requests.is_empty() {
+            keep(&mut mailbox.requests, items);
+            keep(&mut mailbox.request_bytes, bytes);
+        }
+    }
+
+    /// Keeps the buffers of answers of a shard, for the next answers that go there.
+    pub(crate) fn keep_reply_buffers(&mut self, mail: ReplyMail) {
+        let ReplyMail { from, items, bytes } = mail;
+        let mailbox = self.of(from);
+        keep(&mut mailbox.spare_replies, items);
+        if bytes.capacity() <= SPARE_BYTES_MAX {
+            mailbox.spare_reply_bytes = bytes;
+            mailbox.spare_reply_bytes.clear();
         }
     }
 
@@ -325,7 +352,7 @@ impl Mailboxes {
         for (to, mailbox) in (0u16..).zip(&mut self.all) {
             if !mailbox.requests.is_empty() {
                 let items = std::mem::take(&mut mailbox.requests);
-                let bytes = Bytes::from(std::mem::take(&mut mailbox.request_bytes));
+                let bytes = std::mem::take(&mut mailbox.request_bytes);
                 if_planted!(Bug::LoseMail, now_us.is_multiple_of(9), continue);
                 into.push((to, Mail::Requests(RequestMail { from, items, bytes })));
             }
@@ -338,6 +365,15 @@ impl Mailboxes {
                 into.push((to, Mail::Taken(TakenMail { from, bytes })));
             }
         }
+    }
+}
+
+/// Keeps a buffer in the place of an empty one, if that has less room.
+fn keep<T>(empty: &mut Vec<T>, mut buffer: Vec<T>) {
+    let is_small = buffer.capacity() * size_of::<T>() <= SPARE_BYTES_MAX;
+    if is_small && buffer.capacity() > empty.capacity() {
+        buffer.clear();
+        *empty = buffer;
     }
 }
 
