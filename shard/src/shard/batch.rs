@@ -143,18 +143,23 @@ impl<P: Blocks> Shard<P> {
                 let rights = run.rights.as_deref();
                 self.look_ahead(batch, run.next, rights, &mut ahead);
             }
-            let plain = match ahead.plain(run.next) {
-                Some(item) => {
+            let item = ahead.plain(run.next);
+            let is_others = item.is_some_and(|(_, known, _)| !self.setup.owns(known.slot));
+            let plain = match item {
+                Some(item) if !is_others => {
                     let leave = *ahead.leave.get_or_insert_with(|| self.plain_leave(&run));
                     self.answer_plainly(now, &mut run, leave, item)
                 }
-                None => None,
+                _ => None,
             };
             let passed = match plain {
                 Some(passed) => passed,
                 None => {
                     let known = ahead.known(run.next);
-                    ahead.something_ran();
+                    match is_others {
+                        true => ahead.something_left(),
+                        false => ahead.something_ran(),
+                    }
                     self.run_next(now, &mut run, batch, known)
                 }
             };

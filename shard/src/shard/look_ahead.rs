@@ -46,6 +46,9 @@ impl<P: Blocks> Shard<P> {
         let count = PREFETCH_KEYS_MAX.min(batch.len() - next);
         let value_bytes_max = self.setup.limits().value_bytes_max;
         let mut homes = [(0, 0); PREFETCH_KEYS_MAX];
+        // A key that another shard owns is looked up there. Its place here is that of the own key
+        // before it, which costs nothing to load.
+        let mut last_own = (0, 0);
         let mut last: Option<Known<'a>> = None;
         let (mut is_one_key, mut is_any_plain, mut has_others) = (true, false, false);
         let into = ahead.begin(next, count);
@@ -74,9 +77,12 @@ impl<P: Blocks> Shard<P> {
             });
             *into = Ahead { known, plain };
             if let Some(it) = known {
-                *home = (it.slot, it.hash);
+                if self.setup.owns(it.slot) {
+                    last_own = (it.slot, it.hash);
+                }
                 last = known;
             }
+            *home = last_own;
         }
         if is_any_plain {
             ahead.has_cells(self.store.only_cells(&homes[..count]));
@@ -124,7 +130,8 @@ impl<P: Blocks> Shard<P> {
         PlainLeave { gets, sets }
     }
 
-    /// Answers a plain item. `None`: it needs more than its cell and the open frame.
+    /// Answers a plain item of a key that this shard owns. `None`: it needs more than its cell and
+    /// the open frame.
     #[inline]
     pub(super) fn answer_plainly(
         &mut self,
@@ -133,9 +140,6 @@ impl<P: Blocks> Shard<P> {
         leave: PlainLeave,
         (plain, known, only): (Plain<'_>, Known<'_>, Option<CellId>),
     ) -> Option<Passed> {
-        if !self.setup.owns(known.slot) {
-            return None;
-        }
         match plain {
             Plain::Get if leave.gets => self.read_plainly(run, known, only)?,
             Plain::Set { body, value_len } if leave.sets => {
@@ -228,7 +232,7 @@ fn lacks(rights: Option<&Rights>, key: &[u8], plain: Plain<'_>) -> bool {
 
 /// Whether two keys are the same. Neighbours of a batch mostly differ in their last bytes.
 #[inline]
-fn is_same(a: &[u8], b: &[u8]) -> bool {
+pub(super) fn is_same(a: &[u8], b: &[u8]) -> bool {
     a.last_chunk::<8>() == b.last_chunk::<8>() && a == b
 }
 

@@ -4,31 +4,72 @@
 //! between them here either.
 
 use penstock_net::pieces::Pieces;
-use penstock_net::request::{may_begin_run, may_repeat};
+use penstock_net::request::{likely_key, may_begin_run, may_repeat};
 use penstock_storage::io::Blocks;
 use penstock_storage::planted::{Bug, is_planted};
+use penstock_storage::store::PREFETCH_KEYS_MAX;
 
 use crate::busy::Told;
 use crate::mail::{MailedRequest, RequestMail};
 use crate::requests::mailboxes::bytes_beyond_kept;
 use crate::requests::parking::Origin;
 
-use super::operation::{Operation, Step};
+use super::look_ahead::is_same;
+use super::operation::{Known, Operation, Step};
 use super::runs::ItemsBehind;
+use super::window::Homes;
 use super::{Now, Shard};
 
 impl<P: Blocks> Shard<P> {
     /// Runs the items that another shard sent. Items without room for their answers are held.
     pub(super) fn execute_mail(&mut self, now: Now, mail: &RequestMail) {
         let mut next = 0;
+        let mut window = Window::default();
         while next < mail.items.len() {
-            next += self.execute_mailed(now, mail, next);
+            if !window.covers(next) {
+                window = self.look_at_mail(mail, next);
+            }
+            next += self.execute_mailed(now, mail, next, window.known(next));
         }
+    }
+
+    /// Looks at the items of a mail from `next` on, and starts loading what they will look up.
+    fn look_at_mail<'m>(&self, mail: &'m RequestMail, next: usize) -> Window<'m> {
+        let count = PREFETCH_KEYS_MAX.min(mail.items.len() - next);
+        let mut window = Window {
+            start: next,
+            count,
+            ..Window::default()
+        };
+        let mut homes = Homes::default();
+        let mut last: Option<Known<'m>> = None;
+        for (at, known) in (next..).zip(&mut window.known[..count]) {
+            let Some(key) = likely_key(mail.item(at)) else {
+                continue;
+            };
+            *known = match last {
+                Some(last) if is_same(last.key, key) => Some(Known { key, ..last }),
+                _ => {
+                    let (slot, hash) = (mail.items[at].slot, self.setup.hash().of(key));
+                    homes.push((slot, hash), |all| self.store.prefetch(all));
+                    Some(Known { key, slot, hash })
+                }
+            };
+            last = *known;
+        }
+        self.store.prefetch(homes.all());
+        window
     }
 
     /// Runs the item at this place of a mail, and with it those behind it that repeat it. Returns
     /// how many they are.
-    fn execute_mailed(&mut self, now: Now, mail: &RequestMail, at: usize) -> usize {
+    fn execute_mailed(
+        &mut self,
+        now: Now,
+        mail: &RequestMail,
+        at: usize,
+        known: Option<Known<'_>>,
+    ) -> usize {
         let (request, item) = (&mail.items[at], mail.item(at));
         let operation = Operation {
             origin: Origin::Shard(mail.from),
@@ -38,7 +79,7 @@ impl<P: Blocks> Shard<P> {
             came_us: request.came_us,
             item,
             brought: None,
-            known: None,
+            known,
             // The shard of its connection has judged it.
             rights: None,
             program: None,
@@ -123,6 +164,26 @@ impl<P: Blocks> Shard<P> {
         let has_held = mail.holds_of(from, &request.address.session);
         let kept = request.address.answer_bytes as usize;
         (!has_held || is_planted(Bug::PassHeld)) && !self.asks_for_much(item, kept)
+    }
+}
+
+/// What is known of the next items of a mail before they run.
+#[derive(Default)]
+struct Window<'m> {
+    /// The first of them in the mail, and how many they are.
+    start: usize,
+    count: usize,
+    known: [Option<Known<'m>>; PREFETCH_KEYS_MAX],
+}
+
+impl<'m> Window<'m> {
+    fn covers(&self, at: usize) -> bool {
+        at.wrapping_sub(self.start) < self.count
+    }
+
+    /// What is known of the key of an item that the window covers.
+    fn known(&self, at: usize) -> Option<Known<'m>> {
+        self.known[at - self.start]
     }
 }
 

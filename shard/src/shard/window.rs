@@ -92,6 +92,13 @@ impl<'a> LookAhead<'a> {
             .map(|it| it.slot)
     }
 
+    /// A plain item went to the shard that owns its key. No cell has moved, but there may be less
+    /// room for replies.
+    #[inline]
+    pub(super) fn something_left(&mut self) {
+        self.leave = None;
+    }
+
     /// An item ran that may have moved cells, and may have to be waited for.
     #[inline]
     pub(super) fn something_ran(&mut self) {
