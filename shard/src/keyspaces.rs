@@ -283,10 +283,12 @@ impl Keyspaces {
     }
 
     fn log(&mut self, prefix: &[u8]) {
-        // The newest settings are logged, so once is enough however often they changed.
+        // The newest settings are logged, so once is enough however often they changed. What is to
+        // be logged keeps its place: an answer behind it waits for its last record.
         let is_it = |work: &Work| matches!(work, Work::Log(other) if **other == *prefix);
-        self.work.retain(|work| !is_it(work));
-        self.work.push_back(Work::Log(prefix.into()));
+        if !self.work.iter().any(is_it) {
+            self.work.push_back(Work::Log(prefix.into()));
+        }
     }
 
     /// A revision of no earlier run or primary of slot 0, and behind all that was heard of in this
