@@ -283,8 +283,8 @@ impl Keyspaces {
     }
 
     fn log(&mut self, prefix: &[u8]) {
-        // The newest settings are logged, so once is enough however often they changed. What is to
-        // be logged keeps its place: an answer behind it waits for its last record.
+        // The newest settings are logged, so once is enough however often they changed. A prefix
+        // keeps its place in the queue: an answer behind it must find all its records in the log.
         let is_it = |work: &Work| matches!(work, Work::Log(other) if **other == *prefix);
         if !self.work.iter().any(is_it) {
             self.work.push_back(Work::Log(prefix.into()));

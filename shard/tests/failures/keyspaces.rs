@@ -195,8 +195,15 @@ impl Pair {
     }
 
     fn end_requests(&mut self, number: usize) {
+        while !self.members[number].device.under_way().is_empty() {
+            self.end_request(number);
+        }
+    }
+
+    /// Ends the oldest request of a device, if there is one.
+    fn end_request(&mut self, number: usize) {
         let member = &mut self.members[number];
-        while !member.device.under_way().is_empty() {
+        if !member.device.under_way().is_empty() {
             let ended = Event::Completed(member.device.complete(0));
             member.shard.step(self.now, ended, &mut member.outbox);
         }
@@ -290,6 +297,29 @@ fn what_is_told_of_keyspaces_is_durable() {
     assert_eq!(pair.replies[&made].0, Status::Ok);
     let (_, told) = pair.keyspace(b"", Action::List);
     assert_eq!(prefixes(&told), [b"a"]);
+}
+
+#[test]
+fn a_change_is_answered_when_its_last_record_is_durable_wherever_the_log_ran_out_of_room() {
+    let mut pair = Pair::new(false, 64 << 20);
+    // A segment holds the records of two changes and a part of the third.
+    for prefix in b'a'..=b'i' {
+        let asked = pair.ask(&[prefix], set(1));
+        let answered = (0..1_000).find_map(|_| {
+            for number in 0..2 {
+                pair.turn(number);
+                pair.deliver(number);
+                pair.end_request(number);
+            }
+            pair.now.us += 100;
+            pair.replies.remove(&asked)
+        });
+        assert_eq!(answered.expect("an answer").0, Status::Ok);
+        for Member { shard, .. } in &pair.members {
+            let log = shard.store().log();
+            assert_eq!(log.durable(), log.appended(), "prefix {prefix}");
+        }
+    }
 }
 
 #[test]
