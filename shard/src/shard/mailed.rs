@@ -17,48 +17,40 @@ use crate::requests::parking::Origin;
 use super::look_ahead::is_same;
 use super::operation::{Known, Operation, Step};
 use super::runs::ItemsBehind;
-use super::window::Homes;
+use super::window::{Ahead, Homes, LookAhead};
 use super::{Now, Shard};
 
 impl<P: Blocks> Shard<P> {
     /// Runs the items that another shard sent. Items without room for their answers are held.
     pub(super) fn execute_mail(&mut self, now: Now, mail: &RequestMail) {
         let mut next = 0;
-        let mut window = Window::default();
+        let mut ahead = LookAhead::new();
         while next < mail.items.len() {
-            if !window.covers(next) {
-                window = self.look_at_mail(mail, next);
+            if !ahead.covers(next) {
+                self.look_at_mail(mail, next, &mut ahead);
             }
-            next += self.execute_mailed(now, mail, next, window.known(next));
+            next += self.execute_mailed(now, mail, next, ahead.known(next));
         }
     }
 
     /// Looks at the items of a mail from `next` on, and starts loading what they will look up.
-    fn look_at_mail<'m>(&self, mail: &'m RequestMail, next: usize) -> Window<'m> {
+    fn look_at_mail<'m>(&self, mail: &'m RequestMail, next: usize, ahead: &mut LookAhead<'m>) {
         let count = PREFETCH_KEYS_MAX.min(mail.items.len() - next);
-        let mut window = Window {
-            start: next,
-            count,
-            ..Window::default()
-        };
         let mut homes = Homes::default();
         let mut last: Option<Known<'m>> = None;
-        for (at, known) in (next..).zip(&mut window.known[..count]) {
-            let Some(key) = likely_key(mail.item(at)) else {
-                continue;
-            };
-            *known = match last {
-                Some(last) if is_same(last.key, key) => Some(Known { key, ..last }),
+        for (at, into) in (next..).zip(ahead.begin(next, count)) {
+            let known = likely_key(mail.item(at)).map(|key| match last {
+                Some(last) if is_same(last.key, key) => Known { key, ..last },
                 _ => {
                     let (slot, hash) = (mail.items[at].slot, self.setup.hash().of(key));
                     homes.push((slot, hash), |all| self.store.prefetch(all));
-                    Some(Known { key, slot, hash })
+                    Known { key, slot, hash }
                 }
-            };
-            last = *known;
+            });
+            *into = Ahead { known, plain: None };
+            last = known.or(last);
         }
         self.store.prefetch(homes.all());
-        window
     }
 
     /// Runs the item at this place of a mail, and with it those behind it that repeat it. Returns
@@ -164,26 +156,6 @@ impl<P: Blocks> Shard<P> {
         let has_held = mail.holds_of(from, &request.address.session);
         let kept = request.address.answer_bytes as usize;
         (!has_held || is_planted(Bug::PassHeld)) && !self.asks_for_much(item, kept)
-    }
-}
-
-/// What is known of the next items of a mail before they run.
-#[derive(Default)]
-struct Window<'m> {
-    /// The first of them in the mail, and how many they are.
-    start: usize,
-    count: usize,
-    known: [Option<Known<'m>>; PREFETCH_KEYS_MAX],
-}
-
-impl<'m> Window<'m> {
-    fn covers(&self, at: usize) -> bool {
-        at.wrapping_sub(self.start) < self.count
-    }
-
-    /// What is known of the key of an item that the window covers.
-    fn known(&self, at: usize) -> Option<Known<'m>> {
-        self.known[at - self.start]
     }
 }
 

@@ -1,4 +1,4 @@
-//! What is known of the next items of a batch before they run.
+//! What is known of the next items of a batch, or of a mail, before they run.
 
 use penstock_net::request::Plain;
 use penstock_storage::index::CellId;
@@ -8,7 +8,7 @@ use super::operation::Known;
 
 /// What is known of some items.
 pub(super) struct LookAhead<'a> {
-    /// The first of them in the batch, and how many they are.
+    /// The first of them in the batch or mail, and how many they are.
     start: usize,
     count: usize,
     items: [Ahead<'a>; PREFETCH_KEYS_MAX],
