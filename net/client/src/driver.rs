@@ -133,18 +133,24 @@ impl Driver {
         };
         let mut last = ClientError::NotSent("no address was given".into());
         for number in 0..addresses.len() {
-            if let Err(error) = connect(&shared, number, until) {
-                shared.lock().nodes[number].failed();
-                last = error;
-                continue;
-            }
+            let reader = match dial(&shared, number, until) {
+                Ok(reader) => reader,
+                Err(error) => {
+                    shared.lock().nodes[number].failed();
+                    last = error;
+                    continue;
+                }
+            };
             shared.lock().home = number;
             let longest = match addresses.len() {
                 1 => until,
                 _ => until.min(Instant::now() + CONNECT_MAX),
             };
-            // The answer to HELLO shows whether it is a Penstock server.
-            match driver.frame(Opcode::Ping, &[], |_| Ok(()), longest).wait() {
+            // The answer to HELLO shows whether it is a Penstock server. A refusal that the reader
+            // hears answers what is queued, so PING is queued before the reader starts. Behind the
+            // refusal PING would make the writer connect, and be refused, once more.
+            let ping = driver.frame(Opcode::Ping, &[], |_| Ok(()), longest);
+            match reader.start(&shared).and_then(|()| ping.wait()) {
                 Ok(()) => return Ok(driver),
                 Err(error) => last = error,
             }
@@ -300,6 +306,31 @@ impl Driver {
 
 /// Connects to a node, says HELLO and starts the reader.
 fn connect(shared: &Arc<Shared>, number: usize, until: Instant) -> Result<(), ClientError> {
+    dial(shared, number, until)?.start(shared)
+}
+
+/// The reader of a connection that has said HELLO, before its thread starts.
+struct Reader {
+    number: usize,
+    generation: u64,
+    stream: TcpStream,
+    channel: Channel,
+}
+
+impl Reader {
+    fn start(self, shared: &Arc<Shared>) -> Result<(), ClientError> {
+        let shared = Arc::clone(shared);
+        let started = std::thread::Builder::new()
+            .name("penstock-client-read".into())
+            .spawn(move || read(&shared, self));
+        started
+            .map(drop)
+            .map_err(|error| ClientError::NotSent(format!("no thread: {error}")))
+    }
+}
+
+/// Connects to a node and says HELLO.
+fn dial(shared: &Arc<Shared>, number: usize, until: Instant) -> Result<Reader, ClientError> {
     let (address, count) = {
         let state = shared.lock();
         (state.nodes[number].address.clone(), state.nodes.len())
@@ -317,23 +348,22 @@ fn connect(shared: &Arc<Shared>, number: usize, until: Instant) -> Result<(), Cl
     let (connection, mut hello) = Connection::begin(options, channel.binding())?;
     channel.seal(&mut hello);
     stream.write_all(&hello).map_err(not_sent)?;
-    let reader = stream.try_clone().map_err(not_sent)?;
+    let to_read = stream.try_clone().map_err(not_sent)?;
     let mut state = shared.lock();
     let node = &mut state.nodes[number];
     node.generation += 1;
-    let generation = node.generation;
     node.link = Some(Link {
         connection,
         stream,
         channel: channel.clone(),
         silence: Silence::new(Instant::now()),
     });
-    drop(state);
-    let shared = Arc::clone(shared);
-    let started = std::thread::Builder::new()
-        .name("penstock-client-read".into())
-        .spawn(move || read(&shared, number, (reader, channel), generation));
-    started.map(drop).map_err(not_sent)
+    Ok(Reader {
+        number,
+        generation: node.generation,
+        stream: to_read,
+        channel,
+    })
 }
 
 /// Sends what is queued for a node, connects again when the connection is gone, and watches the
@@ -504,12 +534,13 @@ fn pass_over(shared: &Arc<Shared>, state: &mut State, number: usize) {
 }
 
 /// Hands the bytes that arrive to the connection, until it is gone or replaced.
-fn read(
-    shared: &Arc<Shared>,
-    number: usize,
-    (mut stream, channel): (TcpStream, Channel),
-    generation: u64,
-) {
+fn read(shared: &Arc<Shared>, reader: Reader) {
+    let Reader {
+        number,
+        generation,
+        mut stream,
+        channel,
+    } = reader;
     let mut chunk = vec![0; 64 << 10];
     let mut plaintext = Vec::new();
     let cause = loop {
@@ -531,15 +562,12 @@ fn read(
                 let had_hello = link.connection.has_hello();
                 let is_refused = !had_hello && (unsealed.is_err() || is_tls(bytes));
                 let outcome = link.connection.receive(bytes).and(unsealed);
-                if is_refused && let Err(error) = &outcome {
-                    // Asking once more would not change it.
-                    for queued in node.queue.drain(..) {
-                        queued.fail(ClientError::NotSent(error.to_string()));
-                    }
-                }
                 let elsewhere = link.connection.take_elsewhere();
                 let refused = link.connection.take_refused();
                 let placement = link.connection.take_placement();
+                if is_refused && let Err(error) = &outcome {
+                    node.refused(error);
+                }
                 node.heard(now);
                 if let Some(value_bytes_max) = node.greeted(had_hello) {
                     // The greatest of all: a node refuses by itself what is too long for it.
@@ -670,5 +698,35 @@ mod tests {
         // The read ends only if the client has closed both of its handles, the reader's included.
         server.read_to_end(&mut hello).expect("closed");
         assert!(!hello.is_empty());
+    }
+
+    #[test]
+    fn a_server_that_speaks_tls_is_asked_once_for_each_client() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("bound").to_string();
+        let clients = 200;
+        let server = std::thread::spawn(move || {
+            let mut accepted = 0;
+            loop {
+                let (mut stream, _) = listener.accept().expect("connected to");
+                let mut first = [0];
+                if stream.read(&mut first).expect("HELLO, or the end") == 0 {
+                    break accepted;
+                }
+                accepted += 1;
+                // The alert `unexpected_message`. A server may send it before the client is done.
+                stream.write_all(&[0x15, 3, 3, 0, 2, 2, 10]).expect("sent");
+                let _ = stream.shutdown(Shutdown::Write);
+                let _ = stream.read_to_end(&mut Vec::new());
+            }
+        });
+        for _ in 0..clients {
+            let addresses = [address.clone()];
+            let refused = Driver::start(&addresses, ClientOptions::default());
+            let error = refused.expect_err("no TLS").to_string();
+            assert!(error.contains("speaks TLS"), "{error}");
+        }
+        drop(TcpStream::connect(&address).expect("it listens"));
+        assert_eq!(server.join().expect("no panic"), clients);
     }
 }

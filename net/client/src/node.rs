@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use crate::channel::Channel;
 use crate::connection::Connection;
 use crate::login::Unwelcome;
+use crate::operation::ClientError;
 use crate::queued::Queued;
 use crate::silence::Silence;
 
@@ -132,6 +133,16 @@ impl Node {
         if let Some(unwelcome) = &self.unwelcome {
             let error = || unwelcome.error();
             self.queue.drain(..).for_each(|queued| queued.fail(error()));
+        }
+    }
+
+    /// The node and this client do not speak the same TLS, or do not trust each other. Asking again
+    /// at once would not change that: what waits for the node is told so, and the next try is a
+    /// second away.
+    pub(crate) fn refused(&mut self, error: &ClientError) {
+        self.backoff = BACKOFF_MAX;
+        for queued in self.queue.drain(..) {
+            queued.fail(ClientError::NotSent(error.to_string()));
         }
     }
 
