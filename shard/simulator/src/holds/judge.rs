@@ -394,7 +394,7 @@ impl Holds {
                 return Err("it was disarmed".into());
             }
         }
-        let expires_ms = self.life(order).1;
+        let expires_ms = self.life(order).1.max(self.made_late_until_ms(order));
         if stage == Stage::Held
             && look.late_ms.is_some_and(|late_ms| expires_ms <= late_ms)
             && !self.may_be_disarmed(order)

@@ -217,6 +217,20 @@ impl Holds {
         (low, high)
     }
 
+    /// Until when a hold may have been made whose time had passed already; 0 if none was. Its
+    /// effects run in a later turn.
+    pub(super) fn made_late_until_ms(&self, order: usize) -> u64 {
+        let deals = self.orders[order].deals.iter().map(|&it| &self.deals[it]);
+        let late = deals.flat_map(|deal| {
+            let tries = deal.tries.iter().map(|&number| &self.tries[number]);
+            tries.filter(|it| match deal.act.until() {
+                Some(Until::At(ms)) => it.may_have_run() && it.sent_ms > ms,
+                _ => false,
+            })
+        });
+        late.map(|it| it.answered_ms).max().unwrap_or_default()
+    }
+
     /// Whether an order may have lost its effects before they ran, or may have no expiry any more.
     pub(super) fn may_be_disarmed(&self, order: usize) -> bool {
         self.may_fail

@@ -279,6 +279,24 @@ fn units_that_do_not_come_back_in_time_are_refused() {
 }
 
 #[test]
+fn a_hold_that_is_made_behind_its_time_is_late_from_then_on() {
+    for (late_ms, is_refused) in [(0, false), (LATE_MS_MAX - 1, false), (LATE_MS_MAX, true)] {
+        let mut history = History::new();
+        history.orders(false);
+        let made_ms = EXPIRY_MS + 2 * LATE_MS_MAX;
+        history.at(made_ms);
+        history.does(buy()).expect("there are units");
+        history.holds.set_prompt(true);
+        history.at(made_ms + late_ms);
+        let judged = history.looks(&HELD);
+        match is_refused {
+            true => refuses(judged, "its effects of"),
+            false => judged.expect("they run in the next turn"),
+        }
+    }
+}
+
+#[test]
 fn a_hold_that_was_disarmed_does_not_expire_and_is_not_late() {
     let mut history = History::of_hold();
     history.does(Act::Persist(false)).expect("it is held");
