@@ -268,6 +268,10 @@ options! {
     /// Keep cached values on huge pages of the system, where it gives them to who asks; off leaves
     /// them on small ones.
     huge_pages: HugePageMode = "auto", Kind::Choice(&["auto", "off"]), Tuning;
+    /// Huge pages for values that are prefaulted, in percent of cache_bytes: touched before they
+    /// are needed, because the first touch of one may take milliseconds. 100 takes the memory of
+    /// all values at the start.
+    prefault_percent: u32 = "3", Kind::Count(0, 100), Tuning;
     /// Size of one segment file of the log. It must hold four of the largest records, and 1044KiB
     /// at least. 0 takes 64MiB, or less where six for each shard would be more than a quarter of
     /// disk_bytes_max.

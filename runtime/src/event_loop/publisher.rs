@@ -8,7 +8,8 @@ use penstock_storage::histogram::Histogram;
 
 use crate::disk::DiskCounters;
 use crate::disk::arena::Arena;
-use crate::stats::{Cluster, FailoverInfo, Info, LogEnd, Sample, ServerFacts, Stats};
+use crate::stats::{Cluster, FailoverInfo, Info, LogEnd, Memory, Sample, ServerFacts, Stats};
+use crate::system::huge_pages::prefaulted_bytes;
 use crate::system::memory::{MemoryBound, resident_bytes};
 
 /// How often the numbers are published while the shard is busy.
@@ -157,10 +158,11 @@ impl Publisher {
             segment: end.segment_sequence,
             end_offset: end.end_offset,
         };
-        let memory = (
-            memory.map_or(0, MemoryBound::max),
-            resident_bytes().unwrap_or(0),
-        );
+        let memory = Memory {
+            bytes_max: memory.map_or(0, MemoryBound::max),
+            resident_bytes: resident_bytes().unwrap_or(0),
+            prefaulted_bytes: prefaulted_bytes(),
+        };
         let nodes = shard.nodes();
         let cores = nodes.map_or(Vec::new(), |_| self.stats.replication());
         let cluster = nodes.map(|(me, nodes)| {

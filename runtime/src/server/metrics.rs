@@ -20,6 +20,7 @@ use crate::stats::{
     FIGURES, FailedSwap, FailoverReading, Growth, HISTOGRAMS, PEER_FIGURES, PlanReading, Reading,
     RefusalReason, SECOND_IN_US, total,
 };
+use crate::system::huge_pages::prefaulted_bytes;
 use crate::system::memory::resident_bytes;
 
 /// All numbers of the moment, as OpenMetrics.
@@ -56,6 +57,7 @@ pub(crate) fn exposition(health: &Health) -> String {
             .and_then(|watched| watched.memory.as_ref())
             .map_or(0, |memory| memory.max()),
         resident_bytes: resident_bytes().unwrap_or(0),
+        prefaulted_bytes: prefaulted_bytes(),
         audit: watched.and_then(|watched| watched.audit.is_open().then(|| watched.audit.counts())),
         admin: [&health.admin.refused, &health.admin.handshakes_failed]
             .map(|count| count.load(Ordering::Relaxed)),
@@ -88,6 +90,7 @@ struct Moment {
     start_ms: Option<u64>,
     memory_max: u64,
     resident_bytes: u64,
+    prefaulted_bytes: u64,
     /// `None` without an audit log.
     audit: Option<AuditCounts>,
     /// Of the admin port: requests refused, handshakes failed.
@@ -187,6 +190,11 @@ impl Collector for Moment {
             "process_resident_memory_bytes",
             "Resident memory of the process.",
             self.resident_bytes as f64,
+        )?;
+        gauge(
+            "penstock_memory_prefaulted_bytes",
+            "Resident memory that is prefaulted for values and not used yet.",
+            self.prefaulted_bytes as f64,
         )?;
         gauge(
             "penstock_lostfound_bytes",

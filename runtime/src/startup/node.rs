@@ -462,5 +462,7 @@ fn use_machine(config: &Config) {
     }
     if config.huge_pages == HugePageMode::Auto && huge_pages::support().0 == Support::OnRequest {
         huge_pages::allow(memory::available_bytes());
+        let ahead_bytes = config.cache_bytes / 100 * u64::from(config.prefault_percent);
+        huge_pages::prefault_ahead(ahead_bytes, config.cache_bytes);
     }
 }

@@ -24,8 +24,8 @@ pub(crate) struct Info<'a> {
     server: &'a ServerFacts,
     #[serde(flatten)]
     cluster: Option<Cluster<'a>>,
-    memory_max: u64,
-    resident_bytes: u64,
+    #[serde(flatten)]
+    memory: Memory,
     uptime_ms: u64,
     log: LogEnd,
     /// Counters, summed over all shards.
@@ -49,6 +49,16 @@ pub(crate) struct ServerFacts {
     pub(crate) interval_ms: u32,
     pub(crate) segment_bytes: u64,
     pub(crate) pid: u32,
+}
+
+/// The memory of the process.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Memory {
+    #[serde(rename = "memory_max")]
+    pub(crate) bytes_max: u64,
+    pub(crate) resident_bytes: u64,
+    /// What of it is prefaulted for values and not used yet.
+    pub(crate) prefaulted_bytes: u64,
 }
 
 /// Up to where the log of a shard is durable.
@@ -165,7 +175,7 @@ impl<'a> Info<'a> {
     pub(crate) fn new(
         server: &'a ServerFacts,
         cluster: Option<Cluster<'a>>,
-        (memory_max, resident_bytes): (u64, u64),
+        memory: Memory,
         uptime_ms: u64,
         log: LogEnd,
         readings: &[Reading],
@@ -174,8 +184,7 @@ impl<'a> Info<'a> {
         Info {
             server,
             cluster,
-            memory_max,
-            resident_bytes,
+            memory,
             uptime_ms,
             log,
             counters: counters(&sum),
@@ -432,7 +441,11 @@ mod tests {
                 segment: 6,
                 end_offset: 4096,
             };
-            let memory = (1 << 30, 123_456_789);
+            let memory = Memory {
+                bytes_max: 1 << 30,
+                resident_bytes: 123_456_789,
+                prefaulted_bytes: 6 << 20,
+            };
             let readings = published().read();
             let text = Info::new(&server, cluster, memory, 60_000, log, &readings).text();
             if std::env::var_os("PENSTOCK_WRITE_GOLDEN").is_some() {

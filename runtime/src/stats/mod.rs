@@ -11,7 +11,7 @@ mod plan;
 pub(crate) use blocks::{HISTOGRAMS, PlainLink, Reading, Stats, total};
 pub(crate) use failover::{Decided, DecidedLast, FailedSwap, FailoverReading};
 pub(crate) use figures::{FIGURES, Growth, SECOND_IN_US, Sample};
-pub(crate) use info::{Cluster, FailoverInfo, Info, LogEnd, ServerFacts};
+pub(crate) use info::{Cluster, FailoverInfo, Info, LogEnd, Memory, ServerFacts};
 pub(crate) use peers::PEER_FIGURES;
 pub(crate) use plan::{FailoverInForce, PlanInForce, PlanReading, RefusalReason};
 

@@ -7,6 +7,9 @@
 //!
 //! A region counts as memory of the process as a whole. So regions are filled densely, the lowest
 //! first, what is free of them is bounded, and what is beyond goes back to the system.
+//!
+//! The first touch takes milliseconds where a virtual machine must ask its host for the memory. So
+//! free regions are prefaulted: [`prefault`] touches some before a core needs them.
 #![expect(unsafe_code, reason = "an allocator is what this file is about")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -80,6 +83,46 @@ fn read_setting(text: &str) -> (Support, String) {
 pub(crate) fn allow(bytes_max: u64) {
     let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
     POOL.bytes_max.store(bytes_max, Ordering::Relaxed);
+}
+
+/// How much is prefaulted from now on, if [`HugePages`] is the allocator of this process: so many
+/// bytes of free regions, while those and the regions in use are at most `regions_bytes_max`.
+pub(crate) fn prefault_ahead(bytes: u64, regions_bytes_max: u64) {
+    let regions =
+        |bytes: u64| usize::try_from(bytes.div_ceil(HUGE_PAGE_BYTES as u64)).unwrap_or(usize::MAX);
+    let ahead = match is_allocator() {
+        true => regions(bytes),
+        false => 0,
+    };
+    POOL.ahead.store(ahead, Ordering::Relaxed);
+    POOL.regions_max
+        .store(regions(regions_bytes_max), Ordering::Relaxed);
+}
+
+/// Touches free regions until there are as many as [`prefault_ahead`] wants, or `is_enough` says
+/// so, which is asked before each.
+pub(crate) fn prefault(is_enough: impl FnMut() -> bool) {
+    POOL.prefault(is_enough);
+}
+
+/// Bytes of free regions that are prefaulted.
+pub(crate) fn prefaulted_bytes() -> u64 {
+    POOL.prefaulted.load(Ordering::Relaxed) as u64 * HUGE_PAGE_BYTES as u64
+}
+
+/// Whether pages of cells come from regions.
+fn is_allocator() -> bool {
+    let page = Layout::from_size_align(PAGE_BYTES, 1).expect("a page of cells");
+    // SAFETY: the layout has a length, and the block goes back with the layout that it came with.
+    unsafe {
+        // The compiler may leave out a block that nobody looks at.
+        let block = std::hint::black_box(std::alloc::alloc(page));
+        let is_ours = !block.is_null() && POOL.holds(block);
+        if !block.is_null() {
+            std::alloc::dealloc(block, page);
+        }
+        is_ours
+    }
 }
 
 /// Gives all that is free in regions back to the system.
@@ -166,6 +209,12 @@ struct Pool {
     /// then for ever the same.
     base: AtomicPtr<u8>,
     bytes: AtomicUsize,
+    /// Free regions that are to be prefaulted, while those and the regions in use are at most
+    /// `regions_max`.
+    ahead: AtomicUsize,
+    regions_max: AtomicUsize,
+    /// Free regions that are, for who does not want to wait for the lock.
+    prefaulted: AtomicUsize,
     regions: Mutex<Regions>,
 }
 
@@ -181,10 +230,15 @@ impl Pool {
             bytes_max: AtomicUsize::new(0),
             base: AtomicPtr::new(ptr::null_mut()),
             bytes: AtomicUsize::new(0),
+            ahead: AtomicUsize::new(0),
+            regions_max: AtomicUsize::new(0),
+            prefaulted: AtomicUsize::new(0),
             regions: Mutex::new(Regions {
                 table: [Region::EMPTY; REGIONS_MAX],
                 room: 0,
                 opened: 0,
+                in_use: 0,
+                prefaulted: 0,
                 free_kept: 0,
                 holed: 0,
             }),
@@ -210,26 +264,72 @@ impl Pool {
             self.reserve(&mut regions, bytes_max);
         }
         let region = regions.find()?;
-        let base = self.base.load(Ordering::Relaxed);
         if region == regions.opened {
-            // SAFETY: the range is this pool's for ever and so long that each of the `room` regions
-            // lies in it; nobody has a chunk of a region that was never opened.
-            unsafe {
-                let first = base.add(region * HUGE_PAGE_BYTES).cast();
-                let access = libc::PROT_READ | libc::PROT_WRITE;
-                if libc::mprotect(first, HUGE_PAGE_BYTES, access) != 0 {
-                    return None;
-                }
-            }
-            regions.opened += 1;
+            self.open_next(&mut regions)?;
         }
         let (place, was_kept) = regions.take(region);
-        // SAFETY: as above, the chunk lies in the range.
+        self.prefaulted.store(regions.prefaulted, Ordering::Relaxed);
+        let base = self.base.load(Ordering::Relaxed);
+        // SAFETY: the chunk lies in the range, which is this pool's for ever.
         let first = unsafe { base.add(place.offset()) };
         Some(Chunk {
             bytes: NonNull::new(first)?,
             is_zero: !was_kept,
         })
+    }
+
+    /// Opens the next region of those that there is room for; `None` if the system refuses it.
+    fn open_next(&self, regions: &mut Regions) -> Option<()> {
+        let base = self.base.load(Ordering::Relaxed);
+        // SAFETY: the range is this pool's for ever and so long that each of the `room` regions
+        // lies in it; nobody has a chunk of a region that was never opened.
+        let result = unsafe {
+            let first = base.add(regions.opened * HUGE_PAGE_BYTES).cast();
+            libc::mprotect(first, HUGE_PAGE_BYTES, libc::PROT_READ | libc::PROT_WRITE)
+        };
+        if result != 0 {
+            return None;
+        }
+        regions.opened += 1;
+        Some(())
+    }
+
+    fn prefault(&self, mut is_enough: impl FnMut() -> bool) {
+        let ahead = self.ahead.load(Ordering::Relaxed);
+        let regions_max = self.regions_max.load(Ordering::Relaxed);
+        while !is_enough() {
+            let Some(region) = self.claim(ahead, regions_max) else {
+                return;
+            };
+            self.touch(region);
+            let mut regions = self.lock();
+            regions.prefaulted(region);
+            self.prefaulted.store(regions.prefaulted, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes a whole free region without memory, to touch it; `None` if enough are prefaulted.
+    fn claim(&self, ahead: usize, regions_max: usize) -> Option<usize> {
+        let mut regions = self.lock();
+        let is_enough = regions.prefaulted >= ahead
+            || regions.in_use + regions.prefaulted >= regions_max
+            || regions.room == 0;
+        let region = regions.find_empty().filter(|_| !is_enough)?;
+        if region == regions.opened {
+            self.open_next(&mut regions)?;
+        }
+        regions.claim(region);
+        Some(region)
+    }
+
+    /// Touches each page of a region that was claimed. Without the lock, for it may take long.
+    fn touch(&self, region: usize) {
+        let base = self.base.load(Ordering::Relaxed);
+        for offset in (0..HUGE_PAGE_BYTES).step_by(4096) {
+            // SAFETY: the byte lies in an opened region of the range, which nobody else has a chunk
+            // of until it is free again. It has no memory, so it is zero, and stays so.
+            unsafe { ptr::write_volatile(base.add(region * HUGE_PAGE_BYTES + offset), 0) };
+        }
     }
 
     /// Takes back a chunk, which nobody uses any more.
@@ -275,6 +375,7 @@ impl Pool {
             }
         }
         regions.forget(region);
+        self.prefaulted.store(regions.prefaulted, Ordering::Relaxed);
         // With holes the system would fill it again some day, to make one page of it: memory that
         // nobody took.
         let Some(is_holed) = regions.may_change(region) else {
@@ -340,6 +441,8 @@ struct Region {
     kept: u8,
     /// The system is to make no page of it.
     is_holed: bool,
+    /// It is free, has memory, and all of it is zero.
+    is_prefaulted: bool,
 }
 
 impl Region {
@@ -347,6 +450,7 @@ impl Region {
         taken: 0,
         kept: 0,
         is_holed: false,
+        is_prefaulted: false,
     };
 
     fn is_full(self) -> bool {
@@ -372,6 +476,10 @@ struct Regions {
     room: usize,
     /// Regions that were ever used: the first ones of the table.
     opened: usize,
+    /// Regions with a chunk that is taken.
+    in_use: usize,
+    /// Regions that are prefaulted.
+    prefaulted: usize,
     /// Chunks that are kept and not taken.
     free_kept: usize,
     /// Regions that are holed, at most [`HOLED_MAX`].
@@ -392,16 +500,43 @@ impl Place {
 }
 
 impl Regions {
-    /// The lowest chunk that is free: of a region in use, or else of one that is not, or else of
-    /// one that never was, if there is room for it.
+    /// The lowest chunk that is free: of a region in use, or else of one that is prefaulted, or
+    /// else of one that is not in use, or else of one that never was, if there is room for it.
     fn find(&self) -> Option<usize> {
-        let opened = &self.table[..self.opened];
-        let in_use = |region: &Region| region.taken != 0 && !region.is_full();
-        opened
-            .iter()
-            .position(in_use)
-            .or_else(|| opened.iter().position(|region| region.taken == 0))
-            .or_else(|| (self.opened < self.room).then_some(self.opened))
+        let first = |is_it: fn(&Region) -> bool| self.table[..self.opened].iter().position(is_it);
+        first(|region| region.taken != 0 && !region.is_full())
+            .or_else(|| first(|region| region.is_prefaulted))
+            .or_else(|| first(|region| region.taken == 0))
+            .or_else(|| self.next_to_open())
+    }
+
+    /// The lowest region without memory: one that has none any more, or else the next that is to
+    /// be opened, if there is room for it.
+    fn find_empty(&self) -> Option<usize> {
+        let mut opened = self.table[..self.opened].iter();
+        let empty = opened.position(|&region| region == Region::EMPTY);
+        empty.or_else(|| self.next_to_open())
+    }
+
+    fn next_to_open(&self) -> Option<usize> {
+        (self.opened < self.room).then_some(self.opened)
+    }
+
+    /// All chunks of a region without memory are taken at once.
+    fn claim(&mut self, region: usize) {
+        debug_assert_eq!(self.table[region], Region::EMPTY);
+        self.table[region].taken = u8::MAX;
+        self.in_use += 1;
+    }
+
+    /// A region that was claimed has memory now, and is free.
+    fn prefaulted(&mut self, region: usize) {
+        self.table[region] = Region {
+            is_prefaulted: true,
+            ..Region::EMPTY
+        };
+        self.in_use -= 1;
+        self.prefaulted += 1;
     }
 
     /// Takes a chunk of a region, rather one that is kept; tells whether it was.
@@ -412,6 +547,8 @@ impl Regions {
             0 => bits.taken.trailing_ones(),
             kept => kept.trailing_zeros(),
         };
+        self.in_use += usize::from(bits.taken == 0);
+        self.prefaulted -= usize::from(std::mem::take(&mut bits.is_prefaulted));
         bits.taken |= 1 << chunk;
         bits.kept |= 1 << chunk;
         self.free_kept -= usize::from(kept != 0);
@@ -427,6 +564,7 @@ impl Regions {
             std::process::abort();
         }
         bits.taken &= !bit;
+        self.in_use -= usize::from(bits.taken == 0);
         self.free_kept += 1;
     }
 
@@ -451,6 +589,7 @@ impl Regions {
     fn forget(&mut self, region: usize) {
         let bits = &mut self.table[region];
         self.free_kept -= (bits.kept & !bits.taken).count_ones() as usize;
+        self.prefaulted -= usize::from(std::mem::take(&mut bits.is_prefaulted));
         bits.kept = bits.taken;
     }
 }
@@ -487,12 +626,22 @@ mod tests {
                 usize::try_from(state >> 33).unwrap() % bound
             };
             let mut held: Vec<(Chunk, u8)> = Vec::new();
-            let (mut zero_again, mut holed_most) = (0, 0);
+            let (mut zero_again, mut holed_most, mut prefaulted_most) = (0, 0, 0);
             for step in 0..4_000u32 {
                 let wanted = next(REGIONS * CHUNKS + 4);
                 if step % 64 == 0 {
                     pool.give_back_all();
-                    assert_eq!(pool.lock().free_kept, 0);
+                    let regions = pool.lock();
+                    assert_eq!((regions.free_kept, regions.prefaulted), (0, 0));
+                }
+                if next(8) == 0 {
+                    pool.ahead.store(next(4), Ordering::Relaxed);
+                    pool.regions_max.store(next(REGIONS + 2), Ordering::Relaxed);
+                    let mut most = next(4);
+                    pool.prefault(|| {
+                        most = most.saturating_sub(1);
+                        most == 0
+                    });
                 }
                 if held.len() > wanted {
                     let (chunk, mark) = held.swap_remove(next(held.len()));
@@ -523,12 +672,19 @@ mod tests {
                 let holed = opened.iter().filter(|it| it.is_holed).count();
                 assert_eq!(holed, regions.holed);
                 holed_most = holed_most.max(holed);
+                let in_use = opened.iter().filter(|it| it.taken != 0).count();
+                assert_eq!(in_use, regions.in_use);
+                let prefaulted = opened.iter().filter(|it| it.is_prefaulted).count();
+                assert_eq!(prefaulted, regions.prefaulted);
+                assert_eq!(prefaulted, pool.prefaulted.load(Ordering::Relaxed));
+                prefaulted_most = prefaulted_most.max(prefaulted);
             }
             for (chunk, _) in held {
                 pool.give(chunk.bytes.as_ptr());
             }
             pool.give_back_all();
             assert!(pool.lock().holed == 0 && holed_most > 0);
+            assert!(prefaulted_most > 1, "nothing was ever prefaulted");
             assert!(zero_again > REGIONS * CHUNKS, "no memory ever went back");
             let address = pool.base.load(Ordering::Relaxed);
             assert_eq!(address.addr() % HUGE_PAGE_BYTES, 0);
@@ -552,6 +708,47 @@ mod tests {
         assert_eq!(take(), Some(chunks[2 * CHUNKS + 5]));
         assert_eq!(take(), Some(chunks[0]));
         assert_eq!(pool.lock().opened, 3);
+    }
+
+    /// What a core takes of a region that was prefaulted costs it no page fault.
+    #[test]
+    fn regions_are_prefaulted_up_to_the_bound_and_taken_before_others() {
+        static OF_TEST: Pool = Pool::new();
+        let pool = allowed(&OF_TEST, 8);
+        let first = pool.take().expect("there is room");
+        pool.ahead.store(3, Ordering::Relaxed);
+        pool.regions_max.store(3, Ordering::Relaxed);
+        pool.prefault(|| false);
+        assert_eq!(pool.prefaulted.load(Ordering::Relaxed), 2, "one is in use");
+        pool.regions_max.store(8, Ordering::Relaxed);
+        pool.prefault(|| false);
+        assert_eq!(pool.prefaulted.load(Ordering::Relaxed), 3);
+        assert_eq!(pool.lock().opened, 4);
+        let resident = |chunk: &Chunk| {
+            let mut pages = [0u8; CHUNK_BYTES / 4096];
+            // SAFETY: the chunk is mapped and so many pages long, each of which gets a byte.
+            let result = unsafe {
+                let bytes = chunk.bytes.as_ptr().cast();
+                libc::mincore(bytes, CHUNK_BYTES, pages.as_mut_ptr())
+            };
+            assert_eq!(result, 0);
+            pages.iter().filter(|&&page| page & 1 == 1).count()
+        };
+        let rest: Vec<_> = (1..CHUNKS).map_while(|_| pool.take()).collect();
+        assert_eq!(pool.prefaulted.load(Ordering::Relaxed), 3, "of the first");
+        let next = pool.take().expect("there is room");
+        assert!(next.is_zero && bytes(&next).iter().all(|&byte| byte == 0));
+        assert_eq!(resident(&next), CHUNK_BYTES / 4096);
+        assert_eq!(pool.prefaulted.load(Ordering::Relaxed), 2);
+        // Memory that is short takes what is prefaulted first.
+        pool.give_back_all();
+        assert_eq!(pool.prefaulted.load(Ordering::Relaxed), 0);
+        assert_eq!(pool.lock().opened, 4, "and none is opened for it again");
+        for chunk in rest.into_iter().chain([first, next]) {
+            pool.give(chunk.bytes.as_ptr());
+        }
+        pool.prefault(|| false);
+        assert_eq!(pool.lock().opened, 4);
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //!
 //! What the process takes beside them (code, buffers of connections and disks, free room of the
 //! allocator) is not counted but measured: a thread looks at the resident memory every few
-//! milliseconds, takes off what the shards say that they hold, and gives them the rest.
+//! milliseconds, takes off what the shards say that they hold, and gives them the rest. Between two
+//! looks the thread prefaults memory for values.
 
 use std::fs;
 use std::io;
@@ -21,6 +22,8 @@ use crate::system::huge_pages;
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// After memory was given back in vain, it is not tried again for so long.
 const VAIN_PAUSE: Duration = Duration::from_secs(1);
+/// How long memory is prefaulted between two looks, but for the last huge page.
+const PREFAULT_MAX: Duration = Duration::from_millis(10);
 /// What giving back must bring to be tried again soon.
 const WORTH_BYTES: u64 = 1 << 20;
 
@@ -166,14 +169,23 @@ impl MemoryBound {
         self.data_max.store(data_max, Ordering::Relaxed);
     }
 
-    fn look(&self, resident: u64) {
+    /// What all shards hold; `None` while one is being opened, for what it holds would be taken for
+    /// others'.
+    fn held(&self) -> Option<u64> {
         let held = self.held.iter().map(|held| held.load(Ordering::Relaxed));
-        if held.clone().any(|held| held == 0) {
-            // A shard is being opened, and what it holds would be taken for others'.
-            return;
-        }
-        let held: u64 = held.sum();
+        held.map(|held| (held > 0).then_some(held)).sum()
+    }
+
+    fn look(&self, resident: u64) {
+        let Some(held) = self.held() else { return };
+        // What is prefaulted is for values, and goes back to the system when memory is short.
+        let held = held + huge_pages::prefaulted_bytes();
         self.leave(resident.saturating_sub(held).max(self.others_min));
+    }
+
+    /// Whether so much of the bound is left that prefaulted memory would not go back at once.
+    fn has_room_ahead(&self, resident: u64) -> bool {
+        resident + 2 * self.slack() < self.max
     }
 
     /// Starts the thread that looks.
@@ -207,7 +219,18 @@ impl MemoryBound {
                 resident = after;
             }
             self.look(resident);
+            if self.held().is_some() {
+                self.prefault();
+            }
         }
+    }
+
+    fn prefault(&self) {
+        let until = Instant::now() + PREFAULT_MAX;
+        huge_pages::prefault(|| {
+            let is_over = self.is_over.load(Ordering::Relaxed) || Instant::now() >= until;
+            is_over || !resident_bytes().is_ok_and(|it| self.has_room_ahead(it))
+        });
     }
 }
 

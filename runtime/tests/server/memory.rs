@@ -44,6 +44,10 @@ const MIB: u64 = 1 << 20;
 
 impl Watched {
     fn start(data: &Path, memory_max: u64) -> Watched {
+        Watched::start_with(data, memory_max, &[])
+    }
+
+    fn start_with(data: &Path, memory_max: u64, flags: &[&str]) -> Watched {
         let server = Server::start(
             command(&["serve", "--listen", "127.0.0.1:0", "--shard-ports", "0"])
                 .args(["--shards", "1", "--durability", "none"])
@@ -51,6 +55,7 @@ impl Watched {
                 .args(["--write-stall-timeout-ms", "5m"])
                 .args(["--segment-bytes", "16MiB", "--memory-max"])
                 .arg(memory_max.to_string())
+                .args(flags)
                 .arg("--data")
                 .arg(data),
         );
@@ -193,6 +198,71 @@ fn resident_memory_stays_below_memory_max_with_four_times_as_much_data() {
     // A bound that is kept by holding nothing would be none.
     assert!(held >= MEMORY_MAX / 4, "{held} bytes of index and values");
     drop((client, server));
+    fs::remove_dir_all(data).unwrap();
+}
+
+/// Waits for the memory that the server tells as prefaulted to stay as it is for half a second.
+fn prefaulted_in_the_end(client: &Client) -> u64 {
+    let told = || info(client)["prefaulted_bytes"].as_u64().unwrap();
+    let (mut before, mut looks) = (told(), 0);
+    for _ in 0..1_000 {
+        std::thread::sleep(Duration::from_millis(50));
+        let now = told();
+        looks = if now == before { looks + 1 } else { 0 };
+        if looks == 10 {
+            return now;
+        }
+        before = now;
+    }
+    panic!("{before} bytes are prefaulted, and ever more");
+}
+
+#[test]
+fn values_are_written_to_prefaulted_memory_and_all_of_it_is_within_the_bound() {
+    let _one = the_machine();
+    let given = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
+    if !given.is_ok_and(|it| it.contains("[madvise]") || it.contains("[always]")) {
+        return println!("skipped: the system gives no huge pages");
+    }
+    let data = folder("memory-prefaulted");
+    let flags = ["--cache-bytes", "64MiB", "--prefault-percent", "100"];
+    let server = Watched::start_with(&data, 1024 * MIB, &flags);
+    let client = server.client();
+    let prefaulted = prefaulted_in_the_end(&client);
+    // A region may be in use already.
+    assert!((62 * MIB..=64 * MIB).contains(&prefaulted), "{prefaulted}");
+    let resident = resident_bytes(server.server.process.id());
+    let value = [7; 900];
+    for keys in (0..40_000u64).collect::<Vec<_>>().chunks(256) {
+        let pending: Vec<_> = keys
+            .iter()
+            .map(|key| client.set(&key.to_le_bytes(), &value))
+            .collect();
+        for pending in pending {
+            pending.wait().expect("there is room");
+        }
+    }
+    let left = prefaulted_in_the_end(&client);
+    let (used, grown) = (
+        prefaulted - left,
+        resident_bytes(server.server.process.id()).saturating_sub(resident),
+    );
+    eprintln!("{prefaulted} bytes were prefaulted, {used} are used, {grown} came beside them");
+    assert!(used >= 36 * MIB, "{used}");
+    assert!(grown <= 12 * MIB, "{grown} for an index of 40,000 keys");
+    drop((client, server));
+    // Where the bound leaves less, less is prefaulted.
+    fs::remove_dir_all(&data).unwrap();
+    let flags = ["--cache-bytes", "1GiB", "--prefault-percent", "100"];
+    let server = Watched::start_with(&data, 96 * MIB, &flags);
+    let client = server.client();
+    let prefaulted = prefaulted_in_the_end(&client);
+    assert!(prefaulted > 16 * MIB, "{prefaulted}");
+    assert!(server.resident_max() <= 96 * MIB);
+    drop((client, server));
+    let server = Watched::start_with(&data, 96 * MIB, &["--prefault-percent", "0"]);
+    assert_eq!(prefaulted_in_the_end(&server.client()), 0);
+    drop(server);
     fs::remove_dir_all(data).unwrap();
 }
 
