@@ -1,19 +1,21 @@
 #!/usr/bin/env bash
 # What becomes of an open loop above what a server can do: the server on CPU 0, the generator on
-# CPU 1. First the rate of a closed loop, then open loops of 1.5 times and three times that rate.
+# CPU 1. First the rate of a closed loop, then open loops of half that rate, which shows what the
+# machine and the generator add to each wait, of 1.5 times and of three times.
 #
 #   benches/overload.sh [--disk MB_PER_S] [WORKLOAD [CONNECTIONS [DEPTH]]]    (buy 50 64)
 #
 # PENSTOCK names the binaries to compare, in turn (default: a release build). With --disk the server
 # writes its log in a cgroup (version 1 of blkio, as root) that is held to that rate, at level disk;
 # otherwise at level none, where the core is the limit. ROUNDS (3) runs of 2 s each; median. RUN is
-# put before both programs: "chrt -r 1" where others want the CPUs, too.
+# put before both programs: "chrt -r 1" where others want the CPUs, too. The memory that a run takes
+# is prefaulted before it: PREFAULT (100) is the server's prefault_percent, 0 for none.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 disk=0
 if [[ ${1:-} == --disk ]]; then disk=$2; shift 2; fi
 workload=${1:-buy} connections=${2:-50} depth=${3:-64} rounds=${ROUNDS:-3}
-level=none factors="1.5 3"
+level=none factors="0.5 1.5 3" prefault=${PREFAULT:-100}
 if ((disk)); then level=disk; fi
 if [[ -z ${PENSTOCK:-} ]]; then
     cargo build --release --quiet --bin penstock
@@ -45,10 +47,19 @@ serve() {
     rm -rf "$work/data"
     : >"$work/banner"
     ${RUN:-} taskset -c 0 "$1" serve --data "$work/data" --listen 127.0.0.1:0 --shard-ports 0 \
-        --shards 1 --durability none >"$work/banner" 2>"$work/log" &
+        --shards 1 --durability none --prefault-percent "$prefault" \
+        >"$work/banner" 2>"$work/log" &
     pid=$!
     for _ in $(seq 300); do grep -q '^ready' "$work/banner" && break; sleep 0.1; done
     address=$(sed -n 's/^listening *\(127\.0\.0\.1:[0-9]*\).*/\1/p' "$work/banner")
+    # Until the resident memory stays as it is.
+    local before=0 now
+    for _ in $(seq 60); do
+        now=$(resident)
+        if ((now == before)); then break; fi
+        before=$now
+        sleep 0.5
+    done
     # Only what writes the log: new segments are filled with zeros beside it.
     local thread
     for thread in /proc/"$pid"/task/*; do
@@ -58,21 +69,34 @@ serve() {
     done
 }
 resident() { awk '/VmRSS/ {print $2}' "/proc/$pid/status"; }
+# Huge pages that the machine has given, but for those that the server has prefaulted.
+huge_pages() {
+    local thread prefaulted=0
+    for thread in /proc/"$pid"/task/*; do
+        if grep -q '^penstock-memory$' "$thread/comm"; then
+            prefaulted=$(cut -d' ' -f10 "$thread/stat")
+        fi
+    done
+    awk -v prefaulted="$prefaulted" '/^thp_fault_alloc / {print $2 - prefaulted}' /proc/vmstat
+}
 # Runs the generator with further arguments; appends a line to the figures.
 measure() {
     local name=$1 factor=$2
     shift 2
-    local before
+    local before pages
     before=$(resident)
+    pages=$(huge_pages)
     ${RUN:-} "$generator" bench "$workload" --addr "$address" --connections "$connections" \
         --depth "$depth" --level "$level" --warmup 1 --duration 2 --pin 1 --json "$@" >"$work/run"
-    python3 - "$work/run" "$name" "$factor" "$before" "$(resident)" >>"$work/figures" <<'END'
+    pages=$(($(huge_pages) - pages))
+    python3 - "$work/run" "$name" "$factor" "$before" "$(resident)" "$pages" \
+        >>"$work/figures" <<'END'
 import json, sys
 run = json.load(open(sys.argv[1]))
 answered = run["acked"] + run["refused"]
 shed = run.get("shed", 0)
 print(*sys.argv[2:4], run["operations_per_second"], run["latency_us"]["p50"],
-      run["latency_us"]["p99"], shed / max(shed + answered, 1), run["rate"] or 0, *sys.argv[4:6])
+      run["latency_us"]["p99"], shed / max(shed + answered, 1), run["rate"] or 0, *sys.argv[4:7])
 END
     tail -1 "$work/figures" >&2
 }
@@ -102,12 +126,13 @@ for line in open(sys.argv[1]):
     name, factor, *figures = line.split()
     runs.setdefault((os.path.basename(name), factor), []).append([float(f) for f in figures])
 print("| server | load | op/s executed | of the closed loop | p50 us | p99 us | shed"
-      " | resident MiB |")
-print("|---|---|---|---|---|---|---|---|")
+      " | resident MiB | huge pages |")
+print("|---|---|---|---|---|---|---|---|---|")
 for (name, factor), rows in runs.items():
-    rate, p50, p99, shed, _, before, after = [statistics.median(column) for column in zip(*rows)]
+    columns = [statistics.median(column) for column in zip(*rows)]
+    rate, p50, p99, shed, _, before, after, pages = columns
     peaks = [row[0] for row in runs[(name, "1")]]
     part = statistics.median(row[0] / peak for row, peak in zip(rows, peaks))
     print(f"| {name} | {factor} | {rate:,.0f} | {part:.2f} | {p50:,.0f} | {p99:,.0f} | "
-          f"{100 * shed:.0f} % | {before / 1024:.0f} to {after / 1024:.0f} |")
+          f"{100 * shed:.0f} % | {before / 1024:.0f} to {after / 1024:.0f} | {pages:.0f} |")
 END
