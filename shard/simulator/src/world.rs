@@ -718,9 +718,7 @@ fn oracle_of(plan: &Plan) -> Oracle {
     // What fails once is read again, and the client sees none of it.
     oracle.may_fail_to_read = plan.budget == Budget::Detectable
         || (plan.disk.read_error + plan.disk.bad_read > 0 && !plan.disk.is_passing);
-    // Cleaning leaves a segment that it cannot read, and the log has no room for any number.
-    oracle.may_be_full = oracle.may_fail_to_read
-        || plan.files_max > 0
+    oracle.may_be_full = plan.files_max > 0
         || plan.memory_bytes_max < usize::MAX
         || plan
             .blows

@@ -218,13 +218,17 @@ impl Holds {
     }
 
     /// Until when a hold may have been made whose time had passed already; 0 if none was. Its
-    /// effects run in a later turn.
+    /// effects run in a later turn. What has a token and was done before is not done again.
     pub(super) fn made_late_until_ms(&self, order: usize) -> u64 {
         let deals = self.orders[order].deals.iter().map(|&it| &self.deals[it]);
         let late = deals.flat_map(|deal| {
+            let done_at = deal.done.filter(|_| deal.token.is_some()).map(|it| it.at);
             let tries = deal.tries.iter().map(|&number| &self.tries[number]);
-            tries.filter(|it| match deal.act.until() {
-                Some(Until::At(ms)) => it.may_have_run() && it.sent_ms > ms,
+            tries.filter(move |it| match deal.act.until() {
+                Some(Until::At(ms)) => {
+                    let is_replayed = done_at.is_some_and(|done_at| done_at < it.at);
+                    it.may_have_run() && it.sent_ms > ms && !is_replayed
+                }
                 _ => false,
             })
         });

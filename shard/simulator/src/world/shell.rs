@@ -145,6 +145,9 @@ impl Shell for CoreShell<'_> {
         let plan = &self.world.plan;
         let reads_fail = plan.disk.read_error + plan.disk.bad_read > 0;
         let may_find = reads_fail || self.world.phase == Phase::Rot;
+        // Cleaning leaves a segment that it cannot read. A log has a largest number of segments, so
+        // it may be full from then on.
+        self.world.oracle.may_be_full |= !cleaning.is_empty();
         if let Some(damaged) = cleaning.drain(..).next_back()
             && plan.budget == Budget::Survivable
             && !may_find
