@@ -46,9 +46,10 @@ fi
 serve() {
     rm -rf "$work/data"
     : >"$work/banner"
+    local ahead=(--prefault-percent "$prefault")
+    if ! "$1" serve --help | grep -q -- --prefault-percent; then ahead=(); fi
     ${RUN:-} taskset -c 0 "$1" serve --data "$work/data" --listen 127.0.0.1:0 --shard-ports 0 \
-        --shards 1 --durability none --prefault-percent "$prefault" \
-        >"$work/banner" 2>"$work/log" &
+        --shards 1 --durability none "${ahead[@]}" >"$work/banner" 2>"$work/log" &
     pid=$!
     for _ in $(seq 300); do grep -q '^ready' "$work/banner" && break; sleep 0.1; done
     address=$(sed -n 's/^listening *\(127\.0\.0\.1:[0-9]*\).*/\1/p' "$work/banner")

@@ -11,7 +11,7 @@ use crate::Outcome;
 use crate::machine::{self, Usage};
 use crate::report::{Cell, Report, Table, median};
 use crate::scratch::{self, Scratch};
-use crate::server::Server;
+use crate::server::{self, Server};
 use crate::valkey::{self, KEY_BYTES, Load, Valkey, Work};
 use crate::workload;
 
@@ -281,7 +281,8 @@ impl Running {
         let disk = size.disk_bytes().to_string();
         let flags = ["--memory-max", &memory, "--cache-bytes", &memory];
         let flags = flags.into_iter().chain(["--disk-bytes-max", &disk]);
-        let flags: Vec<String> = flags.map(str::to_string).collect();
+        let mut flags: Vec<String> = flags.map(str::to_string).collect();
+        flags.extend(server::without_prefault()?);
         let data = scratch.fresh("penstock")?;
         Server::start_shards(&data, size.shards, &flags).map(Running::Penstock)
     }

@@ -176,7 +176,9 @@ fn hot_counters(options: &Options, scratch: &Scratch, report: &mut Report) -> Ou
 
 fn footprint(scratch: &Scratch, flags: &[String], keys: u64, value: &[u8]) -> Outcome<Footprint> {
     let data = scratch.fresh("penstock")?;
-    let server = Server::start(&data, flags)?;
+    let mut flags = flags.to_vec();
+    flags.extend(server::without_prefault()?);
+    let server = Server::start(&data, &flags)?;
     let resident_empty = server.usage()?.resident_bytes;
     server::fill(&server, keys, KEY_BYTES, value)?;
     let client = server.client(AckLevel::Disk)?;
