@@ -268,9 +268,9 @@ options! {
     /// Keep cached values on huge pages of the system, where it gives them to who asks; off leaves
     /// them on small ones.
     huge_pages: HugePageMode = "auto", Kind::Choice(&["auto", "off"]), Tuning;
-    /// Huge pages for values that are prefaulted, in percent of cache_bytes: touched before they
-    /// are needed, because the first touch of one may take milliseconds. 100 takes the memory of
-    /// all values at the start.
+    /// How much memory for values is touched before it is needed, in percent of cache_bytes, or of
+    /// memory_max if that is less. The first touch of a huge page may take milliseconds. 100
+    /// touches all of it in the background behind the start. It needs huge pages.
     prefault_percent: u32 = "3", Kind::Count(0, 100), Tuning;
     /// Size of one segment file of the log. It must hold four of the largest records, and 1044KiB
     /// at least. 0 takes 64MiB, or less where six for each shard would be more than a quarter of

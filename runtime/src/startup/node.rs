@@ -165,7 +165,7 @@ impl Node {
                 .check("memory_max", |room| Ok(room.data_share()))
                 .map(|()| None)?,
         };
-        use_machine(&config);
+        use_machine(&config, room.memory_max());
         directory
             .accept_values(value_bytes, config.segment_bytes)
             .map_err(OpenError::Directory)?;
@@ -455,14 +455,15 @@ fn check_cores(shards: u16, allowed: &[CoreId]) -> Result<(), OpenError> {
 }
 
 /// Takes what the machine offers: instructions for checksums, and huge pages where the kernel gives
-/// them on request.
-fn use_machine(config: &Config) {
+/// them on request. Values get `cache_bytes` at most, and no more than the process may take.
+fn use_machine(config: &Config, memory_max: Option<u64>) {
     if let Some(crc32) = checksum::of_short() {
         use_for_short(crc32);
     }
     if config.huge_pages == HugePageMode::Auto && huge_pages::support().0 == Support::OnRequest {
         huge_pages::allow(memory::available_bytes());
-        let ahead_bytes = config.cache_bytes / 100 * u64::from(config.prefault_percent);
-        huge_pages::prefault_ahead(ahead_bytes, config.cache_bytes);
+        let values_bytes = config.cache_bytes.min(memory_max.unwrap_or(u64::MAX));
+        let ahead_bytes = values_bytes / 100 * u64::from(config.prefault_percent);
+        huge_pages::prefault_ahead(ahead_bytes, values_bytes);
     }
 }

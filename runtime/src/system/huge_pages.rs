@@ -105,6 +105,12 @@ pub(crate) fn prefault(is_enough: impl FnMut() -> bool) {
     POOL.prefault(is_enough);
 }
 
+/// Gives so many bytes of what is prefaulted back to the system, or all of it.
+pub(crate) fn give_back_prefaulted(bytes: u64) {
+    let regions = bytes.div_ceil(HUGE_PAGE_BYTES as u64);
+    POOL.give_back_prefaulted(usize::try_from(regions).unwrap_or(usize::MAX));
+}
+
 /// Bytes of free regions that are prefaulted.
 pub(crate) fn prefaulted_bytes() -> u64 {
     POOL.prefaulted.load(Ordering::Relaxed) as u64 * HUGE_PAGE_BYTES as u64
@@ -114,15 +120,17 @@ pub(crate) fn prefaulted_bytes() -> u64 {
 fn is_allocator() -> bool {
     let page = Layout::from_size_align(PAGE_BYTES, 1).expect("a page of cells");
     // SAFETY: the layout has a length, and the block goes back with the layout that it came with.
-    unsafe {
+    let is_ours = unsafe {
         // The compiler may leave out a block that nobody looks at.
         let block = std::hint::black_box(std::alloc::alloc(page));
-        let is_ours = !block.is_null() && POOL.holds(block);
         if !block.is_null() {
             std::alloc::dealloc(block, page);
         }
-        is_ours
-    }
+        POOL.holds(block)
+    };
+    // The region of that block counts as one with memory otherwise, and is not prefaulted.
+    POOL.give_back_all();
+    is_ours
 }
 
 /// Gives all that is free in regions back to the system.
@@ -303,7 +311,7 @@ impl Pool {
             };
             self.touch(region);
             let mut regions = self.lock();
-            regions.prefaulted(region);
+            regions.release(region, true);
             self.prefaulted.store(regions.prefaulted, Ordering::Relaxed);
         }
     }
@@ -311,10 +319,12 @@ impl Pool {
     /// Takes a whole free region without memory, to touch it; `None` if enough are prefaulted.
     fn claim(&self, ahead: usize, regions_max: usize) -> Option<usize> {
         let mut regions = self.lock();
-        let is_enough = regions.prefaulted >= ahead
-            || regions.in_use + regions.prefaulted >= regions_max
-            || regions.room == 0;
-        let region = regions.find_empty().filter(|_| !is_enough)?;
+        let is_enough =
+            regions.prefaulted >= ahead || regions.in_use + regions.prefaulted >= regions_max;
+        if is_enough {
+            return None;
+        }
+        let region = regions.find_empty()?;
         if region == regions.opened {
             self.open_next(&mut regions)?;
         }
@@ -329,6 +339,32 @@ impl Pool {
             // SAFETY: the byte lies in an opened region of the range, which nobody else has a chunk
             // of until it is free again. It has no memory, so it is zero, and stays so.
             unsafe { ptr::write_volatile(base.add(region * HUGE_PAGE_BYTES + offset), 0) };
+        }
+    }
+
+    /// The highest go first. Without the lock while the system takes the memory.
+    fn give_back_prefaulted(&self, regions_max: usize) {
+        for _ in 0..regions_max {
+            let mut regions = self.lock();
+            let Some(region) = regions.find_prefaulted() else {
+                return;
+            };
+            regions.claim_prefaulted(region);
+            self.prefaulted.store(regions.prefaulted, Ordering::Relaxed);
+            drop(regions);
+            let base = self.base.load(Ordering::Relaxed);
+            // SAFETY: an opened region of the range, which nobody has a chunk of until it is free
+            // again.
+            let result = unsafe {
+                let first = base.add(region * HUGE_PAGE_BYTES).cast();
+                libc::madvise(first, HUGE_PAGE_BYTES, libc::MADV_DONTNEED)
+            };
+            let mut regions = self.lock();
+            regions.release(region, result != 0);
+            self.prefaulted.store(regions.prefaulted, Ordering::Relaxed);
+            if result != 0 {
+                return;
+            }
         }
     }
 
@@ -529,14 +565,27 @@ impl Regions {
         self.in_use += 1;
     }
 
-    /// A region that was claimed has memory now, and is free.
-    fn prefaulted(&mut self, region: usize) {
+    /// The highest region that is prefaulted.
+    fn find_prefaulted(&self) -> Option<usize> {
+        let mut opened = self.table[..self.opened].iter();
+        opened.rposition(|region| region.is_prefaulted)
+    }
+
+    /// The same of a region that is prefaulted.
+    fn claim_prefaulted(&mut self, region: usize) {
+        self.table[region] = Region::EMPTY;
+        self.prefaulted -= 1;
+        self.claim(region);
+    }
+
+    /// A region that was claimed is free. Either it has memory, all of it zero, or it has none.
+    fn release(&mut self, region: usize, is_prefaulted: bool) {
         self.table[region] = Region {
-            is_prefaulted: true,
+            is_prefaulted,
             ..Region::EMPTY
         };
         self.in_use -= 1;
-        self.prefaulted += 1;
+        self.prefaulted += usize::from(is_prefaulted);
     }
 
     /// Takes a chunk of a region, rather one that is kept; tells whether it was.
@@ -633,6 +682,9 @@ mod tests {
                     pool.give_back_all();
                     let regions = pool.lock();
                     assert_eq!((regions.free_kept, regions.prefaulted), (0, 0));
+                }
+                if next(32) == 0 {
+                    pool.give_back_prefaulted(next(3));
                 }
                 if next(8) == 0 {
                     pool.ahead.store(next(4), Ordering::Relaxed);
@@ -740,15 +792,21 @@ mod tests {
         assert!(next.is_zero && bytes(&next).iter().all(|&byte| byte == 0));
         assert_eq!(resident(&next), CHUNK_BYTES / 4096);
         assert_eq!(pool.prefaulted.load(Ordering::Relaxed), 2);
-        // Memory that is short takes what is prefaulted first.
-        pool.give_back_all();
+        // Memory that is short takes what is prefaulted, as much as is missing.
+        pool.give_back_prefaulted(1);
+        assert_eq!(pool.prefaulted.load(Ordering::Relaxed), 1);
+        pool.give_back_prefaulted(usize::MAX);
         assert_eq!(pool.prefaulted.load(Ordering::Relaxed), 0);
-        assert_eq!(pool.lock().opened, 4, "and none is opened for it again");
         for chunk in rest.into_iter().chain([first, next]) {
             pool.give(chunk.bytes.as_ptr());
         }
         pool.prefault(|| false);
-        assert_eq!(pool.lock().opened, 4);
+        assert_eq!(pool.prefaulted.load(Ordering::Relaxed), 3);
+        assert_eq!(
+            pool.lock().opened,
+            4,
+            "those without memory come before new ones"
+        );
     }
 
     #[test]

@@ -22,8 +22,9 @@ use crate::system::huge_pages;
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// After memory was given back in vain, it is not tried again for so long.
 const VAIN_PAUSE: Duration = Duration::from_secs(1);
-/// How long memory is prefaulted between two looks, but for the last huge page.
-const PREFAULT_MAX: Duration = Duration::from_millis(10);
+/// How long memory is prefaulted between two looks, but for the last huge page. The thread sleeps
+/// as long at the least.
+const PREFAULT_MAX: Duration = Duration::from_millis(5);
 /// What giving back must bring to be tried again soon.
 const WORTH_BYTES: u64 = 1 << 20;
 
@@ -202,12 +203,19 @@ impl MemoryBound {
 
     fn run(&self) {
         let mut not_before = Instant::now();
+        let mut pause = LOOK_EVERY;
         while !self.is_over.load(Ordering::Relaxed) {
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(pause);
+            let began = Instant::now();
             let Ok(mut resident) = resident_bytes() else {
                 continue;
             };
-            if resident > self.max - self.slack() && Instant::now() >= not_before {
+            let most = self.max - self.slack();
+            if resident > most && huge_pages::prefaulted_bytes() > 0 {
+                huge_pages::give_back_prefaulted(resident - most);
+                resident = resident_bytes().unwrap_or(resident);
+            }
+            if resident > most && Instant::now() >= not_before {
                 // What the allocator keeps counts as others', and would drive values out for
                 // nothing.
                 huge_pages::give_back_free_memory();
@@ -222,6 +230,7 @@ impl MemoryBound {
             if self.held().is_some() {
                 self.prefault();
             }
+            pause = LOOK_EVERY.saturating_sub(began.elapsed()).max(PREFAULT_MAX);
         }
     }
 
