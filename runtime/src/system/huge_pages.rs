@@ -113,7 +113,7 @@ pub(crate) fn give_back_prefaulted(bytes: u64) {
 
 /// Bytes of free regions that are prefaulted.
 pub(crate) fn prefaulted_bytes() -> u64 {
-    POOL.prefaulted.load(Ordering::Relaxed) as u64 * HUGE_PAGE_BYTES as u64
+    POOL.lock().prefaulted as u64 * HUGE_PAGE_BYTES as u64
 }
 
 /// Whether pages of cells come from regions.
@@ -221,8 +221,6 @@ struct Pool {
     /// `regions_max`.
     ahead: AtomicUsize,
     regions_max: AtomicUsize,
-    /// Free regions that are, for who does not want to wait for the lock.
-    prefaulted: AtomicUsize,
     regions: Mutex<Regions>,
 }
 
@@ -240,7 +238,6 @@ impl Pool {
             bytes: AtomicUsize::new(0),
             ahead: AtomicUsize::new(0),
             regions_max: AtomicUsize::new(0),
-            prefaulted: AtomicUsize::new(0),
             regions: Mutex::new(Regions {
                 table: [Region::EMPTY; REGIONS_MAX],
                 room: 0,
@@ -276,7 +273,6 @@ impl Pool {
             self.open_next(&mut regions)?;
         }
         let (place, was_kept) = regions.take(region);
-        self.prefaulted.store(regions.prefaulted, Ordering::Relaxed);
         let base = self.base.load(Ordering::Relaxed);
         // SAFETY: the chunk lies in the range, which is this pool's for ever.
         let first = unsafe { base.add(place.offset()) };
@@ -310,9 +306,7 @@ impl Pool {
                 return;
             };
             self.touch(region);
-            let mut regions = self.lock();
-            regions.release(region, true);
-            self.prefaulted.store(regions.prefaulted, Ordering::Relaxed);
+            self.lock().release(region, true);
         }
     }
 
@@ -350,7 +344,6 @@ impl Pool {
                 return;
             };
             regions.claim_prefaulted(region);
-            self.prefaulted.store(regions.prefaulted, Ordering::Relaxed);
             drop(regions);
             let base = self.base.load(Ordering::Relaxed);
             // SAFETY: an opened region of the range, which nobody has a chunk of until it is free
@@ -359,9 +352,7 @@ impl Pool {
                 let first = base.add(region * HUGE_PAGE_BYTES).cast();
                 libc::madvise(first, HUGE_PAGE_BYTES, libc::MADV_DONTNEED)
             };
-            let mut regions = self.lock();
-            regions.release(region, result != 0);
-            self.prefaulted.store(regions.prefaulted, Ordering::Relaxed);
+            self.lock().release(region, result != 0);
             if result != 0 {
                 return;
             }
@@ -411,7 +402,6 @@ impl Pool {
             }
         }
         regions.forget(region);
-        self.prefaulted.store(regions.prefaulted, Ordering::Relaxed);
         // With holes the system would fill it again some day, to make one page of it: memory that
         // nobody took.
         let Some(is_holed) = regions.may_change(region) else {
@@ -571,7 +561,7 @@ impl Regions {
         opened.rposition(|region| region.is_prefaulted)
     }
 
-    /// The same of a region that is prefaulted.
+    /// All chunks of a region that is prefaulted are taken at once.
     fn claim_prefaulted(&mut self, region: usize) {
         self.table[region] = Region::EMPTY;
         self.prefaulted -= 1;
@@ -728,7 +718,6 @@ mod tests {
                 assert_eq!(in_use, regions.in_use);
                 let prefaulted = opened.iter().filter(|it| it.is_prefaulted).count();
                 assert_eq!(prefaulted, regions.prefaulted);
-                assert_eq!(prefaulted, pool.prefaulted.load(Ordering::Relaxed));
                 prefaulted_most = prefaulted_most.max(prefaulted);
             }
             for (chunk, _) in held {
@@ -771,14 +760,14 @@ mod tests {
         pool.ahead.store(3, Ordering::Relaxed);
         pool.regions_max.store(3, Ordering::Relaxed);
         pool.prefault(|| false);
-        assert_eq!(pool.prefaulted.load(Ordering::Relaxed), 2, "one is in use");
+        assert_eq!(pool.lock().prefaulted, 2, "one is in use");
         pool.regions_max.store(8, Ordering::Relaxed);
         pool.prefault(|| false);
-        assert_eq!(pool.prefaulted.load(Ordering::Relaxed), 3);
+        assert_eq!(pool.lock().prefaulted, 3);
         assert_eq!(pool.lock().opened, 4);
         let resident = |chunk: &Chunk| {
             let mut pages = [0u8; CHUNK_BYTES / 4096];
-            // SAFETY: the chunk is mapped and so many pages long, each of which gets a byte.
+            // SAFETY: the chunk is mapped. The vector has a byte for each of its pages.
             let result = unsafe {
                 let bytes = chunk.bytes.as_ptr().cast();
                 libc::mincore(bytes, CHUNK_BYTES, pages.as_mut_ptr())
@@ -787,21 +776,21 @@ mod tests {
             pages.iter().filter(|&&page| page & 1 == 1).count()
         };
         let rest: Vec<_> = (1..CHUNKS).map_while(|_| pool.take()).collect();
-        assert_eq!(pool.prefaulted.load(Ordering::Relaxed), 3, "of the first");
+        assert_eq!(pool.lock().prefaulted, 3, "of the first");
         let next = pool.take().expect("there is room");
         assert!(next.is_zero && bytes(&next).iter().all(|&byte| byte == 0));
         assert_eq!(resident(&next), CHUNK_BYTES / 4096);
-        assert_eq!(pool.prefaulted.load(Ordering::Relaxed), 2);
+        assert_eq!(pool.lock().prefaulted, 2);
         // Memory that is short takes what is prefaulted, as much as is missing.
         pool.give_back_prefaulted(1);
-        assert_eq!(pool.prefaulted.load(Ordering::Relaxed), 1);
+        assert_eq!(pool.lock().prefaulted, 1);
         pool.give_back_prefaulted(usize::MAX);
-        assert_eq!(pool.prefaulted.load(Ordering::Relaxed), 0);
+        assert_eq!(pool.lock().prefaulted, 0);
         for chunk in rest.into_iter().chain([first, next]) {
             pool.give(chunk.bytes.as_ptr());
         }
         pool.prefault(|| false);
-        assert_eq!(pool.prefaulted.load(Ordering::Relaxed), 3);
+        assert_eq!(pool.lock().prefaulted, 3);
         assert_eq!(
             pool.lock().opened,
             4,
