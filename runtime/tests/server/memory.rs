@@ -251,7 +251,7 @@ fn values_are_written_to_prefaulted_memory_and_all_of_it_is_within_the_bound() {
     let used = before - prefaulted(&client);
     let grown = resident_bytes(server.server.process.id()).saturating_sub(resident);
     eprintln!("{before} bytes were prefaulted, {used} are used, {grown} came beside them");
-    // 36 MiB of values, of which some fit beside what was there.
+    // The values take 36 MiB. Some of them fit in a region that was in use before.
     assert!(used >= 32 * MIB, "{used}");
     assert!(grown <= 12 * MIB, "{grown} for an index of 40,000 keys");
     drop((client, server));
