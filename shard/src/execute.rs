@@ -27,6 +27,7 @@ use penstock_storage::index::CellId;
 use penstock_storage::io::Blocks;
 use penstock_storage::place::{Lsn, Place};
 use penstock_storage::planted::{self, Bug, is_planted};
+use penstock_storage::store::clock::BEHIND_MS_TOLD;
 use penstock_storage::store::{ChangeKey, Committed, Found, NoRoom, Store};
 use penstock_storage::system_key::is_token;
 use penstock_storage::version::Version as Stored;
@@ -532,7 +533,10 @@ fn expiry_after<P: Blocks>(
     match expiry {
         Expiry::Never if !is_planted(Bug::SetKeepsExpiry) => Ok(None),
         Expiry::Never | Expiry::Keep => Ok(key.at.expiry_ms.filter(|_| key.at.exists)),
-        Expiry::At(ms) => Ok(Some(ms)),
+        Expiry::At(ms) => {
+            let (now_ms, behind_ms) = (store.time_ms(), store.clock_behind_ms());
+            not_past_by_store_alone(ms, now_ms, behind_ms).map(|()| Some(ms))
+        }
         Expiry::In(ms) => {
             let now_ms = planted::or(Bug::LifetimeIsTime, 0, store.time_ms());
             Some(now_ms + ms)
@@ -540,6 +544,21 @@ fn expiry_after<P: Blocks>(
                 .map(Some)
                 .ok_or(Refusal::Lifetime { ms, now_ms })
         }
+    }
+}
+
+/// Refuses a time that is past by a store which is far ahead of the wall clock, and not by the wall
+/// clock: the key was meant to live, and would be gone at once.
+#[inline]
+fn not_past_by_store_alone(ms: u64, now_ms: u64, behind_ms: u64) -> Result<(), Refusal> {
+    let wall_ms = now_ms.saturating_sub(behind_ms);
+    match behind_ms > BEHIND_MS_TOLD && (wall_ms + 1..=now_ms).contains(&ms) {
+        true => Err(Refusal::ExpiryPast {
+            ms,
+            now_ms,
+            wall_ms,
+        }),
+        false => Ok(()),
     }
 }
 

@@ -41,6 +41,14 @@ pub trait ApplyKeys<'a> {
     /// Takes the value of a key away that has one.
     fn delete(&mut self, key: usize);
 
+    /// Whether a key may be gone from this time on, in unix milliseconds.
+    ///
+    /// # Errors
+    /// A [`Refusal`] with that time and the times that it is compared with.
+    fn takes_expiry(&self, _expiry_ms: u64) -> Result<(), Refusal> {
+        Ok(())
+    }
+
     /// A key that has a value is gone from this time on, in unix milliseconds; `None` for never.
     fn expire(&mut self, key: usize, expiry_ms: Option<u64>);
 
@@ -238,6 +246,7 @@ impl<'a> Step<'_, 'a> {
                         instruction: self.number,
                         ms,
                     })?;
+                keys.takes_expiry(expiry_ms)?;
                 keys.expire(self.key, (expiry_ms > 0).then_some(expiry_ms));
                 Ok(())
             }

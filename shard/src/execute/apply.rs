@@ -16,7 +16,7 @@ use penstock_storage::place::Lsn;
 use penstock_storage::planted::{self, Bug, is_planted};
 use penstock_storage::store::{ChangeKey, Committed, Found, Staged, Store};
 
-use super::{Cold, Context, Key, Ran, no_room, refused, token, wire};
+use super::{Cold, Context, Key, Ran, no_room, not_past_by_store_alone, refused, token, wire};
 
 /// Runs `request` and writes its reply item at the end of `out`. [`Ran::Cold`] names the first of
 /// the keys that must be read; [`cold_keys`] tells all.
@@ -66,6 +66,7 @@ fn run_on<const KEYS: usize, P: Blocks>(
     let seen = planted::or(Bug::ApplyGateOfFirst, found.all[0].lsn, seen);
     let first_version = found.all[0].version;
     let mut keys = found.stage(store, context);
+    keys.is_asked = true;
     let from = out.len();
     out.extend_from_slice(&[0; REPLY_ITEM_BYTES]);
     let now_ms = keys.staged.time_ms();
@@ -240,6 +241,7 @@ impl<'k, const KEYS: usize> FoundKeys<'k, KEYS> {
             versions: std::array::from_fn(|number| self.all[number].version),
             ttls_ms,
             put_bytes: 0,
+            is_asked: false,
         }
     }
 }
@@ -254,6 +256,8 @@ pub(super) struct StagedKeys<'s, 'k, P: Blocks, const KEYS: usize> {
     ttls_ms: [u64; KEYS],
     /// Bytes of all values that were put.
     put_bytes: usize,
+    /// A request runs, and no effects of an expiry, which nobody could ask again.
+    is_asked: bool,
 }
 
 impl<'s, 'k, P: Blocks, const KEYS: usize> StagedKeys<'s, 'k, P, KEYS> {
@@ -312,6 +316,16 @@ impl<'k, P: Blocks, const KEYS: usize> ApplyKeys<'k> for StagedKeys<'_, 'k, P, K
     #[inline]
     fn delete(&mut self, key: usize) {
         self.staged.delete(key);
+    }
+
+    fn takes_expiry(&self, expiry_ms: u64) -> Result<(), Refusal> {
+        match self.is_asked {
+            true => {
+                let (now_ms, behind_ms) = (self.time_ms(), self.staged.clock_behind_ms());
+                not_past_by_store_alone(expiry_ms, now_ms, behind_ms)
+            }
+            false => Ok(()),
+        }
     }
 
     #[inline]

@@ -148,6 +148,12 @@ impl<'k, P: Blocks, const KEYS: usize> Staged<'_, 'k, P, KEYS> {
         self.store.time_ms()
     }
 
+    /// [`Store::clock_behind_ms`].
+    #[must_use]
+    pub fn clock_behind_ms(&self) -> u64 {
+        self.store.clock_behind_ms()
+    }
+
     /// Bytes that its record may have, at most.
     #[must_use]
     pub fn record_bytes_max(&self) -> usize {
