@@ -44,6 +44,8 @@ pub const AUTH_CERTIFICATE: u16 = 8;
 const CLIENT_BYTES: usize = 24;
 const SERVER_BYTES: usize = 120;
 const RANGE_BYTES: usize = 8;
+/// Where a HELLO tells the shard's time, 6 bytes.
+const TIME_AT: usize = 114;
 
 /// What a client offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,6 +166,8 @@ pub struct ServerHello {
     pub nonce: [u8; 32],
     /// The limits of requests.
     pub limits: Limits,
+    /// The shard's time in unix milliseconds, at most 48 bits; 0 if it is not told.
+    pub time_ms: u64,
     /// How much a crash may take from writes at level `interval`, in milliseconds.
     pub interval_ms: u32,
     /// The slot map, ascending and complete.
@@ -187,9 +191,19 @@ impl ServerHello {
             features: self.features,
             nonce,
             limits: self.limits,
+            time_ms: 0,
             interval_ms: self.interval_ms,
             slots: Vec::new(),
             placement: None,
+        }
+    }
+
+    /// The same at this time of the shard.
+    #[must_use]
+    pub fn at(&self, time_ms: u64) -> ServerHello {
+        ServerHello {
+            time_ms,
+            ..self.clone()
         }
     }
 
@@ -234,6 +248,7 @@ impl ServerHello {
                 .expect("at most 256 shards")
                 .to_le_bytes(),
         );
+        body[TIME_AT..SERVER_BYTES].copy_from_slice(&self.time_ms.to_le_bytes()[..6]);
         for range in &self.slots {
             for word in [range.first, range.last, range.shard, range.port] {
                 body.extend_from_slice(&word.to_le_bytes());
@@ -289,6 +304,7 @@ impl ServerHello {
                 frame_bytes_max: read_u32(body, 88),
                 value_bytes_max: read_u32(body, 92),
             },
+            time_ms: read_u64(body, TIME_AT - 2) >> 16,
             interval_ms: read_u32(body, 104),
             slots,
             placement,

@@ -345,6 +345,7 @@ impl Node {
                 frame_bytes_max: config.frame_bytes_max,
                 value_bytes_max: config.value_bytes_max,
             },
+            time_ms: 0,
             interval_ms: config.interval_ms,
             slots: self.topology.ranges(port_of),
             placement: None,

@@ -390,7 +390,7 @@ impl<P: Blocks> Shard<P> {
     /// Answers a HELLO: from now on the connection may ask, or log in.
     fn say_hello(&mut self, id: SessionId, header: &Header, outbox: &mut Outbox<P::Block>) {
         let must_log_in = self.logins.are_needed() && self.sessions.at(id).has_peer;
-        let hello = &self.setup.config().hello;
+        let hello = self.setup.config().hello.at(self.store.time_ms());
         let session: &mut Session = self.sessions.at_mut(id);
         let out = session.output.pieces.written();
         match must_log_in {
