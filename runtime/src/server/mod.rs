@@ -126,7 +126,8 @@ fn serve_audited(config: Config, logging: &Logging, audit: &Audit) -> Result<(),
     let segments = node.directory.segments().list();
     let segments = segments.map_err(system("list the segments"))?.len() as u64;
     open_files::require(shards.into(), segments, connections_max).map_err(OpenError::OpenFiles)?;
-    if let Some(problem) = &node.rings.problem {
+    let problems = node.directory.problems();
+    for problem in problems.iter().chain(&node.rings.problem) {
         warn!(mend = problem.mend, "{}", problem.cause);
     }
 

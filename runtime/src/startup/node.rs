@@ -397,6 +397,7 @@ impl Node {
             snapshot_writer: self.helpers.snapshot_writers.handle(),
             key_tables_left: Arc::clone(&self.helpers.key_tables_left),
             key_table_maker: self.helpers.key_table_makers.handle(),
+            lock_loss: self.helpers.lock_watch.loss(),
             disk_options: self.disk_options,
             sync: self.sync,
             stats: Arc::clone(&self.stats),

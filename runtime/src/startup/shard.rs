@@ -20,6 +20,7 @@ use super::files::NodeFiles;
 use crate::config::{Config, FRAME_BYTES};
 use crate::directory::Segments;
 use crate::directory::key_table_makers::KeyTableHandle;
+use crate::directory::lock_watch::LockLoss;
 use crate::directory::snapshots::{SnapshotFolder, SnapshotHandle};
 use crate::directory::spares::SpareHandle;
 use crate::disk::arena::{Arena, ArenaLayout};
@@ -48,6 +49,7 @@ pub(crate) struct ShardStart {
     pub(crate) snapshot_writer: SnapshotHandle,
     pub(crate) key_tables_left: Arc<HashMap<FileId, u64>>,
     pub(crate) key_table_maker: KeyTableHandle,
+    pub(crate) lock_loss: LockLoss,
     pub(crate) disk_options: DiskOptions,
     pub(crate) sync: SyncMethod,
     pub(crate) stats: Arc<Stats>,
@@ -188,6 +190,7 @@ impl ShardStart {
             ),
             snapshot_writer: self.snapshot_writer.clone(),
             key_tables: self.key_table_maker.clone(),
+            lock_loss: self.lock_loss.clone(),
             memory: self.memory.clone(),
         };
         let publisher = Publisher::new(self.shard, Arc::clone(&self.stats), facts);

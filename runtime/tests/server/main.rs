@@ -10,6 +10,7 @@ mod command;
 mod commands;
 mod damaged;
 mod deploy;
+mod directory_lock;
 mod durable_by;
 mod expiring;
 mod hostile;
