@@ -12,6 +12,7 @@ use super::audit::Audit;
 use crate::directory::Segments;
 use crate::stats::{Reading, Stats};
 use crate::system::boot_clock::BootClock;
+use crate::system::line_queue::LineQueue;
 use crate::system::memory::MemoryBound;
 use crate::tls::ServedByPort;
 
@@ -49,6 +50,7 @@ pub(crate) struct Watched {
     pub(crate) tls: ServedByPort,
     /// Listeners that anyone who reaches them may use.
     pub(crate) open_to_anyone: usize,
+    pub(crate) log: LineQueue,
     pub(crate) audit: Audit,
 }
 

@@ -14,6 +14,7 @@ mod core;
 mod core_loop;
 mod cores;
 mod descriptors;
+mod destination;
 mod dial;
 mod error;
 mod exposition;
@@ -75,6 +76,14 @@ use self::supervisor::Supervisor;
 /// # Errors
 /// [`ServeError`], whose text is one line that names the cause and what to do.
 pub fn serve(config: Config, logging: &Logging) -> Result<(), ServeError> {
+    let outcome = serve_told(config, logging);
+    // Of the banner, whose last line may tell how it ended.
+    lines::flush();
+    outcome
+}
+
+/// Serves, and tells the file of the audit log, if there is one.
+fn serve_told(config: Config, logging: &Logging) -> Result<(), ServeError> {
     let Some(path) = config.audit_file.clone() else {
         return serve_audited(config, logging, &Audit::default());
     };
@@ -131,7 +140,8 @@ fn serve_audited(config: Config, logging: &Logging, audit: &Audit) -> Result<(),
         warn!(mend = problem.mend, "{}", problem.cause);
     }
 
-    health.watch(watched(&node, audit, &served_tls, open_to_anyone.len()));
+    let shown = watched(&node, (logging, audit), &served_tls, open_to_anyone.len());
+    health.watch(shown);
 
     let (shared, own) = bind(&config, shards)?;
     let resp = bind_resp(&config, shards)?;
@@ -215,7 +225,12 @@ fn open_tls(config: &Config) -> Result<Option<Arc<ServedTls>>, ServeError> {
 }
 
 /// What the admin port shows of a node.
-fn watched(node: &Node, audit: &Audit, tls: &ServedByPort, open_to_anyone: usize) -> Watched {
+fn watched(
+    node: &Node,
+    (log, audit): (&Logging, &Audit),
+    tls: &ServedByPort,
+    open_to_anyone: usize,
+) -> Watched {
     Watched {
         stats: Arc::clone(&node.stats),
         data: node.config.data.clone(),
@@ -226,6 +241,7 @@ fn watched(node: &Node, audit: &Audit, tls: &ServedByPort, open_to_anyone: usize
         unix_ms_at_start: node.unix_ms_at_start(),
         tls: tls.clone(),
         open_to_anyone,
+        log: log.queue().clone(),
         audit: audit.clone(),
     }
 }

@@ -15,6 +15,7 @@ pub(crate) mod file_stamp;
 mod files;
 pub(crate) mod huge_pages;
 mod limits;
+pub(crate) mod line_queue;
 pub(crate) mod lines;
 pub(crate) mod memory;
 pub(crate) mod named_error;
