@@ -13,6 +13,7 @@ mod layout_value;
 mod loading;
 mod login;
 mod lostfound;
+mod lowering;
 mod membership;
 mod names;
 mod options;

@@ -222,6 +222,9 @@ options! {
     /// Open ports to anyone on an address that other machines can reach: without TLS, without
     /// users, or without both.
     insecure: bool = "false", Kind::Switch, Main;
+    /// Take the time of the machine's clock though it is more than a day ahead of the log and the
+    /// kernel says that no time service keeps it: without this such a start is refused.
+    accept_time: bool = "false", Kind::Switch, Main;
     /// How events are logged, one a line: time, level, message and named fields as text, or all of
     /// that as a JSON object.
     log_format: LogFormat = "text", Kind::Choice(&["text", "json"]), Main;

@@ -24,6 +24,7 @@ pub(crate) mod key_table_makers;
 mod key_tables;
 mod lock;
 pub(crate) mod lock_watch;
+pub mod lowering;
 mod read_ahead;
 mod rebuild;
 pub mod repair;

@@ -78,6 +78,7 @@ pub(crate) fn run(start: CoreStart) {
     let _ = reports.send(Report::Opened {
         shard: start.shard.shard,
         text: std::mem::take(&mut opened.text),
+        log_ms: opened.log_ms,
     });
     if start.may_begin.recv().is_err() {
         return;

@@ -7,9 +7,11 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use penstock_shard::cluster::{PartitionRole, ReplicationStatus};
 use penstock_shard::replication::Duty;
+use penstock_storage::store::clock::BEHIND_MS_TOLD;
 
 use super::audit::Audit;
 use crate::directory::Segments;
+use crate::startup::span;
 use crate::stats::{Reading, Stats};
 use crate::system::boot_clock::BootClock;
 use crate::system::line_queue::LineQueue;
@@ -121,6 +123,13 @@ impl Health {
             true => Ok(Ready::Alone),
             false => judge_role(&cores, wanted),
         }
+    }
+
+    /// By how much the time of a store is ahead of the clock of this machine, if that is worth
+    /// telling, in milliseconds.
+    pub(crate) fn clock_behind_ms(&self) -> Option<u64> {
+        let ms = self.watched()?.stats.store_ahead_us() / 1_000;
+        (ms > BEHIND_MS_TOLD).then_some(ms)
     }
 
     /// Whether every loop turns, or which one does not.
@@ -305,6 +314,16 @@ fn judge_ready(phase: &Phase, percent: u64, shards: &[Reading]) -> Result<(), No
         }
     }
     Ok(())
+}
+
+/// What a clock that is so far behind means, for people.
+pub(crate) fn clock_behind_text(ms: u64) -> String {
+    format!(
+        "the time of the store is {} ahead of the clock of this machine: expiries and tokens go by \
+         the time of the store, which falls back to the clock by at most a 64th of the time that \
+         passes",
+        span(ms)
+    )
 }
 
 /// What is wrong with a partition in this role, for people.

@@ -43,8 +43,12 @@ pub(crate) enum Letter {
 /// What a core tells the main thread.
 pub(crate) enum Report {
     /// The core has recovered its log. `text` says what it found. It writes nothing before it is
-    /// told to begin.
-    Opened { shard: u16, text: String },
+    /// told to begin. `log_ms` is the newest time in the log, in unix milliseconds.
+    Opened {
+        shard: u16,
+        text: String,
+        log_ms: u64,
+    },
     /// The core answers requests.
     Ready,
     /// The core cannot serve.

@@ -185,7 +185,8 @@ fn serve_audited(config: Config, logging: &Logging, audit: &Audit) -> Result<(),
     };
     let mut dialing = None;
     // Nothing is written or linked before it is known that no shard refuses the directory.
-    let all_open = || {
+    let all_open = |log_ms| {
+        node.take_time(log_ms)?;
         node.claim_directory()?;
         cores.begin();
         if let Some(listener) = links {

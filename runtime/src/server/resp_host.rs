@@ -15,6 +15,7 @@ use penstock_net::resp::{
 };
 use penstock_net::slot::SLOTS;
 use penstock_shard::cursor_order;
+use penstock_storage::store::clock::BEHIND_MS_TOLD;
 
 use super::hashing::Hashing;
 use crate::cluster::file::ClusterFile;
@@ -158,7 +159,13 @@ impl RespHost {
 
 impl Host for RespHost {
     fn unix_us(&self) -> u64 {
+        // Keys expire by the time of the store.
+        let ahead_us = self.stats.store_ahead_us();
         unix_us()
+            + match ahead_us > BEHIND_MS_TOLD * 1_000 {
+                true => ahead_us,
+                false => 0,
+            }
     }
 
     fn facts(&self) -> Facts {

@@ -5,6 +5,7 @@
 mod banner;
 pub mod calibration;
 pub mod checks;
+mod clock_check;
 mod error;
 mod files;
 mod helpers;
@@ -17,4 +18,6 @@ mod shard;
 mod survey;
 mod timing;
 
+pub use clock_check::ClockAhead;
+pub(crate) use clock_check::span;
 pub use error::OpenError;

@@ -24,10 +24,12 @@ use penstock_storage::checksum::use_for_short;
 use penstock_storage::cleaning::CleaningConfig;
 use penstock_storage::io::BLOCK_BYTES;
 use penstock_storage::log::SyncMethod;
+use tracing::{info, warn};
 
 pub(crate) use super::banner::Say;
 use super::banner::{banner, tell_rings};
 use super::checks;
+use super::clock_check::{ClockAhead, Taken, judge};
 pub use super::error::OpenError;
 pub(crate) use super::error::system;
 use super::helpers::NodeHelpers;
@@ -50,6 +52,7 @@ use crate::stats::Stats;
 use crate::system::boot_clock::BootClock;
 use crate::system::checksum;
 use crate::system::huge_pages::{self, Support};
+use crate::system::kernel_clock::clock_keeping;
 use crate::system::memory::{self, MemoryBound, Watch};
 use crate::system::random_u64;
 use crate::system::wall::unix_ms;
@@ -277,6 +280,22 @@ impl Node {
             replica_timeout_us: file.replica_timeout_us,
             is_new: self.config.cluster_new,
         })
+    }
+
+    /// Takes the time of the machine's clock, or refuses it by the newest time of all logs. To be
+    /// called when all shards are open and none has written.
+    ///
+    /// # Errors
+    /// [`OpenError::Time`].
+    pub(crate) fn take_time(&self, log_ms: u64) -> Result<(), OpenError> {
+        let times = ClockAhead::now(log_ms);
+        let taken = judge(times, clock_keeping(), self.config.accept_time);
+        match taken.map_err(OpenError::Time)? {
+            Taken::Quietly => {}
+            taken @ Taken::FarAhead(_) => info!("{taken}"),
+            taken @ Taken::Behind(_) => warn!("{taken}"),
+        }
+        Ok(())
     }
 
     /// The bound on the memory of the process, if it has one.

@@ -146,8 +146,13 @@ impl ShardStart {
             shard.usage().keys,
             recovered.records
         );
+        let log_ms = shard.store().carried_ms();
         let engine = self.engine(shard, disk, deliver_spare);
-        Ok(Opened { engine, text })
+        Ok(Opened {
+            engine,
+            text,
+            log_ms,
+        })
     }
 
     /// How the log of the shard is written.
@@ -202,4 +207,6 @@ impl ShardStart {
 pub(crate) struct Opened {
     pub(crate) engine: Engine,
     pub(crate) text: String,
+    /// The newest time in its log, in unix milliseconds; 0 without records.
+    pub(crate) log_ms: u64,
 }

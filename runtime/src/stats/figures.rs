@@ -39,6 +39,8 @@ pub(crate) struct Sample {
     pub(crate) is_log_full: bool,
     pub(crate) is_memory_full: bool,
     pub(crate) token_halvings: u64,
+    /// By how much the wall clock is behind the time of the store, in microseconds.
+    pub(crate) clock_behind_us: u64,
     /// [`Store::visible_keys`](penstock_storage::store::Store::visible_keys).
     pub(crate) visible_keys: u64,
 }
@@ -527,6 +529,13 @@ pub(crate) const FIGURES: &[Figure] = &[
         "penstock_token_bytes",
         "Bytes of the index that tokens take, about.",
         |it| it.usage.token_bytes as u64,
+    ),
+    time(
+        "store_ahead_us",
+        "penstock_store_ahead_seconds",
+        "By how much the time of the store, by which keys expire and tokens are too old, is ahead \
+         of the clock of this machine; 0 if it is not.",
+        |it| it.clock_behind_us,
     ),
     gauge(
         "token_halvings",

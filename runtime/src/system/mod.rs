@@ -14,6 +14,7 @@ pub(crate) mod file_lock;
 pub(crate) mod file_stamp;
 mod files;
 pub(crate) mod huge_pages;
+pub mod kernel_clock;
 mod limits;
 pub(crate) mod line_queue;
 pub(crate) mod lines;

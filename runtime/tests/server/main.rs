@@ -5,6 +5,7 @@ mod backup;
 mod bench;
 mod chart;
 mod cleaning;
+mod clock;
 mod cluster;
 mod command;
 mod commands;
