@@ -262,6 +262,17 @@ impl<'s, 'k, P: Blocks, const KEYS: usize> StagedKeys<'s, 'k, P, KEYS> {
         self.staged.time_ms()
     }
 
+    /// Bounds what is put at once, because it is copied when it is edited.
+    fn bound_puts(&mut self, value: &[u8]) -> Result<(), Refusal> {
+        self.put_bytes += value.len();
+        let bytes_max = self.staged.record_bytes_max();
+        let is_much = self.put_bytes > bytes_max && !is_planted(Bug::ApplyUnbounded);
+        match is_much && self.staged.record_bytes() > bytes_max {
+            true => Err(writes_too_much(self.staged.record_bytes(), bytes_max)),
+            false => Ok(()),
+        }
+    }
+
     #[inline(always)]
     pub(super) fn into_staged(self) -> Staged<'s, 'k, P, KEYS> {
         self.staged
@@ -299,14 +310,12 @@ impl<'k, P: Blocks, const KEYS: usize> ApplyKeys<'k> for StagedKeys<'_, 'k, P, K
             return Err(Refusal::Lifetime { ms, now_ms });
         }
         self.staged.put(key, value, (ms > 0).then_some(now_ms + ms));
-        // What is put is copied when it is edited, so it is bounded at once.
-        self.put_bytes += value.len();
-        let bytes_max = self.staged.record_bytes_max();
-        let is_much = self.put_bytes > bytes_max && !is_planted(Bug::ApplyUnbounded);
-        match is_much && self.staged.record_bytes() > bytes_max {
-            true => Err(writes_too_much(self.staged.record_bytes(), bytes_max)),
-            false => Ok(()),
-        }
+        self.bound_puts(value)
+    }
+
+    fn put_keeping(&mut self, key: usize, value: &'k [u8]) -> Result<(), Refusal> {
+        self.staged.put_keeping(key, value);
+        self.bound_puts(value)
     }
 
     #[inline]
