@@ -147,7 +147,7 @@ impl Context<'_> {
     }
 }
 
-/// Runs `request` and writes its reply item at the end of `out`.
+/// Runs `request`, whose keys are of one slot, and writes its reply item at the end of `out`.
 #[inline]
 pub(crate) fn run<P: Blocks>(
     store: &mut Store<P>,
@@ -545,7 +545,7 @@ fn expiry_after<P: Blocks>(
 
 /// The reply of an operation that the shard does not accept.
 #[cold]
-fn refused(context: &Context<'_>, refusal: Refusal, out: &mut Vec<u8>) -> Ran {
+pub(crate) fn refused(context: &Context<'_>, refusal: Refusal, out: &mut Vec<u8>) -> Ran {
     context
         .head(refusal.status(), Version::default())
         .write_message(out, &refusal);
