@@ -148,7 +148,7 @@ impl Context<'_> {
     }
 }
 
-/// Runs `request` and writes its reply item at the end of `out`.
+/// Runs `request`, whose keys are of one slot, and writes its reply item at the end of `out`.
 #[inline]
 pub(crate) fn run<P: Blocks>(
     store: &mut Store<P>,
@@ -564,7 +564,7 @@ fn not_past_by_store_alone(ms: u64, now_ms: u64, behind_ms: u64) -> Result<(), R
 
 /// The reply of an operation that the shard does not accept.
 #[cold]
-fn refused(context: &Context<'_>, refusal: Refusal, out: &mut Vec<u8>) -> Ran {
+pub(crate) fn refused(context: &Context<'_>, refusal: Refusal, out: &mut Vec<u8>) -> Ran {
     context
         .head(refusal.status(), Version::default())
         .write_message(out, &refusal);

@@ -29,8 +29,15 @@ pub trait ApplyKeys<'a> {
     /// The value of a key that has one, to be changed in place.
     fn edit(&mut self, key: usize) -> &mut [u8];
 
-    /// Gives a key that has a value another one, of a few bytes. Its expiry stays.
+    /// Gives a key that has a value another one, of a few bytes. Its expiry stays, and what runs
+    /// then.
     fn replace(&mut self, key: usize, value: &[u8]);
+
+    /// The same with bytes of the request, however many they are.
+    ///
+    /// # Errors
+    /// As [`ApplyKeys::put`].
+    fn put_keeping(&mut self, key: usize, value: &'a [u8]) -> Result<(), Refusal>;
 
     /// Gives a key this value, whatever it has. The expiry that it has goes.
     ///
@@ -229,6 +236,11 @@ impl<'a> Step<'_, 'a> {
                 if keys.value(self.key).is_none() {
                     keys.put(self.key, self.request.value(start, len))?;
                 }
+                Ok(())
+            }
+            Action::Replace { start, len } => {
+                self.found(keys)?;
+                keys.put_keeping(self.key, self.request.value(start, len))?;
                 Ok(())
             }
             Action::Delete => {

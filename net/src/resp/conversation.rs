@@ -32,7 +32,7 @@ use super::login::RespLogin;
 use super::options::Options;
 use super::parser::{Arguments, Parsed, Parser};
 use super::reply::Protocol;
-use super::request::{Request, ScanStep};
+use super::request::{Fault, Request, ScanStep};
 use super::rights;
 use super::ring::{Answered, Ring};
 use super::scan::{is_inside_slot, long_cursor, slot_of_cursor};
@@ -466,6 +466,9 @@ impl Talk {
             return self.queue_command(command, args);
         }
         match Request::read(command, args) {
+            Ok(Some(request)) if request.is_too_far(|| host.unix_us() / 1000) => {
+                self.refuse(|out| Fault::ExpireTime(command.name).write(args, out))
+            }
             Ok(Some(request)) => self.keyed(command.id, &request, args, sink, host),
             Ok(None) => {
                 self.shapes.forget();

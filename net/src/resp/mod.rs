@@ -14,6 +14,7 @@ mod glob;
 mod host;
 mod info;
 mod items;
+mod key_state;
 mod local;
 mod login;
 mod model;

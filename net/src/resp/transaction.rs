@@ -2,7 +2,7 @@
 //! commands, and one APPLY with a guard for each key writes what changed, or the keys are read
 //! again.
 
-use crate::apply::{Action, ApplyInstruction, Operand};
+use crate::apply::ApplyInstruction;
 use crate::limits::APPLY_KEYS_MAX;
 use crate::reply::ReplyItem;
 use crate::request::{BatchRequest, Wanted};
@@ -11,10 +11,11 @@ use crate::status::Status;
 use crate::version::Version;
 
 use super::answer::{self, Told};
-use super::model::{Expires, KeyState, Model, UntilMs};
+use super::key_state::{Expires, KeyState, UntilMs};
+use super::model::Model;
 use super::parser::{Arguments, KeptArguments};
 use super::reply::{Protocol, Replies};
-use super::request::Request;
+use super::request::{Fault, Request};
 use super::table::{self, Name};
 
 /// How often the keys are read before a transaction gives up.
@@ -72,7 +73,6 @@ pub(super) struct Transaction {
     phase: Phase,
     reads: u32,
     keys: Vec<KeyState>,
-    versions: Vec<Option<Version>>,
     now_ms: u64,
     reply: Vec<u8>,
 }
@@ -107,7 +107,7 @@ impl Transaction {
         for watched in &watched {
             add_key(&mut keys, &watched.key);
         }
-        let slots = keys.iter().map(|key| slot_of(&key.name));
+        let slots = keys.iter().map(|key| slot_of(key.name()));
         if slots.clone().min() != slots.max() {
             return Err(Unfit::CrossSlot);
         }
@@ -126,7 +126,6 @@ impl Transaction {
     }
 
     fn new(work: Work, keys: Vec<KeyState>, protocol: Protocol, value_bytes_max: usize) -> Self {
-        let versions = vec![None; keys.len()];
         Transaction {
             entry: 0,
             first_item: 0,
@@ -136,7 +135,6 @@ impl Transaction {
             phase: Phase::MayRead,
             reads: 0,
             keys,
-            versions,
             now_ms: 0,
             reply: Vec::new(),
         }
@@ -148,10 +146,10 @@ impl Transaction {
             return None;
         }
         let is_watch = matches!(self.work, Work::Watch);
-        let keys = std::mem::take(&mut self.keys).into_iter();
-        let watched = keys.zip(&self.versions).map(|(key, version)| Watched {
-            key: key.name,
-            version: *version,
+        let keys = std::mem::take(&mut self.keys);
+        let watched = keys.iter().map(|key| Watched {
+            key: key.name().to_vec(),
+            version: key.version(),
         });
         let watched = if is_watch {
             watched.collect()
@@ -163,7 +161,7 @@ impl Transaction {
 
     /// The slot of its keys, which is one.
     pub(super) fn slot(&self) -> Option<u16> {
-        self.keys.first().map(|key| slot_of(&key.name))
+        self.keys.first().map(|key| slot_of(key.name()))
     }
 
     /// How many items are to be sent now.
@@ -190,14 +188,14 @@ impl Transaction {
         match self.phase {
             Phase::MayRead => {
                 for key in &self.keys {
-                    batch.get_with(out, &key.name, Wanted::ValueAndExpiry);
+                    batch.get_with(out, key.name(), Wanted::ValueAndExpiry);
                 }
                 self.reads += 1;
                 self.phase = Phase::Reads(self.keys.len());
             }
             Phase::MayApply => {
                 let (instructions, data) = self.effects();
-                let names: Vec<&[u8]> = self.keys.iter().map(|key| &key.name[..]).collect();
+                let names: Vec<&[u8]> = self.keys.iter().map(KeyState::name).collect();
                 batch.apply_of(out, &names, &instructions, &data);
                 self.phase = Phase::Applies;
             }
@@ -250,17 +248,15 @@ impl Transaction {
             return;
         };
         let is_there = reply.head.status == Status::Ok;
-        key.value = is_there.then(|| reply.value.to_vec());
-        key.expires = match reply.expiry {
+        let expires = match reply.expiry {
             Some(told) if told.expiry_ms > 0 => Expires::Until(UntilMs::At(told.expiry_ms)),
             _ => Expires::Never,
         };
-        (key.is_put, key.is_moved) = (false, false);
+        key.learn(is_there.then_some((reply.head.version, reply.value, expires)));
         if let Some(told) = reply.expiry {
             // The time of the shard is what expiries are compared with.
             self.now_ms = told.time_ms;
         }
-        self.versions[number] = is_there.then_some(reply.head.version);
     }
 
     /// Keeps the first error as the reply.
@@ -279,8 +275,8 @@ impl Transaction {
         }
         if let Work::Exec(_, watched) = &self.work {
             let has_changed = watched.iter().any(|watched| {
-                let place = self.keys.iter().position(|key| key.name == watched.key);
-                place.is_none_or(|place| self.versions[place] != watched.version)
+                let key = self.keys.iter().find(|key| key.name() == watched.key);
+                key.is_none_or(|key| key.version() != watched.version)
             });
             if has_changed {
                 self.replies().null_array();
@@ -288,7 +284,7 @@ impl Transaction {
             }
         }
         self.run();
-        let changes = self.keys.iter().any(|key| key.is_put || key.is_moved);
+        let changes = self.keys.iter().any(KeyState::is_changed);
         match changes || self.keys.len() > 1 && !matches!(self.work, Work::Watch) {
             // Guards alone prove that all keys were so at one instant.
             true => Phase::MayApply,
@@ -323,32 +319,15 @@ impl Transaction {
     /// The guards and effects of the APPLY, and the values that they put.
     fn effects(&self) -> (Vec<ApplyInstruction>, Vec<u8>) {
         let (mut instructions, mut data) = (Vec::new(), Vec::new());
-        let numbered = || (0u8..).zip(self.keys.iter().zip(&self.versions));
-        let mut add = |key, action| {
+        for (key, state) in (0..).zip(&self.keys) {
             instructions.push(ApplyInstruction {
                 key,
                 reason: 0,
-                action,
+                action: state.guard(),
             });
-        };
-        for (key, (_, version)) in numbered() {
-            add(key, version.map_or(Action::Absent, Action::Version));
         }
-        for (key, (state, version)) in numbered() {
-            match &state.value {
-                Some(value) if state.is_put => {
-                    let short = |number| u32::try_from(number).unwrap_or(u32::MAX);
-                    let (start, len) = (short(data.len()), short(value.len()));
-                    data.extend_from_slice(value);
-                    add(key, Action::Put { start, len });
-                    if state.expires != Expires::Never {
-                        add(key, Action::Expire(operand(state.expires)));
-                    }
-                }
-                Some(_) if state.is_moved => add(key, Action::Expire(operand(state.expires))),
-                None if version.is_some() => add(key, Action::Delete),
-                Some(_) | None => {}
-            }
+        for (key, state) in (0..).zip(&self.keys) {
+            state.write(key, &mut instructions, &mut data);
         }
         (instructions, data)
     }
@@ -358,22 +337,9 @@ impl Transaction {
     }
 }
 
-fn operand(expires: Expires) -> Operand {
-    match expires {
-        Expires::Never => Operand::Immediate(0),
-        Expires::Until(UntilMs::At(ms)) => Operand::Immediate(ms),
-        Expires::Until(UntilMs::In(ms)) => Operand::Now {
-            plus_ms: i64::try_from(ms).unwrap_or(i64::MAX),
-        },
-    }
-}
-
 fn add_key(keys: &mut Vec<KeyState>, name: &[u8]) {
-    if keys.iter().all(|key| key.name != name) {
-        keys.push(KeyState {
-            name: name.to_vec(),
-            ..KeyState::default()
-        });
+    if keys.iter().all(|key| key.name() != name) {
+        keys.push(KeyState::new(name));
     }
 }
 
@@ -385,25 +351,32 @@ fn request_of(args: Arguments<'_>) -> Option<Request<'_>> {
 
 /// Runs a command that stood behind MULTI.
 fn run_queued(model: &mut Model<'_>, args: Arguments<'_>, replies: &mut Replies<'_>) {
-    match request_of(args) {
-        Some(request) => model.run(&request, replies),
-        None => match table::find(args.get(0)).map(|command| command.id) {
-            Some(Name::Ping) if args.len() > 1 => replies.bulk(args.get(1)),
-            Some(Name::Ping) => replies.simple("PONG"),
-            Some(Name::Echo) => replies.bulk(args.get(1)),
+    let Some(command) = table::find(args.get(0)) else {
+        return refuse_queued(None, args, replies);
+    };
+    match Request::read(command, args) {
+        // Its lifetime counts from the time of the shard, so it is judged here and not before.
+        Ok(Some(request)) if request.is_too_far(|| model.now_ms) => {
+            refuse_queued(Some(Fault::ExpireTime(command.name)), args, replies);
+        }
+        Ok(Some(request)) => model.run(&request, replies),
+        Ok(None) => match command.id {
+            Name::Ping if args.len() > 1 => replies.bulk(args.get(1)),
+            Name::Ping => replies.simple("PONG"),
+            Name::Echo => replies.bulk(args.get(1)),
             // Arguments of a command that is queued are good, but for those of Redis's words.
-            _ => queued_fault(args, replies),
+            _ => refuse_queued(None, args, replies),
         },
+        Err(fault) => refuse_queued(Some(fault), args, replies),
     }
 }
 
 /// A command that is refused when it runs, as in Redis: syntax is not looked at before.
-fn queued_fault(args: Arguments<'_>, replies: &mut Replies<'_>) {
+fn refuse_queued(fault: Option<Fault>, args: Arguments<'_>, replies: &mut Replies<'_>) {
     let mut text = Vec::new();
-    let read = table::find(args.get(0)).map(|command| Request::read(command, args));
-    match read {
-        Some(Err(fault)) => fault.write(args, &mut text),
-        _ => text.extend_from_slice(b"ERR Command not allowed inside a transaction"),
+    match fault {
+        Some(fault) => fault.write(args, &mut text),
+        None => text.extend_from_slice(b"ERR Command not allowed inside a transaction"),
     }
     replies.error(&text);
 }

@@ -8,7 +8,6 @@ use penstock_net::limits::{APPLY_KEYS_MAX, EXPIRY_MS_MAX};
 use penstock_net::refusal::Refusal;
 use penstock_net::reply::{ITEM_FLAG_OVERFLOW, REPLY_ITEM_BYTES};
 use penstock_net::request::Version;
-use penstock_net::slot::{begin_with_one_tag, slot_of};
 use penstock_net::status::Status;
 use penstock_storage::extension::EffectsArea;
 use penstock_storage::io::Blocks;
@@ -18,8 +17,8 @@ use penstock_storage::store::{ChangeKey, Committed, Found, Staged, Store};
 
 use super::{Cold, Context, Key, Ran, no_room, not_past_by_store_alone, refused, token, wire};
 
-/// Runs `request` and writes its reply item at the end of `out`. [`Ran::Cold`] names the first of
-/// the keys that must be read; [`cold_keys`] tells all.
+/// Runs `request`, whose keys are of one slot, and writes its reply item at the end of `out`.
+/// [`Ran::Cold`] names the first of the keys that must be read; [`cold_keys`] tells all.
 pub(crate) fn run<P: Blocks>(
     store: &mut Store<P>,
     context: &Context<'_>,
@@ -41,17 +40,7 @@ fn run_on<const KEYS: usize, P: Blocks>(
     request: &ApplyRequest<'_>,
     out: &mut Vec<u8>,
 ) -> Ran {
-    let names = request.keys();
-    for name in &names[1..] {
-        if begin_with_one_tag(names[0], name) {
-            continue;
-        }
-        let (first, second) = (context.slot, slot_of(name));
-        if first != second {
-            return refused(context, Refusal::CrossSlot { first, second }, out);
-        }
-    }
-    let found = match look_up::<KEYS, P>(store, context, names) {
+    let found = match look_up::<KEYS, P>(store, context, request.keys()) {
         Ok(found) => found,
         Err(Missing::Cold(cold)) => return Ran::Cold(cold),
         Err(Missing::TooLarge(refusal)) => return refused(context, refusal, out),
@@ -266,6 +255,17 @@ impl<'s, 'k, P: Blocks, const KEYS: usize> StagedKeys<'s, 'k, P, KEYS> {
         self.staged.time_ms()
     }
 
+    /// Bounds what is put at once, because it is copied when it is edited.
+    fn bound_puts(&mut self, value: &[u8]) -> Result<(), Refusal> {
+        self.put_bytes += value.len();
+        let bytes_max = self.staged.record_bytes_max();
+        let is_much = self.put_bytes > bytes_max && !is_planted(Bug::ApplyUnbounded);
+        match is_much && self.staged.record_bytes() > bytes_max {
+            true => Err(writes_too_much(self.staged.record_bytes(), bytes_max)),
+            false => Ok(()),
+        }
+    }
+
     #[inline(always)]
     pub(super) fn into_staged(self) -> Staged<'s, 'k, P, KEYS> {
         self.staged
@@ -303,14 +303,12 @@ impl<'k, P: Blocks, const KEYS: usize> ApplyKeys<'k> for StagedKeys<'_, 'k, P, K
             return Err(Refusal::Lifetime { ms, now_ms });
         }
         self.staged.put(key, value, (ms > 0).then_some(now_ms + ms));
-        // What is put is copied when it is edited, so it is bounded at once.
-        self.put_bytes += value.len();
-        let bytes_max = self.staged.record_bytes_max();
-        let is_much = self.put_bytes > bytes_max && !is_planted(Bug::ApplyUnbounded);
-        match is_much && self.staged.record_bytes() > bytes_max {
-            true => Err(writes_too_much(self.staged.record_bytes(), bytes_max)),
-            false => Ok(()),
-        }
+        self.bound_puts(value)
+    }
+
+    fn put_keeping(&mut self, key: usize, value: &'k [u8]) -> Result<(), Refusal> {
+        self.staged.put_keeping(key, value);
+        self.bound_puts(value)
     }
 
     #[inline]

@@ -15,7 +15,7 @@ use penstock_net::reply::{ReplyHead, Standing};
 use penstock_net::request::{Effect, Extra, Request, Tells, Token, Verb, Version};
 use penstock_net::rights::{Denied, Rights};
 use penstock_net::scan::{SCAN, ScanRequest};
-use penstock_net::slot::slot_of;
+use penstock_net::slot::{begin_with_one_tag, slot_of};
 use penstock_net::status::Status;
 use penstock_storage::if_planted;
 use penstock_storage::index::CellId;
@@ -30,7 +30,7 @@ use crate::answers::Asked;
 use crate::cluster::Redirect;
 use crate::execute::fire::Fired;
 use crate::execute::token::{self, Looked};
-use crate::execute::{Cold, Context, Ran, apply, run};
+use crate::execute::{Cold, Context, Ran, apply, refused, run};
 use crate::mail::ReplyAddress;
 use crate::member_read::{Stale, look_at_member};
 use crate::replica_waits::{REPLICA_REPLIES_MAX, ReplicaReply};
@@ -162,6 +162,25 @@ impl<'a> Asks<'a> {
             Asks::Item(request) => slot_of_request(request),
             Asks::Apply(request) => slot_of(request.key()),
         }
+    }
+
+    /// Refuses keys of two slots; the first one is of this slot.
+    #[inline]
+    fn crosses_slots(self, first: u16) -> Option<Refusal> {
+        let others = match self {
+            Asks::Item(request) => request.second_key.as_slice(),
+            Asks::Apply(request) => &request.keys()[1..],
+        };
+        for other in others {
+            if begin_with_one_tag(self.key(), other) {
+                continue;
+            }
+            let second = slot_of(other);
+            if first != second {
+                return Some(Refusal::CrossSlot { first, second });
+            }
+        }
+        None
     }
 
     /// The name of the write, if it has one.
@@ -514,12 +533,11 @@ impl<P: Blocks> Shard<P> {
                 hides_unfired,
                 token: None,
             };
-            let ran = match own.asks.token() {
-                None => own.execute(&mut self.store, &context, pieces),
-                Some(token) => {
-                    let (store, stats) = (&mut self.store, &mut self.stats);
-                    own.execute_named(store, stats, &context, token, pieces)
-                }
+            let (store, stats) = (&mut self.store, &mut self.stats);
+            let ran = match (own.asks.crosses_slots(own.slot), own.asks.token()) {
+                (Some(refusal), _) => refused(&context, refusal, pieces.written()),
+                (None, None) => own.execute(store, &context, pieces),
+                (None, Some(token)) => own.execute_named(store, stats, &context, token, pieces),
             };
             match ran {
                 Ran::Unfired { slot, hash, id } => {

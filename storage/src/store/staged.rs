@@ -208,6 +208,13 @@ impl<'k, P: Blocks, const KEYS: usize> Staged<'_, 'k, P, KEYS> {
         key.keeps_effects = false;
     }
 
+    /// Gives a key that has a value this one. Its expiry stays, and so does what runs then.
+    #[inline]
+    pub fn put_keeping(&mut self, which: usize, value: &'k [u8]) {
+        self.parts = None;
+        self.keys[which].value = Value::Put(value);
+    }
+
     /// Takes the value of a key away.
     #[inline]
     pub fn delete(&mut self, which: usize) {
@@ -489,6 +496,7 @@ impl<'k, P: Blocks, const KEYS: usize> Staged<'_, 'k, P, KEYS> {
         };
         let keys = &mut self.store.keys;
         match found.cell {
+            Some(id) if keeps_effects => keys.set_value_of_armed(home, id, value, expiry_ms),
             Some(id) => keys.set_value(home, id, value, expiry_ms),
             None => keys.insert(home, found.key, value, expiry_ms),
         }

@@ -211,6 +211,11 @@ impl<'a> ApplyKeys<'a> for Staged {
         self.now[key].as_mut().expect("present").0 = value.to_vec();
     }
 
+    fn put_keeping(&mut self, key: usize, value: &'a [u8]) -> Result<(), Refusal> {
+        self.replace(key, value);
+        Ok(())
+    }
+
     fn put(&mut self, key: usize, value: &'a [u8]) -> Result<(), Refusal> {
         self.changed[key] = true;
         self.now[key] = Some((value.to_vec(), Version::default(), 0));
