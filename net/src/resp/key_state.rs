@@ -117,6 +117,11 @@ impl KeyState {
         self.value.as_deref().filter(|_| !self.has_ended)
     }
 
+    /// Bytes of memory that its value takes.
+    pub(super) fn value_bytes(&self) -> usize {
+        self.value.as_ref().map_or(0, Vec::capacity)
+    }
+
     /// When it expires; never if it has no value.
     pub(super) fn expires(&self) -> Expires {
         match self.value() {

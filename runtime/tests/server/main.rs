@@ -9,6 +9,7 @@ mod clock;
 mod cluster;
 mod command;
 mod commands;
+mod connections;
 mod damaged;
 mod deploy;
 mod directory_lock;
