@@ -1,6 +1,6 @@
 //! The part of one shard in a cluster: what its node is to write, and its links.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use penstock_net::keyspace::Action;
@@ -501,17 +501,19 @@ impl<B: Block> ClusterMember<B> {
         self.note_served(now_us, store);
         self.deposed.clear();
         self.deposed.append(&mut self.renewed);
-        let mut lost: BTreeMap<Epoch, Vec<PartitionId>> = BTreeMap::new();
+        // A partition may be deposed by several links in one turn.
+        let mut lost: BTreeMap<Epoch, BTreeSet<PartitionId>> = BTreeMap::new();
         while let Some(action) = self.links.take_action() {
             if let LinkAction::Deposed { partition, epoch } = action {
-                lost.entry(epoch).or_default().push(partition);
+                lost.entry(epoch).or_default().insert(partition);
                 self.deposed.push(partition);
             } else {
                 self.act(action, outbox);
             }
         }
         outbox.told.extend(lost.iter().map(|(epoch, partitions)| {
-            let (which, node) = (which_of(partitions), epoch.node());
+            let partitions: Vec<PartitionId> = partitions.iter().copied().collect();
+            let (which, node) = (which_of(&partitions), epoch.node());
             format!("{which}: written by node {node} since epoch {epoch}, and not by this one")
         }));
         outbox.sendable.extend(self.links.sendable());
@@ -650,10 +652,13 @@ impl<B: Block> ClusterMember<B> {
             LinkAction::Room { is_there: true } => outbox
                 .told
                 .push("the log has room again: what is shipped here is applied".into()),
-            LinkAction::Damaged { file, offset } => outbox.told.push(format!(
-                "{:08}.seg cannot be read at offset {offset} for a link",
-                file.0
-            )),
+            LinkAction::Unread { partition, unread } => {
+                let whom = match partition {
+                    Some(partition) => format!("partition {partition} cannot go on"),
+                    None => "nothing more can be shipped by a link".into(),
+                };
+                outbox.told.push(format!("{whom}: {unread}"));
+            }
         }
     }
 
