@@ -296,6 +296,7 @@ fn first_plan(setting: &Setting, partitions: &[u16], chance: &mut Random) -> Pla
             .collect(),
         number: 0,
         is_leased: false,
+        min_sync: 0,
     }
 }
 

@@ -19,7 +19,7 @@ use crate::execute::KeyHash;
 use crate::keyspaces::Writer as SettingsWriter;
 use crate::replication::link_set::{LinkAction, LinkSet, LinkTime};
 use crate::replication::planted::{Bug, is_planted};
-use crate::replication::{Epoch, Partition, PartitionId, PeerStatus, Role};
+use crate::replication::{Epoch, Needed, Partition, PartitionId, PeerStatus, Role};
 
 use super::deferred::DeferredPlan;
 use super::durable_sequences::DurableSequences;
@@ -55,6 +55,8 @@ pub(crate) struct ClusterMember<B> {
     /// Another node says that this one has an older copy of its directory.
     has_gone_back: bool,
     durable: DurableSequences,
+    /// The time of the store when this node began to write each partition, in unix milliseconds.
+    began_ms: BTreeMap<PartitionId, u64>,
 }
 
 fn time<P: Blocks>(now_us: u64, store: &Store<P>) -> LinkTime {
@@ -122,6 +124,7 @@ impl<B: Block> ClusterMember<B> {
             is_due: false,
             has_gone_back: false,
             durable: DurableSequences::none(),
+            began_ms: BTreeMap::new(),
         })
     }
 
@@ -416,6 +419,30 @@ impl<B: Block> ClusterMember<B> {
         others.any(|(_, membership)| *membership == Membership::Sync)
     }
 
+    /// When this node began to write a partition, in unix milliseconds of the store.
+    pub(crate) fn began_ms(&self, partition: usize) -> u64 {
+        let number = PartitionId::try_from(partition).expect("256");
+        self.began_ms.get(&number).copied().unwrap_or_default()
+    }
+
+    /// Whether changes at level `disk` wait for members.
+    #[inline]
+    pub(crate) fn has_min_sync(&self) -> bool {
+        self.plan.min_sync > 0
+    }
+
+    /// Whom the answer to an operation waits for at this level, besides the disk of this node.
+    #[inline]
+    pub(crate) fn needed(&self, level: AckLevel, is_read: bool) -> Option<Needed> {
+        match level {
+            AckLevel::Replica => Some(Needed::All),
+            AckLevel::Disk if self.plan.min_sync > 0 && !is_read => {
+                Some(Needed::Some(self.plan.min_sync))
+            }
+            AckLevel::Disk | AckLevel::Interval | AckLevel::None => None,
+        }
+    }
+
     /// How far each node of the sync set has what this node writes of a partition; `None` for one
     /// that does not count. Nobody counts before the generation of the plan has begun: the sync set
     /// is that of this generation, and may have no node of the one before.
@@ -580,6 +607,9 @@ impl<B: Block> ClusterMember<B> {
                 break;
             };
             self.promotions.remove(next);
+            if begun.is_ok() {
+                self.began_ms.insert(partition, time.time_ms);
+            }
             if begun.is_ok() && has_written && !is_planted(Bug::WaitsOutliveGeneration) {
                 self.renewed.push(partition);
             }

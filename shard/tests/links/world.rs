@@ -14,8 +14,8 @@ use penstock_shard::replication::gate::Outcome;
 use penstock_shard::replication::handshake::{Introduction, Peer};
 use penstock_shard::replication::link_set::{LinkAction, LinkSet, LinkSetConfig, LinkTime};
 use penstock_shard::replication::{
-    CannotBegin, Epoch, LinkId, PENDING_BYTES_MAX, Partition, PartitionId, ReplicaGates, Role,
-    Waiting, records,
+    CannotBegin, Epoch, LinkId, Needed, PENDING_BYTES_MAX, Partition, PartitionId, ReplicaGates,
+    Role, Waiting, records,
 };
 use penstock_storage::cleaning::CleaningConfig;
 use penstock_storage::index::CellId;
@@ -398,6 +398,7 @@ impl World {
             self.nodes[at].gates.wait(Waiting {
                 partition,
                 lsn,
+                needed: Needed::All,
                 deadline_us: NEVER_US,
                 whom: operation,
             });
@@ -887,6 +888,7 @@ impl World {
                     self.nodes[primary].gates.wait(Waiting {
                         partition,
                         lsn,
+                        needed: Needed::All,
                         deadline_us: NEVER_US,
                         whom: operation,
                     });
