@@ -35,6 +35,9 @@ pub const FEATURE_ON_EXPIRE: u64 = 512;
 pub const FEATURE_RUN: u64 = 1024;
 /// REPLACE of APPLY.
 pub const FEATURE_REPLACE: u64 = 2048;
+/// Answers to writes with tokens may have [`ITEM_FLAG_BEGAN`](crate::reply::ITEM_FLAG_BEGAN): at a
+/// server that has it, for a client that wants it.
+pub const FEATURE_BEGAN: u64 = 8192;
 /// Authentication: none.
 pub const AUTH_NONE: u16 = 1;
 /// SCRAM-SHA-256 on a connection without encryption.
@@ -56,7 +59,7 @@ pub struct ClientHello<'a> {
     pub protocol_min: u16,
     /// Highest protocol version.
     pub protocol_max: u16,
-    /// Features wanted; none is defined yet.
+    /// Features wanted: [`FEATURE_BEGAN`] or none. Others are not looked at.
     pub features: u64,
     /// For the server's logs.
     pub name: &'a str,

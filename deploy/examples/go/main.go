@@ -1,5 +1,5 @@
 // A ticket sale with go-redis: 60 buyers want 20 tickets, each may have one, and each asks twice, as
-// a client does that got no answer. Usage: sale PORT
+// a client does that got no answer. Usage: sale PORT, or sale PORT PORT... for nodes of a cluster
 package main
 
 import (
@@ -39,7 +39,7 @@ type answer struct {
 }
 
 // buy sells a ticket, or says why not. All of it happens, or nothing does.
-func buy(ctx context.Context, r *redis.Client, buyer int, token string) answer {
+func buy(ctx context.Context, r redis.UniversalClient, buyer int, token string) answer {
 	reply, err := r.Do(ctx,
 		"KV.APPLY", sale+":stock", "KEY", fmt.Sprintf("%s:buyer:%d", sale, buyer), "TOKEN", token,
 		"k2 absent else 1",       // one for each buyer
@@ -65,10 +65,27 @@ func check(holds bool, text string, values ...any) {
 	}
 }
 
+// connect opens a client of one node, or of a cluster.
+func connect(ports []string) redis.UniversalClient {
+	if len(ports) == 1 {
+		return redis.NewClient(&redis.Options{Addr: "127.0.0.1:" + ports[0]})
+	}
+	var addrs []string
+	for _, port := range ports {
+		addrs = append(addrs, "127.0.0.1:"+port)
+	}
+	// With the default of 60 s the client asks a node that is dead for a minute, although another one
+	// writes since a few seconds.
+	return redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs:                      addrs,
+		ClusterStateReloadInterval: time.Second,
+	})
+}
+
 func main() {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	r := redis.NewClient(&redis.Options{Addr: "127.0.0.1:" + os.Args[1]})
+	r := connect(os.Args[1:])
 	defer r.Close()
 	check(r.Set(ctx, sale+":stock", tickets, 0).Err() == nil, "the stock was not set")
 

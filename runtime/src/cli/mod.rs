@@ -12,6 +12,7 @@ mod keyspace;
 mod layout_value;
 mod loading;
 mod login;
+mod lost_export;
 mod lostfound;
 mod lowering;
 mod membership;

@@ -462,6 +462,7 @@ mod tests {
                 was_last: false,
                 waits_for: Vec::new(),
                 durable: 0,
+                hangs_on: None,
             });
             vec![ReplicationStatus {
                 partitions: partitions.collect(),

@@ -684,14 +684,15 @@ pub(crate) const FIGURES: &[Figure] = &[
     counter(
         "replica_waits",
         "penstock_replication_waits",
-        "Replies at level replica that were kept until other nodes had told to have what they \
-         show.",
+        "Replies at level replica, and by min_sync at level disk, that were kept until other nodes \
+         had told to have what they show.",
         |it| it.replication.waits,
     ),
     counter(
         "replica_waits_below",
         "penstock_replication_waits_below_replica",
-        "Replies at any lower level that were kept for other nodes: none, or it is a bug.",
+        "Replies at any lower level that were kept for other nodes without min_sync: none, or it \
+         is a bug.",
         |it| it.replication.waits_below,
     ),
     counter(

@@ -141,6 +141,8 @@ pub(crate) struct Session {
     /// A peer at the other end of a network takes its replies.
     pub(crate) has_peer: bool,
     pub(crate) stage: Stage,
+    /// Its client wants `FEATURE_BEGAN`.
+    pub(crate) tells_began: bool,
     /// Its login, if it came with one to a shard with users.
     pub(crate) login: Option<Box<SessionLogin>>,
     /// What its user may do. `None`: everything, because the server has no users.
@@ -212,6 +214,7 @@ impl Session {
             medium: Medium::Wire,
             has_peer: true,
             stage: Stage::Hello,
+            tells_began: false,
             login: None,
             rights: None,
             denials: Denials::default(),

@@ -33,7 +33,8 @@ use crate::execute::token::{self, Looked};
 use crate::execute::{Cold, Context, Ran, apply, refused, run};
 use crate::mail::ReplyAddress;
 use crate::member_read::{Stale, look_at_member};
-use crate::replica_waits::{REPLICA_REPLIES_MAX, ReplicaReply};
+use crate::replica_waits::REPLICA_REPLIES_MAX;
+use crate::replication::Needed;
 use crate::requests::parking::{Origin, Parked};
 use crate::stats::Stats;
 
@@ -185,7 +186,7 @@ impl<'a> Asks<'a> {
 
     /// The name of the write, if it has one.
     #[inline]
-    fn token(self) -> Option<Token> {
+    pub(super) fn token(self) -> Option<Token> {
         match self {
             Asks::Item(request) => request.token(),
             Asks::Apply(request) => request.token(),
@@ -286,13 +287,13 @@ impl Own<'_> {
 }
 
 /// How an item may run.
-struct Leave {
+pub(super) struct Leave {
     /// The level that its reply reaches.
-    level: AckLevel,
+    pub(super) level: AckLevel,
     /// How new it is what a GET shows that members may answer.
     standing: Option<Standing>,
     /// This node answers it as a member: another one writes the partition.
-    is_of_member: bool,
+    pub(super) is_of_member: bool,
 }
 
 impl<P: Blocks> Shard<P> {
@@ -553,9 +554,13 @@ impl<P: Blocks> Shard<P> {
         match ran {
             Ran::Answered { gate, status } => {
                 self.stats.answer(own.asked, status);
-                if leave.level == AckLevel::Replica {
+                let is_done = status == Status::Ok;
+                if is_done && operation.address.tells_began {
+                    self.tell_began(own, from, pieces);
+                }
+                if let Some(needed) = self.needed(&leave, own, is_done) {
                     let item = pieces.split_off(from);
-                    self.answer_at_members(now, own, status, item);
+                    self.answer_at_members(now, own, (needed, is_done), item);
                     Step::Later
                 } else if leave.is_of_member {
                     self.replica_waits.answer_member_read();
@@ -636,15 +641,16 @@ impl<P: Blocks> Shard<P> {
         if let Some(elsewhere) = linked.elsewhere(partition) {
             return Err(self.refuse_elsewhere(asked, operation, &elsewhere, out));
         }
-        let lack = match level {
-            AckLevel::Replica if !linked.has_sync(partition) => Some((
+        let needed = linked.needed(level, asked.is_read());
+        let lack = match needed {
+            Some(Needed::All) if !linked.has_sync(partition) => Some((
                 Status::NoReplicas,
                 format!(
                     "nothing was executed: no other node is in the sync set of partition \
                      {partition}, so nobody but this one would have it"
                 ),
             )),
-            AckLevel::Replica if !self.replica_waits.has_room() => Some((
+            Some(_) if !self.replica_waits.has_room() => Some((
                 Status::Busy,
                 format!("{REPLICA_REPLIES_MAX} replies wait for other nodes, which is the limit"),
             )),
@@ -656,24 +662,6 @@ impl<P: Blocks> Shard<P> {
             }
             None => Ok(leave),
         }
-    }
-
-    /// Keeps the answer of an item until the members of its partition have what it tells.
-    #[cold]
-    fn answer_at_members(&mut self, now: Now, own: &Own<'_>, status: Status, item: Pieces) {
-        let whom = ReplicaReply {
-            origin: own.operation.origin,
-            address: own.operation.address,
-            came_us: own.operation.came_us,
-            is_change: !own.asked.is_read() && status == Status::Ok,
-            item,
-        };
-        let until_us = match own.operation.deadline_us {
-            // A read leaves nothing behind, so the client need not hear how it ends.
-            deadline_us @ 1.. if own.asked.is_read() => deadline_us,
-            _ => u64::MAX,
-        };
-        self.wait_for_members(now, own.slot, AckLevel::Replica, until_us, whom);
     }
 
     /// Has an item wait for the read that it turned out to need.

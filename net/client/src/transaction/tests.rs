@@ -171,6 +171,7 @@ fn answer(status: Status, version: Version, value: Vec<u8>) -> Answer {
         is_overflow: false,
         is_shown: false,
         is_replayed: false,
+        has_writer_begun_since: false,
         level: AckLevel::Disk,
         version,
         expiry: None,
