@@ -1,5 +1,9 @@
 // A ticket sale with go-redis: 60 buyers want 20 tickets, each may have one, and each asks twice, as
 // a client does that got no answer. Usage: sale PORT, or sale PORT PORT... for nodes of a cluster
+//
+// go-redis sends a command again by itself when its answer is lost, three times at most, and a DECR
+// counts each time. So each purchase has a token. To have go-redis send nothing twice:
+// redis.Options{MaxRetries: -1}.
 package main
 
 import (
@@ -38,7 +42,8 @@ type answer struct {
 	reason, replayed int64
 }
 
-// buy sells a ticket, or says why not. All of it happens, or nothing does.
+// buy sells a ticket, or says why not. All of it happens, or nothing does. Without an answer go-redis
+// asks again, with the same token: what was executed is answered, and not executed again.
 func buy(ctx context.Context, r redis.UniversalClient, buyer int, token string) answer {
 	reply, err := r.Do(ctx,
 		"KV.APPLY", sale+":stock", "KEY", fmt.Sprintf("%s:buyer:%d", sale, buyer), "TOKEN", token,
