@@ -1,22 +1,19 @@
-//! The RESP port of the real server: atomic commands, pipelines, bad input, and its replies beside
-//! those of a Valkey.
+//! The RESP port of the real server: atomic commands, pipelines, bad input.
 
 mod beyond;
+mod oracle;
 mod running;
 mod table;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use penstock_client::Verbs;
+use penstock_client::{Client, ClientOptions, Verbs};
 
 use crate::command::command;
 use crate::process::Server;
-
-use self::table::TABLE;
 
 /// A new folder for data.
 fn folder(name: &str) -> PathBuf {
@@ -160,98 +157,6 @@ fn words_of(line: &str) -> Vec<Vec<u8>> {
         words.push(word);
     }
     words
-}
-
-/// A Valkey or Redis that ends with the test.
-struct Valkey(Child);
-
-impl Drop for Valkey {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn valkey_binary() -> Option<PathBuf> {
-    if let Some(path) = std::env::var_os("VALKEY_SERVER") {
-        return Some(path.into());
-    }
-    let path = std::env::var_os("PATH")?;
-    let names = ["valkey-server", "redis-server"];
-    let candidates = std::env::split_paths(&path).flat_map(|folder| {
-        let named = names.map(|name| folder.join(name));
-        named.into_iter()
-    });
-    candidates.into_iter().find(|path| path.is_file())
-}
-
-fn start_valkey(binary: &Path) -> (Valkey, SocketAddr) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    drop(listener);
-    let folder = folder("valkey");
-    std::fs::create_dir_all(&folder).unwrap();
-    let child = Command::new(binary)
-        .args(["--port", &address.port().to_string(), "--bind", "127.0.0.1"])
-        .args([
-            "--save",
-            "",
-            "--databases",
-            "1",
-            "--proto-max-bulk-len",
-            "1mb",
-        ])
-        .args(["--dir", folder.to_str().unwrap()])
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
-    let valkey = Valkey(child);
-    for _ in 0..500 {
-        if TcpStream::connect(address).is_ok() {
-            return (valkey, address);
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    panic!("{} does not listen on {address}", binary.display());
-}
-
-#[test]
-fn replies_are_those_of_valkey_byte_by_byte() {
-    let Some(binary) = valkey_binary() else {
-        eprintln!("skipped: no valkey-server or redis-server in PATH, nor VALKEY_SERVER");
-        return;
-    };
-    let (_valkey, theirs) = start_valkey(&binary);
-    for protocol in ["2", "3"] {
-        let ours = start(&format!("resp-beside-{protocol}"), &["--shards", "1"]);
-        let mut talks = [Talk::with(ours.address), Talk::with(theirs)];
-        talks[1].ask(&["FLUSHALL"]);
-        let mut differences = Vec::new();
-        for line in TABLE
-            .lines()
-            .filter(|line| !line.is_empty() && !line.starts_with('#'))
-        {
-            let words = words_of(line);
-            let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
-            let [ours, theirs] = talks.each_mut().map(|talk| {
-                talk.send(&encode(&words));
-                talk.reply().escape_ascii().to_string()
-            });
-            if ours != theirs {
-                differences.push(format!("{line}\n  ours   {ours}\n  theirs {theirs}"));
-            }
-            if line == "RESET" || line.starts_with("# strings") {
-                for talk in &mut talks {
-                    talk.ask(&["HELLO", protocol]);
-                }
-            }
-        }
-        assert!(
-            differences.is_empty(),
-            "RESP{protocol}:\n{}",
-            differences.join("\n")
-        );
-    }
 }
 
 #[test]
