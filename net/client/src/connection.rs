@@ -37,6 +37,8 @@ pub(crate) struct Connection {
     /// The server knows tokens.
     names: bool,
     has_hello: bool,
+    /// The server speaks another protocol at this port.
+    is_of_another_kind: bool,
     login: ConnectionLogin,
     /// What is to be sent before anything else.
     output: Vec<u8>,
@@ -89,6 +91,7 @@ impl Connection {
                 runs: false,
                 names: false,
                 has_hello: false,
+                is_of_another_kind: false,
                 login,
                 output: Vec::new(),
                 unwelcome: None,
@@ -114,6 +117,12 @@ impl Connection {
     /// Whether operations may be sent: HELLO is answered, and the login, if there is one.
     pub(crate) fn has_hello(&self) -> bool {
         self.has_hello
+    }
+
+    /// Whether the server has said that its port is none for this client: asking again is of no
+    /// use.
+    pub(crate) fn is_of_another_kind(&self) -> bool {
+        self.is_of_another_kind
     }
 
     /// Whether something is to be sent that is no operation.
@@ -376,6 +385,8 @@ impl Connection {
                 .unwrap_or("an error without a text")
                 .to_string();
             let Some(items) = self.sent.remove(&header.request_id) else {
+                let is_final = matches!(status, Some(Status::Malformed | Status::Unsupported));
+                self.is_of_another_kind = is_final && !self.has_hello;
                 return Err(ClientError::Protocol(text));
             };
             let may_retry = self.retries_busy && status == Some(Status::Busy);

@@ -299,7 +299,7 @@ fn a_hundred_thousand_commands_at_once_are_answered_in_order() {
 }
 
 #[test]
-fn half_a_command_native_frames_and_tls_end_at_the_deadline_of_partial_ones() {
+fn half_a_command_ends_at_the_deadline_of_partial_ones_and_what_is_no_resp_is_answered() {
     let resp = start(
         "resp-hostile",
         &["--shards", "1", "--partial-frame-timeout-ms", "200ms"],
@@ -310,9 +310,8 @@ fn half_a_command_native_frames_and_tls_end_at_the_deadline_of_partial_ones() {
         vec![0; 32],
     ]
     .concat();
-    let tls = [0x16, 3, 1, 2, 0, 1, 0, 1, 0xFC, 3, 3].to_vec();
     let half = b"PING\r\n*2\r\n$3\r\nGET\r\n$10\r\nabc".to_vec();
-    for bytes in [native, tls, half] {
+    for bytes in [native, half] {
         let mut talk = Talk::with(resp.address);
         talk.send(&bytes);
         if bytes.starts_with(b"PING") {
@@ -330,6 +329,10 @@ fn half_a_command_native_frames_and_tls_end_at_the_deadline_of_partial_ones() {
             "-ERR Protocol error: invalid multibulk length\r\n",
         ),
         (
+            &[0x16, 3, 1, 2, 0, 1, 0, 1, 0xFC, 3, 3],
+            "-ERR this port speaks RESP without TLS\r\n",
+        ),
+        (
             b"GET / HTTP/1.1\r\nHost: shop\r\n\r\n",
             "-ERR wrong number of arguments for 'get' command\r\n",
         ),
@@ -343,6 +346,62 @@ fn half_a_command_native_frames_and_tls_end_at_the_deadline_of_partial_ones() {
     }
     let mut talk = Talk::with(resp.address);
     assert_eq!(talk.ask(&["PING"]), "+PONG\r\n");
+    resp.server.stop();
+}
+
+#[test]
+fn native_clients_at_the_port_of_resp_are_told_where_they_are() {
+    let resp = start("resp-native", &["--shards", "1"]);
+    // A reply would be waited for longer than the test may run.
+    let options = ClientOptions {
+        deadline: Duration::from_secs(3600),
+        ..ClientOptions::default()
+    };
+    let refused = Client::connect(resp.address, options).expect_err("another protocol");
+    assert!(
+        refused
+            .to_string()
+            .contains("the port for clients of Redis"),
+        "{refused}"
+    );
+    let address = resp.address.to_string();
+    for words in [
+        &["get", "k"][..],
+        &["ping"],
+        &["bench", "echo", "--duration", "0.1"],
+    ] {
+        let output = command(&[words, &["--addr", &address]].concat())
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(
+            text.contains("the port for clients of Redis"),
+            "{words:?}: {text}"
+        );
+        assert!(!text.contains("no answer within"), "{words:?}: {text}");
+    }
+    resp.server.stop();
+}
+
+#[test]
+fn what_redis_cli_shows_of_a_server_is_in_its_info() {
+    let resp = start("resp-stat", &["--shards", "1"]);
+    let info = Talk::with(resp.address).ask(&["INFO"]);
+    for field in [
+        "used_memory",
+        "connected_clients",
+        "blocked_clients",
+        "total_commands_processed",
+        "total_connections_received",
+    ] {
+        let value = info
+            .split("\r\n")
+            .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+        assert!(
+            value.is_some_and(|it| it.parse::<u64>().is_ok()),
+            "{field}: {value:?}"
+        );
+    }
     resp.server.stop();
 }
 
