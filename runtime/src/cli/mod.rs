@@ -295,6 +295,9 @@ impl Command {
             Command::Serve(args) => {
                 let settings = args.resolve()?;
                 let logging = Logging::install(&settings.config).map_err(Failure::usage)?;
+                if let Some(text) = settings.passed_over() {
+                    tracing::info!("{text}");
+                }
                 penstock::server::serve(settings.config, &logging).map_err(|error| {
                     let code = error.exit_code();
                     tracing::error!(exit_code = code, "{error}");
