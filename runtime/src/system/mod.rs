@@ -24,6 +24,7 @@ pub mod private_file;
 mod random;
 mod schedule;
 mod sockets;
+mod threads;
 pub(crate) mod wall;
 pub(crate) mod wiping;
 
@@ -41,6 +42,7 @@ pub(crate) use schedule::{involuntary_switches, raise_priority, set_time_slice, 
 pub(crate) use sockets::{
     accept_waiting, shut_down_socket, taken_over, unacknowledged_bytes, unread_bytes,
 };
+pub(crate) use threads::require_threads;
 
 /// Takes over a descriptor that a system call returned, or its error.
 pub(crate) fn owned(fd: RawFd) -> io::Result<OwnedFd> {

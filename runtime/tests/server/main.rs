@@ -12,6 +12,7 @@ mod damaged;
 mod deploy;
 mod durable_by;
 mod expiring;
+mod forbidden;
 mod hostile;
 mod keyspaces;
 mod layouts;
