@@ -9,7 +9,7 @@ use penstock_net::link::message::LINK_PARTITIONS;
 use super::Failure;
 use super::connection::ServerAddress;
 use super::membership::check_written;
-use super::output::Output;
+use super::output::{Output, PLAN_CHANGED};
 use super::partitions::ANSWER;
 use super::plan_home::HomeArgs;
 use super::status::info_of;
@@ -96,6 +96,7 @@ impl FailoverArgs {
             }
             let settings = draft.failover();
             draft.write().map_err(Failure::usage)?;
+            out.done(PLAN_CHANGED);
             if step != FailoverStep::Half {
                 out.line(format_args!("{}", told(&settings)));
                 return out.finish();
@@ -151,10 +152,11 @@ pub fn pause(home: &HomeArgs, is_paused: bool) -> Result<(), Failure> {
         FailoverStep::Nothing => ", as before",
         _ => "",
     };
+    let mut out = Output::stdout();
     if step != FailoverStep::Nothing {
         draft.write().map_err(Failure::usage)?;
+        out.done(PLAN_CHANGED);
     }
-    let mut out = Output::stdout();
     out.line(format_args!("{}{as_before}", told(&wanted)));
     out.finish()
 }

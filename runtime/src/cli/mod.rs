@@ -67,7 +67,8 @@ Exit codes:
   0  done
   1  the answer is no: not found, a guard failed, data damaged
   2  the command, its configuration or this machine is wrong; one line says what
-  3  no server there, or it failed; whether a write happened is said";
+  3  no server there, or it failed; whether a write happened is said
+  4  done, and standard output took no answer: do not do it again";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -263,6 +264,14 @@ impl Failure {
     fn server(cause: impl fmt::Display) -> Failure {
         Failure {
             code: 3,
+            line: cause.to_string(),
+        }
+    }
+
+    /// It was done, and nobody could be told.
+    fn untold(cause: impl fmt::Display) -> Failure {
+        Failure {
+            code: 4,
             line: cause.to_string(),
         }
     }

@@ -214,7 +214,7 @@ impl SetArgs {
         };
         let answer = self.write.token.call(&mut connection, level, ask)?;
         let answer = answer.done(&self.key)?;
-        let mut out = Output::stdout();
+        let mut out = Output::of_write();
         out.line(format_args!("{}", text_field::stored(&self.value, &value)));
         out.finish()?;
         answer.report(connection.hello.interval_ms)
@@ -332,7 +332,7 @@ impl UpdateIfArgs {
             return Err(Failure::no(self.failed(&instructions, &answer)));
         }
         let answer = answer.done(&self.key)?;
-        let mut out = Output::stdout();
+        let mut out = Output::of_write();
         let effects = instructions
             .iter()
             .filter(|instruction| instruction.operation.is_effect());
