@@ -10,6 +10,7 @@ mod failover;
 mod inspect;
 mod keyspace;
 mod layout_value;
+mod leading;
 mod loading;
 mod login;
 mod lostfound;
@@ -287,7 +288,8 @@ impl Failure {
 
 /// Runs the command that this process was started with.
 pub fn run() -> ExitCode {
-    match Cli::parse().command.run() {
+    let words = leading::moved_behind(&Cli::command(), std::env::args_os().collect());
+    match Cli::parse_from(words).command.run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             if !failure.line.is_empty() {

@@ -49,7 +49,7 @@ as 1000.
 
 Examples:
   penstock update-if stock:42 'u32@0 >= 1' 'u32@0 -= 1'
-  penstock update-if visits 'u64@0 += 1' --start u64:0
+  penstock update-if hits:home 'u64@0 += 1' --start u64:0
   penstock update-if stock:42 'u32@0 -= 1' --token new   asked again with this token, it sells once
   penstock update-if 'stock:{42}' 'second.u8@0 == 1 else 3' 'u32@0 -= 1 else 1' \\
     --second 'sale:{42}'";

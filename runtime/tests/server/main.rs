@@ -7,6 +7,7 @@ mod chart;
 mod cleaning;
 mod cluster;
 mod command;
+mod command_line;
 mod commands;
 mod damaged;
 mod deploy;
