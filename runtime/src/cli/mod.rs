@@ -189,7 +189,8 @@ Examples:
   penstock bench echo                                 the limit: frames answered without a store
   penstock bench echo-items                           the limit of batches: items answered so
 
-It writes keys that begin with bench: and nothing else, and ends by itself.";
+It writes keys that begin with bench:, of buy and sold-out with {buy}:, deletes them behind the run
+(--keep leaves them), and ends by itself.";
 
 const SERVE_EXAMPLES: &str = "\
 Examples:
