@@ -83,7 +83,7 @@ Examples:
 #[derive(Parser)]
 #[command(
     name = "penstock",
-    version,
+    version = penstock::VERSION,
     after_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"),
     subcommand_required = true,
     arg_required_else_help = true
@@ -366,10 +366,46 @@ impl Command {
 }
 
 #[cfg(test)]
+#[path = "../../build/commit.rs"]
+mod commit;
+
+#[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use penstock_net::request::Verb;
 
     use super::*;
+
+    #[test]
+    fn a_version_names_its_commit_or_says_that_none_is_known() {
+        assert!(
+            !commit::GIVEN.starts_with("PENSTOCK_"),
+            "a server would refuse it"
+        );
+        let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let given = commit::told(Some("0123456789abcdef0123456789abcdef01234567\n"), here);
+        assert_eq!(given, "commit 0123456789ab");
+        let told = commit::told(None, here);
+        let files = commit::files(here);
+        match told.strip_prefix("commit ") {
+            Some(id) if id.len() == 12 => assert!(!files.is_empty(), "{told}"),
+            // The tests of a tarball run, too.
+            _ => assert!(
+                told.contains("without a git history") && files.is_empty(),
+                "{told}"
+            ),
+        }
+        // Files that only lie in the tree of somebody else.
+        let folder = here.join("src");
+        let unknown = commit::told(Some("HEAD; rm"), &folder);
+        assert_eq!(
+            unknown,
+            "commit unknown: built from files without a git history"
+        );
+        let text = Cli::command().render_version();
+        assert!(text.starts_with(concat!("penstock ", env!("CARGO_PKG_VERSION"), " (")));
+    }
 
     #[test]
     fn the_tree_of_commands_is_sound() {

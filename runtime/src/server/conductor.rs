@@ -91,7 +91,7 @@ impl<'a> Conductor<'a> {
                 Err(flume::RecvTimeoutError::Disconnected) => return Ok(()),
                 Err(flume::RecvTimeoutError::Timeout) => self.tell_progress(),
                 Ok(Report::Opened { shard, text }) => {
-                    tell!("shard {shard}     {text}");
+                    tell!("{:<12} {text}", format!("shard {shard}"));
                     self.opened += 1;
                     if self.opened == self.cores.count()
                         && let Some(all_open) = all_open.take()
