@@ -12,6 +12,7 @@ mod link_tls;
 mod option;
 mod quantity;
 mod settings;
+mod toml_file;
 pub(crate) mod toml_line;
 
 use std::net::SocketAddr;

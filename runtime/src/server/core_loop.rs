@@ -31,6 +31,7 @@ use super::descriptors::{Descriptors, refuse_accepted};
 use super::error::{ServeError, system};
 use super::halves::halves;
 use super::link_tasks::serve_link;
+use super::listen;
 use super::lostfound::keep_lostfound;
 use super::messages::{CoreStart, Letter, Report};
 use super::resp_host::RespHost;
@@ -173,6 +174,7 @@ fn serve(start: CoreStart, opened: Opened) -> Result<Rc<Core>, ServeError> {
     let resp = resp.into_iter();
     let resp = resp.map(|(listener, host)| (listener, Speech::Resp(host)));
     for (listener, speech) in native.chain(resp) {
+        listen::open(&listener)?;
         let listener = TcpListener::from_std(listener);
         let listener = listener.map_err(system("take over a listening socket"))?;
         let tls = start.tls.clone();
