@@ -41,6 +41,7 @@ use super::signal::Signal;
 use crate::cluster::ProvenLink;
 use crate::config::IoMode;
 use crate::disk::patiently;
+use crate::event_loop::shard_thread::ShardThread;
 use crate::startup::node::Opened;
 use crate::startup::room::ConnectionBound;
 use crate::system::open_files;
@@ -64,8 +65,9 @@ const TURNED_AWAY_MAX: u32 = 64;
 
 /// Runs a core on the calling thread until it is told to leave.
 pub(crate) fn run(start: CoreStart) {
-    if let Some(core) = start.shard.core {
-        core_affinity::set_for_current(core);
+    let thread = ShardThread::on_core(start.shard.core);
+    if let Some(home) = thread.home() {
+        let _ = start.homes.send((start.shard.shard, home));
     }
     let reports = start.reports.clone();
     let inbox = start.outboxes[usize::from(start.shard.shard)].clone();
@@ -77,6 +79,7 @@ pub(crate) fn run(start: CoreStart) {
             return;
         }
     };
+    opened.engine.run_on(thread);
     let _ = reports.send(Report::Opened {
         shard: start.shard.shard,
         text: std::mem::take(&mut opened.text),

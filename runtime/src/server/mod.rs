@@ -40,6 +40,7 @@ mod secured;
 mod served_users;
 mod signal;
 mod signals;
+mod stalled_threads;
 mod supervisor;
 
 use std::net::{SocketAddr, TcpListener};

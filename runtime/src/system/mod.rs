@@ -4,6 +4,7 @@
 //! All unsafe code of the server stands here and in `disk`.
 
 pub mod advice;
+mod affinity;
 mod allocator;
 pub(crate) mod boot_clock;
 pub mod bound_child;
@@ -24,6 +25,7 @@ pub(crate) mod open_files;
 pub(crate) mod outgoing;
 pub mod private_file;
 mod random;
+pub(crate) mod schedstat;
 mod schedule;
 mod sockets;
 mod threads;
@@ -33,6 +35,7 @@ pub(crate) mod wiping;
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
+pub(crate) use affinity::{CpuSet, online_cpus, this_thread};
 pub(crate) use allocator::{give_back_free_memory, map_blocks_from};
 pub(crate) use events::{clear_signal, event_counter, signal, wait_readable};
 pub(crate) use files::{
