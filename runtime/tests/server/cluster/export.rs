@@ -19,7 +19,7 @@ fn order(buyer: &str) -> Apply {
     let mut apply = Apply::new();
     let (stock, order) = (apply.key(b"{sale}stock"), apply.key(key.as_bytes()));
     apply
-        .then(order.absent())
+        .then(order.is_absent())
         .then(stock.decimal().decrease(1u64))
         .put(order, buyer.as_bytes());
     apply
