@@ -33,6 +33,8 @@ pub const FEATURE_TOKENS: u64 = 256;
 pub const FEATURE_ON_EXPIRE: u64 = 512;
 /// RUN.
 pub const FEATURE_RUN: u64 = 1024;
+/// ABSENT_SINCE of APPLY.
+pub const FEATURE_ABSENT_SINCE: u64 = 4096;
 /// Authentication: none.
 pub const AUTH_NONE: u16 = 1;
 /// SCRAM-SHA-256 on a connection without encryption.

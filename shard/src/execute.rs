@@ -290,6 +290,14 @@ fn wire(version: Stored) -> Version {
     }
 }
 
+/// A version that the wire tells, as the store has it.
+fn stored(version: Version) -> Stored {
+    Stored {
+        epoch: version.epoch,
+        sequence: version.sequence,
+    }
+}
+
 #[inline]
 fn get<P: Blocks>(
     store: &mut Store<P>,

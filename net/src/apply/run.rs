@@ -23,6 +23,16 @@ pub trait ApplyKeys<'a> {
     /// The version that a key had before the request; sequence 0 if it had no value.
     fn version(&self, key: usize) -> Version;
 
+    /// Whether a key may have changed between the time when the newest version of its partition was
+    /// this one and the request. A change is never missed.
+    fn may_have_changed(&self, key: usize, since: Version) -> bool;
+
+    /// The time from which lifetimes count, in unix milliseconds. It is not before `now_ms`, and later
+    /// where a millisecond has begun.
+    fn lifetimes_from_ms(&self, now_ms: u64) -> u64 {
+        now_ms
+    }
+
     /// The value of a key now; `None` if it has none.
     fn value(&self, key: usize) -> Option<&[u8]>;
 
@@ -177,6 +187,11 @@ impl<'a> Step<'_, 'a> {
                 actual if actual == version => Ok(()),
                 actual => Err(Cause::Version(actual)),
             },
+            Action::AbsentSince(since) => {
+                let existed = keys.existed(self.key);
+                let holds_on = !existed && !keys.may_have_changed(self.key, since);
+                holds(holds_on, existed.into())
+            }
             Action::Before(time) => {
                 let is_before = i128::from(self.now_ms) < self.time(time, keys)?;
                 holds(is_before, self.now_ms)

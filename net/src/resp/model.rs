@@ -279,6 +279,8 @@ fn change_bytes(
         return replies.error(TOO_LONG);
     }
     if is_nothing {
+        // Redis takes APPEND of nothing for a change, and SETRANGE of nothing for none.
+        state.is_put |= offset.is_none();
         return replies.integer(i64::try_from(len).expect("values are bounded"));
     }
     let expires = state.expires;

@@ -5,7 +5,7 @@
 use crate::apply::{Action, ApplyInstruction, Operand};
 use crate::limits::APPLY_KEYS_MAX;
 use crate::reply::ReplyItem;
-use crate::request::{BatchRequest, Wanted};
+use crate::request::{BatchRequest, MemberRead, Wanted};
 use crate::slot::slot_of;
 use crate::status::Status;
 use crate::version::Version;
@@ -20,11 +20,20 @@ use super::table::{self, Name};
 /// How often the keys are read before a transaction gives up.
 const READS_MAX: u32 = 64;
 
-/// A key that WATCH named, and its version then; none if it had no value.
+/// A key that WATCH named, and what it was then.
 #[derive(Clone, Debug)]
 pub(super) struct Watched {
     pub(super) key: Vec<u8>,
-    pub(super) version: Option<Version>,
+    seen: Seen,
+}
+
+/// What a watched key was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Seen {
+    /// It had this version.
+    Version(Version),
+    /// It had no value, and this was the newest version of its partition.
+    Absent(Version),
 }
 
 /// What a transaction is for.
@@ -34,9 +43,19 @@ enum Work {
     Command(KeptArguments),
     /// The commands of EXEC, and the keys that must be as they were.
     Exec(Vec<KeptArguments>, Vec<Watched>),
-    /// The versions of the keys.
-    Watch,
+    /// What the keys are, and what was seen of each.
+    Watch(Vec<Seen>),
 }
+
+/// A read that the node alone answers which writes the key, and that tells the newest version of
+/// the partition: what ABSENT_SINCE asks for.
+const AS_IT_IS_NOW: MemberRead = MemberRead {
+    staleness_us_max: 0,
+    version_min: Version {
+        epoch: 0,
+        sequence: 0,
+    },
+};
 
 /// What must be done for a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,7 +141,8 @@ impl Transaction {
     pub(super) fn of_watch<'a>(keys: impl Iterator<Item = &'a [u8]>, protocol: Protocol) -> Self {
         let mut names = Vec::new();
         keys.for_each(|key| add_key(&mut names, key));
-        Transaction::new(Work::Watch, names, protocol, 0)
+        let seen = vec![Seen::Absent(Version::default()); names.len()];
+        Transaction::new(Work::Watch(seen), names, protocol, 0)
     }
 
     fn new(work: Work, keys: Vec<KeyState>, protocol: Protocol, value_bytes_max: usize) -> Self {
@@ -147,16 +167,16 @@ impl Transaction {
         if self.phase != Phase::Done {
             return None;
         }
-        let is_watch = matches!(self.work, Work::Watch);
-        let keys = std::mem::take(&mut self.keys).into_iter();
-        let watched = keys.zip(&self.versions).map(|(key, version)| Watched {
-            key: key.name,
-            version: *version,
-        });
-        let watched = if is_watch {
-            watched.collect()
-        } else {
-            Vec::new()
+        let watched = match &self.work {
+            Work::Watch(seen) => {
+                let keys = std::mem::take(&mut self.keys).into_iter().zip(seen);
+                keys.map(|(key, seen)| Watched {
+                    key: key.name,
+                    seen: *seen,
+                })
+                .collect()
+            }
+            Work::Command(_) | Work::Exec(..) => Vec::new(),
         };
         Some((std::mem::take(&mut self.reply), watched))
     }
@@ -190,7 +210,12 @@ impl Transaction {
         match self.phase {
             Phase::MayRead => {
                 for key in &self.keys {
-                    batch.get_with(out, &key.name, Wanted::ValueAndExpiry);
+                    match self.work {
+                        Work::Watch(_) => {
+                            batch.get_of_member(out, &key.name, Wanted::Expiry, AS_IT_IS_NOW);
+                        }
+                        _ => batch.get_with(out, &key.name, Wanted::ValueAndExpiry),
+                    }
                 }
                 self.reads += 1;
                 self.phase = Phase::Reads(self.keys.len());
@@ -224,6 +249,10 @@ impl Transaction {
                 self.phase = Phase::Done;
                 match status {
                     Status::Ok => {}
+                    Status::GuardFailed if self.is_of_watch(reply.head.instruction) => {
+                        self.reply.clear();
+                        self.replies().null_array();
+                    }
                     Status::VersionMismatch | Status::GuardFailed | Status::NotFound => {
                         self.reply.clear();
                         self.phase = Phase::MayRead;
@@ -261,6 +290,29 @@ impl Transaction {
             self.now_ms = told.time_ms;
         }
         self.versions[number] = is_there.then_some(reply.head.version);
+        if let Work::Watch(seen) = &mut self.work {
+            let newest = reply.standing.map(|standing| standing.through);
+            seen[number] = match is_there {
+                true => Seen::Version(reply.head.version),
+                false => Seen::Absent(newest.unwrap_or_default()),
+            };
+        }
+    }
+
+    /// What WATCH saw of a key, of those of an EXEC.
+    fn seen(&self, place: usize) -> Option<Seen> {
+        let Work::Exec(_, watched) = &self.work else {
+            return None;
+        };
+        let name = &self.keys.get(place)?.name;
+        let watched = watched.iter().find(|watched| watched.key == *name)?;
+        Some(watched.seen)
+    }
+
+    /// Whether the instruction of the APPLY guards that a watched key was missing all the time. The
+    /// guards of the keys come first, in their order.
+    fn is_of_watch(&self, instruction: u8) -> bool {
+        matches!(self.seen(instruction.into()), Some(Seen::Absent(_)))
     }
 
     /// Keeps the first error as the reply.
@@ -277,20 +329,27 @@ impl Transaction {
         if !self.reply.is_empty() {
             return Phase::Done;
         }
-        if let Work::Exec(_, watched) = &self.work {
-            let has_changed = watched.iter().any(|watched| {
-                let place = self.keys.iter().position(|key| key.name == watched.key);
-                place.is_none_or(|place| self.versions[place] != watched.version)
-            });
-            if has_changed {
-                self.replies().null_array();
-                return Phase::Done;
+        let (mut has_changed, mut was_absent) = (false, false);
+        for (place, version) in self.versions.iter().enumerate() {
+            match self.seen(place) {
+                None => {}
+                Some(Seen::Version(before)) => has_changed |= *version != Some(before),
+                Some(Seen::Absent(_)) => {
+                    has_changed |= version.is_some();
+                    was_absent = true;
+                }
             }
+        }
+        if has_changed {
+            self.replies().null_array();
+            return Phase::Done;
         }
         self.run();
         let changes = self.keys.iter().any(|key| key.is_put || key.is_moved);
-        match changes || self.keys.len() > 1 && !matches!(self.work, Work::Watch) {
-            // Guards alone prove that all keys were so at one instant.
+        let is_watch = matches!(self.work, Work::Watch(_));
+        match changes || was_absent || self.keys.len() > 1 && !is_watch {
+            // Guards alone prove that all keys were so at one instant, and that a key that is
+            // missing has not come and gone.
             true => Phase::MayApply,
             false => Phase::Done,
         }
@@ -315,7 +374,7 @@ impl Transaction {
                     run_queued(&mut model, command.view(), replies);
                 }
             }
-            Work::Watch => replies.simple("OK"),
+            Work::Watch(_) => replies.simple("OK"),
         }
         self.reply = reply;
     }
@@ -332,7 +391,12 @@ impl Transaction {
             });
         };
         for (key, (_, version)) in numbered() {
-            add(key, version.map_or(Action::Absent, Action::Version));
+            let guard = match (version, self.seen(key.into())) {
+                (Some(version), _) => Action::Version(*version),
+                (None, Some(Seen::Absent(newest))) => Action::AbsentSince(newest),
+                (None, _) => Action::Absent,
+            };
+            add(key, guard);
         }
         for (key, (state, version)) in numbered() {
             match &state.value {

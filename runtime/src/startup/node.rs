@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use core_affinity::CoreId;
 use penstock_net::hello::{
-    AUTH_NONE, FEATURE_APPLY, FEATURE_EXPIRY, FEATURE_KEYSPACES, FEATURE_MEMBER_READS,
-    FEATURE_ON_EXPIRE, FEATURE_PING_ITEMS, FEATURE_RUN, FEATURE_SCAN, FEATURE_SHOWN,
-    FEATURE_TOKENS, ServerHello,
+    AUTH_NONE, FEATURE_ABSENT_SINCE, FEATURE_APPLY, FEATURE_EXPIRY, FEATURE_KEYSPACES,
+    FEATURE_MEMBER_READS, FEATURE_ON_EXPIRE, FEATURE_PING_ITEMS, FEATURE_RUN, FEATURE_SCAN,
+    FEATURE_SHOWN, FEATURE_TOKENS, ServerHello,
 };
 use penstock_net::limits::Limits;
 use penstock_net::link::NodeStart;
@@ -339,7 +339,8 @@ impl Node {
                 | FEATURE_APPLY
                 | FEATURE_TOKENS
                 | FEATURE_ON_EXPIRE
-                | FEATURE_RUN,
+                | FEATURE_RUN
+                | FEATURE_ABSENT_SINCE,
             nonce: [0; 32],
             limits: Limits {
                 frame_bytes_max: config.frame_bytes_max,

@@ -4,6 +4,7 @@
 mod beyond;
 mod running;
 mod table;
+mod watching;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -16,7 +16,7 @@ use penstock_storage::place::Lsn;
 use penstock_storage::planted::{self, Bug, is_planted};
 use penstock_storage::store::{ChangeKey, Committed, Found, Staged, Store};
 
-use super::{Cold, Context, Key, Ran, no_room, refused, token, wire};
+use super::{Cold, Context, Key, Ran, no_room, refused, stored, token, wire};
 
 /// Runs `request` and writes its reply item at the end of `out`. [`Ran::Cold`] names the first of
 /// the keys that must be read; [`cold_keys`] tells all.
@@ -277,6 +277,10 @@ impl<'k, P: Blocks, const KEYS: usize> ApplyKeys<'k> for StagedKeys<'_, 'k, P, K
     #[inline]
     fn version(&self, key: usize) -> Version {
         self.versions[key]
+    }
+
+    fn may_have_changed(&self, key: usize, since: Version) -> bool {
+        self.staged.may_have_changed(key, stored(since))
     }
 
     #[inline]
