@@ -345,7 +345,7 @@ fn write_telling<P: Blocks>(
     let cell = store.cell(id);
     let told = (wanted != Wanted::Value).then(|| ExpiryTold {
         expiry_ms: cell.expiry_ms().unwrap_or(0),
-        time_ms: store.time_ms(),
+        time_ms: store.lifetimes_from_ms(),
     });
     let value = match wanted {
         Wanted::Expiry => &[],
@@ -542,7 +542,7 @@ fn expiry_after<P: Blocks>(
         Expiry::Never | Expiry::Keep => Ok(key.at.expiry_ms.filter(|_| key.at.exists)),
         Expiry::At(ms) => Ok(Some(ms)),
         Expiry::In(ms) => {
-            let now_ms = planted::or(Bug::LifetimeIsTime, 0, store.time_ms());
+            let now_ms = planted::or(Bug::LifetimeIsTime, 0, store.lifetimes_from_ms());
             Some(now_ms + ms)
                 .filter(|&at_ms| at_ms <= EXPIRY_MS_MAX)
                 .map(Some)

@@ -245,7 +245,13 @@ impl<'a> Step<'_, 'a> {
             }
             Action::Expire(time) => {
                 self.found(keys)?;
-                let ms = self.time(time, keys)?;
+                let ms = match time {
+                    Operand::Now { plus_ms } => {
+                        let from_ms = keys.lifetimes_from_ms(self.now_ms);
+                        i128::from(from_ms) + i128::from(plus_ms)
+                    }
+                    time => self.time(time, keys)?,
+                };
                 let expiry_ms = u64::try_from(ms)
                     .ok()
                     .filter(|ms| *ms <= EXPIRY_MS_MAX)

@@ -91,7 +91,7 @@ impl Core {
             }),
             is_now_stale: Cell::new(true),
             clock: start.shard.clock,
-            wall: WallClock::new(start.shard.unix_ms_at_start),
+            wall: WallClock::default(),
             open_connections: Arc::clone(&start.connections),
             handshakes: Handshakes::default(),
             turned_away: Cell::new(0),
@@ -116,13 +116,17 @@ impl Core {
         let us = self.clock.now_us();
         Now {
             us,
-            unix_ms: self.wall.at(us),
+            unix_ms: self.wall.at(us, || self.clock.now_us()),
         }
     }
 
-    /// Hands an event to the shard; returns what that returns.
+    /// Hands an event to the shard; returns what that returns. What clients ask for is never older
+    /// than the time at which it runs, so the clock is read for it.
     #[inline]
     pub(crate) fn step(&self, event: Event<'_, ArenaBlock>) -> usize {
+        if matches!(event, Event::Received { .. } | Event::Mail(_)) {
+            self.is_now_stale.set(true);
+        }
         let now = self.now();
         let consumed = self.engine.borrow_mut().step(now, event);
         self.turn.set();
@@ -363,10 +367,12 @@ impl Core {
             .cloned()
     }
 
-    /// Gives the shard what the disk has finished. Without a system call.
+    /// Gives the shard what the disk has finished. Without a system call. The loop may sleep behind
+    /// it, so the clock is read anew for the next event.
     pub(super) fn reap(&self) -> bool {
         let now = self.now();
         let is_any = self.engine.borrow_mut().reap(now);
+        self.is_now_stale.set(true);
         if is_any {
             self.turn.set();
         }

@@ -279,6 +279,10 @@ impl<'k, P: Blocks, const KEYS: usize> ApplyKeys<'k> for StagedKeys<'_, 'k, P, K
         self.versions[key]
     }
 
+    fn lifetimes_from_ms(&self, _now_ms: u64) -> u64 {
+        self.staged.lifetimes_from_ms()
+    }
+
     fn may_have_changed(&self, key: usize, since: Version) -> bool {
         self.staged.may_have_changed(key, stored(since))
     }
@@ -298,7 +302,7 @@ impl<'k, P: Blocks, const KEYS: usize> ApplyKeys<'k> for StagedKeys<'_, 'k, P, K
     }
 
     fn put(&mut self, key: usize, value: &'k [u8]) -> Result<(), Refusal> {
-        let (ms, now_ms) = (self.ttls_ms[key], self.staged.time_ms());
+        let (ms, now_ms) = (self.ttls_ms[key], self.staged.lifetimes_from_ms());
         if now_ms + ms > EXPIRY_MS_MAX {
             return Err(Refusal::Lifetime { ms, now_ms });
         }

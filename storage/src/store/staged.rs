@@ -149,6 +149,12 @@ impl<'k, P: Blocks, const KEYS: usize> Staged<'_, 'k, P, KEYS> {
         self.store.time_ms()
     }
 
+    /// The time from which lifetimes count, as [`Store::lifetimes_from_ms`].
+    #[must_use]
+    pub fn lifetimes_from_ms(&self) -> u64 {
+        self.store.lifetimes_from_ms()
+    }
+
     /// Bytes that its record may have, at most.
     #[must_use]
     pub fn record_bytes_max(&self) -> usize {

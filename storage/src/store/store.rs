@@ -123,6 +123,14 @@ impl<P: Blocks> Store<P> {
         self.clock.time_ms()
     }
 
+    /// The time from which lifetimes count: that of the store in whole milliseconds, rounded up. So
+    /// none is shorter than was asked for, and what this leaves of one is never more.
+    #[inline]
+    #[must_use]
+    pub fn lifetimes_from_ms(&self) -> u64 {
+        self.clock.next_ms()
+    }
+
     /// What the wall clock showed a moment ago, whatever the store makes of it.
     #[must_use]
     pub fn wall_ms(&self) -> u64 {
