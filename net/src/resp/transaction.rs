@@ -11,11 +11,13 @@ use crate::status::Status;
 use crate::version::Version;
 
 use super::answer::{self, Told};
+use super::host::Host;
+use super::local;
 use super::model::{Expires, KeyState, Model, UntilMs};
 use super::parser::{Arguments, KeptArguments};
 use super::reply::{Protocol, Replies};
 use super::request::Request;
-use super::table::{self, Name};
+use super::table;
 
 /// How often the keys are read before a transaction gives up.
 const READS_MAX: u32 = 64;
@@ -196,10 +198,10 @@ impl Transaction {
     }
 
     /// Ends it at once if no key is named.
-    pub(super) fn begin(&mut self, unix_ms: u64) {
-        self.now_ms = unix_ms;
+    pub(super) fn begin(&mut self, host: &dyn Host) {
+        self.now_ms = host.time_us() / 1000;
         if self.keys.is_empty() {
-            self.run();
+            self.run(host);
             self.phase = Phase::Done;
         }
     }
@@ -242,7 +244,7 @@ impl Transaction {
                 }
                 self.phase = Phase::Reads(missing - 1);
                 if missing == 1 {
-                    self.phase = self.behind_reads();
+                    self.phase = self.behind_reads(told.host);
                 }
             }
             Phase::Applies => {
@@ -325,7 +327,7 @@ impl Transaction {
     }
 
     /// All keys were read: runs the commands.
-    fn behind_reads(&mut self) -> Phase {
+    fn behind_reads(&mut self, host: &dyn Host) -> Phase {
         if !self.reply.is_empty() {
             return Phase::Done;
         }
@@ -344,7 +346,7 @@ impl Transaction {
             self.replies().null_array();
             return Phase::Done;
         }
-        self.run();
+        self.run(host);
         let changes = self.keys.iter().any(|key| key.is_put || key.is_moved);
         let is_watch = matches!(self.work, Work::Watch(_));
         match changes || was_absent || self.keys.len() > 1 && !is_watch {
@@ -355,7 +357,7 @@ impl Transaction {
         }
     }
 
-    fn run(&mut self) {
+    fn run(&mut self, host: &dyn Host) {
         let mut reply = std::mem::take(&mut self.reply);
         let replies = &mut Replies::new(&mut reply, self.protocol);
         let mut model = Model {
@@ -371,7 +373,7 @@ impl Transaction {
             Work::Exec(commands, _) => {
                 replies.array(commands.len());
                 for command in commands {
-                    run_queued(&mut model, command.view(), replies);
+                    run_queued(&mut model, command.view(), host, replies);
                 }
             }
             Work::Watch(_) => replies.simple("OK"),
@@ -448,13 +450,16 @@ fn request_of(args: Arguments<'_>) -> Option<Request<'_>> {
 }
 
 /// Runs a command that stood behind MULTI.
-fn run_queued(model: &mut Model<'_>, args: Arguments<'_>, replies: &mut Replies<'_>) {
+fn run_queued(
+    model: &mut Model<'_>,
+    args: Arguments<'_>,
+    host: &dyn Host,
+    replies: &mut Replies<'_>,
+) {
     match request_of(args) {
         Some(request) => model.run(&request, replies),
         None => match table::find(args.get(0)).map(|command| command.id) {
-            Some(Name::Ping) if args.len() > 1 => replies.bulk(args.get(1)),
-            Some(Name::Ping) => replies.simple("PONG"),
-            Some(Name::Echo) => replies.bulk(args.get(1)),
+            Some(id) if local::is_queued(id) => local::answer_queued(id, args, host, replies),
             // Arguments of a command that is queued are good, but for those of Redis's words.
             _ => queued_fault(args, replies),
         },

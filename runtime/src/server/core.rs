@@ -257,6 +257,14 @@ impl Core {
         Some(transport)
     }
 
+    /// How far the time of the shard is ahead of the wall clock, in milliseconds.
+    #[inline]
+    pub(super) fn ahead_ms(&self) -> i64 {
+        let engine = self.engine.borrow();
+        let store = engine.shard.store();
+        store.time_ms().cast_signed() - store.wall_ms().cast_signed()
+    }
+
     /// Whether a connection may ask.
     pub(crate) fn is_open(&self, session: SessionId) -> bool {
         self.engine.borrow().shard.is_open(session)
