@@ -33,8 +33,13 @@ pub const FEATURE_TOKENS: u64 = 256;
 pub const FEATURE_ON_EXPIRE: u64 = 512;
 /// RUN.
 pub const FEATURE_RUN: u64 = 1024;
+/// REPLACE of APPLY.
+pub const FEATURE_REPLACE: u64 = 2048;
 /// ABSENT_SINCE of APPLY.
 pub const FEATURE_ABSENT_SINCE: u64 = 4096;
+/// Answers to writes with tokens may have [`ITEM_FLAG_BEGAN`](crate::reply::ITEM_FLAG_BEGAN): at a
+/// server that has it, for a client that wants it.
+pub const FEATURE_BEGAN: u64 = 8192;
 /// Authentication: none.
 pub const AUTH_NONE: u16 = 1;
 /// SCRAM-SHA-256 on a connection without encryption.
@@ -46,6 +51,8 @@ pub const AUTH_CERTIFICATE: u16 = 8;
 const CLIENT_BYTES: usize = 24;
 const SERVER_BYTES: usize = 120;
 const RANGE_BYTES: usize = 8;
+/// Where a HELLO tells the shard's time, 6 bytes.
+const TIME_AT: usize = 114;
 
 /// What a client offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +61,7 @@ pub struct ClientHello<'a> {
     pub protocol_min: u16,
     /// Highest protocol version.
     pub protocol_max: u16,
-    /// Features wanted; none is defined yet.
+    /// Features wanted: [`FEATURE_BEGAN`] or none. Others are not looked at.
     pub features: u64,
     /// For the server's logs.
     pub name: &'a str,
@@ -166,6 +173,8 @@ pub struct ServerHello {
     pub nonce: [u8; 32],
     /// The limits of requests.
     pub limits: Limits,
+    /// The shard's time in unix milliseconds, at most 48 bits; 0 if it is not told.
+    pub time_ms: u64,
     /// How much a crash may take from writes at level `interval`, in milliseconds.
     pub interval_ms: u32,
     /// The slot map, ascending and complete.
@@ -189,9 +198,19 @@ impl ServerHello {
             features: self.features,
             nonce,
             limits: self.limits,
+            time_ms: 0,
             interval_ms: self.interval_ms,
             slots: Vec::new(),
             placement: None,
+        }
+    }
+
+    /// The same at this time of the shard.
+    #[must_use]
+    pub fn at(&self, time_ms: u64) -> ServerHello {
+        ServerHello {
+            time_ms,
+            ..self.clone()
         }
     }
 
@@ -236,6 +255,7 @@ impl ServerHello {
                 .expect("at most 256 shards")
                 .to_le_bytes(),
         );
+        body[TIME_AT..SERVER_BYTES].copy_from_slice(&self.time_ms.to_le_bytes()[..6]);
         for range in &self.slots {
             for word in [range.first, range.last, range.shard, range.port] {
                 body.extend_from_slice(&word.to_le_bytes());
@@ -291,6 +311,7 @@ impl ServerHello {
                 frame_bytes_max: read_u32(body, 88),
                 value_bytes_max: read_u32(body, 92),
             },
+            time_ms: read_u64(body, TIME_AT - 2) >> 16,
             interval_ms: read_u32(body, 104),
             slots,
             placement,

@@ -321,6 +321,12 @@ pub enum Refusal {
     )]
     Expiry(u64),
     #[error(
+        "the expiry {ms} is past by the store's time {now_ms}, which is ahead of the clock of its \
+         machine, and not by that clock, {wall_ms}: the key would be gone at once; give a lifetime \
+         (TTL, PX) in place of a time"
+    )]
+    ExpiryPast { ms: u64, now_ms: u64, wall_ms: u64 },
+    #[error(
         "{ms} milliseconds after {now_ms} is too far: an expiry is at most {expiry_ms_max}",
         expiry_ms_max = EXPIRY_MS_MAX
     )]

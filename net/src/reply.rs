@@ -29,6 +29,12 @@ pub const ITEM_FLAG_STANDING: u8 = 0x04;
 pub const ITEM_FLAG_SHOWN: u8 = 0x08;
 /// The request was executed before, and this is the answer that it got.
 pub const ITEM_FLAG_REPLAYED: u8 = 0x10;
+/// The write was executed now, and its node has begun to write the partition behind the time of the
+/// token: an earlier try, of which this node knows nothing, may have been acknowledged. Only for a
+/// client that wants [`FEATURE_BEGAN`](crate::hello::FEATURE_BEGAN).
+pub const ITEM_FLAG_BEGAN: u8 = 0x20;
+/// Where the flags stand in an item.
+pub const ITEM_FLAGS_AT: usize = 7;
 const EXPIRY_BYTES: usize = 16;
 const STANDING_BYTES: usize = 24;
 /// Bytes of a reply item without its value and the padding, at most.

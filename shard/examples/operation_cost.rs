@@ -585,6 +585,7 @@ fn shard_config() -> ShardConfig {
             frame_bytes_max: 1 << 20,
             value_bytes_max: 64 << 10,
         },
+        time_ms: 0,
         interval_ms: 100,
         slots: topology.ranges(|shard| 7420 + shard),
         placement: None,

@@ -27,6 +27,7 @@ use penstock_storage::index::CellId;
 use penstock_storage::io::Blocks;
 use penstock_storage::place::{Lsn, Place};
 use penstock_storage::planted::{self, Bug, is_planted};
+use penstock_storage::store::clock::BEHIND_MS_TOLD;
 use penstock_storage::store::{ChangeKey, Committed, Found, NoRoom, Store};
 use penstock_storage::system_key::is_token;
 use penstock_storage::version::Version as Stored;
@@ -147,7 +148,7 @@ impl Context<'_> {
     }
 }
 
-/// Runs `request` and writes its reply item at the end of `out`.
+/// Runs `request`, whose keys are of one slot, and writes its reply item at the end of `out`.
 #[inline]
 pub(crate) fn run<P: Blocks>(
     store: &mut Store<P>,
@@ -540,7 +541,10 @@ fn expiry_after<P: Blocks>(
     match expiry {
         Expiry::Never if !is_planted(Bug::SetKeepsExpiry) => Ok(None),
         Expiry::Never | Expiry::Keep => Ok(key.at.expiry_ms.filter(|_| key.at.exists)),
-        Expiry::At(ms) => Ok(Some(ms)),
+        Expiry::At(ms) => {
+            let (now_ms, behind_ms) = (store.time_ms(), store.clock_behind_ms());
+            not_past_by_store_alone(ms, now_ms, behind_ms).map(|()| Some(ms))
+        }
         Expiry::In(ms) => {
             let now_ms = planted::or(Bug::LifetimeIsTime, 0, store.lifetimes_from_ms());
             Some(now_ms + ms)
@@ -551,9 +555,24 @@ fn expiry_after<P: Blocks>(
     }
 }
 
+/// Refuses a time that is past by a store which is far ahead of the wall clock, and not by the wall
+/// clock: the key was meant to live, and would be gone at once.
+#[inline]
+fn not_past_by_store_alone(ms: u64, now_ms: u64, behind_ms: u64) -> Result<(), Refusal> {
+    let wall_ms = now_ms.saturating_sub(behind_ms);
+    match behind_ms > BEHIND_MS_TOLD && (wall_ms + 1..=now_ms).contains(&ms) {
+        true => Err(Refusal::ExpiryPast {
+            ms,
+            now_ms,
+            wall_ms,
+        }),
+        false => Ok(()),
+    }
+}
+
 /// The reply of an operation that the shard does not accept.
 #[cold]
-fn refused(context: &Context<'_>, refusal: Refusal, out: &mut Vec<u8>) -> Ran {
+pub(crate) fn refused(context: &Context<'_>, refusal: Refusal, out: &mut Vec<u8>) -> Ran {
     context
         .head(refusal.status(), Version::default())
         .write_message(out, &refusal);

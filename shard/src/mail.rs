@@ -129,6 +129,8 @@ pub struct ReplyAddress {
     pub item: u16,
     /// Bytes of that item.
     pub item_bytes: u32,
+    /// The client wants to know whether the node has begun behind the token of its write.
+    pub tells_began: bool,
     /// Bytes that the shard that asked keeps free for the answer; 0 on that shard itself.
     pub answer_bytes: u32,
 }

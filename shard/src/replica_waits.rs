@@ -1,16 +1,15 @@
-//! Replies at level `replica` that wait for the members of a partition, and what became of them.
+//! Replies that wait for the members of a partition, and what became of them.
 
-use penstock_net::level::AckLevel;
 use penstock_net::pieces::Pieces;
 use penstock_storage::place::Lsn;
 
 use crate::counters::ReplicationCounters;
 use crate::mail::ReplyAddress;
 use crate::replication::gate::Outcome;
-use crate::replication::{PartitionId, ReplicaGates, Waiting};
+use crate::replication::{Needed, PartitionId, ReplicaGates, Waiting};
 use crate::requests::parking::Origin;
 
-/// Replies at level `replica` that wait, at most: beyond that the answer is BUSY.
+/// Replies that wait for members, at most: beyond that the answer is BUSY.
 pub(crate) const REPLICA_REPLIES_MAX: usize = 65_536;
 
 /// A reply that waits for the members of a partition.
@@ -20,6 +19,8 @@ pub(crate) struct ReplicaReply {
     pub(crate) address: ReplyAddress,
     /// When its request arrived, in microseconds of the node's clock.
     pub(crate) came_us: u64,
+    /// Whom it waits for.
+    pub(crate) needed: Needed,
     /// The operation has changed something here.
     pub(crate) is_change: bool,
     pub(crate) item: Pieces,
@@ -61,11 +62,12 @@ impl ReplicaWaits {
         self.gates.deadline_us()
     }
 
-    /// A reply waits at `level`; the shard has kept room for it.
-    pub(crate) fn wait(&mut self, level: AckLevel, waiting: Waiting<ReplicaReply>) {
-        match level {
-            AckLevel::Replica => self.counters.waits += 1,
-            AckLevel::None | AckLevel::Interval | AckLevel::Disk => self.counters.waits_below += 1,
+    /// A reply waits; the shard has kept room for it.
+    pub(crate) fn wait(&mut self, waiting: Waiting<ReplicaReply>) {
+        match waiting.needed {
+            Needed::All | Needed::Some(1..) => self.counters.waits += 1,
+            // The plan wants nobody.
+            Needed::Some(0) => self.counters.waits_below += 1,
         }
         self.gates.wait(waiting);
     }

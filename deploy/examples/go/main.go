@@ -1,5 +1,9 @@
 // A ticket sale with go-redis: 60 buyers want 20 tickets, each may have one, and each asks twice, as
-// a client does that got no answer. Usage: sale PORT
+// a client does that got no answer. Usage: sale PORT, or sale PORT PORT... for nodes of a cluster
+//
+// go-redis sends a command again by itself when its answer is lost, three times at most, and a DECR
+// counts each time. So each purchase has a token. To have go-redis send nothing twice:
+// redis.Options{MaxRetries: -1}.
 package main
 
 import (
@@ -38,8 +42,9 @@ type answer struct {
 	reason, replayed int64
 }
 
-// buy sells a ticket, or says why not. All of it happens, or nothing does.
-func buy(ctx context.Context, r *redis.Client, buyer int, token string) answer {
+// buy sells a ticket, or says why not. All of it happens, or nothing does. Without an answer go-redis
+// asks again, with the same token: what was executed is answered, and not executed again.
+func buy(ctx context.Context, r redis.UniversalClient, buyer int, token string) answer {
 	reply, err := r.Do(ctx,
 		"KV.APPLY", sale+":stock", "KEY", fmt.Sprintf("%s:buyer:%d", sale, buyer), "TOKEN", token,
 		"k2 absent else 1",       // one for each buyer
@@ -65,10 +70,27 @@ func check(holds bool, text string, values ...any) {
 	}
 }
 
+// connect opens a client of one node, or of a cluster.
+func connect(ports []string) redis.UniversalClient {
+	if len(ports) == 1 {
+		return redis.NewClient(&redis.Options{Addr: "127.0.0.1:" + ports[0]})
+	}
+	var addrs []string
+	for _, port := range ports {
+		addrs = append(addrs, "127.0.0.1:"+port)
+	}
+	// With the default of 60 s the client asks a node that is dead for a minute, although another one
+	// writes since a few seconds.
+	return redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs:                      addrs,
+		ClusterStateReloadInterval: time.Second,
+	})
+}
+
 func main() {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	r := redis.NewClient(&redis.Options{Addr: "127.0.0.1:" + os.Args[1]})
+	r := connect(os.Args[1:])
 	defer r.Close()
 	check(r.Set(ctx, sale+":stock", tickets, 0).Err() == nil, "the stock was not set")
 

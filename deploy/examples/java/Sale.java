@@ -1,5 +1,9 @@
 // A ticket sale with Jedis: 60 buyers want 20 tickets, each may have one, and each asks twice, as a
 // client does that got no answer. Usage: java -cp 'jars/*' Sale.java PORT
+//
+// Jedis sends nothing again by itself: a command whose answer is lost throws, and nobody knows
+// whether it was executed. Lettuce does send it again, and a DECR counts twice, unless it has
+// ClientOptions.builder().disconnectedBehavior(REJECT_COMMANDS). So each purchase has a token.
 
 import java.nio.charset.StandardCharsets;
 import java.security.SecureRandom;
@@ -16,6 +20,7 @@ import redis.clients.jedis.AbstractTransaction;
 import redis.clients.jedis.RedisClient;
 import redis.clients.jedis.Response;
 import redis.clients.jedis.commands.ProtocolCommand;
+import redis.clients.jedis.exceptions.JedisConnectionException;
 
 public class Sale {
     static final int TICKETS = 20;
@@ -39,9 +44,24 @@ public class Sale {
             : String.valueOf(reply);
     }
 
-    /** Sells a ticket, or says why not. All of it happens, or nothing does. */
-    @SuppressWarnings("deprecation") // the shortest way to a command that Jedis does not know
+    /**
+     * Sells a ticket, or says why not. All of it happens, or nothing does. Without an answer it asks
+     * again with the same token: what was executed is answered, and not executed again.
+     */
     static Map<String, Object> buy(RedisClient jedis, int buyer, String token) {
+        for (int left = 2;; left--) {
+            try {
+                return ask(jedis, buyer, token);
+            } catch (JedisConnectionException lost) {
+                if (left == 0) {
+                    throw lost;
+                }
+            }
+        }
+    }
+
+    @SuppressWarnings("deprecation") // the shortest way to a command that Jedis does not know
+    static Map<String, Object> ask(RedisClient jedis, int buyer, String token) {
         Object reply = jedis.sendCommand(APPLY,
             SALE + ":stock", "KEY", SALE + ":buyer:" + buyer, "TOKEN", token,
             "k2 absent else 1",       // one for each buyer

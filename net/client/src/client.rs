@@ -180,6 +180,16 @@ impl Client {
         Scan::new(self, prefix, wants_values)
     }
 
+    /// A new token, by the random numbers of this machine and by the time of the server, if that is
+    /// more than a minute from the clock of this machine: a token is too old by the time of the
+    /// server. Tokens that the client makes by itself are such ones.
+    ///
+    /// # Errors
+    /// The error of the system if it gives no random numbers.
+    pub fn new_token(&self) -> std::io::Result<Token> {
+        self.driver.new_token()
+    }
+
     pub(crate) fn deadline(&self) -> Duration {
         self.driver.deadline()
     }

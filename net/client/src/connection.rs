@@ -13,7 +13,8 @@ use penstock_net::auth::BINDING_BYTES;
 use penstock_net::batch::Batch;
 use penstock_net::frame::{FLAG_REPLY, Header, Opcode, write_frame};
 use penstock_net::hello::{
-    ClientHello, FEATURE_APPLY, FEATURE_RUN, FEATURE_SHOWN, FEATURE_TOKENS, ServerHello,
+    ClientHello, FEATURE_APPLY, FEATURE_BEGAN, FEATURE_RUN, FEATURE_SHOWN, FEATURE_TOKENS,
+    ServerHello,
 };
 use penstock_net::level::AckLevel;
 use penstock_net::limits::{BATCH_ITEMS_MAX, Limits};
@@ -36,6 +37,8 @@ pub(crate) struct Connection {
     runs: bool,
     /// The server knows tokens.
     names: bool,
+    /// The time of the shard when it said HELLO; 0 if it did not tell.
+    server_time_ms: u64,
     has_hello: bool,
     login: ConnectionLogin,
     /// What is to be sent before anything else.
@@ -72,7 +75,7 @@ impl Connection {
         ClientHello {
             protocol_min: 1,
             protocol_max: 1,
-            features: 0,
+            features: FEATURE_BEGAN,
             name: &options.name,
         }
         .write(&mut hello, 0);
@@ -88,6 +91,7 @@ impl Connection {
                 applies: false,
                 runs: false,
                 names: false,
+                server_time_ms: 0,
                 has_hello: false,
                 login,
                 output: Vec::new(),
@@ -112,6 +116,10 @@ impl Connection {
     }
 
     /// Whether operations may be sent: HELLO is answered, and the login, if there is one.
+    pub(crate) fn server_time_ms(&self) -> u64 {
+        self.server_time_ms
+    }
+
     pub(crate) fn has_hello(&self) -> bool {
         self.has_hello
     }
@@ -338,6 +346,7 @@ impl Connection {
         let hello = ServerHello::read(hello)
             .map_err(|refusal| ClientError::Protocol(refusal.to_string()))?;
         self.limits = hello.limits;
+        self.server_time_ms = hello.time_ms;
         self.shows = hello.features & FEATURE_SHOWN != 0;
         self.applies = hello.features & FEATURE_APPLY != 0;
         self.runs = hello.features & FEATURE_RUN != 0;

@@ -14,16 +14,17 @@ use std::time::{Duration, Instant};
 use crate::channel::{Channel, WRITE_MIN};
 use crate::connection::Connection;
 use crate::jitter::random;
-use crate::named::{NamedWrite, new_token};
+use crate::named::{NamedWrite, new_token_at};
 use crate::node::{Link, Node};
 use crate::operation::{Answer, ClientError, Pending, Promise};
 use crate::options::ClientOptions;
 use crate::queued::{AnswerWaiter, Item, MemberTry, Queued, ReplyWaiter, What};
+use crate::server_time::ServerTime;
 use crate::silence::{Silence, Step};
 use crate::state::State;
 use penstock_net::frame::Opcode;
 use penstock_net::receive::is_tls;
-use penstock_net::request::Ask;
+use penstock_net::request::{Ask, Token};
 
 /// The time in which one of several nodes must accept a connection, and then answer for the first
 /// time, before the next node is asked.
@@ -43,6 +44,7 @@ pub(crate) struct Driver {
 
 struct Shared {
     options: ClientOptions,
+    server_time: ServerTime,
     state: Mutex<State>,
 }
 
@@ -125,6 +127,7 @@ impl Driver {
         let state = State::new(addresses.iter().cloned().map(Node::new).collect());
         let shared = Arc::new(Shared {
             options,
+            server_time: ServerTime::default(),
             state: Mutex::new(state),
         });
         let driver = Driver {
@@ -181,6 +184,14 @@ impl Driver {
         self.shared.options.deadline
     }
 
+    /// A new token, by the time of the server as far as it was told.
+    ///
+    /// # Errors
+    /// The error of the system if it gives no random numbers.
+    pub(crate) fn new_token(&self) -> std::io::Result<Token> {
+        new_token_at(self.shared.server_time.now_ms(Instant::now()))
+    }
+
     /// Bytes of a value that a node takes, at most, as far as nodes have told it.
     pub(crate) fn value_bytes_max(&self) -> Option<u32> {
         self.shared.lock().value_bytes_max
@@ -196,7 +207,7 @@ impl Driver {
     ) -> Pending<T> {
         let item = match self.shared.options.names_writes && ask.needs_token() {
             false => Item::of(&ask),
-            true => match new_token() {
+            true => match self.new_token() {
                 Ok(token) => Item::Named {
                     write: NamedWrite::new(&ask, token),
                     by_caller: false,
@@ -569,11 +580,13 @@ fn read(shared: &Arc<Shared>, reader: Reader) {
                 let elsewhere = link.connection.take_elsewhere();
                 let refused = link.connection.take_refused();
                 let placement = link.connection.take_placement();
+                let server_time_ms = link.connection.server_time_ms();
                 if is_refused && let Err(error) = &outcome {
                     node.refused(error);
                 }
                 node.heard(now);
                 if let Some(value_bytes_max) = node.greeted(had_hello) {
+                    shared.server_time.note(server_time_ms, now);
                     // The greatest of all: a node refuses by itself what is too long for it.
                     state.value_bytes_max = state.value_bytes_max.max(Some(value_bytes_max));
                 }
@@ -651,6 +664,7 @@ mod tests {
         let nodes = addresses.iter().map(|it| Node::new((*it).to_string()));
         Arc::new(Shared {
             options: ClientOptions::default(),
+            server_time: ServerTime::default(),
             state: Mutex::new(State::new(nodes.collect())),
         })
     }

@@ -18,6 +18,7 @@ mod queued;
 mod retry;
 mod scan;
 mod seen;
+mod server_time;
 mod silence;
 mod state;
 #[cfg(feature = "tls")]
@@ -30,7 +31,7 @@ mod verbs;
 pub use client::Client;
 pub use fields::Fields;
 pub use layout::{Layout, LayoutError, LayoutMismatch, NamedField, OwnedView, Text, View};
-pub use named::{NamedWrite, Unknown, new_token};
+pub use named::{NamedWrite, Unknown, new_token, new_token_at};
 pub use operation::{Answer, ClientError, FromAnswer, Pending};
 pub use options::{ClientOptions, MemberGet, ReadFrom};
 pub use programs::{ServedProgram, ServedPrograms};

@@ -7,7 +7,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use penstock_net::request::{Ask, Token};
 
-/// A new token, by the clock and the random numbers of this machine.
+/// A new token, by the clock and the random numbers of this machine. [`Client::new_token`] goes by
+/// the time of the server.
+///
+/// [`Client::new_token`]: crate::Client::new_token
 ///
 /// An application that must know over its own crash what became of a write stores the token before
 /// it asks ([`Verbs::named`]).
@@ -15,13 +18,25 @@ use penstock_net::request::{Ask, Token};
 /// # Errors
 /// The error of the system if it gives no random numbers.
 pub fn new_token() -> io::Result<Token> {
+    new_token_at(unix_ms())
+}
+
+/// A new token of this time, in unix milliseconds: a server whose time is far from the clock of
+/// this machine takes it as new if it is by the time of the server, which HELLO tells.
+///
+/// # Errors
+/// As for [`new_token`].
+pub fn new_token_at(time_ms: u64) -> io::Result<Token> {
     let mut random = [0; 10];
     getrandom::fill(&mut random)?;
-    // A clock before 1970 makes a token that the server refuses as too old.
+    Ok(Token::new(time_ms.min((1 << 48) - 1), random))
+}
+
+/// The clock of this machine. Before 1970 it makes tokens that the server refuses as too old.
+pub(crate) fn unix_ms() -> u64 {
     let time = SystemTime::now().duration_since(UNIX_EPOCH);
     let time_ms = time.unwrap_or_default().as_millis();
-    let time_ms = u64::try_from(time_ms).unwrap_or(u64::MAX);
-    Ok(Token::new(time_ms.min((1 << 48) - 1), random))
+    u64::try_from(time_ms).unwrap_or(u64::MAX)
 }
 
 /// A write with its token, as it was asked: enough to ask it again.

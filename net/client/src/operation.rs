@@ -17,8 +17,8 @@ use penstock_net::apply::ApplyField;
 use penstock_net::keyspace::{History, Keyspace, read_keyspaces};
 use penstock_net::level::AckLevel;
 use penstock_net::reply::{
-    ExpiryTold, ITEM_FLAG_OVERFLOW, ITEM_FLAG_REPLAYED, ITEM_FLAG_SHOWN, NO_INSTRUCTION, ReplyItem,
-    Standing,
+    ExpiryTold, ITEM_FLAG_BEGAN, ITEM_FLAG_OVERFLOW, ITEM_FLAG_REPLAYED, ITEM_FLAG_SHOWN,
+    NO_INSTRUCTION, ReplyItem, Standing,
 };
 #[cfg(doc)]
 use penstock_net::request::{Ask, Wanted};
@@ -40,6 +40,9 @@ pub struct Answer {
     pub is_shown: bool,
     /// An earlier request with the same token was executed, and this is its answer again.
     pub is_replayed: bool,
+    /// It had a token and was executed now, and its node has begun to write behind the time of the
+    /// token.
+    pub has_writer_begun_since: bool,
     /// The level that everything in the answer has reached.
     pub level: AckLevel,
     /// The version of the change. If nothing has changed: that of the key, or of the first one.
@@ -63,6 +66,7 @@ impl Answer {
             is_overflow: item.head.flags & ITEM_FLAG_OVERFLOW != 0,
             is_shown: item.head.flags & ITEM_FLAG_SHOWN != 0,
             is_replayed: item.head.flags & ITEM_FLAG_REPLAYED != 0,
+            has_writer_begun_since: item.head.flags & ITEM_FLAG_BEGAN != 0,
             level: item.head.level,
             version: item.head.version,
             expiry: item.expiry,
@@ -132,6 +136,7 @@ impl Answer {
             fields: Fields::of_bytes(&answer.value),
             level: answer.level,
             is_replayed: answer.is_replayed,
+            has_writer_begun_since: answer.has_writer_begun_since,
         })
     }
 
@@ -378,6 +383,7 @@ impl FromAnswer for Changed {
                 fields: Fields::of_bytes(item.value),
                 level: item.head.level,
                 is_replayed: item.head.flags & ITEM_FLAG_REPLAYED != 0,
+                has_writer_begun_since: item.head.flags & ITEM_FLAG_BEGAN != 0,
             }),
             _ => Answer::of_item(item).changed(),
         }
@@ -397,6 +403,7 @@ impl ClientError {
                 is_overflow: false,
                 is_shown: false,
                 is_replayed: false,
+                has_writer_begun_since: false,
                 level: AckLevel::None,
                 version: Version::default(),
                 expiry: None,

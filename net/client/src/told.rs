@@ -56,4 +56,8 @@ pub struct Changed {
     pub level: AckLevel,
     /// It was executed by an earlier request with the same token, and this is that answer again.
     pub is_replayed: bool,
+    /// It had a token and was executed now, and its node has begun to write behind the time of the
+    /// token: an earlier try that another node acknowledged at level `disk` or below may be lost,
+    /// or stand in the lostfound of that node.
+    pub has_writer_begun_since: bool,
 }

@@ -56,6 +56,13 @@ impl Apply {
         self.then(key.instruction(Action::Start { start, len }))
     }
 
+    /// Adds the effect that gives a key this value in the place of the one that it has. Its expiry
+    /// and what runs then stay.
+    pub fn replace(&mut self, key: ApplyKey, value: &[u8]) -> &mut Self {
+        let (start, len) = self.add_data(value);
+        self.then(key.instruction(Action::Replace { start, len }))
+    }
+
     /// Adds the effects that run when a key expires: those that `add` adds. The key needs an expiry
     /// at the end of the request.
     pub fn on_expire(&mut self, key: ApplyKey, add: impl FnOnce(&mut Self)) -> &mut Self {
@@ -127,7 +134,11 @@ impl ApplyKey {
     /// A number in its value.
     #[must_use]
     pub fn at(self, at: NumberAt) -> ApplyField {
-        ApplyField { key: self, at }
+        ApplyField {
+            key: self,
+            at,
+            reason: 0,
+        }
     }
 
     /// A field of any type at an offset of its value.
@@ -218,14 +229,20 @@ impl ApplyKey {
 pub struct ApplyField {
     key: ApplyKey,
     at: NumberAt,
+    reason: u8,
 }
 
 impl ApplyField {
+    /// The same with a code that the answer tells if an instruction that is made of it fails.
+    #[must_use]
+    pub fn or_else(self, reason: u8) -> Self {
+        ApplyField { reason, ..self }
+    }
+
     /// Guard: it compares so with the operand.
     #[must_use]
     pub fn compares(self, comparison: Comparison, with: impl Into<Operand>) -> ApplyInstruction {
-        self.key
-            .instruction(Action::Compare(comparison, self.at, with.into()))
+        self.instruction(Action::Compare(comparison, self.at, with.into()))
     }
 
     /// Guard: it is at least this.
@@ -249,15 +266,13 @@ impl ApplyField {
     /// Guard: it has these bits.
     #[must_use]
     pub fn has_bits(self, test: BitTest, bits: impl Into<Operand>) -> ApplyInstruction {
-        self.key
-            .instruction(Action::Bits(test, self.at, bits.into()))
+        self.instruction(Action::Bits(test, self.at, bits.into()))
     }
 
     /// Effect: it becomes another number.
     #[must_use]
     pub fn changes(self, change: Arithmetic, by: impl Into<Operand>) -> ApplyInstruction {
-        self.key
-            .instruction(Action::Change(change, self.at, by.into()))
+        self.instruction(Action::Change(change, self.at, by.into()))
     }
 
     /// Effect: it becomes this.
@@ -281,13 +296,17 @@ impl ApplyField {
     /// Effect: units of a rate are taken, if they are there. The field is a u64.
     #[must_use]
     pub fn take(self, rate: Rate) -> ApplyInstruction {
-        self.key.instruction(Action::Rate(self.at, rate))
+        self.instruction(Action::Rate(self.at, rate))
     }
 
     /// The answer tells it.
     #[must_use]
     pub fn told(self) -> ApplyInstruction {
-        self.key.instruction(Action::Return(self.at))
+        self.instruction(Action::Return(self.at))
+    }
+
+    fn instruction(self, action: Action) -> ApplyInstruction {
+        self.key.instruction(action).or_else(self.reason)
     }
 }
 

@@ -113,6 +113,14 @@ pub enum Action {
         /// How many they are.
         len: u32,
     },
+    /// Effect: the value becomes these bytes of the data. Its expiry and what runs then stay. The
+    /// key must have a value.
+    Replace {
+        /// Where the bytes begin in the data.
+        start: u32,
+        /// How many they are.
+        len: u32,
+    },
     /// Effect: the key is deleted. It must have a value.
     Delete,
     /// Effect: the key is gone from this time on, in unix milliseconds; 0 is never. It must have a
@@ -164,6 +172,7 @@ mod code {
     pub(super) const RATE: u8 = 30;
     pub(super) const RETURN: u8 = 31;
     pub(super) const ON_EXPIRE: u8 = 32;
+    pub(super) const REPLACE: u8 = 33;
     pub(super) const ABSENT_SINCE: u8 = 35;
 }
 
@@ -301,6 +310,7 @@ impl ApplyInstruction {
             Action::Change(change, at, operand) => on(code::SET + change as u8, at, operand),
             Action::Put { start, len } => data(code::PUT, start, len),
             Action::Start { start, len } => data(code::START, start, len),
+            Action::Replace { start, len } => data(code::REPLACE, start, len),
             Action::Delete => (code::DELETE, 0, 0, 0),
             Action::Expire(time) => whole(code::EXPIRE, time),
             Action::Rate(at, rate) => (code::RATE, at.kind().code(), at.offset(), rate.bits()),
@@ -384,19 +394,26 @@ impl ApplyInstruction {
         }
     }
 
-    /// Whether it may stand behind an ON_EXPIRE: all effects but ON_EXPIRE itself.
+    /// Whether it replaces a value whose expiry stays.
+    #[must_use]
+    pub fn replaces(&self) -> bool {
+        matches!(self.action, Action::Replace { .. })
+    }
+
+    /// Whether it may stand behind an ON_EXPIRE: all effects but ON_EXPIRE itself and REPLACE.
+    /// Effects are stored, and servers without REPLACE may have to run them.
     #[must_use]
     pub fn may_run_later(&self) -> bool {
-        self.is_effect() && self.effects().is_none()
+        self.is_effect() && self.effects().is_none() && !self.replaces()
     }
 
     /// The bytes of the data that it names.
     #[inline]
     pub(super) fn data(&self) -> Option<Range<usize>> {
         match self.action {
-            Action::Put { start, len } | Action::Start { start, len } => {
-                Some(start as usize..start as usize + len as usize)
-            }
+            Action::Put { start, len }
+            | Action::Start { start, len }
+            | Action::Replace { start, len } => Some(start as usize..start as usize + len as usize),
             _ => None,
         }
     }
@@ -417,6 +434,7 @@ impl ApplyInstruction {
             Action::Change(..)
                 | Action::Put { .. }
                 | Action::Start { .. }
+                | Action::Replace { .. }
                 | Action::Delete
                 | Action::Expire(_)
                 | Action::Rate(..)
@@ -459,6 +477,10 @@ impl ApplyInstruction {
             code::START => {
                 let (start, len) = raw.data()?;
                 Action::Start { start, len }
+            }
+            code::REPLACE => {
+                let (start, len) = raw.data()?;
+                Action::Replace { start, len }
             }
             code::EXPIRE => Action::Expire(raw.time(0)?),
             code::RATE => raw.rate()?,

@@ -28,7 +28,7 @@ pub struct ApplyRequest<'a> {
     keys: [&'a [u8]; APPLY_KEYS_MAX],
     key_count: usize,
     instructions: &'a [[u8; INSTRUCTION_BYTES]],
-    /// The bytes that PUT and START take values from.
+    /// The bytes that PUT, START and REPLACE take values from.
     data: &'a [u8],
     token: Option<&'a [u8; Token::BYTES]>,
 }
@@ -147,7 +147,7 @@ impl<'a> ApplyRequest<'a> {
         all.filter_map(|(number, it)| Some(Effects::new(self, number, it.key, it.effects()?)))
     }
 
-    /// The bytes that PUT and START take values from.
+    /// The bytes that PUT, START and REPLACE take values from.
     #[inline]
     #[must_use]
     pub fn data(&self) -> &'a [u8] {
@@ -161,13 +161,13 @@ impl<'a> ApplyRequest<'a> {
         self.token.map(|bytes| Token::checked(*bytes))
     }
 
-    /// The value that PUT or START of the request names.
+    /// The value that PUT, START or REPLACE of the request names.
     #[inline]
     pub(super) fn value(&self, start: u32, len: u32) -> &'a [u8] {
         &self.data[start as usize..][..len as usize]
     }
 
-    /// The values that PUT and START name, and the numbers of their keys.
+    /// The values that PUT, START and REPLACE name, and the numbers of their keys.
     pub fn values(&self) -> impl Iterator<Item = (usize, &'a [u8])> + use<'a> {
         let data = self.data;
         self.instructions().filter_map(move |instruction| {

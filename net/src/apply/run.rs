@@ -39,8 +39,15 @@ pub trait ApplyKeys<'a> {
     /// The value of a key that has one, to be changed in place.
     fn edit(&mut self, key: usize) -> &mut [u8];
 
-    /// Gives a key that has a value another one, of a few bytes. Its expiry stays.
+    /// Gives a key that has a value another one, of a few bytes. Its expiry stays, and what runs
+    /// then.
     fn replace(&mut self, key: usize, value: &[u8]);
+
+    /// The same with bytes of the request, however many they are.
+    ///
+    /// # Errors
+    /// As [`ApplyKeys::put`].
+    fn put_keeping(&mut self, key: usize, value: &'a [u8]) -> Result<(), Refusal>;
 
     /// Gives a key this value, whatever it has. The expiry that it has goes.
     ///
@@ -50,6 +57,14 @@ pub trait ApplyKeys<'a> {
 
     /// Takes the value of a key away that has one.
     fn delete(&mut self, key: usize);
+
+    /// Whether a key may be gone from this time on, in unix milliseconds.
+    ///
+    /// # Errors
+    /// A [`Refusal`] with that time and the times that it is compared with.
+    fn takes_expiry(&self, _expiry_ms: u64) -> Result<(), Refusal> {
+        Ok(())
+    }
 
     /// A key that has a value is gone from this time on, in unix milliseconds; `None` for never.
     fn expire(&mut self, key: usize, expiry_ms: Option<u64>);
@@ -238,6 +253,11 @@ impl<'a> Step<'_, 'a> {
                 }
                 Ok(())
             }
+            Action::Replace { start, len } => {
+                self.found(keys)?;
+                keys.put_keeping(self.key, self.request.value(start, len))?;
+                Ok(())
+            }
             Action::Delete => {
                 self.found(keys)?;
                 keys.delete(self.key);
@@ -259,6 +279,7 @@ impl<'a> Step<'_, 'a> {
                         instruction: self.number,
                         ms,
                     })?;
+                keys.takes_expiry(expiry_ms)?;
                 keys.expire(self.key, (expiry_ms > 0).then_some(expiry_ms));
                 Ok(())
             }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! instruction = ( key-guard | time-guard | number-guard | effect | "return" number ) [ else ]
-//!             | NAME ( "put" | "start" ) VALUE            up to the end of the argument
+//!             | NAME ( "put" | "start" | "replace" ) VALUE    up to the end of the argument
 //!             | "when" NAME "expires" [ ":" effect | ":" NAME ( "put" | "start" ) VALUE ]
 //! key-guard   = NAME ( "exists" | "absent" [ "since" VERSION ] | "version" VERSION )
 //! VERSION     = EPOCH ":" SEQUENCE
@@ -34,7 +34,8 @@
 //! ```
 
 use crate::apply::{
-    Action, ApplyInstruction, Arithmetic, BitTest, Comparison, NumberAt, NumberKind, Operand, Rate,
+    Action, Apply, ApplyInstruction, ApplyKey, Arithmetic, BitTest, Comparison, NumberAt,
+    NumberKind, Operand, Rate,
 };
 use crate::instruction::FieldType;
 use crate::limits::EXPIRY_MS_MAX;
@@ -68,8 +69,8 @@ pub enum Step {
     Put {
         /// The number of the key.
         key: u8,
-        /// Only if it has none.
-        is_start: bool,
+        /// What becomes of the value that is there.
+        way: PutWay,
         /// The value.
         value: Literal,
     },
@@ -80,6 +81,56 @@ pub enum Step {
         /// An effect.
         effect: Option<Box<Step>>,
     },
+}
+
+/// What a value does to the one that is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PutWay {
+    /// It takes its place, and nothing of the key stays.
+    Put,
+    /// It is for a key that has none.
+    Start,
+    /// It takes its place; the expiry stays, and what runs then.
+    Replace,
+}
+
+impl PutWay {
+    const ALL: [PutWay; 3] = [PutWay::Put, PutWay::Start, PutWay::Replace];
+
+    /// The word for it.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            PutWay::Put => "put",
+            PutWay::Start => "start",
+            PutWay::Replace => "replace",
+        }
+    }
+
+    /// The way with this word.
+    #[must_use]
+    pub fn of_word(word: &str) -> Option<Self> {
+        PutWay::ALL.into_iter().find(|way| way.word() == word)
+    }
+
+    /// The effect of bytes of the data.
+    #[must_use]
+    pub fn action(self, start: u32, len: u32) -> Action {
+        match self {
+            PutWay::Put => Action::Put { start, len },
+            PutWay::Start => Action::Start { start, len },
+            PutWay::Replace => Action::Replace { start, len },
+        }
+    }
+
+    /// Adds the effect to an APPLY.
+    pub fn add(self, apply: &mut Apply, key: ApplyKey, value: &[u8]) {
+        match self {
+            PutWay::Put => apply.put(key, value),
+            PutWay::Start => apply.start(key, value),
+            PutWay::Replace => apply.replace(key, value),
+        };
+    }
 }
 
 /// Times in milliseconds since 1970, and lifetimes in milliseconds.
@@ -112,7 +163,8 @@ const OPERATORS: [(&str, Operator); 14] = [
 
 const OPERATORS_TEXT: &str = "==, !=, <, <=, >, >=, has all|any|no bits, =, +=, -=, min=, max=, \
                               &=, |=, ^= or rate";
-const KEY_TEXT: &str = "exists, absent, version, put, start, del, expires, or . and a number";
+const KEY_TEXT: &str =
+    "exists, absent, version, put, start, replace, del, expires, or . and a number";
 
 impl NamedKey {
     /// Reads `NAME=KEY`; the key has all that is behind the first `=`.
@@ -229,14 +281,9 @@ impl<'a> Reader<'a> {
                     self.cursor.skip_spaces();
                     let start = self.cursor.at;
                     let word = self.cursor.word();
-                    if matches!(word, "put" | "start") {
-                        let is_start = word == "start";
+                    if let Some(way) = PutWay::of_word(word) {
                         let value = self.value(key)?;
-                        return Ok(Step::Put {
-                            key,
-                            is_start,
-                            value,
-                        });
+                        return Ok(Step::Put { key, way, value });
                     }
                     (key, self.on_key(word, start)?)
                 }
@@ -270,7 +317,7 @@ impl<'a> Reader<'a> {
         let effect = self.step()?;
         let may_run_later = match &effect {
             Step::Instruction(instruction) => instruction.may_run_later(),
-            Step::Put { .. } => true,
+            Step::Put { way, .. } => *way != PutWay::Replace,
             Step::OnExpiry { .. } => false,
         };
         match may_run_later {
@@ -670,7 +717,8 @@ impl<'a> Reader<'a> {
         {
             return Err(self.error_at(
                 self.cursor.at + at + 1,
-                "the end: put and start take no reason; a text that ends so begins with text:",
+                "the end: put, start and replace take no reason; a text that ends so begins with \
+                 text:",
             ));
         }
         self.cursor.at = self.cursor.text.len();
@@ -787,7 +835,10 @@ impl<'a> Reader<'a> {
         self.cursor.skip_spaces();
         match self.cursor.rest().is_empty() {
             true => Ok(()),
-            false => Err(self.error_at(self.cursor.at, "the end: put and start take no reason")),
+            false => Err(self.error_at(
+                self.cursor.at,
+                "the end: put, start and replace take no reason",
+            )),
         }
     }
 

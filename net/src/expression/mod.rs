@@ -26,7 +26,7 @@ use std::path::PathBuf;
 use crate::instruction::{FieldType, Instruction, Operation};
 
 use apply::RESERVED;
-pub use apply::{NamedKey, Step, number_name, parse_step, parse_step_in};
+pub use apply::{NamedKey, PutWay, Step, number_name, parse_step, parse_step_in};
 use cursor::{Cursor, error, to_bits};
 pub use cursor::{ExpressionError, parse_number};
 pub use layout::{FieldKind, LayoutField, TEXT_BYTES, ValueLayout};

@@ -314,12 +314,11 @@ fn refused(status: Status, text: &[u8], retry_ms: u16, replies: &mut Replies<'_>
         Status::NotPrimary => {
             return replies.error(b"CLUSTERDOWN Hash slot not served");
         }
-        Status::NoReplicas => {
-            return replies.error(b"NOREPLICAS Not enough good replicas to write.");
-        }
         Status::Denied => return replies.error(rights::NO_KEY),
         Status::Busy => (b"BUSY", text),
         Status::Full => (b"OOM", text),
+        // The text begins with `nothing was executed` or `it was executed here`.
+        Status::NoReplicas => (b"NOREPLICAS", text),
         Status::TokenReused => (b"TOKENREUSED", text),
         Status::TokenTooOld => (b"TOKENTOOOLD", text),
         Status::Draining => (b"ERR", b"the server is stopping"),

@@ -4,11 +4,11 @@
 //! KV.APPLY key [ "KEY" key ]... [ "TOKEN" uuid ] instruction [ value ]...
 //! ```
 //!
-//! The keys are named k1, k2 and so on. The value of a `put` or `start` that says none is the next
-//! argument, any bytes.
+//! The keys are named k1, k2 and so on. The value of a `put`, `start` or `replace` that says none
+//! is the next argument, any bytes.
 
 use crate::apply::{Apply, ApplyKey};
-use crate::expression::{Literal, NamedKey, Step, parse_step};
+use crate::expression::{Literal, NamedKey, PutWay, Step, parse_step};
 use crate::limits::INSTRUCTIONS_MAX;
 use crate::request::Token;
 
@@ -36,7 +36,8 @@ pub(super) fn read_apply(args: Arguments<'_>) -> Result<(Apply, Option<Token>), 
         let text = std::str::from_utf8(args.get(next))
             .map_err(|_| b"ERR an instruction is text in UTF-8".to_vec())?;
         next += 1;
-        let wants_value = matches!(text.split_whitespace().last(), Some("put" | "start"));
+        let wants_value = text.split_whitespace().last().and_then(PutWay::of_word);
+        let wants_value = wants_value.is_some();
         let step = match wants_value {
             false => parse_step(text, &names),
             true => parse_step(&format!("{text} text:"), &names),
@@ -85,19 +86,11 @@ fn set_value(step: &mut Step, bytes: &[u8]) {
 fn add(apply: &mut Apply, handles: &[ApplyKey], step: Step) -> Result<(), Vec<u8>> {
     match step {
         Step::Instruction(instruction) => drop(apply.then(instruction)),
-        Step::Put {
-            key,
-            is_start,
-            value,
-        } => {
+        Step::Put { key, way, value } => {
             let Literal::Bytes(value) = value else {
                 return Err(b"ERR @FILE is for the shell: give the value itself".to_vec());
             };
-            let key = handles[usize::from(key)];
-            match is_start {
-                true => apply.start(key, &value),
-                false => apply.put(key, &value),
-            };
+            way.add(apply, handles[usize::from(key)], &value);
         }
         Step::OnExpiry { .. } => return Err(b"ERR an effect arms no key".to_vec()),
     }

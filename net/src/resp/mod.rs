@@ -5,6 +5,7 @@
 
 mod answer;
 mod apply_text;
+mod bound;
 mod cluster;
 mod commands;
 mod config;
@@ -14,6 +15,7 @@ mod glob;
 mod host;
 mod info;
 mod items;
+mod key_state;
 mod local;
 mod login;
 mod model;
@@ -35,6 +37,7 @@ mod transaction;
 mod wait;
 mod words;
 
+pub use bound::ReplyBound;
 pub use conversation::Conversation;
 pub use host::{Client, ClusterNode, ClusterView, Facts, Host, SlotRange, SlowCommand};
 pub use parser::{ARGUMENTS_MAX, Arguments, Broken, LINE_BYTES_MAX, Parsed, Parser};

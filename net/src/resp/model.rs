@@ -2,83 +2,11 @@
 
 use crate::apply::Decimal;
 
+use super::key_state::{Expires, KeyState};
 use super::reply::Replies;
 use super::request::{DelWhen, ExpireWhen, IncrEx, NewExpiry, Request, SetWhen, TtlForm, Until};
 
 pub(super) const TOO_LONG: &[u8] = b"ERR string exceeds maximum allowed size (proto-max-bulk-len)";
-
-/// When a key expires, as far as a transaction knows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Expires {
-    #[default]
-    Never,
-    Until(UntilMs),
-}
-
-/// A time, or a lifetime whose begin is not known yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum UntilMs {
-    At(u64),
-    In(u64),
-}
-
-impl From<Until> for Expires {
-    fn from(until: Until) -> Self {
-        Expires::Until(match until {
-            Until::At(ms) => UntilMs::At(ms),
-            Until::In(ms) => UntilMs::In(ms),
-        })
-    }
-}
-
-impl Expires {
-    /// As a unix time; the greatest one for never.
-    fn at_ms(self, now_ms: u64) -> u64 {
-        match self {
-            Expires::Never => u64::MAX,
-            Expires::Until(UntilMs::At(ms)) => ms,
-            Expires::Until(UntilMs::In(ms)) => now_ms.saturating_add(ms),
-        }
-    }
-}
-
-/// A key within a transaction.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct KeyState {
-    pub(super) name: Vec<u8>,
-    pub(super) value: Option<Vec<u8>>,
-    pub(super) expires: Expires,
-    /// It has another value than was read, or the same again.
-    pub(super) is_put: bool,
-    /// It has another expiry.
-    pub(super) is_moved: bool,
-}
-
-impl KeyState {
-    fn put(&mut self, value: Vec<u8>, expires: Expires) {
-        self.value = Some(value);
-        self.is_put = true;
-        self.set_expires(expires);
-    }
-
-    fn set_expires(&mut self, expires: Expires) {
-        self.is_moved |= self.expires != expires;
-        self.expires = expires;
-    }
-
-    fn delete(&mut self) -> bool {
-        self.is_put |= self.value.is_some();
-        self.expires = Expires::Never;
-        self.value.take().is_some()
-    }
-
-    /// What has an expiry that is past is gone.
-    fn settle(&mut self, now_ms: u64) {
-        if self.expires.at_ms(now_ms) <= now_ms {
-            self.delete();
-        }
-    }
-}
 
 /// The keys of a transaction, and the time at which they were read.
 #[derive(Debug)]
@@ -108,8 +36,10 @@ impl Model<'_> {
             Request::GetEx(key, expiry) => {
                 let state = self.key(key);
                 value_reply(state, replies);
-                if state.value.is_some() {
-                    state.set_expires(new_expires(expiry, state.expires));
+                if state.value().is_some()
+                    && let Some(expires) = said(expiry)
+                {
+                    state.expire(expires);
                     state.settle(now_ms);
                 }
             }
@@ -121,7 +51,7 @@ impl Model<'_> {
                 }
                 for number in (1..args.len()).step_by(2) {
                     let value = args.get(number + 1).to_vec();
-                    self.key(args.get(number)).put(value, Expires::Never);
+                    self.key(args.get(number)).put(value, None);
                 }
                 replies.simple("OK");
             }
@@ -130,21 +60,21 @@ impl Model<'_> {
                 replies.integer(i64::try_from(deleted).expect("few"));
             }
             Request::Exists(args) => {
-                let there = args.from(1).filter(|key| self.key(key).value.is_some());
+                let there = args.from(1).filter(|key| self.key(key).value().is_some());
                 replies.integer(i64::try_from(there.count()).expect("few"));
             }
-            Request::Type(key) => replies.simple(match self.key(key).value {
+            Request::Type(key) => replies.simple(match self.key(key).value() {
                 Some(_) => "string",
                 None => "none",
             }),
             Request::StrLen(key) => {
-                let len = self.key(key).value.as_ref().map_or(0, Vec::len);
+                let len = self.key(key).value().map_or(0, <[u8]>::len);
                 replies.integer(i64::try_from(len).expect("values are bounded"));
             }
             Request::GetRange(key, start, end) => {
                 let state = self.key(key);
-                let value = state.value.as_deref().unwrap_or_default();
-                replies.bulk(range_of(value, start, end));
+                let value = state.value().unwrap_or_default();
+                replies.value(range_of(value, start, end));
             }
             Request::SetRange(key, offset, patch) => {
                 let state = self.key(key);
@@ -155,7 +85,7 @@ impl Model<'_> {
             Request::IncrEx(key, change) => increase(self.key(key), change, now_ms, replies),
             Request::DelEx(key, when) => {
                 let state = self.key(key);
-                let applies = match (&state.value, when) {
+                let applies = match (state.value(), when) {
                     (None, _) => false,
                     (Some(value), DelWhen::Equals(expected)) => value == expected,
                     (Some(value), DelWhen::Differs(other)) => value != other,
@@ -164,7 +94,7 @@ impl Model<'_> {
             }
             Request::Ttl(key, form) => {
                 let state = self.key(key);
-                let expires = match (state.value.is_some(), state.expires) {
+                let expires = match (state.value().is_some(), state.expires()) {
                     (false, _) => None,
                     (true, Expires::Never) => Some(0),
                     (true, expires) => Some(expires.at_ms(now_ms)),
@@ -173,17 +103,19 @@ impl Model<'_> {
             }
             Request::Expire(key, until, when) => {
                 let state = self.key(key);
-                let is_set = state.value.is_some() && may_expire(state, until, when, now_ms);
+                let is_set = state.value().is_some() && may_expire(state, until, when, now_ms);
                 if is_set {
-                    state.set_expires(until.into());
+                    state.expire(until.into());
                     state.settle(now_ms);
                 }
                 replies.integer(is_set.into());
             }
             Request::Persist(key) => {
                 let state = self.key(key);
-                let has_one = state.value.is_some() && state.expires != Expires::Never;
-                state.set_expires(Expires::Never);
+                let has_one = state.expires() != Expires::Never;
+                if state.value().is_some() {
+                    state.expire(Expires::Never);
+                }
                 replies.integer(has_one.into());
             }
         }
@@ -205,9 +137,9 @@ impl Model<'_> {
         let state = self.key(key);
         let applies = match when {
             SetWhen::Always => true,
-            SetWhen::Absent => state.value.is_none(),
-            SetWhen::Present => state.value.is_some(),
-            SetWhen::Equals(expected) => state.value.as_deref() == Some(expected),
+            SetWhen::Absent => state.value().is_none(),
+            SetWhen::Present => state.value().is_some(),
+            SetWhen::Equals(expected) => state.value() == Some(expected),
         };
         match (gets, tells_number, applies) {
             (true, _, _) => value_reply(state, replies),
@@ -216,47 +148,43 @@ impl Model<'_> {
             (false, false, false) => replies.null(),
         }
         if applies {
-            let before = match state.value {
-                Some(_) => state.expires,
-                None => Expires::Never,
-            };
-            let expires = match expiry {
-                NewExpiry::Usual => Expires::Never,
-                expiry => new_expires(expiry, before),
-            };
-            state.put(value.to_vec(), expires);
+            match expiry {
+                NewExpiry::Keep => state.edit(value.to_vec()),
+                expiry => state.put(value.to_vec(), said(expiry)),
+            }
             state.settle(now_ms);
         }
     }
 
     fn key(&mut self, name: &[u8]) -> &mut KeyState {
-        let found = self.keys.iter_mut().find(|key| key.name == name);
+        let found = self.keys.iter_mut().find(|key| key.name() == name);
         found.expect("all keys of the commands were read")
     }
 }
 
 fn value_reply(state: &KeyState, replies: &mut Replies<'_>) {
-    match &state.value {
-        Some(value) => replies.bulk(value),
+    match state.value() {
+        Some(value) => replies.value(value),
         None => replies.null(),
     }
 }
 
-fn new_expires(expiry: NewExpiry, before: Expires) -> Expires {
+/// The expiry that a command says, if it says one.
+fn said(expiry: NewExpiry) -> Option<Expires> {
     match expiry {
-        NewExpiry::Usual | NewExpiry::Keep => before,
-        NewExpiry::Persist => Expires::Never,
-        NewExpiry::Until(until) => until.into(),
+        NewExpiry::Usual | NewExpiry::Keep => None,
+        NewExpiry::Persist => Some(Expires::Never),
+        NewExpiry::Until(until) => Some(until.into()),
     }
 }
 
 /// Whether EXPIRE applies: a key without an expiry counts as one that expires never.
 fn may_expire(state: &KeyState, until: Until, when: ExpireWhen, now_ms: u64) -> bool {
     let (before, after) = (
-        state.expires.at_ms(now_ms),
+        state.expires().at_ms(now_ms),
         Expires::from(until).at_ms(now_ms),
     );
-    let has_one = state.expires != Expires::Never;
+    let has_one = state.expires() != Expires::Never;
     !(when.has_none && has_one
         || when.has_one && !has_one
         || when.is_later && after <= before
@@ -271,8 +199,8 @@ fn change_bytes(
     bytes: &[u8],
     replies: &mut Replies<'_>,
 ) {
-    let len = state.value.as_ref().map_or(0, Vec::len);
-    let is_nothing = bytes.is_empty() && (offset.is_some() || state.value.is_some());
+    let len = state.value().map_or(0, <[u8]>::len);
+    let is_nothing = bytes.is_empty() && (offset.is_some() || state.value().is_some());
     let at = offset.unwrap_or(len);
     let end = at.saturating_add(bytes.len());
     if !is_nothing && end > value_bytes_max {
@@ -280,33 +208,34 @@ fn change_bytes(
     }
     if is_nothing {
         // Redis takes APPEND of nothing for a change, and SETRANGE of nothing for none.
-        state.is_put |= offset.is_none();
+        if let (None, Some(value)) = (offset, state.value()) {
+            let same = value.to_vec();
+            state.edit(same);
+        }
         return replies.integer(i64::try_from(len).expect("values are bounded"));
     }
-    let expires = state.expires;
-    let mut value = state.value.take().unwrap_or_default();
+    let mut value = state.value().unwrap_or_default().to_vec();
     value.resize(len.max(end), 0);
     value[at..end].copy_from_slice(bytes);
     replies.integer(i64::try_from(value.len()).expect("values are bounded"));
-    state.put(value, expires);
+    state.edit(value);
 }
 
 fn add(state: &mut KeyState, by: i64, replies: &mut Replies<'_>) {
-    let text = state.value.as_deref().unwrap_or(b"0");
+    let text = state.value().unwrap_or(b"0");
     let Some(number) = Decimal::read(text) else {
         return replies.error(b"ERR value is not an integer or out of range");
     };
     let Some(sum) = number.checked_add(by) else {
         return replies.error(b"ERR increment or decrement would overflow");
     };
-    let expires = state.expires;
-    state.put(Decimal::new(sum).bytes().to_vec(), expires);
+    state.edit(Decimal::new(sum).bytes().to_vec());
     replies.integer(sum);
 }
 
 /// INCREX, as Redis 8.8 has it.
 fn increase(state: &mut KeyState, change: IncrEx, now_ms: u64, replies: &mut Replies<'_>) {
-    let text = state.value.as_deref().unwrap_or(b"0");
+    let text = state.value().unwrap_or(b"0");
     let Some(number) = Decimal::read(text) else {
         return replies.error(b"ERR value is not an integer or out of range");
     };
@@ -326,12 +255,12 @@ fn increase(state: &mut KeyState, change: IncrEx, now_ms: u64, replies: &mut Rep
     };
     let target = i64::try_from(target).expect("between two numbers of 64 bits");
     tell(target, applied);
-    let expires = match (change.only_new, state.expires) {
-        (true, before @ Expires::Until(_)) => before,
-        (_, before) => new_expires(change.expiry, before),
-    };
-    state.put(Decimal::new(target).bytes().to_vec(), expires);
-    state.settle(now_ms);
+    let may_move = !change.only_new || state.expires() == Expires::Never;
+    state.edit(Decimal::new(target).bytes().to_vec());
+    if let Some(expires) = said(change.expiry).filter(|_| may_move) {
+        state.expire(expires);
+        state.settle(now_ms);
+    }
 }
 
 /// The bytes that GETRANGE names: both ends count, negative ones from behind.

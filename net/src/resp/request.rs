@@ -28,6 +28,16 @@ pub(super) enum NewExpiry {
     Until(Until),
 }
 
+impl NewExpiry {
+    /// The expiry that is said, if one is.
+    fn until(self) -> Option<Until> {
+        match self {
+            NewExpiry::Until(until) => Some(until),
+            NewExpiry::Usual | NewExpiry::Keep | NewExpiry::Persist => None,
+        }
+    }
+}
+
 /// When SET applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SetWhen<'a> {
@@ -239,6 +249,23 @@ impl<'a> Request<'a> {
                 | Request::GetRange(..)
                 | Request::Ttl(..)
         )
+    }
+
+    /// Whether a lifetime that it says would end later than any expiry may.
+    pub(super) fn is_too_far(&self, now_ms: impl FnOnce() -> u64) -> bool {
+        let until = match self {
+            Request::Set { expiry, .. } | Request::GetEx(_, expiry) => expiry.until(),
+            Request::IncrEx(_, change) => change.expiry.until(),
+            Request::Expire(_, until, _) => Some(*until),
+            _ => None,
+        };
+        match until {
+            // Others end in time until the year 6429, and need no clock.
+            Some(Until::In(ms)) if ms > EXPIRY_MS_MAX / 2 => {
+                now_ms().saturating_add(ms) > EXPIRY_MS_MAX
+            }
+            _ => false,
+        }
     }
 
     /// Whether it is one item, which may have a token.

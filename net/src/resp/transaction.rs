@@ -2,7 +2,7 @@
 //! commands, and one APPLY with a guard for each key writes what changed, or the keys are read
 //! again.
 
-use crate::apply::{Action, ApplyInstruction, Operand};
+use crate::apply::{Action, ApplyInstruction};
 use crate::limits::APPLY_KEYS_MAX;
 use crate::reply::ReplyItem;
 use crate::request::{BatchRequest, MemberRead, Wanted};
@@ -11,12 +11,14 @@ use crate::status::Status;
 use crate::version::Version;
 
 use super::answer::{self, Told};
+use super::bound::ReplyBound;
 use super::host::Host;
+use super::key_state::{Expires, KeyState, UntilMs};
 use super::local;
-use super::model::{Expires, KeyState, Model, UntilMs};
+use super::model::Model;
 use super::parser::{Arguments, KeptArguments};
 use super::reply::{Protocol, Replies};
-use super::request::Request;
+use super::request::{Fault, Request};
 use super::table;
 
 /// How often the keys are read before a transaction gives up.
@@ -36,6 +38,13 @@ enum Seen {
     Version(Version),
     /// It had no value, and this was the newest version of its partition.
     Absent(Version),
+}
+
+impl Watched {
+    /// Bytes that it takes.
+    pub(super) fn bytes(&self) -> usize {
+        size_of::<Watched>() + self.key.capacity()
+    }
 }
 
 /// What a transaction is for.
@@ -90,10 +99,13 @@ pub(super) struct Transaction {
     work: Work,
     protocol: Protocol,
     value_bytes_max: usize,
+    /// What the reply may take.
+    bound: Option<ReplyBound>,
+    /// Bytes that `work` keeps.
+    work_bytes: usize,
     phase: Phase,
     reads: u32,
     keys: Vec<KeyState>,
-    versions: Vec<Option<Version>>,
     now_ms: u64,
     reply: Vec<u8>,
 }
@@ -128,7 +140,7 @@ impl Transaction {
         for watched in &watched {
             add_key(&mut keys, &watched.key);
         }
-        let slots = keys.iter().map(|key| slot_of(&key.name));
+        let slots = keys.iter().map(|key| slot_of(key.name()));
         if slots.clone().min() != slots.max() {
             return Err(Unfit::CrossSlot);
         }
@@ -148,20 +160,49 @@ impl Transaction {
     }
 
     fn new(work: Work, keys: Vec<KeyState>, protocol: Protocol, value_bytes_max: usize) -> Self {
-        let versions = vec![None; keys.len()];
+        let work_bytes = match &work {
+            Work::Command(command) => command.bytes(),
+            Work::Exec(commands, watched) => {
+                let commands = commands.iter().map(KeptArguments::bytes);
+                commands.sum::<usize>() + watched.iter().map(Watched::bytes).sum::<usize>()
+            }
+            Work::Watch(seen) => seen.len() * size_of::<Seen>(),
+        };
         Transaction {
             entry: 0,
             first_item: 0,
             work,
             protocol,
             value_bytes_max,
+            bound: None,
+            work_bytes,
             phase: Phase::MayRead,
             reads: 0,
             keys,
-            versions,
             now_ms: 0,
             reply: Vec::new(),
         }
+    }
+
+    /// Refuses the transaction if its reply would be longer than that.
+    pub(super) fn bound_reply(&mut self, bound: ReplyBound) {
+        self.bound = Some(bound);
+    }
+
+    /// The bound is this one by now, if there is one.
+    pub(super) fn bound_changes(&mut self, bound: ReplyBound) {
+        self.bound = self.bound.map(|_| bound);
+    }
+
+    /// Bytes of the commands that it keeps.
+    pub(super) fn work_bytes(&self) -> usize {
+        self.work_bytes
+    }
+
+    /// Bytes of values that were read, and of its reply.
+    pub(super) fn value_bytes(&self) -> usize {
+        let values = self.keys.iter().map(KeyState::value_bytes);
+        self.reply.capacity() + values.sum::<usize>()
     }
 
     /// Its reply and, of WATCH, what is watched from now on, when all is done.
@@ -171,9 +212,10 @@ impl Transaction {
         }
         let watched = match &self.work {
             Work::Watch(seen) => {
-                let keys = std::mem::take(&mut self.keys).into_iter().zip(seen);
+                let keys = std::mem::take(&mut self.keys);
+                let keys = keys.iter().zip(seen);
                 keys.map(|(key, seen)| Watched {
-                    key: key.name,
+                    key: key.name().to_vec(),
                     seen: *seen,
                 })
                 .collect()
@@ -185,7 +227,7 @@ impl Transaction {
 
     /// The slot of its keys, which is one.
     pub(super) fn slot(&self) -> Option<u16> {
-        self.keys.first().map(|key| slot_of(&key.name))
+        self.keys.first().map(|key| slot_of(key.name()))
     }
 
     /// How many items are to be sent now.
@@ -214,9 +256,9 @@ impl Transaction {
                 for key in &self.keys {
                     match self.work {
                         Work::Watch(_) => {
-                            batch.get_of_member(out, &key.name, Wanted::Expiry, AS_IT_IS_NOW);
+                            batch.get_of_member(out, key.name(), Wanted::Expiry, AS_IT_IS_NOW);
                         }
-                        _ => batch.get_with(out, &key.name, Wanted::ValueAndExpiry),
+                        _ => batch.get_with(out, key.name(), Wanted::ValueAndExpiry),
                     }
                 }
                 self.reads += 1;
@@ -224,7 +266,7 @@ impl Transaction {
             }
             Phase::MayApply => {
                 let (instructions, data) = self.effects();
-                let names: Vec<&[u8]> = self.keys.iter().map(|key| &key.name[..]).collect();
+                let names: Vec<&[u8]> = self.keys.iter().map(KeyState::name).collect();
                 batch.apply_of(out, &names, &instructions, &data);
                 self.phase = Phase::Applies;
             }
@@ -281,17 +323,15 @@ impl Transaction {
             return;
         };
         let is_there = reply.head.status == Status::Ok;
-        key.value = is_there.then(|| reply.value.to_vec());
-        key.expires = match reply.expiry {
+        let expires = match reply.expiry {
             Some(told) if told.expiry_ms > 0 => Expires::Until(UntilMs::At(told.expiry_ms)),
             _ => Expires::Never,
         };
-        (key.is_put, key.is_moved) = (false, false);
+        key.learn(is_there.then_some((reply.head.version, reply.value, expires)));
         if let Some(told) = reply.expiry {
             // The time of the shard is what expiries are compared with.
             self.now_ms = told.time_ms;
         }
-        self.versions[number] = is_there.then_some(reply.head.version);
         if let Work::Watch(seen) = &mut self.work {
             let newest = reply.standing.map(|standing| standing.through);
             seen[number] = match is_there {
@@ -306,9 +346,18 @@ impl Transaction {
         let Work::Exec(_, watched) = &self.work else {
             return None;
         };
-        let name = &self.keys.get(place)?.name;
-        let watched = watched.iter().find(|watched| watched.key == *name)?;
+        let name = self.keys.get(place)?.name();
+        let watched = watched.iter().find(|watched| watched.key == name)?;
         Some(watched.seen)
+    }
+
+    /// The guard of a key: it is as it was read, and a watched one that is missing was so all the
+    /// time.
+    fn guard(&self, key: u8) -> Action {
+        match (self.keys[usize::from(key)].guard(), self.seen(key.into())) {
+            (Action::Absent, Some(Seen::Absent(newest))) => Action::AbsentSince(newest),
+            (guard, _) => guard,
+        }
     }
 
     /// Whether the instruction of the APPLY guards that a watched key was missing all the time. The
@@ -332,12 +381,12 @@ impl Transaction {
             return Phase::Done;
         }
         let (mut has_changed, mut was_absent) = (false, false);
-        for (place, version) in self.versions.iter().enumerate() {
+        for (place, key) in self.keys.iter().enumerate() {
             match self.seen(place) {
                 None => {}
-                Some(Seen::Version(before)) => has_changed |= *version != Some(before),
+                Some(Seen::Version(before)) => has_changed |= key.version() != Some(before),
                 Some(Seen::Absent(_)) => {
-                    has_changed |= version.is_some();
+                    has_changed |= key.version().is_some();
                     was_absent = true;
                 }
             }
@@ -346,8 +395,10 @@ impl Transaction {
             self.replies().null_array();
             return Phase::Done;
         }
-        self.run(host);
-        let changes = self.keys.iter().any(|key| key.is_put || key.is_moved);
+        if !self.run(host) {
+            return Phase::Done;
+        }
+        let changes = self.keys.iter().any(KeyState::is_changed);
         let is_watch = matches!(self.work, Work::Watch(_));
         match changes || was_absent || self.keys.len() > 1 && !is_watch {
             // Guards alone prove that all keys were so at one instant, and that a key that is
@@ -357,9 +408,12 @@ impl Transaction {
         }
     }
 
-    fn run(&mut self, host: &dyn Host) {
+    /// Runs the commands on what was read. `false` if the reply would be too long: then nothing is
+    /// to be changed.
+    fn run(&mut self, host: &dyn Host) -> bool {
+        let bytes_max = self.bound.map_or(usize::MAX, ReplyBound::bytes_max);
         let mut reply = std::mem::take(&mut self.reply);
-        let replies = &mut Replies::new(&mut reply, self.protocol);
+        let replies = &mut Replies::bounded(&mut reply, self.protocol, bytes_max);
         let mut model = Model {
             keys: &mut self.keys,
             now_ms: self.now_ms,
@@ -378,43 +432,31 @@ impl Transaction {
             }
             Work::Watch(_) => replies.simple("OK"),
         }
-        self.reply = reply;
+        let bytes = replies.bytes();
+        let Some(bound) = self.bound.filter(|_| bytes > bytes_max) else {
+            self.reply = reply;
+            return true;
+        };
+        let text = format!(
+            "EXECABORT Transaction discarded because its reply would take {bytes} bytes, and \
+             {bound}."
+        );
+        self.replies().error(text.as_bytes());
+        false
     }
 
     /// The guards and effects of the APPLY, and the values that they put.
     fn effects(&self) -> (Vec<ApplyInstruction>, Vec<u8>) {
         let (mut instructions, mut data) = (Vec::new(), Vec::new());
-        let numbered = || (0u8..).zip(self.keys.iter().zip(&self.versions));
-        let mut add = |key, action| {
+        for (key, _) in (0..).zip(&self.keys) {
             instructions.push(ApplyInstruction {
                 key,
                 reason: 0,
-                action,
+                action: self.guard(key),
             });
-        };
-        for (key, (_, version)) in numbered() {
-            let guard = match (version, self.seen(key.into())) {
-                (Some(version), _) => Action::Version(*version),
-                (None, Some(Seen::Absent(newest))) => Action::AbsentSince(newest),
-                (None, _) => Action::Absent,
-            };
-            add(key, guard);
         }
-        for (key, (state, version)) in numbered() {
-            match &state.value {
-                Some(value) if state.is_put => {
-                    let short = |number| u32::try_from(number).unwrap_or(u32::MAX);
-                    let (start, len) = (short(data.len()), short(value.len()));
-                    data.extend_from_slice(value);
-                    add(key, Action::Put { start, len });
-                    if state.expires != Expires::Never {
-                        add(key, Action::Expire(operand(state.expires)));
-                    }
-                }
-                Some(_) if state.is_moved => add(key, Action::Expire(operand(state.expires))),
-                None if version.is_some() => add(key, Action::Delete),
-                Some(_) | None => {}
-            }
+        for (key, state) in (0..).zip(&self.keys) {
+            state.write(key, &mut instructions, &mut data);
         }
         (instructions, data)
     }
@@ -424,22 +466,9 @@ impl Transaction {
     }
 }
 
-fn operand(expires: Expires) -> Operand {
-    match expires {
-        Expires::Never => Operand::Immediate(0),
-        Expires::Until(UntilMs::At(ms)) => Operand::Immediate(ms),
-        Expires::Until(UntilMs::In(ms)) => Operand::Now {
-            plus_ms: i64::try_from(ms).unwrap_or(i64::MAX),
-        },
-    }
-}
-
 fn add_key(keys: &mut Vec<KeyState>, name: &[u8]) {
-    if keys.iter().all(|key| key.name != name) {
-        keys.push(KeyState {
-            name: name.to_vec(),
-            ..KeyState::default()
-        });
+    if keys.iter().all(|key| key.name() != name) {
+        keys.push(KeyState::new(name));
     }
 }
 
@@ -456,23 +485,30 @@ fn run_queued(
     host: &dyn Host,
     replies: &mut Replies<'_>,
 ) {
-    match request_of(args) {
-        Some(request) => model.run(&request, replies),
-        None => match table::find(args.get(0)).map(|command| command.id) {
-            Some(id) if local::is_queued(id) => local::answer_queued(id, args, host, replies),
+    let Some(command) = table::find(args.get(0)) else {
+        return refuse_queued(None, args, replies);
+    };
+    match Request::read(command, args) {
+        // Its lifetime counts from the time of the shard, so it is judged here and not before.
+        Ok(Some(request)) if request.is_too_far(|| model.now_ms) => {
+            refuse_queued(Some(Fault::ExpireTime(command.name)), args, replies);
+        }
+        Ok(Some(request)) => model.run(&request, replies),
+        Ok(None) => match command.id {
+            id if local::is_queued(id) => local::answer_queued(id, args, host, replies),
             // Arguments of a command that is queued are good, but for those of Redis's words.
-            _ => queued_fault(args, replies),
+            _ => refuse_queued(None, args, replies),
         },
+        Err(fault) => refuse_queued(Some(fault), args, replies),
     }
 }
 
 /// A command that is refused when it runs, as in Redis: syntax is not looked at before.
-fn queued_fault(args: Arguments<'_>, replies: &mut Replies<'_>) {
+fn refuse_queued(fault: Option<Fault>, args: Arguments<'_>, replies: &mut Replies<'_>) {
     let mut text = Vec::new();
-    let read = table::find(args.get(0)).map(|command| Request::read(command, args));
-    match read {
-        Some(Err(fault)) => fault.write(args, &mut text),
-        _ => text.extend_from_slice(b"ERR Command not allowed inside a transaction"),
+    match fault {
+        Some(fault) => fault.write(args, &mut text),
+        None => text.extend_from_slice(b"ERR Command not allowed inside a transaction"),
     }
     replies.error(&text);
 }

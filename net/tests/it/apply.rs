@@ -181,7 +181,14 @@ impl Model {
                 }
                 Ok(())
             }
-            28 | 29 if self.keys[key].value.is_none() => Err(Why::NotFound),
+            28 | 29 | 33 if self.keys[key].value.is_none() => Err(Why::NotFound),
+            33 => {
+                // Neither the expiry nor what runs then is another one.
+                let len = usize::try_from(bits).expect("within the data");
+                self.keys[key].value = Some(DATA[offset as usize..][..len].to_vec());
+                self.keys[key].is_changed = true;
+                Ok(())
+            }
             28 => {
                 self.keys[key].value = None;
                 self.keys[key].expiry_ms = None;
@@ -338,6 +345,11 @@ impl<'a> ApplyKeys<'a> for Staged {
         key.value = Some(value.to_vec());
     }
 
+    fn put_keeping(&mut self, key: usize, value: &'a [u8]) -> Result<(), Refusal> {
+        self.replace(key, value);
+        Ok(())
+    }
+
     fn put(&mut self, key: usize, value: &'a [u8]) -> Result<(), Refusal> {
         self.changed(key).value = Some(value.to_vec());
         self.changed(key).expiry_ms = None;
@@ -466,8 +478,8 @@ impl Maker {
     /// 16 bytes; most draws are an instruction.
     fn bytes(&mut self) -> [u8; 16] {
         let operations = [
-            1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 35, 16, 17, 18, 19, 20, 21, 22, 23, 24,
-            25, 26, 27, 28, 29, 30, 31,
+            1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25,
+            26, 27, 28, 29, 30, 31, 33, 35,
         ];
         let operation = self.pick(&operations);
         let key = u8::try_from(self.random.below(self.key_count)).expect("at most eight");
@@ -492,7 +504,7 @@ impl Maker {
         match operation {
             1 | 2 | 28 => (kind, offset, bits) = (0, 0, 0),
             9 | 35 => (kind, offset, bits) = (0, 256, 1 + any % 4),
-            26 | 27 => (kind, offset, bits) = (0, self.pick(&[0, 4, 12, 15]), any % 20),
+            26 | 27 | 33 => (kind, offset, bits) = (0, self.pick(&[0, 4, 12, 15]), any % 20),
             30 => {
                 kind = self.pick(&[3, 0x13]);
                 let burst = self.pick(&[1, 3, 9]);
@@ -617,7 +629,7 @@ fn programs_do_what_a_model_of_the_document_does() {
             );
         }
     }
-    for operation in (1..=14).chain(16..=31).chain([35]) {
+    for operation in (1..=14).chain(16..=31).chain([33, 35]) {
         let (held, failed) = counts.get(&operation).copied().unwrap_or_default();
         // PUT and START need nothing that could be missing.
         let may_fail = ![26, 27].contains(&operation);
@@ -657,6 +669,10 @@ impl<'a> ApplyKeys<'a> for Crowded {
     }
 
     fn put(&mut self, _: usize, _: &'a [u8]) -> Result<(), Refusal> {
+        Err(CROWDED)
+    }
+
+    fn put_keeping(&mut self, _: usize, _: &'a [u8]) -> Result<(), Refusal> {
         Err(CROWDED)
     }
 

@@ -37,6 +37,7 @@ fn server_hello() -> Vec<u8> {
             frame_bytes_max: 2 << 20,
             value_bytes_max: 1 << 20,
         },
+        time_ms: 0,
         interval_ms: 100,
         slots: vec![SlotRange {
             first: 0,

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use clap::Args;
-use penstock_net::apply::{Apply, ApplyKey, NumberAt, NumberKind};
-use penstock_net::hello::{FEATURE_APPLY, FEATURE_ON_EXPIRE};
+use penstock_net::apply::{Apply, ApplyInstruction, ApplyKey, NumberAt, NumberKind};
+use penstock_net::hello::{FEATURE_APPLY, FEATURE_ON_EXPIRE, FEATURE_REPLACE};
 use penstock_net::limits::APPLY_KEYS_MAX;
 use penstock_net::request::Ask;
 
@@ -15,7 +15,7 @@ use super::text_field::Place;
 use super::token::TokenArgs;
 use super::values::{Level, value_of};
 use super::{EXIT_CODES, Failure};
-use penstock_net::expression::{Field, NamedKey, Step, parse_step};
+use penstock_net::expression::{Field, NamedKey, PutWay, Step, parse_step};
 
 const EXAMPLES: &str = "\
 An INSTRUCTION is a guard or an effect; all of them happen or none does, in their order. What is in
@@ -26,6 +26,7 @@ front of the first . or space is the NAME of a key, as --key gives it.
   effects  NUMBER = OPERAND, and += -= min= max= &= |= ^=; leaving the type's range fails like a
            guard, but not with += OPERAND saturating, -= OPERAND saturating
            NAME put VALUE, NAME start VALUE (only if it has none), NAME del
+           NAME replace VALUE: its expiry stays, and what runs then
            NAME expires in 10m, NAME expires at TIME, NAME expires never
   rates    NUMBER rate 10/s burst 20: takes one unit (take 3: three), if so many are there. NUMBER
            is a u64 that is 0 at first; behind / stand ms, s, m, h or d, or 10m
@@ -96,6 +97,14 @@ impl ApplyArgs {
         if arms && connection.hello.features & FEATURE_ON_EXPIRE == 0 {
             return Err(Failure::usage(format_args!(
                 "the server at {} is older than effects of an expiry; update it first",
+                self.server
+            )));
+        }
+        let mut instructions = program.apply.instructions().iter();
+        let replaces = instructions.any(ApplyInstruction::replaces);
+        if replaces && connection.hello.features & FEATURE_REPLACE == 0 {
+            return Err(Failure::usage(format_args!(
+                "the server at {} is older than replace; update it first",
                 self.server
             )));
         }
@@ -211,17 +220,12 @@ impl<'a> Program<'a> {
                     }
                     apply.then(instruction);
                 }
-                Step::Put {
-                    key,
-                    is_start,
-                    value,
-                } => {
+                Step::Put { key, way, value } => {
                     let (number, value) = (usize::from(key), value_of(value)?);
-                    if is_start {
-                        apply.start(handles[number], &value);
+                    way.add(&mut apply, handles[number], &value);
+                    if way == PutWay::Start {
                         starts[number].get_or_insert(value);
                     } else {
-                        apply.put(handles[number], &value);
                         are_put[number] = true;
                     }
                 }
@@ -270,18 +274,9 @@ fn add_effects(
                 Step::Instruction(instruction) => {
                     apply.then(instruction);
                 }
-                Step::Put {
-                    key,
-                    is_start,
-                    value,
-                } => match (value_of(value), handles[usize::from(key)]) {
-                    (Ok(value), key) if is_start => {
-                        apply.start(key, &value);
-                    }
-                    (Ok(value), key) => {
-                        apply.put(key, &value);
-                    }
-                    (Err(failure), _) => failed = Some(failure),
+                Step::Put { key, way, value } => match value_of(value) {
+                    Ok(value) => way.add(apply, handles[usize::from(key)], &value),
+                    Err(failure) => failed = Some(failure),
                 },
                 Step::OnExpiry { .. } => unreachable!("the parser refuses it"),
             }

@@ -64,7 +64,7 @@ pub struct FailoverArgs {
     /// Take one step in the plan, and ask no node
     #[arg(long)]
     no_wait: bool,
-    /// Longest wait until each node has read the plan, in milliseconds
+    /// Longest wait until each node acts by the plan, in milliseconds
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     wait_ms: u32,
 }
@@ -97,6 +97,9 @@ impl FailoverArgs {
             let settings = draft.failover();
             draft.write().map_err(Failure::usage)?;
             if step != FailoverStep::Half {
+                if !self.no_wait {
+                    until_acted_by(&self.home, until, &mut out)?;
+                }
                 out.line(format_args!("{}", told(&settings)));
                 return out.finish();
             }
@@ -151,10 +154,11 @@ pub fn pause(home: &HomeArgs, is_paused: bool) -> Result<(), Failure> {
         FailoverStep::Nothing => ", as before",
         _ => "",
     };
+    let mut out = Output::stdout();
     if step != FailoverStep::Nothing {
         draft.write().map_err(Failure::usage)?;
+        until_acted_by(home, Instant::now() + ACTED_BY, &mut out)?;
     }
-    let mut out = Output::stdout();
     out.line(format_args!("{}{as_before}", told(&wanted)));
     out.finish()
 }
@@ -179,6 +183,41 @@ fn told(settings: &FailoverSettings) -> String {
              {min_sync})"
         ),
     }
+}
+
+/// Longest wait of `pause` and `resume` until nodes act by the plan.
+const ACTED_BY: Duration = Duration::from_secs(10);
+
+/// Waits until each node that answers acts by the plan that was just written. A node that does not
+/// answer is told: it reads the plan when it is back.
+fn until_acted_by(home: &HomeArgs, until: Instant, out: &mut Output) -> Result<(), Failure> {
+    let draft = home.draft()?;
+    let is_on = draft.failover().is_on;
+    for node in draft.nodes() {
+        let clients = draft.clients_of(node).map_err(Failure::usage)?;
+        let server = ServerAddress::at(&clients).within(ANSWER);
+        let cause = loop {
+            let replication = match info_of(&server) {
+                Ok(mut info) => info["replication"].take(),
+                Err(failure) => break Some(format!("does not answer ({})", failure.line)),
+            };
+            let revision = replication["plan"]["revision"].as_u64().unwrap_or(0);
+            if revision >= draft.revision() && replication["failover"].is_object() == is_on {
+                break None;
+            }
+            if Instant::now() > until {
+                break Some(format!("acts by revision {revision} still"));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        if let Some(cause) = cause {
+            out.line(format_args!(
+                "node {node} {cause}: the plan has revision {}",
+                draft.revision()
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Waits until each node acts by the plan that was read.

@@ -4,7 +4,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use penstock::directory::read_at;
 use penstock::directory::repair::{carry_out, lost_text, put_identity};
 use penstock::directory::set_aside;
@@ -26,6 +26,7 @@ use penstock_storage::snapshot::{
 };
 
 use super::keyspace::keyspace_text;
+use super::lowering::{self, LOSS_OF_TIMES, LowerTo};
 use super::output::{Output, count, hex};
 use super::{EXIT_CODES, Failure};
 
@@ -34,11 +35,15 @@ Examples:
   penstock inspect ./penstock-data
   penstock inspect ./penstock-data --dump | grep stock:42
   penstock inspect ./penstock-data --repair                        what a repair would give up
-  penstock inspect ./penstock-data --repair --accept-loss 1:5-7    carry it out";
+  penstock inspect ./penstock-data --repair --accept-loss 1:5-7    carry it out
+  penstock inspect ./penstock-data --lower-time now                after a clock that was ahead";
 
 /// The directory that is checked, and how much is printed.
 #[derive(Args)]
-#[command(after_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"))]
+#[command(
+    after_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"),
+    group = ArgGroup::new("mend").args(["repair", "lower_time"])
+)]
 pub struct InspectArgs {
     /// Data directory of a stopped server; nothing in it is changed unless a loss is accepted
     #[arg(value_name = "DIR", default_value = "./penstock-data")]
@@ -52,13 +57,22 @@ pub struct InspectArgs {
     /// Carry the repair out, if what it gives up is among these: LOG:FROM-TO, file:N, identity or
     /// none, as --repair prints it. Give it once for each; files as they were go to lostfound/ in
     /// DIR
-    #[arg(long, value_name = "LOSS", requires = "repair", value_parser = parse_loss)]
+    #[arg(long, value_name = "LOSS", requires = "mend", value_parser = parse_loss)]
     accept_loss: Vec<String>,
+    /// Print what it costs to lower the time of a directory that was served while the clock of its
+    /// machine was ahead: to now, a time such as 2026-11-29T03:00:00Z, or unix milliseconds.
+    /// --accept-loss times carries it out
+    #[arg(long, value_name = "TIME", conflicts_with_all = ["dump", "repair"],
+        value_parser = lowering::parse_time)]
+    lower_time: Option<LowerTo>,
 }
 
 impl InspectArgs {
     /// Prints what the directory holds; fails if anything is damaged.
     pub fn run(self) -> Result<(), Failure> {
+        if let Some(to) = self.lower_time {
+            return lowering::lower(&self.directory, to, &self.accept_loss);
+        }
         let opened = if self.accept_loss.is_empty() {
             Directory::inspect(&self.directory)
         } else {
@@ -266,7 +280,7 @@ fn report(directory: &Directory, dump: bool) -> Result<(), Failure> {
     }
 }
 
-fn cannot_open(error: DirectoryError) -> Failure {
+pub(super) fn cannot_open(error: DirectoryError) -> Failure {
     match error {
         DirectoryError::Damaged { .. } | DirectoryError::Unprovable { .. } => Failure::no(error),
         _ => Failure::usage(error),
@@ -282,9 +296,12 @@ fn parse_loss(text: &str) -> Result<String, String> {
         Some(is_number(log) && is_number(from) && (to.is_empty() || is_number(to)))
     };
     let is_file = text.strip_prefix("file:").is_some_and(is_number);
-    match text == "none" || text == LOSS_OF_IDENTITY || is_file || is_range() == Some(true) {
+    let is_word = ["none", LOSS_OF_IDENTITY, LOSS_OF_TIMES].contains(&text);
+    match is_word || is_file || is_range() == Some(true) {
         true => Ok(text.to_string()),
-        false => Err("allowed is LOG:FROM-TO, LOG:FROM-, file:N, identity or none".to_string()),
+        false => {
+            Err("allowed is LOG:FROM-TO, LOG:FROM-, file:N, identity, times or none".to_string())
+        }
     }
 }
 
@@ -294,7 +311,7 @@ const LOSS_OF_IDENTITY: &str = "identity";
 /// Lost parts that are printed for one damage, at most; the manifest names more.
 const PARTS_SHOWN_MAX: usize = 20;
 
-fn layout_of(directory: &Directory) -> Result<Layout, Failure> {
+pub(super) fn layout_of(directory: &Directory) -> Result<Layout, Failure> {
     let identity = directory.identity();
     identity.layout().ok_or_else(|| {
         Failure::no(format_args!(

@@ -12,7 +12,9 @@ mod keyspace;
 mod layout_value;
 mod loading;
 mod login;
+mod lost_export;
 mod lostfound;
+mod lowering;
 mod membership;
 mod names;
 mod options;
@@ -230,7 +232,7 @@ impl ServerArgs {
 #[derive(Debug)]
 pub struct Failure {
     code: u8,
-    /// The line for standard error; empty if the log has written it there.
+    /// The line for standard error; empty if it was told there.
     line: String,
 }
 
@@ -297,11 +299,8 @@ impl Command {
                 let logging = Logging::install(&settings.config).map_err(Failure::usage)?;
                 penstock::server::serve(settings.config, &logging).map_err(|error| {
                     let code = error.exit_code();
-                    tracing::error!(exit_code = code, "{error}");
-                    let line = match logging.is_on_stderr() {
-                        true => String::new(),
-                        false => error.to_string(),
-                    };
+                    logging.tell_failure(&error, code);
+                    let line = String::new();
                     Failure { code, line }
                 })
             }

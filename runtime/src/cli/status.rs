@@ -107,6 +107,7 @@ impl StatusArgs {
                 plans(&told)
                     .iter()
                     .chain(&leases(&told))
+                    .chain(&hanging(&told))
                     .chain(&unwritten(&told))
                     .for_each(|line| out.line(format_args!("{line}")));
             }
@@ -213,6 +214,30 @@ fn refused(told: &[Told], revision: u64) -> Option<String> {
         "the plan in etcd has revision {revision}, and nodes act by {acts_by}: they refuse the \
          older one (deploy/ETCD.md, PenstockPlanRefused)"
     ))
+}
+
+/// Which partitions cannot go on, and what cannot be read for them.
+fn hanging(told: &[Told]) -> Vec<String> {
+    let infos = told
+        .iter()
+        .filter_map(|it| Some((it.node, it.info.as_ref().ok()?)));
+    let groups = infos.flat_map(|(node, info)| {
+        let groups = info["partitions"].as_array().into_iter().flatten();
+        groups.map(move |group| (node, group))
+    });
+    let hanging = groups.filter(|(_, group)| group["hangs_on"].is_object());
+    let lines = hanging.map(|(node, group)| {
+        let place = &group["hangs_on"];
+        format!(
+            "node {node}: partitions {} cannot go on: {:08}.seg cannot be read at offset {}, tried \
+             {} times",
+            ranges(vec![(number(group, "first"), number(group, "last"))]),
+            number(place, "file"),
+            number(place, "offset"),
+            number(place, "tries"),
+        )
+    });
+    lines.collect()
 }
 
 /// That no node which answers writes some partitions.
@@ -564,6 +589,20 @@ NODE  PEER  ROLE         PARTITIONS           EPOCH       HEAD  DURABLE  ACKED  
             {"node": 2, "role": "sync", "link": "live", "partitions": 256, "lag_records": 4}]}});
         let rows = rows_of(&Row::default(), &silent);
         assert_eq!((&*rows[0][2], &*rows[1][7]), ("no lease (primary)", "6"));
+        let mut hangs = group(7, 7, "rewinding", "learner", 0);
+        hangs["hangs_on"] = json!({"file": 148, "offset": 4096, "tries": 67});
+        let hangs = [Told {
+            node: 2,
+            clients: "there".into(),
+            info: Ok(json!({"partitions": [group(0, 6, "following", "learner", 0), hangs]})),
+        }];
+        assert_eq!(
+            hanging(&hangs),
+            [
+                "node 2: partitions 7 cannot go on: 00000148.seg cannot be read at offset 4096, \
+              tried 67 times"
+            ]
+        );
         let told = json_of(&told);
         assert_eq!(told["nodes"][1]["error"], "no server");
         assert_eq!(told["nodes"][0]["partitions"][0]["last"], 99);

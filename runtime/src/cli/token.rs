@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use clap::Args;
-use penstock_client::new_token;
+use penstock_client::{new_token, new_token_at};
 use penstock_net::hello::FEATURE_TOKENS;
 use penstock_net::level::AckLevel;
 use penstock_net::request::{Ask, Token};
@@ -61,7 +61,13 @@ impl TokenArgs {
         let token = match wanted {
             Wanted::Given(token) => token,
             Wanted::New => {
-                let token = new_token().map_err(|error| {
+                let told_ms = connection.hello.time_ms;
+                let token = match told_ms {
+                    0 => new_token(),
+                    // The connection is new, so what HELLO has told is the time of now.
+                    time_ms => new_token_at(time_ms),
+                };
+                let token = token.map_err(|error| {
                     Failure::usage(format_args!("--token new: no random numbers: {error}"))
                 })?;
                 let mut out = Output::stdout();

@@ -8,7 +8,7 @@ use penstock_client::{Client, ClientError, Verbs};
 use penstock_net::keyspace::Action;
 use penstock_net::level::AckLevel;
 use penstock_net::limits::{EXPIRY_MS_MAX, VALUE_BYTES_HARD_MAX};
-use penstock_net::reply::ITEM_FLAG_REPLAYED;
+use penstock_net::reply::{ITEM_FLAG_BEGAN, ITEM_FLAG_REPLAYED};
 use penstock_net::request::Version;
 use penstock_net::status::Status;
 
@@ -66,9 +66,13 @@ impl Answer {
             AckLevel::Interval => format!(", a crash within {interval_ms} ms may lose it"),
             AckLevel::Disk | AckLevel::Replica => String::new(),
         };
-        let replayed = match self.head.flags & ITEM_FLAG_REPLAYED {
-            0 => "",
-            _ => ", replayed: it was executed before",
+        let replayed = match self.head.flags {
+            flags if flags & ITEM_FLAG_REPLAYED != 0 => ", replayed: it was executed before",
+            flags if flags & ITEM_FLAG_BEGAN != 0 => {
+                ", and the node began to write behind the time of the token: an earlier try at \
+                 another node may be lost, or in its lostfound"
+            }
+            _ => "",
         };
         out.line(format_args!(
             "ok, version {}, level {}{loss}{replayed}",

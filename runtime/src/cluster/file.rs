@@ -330,6 +330,10 @@ impl ClusterFile {
                 .collect(),
             number: self.revision,
             is_leased: self.failover.is_on(),
+            min_sync: match self.failover.is_on() {
+                true => self.failover.min_sync,
+                false => 0,
+            },
         }
     }
 
@@ -628,6 +632,7 @@ learners = [1]
         let plan = on.failover_plan().expect("on");
         assert_eq!((plan.number, plan.rules), (9, LeaseRules::QUIET));
         assert_eq!((plan.min_sync, plan.is_paused), (1, true));
+        assert_eq!((on.plan().min_sync, off.plan().min_sync), (1, 0));
         assert_eq!(plan.stay_learners, [2]);
         assert_eq!(plan.placings.len(), 256);
         assert_eq!(plan.placings[99].joining, [2]);

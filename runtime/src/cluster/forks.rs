@@ -11,8 +11,8 @@ use std::path::Path;
 
 use penstock_storage::record::{PartKind, PartSpec, RecordSpec};
 
+use super::lost::{Lost, Writer};
 use super::lostfound::{LOSTFOUND, read_file, written_by};
-use super::replay::{Lost, Writer};
 use crate::system::named_error::named;
 
 const EXTENSION: &str = "forks";
@@ -106,7 +106,7 @@ mod tests {
     use penstock_net::slot::slot_of;
 
     use super::*;
-    use crate::cluster::replay::AtFork;
+    use crate::cluster::lost::AtFork;
 
     #[test]
     fn what_was_noted_is_read_up_to_a_torn_end() {

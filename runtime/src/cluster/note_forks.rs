@@ -13,9 +13,9 @@ use penstock_shard::replication::PartitionId;
 use penstock_storage::version::partition_of;
 
 use super::forks::{append, encode};
+use super::lost::AtFork;
 use super::lostfound::lostfound_bytes;
-use super::replay::AtFork;
-use super::tails::{ReplayError, read_lost_beside};
+use super::tails::{LostError, read_lost_beside};
 
 /// Nothing is noted about larger tails: their records are in memory several times while they are
 /// read.
@@ -36,12 +36,12 @@ pub(crate) fn note_forks(
     data: &Path,
     (incarnation, shard): (u64, u16),
     partitions: &BTreeSet<PartitionId>,
-) -> Result<(), ReplayError> {
+) -> Result<(), LostError> {
     // What is read is in memory meanwhile.
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let kept_bytes = lostfound_bytes(data);
     if kept_bytes > KEPT_BYTES_MAX {
-        return Err(ReplayError::Unreadable(format!(
+        return Err(LostError::Unreadable(format!(
             "lostfound holds {kept_bytes} bytes, more than the {KEPT_BYTES_MAX} that are looked \
              at beside the traffic"
         )));
@@ -64,5 +64,5 @@ pub(crate) fn note_forks(
         }
     }
     append(data, (incarnation, shard), &bytes)
-        .map_err(|error| ReplayError::Unreadable(error.to_string()))
+        .map_err(|error| LostError::Unreadable(error.to_string()))
 }

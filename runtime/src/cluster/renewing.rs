@@ -65,6 +65,7 @@ mod tests {
             was_last: true,
             waits_for: Vec::new(),
             durable: 1,
+            hangs_on: None,
         }
     }
 

@@ -101,14 +101,6 @@ pub(crate) fn check(directory: &Path, whose: Option<Whose>) -> io::Result<Result
     })
 }
 
-/// The number that a directory has in its cluster. `None` for a node alone.
-///
-/// # Errors
-/// What the system said, or that the file is damaged.
-pub(super) fn node_of(directory: &Path) -> io::Result<Option<u8>> {
-    Ok(Peers::read(directory)?.whose.map(|whose| whose.node))
-}
-
 /// Notes who a directory is, if it is nobody's yet.
 ///
 /// # Errors

@@ -16,73 +16,45 @@ use penstock_storage::segment::Owner;
 use penstock_storage::version::{PARTITIONS, Sequences, partition_of};
 
 use super::forks::read_forks;
+use super::lost::{AtFork, Lost, Writer};
 use super::lostfound::{KeptChange, KeptFile, read_lostfound};
-use super::replay::{AtFork, Lost, Writer};
 use crate::directory::{Directory, DirectoryError};
 
 /// Why what was lost cannot be told.
 #[derive(Debug)]
-pub enum ReplayError {
+pub enum LostError {
     /// The directory cannot be looked at.
     Directory(DirectoryError),
     /// What stands in it, or what the system said.
     Unreadable(String),
 }
 
-impl std::fmt::Display for ReplayError {
+impl std::fmt::Display for LostError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            ReplayError::Directory(error) => error.fmt(f),
-            ReplayError::Unreadable(text) => f.write_str(text),
+            LostError::Directory(error) => error.fmt(f),
+            LostError::Unreadable(text) => f.write_str(text),
         }
     }
 }
 
-/// What the tails in a stopped node's lostfound did, key by key, in the order in which they were
-/// written. With `only`, just the tails that this file has a change of. Reads the whole log.
+/// What the tails in a node's lostfound did, key by key, in the order in which they were written.
+/// Reads the whole log. The node may be running: its log changes meanwhile, so a record may not be
+/// readable now.
 ///
 /// # Errors
-/// [`ReplayError`].
-pub fn read_lost(data: &Path, only: Option<&str>) -> Result<Vec<Lost>, ReplayError> {
-    let directory = Directory::inspect(data).map_err(ReplayError::Directory)?;
-    read(data, &directory, only)
+/// [`LostError`].
+pub fn read_lost_beside(data: &Path) -> Result<Vec<Lost>, LostError> {
+    let directory = Directory::beside(data).map_err(LostError::Directory)?;
+    read(data, &directory)
 }
 
-/// The number of the node whose directory this is.
-///
-/// # Errors
-/// [`ReplayError::Unreadable`], also if it is the directory of a node alone.
-pub fn node_of(data: &Path) -> Result<u8, ReplayError> {
+fn read(data: &Path, directory: &Directory) -> Result<Vec<Lost>, LostError> {
     let unreadable = |error: &dyn std::fmt::Display| {
-        ReplayError::Unreadable(format!("{}: {error}", data.display()))
-    };
-    let node = super::seen::node_of(data).map_err(|error| unreadable(&error))?;
-    node.ok_or_else(|| unreadable(&"it is not the directory of a node of a cluster"))
-}
-
-/// As above for all files, of a node that may be running. Its log changes meanwhile, so a record
-/// may not be readable now.
-///
-/// # Errors
-/// [`ReplayError`].
-pub fn read_lost_beside(data: &Path) -> Result<Vec<Lost>, ReplayError> {
-    let directory = Directory::beside(data).map_err(ReplayError::Directory)?;
-    read(data, &directory, None)
-}
-
-fn read(data: &Path, directory: &Directory, only: Option<&str>) -> Result<Vec<Lost>, ReplayError> {
-    let unreadable = |error: &dyn std::fmt::Display| {
-        ReplayError::Unreadable(format!("{}: {error}", data.display()))
+        LostError::Unreadable(format!("{}: {error}", data.display()))
     };
     let files = read_lostfound(data).map_err(|error| unreadable(&error))?;
     let mut tails = Tails::new(&files);
-    if let Some(only) = only {
-        let is_named = |file: &&KeptFile| file.path.file_name().is_some_and(|name| name == only);
-        let named = files.iter().find(is_named).ok_or_else(|| {
-            unreadable(&format_args!("there is no file {only:?} in its lostfound"))
-        })?;
-        tails.keep_those_of(named);
-    }
     if tails.keys.is_empty() {
         return Ok(Vec::new());
     }
@@ -242,14 +214,6 @@ impl Tails {
             }
         }
         tails
-    }
-
-    fn keep_those_of(&mut self, file: &KeptFile) {
-        let named: BTreeSet<_> = file.changes.iter().map(tail_of).collect();
-        self.keys.retain(|_, of_key| {
-            of_key.retain(|&writer, changed| named.contains(&(changed.partition, writer)));
-            !of_key.is_empty()
-        });
     }
 
     fn note(&mut self, key: &[u8], version: (u32, u64), value: Option<&[u8]>, segments: &Segments) {
@@ -450,38 +414,6 @@ mod tests {
         ];
         let log = [((old, 10), 100), ((first, 11), 99), ((second, 30), 93)];
         assert_eq!(before_of(&kept, &log), AtFork::Unknown);
-    }
-
-    #[test]
-    fn of_a_named_file_whole_tails_are_told() {
-        let epoch = Epoch::new(1, 0, 1).0;
-        let file = |name: &str, changes: &[KeptChange]| KeptFile {
-            path: name.into(),
-            changes: changes.to_vec(),
-            repeated: 0,
-            torn_bytes: 0,
-        };
-        let other = KeptChange {
-            partition: 6,
-            ..number_at(b"other", (epoch, 3), 1)
-        };
-        let files = [
-            file(
-                "1-0.records",
-                &[number_at(b"stock", (epoch, 11), 99), other],
-            ),
-            file("2-0.records", &[number_at(b"stock", (epoch, 12), 90)]),
-        ];
-        let mut tails = Tails::new(&files);
-        tails.keep_those_of(&files[1]);
-        for (sequence, number) in [(10, 100u64), (11, 99), (12, 90)] {
-            let value = number.to_le_bytes();
-            let segments = Segments::default();
-            tails.note(b"stock", (epoch, sequence), Some(&value), &segments);
-        }
-        let lost = tails.end(&[0; PARTITIONS], &Segments::default());
-        let told: Vec<_> = lost.iter().map(|it| (it.records, it.units())).collect();
-        assert_eq!(told, [(2, Some(-10))]);
     }
 
     #[test]

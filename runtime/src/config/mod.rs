@@ -222,6 +222,9 @@ options! {
     /// Open ports to anyone on an address that other machines can reach: without TLS, without
     /// users, or without both.
     insecure: bool = "false", Kind::Switch, Main;
+    /// Take the time of the machine's clock though it is more than a day ahead of the log and the
+    /// kernel says that no time service keeps it: without this such a start is refused.
+    accept_time: bool = "false", Kind::Switch, Main;
     /// How events are logged, one a line: time, level, message and named fields as text, or all of
     /// that as a JSON object.
     log_format: LogFormat = "text", Kind::Choice(&["text", "json"]), Main;
@@ -256,9 +259,16 @@ options! {
     /// Replies that may wait for one slow reader before its requests are no longer read. It must
     /// hold one frame of frame_bytes_max.
     output_bytes_max: u32 = "4MiB", Kind::Size(32 * KIB, GIB), Limits;
-    /// A connection without any request for so long is closed. 0 never closes one.
+    /// A connection of the native protocol without any request for so long is closed. 0 never closes
+    /// one.
     idle_timeout_s: u32 = "5m", Kind::Duration(Unit::Seconds, 0, 86_400), Limits;
-    /// A frame that was begun must be whole within this, or its connection is closed.
+    /// The same of the RESP port. Pools of Redis clients expect that none is closed.
+    resp_idle_timeout_s: u32 = "0s", Kind::Duration(Unit::Seconds, 0, 86_400), Limits;
+    /// A client connection without traffic for so long is probed by the kernel (TCP keep-alive). A
+    /// peer that answers none of three probes, a third of this apart, is gone. 0 probes none.
+    tcp_keepalive_s: u32 = "5m", Kind::Duration(Unit::Seconds, 0, 32_400), Limits;
+    /// Of a frame or command that was begun, all that is left or 32 KiB more must come within this,
+    /// again and again, or its connection is closed.
     partial_frame_timeout_ms: u32 = "5s", Kind::Duration(Unit::Milliseconds, 10, 600_000), Limits;
     /// A peer that acknowledges less than 32 KiB of its replies, and not all of them, for so long
     /// is cut off; or nothing for a twentieth of it, while others wait for room.

@@ -37,6 +37,13 @@ pub enum DirectoryError {
         /// The process, if it has written its number.
         pid: Option<u32>,
     },
+    /// Its file system has no locks.
+    Unlockable {
+        /// The lock file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
     /// Not empty and not ours.
     Foreign {
         /// The directory.
@@ -173,6 +180,13 @@ impl fmt::Display for DirectoryError {
                     path.display()
                 )
             }
+            Self::Unlockable { path, source } => write!(
+                out,
+                "{}: the file system gives no locks (flock: {source}), so nothing would keep a \
+                 second server out; name a directory on a local file system with --data, or give \
+                 the mount its locks (for NFS version 3: rpc.statd on both sides)",
+                path.display()
+            ),
             Self::Foreign { path, entry } => write!(
                 out,
                 "{}: not a data directory: it holds '{entry}' and no IDENTITY; name an empty or a \
@@ -240,7 +254,7 @@ fn words(cause: &IdentityError) -> String {
 impl std::error::Error for DirectoryError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Io { source, .. } => Some(source),
+            Self::Io { source, .. } | Self::Unlockable { source, .. } => Some(source),
             _ => None,
         }
     }

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! penstock-data/
-//!   LOCK                     held by the process that serves; its pid is in it
+//!   (itself)                 locked by the process that serves, see `lock.rs`
+//!   LOCK                     locked besides, for older builds; the process's number is in it
 //!   IDENTITY                 whole blocks, see `identity.rs`; replaced as a whole at each start
 //!   segments/00000007.seg    FileId(7); for life
 //!   segments/*.tmp           being made; removed at the next start
@@ -22,6 +23,8 @@ mod identity_file;
 pub(crate) mod key_table_makers;
 mod key_tables;
 mod lock;
+pub(crate) mod lock_watch;
+pub mod lowering;
 mod read_ahead;
 mod rebuild;
 pub mod repair;
@@ -34,8 +37,9 @@ pub(crate) mod staging;
 
 use std::fs::{self, DirBuilder};
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use penstock_storage::layout::Layout;
 use penstock_storage::segment::Owner;
@@ -56,6 +60,8 @@ use rebuild::rebuild;
 pub use segments::{Progress, SegmentReader, Segments};
 use snapshots::SnapshotFolder;
 use staging::Staging;
+
+use crate::system::advice::{self, Problem};
 
 pub(crate) const SEGMENTS: &str = "segments";
 const SNAPSHOTS: &str = "snapshots";
@@ -80,8 +86,8 @@ pub struct Directory {
     snapshots: SnapshotFolder,
     key_tables: KeyTableFolder,
     made_now: bool,
-    /// None for a directory that is only looked at and was never locked.
-    _lock: Option<DirectoryLock>,
+    /// None for a directory that is looked at beside the server that runs.
+    lock: Option<Arc<DirectoryLock>>,
 }
 
 impl Directory {
@@ -141,7 +147,7 @@ impl Directory {
             snapshots,
             key_tables,
             made_now,
-            _lock: Some(lock),
+            lock: Some(Arc::new(lock)),
         })
     }
 
@@ -150,7 +156,7 @@ impl Directory {
     /// # Errors
     /// As for [`Directory::open`].
     pub fn inspect(path: &Path) -> Result<Self, DirectoryError> {
-        Self::look_at(path, DirectoryLock::take_to_read)
+        Self::look_at(path, |path| DirectoryLock::take_to_read(path).map(Some))
     }
 
     /// Opens the directory of a stopped server to change what stands in it: as
@@ -227,13 +233,27 @@ impl Directory {
             snapshots: snapshots_of(path),
             key_tables: key_tables_of(path),
             made_now: false,
-            _lock: lock,
+            lock: lock.map(Arc::new),
         })
     }
 
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Its lock.
+    ///
+    /// # Panics
+    /// The directory is looked at beside the server that runs.
+    pub(crate) fn lock(&self) -> &Arc<DirectoryLock> {
+        self.lock.as_ref().expect("what is opened is locked")
+    }
+
+    /// What is wrong with how the directory is kept from others.
+    pub(crate) fn problems(&self) -> Vec<Problem> {
+        let lock = self.lock.as_ref().and_then(|lock| lock.problem());
+        lock.into_iter().chain(open_to_others(&self.path)).collect()
     }
 
     /// Whose it is, with the incarnation that began when it was opened.
@@ -321,6 +341,19 @@ impl Directory {
     pub fn key_tables(&self) -> &KeyTableFolder {
         &self.key_tables
     }
+}
+
+/// A directory that every user may write in: whoever removes and makes names there decides what a
+/// start reads.
+fn open_to_others(path: &Path) -> Option<Problem> {
+    let mode = fs::metadata(path).ok()?.permissions().mode() & 0o7777;
+    (mode & 0o002 != 0).then(|| Problem {
+        cause: format!(
+            "{}: mode {mode:04o}: every user of this machine may remove and replace its files",
+            path.display()
+        ),
+        mend: format!("chmod o-w {}", advice::word(path)),
+    })
 }
 
 fn snapshots_of(path: &Path) -> SnapshotFolder {

@@ -147,6 +147,11 @@ impl Engine {
             self.is_dead = true;
             return Turn::Damaged(text);
         }
+        // Before anything of this turn is written or leaves.
+        if let Some(text) = self.helpers.lock_loss.text() {
+            self.is_dead = true;
+            return Turn::Fatal(text.into());
+        }
         self.publisher.count_turn();
         self.take_in(now);
         self.step(now, Event::TurnEnds);

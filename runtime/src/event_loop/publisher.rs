@@ -121,6 +121,7 @@ impl Publisher {
             is_log_full: log.has_most_segments(),
             is_memory_full: !store.has_room_for_keys() && !store.waits_for_keys(),
             token_halvings: store.token_halvings().into(),
+            clock_behind_us: store.clock_behind_ms() * 1_000,
             visible_keys: store.visible_keys() as u64,
         };
         let none = &Histogram::default();

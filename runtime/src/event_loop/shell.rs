@@ -15,6 +15,7 @@ use tracing::{error, warn};
 use super::news::{tell_bad_place, tell_failed_effects};
 use super::supply::SegmentSupply;
 use crate::directory::key_table_makers::KeyTableHandle;
+use crate::directory::lock_watch::LockLoss;
 use crate::directory::snapshots::SnapshotHandle;
 use crate::disk::Disk;
 use crate::disk::arena::{Arena, ArenaBlock};
@@ -26,6 +27,8 @@ pub(crate) struct Helpers {
     pub(crate) supply: SegmentSupply,
     pub(crate) snapshot_writer: SnapshotHandle,
     pub(crate) key_tables: KeyTableHandle,
+    /// Whether the directory may be another process's by now.
+    pub(crate) lock_loss: LockLoss,
     pub(crate) memory: Option<Arc<MemoryBound>>,
 }
 

@@ -72,11 +72,7 @@ impl Assembly {
         let data_at = u32::try_from(self.data.len()).expect("64 values of 16 MiB");
         let instruction = match step {
             Step::Instruction(instruction) => instruction,
-            Step::Put {
-                key,
-                is_start,
-                value,
-            } => {
+            Step::Put { key, way, value } => {
                 let Literal::Bytes(bytes) = value else {
                     let what = format!("{:?}: a program puts no file", texts[text].text());
                     return Err(texts[text].defect(what));
@@ -86,10 +82,7 @@ impl Assembly {
                 ApplyInstruction {
                     key,
                     reason: 0,
-                    action: match is_start {
-                        true => Action::Start { start, len },
-                        false => Action::Put { start, len },
-                    },
+                    action: way.action(start, len),
                 }
             }
             Step::OnExpiry { .. } => unreachable!("the parser refuses it within another one"),

@@ -1,30 +1,24 @@
 //! The audit log: who logged in, who was refused, and who changed what, one JSON object a line.
 //!
 //! ```text
-//! event --> room in the queue? --yes--> line --> thread penstock-audit --> file or standard error
-//!                                --no--> counted; the next line tells how many
+//! event --> line --> queue (line_queue.rs) --> thread penstock-audit --> file or standard error
 //! ```
 //!
-//! No core waits for the audit log: a line that finds no room is dropped and counted. A clean stop
-//! writes all lines that are queued. A crash loses at most those.
+//! No core waits for the audit log: a line that finds no room is dropped and counted, and the next
+//! one tells how many. A clean stop writes all lines that are queued. A crash loses at most those.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use penstock_shard::audit::{Audited, AuditedWhat};
 
-use super::logging::{Destination, LogFileError};
+use super::destination::{Destination, LogFileError};
+use crate::system::line_queue::{LineCounts, LineQueue, LineWriter};
 
-/// Lines that wait for the thread, at most.
-const LINES_MAX: usize = 4096;
 /// The longest text of a field, in bytes. What is beyond is cut.
 const TEXT_BYTES_MAX: usize = 256;
-/// How long the end of the process waits for a destination that takes no lines.
-const END_WAIT: Duration = Duration::from_secs(5);
 /// The path that means standard error.
 const STANDARD_ERROR: &str = "stderr";
 
@@ -35,23 +29,8 @@ pub(crate) struct Audit(Option<Open>);
 
 #[derive(Clone)]
 struct Open {
-    lines: flume::Sender<Order>,
-    sink: Arc<Sink>,
-}
-
-/// What the thread is to do next.
-enum Order {
-    Write(String),
-    End,
-}
-
-/// What the thread shares with those who tell.
-struct Sink {
-    destination: Destination,
-    written: AtomicU64,
-    dropped: AtomicU64,
-    /// Of the dropped ones, those that no line has told of.
-    untold: AtomicU64,
+    lines: LineQueue,
+    destination: Arc<Destination>,
 }
 
 /// The value of a field.
@@ -61,41 +40,19 @@ pub(crate) enum Field<'a> {
     Number(u64),
 }
 
-/// The thread that writes. When this is dropped, lines that are queued are written first, for
-/// [`END_WAIT`] at most.
-pub(crate) struct AuditWriter {
-    lines: flume::Sender<Order>,
-    /// Closed when the thread has ended.
-    ended: flume::Receiver<()>,
-}
-
-/// How many lines were written, and how many were dropped because the queue was full.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct AuditCounts {
-    pub(crate) written: u64,
-    pub(crate) dropped: u64,
-}
-
 impl Audit {
     /// Begins to write to a file, which is appended to, or to standard error if it is named
     /// `stderr`.
     ///
     /// # Errors
     /// The file cannot be opened, or there is no thread.
-    pub(crate) fn open(path: &Path) -> Result<(Audit, AuditWriter), LogFileError> {
+    pub(crate) fn open(path: &Path) -> Result<(Audit, LineWriter), LogFileError> {
         let is_standard_error = path.as_os_str() == STANDARD_ERROR;
         let destination = Destination::open((!is_standard_error).then_some(path))?;
-        let (open, queued) = Open::to(destination);
-        let (sink, lines) = (Arc::clone(&open.sink), open.lines.clone());
-        let (ending, ended) = flume::bounded(0);
-        std::thread::Builder::new()
-            .name("penstock-audit".into())
-            .spawn(move || {
-                sink.write_all(&queued);
-                drop::<flume::Sender<()>>(ending);
-            })
+        let destination = Arc::new(destination);
+        let (lines, writer) = LineQueue::start("penstock-audit", Arc::clone(&destination))
             .map_err(|error| LogFileError::new(path, error))?;
-        Ok((Audit(Some(open)), AuditWriter { lines, ended }))
+        Ok((Audit(Some(Open { lines, destination })), writer))
     }
 
     /// Whether anybody reads what is told.
@@ -105,21 +62,8 @@ impl Audit {
 
     /// Tells that something happened now. Never waits.
     pub(crate) fn tell(&self, event: &str, fields: &[(&str, Field<'_>)]) {
-        let Some(Open { lines, sink }) = &self.0 else {
-            return;
-        };
-        let is_told = !lines.is_full() && {
-            let dropped = sink.untold.swap(0, Ordering::Relaxed);
-            let line = line(SystemTime::now(), event, fields, dropped);
-            let is_told = lines.try_send(Order::Write(line)).is_ok();
-            if !is_told {
-                sink.untold.fetch_add(dropped, Ordering::Relaxed);
-            }
-            is_told
-        };
-        if !is_told {
-            sink.dropped.fetch_add(1, Ordering::Relaxed);
-            sink.untold.fetch_add(1, Ordering::Relaxed);
+        if let Some(Open { lines, .. }) = &self.0 {
+            lines.push(|dropped| line(SystemTime::now(), event, fields, dropped).into_bytes());
         }
     }
 
@@ -161,8 +105,7 @@ impl Audit {
     /// So many lines are dropped before they were made.
     pub(crate) fn drop_lines(&self, lines: u64) {
         if let Some(open) = &self.0 {
-            open.sink.dropped.fetch_add(lines, Ordering::Relaxed);
-            open.sink.untold.fetch_add(lines, Ordering::Relaxed);
+            open.lines.drop_lines(lines);
         }
     }
 
@@ -172,57 +115,15 @@ impl Audit {
     /// # Errors
     /// The file cannot be opened; the one of before stays.
     pub(crate) fn reopen(&self) -> Result<Option<&Path>, LogFileError> {
-        self.0
-            .as_ref()
-            .map_or(Ok(None), |open| open.sink.destination.reopen(|_| ()))
+        self.0.as_ref().map_or(Ok(None), |open| {
+            open.destination.reopen(|_| open.lines.flush())
+        })
     }
 
     /// What became of the lines.
-    pub(crate) fn counts(&self) -> AuditCounts {
-        self.0.as_ref().map_or_else(AuditCounts::default, |open| {
-            let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
-            AuditCounts {
-                written: load(&open.sink.written),
-                dropped: load(&open.sink.dropped),
-            }
-        })
-    }
-}
-
-impl Open {
-    /// Lines for this destination, and where they are to be taken from.
-    fn to(destination: Destination) -> (Open, flume::Receiver<Order>) {
-        let (lines, queued) = flume::bounded(LINES_MAX);
-        let sink = Arc::new(Sink {
-            destination,
-            written: AtomicU64::new(0),
-            dropped: AtomicU64::new(0),
-            untold: AtomicU64::new(0),
-        });
-        (Open { lines, sink }, queued)
-    }
-}
-
-impl Sink {
-    fn write_all(&self, queued: &flume::Receiver<Order>) {
-        while let Ok(Order::Write(line)) = queued.recv() {
-            self.write(&line);
-        }
-    }
-
-    fn write(&self, line: &str) {
-        // A destination takes every event: what its file refuses goes to standard error.
-        let _ = (&self.destination).write(line.as_bytes());
-        self.written.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-impl Drop for AuditWriter {
-    fn drop(&mut self) {
-        if self.lines.send_timeout(Order::End, END_WAIT).is_ok() {
-            // An error either way: the thread says nothing when it ends.
-            let _ = self.ended.recv_timeout(END_WAIT);
-        }
+    pub(crate) fn counts(&self) -> LineCounts {
+        let open = self.0.as_ref();
+        open.map_or_else(LineCounts::default, |open| open.lines.counts())
     }
 }
 
@@ -285,27 +186,6 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_drops_lines_and_the_next_line_tells_how_many() {
-        let (open, queued) = Open::to(Destination::open(None).expect("standard error"));
-        let audit = Audit(Some(open));
-        let line_of = |order| match order {
-            Order::Write(line) => parsed(&line),
-            Order::End => panic!("nobody ends it"),
-        };
-        for number in 0..LINES_MAX as u64 + 5 {
-            audit.tell("denied", &[("number", Field::Number(number))]);
-        }
-        let counts = audit.counts();
-        assert_eq!((counts.dropped, queued.len()), (5, LINES_MAX));
-        assert_eq!(line_of(queued.recv().unwrap())["number"], 0);
-        audit.tell("login", &[]);
-        audit.tell("login", &[]);
-        let lines: Vec<_> = queued.drain().map(line_of).collect();
-        assert_eq!(lines[LINES_MAX - 1]["dropped_before"], 5);
-        assert_eq!(audit.counts().dropped, 6, "the second one had no room");
-    }
-
-    #[test]
     fn what_is_queued_is_in_the_file_when_the_writer_is_gone_and_a_moved_file_gets_no_more() {
         let directory = std::env::temp_dir().join(format!("penstock-audit-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
@@ -335,7 +215,7 @@ mod tests {
         let audit = Audit::default();
         audit.tell("login", &[]);
         assert!(!audit.is_open());
-        assert_eq!(audit.counts(), AuditCounts::default());
+        assert_eq!(audit.counts(), LineCounts::default());
         assert_eq!(audit.reopen().expect("nothing to open"), None);
     }
 }

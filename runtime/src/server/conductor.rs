@@ -7,7 +7,7 @@ use tracing::{info, warn};
 
 use super::cores::Cores;
 use super::error::ServeError;
-use super::health::{Health, Phase};
+use super::health::{Health, Phase, clock_behind_text};
 use super::messages::{Letter, Report};
 use super::supervisor::Supervisor;
 use crate::config::Config;
@@ -21,6 +21,9 @@ const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
 /// How often the files of the certificate are looked at.
 const CERTIFICATE_EVERY: Duration = Duration::from_secs(1);
+
+/// How often a clock that is behind the time of the store is warned of.
+const CLOCK_EVERY: Duration = Duration::from_secs(600);
 
 /// What a start tells when it is done.
 pub(super) struct Start<'a> {
@@ -43,6 +46,8 @@ pub(super) struct Conductor<'a> {
     supervisor: &'a Supervisor,
     /// How many cores have come so far.
     opened: usize,
+    /// The newest time in their logs, in unix milliseconds.
+    log_ms: u64,
     ready: usize,
     stopped: usize,
     gone: usize,
@@ -51,6 +56,8 @@ pub(super) struct Conductor<'a> {
     told: Instant,
     /// When the files of the certificate were looked at last.
     looked: Instant,
+    /// When the clock was warned of last.
+    warned: Option<Instant>,
 }
 
 impl<'a> Conductor<'a> {
@@ -66,20 +73,23 @@ impl<'a> Conductor<'a> {
             health,
             supervisor,
             opened: 0,
+            log_ms: 0,
             ready: 0,
             stopped: 0,
             gone: 0,
             is_stopping: false,
             told: Instant::now(),
             looked: Instant::now(),
+            warned: None,
         }
     }
 
-    /// Follows the reports of the cores to the end; calls `all_open` once, when every core is open.
+    /// Follows the reports of the cores to the end; calls `all_open` once, when every core is open,
+    /// with the newest time of all logs.
     pub(super) fn conduct(
         mut self,
         reports: &flume::Receiver<Report>,
-        all_open: impl FnOnce() -> Result<(), ServeError>,
+        all_open: impl FnOnce(u64) -> Result<(), ServeError>,
     ) -> Result<(), ServeError> {
         let mut all_open = Some(all_open);
         let pause = self.supervisor.feeds_every().unwrap_or(PROGRESS_EVERY);
@@ -87,16 +97,22 @@ impl<'a> Conductor<'a> {
         loop {
             self.supervisor.feed(self.health);
             self.look_at_certificates();
+            self.look_at_clock();
             match reports.recv_timeout(pause) {
                 Err(flume::RecvTimeoutError::Disconnected) => return Ok(()),
                 Err(flume::RecvTimeoutError::Timeout) => self.tell_progress(),
-                Ok(Report::Opened { shard, text }) => {
+                Ok(Report::Opened {
+                    shard,
+                    text,
+                    log_ms,
+                }) => {
                     tell!("shard {shard}     {text}");
                     self.opened += 1;
+                    self.log_ms = self.log_ms.max(log_ms);
                     if self.opened == self.cores.count()
                         && let Some(all_open) = all_open.take()
                     {
-                        all_open()?;
+                        all_open(self.log_ms)?;
                     }
                 }
                 Ok(Report::Ready) => {
@@ -148,6 +164,17 @@ impl<'a> Conductor<'a> {
             if let Some(change) = tls.look() {
                 change.log();
             }
+        }
+    }
+
+    /// Warns of a clock that is behind the time of the store, once in a while as long as it is.
+    fn look_at_clock(&mut self) {
+        if self.warned.is_some_and(|at| at.elapsed() < CLOCK_EVERY) {
+            return;
+        }
+        if let Some(ms) = self.health.clock_behind_ms() {
+            self.warned = Some(Instant::now());
+            warn!(ahead_ms = ms, "{}", clock_behind_text(ms));
         }
     }
 

@@ -7,11 +7,14 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use penstock_shard::cluster::{PartitionRole, ReplicationStatus};
 use penstock_shard::replication::Duty;
+use penstock_storage::store::clock::BEHIND_MS_TOLD;
 
 use super::audit::Audit;
 use crate::directory::Segments;
+use crate::startup::span;
 use crate::stats::{Reading, Stats};
 use crate::system::boot_clock::BootClock;
+use crate::system::line_queue::LineQueue;
 use crate::system::memory::MemoryBound;
 use crate::tls::ServedByPort;
 
@@ -49,6 +52,7 @@ pub(crate) struct Watched {
     pub(crate) tls: ServedByPort,
     /// Listeners that anyone who reaches them may use.
     pub(crate) open_to_anyone: usize,
+    pub(crate) log: LineQueue,
     pub(crate) audit: Audit,
 }
 
@@ -119,6 +123,13 @@ impl Health {
             true => Ok(Ready::Alone),
             false => judge_role(&cores, wanted),
         }
+    }
+
+    /// By how much the time of a store is ahead of the clock of this machine, if that is worth
+    /// telling, in milliseconds.
+    pub(crate) fn clock_behind_ms(&self) -> Option<u64> {
+        let ms = self.watched()?.stats.store_ahead_us() / 1_000;
+        (ms > BEHIND_MS_TOLD).then_some(ms)
     }
 
     /// Whether every loop turns, or which one does not.
@@ -305,6 +316,16 @@ fn judge_ready(phase: &Phase, percent: u64, shards: &[Reading]) -> Result<(), No
     Ok(())
 }
 
+/// What a clock that is so far behind means, for people.
+pub(crate) fn clock_behind_text(ms: u64) -> String {
+    format!(
+        "the time of the store is {} ahead of the clock of this machine: expiries and tokens go by \
+         the time of the store, which falls back to the clock by at most a 64th of the time that \
+         passes",
+        span(ms)
+    )
+}
+
 /// What is wrong with a partition in this role, for people.
 fn cause_of(role: PartitionRole, is_to_write: bool) -> &'static str {
     match role {
@@ -441,6 +462,7 @@ mod tests {
                 was_last: false,
                 waits_for: Vec::new(),
                 durable: 0,
+                hangs_on: None,
             });
             vec![ReplicationStatus {
                 partitions: partitions.collect(),

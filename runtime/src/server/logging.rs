@@ -1,58 +1,39 @@
 //! The log: one event a line, with time, level, message and named fields, as text or JSON.
 //!
 //! Events are those of `tracing`: a program that embeds the store gets them through its own
-//! subscriber. Here is the server's. An event is on its way to the reader before the call that logs
-//! it returns: a crash, an abort or a kill behind it takes no line along, which a writer on a
-//! thread of its own could not promise. The price: a thread that logs stops while nobody reads a
-//! full pipe. Paths of requests log nothing.
+//! subscriber. Here is the server's. A thread of its own writes the lines (`line_queue.rs`), so that
+//! no shard stops while nobody reads a full pipe; lines that find no room are counted, and the next
+//! one that does is preceded by their number. A panic and the end of the process wait until what is
+//! queued is written, for a while. A kill takes along what is queued.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::borrow::Cow;
 use std::fmt;
-use std::fs::File;
 use std::io::{self, Write};
 use std::panic::PanicHookInfo;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::SystemTime;
 
 use tracing::level_filters::LevelFilter;
 use tracing::{error, info};
+use tracing_subscriber::fmt::MakeWriter;
 
+pub use super::destination::LogFileError;
+
+use super::destination::Destination;
 use crate::config::{Config, LogFormat, LogLevel};
+use crate::system::line_queue::{LineQueue, LineWriter};
+use crate::system::lines;
 
-/// Where the events of this process go; clones are the same.
+/// Where the events of this process go; clones are the same. What is queued is written when the
+/// last one is dropped.
 #[derive(Clone)]
-pub struct Logging(Arc<Destination>);
-
-/// The file of the log cannot be opened.
-#[derive(Debug)]
-pub struct LogFileError {
-    path: PathBuf,
-    error: io::Error,
+pub struct Logging {
+    destination: Arc<Destination>,
+    queue: LineQueue,
+    _writer: Arc<LineWriter>,
 }
-
-impl LogFileError {
-    pub(super) fn new(path: &Path, error: io::Error) -> LogFileError {
-        LogFileError {
-            path: path.to_path_buf(),
-            error,
-        }
-    }
-}
-
-impl fmt::Display for LogFileError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "cannot append to the log file {}: {}; its directory must exist, and this user must \
-             be allowed to write there",
-            self.path.display(),
-            self.error
-        )
-    }
-}
-
-impl std::error::Error for LogFileError {}
 
 impl Logging {
     /// Logs the events of this process, panics included, as `config` says. A subscriber that the
@@ -61,7 +42,14 @@ impl Logging {
     /// # Errors
     /// The file cannot be opened.
     pub fn install(config: &Config) -> Result<Logging, LogFileError> {
-        let destination = Arc::new(Destination::open(config.log_file.as_deref())?);
+        let path = config.log_file.as_deref();
+        let destination = Arc::new(Destination::open(path)?);
+        let (queue, writer) = LineQueue::start("penstock-log", Arc::clone(&destination))
+            .map_err(|error| LogFileError::new(path.unwrap_or(Path::new("stderr")), error))?;
+        let events = Events {
+            queue: queue.clone(),
+            format: config.log_format,
+        };
         let lines = tracing_subscriber::fmt()
             .with_max_level(match config.log_level {
                 LogLevel::Error => LevelFilter::ERROR,
@@ -70,7 +58,7 @@ impl Logging {
             })
             .with_ansi(false)
             .with_target(false)
-            .with_writer(Arc::clone(&destination));
+            .with_writer(events);
         let installed = match config.log_format {
             LogFormat::Text => tracing::subscriber::set_global_default(lines.finish()),
             LogFormat::Json => {
@@ -80,15 +68,44 @@ impl Logging {
             }
         };
         if installed.is_ok() {
-            std::panic::set_hook(Box::new(log_panic));
+            let queue = queue.clone();
+            std::panic::set_hook(Box::new(move |panic| {
+                log_panic(panic);
+                // The process ends behind this.
+                queue.flush();
+            }));
         }
-        Ok(Logging(destination))
+        Ok(Logging {
+            destination,
+            queue,
+            _writer: Arc::new(writer),
+        })
     }
 
     /// Whether events go to standard error.
     #[must_use]
     pub fn is_on_stderr(&self) -> bool {
-        self.0.file.is_none()
+        self.destination.is_on_stderr()
+    }
+
+    /// Tells why this process ends with the exit code `code`, in the log and on standard error.
+    pub fn tell_failure(&self, failure: &dyn fmt::Display, code: u8) {
+        error!(exit_code = code, "{failure}");
+        if !self.is_on_stderr() {
+            lines::error(format_args!("penstock: {failure}"));
+            lines::flush();
+        }
+    }
+
+    /// Waits until what is queued is written, for a while.
+    pub(super) fn flush(&self) {
+        self.queue.flush();
+        lines::flush();
+    }
+
+    /// The queue of the log.
+    pub(super) fn queue(&self) -> &LineQueue {
+        &self.queue
     }
 
     /// Opens the file of the log anew, if there is one, and returns its path: what was moved away
@@ -97,61 +114,56 @@ impl Logging {
     /// # Errors
     /// The file cannot be opened; the one of before stays.
     pub fn reopen(&self) -> Result<Option<&Path>, LogFileError> {
-        self.0.reopen(|path| {
+        self.destination.reopen(|path| {
             info!(path = %path.display(), "the log goes on in a file that is opened anew");
+            self.queue.flush();
         })
     }
 }
 
-/// Standard error, or a file.
-pub(super) struct Destination {
-    file: Option<(PathBuf, RwLock<Arc<File>>)>,
+/// Takes events for the queue.
+struct Events {
+    queue: LineQueue,
+    format: LogFormat,
 }
 
-impl Destination {
-    /// A file that is appended to; standard error without one.
-    pub(super) fn open(path: Option<&Path>) -> Result<Destination, LogFileError> {
-        let open = |path: &Path| Ok((path.to_path_buf(), RwLock::new(Arc::new(append_to(path)?))));
-        let file = path.map(open).transpose()?;
-        Ok(Destination { file })
-    }
+impl<'a> MakeWriter<'a> for Events {
+    type Writer = &'a Events;
 
-    /// Opens the file anew, if there is one, and returns its path. What `last` writes still goes to
-    /// the file of before.
-    pub(super) fn reopen(&self, last: impl FnOnce(&Path)) -> Result<Option<&Path>, LogFileError> {
-        let Some((path, file)) = &self.file else {
-            return Ok(None);
-        };
-        let anew = append_to(path)?;
-        last(path);
-        *file.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(anew);
-        Ok(Some(path))
+    fn make_writer(&'a self) -> &'a Events {
+        self
     }
 }
 
-fn append_to(path: &Path) -> Result<File, LogFileError> {
-    let opened = File::options().create(true).append(true).open(path);
-    opened.map_err(|error| LogFileError::new(path, error))
-}
-
-/// Takes whole events. An event that the file does not take goes to standard error. An event that
-/// standard error does not take either is dropped: a server goes on without its log reader.
-impl Write for &Destination {
+/// Takes whole events.
+impl Write for &Events {
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
-        let line = one_line(event);
-        let file = self.file.as_ref().map(|(_, file)| {
-            let file = file.read().unwrap_or_else(PoisonError::into_inner);
-            Arc::clone(&file)
+        self.queue.push(|dropped| {
+            let mut lines = match dropped {
+                0 => Vec::new(),
+                lines => dropped_line(self.format, SystemTime::now(), lines).into_bytes(),
+            };
+            lines.extend_from_slice(&one_line(event));
+            lines
         });
-        let is_written = file.is_some_and(|file| (&*file).write_all(&line).is_ok());
-        if !is_written {
-            let _ = io::stderr().write_all(&line);
-        }
         Ok(event.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+/// The event that so many lines were dropped before the next one.
+fn dropped_line(format: LogFormat, time: SystemTime, lines: u64) -> String {
+    let time = humantime::format_rfc3339_micros(time);
+    let text = "lines before this one were dropped: nobody read the log, or too slowly";
+    match format {
+        LogFormat::Text => format!("{time}  WARN {lines} {text} dropped={lines}\n"),
+        LogFormat::Json => format!(
+            "{{\"timestamp\":\"{time}\",\"level\":\"WARN\",\"message\":\"{lines} {text}\",\
+             \"dropped\":{lines}}}\n"
+        ),
     }
 }
 

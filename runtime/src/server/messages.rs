@@ -16,6 +16,7 @@ use super::resp_host::RespHost;
 use crate::cluster::ProvenLink;
 use crate::directory::spares::SpareOutcome;
 use crate::startup::node::ShardStart;
+use crate::startup::room::ConnectionBound;
 use crate::tls::ServedTls;
 
 /// What reaches a core from outside its thread.
@@ -43,8 +44,12 @@ pub(crate) enum Letter {
 /// What a core tells the main thread.
 pub(crate) enum Report {
     /// The core has recovered its log. `text` says what it found. It writes nothing before it is
-    /// told to begin.
-    Opened { shard: u16, text: String },
+    /// told to begin. `log_ms` is the newest time in the log, in unix milliseconds.
+    Opened {
+        shard: u16,
+        text: String,
+        log_ms: u64,
+    },
     /// The core answers requests.
     Ready,
     /// The core cannot serve.
@@ -75,6 +80,12 @@ pub(crate) struct CoreStart {
     pub(crate) socket_entries: Option<u32>,
     /// How many connections are open, of all cores together.
     pub(crate) connections: Arc<AtomicU32>,
+    /// How many may be, of all cores together.
+    pub(crate) connection_bound: ConnectionBound,
+    /// Handshakes of TLS that may be under way on the core.
+    pub(crate) handshakes_max: u32,
+    /// Empty room that the connections of the core may keep, in bytes.
+    pub(crate) kept_bytes_max: usize,
     /// Hears when all shards are open; is gone if one is not.
     pub(crate) may_begin: flume::Receiver<()>,
     pub(crate) inbox: flume::Receiver<Letter>,

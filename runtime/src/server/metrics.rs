@@ -13,7 +13,6 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
-use super::audit::AuditCounts;
 use super::health::Health;
 use crate::cluster::lostfound::lostfound_bytes;
 use crate::stats::{
@@ -21,6 +20,7 @@ use crate::stats::{
     RefusalReason, SECOND_IN_US, total,
 };
 use crate::system::huge_pages::prefaulted_bytes;
+use crate::system::line_queue::LineCounts;
 use crate::system::memory::resident_bytes;
 
 /// All numbers of the moment, as OpenMetrics.
@@ -58,6 +58,7 @@ pub(crate) fn exposition(health: &Health) -> String {
             .map_or(0, |memory| memory.max()),
         resident_bytes: resident_bytes().unwrap_or(0),
         prefaulted_bytes: prefaulted_bytes(),
+        log: watched.map(|watched| watched.log.counts()),
         audit: watched.and_then(|watched| watched.audit.is_open().then(|| watched.audit.counts())),
         admin: [&health.admin.refused, &health.admin.handshakes_failed]
             .map(|count| count.load(Ordering::Relaxed)),
@@ -92,7 +93,9 @@ struct Moment {
     resident_bytes: u64,
     prefaulted_bytes: u64,
     /// `None` without an audit log.
-    audit: Option<AuditCounts>,
+    audit: Option<LineCounts>,
+    /// `None` before the directory is open.
+    log: Option<LineCounts>,
     /// Of the admin port: requests refused, handshakes failed.
     admin: [u64; 2],
 }
@@ -211,7 +214,7 @@ impl Collector for Moment {
         }
         self.encode_certificates(&mut encoder)?;
         self.encode_admin(&mut encoder)?;
-        self.encode_audit(&mut encoder)?;
+        self.encode_lines(&mut encoder)?;
         self.encode_answers(&mut encoder)?;
         self.encode_plan(&mut encoder)?;
         self.encode_failover(&mut encoder)?;
@@ -277,23 +280,36 @@ impl Moment {
         Ok(())
     }
 
-    fn encode_audit(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let Some(audit) = self.audit else {
-            return Ok(());
-        };
-        let counts = [
-            (
-                "penstock_audit_lines",
-                "Lines of the audit log that were written.",
-                audit.written,
-            ),
-            (
-                "penstock_audit_dropped",
-                "Lines of the audit log that were dropped, because too many waited.",
-                audit.dropped,
-            ),
-        ];
-        for (name, help, count) in counts {
+    fn encode_lines(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let audit = self.audit.map(|audit| {
+            [
+                (
+                    "penstock_audit_lines",
+                    "Lines of the audit log that were written.",
+                    audit.written,
+                ),
+                (
+                    "penstock_audit_dropped",
+                    "Lines of the audit log that were dropped, because too many waited.",
+                    audit.dropped,
+                ),
+            ]
+        });
+        let log = self.log.map(|log| {
+            [
+                (
+                    "penstock_log_lines",
+                    "Lines of the log that were written.",
+                    log.written,
+                ),
+                (
+                    "penstock_log_lines_dropped",
+                    "Lines of the log that were dropped, because nobody read it.",
+                    log.dropped,
+                ),
+            ]
+        });
+        for (name, help, count) in audit.into_iter().chain(log).flatten() {
             encoder
                 .encode_descriptor(name, help, None, MetricType::Counter)?
                 .encode_counter::<NoLabelSet, u64, f64>(&count, None)?;

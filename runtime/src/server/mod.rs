@@ -14,6 +14,7 @@ mod core;
 mod core_loop;
 mod cores;
 mod descriptors;
+mod destination;
 mod dial;
 mod error;
 mod exposition;
@@ -21,6 +22,8 @@ mod halves;
 mod handshakes;
 mod hashing;
 mod health;
+mod inlet;
+mod kept;
 mod link;
 mod link_tasks;
 mod listen;
@@ -31,6 +34,7 @@ mod metrics;
 mod network;
 mod resp_host;
 mod resp_tasks;
+mod rests;
 mod secured;
 mod served_users;
 mod signal;
@@ -75,6 +79,14 @@ use self::supervisor::Supervisor;
 /// # Errors
 /// [`ServeError`], whose text is one line that names the cause and what to do.
 pub fn serve(config: Config, logging: &Logging) -> Result<(), ServeError> {
+    let outcome = serve_told(config, logging);
+    // Of the banner, whose last line may tell how it ended.
+    lines::flush();
+    outcome
+}
+
+/// Serves, and tells the file of the audit log, if there is one.
+fn serve_told(config: Config, logging: &Logging) -> Result<(), ServeError> {
     let Some(path) = config.audit_file.clone() else {
         return serve_audited(config, logging, &Audit::default());
     };
@@ -126,11 +138,13 @@ fn serve_audited(config: Config, logging: &Logging, audit: &Audit) -> Result<(),
     let segments = node.directory.segments().list();
     let segments = segments.map_err(system("list the segments"))?.len() as u64;
     open_files::require(shards.into(), segments, connections_max).map_err(OpenError::OpenFiles)?;
-    if let Some(problem) = &node.rings.problem {
+    let problems = node.directory.problems();
+    for problem in problems.iter().chain(&node.rings.problem) {
         warn!(mend = problem.mend, "{}", problem.cause);
     }
 
-    health.watch(watched(&node, audit, &served_tls, open_to_anyone.len()));
+    let shown = watched(&node, (logging, audit), &served_tls, open_to_anyone.len());
+    health.watch(shown);
 
     let (shared, own) = bind(&config, shards)?;
     let resp = bind_resp(&config, shards)?;
@@ -174,7 +188,8 @@ fn serve_audited(config: Config, logging: &Logging, audit: &Audit) -> Result<(),
     };
     let mut dialing = None;
     // Nothing is written or linked before it is known that no shard refuses the directory.
-    let all_open = || {
+    let all_open = |log_ms| {
+        node.take_time(log_ms)?;
         node.claim_directory()?;
         cores.begin();
         if let Some(listener) = links {
@@ -214,7 +229,12 @@ fn open_tls(config: &Config) -> Result<Option<Arc<ServedTls>>, ServeError> {
 }
 
 /// What the admin port shows of a node.
-fn watched(node: &Node, audit: &Audit, tls: &ServedByPort, open_to_anyone: usize) -> Watched {
+fn watched(
+    node: &Node,
+    (log, audit): (&Logging, &Audit),
+    tls: &ServedByPort,
+    open_to_anyone: usize,
+) -> Watched {
     Watched {
         stats: Arc::clone(&node.stats),
         data: node.config.data.clone(),
@@ -225,6 +245,7 @@ fn watched(node: &Node, audit: &Audit, tls: &ServedByPort, open_to_anyone: usize
         unix_ms_at_start: node.unix_ms_at_start(),
         tls: tls.clone(),
         open_to_anyone,
+        log: log.queue().clone(),
         audit: audit.clone(),
     }
 }

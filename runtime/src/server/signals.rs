@@ -4,7 +4,7 @@
 //! what a running server can take anew. SIGUSR1 and SIGUSR2 do nothing: their default would end the
 //! process, and other servers open their log by them. SIGPIPE is ignored by the standard library.
 
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -17,6 +17,7 @@ use crate::cluster::Reread;
 use crate::cluster::home::PlanPlace;
 use crate::schema::RunningSchema;
 use crate::server::logging::Logging;
+use crate::system::lines;
 use crate::tls::{Change, ServedByPort};
 
 use super::audit::Audit;
@@ -50,7 +51,7 @@ impl Reload {
         if let Some(problem) = &problem {
             warn!("{problem}");
             // The file of before may be one that nobody reads any more.
-            let _ = writeln!(io::stderr(), "penstock: {problem}");
+            lines::error(format_args!("penstock: {problem}"));
         }
         if let Some((_, reread)) = &self.plan {
             reread.ask();
@@ -165,6 +166,7 @@ impl Caught {
     ) -> io::Result<Watcher> {
         let handle = self.0.handle();
         let watch = move || {
+            let logging = reload.logging.clone();
             let mut is_stopping = false;
             for signal in self.0.forever() {
                 match signal {
@@ -174,6 +176,7 @@ impl Caught {
                         warn!(
                             "second signal, leaving without the clean stop; the next start recovers"
                         );
+                        logging.flush();
                         std::process::exit(130);
                     }
                     _ => {}

@@ -41,6 +41,9 @@ pub(super) fn banner(config: &Config, directory: &Directory, shards: u16, say: S
         },
         identity.incarnation
     ));
+    for problem in directory.problems() {
+        tell_problem(&problem, say);
+    }
     let strangers = directory.segments().strangers().unwrap_or_default();
     if !strangers.is_empty() {
         let more = match strangers.len().saturating_sub(STRANGERS_SHOWN_MAX) {

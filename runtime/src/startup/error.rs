@@ -6,6 +6,7 @@ use std::{fmt, io};
 use penstock_shard::opening::OpeningError;
 use penstock_storage::recovery::RecoveryError;
 
+use super::clock_check::ClockAhead;
 use crate::directory::DirectoryError;
 use crate::system::advice;
 use crate::system::open_files::TooFewOpenFiles;
@@ -33,6 +34,8 @@ pub enum OpenError {
     },
     /// An option has a value that this machine or another option forbids.
     Option(String),
+    /// The clock is far ahead of the log, and nobody vouches for it.
+    Time(ClockAhead),
     /// The limit of open files is too low.
     OpenFiles(TooFewOpenFiles),
     /// The system refused something else.
@@ -71,6 +74,7 @@ impl fmt::Display for OpenError {
                  for at most {allowed}"
             ),
             OpenError::Option(text) => f.write_str(text),
+            OpenError::Time(ahead) => ahead.fmt(f),
             OpenError::OpenFiles(error) => error.fmt(f),
             OpenError::System { action, error } => write!(f, "cannot {action}: {error}"),
         }

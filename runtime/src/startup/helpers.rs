@@ -1,5 +1,5 @@
 //! The threads that work for all shards of a node: they make segments, write snapshots and key
-//! tables.
+//! tables, and check the lock of the directory.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use super::banner::Say;
 use super::error::{OpenError, system};
 use crate::directory::identity::Identity;
 use crate::directory::key_table_makers::KeyTableMakers;
+use crate::directory::lock_watch::LockWatch;
 use crate::directory::room::DiskRoom;
 use crate::directory::snapshots::SnapshotWriters;
 use crate::directory::spares::{Spares, TakingOver};
@@ -21,6 +22,7 @@ pub(super) struct NodeHelpers {
     pub(super) spares: Spares,
     pub(super) snapshot_writers: SnapshotWriters,
     pub(super) key_table_makers: KeyTableMakers,
+    pub(super) lock_watch: LockWatch,
     /// The segments for which an earlier run left key tables, with the length of each table in
     /// bytes.
     pub(super) key_tables_left: Arc<HashMap<FileId, u64>>,
@@ -55,6 +57,8 @@ impl NodeHelpers {
             spares,
             snapshot_writers,
             key_table_makers,
+            lock_watch: LockWatch::start(directory)
+                .map_err(system("start the thread that checks the lock"))?,
             key_tables_left: Arc::new(key_tables_left.into_iter().collect()),
         })
     }

@@ -5,6 +5,7 @@
 mod banner;
 pub mod calibration;
 pub mod checks;
+mod clock_check;
 mod error;
 mod files;
 mod helpers;
@@ -12,9 +13,11 @@ mod limits;
 mod membership;
 pub(crate) mod node;
 mod retiming;
-mod room;
+pub(crate) mod room;
 mod shard;
 mod survey;
 mod timing;
 
+pub use clock_check::ClockAhead;
+pub(crate) use clock_check::span;
 pub use error::OpenError;

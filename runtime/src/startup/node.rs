@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use core_affinity::CoreId;
 use penstock_net::hello::{
-    AUTH_NONE, FEATURE_ABSENT_SINCE, FEATURE_APPLY, FEATURE_EXPIRY, FEATURE_KEYSPACES,
-    FEATURE_MEMBER_READS, FEATURE_ON_EXPIRE, FEATURE_PING_ITEMS, FEATURE_RUN, FEATURE_SCAN,
-    FEATURE_SHOWN, FEATURE_TOKENS, ServerHello,
+    AUTH_NONE, FEATURE_ABSENT_SINCE, FEATURE_APPLY, FEATURE_BEGAN, FEATURE_EXPIRY,
+    FEATURE_KEYSPACES, FEATURE_MEMBER_READS, FEATURE_ON_EXPIRE, FEATURE_PING_ITEMS,
+    FEATURE_REPLACE, FEATURE_RUN, FEATURE_SCAN, FEATURE_SHOWN, FEATURE_TOKENS, ServerHello,
 };
 use penstock_net::limits::Limits;
 use penstock_net::link::NodeStart;
@@ -24,17 +24,19 @@ use penstock_storage::checksum::use_for_short;
 use penstock_storage::cleaning::CleaningConfig;
 use penstock_storage::io::BLOCK_BYTES;
 use penstock_storage::log::SyncMethod;
+use tracing::{info, warn};
 
 pub(crate) use super::banner::Say;
 use super::banner::{banner, tell_rings};
 use super::checks;
+use super::clock_check::{ClockAhead, Taken, judge};
 pub use super::error::OpenError;
 pub(crate) use super::error::system;
 use super::helpers::NodeHelpers;
 use super::limits::{check_disk_bytes, hold_values, segment_bytes_of};
 use super::membership::{check_directory, read_cluster, whose};
 use super::retiming::RetimingThread;
-use super::room::Room;
+use super::room::{ConnectionBound, Room};
 pub(crate) use super::shard::{Opened, ShardStart};
 use super::survey::survey;
 use super::timing::time_disk;
@@ -50,6 +52,7 @@ use crate::stats::Stats;
 use crate::system::boot_clock::BootClock;
 use crate::system::checksum;
 use crate::system::huge_pages::{self, Support};
+use crate::system::kernel_clock::clock_keeping;
 use crate::system::memory::{self, MemoryBound, Watch};
 use crate::system::random_u64;
 use crate::system::wall::unix_ms;
@@ -279,9 +282,40 @@ impl Node {
         })
     }
 
+    /// Takes the time of the machine's clock, or refuses it by the newest time of all logs. To be
+    /// called when all shards are open and none has written.
+    ///
+    /// # Errors
+    /// [`OpenError::Time`].
+    pub(crate) fn take_time(&self, log_ms: u64) -> Result<(), OpenError> {
+        let times = ClockAhead::now(log_ms);
+        let taken = judge(times, clock_keeping(), self.config.accept_time);
+        match taken.map_err(OpenError::Time)? {
+            Taken::Quietly => {}
+            taken @ Taken::FarAhead(_) => info!("{taken}"),
+            taken @ Taken::Behind(_) => warn!("{taken}"),
+        }
+        Ok(())
+    }
+
     /// The bound on the memory of the process, if it has one.
     pub(crate) fn memory(&self) -> Option<Arc<MemoryBound>> {
         self.memory.as_ref().map(|(bound, _)| Arc::clone(bound))
+    }
+
+    /// How many connections there may be at a time.
+    pub(crate) fn connection_bound(&self) -> ConnectionBound {
+        self.room.connection_bound()
+    }
+
+    /// Handshakes of TLS that may be under way on one core.
+    pub(crate) fn handshakes_max(&self) -> u32 {
+        self.room.handshakes_max()
+    }
+
+    /// The empty room that the connections of one core may keep, in bytes.
+    pub(crate) fn kept_bytes_max(&self) -> usize {
+        self.room.kept_bytes_max()
     }
 
     /// What leases of this node are made from.
@@ -340,12 +374,15 @@ impl Node {
                 | FEATURE_TOKENS
                 | FEATURE_ON_EXPIRE
                 | FEATURE_RUN
-                | FEATURE_ABSENT_SINCE,
+                | FEATURE_REPLACE
+                | FEATURE_ABSENT_SINCE
+                | FEATURE_BEGAN,
             nonce: [0; 32],
             limits: Limits {
                 frame_bytes_max: config.frame_bytes_max,
                 value_bytes_max: config.value_bytes_max,
             },
+            time_ms: 0,
             interval_ms: config.interval_ms,
             slots: self.topology.ranges(port_of),
             placement: None,
@@ -397,6 +434,7 @@ impl Node {
             snapshot_writer: self.helpers.snapshot_writers.handle(),
             key_tables_left: Arc::clone(&self.helpers.key_tables_left),
             key_table_maker: self.helpers.key_table_makers.handle(),
+            lock_loss: self.helpers.lock_watch.loss(),
             disk_options: self.disk_options,
             sync: self.sync,
             stats: Arc::clone(&self.stats),

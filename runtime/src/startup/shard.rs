@@ -20,6 +20,7 @@ use super::files::NodeFiles;
 use crate::config::{Config, FRAME_BYTES};
 use crate::directory::Segments;
 use crate::directory::key_table_makers::KeyTableHandle;
+use crate::directory::lock_watch::LockLoss;
 use crate::directory::snapshots::{SnapshotFolder, SnapshotHandle};
 use crate::directory::spares::SpareHandle;
 use crate::disk::arena::{Arena, ArenaLayout};
@@ -48,6 +49,7 @@ pub(crate) struct ShardStart {
     pub(crate) snapshot_writer: SnapshotHandle,
     pub(crate) key_tables_left: Arc<HashMap<FileId, u64>>,
     pub(crate) key_table_maker: KeyTableHandle,
+    pub(crate) lock_loss: LockLoss,
     pub(crate) disk_options: DiskOptions,
     pub(crate) sync: SyncMethod,
     pub(crate) stats: Arc<Stats>,
@@ -144,8 +146,13 @@ impl ShardStart {
             shard.usage().keys,
             recovered.records
         );
+        let log_ms = shard.store().carried_ms();
         let engine = self.engine(shard, disk, deliver_spare);
-        Ok(Opened { engine, text })
+        Ok(Opened {
+            engine,
+            text,
+            log_ms,
+        })
     }
 
     /// How the log of the shard is written.
@@ -188,6 +195,7 @@ impl ShardStart {
             ),
             snapshot_writer: self.snapshot_writer.clone(),
             key_tables: self.key_table_maker.clone(),
+            lock_loss: self.lock_loss.clone(),
             memory: self.memory.clone(),
         };
         let publisher = Publisher::new(self.shard, Arc::clone(&self.stats), facts);
@@ -199,4 +207,6 @@ impl ShardStart {
 pub(crate) struct Opened {
     pub(crate) engine: Engine,
     pub(crate) text: String,
+    /// The newest time in its log, in unix milliseconds; 0 without records.
+    pub(crate) log_ms: u64,
 }

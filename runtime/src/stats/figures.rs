@@ -39,6 +39,8 @@ pub(crate) struct Sample {
     pub(crate) is_log_full: bool,
     pub(crate) is_memory_full: bool,
     pub(crate) token_halvings: u64,
+    /// By how much the wall clock is behind the time of the store, in microseconds.
+    pub(crate) clock_behind_us: u64,
     /// [`Store::visible_keys`](penstock_storage::store::Store::visible_keys).
     pub(crate) visible_keys: u64,
 }
@@ -528,6 +530,13 @@ pub(crate) const FIGURES: &[Figure] = &[
         "Bytes of the index that tokens take, about.",
         |it| it.usage.token_bytes as u64,
     ),
+    time(
+        "store_ahead_us",
+        "penstock_store_ahead_seconds",
+        "By how much the time of the store, by which keys expire and tokens are too old, is ahead \
+         of the clock of this machine; 0 if it is not.",
+        |it| it.clock_behind_us,
+    ),
     gauge(
         "token_halvings",
         "penstock_token_halvings",
@@ -675,14 +684,15 @@ pub(crate) const FIGURES: &[Figure] = &[
     counter(
         "replica_waits",
         "penstock_replication_waits",
-        "Replies at level replica that were kept until other nodes had told to have what they \
-         show.",
+        "Replies at level replica, and by min_sync at level disk, that were kept until other nodes \
+         had told to have what they show.",
         |it| it.replication.waits,
     ),
     counter(
         "replica_waits_below",
         "penstock_replication_waits_below_replica",
-        "Replies at any lower level that were kept for other nodes: none, or it is a bug.",
+        "Replies at any lower level that were kept for other nodes without min_sync: none, or it \
+         is a bug.",
         |it| it.replication.waits_below,
     ),
     counter(

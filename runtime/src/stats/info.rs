@@ -6,6 +6,7 @@ use penstock_net::link::Membership;
 use penstock_net::status::Status;
 use penstock_shard::answers::Asked;
 use penstock_shard::cluster::{PartitionRole, PartitionStatus, ReplicationStatus};
+use penstock_shard::replication::reads::Unread;
 use penstock_shard::replication::{Duty, LinkState, PeerStatus};
 use penstock_storage::histogram::{BUCKETS, quantile};
 use serde::{Serialize, Serializer};
@@ -140,6 +141,27 @@ struct Partitions {
     was_last: bool,
     /// Ascending; a blank stands behind each comma.
     waits_for: Box<RawValue>,
+    /// Only there if something cannot be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hangs_on: Option<UnreadPlace>,
+}
+
+/// A place of the log that was read in vain again and again.
+#[derive(Serialize)]
+struct UnreadPlace {
+    file: u32,
+    offset: u64,
+    tries: u32,
+}
+
+impl From<Unread> for UnreadPlace {
+    fn from(unread: Unread) -> Self {
+        UnreadPlace {
+            file: unread.file.0,
+            offset: unread.offset,
+            tries: unread.tries,
+        }
+    }
 }
 
 /// Another node, with what all shards know of it together. A number that one of them does not know
@@ -265,6 +287,7 @@ fn partitions(cores: &[ReplicationStatus]) -> Vec<Partitions> {
         let kind = |it: &PartitionStatus| (it.role, it.duty, it.epoch, it.was_last);
         kind(one) == kind(next)
             && one.waits_for == next.waits_for
+            && one.hangs_on == next.hangs_on
             && one.partition + 1 == next.partition
     });
     let told = groups.map(|group| {
@@ -284,6 +307,7 @@ fn partitions(cores: &[ReplicationStatus]) -> Vec<Partitions> {
             durable: sum(|it| it.durable),
             was_last: first.was_last,
             waits_for: waits_for.expect("a list of numbers"),
+            hangs_on: first.hangs_on.map(UnreadPlace::from),
         }
     });
     told.collect()
@@ -362,6 +386,7 @@ mod tests {
             was_last: true,
             waits_for: waits_for.to_vec(),
             durable: 9,
+            hangs_on: None,
         };
         let peer = |node, duty, lag| PeerStatus {
             node,

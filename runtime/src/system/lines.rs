@@ -1,12 +1,16 @@
-//! The banner: lines on standard output for the person who starts a server. Events go to the log.
+//! The banner: lines on standard output for the person who starts a server, and lines on standard
+//! error beside the log. Events go to the log.
 //!
-//! A server whose banner nobody reads any more goes on, where the standard library's own macro
-//! would end the thread.
+//! A server whose banner nobody reads goes on: its lines wait in a queue, where the standard
+//! library's own macro would end the thread, or stop it when a pipe is full.
 
 use std::collections::VecDeque;
 use std::fmt::Arguments;
 use std::io::{self, Write};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
+
+use super::line_queue::{LineQueue, LineSink};
 
 /// A line of what a server has to tell.
 macro_rules! tell {
@@ -15,8 +19,62 @@ macro_rules! tell {
 
 pub(crate) use tell;
 
+/// A standard stream of the process.
+#[derive(Clone, Copy, Debug)]
+enum Stream {
+    Out,
+    Error,
+}
+
+impl LineSink for Stream {
+    fn take(&self, line: &[u8]) {
+        let _ = match self {
+            Stream::Out => io::stdout().write_all(line),
+            Stream::Error => io::stderr().write_all(line),
+        };
+    }
+}
+
+impl Stream {
+    /// The queue of the stream, which has begun; none if nothing was told yet.
+    fn queue(self) -> &'static OnceLock<Option<LineQueue>> {
+        static OUT: OnceLock<Option<LineQueue>> = OnceLock::new();
+        static ERROR: OnceLock<Option<LineQueue>> = OnceLock::new();
+        match self {
+            Stream::Out => &OUT,
+            Stream::Error => &ERROR,
+        }
+    }
+
+    fn tell(self, line: Arguments<'_>) {
+        let line = format!("{line}\n").into_bytes();
+        let queue = self.queue().get_or_init(|| {
+            let (queue, writer) = LineQueue::start("penstock-lines", Arc::new(self)).ok()?;
+            // It writes for as long as the process lives; `flush` waits for it.
+            std::mem::forget(writer);
+            Some(queue)
+        });
+        match queue {
+            Some(queue) => queue.push(|_| line),
+            None => self.take(&line),
+        }
+    }
+}
+
+/// A line on standard output. Never waits.
 pub(crate) fn out(line: Arguments<'_>) {
-    let _ = writeln!(io::stdout(), "{line}");
+    Stream::Out.tell(line);
+}
+
+/// A line on standard error, for who does not read the log. Never waits.
+pub(crate) fn error(line: Arguments<'_>) {
+    Stream::Error.tell(line);
+}
+
+/// Waits until those lines are written, for a while: the process is about to end.
+pub(crate) fn flush() {
+    let begun = [Stream::Out, Stream::Error].map(|stream| stream.queue().get());
+    LineQueue::flush_all(begun.into_iter().flatten().flatten());
 }
 
 /// Between two lines that say the same.

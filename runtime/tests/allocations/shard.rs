@@ -72,6 +72,7 @@ impl World {
             features: 0,
             nonce: [0; 32],
             limits: Limits::default(),
+            time_ms: 0,
             interval_ms: 100,
             slots: topology.ranges(|_| 1),
             placement: None,

@@ -107,6 +107,66 @@ fn a_directory_in_use_is_refused_by_the_pid_of_its_user_and_free_afterwards() {
     Directory::open(&path, options()).expect("it is free again");
 }
 
+/// What a clean-up job or a person does to LOCK.
+fn meddled(path: &Path) -> [(&'static str, Box<dyn Fn() + '_>); 3] {
+    let lock = || path.join("LOCK");
+    [
+        ("rm", Box::new(move || fs::remove_file(lock()).unwrap())),
+        (
+            "mv",
+            Box::new(move || fs::rename(lock(), path.join("LOCK.old")).unwrap()),
+        ),
+        (
+            "replaced",
+            Box::new(move || {
+                fs::write(path.join("LOCK.new"), "1\n").unwrap();
+                fs::rename(path.join("LOCK.new"), lock()).unwrap();
+            }),
+        ),
+    ]
+}
+
+/// Whether each way to open a directory says that it is in use.
+fn is_in_use_for_all(path: &Path) -> bool {
+    let errors = [
+        Directory::open(path, options()).err(),
+        Directory::inspect(path).err(),
+        Directory::repair(path).err(),
+        Directory::without_identity(path).err(),
+    ];
+    errors
+        .iter()
+        .all(|it| matches!(it, Some(DirectoryError::Locked { .. })))
+}
+
+#[test]
+fn a_directory_in_use_is_refused_whatever_became_of_its_file_lock_and_by_whatever_path() {
+    let folder = Folder::new("lock_gone");
+    let path = folder.path().join("data");
+    let link = folder.path().join("link");
+    std::os::unix::fs::symlink(&path, &link).expect("link");
+    for (how, meddle) in meddled(&path) {
+        let held = Directory::open(&path, options()).expect("open");
+        meddle();
+        assert!(is_in_use_for_all(&path), "{how}");
+        assert!(is_in_use_for_all(&link), "{how}, by a symbolic link");
+        let elsewhere = folder.path().join("elsewhere");
+        fs::rename(&path, &elsewhere).expect("move");
+        assert!(is_in_use_for_all(&elsewhere), "{how}, moved");
+        fs::rename(&elsewhere, &path).expect("move back");
+        drop(held);
+        Directory::open(&path, options()).expect("it is free again");
+    }
+    // The same of one that is only read.
+    let held = Directory::inspect(&path).expect("look");
+    fs::remove_file(path.join("LOCK")).expect("remove");
+    assert!(is_in_use_for_all(&path));
+    drop(held);
+    let held = Directory::inspect(&path).expect("look where no LOCK is");
+    assert!(is_in_use_for_all(&path));
+    drop(held);
+}
+
 #[test]
 fn a_garbage_identity_is_refused_with_what_is_wrong_and_how_to_mend_it() {
     let folder = Folder::new("garbage");

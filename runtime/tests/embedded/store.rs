@@ -124,6 +124,48 @@ fn a_directory_that_is_open_is_refused_and_the_error_says_by_whom() {
 }
 
 #[test]
+fn a_store_whose_directory_another_process_has_locked_answers_no_more_and_says_why() {
+    let scratch = Scratch::new("lock-lost");
+    // One step puts a LOCK in place that this test has locked, as an older build would.
+    let take_as_before = || {
+        let name = scratch.0.join("LOCK.test");
+        std::fs::write(&name, "4711\n").unwrap();
+        let file = std::fs::File::open(&name).unwrap();
+        file.try_lock().unwrap();
+        std::fs::rename(&name, scratch.0.join("LOCK")).unwrap();
+        file
+    };
+    let refusal = |mut set: Box<dyn FnMut() -> Option<ClientError> + '_>| {
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        loop {
+            if let Some(error) = set() {
+                break error.to_string();
+            }
+            assert!(std::time::Instant::now() < until, "it goes on");
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    };
+    let text = "process 4711 has locked the directory since";
+
+    let store = Penstock::open(&scratch.0, options()).unwrap();
+    store.set(b"key", b"1").wait().unwrap();
+    let held = take_as_before();
+    let error = refusal(Box::new(|| store.set(b"key", b"2").wait().err()));
+    assert!(error.contains(text), "{error}");
+    let closed = store.close().unwrap_err().to_string();
+    assert!(closed.contains(text), "{closed}");
+    drop(held);
+
+    let mut local = Penstock::open_local(&scratch.0, options()).unwrap();
+    assert!(local.get(b"key").unwrap().is_some());
+    let held = take_as_before();
+    let error = refusal(Box::new(|| local.set(b"key", b"3").err()));
+    assert!(error.contains(text), "{error}");
+    drop((local, held));
+    Penstock::open(&scratch.0, options()).unwrap();
+}
+
+#[test]
 fn a_wrong_option_is_named_with_its_limit() {
     let scratch = Scratch::new("options");
     for (wrong, named, limit) in [

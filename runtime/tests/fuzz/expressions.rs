@@ -99,11 +99,11 @@ fn judge_step(text: &str) {
             let again = parse_step(&plain, &keys);
             assert_eq!(again, Ok(Step::Instruction(instruction)), "{plain}");
         }
-        Ok(Step::Put { key, is_start, .. }) => {
+        Ok(Step::Put { key, way, .. }) => {
             let name = ["s", "h"][usize::from(key)];
             let text = text.trim_start();
             let behind = text.strip_prefix(name).expect("the name comes first");
-            assert_eq!(behind.trim_start().starts_with("start"), is_start);
+            assert!(behind.trim_start().starts_with(way.word()));
         }
         Ok(Step::OnExpiry { key, effect }) => {
             let name = ["s", "h"][usize::from(key)];
@@ -202,7 +202,10 @@ fn step_written(instruction: ApplyInstruction) -> String {
             )
         }
         Action::Return(at) => format!("return {}", number(at)),
-        Action::Put { .. } | Action::Start { .. } | Action::OnExpire { .. } => {
+        Action::Put { .. }
+        | Action::Start { .. }
+        | Action::Replace { .. }
+        | Action::OnExpire { .. } => {
             panic!("it is no instruction yet")
         }
     };

@@ -1,17 +1,22 @@
 //! The log of the real server: one event a line, whole, and written before the end.
 
-use std::fs;
-use std::io::Read;
+use std::fs::{self, Permissions};
+use std::io::{BufRead, BufReader, PipeReader, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use penstock::config::{Config, LogFormat};
 use penstock::server::logging::Logging;
+use penstock_client::tls::ClientTls;
+use penstock_client::{Client, ClientOptions, Verbs};
 use serde_json::Value;
 
 use crate::command::command;
 use crate::process::Server;
+use crate::tls::Authority;
 
 /// A new directory of a test, which is not made yet.
 fn folder(name: &str) -> PathBuf {
@@ -181,26 +186,6 @@ fn log_of_child() -> Logging {
     Logging::install(&config).expect("the file of the log")
 }
 
-#[test]
-#[ignore = "run by no_line_is_lost_before_an_abort"]
-fn abort_after_a_thousand_lines() {
-    let _logging = log_of_child();
-    for number in 0..1000 {
-        tracing::info!(number, "line\nbreak");
-    }
-    std::process::abort();
-}
-
-#[test]
-fn no_line_is_lost_before_an_abort() {
-    let log = folder("logs-abort.log");
-    assert_eq!(child("abort_after_a_thousand_lines", &log), Some(6));
-    let events = events(&fs::read_to_string(&log).unwrap());
-    assert_eq!(events.len(), 1000);
-    assert_eq!(events[999]["number"], 999);
-    fs::remove_file(&log).unwrap();
-}
-
 /// Ends the process as a panic of the shipped binary does, right behind what is told of it.
 struct AbortsOnUnwind;
 
@@ -211,9 +196,12 @@ impl Drop for AbortsOnUnwind {
 }
 
 #[test]
-#[ignore = "run by a_panic_is_logged_before_the_end"]
+#[ignore = "run by a_panic_is_logged_before_the_end_and_no_line_of_before_is_lost"]
 fn panic_on_a_thread_of_its_own() {
     let _logging = log_of_child();
+    for number in 0..1000 {
+        tracing::info!(number, "line\nbreak");
+    }
     let thread = std::thread::Builder::new().name("penstock-7".into());
     let panics = thread.spawn(|| {
         let _aborts = AbortsOnUnwind;
@@ -223,18 +211,84 @@ fn panic_on_a_thread_of_its_own() {
 }
 
 #[test]
-fn a_panic_is_logged_before_the_end() {
+fn a_panic_is_logged_before_the_end_and_no_line_of_before_is_lost() {
     let log = folder("logs-panic.log");
     assert_eq!(child("panic_on_a_thread_of_its_own", &log), Some(6));
     let events = events(&fs::read_to_string(&log).unwrap());
-    assert_eq!(events.len(), 1, "{events:?}");
-    assert_eq!(events[0]["level"], "ERROR");
-    assert_eq!(events[0]["thread"], "penstock-7");
-    let text = events[0]["message"].as_str().unwrap();
+    assert_eq!(events.len(), 1001, "{events:?}");
+    assert_eq!(events[999]["number"], 999);
+    let panic = &events[1000];
+    assert_eq!(panic["level"], "ERROR");
+    assert_eq!(panic["thread"], "penstock-7");
+    let text = panic["message"].as_str().unwrap();
     assert!(
         text.contains("panicked at runtime/tests/server/logs.rs"),
         "{text}"
     );
     assert!(text.ends_with("the durable end 42 is behind"), "{text}");
     fs::remove_file(&log).unwrap();
+}
+
+/// Starts a server whose both streams are one pipe, as by `2>&1 | less`. The pipe is read until the
+/// server is ready, and is full from then on. Returns its reader, too, which keeps it.
+fn unread(command: &mut Command) -> (Server, BufReader<PipeReader>) {
+    let (reader, writer) = std::io::pipe().unwrap();
+    let both = writer.try_clone().unwrap();
+    let filling = writer.try_clone().unwrap();
+    let process = command.stdout(both).stderr(writer).spawn().unwrap();
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let (mut reader, mut address) = (BufReader::new(reader), None);
+    loop {
+        let mut line = String::new();
+        assert!(reader.read_line(&mut line).unwrap() > 0, "it has ended");
+        if let Some(rest) = line.strip_prefix("listening") {
+            address = rest.split_whitespace().next().map(|it| it.parse().unwrap());
+        }
+        if line == "ready\n" {
+            break;
+        }
+    }
+    std::thread::spawn(move || {
+        let mut filling = filling;
+        while std::io::Write::write_all(&mut filling, b"x").is_ok() {}
+    });
+    let address = address.expect("it listens");
+    (Server { process, address }, reader)
+}
+
+#[test]
+fn a_log_that_nobody_reads_stops_no_shard_and_no_stop() {
+    let data = folder("logs-unread");
+    let certificates = folder("logs-unread-tls");
+    fs::create_dir_all(&certificates).unwrap();
+    let authority = Authority::new("log");
+    let pair = authority.signs_with("server", |_| ());
+    let [certificate, key] =
+        [("cert", &pair.certificate), ("key", &pair.key)].map(|(name, pem)| {
+            let path = certificates.join(name);
+            fs::write(&path, pem).unwrap();
+            fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+            path.display().to_string()
+        });
+    let flags = ["--tls-cert", &certificate, "--tls-key", &key];
+    let (mut server, reader) = unread(&mut serve(&data, &flags));
+    let options = ClientOptions {
+        deadline: Duration::from_secs(60),
+        tls: Some(ClientTls::trusting(authority.pem.as_bytes()).unwrap()),
+        ..ClientOptions::default()
+    };
+    let client = Client::connect(server.address, options).unwrap();
+    for number in 0..20u8 {
+        // The shard says so in the log: this is no TLS.
+        let mut plain = TcpStream::connect(server.address).unwrap();
+        plain.write_all(&[b'a' + number; 64]).unwrap();
+        let _ = plain.read_to_end(&mut Vec::new());
+        client.set(b"key", &[number]).wait().unwrap();
+        server.signal("-HUP");
+    }
+    assert_eq!(stop(&mut server), Some(0));
+    drop(reader);
+    for path in [&data, &certificates] {
+        fs::remove_dir_all(path).unwrap();
+    }
 }

@@ -2,6 +2,7 @@
 //! those of a Valkey.
 
 mod beyond;
+mod holds;
 mod lifetimes;
 mod running;
 mod table;

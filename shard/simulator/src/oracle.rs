@@ -115,6 +115,15 @@ impl Plan {
         self.part(key).map_or(self.expiry, |part| part.expiry)
     }
 
+    /// Whether it says from which time on a key is gone.
+    #[must_use]
+    pub fn gives_a_time(&self) -> bool {
+        let each = self.parts.iter().map(|part| part.expiry);
+        std::iter::once(self.expiry)
+            .chain(each)
+            .any(|it| matches!(it, Expiry::At(_)))
+    }
+
     /// Whether a key may be gone by itself behind it.
     #[must_use]
     pub fn lets_expire(&self, key: usize) -> bool {

@@ -1,6 +1,6 @@
 //! The part of one shard in a cluster: what its node is to write, and its links.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use penstock_net::keyspace::Action;
@@ -19,7 +19,7 @@ use crate::execute::KeyHash;
 use crate::keyspaces::Writer as SettingsWriter;
 use crate::replication::link_set::{LinkAction, LinkSet, LinkTime};
 use crate::replication::planted::{Bug, is_planted};
-use crate::replication::{Epoch, Partition, PartitionId, PeerStatus, Role};
+use crate::replication::{Epoch, Needed, Partition, PartitionId, PeerStatus, Role};
 
 use super::deferred::DeferredPlan;
 use super::durable_sequences::DurableSequences;
@@ -55,6 +55,8 @@ pub(crate) struct ClusterMember<B> {
     /// Another node says that this one has an older copy of its directory.
     has_gone_back: bool,
     durable: DurableSequences,
+    /// The time of the store when this node began to write each partition, in unix milliseconds.
+    began_ms: BTreeMap<PartitionId, u64>,
 }
 
 fn time<P: Blocks>(now_us: u64, store: &Store<P>) -> LinkTime {
@@ -122,6 +124,7 @@ impl<B: Block> ClusterMember<B> {
             is_due: false,
             has_gone_back: false,
             durable: DurableSequences::none(),
+            began_ms: BTreeMap::new(),
         })
     }
 
@@ -416,6 +419,30 @@ impl<B: Block> ClusterMember<B> {
         others.any(|(_, membership)| *membership == Membership::Sync)
     }
 
+    /// When this node began to write a partition, in unix milliseconds of the store.
+    pub(crate) fn began_ms(&self, partition: usize) -> u64 {
+        let number = PartitionId::try_from(partition).expect("256");
+        self.began_ms.get(&number).copied().unwrap_or_default()
+    }
+
+    /// Whether changes at level `disk` wait for members.
+    #[inline]
+    pub(crate) fn has_min_sync(&self) -> bool {
+        self.plan.min_sync > 0
+    }
+
+    /// Whom the answer to an operation waits for at this level, besides the disk of this node.
+    #[inline]
+    pub(crate) fn needed(&self, level: AckLevel, is_read: bool) -> Option<Needed> {
+        match level {
+            AckLevel::Replica => Some(Needed::All),
+            AckLevel::Disk if self.plan.min_sync > 0 && !is_read => {
+                Some(Needed::Some(self.plan.min_sync))
+            }
+            AckLevel::Disk | AckLevel::Interval | AckLevel::None => None,
+        }
+    }
+
     /// How far each node of the sync set has what this node writes of a partition; `None` for one
     /// that does not count. Nobody counts before the generation of the plan has begun: the sync set
     /// is that of this generation, and may have no node of the one before.
@@ -501,17 +528,19 @@ impl<B: Block> ClusterMember<B> {
         self.note_served(now_us, store);
         self.deposed.clear();
         self.deposed.append(&mut self.renewed);
-        let mut lost: BTreeMap<Epoch, Vec<PartitionId>> = BTreeMap::new();
+        // A partition may be deposed by several links in one turn.
+        let mut lost: BTreeMap<Epoch, BTreeSet<PartitionId>> = BTreeMap::new();
         while let Some(action) = self.links.take_action() {
             if let LinkAction::Deposed { partition, epoch } = action {
-                lost.entry(epoch).or_default().push(partition);
+                lost.entry(epoch).or_default().insert(partition);
                 self.deposed.push(partition);
             } else {
                 self.act(action, outbox);
             }
         }
         outbox.told.extend(lost.iter().map(|(epoch, partitions)| {
-            let (which, node) = (which_of(partitions), epoch.node());
+            let partitions: Vec<PartitionId> = partitions.iter().copied().collect();
+            let (which, node) = (which_of(&partitions), epoch.node());
             format!("{which}: written by node {node} since epoch {epoch}, and not by this one")
         }));
         outbox.sendable.extend(self.links.sendable());
@@ -578,6 +607,9 @@ impl<B: Block> ClusterMember<B> {
                 break;
             };
             self.promotions.remove(next);
+            if begun.is_ok() {
+                self.began_ms.insert(partition, time.time_ms);
+            }
             if begun.is_ok() && has_written && !is_planted(Bug::WaitsOutliveGeneration) {
                 self.renewed.push(partition);
             }
@@ -650,10 +682,13 @@ impl<B: Block> ClusterMember<B> {
             LinkAction::Room { is_there: true } => outbox
                 .told
                 .push("the log has room again: what is shipped here is applied".into()),
-            LinkAction::Damaged { file, offset } => outbox.told.push(format!(
-                "{:08}.seg cannot be read at offset {offset} for a link",
-                file.0
-            )),
+            LinkAction::Unread { partition, unread } => {
+                let whom = match partition {
+                    Some(partition) => format!("partition {partition} cannot go on"),
+                    None => "nothing more can be shipped by a link".into(),
+                };
+                outbox.told.push(format!("{whom}: {unread}"));
+            }
         }
     }
 

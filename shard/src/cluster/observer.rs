@@ -92,6 +92,7 @@ impl<'a, B: Block> Observer<'a, B> {
                 _ => Vec::new(),
             },
             durable: self.durable.of(partition),
+            hangs_on: self.links.hangs_on(partition),
         })
     }
 

@@ -90,6 +90,9 @@ pub struct Plan {
     /// Nodes decide by themselves who writes. A partition with a sync set is served only under a
     /// lease: [`crate::lease`].
     pub is_leased: bool,
+    /// A change is acknowledged at level `disk` when so many members of the sync set have it, too,
+    /// or all of them if there are fewer. 0 without leases.
+    pub min_sync: usize,
 }
 
 impl Plan {

@@ -1,5 +1,6 @@
 //! What a shard knows of its partitions and of the other nodes.
 
+use crate::replication::reads::Unread;
 use crate::replication::{Duty, Epoch, PartitionId, PeerStatus};
 
 /// What a node does with a partition. The later, the worse.
@@ -89,6 +90,8 @@ pub struct PartitionStatus {
     pub waits_for: Vec<u8>,
     /// The same of the last one that was known to be durable here a moment ago.
     pub durable: u64,
+    /// What it cannot go on without, although the node reads it again and again.
+    pub hangs_on: Option<Unread>,
 }
 
 /// What a shard knows of its partitions and of the other nodes.

@@ -8,7 +8,6 @@ use penstock_net::limits::{APPLY_KEYS_MAX, EXPIRY_MS_MAX};
 use penstock_net::refusal::Refusal;
 use penstock_net::reply::{ITEM_FLAG_OVERFLOW, REPLY_ITEM_BYTES};
 use penstock_net::request::Version;
-use penstock_net::slot::{begin_with_one_tag, slot_of};
 use penstock_net::status::Status;
 use penstock_storage::extension::EffectsArea;
 use penstock_storage::io::Blocks;
@@ -16,10 +15,12 @@ use penstock_storage::place::Lsn;
 use penstock_storage::planted::{self, Bug, is_planted};
 use penstock_storage::store::{ChangeKey, Committed, Found, Staged, Store};
 
-use super::{Cold, Context, Key, Ran, no_room, refused, stored, token, wire};
+use super::{
+    Cold, Context, Key, Ran, no_room, not_past_by_store_alone, refused, stored, token, wire,
+};
 
-/// Runs `request` and writes its reply item at the end of `out`. [`Ran::Cold`] names the first of
-/// the keys that must be read; [`cold_keys`] tells all.
+/// Runs `request`, whose keys are of one slot, and writes its reply item at the end of `out`.
+/// [`Ran::Cold`] names the first of the keys that must be read; [`cold_keys`] tells all.
 pub(crate) fn run<P: Blocks>(
     store: &mut Store<P>,
     context: &Context<'_>,
@@ -41,17 +42,7 @@ fn run_on<const KEYS: usize, P: Blocks>(
     request: &ApplyRequest<'_>,
     out: &mut Vec<u8>,
 ) -> Ran {
-    let names = request.keys();
-    for name in &names[1..] {
-        if begin_with_one_tag(names[0], name) {
-            continue;
-        }
-        let (first, second) = (context.slot, slot_of(name));
-        if first != second {
-            return refused(context, Refusal::CrossSlot { first, second }, out);
-        }
-    }
-    let found = match look_up::<KEYS, P>(store, context, names) {
+    let found = match look_up::<KEYS, P>(store, context, request.keys()) {
         Ok(found) => found,
         Err(Missing::Cold(cold)) => return Ran::Cold(cold),
         Err(Missing::TooLarge(refusal)) => return refused(context, refusal, out),
@@ -66,6 +57,7 @@ fn run_on<const KEYS: usize, P: Blocks>(
     let seen = planted::or(Bug::ApplyGateOfFirst, found.all[0].lsn, seen);
     let first_version = found.all[0].version;
     let mut keys = found.stage(store, context);
+    keys.is_asked = true;
     let from = out.len();
     out.extend_from_slice(&[0; REPLY_ITEM_BYTES]);
     let now_ms = keys.staged.time_ms();
@@ -240,6 +232,7 @@ impl<'k, const KEYS: usize> FoundKeys<'k, KEYS> {
             versions: std::array::from_fn(|number| self.all[number].version),
             ttls_ms,
             put_bytes: 0,
+            is_asked: false,
         }
     }
 }
@@ -254,12 +247,25 @@ pub(super) struct StagedKeys<'s, 'k, P: Blocks, const KEYS: usize> {
     ttls_ms: [u64; KEYS],
     /// Bytes of all values that were put.
     put_bytes: usize,
+    /// A request runs, and no effects of an expiry, which nobody could ask again.
+    is_asked: bool,
 }
 
 impl<'s, 'k, P: Blocks, const KEYS: usize> StagedKeys<'s, 'k, P, KEYS> {
     /// The time of the store in unix milliseconds.
     pub(super) fn time_ms(&self) -> u64 {
         self.staged.time_ms()
+    }
+
+    /// Bounds what is put at once, because it is copied when it is edited.
+    fn bound_puts(&mut self, value: &[u8]) -> Result<(), Refusal> {
+        self.put_bytes += value.len();
+        let bytes_max = self.staged.record_bytes_max();
+        let is_much = self.put_bytes > bytes_max && !is_planted(Bug::ApplyUnbounded);
+        match is_much && self.staged.record_bytes() > bytes_max {
+            true => Err(writes_too_much(self.staged.record_bytes(), bytes_max)),
+            false => Ok(()),
+        }
     }
 
     #[inline(always)]
@@ -307,19 +313,27 @@ impl<'k, P: Blocks, const KEYS: usize> ApplyKeys<'k> for StagedKeys<'_, 'k, P, K
             return Err(Refusal::Lifetime { ms, now_ms });
         }
         self.staged.put(key, value, (ms > 0).then_some(now_ms + ms));
-        // What is put is copied when it is edited, so it is bounded at once.
-        self.put_bytes += value.len();
-        let bytes_max = self.staged.record_bytes_max();
-        let is_much = self.put_bytes > bytes_max && !is_planted(Bug::ApplyUnbounded);
-        match is_much && self.staged.record_bytes() > bytes_max {
-            true => Err(writes_too_much(self.staged.record_bytes(), bytes_max)),
-            false => Ok(()),
-        }
+        self.bound_puts(value)
+    }
+
+    fn put_keeping(&mut self, key: usize, value: &'k [u8]) -> Result<(), Refusal> {
+        self.staged.put_keeping(key, value);
+        self.bound_puts(value)
     }
 
     #[inline]
     fn delete(&mut self, key: usize) {
         self.staged.delete(key);
+    }
+
+    fn takes_expiry(&self, expiry_ms: u64) -> Result<(), Refusal> {
+        match self.is_asked {
+            true => {
+                let (now_ms, behind_ms) = (self.time_ms(), self.staged.clock_behind_ms());
+                not_past_by_store_alone(expiry_ms, now_ms, behind_ms)
+            }
+            false => Ok(()),
+        }
     }
 
     #[inline]

@@ -6,7 +6,6 @@ use penstock_net::level::AckLevel;
 use penstock_net::refusal::Refusal;
 use penstock_net::reply::{HeadTemplate, ITEM_FLAG_OVERFLOW, REPLY_ITEM_BYTES, ReplyHead};
 use penstock_net::request::{Expiry, Request};
-use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
 use penstock_storage::io::Blocks;
 use penstock_storage::place::Lsn;
@@ -27,7 +26,7 @@ enum Stop {
     Refused(Refusal),
 }
 
-/// UPDATE_IF of the first key and a second one, which is looked up here.
+/// UPDATE_IF of the first key and a second one of its slot, which is looked up here.
 pub(super) fn run_on_two<'a, P: Blocks>(
     store: &mut Store<P>,
     context: &Context<'_>,
@@ -36,14 +35,7 @@ pub(super) fn run_on_two<'a, P: Blocks>(
     out: &mut Vec<u8>,
 ) -> Ran {
     let second = request.second_key.expect("the caller looked");
-    let slot = slot_of(second);
-    if slot != context.slot {
-        let refusal = Refusal::CrossSlot {
-            first: context.slot,
-            second: slot,
-        };
-        return refused(context, refusal, out);
-    }
+    let slot = context.slot;
     let hash = context.hash.of(second);
     let found = store.find(slot, hash, second);
     if let Found::Cold(place) = found {

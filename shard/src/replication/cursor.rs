@@ -7,7 +7,7 @@ use penstock_storage::place::FileId;
 use penstock_storage::place::{Lsn, Place};
 use penstock_storage::store::Store;
 
-use super::reads::LinkReads;
+use super::reads::{LinkReads, Unread};
 
 /// Bytes read at a time.
 const CHUNK_BYTES: u64 = 256 << 10;
@@ -21,12 +21,15 @@ pub enum CursorStep<'a> {
     UnderWay,
     /// No record behind that one is durable.
     End,
-    /// What was durable cannot be read, or is not what was written.
+    /// What was durable cannot be read, or is not what was written. Whoever asks again waits for
+    /// the pause of the place.
     Damaged {
         /// The file.
         file: FileId,
         /// Where the frame should stand.
         offset: u64,
+        /// What people are to be told, if it is time.
+        told: Option<Unread>,
     },
 }
 
@@ -56,6 +59,8 @@ pub struct LogCursor<B> {
     passed: u64,
     chunk: Chunk<B>,
     has_failed: bool,
+    /// What people are to be told with the next damage.
+    told: Option<Unread>,
 }
 
 #[derive(Debug)]
@@ -85,6 +90,7 @@ impl<B: Block> Default for LogCursor<B> {
             passed: 0,
             chunk: Chunk::Missing,
             has_failed: false,
+            told: None,
         }
     }
 }
@@ -119,10 +125,6 @@ impl<B: Block> LogCursor<B> {
             if self.at.0 != sequence {
                 self.at = (sequence, BLOCK_BYTES as u64);
             }
-            let damaged = CursorStep::Damaged {
-                file: segment.file,
-                offset: self.at.1,
-            };
             if self.at.1 >= segment.end_offset {
                 if !segment.is_whole {
                     return CursorStep::End;
@@ -134,6 +136,7 @@ impl<B: Block> LogCursor<B> {
                 Looked::Frame(frame, start) => {
                     self.has_failed = false;
                     let offset = self.at.1;
+                    reads.succeeded(segment.file, offset);
                     self.at.1 += frame.padded_bytes() as u64;
                     let last = Lsn(frame.end_lsn().0 - 1);
                     let holds_records = matches!(frame.kind, FrameKind::Commit | FrameKind::Repair);
@@ -153,15 +156,16 @@ impl<B: Block> LogCursor<B> {
                         bytes: &block.bytes()[start..start + frame.body_bytes as usize],
                     });
                 }
-                // Other bytes may come with another read.
-                Looked::Damaged if self.has_failed => {
-                    // Whoever asks again has it read again.
-                    (self.has_failed, self.chunk) = (false, Chunk::Missing);
-                    return damaged;
-                }
                 Looked::Damaged => {
-                    self.has_failed = true;
+                    let (file, offset) = (segment.file, self.at.1);
+                    self.told = reads.failed(file, offset).or(self.told);
                     self.chunk = Chunk::Missing;
+                    // Other bytes may come with another read.
+                    self.has_failed = !self.has_failed;
+                    if !self.has_failed {
+                        let told = self.told.take();
+                        return CursorStep::Damaged { file, offset, told };
+                    }
                 }
                 Looked::Missing(needed) => {
                     let left = segment.end_offset - self.at.1;
@@ -210,11 +214,13 @@ impl<B: Block> LogCursor<B> {
         else {
             return;
         };
-        self.chunk = match (completion.result, completion.block) {
-            (Ok(()), Some(block)) => Chunk::Read {
+        let bytes = usize::try_from(bytes).expect("a chunk is bounded");
+        let has_brought_all = completion.brought(bytes).is_ok();
+        self.chunk = match completion.block {
+            Some(block) if has_brought_all => Chunk::Read {
                 file,
                 start,
-                bytes: usize::try_from(bytes).expect("a chunk is bounded"),
+                bytes,
                 block,
             },
             // As bytes that do not check.

@@ -1,10 +1,20 @@
-//! Replies at level `replica`: each waits for the disk here and for every member of the sync set.
+//! Replies that wait for the disk here and for members of the sync set: at level `replica` for
+//! every one, and by `min_sync` of the plan at level `disk` for so many.
 
 use std::collections::VecDeque;
 
 use penstock_storage::place::Lsn;
 
 use super::PartitionId;
+
+/// Which members of the sync set a reply waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needed {
+    /// Every one, and at least one.
+    All,
+    /// So many of them; all of them if there are fewer.
+    Some(usize),
+}
 
 /// A reply that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,13 +23,15 @@ pub struct Waiting<T> {
     pub partition: PartitionId,
     /// The record.
     pub lsn: Lsn,
+    /// Who must have it.
+    pub needed: Needed,
     /// When to answer that the outcome is unknown, in microseconds.
     pub deadline_us: u64,
     /// Whom to answer.
     pub whom: T,
 }
 
-/// Replies at level `replica` that wait, at most so many.
+/// Replies that wait for members, at most so many.
 #[derive(Debug)]
 pub struct ReplicaGates<T> {
     waiting: VecDeque<Waiting<T>>,
@@ -100,7 +112,7 @@ impl<T> ReplicaGates<T> {
 
     /// Answers who need not wait any longer, in order: the log is durable up to `durable`;
     /// `received` tells for a partition up to which record each member of its sync set has all, or
-    /// `None` for one that does not count now. An empty sync set lets nobody reach the level.
+    /// `None` for one that does not count now. An empty sync set lets nobody reach level `replica`.
     pub fn release<I>(
         &mut self,
         now_us: u64,
@@ -115,7 +127,17 @@ impl<T> ReplicaGates<T> {
             let waiting = self.waiting.pop_front().expect("counted");
             let has = |member: Option<Lsn>| member.is_some_and(|lsn| lsn >= waiting.lsn);
             let mut members = received(waiting.partition).peekable();
-            let is_received = members.peek().is_some() && members.all(has);
+            let is_received = match waiting.needed {
+                Needed::All => members.peek().is_some() && members.all(has),
+                Needed::Some(count) => {
+                    let (mut all, mut having) = (0, 0);
+                    for member in members {
+                        all += 1;
+                        having += usize::from(has(member));
+                    }
+                    having >= count.min(all)
+                }
+            };
             if waiting.lsn <= durable && is_received {
                 answer(waiting.whom, Outcome::Reached);
             } else if now_us >= waiting.deadline_us {
@@ -152,6 +174,7 @@ mod tests {
             gates.wait(Waiting {
                 partition,
                 lsn: Lsn(lsn),
+                needed: Needed::All,
                 deadline_us: 1000 + lsn,
                 whom,
             });
@@ -189,11 +212,39 @@ mod tests {
     }
 
     #[test]
+    fn who_needs_some_members_waits_for_so_many_and_for_all_where_there_are_fewer() {
+        let answered = |count: usize, durable: u64, members: &[Option<u64>]| {
+            let mut gates = ReplicaGates::new(1);
+            gates.wait(Waiting {
+                partition: 1,
+                lsn: Lsn(10),
+                needed: Needed::Some(count),
+                deadline_us: 1_000,
+                whom: (),
+            });
+            let mut is_reached = false;
+            let received = |_| members.iter().map(|member| member.map(Lsn));
+            let answer = |(), outcome| is_reached = outcome == Outcome::Reached;
+            gates.release(999, Lsn(durable), received, answer);
+            is_reached
+        };
+        assert!(answered(1, 10, &[None, Some(10)]));
+        assert!(answered(1, 10, &[Some(9), Some(11)]));
+        assert!(!answered(1, 9, &[Some(10), Some(10)]), "not on the disk");
+        assert!(!answered(1, 10, &[Some(9), None]));
+        assert!(!answered(2, 10, &[Some(10), Some(9)]));
+        assert!(answered(2, 10, &[Some(10)]), "there is one alone");
+        assert!(!answered(2, 10, &[None]));
+        assert!(answered(1, 10, &[]), "a successor goes on alone");
+    }
+
+    #[test]
     fn a_level_is_not_reached_when_nobody_is_left_in_the_sync_set() {
         let mut gates = ReplicaGates::new(1);
         gates.wait(Waiting {
             partition: 1,
             lsn: Lsn(1),
+            needed: Needed::All,
             deadline_us: 1_000,
             whom: 'a',
         });
@@ -218,6 +269,7 @@ mod tests {
             gates.wait(Waiting {
                 partition,
                 lsn: Lsn(1),
+                needed: Needed::All,
                 deadline_us: 1,
                 whom,
             });

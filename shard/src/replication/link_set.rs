@@ -60,6 +60,7 @@ use super::notes::{Notes, Tags};
 use super::pace::Pace;
 use super::partition::{CannotBegin, Partition, Role};
 use super::planted::{Bug, is_planted};
+use super::reads::Unread;
 use super::receiver::{KeptLimits, LinkRefusal};
 use super::record::position_of;
 use super::ring::Ring;
@@ -410,13 +411,14 @@ impl<B: Block> LinkSet<B> {
         self.replicas.effects.take_due()
     }
 
-    /// When another turn is due, if nothing happens before: to ship what waits for its pace, or to
-    /// ask a primary how old what is here is.
+    /// When another turn is due, if nothing happens before: to ship what waits for its pace, to ask
+    /// a primary how old what is here is, or to read again what could not be read.
     #[must_use]
     pub fn deadline_us(&self, now_us: u64) -> Option<u64> {
         let links = self.table.receivers.values();
         let asks = links.filter_map(|it| it.receiver.due_us(now_us));
-        asks.chain(self.pace.due_us()).min()
+        let again_us = self.replicas.prefetch.reads.again_us();
+        asks.chain(self.pace.due_us()).chain(again_us).min()
     }
 
     /// What the owner is to do next.
@@ -439,7 +441,12 @@ impl<B: Block> LinkSet<B> {
         let cursor = self.diverged.cursor_mut();
         match cursor.awaits(completion.token.number) {
             true => cursor.read(completion),
-            false => self.replicas.prefetch.read(completion),
+            false => {
+                let Replicas {
+                    prefetch, effects, ..
+                } = &mut self.replicas;
+                prefetch.read(completion, effects);
+            }
         }
     }
 
@@ -485,6 +492,7 @@ impl<B: Block> LinkSet<B> {
             hash_of,
             io,
         };
+        self.replicas.prefetch.reads.begin_turn(time.now_us);
         self.take_frames(&mut turn);
         let diverged = &self.diverged;
         let is_searched = |number| diverged.is_searched(number) && !is_planted(Bug::TailSuperseded);
@@ -700,6 +708,7 @@ impl<B: Block> LinkSet<B> {
         io: &mut Vec<Io<B>>,
     ) {
         let tags = Arc::clone(&self.tags);
+        self.replicas.prefetch.reads.begin_turn(time.now_us);
         self.confirmations.note_appended(time.now_us, store);
         while let Some(frame) = store.log_mut().take_sealed() {
             self.ring.push(frame.first, frame.bytes);
@@ -830,6 +839,16 @@ impl<B: Block> LinkSet<B> {
     pub fn state_to(&self, node: u8, partition: PartitionId) -> LinkState {
         let slot = self.tags.slot(partition);
         self.table.state_to(node, partition, slot)
+    }
+
+    /// What a partition cannot go on without, although it was read again and again.
+    #[must_use]
+    pub fn hangs_on(&self, partition: PartitionId) -> Option<Unread> {
+        let prefetch = &self.replicas.prefetch;
+        prefetch.hangs_on(partition).or_else(|| {
+            let (file, offset) = self.diverged.hangs_on(partition)?;
+            prefetch.reads.unread(file, offset)
+        })
     }
 
     /// The records of this node that a member has not confirmed. `None` if the member has not sent

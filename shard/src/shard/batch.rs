@@ -260,6 +260,7 @@ impl<P: Blocks> Shard<P> {
                 request_id: run.request_id,
                 item: run.number(run.next),
                 item_bytes: u32::try_from(item.len()).expect("a frame bounds it"),
+                tells_began: self.sessions.at(id).tells_began,
                 answer_bytes: 0,
             },
             level: run.level,

@@ -3,7 +3,7 @@
 use penstock_net::auth::AuthFault;
 use penstock_net::batch::Batch;
 use penstock_net::frame::{Header, Medium, Opcode, write_frame};
-use penstock_net::hello::ClientHello;
+use penstock_net::hello::{ClientHello, FEATURE_BEGAN};
 use penstock_net::level::AckLevel;
 use penstock_net::pieces::Pieces;
 use penstock_net::program::{RunRequest, SCHEMA_ASKED};
@@ -64,7 +64,7 @@ impl<P: Blocks> Shard<P> {
                 }
                 // The rest of the line decides, within the time of a partial frame.
                 Opening::Undecided if !bytes.is_empty() => {
-                    session.frame_began_us = session.frame_began_us.or(Some(now.us));
+                    session.partial_frame(now.us, bytes.len());
                     return 0;
                 }
                 Opening::Undecided | Opening::Frame => {}
@@ -106,8 +106,9 @@ impl<P: Blocks> Shard<P> {
         match session.receiver.next(rest) {
             Received::Incomplete { .. } => self.partial_frame(now, id, rest, outbox),
             Received::Skipped { consumed } => {
-                if !session.receiver.is_skipping() {
-                    session.frame_began_us = None;
+                match session.receiver.is_skipping() {
+                    true => session.passes_over(now.us, consumed),
+                    false => session.arriving = None,
                 }
                 Taken::Bytes(consumed)
             }
@@ -117,7 +118,7 @@ impl<P: Blocks> Shard<P> {
                 consumed,
                 is_fatal,
             } => {
-                session.frame_began_us = None;
+                session.arriving = None;
                 let is_last = is_fatal || !session.has_said_hello();
                 self.refuse(id, header.as_ref(), refusal, is_last, outbox);
                 match is_last {
@@ -130,7 +131,7 @@ impl<P: Blocks> Shard<P> {
                 body,
                 consumed,
             } => {
-                session.frame_began_us = None;
+                session.arriving = None;
                 if !self.frame(now, arrival, &header, body, outbox) {
                     let expires_us = deadline_us_of(&header, came_us);
                     self.sessions.pause(id, came_us, expires_us);
@@ -157,16 +158,16 @@ impl<P: Blocks> Shard<P> {
         if let Some(refusal) = refusal
             && let Some((header, given_up)) = session.receiver.give_up(rest)
         {
-            session.frame_began_us = session.frame_began_us.or(Some(now.us));
+            session.passes_over(now.us, 0);
             let is_last = !session.has_said_hello();
             self.refuse(id, Some(&header), refusal, is_last, outbox);
             return Taken::Bytes(given_up);
         }
-        let is_begun = !rest.is_empty() || session.receiver.is_skipping();
-        session.frame_began_us = match is_begun {
-            true => session.frame_began_us.or(Some(now.us)),
-            false => None,
-        };
+        if !rest.is_empty() {
+            session.partial_frame(now.us, rest.len());
+        } else if !session.receiver.is_skipping() {
+            session.arriving = None;
+        }
         Taken::Enough
     }
 
@@ -254,7 +255,9 @@ impl<P: Blocks> Shard<P> {
                 return true;
             }
             Ok((Opcode::Hello, _)) => match ClientHello::read(body) {
-                Ok(_) => {
+                Ok(hello) => {
+                    let session: &mut Session = self.sessions.at_mut(id);
+                    session.tells_began = hello.features & FEATURE_BEGAN != 0;
                     self.say_hello(id, header, outbox);
                     return true;
                 }
@@ -390,7 +393,7 @@ impl<P: Blocks> Shard<P> {
     /// Answers a HELLO: from now on the connection may ask, or log in.
     fn say_hello(&mut self, id: SessionId, header: &Header, outbox: &mut Outbox<P::Block>) {
         let must_log_in = self.logins.are_needed() && self.sessions.at(id).has_peer;
-        let hello = &self.setup.config().hello;
+        let hello = self.setup.config().hello.at(self.store.time_ms());
         let session: &mut Session = self.sessions.at_mut(id);
         let out = session.output.pieces.written();
         match must_log_in {

@@ -105,7 +105,8 @@ impl<P: Blocks> Shard<P> {
                 self.take_rights(id);
                 self.open(id);
                 self.audit_login(id);
-                hello = self.setup.config().hello.body();
+                let told = self.setup.config().hello.at(self.store.time_ms());
+                hello = told.body();
                 AuthReply::Done {
                     message: message.as_bytes(),
                     hello: &hello,

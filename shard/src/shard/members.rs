@@ -1,7 +1,8 @@
 //! Replies that wait for members of the sync set.
 
 use penstock_net::level::AckLevel;
-use penstock_net::reply::ReplyHead;
+use penstock_net::pieces::Pieces;
+use penstock_net::reply::{ITEM_FLAG_BEGAN, ITEM_FLAG_REPLAYED, ITEM_FLAGS_AT, ReplyHead};
 use penstock_net::request::Version;
 use penstock_net::status::Status;
 use penstock_storage::io::Blocks;
@@ -11,10 +12,11 @@ use penstock_storage::version::partition_of;
 
 use crate::busy::Told;
 use crate::replication::gate::Outcome;
-use crate::replication::{PartitionId, Waiting};
+use crate::replication::{Needed, PartitionId, Waiting};
 
 use crate::replica_waits::ReplicaReply;
 
+use super::operation::{Leave, Own};
 use super::{Now, Outbox, Shard};
 
 impl<P: Blocks> Shard<P> {
@@ -40,14 +42,67 @@ impl<P: Blocks> Shard<P> {
         Lsn(0)
     }
 
-    /// Keeps a reply until each member of the sync set has all that was appended by now, no longer
-    /// than until `until_us`.
+    /// Whom the answer to an item waits for. One that has changed nothing waits at level `replica`
+    /// alone.
+    #[inline]
+    pub(super) fn needed(&self, leave: &Leave, own: &Own<'_>, is_done: bool) -> Option<Needed> {
+        let linked = self.linked.as_ref().filter(|_| !leave.is_of_member)?;
+        let needed = linked.needed(leave.level, own.asked.is_read());
+        needed.filter(|needed| is_done || *needed == Needed::All)
+    }
+
+    /// Says in the answer to a write with a token, which begins at `from`, that this node has begun
+    /// to write its partition behind the time of the token: what became of an earlier try is not
+    /// known here.
+    #[cold]
+    pub(super) fn tell_began(&self, own: &Own<'_>, from: usize, pieces: &mut Pieces) {
+        let Some((token, linked)) = own.asks.token().zip(self.linked.as_ref()) else {
+            return;
+        };
+        if token.time_ms() >= linked.began_ms(partition_of(own.slot)) {
+            return;
+        }
+        // What a write answers is not shared, so it is the end of what was written.
+        let answer_bytes = pieces.len() - from;
+        let out = pieces.written();
+        let at = out.len() - answer_bytes + ITEM_FLAGS_AT;
+        if out[at] & ITEM_FLAG_REPLAYED == 0 {
+            out[at] |= ITEM_FLAG_BEGAN;
+        }
+    }
+
+    /// Keeps the answer of an item until the members of its partition have what it tells.
+    #[cold]
+    pub(super) fn answer_at_members(
+        &mut self,
+        now: Now,
+        own: &Own<'_>,
+        (needed, is_done): (Needed, bool),
+        item: Pieces,
+    ) {
+        let whom = ReplicaReply {
+            origin: own.operation.origin,
+            address: own.operation.address,
+            came_us: own.operation.came_us,
+            needed,
+            is_change: !own.asked.is_read() && is_done,
+            item,
+        };
+        let until_us = match own.operation.deadline_us {
+            // A read leaves nothing behind, so the client need not hear how it ends.
+            deadline_us @ 1.. if own.asked.is_read() => deadline_us,
+            _ => u64::MAX,
+        };
+        self.wait_for_members(now, own.slot, until_us, whom);
+    }
+
+    /// Keeps a reply until the needed members of the sync set have all that was appended by now, no
+    /// longer than until `until_us`.
     #[cold]
     pub(super) fn wait_for_members(
         &mut self,
         now: Now,
         slot: u16,
-        level: AckLevel,
         until_us: u64,
         whom: ReplicaReply,
     ) {
@@ -59,10 +114,11 @@ impl<P: Blocks> Shard<P> {
         let waiting = Waiting {
             partition: PartitionId::try_from(partition_of(slot)).expect("256"),
             lsn,
+            needed: whom.needed,
             deadline_us: until_us.min(now.us + linked.replica_timeout_us()),
             whom,
         };
-        self.replica_waits.wait(level, waiting);
+        self.replica_waits.wait(waiting);
     }
 
     /// Answers what need not wait for members any longer.
@@ -86,6 +142,7 @@ impl<P: Blocks> Shard<P> {
                 origin,
                 address,
                 came_us,
+                needed,
                 is_change,
                 item,
             } = whom;
@@ -99,12 +156,16 @@ impl<P: Blocks> Shard<P> {
                 Outcome::Unknown { members } => {
                     let mut out = Vec::new();
                     let version = Version::default();
-                    let text = match is_change {
-                        true => {
+                    let text = match (is_change, needed) {
+                        (true, Needed::All) => {
                             "it was executed here and is in the log, and not every node of the \
                              sync set has told in time that it has it"
                         }
-                        false => {
+                        (true, Needed::Some(_)) => {
+                            "it was executed here and is in the log, and fewer nodes of the sync \
+                             set than min_sync have told in time that they have it"
+                        }
+                        (false, _) => {
                             "nothing was changed; not every node of the sync set has told in time \
                              that it has what was found here"
                         }

@@ -15,7 +15,7 @@ use penstock_net::reply::{ReplyHead, Standing};
 use penstock_net::request::{Effect, Extra, Request, Tells, Token, Verb, Version};
 use penstock_net::rights::{Denied, Rights};
 use penstock_net::scan::{SCAN, ScanRequest};
-use penstock_net::slot::slot_of;
+use penstock_net::slot::{begin_with_one_tag, slot_of};
 use penstock_net::status::Status;
 use penstock_storage::if_planted;
 use penstock_storage::index::CellId;
@@ -30,10 +30,11 @@ use crate::answers::Asked;
 use crate::cluster::Redirect;
 use crate::execute::fire::Fired;
 use crate::execute::token::{self, Looked};
-use crate::execute::{Cold, Context, Ran, apply, run};
+use crate::execute::{Cold, Context, Ran, apply, refused, run};
 use crate::mail::ReplyAddress;
 use crate::member_read::{Stale, look_at_member};
-use crate::replica_waits::{REPLICA_REPLIES_MAX, ReplicaReply};
+use crate::replica_waits::REPLICA_REPLIES_MAX;
+use crate::replication::Needed;
 use crate::requests::parking::{Origin, Parked};
 use crate::stats::Stats;
 
@@ -164,9 +165,28 @@ impl<'a> Asks<'a> {
         }
     }
 
+    /// Refuses keys of two slots; the first one is of this slot.
+    #[inline]
+    fn crosses_slots(self, first: u16) -> Option<Refusal> {
+        let others = match self {
+            Asks::Item(request) => request.second_key.as_slice(),
+            Asks::Apply(request) => &request.keys()[1..],
+        };
+        for other in others {
+            if begin_with_one_tag(self.key(), other) {
+                continue;
+            }
+            let second = slot_of(other);
+            if first != second {
+                return Some(Refusal::CrossSlot { first, second });
+            }
+        }
+        None
+    }
+
     /// The name of the write, if it has one.
     #[inline]
-    fn token(self) -> Option<Token> {
+    pub(super) fn token(self) -> Option<Token> {
         match self {
             Asks::Item(request) => request.token(),
             Asks::Apply(request) => request.token(),
@@ -267,13 +287,13 @@ impl Own<'_> {
 }
 
 /// How an item may run.
-struct Leave {
+pub(super) struct Leave {
     /// The level that its reply reaches.
-    level: AckLevel,
+    pub(super) level: AckLevel,
     /// How new it is what a GET shows that members may answer.
     standing: Option<Standing>,
     /// This node answers it as a member: another one writes the partition.
-    is_of_member: bool,
+    pub(super) is_of_member: bool,
 }
 
 impl<P: Blocks> Shard<P> {
@@ -514,12 +534,11 @@ impl<P: Blocks> Shard<P> {
                 hides_unfired,
                 token: None,
             };
-            let ran = match own.asks.token() {
-                None => own.execute(&mut self.store, &context, pieces),
-                Some(token) => {
-                    let (store, stats) = (&mut self.store, &mut self.stats);
-                    own.execute_named(store, stats, &context, token, pieces)
-                }
+            let (store, stats) = (&mut self.store, &mut self.stats);
+            let ran = match (own.asks.crosses_slots(own.slot), own.asks.token()) {
+                (Some(refusal), _) => refused(&context, refusal, pieces.written()),
+                (None, None) => own.execute(store, &context, pieces),
+                (None, Some(token)) => own.execute_named(store, stats, &context, token, pieces),
             };
             match ran {
                 Ran::Unfired { slot, hash, id } => {
@@ -535,9 +554,13 @@ impl<P: Blocks> Shard<P> {
         match ran {
             Ran::Answered { gate, status } => {
                 self.stats.answer(own.asked, status);
-                if leave.level == AckLevel::Replica {
+                let is_done = status == Status::Ok;
+                if is_done && operation.address.tells_began {
+                    self.tell_began(own, from, pieces);
+                }
+                if let Some(needed) = self.needed(&leave, own, is_done) {
                     let item = pieces.split_off(from);
-                    self.answer_at_members(now, own, status, item);
+                    self.answer_at_members(now, own, (needed, is_done), item);
                     Step::Later
                 } else if leave.is_of_member {
                     self.replica_waits.answer_member_read();
@@ -624,15 +647,16 @@ impl<P: Blocks> Shard<P> {
         if let Some(elsewhere) = linked.elsewhere(partition) {
             return Err(self.refuse_elsewhere(asked, operation, &elsewhere, out));
         }
-        let lack = match level {
-            AckLevel::Replica if !linked.has_sync(partition) => Some((
+        let needed = linked.needed(level, asked.is_read());
+        let lack = match needed {
+            Some(Needed::All) if !linked.has_sync(partition) => Some((
                 Status::NoReplicas,
                 format!(
                     "nothing was executed: no other node is in the sync set of partition \
                      {partition}, so nobody but this one would have it"
                 ),
             )),
-            AckLevel::Replica if !self.replica_waits.has_room() => Some((
+            Some(_) if !self.replica_waits.has_room() => Some((
                 Status::Busy,
                 format!("{REPLICA_REPLIES_MAX} replies wait for other nodes, which is the limit"),
             )),
@@ -644,24 +668,6 @@ impl<P: Blocks> Shard<P> {
             }
             None => Ok(leave),
         }
-    }
-
-    /// Keeps the answer of an item until the members of its partition have what it tells.
-    #[cold]
-    fn answer_at_members(&mut self, now: Now, own: &Own<'_>, status: Status, item: Pieces) {
-        let whom = ReplicaReply {
-            origin: own.operation.origin,
-            address: own.operation.address,
-            came_us: own.operation.came_us,
-            is_change: !own.asked.is_read() && status == Status::Ok,
-            item,
-        };
-        let until_us = match own.operation.deadline_us {
-            // A read leaves nothing behind, so the client need not hear how it ends.
-            deadline_us @ 1.. if own.asked.is_read() => deadline_us,
-            _ => u64::MAX,
-        };
-        self.wait_for_members(now, own.slot, AckLevel::Replica, until_us, whom);
     }
 
     /// Has an item wait for the read that it turned out to need.

@@ -258,20 +258,13 @@ impl<P: Blocks> Shard<P> {
     }
 }
 
-/// What a read gave: all, or less where the file ends, for more was asked for than the part needs.
-/// A second attempt has `brought` so many bytes before it.
+/// What a read of a part gave. A second attempt has `brought` so many bytes before it, so the file
+/// may end before the next ones.
 pub(super) fn bytes_read<B: Block>(
     completion: &Completion<B>,
     brought: Option<usize>,
 ) -> Result<&[u8], IoFailure> {
-    let bytes = completion.block.as_ref().map_or(&[][..], Block::bytes);
-    match completion.result {
-        Ok(()) => Ok(bytes),
-        Err(IoFailure::Short { moved }) if moved > 0 || brought > Some(0) => {
-            Ok(&bytes[..moved as usize])
-        }
-        Err(failure) => Err(failure),
-    }
+    completion.brought(usize::from(brought.unwrap_or_default() == 0))
 }
 
 pub(super) fn not_read(place: Place, failure: IoFailure) -> String {

@@ -85,7 +85,9 @@ impl<P: Blocks> Shard<P> {
         answer: Range<usize>,
         behind: &mut impl ItemsBehind<'b>,
     ) -> Option<Lsn> {
-        if !self.setup.answers_runs() {
+        // By `min_sync` each change waits for itself.
+        let waits = self.linked.as_ref().is_some_and(|it| it.has_min_sync());
+        if !self.setup.answers_runs() || waits {
             return None;
         }
         let before = answered(item, answer, behind.out())?;

@@ -229,6 +229,11 @@ impl<'a> ApplyKeys<'a> for ModelKeys {
         self.now[key].value = Some(value.to_vec());
     }
 
+    fn put_keeping(&mut self, key: usize, value: &'a [u8]) -> Result<(), Refusal> {
+        self.replace(key, value);
+        Ok(())
+    }
+
     fn put(&mut self, key: usize, value: &'a [u8]) -> Result<(), Refusal> {
         self.are_written[key] = true;
         self.now[key].value = Some(value.to_vec());
@@ -303,7 +308,7 @@ fn random_apply(random: &mut Random, model: &[Known]) -> (Apply, Vec<usize>) {
             _ => Operand::from(random.below(100) as u64),
         };
         let known = &model[numbers[which]];
-        match random.below(14) {
+        match random.below(15) {
             0 if known.value.is_some() => apply.then(key.exists()),
             1 if known.value.is_none() => apply.then(key.is_absent()),
             2 => apply.then(key.has_version(known.version)),
@@ -319,7 +324,11 @@ fn random_apply(random: &mut Random, model: &[Known]) -> (Apply, Vec<usize>) {
             ),
             10 => apply.put(key, b"12"),
             11 if known.value.is_some() => apply.then(key.delete()),
-            12 => apply.then(key.expire_at(random.below(2) as u64 * (FAR_MS + 5))),
+            12 => apply.replace(
+                key,
+                &vec![random.next().to_le_bytes()[0]; 8 + random.below(600)],
+            ),
+            13 => apply.then(key.expire_at(random.below(2) as u64 * (FAR_MS + 5))),
             _ => apply.then(field.told()),
         };
     }

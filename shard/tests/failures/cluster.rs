@@ -52,6 +52,7 @@ fn plan(generation: u32, is_incomplete_accepted: bool) -> Plan {
             .to_vec(),
         number: 0,
         is_leased: false,
+        min_sync: 0,
     }
 }
 

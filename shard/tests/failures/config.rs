@@ -65,6 +65,7 @@ pub fn shard_config_with(
             frame_bytes_max: 4 << 10,
             value_bytes_max: VALUE_BYTES_MAX,
         },
+        time_ms: 0,
         interval_ms: 1,
         slots: topology.ranges(|shard| 7420 + shard),
         placement: None,

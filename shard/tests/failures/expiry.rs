@@ -1,6 +1,7 @@
 //! Keys that are gone by themselves, seen by a client: at once, for every verb, after eviction and
 //! after a start, whatever the wall clock does.
 
+use penstock_net::apply::Apply;
 use penstock_net::instruction::{FieldType, Instruction, Operation};
 use penstock_net::reply::ExpiryTold;
 use penstock_net::request::{BatchRequest, Condition, Expiry, Wanted};
@@ -277,4 +278,61 @@ fn a_wall_clock_that_steps_expires_nothing_and_keeps_nothing() {
         shop.pass(4 * SECOND);
         assert_eq!(shop.get().0, Status::NotFound, "{step_ms}");
     }
+}
+
+#[test]
+fn an_expiry_that_is_past_by_a_store_ahead_of_its_clock_alone_is_refused_by_every_way() {
+    const AHEAD: u64 = 8 * 3_600 * SECOND;
+    let mut ahead = Shop::open(Image::default(), 1, START_MS + AHEAD);
+    ahead.set(b"old", Condition::Always, Expiry::Never);
+    ahead.pass(SECOND);
+    // The next start has the right clock.
+    let mut shop = Shop::open(ahead.server.device.image.clone(), 2, START_MS);
+    let soon = START_MS + 1_800 * SECOND;
+    let expire = |at_ms: u64| {
+        let mut apply = Apply::new();
+        let key = apply.key(b"{s}k");
+        apply.then(key.expire_at(at_ms));
+        apply
+    };
+    let is_refused = |shop: &mut Shop, at_ms: u64, is_refused: bool| {
+        let (expiry, apply) = (Expiry::At(at_ms), expire(at_ms));
+        let replies = [
+            shop.ask(|b, o| b.set_with(o, b"{s}k", b"new", Condition::Always, expiry)),
+            shop.ask(|b, o| b.set(o, b"{s}k", b"old", Condition::Always)),
+            shop.update(&[], None, expiry),
+            shop.ask(|b, o| b.set(o, b"{s}k", b"old", Condition::Always)),
+            shop.ask(|b, o| b.apply(o, &apply)),
+            shop.ask(|b, o| b.set(o, b"{s}k", b"old", Condition::Always)),
+        ];
+        for reply in replies.iter().step_by(2) {
+            assert_eq!(
+                reply.status == Status::Malformed,
+                is_refused,
+                "{at_ms} {reply:?}"
+            );
+            assert_eq!(reply.status == Status::Ok, !is_refused, "{at_ms} {reply:?}");
+        }
+        let text = String::from_utf8_lossy(&replies[0].value);
+        assert_eq!(text.contains("ahead of the clock"), is_refused, "{text}");
+    };
+    is_refused(&mut shop, soon, true);
+    assert_eq!(
+        shop.get(),
+        (Status::Ok, b"old".to_vec()),
+        "nothing was executed"
+    );
+    // What both call past is at once gone, as ever, and what both call future lives.
+    is_refused(&mut shop, START_MS - SECOND, false);
+    is_refused(&mut shop, START_MS + 2 * AHEAD, false);
+    let lifetime = Expiry::In(1_800 * SECOND);
+    assert_eq!(shop.set(b"new", Condition::Always, lifetime), Status::Ok);
+    assert_eq!(shop.get(), (Status::Ok, b"new".to_vec()));
+    // A clock that is behind by a moment refuses nothing.
+    let mut near = Shop::open(
+        shop.server.device.image.clone(),
+        3,
+        START_MS + AHEAD - 30 * SECOND,
+    );
+    is_refused(&mut near, START_MS + AHEAD - SECOND, false);
 }

@@ -8,7 +8,7 @@ use penstock_net::level::AckLevel;
 use penstock_net::link::message::LINK_PARTITIONS;
 use penstock_net::link::{Claim, Claims, Confirm, Heartbeat, Membership, NodeStart, PartitionSet};
 use penstock_net::placement::Writer;
-use penstock_net::request::{BatchRequest, Condition};
+use penstock_net::request::{BatchRequest, Condition, Token};
 use penstock_net::scan::ScanRequest;
 use penstock_net::slot::{SLOTS, slot_of};
 use penstock_net::status::Status;
@@ -55,6 +55,7 @@ pub fn plan(number: u64, generation: u32, primary: u8, members: &[(u8, Membershi
             .to_vec(),
         number,
         is_leased: true,
+        min_sync: 0,
     }
 }
 
@@ -772,4 +773,99 @@ fn what_is_handed_over_is_served_at_once_and_what_is_taken_over_behind_the_grace
         member.lends(1);
         assert_eq!(member.get(), Status::Ok);
     }
+}
+
+#[test]
+fn by_min_sync_no_change_is_acknowledged_at_level_disk_that_no_member_has() {
+    let mut pair = pair(SYNC);
+    let plan = Plan {
+        min_sync: 1,
+        ..plan(2, 4, 1, &[(2, SYNC)])
+    };
+    // The member lends, and gets nothing.
+    let writer = &mut pair.nodes[0];
+    writer.replan(plan.clone());
+    writer.lends(2);
+    let changes = [AckLevel::Disk, AckLevel::Replica].map(|level| writer.set_and_leave(level));
+    writer.ids += 1;
+    let refused = writer.ids;
+    writer
+        .server
+        .send_at(AckLevel::Disk, refused, |batch, out| {
+            batch.set(out, &key(0), b"other", Condition::Absent);
+        });
+    assert_eq!(writer.get(), Status::Ok, "a read waits for nobody");
+    assert_eq!(
+        writer.server.replies[&refused].status,
+        Status::Exists,
+        "nor does a no"
+    );
+    for id in changes {
+        assert!(!writer.server.replies.contains_key(&id), "{id}");
+    }
+    writer.server.now.us += 1_000_000;
+    writer.server.settle();
+    for id in changes {
+        let reply = &writer.server.replies[&id];
+        let text = String::from_utf8_lossy(&reply.value);
+        assert_eq!(reply.status, Status::NoReplicas);
+        assert!(text.starts_with("it was executed here"), "{text}");
+    }
+    let counters = writer.server.shard.replication_counters(writer.server.now);
+    assert_eq!(
+        (counters.waits, counters.waits_below, counters.missed),
+        (2, 0, 2)
+    );
+
+    writer.lends(2);
+    pair.nodes[1].replan(plan);
+    pair.link();
+    pair.settle();
+    pair.nodes[0].lends(2);
+    let id = pair.nodes[0].set_and_leave(AckLevel::Disk);
+    pair.nodes[0].server.settle();
+    assert!(
+        !pair.nodes[0].server.replies.contains_key(&id),
+        "on the disk here alone"
+    );
+    pair.settle();
+    assert_eq!(pair.nodes[0].server.replies[&id].status, Status::Ok);
+}
+
+#[test]
+fn a_write_that_is_older_than_the_begin_of_its_node_is_executed_and_says_so() {
+    let mut node = Node::open(1, Image::default(), 1, plan(1, 4, 1, &[(2, LEARNER)]));
+    node.server.settle();
+    node.decider.publish(&node.table);
+    node.server.now.us = 1 + G;
+    let began_ms = node.server.now.unix_ms;
+    let mut told = |time_ms: u64, level: AckLevel, value: &[u8]| {
+        node.ids += 1;
+        node.server.send_at(level, node.ids, |batch, out| {
+            batch.token(Token::new(time_ms, [7; 10]));
+            batch.set(out, &key(0), value, Condition::Always);
+        });
+        node.server.settle();
+        let reply = &node.server.replies[&node.ids];
+        (reply.status, reply.is_replayed, reply.has_begun_since)
+    };
+    let disk = AckLevel::Disk;
+    let old_ms = began_ms - 1;
+    assert_eq!(told(old_ms, disk, b"a"), (Status::Ok, false, true));
+    assert_eq!(
+        told(old_ms, disk, b"a"),
+        (Status::Ok, true, false),
+        "its answer again"
+    );
+    assert_eq!(
+        told(old_ms, disk, b"b"),
+        (Status::TokenReused, false, false)
+    );
+    assert_eq!(
+        told(began_ms + 10_000, disk, b"c"),
+        (Status::Ok, false, false)
+    );
+    // Nothing is asked of what has no token.
+    assert_eq!(node.set(disk), Status::Ok);
+    assert!(!node.server.replies[&node.ids].has_begun_since);
 }

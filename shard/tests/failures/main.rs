@@ -9,6 +9,7 @@ mod cold;
 mod config;
 #[path = "../../../storage/tests/worlds/device.rs"]
 mod device;
+mod edits;
 mod expiry;
 #[path = "../../../storage/tests/it/heap.rs"]
 mod heap;

@@ -1,7 +1,7 @@
 //! What users may do: each item by the table of RIGHTS.md, items that waited, runs of items.
 
 mod items;
-mod resp;
+pub mod resp;
 mod secrecy;
 
 use std::sync::Arc;

@@ -5,13 +5,13 @@ use std::io;
 use std::sync::Arc;
 
 use penstock_net::frame::HEADER_BYTES;
-use penstock_net::hello::ClientHello;
+use penstock_net::hello::{ClientHello, FEATURE_BEGAN};
 use penstock_net::level::AckLevel;
 use penstock_net::pieces::Pieces;
 use penstock_net::program::ServedSchema;
 use penstock_net::receive::{Received, Receiver};
 use penstock_net::reply::{
-    ExpiryTold, ITEM_FLAG_REPLAYED, ITEM_FLAG_SHOWN, ReplyItem, read_batch_reply,
+    ExpiryTold, ITEM_FLAG_BEGAN, ITEM_FLAG_REPLAYED, ITEM_FLAG_SHOWN, ReplyItem, read_batch_reply,
 };
 use penstock_net::request::{BatchRequest, Condition, Version};
 use penstock_net::status::Status;
@@ -88,6 +88,7 @@ pub struct Reply {
     pub expiry: Option<ExpiryTold>,
     /// An earlier request with this token got this answer.
     pub is_replayed: bool,
+    pub has_begun_since: bool,
 }
 
 pub struct Server {
@@ -407,7 +408,7 @@ impl Server {
         let hello = ClientHello {
             protocol_min: 1,
             protocol_max: 1,
-            features: 0,
+            features: FEATURE_BEGAN,
             name: "worlds",
         };
         hello.write(&mut server.inbox, HELLO_ID);
@@ -800,6 +801,7 @@ impl Server {
                 is_shown: item.head.flags & ITEM_FLAG_SHOWN != 0,
                 expiry: item.expiry,
                 is_replayed: item.head.flags & ITEM_FLAG_REPLAYED != 0,
+                has_begun_since: item.head.flags & ITEM_FLAG_BEGAN != 0,
             };
             let before = self.replies.insert(id, reply);
             assert!(before.is_none(), "operation {id} is answered twice");

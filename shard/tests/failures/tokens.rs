@@ -220,6 +220,39 @@ fn another_request_with_the_token_is_refused_and_changes_nothing() {
 }
 
 #[test]
+fn keys_of_two_slots_are_refused_as_such_whatever_is_known_of_the_token() {
+    let mut shop = Shop::new();
+    shop.set(STOCK, &100u64.to_le_bytes());
+    let early = shop.token(1);
+    shop.pass(3 * HORIZON_MS);
+    let (used, now_ms) = (shop.token(2), shop.server.time_ms());
+    assert_eq!(shop.with(used, update(&take(3))).status, Status::Ok);
+    let ahead = token_of(now_ms + TOKEN_AHEAD_MS_MAX + 10_000, 3);
+    let (one, other) = (STOCK, &b"{elsewhere}stock"[..]);
+    let pair = Ask::UpdateIf {
+        key: one,
+        second_key: Some(other),
+        instructions: &take(1),
+        start: None,
+        expiry: Expiry::Keep,
+    };
+    let mut apply = Apply::new();
+    let stock = apply.key(one);
+    apply.key(other);
+    apply.then(stock.u64(0).decrease(1u64));
+    for token in [used, early, ahead, shop.token(4)] {
+        for ask in [pair, Ask::Apply(&apply)] {
+            let refused = shop.with(token, ask);
+            assert_eq!(refused.status, Status::CrossSlot, "{token:?} {ask:?}");
+        }
+    }
+    assert_eq!(shop.stock(), 97);
+    // What was refused is remembered nowhere: the token is new for the request that it is for.
+    let fresh = shop.token(4);
+    assert_eq!(shop.with(fresh, update(&take(4))).status, Status::Ok);
+}
+
+#[test]
 fn a_refused_request_is_not_remembered_and_an_answer_without_a_change_is() {
     let mut shop = Shop::new();
     shop.set(STOCK, &2u64.to_le_bytes());

@@ -410,6 +410,7 @@ fn shard_config(shard: u16, topology: Topology) -> ShardConfig {
             frame_bytes_max: FRAME_BYTES_MAX,
             value_bytes_max: VALUE_BYTES_MAX,
         },
+        time_ms: 0,
         interval_ms: 1,
         slots: topology.ranges(|shard| 7420 + shard),
         placement: None,

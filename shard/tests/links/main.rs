@@ -70,6 +70,14 @@ fn a_power_cut_before_a_tail_is_written_anew_changes_nothing_that_was_served() {
 }
 
 #[test]
+fn a_rewind_reads_values_whose_places_reach_behind_the_end_of_a_cut_segment() {
+    for seed in 0..5 {
+        let _named = Seed(seed);
+        World::rewind_over_the_end_of_a_cut_segment(seed);
+    }
+}
+
+#[test]
 fn a_handover_that_is_cut_short_at_any_step_goes_on_by_itself() {
     let mishaps = [
         Mishap::LinkEnds,

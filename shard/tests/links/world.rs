@@ -14,8 +14,8 @@ use penstock_shard::replication::gate::Outcome;
 use penstock_shard::replication::handshake::{Introduction, Peer};
 use penstock_shard::replication::link_set::{LinkAction, LinkSet, LinkSetConfig, LinkTime};
 use penstock_shard::replication::{
-    CannotBegin, Epoch, LinkId, PENDING_BYTES_MAX, Partition, PartitionId, ReplicaGates, Role,
-    Waiting, records,
+    CannotBegin, Epoch, LinkId, Needed, PENDING_BYTES_MAX, Partition, PartitionId, ReplicaGates,
+    Role, Waiting, records,
 };
 use penstock_storage::cleaning::CleaningConfig;
 use penstock_storage::index::CellId;
@@ -45,6 +45,8 @@ const KEYS: usize = 12;
 const CACHE_BYTES: usize = 6_000;
 const SEGMENT_BYTES: usize = 128 << 10;
 const RECORD_BYTES_MAX: u32 = 16 << 10;
+/// Of all values of a record together.
+const LONG_VALUE_BYTES: usize = 15_000;
 const FRAME_BYTES_MAX: u32 = 4 << 20;
 const LOG_ID: u64 = 3;
 const TIME_MS: u64 = 1_700_000_000_000;
@@ -159,6 +161,11 @@ impl World {
         let ring_bytes = [2_000, 20_000, 1 << 20][random.below(3)];
         let backlog_bytes = [u64::MAX, u64::MAX, 0, 0][random.below(4)];
         let value_bytes = [16, 600, 3_000][random.below(3)];
+        // The longer a value, the further its place may reach behind the end of a cut segment.
+        let value_bytes = match seed % 7 {
+            3 | 5 => LONG_VALUE_BYTES,
+            _ => value_bytes,
+        };
         let mut world = World {
             random,
             nodes: Vec::new(),
@@ -260,6 +267,11 @@ impl World {
         let recovered = replay(logs.own);
         if let Some(file) = recovered.release {
             disk.files.remove(&file);
+        }
+        for &(file, bytes) in &recovered.truncate {
+            let bytes = usize::try_from(bytes).expect("small files");
+            let cut = disk.files.get_mut(&file).expect("it was found");
+            cut.truncate(bytes);
         }
         let config = log_config(number, life + 1, logs.own);
         let start: LogStart = recovered.start;
@@ -375,7 +387,8 @@ impl World {
         for key in keys {
             let mut value = self.next_value.to_le_bytes().to_vec();
             self.next_value += 1;
-            value.resize(8 + self.random.below(self.value_bytes), 7);
+            let bytes_max = self.value_bytes.min(LONG_VALUE_BYTES / count);
+            value.resize(8 + self.random.below(bytes_max), 7);
             puts.push((key, (!self.random.once_in(3)).then_some(value)));
         }
         let Some((lsn, operation)) = self.commit(at, partition, &puts) else {
@@ -385,6 +398,7 @@ impl World {
             self.nodes[at].gates.wait(Waiting {
                 partition,
                 lsn,
+                needed: Needed::All,
                 deadline_us: NEVER_US,
                 whom: operation,
             });
@@ -718,7 +732,7 @@ impl World {
                 LinkAction::Lacks { .. } => unreachable!("no disk is lost here"),
                 // Nobody is told here.
                 LinkAction::Room { .. } => {}
-                LinkAction::Damaged { .. } => self.met.one("told damaged"),
+                LinkAction::Unread { .. } => self.met.one("told damaged"),
             }
         }
     }
@@ -874,6 +888,7 @@ impl World {
                     self.nodes[primary].gates.wait(Waiting {
                         partition,
                         lsn,
+                        needed: Needed::All,
                         deadline_us: NEVER_US,
                         whom: operation,
                     });

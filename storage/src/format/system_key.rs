@@ -67,6 +67,13 @@ pub fn token_key(tag: [u8; 2], token: [u8; 16]) -> [u8; TOKEN_KEY_BYTES] {
     key
 }
 
+/// The token whose key this is. `None` if it is no token's.
+#[must_use]
+pub fn token_of(key: &[u8]) -> Option<[u8; 16]> {
+    let is_it = key.len() == TOKEN_KEY_BYTES && is_token(key);
+    key.last_chunk::<16>().copied().filter(|_| is_it)
+}
+
 /// The time of a token in unix milliseconds, by its key. `None` if the key is no token's.
 #[must_use]
 pub fn token_time_ms(key: &[u8]) -> Option<u64> {

@@ -3,6 +3,7 @@
 // ---- pages
 pub(crate) mod damage;
 pub mod inspect;
+pub mod lowering;
 pub(crate) mod plan;
 pub(crate) mod rebuild;
 pub(crate) mod salvage;

@@ -4,7 +4,7 @@
 //! backwards past what was logged. From then on it follows the monotonic clock, and drifts towards
 //! the wall clock by at most 1/[`SLEW`] of the time that passes, and a millisecond: a wall clock that
 //! steps, forwards or back, makes no key expire at once and keeps none alive; a lifetime is wrong by
-//! at most that. A restart takes the wall clock as it is.
+//! at most that. A start takes a wall clock that is ahead of the log, and none that is behind.
 //!
 //! The wall clock is told in whole milliseconds and the time is kept in microseconds. It is made up
 //! to the wall clock wherever that shows more, so looks at different moments of a millisecond find
@@ -18,6 +18,9 @@
 pub const TIME_MS_MAX: u64 = (1 << 48) - 1;
 /// An n-th of the time that passes is what the wall clock can shorten or lengthen it by.
 pub const SLEW: u64 = 64;
+/// A wall clock that is further behind than this, in milliseconds, is told, and absolute expiries
+/// that it calls future and the store past are refused.
+pub const BEHIND_MS_TOLD: u64 = 60_000;
 /// Time whose share is kept for later, in microseconds: so long a clock need not have been right to
 /// make up a millisecond at once.
 const KEPT_US: u64 = 1_000 * SLEW;
@@ -113,6 +116,14 @@ impl Clock {
         self.time_us.div_ceil(1_000)
     }
 
+    /// By how much the wall clock was behind this one at the last look that counted; 0 if it was
+    /// not, or before the first look.
+    #[must_use]
+    pub fn behind_ms(&self) -> u64 {
+        let seen = self.seen_us.map(|_| self.wall_ms);
+        seen.map_or(0, |wall_ms| self.time_ms().saturating_sub(wall_ms))
+    }
+
     /// What the wall clock showed at the last look that counted; 0 before the first.
     #[must_use]
     pub fn wall_ms(&self) -> u64 {
@@ -159,6 +170,16 @@ mod tests {
             let passed = clock.time_ms() - start;
             assert!(passed.abs_diff(expected) <= 10, "{passed} of {expected}");
         }
+    }
+
+    #[test]
+    fn a_wall_clock_behind_is_told_by_how_much_as_long_as_it_is() {
+        let mut clock = Clock::new(8 * HOUR_MS);
+        assert_eq!(clock.behind_ms(), 0, "nobody has looked yet");
+        clock.observe(1, HOUR_MS);
+        assert_eq!(clock.behind_ms(), 7 * HOUR_MS);
+        clock.observe(2_001, 8 * HOUR_MS + 5);
+        assert_eq!(clock.behind_ms(), 0);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::store::scrub::AGAIN_US;
 use crate::store::scrub::CHUNK_BYTES;
 use crate::store::scrub::ScrubCounters;
 use crate::store::store::Store;
-use crate::types::io::{Asker, BLOCK_BYTES, Block, Blocks, Completion, Io, IoToken};
+use crate::types::io::{Asker, BLOCK_BYTES, Blocks, Completion, Io, IoToken};
 use crate::types::place::FileId;
 
 impl<P: Blocks> Store<P> {
@@ -90,12 +90,12 @@ impl<P: Blocks> Store<P> {
         scrub.forget_released(self.log().sealed_segments());
         if let Some(segment) = &mut scrub.segment {
             let (at, end) = (segment.at(), segment.sealed.end.end_offset);
-            let checked = match (completion.result, &completion.block) {
-                (Ok(()), Some(block)) => {
+            let checked = match completion.brought(bytes) {
+                Ok(brought) => {
                     scrub.counters.bytes += bytes as u64;
-                    segment.check(&block.bytes()[..bytes])
+                    segment.check(&brought[..bytes])
                 }
-                _ => Err(segment.wrong("it cannot be read", None)),
+                Err(_) => Err(segment.wrong("it cannot be read", None)),
             };
             let came_to = match checked {
                 Ok(()) if segment.offset < end => segment.at(),

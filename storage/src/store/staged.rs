@@ -155,6 +155,12 @@ impl<'k, P: Blocks, const KEYS: usize> Staged<'_, 'k, P, KEYS> {
         self.store.lifetimes_from_ms()
     }
 
+    /// [`Store::clock_behind_ms`].
+    #[must_use]
+    pub fn clock_behind_ms(&self) -> u64 {
+        self.store.clock_behind_ms()
+    }
+
     /// Bytes that its record may have, at most.
     #[must_use]
     pub fn record_bytes_max(&self) -> usize {
@@ -215,6 +221,13 @@ impl<'k, P: Blocks, const KEYS: usize> Staged<'_, 'k, P, KEYS> {
         let expiry_ms = planted::or(Bug::ApplyPutKeepsExpiry, key.expiry_ms, expiry_ms);
         (key.value, key.expiry_ms) = (Value::Put(value), expiry_ms);
         key.keeps_effects = false;
+    }
+
+    /// Gives a key that has a value this one. Its expiry stays, and so does what runs then.
+    #[inline]
+    pub fn put_keeping(&mut self, which: usize, value: &'k [u8]) {
+        self.parts = None;
+        self.keys[which].value = Value::Put(value);
     }
 
     /// Takes the value of a key away.
@@ -498,6 +511,7 @@ impl<'k, P: Blocks, const KEYS: usize> Staged<'_, 'k, P, KEYS> {
         };
         let keys = &mut self.store.keys;
         match found.cell {
+            Some(id) if keeps_effects => keys.set_value_of_armed(home, id, value, expiry_ms),
             Some(id) => keys.set_value(home, id, value, expiry_ms),
             None => keys.insert(home, found.key, value, expiry_ms),
         }

@@ -137,6 +137,13 @@ impl<P: Blocks> Store<P> {
         self.clock.wall_ms()
     }
 
+    /// By how much the wall clock was behind the time of the store a moment ago, in milliseconds;
+    /// 0 if it was not, or was not looked at yet.
+    #[must_use]
+    pub fn clock_behind_ms(&self) -> u64 {
+        self.clock.behind_ms()
+    }
+
     /// Whether a key with this expiry is gone. It stays in index and log until something removes
     /// it: an older part of the key without an expiry may stand in the log and must not come back.
     #[inline]

@@ -132,6 +132,29 @@ pub struct Completion<B> {
     pub result: Result<(), IoFailure>,
 }
 
+impl<B: Block> Completion<B> {
+    /// What a read has brought, if that is `bytes_min` or more.
+    ///
+    /// This is the one rule for short reads. The length of a [`Place`](super::place::Place) is
+    /// rounded up, so a read of the last part of a cut segment asks for bytes behind the end of the
+    /// file, and comes back as [`IoFailure::Short`]: its reader gives 1 here, and the checks of the
+    /// part say whether enough came. A reader of frames asks for no byte behind the end of its
+    /// segment, and gives all that it asked for. Bytes that a block held before are never brought.
+    ///
+    /// # Errors
+    /// Why fewer came.
+    pub fn brought(&self, bytes_min: usize) -> Result<&[u8], IoFailure> {
+        let bytes = self.block.as_ref().map_or(&[][..], Block::bytes);
+        match self.result {
+            Ok(()) => Ok(bytes),
+            Err(IoFailure::Short { moved }) if moved as usize >= bytes_min => {
+                Ok(&bytes[..moved as usize])
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+}
+
 /// Synchronous reads for recovery and inspection, which run before anything is served.
 pub trait SegmentSource {
     /// Every segment file present, in no particular order, with its length in bytes.

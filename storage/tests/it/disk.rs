@@ -57,6 +57,7 @@ impl Disk {
     /// Ends the request at `index` well.
     pub fn complete(&mut self, index: usize) -> Completion<HeapBlock> {
         let request = self.under_way.remove(index).expect("under way");
+        let mut result = Ok(());
         let (token, block) = match request {
             Io::Write {
                 token,
@@ -100,13 +101,17 @@ impl Disk {
                 let len = len as usize;
                 let bytes = &bytes[offset..bytes.len().min(offset + len)];
                 block.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
+                if bytes.len() < len {
+                    let moved = u32::try_from(bytes.len()).expect("small files");
+                    result = Err(IoFailure::Short { moved });
+                }
                 (token, Some(block))
             }
         };
         Completion {
             token,
             block,
-            result: Ok(()),
+            result,
         }
     }
 

@@ -76,7 +76,15 @@ impl<L, T> NamedField<L, T> {
     /// A field of the layout that this field is: `Order::buyer().then(Buyer::bought())`.
     #[must_use]
     pub const fn then<U>(self, inner: NamedField<T, U>) -> NamedField<L, U> {
-        self.moved(inner.offset)
+        let mut inside = self.moved(inner.offset);
+        // What the inner field says for itself counts.
+        if inner.key != 0 {
+            inside.key = inner.key;
+        }
+        if inner.reason != 0 {
+            inside.reason = inner.reason;
+        }
+        inside
     }
 
     /// The same field of the second key.
@@ -128,13 +136,13 @@ impl<L, T> NamedField<L, T> {
         }
     }
 
-    /// The field in the value of a key of an APPLY.
+    /// The field in the value of a key of an APPLY, with the code of [`NamedField::or_else`].
     #[must_use]
     pub fn of(self, key: ApplyKey) -> ApplyField
     where
         T: Comparable,
     {
-        key.field(T::FIELD_TYPE, self.offset)
+        key.field(T::FIELD_TYPE, self.offset).or_else(self.reason)
     }
 
     /// Guard: the field is this.

@@ -151,7 +151,12 @@ impl Draft {
 
     pub(super) fn then(&mut self, instruction: ApplyInstruction) -> Result<(), TransactionRefusal> {
         let action = instruction.action;
-        if let Action::Put { .. } | Action::Start { .. } | Action::OnExpire { .. } = action {
+        // What names data of an item, or counts its instructions, means nothing in another one.
+        if let Action::Put { .. }
+        | Action::Start { .. }
+        | Action::Replace { .. }
+        | Action::OnExpire { .. } = action
+        {
             return Err(TransactionRefusal::Instruction { action });
         }
         let named = [Some(instruction.key), operand_key(&instruction)];

@@ -137,6 +137,7 @@ impl Plan {
             fields: Fields::of_bytes(&own),
             level: answer.level,
             is_replayed: answer.is_replayed,
+            has_writer_begun_since: answer.has_writer_begun_since,
         })
     }
 

@@ -171,6 +171,7 @@ fn answer(status: Status, version: Version, value: Vec<u8>) -> Answer {
         is_overflow: false,
         is_shown: false,
         is_replayed: false,
+        has_writer_begun_since: false,
         level: AckLevel::Disk,
         version,
         expiry: None,
@@ -213,6 +214,11 @@ impl<'a> ApplyKeys<'a> for Staged {
     fn replace(&mut self, key: usize, value: &[u8]) {
         self.changed[key] = true;
         self.now[key].as_mut().expect("present").0 = value.to_vec();
+    }
+
+    fn put_keeping(&mut self, key: usize, value: &'a [u8]) -> Result<(), Refusal> {
+        self.replace(key, value);
+        Ok(())
     }
 
     fn put(&mut self, key: usize, value: &'a [u8]) -> Result<(), Refusal> {

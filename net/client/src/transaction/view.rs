@@ -137,6 +137,10 @@ impl<'a> ApplyKeys<'a> for Pair {
         Ok(())
     }
 
+    fn put_keeping(&mut self, key: usize, value: &'a [u8]) -> Result<(), Refusal> {
+        self.put(key, value)
+    }
+
     fn delete(&mut self, key: usize) {
         self.0[key].clear();
     }

@@ -114,6 +114,7 @@ impl World {
             instruction: NO_INSTRUCTION,
             is_overflow: false,
             is_replayed: false,
+            has_writer_begun_since: false,
             is_shown,
             level: AckLevel::Disk,
             version: version(self.stored.0),

@@ -350,6 +350,7 @@ fn hello(choices: &mut Choices<'_>, out: &mut Vec<u8>) {
         features: [0, FEATURE_TOKENS][choices.below(2)],
         nonce: [0; 32],
         limits,
+        time_ms: 0,
         interval_ms: 100,
         slots: Vec::new(),
         placement: None,

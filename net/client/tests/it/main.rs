@@ -181,6 +181,7 @@ fn hello(nodes: &[NodeAddress], features: u64) -> ServerHello {
         features,
         nonce: [0; 32],
         limits: Limits::default(),
+        time_ms: 0,
         interval_ms: 100,
         slots: Vec::new(),
         placement: (!nodes.is_empty()).then_some(placement),

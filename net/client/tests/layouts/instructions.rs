@@ -1,7 +1,9 @@
 //! Guards and effects by the names of fields.
 
 use penstock_client::layout::{Comparable, Countable, NamedField};
-use penstock_client::{Apply, Field, FieldType, Instruction, Layout, Operation};
+use penstock_client::{
+    Apply, Arithmetic, BitTest, Comparison, Field, FieldType, Instruction, Layout, Operation, Rate,
+};
 use penstock_net::instruction::Outcome;
 
 use crate::{Buyer, Every, Product};
@@ -51,6 +53,55 @@ fn apply_takes_the_same_fields() {
     let field = Product::price_cents().of(shoe);
     assert_eq!(field, shoe.field(FieldType::U32, 4));
     assert_eq!(field.at_least(7u64), shoe.u32(4).at_least(7u64));
+}
+
+/// Whatever is made of a named field, on whichever way, has the code that the field was given.
+#[test]
+fn the_code_of_a_named_field_is_in_every_instruction_that_is_made_of_it() {
+    let named = Product::stock().or_else(7);
+    let of_update = [
+        named.equals(1),
+        named.differs_from(1),
+        named.at_least(1),
+        named.at_most(1),
+        named.set(1),
+        named.increase(1),
+        named.decrease(1),
+        named.field().at_least(1),
+    ];
+    assert_eq!(of_update.map(|it| it.reason), [7; 8]);
+    let mut order = Apply::new();
+    let field = named.of(order.key(b"product:{shoe}"));
+    let rate = Rate {
+        interval_us: 1,
+        burst: 1,
+        quantity: 1,
+    };
+    let of_apply = [
+        field.compares(Comparison::Ne, 1u64),
+        field.at_least(1u64),
+        field.at_most(1u64),
+        field.equals(1u64),
+        field.has_bits(BitTest::All, 1u64),
+        field.changes(Arithmetic::Max, 1u64),
+        field.set(1u64),
+        field.increase(1u64),
+        field.decrease(1u64),
+        field.take(rate),
+        field.told(),
+    ];
+    assert_eq!(of_apply.map(|it| it.reason), [7; 11]);
+    assert_eq!(field.at_least(1u64).or_else(8).reason, 8, "the last counts");
+    // On a path the inner field speaks for itself, and what it does not say the outer one does.
+    let path = |outer: u8, inner: u8| {
+        let product = Every::w().or_else(outer);
+        product.then(Product::stock().or_else(inner)).at_least(1)
+    };
+    let reasons = [path(0, 7), path(7, 0), path(6, 7)].map(|it| it.reason);
+    assert_eq!(reasons, [7; 3]);
+    let second = Every::w().then(Product::stock().of_second_key());
+    assert_eq!(second.at_least(1).key, 1);
+    assert_eq!(Every::s().or_else(7).at(2).at_least(1).reason, 7);
 }
 
 /// Sets the field to each number, reads it by the view, and counts beyond it.

@@ -43,6 +43,7 @@ fn actions() -> Vec<Action> {
         Action::AbsentSince(Version::default()),
         Action::Put { start, len },
         Action::Start { start, len },
+        Action::Replace { start, len },
         Action::Put { start: 100, len: 0 },
         Action::Expire(Operand::Immediate(0)),
     ];
@@ -101,7 +102,7 @@ fn every_instruction_comes_back_from_its_bytes() {
         assert_eq!(read(&bytes).ok(), Some(instruction), "{action:?}");
         assert_eq!(ApplyInstruction::checked(&bytes), instruction);
     }
-    let all: Vec<u8> = (1..=14).chain(16..=32).chain([35]).collect();
+    let all: Vec<u8> = (1..=14).chain(16..=33).chain([35]).collect();
     assert_eq!(Vec::from_iter(operations), all, "every operation is made");
 }
 
@@ -135,7 +136,7 @@ fn only_effects_and_none_of_the_guards_may_change_something() {
         };
         let operation = instruction.encode()[0];
         let may_run_later = (16..=30).contains(&operation);
-        let is_effect = may_run_later || operation == 32;
+        let is_effect = may_run_later || matches!(operation, 32 | 33);
         assert_eq!(instruction.is_effect(), is_effect, "{action:?}");
         assert_eq!(instruction.may_run_later(), may_run_later, "{action:?}");
     }

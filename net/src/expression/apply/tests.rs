@@ -168,21 +168,19 @@ fn every_effect_can_be_written() {
 }
 
 #[test]
-fn a_value_is_all_that_follows_put_or_start() {
-    for (text, key, is_start, bytes) in [
-        ("h put u32:2", 1, false, &[2, 0, 0, 0][..]),
-        ("long_1 start text:a b else 3", 2, true, b"a b else 3"),
-        ("long_1 start a b, or else", 2, true, b"a b, or else"),
-        ("s put text:", 0, false, b""),
-        ("s put text: x", 0, false, b" x"),
-        ("s put 0xff00", 0, false, &[255, 0]),
+fn a_value_is_all_that_follows_put_start_or_replace() {
+    use PutWay::{Put, Replace, Start};
+    for (text, key, way, bytes) in [
+        ("h put u32:2", 1, Put, &[2, 0, 0, 0][..]),
+        ("long_1 start text:a b else 3", 2, Start, b"a b else 3"),
+        ("long_1 start a b, or else", 2, Start, b"a b, or else"),
+        ("s put text:", 0, Put, b""),
+        ("s put text: x", 0, Put, b" x"),
+        ("s put 0xff00", 0, Put, &[255, 0]),
+        ("h replace u16:7", 1, Replace, &[7, 0]),
     ] {
         let value = Literal::Bytes(bytes.to_vec());
-        let expected = Step::Put {
-            key,
-            is_start,
-            value,
-        };
+        let expected = Step::Put { key, way, value };
         assert_eq!(step(text), expected, "{text}");
     }
     let file = Literal::File("a.bin".into());
@@ -226,7 +224,8 @@ fn what_cannot_be_read_about_a_key_is_told_with_its_column_and_what_is_allowed_t
         ),
         (
             "s",
-            "column 2: it ends where exists, absent, version, put, start, del, expires, or .",
+            "column 2: it ends where exists, absent, version, put, start, replace, del, expires, \
+             or .",
         ),
         ("s gone", "column 3: found \"gone\", allowed is exists"),
         (
@@ -349,7 +348,7 @@ fn what_cannot_be_read_about_a_number_is_told_with_its_column_and_what_is_allowe
         ),
         (
             "s put hello else 2",
-            "column 13: found \"else 2\", allowed is the end: put and start take no reason",
+            "column 13: found \"else 2\", allowed is the end: put, start and replace take no reason",
         ),
         (
             "s.u64@0 rate 1/s",
@@ -406,6 +405,11 @@ fn what_runs_when_a_key_expires_is_an_effect_or_nothing() {
         ),
         (
             "when h expires: return s.u32@0",
+            17,
+            "an effect: nothing else runs",
+        ),
+        (
+            "when h expires: s replace text:x",
             17,
             "an effect: nothing else runs",
         ),

@@ -164,6 +164,10 @@ fn each_instruction(cases: &mut Cases) {
         "ON_EXPIRE without effects",
         encoded(apply.on_expire(key, |_| {})),
     );
+    let mut apply = Apply::new();
+    let key = apply.key(b"k");
+    apply.replace(key, b"another value");
+    cases.add(KIND, "REPLACE", encoded(&apply));
 }
 
 fn wrong_effects(cases: &mut Cases) {
@@ -173,6 +177,12 @@ fn wrong_effects(cases: &mut Cases) {
         effects.then(key.exists());
     });
     cases.add(KIND, "a guard behind ON_EXPIRE", encoded(&apply));
+    let mut apply = Apply::new();
+    let key = apply.key(b"k");
+    apply.on_expire(key, |effects| {
+        effects.replace(key, b"v");
+    });
+    cases.add(KIND, "REPLACE behind ON_EXPIRE", encoded(&apply));
     let mut apply = Apply::new();
     let key = apply.key(b"k");
     apply.on_expire(key, |_| {}).on_expire(key, |_| {});
@@ -250,7 +260,9 @@ fn wrong_instructions(cases: &mut Cases) {
     for (what, at, bytes) in [
         ("operation 0", 0, &[0][..]),
         ("operation 15", 0, &[15]),
-        ("operation 33", 0, &[33]),
+        ("operation 34", 0, &[34]),
+        ("REPLACE with a type", 0, &[33, 1]),
+        ("REPLACE of bytes outside the data", 0, &[33, 0, 0, 0, 1]),
         ("ON_EXPIRE with a type", 0, &[32, 3]),
         (
             "ON_EXPIRE with an operand",

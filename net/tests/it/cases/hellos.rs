@@ -70,6 +70,7 @@ pub fn of_servers(cases: &mut Cases) {
         features: 0,
         nonce: [0; 32],
         limits: LIMITS,
+        time_ms: 0,
         interval_ms: 100,
         slots: vec![
             SlotRange {

@@ -51,6 +51,10 @@ pub fn of_apply(instruction: ApplyInstruction) -> Value {
             data = json!({"start": start, "length": len});
             "START"
         }
+        Action::Replace { start, len } => {
+            data = json!({"start": start, "length": len});
+            "REPLACE"
+        }
         Action::Delete => "DEL",
         Action::Expire(time) => {
             operand = Some(time);

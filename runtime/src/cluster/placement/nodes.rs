@@ -67,7 +67,8 @@ impl Draft {
         Ok(*node != before)
     }
 
-    /// Lets the primaries of these partitions go on in the next generation.
+    /// Lets the primaries of these partitions go on in one generation: that behind the newest of
+    /// them.
     ///
     /// # Errors
     /// One has none left. Nothing is changed.
@@ -80,8 +81,14 @@ impl Draft {
                 )));
             }
         }
-        for partition in partitions {
-            self.file.assignments[usize::from(partition)].renew();
+        // One generation for all: what takeovers at different times have split is one placement
+        // again where it says the same.
+        let range = usize::from(*partitions.start())..=usize::from(*partitions.end());
+        let all = &mut self.file.assignments[range];
+        let newest = all.iter().map(|it| it.generation).max();
+        for assignment in all {
+            assignment.renew();
+            assignment.generation = newest.map_or(assignment.generation, |it| it + 1);
         }
         Ok(())
     }

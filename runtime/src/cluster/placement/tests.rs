@@ -353,3 +353,20 @@ fn a_file_keeps_its_mode_and_a_link_to_it_stays_one() {
     assert!(fs::symlink_metadata(&link).expect("there").is_symlink());
     assert!(example.text().contains("partitions = [10, 255]"));
 }
+
+#[test]
+fn what_takeovers_have_split_is_one_placement_again_when_it_is_renewed() {
+    let example = Example::new("joined", &format!("{HEAD}{PLACED}"));
+    for partitions in [10..=20, 20..=29, 100..=255] {
+        let mut draft = example.draft();
+        draft.renew_all(partitions).expect("there are some");
+        draft.write().expect("written");
+    }
+    assert_eq!(example.text().matches("[[placement]]").count(), 5);
+    let mut draft = example.draft();
+    draft.renew_all(0..=255).expect("there are some");
+    draft.write().expect("written");
+    let text = example.text();
+    assert_eq!(text.matches("[[placement]]").count(), 1, "{text}");
+    assert!(text.ends_with(&PLACED.replace("= 4", "= 7")), "{text}");
+}

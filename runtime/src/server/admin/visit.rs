@@ -9,7 +9,7 @@ use zeroize::Zeroizing;
 use super::guard::Guard;
 use super::http::{self, Code, HEAD_BYTES_MAX, Page, Refusal, Request};
 use super::wire::{BROUGHT_BYTES_MAX, Wire, WireError};
-use crate::server::health::Health;
+use crate::server::health::{Health, clock_behind_text};
 use crate::server::metrics::exposition;
 use crate::server::secured::HANDSHAKE_TIME;
 
@@ -238,11 +238,13 @@ fn page(request: Request, health: &Health) -> Vec<u8> {
                 .map_err(|it| it.to_string()),
         ),
         Page::Readyz(wanted) => {
+            let note = health.clock_behind_ms().map(clock_behind_text);
+            let note = note.map_or(String::new(), |note| format!("\nnote: {note}"));
             let verdict = health.ready(wanted);
             probe(
                 verdict
-                    .map(|it| it.to_string())
-                    .map_err(|it| it.to_string()),
+                    .map(|it| format!("{it}{note}"))
+                    .map_err(|it| format!("{it}{note}")),
             )
         }
     }

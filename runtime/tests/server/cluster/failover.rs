@@ -233,3 +233,46 @@ fn a_primary_that_stood_still_answers_nothing_of_what_it_has() {
     nodes.until_whole();
     wait_for_primary(nodes.server(second));
 }
+
+#[test]
+fn by_min_sync_nothing_is_acknowledged_behind_the_death_of_all_members() {
+    let _clusters = beside_clusters();
+    let cluster = Cluster::new("cluster-min-sync");
+    let Some(mut etcd) = Etcd::start(&cluster) else {
+        return;
+    };
+    let mut nodes = Nodes::start(&cluster, &etcd);
+    nodes.until_whole();
+    let first = nodes.until_primary([1, 2]);
+    let (code, told) = etcd.command(&cluster, &["failover", "on", "--min-sync", "1"]);
+    assert_eq!(code, 0, "{told}");
+    // The command ends when nodes act by the plan.
+    let (_, status) = etcd.command(&cluster, &["status"]);
+    assert!(status.contains("failover: on, lease 4000 ms"), "{status}");
+    assert!(status.contains("min_sync 1\n"), "{status}");
+    let client = nodes.server(first).client(AckLevel::Disk);
+    client.set(b"before", b"1").wait().expect("a member has it");
+    for member in others(first) {
+        nodes.kill(member);
+    }
+    let behind = (0..200).map(|number| client.set(format!("{number}").as_bytes(), b"1"));
+    let behind: Vec<_> = behind.collect();
+    let read = client.get(b"before").wait();
+    assert!(
+        read.is_ok(),
+        "it has its lease, and a read waits for nobody: {read:?}"
+    );
+    // What waits is answered when the node stops.
+    let primary = nodes.servers[usize::from(first) - 1].take();
+    primary.expect("it runs").stop();
+    let ends: Vec<_> = behind.into_iter().map(|it| it.wait()).collect();
+    let acknowledged = ends.iter().filter(|end| end.is_ok()).count();
+    assert_eq!(acknowledged, 0, "no other node has any of it");
+    let executed = |end: &&Result<_, ClientError>| match end {
+        Err(error) => error.to_string().contains("executed here"),
+        Ok(_) => false,
+    };
+    assert!(ends.iter().any(|end| executed(&end)), "{:?}", ends.last());
+    drop(nodes);
+    etcd.kill();
+}

@@ -6,6 +6,7 @@
 mod certificates;
 mod encrypted;
 mod etcd;
+mod export;
 mod failover;
 mod keyspaces;
 mod ledger;
@@ -16,7 +17,6 @@ mod past;
 mod pki;
 mod promotion;
 mod reads;
-mod replay;
 mod replicas;
 mod resp;
 mod shards;

@@ -150,7 +150,10 @@ impl Pair<'_> {
             if self.look(must_live) == ":1\r\n" {
                 break;
             }
-            assert!(began.elapsed() < PATIENCE, "{row}: it never lives long enough");
+            assert!(
+                began.elapsed() < PATIENCE,
+                "{row}: it never lives long enough"
+            );
             ask(&mut self.a, "UNWATCH", &self.key);
             ask(&mut self.a, "DEL k", &self.key);
         }

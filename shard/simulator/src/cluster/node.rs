@@ -333,6 +333,7 @@ impl Node {
             features: 0,
             nonce: [0; 32],
             limits,
+            time_ms: 0,
             interval_ms: 1,
             slots: topology.ranges(|shard| 7000 + shard),
             placement: None,

@@ -115,6 +115,7 @@ pub(super) fn plan_of(document: &FailoverPlan, clients: &[(u8, String)]) -> Arc<
         clients: clients.to_vec(),
         number: document.number,
         is_leased: true,
+        min_sync: document.min_sync,
     })
 }
 

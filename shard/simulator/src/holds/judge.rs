@@ -9,7 +9,7 @@ use penstock_net::status::{Executed, Status};
 
 use crate::sales::{Excuses, is_excused};
 
-use super::form::{Act, BOUGHT, BUYERS, CELLS, HoldShown, LotShown};
+use super::form::{Act, BOUGHT, BUYERS, CELLS, HoldShown, LotShown, Until};
 use super::order::{Done, Known, Stage};
 use super::{Holds, Lot, Outcome};
 
@@ -81,11 +81,14 @@ impl Holds {
         })
     }
 
-    /// A token is ahead of the time of a shard that began anew in an earlier one.
+    /// A token is ahead of the time of a shard that began anew in an earlier one, or a time is past
+    /// by a shard that is ahead of the wall clock, and not by that clock.
     fn judge_ahead(&self, number: usize) -> Result<(), String> {
         let it = &self.tries[number];
         let token = self.deals[it.deal].token;
-        match token.is_some_and(|token| token.time_ms() > it.sent_ms + TOKEN_AHEAD_MS_MAX) {
+        let gives_a_time = matches!(self.deals[it.deal].act.until(), Some(Until::At(_)));
+        let is_ahead = token.is_some_and(|token| token.time_ms() > it.sent_ms + TOKEN_AHEAD_MS_MAX);
+        match is_ahead || gives_a_time {
             true => Ok(()),
             false => Err("it was not ahead of the time".into()),
         }

@@ -265,6 +265,7 @@ impl World {
             features: 0,
             nonce: [0; 32],
             limits,
+            time_ms: 0,
             interval_ms: u32::try_from(self.plan.interval_us / 1000).expect("small"),
             slots: topology.ranges(|shard| 7000 + shard),
             placement: None,

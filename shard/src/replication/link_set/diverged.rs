@@ -30,6 +30,8 @@ pub(super) struct DivergedRecords<B> {
     searches: BTreeMap<PartitionId, Search>,
     /// Reads the log for all of them: one block of memory, and each frame once.
     cursor: LogCursor<B>,
+    /// Where the cursor has met damage last.
+    hangs_on: Option<(FileId, u64)>,
 }
 
 /// The search for the diverged records of one partition.
@@ -46,7 +48,6 @@ struct Search {
     until: Lsn,
     keys: BTreeSet<Vec<u8>>,
     is_read: bool,
-    is_damage_reported: bool,
 }
 
 /// A partition whose diverged records are not all in the log any more.
@@ -121,6 +122,7 @@ impl<B: Block> Default for DivergedRecords<B> {
         DivergedRecords {
             searches: BTreeMap::new(),
             cursor: LogCursor::default(),
+            hangs_on: None,
         }
     }
 }
@@ -146,7 +148,6 @@ impl<B: Block> DivergedRecords<B> {
             until,
             keys: BTreeSet::new(),
             is_read: false,
-            is_damage_reported: false,
         };
         self.searches.insert(partition, search);
     }
@@ -154,6 +155,12 @@ impl<B: Block> DivergedRecords<B> {
     /// Whether the records of a partition are looked for.
     pub(super) fn is_searched(&self, partition: PartitionId) -> bool {
         self.searches.contains_key(&partition)
+    }
+
+    /// Where the search for a partition cannot go on.
+    pub(super) fn hangs_on(&self, partition: PartitionId) -> Option<(FileId, u64)> {
+        let search = self.searches.get(&partition)?;
+        self.hangs_on.filter(|_| !search.is_read)
     }
 
     /// Whether nothing is looked for.
@@ -235,6 +242,7 @@ impl<B: Block> DivergedRecords<B> {
             let reads = &mut replicas.prefetch.reads;
             match self.cursor.next(turn.store, behind, reads, turn.io) {
                 CursorStep::Frame(frame) => {
+                    self.hangs_on = None;
                     take_frame(&mut self.searches, &frame, turn.tags, effects);
                     effects.progressed();
                 }
@@ -244,22 +252,18 @@ impl<B: Block> DivergedRecords<B> {
                         return;
                     }
                 }
-                // The next turn reads again: without that frame the partitions never are whole.
-                CursorStep::Damaged { file, offset } => {
-                    self.report_damage(file, offset, effects);
+                // It is read again: without that frame the partitions never are whole.
+                CursorStep::Damaged { file, offset, told } => {
+                    self.hangs_on = Some((file, offset));
+                    if let Some(unread) = told {
+                        let mut unread_of = self.searches.iter().filter(|(_, it)| !it.is_read);
+                        let partition = unread_of.next().map(|(&number, _)| number);
+                        effects.ask(LinkAction::Unread { partition, unread });
+                    }
+                    effects.progressed();
                     return;
                 }
             }
-        }
-    }
-
-    fn report_damage(&mut self, file: FileId, offset: u64, effects: &mut Effects) {
-        let mut is_reported = true;
-        for search in self.searches.values_mut().filter(|it| !it.is_read) {
-            is_reported &= std::mem::replace(&mut search.is_damage_reported, true);
-        }
-        if !is_reported {
-            effects.ask(LinkAction::Damaged { file, offset });
         }
     }
 

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use penstock_net::link::RefusalCode;
-use penstock_storage::place::FileId;
 
+use crate::replication::reads::Unread;
 use crate::replication::receiver::LinkRefusal;
 use crate::replication::{Epoch, LinkId, PartitionId};
 
@@ -93,12 +93,12 @@ pub enum LinkAction {
         /// Something of it was applied.
         is_there: bool,
     },
-    /// Something of the log cannot be read.
-    Damaged {
-        /// The file.
-        file: FileId,
-        /// Where.
-        offset: u64,
+    /// Something of the log cannot be read, again and again.
+    Unread {
+        /// A partition that hangs on it; none if that is what is shipped to another node.
+        partition: Option<PartitionId>,
+        /// The place.
+        unread: Unread,
     },
 }
 

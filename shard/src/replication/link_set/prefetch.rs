@@ -7,14 +7,11 @@ use penstock_storage::io::{Block, Blocks, Completion};
 use penstock_storage::place::Place;
 use penstock_storage::store::{Found, Store};
 
-use crate::replication::reads::LinkReads;
+use crate::replication::reads::{LinkReads, Unread};
 use crate::replication::{LinkId, PartitionId};
 
 use super::effects::{Effects, LinkAction};
 use super::store_turn::StoreTurn;
-
-/// Reads of a cold key that may fail before that is reported.
-const READS_MAX: u32 = 3;
 
 /// Who waits for cold keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,17 +40,15 @@ impl<B> Default for Prefetch<B> {
 #[derive(Debug)]
 struct ColdKeys<B> {
     reads: Vec<ColdRead<B>>,
-    /// Reads that failed, or did not bring what the index says.
-    failures: u32,
-    is_reported: bool,
+    /// The last place whose read failed, or did not bring what the index says.
+    failed: Option<Place>,
 }
 
 impl<B> Default for ColdKeys<B> {
     fn default() -> Self {
         ColdKeys {
             reads: Vec::new(),
-            failures: 0,
-            is_reported: false,
+            failed: None,
         }
     }
 }
@@ -63,7 +58,8 @@ struct ColdRead<B> {
     home: (u16, u32),
     place: Place,
     token: Option<u64>,
-    read: Option<B>,
+    /// What was read, and how many bytes of it: the file may end before the place does.
+    read: Option<(B, usize)>,
 }
 
 impl<B: Block> ColdKeys<B> {
@@ -83,18 +79,23 @@ impl<B: Block> ColdKeys<B> {
         reads.any(|read| (read.home, read.place) == (at, place))
     }
 
-    /// Brings all that was read into the cache.
+    /// Brings all that was read into the cache. Each place, and whether the key stands there.
     fn admit<P: Blocks<Block = B>>(
         &mut self,
         store: &mut Store<P>,
         hash_of: &impl Fn(&[u8]) -> u32,
-    ) {
+    ) -> Vec<(Place, bool)> {
+        let mut admitted = Vec::new();
         for read in std::mem::take(&mut self.reads) {
-            let Some(block) = read.read else { continue };
+            let Some((block, moved)) = read.read else {
+                continue;
+            };
             let home_of = |key: &[u8]| (slot_of(key), hash_of(key));
-            let admitted = store.admit(read.home, read.place, block.bytes(), home_of);
-            self.failures += u32::from(admitted.is_err());
+            let bytes = &block.bytes()[..moved];
+            let is_there = store.admit(read.home, read.place, bytes, home_of).is_ok();
+            admitted.push((read.place, is_there));
         }
+        admitted
     }
 }
 
@@ -134,20 +135,23 @@ impl<B: Block> Prefetch<B> {
         let keys = self.waiting.entry(waiter).or_default();
         keys.drop_stale(&cold);
         if !cold.is_empty() && cold.iter().all(|at| keys.has_read(at)) {
-            keys.admit(turn.store, turn.hash_of);
+            for (place, is_there) in keys.admit(turn.store, turn.hash_of) {
+                match is_there {
+                    true => self.reads.succeeded(place.file, place.offset),
+                    false => failed(keys, waiter, place, &mut self.reads, effects),
+                }
+            }
             cold = cold_of(turn.store);
         }
         if cold.is_empty() {
             self.waiting.remove(&waiter);
             return true;
         }
-        // Each failed read is tried again: without the key the partition does not go on.
-        if keys.failures >= READS_MAX && !std::mem::replace(&mut keys.is_reported, true) {
-            let (_, place) = cold[0];
-            effects.ask(LinkAction::Damaged {
-                file: place.file,
-                offset: place.offset,
-            });
+        // Each failed read is tried again behind its pause: without the key the partition does not
+        // go on. What waits for a pause holds no memory.
+        if cold.iter().any(|&(_, place)| self.reads.is_paused(place)) {
+            keys.reads.retain(|read| read.token.is_some());
+            return false;
         }
         for (home, place) in cold {
             if keys.knows(home, place) {
@@ -164,6 +168,15 @@ impl<B: Block> Prefetch<B> {
             });
         }
         false
+    }
+
+    /// What a partition cannot go on without, although it was read again and again.
+    pub(super) fn hangs_on(&self, partition: PartitionId) -> Option<Unread> {
+        let waiting = self.waiting.iter().filter(|(waiter, _)| match waiter {
+            Waiter::Apply(of) | Waiter::Rewrite(of, _) => *of == partition,
+        });
+        let mut failed = waiting.filter_map(|(_, keys)| keys.failed);
+        failed.find_map(|place| self.reads.unread(place.file, place.offset))
     }
 
     /// Drops prefetched keys of rewrites that are over, because other reads need their memory.
@@ -183,23 +196,41 @@ impl<B: Block> Prefetch<B> {
     }
 
     /// The end of a read of a cold key.
-    pub(super) fn read(&mut self, completion: Completion<B>) {
+    pub(super) fn read(&mut self, completion: Completion<B>, effects: &mut Effects) {
         let token = Some(completion.token.number);
-        for keys in self.waiting.values_mut() {
+        for (&waiter, keys) in &mut self.waiting {
             let Some(at) = keys.reads.iter().position(|read| read.token == token) else {
                 continue;
             };
-            match (completion.result, completion.block) {
-                (Ok(()), Some(block)) => {
+            let moved = completion.brought(1).map(<[u8]>::len);
+            match (moved, completion.block) {
+                (Ok(moved), Some(block)) => {
                     keys.reads[at].token = None;
-                    keys.reads[at].read = Some(block);
+                    keys.reads[at].read = Some((block, moved));
                 }
                 _ => {
-                    keys.reads.remove(at);
-                    keys.failures += 1;
+                    let place = keys.reads.remove(at).place;
+                    failed(keys, waiter, place, &mut self.reads, effects);
+                    effects.progressed();
                 }
             }
             return;
         }
+    }
+}
+
+/// Notes that a read for a waiter failed.
+fn failed<B>(
+    keys: &mut ColdKeys<B>,
+    waiter: Waiter,
+    place: Place,
+    reads: &mut LinkReads,
+    effects: &mut Effects,
+) {
+    keys.failed = Some(place);
+    if let Some(unread) = reads.failed(place.file, place.offset) {
+        let (Waiter::Apply(partition) | Waiter::Rewrite(partition, _)) = waiter;
+        let partition = Some(partition);
+        effects.ask(LinkAction::Unread { partition, unread });
     }
 }

@@ -245,8 +245,11 @@ impl<B: Block> SenderLink<B> {
                         break;
                     }
                 }
-                CursorStep::Damaged { file, offset } => {
-                    effects.ask(LinkAction::Damaged { file, offset });
+                CursorStep::Damaged { file, offset, told } => {
+                    if let Some(unread) = told {
+                        let partition = None;
+                        effects.ask(LinkAction::Unread { partition, unread });
+                    }
                     return Err(unreadable(file, offset));
                 }
             }

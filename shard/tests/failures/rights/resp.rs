@@ -14,11 +14,14 @@ use super::{open, rights_of};
 use crate::server::Server;
 
 /// A server around a connection that never changes.
-struct Still(Arc<ServedSchema>);
+pub struct Still {
+    pub schema: Arc<ServedSchema>,
+    pub unix_us: u64,
+}
 
 impl Host for Still {
     fn unix_us(&self) -> u64 {
-        1
+        self.unix_us
     }
 
     fn elapsed_us(&self) -> u64 {
@@ -52,7 +55,7 @@ impl Host for Still {
     }
 
     fn schema(&self) -> Arc<ServedSchema> {
-        Arc::clone(&self.0)
+        Arc::clone(&self.schema)
     }
 
     fn scan_order(&self) -> u64 {
@@ -69,7 +72,7 @@ struct Peer {
 impl Peer {
     fn connect(mut server: Server, rights: Option<Arc<Rights>>) -> Peer {
         let (shard, now) = (&mut server.shard, server.now);
-        server.session = shard.open_session_translated(now);
+        server.session = shard.open_session_translated(now, 0);
         server.shard.set_rights(server.session, rights.clone());
         let limits = Limits {
             frame_bytes_max: 16 << 10,
@@ -85,7 +88,10 @@ impl Peer {
         Peer {
             server,
             talk,
-            host: Still(Arc::new(ServedSchema { programs, text })),
+            host: Still {
+                schema: Arc::new(ServedSchema { programs, text }),
+                unix_us: 1,
+            },
         }
     }
 

@@ -19,6 +19,10 @@ impl Met {
         }
     }
 
+    pub(super) fn count(&self, what: &str) -> u64 {
+        self.counts.get(what).copied().unwrap_or_default()
+    }
+
     pub fn add(&mut self, other: &Met) {
         for (what, &count) in &other.counts {
             self.more(what, count);

@@ -3,8 +3,11 @@
 use penstock_shard::replication::notes::{Notes, Tags};
 use penstock_shard::replication::{Journal, Role};
 use penstock_storage::cleaning::CleaningConfig;
+use penstock_storage::frame::FRAME_HEADER_BYTES;
+use penstock_storage::io::BLOCK_BYTES;
+use penstock_storage::record::part_bytes;
 
-use super::{Assignment, LOG_ID, Logs, NODES, PARTITIONS, World};
+use super::{Assignment, LOG_ID, Logs, NODES, PARTITIONS, SEGMENT_BYTES, World};
 
 /// What goes wrong in the middle of a handover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +78,50 @@ impl World {
         world.restart(second);
         assert_eq!(world.contents(second, partition), served);
         world.settle(false);
+        world.check_end();
+    }
+
+    /// A node writes a value alone, as the last one of a segment, which its later starts cut behind
+    /// it. The place of the value is longer than the value, and reaches behind the end of the file.
+    /// The node follows its successor, which wrote the key too, and so must read it.
+    pub fn rewind_over_the_end_of_a_cut_segment(seed: u64) {
+        let mut world = World::new(seed, Some(1));
+        let partition = PARTITIONS[0];
+        let first = world.plan[&partition].primary;
+        let second = (first + 1) % NODES;
+        let key = world.keys[&partition][2].clone();
+        let all = (0..NODES).flat_map(|from| (0..NODES).map(move |to| (from, to)));
+        world.cut = all.filter(|&pair| pair != (first, second)).collect();
+        world.exchange(20);
+        world.part(first, second);
+        // With the header of its frame it ends within eight bytes of a block.
+        let part_len = 3 * BLOCK_BYTES - FRAME_HEADER_BYTES;
+        let value_len = part_len - part_bytes(key.len(), 0, false, 0);
+        let change = |world: &mut World, at: usize, value: Vec<u8>| {
+            let done = world.commit(at, partition, &[(key.clone(), Some(value))]);
+            assert!(done.is_some(), "node {at} writes");
+        };
+        change(&mut world, first, vec![7; value_len]);
+        // Durable, and nothing behind it.
+        for _ in 0..3 {
+            world.turn(first);
+            world.complete_all(first);
+        }
+        // The start behind it begins another segment, and the next one cuts the one before that.
+        for _ in 0..2 {
+            world.restart(first);
+            world.exchange(3);
+        }
+        let lengths = world.nodes[first].disk.files.values().map(Vec::len);
+        assert!(lengths.into_iter().any(|bytes| bytes < SEGMENT_BYTES));
+        assert!(world.promote_to(partition, second, false));
+        world.exchange(6);
+        change(&mut world, second, vec![8; 8]);
+        let tries = world.met.count("read from the log");
+        world.settle(false);
+        // What cannot be read would be tried in each turn.
+        assert!(world.met.count("read from the log") < tries + 200);
+        assert!(world.state(first, partition).is_whole());
         world.check_end();
     }
 

@@ -33,8 +33,9 @@ impl<P: Blocks> Store<P> {
             return;
         };
         assert_eq!(completion.token, token, "one read is under way");
-        match (completion.result, completion.block) {
-            (Ok(()), Some(block)) => {
+        let has_brought_all = completion.brought(victim.chunk_bytes).is_ok();
+        match completion.block {
+            Some(block) if has_brought_all => {
                 let start = victim.offset;
                 let end = victim.segment.end.end_offset;
                 let bytes = victim.chunk_bytes.min(in_memory(end - start));

@@ -1,23 +1,10 @@
-//! What a diverged tail did to each key, and what of it is to be done again where the partition is
-//! written now. Pure.
+//! What a diverged tail did to each key. Pure.
 //!
 //! A tail holds whole values, not what was asked for. So what it did to a key is told by two of
 //! them: the value that the key had at the fork, which stands in the log of the node that wrote the
 //! tail, and the last one of the tail.
 
 use penstock_shard::replication::Epoch;
-
-/// The changes of a tail that are done again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rule {
-    /// Changes of keys that now have the value of the fork.
-    Unchanged,
-    /// Changes of all keys. The value of now is replaced.
-    Overwrite,
-    /// Changes of keys whose values are numbers of 8 bytes. The difference that the tail made is
-    /// added to the value of now.
-    Add,
-}
 
 /// The value of a key at the fork.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,19 +34,6 @@ pub struct Lost {
     pub expiry_ms: Option<u64>,
 }
 
-/// What is to be done about a key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// Write this value.
-    Set(Vec<u8>),
-    /// Delete it.
-    Delete,
-    /// Nothing: it is as the tail left it.
-    Same,
-    /// It is left to a person, for this reason.
-    Left(&'static str),
-}
-
 impl Lost {
     /// The difference that the tail made to a number of 8 bytes.
     #[must_use]
@@ -69,35 +43,6 @@ impl Lost {
             AtFork::Unknown => return None,
         };
         Some(number(self.after.as_deref()?)? - before)
-    }
-
-    /// What is to be done by this rule about the key, which is `present` now.
-    #[must_use]
-    pub fn judge(&self, rule: Rule, present: Option<&[u8]>) -> Verdict {
-        let after = || match &self.after {
-            Some(value) => Verdict::Set(value.clone()),
-            None => Verdict::Delete,
-        };
-        let is_same = present == self.after.as_deref();
-        match (rule, &self.before) {
-            (Rule::Overwrite | Rule::Unchanged, _) if is_same => Verdict::Same,
-            (Rule::Overwrite, _) => after(),
-            (Rule::Unchanged | Rule::Add, AtFork::Unknown) => {
-                Verdict::Left("what it was at the fork is not in the log any more")
-            }
-            (Rule::Unchanged, AtFork::Was(before)) => match present == before.as_deref() {
-                true => after(),
-                false => Verdict::Left("it was changed since"),
-            },
-            (Rule::Add, AtFork::Was(_)) => match (self.units(), present.and_then(number)) {
-                (Some(0), _) => Verdict::Same,
-                (Some(units), Some(now)) => match u64::try_from(now + units) {
-                    Ok(sum) => Verdict::Set(sum.to_le_bytes().to_vec()),
-                    Err(_) => Verdict::Left("the sum is no number of 8 bytes"),
-                },
-                _ => Verdict::Left("it is no number of 8 bytes before, behind and now"),
-            },
-        }
     }
 }
 
@@ -189,43 +134,10 @@ mod tests {
     }
 
     #[test]
-    fn what_was_changed_since_is_left_unless_it_is_to_be_overwritten() {
-        let set = |value: &[u8]| Verdict::Set(value.to_vec());
-        let changed = lost(was(Some(b"old")), Some(b"new"));
-        assert_eq!(changed.judge(Rule::Unchanged, Some(b"old")), set(b"new"));
-        assert_eq!(changed.judge(Rule::Unchanged, Some(b"new")), Verdict::Same);
-        for present in [None, Some(&b"other"[..])] {
-            let verdict = changed.judge(Rule::Unchanged, present);
-            assert!(matches!(verdict, Verdict::Left(_)), "{verdict:?}");
-            assert_eq!(changed.judge(Rule::Overwrite, present), set(b"new"));
-        }
-        let made = lost(was(None), Some(b"new"));
-        assert_eq!(made.judge(Rule::Unchanged, None), set(b"new"));
-        let deleted = lost(was(Some(b"old")), None);
-        assert_eq!(
-            deleted.judge(Rule::Unchanged, Some(b"old")),
-            Verdict::Delete
-        );
-        assert_eq!(deleted.judge(Rule::Overwrite, None), Verdict::Same);
-        let unknown = lost(AtFork::Unknown, Some(b"new"));
-        let verdict = unknown.judge(Rule::Unchanged, None);
-        assert!(matches!(verdict, Verdict::Left(_)), "{verdict:?}");
-    }
-
-    #[test]
-    fn of_a_counter_the_difference_is_added_to_what_is_there_now() {
+    fn of_a_counter_the_difference_is_told_or_that_it_is_not_known() {
         let bytes = |number: u64| number.to_le_bytes();
         let sold = lost(was(Some(&bytes(100))), Some(&bytes(90)));
         assert_eq!(sold.units(), Some(-10));
-        // As many were sold elsewhere since.
-        assert_eq!(
-            sold.judge(Rule::Add, Some(&bytes(90))),
-            Verdict::Set(bytes(80).to_vec())
-        );
-        for present in [None, Some(&bytes(9)[..]), Some(&b"word"[..])] {
-            let verdict = sold.judge(Rule::Add, present);
-            assert!(matches!(verdict, Verdict::Left(_)), "{verdict:?}");
-        }
         let unknown = Lost {
             first: Some(bytes(97).to_vec()),
             ..lost(AtFork::Unknown, Some(&bytes(90)))
@@ -234,7 +146,7 @@ mod tests {
         let word = lost(was(Some(b"word")), Some(&bytes(90)));
         let deleted = lost(AtFork::Unknown, None);
         assert_eq!(
-            Units::of(&[sold.clone(), unknown.clone(), word, deleted, sold]),
+            Units::of(&[sold.clone(), unknown, word, deleted, sold]),
             Units {
                 keys: 2,
                 changed: -20,
@@ -242,7 +154,5 @@ mod tests {
                 unknown_changed: -7,
             }
         );
-        let verdict = unknown.judge(Rule::Add, Some(&bytes(100)));
-        assert!(matches!(verdict, Verdict::Left(_)), "{verdict:?}");
     }
 }

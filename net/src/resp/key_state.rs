@@ -1,0 +1,240 @@
+//! A key within a transaction: what its commands see of it, and what the APPLY of the commit says.
+//!
+//! One rule decides what a write leaves: **an edit of the value keeps the expiry and what runs
+//! then; a put keeps neither.** A key that begins anew has the lifetime of its keyspace, unless the
+//! transaction says another one. So an edit is REPLACE, and a put is PUT.
+
+use crate::apply::{Action, ApplyInstruction, Operand};
+use crate::version::Version;
+
+use super::request::Until;
+
+/// When a key expires, as far as a transaction knows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Expires {
+    #[default]
+    Never,
+    Until(UntilMs),
+}
+
+/// A time, or a lifetime whose begin is not known yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum UntilMs {
+    At(u64),
+    In(u64),
+}
+
+impl From<Until> for Expires {
+    fn from(until: Until) -> Self {
+        Expires::Until(match until {
+            Until::At(ms) => UntilMs::At(ms),
+            Until::In(ms) => UntilMs::In(ms),
+        })
+    }
+}
+
+impl Expires {
+    /// As a unix time; the greatest one for never.
+    pub(super) fn at_ms(self, now_ms: u64) -> u64 {
+        match self {
+            Expires::Never => u64::MAX,
+            Expires::Until(UntilMs::At(ms)) => ms,
+            Expires::Until(UntilMs::In(ms)) => now_ms.saturating_add(ms),
+        }
+    }
+
+    fn operand(self) -> Operand {
+        match self {
+            Expires::Never => Operand::Immediate(0),
+            Expires::Until(UntilMs::At(ms)) => Operand::Immediate(ms),
+            Expires::Until(UntilMs::In(ms)) => Operand::Now {
+                plus_ms: i64::try_from(ms).unwrap_or(i64::MAX),
+            },
+        }
+    }
+}
+
+/// Where the value of a key comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Life {
+    /// The key is as it was read, or its value was edited.
+    #[default]
+    Kept,
+    /// The transaction has put a value.
+    Anew,
+}
+
+/// A key within a transaction.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct KeyState {
+    name: Vec<u8>,
+    /// Its version as it was read; none if it had no value.
+    version: Option<Version>,
+    /// Its value now, also of a key that has ended.
+    value: Option<Vec<u8>>,
+    expires: Expires,
+    life: Life,
+    /// The value is to be written.
+    is_written: bool,
+    /// The expiry is to be written.
+    is_moved: bool,
+    /// The expiry that was read went in between, and what was to run then.
+    is_disarmed: bool,
+    /// It has an expiry that is past: nobody sees the value any more.
+    has_ended: bool,
+}
+
+impl KeyState {
+    pub(super) fn new(name: &[u8]) -> Self {
+        KeyState {
+            name: name.to_vec(),
+            ..KeyState::default()
+        }
+    }
+
+    pub(super) fn name(&self) -> &[u8] {
+        &self.name
+    }
+
+    /// Its version as it was read; none if it had no value.
+    pub(super) fn version(&self) -> Option<Version> {
+        self.version
+    }
+
+    /// Takes in what a read has told; nothing of a key without a value.
+    pub(super) fn learn(&mut self, read: Option<(Version, &[u8], Expires)>) {
+        let name = std::mem::take(&mut self.name);
+        *self = KeyState {
+            name,
+            version: read.map(|(version, ..)| version),
+            value: read.map(|(_, value, _)| value.to_vec()),
+            expires: read.map_or(Expires::Never, |(.., expires)| expires),
+            ..KeyState::default()
+        };
+    }
+
+    pub(super) fn value(&self) -> Option<&[u8]> {
+        self.value.as_deref().filter(|_| !self.has_ended)
+    }
+
+    /// Bytes of memory that its value takes.
+    pub(super) fn value_bytes(&self) -> usize {
+        self.value.as_ref().map_or(0, Vec::capacity)
+    }
+
+    /// When it expires; never if it has no value.
+    pub(super) fn expires(&self) -> Expires {
+        match self.value() {
+            Some(_) => self.expires,
+            None => Expires::Never,
+        }
+    }
+
+    /// Whether the APPLY has an effect on it.
+    pub(super) fn is_changed(&self) -> bool {
+        let is_deleted = self.value.is_none() && self.version.is_some();
+        self.is_written || self.is_moved || self.is_disarmed || is_deleted
+    }
+
+    /// Begins anew with this value, whatever it has, and with this expiry if one is said.
+    pub(super) fn put(&mut self, value: Vec<u8>, expires: Option<Expires>) {
+        *self = KeyState {
+            name: std::mem::take(&mut self.name),
+            version: self.version,
+            value: Some(value),
+            expires: expires.unwrap_or_default(),
+            life: Life::Anew,
+            is_written: true,
+            is_moved: expires.is_some(),
+            is_disarmed: false,
+            has_ended: false,
+        };
+    }
+
+    /// Gives it another value, all else stays. Without a value it begins anew.
+    pub(super) fn edit(&mut self, value: Vec<u8>) {
+        if self.value().is_none() {
+            return self.put(value, None);
+        }
+        self.value = Some(value);
+        self.is_written = true;
+    }
+
+    /// Gives a key that has a value this expiry.
+    pub(super) fn expire(&mut self, expires: Expires) {
+        let is_same = self.expires == expires;
+        match self.life {
+            // Alone it would be a change, too: the version is another one afterwards.
+            Life::Kept if is_same => self.is_written |= expires != Expires::Never,
+            Life::Kept if expires == Expires::Never => {
+                self.is_disarmed = true;
+                self.is_written |= self.is_moved;
+                self.is_moved = false;
+            }
+            Life::Kept => self.is_moved = true,
+            // The keyspace may have given it another one.
+            Life::Anew => self.is_moved = true,
+        }
+        self.expires = expires;
+    }
+
+    /// Takes its value away; `false` if it has none.
+    pub(super) fn delete(&mut self) -> bool {
+        if self.value().is_none() {
+            return false;
+        }
+        *self = KeyState {
+            name: std::mem::take(&mut self.name),
+            version: self.version,
+            ..KeyState::default()
+        };
+        true
+    }
+
+    /// Ends it if its expiry is past. What runs then runs behind the commit.
+    pub(super) fn settle(&mut self, now_ms: u64) {
+        self.has_ended |= self.value.is_some() && self.expires.at_ms(now_ms) <= now_ms;
+    }
+
+    /// The guard of the commit: the key is as it was read.
+    pub(super) fn guard(&self) -> Action {
+        self.version.map_or(Action::Absent, Action::Version)
+    }
+
+    /// Adds the effects of the commit on this key, at most three, and the value that they name.
+    pub(super) fn write(
+        &self,
+        key: u8,
+        instructions: &mut Vec<ApplyInstruction>,
+        data: &mut Vec<u8>,
+    ) {
+        let mut add = |action| {
+            instructions.push(ApplyInstruction {
+                key,
+                reason: 0,
+                action,
+            });
+        };
+        let Some(value) = &self.value else {
+            if self.version.is_some() {
+                add(Action::Delete);
+            }
+            return;
+        };
+        if self.is_written {
+            let short = |number| u32::try_from(number).unwrap_or(u32::MAX);
+            let (start, len) = (short(data.len()), short(value.len()));
+            data.extend_from_slice(value);
+            add(match self.life {
+                Life::Kept => Action::Replace { start, len },
+                Life::Anew => Action::Put { start, len },
+            });
+        }
+        if self.is_disarmed {
+            add(Action::Expire(Expires::Never.operand()));
+        }
+        if self.is_moved {
+            add(Action::Expire(self.expires.operand()));
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Whether a start may take the time that the wall clock shows.
+//!
+//! The time of a store never runs back, so one start with a clock that is ahead makes tokens too
+//! old and expiries past for a long time. No start can tell a clock ahead from a long downtime. So
+//! a clock that is far ahead of the log is taken only if somebody vouches for it: the time service,
+//! as the kernel tells, or the operator.
+
+use std::fmt;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use penstock_storage::store::clock::BEHIND_MS_TOLD;
+
+use crate::system::kernel_clock::ClockKeeping;
+
+/// How far a clock that nobody vouches for may be ahead of the log.
+const AHEAD_MS_MAX: u64 = 24 * 3_600_000;
+/// Years are written with four digits, which humantime wants.
+const SHOWN_S_MAX: u64 = 253_402_300_799;
+
+/// A clock that is too far ahead of the log to be taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClockAhead {
+    /// The newest time in the logs, in unix milliseconds.
+    pub log_ms: u64,
+    /// What the clock shows.
+    pub clock_ms: u64,
+}
+
+/// What a start makes of a clock that it takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// Nothing is to be said.
+    Quietly,
+    /// The clock is far ahead, and the time service, the operator, or nobody is against it.
+    FarAhead(ClockAhead),
+    /// The clock is behind the log: the time of the store is ahead of the clock from the start on.
+    Behind(ClockAhead),
+}
+
+/// Judges the wall clock by the newest time of the logs; 0 is that of a directory without records.
+///
+/// # Errors
+/// [`ClockAhead`] if nobody vouches for the clock: the kernel says that no time service keeps it,
+/// and the operator has not said `is_accepted`.
+pub(crate) fn judge(
+    times: ClockAhead,
+    keeping: ClockKeeping,
+    is_accepted: bool,
+) -> Result<Taken, ClockAhead> {
+    let ClockAhead { log_ms, clock_ms } = times;
+    let is_far = log_ms > 0 && clock_ms > log_ms.saturating_add(AHEAD_MS_MAX);
+    match is_far {
+        true if keeping == ClockKeeping::Unsynchronised && !is_accepted => Err(times),
+        true => Ok(Taken::FarAhead(times)),
+        false if log_ms > clock_ms.saturating_add(BEHIND_MS_TOLD) => Ok(Taken::Behind(times)),
+        false => Ok(Taken::Quietly),
+    }
+}
+
+/// A time for people.
+pub(crate) fn shown(unix_ms: u64) -> impl fmt::Display {
+    let seconds = (unix_ms / 1_000).min(SHOWN_S_MAX);
+    humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(seconds))
+}
+
+/// A span of time for people, in its largest unit that is more than one.
+pub(crate) fn span(ms: u64) -> String {
+    let seconds = ms / 1_000;
+    let units = [(86_400, "days"), (3_600, "hours"), (60, "minutes")];
+    let unit = units.iter().find(|(unit_s, _)| seconds >= 2 * unit_s);
+    unit.map_or_else(
+        || format!("{seconds} s"),
+        |(unit_s, name)| format!("{} {name}", seconds / unit_s),
+    )
+}
+
+impl ClockAhead {
+    /// The same as the clock of this machine shows it now.
+    pub(crate) fn now(log_ms: u64) -> ClockAhead {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        let clock_ms = since.unwrap_or_default().as_millis();
+        ClockAhead {
+            log_ms,
+            clock_ms: u64::try_from(clock_ms).unwrap_or(u64::MAX),
+        }
+    }
+}
+
+impl fmt::Display for ClockAhead {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ClockAhead { log_ms, clock_ms } = *self;
+        write!(
+            f,
+            "the log ends at {} and the clock of this machine shows {}, {} later; the kernel says \
+             that no time service keeps the clock, and a time that is taken once is not given \
+             back: set the clock or start the time service (timedatectl), or, if the clock is \
+             right, start with --accept-time",
+            shown(log_ms),
+            shown(clock_ms),
+            span(clock_ms.saturating_sub(log_ms))
+        )
+    }
+}
+
+impl fmt::Display for Taken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Taken::Quietly => Ok(()),
+            Taken::FarAhead(ClockAhead { log_ms, clock_ms }) => write!(
+                f,
+                "the log ends at {} and the clock shows {}: {} have passed, by the clock",
+                shown(*log_ms),
+                shown(*clock_ms),
+                span(clock_ms.saturating_sub(*log_ms))
+            ),
+            Taken::Behind(ClockAhead { log_ms, clock_ms }) => write!(
+                f,
+                "the log ends at {}, {} ahead of the clock of this machine, which shows {}: the \
+                 time of the store does not run back, so expiries and tokens go by the time of \
+                 the log until the clock has caught up",
+                shown(*log_ms),
+                span(log_ms.saturating_sub(*clock_ms)),
+                shown(*clock_ms)
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY_MS: u64 = 24 * 3_600_000;
+    const NOW_MS: u64 = 1_790_000_000_000;
+
+    fn judged(ago_ms: i64, keeping: ClockKeeping, is_accepted: bool) -> Result<Taken, ClockAhead> {
+        let times = ClockAhead {
+            log_ms: NOW_MS.checked_add_signed(-ago_ms).unwrap(),
+            clock_ms: NOW_MS,
+        };
+        judge(times, keeping, is_accepted)
+    }
+
+    #[test]
+    fn a_clock_more_than_a_day_ahead_of_the_log_is_taken_only_if_somebody_vouches_for_it() {
+        use ClockKeeping::{Synchronised, Unknown, Unsynchronised};
+        let (day, more) = (DAY_MS as i64, DAY_MS as i64 + 1);
+        for keeping in [Synchronised, Unsynchronised, Unknown] {
+            for is_accepted in [false, true] {
+                let is_refused = keeping == Unsynchronised && !is_accepted;
+                assert_eq!(judged(day, keeping, is_accepted), Ok(Taken::Quietly));
+                let taken = judged(more, keeping, is_accepted);
+                assert_eq!(taken.is_err(), is_refused, "{keeping:?} {is_accepted}");
+                assert!(taken.map_or(true, |it| matches!(it, Taken::FarAhead(_))));
+                let years = judged(20 * 365 * day, keeping, is_accepted);
+                assert_eq!(years.is_err(), is_refused);
+            }
+        }
+    }
+
+    #[test]
+    fn a_directory_without_records_takes_any_clock_and_a_log_ahead_of_the_clock_is_told() {
+        let of_new = ClockAhead {
+            log_ms: 0,
+            clock_ms: NOW_MS,
+        };
+        let unvouched = ClockKeeping::Unsynchronised;
+        assert_eq!(judge(of_new, unvouched, false), Ok(Taken::Quietly));
+        let minute = BEHIND_MS_TOLD as i64;
+        assert_eq!(judged(-minute, unvouched, false), Ok(Taken::Quietly));
+        let behind = judged(-minute - 1, unvouched, false);
+        assert!(matches!(behind, Ok(Taken::Behind(_))), "{behind:?}");
+    }
+
+    #[test]
+    fn what_is_told_names_both_times_how_far_they_are_apart_and_the_flag() {
+        let text = judged(3 * DAY_MS as i64, ClockKeeping::Unsynchronised, false);
+        let text = text.expect_err("nobody vouches").to_string();
+        let times = [
+            "2026-09-18T14:13:20Z",
+            "2026-09-21T14:13:20Z",
+            "3 days later",
+        ];
+        for part in times.into_iter().chain(["--accept-time"]) {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+        assert_eq!(span(90_000), "90 s");
+        assert_eq!(span(8 * 3_600_000), "8 hours");
+        assert_eq!(shown(u64::MAX).to_string(), "9999-12-31T23:59:59Z");
+    }
+}
