@@ -115,8 +115,12 @@ pub struct BenchArgs {
     /// The keys exist already, by an earlier run: write none before get, set or mixed
     #[arg(long)]
     pub filled: bool,
-    /// Seconds that are measured
-    #[arg(long, default_value_t = 5.0)]
+    /// Leave the keys where they are, for further runs with --filled; otherwise they are deleted
+    /// behind the run
+    #[arg(long)]
+    pub keep: bool,
+    /// Seconds that are measured; --compare wants some more than eight of them
+    #[arg(long, default_value_t = 10.0)]
     pub duration: f64,
     /// Seconds before that, not measured
     #[arg(long, default_value_t = 1.0)]

@@ -65,9 +65,11 @@ pub(crate) fn compare(a: &Path, b: &Path) -> Result<String, BenchError> {
         for (file, sample) in [(a, &a_sample), (b, &b_sample)] {
             if sample.len() < SECONDS_MIN {
                 return Err(BenchError::Arguments(format!(
-                    "{}: {} seconds with {name}; at least {SECONDS_MIN} are compared",
+                    "{}: {} seconds with {name}; at least {SECONDS_MIN} are compared: run it with \
+                     --duration {}",
                     file.display(),
-                    sample.len()
+                    sample.len(),
+                    SECONDS_MIN + 2
                 )));
             }
         }
@@ -171,6 +173,24 @@ fn two_sided(z: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::BenchArgs;
+
+    #[derive(clap::Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: BenchArgs,
+    }
+
+    #[test]
+    fn a_run_with_its_defaults_has_the_seconds_that_a_comparison_wants() {
+        let cli = <Cli as clap::Parser>::try_parse_from(["bench", "decr", "--addr", "127.0.0.1:1"]);
+        let Ok(Cli { args }) = cli else {
+            panic!("arguments")
+        };
+        // The last interval is not compared, and one may go to a late begin.
+        let compared = args.duration / args.interval - 2.0;
+        assert!(compared >= SECONDS_MIN as f64, "{compared}");
+    }
 
     #[test]
     fn ranks_give_the_probability_that_tables_have() {

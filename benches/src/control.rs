@@ -13,7 +13,7 @@ use penstock_net::request::{BatchRequest, Condition};
 use penstock_net::status::Status;
 
 use crate::args::{BenchArgs, Workload};
-use crate::workload::{SALE_STOCK, STOCK, STOCK_INITIAL, key};
+use crate::workload::{SALE_STOCK, STOCK, STOCK_INITIAL, hold, key};
 use crate::{BenchError, Stream};
 
 /// The longest wait for an answer.
@@ -66,16 +66,41 @@ impl Control {
                 let keys = args.keys as usize;
                 let batch = |first: usize| {
                     let numbers = first..(first + items).min(keys);
-                    numbers.map(|number| (key(number), &value[..])).collect()
+                    numbers
+                        .map(|number| (key(number), Some(&value[..])))
+                        .collect()
                 };
-                self.set((0..keys).step_by(items).map(batch), frames)
+                self.write((0..keys).step_by(items).map(batch), frames)
             }
         }
     }
 
+    /// Deletes all keys that the workload may have written.
+    pub(crate) fn clean(&mut self, args: &BenchArgs) -> Result<(), BenchError> {
+        type Name = fn(usize) -> Vec<u8>;
+        let (stock, name): (Option<&[u8]>, Option<Name>) = match args.workload() {
+            Workload::Echo | Workload::EchoItems => (None, None),
+            Workload::Decr => (Some(STOCK), None),
+            Workload::Buy => (Some(SALE_STOCK), Some(hold)),
+            Workload::SoldOut => (Some(SALE_STOCK), None),
+            Workload::Get | Workload::Set | Workload::Mixed => (None, Some(key)),
+        };
+        let stock = stock.map(|stock| vec![(stock.to_vec(), None)]);
+        self.write(stock.into_iter(), 1)?;
+        let Some(name) = name else {
+            return Ok(());
+        };
+        let ((items, frames), keys) = (filling(0), args.keys as usize);
+        let batch = |first: usize| {
+            let numbers = first..(first + items).min(keys);
+            numbers.map(|number| (name(number), None)).collect()
+        };
+        self.write((0..keys).step_by(items).map(batch), frames)
+    }
+
     fn set_stock(&mut self, key: &[u8], units: u64) -> Result<(), BenchError> {
         let units = units.to_le_bytes();
-        self.set([vec![(key.to_vec(), &units[..])]].into_iter(), 1)
+        self.write([vec![(key.to_vec(), Some(&units[..]))]].into_iter(), 1)
     }
 
     /// Looks for the last key: the one that a filling writes last.
@@ -93,10 +118,11 @@ impl Control {
         }
     }
 
-    /// Writes batches of keys and values. At most `frames` batches are under way.
-    fn set<'a>(
+    /// Writes batches of keys and values; without a value a key is deleted. At most `frames`
+    /// batches are under way.
+    fn write<'a>(
         &mut self,
-        batches: impl Iterator<Item = Vec<(Vec<u8>, &'a [u8])>>,
+        batches: impl Iterator<Item = Vec<(Vec<u8>, Option<&'a [u8]>)>>,
         frames: usize,
     ) -> Result<(), BenchError> {
         let mut under_way = UnderWay::default();
@@ -108,7 +134,10 @@ impl Control {
             frame.clear();
             let mut batch = BatchRequest::begin(&mut frame, id, AckLevel::Disk, 0, pairs.len());
             for (key, value) in &pairs {
-                batch.set(&mut frame, key, value, Condition::Always);
+                match value {
+                    Some(value) => batch.set(&mut frame, key, value, Condition::Always),
+                    None => batch.del(&mut frame, key, Condition::Always),
+                }
             }
             batch.finish(&mut frame);
             self.send(&frame)?;
@@ -173,7 +202,8 @@ impl Control {
             .map_err(|error| BenchError::Connection(error.to_string()))
     }
 
-    /// Takes in the next frame, which answers items of one that is under way, all with OK.
+    /// Takes in the next frame, which answers items of one that is under way: each was written, or
+    /// there was nothing to delete.
     fn items(&mut self, under_way: &mut UnderWay) -> Result<(), BenchError> {
         self.frame(|header, body| {
             let wrong = |text: String| BenchError::WrongAnswer(text);
@@ -181,7 +211,9 @@ impl Control {
             for number in 0..batch.len() {
                 let item = ReplyItem::read(batch.item(number))
                     .map_err(|refusal| wrong(refusal.to_string()))?;
-                if item.head.status != Status::Ok {
+                // Of a key that was never drawn.
+                let is_absent = item.head.status == Status::NotFound;
+                if item.head.status != Status::Ok && !is_absent {
                     return Err(wrong(format!(
                         "the server answered {}: {}",
                         item.head.status.name(),

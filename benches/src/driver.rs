@@ -531,27 +531,42 @@ fn elsewhere(told: Option<SocketAddr>) -> BenchError {
 }
 
 /// The counter that is sold from, wherever it is written.
-struct Counter(Client);
+pub(crate) struct Counter(Client);
+
+fn lost(error: ClientError) -> BenchError {
+    BenchError::Connection(error.to_string())
+}
 
 impl Counter {
     /// Fills it.
     fn set(args: &BenchArgs) -> Result<Counter, BenchError> {
-        let failed = |error: ClientError| BenchError::Connection(error.to_string());
-        let addresses: Vec<String> = args.addr.iter().map(SocketAddr::to_string).collect();
-        let access = args.access()?;
-        let client = |level| {
-            let options = ClientOptions {
-                level,
-                ..access.client("penstock bench", SILENCE)
-            };
-            Client::connect_any(&addresses, options).map_err(failed)
-        };
         let level = args.level.wire().max(AckLevel::Disk);
-        let writer = client(level)?;
-        let set = writer.set(STOCK, &STOCK_INITIAL.to_le_bytes());
-        set.wait().map_err(failed)?;
+        let writer = Counter::reach_at(args, level)?;
+        let set = writer.0.set(STOCK, &STOCK_INITIAL.to_le_bytes());
+        set.wait().map_err(lost)?;
         // By then the node that writes may have no other one that it could wait for.
-        Ok(Counter(client(AckLevel::Disk)?))
+        Counter::reach(args)
+    }
+
+    /// One that was filled before.
+    pub(crate) fn reach(args: &BenchArgs) -> Result<Counter, BenchError> {
+        Counter::reach_at(args, AckLevel::Disk)
+    }
+
+    fn reach_at(args: &BenchArgs, level: AckLevel) -> Result<Counter, BenchError> {
+        let addresses: Vec<String> = args.addr.iter().map(SocketAddr::to_string).collect();
+        let options = ClientOptions {
+            level,
+            ..args.access()?.client("penstock bench", SILENCE)
+        };
+        Client::connect_any(&addresses, options)
+            .map(Counter)
+            .map_err(lost)
+    }
+
+    /// Deletes it.
+    pub(crate) fn remove(&self) -> Result<(), BenchError> {
+        self.0.del(STOCK).wait().map(drop).map_err(lost)
     }
 
     /// The counter's value. A read has no effect, so it is repeated if its connection is lost.

@@ -70,6 +70,7 @@ pub fn run(args: &BenchArgs) -> Result<(), BenchError> {
     if args.levels {
         let reports = compare_levels(args)?;
         report::print(args, &reports);
+        clean(args);
         return Ok(());
     }
     let report = driver::drive(args, true)?;
@@ -83,7 +84,25 @@ pub fn run(args: &BenchArgs) -> Result<(), BenchError> {
     {
         return Err(BenchError::NotBalanced(ledger.to_string()));
     }
+    clean(args);
     Ok(())
+}
+
+/// Deletes the keys of a run, unless others are to find them. Its figures stand without that, so a
+/// failure is told and fails nothing.
+fn clean(args: &BenchArgs) {
+    // A server that only echoes has none.
+    if args.keep || args.filled || args.raw {
+        return;
+    }
+    let cleaned = match args.ledger {
+        // Another node may have taken over.
+        true => driver::Counter::reach(args).and_then(|counter| counter.remove()),
+        false => control::Control::connect(args).and_then(|mut control| control.clean(args)),
+    };
+    if let Err(error) = cleaned {
+        eprintln!("penstock: the keys of this run stay: {error}");
+    }
 }
 
 const LEVELS: [Level; 3] = [Level::None, Level::Interval, Level::Disk];

@@ -226,7 +226,7 @@ fn purchase() -> Apply {
 }
 
 /// The name of a hold.
-fn hold(number: usize) -> Vec<u8> {
+pub(crate) fn hold(number: usize) -> Vec<u8> {
     format!("{{buy}}:{number:010}").into_bytes()
 }
 
@@ -327,7 +327,8 @@ mod tests {
     use penstock_net::request::Request;
 
     fn load(words: &[&str]) -> (BenchArgs, Load) {
-        let words = ["bench"].iter().chain(words);
+        // Whatever PENSTOCK_ADDR says here.
+        let words = ["bench", "--addr", "127.0.0.1:1"].iter().chain(words);
         let Ok(cli) = <Cli as clap::Parser>::try_parse_from(words) else {
             panic!("arguments")
         };

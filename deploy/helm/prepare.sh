@@ -19,9 +19,9 @@ name() { printf '%s-%s.%s.%s.svc' "$release" "$(($1 - 1))" "$release" "$namespac
 if ! penstock cluster show > /dev/null 2>&1; then
     # Each pod says where it takes links when it starts.
     penstock cluster init --secret-file "$folder.ca/unused.secret" \
-        --node "1,127.0.0.1:7414,$(name 1):7411" \
-        --node "2,127.0.0.2:7414,$(name 2):7411" \
-        --node "3,127.0.0.3:7414,$(name 3):7411"
+        --node "1,127.0.0.1:7414,$(name 1):7411,$(name 1):7413" \
+        --node "2,127.0.0.2:7414,$(name 2):7411,$(name 2):7413" \
+        --node "3,127.0.0.3:7414,$(name 3):7411,$(name 3):7413"
     rm -f "$folder.ca/unused.secret"
     penstock cluster failover on
 fi
@@ -33,11 +33,15 @@ if [ ! -f "$folder/node-3.pem" ]; then
 fi
 export PENSTOCK_USERS="$folder/users"
 if [ ! -f "$folder/users" ]; then
-    # People look and administer; a node that stops asks the others how they are, which is INFO.
+    # People look and administer; a node that stops asks the others how they are, which is INFO. A
+    # till sells by the programs of the schema and reads what it sold.
     penstock user add ops > "$folder.ca/ops.secret"
     penstock user grant ops read ''
     penstock user grant ops write ''
     penstock user grant ops admin ''
     penstock user add node > "$folder/node.secret"
     penstock user grant node admin ''
+    penstock user add till > "$folder.ca/till.secret"
+    penstock user grant till run restock buy confirm cancel on stock: order: buyer:
+    penstock user grant till read stock: order: buyer:
 fi

@@ -1,7 +1,10 @@
 //! The first bytes of clients that speak another protocol: such a client gets an answer in its own
 //! protocol.
 
-use crate::frame::MAGIC;
+use crate::frame::{HEADER_BYTES, MAGIC};
+use crate::receive::{Receiver, is_tls};
+use crate::reply::write_error;
+use crate::status::Status;
 
 /// The longest first line that is read, in bytes.
 const LINE_BYTES_MAX: usize = 256;
@@ -68,10 +71,32 @@ pub fn opening(bytes: &[u8]) -> Opening {
     }
 }
 
+/// The answer of a port that speaks RESP without TLS to a native client or one of TLS, by the first
+/// bytes of its connection; `None` if they are not known to be of one. The connection ends behind
+/// the answer: otherwise the client would wait for a reply until its deadline.
+#[must_use]
+pub fn answer_of_resp(bytes: &[u8]) -> Option<Vec<u8>> {
+    if is_tls(bytes) {
+        // Libraries of TLS take text for what it is: the other side speaks none.
+        return Some(b"-ERR this port speaks RESP without TLS\r\n".into());
+    }
+    let receiver = Receiver::new(u32::MAX);
+    let header = bytes
+        .get(..HEADER_BYTES)
+        .and_then(|head| receiver.header(head))?;
+    let mut answer = Vec::new();
+    let text = "this is the port for clients of Redis of a Penstock server, which speaks RESP: \
+        native clients use the port of --listen";
+    write_error(&mut answer, Some(&header), Status::Malformed, 0, 0, &text);
+    Some(answer)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::hello::ClientHello;
+    use crate::receive::Received;
+    use crate::reply::text_of;
 
     #[test]
     fn the_first_line_of_another_protocol_is_known_wherever_it_is_cut() {
@@ -120,6 +145,39 @@ mod tests {
                 assert!(cut < 2 || found == Opening::Frame, "decided at {cut}");
             }
         }
+    }
+
+    #[test]
+    fn a_native_client_at_the_port_of_resp_reads_in_a_frame_of_its_own_where_it_is() {
+        let mut hello = Vec::new();
+        ClientHello {
+            protocol_min: 1,
+            protocol_max: 1,
+            features: 0,
+            name: "n",
+        }
+        .write(&mut hello, 7);
+        for cut in 0..HEADER_BYTES {
+            assert_eq!(answer_of_resp(&hello[..cut]), None, "cut at {cut}");
+        }
+        let answer = answer_of_resp(&hello).expect("a frame");
+        let Received::Frame { header, body, .. } = Receiver::new(1 << 16).next(&answer) else {
+            panic!("it is whole");
+        };
+        assert_eq!(
+            (header.request_id, header.level_or_status),
+            (7, Status::Malformed.code())
+        );
+        assert!(text_of(body).is_some_and(|text| text.contains("clients of Redis")));
+        for other in [
+            &b"*1\r\n$4\r\nPING\r\n*1\r\n$4\r\nPING\r\n"[..],
+            b"PING\r\nPING\r\nPING\r\nPING\r\nPING\r\nPING\r\n",
+            &[0x28; 64],
+        ] {
+            assert_eq!(answer_of_resp(other), None);
+        }
+        let tls = answer_of_resp(&[0x16, 3, 1, 2, 0]).expect("words");
+        assert!(tls.starts_with(b"-ERR ") && tls.ends_with(b"\r\n"));
     }
 
     #[test]

@@ -317,7 +317,9 @@ impl Store {
         match &mut running {
             Running::Penstock(server) => {
                 // One read, for which all keys are written first.
-                let flags = ["--requests", "1", "--warmup", "0", "--connections", "1"];
+                let flags = [
+                    "--requests", "1", "--warmup", "0", "--connections", "1", "--keep",
+                ];
                 let flags = flags.map(str::to_string);
                 server.bench("get", &[&flags[..], &size.flags()].concat())?;
                 let client = server.client(AckLevel::Disk)?;

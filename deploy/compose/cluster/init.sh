@@ -34,12 +34,16 @@ if [ -n "${PENSTOCK_ETCD_ENDPOINTS:-}" ]; then
 fi
 export PENSTOCK_USERS="$desk/users"
 if [ ! -f users ]; then
-    # People look and administer; the probe of each container may log in and nothing else.
+    # People look and administer; the probe of each container may log in and nothing else. A till
+    # sells by the programs of the schema and reads what it sold.
     penstock user add ops > ops.secret
     penstock user grant ops read ''
     penstock user grant ops write ''
     penstock user grant ops admin ''
     penstock user add probe --key one > probe.secret
+    penstock user add till > till.secret
+    penstock user grant till run restock buy confirm cancel on stock: order: buyer:
+    penstock user grant till read stock: order: buyer:
 fi
 
 for node in 1 2 3; do

@@ -40,6 +40,8 @@ pub(crate) struct Connection {
     /// The time of the shard when it said HELLO; 0 if it did not tell.
     server_time_ms: u64,
     has_hello: bool,
+    /// The server speaks another protocol at this port.
+    is_of_another_kind: bool,
     login: ConnectionLogin,
     /// What is to be sent before anything else.
     output: Vec<u8>,
@@ -93,6 +95,7 @@ impl Connection {
                 names: false,
                 server_time_ms: 0,
                 has_hello: false,
+                is_of_another_kind: false,
                 login,
                 output: Vec::new(),
                 unwelcome: None,
@@ -122,6 +125,12 @@ impl Connection {
 
     pub(crate) fn has_hello(&self) -> bool {
         self.has_hello
+    }
+
+    /// Whether the server has said that its port is none for this client: asking again is of no
+    /// use.
+    pub(crate) fn is_of_another_kind(&self) -> bool {
+        self.is_of_another_kind
     }
 
     /// Whether something is to be sent that is no operation.
@@ -385,6 +394,8 @@ impl Connection {
                 .unwrap_or("an error without a text")
                 .to_string();
             let Some(items) = self.sent.remove(&header.request_id) else {
+                let is_final = matches!(status, Some(Status::Malformed | Status::Unsupported));
+                self.is_of_another_kind = is_final && !self.has_hello;
                 return Err(ClientError::Protocol(text));
             };
             let may_retry = self.retries_busy && status == Some(Status::Busy);

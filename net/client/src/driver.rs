@@ -577,6 +577,7 @@ fn read(shared: &Arc<Shared>, reader: Reader) {
                 let had_hello = link.connection.has_hello();
                 let is_refused = !had_hello && (unsealed.is_err() || is_tls(bytes));
                 let outcome = link.connection.receive(bytes).and(unsealed);
+                let is_refused = is_refused || link.connection.is_of_another_kind();
                 let elsewhere = link.connection.take_elsewhere();
                 let refused = link.connection.take_refused();
                 let placement = link.connection.take_placement();

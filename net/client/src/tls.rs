@@ -1,5 +1,7 @@
 //! TLS 1.3 of a client: whom it trusts, what it shows, and the bytes of one connection.
 
+pub mod pem;
+
 use std::fmt;
 use std::io::{self, BufRead, ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -104,8 +106,11 @@ impl ClientTls {
     /// [`TlsError`] if one cannot be read, or the key is not that of the certificate.
     pub fn with_certificate(self, chain_pem: &[u8], key_pem: &[u8]) -> Result<ClientTls, TlsError> {
         let chain = certificates(chain_pem)?;
-        let key = PrivateKeyDer::from_pem_slice(key_pem)
-            .map_err(|error| TlsError(format!("the private key cannot be read: {error}")))?;
+        let key = PrivateKeyDer::from_pem_slice(key_pem).map_err(|error| {
+            let known = pem::encoding_fault(key_pem).or_else(|| pem::key_fault(key_pem));
+            let cause = known.map_or_else(|| error.to_string(), str::to_string);
+            TlsError(format!("the private key cannot be read: {cause}"))
+        })?;
         let config = builder(&self.roots).with_client_auth_cert(chain, key);
         let config = config.map_err(|error| match error {
             rustls::Error::InconsistentKeys(_) => {
@@ -141,8 +146,11 @@ fn builder(roots: &Arc<RootCertStore>) -> rustls::ConfigBuilder<ClientConfig, Wa
 
 type WantsCertificate = rustls::client::WantsClientCert;
 
-fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+fn certificates(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    if let Some(fault) = pem::encoding_fault(text) {
+        return Err(TlsError(fault.into()));
+    }
+    let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).collect();
     match read {
         Ok(read) if read.is_empty() => {
             let text = "there is no certificate in PEM (BEGIN CERTIFICATE)";
@@ -402,5 +410,11 @@ mod tests {
         ] {
             ClientTls::trusting(text.as_bytes()).expect_err("no CA");
         }
+        let told = ClientTls::trusting(b"\xEF\xBB\xBF-----BEGIN CERTIFICATE-----");
+        assert!(
+            told.expect_err("no CA")
+                .to_string()
+                .contains("byte order mark")
+        );
     }
 }

@@ -21,6 +21,7 @@ use crate::rights::Rights;
 use crate::scan::ScanRequest;
 use crate::slot::slot_of;
 use crate::status::Status;
+use crate::stranger::answer_of_resp;
 use crate::version::Version;
 
 use super::answer::{Fold, Told, moved};
@@ -97,6 +98,8 @@ struct Talk {
     frames: VecDeque<(u64, usize)>,
     is_blocked: bool,
     is_ending: bool,
+    /// No command has come yet: the client may speak another protocol.
+    is_new: bool,
 }
 
 /// A command that was one item: the same bytes again are the same item.
@@ -150,6 +153,7 @@ impl Conversation {
                 frames: VecDeque::new(),
                 is_blocked: false,
                 is_ending: false,
+                is_new: true,
             },
         }
     }
@@ -243,6 +247,12 @@ impl Conversation {
         if let Some(login) = &talk.login {
             parser.knows(login.is_in());
         }
+        if talk.is_new
+            && let Some(answer) = answer_of_resp(bytes)
+        {
+            talk.out.extend_from_slice(&answer);
+            talk.is_ending = true;
+        }
         let mut sink = Sink::new(frame, bytes.len(), talk.limits, talk.options.level);
         let mut taken = 0;
         // Asked once, when there is a command.
@@ -275,6 +285,7 @@ impl Conversation {
                         continue;
                     }
                     Parsed::Command(len) => {
+                        talk.is_new = false;
                         talk.current = Some((len, 1));
                         if sink.is_empty() {
                             sink.expect(rest.len(), len);

@@ -42,6 +42,8 @@ fn write_section(section: &str, facts: &Facts, is_replica: bool, text: &mut Stri
             "Clients",
             vec![
                 ("connected_clients", facts.clients.to_string()),
+                // No command blocks; redis-cli --stat wants the field.
+                ("blocked_clients", "0".to_string()),
                 ("maxclients", facts.clients_max.to_string()),
             ],
         ),

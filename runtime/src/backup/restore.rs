@@ -6,16 +6,16 @@
 //! version that it gave out then must not be given out here for another value.
 
 use std::fs::{self, DirBuilder};
-use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::Path;
+use std::{fmt, io};
 
 use penstock_storage::io::BLOCK_BYTES;
 use penstock_storage::segment::{FirstBlock, SegmentHeader};
 
 use super::BackupError;
 use super::manifest::{Manifest, SegmentCopy};
-use super::vault;
+use super::vault::{self, PourFault};
 use crate::directory::identity::Identity;
 use crate::directory::identity::TERMS_SKIPPED;
 use crate::directory::{SEGMENTS, claim_empty, sync_directory, write_identity};
@@ -128,6 +128,13 @@ fn fill(
     Ok(())
 }
 
+/// The backup is not what was written.
+fn damaged(what: &dyn fmt::Display) -> BackupError {
+    BackupError::Damaged(format!(
+        "{what}; nothing was restored: `penstock verify` shows which backups are whole"
+    ))
+}
+
 /// Copies a segment and gives it the new owner. The last segment of a log gets its full length.
 fn copy(
     source: &Path,
@@ -138,12 +145,18 @@ fn copy(
 ) -> Result<(), BackupError> {
     let at = |error: io::Error| named(path, &error);
     let mut file = vault::new_file(path).map_err(at)?;
-    let hash =
-        vault::pour(source, segment.bytes, &mut file).map_err(|error| named(source, &error))?;
+    let hash = vault::pour(source, segment.bytes, &mut file).map_err(|fault| {
+        let told = fault.named(source, path);
+        match fault {
+            // Other backups may be whole.
+            PourFault::Short { .. } => damaged(&told),
+            PourFault::Source(error) if error.kind() == io::ErrorKind::NotFound => damaged(&told),
+            PourFault::Source(_) | PourFault::Target(_) => told.into(),
+        }
+    })?;
     if hash != segment.hash {
-        return Err(BackupError::Damaged(format!(
-            "{}: its hash disagrees; nothing was restored: `penstock verify` shows which backups \
-             are whole",
+        return Err(damaged(&format_args!(
+            "{}: its hash disagrees",
             source.display()
         )));
     }

@@ -118,7 +118,6 @@ impl Vault {
         bytes: u64,
         is_known: bool,
     ) -> Result<(Hash, bool), BackupError> {
-        let named_source = |error| named(source, &error);
         let path_of = |hash| {
             let segment = SegmentCopy {
                 sequence,
@@ -130,14 +129,19 @@ impl Vault {
         };
         let is_there = |path: &Path| fs::metadata(path).is_ok_and(|found| found.len() == bytes);
         if is_known {
-            let hash = pour(source, bytes, &mut io::sink()).map_err(named_source)?;
+            let hash = pour(source, bytes, &mut io::sink());
+            let hash = hash.map_err(|fault| fault.named(source, source))?;
             if is_there(&path_of(hash)) {
                 return Ok((hash, false));
             }
         }
         let made = self.path.join(SEGMENTS).join(format!("new.{TMP}"));
         let mut file = new_file(&made).map_err(|error| named(&made, &error))?;
-        let hash = pour(source, bytes, &mut file).map_err(named_source)?;
+        let hash = pour(source, bytes, &mut file).map_err(|fault| {
+            // Its room goes back at once, not at the next backup.
+            let _ = fs::remove_file(&made);
+            fault.named(source, &made)
+        })?;
         let path = path_of(hash);
         if is_there(&path) {
             fs::remove_file(&made).map_err(|error| named(&made, &error))?;
@@ -300,21 +304,49 @@ pub(crate) fn unnamed(vault: &Path, manifests: &[&Manifest]) -> io::Result<(u64,
     Ok((count, bytes))
 }
 
+/// Why the bytes of a file could not be passed on.
+#[derive(Debug)]
+pub(crate) enum PourFault {
+    /// The file cannot be read.
+    Source(io::Error),
+    /// The file ends before so many bytes.
+    Short { wanted: u64 },
+    /// What takes the bytes refuses them.
+    Target(io::Error),
+}
+
+impl PourFault {
+    /// As an error that names the file it is about.
+    pub(crate) fn named(&self, source: &Path, target: &Path) -> io::Error {
+        match self {
+            PourFault::Source(error) => named(source, error),
+            PourFault::Short { wanted } => {
+                let text = format!("it has fewer than its {wanted} bytes");
+                named(source, &io::Error::new(io::ErrorKind::UnexpectedEof, text))
+            }
+            PourFault::Target(error) => named(target, error),
+        }
+    }
+}
+
 /// Passes the first `bytes` of a file on; their hash.
 ///
 /// # Errors
-/// As the system says, and if the file is shorter.
-pub(crate) fn pour(source: &Path, bytes: u64, into: &mut impl Write) -> io::Result<Hash> {
-    let mut file = File::open(source)?;
+/// [`PourFault`], by the side that failed.
+pub(crate) fn pour(source: &Path, bytes: u64, into: &mut impl Write) -> Result<Hash, PourFault> {
+    let mut file = File::open(source).map_err(PourFault::Source)?;
     let mut hasher = Hasher::new();
     let mut chunk = vec![0; CHUNK_BYTES];
     let mut left = bytes;
     while left > 0 {
         let step = usize::try_from(left).map_or(CHUNK_BYTES, |left| left.min(CHUNK_BYTES));
         let chunk = &mut chunk[..step];
-        file.read_exact(chunk)?;
+        file.read_exact(chunk).map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => PourFault::Short { wanted: bytes },
+            _ => PourFault::Source(error),
+        })?;
         hasher.update(chunk);
-        into.write_all(chunk)?;
+        into.write_all(chunk).map_err(PourFault::Target)?;
         left -= step as u64;
     }
     Ok(hasher.finalize())

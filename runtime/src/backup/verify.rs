@@ -88,7 +88,7 @@ pub(crate) fn check(path: &PathBuf, segment: &SegmentCopy) -> Option<String> {
     match vault::pour(path, bytes, &mut std::io::sink()) {
         Ok(hash) if hash == segment.hash => None,
         Ok(_) => Some(format!("{}: its hash disagrees", path.display())),
-        Err(error) => Some(format!("{}: {error}", path.display())),
+        Err(fault) => Some(fault.named(path, path).to_string()),
     }
 }
 

@@ -129,7 +129,7 @@ impl ApplyArgs {
         }
         let first = keys.first().map_or("", |it| it.key.as_str());
         let answer = answer.done(first)?;
-        let mut out = Output::stdout();
+        let mut out = Output::of_write();
         for told in program
             .names
             .told(program.apply.instructions(), &answer.value)

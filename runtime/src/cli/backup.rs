@@ -108,6 +108,7 @@ impl BackupArgs {
         );
         let taken = taken.map_err(|error| asked.unwrap_or_else(|| failure(error)))?;
         let mut out = Output::stdout();
+        out.done("the backup was taken");
         out.line(format_args!("{}: {}", taken.name, content(&taken.manifest)));
         out.line(format_args!(
             "copied {} of {} bytes; the others were there",
@@ -130,6 +131,7 @@ impl RestoreArgs {
         let name = self.backup.as_deref();
         let restored = backup::restore(&self.from, &self.to, name, unix_ms()).map_err(failure)?;
         let mut out = Output::stdout();
+        out.done("the data directory was made");
         out.line(format_args!(
             "{}: {}",
             restored.name,

@@ -83,6 +83,7 @@ impl CertsArgs {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let now_unix_s = now.map_or(0, |it| it.as_secs());
         let mut out = Output::stdout();
+        out.done("the certificates were made");
         for it in made {
             let ends = UNIX_EPOCH + Duration::from_secs(it.expires_unix_s);
             let day = humantime::format_rfc3339_seconds(ends).to_string();

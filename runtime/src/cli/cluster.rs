@@ -16,7 +16,7 @@ use super::membership::{
     INIT_EXAMPLES, ImportArgs, InitArgs, LEARNER_EXAMPLES, LearnerArgs, MemberArgs, RENEW_EXAMPLES,
     RenewArgs, SYNC_EXAMPLES,
 };
-use super::output::{Output, count};
+use super::output::{Output, PLAN_CHANGED, count};
 use super::partitions::{ANSWER, check_revision, first_last, states_of, writers};
 use super::plan_home::{HomeArgs, SHOW_EXAMPLES};
 use super::status::{STATUS_EXAMPLES, StatusArgs, info_of};
@@ -321,6 +321,7 @@ impl ToArgs {
         let mut out = Output::stdout();
         if !moved.partitions.is_empty() {
             draft.write().map_err(Failure::usage)?;
+            out.done(PLAN_CHANGED);
         }
         lines
             .iter()

@@ -9,7 +9,7 @@ use penstock_net::link::message::LINK_PARTITIONS;
 use super::Failure;
 use super::connection::ServerAddress;
 use super::membership::check_written;
-use super::output::Output;
+use super::output::{Output, PLAN_CHANGED};
 use super::partitions::ANSWER;
 use super::plan_home::HomeArgs;
 use super::status::info_of;
@@ -96,6 +96,7 @@ impl FailoverArgs {
             }
             let settings = draft.failover();
             draft.write().map_err(Failure::usage)?;
+            out.done(PLAN_CHANGED);
             if step != FailoverStep::Half {
                 if !self.no_wait {
                     until_acted_by(&self.home, until, &mut out)?;
@@ -157,6 +158,7 @@ pub fn pause(home: &HomeArgs, is_paused: bool) -> Result<(), Failure> {
     let mut out = Output::stdout();
     if step != FailoverStep::Nothing {
         draft.write().map_err(Failure::usage)?;
+        out.done(PLAN_CHANGED);
         until_acted_by(home, Instant::now() + ACTED_BY, &mut out)?;
     }
     out.line(format_args!("{}{as_before}", told(&wanted)));

@@ -121,6 +121,7 @@ impl InspectArgs {
         }
         let folder = put_identity(&directory)
             .map_err(|error| Failure::usage(format_args!("cannot repair: {error}")))?;
+        out.done("IDENTITY was made anew");
         out.line(format_args!(
             "IDENTITY was made anew; the file as it was: {}",
             folder.display()
@@ -192,6 +193,7 @@ impl InspectArgs {
             });
         }
         let folder = carry_out(directory, &plan).map_err(failed)?;
+        out.done("the directory was repaired");
         out.line(format_args!(
             "repaired; the files as they were: {}",
             folder.display()

@@ -1,5 +1,7 @@
 //! The commands about keyspaces and the versions that they keep.
 
+use std::io::Stdout;
+
 use clap::{Args, Subcommand, ValueEnum};
 use penstock_net::keyspace::{Action, History, Keyspace, Settings, read_keyspaces};
 use penstock_net::level::AckLevel;
@@ -142,7 +144,10 @@ impl KeyspaceCommand {
                 let mut connection = args.server.connect()?;
                 let settings = args.over(Settings::default());
                 let prefix = args.prefix.as_bytes();
-                report(&ask(&mut connection, prefix, Action::Create(settings))?)
+                report(
+                    Output::of_write(),
+                    &ask(&mut connection, prefix, Action::Create(settings))?,
+                )
             }
             KeyspaceCommand::Set(args) => {
                 let mut connection = args.server.connect()?;
@@ -150,15 +155,19 @@ impl KeyspaceCommand {
                 let there = ask(&mut connection, b"", Action::List)?;
                 let before = there.iter().find(|keyspace| keyspace.prefix == prefix);
                 let settings = args.over(before.map_or_else(Settings::default, |it| it.settings));
-                report(&ask(&mut connection, prefix, Action::Set(settings))?)
+                report(
+                    Output::of_write(),
+                    &ask(&mut connection, prefix, Action::Set(settings))?,
+                )
             }
             KeyspaceCommand::List(args) => {
-                report(&ask(&mut args.server.connect()?, b"", Action::List)?)
+                let there = ask(&mut args.server.connect()?, b"", Action::List)?;
+                report(Output::stdout(), &there)
             }
             KeyspaceCommand::Drop(args) => {
                 let mut connection = args.server.connect()?;
                 ask(&mut connection, args.prefix.as_bytes(), Action::Drop)?;
-                let mut out = Output::stdout();
+                let mut out = Output::of_write();
                 out.line(format_args!("ok, keyspace {:?} is dropped", args.prefix));
                 out.finish()
             }
@@ -242,8 +251,7 @@ fn ask(
     }
 }
 
-fn report(keyspaces: &[Keyspace]) -> Result<(), Failure> {
-    let mut out = Output::stdout();
+fn report(mut out: Output<Stdout>, keyspaces: &[Keyspace]) -> Result<(), Failure> {
     for keyspace in keyspaces {
         let text = keyspace_text(&keyspace.prefix, &keyspace.settings);
         out.line(format_args!("{text}"));

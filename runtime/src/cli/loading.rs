@@ -364,7 +364,10 @@ impl Load<'_> {
 
 impl Counts {
     fn print(&self, only_checked: bool) -> Result<(), Failure> {
-        let mut out = Output::stdout();
+        let mut out = match only_checked {
+            true => Output::stdout(),
+            false => Output::of_write(),
+        };
         let rows = count(self.rows, "row");
         match only_checked {
             true => out.line(format_args!("{rows} read; nothing was written")),

@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use super::Failure;
 use super::connection::ServerAddress;
-use super::output::{Output, count};
+use super::output::{Output, PLAN_CHANGED, count};
 use super::partitions::{ANSWER, first_last, states_of, writers};
 use super::plan_home::{EtcdArgs, HomeArgs, author};
 
@@ -168,6 +168,9 @@ impl AddressArgs {
             draft.write().map_err(Failure::usage)?;
         }
         let mut out = Output::stdout();
+        if is_new {
+            out.done(PLAN_CHANGED);
+        }
         let was = match is_new {
             true => format!("before: links {}, clients {}", before.0, before.1),
             false => "as before".into(),
@@ -204,6 +207,7 @@ impl RenewArgs {
         draft.renew_all(first..=last).map_err(Failure::usage)?;
         draft.write().map_err(Failure::usage)?;
         let mut out = Output::stdout();
+        out.done(PLAN_CHANGED);
         out.line(format_args!(
             "{} in the next generation, written by the same nodes",
             count(all.len() as u64, "partition")
@@ -293,6 +297,7 @@ impl InitArgs {
             }
         };
         let mut out = Output::stdout();
+        out.done("the cluster was made");
         out.line(format_args!(
             "{written} are written: {}, node {} is to write everything",
             count(nodes.len() as u64, "node"),
@@ -310,6 +315,7 @@ impl ImportArgs {
             place.ok_or_else(|| Failure::usage("which etcd? Give --etcd-endpoints URLS"))?;
         let revision = import(&place, &self.from, &author()).map_err(Failure::usage)?;
         let mut out = Output::stdout();
+        out.done("the plan was imported");
         out.line(format_args!(
             "{} is {place} now, as revision {revision}",
             self.from.display()
@@ -335,6 +341,7 @@ impl AddArgs {
             .map_err(Failure::usage)?;
         draft.write().map_err(Failure::usage)?;
         let mut out = Output::stdout();
+        out.done(PLAN_CHANGED);
         out.line(format_args!(
             "node {number} is a learner of everything: start it with --cluster-node {number} on \
              an empty directory, without --cluster-new"
@@ -357,6 +364,7 @@ impl DropArgs {
         let renewed = told_of_renewals(&draft);
         draft.write().map_err(Failure::usage)?;
         let mut out = Output::stdout();
+        out.done(PLAN_CHANGED);
         out.line(format_args!(
             "node {} is no part of the cluster any more: stop it if it runs",
             self.node
@@ -399,10 +407,11 @@ impl LearnerArgs {
         let stays = draft
             .stay_learner(self.held.node, is_on)
             .map_err(Failure::usage)?;
+        let mut out = Output::stdout();
         if changed > 0 || stays {
             draft.write().map_err(Failure::usage)?;
+            out.done(PLAN_CHANGED);
         }
-        let mut out = Output::stdout();
         out.line(format_args!(
             "node {} is a learner of {} more",
             self.held.node,
@@ -442,6 +451,7 @@ impl MemberArgs {
         if in_sync.len() == partitions.len() {
             if is_freed {
                 draft.write().map_err(Failure::usage)?;
+                out.done(PLAN_CHANGED);
             }
             out.line(format_args!("node {node} is in the sync set already"));
             return out.finish();
@@ -458,6 +468,7 @@ impl MemberArgs {
             check_renewals(&draft, self.no_wait, ANSWER)?;
             let renewed = told_of_renewals(&draft);
             draft.write().map_err(Failure::usage)?;
+            out.done(PLAN_CHANGED);
             out.line(format_args!(
                 "node {node} is joining: level replica waits for it, and it may not be promoted yet"
             ));
@@ -491,6 +502,7 @@ impl MemberArgs {
                 .map_err(Failure::usage)?;
         }
         draft.write().map_err(Failure::usage)?;
+        out.done(PLAN_CHANGED);
         out.line(format_args!(
             "node {node} has all and is in the sync set, after {} ms",
             began.elapsed().as_millis()

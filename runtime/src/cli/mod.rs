@@ -10,6 +10,7 @@ mod failover;
 mod inspect;
 mod keyspace;
 mod layout_value;
+mod leading;
 mod loading;
 mod login;
 mod lost_export;
@@ -69,7 +70,8 @@ Exit codes:
   0  done
   1  the answer is no: not found, a guard failed, data damaged
   2  the command, its configuration or this machine is wrong; one line says what
-  3  no server there, or it failed; whether a write happened is said";
+  3  no server there, or it failed; whether a write happened is said
+  4  done, and standard output took no answer: do not do it again";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -83,7 +85,7 @@ Examples:
 #[derive(Parser)]
 #[command(
     name = "penstock",
-    version,
+    version = penstock::VERSION,
     after_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"),
     subcommand_required = true,
     arg_required_else_help = true
@@ -189,7 +191,8 @@ Examples:
   penstock bench echo                                 the limit: frames answered without a store
   penstock bench echo-items                           the limit of batches: items answered so
 
-It writes keys that begin with bench: and nothing else, and ends by itself.";
+It writes keys that begin with bench:, of buy and sold-out with {buy}:, deletes them behind the run
+(--keep leaves them), and ends by itself.";
 
 const SERVE_EXAMPLES: &str = "\
 Examples:
@@ -269,6 +272,14 @@ impl Failure {
         }
     }
 
+    /// It was done, and nobody could be told.
+    fn untold(cause: impl fmt::Display) -> Failure {
+        Failure {
+            code: 4,
+            line: cause.to_string(),
+        }
+    }
+
     /// The command, its configuration or this machine is wrong.
     fn usage(cause: impl fmt::Display) -> Failure {
         Failure {
@@ -280,7 +291,8 @@ impl Failure {
 
 /// Runs the command that this process was started with.
 pub fn run() -> ExitCode {
-    match Cli::parse().command.run() {
+    let words = leading::moved_behind(&Cli::command(), std::env::args_os().collect());
+    match Cli::parse_from(words).command.run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             if !failure.line.is_empty() {
@@ -297,6 +309,9 @@ impl Command {
             Command::Serve(args) => {
                 let settings = args.resolve()?;
                 let logging = Logging::install(&settings.config).map_err(Failure::usage)?;
+                if let Some(text) = settings.passed_over() {
+                    tracing::info!("{text}");
+                }
                 penstock::server::serve(settings.config, &logging).map_err(|error| {
                     let code = error.exit_code();
                     logging.tell_failure(&error, code);
@@ -350,10 +365,46 @@ impl Command {
 }
 
 #[cfg(test)]
+#[path = "../../build/commit.rs"]
+mod commit;
+
+#[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use penstock_net::request::Verb;
 
     use super::*;
+
+    #[test]
+    fn a_version_names_its_commit_or_says_that_none_is_known() {
+        assert!(
+            !commit::GIVEN.starts_with("PENSTOCK_"),
+            "a server would refuse it"
+        );
+        let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let given = commit::told(Some("0123456789abcdef0123456789abcdef01234567\n"), here);
+        assert_eq!(given, "commit 0123456789ab");
+        let told = commit::told(None, here);
+        let files = commit::files(here);
+        match told.strip_prefix("commit ") {
+            Some(id) if id.len() == 12 => assert!(!files.is_empty(), "{told}"),
+            // The tests of a tarball run, too.
+            _ => assert!(
+                told.contains("without a git history") && files.is_empty(),
+                "{told}"
+            ),
+        }
+        // Files that only lie in the tree of somebody else.
+        let folder = here.join("src");
+        let unknown = commit::told(Some("HEAD; rm"), &folder);
+        assert_eq!(
+            unknown,
+            "commit unknown: built from files without a git history"
+        );
+        let text = Cli::command().render_version();
+        assert!(text.starts_with(concat!("penstock ", env!("CARGO_PKG_VERSION"), " (")));
+    }
 
     #[test]
     fn the_tree_of_commands_is_sound() {

@@ -9,12 +9,27 @@ use super::Failure;
 pub struct Output<W: Write> {
     out: BufWriter<W>,
     error: Option<io::Error>,
+    /// What was changed before the end of the printing, as a failure of the printing tells it.
+    done: Option<&'static str>,
 }
+
+/// The plan of a cluster was changed.
+pub const PLAN_CHANGED: &str = "the plan was changed";
+
+/// A write was executed.
+const WRITE: &str = "the write was executed";
 
 impl Output<Stdout> {
     /// This process's standard output.
     pub fn stdout() -> Self {
         Self::to(io::stdout())
+    }
+
+    /// The same for the answer to a write that a server has executed.
+    pub fn of_write() -> Self {
+        let mut out = Self::stdout();
+        out.done(WRITE);
+        out
     }
 }
 
@@ -23,7 +38,14 @@ impl<W: Write> Output<W> {
         Output {
             out: BufWriter::new(out),
             error: None,
+            done: None,
         }
+    }
+
+    /// From now on a failure of the printing tells first what was done: who takes it for a failure
+    /// of the command would do it again.
+    pub fn done(&mut self, what: &'static str) {
+        self.done = Some(what);
     }
 
     /// Prints the text and a line break.
@@ -44,15 +66,19 @@ impl<W: Write> Output<W> {
     /// Prints what is still held back.
     ///
     /// # Errors
-    /// The first error, but for a reader that went away (`| head`): it wanted no more.
+    /// The first error, but for a reader that went away (`| head`): it wanted no more. Its exit
+    /// code tells whether something was done.
     pub fn finish(mut self) -> Result<(), Failure> {
         self.attempt(|out| out.flush());
-        match self.error {
-            Some(error) if error.kind() != ErrorKind::BrokenPipe => Err(Failure::usage(
-                format_args!("cannot write the answer: {error}"),
+        let Some(error) = self.error.filter(|it| it.kind() != ErrorKind::BrokenPipe) else {
+            return Ok(());
+        };
+        Err(match self.done {
+            None => Failure::usage(format_args!("cannot write the answer: {error}")),
+            Some(what) => Failure::untold(format_args!(
+                "{what}, but the answer cannot be written: {error}"
             )),
-            _ => Ok(()),
-        }
+        })
     }
 
     fn attempt(&mut self, act: impl FnOnce(&mut BufWriter<W>) -> io::Result<()>) {
@@ -100,5 +126,19 @@ mod tests {
             out.bytes(&[0; 1 << 16]);
             assert_eq!(out.finish().is_err(), is_failure, "{kind}");
         }
+    }
+
+    #[test]
+    fn an_answer_that_cannot_be_written_behind_a_write_has_a_code_of_its_own_and_says_so() {
+        let failure = |what: Option<&'static str>| {
+            let mut out = Output::to(Failing(ErrorKind::StorageFull));
+            what.into_iter().for_each(|what| out.done(what));
+            out.line(format_args!("text"));
+            out.finish().expect_err("a full disk")
+        };
+        let (read, written) = (failure(None), failure(Some(WRITE)));
+        assert_eq!((read.code, written.code), (2, 4));
+        assert!(written.line.starts_with("the write was executed, but "));
+        assert!(!read.line.contains("executed"));
     }
 }

@@ -50,6 +50,8 @@ Examples:
 /// How a value is shown.
 #[derive(Clone, Debug)]
 enum Form {
+    /// The bytes as they are; on a terminal as text.
+    Shown,
     Raw,
     Hex,
     Fields(Vec<Field>),
@@ -63,9 +65,10 @@ enum Form {
 pub struct GetArgs {
     /// The key, 1 to 1024 bytes
     key: String,
-    /// How to print the value: raw, hex, fields such as u32@0,u64be@8, or the name of a layout
-    #[arg(long = "as", value_name = "FORM", default_value = "raw", value_parser = parse_form)]
-    form: Form,
+    /// How to print the value: raw, hex, fields such as u32@0,u64be@8, or the name of a layout.
+    /// Without it as raw, but on a terminal bytes that are no text as \x and two digits
+    #[arg(long = "as", value_name = "FORM", value_parser = parse_form)]
+    form: Option<Form>,
     #[command(flatten)]
     schema: SchemaArgs,
     /// As it was at this time, if its keyspace keeps versions
@@ -138,25 +141,32 @@ impl GetArgs {
             (None, None) => Ask::get(key),
         };
         let mut connection = self.server.connect()?;
-        let layout = match &self.form {
+        let shown = Form::Shown;
+        let form = self.form.as_ref().unwrap_or(&shown);
+        let layout = match form {
             Form::Layout(name) => Some(self.schema.layout(&mut connection, name)?),
             _ => None,
         };
         let answer = connection.call(AckLevel::Disk, ask)?.done(&self.key)?;
         let mut out = Output::stdout();
-        match &self.form {
+        match form {
             Form::Layout(name) => {
                 let layout = layout.as_ref().expect("it was read above");
                 for (field, cell) in fields(layout, name, &self.key, &answer.value)? {
                     out.line(format_args!("{field} = {cell}"));
                 }
             }
-            Form::Raw => {
-                out.bytes(&answer.value);
-                if std::io::stdout().is_terminal() {
-                    out.line(format_args!(""));
+            Form::Shown if std::io::stdout().is_terminal() => {
+                let (text, is_escaped) = for_terminal(&answer.value);
+                out.line(format_args!("{text}"));
+                if is_escaped {
+                    eprintln!(
+                        "penstock: bytes that are no text are shown as \\x and two digits; --as \
+                         u32@0 shows a number, --as raw the bytes"
+                    );
                 }
             }
+            Form::Shown | Form::Raw => out.bytes(&answer.value),
             Form::Hex => out.line(format_args!("{}", hex(&answer.value))),
             Form::Fields(fields) => {
                 for field in fields {
@@ -319,6 +329,16 @@ fn printable(bytes: &[u8]) -> String {
     text
 }
 
+/// A value for a person: text as it is, anything else so that it does nothing to the terminal.
+/// Whether it is not as it is.
+fn for_terminal(bytes: &[u8]) -> (String, bool) {
+    let is_plain = |char: char| !char.is_control() || matches!(char, '\n' | '\t');
+    match std::str::from_utf8(bytes) {
+        Ok(text) if text.chars().all(is_plain) => (text.into(), false),
+        _ => (printable(bytes), true),
+    }
+}
+
 fn parse_form(text: &str) -> Result<Form, String> {
     match text {
         "raw" => Ok(Form::Raw),
@@ -332,5 +352,25 @@ fn parse_form(text: &str) -> Result<Form, String> {
             .collect::<Result<_, _>>()
             .map(Form::Fields)
             .map_err(|error| format!("{error}; or raw, hex or the name of a layout")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_gets_text_as_it_is_and_no_byte_that_moves_its_cursor() {
+        for text in ["", "hello", "a\\b", "{\n\t\"a\": 1\n}", "Größe"] {
+            assert_eq!(for_terminal(text.as_bytes()), (text.to_string(), false));
+        }
+        for (bytes, shown) in [
+            (&100u32.to_le_bytes()[..], "d\\x00\\x00\\x00"),
+            (b"\x1b[2J", "\\x1b[2J"),
+            (b"\xff\n", "\\xff\\x0a"),
+            ("\u{9b}".as_bytes(), "\\xc2\\x9b"),
+        ] {
+            assert_eq!(for_terminal(bytes), (shown.to_string(), true));
+        }
     }
 }

@@ -70,7 +70,7 @@ impl RunArgs {
             return Err(Failure::no(names.failed(instructions, text, &answer)));
         }
         let answer = answer.done(keys.first().map_or("", |it| it.key.as_str()))?;
-        let mut out = Output::stdout();
+        let mut out = Output::of_write();
         for told in names.told(instructions, &answer.value) {
             out.line(format_args!("{told}"));
         }

@@ -62,6 +62,15 @@ pub struct Place<'a> {
     pub field: Field,
 }
 
+/// What is there before an operation.
+enum Found {
+    Number(i128),
+    /// The value ends before the field does.
+    Short,
+    /// No key, or no answer that tells: the operation tells the same.
+    Nothing,
+}
+
 impl Place<'_> {
     /// Asks for the field, and refuses the operation or warns if the field is text. `start` is what
     /// a missing key starts from.
@@ -70,12 +79,13 @@ impl Place<'_> {
     /// [`Failure`] if a field of four bytes or more is text, or the server cannot be asked.
     pub fn look(&self, connection: &mut Connection, start: Option<&[u8]>) -> Result<(), Failure> {
         let Place { key, name, field } = self;
-        let (found, holds) = match self.number(connection)? {
-            None => (
+        let (found, holds) = match self.found(connection)? {
+            Found::Number(number) => (Some(number), "holds"),
+            Found::Short => return self.refuse_short_text(connection),
+            Found::Nothing => (
                 start.and_then(|value| field.read(value)),
                 "would start with",
             ),
-            found => (found, "holds"),
         };
         let Some(text) = found.and_then(|number| TextField::of(0, *field, number)) else {
             return Ok(());
@@ -94,9 +104,29 @@ impl Place<'_> {
         Ok(())
     }
 
-    /// The number in the field. `None` if the key is missing or the value too short: the operation
-    /// tells that.
-    fn number(&self, connection: &mut Connection) -> Result<Option<i128>, Failure> {
+    /// Refuses the operation if the value is too short for the field because it is a number that
+    /// was set as text. If it is too short otherwise, the operation tells that.
+    fn refuse_short_text(&self, connection: &mut Connection) -> Result<(), Failure> {
+        let Place { key, name, field } = self;
+        let answer = connection.call(AckLevel::None, Ask::get(key.as_bytes()))?;
+        let text = match std::str::from_utf8(&answer.value) {
+            Ok(text) if answer.head.status == Status::Ok => text,
+            _ => return Ok(()),
+        };
+        let digits = text.strip_prefix('-').unwrap_or(text);
+        if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Ok(());
+        }
+        let (bytes, width) = (text.len(), field.field_type.width());
+        Err(Failure::usage(format_args!(
+            "{key:?} holds the text \"{text}\" of {bytes} bytes, and {name} is a number of {width} \
+             bytes; nothing was changed. A number is written as {}:{text}",
+            field.field_type.name(),
+        )))
+    }
+
+    /// What is in the field.
+    fn found(&self, connection: &mut Connection) -> Result<Found, Failure> {
         let Field { field_type, offset } = self.field;
         // A guard that never holds: the answer to it shows the field, however long the value is.
         let never = Instruction {
@@ -116,10 +146,11 @@ impl Place<'_> {
         };
         let answer = connection.call(AckLevel::None, ask)?;
         let bits = answer.value.first_chunk().copied().map(u64::from_le_bytes);
-        let is_shown = answer.head.status == Status::GuardFailed;
-        Ok(bits
-            .filter(|_| is_shown)
-            .map(|bits| number_of(field_type, bits)))
+        Ok(match (answer.head.status, bits) {
+            (Status::GuardFailed, Some(bits)) => Found::Number(number_of(field_type, bits)),
+            (Status::BadField, _) => Found::Short,
+            _ => Found::Nothing,
+        })
     }
 }
 

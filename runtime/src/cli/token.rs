@@ -72,7 +72,8 @@ impl TokenArgs {
                 })?;
                 let mut out = Output::stdout();
                 out.line(format_args!("token {token}"));
-                out.finish()?;
+                let printed = out.finish();
+                printed.map_err(|failure| failure.followed_by("; nothing was executed"))?;
                 token
             }
         };

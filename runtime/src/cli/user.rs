@@ -302,6 +302,7 @@ fn login(name: &str, key: Option<&str>) -> String {
 /// Prints a new secret, and beside it, for people, whose it is.
 fn tell(secret: &Secret, login: &str) -> Result<(), Failure> {
     let mut out = Output::stdout();
+    out.done("the secret is in force and nobody knows it: set another one");
     out.bytes(secret.expose());
     out.bytes(b"\n");
     out.finish()?;

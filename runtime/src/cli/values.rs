@@ -59,7 +59,7 @@ impl Answer {
 
     /// Prints the version of a write and the level that it reached.
     pub(super) fn report(&self, interval_ms: u32) -> Result<(), Failure> {
-        let mut out = Output::stdout();
+        let mut out = Output::of_write();
         let level = self.head.level;
         let loss = match level {
             AckLevel::None => ", a crash may lose it".to_string(),

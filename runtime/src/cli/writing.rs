@@ -49,7 +49,7 @@ as 1000.
 
 Examples:
   penstock update-if stock:42 'u32@0 >= 1' 'u32@0 -= 1'
-  penstock update-if visits 'u64@0 += 1' --start u64:0
+  penstock update-if hits:home 'u64@0 += 1' --start u64:0
   penstock update-if stock:42 'u32@0 -= 1' --token new   asked again with this token, it sells once
   penstock update-if 'stock:{42}' 'second.u8@0 == 1 else 3' 'u32@0 -= 1 else 1' \\
     --second 'sale:{42}'";
@@ -214,7 +214,7 @@ impl SetArgs {
         };
         let answer = self.write.token.call(&mut connection, level, ask)?;
         let answer = answer.done(&self.key)?;
-        let mut out = Output::stdout();
+        let mut out = Output::of_write();
         out.line(format_args!("{}", text_field::stored(&self.value, &value)));
         out.finish()?;
         answer.report(connection.hello.interval_ms)
@@ -332,7 +332,7 @@ impl UpdateIfArgs {
             return Err(Failure::no(self.failed(&instructions, &answer)));
         }
         let answer = answer.done(&self.key)?;
-        let mut out = Output::stdout();
+        let mut out = Output::of_write();
         let effects = instructions
             .iter()
             .filter(|instruction| instruction.operation.is_effect());

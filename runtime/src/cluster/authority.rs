@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use penstock_client::tls::pem::{encoding_fault, key_fault};
 use penstock_net::link::NodeName;
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
@@ -80,6 +81,9 @@ impl Authority {
         cluster_id: &[u8; 16],
         now_unix_s: u64,
     ) -> Result<Authority, String> {
+        if let Some(fault) = encoding_fault(certificate) {
+            return Err(fault.into());
+        }
         let der = CertificateDer::from_pem_slice(certificate)
             .map_err(|error| format!("there is no certificate in PEM: {error}"))?;
         let read = Certificate::from_der(&der)
@@ -97,8 +101,11 @@ impl Authority {
             let ended = tbs.validity.not_after;
             return Err(format!("it ended at {ended}"));
         }
-        let key = KeyPair::from_pem(key)
-            .map_err(|error| format!("its private key cannot be read: {error}"))?;
+        let fault = encoding_fault(key.as_bytes()).or_else(|| key_fault(key.as_bytes()));
+        let key = KeyPair::from_pem(key).map_err(|error| {
+            let cause = fault.map_or_else(|| error.to_string(), str::to_string);
+            format!("its private key cannot be read: {cause}")
+        })?;
         let public = &tbs.subject_public_key_info.subject_public_key;
         if public.raw_bytes() != key.public_key_raw() {
             return Err("the private key is not that of the certificate".into());

@@ -3,6 +3,9 @@
 //! `PENSTOCK_SHARDS` is the value of the option `shards`, and `PENSTOCK_SHARDS_FILE` names a file
 //! with that value, as those who run containers give it. An option that is the path of a file has
 //! no such form: its own variable names the file already.
+//!
+//! Kubernetes gives each pod variables about every service of its namespace, and those of a service
+//! whose name begins with `penstock` have the prefix of the server's own. They are passed over.
 
 use std::fmt;
 use std::fs::File;
@@ -117,11 +120,37 @@ impl fmt::Display for VariableError {
 enum Meaning {
     /// Nothing of the server.
     Other,
+    /// A service of Kubernetes with this prefix in its name.
+    ServiceLink,
     Option(usize),
     FileOf(usize),
 }
 
-fn meaning(variable: &str) -> Result<Meaning, VariableError> {
+/// Whether Kubernetes gives such a variable to pods beside a service: `A_SERVICE_HOST`,
+/// `A_SERVICE_PORT`, `A_SERVICE_PORT_NAME`, `A_PORT` and `A_PORT_7411_TCP`, the last one also with
+/// `_PROTO`, `_PORT` or `_ADDR` behind it. `A_PORT` is one by its value, a URL: otherwise it is
+/// rather a misspelt option.
+fn is_service_link(variable: &str, value: &str) -> bool {
+    const PROTOCOLS: [&str; 3] = ["TCP", "UDP", "SCTP"];
+    if variable.ends_with("_SERVICE_HOST") || variable.contains("_SERVICE_PORT") {
+        return true;
+    }
+    if variable.ends_with("_PORT") && value.contains("://") {
+        return true;
+    }
+    let begin = ["_PROTO", "_PORT", "_ADDR"]
+        .iter()
+        .find_map(|end| variable.strip_suffix(end));
+    let Some((begin, protocol)) = begin.unwrap_or(variable).rsplit_once('_') else {
+        return false;
+    };
+    let Some((_, port)) = begin.rsplit_once("_PORT_") else {
+        return false;
+    };
+    PROTOCOLS.contains(&protocol) && port.parse::<u16>().is_ok()
+}
+
+fn meaning(variable: &str, value: &str) -> Result<Meaning, VariableError> {
     let Some(rest) = variable.strip_prefix(ENVIRONMENT_PREFIX) else {
         return Ok(Meaning::Other);
     };
@@ -139,6 +168,7 @@ fn meaning(variable: &str) -> Result<Meaning, VariableError> {
             known: OPTIONS[index].variable(),
         }),
         Some(index) => Ok(Meaning::FileOf(index)),
+        None if is_service_link(variable, value) => Ok(Meaning::ServiceLink),
         None => Err(VariableError::Unknown {
             variable: variable.into(),
             nearest: nearest(OPTIONS, &rest.to_lowercase()).variable(),
@@ -152,7 +182,7 @@ pub(super) fn read_files(
 ) -> Result<Vec<VariableFile>, VariableError> {
     let mut files = Vec::new();
     for (variable, path) in environment {
-        if let Meaning::FileOf(_) = meaning(variable)? {
+        if let Meaning::FileOf(_) = meaning(variable, path)? {
             let path = Path::new(path);
             let text = read_line(path).map_err(|cause| VariableError::File {
                 variable: variable.clone(),
@@ -175,8 +205,8 @@ pub(super) fn given(
 ) -> Result<Vec<GivenValue>, VariableError> {
     let mut given = Vec::new();
     for (variable, text) in environment {
-        let (index, is_of_file, text) = match meaning(variable)? {
-            Meaning::Other => continue,
+        let (index, is_of_file, text) = match meaning(variable, text)? {
+            Meaning::Other | Meaning::ServiceLink => continue,
             Meaning::Option(index) => (index, false, text.clone()),
             Meaning::FileOf(index) => {
                 let mut files = files.iter();
@@ -203,6 +233,16 @@ pub(super) fn given(
         });
     }
     Ok(given)
+}
+
+/// The variables that tell of services of Kubernetes, in their order.
+pub(super) fn service_links(environment: &[(String, String)]) -> Vec<String> {
+    let links = environment
+        .iter()
+        .filter(|(variable, text)| matches!(meaning(variable, text), Ok(Meaning::ServiceLink)));
+    let mut names: Vec<String> = links.map(|(variable, _)| variable.clone()).collect();
+    names.sort();
+    names
 }
 
 /// The one line of a file.
@@ -280,6 +320,44 @@ mod tests {
         fs::remove_dir_all(&folder).expect("removed");
         assert!(told(&[file]).contains(&format!("{name}: cannot be read: ")));
         assert!(told(&[("PENSTOCK_SHARDS_FILE", "/")]).ends_with("/: it is no file"));
+    }
+
+    #[test]
+    fn variables_of_services_of_kubernetes_are_passed_over_and_misspelt_options_are_not() {
+        let links = [
+            ("PENSTOCK_SERVICE_HOST", "10.0.0.1"),
+            ("PENSTOCK_SERVICE_PORT", "7411"),
+            ("PENSTOCK_SERVICE_PORT_RESP", "7413"),
+            ("PENSTOCK_PORT", "tcp://10.0.0.1:7411"),
+            ("PENSTOCK_PORT_7411_TCP", "tcp://10.0.0.1:7411"),
+            ("PENSTOCK_PORT_7411_TCP_PROTO", "tcp"),
+            ("PENSTOCK_PORT_7411_TCP_PORT", "7411"),
+            ("PENSTOCK_PORT_7411_TCP_ADDR", "10.0.0.1"),
+            ("PENSTOCK_METRICS_SERVICE_HOST", "10.0.0.2"),
+            ("PENSTOCK_METRICS_PORT", "udp://10.0.0.2:7412"),
+            ("PENSTOCK_METRICS_PORT_7412_UDP_PROTO", "udp"),
+            ("PENSTOCK_DATA_SERVICE_PORT", "1"),
+        ];
+        let given = read(&[&links[..], &[("PENSTOCK_SHARDS", "2")]].concat()).expect("passed over");
+        assert_eq!(given.len(), 1);
+        assert_eq!(service_links(&pairs(&links)).len(), links.len());
+        for (name, text) in [
+            ("PENSTOCK_PORT", "7411"),
+            ("PENSTOCK_SHARD_PORT", "7420"),
+            ("PENSTOCK_PORT_7411", "tcp"),
+            ("PENSTOCK_PORT_X_TCP", "tcp"),
+            ("PENSTOCK_TCP", "x"),
+            ("PENSTOCK_LISTEN_ADDR", "x"),
+        ] {
+            let told = read(&[(name, text)]).map(drop).expect_err("refused");
+            assert!(told.contains("no such option"), "{told}");
+            assert!(service_links(&pairs(&[(name, text)])).is_empty());
+        }
+        for option in OPTIONS {
+            for name in [option.variable(), option.file_variable()] {
+                assert!(!is_service_link(&name, "tcp://10.0.0.1:1"), "{name}");
+            }
+        }
     }
 
     #[test]

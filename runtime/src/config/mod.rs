@@ -12,6 +12,7 @@ mod link_tls;
 mod option;
 mod quantity;
 mod settings;
+mod toml_file;
 pub(crate) mod toml_line;
 
 use std::net::SocketAddr;
@@ -299,7 +300,8 @@ options! {
     /// Group commits that may be on their way to the disk at once, per shard.
     frames_in_flight: u32 = "2", Kind::Count(1, 16), Tuning;
     /// What makes the writes of the log durable where a ring does the work of the disk: the ring, a
-    /// thread beside it, or the one that is faster at the moment.
+    /// thread beside it, or the one that is faster at the moment. Only auto lets the thread of a
+    /// shard make a lone write itself while other programs want its core.
     durable_by: DurableBy = "auto", Kind::Choice(&["auto", "ring", "thread"]), Tuning;
     /// Sealed segments are looked through for damage, a little at a time, all of them within this.
     /// 0 never does it.

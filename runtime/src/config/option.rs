@@ -5,7 +5,10 @@ use std::path::PathBuf;
 
 use crate::etcd::endpoints_of;
 
-use super::quantity::{Unit, duration_text, parse_duration, parse_number, parse_size, size_text};
+use super::quantity::{
+    Unit, duration_text, meant_duration, meant_size, parse_duration, parse_number, parse_size,
+    size_text,
+};
 
 /// What each environment variable of the server begins with.
 pub const ENVIRONMENT_PREFIX: &str = "PENSTOCK_";
@@ -138,6 +141,26 @@ impl ConfigOption {
                 duration_text(unit, max)
             ),
         }
+    }
+
+    /// The same for a text that is not allowed, with what was probably meant behind it.
+    pub(super) fn allowed_instead_of(&self, text: &str) -> String {
+        let meant = match self.kind {
+            Kind::Size(..) => meant_size(text),
+            Kind::Duration(..) => meant_duration(text),
+            _ => None,
+        };
+        match meant.filter(|meant| self.parse(meant).is_some()) {
+            Some(meant) => format!("{}; write {meant}", self.allowed()),
+            None => self.allowed(),
+        }
+    }
+
+    /// The line of the TOML file that was probably meant by a value without its quotes; `None` if
+    /// the option takes none with quotes.
+    pub(super) fn toml_quoted(&self, written: &str) -> Option<String> {
+        let is_text = self.takes(&toml::de::DeValue::String(written.into()));
+        is_text.then(|| format!("{} = \"{written}\"", self.name))
     }
 
     /// Reads one text; `None` if it is not allowed.

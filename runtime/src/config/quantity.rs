@@ -63,6 +63,33 @@ pub(super) fn parse_size(text: &str) -> Option<u64> {
     number.checked_mul(factor)
 }
 
+/// What someone probably meant who wrote a size with a unit that is none: `512M` as `512MiB`.
+pub(super) fn meant_size(text: &str) -> Option<String> {
+    let (number, unit) = parse_with_unit(text.trim())?;
+    let unit = match unit.to_ascii_lowercase().as_str() {
+        "k" | "kb" | "ki" | "kib" => "KiB",
+        "m" | "mb" | "mi" | "mib" => "MiB",
+        "g" | "gb" | "gi" | "gib" => "GiB",
+        _ => return None,
+    };
+    Some(format!("{number}{unit}"))
+}
+
+/// The same of a time: `30 sec` as `30s`.
+pub(super) fn meant_duration(text: &str) -> Option<String> {
+    let (number, unit) = parse_with_unit(text.trim())?;
+    let unit = match unit.to_ascii_lowercase().as_str() {
+        "usec" | "usecs" | "\u{b5}s" => "us",
+        "ms" | "msec" | "msecs" | "millis" => "ms",
+        "s" | "sec" | "secs" | "second" | "seconds" => "s",
+        "min" | "mins" | "minute" | "minutes" => "m",
+        "h" | "hour" | "hours" => "h",
+        "d" | "day" | "days" => return Some(format!("{}h", number.checked_mul(24)?)),
+        _ => return None,
+    };
+    Some(format!("{number}{unit}"))
+}
+
 /// Only whole units of the option: 1500us is no number of milliseconds.
 pub(super) fn parse_duration(text: &str, unit: Unit) -> Option<u64> {
     let (number, written) = parse_with_unit(text)?;
@@ -117,6 +144,29 @@ mod tests {
         assert_eq!(parse_size("1_000"), Some(1000));
         for wrong in ["", "MiB", "64MB", "64M", "-1", "1.5MiB", "+3", "1_", "0x10"] {
             assert_eq!(parse_size(wrong), None, "{wrong}");
+        }
+        for (wrong, meant) in [
+            ("64M", "64MiB"),
+            ("64MB", "64MiB"),
+            ("1_000 k", "1000KiB"),
+            ("2Gi", "2GiB"),
+            ("2gib", "2GiB"),
+        ] {
+            assert_eq!(meant_size(wrong).as_deref(), Some(meant));
+            assert!(parse_size(wrong).is_none() && parse_size(meant).is_some());
+        }
+        for other in ["", "M", "64T", "1.5M", "64 MiB x"] {
+            assert_eq!(meant_size(other), None, "{other}");
+        }
+        for (wrong, meant) in [
+            ("30sec", "30s"),
+            ("5 Min", "5m"),
+            ("2d", "48h"),
+            ("9MS", "9ms"),
+        ] {
+            assert_eq!(meant_duration(wrong).as_deref(), Some(meant));
+            assert!(parse_duration(wrong, Unit::Milliseconds).is_none());
+            assert!(parse_duration(meant, Unit::Milliseconds).is_some());
         }
         assert_eq!(parse_size("99999999999999999GiB"), None);
         assert_eq!(parse_duration("100ms", Unit::Milliseconds), Some(100));

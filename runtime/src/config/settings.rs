@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use super::environment::{self, VariableError, VariableFile};
 use super::link_tls::link_tls_conflict;
-use super::option::{ConfigOption, Value, nearest};
+use super::option::{ConfigOption, Value};
 use super::quantity::size_text;
+use super::toml_file::read_file;
 use super::{Config, OPTIONS, exposed};
-use crate::config::toml_line::line_of_error;
 
 /// Room that a frame needs beside one value of the largest size: headers, index, two keys,
 /// instructions, extension.
@@ -92,6 +92,8 @@ pub struct Settings {
     shown: Vec<String>,
     origins: Vec<Origin>,
     file: Option<PathBuf>,
+    /// Variables under the prefix that tell of services of Kubernetes.
+    service_links: Vec<String>,
 }
 
 impl Settings {
@@ -129,7 +131,7 @@ impl Settings {
             let value = option.parse(&text).ok_or_else(|| ConfigError::BadValue {
                 source: source_text(option, origin, file.as_deref()),
                 value: text.clone(),
-                allowed: option.allowed(),
+                allowed: option.allowed_instead_of(&text),
             })?;
             // A wrong value is refused even if a higher source overrides it: it would bite when the
             // flag goes away.
@@ -166,6 +168,7 @@ impl Settings {
             shown,
             origins: chosen.into_iter().map(|(origin, _)| origin).collect(),
             file,
+            service_links: environment::service_links(&sources.environment),
         };
         settings.check_together()?;
         Ok(settings)
@@ -174,6 +177,21 @@ impl Settings {
     /// Where the option of that name came from; `None` for a name that is not in the table.
     pub fn origin(&self, name: &str) -> Option<Origin> {
         position(name).map(|index| self.origins[index])
+    }
+
+    /// What was passed over, as one line; `None` if nothing was.
+    pub fn passed_over(&self) -> Option<String> {
+        let first = self.service_links.first()?;
+        let others = match self.service_links.len() - 1 {
+            0 => String::new(),
+            1 => " and 1 other".into(),
+            others => format!(" and {others} others"),
+        };
+        Some(format!(
+            "environment {}{others}: passed over, Kubernetes tells of a service by it; \
+             enableServiceLinks: false in the pod's spec takes it away",
+            first.escape_debug()
+        ))
     }
 
     /// The table that `penstock config explain` prints: option, value, origin, meaning, one row
@@ -473,52 +491,12 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// Option index, origin and text, as the sources give them.
-type Given = Vec<(usize, Origin, String)>;
-
-fn read_file(path: &Path, text: &str, given: &mut Given) -> Result<(), ConfigError> {
-    use toml::de::{DeTable, DeValue};
-    let line_of = |offset: usize| 1 + text[..offset].matches('\n').count();
-    let table = DeTable::parse(text).map_err(|error| ConfigError::NotToml {
-        path: path.to_path_buf(),
-        line: line_of_error(text, &error),
-        cause: error.message().replace('\n', ", "),
-    })?;
-    let mut entries: Vec<_> = table.get_ref().iter().collect();
-    entries.sort_by_key(|(key, _)| key.span().start);
-    for (key, value) in entries {
-        let line = line_of(key.span().start);
-        let name = key.get_ref().as_ref();
-        let Some(index) = position(name) else {
-            return Err(ConfigError::Unknown {
-                source: format!("{}:{line}: {}", path.display(), name.escape_debug()),
-                nearest: nearest(OPTIONS, name).name.to_string(),
-            });
-        };
-        let option = &OPTIONS[index];
-        let raw = text[value.span()].trim();
-        if !option.takes(value.get_ref()) {
-            return Err(ConfigError::BadValue {
-                source: source_text(option, Origin::File { line }, Some(path)),
-                value: raw.lines().next().unwrap_or_default().to_string(),
-                allowed: option.allowed(),
-            });
-        }
-        let written = match value.get_ref() {
-            DeValue::String(written) => written.to_string(),
-            _ => raw.to_string(),
-        };
-        given.push((index, Origin::File { line }, written));
-    }
-    Ok(())
-}
-
-fn position(name: &str) -> Option<usize> {
+pub(super) fn position(name: &str) -> Option<usize> {
     OPTIONS.iter().position(|option| option.name == name)
 }
 
 /// How an option is called at its origin: `penstock.toml:3: shards`, `PENSTOCK_SHARDS`, `--shards`.
-fn source_text(option: &ConfigOption, origin: Origin, file: Option<&Path>) -> String {
+pub(super) fn source_text(option: &ConfigOption, origin: Origin, file: Option<&Path>) -> String {
     match origin {
         Origin::Default => format!("{} (default)", option.name),
         Origin::File { line } => format!(
@@ -667,6 +645,20 @@ mod tests {
         assert!(line.starts_with("p.toml:2: not TOML: "), "{line}");
         let line = refusal(&[], &[], "shards = 1\ndata = \"/var/lib\nspin_us = 1\n");
         assert!(line.starts_with("p.toml:2: not TOML: "), "{line}");
+    }
+
+    #[test]
+    fn what_kubernetes_adds_to_the_environment_is_told_in_one_line() {
+        let links = [
+            ("PENSTOCK_PORT_7411_TCP", "tcp://10.0.0.1:7411"),
+            ("PENSTOCK_PORT", "tcp://10.0.0.1:7411"),
+            ("PENSTOCK_SERVICE_HOST", "10.0.0.1"),
+        ];
+        let told = resolve(&[], &links, "").unwrap().passed_over();
+        let told = told.expect("three");
+        assert!(told.starts_with("environment PENSTOCK_PORT and 2 others: passed over"));
+        assert!(told.contains("enableServiceLinks: false") && !told.contains('\n'));
+        assert_eq!(resolve(&[], &[], "").unwrap().passed_over(), None);
     }
 
     #[test]

@@ -25,6 +25,8 @@ pub enum DirectoryError {
         action: &'static str,
         /// The data directory.
         data: PathBuf,
+        /// Whether the data directory is still to be made.
+        is_new: bool,
         /// The number of the user who owns the refused path, if the path exists.
         owner: Option<u32>,
         /// Who tried, by number.
@@ -109,6 +111,7 @@ impl DirectoryError {
                 path,
                 action,
                 data: data.into(),
+                is_new: is_missing(data),
                 owner,
                 user,
             },
@@ -123,6 +126,7 @@ impl DirectoryError {
                 owner: fs::metadata(&path).ok().map(|found| found.uid()),
                 user: system::user(),
                 data: path.clone(),
+                is_new: is_missing(&path),
                 path,
                 action,
             },
@@ -150,6 +154,7 @@ impl fmt::Display for DirectoryError {
                 path,
                 action,
                 data,
+                is_new,
                 owner,
                 user,
             } => {
@@ -167,6 +172,10 @@ impl fmt::Display for DirectoryError {
                         out,
                         ", which belongs to user {owner}; run: chown -R {user} {data}"
                     )?,
+                    // There is nothing yet that could be given to the user.
+                    None if *is_new => {
+                        write!(out, "; run: install -d -m 0700 -o {user} {data}")?;
+                    }
                     None => write!(out, "; run: chown -R {user} {data}")?,
                 }
                 write!(out, " (as root), or name another directory with --data")
@@ -234,6 +243,11 @@ impl fmt::Display for DirectoryError {
             }
         }
     }
+}
+
+/// Whether the system says that nothing is there.
+fn is_missing(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
 /// What is wrong with an identity.

@@ -5,7 +5,8 @@
 //! most so many writes and so many reads are under way, never more than the ring can hold, so a
 //! full ring cannot happen. Behind the slots stands one of two engines: a ring of io_uring, or a
 //! few threads that call pread and pwrite. A ring has two such threads beside it, which make writes
-//! durable while the ring is slow at that.
+//! durable while the ring is slow at that. While other programs want the CPU of the shard's thread,
+//! that thread makes a lone durable write itself.
 //!
 //! A turn of the loop calls [`Disk::submit`] for each request, [`Disk::flush`] once, and
 //! [`Disk::reap`] when the descriptor of [`Disk::wake_fd`] became readable.
@@ -13,6 +14,7 @@
 pub mod arena;
 mod durable_way;
 mod flushed_ring;
+mod inline_writes;
 mod patience;
 mod plan;
 mod slots;
@@ -31,7 +33,9 @@ use crate::config::DurableBy;
 use crate::disk::arena::{Arena, ArenaBlock, Span};
 use crate::system;
 use crate::system::advice::Problem;
+use crate::system::schedstat::SchedStat;
 use flushed_ring::FlushedRing;
+use inline_writes::{InlineWrites, Queue};
 pub(crate) use patience::patiently;
 pub(crate) use plan::RingPlan;
 use slots::{Kind, Operation, Slots};
@@ -50,7 +54,7 @@ const DROP_SECONDS_MAX: u64 = 30;
 /// interrupt. When that is our core and our loop is busy, the worker waits for our slice or for
 /// the next tick: 4 ms measured, where 65 us are due. A thread whose slice is shorter runs at once,
 /// so ours is made longer than everybody's; the worker needs a few microseconds and is gone.
-const TIME_SLICE_US: u32 = 20_000;
+pub(crate) const TIME_SLICE_US: u32 = 20_000;
 
 /// The engine that is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,6 +123,8 @@ pub struct DiskCounters {
     pub punted: u64,
     /// 1 while threads beside a ring make the durable writes, else 0.
     pub durable_by_thread: u64,
+    /// Durable writes and syncs that the shard's own thread made, inside [`Disk::flush`].
+    pub inline: u64,
     /// Completions that reported a failure.
     pub failures: u64,
 }
@@ -134,6 +140,13 @@ pub struct Disk {
     slots: Slots,
     reads_begun: u32,
     writes_begun: u32,
+    inline: InlineWrites,
+    /// The end of an inline write.
+    inline_arrival: Option<Arrival>,
+    clock: Instant,
+    stat: Option<SchedStat>,
+    /// How long this thread has waited for a CPU until a moment ago.
+    waited_us: u64,
     files: Files,
     options: DiskOptions,
     counters: DiskCounters,
@@ -205,6 +218,11 @@ impl Disk {
             slots: Slots::new(in_flight_max),
             reads_begun: 0,
             writes_begun: 0,
+            inline: InlineWrites::new(options.durable_by == DurableBy::Auto),
+            inline_arrival: None,
+            clock: Instant::now(),
+            stat: SchedStat::of_this_thread(),
+            waited_us: 0,
             files: Files::default(),
             options,
             counters: DiskCounters::default(),
@@ -355,12 +373,23 @@ impl Disk {
         }
     }
 
+    /// Other programs want the CPU of this thread from now on, or do not (none): a lone durable
+    /// write is made inside [`Disk::flush`] while they do. `waited_us` is how long the thread has
+    /// waited for a CPU until a moment ago.
+    #[inline]
+    pub fn set_contended(&mut self, waited_us: Option<u64>) {
+        self.inline.set_contended(waited_us.is_some());
+        self.waited_us = waited_us.unwrap_or(0);
+    }
+
     /// Begins what waits and has room, writes first, with at most one system call; none when
-    /// nothing is to begin.
+    /// nothing is to begin. A write that is made here has arrived afterwards, and nothing wakes the
+    /// thread for that: [`Disk::has_inline_arrival`].
     ///
     /// # Errors
     /// The engine is lost; nothing that was submitted can be trusted to end.
     pub fn flush(&mut self) -> io::Result<()> {
+        let inline = self.take_inline();
         while self.writes_begun < self.options.writes_in_flight_max {
             let Some(operation) = self.writes_waiting.pop_front() else {
                 break;
@@ -374,9 +403,20 @@ impl Disk {
             self.begin(operation);
         }
         match &mut self.engine {
-            Engine::Uring(it) => it.flush(self.slots.len()),
-            Engine::Threads(_) => Ok(()),
+            Engine::Uring(it) => it.flush(self.slots.len())?,
+            Engine::Threads(_) => {}
         }
+        // Behind the rest, which the device then has meanwhile.
+        if let Some(operation) = inline {
+            self.perform_inline(operation);
+        }
+        Ok(())
+    }
+
+    /// Whether a write has ended that was made inside [`Disk::flush`] and is not reaped.
+    #[inline]
+    pub fn has_inline_arrival(&self) -> bool {
+        self.inline_arrival.is_some()
     }
 
     /// Moves every completion that has arrived to the end of `into` and returns how many. No
@@ -385,9 +425,10 @@ impl Disk {
     pub fn reap(&mut self, into: &mut Vec<Completion<ArenaBlock>>) -> usize {
         let before = into.len();
         loop {
-            let arrived = match &mut self.engine {
-                Engine::Uring(it) => it.next_arrival(),
-                Engine::Threads(threads) => threads.next_arrival(),
+            let arrived = match (self.inline_arrival.take(), &mut self.engine) {
+                (Some(arrival), _) => Some(arrival),
+                (None, Engine::Uring(it)) => it.next_arrival(),
+                (None, Engine::Threads(threads)) => threads.next_arrival(),
             };
             let Some(Arrival { key, result }) = arrived else {
                 break;
@@ -469,7 +510,63 @@ impl Disk {
         Ok(())
     }
 
-    fn begin(&mut self, mut operation: Operation) {
+    /// Takes the first write that waits, if this thread is to make it.
+    fn take_inline(&mut self) -> Option<Operation> {
+        if !self.inline.are_possible() || self.inline_arrival.is_some() {
+            return None;
+        }
+        let first = self.writes_waiting.front()?;
+        let queue = Queue {
+            waiting: self.writes_waiting.len(),
+            begun: self.writes_begun,
+            is_durable: matches!(first.kind, Kind::Write { durable: true } | Kind::Sync),
+            len: first.len,
+        };
+        if !self.inline.takes(self.now_us(), queue) {
+            return None;
+        }
+        self.writes_waiting.pop_front()
+    }
+
+    /// Carries an operation out as a thread of the disk would, and keeps its end for
+    /// [`Disk::reap`].
+    fn perform_inline(&mut self, operation: Operation) {
+        let order = self.order(operation);
+        let began_us = self.now_us();
+        let result = threads::perform(&order);
+        let now_us = self.now_us();
+        let mut device_us = now_us - began_us;
+        if inline_writes::is_slow(device_us) {
+            // What the thread has waited for a CPU is no fault of the device.
+            let times = self.stat.as_ref().and_then(SchedStat::read);
+            let waited_us = times.map_or(0, |it| it.waited_us.saturating_sub(self.waited_us));
+            device_us = device_us.saturating_sub(waited_us);
+        }
+        self.inline.ended(now_us, device_us);
+        self.counters.inline += 1;
+        self.inline_arrival = Some(Arrival {
+            key: order.key,
+            result,
+        });
+    }
+
+    fn now_us(&self) -> u64 {
+        u64::try_from(self.clock.elapsed().as_micros()).expect("half a million years")
+    }
+
+    fn begin(&mut self, operation: Operation) {
+        let order = self.order(operation);
+        match &mut self.engine {
+            Engine::Uring(it) => self.counters.punted += u64::from(it.begin(order)),
+            Engine::Threads(threads) => {
+                self.counters.punted += 1;
+                threads.hand_over(order);
+            }
+        }
+    }
+
+    /// Gives an operation its slot.
+    fn order(&mut self, mut operation: Operation) -> Order {
         let begun = match operation.kind {
             Kind::Read => &mut self.reads_begun,
             Kind::Write { .. } | Kind::Sync => &mut self.writes_begun,
@@ -482,7 +579,7 @@ impl Disk {
         } = *self.files.entry(operation.file);
         let fd = fd.as_raw_fd();
         let key = self.slots.insert(operation);
-        let order = Order {
+        Order {
             key,
             registered,
             fd,
@@ -490,13 +587,6 @@ impl Disk {
             offset,
             len,
             span,
-        };
-        match &mut self.engine {
-            Engine::Uring(it) => self.counters.punted += u64::from(it.begin(order)),
-            Engine::Threads(threads) => {
-                self.counters.punted += 1;
-                threads.hand_over(order);
-            }
         }
     }
 

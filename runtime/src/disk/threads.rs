@@ -120,8 +120,8 @@ impl Drop for Threads {
     }
 }
 
-/// Does what the order says: bytes moved, or a negative errno.
-fn perform(order: &Order) -> i32 {
+/// Does what the order says, on the calling thread: bytes moved, or a negative errno.
+pub(super) fn perform(order: &Order) -> i32 {
     loop {
         let result = match (order.kind, order.span) {
             (Kind::Read, Some(_)) => read(order),

@@ -375,7 +375,8 @@ impl Uring {
     }
 }
 
-/// The ring with as many of the flags as the kernel knows, and how many it does not.
+/// The ring with as many of the flags as the kernel knows, and how many it does not. It has been
+/// entered once: a filter may allow a ring to be set up and not to be used.
 fn build(entries: u32) -> io::Result<(IoUring, usize)> {
     let mut dropped = 0;
     loop {
@@ -385,7 +386,7 @@ fn build(entries: u32) -> io::Result<(IoUring, usize)> {
             set(&mut builder);
         }
         match builder.build(entries) {
-            Ok(ring) => return Ok((ring, dropped)),
+            Ok(ring) => return ring.submit().map(|_| (ring, dropped)),
             Err(error)
                 if error.raw_os_error() == Some(libc::EINVAL) && dropped < SETUP_FLAGS.len() =>
             {
@@ -500,7 +501,7 @@ impl UringRefused {
             ),
             Self::Other(errno) => (
                 format!(
-                    "io_uring_setup failed: {}",
+                    "io_uring is refused: {}",
                     io::Error::from_raw_os_error(*errno)
                 ),
                 "use --io threads",

@@ -19,6 +19,7 @@ use super::callers::Callers;
 use super::mailbox::{Letter, Mailbox};
 use super::watch::Watch;
 use crate::event_loop::engine::{Engine, Turn};
+use crate::event_loop::shard_thread::ShardThread;
 use crate::event_loop::spin::Spin;
 use crate::startup::node::{OpenError, ShardStart, system};
 use crate::system::wall::WallClock;
@@ -88,11 +89,13 @@ impl Core {
         letters: flume::Receiver<Letter>,
     ) -> Result<Core, OpenError> {
         let for_spares = Arc::clone(mailbox);
-        let engine = start
+        let mut engine = start
             .open(Arc::new(move |outcome| {
                 for_spares.tell(Letter::Spare(outcome));
             }))?
             .engine;
+        // Where the threads of an embedding process run is the user's to say.
+        engine.run_on(ShardThread::on_core(None));
         let disk = engine.disk.wake_fd().map_err(system("watch the disk"))?;
         Ok(Core {
             engine,

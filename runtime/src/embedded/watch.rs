@@ -36,11 +36,14 @@ impl Watch {
     pub(super) fn wait(&self, engine: &mut Engine, doorbell: &Doorbell, deadline_us: Option<u64>) {
         let mut now = self.now();
         let is_over = |now: Now| deadline_us.is_some_and(|deadline_us| now.us >= deadline_us);
+        let is_contended = engine.is_contended();
+        let mut has_work = || doorbell.is_rung() || self.look_at_disk(engine, now);
         // A deadline may be noticed late, by the time of one watch at most.
         if is_over(now)
-            || self
-                .spin
-                .watch(|| doorbell.is_rung() || self.look_at_disk(engine, now))
+            || match is_contended {
+                true => has_work(),
+                false => self.spin.watch(has_work),
+            }
         {
             return;
         }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use penstock_client::tls::pem::{encoding_fault, key_fault};
 use ureq::Agent;
 use ureq::tls::{Certificate, ClientCert, PemItem, RootCerts, TlsConfig, parse_pem};
 use zeroize::Zeroizing;
@@ -229,13 +230,19 @@ fn tls(access: &EtcdAccess) -> Result<TlsConfig, String> {
             Ok(PemItem::PrivateKey(key)) => Some(key),
             _ => None,
         });
-        let key = key.ok_or_else(|| told("there is no private key in PEM".into()))?;
+        let key = key.ok_or_else(|| {
+            let known = encoding_fault(&pem).or_else(|| key_fault(&pem));
+            told(known.unwrap_or("there is no private key in PEM").into())
+        })?;
         tls = tls.client_cert(Some(ClientCert::new_with_certs(&chain, key)));
     }
     Ok(tls.build())
 }
 
 fn certificates(pem: &[u8]) -> Result<Vec<Certificate<'static>>, String> {
+    if let Some(fault) = encoding_fault(pem) {
+        return Err(fault.into());
+    }
     let mut all = Vec::new();
     for item in parse_pem(pem) {
         match item {

@@ -9,7 +9,8 @@ use penstock_shard::{Event, Network, Now, Outbox, Shard, carry_out};
 use penstock_storage::io::Completion;
 use tracing::warn;
 
-use super::publisher::{Publisher, Traffic};
+use super::publisher::{Carried, Publisher, Traffic};
+use super::shard_thread::ShardThread;
 use super::shell::EngineShell;
 use crate::directory::key_table_makers::KeyTableOutcome;
 use crate::directory::snapshots::SnapshotOutcome;
@@ -28,6 +29,7 @@ pub(crate) struct Engine {
     pub(crate) traffic: Traffic,
     completions: Vec<Completion<ArenaBlock>>,
     number: u16,
+    thread: ShardThread,
     helpers: Helpers,
     publisher: Publisher,
     is_stopped: bool,
@@ -52,6 +54,7 @@ impl Engine {
             traffic: Traffic::default(),
             completions: Vec::new(),
             number,
+            thread: ShardThread::of_caller(),
             helpers,
             publisher,
             is_stopped: false,
@@ -62,6 +65,17 @@ impl Engine {
         let began = Now { us: 0, unix_ms: 0 };
         engine.publisher.look_around(began, &mut engine.shard);
         engine
+    }
+
+    /// The calling thread runs this shard alone from now on.
+    pub(crate) fn run_on(&mut self, thread: ShardThread) {
+        self.thread = thread;
+    }
+
+    /// Whether other programs want the CPU of the shard's thread.
+    #[inline]
+    pub(crate) fn is_contended(&self) -> bool {
+        self.thread.is_contended()
     }
 
     /// Hands an event to the shard; returns what [`Shard::step`] returns.
@@ -153,6 +167,8 @@ impl Engine {
             return Turn::Fatal(text.into());
         }
         self.publisher.count_turn();
+        self.thread.sample(self.number, now.us);
+        self.disk.set_contended(self.thread.waited_us());
         self.take_in(now);
         self.step(now, Event::TurnEnds);
         if self.shard.is_unchecked() {
@@ -171,7 +187,7 @@ impl Engine {
             self.is_dead = true;
             return end;
         }
-        let is_due_again = self.publish(now);
+        let is_due_again = self.publish(now) | self.disk.has_inline_arrival();
         Turn::Ended {
             is_due_again,
             has_stopped: self.is_stopped && !was_stopped,
@@ -203,9 +219,13 @@ impl Engine {
         let asked = std::mem::take(&mut self.outbox.info);
         let is_asked = !asked.is_empty();
         if self.publisher.is_due(now) || is_asked || self.is_stopped {
-            let disk = self.disk.counters();
+            let carried = Carried {
+                disk: self.disk.counters(),
+                thread: self.thread.figures(),
+                traffic: self.traffic,
+            };
             self.publisher
-                .publish(now, &mut self.shard, disk, self.traffic, is_asked);
+                .publish(now, &mut self.shard, &carried, is_asked);
         }
         for &(session, request_id) in &asked {
             let memory = self.helpers.memory.as_deref();

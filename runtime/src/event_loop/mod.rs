@@ -1,8 +1,10 @@
 //! What a thread that runs a shard does in each turn: a core of the server, or an embedded thread.
 
+mod contention;
 pub(crate) mod engine;
 mod news;
 pub(crate) mod publisher;
+pub(crate) mod shard_thread;
 mod shell;
 pub(crate) mod spin;
 pub(crate) mod supply;

@@ -6,6 +6,7 @@ use penstock_shard::cluster::ReplicationStatus;
 use penstock_shard::{Now, Shard, SpareFailure};
 use penstock_storage::histogram::Histogram;
 
+use super::shard_thread::ThreadFigures;
 use crate::disk::DiskCounters;
 use crate::disk::arena::Arena;
 use crate::stats::{Cluster, FailoverInfo, Info, LogEnd, Memory, Sample, ServerFacts, Stats};
@@ -26,10 +27,20 @@ const HEARTBEAT_US: u64 = 1_000_000;
 pub(crate) struct Traffic {
     pub(crate) received_bytes: u64,
     pub(crate) sent_bytes: u64,
+    /// Times that the loop watched for work before it slept.
+    pub(crate) watches: u64,
     pub(crate) connections_refused: u64,
     pub(crate) tls_handshakes: u64,
     pub(crate) tls_handshakes_failed: u64,
     pub(crate) tls_handshakes_refused: u64,
+}
+
+/// The numbers of what carries a shard.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Carried {
+    pub(super) disk: DiskCounters,
+    pub(super) thread: ThreadFigures,
+    pub(super) traffic: Traffic,
 }
 
 /// Publishes the numbers of one shard.
@@ -85,10 +96,14 @@ impl Publisher {
         &mut self,
         now: Now,
         shard: &mut Shard<Arena>,
-        disk: DiskCounters,
-        traffic: Traffic,
+        carried: &Carried,
         is_asked: bool,
     ) {
+        let Carried {
+            disk,
+            thread,
+            traffic,
+        } = *carried;
         self.published_us = now.us;
         self.published_turn = self.turns;
         let store = shard.store();
@@ -100,6 +115,7 @@ impl Publisher {
             cleaning: store.cleaning_counters(),
             pace: store.pace_counters(),
             disk,
+            thread,
             usage: shard.usage(),
             inherited_bytes: store.inherited_bytes(),
             scrub: store.scrub_counters(),
@@ -109,6 +125,7 @@ impl Publisher {
             turns: self.turns,
             received_bytes: traffic.received_bytes,
             sent_bytes: traffic.sent_bytes,
+            watches: traffic.watches,
             connections_refused: traffic.connections_refused,
             tls_handshakes: traffic.tls_handshakes,
             tls_handshakes_failed: traffic.tls_handshakes_failed,

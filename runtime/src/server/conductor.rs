@@ -106,7 +106,7 @@ impl<'a> Conductor<'a> {
                     text,
                     log_ms,
                 }) => {
-                    tell!("shard {shard}     {text}");
+                    tell!("{:<12} {text}", format!("shard {shard}"));
                     self.opened += 1;
                     self.log_ms = self.log_ms.max(log_ms);
                     if self.opened == self.cores.count()

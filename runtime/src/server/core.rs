@@ -215,7 +215,9 @@ impl Core {
 
     /// Keeps the loop awake for a while: what was answered is often asked again at once.
     pub(super) fn watch(&self, now: Now) {
-        if self.spin.may_begin() {
+        let engine = &mut *self.engine.borrow_mut();
+        if !engine.is_contended() && self.spin.may_begin() {
+            engine.traffic.watches += 1;
             self.watch_on(now);
             self.spins.set();
         }

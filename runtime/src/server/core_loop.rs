@@ -31,6 +31,7 @@ use super::descriptors::{Descriptors, refuse_accepted};
 use super::error::{ServeError, system};
 use super::halves::halves;
 use super::link_tasks::serve_link;
+use super::listen;
 use super::lostfound::keep_lostfound;
 use super::messages::{CoreStart, Letter, Report};
 use super::resp_host::RespHost;
@@ -40,6 +41,7 @@ use super::signal::Signal;
 use crate::cluster::ProvenLink;
 use crate::config::IoMode;
 use crate::disk::patiently;
+use crate::event_loop::shard_thread::ShardThread;
 use crate::startup::node::Opened;
 use crate::startup::room::ConnectionBound;
 use crate::system::open_files;
@@ -63,8 +65,9 @@ const TURNED_AWAY_MAX: u32 = 64;
 
 /// Runs a core on the calling thread until it is told to leave.
 pub(crate) fn run(start: CoreStart) {
-    if let Some(core) = start.shard.core {
-        core_affinity::set_for_current(core);
+    let thread = ShardThread::on_core(start.shard.core);
+    if let Some(home) = thread.home() {
+        let _ = start.homes.send((start.shard.shard, home));
     }
     let reports = start.reports.clone();
     let inbox = start.outboxes[usize::from(start.shard.shard)].clone();
@@ -76,6 +79,7 @@ pub(crate) fn run(start: CoreStart) {
             return;
         }
     };
+    opened.engine.run_on(thread);
     let _ = reports.send(Report::Opened {
         shard: start.shard.shard,
         text: std::mem::take(&mut opened.text),
@@ -173,6 +177,7 @@ fn serve(start: CoreStart, opened: Opened) -> Result<Rc<Core>, ServeError> {
     let resp = resp.into_iter();
     let resp = resp.map(|(listener, host)| (listener, Speech::Resp(host)));
     for (listener, speech) in native.chain(resp) {
+        listen::open(&listener)?;
         let listener = TcpListener::from_std(listener);
         let listener = listener.map_err(system("take over a listening socket"))?;
         let tls = start.tls.clone();

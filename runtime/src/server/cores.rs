@@ -15,6 +15,7 @@ use super::listen::port_of;
 use super::messages::{CoreStart, Letter, Report};
 use super::resp_host::RespHost;
 use super::served_users::DeliverUsers;
+use super::stalled_threads::StalledThreads;
 use crate::cluster::{Deliver, Delivery};
 use crate::startup::node::Node;
 use crate::tls::ServedTls;
@@ -32,6 +33,7 @@ pub(super) struct Cores {
     outboxes: Vec<flume::Sender<Letter>>,
     begin: flume::Sender<()>,
     threads: Vec<JoinHandle<()>>,
+    _stalled: StalledThreads,
     /// What connections of RESP are told.
     host: Option<RespHost>,
     audit: Audit,
@@ -63,6 +65,8 @@ impl Cores {
             }
             None => (None, Vec::new().into_iter()),
         };
+        let stalled = StalledThreads::start();
+        let stalled = stalled.map_err(system("start the thread that frees stalled ones"))?;
         let mut threads = Vec::new();
         let per_shard = boxes.into_iter().zip(shared).zip(own);
         for (shard, (((_, inbox), shared), own)) in (0u16..).zip(per_shard) {
@@ -83,6 +87,7 @@ impl Cores {
                 may_begin: may_begin.clone(),
                 inbox,
                 outboxes: outboxes.clone(),
+                homes: stalled.homes(),
                 reports: reports.clone(),
             };
             let thread = std::thread::Builder::new()
@@ -95,6 +100,7 @@ impl Cores {
             outboxes,
             begin,
             threads,
+            _stalled: stalled,
             host,
             audit: audit.clone(),
         })

@@ -1,4 +1,8 @@
 //! The listeners of a server: one port that all shards share, and one port per shard.
+//!
+//! A start takes its addresses early, so that one that is taken refuses the start, and opens them
+//! late: until a core serves, a client is refused by the kernel. It never meets a port that takes a
+//! connection and resets it, or lets it wait.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
@@ -18,47 +22,71 @@ pub(super) fn bind_resp(
     let Some(address) = config.resp_listen else {
         return Ok(None);
     };
-    let listeners =
-        listen_together(address, shards, keepalive(config)).map_err(|error| match error {
+    let listeners = reserve_together(address, shards, keepalive(config)).map_err(|error| {
+        match error {
             ServeError::Listen { address, error } => ServeError::ListenResp { address, error },
             other => other,
-        })?;
+        }
+    })?;
     Ok(Some(listeners))
 }
 
 /// The listener for other nodes.
 pub(super) fn bind_links(address: SocketAddr) -> Result<TcpListener, ServeError> {
-    listen(address, false, None).map_err(|error| match error {
+    let opened = reserve(address, false, None).and_then(|listener| {
+        open(&listener)?;
+        Ok(listener)
+    });
+    opened.map_err(|error| match error {
         ServeError::Listen { address, error } => ServeError::ListenLinks { address, error },
         other => other,
     })
 }
 
-/// Listeners that share one address; 0 takes a free port. Returns the address, too.
-fn listen_together(
+/// Sockets that share one address; 0 takes a free port. Returns the address, too.
+fn reserve_together(
     mut address: SocketAddr,
     shards: u16,
     keepalive: Option<TcpKeepalive>,
 ) -> Result<(SocketAddr, Vec<TcpListener>), ServeError> {
     let mut shared = Vec::new();
-    // Sharing a port also lets a second server share it by mistake, so one listener first tries
-    // to have it alone.
-    drop(listen(address, false, None)?);
+    require_free(address)?;
     for _ in 0..shards {
-        let listener = listen(address, true, keepalive.as_ref())?;
+        let listener = reserve(address, true, keepalive.as_ref())?;
         address.set_port(port_of(&listener));
         shared.push(listener);
     }
     Ok((address, shared))
 }
 
-/// The listeners: the shared port once per shard, and one port per shard.
+/// Refuses an address on which another process listens. Sharing a port also lets a second server
+/// share it by mistake, so one socket tries to have it alone. It opens nothing. That this process
+/// has taken the address itself does no harm.
+pub(super) fn require_free(address: SocketAddr) -> Result<(), ServeError> {
+    reserve(address, false, None).map(drop)
+}
+
+/// Opens an address that was taken: from now on clients connect.
+pub(super) fn open(listener: &TcpListener) -> Result<(), ServeError> {
+    let opened = socket2::SockRef::from(listener).listen(CONNECTIONS_WAITING_MAX);
+    opened.map_err(|error| {
+        let address = listener.local_addr().unwrap_or(UNKNOWN);
+        ServeError::Listen { address, error }
+    })
+}
+
+/// Connections that wait for their accept, at most.
+const CONNECTIONS_WAITING_MAX: i32 = 4096;
+
+const UNKNOWN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+/// The sockets: of the shared port one per shard, and one port per shard.
 pub(super) fn bind(
     config: &Config,
     shards: u16,
 ) -> Result<(Vec<TcpListener>, Vec<TcpListener>), ServeError> {
     let keepalive = keepalive(config);
-    let (_, shared) = listen_together(config.listen, shards, keepalive.clone())?;
+    let (_, shared) = reserve_together(config.listen, shards, keepalive.clone())?;
     let mut own = Vec::new();
     for shard in 0..shards {
         let port = match config.shard_ports {
@@ -72,7 +100,7 @@ pub(super) fn bind(
             })?,
         };
         let address = SocketAddr::new(config.listen.ip(), port);
-        own.push(listen(address, false, keepalive.as_ref())?);
+        own.push(reserve(address, false, keepalive.as_ref())?);
     }
     Ok((shared, own))
 }
@@ -98,15 +126,15 @@ const LISTEN_TRIES: u32 = 100;
 
 const LISTEN_PAUSE: Duration = Duration::from_millis(20);
 
-/// Listens, and waits a while for an address that is taken: the kernel takes down the rings of a
+/// Takes an address, and waits a while for one that is taken: the kernel takes down the rings of a
 /// process behind its end, and what they accepted from is held until then. A start right behind
 /// a crash would be refused.
-fn listen(
+fn reserve(
     address: SocketAddr,
     is_shared: bool,
     keepalive: Option<&TcpKeepalive>,
 ) -> Result<TcpListener, ServeError> {
-    let listened = || -> io::Result<TcpListener> {
+    let reserved = || -> io::Result<TcpListener> {
         let domain = socket2::Domain::for_address(address);
         let socket =
             socket2::Socket::new(domain, socket2::Type::STREAM, Some(socket2::Protocol::TCP))?;
@@ -118,44 +146,63 @@ fn listen(
             socket.set_tcp_keepalive(keepalive)?;
         }
         socket.bind(&address.into())?;
-        socket.listen(4096)?;
         Ok(TcpListener::from(socket))
     };
-    let is_taken = |listened: &io::Result<_>| {
-        let error = listened.as_ref().err();
+    let is_taken = |reserved: &io::Result<_>| {
+        let error = reserved.as_ref().err();
         error.is_some_and(|it| it.kind() == io::ErrorKind::AddrInUse)
     };
-    let mut tried = listened();
+    let mut tried = reserved();
     for _ in 1..LISTEN_TRIES {
         if !is_taken(&tried) {
             break;
         }
         std::thread::sleep(LISTEN_PAUSE);
-        tried = listened();
+        tried = reserved();
     }
     tried.map_err(|error| ServeError::Listen { address, error })
 }
 
 pub(super) fn port_of(listener: &TcpListener) -> u16 {
-    let unknown = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
-    listener.local_addr().unwrap_or(unknown).port()
+    listener.local_addr().unwrap_or(UNKNOWN).port()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpStream;
+
     use super::*;
 
     #[test]
     fn an_address_that_becomes_free_is_waited_for_and_one_that_does_not_is_told() {
         let taken = TcpListener::bind("127.0.0.1:0").expect("bound");
         let address = taken.local_addr().expect("known");
-        let told = listen(address, false, None)
+        let told = reserve(address, false, None)
             .expect_err("it is taken")
             .to_string();
         assert!(told.contains("another process does"), "{told}");
-        let waiting = std::thread::spawn(move || listen(address, false, None));
+        let waiting = std::thread::spawn(move || reserve(address, false, None));
         std::thread::sleep(LISTEN_PAUSE * 2);
         drop(taken);
         waiting.join().expect("no panic").expect("it is free");
+    }
+
+    #[test]
+    fn a_taken_address_refuses_clients_until_it_is_opened_and_no_second_server_gets_it_then() {
+        let any = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
+        let (address, shared) = reserve_together(any, 3, None).expect("three sockets");
+        let connect = || TcpStream::connect(address).map(drop);
+        for _ in 0..3 {
+            let refused = connect().expect_err("nobody serves").kind();
+            assert_eq!(refused, io::ErrorKind::ConnectionRefused);
+        }
+        require_free(address).expect("it is our own");
+        open(&shared[1]).expect("opened");
+        connect().expect("a core serves");
+        open(&shared[0]).expect("opened beside it");
+        let taken = require_free(address)
+            .expect_err("somebody serves")
+            .to_string();
+        assert!(taken.contains("another process does"), "{taken}");
     }
 }

@@ -15,6 +15,7 @@ use super::error::ServeError;
 use super::resp_host::RespHost;
 use crate::cluster::ProvenLink;
 use crate::directory::spares::SpareOutcome;
+use crate::event_loop::shard_thread::Home;
 use crate::startup::node::ShardStart;
 use crate::startup::room::ConnectionBound;
 use crate::tls::ServedTls;
@@ -90,5 +91,7 @@ pub(crate) struct CoreStart {
     pub(crate) may_begin: flume::Receiver<()>,
     pub(crate) inbox: flume::Receiver<Letter>,
     pub(crate) outboxes: Vec<flume::Sender<Letter>>,
+    /// To the thread that frees those that wait for their core.
+    pub(crate) homes: flume::Sender<(u16, Home)>,
     pub(crate) reports: flume::Sender<Report>,
 }

@@ -2,8 +2,9 @@
 //!
 //! The order of a start: configuration is resolved, the machine is looked at, the data directory is
 //! locked and gets its next incarnation, the ports are bound, every core recovers its own log, and
-//! only when all have succeeded does any of them serve. The order of a stop: every core stops
-//! taking requests and seals its log; when all have, they send what is left and end.
+//! only when all have succeeded does any of them open its ports and serve. The order of a stop:
+//! every core stops taking requests and seals its log; when all have, they send what is left and
+//! end.
 
 mod admin;
 mod audit;
@@ -39,6 +40,7 @@ mod secured;
 mod served_users;
 mod signal;
 mod signals;
+mod stalled_threads;
 mod supervisor;
 
 use std::net::{SocketAddr, TcpListener};
@@ -55,7 +57,7 @@ use crate::directory::{DirectoryError, DirectoryLock};
 use crate::startup::checks;
 use crate::startup::node::{Bound, Node, OpenError};
 use crate::system::lines::{self, tell};
-use crate::system::open_files;
+use crate::system::{open_files, require_threads};
 use crate::tls::{ServedByPort, ServedTls, TlsFiles};
 
 use self::admin::{Admin, Guard};
@@ -66,7 +68,7 @@ use self::dial::{dial, open_link_tls};
 pub use self::error::ServeError;
 use self::error::system;
 use self::health::{Health, Phase, Watched};
-use self::listen::{bind, bind_links, bind_resp, port_of};
+use self::listen::{bind, bind_links, bind_resp, port_of, require_free};
 use self::logging::Logging;
 use self::messages::Report;
 use self::served_users::ServedUsers;
@@ -79,6 +81,8 @@ use self::supervisor::Supervisor;
 /// # Errors
 /// [`ServeError`], whose text is one line that names the cause and what to do.
 pub fn serve(config: Config, logging: &Logging) -> Result<(), ServeError> {
+    // Before the first of them is made for something.
+    require_threads().map_err(|error| OpenError::Option(error.to_string()))?;
     let outcome = serve_told(config, logging);
     // Of the banner, whose last line may tell how it ended.
     lines::flush();
@@ -191,6 +195,11 @@ fn serve_audited(config: Config, logging: &Logging, audit: &Audit) -> Result<(),
     let all_open = |log_ms| {
         node.take_time(log_ms)?;
         node.claim_directory()?;
+        // Each core opens its ports by itself, beside those of the others.
+        [Some(shared_address), resp_address]
+            .into_iter()
+            .flatten()
+            .try_for_each(require_free)?;
         cores.begin();
         if let Some(listener) = links {
             dialing = Some(dial(&node, (listener, link_tls), cores.deliver(), reread)?);
@@ -272,7 +281,8 @@ fn open_admin(
     })?;
     let local = listener.local_addr().map_err(refused)?;
     let scheme = if guard.has_tls() { "https" } else { "http" };
-    let admin = Admin::start(listener, Arc::clone(health), guard).map_err(refused)?;
+    let admin = Admin::start(listener, Arc::clone(health), guard)
+        .map_err(system("start the thread of the admin port"))?;
     tell!("admin        {scheme}://{local} (/metrics, /livez, /readyz)");
     Ok(Some(admin))
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::checks::{self, Demand};
+use crate::VERSION;
 use crate::config::{Config, HugePageMode};
 use crate::directory::Directory;
 use crate::disk::RingPlan;
@@ -29,7 +30,7 @@ pub(super) fn tell_rings(rings: &RingPlan, say: Say) {
 
 /// What the machine is like, each problem with its cause and its mend.
 pub(super) fn banner(config: &Config, directory: &Directory, shards: u16, say: Say) {
-    say(format_args!("penstock {}", env!("CARGO_PKG_VERSION")));
+    say(format_args!("penstock {VERSION}"));
     let identity = directory.identity();
     say(format_args!(
         "data         {} ({}, start {}, {shards} shards)",

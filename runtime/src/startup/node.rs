@@ -54,8 +54,8 @@ use crate::system::checksum;
 use crate::system::huge_pages::{self, Support};
 use crate::system::kernel_clock::clock_keeping;
 use crate::system::memory::{self, MemoryBound, Watch};
-use crate::system::random_u64;
 use crate::system::wall::unix_ms;
+use crate::system::{random_u64, require_threads};
 
 /// How long a clean stop may wait for a snapshot of an index, in microseconds.
 const SNAPSHOT_STOP_US_MAX: u64 = 3_000_000;
@@ -126,6 +126,7 @@ impl Node {
         say: Say,
     ) -> Result<Node, OpenError> {
         let (clock, unix_ms_at_start) = (BootClock::start(), unix_ms());
+        require_threads().map_err(|error| OpenError::Option(error.to_string()))?;
         let allowed = checks::allowed_cores();
         check_cores(config.shards, &allowed)?;
         let (cluster, schema) = (read_cluster(&config)?, read_schema(&config)?);

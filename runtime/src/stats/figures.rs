@@ -10,6 +10,7 @@ use penstock_storage::scrub::ScrubCounters;
 use penstock_storage::store::Usage;
 
 use crate::disk::DiskCounters;
+use crate::event_loop::shard_thread::ThreadFigures;
 
 /// One core's numbers at a moment.
 #[derive(Clone, Copy, Debug, Default)]
@@ -19,6 +20,7 @@ pub(crate) struct Sample {
     pub(crate) cleaning: CleaningCounters,
     pub(crate) pace: PaceCounters,
     pub(crate) disk: DiskCounters,
+    pub(crate) thread: ThreadFigures,
     pub(crate) usage: Usage,
     pub(crate) inherited_bytes: u64,
     pub(crate) scrub: ScrubCounters,
@@ -28,6 +30,7 @@ pub(crate) struct Sample {
     pub(crate) turns: u64,
     pub(crate) received_bytes: u64,
     pub(crate) sent_bytes: u64,
+    pub(crate) watches: u64,
     pub(crate) connections_refused: u64,
     pub(crate) tls_handshakes: u64,
     pub(crate) tls_handshakes_failed: u64,
@@ -453,6 +456,30 @@ pub(crate) const FIGURES: &[Figure] = &[
         "penstock_disk_durable_by_thread",
         "Shards whose durable writes threads make at present, beside the ring of their disk.",
         |it| it.disk.durable_by_thread,
+    ),
+    counter(
+        "storage_inline",
+        "penstock_disk_inline",
+        "Durable writes and syncs that the thread of the shard made itself.",
+        |it| it.disk.inline,
+    ),
+    gauge(
+        "cpu_contended",
+        "penstock_cpu_contended",
+        "Shards whose thread waits for a CPU because other programs want it.",
+        |it| it.thread.contended,
+    ),
+    gauge(
+        "off_core",
+        "penstock_off_core",
+        "Shards whose thread runs on other CPUs than its core, because other programs want that.",
+        |it| it.thread.off_core,
+    ),
+    counter(
+        "watches",
+        "penstock_watches",
+        "Times that a loop watched for work before it slept.",
+        |it| it.watches,
     ),
     counter("turns", "penstock_turns", "Turns of the loop.", |it| {
         it.turns

@@ -4,6 +4,8 @@
 use std::fs;
 use std::time::Instant;
 
+use super::schedstat::SchedStat;
+
 /// The share of its time, in percent, from which a thread counts as held up.
 const OWN_PERCENT_MAX: u64 = 10;
 /// The share of time, in percent, in which somebody on the machine waited, from which the helpers
@@ -54,19 +56,13 @@ fn is_long(us: u64, before: Waited, after: Waited) -> bool {
 
 impl Waited {
     fn read() -> Waited {
-        let own = fs::read_to_string("/proc/thread-self/schedstat").ok();
+        let own = SchedStat::of_this_thread().and_then(|it| it.read());
         let machine = fs::read_to_string("/proc/pressure/cpu").ok();
         Waited {
-            own_us: own.and_then(|text| run_delay_us(&text)),
+            own_us: own.map(|it| it.waited_us),
             machine_us: machine.and_then(|text| pressure_us(&text)),
         }
     }
-}
-
-/// Reads `running waiting slices`, times in nanoseconds.
-fn run_delay_us(schedstat: &str) -> Option<u64> {
-    let ns: u64 = schedstat.split_whitespace().nth(1)?.parse().ok()?;
-    Some(ns / 1000)
 }
 
 /// Reads the line `some avg10=0.00 avg60=0.00 avg300=0.00 total=0`.
@@ -100,13 +96,9 @@ mod tests {
 
     #[test]
     fn what_the_kernel_writes_is_read() {
-        assert_eq!(run_delay_us("251505 132047 2\n"), Some(132));
         let text = "some avg10=97.75 avg60=97.44 avg300=97.07 total=3143793871\n\
             full avg10=0.00 avg60=0.00 avg300=0.00 total=0\n";
         assert_eq!(pressure_us(text), Some(3_143_793_871));
-        assert_eq!(
-            (run_delay_us(""), pressure_us("full total=0")),
-            (None, None)
-        );
+        assert_eq!(pressure_us("full total=0"), None);
     }
 }

@@ -4,6 +4,7 @@
 //! All unsafe code of the server stands here and in `disk`.
 
 pub mod advice;
+mod affinity;
 mod allocator;
 pub(crate) mod boot_clock;
 pub mod bound_child;
@@ -24,14 +25,17 @@ pub(crate) mod open_files;
 pub(crate) mod outgoing;
 pub mod private_file;
 mod random;
+pub(crate) mod schedstat;
 mod schedule;
 mod sockets;
+mod threads;
 pub(crate) mod wall;
 pub(crate) mod wiping;
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
+pub(crate) use affinity::{CpuSet, online_cpus, this_thread};
 pub(crate) use allocator::{give_back_free_memory, map_blocks_from};
 pub(crate) use events::{clear_signal, event_counter, signal, wait_readable};
 pub(crate) use files::{
@@ -44,6 +48,7 @@ pub(crate) use sockets::{
     accept_waiting, receive_at_once, shut_down_socket, taken_over, unacknowledged_bytes,
     unread_bytes,
 };
+pub(crate) use threads::require_threads;
 
 /// Takes over a descriptor that a system call returned, or its error.
 pub(crate) fn owned(fd: RawFd) -> io::Result<OwnedFd> {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use penstock_client::tls::pem::encoding_fault;
 use rustls::RootCertStore;
 use rustls::client::verify_server_cert_signed_by_trust_anchor;
 use rustls::crypto::CryptoProvider;
@@ -63,6 +64,9 @@ impl Found {
 
 /// All certificates of a text, at least one.
 pub(super) fn certificates(text: &[u8], source: Source) -> Result<Vec<Found>, Defect> {
+    if let Some(fault) = encoding_fault(text) {
+        return Err(Defect::new(source, Some(1), fault));
+    }
     let lines = text.split(|byte| *byte == b'\n').enumerate();
     let begins = lines.filter(|(_, line)| line.trim_ascii().ends_with(b"BEGIN CERTIFICATE-----"));
     let mut begins = begins.map(|(number, _)| number + 1);

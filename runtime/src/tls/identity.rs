@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use penstock_client::tls::pem::{encoding_fault, key_fault};
 use penstock_net::link::NodeName;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
@@ -56,11 +57,13 @@ impl Identity {
         chain.iter().try_for_each(|it| check_time(it, now_unix_s))?;
         check_chain(&chain, &provider, now_unix_s)?;
         let of_key = |cause: &dyn fmt::Display| Defect::new(Source::Key, None, cause);
-        let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| match error {
-            rustls::pki_types::pem::Error::NoItemsFound => {
+        let fault = encoding_fault(key).or_else(|| key_fault(key));
+        let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| match (error, fault) {
+            (_, Some(fault)) => of_key(&fault),
+            (rustls::pki_types::pem::Error::NoItemsFound, None) => {
                 of_key(&"there is no private key in PEM (BEGIN PRIVATE KEY)")
             }
-            error => of_key(&format_args!("the private key cannot be read: {error}")),
+            (error, None) => of_key(&format_args!("the private key cannot be read: {error}")),
         })?;
         let roots = ca.map(|text| roots(text, now_unix_s)).transpose()?;
         let roots = roots.map(Arc::new);

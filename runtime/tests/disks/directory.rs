@@ -363,30 +363,36 @@ fn a_directory_of_another_user_is_refused_with_the_command_that_mends_it() {
 
 #[test]
 fn what_is_refused_names_who_may_not_whose_it_is_and_the_command_to_paste() {
-    let denied = |owner| {
+    let denied = |owner, is_new| {
         let error = DirectoryError::Denied {
             path: "/srv/my data/PEERS".into(),
             action: "read",
             data: "/srv/my data".into(),
+            is_new,
             owner,
             user: 998,
         };
         error.to_string()
     };
     assert_eq!(
-        denied(Some(0)),
+        denied(Some(0), false),
         "/srv/my data/PEERS: user 998 has no permission to read it, which belongs to user 0; run: \
          chown -R 998 '/srv/my data' (as root), or name another directory with --data"
     );
     assert_eq!(
-        denied(Some(998)),
+        denied(Some(998), false),
         "/srv/my data/PEERS: user 998 has no permission to read it, though it is the owner; run: \
          chmod -R u+rwX '/srv/my data' (as root), or name another directory with --data"
     );
     assert_eq!(
-        denied(None),
+        denied(None, false),
         "/srv/my data/PEERS: user 998 has no permission to read it; run: chown -R 998 '/srv/my \
          data' (as root), or name another directory with --data"
+    );
+    assert_eq!(
+        denied(None, true),
+        "/srv/my data/PEERS: user 998 has no permission to read it; run: install -d -m 0700 -o 998 \
+         '/srv/my data' (as root), or name another directory with --data"
     );
 }
 

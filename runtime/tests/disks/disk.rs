@@ -334,6 +334,127 @@ fn threads_beside_a_ring_write_durably_and_sync_and_the_ring_does_all_else() {
     });
 }
 
+/// Runs a test with each engine to which the way of a durable write is left, on a CPU that others
+/// want.
+fn with_each_contended(test: impl Fn(Disk, Arena)) {
+    for mode in [IoMode::Uring, IoMode::Threads] {
+        let options = DiskOptions {
+            mode,
+            ..DiskOptions::default()
+        };
+        if let Some((mut disk, arena)) = open(options) {
+            disk.set_contended(Some(0));
+            println!("engine: {}", disk.describe());
+            test(disk, arena);
+        }
+    }
+}
+
+fn sync(token: u64) -> Io<ArenaBlock> {
+    Io::Sync {
+        token: IoToken::new(Asker::Operation, token),
+        file: FILE,
+    }
+}
+
+#[test]
+fn a_lone_durable_write_on_a_contended_cpu_enters_no_ring_and_needs_no_thread() {
+    let folder = Folder::new("inline");
+    with_each_contended(|mut disk, mut arena| {
+        let (path, fd) = file(&folder, 8);
+        disk.attach(FILE, fd);
+        let wake = disk.wake_fd().expect("a descriptor");
+        let enters = disk.counters().enters;
+        let mut ended = Vec::new();
+        for token in 0..100 {
+            let offset = token % 8 * BLOCK_BYTES as u64;
+            let fill = u8::try_from(token).expect("few");
+            let request = match token % 4 {
+                3 => sync(token),
+                _ => write(token, offset, block(&mut arena, BLOCK_BYTES, fill), true),
+            };
+            disk.submit(request);
+            assert!(!disk.has_inline_arrival());
+            disk.flush().expect("flush");
+            assert!(disk.has_inline_arrival(), "{token}");
+            assert!(!is_readable(&wake, 0), "{token}");
+            assert_eq!((disk.reap(&mut ended), disk.in_flight()), (1, 0));
+            let end = ended.pop().expect("one");
+            assert_eq!((end.token.number, end.result), (token, Ok(())));
+            assert_eq!(end.block.is_some(), token % 4 != 3);
+            if token % 4 != 3 {
+                let place = usize::try_from(offset).expect("short");
+                let contents = fs::read(&path).expect("read the file");
+                let written = &contents[place..place + BLOCK_BYTES];
+                assert!(written.iter().all(|&byte| byte == fill));
+            }
+        }
+        let counters = disk.counters();
+        assert_eq!((counters.enters, counters.punted), (enters, 0));
+        assert_eq!((counters.inline, counters.failures), (100, 0));
+        assert_eq!((counters.durable_writes, counters.syncs), (75, 25));
+    });
+}
+
+#[test]
+fn only_a_lone_durable_write_is_made_inline_and_only_while_the_cpu_is_contended() {
+    let folder = Folder::new("not_inline");
+    with_each_contended(|mut disk, mut arena| {
+        let (_, fd) = file(&folder, 8);
+        disk.attach(FILE, fd);
+        let at = |block| block * BLOCK_BYTES as u64;
+        let mut inline = 0;
+        let mut pass = |disk: &mut Disk, requests: Vec<Io<ArenaBlock>>, is_inline: bool| {
+            let count = requests.len();
+            requests.into_iter().for_each(|it| disk.submit(it));
+            assert_eq!(drained(disk).len(), count);
+            inline += u64::from(is_inline);
+            assert_eq!(disk.counters().inline, inline);
+        };
+        let mut one = || block(&mut arena, BLOCK_BYTES, 1);
+        pass(&mut disk, vec![write(0, at(0), one(), true)], true);
+        pass(&mut disk, vec![write(0, at(0), one(), false)], false);
+        pass(&mut disk, vec![read(0, at(0), one())], false);
+        let two = vec![write(0, at(0), one(), true), write(1, at(1), one(), true)];
+        pass(&mut disk, two, false);
+        let beside_a_read = vec![read(0, at(0), one()), write(1, at(1), one(), true)];
+        pass(&mut disk, beside_a_read, true);
+        disk.set_contended(None);
+        pass(&mut disk, vec![write(0, at(0), one(), true)], false);
+    });
+    for durable_by in [DurableBy::Ring, DurableBy::Thread] {
+        let options = DiskOptions {
+            durable_by,
+            ..DiskOptions::default()
+        };
+        with_ring(options, |mut disk, mut arena| {
+            let (_, fd) = file(&folder, 8);
+            disk.attach(FILE, fd);
+            disk.set_contended(Some(0));
+            disk.submit(write(0, 0, block(&mut arena, BLOCK_BYTES, 1), true));
+            assert_eq!(drained(&mut disk).len(), 1);
+            assert_eq!(disk.counters().inline, 0, "another way was demanded");
+        });
+    }
+}
+
+#[test]
+fn an_inline_write_that_fails_is_reported_as_any_other() {
+    let folder = Folder::new("inline_fails");
+    with_each_contended(|mut disk, mut arena| {
+        let (path, _) = file(&folder, 8);
+        disk.attach(FILE, File::open(&path).expect("open to read").into());
+        disk.submit(write(3, 0, block(&mut arena, BLOCK_BYTES, 1), true));
+        let ended = drained(&mut disk);
+        assert_eq!(ended[0].token.number, 3);
+        assert_eq!(ended[0].result, Err(IoFailure::Device(libc::EBADF)));
+        assert!(ended[0].block.is_some(), "the block comes back");
+        let counters = disk.counters();
+        assert_eq!((counters.inline, counters.failures), (1, 1));
+        disk.detach(FILE);
+    });
+}
+
 #[test]
 fn the_end_of_a_threads_write_is_told_by_the_rings_descriptor() {
     let folder = Folder::new("thread_wakes");

@@ -134,7 +134,13 @@ fn a_server_starts_on_a_disk_that_has_no_room_to_be_timed() {
         .expect("make a little room");
     filler.sync_all().expect("make a little room");
 
-    let mut server = Command::new(env!("CARGO_BIN_EXE_penstock"))
+    let mut command = Command::new(env!("CARGO_BIN_EXE_penstock"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("PENSTOCK_") {
+            command.env_remove(name);
+        }
+    }
+    let mut server = command
         .arg("serve")
         .arg("--data")
         .arg(mounted.0.join("data"))

@@ -1,10 +1,12 @@
 //! Backups of a server that serves, and of one that is stopped: what was acknowledged before one
 //! began is in it, it can be started beside the original, and nothing damaged passes for whole.
+#![expect(unsafe_code, reason = "limits of a child process")]
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::FileExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -480,7 +482,21 @@ fn every_cut_or_missing_file_of_a_backup_is_told_and_not_restored() {
         }
         assert!(restore(&vault, &other, None, 0).is_err());
         assert!(!other.exists(), "something of it was left");
+        let told_of = |cause: &str| {
+            let told = told(
+                1,
+                &["restore", "--from", text(&vault), "--to", text(&other)],
+            );
+            assert!(told.contains(text(&path)) && told.contains(cause), "{told}");
+            assert!(told.contains("nothing was restored"), "{told}");
+        };
+        if !is_manifest {
+            told_of(&format!("it has fewer than its {} bytes", bytes.len()));
+        }
         fs::remove_file(&path).unwrap();
+        if !is_manifest {
+            told_of("No such file or directory");
+        }
         assert!(
             is_manifest || !damage(&vault).is_empty(),
             "{}",
@@ -671,6 +687,51 @@ fn wrong_places_are_refused_by_name() {
         "{absent}"
     );
     assert!(told(2, &["verify", "/nowhere"]).contains("/nowhere"));
+}
+
+/// Runs a command whose files may have so many bytes: then its writes fail, as on a full disk.
+fn told_within(file_bytes_max: u64, words: &[&str]) -> String {
+    let limit = libc::rlimit {
+        rlim_cur: file_bytes_max,
+        rlim_max: file_bytes_max,
+    };
+    let mut command = command(words);
+    // SAFETY: both are system calls on numbers and a live structure, and take nothing from the
+    // heap: a child between fork and exec may make them.
+    unsafe {
+        command.pre_exec(move || {
+            libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+            match libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            }
+        });
+    }
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{words:?}: {text}");
+    text
+}
+
+#[test]
+fn a_target_that_takes_no_more_bytes_is_named_and_not_the_source() {
+    let (place, data, vault) = small("full");
+    for (to, words) in [
+        (
+            place.join("more"),
+            ["backup", "--data", text(&data), "--to"],
+        ),
+        (
+            place.join("restored"),
+            ["restore", "--from", text(&vault), "--to"],
+        ),
+    ] {
+        let refused = told_within(4096, &[&words[..], &[text(&to)]].concat());
+        assert!(refused.contains(text(&to)), "{refused}");
+        assert!(!refused.contains(words[2]), "{refused}");
+        let left = fs::read_dir(to.join("segments")).map_or(0, Iterator::count);
+        assert_eq!(left, 0, "what was written of it is removed");
+    }
 }
 
 #[test]

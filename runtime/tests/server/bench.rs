@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::process::Output;
 
+use penstock_client::Verbs;
 use serde_json::Value;
 
 use crate::command::command;
@@ -46,6 +47,17 @@ impl Server {
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "{words:?}: {errors}");
         serde_json::from_slice(&output.stdout).expect("JSON")
+    }
+}
+
+impl Server {
+    fn keys(&self) -> Vec<String> {
+        let output = command(&["scan", "--addr", &self.address.to_string()])
+            .output()
+            .unwrap();
+        assert!(output.status.success());
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        text.lines().map(str::to_string).collect()
     }
 }
 
@@ -153,7 +165,7 @@ fn keys_that_one_run_filled_serve_further_ones_which_write_none() {
     let missing = "--filled with --keys 300: a read of bench:0000000299";
     assert!(told.contains(missing) && output.stdout.is_empty(), "{told}");
     let records = |report: &Value| report["server"]["record_bytes"].as_u64().expect("counted");
-    assert_eq!(server.json(&get)["refused"], 0);
+    assert_eq!(server.json(&[&get[..], &["--keep"]].concat())["refused"], 0);
     let report = server.json(&filled);
     assert_eq!((&report["refused"], records(&report)), (&0.into(), 0));
     let report = server.json(&[
@@ -165,6 +177,34 @@ fn keys_that_one_run_filled_serve_further_ones_which_write_none() {
         "0.3",
     ]);
     assert!(records(&report) > 0);
+    assert_eq!(server.keys().len(), 300, "they are those of the first run");
     let output = server.bench(&["decr", "--filled"]);
     assert!(errors_of(&output).contains("--filled is for get, set and mixed"));
+}
+
+#[test]
+fn a_run_deletes_the_keys_that_it_has_written_and_no_others() {
+    let server = serve_shards("bench-clean", "disk", "2");
+    let client = server.client();
+    for key in ["bench:mine", "stock", "{buy}:mine"] {
+        client.set(key.as_bytes(), b"v").wait().unwrap();
+    }
+    let mine = server.keys();
+    let runs: [&[&str]; 8] = [
+        &["get"],
+        &["set"],
+        &["mixed"],
+        &["decr"],
+        &["decr", "--ledger"],
+        &["buy"],
+        &["sold-out"],
+        &["echo"],
+    ];
+    for words in runs {
+        let report = server.json(&[words, &["--duration", "0.2"]].concat());
+        assert!(report["operations"].as_u64() > Some(0), "{words:?}");
+        assert_eq!(server.keys(), mine, "{words:?}");
+    }
+    server.json(&["decr", "--duration", "0.2", "--keep"]);
+    assert_eq!(server.keys().len(), mine.len() + 1);
 }

@@ -23,6 +23,23 @@ fn templates() -> Vec<(String, String)> {
     files.map(|entry| read(entry.unwrap())).collect()
 }
 
+/// The texts that an operator starts from: values, templates, scripts, units, containers, options.
+/// Not the change log, which tells of options that are gone.
+fn deployed(folder: &Path) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(deployed(&path));
+        } else if let Ok(text) = fs::read_to_string(&path)
+            && !path.ends_with("CHANGELOG.md")
+        {
+            found.push((path.display().to_string(), text));
+        }
+    }
+    found
+}
+
 /// What stands behind each `prefix`, as long as it is a name.
 fn names<'a>(text: &'a str, prefix: &str, is_part: fn(char) -> bool) -> Vec<&'a str> {
     let rests = text.split(prefix).skip(1);
@@ -49,24 +66,80 @@ fn every_value_that_a_template_asks_for_is_among_the_values_and_each_of_those_is
 }
 
 #[test]
-fn each_variable_of_the_chart_is_an_option_of_the_server_or_of_a_command() {
+fn each_variable_of_the_deployed_files_is_an_option_of_the_server_or_of_a_command() {
     let output = command(&["config", "explain"]).output().unwrap();
     let explained = String::from_utf8(output.stdout).unwrap();
     let options = explained.lines().filter_map(|line| line.split(' ').next());
     let mut known: BTreeSet<String> = options.map(str::to_uppercase).collect();
-    known.extend(["TLS_CA", "USER", "SECRET_FILE"].map(String::from));
+    known.extend(
+        [
+            "TLS_CA",
+            "TLS_NAME",
+            "USER",
+            "SECRET_FILE",
+            "ADDR",
+            "CONFIG",
+        ]
+        .map(String::from),
+    );
     let mut used = BTreeSet::new();
-    for (_, text) in templates() {
+    for (file, text) in deployed(&folder().join("..")) {
         let is_part = |it: char| it.is_ascii_uppercase() || it == '_';
-        used.extend(
-            names(&text, "PENSTOCK_", is_part)
-                .into_iter()
-                .map(String::from),
-        );
+        // A name that ends so stands for several, as PENSTOCK_X_FILE does.
+        for name in names(&text, "PENSTOCK_", is_part) {
+            let is_known = known.contains(name.strip_suffix("_FILE").unwrap_or(name));
+            let is_form = name.is_empty() || name == "X_FILE";
+            assert!(
+                is_known || known.contains(name) || is_form,
+                "{file}: PENSTOCK_{name}"
+            );
+            used.insert(name.to_string());
+        }
     }
-    assert!(used.len() > 20, "{used:?}");
-    let unknown: Vec<_> = used.difference(&known).collect();
-    assert!(unknown.is_empty(), "{unknown:?}");
+    assert!(used.len() > 30, "{used:?}");
+}
+
+#[test]
+fn clients_of_redis_and_programs_find_their_way_in_every_deployment() {
+    let text = |path: &str| fs::read_to_string(folder().join("..").join(path)).unwrap();
+    let nodes = text("helm/penstock/templates/nodes.yaml");
+    assert!(nodes.contains("enableServiceLinks: false"));
+    for (path, parts) in [
+        (
+            "helm/penstock/templates/nodes.yaml",
+            ["PENSTOCK_RESP_LISTEN", "PENSTOCK_SCHEMA"],
+        ),
+        (
+            "compose/compose.yaml",
+            ["PENSTOCK_RESP_LISTEN", "PENSTOCK_SCHEMA"],
+        ),
+        (
+            "helm/penstock/templates/services.yaml",
+            ["name: resp", "port: 7413"],
+        ),
+        (
+            "helm/prepare.sh",
+            ["$(name 3):7413", "user grant till run restock buy"],
+        ),
+        (
+            "compose/cluster/init.sh",
+            ["user add till", "user grant till run restock buy"],
+        ),
+        (
+            "compose/cluster/cluster.toml",
+            ["resp = \"172.31.74.11:7413\"", "resp = \"172.31.74.13:"],
+        ),
+    ] {
+        let file = text(path);
+        parts
+            .iter()
+            .for_each(|part| assert!(file.contains(part), "{path} has no {part}"));
+    }
+    // The programs that the till may run are those of the file.
+    let sale = text("programs/sale.toml");
+    for program in ["restock", "buy", "confirm", "cancel"] {
+        assert!(sale.contains(&format!("[program.{program}]")), "{program}");
+    }
 }
 
 #[test]
@@ -175,7 +248,7 @@ impl Etcd {
         let program = Path::new(env!("CARGO_BIN_EXE_penstock")).parent().unwrap();
         let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap());
         let secrets = self.scratch.join("secrets");
-        let output = Command::new("sh")
+        let output = crate::command::program("sh")
             .arg(folder().join("prepare.sh"))
             .arg(&secrets)
             .args(["shop", "default"])
@@ -221,6 +294,11 @@ fn what_must_be_there_before_the_chart_is_made_once_and_nodes_change_their_addre
         ]
     );
     assert!(first.1.contains("failover = true\n"), "{}", first.1);
+    assert!(
+        first.1.contains("resp = \"shop-2.shop.default.svc:7413\""),
+        "{}",
+        first.1
+    );
     assert!(
         first
             .1

@@ -666,7 +666,7 @@ fn composed_init_makes_secrets_once_and_hands_each_node_its_own_part() {
     let program = Path::new(env!("CARGO_BIN_EXE_penstock"));
     let path = std::env::var("PATH").unwrap();
     let init = || {
-        let output = std::process::Command::new("sh")
+        let output = crate::command::program("sh")
             .arg(folder().join("compose/cluster/init.sh"))
             .env(
                 "PATH",

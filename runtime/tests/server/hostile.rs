@@ -30,7 +30,7 @@ struct Server {
 
 impl Server {
     fn command(data: &Path, flags: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_penstock"));
+        let mut command = crate::command::program(env!("CARGO_BIN_EXE_penstock"));
         // Flags of a test go before these.
         let defaults = [
             ("PENSTOCK_LISTEN", "127.0.0.1:0"),
@@ -53,7 +53,7 @@ impl Server {
     /// With so many open files at most.
     fn start_with_files(data: &Path, flags: &[&str], files: u32) -> Server {
         let direct = Server::command(data, flags);
-        let mut command = Command::new("sh");
+        let mut command = crate::command::program("sh");
         let script = format!("ulimit -n {files} && exec \"$0\" \"$@\"");
         command.arg("-c").arg(script).arg(direct.get_program());
         command.args(direct.get_args());

@@ -83,14 +83,7 @@ fn io_of(server: &Server) -> String {
 
 /// The clean stop. What the kernel has of the rings goes behind it.
 fn stop(mut server: Server) {
-    let pid = server.process.id().to_string();
-    assert!(
-        Command::new("kill")
-            .args(["-TERM", &pid])
-            .status()
-            .unwrap()
-            .success()
-    );
+    server.signal("-TERM");
     for _ in 0..3000 {
         if let Some(status) = server.process.try_wait().unwrap() {
             assert_eq!(status.code(), Some(0));

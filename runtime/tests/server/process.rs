@@ -22,6 +22,17 @@ pub fn beside_clusters() -> RwLockReadGuard<'static, ()> {
     MACHINE.read().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Sends a process a signal, as `-TERM`, by the `kill` of the shell: not every machine has a
+/// program of that name.
+pub fn signal(process: u32, name: &str) {
+    let pid = process.to_string();
+    let mut shell = Command::new("sh");
+    let sent = shell
+        .args(["-c", "kill \"$0\" \"$1\"", name, &pid])
+        .status();
+    assert!(sent.expect("a shell").success(), "kill {name} {pid}");
+}
+
 /// A server that a failing test takes down with it.
 pub struct Server {
     pub process: Child,
@@ -68,9 +79,7 @@ impl Server {
 
     /// Sends a signal, as `-TERM`.
     pub fn signal(&self, name: &str) {
-        let pid = self.process.id().to_string();
-        let sent = Command::new("kill").args([name, &pid]).status().unwrap();
-        assert!(sent.success(), "kill {name}");
+        signal(self.process.id(), name);
     }
 
     /// A clean stop, as a service manager asks for it.

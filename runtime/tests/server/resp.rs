@@ -1,9 +1,9 @@
-//! The RESP port of the real server: atomic commands, pipelines, bad input, and its replies beside
-//! those of a Valkey.
+//! The RESP port of the real server: atomic commands, pipelines, bad input.
 
 mod beyond;
 mod holds;
 mod lifetimes;
+mod oracle;
 mod running;
 mod table;
 mod watching;
@@ -11,15 +11,12 @@ mod watching;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use penstock_client::Verbs;
+use penstock_client::{Client, ClientOptions, Verbs};
 
 use crate::command::command;
 use crate::process::Server;
-
-use self::table::TABLE;
 
 /// A new folder for data.
 fn folder(name: &str) -> PathBuf {
@@ -165,98 +162,6 @@ fn words_of(line: &str) -> Vec<Vec<u8>> {
     words
 }
 
-/// A Valkey or Redis that ends with the test.
-struct Valkey(Child);
-
-impl Drop for Valkey {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn valkey_binary() -> Option<PathBuf> {
-    if let Some(path) = std::env::var_os("VALKEY_SERVER") {
-        return Some(path.into());
-    }
-    let path = std::env::var_os("PATH")?;
-    let names = ["valkey-server", "redis-server"];
-    let candidates = std::env::split_paths(&path).flat_map(|folder| {
-        let named = names.map(|name| folder.join(name));
-        named.into_iter()
-    });
-    candidates.into_iter().find(|path| path.is_file())
-}
-
-fn start_valkey(binary: &Path) -> (Valkey, SocketAddr) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    drop(listener);
-    let folder = folder("valkey");
-    std::fs::create_dir_all(&folder).unwrap();
-    let child = Command::new(binary)
-        .args(["--port", &address.port().to_string(), "--bind", "127.0.0.1"])
-        .args([
-            "--save",
-            "",
-            "--databases",
-            "1",
-            "--proto-max-bulk-len",
-            "1mb",
-        ])
-        .args(["--dir", folder.to_str().unwrap()])
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
-    let valkey = Valkey(child);
-    for _ in 0..500 {
-        if TcpStream::connect(address).is_ok() {
-            return (valkey, address);
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    panic!("{} does not listen on {address}", binary.display());
-}
-
-#[test]
-fn replies_are_those_of_valkey_byte_by_byte() {
-    let Some(binary) = valkey_binary() else {
-        eprintln!("skipped: no valkey-server or redis-server in PATH, nor VALKEY_SERVER");
-        return;
-    };
-    let (_valkey, theirs) = start_valkey(&binary);
-    for protocol in ["2", "3"] {
-        let ours = start(&format!("resp-beside-{protocol}"), &["--shards", "1"]);
-        let mut talks = [Talk::with(ours.address), Talk::with(theirs)];
-        talks[1].ask(&["FLUSHALL"]);
-        let mut differences = Vec::new();
-        for line in TABLE
-            .lines()
-            .filter(|line| !line.is_empty() && !line.starts_with('#'))
-        {
-            let words = words_of(line);
-            let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
-            let [ours, theirs] = talks.each_mut().map(|talk| {
-                talk.send(&encode(&words));
-                talk.reply().escape_ascii().to_string()
-            });
-            if ours != theirs {
-                differences.push(format!("{line}\n  ours   {ours}\n  theirs {theirs}"));
-            }
-            if line == "RESET" || line.starts_with("# strings") {
-                for talk in &mut talks {
-                    talk.ask(&["HELLO", protocol]);
-                }
-            }
-        }
-        assert!(
-            differences.is_empty(),
-            "RESP{protocol}:\n{}",
-            differences.join("\n")
-        );
-    }
-}
-
 #[test]
 fn commands_that_read_and_write_are_atomic_between_connections_and_shards() {
     let resp = start("resp-atomic", &["--shards", "2"]);
@@ -397,7 +302,7 @@ fn a_hundred_thousand_commands_at_once_are_answered_in_order() {
 }
 
 #[test]
-fn half_a_command_native_frames_and_tls_end_at_the_deadline_of_partial_ones() {
+fn half_a_command_ends_at_the_deadline_of_partial_ones_and_what_is_no_resp_is_answered() {
     let resp = start(
         "resp-hostile",
         &["--shards", "1", "--partial-frame-timeout-ms", "200ms"],
@@ -408,9 +313,8 @@ fn half_a_command_native_frames_and_tls_end_at_the_deadline_of_partial_ones() {
         vec![0; 32],
     ]
     .concat();
-    let tls = [0x16, 3, 1, 2, 0, 1, 0, 1, 0xFC, 3, 3].to_vec();
     let half = b"PING\r\n*2\r\n$3\r\nGET\r\n$10\r\nabc".to_vec();
-    for bytes in [native, tls, half] {
+    for bytes in [native, half] {
         let mut talk = Talk::with(resp.address);
         talk.send(&bytes);
         if bytes.starts_with(b"PING") {
@@ -428,6 +332,10 @@ fn half_a_command_native_frames_and_tls_end_at_the_deadline_of_partial_ones() {
             "-ERR Protocol error: invalid multibulk length\r\n",
         ),
         (
+            &[0x16, 3, 1, 2, 0, 1, 0, 1, 0xFC, 3, 3],
+            "-ERR this port speaks RESP without TLS\r\n",
+        ),
+        (
             b"GET / HTTP/1.1\r\nHost: shop\r\n\r\n",
             "-ERR wrong number of arguments for 'get' command\r\n",
         ),
@@ -441,6 +349,62 @@ fn half_a_command_native_frames_and_tls_end_at_the_deadline_of_partial_ones() {
     }
     let mut talk = Talk::with(resp.address);
     assert_eq!(talk.ask(&["PING"]), "+PONG\r\n");
+    resp.server.stop();
+}
+
+#[test]
+fn native_clients_at_the_port_of_resp_are_told_where_they_are() {
+    let resp = start("resp-native", &["--shards", "1"]);
+    // A reply would be waited for longer than the test may run.
+    let options = ClientOptions {
+        deadline: Duration::from_secs(3600),
+        ..ClientOptions::default()
+    };
+    let refused = Client::connect(resp.address, options).expect_err("another protocol");
+    assert!(
+        refused
+            .to_string()
+            .contains("the port for clients of Redis"),
+        "{refused}"
+    );
+    let address = resp.address.to_string();
+    for words in [
+        &["get", "k"][..],
+        &["ping"],
+        &["bench", "echo", "--duration", "0.1"],
+    ] {
+        let output = command(&[words, &["--addr", &address]].concat())
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(
+            text.contains("the port for clients of Redis"),
+            "{words:?}: {text}"
+        );
+        assert!(!text.contains("no answer within"), "{words:?}: {text}");
+    }
+    resp.server.stop();
+}
+
+#[test]
+fn what_redis_cli_shows_of_a_server_is_in_its_info() {
+    let resp = start("resp-stat", &["--shards", "1"]);
+    let info = Talk::with(resp.address).ask(&["INFO"]);
+    for field in [
+        "used_memory",
+        "connected_clients",
+        "blocked_clients",
+        "total_commands_processed",
+        "total_connections_received",
+    ] {
+        let value = info
+            .split("\r\n")
+            .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+        assert!(
+            value.is_some_and(|it| it.parse::<u64>().is_ok()),
+            "{field}: {value:?}"
+        );
+    }
     resp.server.stop();
 }
 

@@ -11,7 +11,7 @@ use zerocopy::little_endian::{F64, I32, U32};
 use zerocopy::{Immutable, IntoBytes, KnownLayout, TryFromBytes, Unaligned};
 
 use crate::command::command;
-use crate::process::Server;
+use crate::process::{Server, signal};
 
 #[derive(Layout, TryFromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -280,11 +280,7 @@ fn a_load_that_is_interrupted_ends_with_what_is_answered() {
     while client.get(b"k100").wait().unwrap().is_none() {
         std::thread::yield_now();
     }
-    let pid = loader.id().to_string();
-    let sent = std::process::Command::new("kill")
-        .args(["-INT", &pid])
-        .status();
-    assert!(sent.unwrap().success());
+    signal(loader.id(), "-INT");
     // A row that comes later is not loaded.
     while loader.try_wait().unwrap().is_none() {
         if input.write_all(b"late,late\n").is_err() {

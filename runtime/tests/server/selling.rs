@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::command::command;
-use crate::process::{Server, the_machine};
+use crate::process::{Server, signal, the_machine};
 
 /// How long a sale may take to write its stock.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -164,14 +164,7 @@ fn a_demo_that_is_interrupted_takes_its_server_and_its_directory_with_it() {
     let (mut demo, mut said) = begin(&folder, &[]);
     word_behind(&mut said, "server");
     assert!(!is_empty(&folder) && has_server(&folder));
-    let pid = demo.id().to_string();
-    assert!(
-        Command::new("kill")
-            .args(["-INT", &pid])
-            .status()
-            .unwrap()
-            .success()
-    );
+    signal(demo.id(), "-INT");
     let mut rest = String::new();
     said.read_to_string(&mut rest).unwrap();
     assert_eq!(demo.wait().unwrap().code(), Some(1));

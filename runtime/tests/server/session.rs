@@ -6,10 +6,11 @@ mod transactions;
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::command::command;
+use crate::process::signal;
 
 /// A server that a failing test takes down with it.
 struct Server {
@@ -88,14 +89,7 @@ impl Server {
 
     /// SIGTERM; the exit code.
     fn stop(mut self) -> Option<i32> {
-        let pid = self.process.id().to_string();
-        assert!(
-            Command::new("kill")
-                .args(["-TERM", &pid])
-                .status()
-                .unwrap()
-                .success()
-        );
+        signal(self.process.id(), "-TERM");
         let deadline = Instant::now() + Duration::from_secs(60);
         while Instant::now() < deadline {
             if let Some(status) = self.process.try_wait().unwrap() {

@@ -12,7 +12,7 @@ use penstock::directory::identity::Identity;
 use penstock_client::{Client, ClientOptions, Verbs};
 
 use crate::command::command;
-use crate::process::Server;
+use crate::process::{Server, signal};
 
 const SMALL: &[&str] = &["--value-bytes-max", "16KiB", "--segment-bytes", "2MiB"];
 
@@ -251,11 +251,7 @@ fn a_server_whose_log_nobody_reads_any_more_serves_and_stops_well() {
         assert!(Instant::now() < deadline, "it makes no segment");
         std::thread::sleep(Duration::from_millis(20));
     }
-    let killed = std::process::Command::new("kill")
-        .args(["-TERM", &process.id().to_string()])
-        .status()
-        .unwrap();
-    assert!(killed.success());
+    signal(process.id(), "-TERM");
     assert_eq!(end_of(&mut process), Some(0));
     fs::remove_dir_all(&data).unwrap();
 }

@@ -127,7 +127,7 @@ struct Server {
 }
 
 fn command(folder: &Folder, flags: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_penstock"));
+    let mut command = crate::command::program(env!("CARGO_BIN_EXE_penstock"));
     command
         .args(["serve", "--data", &folder.path("data")])
         .env("PENSTOCK_LISTEN", "127.0.0.1:0")
@@ -247,9 +247,7 @@ impl Server {
     }
 
     fn hang_up(&self) {
-        let pid = self.process.id().to_string();
-        let sent = Command::new("kill").args(["-HUP", &pid]).status();
-        assert!(sent.expect("kill").success());
+        crate::process::signal(self.process.id(), "-HUP");
     }
 }
 

@@ -1,9 +1,11 @@
 //! Every command of deploy/TUTORIAL.md, in its order, in one shell. What it prints must be what the
-//! page shows.
+//! page shows. The commands of the first page, README.md, must succeed in their order.
 
 use std::net::TcpListener;
 use std::path::Path;
-use std::process::Command;
+
+use crate::command::{command, program};
+use crate::process::Server;
 
 /// One command, and what the page shows below it.
 struct Step<'a> {
@@ -85,6 +87,80 @@ fn lines_are_compared_with_what_is_shown() {
     assert!(!are_alike(&[], &["a"]));
 }
 
+fn free_address() -> String {
+    let bound = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+    bound.unwrap().to_string()
+}
+
+/// The commands of the block below a heading, without their comments; a `\` at the end of a line
+/// goes on.
+fn block_below(page: &str, heading: &str) -> Vec<String> {
+    let below = page.split_once(heading).expect("the heading").1;
+    let block = below.split_once("```sh\n").expect("a block").1;
+    let block = block
+        .split_once("```")
+        .expect("its end")
+        .0
+        .replace("\\\n", " ");
+    let line = |line: &str| {
+        line.split("  #")
+            .next()
+            .unwrap_or_default()
+            .trim()
+            .to_string()
+    };
+    block
+        .lines()
+        .map(line)
+        .filter(|line| !line.is_empty())
+        .collect()
+}
+
+fn has_program(name: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(name).is_file())
+}
+
+#[test]
+fn every_command_of_the_first_page_succeeds_in_an_empty_folder() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let page = std::fs::read_to_string(root.join("README.md")).unwrap();
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("first-page");
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    let [address, admin, resp] = [(); 3].map(|()| free_address());
+    let mut serve = command(&["serve", "--shard-ports", "0", "--listen", &address]);
+    serve.args(["--admin-listen", &admin, "--resp-listen", &resp, "--data"]);
+    let server = Server::start(serve.arg(folder.join("data")));
+    let bin = Path::new(env!("CARGO_BIN_EXE_penstock")).parent().unwrap();
+    let path = std::env::var("PATH").unwrap();
+    let mut ran = 0;
+    for line in block_below(&page, "## Sixty seconds") {
+        let word = line.split(' ').next().unwrap_or_default();
+        // They build, or take their time; other tests run them.
+        let is_elsewhere = word == "cargo" || line.starts_with("penstock bench sale");
+        if is_elsewhere || !(word == "penstock" || has_program(word)) {
+            println!("skipped: {line}");
+            continue;
+        }
+        let line = line.replace("bench decr", "bench decr --duration 0.2 --warmup 0.1");
+        let line = line.replace("127.0.0.1:7412", &admin);
+        let line = line.replace("7413", resp.rsplit(':').next().unwrap());
+        let output = program("timeout")
+            .args(["120", "bash", "-ec", &line])
+            .current_dir(&folder)
+            .env("PATH", format!("{}:{path}", bin.display()))
+            .env("PENSTOCK_ADDR", &address)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{line}: {output:?}");
+        ran += 1;
+    }
+    assert!(ran > 9, "{ran} commands");
+    server.stop();
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
 #[test]
 fn every_command_of_the_tutorial_prints_what_the_page_shows() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
@@ -98,10 +174,7 @@ fn every_command_of_the_tutorial_prints_what_the_page_shows() {
     std::fs::create_dir_all(&bin).unwrap();
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_penstock"), bin.join("penstock")).unwrap();
     std::os::unix::fs::symlink(root.join("deploy"), folder.join("deploy")).unwrap();
-    let address = TcpListener::bind("127.0.0.1:0")
-        .and_then(|listener| listener.local_addr())
-        .unwrap()
-        .to_string();
+    let address = free_address();
 
     // The server ends with the shell, whatever a failing step leaves.
     let mut script = String::from("trap 'kill -9 $server 2>/dev/null' EXIT\n");
@@ -109,7 +182,7 @@ fn every_command_of_the_tutorial_prints_what_the_page_shows() {
         script += &format!("echo @@{number}\n{}\n", step.command);
     }
     let path = std::env::var("PATH").unwrap();
-    let output = Command::new("timeout")
+    let output = program("timeout")
         .args(["120", "bash", "-c", &format!("exec 2>&1\n{script}")])
         .current_dir(&folder)
         .env("PATH", format!("{}:{path}", bin.display()))

@@ -56,9 +56,8 @@ fn client(server: &Server) -> Client {
 }
 
 fn stop(mut server: Server) {
-    let pid = server.process.id().to_string();
-    let killed = Command::new("kill").args(["-TERM", &pid]).status().unwrap();
-    assert!(killed.success() && server.process.wait().unwrap().success());
+    server.signal("-TERM");
+    assert!(server.process.wait().unwrap().success());
 }
 
 /// The key, then its stock in 8 bytes, then what tells it from others.

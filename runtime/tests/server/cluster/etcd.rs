@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::Model;
 use super::nodes::{Cluster, Server, free_port, until, wait_for_follower, wait_for_primary};
-use crate::process::beside_clusters;
+use crate::process::{beside_clusters, signal};
 use crate::scrape::ask;
 
 /// An etcd of one member, which a failing test takes down with it.
@@ -89,10 +89,7 @@ impl Etcd {
 
     pub fn signal(&self, name: &str) {
         let process = self.process.as_ref().expect("it runs");
-        let sent = Command::new("kill")
-            .args([name, &process.id().to_string()])
-            .status();
-        assert!(sent.expect("kill runs").success());
+        signal(process.id(), name);
     }
 
     fn ask(&self, call: &str, body: &Value) -> Option<Value> {

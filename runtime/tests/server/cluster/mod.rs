@@ -29,7 +29,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
 use std::net::TcpStream;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use penstock_client::{Client, ClientError, ClientOptions, Verbs};
 use penstock_net::keyspace::Action;
@@ -41,7 +41,7 @@ use self::nodes::{
     Cluster, Server, is_within_patience, until, wait_for_follower, wait_for_primary, write_secret,
 };
 use crate::command::command;
-use crate::process::beside_clusters;
+use crate::process::{beside_clusters, signal};
 
 /// What must be there.
 #[derive(Default)]
@@ -436,11 +436,8 @@ fn a_start_as_a_node_of_a_directory_that_was_written_alone_is_refused_and_change
         let said = String::from_utf8_lossy(&said.stderr).into_owned();
         panic!("it does not answer, but: {told}\n{said}");
     }
-    let stop = Command::new("kill")
-        .arg(server.id().to_string())
-        .status()
-        .expect("kill runs");
-    assert!(stop.success() && server.wait().expect("it ends").success());
+    signal(server.id(), "-TERM");
+    assert!(server.wait().expect("it ends").success());
 
     for more in [&["--cluster-new"][..], &[]] {
         let refused = serve(&["--cluster-node", "1", "--cluster"])

@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -17,6 +17,7 @@ use penstock_net::level::AckLevel;
 use penstock_net::receive::{Received, Receiver};
 
 use crate::command::command;
+use crate::process::signal;
 use crate::scrape::ask;
 
 /// What is waited for comes in well under a second on a machine with nothing else to do.
@@ -130,10 +131,7 @@ impl Server {
     }
 
     pub fn signal(&self, name: &str) {
-        let sent = Command::new("kill")
-            .args([name, &self.process.id().to_string()])
-            .status();
-        assert!(sent.expect("kill runs").success());
+        signal(self.process.id(), name);
     }
 
     /// Stands still, with all of its threads. A thread that waits for the processor runs on for a

@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use penstock_client::{ClientError, Verbs};
 use penstock_net::status::Status;
@@ -101,6 +101,31 @@ fn a_directory_of_another_user_is_refused_by_path_and_with_the_chown_that_mends_
          chown -R {NOBODY} {path} (as root), or name another directory with --data"
     );
     assert!(text.contains(&expected), "{text}\n{expected}");
+}
+
+#[test]
+fn the_command_that_mends_a_directory_which_a_user_may_not_make_does_mend_it() {
+    const NOBODY: u32 = 65_534;
+    let above = folder("message-missing");
+    fs::create_dir(&above).unwrap();
+    fs::set_permissions(&above, fs::Permissions::from_mode(0o755)).unwrap();
+    let directory = above.join("my data");
+    if chown(&above, Some(0), None).is_err() {
+        eprintln!("SKIPPED: only root can make a directory for another user");
+        return;
+    }
+    let Ok(output) = serve(&directory).uid(NOBODY).output() else {
+        eprintln!("SKIPPED: another user cannot run the binary of this build");
+        return;
+    };
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    let told = text.split_once("; run: ").expect("a command").1;
+    let told = told.split_once(" (as root)").expect("who runs it").0;
+    let ran = Command::new("sh").args(["-c", told]).status().unwrap();
+    assert!(ran.success(), "{told}");
+    let mut server = serve(&directory);
+    Server::start(server.uid(NOBODY)).stop();
 }
 
 #[test]

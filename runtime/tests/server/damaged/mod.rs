@@ -36,10 +36,13 @@ fn refused(directory: &Path, more: &[&str]) -> (Option<i32>, String) {
         .spawn()
         .unwrap();
     // Taken down by whoever waits in vain, if it serves after all.
-    let pid = child.id().to_string();
+    let pid = child.id();
     let watch = std::thread::spawn(move || {
         std::thread::sleep(std::time::Duration::from_secs(60));
-        let _ = Command::new("kill").args(["-KILL", &pid]).status();
+        let pid = pid.to_string();
+        let _ = Command::new("sh")
+            .args(["-c", "kill -KILL \"$0\"", &pid])
+            .status();
     });
     let mut said = String::new();
     child
@@ -55,9 +58,7 @@ fn refused(directory: &Path, more: &[&str]) -> (Option<i32>, String) {
 
 /// Stops a server; what it said on standard error, if that is piped.
 fn stop(mut server: Server) -> String {
-    let pid = server.process.id().to_string();
-    let sent = Command::new("kill").args(["-TERM", &pid]).status();
-    assert!(sent.unwrap().success());
+    server.signal("-TERM");
     let mut said = String::new();
     if let Some(errors) = &mut server.process.stderr {
         errors.read_to_string(&mut said).unwrap();

@@ -49,7 +49,7 @@ fn a_limit_of_open_files_that_is_too_low_is_told_with_the_need_and_how_to_raise_
     let folder = Folder::new("nofile-low");
     for limit in [10, 16] {
         let direct = Server::command(&folder.0, &["--shards", "1"]);
-        let mut command = Command::new("sh");
+        let mut command = crate::command::program("sh");
         command
             .args(["-c", &format!("ulimit -n {limit} && exec \"$0\" \"$@\"")])
             .arg(direct.get_program())

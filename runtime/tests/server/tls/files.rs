@@ -21,6 +21,7 @@ fn files_that_make_no_identity_are_refused_in_one_line_that_names_them() {
         params.not_before = date_time_ymd(2001, 1, 1);
         params.not_after = date_time_ymd(2002, 1, 1);
     });
+    let marked = format!("\u{feff}{}", leaf.certificate);
     let without = format!("{}{}", leaf.certificate, root.pem);
     for (certificate, key, mode, words) in [
         (
@@ -47,6 +48,24 @@ fn files_that_make_no_identity_are_refused_in_one_line_that_names_them() {
             &leaf.key,
             0o600,
             ["cert.pem", "no certificate in PEM"],
+        ),
+        (
+            &marked,
+            &leaf.key,
+            0o600,
+            ["cert.pem:1: ", "byte order mark"],
+        ),
+        (
+            &leaf.certificate,
+            &format!("\u{feff}{}", leaf.key),
+            0o600,
+            ["key.pem", "byte order mark"],
+        ),
+        (
+            &leaf.certificate,
+            &leaf.key.replace("PRIVATE KEY", "ENCRYPTED PRIVATE KEY"),
+            0o600,
+            ["key.pem", "is encrypted"],
         ),
     ] {
         let certificate = folder.put("cert.pem", certificate, 0o644);

@@ -2,7 +2,6 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::process::Command;
 
 use penstock_client::{Client, ClientError, ClientOptions, Identity, Secret, Status, Verbs};
 use penstock_net::auth::{KEY_BYTES, SALT_BYTES, Verifier};
@@ -149,7 +148,7 @@ fn loads_log_in_by_a_secret_or_by_a_certificate_alone_and_count_along() {
     let by_secret = ["--user", "ann", "--secret-file", &secret];
     let by_certificate = ["--tls-cert", &certificate, "--tls-key", &key];
     let run = |words: &[&str], flags: &[&str]| -> (Option<i32>, String) {
-        let output = Command::new(env!("CARGO_BIN_EXE_penstock"))
+        let output = crate::command::program(env!("CARGO_BIN_EXE_penstock"))
             .args(words)
             .args(["--addr", &server.address.to_string(), "--tls-ca", &ca])
             .args(flags)

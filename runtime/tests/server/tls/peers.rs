@@ -186,7 +186,7 @@ fn commands_and_the_load_generator_go_through_tls() {
     let ca = folder.put("ca.pem", &authority.pem, 0o644);
     let address = server.address.to_string();
     let run = |words: &[&str], flags: &[&str]| -> (Option<i32>, String) {
-        let output = Command::new(env!("CARGO_BIN_EXE_penstock"))
+        let output = crate::command::program(env!("CARGO_BIN_EXE_penstock"))
             .args(words)
             .args(["--addr", &address])
             .args(flags)

@@ -64,7 +64,7 @@ fn what_insecure_opens_is_told_by_banner_log_and_metric() {
 fn links_that_other_machines_can_reach_need_insecure() {
     let folder = Folder::new("links");
     let file = folder.path("cluster.toml");
-    let made = Command::new(env!("CARGO_BIN_EXE_penstock"))
+    let made = crate::command::program(env!("CARGO_BIN_EXE_penstock"))
         .args(["cluster", "init", "--file", &file])
         .args(["--node", "1,10.255.255.1:7991,127.0.0.1:7992"])
         .output()

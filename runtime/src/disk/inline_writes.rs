@@ -1,0 +1,159 @@
+//! Decides when the thread of a shard makes a write durable itself, inside the flush. Pure: counts
+//! and times are given.
+//!
+//! Each thread that a durable write passes through waits for a CPU of its own where other programs
+//! want all of them. A lone write that is made where the command ran waits for the device alone,
+//! and nobody else has work for the loop meanwhile.
+
+/// The longest write that the loop waits for: some hundred short records. A frame that is longer
+/// comes from many clients, and the loop has work while the device has it.
+const BYTES_MAX: u32 = 16 << 10;
+/// A device that takes longer than this is not waited for again for a while.
+const SLOW_US: u64 = 100_000;
+/// How long that is. The time doubles while the device stays slow.
+const PAUSE_US_MIN: u64 = 1_000_000;
+const PAUSE_US_MAX: u64 = 64_000_000;
+
+/// Whether a write that took the device so long is one to wait for no more for a while.
+#[inline]
+pub(super) fn is_slow(device_us: u64) -> bool {
+    device_us >= SLOW_US
+}
+
+/// The queue of a disk at a flush.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Queue {
+    /// Writes and syncs that are to begin.
+    pub(super) waiting: usize,
+    /// Writes and syncs that are under way.
+    pub(super) begun: u32,
+    /// The first of those that wait is a durable write or a sync.
+    pub(super) is_durable: bool,
+    /// Its length; 0 for a sync.
+    pub(super) len: u32,
+}
+
+/// Whether the thread of the shard makes writes durable itself.
+#[derive(Debug)]
+pub(super) struct InlineWrites {
+    /// Which way a durable write takes was left to the disk.
+    is_permitted: bool,
+    is_contended: bool,
+    not_before_us: u64,
+    pause_us: u64,
+}
+
+impl InlineWrites {
+    /// Never if another way was demanded.
+    pub(super) fn new(is_permitted: bool) -> Self {
+        InlineWrites {
+            is_permitted,
+            is_contended: false,
+            not_before_us: 0,
+            pause_us: PAUSE_US_MIN,
+        }
+    }
+
+    /// Other programs want the CPU of the thread from now on, or do not.
+    pub(super) fn set_contended(&mut self, is_contended: bool) {
+        self.is_contended = is_contended;
+    }
+
+    /// Whether a write may be inline at all at present; the queue decides the rest.
+    #[inline]
+    pub(super) fn are_possible(&self) -> bool {
+        self.is_permitted && self.is_contended
+    }
+
+    /// Whether the first write that waits is to be inline.
+    pub(super) fn takes(&self, now_us: u64, queue: Queue) -> bool {
+        self.are_possible()
+            && now_us >= self.not_before_us
+            && queue.is_durable
+            && queue.waiting == 1
+            && queue.begun == 0
+            && queue.len <= BYTES_MAX
+    }
+
+    /// An inline write has ended, which took the device so long.
+    pub(super) fn ended(&mut self, now_us: u64, device_us: u64) {
+        if !is_slow(device_us) {
+            self.pause_us = PAUSE_US_MIN;
+            return;
+        }
+        self.not_before_us = now_us.saturating_add(self.pause_us);
+        self.pause_us = (2 * self.pause_us).min(PAUSE_US_MAX);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONE: Queue = Queue {
+        waiting: 1,
+        begun: 0,
+        is_durable: true,
+        len: 4096,
+    };
+
+    fn contended() -> InlineWrites {
+        let mut inline = InlineWrites::new(true);
+        inline.set_contended(true);
+        inline
+    }
+
+    #[test]
+    fn a_lone_durable_write_is_inline_while_the_cpu_is_contended_and_nothing_else_is() {
+        let two = Queue { waiting: 2, ..LONE };
+        let behind_another = Queue { begun: 1, ..LONE };
+        let not_durable = Queue {
+            is_durable: false,
+            ..LONE
+        };
+        let sync = Queue { len: 0, ..LONE };
+        let longest = Queue {
+            len: BYTES_MAX,
+            ..LONE
+        };
+        let too_long = Queue {
+            len: BYTES_MAX + 4096,
+            ..LONE
+        };
+        for (queue, is_inline) in [
+            (LONE, true),
+            (sync, true),
+            (longest, true),
+            (too_long, false),
+            (two, false),
+            (behind_another, false),
+            (not_durable, false),
+        ] {
+            assert_eq!(contended().takes(0, queue), is_inline, "{queue:?}");
+            for (is_permitted, is_contended) in [(true, false), (false, true), (false, false)] {
+                let mut inline = InlineWrites::new(is_permitted);
+                inline.set_contended(is_contended);
+                assert!(!inline.takes(0, queue), "{queue:?} {inline:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_slow_device_is_waited_for_ever_more_rarely_until_it_is_fast() {
+        let (mut inline, mut now_us) = (contended(), 0);
+        let mut pauses_s = Vec::new();
+        for _ in 0..8 {
+            assert!(inline.takes(now_us, LONE));
+            inline.ended(now_us, SLOW_US);
+            let pause_us = inline.not_before_us - now_us;
+            assert!(!inline.takes(inline.not_before_us - 1, LONE));
+            pauses_s.push(pause_us / 1_000_000);
+            now_us = inline.not_before_us;
+        }
+        assert_eq!(pauses_s, [1, 2, 4, 8, 16, 32, 64, 64]);
+        inline.ended(now_us, SLOW_US - 1);
+        assert!(inline.takes(now_us, LONE));
+        inline.ended(now_us, SLOW_US);
+        assert_eq!(inline.not_before_us - now_us, PAUSE_US_MIN);
+    }
+}

@@ -1,0 +1,173 @@
+//! Replies of the port beside those of a Valkey or Redis of this machine, byte by byte.
+//!
+//! A machine has any version of either. So the test asks its peer for product and version, leaves
+//! out what that version does not know, and skips a peer with which no comparison was ever made.
+
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use super::table::TABLE;
+use super::{Talk, encode, folder, start, words_of};
+
+/// What a line of the table begins with that only a Valkey 9 answers as it should.
+const VALKEY_9: &str = "[9] ";
+
+/// The lines of the table that a peer knows.
+#[derive(Debug, PartialEq, Eq)]
+enum Known {
+    All,
+    AllButValkey9,
+}
+
+/// What a peer knows, by its INFO; what it is, if it was never compared.
+fn known_by(info: &str) -> Result<Known, String> {
+    let field = |name: &str| {
+        let mut lines = info.lines();
+        let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        value.map(|it| it.trim().to_string())
+    };
+    // A Valkey has both fields, the other one for clients of Redis.
+    match (field("valkey_version"), field("redis_version")) {
+        (Some(version), _) if version.starts_with("9.") => Ok(Known::All),
+        (Some(version), _) => Err(format!("Valkey {version}")),
+        (None, Some(version)) if version.starts_with("7.0.") => Ok(Known::AllButValkey9),
+        (None, Some(version)) => Err(format!("Redis {version}")),
+        (None, None) => Err("a server that does not tell its version".into()),
+    }
+}
+
+/// The words of the lines of the table that such a peer knows, with the line itself.
+fn lines_for(known: &Known) -> Vec<&'static str> {
+    let lines = TABLE.lines().filter(|line| !line.is_empty());
+    let lines = lines.filter(|line| !line.starts_with('#'));
+    let asked = lines.filter_map(|line| match line.strip_prefix(VALKEY_9) {
+        Some(rest) => (*known == Known::All).then_some(rest),
+        None => Some(line),
+    });
+    asked.collect()
+}
+
+/// A Valkey or Redis that ends with the test.
+struct Peer {
+    process: Child,
+    address: SocketAddr,
+}
+
+impl Peer {
+    fn start(binary: &Path) -> Peer {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        drop(listener);
+        let folder = folder("valkey");
+        std::fs::create_dir_all(&folder).unwrap();
+        let process = Command::new(binary)
+            .args(["--port", &address.port().to_string()])
+            .args(["--bind", "127.0.0.1", "--save", "", "--databases", "1"])
+            .args(["--proto-max-bulk-len", "1mb"])
+            .args(["--dir", folder.to_str().unwrap()])
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let peer = Peer { process, address };
+        for _ in 0..500 {
+            if TcpStream::connect(address).is_ok() {
+                return peer;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        panic!("{} does not listen on {address}", binary.display());
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn peer_binary() -> Option<PathBuf> {
+    if let Some(path) = std::env::var_os("VALKEY_SERVER") {
+        return Some(path.into());
+    }
+    let path = std::env::var_os("PATH")?;
+    let names = ["valkey-server", "redis-server"];
+    let mut candidates = names.iter().flat_map(|name| {
+        let folders = std::env::split_paths(&path);
+        folders.map(move |folder| folder.join(name))
+    });
+    candidates.find(|path| path.is_file())
+}
+
+#[test]
+fn replies_are_those_of_valkey_byte_by_byte() {
+    let Some(binary) = peer_binary() else {
+        eprintln!("skipped: no valkey-server or redis-server in PATH, nor VALKEY_SERVER");
+        return;
+    };
+    let peer = Peer::start(&binary);
+    let known = match known_by(&Talk::with(peer.address).ask(&["INFO", "server"])) {
+        Ok(known) => known,
+        Err(product) => {
+            eprintln!(
+                "skipped: {} is {product}; the table is compared with Valkey 9 and Redis 7.0",
+                binary.display()
+            );
+            return;
+        }
+    };
+    let lines = lines_for(&known);
+    for protocol in ["2", "3"] {
+        let ours = start(&format!("resp-beside-{protocol}"), &["--shards", "1"]);
+        let mut talks = [Talk::with(ours.address), Talk::with(peer.address)];
+        talks[1].ask(&["FLUSHALL"]);
+        for talk in &mut talks {
+            talk.ask(&["HELLO", protocol]);
+        }
+        let mut differences = Vec::new();
+        for line in &lines {
+            let words = words_of(line);
+            let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+            let [ours, theirs] = talks.each_mut().map(|talk| {
+                talk.send(&encode(&words));
+                talk.reply().escape_ascii().to_string()
+            });
+            if ours != theirs {
+                differences.push(format!("{line}\n  ours   {ours}\n  theirs {theirs}"));
+            }
+            if *line == "RESET" {
+                for talk in &mut talks {
+                    talk.ask(&["HELLO", protocol]);
+                }
+            }
+        }
+        assert!(
+            differences.is_empty(),
+            "RESP{protocol}:\n{}",
+            differences.join("\n")
+        );
+    }
+}
+
+#[test]
+fn a_peer_is_asked_for_its_version_and_only_for_what_that_version_knows() {
+    let info = |fields: &str| known_by(&format!("$99\r\n# Server\r\n{fields}\r\nos:Linux\r\n"));
+    assert_eq!(info("redis_version:7.0.15"), Ok(Known::AllButValkey9));
+    let valkey = |version| info(&format!("redis_version:7.2.4\r\nvalkey_version:{version}"));
+    assert_eq!(valkey("9.1.2"), Ok(Known::All));
+    assert_eq!(valkey("8.1.1"), Err("Valkey 8.1.1".into()));
+    for version in ["6.0.16", "7.2.4", "8.0.2"] {
+        let told = info(&format!("redis_version:{version}"));
+        assert_eq!(told, Err(format!("Redis {version}")));
+    }
+    assert!(info("uptime:1").is_err());
+    let (all, fewer) = (lines_for(&Known::All), lines_for(&Known::AllButValkey9));
+    assert!(all.contains(&"SET if w IFEQ v") && all.len() > fewer.len());
+    for line in fewer {
+        let unknown = ["IFEQ", "ifeq", "SETINFO", "NO-TOUCH"];
+        assert!(!unknown.iter().any(|word| line.contains(word)), "{line}");
+        assert!(!line.starts_with('['), "{line}");
+    }
+}
