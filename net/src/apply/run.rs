@@ -27,8 +27,8 @@ pub trait ApplyKeys<'a> {
     /// this one and the request. A change is never missed.
     fn may_have_changed(&self, key: usize, since: Version) -> bool;
 
-    /// The time from which lifetimes count, in unix milliseconds. It is not before `now_ms`, and later
-    /// where a millisecond has begun.
+    /// The time from which lifetimes count, in unix milliseconds: `now_ms`, or a later one where a
+    /// millisecond has begun.
     fn lifetimes_from_ms(&self, now_ms: u64) -> u64 {
         now_ms
     }

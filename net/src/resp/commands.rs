@@ -90,7 +90,8 @@ fn describe(command: &Command, replies: &mut Replies<'_>) {
     replies.array(0);
 }
 
-/// What clients of a cluster go by: which nodes a command goes to, and how their answers become one.
+/// What clients of a cluster go by: the nodes that a command goes to, and how their answers become
+/// one.
 fn tips(id: Name) -> &'static [&'static str] {
     match id {
         Name::MGet => &["request_policy:multi_shard"],

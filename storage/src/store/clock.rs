@@ -2,9 +2,10 @@
 //!
 //! It begins at the later of the wall clock and the newest time in the log, so it never runs
 //! backwards past what was logged. From then on it follows the monotonic clock, and drifts towards
-//! the wall clock by at most 1/[`SLEW`] of the time that passes, and a millisecond: a wall clock that
-//! steps, forwards or back, makes no key expire at once and keeps none alive; a lifetime is wrong by
-//! at most that. A start takes a wall clock that is ahead of the log, and none that is behind.
+//! the wall clock by at most 1/[`SLEW`] of the time that passes, and a millisecond: a wall clock
+//! that steps, forwards or back, makes no key expire at once and keeps none alive; a lifetime is
+//! wrong by at most that. A start takes a wall clock that is ahead of the log, and none that is
+//! behind.
 //!
 //! The wall clock is told in whole milliseconds and the time is kept in microseconds. It is made up
 //! to the wall clock wherever that shows more, so looks at different moments of a millisecond find

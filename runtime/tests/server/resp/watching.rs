@@ -141,7 +141,7 @@ impl Pair<'_> {
         loop {
             self.run(before);
             assert_eq!(ask(&mut self.a, "WATCH k", &self.key), "+OK\r\n");
-            // What is to expire behind WATCH must not be gone before, on a machine that stands still.
+            // What is to expire behind WATCH must not be gone before, if the machine stood still.
             let must_live = match before {
                 before if !before.contains("50") => break,
                 before if before.contains("{k}f") => "EXISTS {k}f",
