@@ -35,6 +35,8 @@ pub const FEATURE_ON_EXPIRE: u64 = 512;
 pub const FEATURE_RUN: u64 = 1024;
 /// REPLACE of APPLY.
 pub const FEATURE_REPLACE: u64 = 2048;
+/// ABSENT_SINCE of APPLY.
+pub const FEATURE_ABSENT_SINCE: u64 = 4096;
 /// Answers to writes with tokens may have [`ITEM_FLAG_BEGAN`](crate::reply::ITEM_FLAG_BEGAN): at a
 /// server that has it, for a client that wants it.
 pub const FEATURE_BEGAN: u64 = 8192;

@@ -291,6 +291,14 @@ fn wire(version: Stored) -> Version {
     }
 }
 
+/// A version that the wire tells, as the store has it.
+fn stored(version: Version) -> Stored {
+    Stored {
+        epoch: version.epoch,
+        sequence: version.sequence,
+    }
+}
+
 #[inline]
 fn get<P: Blocks>(
     store: &mut Store<P>,
@@ -338,7 +346,7 @@ fn write_telling<P: Blocks>(
     let cell = store.cell(id);
     let told = (wanted != Wanted::Value).then(|| ExpiryTold {
         expiry_ms: cell.expiry_ms().unwrap_or(0),
-        time_ms: store.time_ms(),
+        time_ms: store.lifetimes_from_ms(),
     });
     let value = match wanted {
         Wanted::Expiry => &[],
@@ -538,7 +546,7 @@ fn expiry_after<P: Blocks>(
             not_past_by_store_alone(ms, now_ms, behind_ms).map(|()| Some(ms))
         }
         Expiry::In(ms) => {
-            let now_ms = planted::or(Bug::LifetimeIsTime, 0, store.time_ms());
+            let now_ms = planted::or(Bug::LifetimeIsTime, 0, store.lifetimes_from_ms());
             Some(now_ms + ms)
                 .filter(|&at_ms| at_ms <= EXPIRY_MS_MAX)
                 .map(Some)

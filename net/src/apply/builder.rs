@@ -177,6 +177,14 @@ impl ApplyKey {
         self.instruction(Action::Absent)
     }
 
+    /// Guard: it did not exist before the request, nor has it come and gone since the newest
+    /// version of its partition was this one. The server has
+    /// [`FEATURE_ABSENT_SINCE`](crate::hello::FEATURE_ABSENT_SINCE).
+    #[must_use]
+    pub fn is_absent_since(self, newest: Version) -> ApplyInstruction {
+        self.instruction(Action::AbsentSince(newest))
+    }
+
     /// Guard: it had this version before the request.
     #[must_use]
     pub fn has_version(self, version: Version) -> ApplyInstruction {

@@ -86,6 +86,9 @@ pub enum Action {
     Absent,
     /// Guard: the key had this version before the request.
     Version(Version),
+    /// Guard: the key did not exist before the request, nor has it come and gone since the newest
+    /// version of its partition was this one. It may fail although the key did not.
+    AbsentSince(Version),
     /// Guard: the shard's time is before this one, in unix milliseconds.
     Before(Operand),
     /// Guard: the shard's time is this one or later, in unix milliseconds.
@@ -170,6 +173,7 @@ mod code {
     pub(super) const RETURN: u8 = 31;
     pub(super) const ON_EXPIRE: u8 = 32;
     pub(super) const REPLACE: u8 = 33;
+    pub(super) const ABSENT_SINCE: u8 = 35;
 }
 
 impl Comparison {
@@ -294,6 +298,9 @@ impl ApplyInstruction {
             Action::Exists => (code::EXISTS, 0, 0, 0),
             Action::Absent => (code::ABSENT, 0, 0, 0),
             Action::Version(Version { epoch, sequence }) => (code::VERSION, 0, epoch, sequence),
+            Action::AbsentSince(Version { epoch, sequence }) => {
+                (code::ABSENT_SINCE, 0, epoch, sequence)
+            }
             Action::Before(time) => whole(code::BEFORE, time),
             Action::Since(time) => whole(code::SINCE, time),
             Action::Compare(comparison, at, operand) => {
@@ -414,7 +421,8 @@ impl ApplyInstruction {
     /// The bit of the key that an instruction may change which was checked; 0 if it only looks.
     #[inline]
     pub(super) fn changed_key(bytes: &[u8; INSTRUCTION_BYTES]) -> u8 {
-        let is_effect = bytes[0] >= code::SET && bytes[0] != code::RETURN;
+        let is_effect =
+            bytes[0] >= code::SET && bytes[0] != code::RETURN && bytes[0] != code::ABSENT_SINCE;
         u8::from(is_effect) << (bytes[2] & 7)
     }
 
@@ -446,13 +454,8 @@ impl ApplyInstruction {
                 let at = raw.number_at()?;
                 Action::Compare(Comparison::ALL[nth(code::EQ)], at, raw.fitting(at)?)
             }
-            code::VERSION => {
-                raw.has_no_type()?;
-                Action::Version(Version {
-                    epoch: raw.offset,
-                    sequence: raw.bits,
-                })
-            }
+            code::VERSION => Action::Version(raw.version()?),
+            code::ABSENT_SINCE => Action::AbsentSince(raw.version()?),
             code::BEFORE => Action::Before(raw.bound()?),
             code::SINCE => Action::Since(raw.bound()?),
             code::ALL_BITS..=code::NO_BITS => {
@@ -519,6 +522,15 @@ impl Raw {
             offset: read_u32(bytes, 4),
             bits: read_u64(bytes, 8),
         }
+    }
+
+    /// The version that the key is compared with.
+    fn version(&self) -> Result<Version, Wrong> {
+        self.has_no_type()?;
+        Ok(Version {
+            epoch: self.offset,
+            sequence: self.bits,
+        })
     }
 
     /// The number that the instruction is about.

@@ -132,7 +132,7 @@ impl NumberAt {
 
     /// The whole value as a decimal.
     #[must_use]
-    pub fn decimal() -> Self {
+    pub const fn decimal() -> Self {
         NumberAt {
             kind: NumberKind::Decimal,
             offset: 0,

@@ -23,6 +23,16 @@ pub trait ApplyKeys<'a> {
     /// The version that a key had before the request; sequence 0 if it had no value.
     fn version(&self, key: usize) -> Version;
 
+    /// Whether a key may have changed between the time when the newest version of its partition was
+    /// this one and the request. A change is never missed.
+    fn may_have_changed(&self, key: usize, since: Version) -> bool;
+
+    /// The time from which lifetimes count, in unix milliseconds: `now_ms`, or a later one where a
+    /// millisecond has begun.
+    fn lifetimes_from_ms(&self, now_ms: u64) -> u64 {
+        now_ms
+    }
+
     /// The value of a key now; `None` if it has none.
     fn value(&self, key: usize) -> Option<&[u8]>;
 
@@ -192,6 +202,11 @@ impl<'a> Step<'_, 'a> {
                 actual if actual == version => Ok(()),
                 actual => Err(Cause::Version(actual)),
             },
+            Action::AbsentSince(since) => {
+                let existed = keys.existed(self.key);
+                let holds_on = !existed && !keys.may_have_changed(self.key, since);
+                holds(holds_on, existed.into())
+            }
             Action::Before(time) => {
                 let is_before = i128::from(self.now_ms) < self.time(time, keys)?;
                 holds(is_before, self.now_ms)
@@ -250,7 +265,13 @@ impl<'a> Step<'_, 'a> {
             }
             Action::Expire(time) => {
                 self.found(keys)?;
-                let ms = self.time(time, keys)?;
+                let ms = match time {
+                    Operand::Now { plus_ms } => {
+                        let from_ms = keys.lifetimes_from_ms(self.now_ms);
+                        i128::from(from_ms) + i128::from(plus_ms)
+                    }
+                    time => self.time(time, keys)?,
+                };
                 let expiry_ms = u64::try_from(ms)
                     .ok()
                     .filter(|ms| *ms <= EXPIRY_MS_MAX)

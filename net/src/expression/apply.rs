@@ -4,7 +4,8 @@
 //! instruction = ( key-guard | time-guard | number-guard | effect | "return" number ) [ else ]
 //!             | NAME ( "put" | "start" | "replace" ) VALUE    up to the end of the argument
 //!             | "when" NAME "expires" [ ":" effect | ":" NAME ( "put" | "start" ) VALUE ]
-//! key-guard   = NAME ( "exists" | "absent" | "version" EPOCH ":" SEQUENCE )
+//! key-guard   = NAME ( "exists" | "absent" [ "since" VERSION ] | "version" VERSION )
+//! VERSION     = EPOCH ":" SEQUENCE
 //! time-guard  = ( "before" | "since" ) ( UNIX_MS | number )
 //! number-guard = number ( "==" | "!=" | "<" | "<=" | ">" | ">=" ) operand
 //!             | number "has" ( "all" | "any" | "no" ) "bits" operand
@@ -39,6 +40,7 @@ use crate::apply::{
 use crate::instruction::FieldType;
 use crate::limits::EXPIRY_MS_MAX;
 use crate::program::ArgumentKind;
+use crate::version::Version;
 
 use super::cursor::{Cursor, ExpressionError, parse_number, to_bits};
 use super::layout::{FieldKind, LayoutField, ValueLayout};
@@ -331,15 +333,15 @@ impl<'a> Reader<'a> {
     fn on_key(&mut self, word: &str, start: usize) -> Result<Action, ExpressionError> {
         Ok(match word {
             "exists" => Action::Exists,
-            "absent" => Action::Absent,
-            "del" => Action::Delete,
-            "version" => {
-                let text = self.next_text();
-                let version = parse_version(text.0);
-                Action::Version(version.map_err(|_| {
-                    self.error_at(text.1, "EPOCH:SEQUENCE, as set and get --version print it")
-                })?)
+            "absent" => {
+                self.cursor.skip_spaces();
+                match self.cursor.take("since ") {
+                    true => Action::AbsentSince(self.version()?),
+                    false => Action::Absent,
+                }
             }
+            "del" => Action::Delete,
+            "version" => Action::Version(self.version()?),
             "expires" => Action::Expire(self.expiry()?),
             _ => return Err(self.error_at(start, KEY_TEXT)),
         })
@@ -849,6 +851,12 @@ impl<'a> Reader<'a> {
     }
 
     /// All up to the next space, and where it begins.
+    fn version(&mut self) -> Result<Version, ExpressionError> {
+        let text = self.next_text();
+        parse_version(text.0)
+            .map_err(|_| self.error_at(text.1, "EPOCH:SEQUENCE, as set and get --version print it"))
+    }
+
     fn next_text(&mut self) -> (&'a str, usize) {
         self.cursor.skip_spaces();
         let (rest, start) = (self.cursor.rest(), self.cursor.at);

@@ -29,6 +29,23 @@ struct Layout {
 /// Who writes, who holds besides, and which slots.
 type Shard<'a> = (usize, &'a [usize], Vec<(u16, u16)>);
 
+const HELP: [&str; 14] = [
+    "INFO",
+    "    Return information about the cluster.",
+    "KEYSLOT <key>",
+    "    Return the hash slot for <key>.",
+    "MYID",
+    "    Return the node id.",
+    "NODES",
+    "    Return cluster configuration seen by node. Output format:",
+    "    <id> <ip:port> <flags> <primary> <pings> <pongs> <epoch> <link> <slot> ...",
+    "SHARDS",
+    "    Return information about slot range mappings and the nodes associated with them.",
+    "SLOTS",
+    "    Return information about slots range mappings. Each range is made of:",
+    "    start, end, primary and replicas IP addresses, ports and ids",
+];
+
 pub(super) fn answer(args: Arguments<'_>, host: &dyn Host, replies: &mut Replies<'_>) {
     let name = args.get(1).to_ascii_lowercase();
     match (&name[..], args.len()) {
@@ -38,7 +55,8 @@ pub(super) fn answer(args: Arguments<'_>, host: &dyn Host, replies: &mut Replies
         (b"slots", 2) => Layout::of(host).slots(replies),
         (b"shards", 2) => Layout::of(host).shards(replies),
         (b"nodes", 2) => replies.text(&Layout::of(host).nodes()),
-        (b"keyslot" | b"myid" | b"info" | b"slots" | b"shards" | b"nodes", _) => {
+        (b"help", 2) => replies.help("CLUSTER", &HELP),
+        (b"keyslot" | b"myid" | b"info" | b"slots" | b"shards" | b"nodes" | b"help", _) => {
             let name = String::from_utf8_lossy(&name);
             wrong_subcommand(&format!("cluster|{name}"), replies);
         }

@@ -3,12 +3,29 @@
 use super::glob;
 use super::parser::Arguments;
 use super::reply::Replies;
-use super::table::{COMMANDS, Command, find};
+use super::table::{COMMANDS, Command, Name, find};
 use super::words::{unknown_subcommand, wrong_subcommand};
 
 /// Commands that INFO and DOCS tell by their names at once: more than there are, and few enough that
 /// the same name again and again makes no long reply.
 const NAMES_MAX: usize = 256;
+
+const HELP: [&str; 14] = [
+    "(no subcommand)",
+    "    Return details about all commands.",
+    "COUNT",
+    "    Return the total number of commands in this server.",
+    "LIST [FILTERBY PATTERN <pattern>]",
+    "    Return a list of all commands in this server.",
+    "INFO [<command-name> ...]",
+    "    Return details about multiple commands.",
+    "    If no command names are given, documentation details for all",
+    "    commands are returned.",
+    "DOCS [<command-name> ...]",
+    "    Return documentation details about multiple commands.",
+    "    If no command names are given, documentation details for all",
+    "    commands are returned.",
+];
 
 pub(super) fn answer(args: Arguments<'_>, replies: &mut Replies<'_>) {
     if args.len() == 1 {
@@ -44,6 +61,8 @@ pub(super) fn answer(args: Arguments<'_>, replies: &mut Replies<'_>) {
         }
         b"docs" => documents(args, replies),
         b"list" => list(args, replies),
+        b"help" if args.len() > 2 => wrong_subcommand("command|help", replies),
+        b"help" => replies.help("COMMAND", &HELP),
         _ => unknown_subcommand("COMMAND", args, replies),
     }
 }
@@ -64,20 +83,49 @@ fn describe(command: &Command, replies: &mut Replies<'_>) {
     categories
         .iter()
         .for_each(|category| replies.simple(category));
-    replies.array(0);
+    let tips = tips(command.id);
+    replies.set(tips.len());
+    tips.iter().for_each(|tip| replies.bulk(tip.as_bytes()));
     key_specification(command, replies);
     replies.array(0);
+}
+
+/// What clients of a cluster go by: the nodes that a command goes to, and how their answers become
+/// one.
+fn tips(id: Name) -> &'static [&'static str] {
+    match id {
+        Name::MGet => &["request_policy:multi_shard"],
+        Name::MSet => &[
+            "request_policy:multi_shard",
+            "response_policy:all_succeeded",
+        ],
+        Name::Del | Name::Unlink | Name::Exists => {
+            &["request_policy:multi_shard", "response_policy:agg_sum"]
+        }
+        Name::DbSize => &["request_policy:all_shards", "response_policy:agg_sum"],
+        Name::Ping => &["request_policy:all_shards", "response_policy:all_succeeded"],
+        Name::Wait => &["request_policy:all_shards", "response_policy:agg_min"],
+        Name::Time | Name::Ttl | Name::PTtl => &["nondeterministic_output"],
+        Name::Info => &[
+            "nondeterministic_output",
+            "request_policy:all_shards",
+            "response_policy:special",
+        ],
+        Name::Scan => &[
+            "nondeterministic_output",
+            "request_policy:special",
+            "response_policy:special",
+        ],
+        _ => &[],
+    }
 }
 
 fn categories(command: &Command) -> Vec<&'static str> {
     let has = |flag| command.flags().any(|known| known == flag);
     let mut categories = Vec::new();
-    match command.group {
-        "string" => categories.push("@string"),
-        "generic" => categories.push("@keyspace"),
-        "connection" => categories.push("@connection"),
-        "transactions" => categories.push("@transaction"),
-        _ => {}
+    // In the order of Redis.
+    if command.group == "generic" {
+        categories.push("@keyspace");
     }
     if has("readonly") {
         categories.push("@read");
@@ -85,7 +133,15 @@ fn categories(command: &Command) -> Vec<&'static str> {
     if has("write") {
         categories.push("@write");
     }
+    if command.group == "string" {
+        categories.push("@string");
+    }
     categories.push(if has("fast") { "@fast" } else { "@slow" });
+    match command.group {
+        "connection" => categories.push("@connection"),
+        "transactions" => categories.push("@transaction"),
+        _ => {}
+    }
     categories
 }
 
@@ -93,15 +149,22 @@ fn categories(command: &Command) -> Vec<&'static str> {
 fn key_specification(command: &Command, replies: &mut Replies<'_>) {
     let (first, last, step) = command.keys;
     if first == 0 {
-        return replies.array(0);
+        return replies.set(0);
     }
-    let is_read = command.flags().any(|flag| flag == "readonly") || command.name == "watch";
-    replies.array(1);
+    let is_read = command.flags().any(|flag| flag == "readonly") || command.id == Name::Watch;
+    // These tell nothing that is in the value.
+    let is_bare = matches!(
+        command.id,
+        Name::Exists | Name::StrLen | Name::Type | Name::Watch
+    );
+    replies.set(1);
     replies.map(3);
     replies.bulk(b"flags");
-    replies.set(2);
+    replies.set(if is_bare { 1 } else { 2 });
     replies.simple(if is_read { "RO" } else { "RW" });
-    replies.simple(if is_read { "access" } else { "update" });
+    if !is_bare {
+        replies.simple(if is_read { "access" } else { "update" });
+    }
     replies.bulk(b"begin_search");
     replies.map(2);
     replies.bulk(b"type");

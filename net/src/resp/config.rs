@@ -7,12 +7,23 @@ use super::reply::Replies;
 use super::slow::{SLOW_COMMANDS_MAX, SLOW_US};
 use super::words::{unknown_subcommand, wrong_subcommand};
 
+const HELP: [&str; 2] = [
+    "GET <pattern>",
+    "    Return parameters matching the glob-like <pattern> and their values.",
+];
+
 pub(super) fn answer(
     args: Arguments<'_>,
     bulk_bytes_max: usize,
     facts: &Facts,
     replies: &mut Replies<'_>,
 ) {
+    if args.get(1).eq_ignore_ascii_case(b"help") {
+        return match args.len() {
+            2 => replies.help("CONFIG", &HELP),
+            _ => wrong_subcommand("config|help", replies),
+        };
+    }
     if !args.get(1).eq_ignore_ascii_case(b"get") {
         return unknown_subcommand("CONFIG", args, replies);
     }

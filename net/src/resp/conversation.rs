@@ -538,6 +538,9 @@ impl Talk {
             return self.refuse(|out| words::unknown_command(args, out));
         };
         if !command.takes(args.len()) {
+            if command.id == Name::Exec {
+                return self.refuse_exec();
+            }
             return self.refuse(|out| words::wrong_arity(command.name, out));
         }
         if let Some(login) = &self.login
@@ -648,7 +651,7 @@ impl Talk {
 
     fn begin_transaction(&mut self, mut transaction: Transaction, host: &dyn Host) {
         transaction.entry = self.ring.push(Fold::Transaction, self.protocol);
-        transaction.begin(host.unix_us() / 1000);
+        transaction.begin(host);
         self.transaction = Some(transaction);
         self.end_transaction();
     }

@@ -151,6 +151,12 @@ pub trait Host {
     /// Unix microseconds.
     fn unix_us(&self) -> u64;
 
+    /// The time that expiries are compared with, in unix microseconds: that of the shard. It
+    /// follows a wall clock that steps slowly.
+    fn time_us(&self) -> u64 {
+        self.unix_us()
+    }
+
     /// Microseconds of a clock that never steps.
     fn elapsed_us(&self) -> u64;
 

@@ -57,6 +57,10 @@ pub(super) fn put_item(
             batch.set_with(out, key, value, condition, expiry);
             if tells_number { Fold::Flag } else { Fold::Set }
         }
+        Request::Add(key, 0) => {
+            batch.apply_of(out, &[key], &TOUCHED, b"0");
+            Fold::Number
+        }
         Request::Add(key, by) => {
             batch.apply_of(out, &[key], &[started(), added(by)], b"0");
             Fold::Number
@@ -107,7 +111,8 @@ fn put_increase(key: &[u8], change: IncrEx, batch: &mut BatchRequest, out: &mut 
             Operand::Immediate(bound.cast_unsigned()),
         ))
     };
-    let mut instructions = [started(), added(change.by), started(), started(), started()];
+    let mut instructions = [started(); 7];
+    instructions[1] = added(change.by);
     let mut count = 2;
     let mut add = |instruction| {
         instructions[count] = instruction;
@@ -118,6 +123,10 @@ fn put_increase(key: &[u8], change: IncrEx, batch: &mut BatchRequest, out: &mut 
     }
     if change.upper < i64::MAX {
         add(bound(Comparison::Le, change.upper));
+    }
+    if change.by == 0 {
+        add(flipped());
+        add(flipped());
     }
     match change.expiry {
         NewExpiry::Usual | NewExpiry::Keep => {}
@@ -133,17 +142,27 @@ fn put_increase(key: &[u8], change: IncrEx, batch: &mut BatchRequest, out: &mut 
     batch.apply_of(out, &[key], &instructions[..count], b"0");
 }
 
+/// A sum of 0, which is a change as in Redis: whoever watches the key sees it. APPLY takes what
+/// stays as it was for none, so the number is changed and changed back.
+const TOUCHED: [ApplyInstruction; 4] = [started(), added(0), flipped(), flipped()];
+
 /// The first key begins as 0.
-fn started() -> ApplyInstruction {
+const fn started() -> ApplyInstruction {
     instruction(Action::Start { start: 0, len: 1 })
 }
 
-fn added(by: i64) -> ApplyInstruction {
+const fn added(by: i64) -> ApplyInstruction {
     let by = Operand::Immediate(by.cast_unsigned());
     instruction(Action::Change(Arithmetic::Add, NumberAt::decimal(), by))
 }
 
-fn instruction(action: Action) -> ApplyInstruction {
+/// Another number of 64 bits, and the same again by another time.
+const fn flipped() -> ApplyInstruction {
+    let bit = Operand::Immediate(1);
+    instruction(Action::Change(Arithmetic::Xor, NumberAt::decimal(), bit))
+}
+
+const fn instruction(action: Action) -> ApplyInstruction {
     ApplyInstruction {
         key: 0,
         reason: 0,

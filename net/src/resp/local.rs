@@ -13,6 +13,27 @@ use super::slow;
 use super::table::Name;
 use super::words::{REDIS_VERSION, WRONG_PASS, unknown_subcommand, wrong_subcommand};
 
+const HELP: [&str; 18] = [
+    "GETNAME",
+    "    Return the name of the current connection.",
+    "ID",
+    "    Return the ID of the current connection.",
+    "INFO",
+    "    Return information about the current client connection.",
+    "LIST",
+    "    Return information about client connections.",
+    "SETNAME <name>",
+    "    Assign the name <name> to the current connection.",
+    "SETINFO <option> <value>",
+    "    Set client meta attr. Options are:",
+    "    * LIB-NAME: the client lib name.",
+    "    * LIB-VER: the client lib version.",
+    "NO-EVICT (ON|OFF)",
+    "    Taken and without effect: no connection is ended for its memory alone.",
+    "NO-TOUCH (ON|OFF)",
+    "    Taken and without effect: a read does not decide what is lost.",
+];
+
 /// Bytes of the name, the library and the version of the library of a connection, at most each.
 const TOLD_BYTES_MAX: usize = 256;
 
@@ -35,18 +56,55 @@ pub(super) fn answer(
     replies: &mut Replies<'_>,
 ) {
     match id {
+        id if is_queued(id) => answer_queued(id, args, host, replies),
+        Name::Auth => auth(args, replies),
+        Name::Config => config::answer(args, bounds.bulk_bytes_max, &host.facts(), replies),
+        Name::Client => client_command(args, client, bounds, host, replies),
+        Name::Cluster => cluster::answer(args, host, replies),
+        Name::SlowLog => slow::answer(args, host, replies),
+        Name::Command => commands::answer(args, replies),
+        _ => replies.error(b"ERR this command is answered elsewhere"),
+    }
+}
+
+/// Whether a command may stand behind MULTI although it names no key: what it answers depends on
+/// nothing of the connection, and changes nothing.
+pub(super) fn is_queued(id: Name) -> bool {
+    matches!(
+        id,
+        Name::Ping
+            | Name::Echo
+            | Name::Select
+            | Name::Unwatch
+            | Name::Time
+            | Name::DbSize
+            | Name::Info
+    )
+}
+
+/// Answers such a command.
+pub(super) fn answer_queued(
+    id: Name,
+    args: Arguments<'_>,
+    host: &dyn Host,
+    replies: &mut Replies<'_>,
+) {
+    match id {
         Name::Ping if args.len() > 2 => wrong_subcommand("ping", replies),
         Name::Ping if args.len() == 2 => replies.bulk(args.get(1)),
         Name::Ping => replies.simple("PONG"),
         Name::Echo => replies.bulk(args.get(1)),
-        Name::Select => match read_integer(args.get(1)) {
+        Name::Select => match read_integer(args.get(1)).map(i32::try_from) {
             None => replies.error(b"ERR value is not an integer or out of range"),
-            Some(0) => replies.simple("OK"),
-            Some(_) => replies.error(b"ERR DB index is out of range"),
+            Some(Ok(0)) => replies.simple("OK"),
+            Some(Ok(_)) => replies.error(b"ERR DB index is out of range"),
+            Some(Err(_)) => replies
+                .error(b"ERR value is out of range, value must between -2147483648 and 2147483647"),
         },
-        Name::Auth => auth(args, replies),
+        // EXEC has ended all watches before it runs.
+        Name::Unwatch => replies.simple("OK"),
         Name::Time => {
-            let unix_us = host.unix_us();
+            let unix_us = host.time_us();
             replies.array(2);
             replies.bulk((unix_us / 1_000_000).to_string().as_bytes());
             replies.bulk((unix_us % 1_000_000).to_string().as_bytes());
@@ -56,12 +114,7 @@ pub(super) fn answer(
             replies.integer(i64::try_from(keys).unwrap_or(i64::MAX));
         }
         Name::Info => replies.text(&info::text(args, &host.facts(), is_replica(host))),
-        Name::Config => config::answer(args, bounds.bulk_bytes_max, &host.facts(), replies),
-        Name::Client => client_command(args, client, bounds, host, replies),
-        Name::Cluster => cluster::answer(args, host, replies),
-        Name::SlowLog => slow::answer(args, host, replies),
-        Name::Command => commands::answer(args, replies),
-        _ => replies.error(b"ERR this command is answered elsewhere"),
+        _ => replies.error(b"ERR Command not allowed inside a transaction"),
     }
 }
 
@@ -224,7 +277,12 @@ fn client_command(
                 false => replies.error(b"ERR syntax error"),
             }
         }
-        (b"id" | b"getname" | b"setname" | b"setinfo" | b"info" | b"no-evict" | b"no-touch", _) => {
+        (b"help", 2) => replies.help("CLIENT", &HELP),
+        (
+            b"id" | b"getname" | b"setname" | b"setinfo" | b"info" | b"no-evict" | b"no-touch"
+            | b"help",
+            _,
+        ) => {
             let name = String::from_utf8_lossy(&name);
             wrong_subcommand(&format!("client|{name}"), replies);
         }
@@ -245,7 +303,7 @@ fn set_info(args: Arguments<'_>, client: &mut Client, host: &dyn Host, replies: 
         return replies.error(&text);
     }
     if !value.iter().all(u8::is_ascii_graphic) {
-        let name = String::from_utf8_lossy(attribute).to_ascii_lowercase();
+        let name = String::from_utf8_lossy(attribute);
         let text = format!("ERR {name} cannot contain spaces, newlines or special characters.");
         return replies.error(text.as_bytes());
     }

@@ -207,6 +207,11 @@ fn change_bytes(
         return replies.error(TOO_LONG);
     }
     if is_nothing {
+        // Redis takes APPEND of nothing for a change, and SETRANGE of nothing for none.
+        if let (None, Some(value)) = (offset, state.value()) {
+            let same = value.to_vec();
+            state.edit(same);
+        }
         return replies.integer(i64::try_from(len).expect("values are bounded"));
     }
     let mut value = state.value().unwrap_or_default().to_vec();

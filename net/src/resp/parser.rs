@@ -379,7 +379,9 @@ impl Parser {
 
     /// `None` if a quote has no end, or something stands right behind one.
     fn split_words(&mut self, text: &[u8]) -> Option<()> {
+        // As in Redis: two of those that may stand before a word do not end one.
         let is_space = |byte: u8| byte.is_ascii_whitespace() || byte == 0x0B;
+        let ends_word = |byte: u8| byte.is_ascii_whitespace() && byte != 0x0C;
         let mut at = 0;
         loop {
             while text.get(at).is_some_and(|byte| is_space(*byte)) {
@@ -389,7 +391,7 @@ impl Parser {
                 return Some(());
             }
             let start = self.inline.len();
-            while let Some(&byte) = text.get(at).filter(|byte| !is_space(**byte)) {
+            while let Some(&byte) = text.get(at).filter(|byte| !ends_word(**byte)) {
                 at += 1;
                 if byte != b'"' && byte != b'\'' {
                     self.inline.push(byte);

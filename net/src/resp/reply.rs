@@ -149,6 +149,16 @@ impl<'a> Replies<'a> {
         }
     }
 
+    /// The answer to HELP of a container: its subcommands as lines, HELP not among them.
+    pub(super) fn help(&mut self, container: &str, lines: &[&str]) {
+        self.array(lines.len() + 3);
+        let head = format!("{container} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:");
+        self.simple(&head);
+        lines.iter().for_each(|line| self.simple(line));
+        self.simple("HELP");
+        self.simple("    Print this help.");
+    }
+
     /// Replies that were written before.
     pub fn raw(&mut self, bytes: &[u8]) {
         self.out.extend_from_slice(bytes);

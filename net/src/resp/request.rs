@@ -357,6 +357,17 @@ fn read_until(
     }))
 }
 
+/// Whether an option is one with a time: any, or the one again that came before, whose place is
+/// `before`. The last one counts.
+fn is_time(args: Arguments<'_>, option: &[u8], before: Option<usize>) -> bool {
+    match before {
+        None => ["EX", "PX", "EXAT", "PXAT"]
+            .into_iter()
+            .any(|name| option.eq_ignore_ascii_case(name.as_bytes())),
+        Some(number) => option.eq_ignore_ascii_case(args.get(number)),
+    }
+}
+
 fn read_set<'a>(command: &Command, args: Arguments<'a>) -> Result<Request<'a>, Fault> {
     let (mut when, mut expiry, mut gets) = (SetWhen::Always, NewExpiry::Usual, false);
     let mut time = None;
@@ -364,7 +375,7 @@ fn read_set<'a>(command: &Command, args: Arguments<'a>) -> Result<Request<'a>, F
     while number < args.len() {
         let option = args.get(number);
         let is = |name: &str| option.eq_ignore_ascii_case(name.as_bytes());
-        let has_time = ["EX", "PX", "EXAT", "PXAT"].into_iter().any(is);
+        let has_time = is_time(args, option, time);
         match () {
             () if is("NX") && matches!(when, SetWhen::Always | SetWhen::Absent) => {
                 when = SetWhen::Absent;
@@ -378,7 +389,7 @@ fn read_set<'a>(command: &Command, args: Arguments<'a>) -> Result<Request<'a>, F
             }
             () if is("GET") => gets = true,
             () if is("KEEPTTL") && time.is_none() => expiry = NewExpiry::Keep,
-            () if has_time && time.is_none() && expiry == NewExpiry::Usual => {
+            () if has_time && expiry == NewExpiry::Usual => {
                 if number + 1 >= args.len() {
                     return Err(SYNTAX);
                 }
@@ -505,10 +516,10 @@ fn read_getex(command: &Command, args: Arguments<'_>) -> Result<NewExpiry, Fault
     while number < args.len() {
         let option = args.get(number);
         let is = |name: &str| option.eq_ignore_ascii_case(name.as_bytes());
-        let is_first = expiry == NewExpiry::Usual && time.is_none();
+        let has_time = is_time(args, option, time);
         match () {
             () if is("PERSIST") && time.is_none() => expiry = NewExpiry::Persist,
-            () if ["EX", "PX", "EXAT", "PXAT"].into_iter().any(is) && is_first => {
+            () if has_time && expiry == NewExpiry::Usual => {
                 if number + 1 >= args.len() {
                     return Err(SYNTAX);
                 }

@@ -16,8 +16,7 @@ const KEY_BYTES_SHOWN: usize = 24;
 /// Entries that GET tells, if it is not told how many.
 const COUNT_USUAL: usize = 10;
 
-const HELP: [&str; 12] = [
-    "SLOWLOG <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+const HELP: [&str; 9] = [
     "GET [<count>]",
     "    Return top <count> entries from the slowlog (default: 10, -1 mean all).",
     "    Entries are made of:",
@@ -27,8 +26,6 @@ const HELP: [&str; 12] = [
     "    Return the length of the slowlog.",
     "RESET",
     "    Reset the slowlog.",
-    "HELP",
-    "    Print this help.",
 ];
 
 /// What a command is about: as much as an entry of the log shows. It is copied for each command, so
@@ -118,10 +115,7 @@ pub(super) fn answer(args: Arguments<'_>, host: &dyn Host, replies: &mut Replies
             host.forget_slow_commands();
             replies.simple("OK");
         }
-        (b"help", 2) => {
-            replies.array(HELP.len());
-            HELP.iter().for_each(|line| replies.simple(line));
-        }
+        (b"help", 2) => replies.help("SLOWLOG", &HELP),
         (b"get", 2) => tell(host, COUNT_USUAL, replies),
         (b"get", 3) => match read_integer(args.get(2)) {
             Some(-1) => tell(host, usize::MAX, replies),

@@ -2,31 +2,42 @@
 //! commands, and one APPLY with a guard for each key writes what changed, or the keys are read
 //! again.
 
-use crate::apply::ApplyInstruction;
+use crate::apply::{Action, ApplyInstruction};
 use crate::limits::APPLY_KEYS_MAX;
 use crate::reply::ReplyItem;
-use crate::request::{BatchRequest, Wanted};
+use crate::request::{BatchRequest, MemberRead, Wanted};
 use crate::slot::slot_of;
 use crate::status::Status;
 use crate::version::Version;
 
 use super::answer::{self, Told};
 use super::bound::ReplyBound;
+use super::host::Host;
 use super::key_state::{Expires, KeyState, UntilMs};
+use super::local;
 use super::model::Model;
 use super::parser::{Arguments, KeptArguments};
 use super::reply::{Protocol, Replies};
 use super::request::{Fault, Request};
-use super::table::{self, Name};
+use super::table;
 
 /// How often the keys are read before a transaction gives up.
 const READS_MAX: u32 = 64;
 
-/// A key that WATCH named, and its version then; none if it had no value.
+/// A key that WATCH named, and what it was then.
 #[derive(Clone, Debug)]
 pub(super) struct Watched {
     pub(super) key: Vec<u8>,
-    pub(super) version: Option<Version>,
+    seen: Seen,
+}
+
+/// What a watched key was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Seen {
+    /// It had this version.
+    Version(Version),
+    /// It had no value, and this was the newest version of its partition.
+    Absent(Version),
 }
 
 impl Watched {
@@ -43,9 +54,19 @@ enum Work {
     Command(KeptArguments),
     /// The commands of EXEC, and the keys that must be as they were.
     Exec(Vec<KeptArguments>, Vec<Watched>),
-    /// The versions of the keys.
-    Watch,
+    /// What the keys are, and what was seen of each.
+    Watch(Vec<Seen>),
 }
+
+/// A read that the node alone answers which writes the key, and that tells the newest version of
+/// the partition: what ABSENT_SINCE asks for.
+const AS_IT_IS_NOW: MemberRead = MemberRead {
+    staleness_us_max: 0,
+    version_min: Version {
+        epoch: 0,
+        sequence: 0,
+    },
+};
 
 /// What must be done for a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,7 +155,8 @@ impl Transaction {
     pub(super) fn of_watch<'a>(keys: impl Iterator<Item = &'a [u8]>, protocol: Protocol) -> Self {
         let mut names = Vec::new();
         keys.for_each(|key| add_key(&mut names, key));
-        Transaction::new(Work::Watch, names, protocol, 0)
+        let seen = vec![Seen::Absent(Version::default()); names.len()];
+        Transaction::new(Work::Watch(seen), names, protocol, 0)
     }
 
     fn new(work: Work, keys: Vec<KeyState>, protocol: Protocol, value_bytes_max: usize) -> Self {
@@ -144,7 +166,7 @@ impl Transaction {
                 let commands = commands.iter().map(KeptArguments::bytes);
                 commands.sum::<usize>() + watched.iter().map(Watched::bytes).sum::<usize>()
             }
-            Work::Watch => 0,
+            Work::Watch(seen) => seen.len() * size_of::<Seen>(),
         };
         Transaction {
             entry: 0,
@@ -188,16 +210,17 @@ impl Transaction {
         if self.phase != Phase::Done {
             return None;
         }
-        let is_watch = matches!(self.work, Work::Watch);
-        let keys = std::mem::take(&mut self.keys);
-        let watched = keys.iter().map(|key| Watched {
-            key: key.name().to_vec(),
-            version: key.version(),
-        });
-        let watched = if is_watch {
-            watched.collect()
-        } else {
-            Vec::new()
+        let watched = match &self.work {
+            Work::Watch(seen) => {
+                let keys = std::mem::take(&mut self.keys);
+                let keys = keys.iter().zip(seen);
+                keys.map(|(key, seen)| Watched {
+                    key: key.name().to_vec(),
+                    seen: *seen,
+                })
+                .collect()
+            }
+            Work::Command(_) | Work::Exec(..) => Vec::new(),
         };
         Some((std::mem::take(&mut self.reply), watched))
     }
@@ -217,10 +240,10 @@ impl Transaction {
     }
 
     /// Ends it at once if no key is named.
-    pub(super) fn begin(&mut self, unix_ms: u64) {
-        self.now_ms = unix_ms;
+    pub(super) fn begin(&mut self, host: &dyn Host) {
+        self.now_ms = host.time_us() / 1000;
         if self.keys.is_empty() {
-            self.run();
+            self.run(host);
             self.phase = Phase::Done;
         }
     }
@@ -231,7 +254,12 @@ impl Transaction {
         match self.phase {
             Phase::MayRead => {
                 for key in &self.keys {
-                    batch.get_with(out, key.name(), Wanted::ValueAndExpiry);
+                    match self.work {
+                        Work::Watch(_) => {
+                            batch.get_of_member(out, key.name(), Wanted::Expiry, AS_IT_IS_NOW);
+                        }
+                        _ => batch.get_with(out, key.name(), Wanted::ValueAndExpiry),
+                    }
                 }
                 self.reads += 1;
                 self.phase = Phase::Reads(self.keys.len());
@@ -258,13 +286,17 @@ impl Transaction {
                 }
                 self.phase = Phase::Reads(missing - 1);
                 if missing == 1 {
-                    self.phase = self.behind_reads();
+                    self.phase = self.behind_reads(told.host);
                 }
             }
             Phase::Applies => {
                 self.phase = Phase::Done;
                 match status {
                     Status::Ok => {}
+                    Status::GuardFailed if self.is_of_watch(reply.head.instruction) => {
+                        self.reply.clear();
+                        self.replies().null_array();
+                    }
                     Status::VersionMismatch | Status::GuardFailed | Status::NotFound => {
                         self.reply.clear();
                         self.phase = Phase::MayRead;
@@ -300,6 +332,38 @@ impl Transaction {
             // The time of the shard is what expiries are compared with.
             self.now_ms = told.time_ms;
         }
+        if let Work::Watch(seen) = &mut self.work {
+            let newest = reply.standing.map(|standing| standing.through);
+            seen[number] = match is_there {
+                true => Seen::Version(reply.head.version),
+                false => Seen::Absent(newest.unwrap_or_default()),
+            };
+        }
+    }
+
+    /// What WATCH saw of a key, of those of an EXEC.
+    fn seen(&self, place: usize) -> Option<Seen> {
+        let Work::Exec(_, watched) = &self.work else {
+            return None;
+        };
+        let name = self.keys.get(place)?.name();
+        let watched = watched.iter().find(|watched| watched.key == name)?;
+        Some(watched.seen)
+    }
+
+    /// The guard of a key: it is as it was read, and a watched one that is missing was so all the
+    /// time.
+    fn guard(&self, key: u8) -> Action {
+        match (self.keys[usize::from(key)].guard(), self.seen(key.into())) {
+            (Action::Absent, Some(Seen::Absent(newest))) => Action::AbsentSince(newest),
+            (guard, _) => guard,
+        }
+    }
+
+    /// Whether the instruction of the APPLY guards that a watched key was missing all the time. The
+    /// guards of the keys come first, in their order.
+    fn is_of_watch(&self, instruction: u8) -> bool {
+        matches!(self.seen(instruction.into()), Some(Seen::Absent(_)))
     }
 
     /// Keeps the first error as the reply.
@@ -312,26 +376,33 @@ impl Transaction {
     }
 
     /// All keys were read: runs the commands.
-    fn behind_reads(&mut self) -> Phase {
+    fn behind_reads(&mut self, host: &dyn Host) -> Phase {
         if !self.reply.is_empty() {
             return Phase::Done;
         }
-        if let Work::Exec(_, watched) = &self.work {
-            let has_changed = watched.iter().any(|watched| {
-                let key = self.keys.iter().find(|key| key.name() == watched.key);
-                key.is_none_or(|key| key.version() != watched.version)
-            });
-            if has_changed {
-                self.replies().null_array();
-                return Phase::Done;
+        let (mut has_changed, mut was_absent) = (false, false);
+        for (place, key) in self.keys.iter().enumerate() {
+            match self.seen(place) {
+                None => {}
+                Some(Seen::Version(before)) => has_changed |= key.version() != Some(before),
+                Some(Seen::Absent(_)) => {
+                    has_changed |= key.version().is_some();
+                    was_absent = true;
+                }
             }
         }
-        if !self.run() {
+        if has_changed {
+            self.replies().null_array();
+            return Phase::Done;
+        }
+        if !self.run(host) {
             return Phase::Done;
         }
         let changes = self.keys.iter().any(KeyState::is_changed);
-        match changes || self.keys.len() > 1 && !matches!(self.work, Work::Watch) {
-            // Guards alone prove that all keys were so at one instant.
+        let is_watch = matches!(self.work, Work::Watch(_));
+        match changes || was_absent || self.keys.len() > 1 && !is_watch {
+            // Guards alone prove that all keys were so at one instant, and that a key that is
+            // missing has not come and gone.
             true => Phase::MayApply,
             false => Phase::Done,
         }
@@ -339,7 +410,7 @@ impl Transaction {
 
     /// Runs the commands on what was read. `false` if the reply would be too long: then nothing is
     /// to be changed.
-    fn run(&mut self) -> bool {
+    fn run(&mut self, host: &dyn Host) -> bool {
         let bytes_max = self.bound.map_or(usize::MAX, ReplyBound::bytes_max);
         let mut reply = std::mem::take(&mut self.reply);
         let replies = &mut Replies::bounded(&mut reply, self.protocol, bytes_max);
@@ -356,10 +427,10 @@ impl Transaction {
             Work::Exec(commands, _) => {
                 replies.array(commands.len());
                 for command in commands {
-                    run_queued(&mut model, command.view(), replies);
+                    run_queued(&mut model, command.view(), host, replies);
                 }
             }
-            Work::Watch => replies.simple("OK"),
+            Work::Watch(_) => replies.simple("OK"),
         }
         let bytes = replies.bytes();
         let Some(bound) = self.bound.filter(|_| bytes > bytes_max) else {
@@ -377,11 +448,11 @@ impl Transaction {
     /// The guards and effects of the APPLY, and the values that they put.
     fn effects(&self) -> (Vec<ApplyInstruction>, Vec<u8>) {
         let (mut instructions, mut data) = (Vec::new(), Vec::new());
-        for (key, state) in (0..).zip(&self.keys) {
+        for (key, _) in (0..).zip(&self.keys) {
             instructions.push(ApplyInstruction {
                 key,
                 reason: 0,
-                action: state.guard(),
+                action: self.guard(key),
             });
         }
         for (key, state) in (0..).zip(&self.keys) {
@@ -408,7 +479,12 @@ fn request_of(args: Arguments<'_>) -> Option<Request<'_>> {
 }
 
 /// Runs a command that stood behind MULTI.
-fn run_queued(model: &mut Model<'_>, args: Arguments<'_>, replies: &mut Replies<'_>) {
+fn run_queued(
+    model: &mut Model<'_>,
+    args: Arguments<'_>,
+    host: &dyn Host,
+    replies: &mut Replies<'_>,
+) {
     let Some(command) = table::find(args.get(0)) else {
         return refuse_queued(None, args, replies);
     };
@@ -419,9 +495,7 @@ fn run_queued(model: &mut Model<'_>, args: Arguments<'_>, replies: &mut Replies<
         }
         Ok(Some(request)) => model.run(&request, replies),
         Ok(None) => match command.id {
-            Name::Ping if args.len() > 1 => replies.bulk(args.get(1)),
-            Name::Ping => replies.simple("PONG"),
-            Name::Echo => replies.bulk(args.get(1)),
+            id if local::is_queued(id) => local::answer_queued(id, args, host, replies),
             // Arguments of a command that is queued are good, but for those of Redis's words.
             _ => refuse_queued(None, args, replies),
         },

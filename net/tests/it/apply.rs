@@ -26,6 +26,8 @@ const DATA: &[u8] =
 struct Key {
     /// `None` if it had no value.
     version_before: Option<Version>,
+    /// The newest change of it before the request, also if it has no value.
+    changed_at: Version,
     value: Option<Vec<u8>>,
     expiry_ms: Option<u64>,
     /// What is stored to run when it expires.
@@ -149,6 +151,24 @@ impl Model {
                     true => Ok(()),
                     false => Err(Why::Version(before)),
                 }
+            }
+            35 => {
+                let (
+                    Key {
+                        version_before,
+                        changed_at,
+                        ..
+                    },
+                    since,
+                ) = (
+                    &self.keys[key],
+                    Version {
+                        epoch: offset,
+                        sequence: bits,
+                    },
+                );
+                let exists = version_before.is_some();
+                hold(!exists && *changed_at <= since, u64::from(exists))
             }
             10 => hold(now < self.operand(source, bits, false)?, self.now_ms),
             11 => hold(now >= self.operand(source, bits, false)?, self.now_ms),
@@ -303,6 +323,10 @@ impl<'a> ApplyKeys<'a> for Staged {
         self.0[key].version_before.unwrap_or_default()
     }
 
+    fn may_have_changed(&self, key: usize, since: Version) -> bool {
+        self.0[key].changed_at > since
+    }
+
     fn value(&self, key: usize) -> Option<&[u8]> {
         self.0[key].value.as_deref()
     }
@@ -423,11 +447,13 @@ impl Maker {
 
     fn key(&mut self) -> Key {
         let exists = !self.one_in(3);
+        let changed_at = Version {
+            epoch: 256,
+            sequence: 1 + self.random.next() % 4,
+        };
         Key {
-            version_before: exists.then(|| Version {
-                epoch: 256,
-                sequence: 1 + self.random.next() % 4,
-            }),
+            version_before: exists.then_some(changed_at),
+            changed_at,
             value: exists.then(|| self.value()),
             expiry_ms: (exists && self.one_in(3)).then_some(7_000),
             effects: None,
@@ -453,7 +479,7 @@ impl Maker {
     fn bytes(&mut self) -> [u8; 16] {
         let operations = [
             1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25,
-            26, 27, 28, 29, 30, 31, 33,
+            26, 27, 28, 29, 30, 31, 33, 35,
         ];
         let operation = self.pick(&operations);
         let key = u8::try_from(self.random.below(self.key_count)).expect("at most eight");
@@ -477,7 +503,7 @@ impl Maker {
         let mut bits = immediate;
         match operation {
             1 | 2 | 28 => (kind, offset, bits) = (0, 0, 0),
-            9 => (kind, offset, bits) = (0, 256, 1 + any % 4),
+            9 | 35 => (kind, offset, bits) = (0, 256, 1 + any % 4),
             26 | 27 | 33 => (kind, offset, bits) = (0, self.pick(&[0, 4, 12, 15]), any % 20),
             30 => {
                 kind = self.pick(&[3, 0x13]);
@@ -603,7 +629,7 @@ fn programs_do_what_a_model_of_the_document_does() {
             );
         }
     }
-    for operation in (1..=14).chain(16..=31).chain([33]) {
+    for operation in (1..=14).chain(16..=31).chain([33, 35]) {
         let (held, failed) = counts.get(&operation).copied().unwrap_or_default();
         // PUT and START need nothing that could be missing.
         let may_fail = ![26, 27].contains(&operation);
@@ -624,6 +650,10 @@ impl<'a> ApplyKeys<'a> for Crowded {
 
     fn version(&self, key: usize) -> Version {
         self.0.version(key)
+    }
+
+    fn may_have_changed(&self, key: usize, since: Version) -> bool {
+        self.0.may_have_changed(key, since)
     }
 
     fn value(&self, key: usize) -> Option<&[u8]> {
@@ -673,6 +703,7 @@ const CROWDED: Refusal = Refusal::ApplyBytes {
 fn a_value_that_finds_no_room_is_told_with_its_instruction() {
     let key = Key {
         version_before: Some(Version::default()),
+        changed_at: Version::default(),
         value: Some(b"9".to_vec()),
         expiry_ms: None,
         effects: None,
@@ -702,6 +733,7 @@ fn held(value: u32, expiry_ms: Option<u64>) -> Key {
             epoch: 256,
             sequence: 1,
         }),
+        changed_at: Version::default(),
         value: Some(value.to_le_bytes().to_vec()),
         expiry_ms,
         effects: None,
@@ -806,6 +838,7 @@ fn a_key_that_will_not_expire_is_not_armed() {
     apply.on_expire(key, |_| {}).put(key, b"too late");
     let missing = Key {
         version_before: None,
+        changed_at: Version::default(),
         value: None,
         ..held(0, None)
     };

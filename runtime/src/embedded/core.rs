@@ -101,7 +101,7 @@ impl Core {
             engine,
             watch: Watch {
                 clock: start.clock,
-                wall: WallClock::new(start.unix_ms_at_start),
+                wall: WallClock::default(),
                 spin: Spin::new(Duration::from_micros(start.config.spin_us.into())),
                 disk,
             },

@@ -102,7 +102,7 @@ impl Local {
         let disk = engine.disk.wake_fd().map_err(system("watch the disk"))?;
         let watch = Watch {
             clock: start.clock,
-            wall: WallClock::new(start.unix_ms_at_start),
+            wall: WallClock::default(),
             spin: Spin::new(Duration::from_micros(start.config.spin_us.into())),
             disk,
         };

@@ -27,7 +27,7 @@ impl Watch {
         let us = self.clock.now_us();
         Now {
             us,
-            unix_ms: self.wall.at(us),
+            unix_ms: self.wall.at(us, || self.clock.now_us()),
         }
     }
 

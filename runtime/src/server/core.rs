@@ -96,7 +96,7 @@ impl Core {
             }),
             is_now_stale: Cell::new(true),
             clock: start.shard.clock,
-            wall: WallClock::new(start.shard.unix_ms_at_start),
+            wall: WallClock::default(),
             open_connections: Arc::clone(&start.connections),
             handshakes: Handshakes::new(start.handshakes_max),
             kept: Rc::new(KeptRoom::new(start.kept_bytes_max)),
@@ -123,13 +123,17 @@ impl Core {
         let us = self.clock.now_us();
         Now {
             us,
-            unix_ms: self.wall.at(us),
+            unix_ms: self.wall.at(us, || self.clock.now_us()),
         }
     }
 
-    /// Hands an event to the shard; returns what that returns.
+    /// Hands an event to the shard; returns what that returns. What clients ask for is never older
+    /// than the time at which it runs, so the clock is read for it.
     #[inline]
     pub(crate) fn step(&self, event: Event<'_, ArenaBlock>) -> usize {
+        if matches!(event, Event::Received { .. } | Event::Mail(_)) {
+            self.is_now_stale.set(true);
+        }
         let now = self.now();
         let consumed = self.engine.borrow_mut().step(now, event);
         self.turn.set();
@@ -249,6 +253,14 @@ impl Core {
             Err(error) => warn!(shard = self.shard, %error, "no random numbers: {error}"),
         }
         Some(transport)
+    }
+
+    /// How far the time of the shard is ahead of the wall clock, in milliseconds.
+    #[inline]
+    pub(super) fn ahead_ms(&self) -> i64 {
+        let engine = self.engine.borrow();
+        let store = engine.shard.store();
+        store.time_ms().cast_signed() - store.wall_ms().cast_signed()
     }
 
     /// Whether a connection may ask.
@@ -371,10 +383,12 @@ impl Core {
             .cloned()
     }
 
-    /// Gives the shard what the disk has finished. Without a system call.
+    /// Gives the shard what the disk has finished. Without a system call. The loop may sleep behind
+    /// it, so the clock is read anew for the next event.
     pub(super) fn reap(&self) -> bool {
         let now = self.now();
         let is_any = self.engine.borrow_mut().reap(now);
+        self.is_now_stale.set(true);
         if is_any {
             self.turn.set();
         }

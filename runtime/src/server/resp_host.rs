@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -82,6 +82,8 @@ pub(crate) struct RespHost {
     hashing: Arc<Hashing>,
     /// That of the core's shard.
     schema: Arc<RwLock<Arc<ServedSchema>>>,
+    /// How far the time of the core's shard is ahead of the wall clock, in milliseconds.
+    ahead_ms: Arc<AtomicI64>,
 }
 
 impl RespHost {
@@ -120,18 +122,31 @@ impl RespHost {
             cluster: Arc::new(RwLock::new(cluster)),
             hashing: Arc::default(),
             schema: Arc::default(),
+            ahead_ms: Arc::default(),
         }
     }
 
     /// The same for the connections of one core, whose shard runs this schema.
     pub(crate) fn of_core(self, schema: Option<Arc<ServedSchema>>) -> Self {
         let schema = Arc::new(RwLock::new(schema.unwrap_or_default()));
-        RespHost { schema, ..self }
+        RespHost {
+            schema,
+            ahead_ms: Arc::default(),
+            ..self
+        }
     }
 
     /// The shard of the core runs another schema.
     pub(crate) fn serve_schema(&self, schema: Arc<ServedSchema>) {
         *self.schema.write().unwrap_or_else(PoisonError::into_inner) = schema;
+    }
+
+    /// The time of the core's shard is so far ahead of the wall clock. Both are told in whole
+    /// milliseconds, so one of them is no difference.
+    pub(crate) fn follow(&self, ahead_ms: i64) {
+        let is_apart = ahead_ms.unsigned_abs() > 1;
+        let ahead_ms = if is_apart { ahead_ms } else { 0 };
+        self.ahead_ms.store(ahead_ms, Ordering::Relaxed);
     }
 
     /// The cluster's file says something else.
@@ -180,6 +195,11 @@ impl Host for RespHost {
                 true => ahead_us,
                 false => 0,
             }
+    }
+
+    fn time_us(&self) -> u64 {
+        let ahead_us = self.ahead_ms.load(Ordering::Relaxed).saturating_mul(1_000);
+        unix_us().saturating_add_signed(ahead_us)
     }
 
     fn facts(&self) -> Facts {

@@ -171,6 +171,7 @@ async fn run(
         let (taken, is_blocked, is_inside, has_output) = {
             let mut conversation = shared.conversation.borrow_mut();
             conversation.set_rights(core.rights_of(connection.session));
+            shared.host.follow(core.ahead_ms());
             conversation.bound_replies(shared.reply_bound(core));
             let taken = conversation.take(buffer, frame, &*shared.host);
             if conversation.has_heard_secret() {

@@ -6,10 +6,9 @@ use std::sync::Arc;
 
 use core_affinity::CoreId;
 use penstock_net::hello::{
-    AUTH_NONE, FEATURE_APPLY, FEATURE_BEGAN, FEATURE_EXPIRY, FEATURE_KEYSPACES,
-    FEATURE_MEMBER_READS, FEATURE_ON_EXPIRE, FEATURE_PING_ITEMS, FEATURE_REPLACE, FEATURE_RUN,
-    FEATURE_SCAN,
-    FEATURE_SHOWN, FEATURE_TOKENS, ServerHello,
+    AUTH_NONE, FEATURE_ABSENT_SINCE, FEATURE_APPLY, FEATURE_BEGAN, FEATURE_EXPIRY,
+    FEATURE_KEYSPACES, FEATURE_MEMBER_READS, FEATURE_ON_EXPIRE, FEATURE_PING_ITEMS,
+    FEATURE_REPLACE, FEATURE_RUN, FEATURE_SCAN, FEATURE_SHOWN, FEATURE_TOKENS, ServerHello,
 };
 use penstock_net::limits::Limits;
 use penstock_net::link::NodeStart;
@@ -377,6 +376,7 @@ impl Node {
                 | FEATURE_ON_EXPIRE
                 | FEATURE_RUN
                 | FEATURE_REPLACE
+                | FEATURE_ABSENT_SINCE
                 | FEATURE_BEGAN,
             nonce: [0; 32],
             limits: Limits {

@@ -141,6 +141,9 @@ fn step_written(instruction: ApplyInstruction) -> String {
         Action::Absent => format!("{key} absent"),
         Action::Delete => format!("{key} del"),
         Action::Version(version) => format!("{key} version {}:{}", version.epoch, version.sequence),
+        Action::AbsentSince(version) => {
+            format!("{key} absent since {}:{}", version.epoch, version.sequence)
+        }
         Action::Before(time) => format!("before {}", operand(time, false)),
         Action::Since(time) => format!("since {}", operand(time, false)),
         Action::Expire(Operand::Immediate(0)) => format!("{key} expires never"),

@@ -2,9 +2,11 @@
 
 mod beyond;
 mod holds;
+mod lifetimes;
 mod oracle;
 mod running;
 mod table;
+mod watching;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

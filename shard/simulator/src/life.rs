@@ -1,5 +1,5 @@
 //! How long a version of a key lives, as far as a client can know: the server adds a lifetime to
-//! the shard's time at some moment between sending and answer.
+//! the shard's time at some moment between sending and answer, rounded up to a millisecond.
 
 use penstock_net::request::Expiry;
 
@@ -25,7 +25,7 @@ impl Life {
             Expiry::At(ms) => Some(Life::Until(ms, ms)),
             Expiry::In(ms) => Some(Life::Until(
                 issued_ms.saturating_add(ms),
-                answered_ms.saturating_add(ms),
+                answered_ms.saturating_add(ms + 1),
             )),
         }
     }

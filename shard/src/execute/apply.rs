@@ -15,7 +15,9 @@ use penstock_storage::place::Lsn;
 use penstock_storage::planted::{self, Bug, is_planted};
 use penstock_storage::store::{ChangeKey, Committed, Found, Staged, Store};
 
-use super::{Cold, Context, Key, Ran, no_room, not_past_by_store_alone, refused, token, wire};
+use super::{
+    Cold, Context, Key, Ran, no_room, not_past_by_store_alone, refused, stored, token, wire,
+};
 
 /// Runs `request`, whose keys are of one slot, and writes its reply item at the end of `out`.
 /// [`Ran::Cold`] names the first of the keys that must be read; [`cold_keys`] tells all.
@@ -283,6 +285,14 @@ impl<'k, P: Blocks, const KEYS: usize> ApplyKeys<'k> for StagedKeys<'_, 'k, P, K
         self.versions[key]
     }
 
+    fn lifetimes_from_ms(&self, _now_ms: u64) -> u64 {
+        self.staged.lifetimes_from_ms()
+    }
+
+    fn may_have_changed(&self, key: usize, since: Version) -> bool {
+        self.staged.may_have_changed(key, stored(since))
+    }
+
     #[inline]
     fn value(&self, key: usize) -> Option<&[u8]> {
         self.staged.value(key)
@@ -298,7 +308,7 @@ impl<'k, P: Blocks, const KEYS: usize> ApplyKeys<'k> for StagedKeys<'_, 'k, P, K
     }
 
     fn put(&mut self, key: usize, value: &'k [u8]) -> Result<(), Refusal> {
-        let (ms, now_ms) = (self.ttls_ms[key], self.staged.time_ms());
+        let (ms, now_ms) = (self.ttls_ms[key], self.staged.lifetimes_from_ms());
         if now_ms + ms > EXPIRY_MS_MAX {
             return Err(Refusal::Lifetime { ms, now_ms });
         }

@@ -618,7 +618,13 @@ impl<P: Blocks> Shard<P> {
             let linked = self.linked.as_deref_mut();
             match look_at_member(linked, &self.store, now.us, partition, level, read) {
                 None => {}
-                Some(Ok((found, false))) => standing = Some(found),
+                Some(Ok((found, false))) => {
+                    standing = Some(found);
+                    if read.staleness_us_max == 0 {
+                        // Whoever wants it as it is now may ask later whether it was so meanwhile.
+                        self.store.remember_removals();
+                    }
+                }
                 Some(Ok((found, true))) => {
                     return Ok(Leave {
                         // Before it is applied it is durable at the primary.

@@ -38,6 +38,7 @@ mod seed;
 mod server;
 mod shown;
 mod tokens;
+mod watching;
 
 use std::collections::{BTreeMap, HashSet};
 

@@ -2,9 +2,14 @@
 //!
 //! It begins at the later of the wall clock and the newest time in the log, so it never runs
 //! backwards past what was logged. From then on it follows the monotonic clock, and drifts towards
-//! the wall clock by at most 1/[`SLEW`] of the time that passes: a wall clock that steps, forwards
-//! or back, makes no key expire at once and keeps none alive; a lifetime is wrong by at most that
-//! share. A start takes a wall clock that is ahead of the log, and none that is behind.
+//! the wall clock by at most 1/[`SLEW`] of the time that passes, and a millisecond: a wall clock
+//! that steps, forwards or back, makes no key expire at once and keeps none alive; a lifetime is
+//! wrong by at most that. A start takes a wall clock that is ahead of the log, and none that is
+//! behind.
+//!
+//! The wall clock is told in whole milliseconds and the time is kept in microseconds. It is made up
+//! to the wall clock wherever that shows more, so looks at different moments of a millisecond find
+//! the wall clock's microseconds: the time is not behind it by more than a few of them.
 //!
 //! What is written because a key had expired carries a time at or after that expiry, so no restart
 //! undoes it. A mere read leaves no trace: if the wall clock was set back while the server was
@@ -17,8 +22,11 @@ pub const SLEW: u64 = 64;
 /// A wall clock that is further behind than this, in milliseconds, is told, and absolute expiries
 /// that it calls future and the store past are refused.
 pub const BEHIND_MS_TOLD: u64 = 60_000;
-/// Looks at the clocks that are closer together than this change nothing.
-const STEP_US_MIN: u64 = 1_000;
+/// Time whose share is kept for later, in microseconds: so long a clock need not have been right to
+/// make up a millisecond at once.
+const KEPT_US: u64 = 1_000 * SLEW;
+/// The wall clock is told in whole milliseconds: it shows this much more than was told, at most.
+const UNTOLD_US: u64 = 999;
 
 /// The time of one store.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +34,8 @@ pub struct Clock {
     time_us: u64,
     /// The monotonic clock when `time_us` was right; none before the first look.
     seen_us: Option<u64>,
+    /// Time that has passed and whose share was not used to follow the wall clock.
+    unused_us: u64,
     wall_ms: u64,
     /// The newest time in the log at the beginning.
     found_ms: u64,
@@ -38,6 +48,7 @@ impl Clock {
         Clock {
             time_us: newest_ms.min(TIME_MS_MAX) * 1_000,
             seen_us: None,
+            unused_us: KEPT_US,
             wall_ms: 0,
             found_ms: newest_ms,
         }
@@ -53,28 +64,37 @@ impl Clock {
     /// it likes.
     #[inline]
     pub fn observe(&mut self, now_us: u64, unix_ms: u64) {
-        let elapsed_us = match self.seen_us {
-            Some(seen_us) => now_us.saturating_sub(seen_us),
-            None => STEP_US_MIN,
-        };
-        if elapsed_us >= STEP_US_MIN {
-            self.advance(now_us, unix_ms, elapsed_us);
+        if self.seen_us != Some(now_us) {
+            self.advance(now_us, unix_ms);
         }
     }
 
-    fn advance(&mut self, now_us: u64, unix_ms: u64, elapsed_us: u64) {
+    fn advance(&mut self, now_us: u64, unix_ms: u64) {
         self.wall_ms = unix_ms.min(TIME_MS_MAX);
         let wall_us = self.wall_ms * 1_000;
-        self.time_us = match self.seen_us {
-            None => self.time_us.max(wall_us),
-            Some(_) => {
-                let even_us = self.time_us.saturating_add(elapsed_us);
-                let slew_us = elapsed_us / SLEW;
-                wall_us.clamp(even_us - slew_us, even_us.saturating_add(slew_us))
-            }
+        let Some(seen_us) = self.seen_us.replace(now_us) else {
+            self.time_us = self.time_us.max(wall_us);
+            return;
+        };
+        let elapsed_us = now_us.saturating_sub(seen_us);
+        self.time_us = self.time_us.saturating_add(elapsed_us);
+        self.unused_us = self
+            .unused_us
+            .saturating_add(elapsed_us)
+            .min(KEPT_US.max(elapsed_us));
+        let behind_us = wall_us.saturating_sub(self.time_us);
+        let ahead_us = self.time_us.saturating_sub(wall_us + UNTOLD_US);
+        let slew_us = behind_us.max(ahead_us).min(self.unused_us / SLEW);
+        if behind_us > 0 {
+            self.time_us += slew_us;
+            self.unused_us -= slew_us * SLEW;
+        } else if ahead_us > 0 {
+            // Never back.
+            let slew_us = slew_us.min(elapsed_us);
+            self.time_us -= slew_us;
+            self.unused_us -= slew_us * SLEW;
         }
-        .min(TIME_MS_MAX * 1_000);
-        self.seen_us = Some(now_us);
+        self.time_us = self.time_us.min(TIME_MS_MAX * 1_000);
     }
 
     /// Shows no less than `time_ms` from now on: a record of that time came from elsewhere.
@@ -87,6 +107,14 @@ impl Clock {
     #[must_use]
     pub fn time_ms(&self) -> u64 {
         self.time_us / 1_000
+    }
+
+    /// The next whole millisecond, or this one: from it on lifetimes count, so none is shorter than
+    /// was asked for, and what is left of one never more.
+    #[inline]
+    #[must_use]
+    pub fn next_ms(&self) -> u64 {
+        self.time_us.div_ceil(1_000)
     }
 
     /// By how much the wall clock was behind this one at the last look that counted; 0 if it was
@@ -163,6 +191,37 @@ mod tests {
         assert_eq!(clock.time_ms(), start + 500);
         pass(&mut clock, start, 64_000, 0);
         assert_eq!(clock.time_ms(), start + 63_994, "it is right again");
+    }
+
+    #[test]
+    fn time_is_as_exact_as_the_wall_clock_whatever_moments_are_looked_at() {
+        // The wall clock is 777 us ahead of whole milliseconds of the monotonic one.
+        let wall_us = |now_us: u64| 10 * HOUR_MS * 1_000 + 777 + now_us;
+        let mut clock = Clock::new(0);
+        let (mut now_us, mut late) = (5, 0);
+        for number in 0..20_000_u64 {
+            let before_ms = clock.time_ms();
+            clock.observe(now_us, wall_us(now_us) / 1_000);
+            assert!(clock.time_ms() >= before_ms, "time runs backwards");
+            assert!(clock.time_us <= wall_us(now_us), "it is ahead");
+            if number >= 1_000 {
+                assert!(wall_us(now_us) - clock.time_us <= 20, "it is behind");
+                late += u64::from(clock.time_ms() < wall_us(now_us) / 1_000);
+            }
+            now_us += 37 + number * number % 1_913;
+        }
+        assert!(late < 400, "{late} looks show an earlier millisecond");
+    }
+
+    #[test]
+    fn a_lifetime_counts_from_the_end_of_a_millisecond_that_has_begun() {
+        let mut clock = Clock::new(0);
+        clock.observe(0, 5_000);
+        assert_eq!((clock.time_ms(), clock.next_ms()), (5_000, 5_000));
+        clock.observe(1, 5_000);
+        assert_eq!((clock.time_ms(), clock.next_ms()), (5_000, 5_001));
+        clock.observe(1_000, 5_001);
+        assert_eq!((clock.time_ms(), clock.next_ms()), (5_001, 5_001));
     }
 
     #[test]

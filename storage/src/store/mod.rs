@@ -19,6 +19,7 @@ pub mod local;
 pub(crate) mod numbering;
 pub(crate) mod plain_read;
 pub(crate) mod plain_set;
+pub(crate) mod removals;
 pub mod replica;
 pub(crate) mod run;
 pub mod scrub;

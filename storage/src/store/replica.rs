@@ -260,6 +260,7 @@ impl<P: Blocks> Store<P> {
         }
         let position = self.keys.entries().position_of(home.0, home.1, id);
         self.forget_deletion(position, id);
+        self.note_removal(home.0, home.1, known.sequence);
         Some(self.insert(home, part.key(), &[], None))
     }
 

@@ -15,6 +15,7 @@ use crate::planted::{self, Bug, is_planted};
 use crate::store::change::{ChangeKey, Committed, NoRoom, TokenPart};
 use crate::store::store::Store;
 use crate::types::io::Blocks;
+use crate::types::version::Version;
 
 /// The value that a key has in a change.
 #[derive(Clone, Copy, Debug)]
@@ -148,6 +149,12 @@ impl<'k, P: Blocks, const KEYS: usize> Staged<'_, 'k, P, KEYS> {
         self.store.time_ms()
     }
 
+    /// The time from which lifetimes count, as [`Store::lifetimes_from_ms`].
+    #[must_use]
+    pub fn lifetimes_from_ms(&self) -> u64 {
+        self.store.lifetimes_from_ms()
+    }
+
     /// [`Store::clock_behind_ms`].
     #[must_use]
     pub fn clock_behind_ms(&self) -> u64 {
@@ -158,6 +165,14 @@ impl<'k, P: Blocks, const KEYS: usize> Staged<'_, 'k, P, KEYS> {
     #[must_use]
     pub fn record_bytes_max(&self) -> usize {
         self.store.record_bytes_max()
+    }
+
+    /// As [`Store::may_have_changed`], of a key before this change.
+    #[must_use]
+    pub fn may_have_changed(&self, which: usize, since: Version) -> bool {
+        let found = &self.keys[which].found;
+        self.store
+            .may_have_changed((self.slot, found.hash), found.cell, since)
     }
 
     /// The value of a key now; `None` if it has none.

@@ -13,7 +13,7 @@ use crate::format::record::{PARTS_MAX, PartKind, PartSpec, RecordSpec};
 use crate::log::log::Log;
 use crate::memory::cache::cell::Cell;
 use crate::memory::cell_room::CellRoom;
-use crate::memory::index::entry::{CellId, Home, Position};
+use crate::memory::index::entry::{CellId, Home, Position, is_token_hash};
 use crate::memory::keys::Keys;
 use crate::memory::keys::{Found, PREFETCH_KEYS_MAX};
 use crate::planted::{self, Bug};
@@ -29,6 +29,7 @@ use crate::store::keyspace::settings::{Record, SETTINGS_BYTES};
 use crate::store::loaded::Loaded;
 use crate::store::local::LocalRecords;
 use crate::store::numbering::Numbering;
+use crate::store::removals::Removals;
 use crate::store::scrub::Scrub;
 use crate::store::tokens::horizons::Horizons;
 use crate::store::versions::table::Versions;
@@ -58,6 +59,8 @@ pub struct Store<P: Blocks> {
     pub(crate) versions: Versions,
     pub(super) numbering: Numbering,
     pub(super) horizons: Horizons,
+    /// The keys that have left the index lately, once somebody has asked.
+    pub(super) removals: Option<Box<Removals>>,
     clock: Clock,
     /// Deletions in log order, by slot, hash and version, that leave the index once they are
     /// durable.
@@ -96,6 +99,7 @@ impl<P: Blocks> Store<P> {
             versions: loaded.versions,
             numbering: Numbering::new(epoch, sequences),
             horizons: Horizons::default(),
+            removals: None,
             clock: Clock::new(loaded.time_ms),
             deletions: VecDeque::new(),
             places: [Place::default(); PARTS_MAX],
@@ -117,6 +121,14 @@ impl<P: Blocks> Store<P> {
     #[must_use]
     pub fn time_ms(&self) -> u64 {
         self.clock.time_ms()
+    }
+
+    /// The time from which lifetimes count: that of the store in whole milliseconds, rounded up. So
+    /// none is shorter than was asked for, and what this leaves of one is never more.
+    #[inline]
+    #[must_use]
+    pub fn lifetimes_from_ms(&self) -> u64 {
+        self.clock.next_ms()
     }
 
     /// What the wall clock showed a moment ago, whatever the store makes of it.
@@ -382,6 +394,7 @@ impl<P: Blocks> Store<P> {
                 });
             if let Some((position, id)) = deleted {
                 self.forget_deletion(position, id);
+                self.note_removal(slot, hash, version.sequence);
             }
             self.deletions.pop_front();
         }
@@ -404,6 +417,45 @@ impl<P: Blocks> Store<P> {
             self.live.gains_tombstone(place);
         }
         self.keys.remove(position, Home::Memory(id));
+    }
+
+    /// Remembers from now on which keys leave the index, for [`Store::may_have_changed`]. Costs
+    /// some memory, which counts.
+    pub fn remember_removals(&mut self) {
+        let sequences = self.numbering.sequences();
+        self.removals
+            .get_or_insert_with(|| Box::new(Removals::begin(sequences)));
+    }
+
+    /// A key of this slot and hash leaves the index, whose last change has this sequence.
+    #[inline]
+    pub(super) fn note_removal(&mut self, slot: u16, hash: u32, sequence: u64) {
+        if let Some(removals) = &mut self.removals
+            && !is_token_hash(hash)
+        {
+            removals.leaves(slot, hash, sequence);
+        }
+    }
+
+    /// Whether a key may have changed since the newest version of its partition was `since`. Its
+    /// cell is this one, or it is not in the index. A change is never missed; a change is made up
+    /// where the partition is written in another epoch by now, before
+    /// [`Store::remember_removals`], and when very many keys have left the index since.
+    #[must_use]
+    pub fn may_have_changed(
+        &self,
+        (slot, hash): (u16, u32),
+        cell: Option<CellId>,
+        since: Version,
+    ) -> bool {
+        if since.epoch != self.numbering.epoch(partition_of(slot)) {
+            return true;
+        }
+        match (cell, &self.removals) {
+            (Some(id), _) => self.version(id) > since,
+            (None, Some(removals)) => removals.may_have_changed(slot, hash, since.sequence),
+            (None, None) => true,
+        }
     }
 
     /// Visits where the newest parts of keys stand, from `from` on in the order of slots and

@@ -4,6 +4,7 @@ use crate::format::record::part_bytes;
 use crate::log::room::{Purpose, Room};
 use crate::memory::budget::Budget;
 use crate::planted::{Bug, is_planted};
+use crate::store::removals::Removals;
 use crate::store::store::Store;
 use crate::store::versions::entry::KeyId;
 use crate::types::io::Blocks;
@@ -46,14 +47,24 @@ impl<P: Blocks> Store<P> {
         self.room.budget()
     }
 
-    /// Bytes of memory that cells give way to: of the index, of timers, of kept versions, and of
-    /// the times of segments.
+    /// Bytes of memory that cells give way to: of the index, of timers, of kept versions, of
+    /// the times of segments, and of keys that have left the index.
     #[inline]
     fn fixed_bytes(&self) -> usize {
         self.keys.entries().memory_bytes()
             + self.keys.timers().memory_bytes()
             + self.versions.memory_bytes()
             + self.live.memory_bytes()
+            + self.removal_bytes()
+    }
+
+    /// Bytes of the keys that have left the index.
+    #[inline]
+    fn removal_bytes(&self) -> usize {
+        match self.removals {
+            None => 0,
+            Some(_) => Removals::memory_bytes(),
+        }
     }
 
     /// Bytes beside the cells that nothing can push out, the tables that lead to cells included.

@@ -198,6 +198,10 @@ impl<'a> ApplyKeys<'a> for Staged {
             .map_or_else(Version::default, |it| it.1)
     }
 
+    fn may_have_changed(&self, _: usize, _: Version) -> bool {
+        unreachable!("no transaction asks")
+    }
+
     fn value(&self, key: usize) -> Option<&[u8]> {
         self.now[key].as_ref().map(|it| &it.0[..])
     }

@@ -116,6 +116,10 @@ impl<'a> ApplyKeys<'a> for Pair {
         Version::default()
     }
 
+    fn may_have_changed(&self, _key: usize, _since: Version) -> bool {
+        true
+    }
+
     fn value(&self, key: usize) -> Option<&[u8]> {
         Some(&self.0[key])
     }

@@ -39,6 +39,8 @@ fn actions() -> Vec<Action> {
         Action::Delete,
         Action::Version(version),
         Action::Version(Version::default()),
+        Action::AbsentSince(version),
+        Action::AbsentSince(Version::default()),
         Action::Put { start, len },
         Action::Start { start, len },
         Action::Replace { start, len },
@@ -100,7 +102,7 @@ fn every_instruction_comes_back_from_its_bytes() {
         assert_eq!(read(&bytes).ok(), Some(instruction), "{action:?}");
         assert_eq!(ApplyInstruction::checked(&bytes), instruction);
     }
-    let all: Vec<u8> = (1..=14).chain(16..=33).collect();
+    let all: Vec<u8> = (1..=14).chain(16..=33).chain([35]).collect();
     assert_eq!(Vec::from_iter(operations), all, "every operation is made");
 }
 

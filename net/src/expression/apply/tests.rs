@@ -56,6 +56,14 @@ fn every_guard_can_be_written() {
     check_written(&[
         ("s exists", s.exists()),
         ("h absent else 2", h.is_absent().or_else(2)),
+        (
+            "h absent since 3:17 else 2",
+            h.is_absent_since(Version {
+                epoch: 3,
+                sequence: 17,
+            })
+            .or_else(2),
+        ),
         ("h version 256:17", h.has_version(version)),
         (
             "before 1764763429531",

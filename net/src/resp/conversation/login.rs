@@ -81,7 +81,7 @@ impl Talk {
     }
 
     /// A secret may stand in the command, whatever becomes of it.
-    fn hears_secret(&mut self) {
+    pub(super) fn hears_secret(&mut self) {
         if let Some(login) = &mut self.login {
             login.has_heard = true;
         }

@@ -3,8 +3,10 @@
 use crate::limits::KEY_BYTES_MAX;
 
 use super::super::host::Host;
+use super::super::local;
 use super::super::parser::{Arguments, KeptArguments};
 use super::super::request::Request;
+use super::super::rights;
 use super::super::table::{self, Name};
 use super::super::transaction::{Transaction, Unfit};
 use super::super::words;
@@ -32,6 +34,17 @@ impl Queue {
 }
 
 impl Talk {
+    /// Ends MULTI for an EXEC that cannot be read, in the words of Valkey.
+    #[cold]
+    pub(super) fn refuse_exec(&mut self) -> Passed {
+        self.queue = None;
+        self.watched.clear();
+        self.refuse_only(
+            b"EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' \
+              command",
+        )
+    }
+
     /// Keeps a command for EXEC.
     pub(super) fn queue_command(
         &mut self,
@@ -40,8 +53,17 @@ impl Talk {
     ) -> Passed {
         let is_other = matches!(command.id, Name::Watch | Name::KvApply | Name::KvRun);
         let is_keyed = command.keys.0 > 0 && !is_other;
-        if !is_keyed && !matches!(command.id, Name::Ping | Name::Echo) {
+        if !is_keyed && !local::is_queued(command.id) {
+            // A secret is not kept until EXEC.
+            if matches!(command.id, Name::Auth | Name::Hello) {
+                self.hears_secret();
+            }
             return self.refuse(|out| not_behind_multi(args, out));
+        }
+        if let Some(rights) = &self.rights
+            && let Some(text) = rights::refusal(command.id, args, rights)
+        {
+            return self.refuse(|out| out.extend_from_slice(&text));
         }
         let mut is_good = true;
         if let Ok(Some(request)) = Request::read(command, args) {

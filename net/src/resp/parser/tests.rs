@@ -52,6 +52,14 @@ fn a_pipeline_cut_at_every_byte_is_the_same_pipeline() {
 }
 
 #[test]
+fn some_blanks_stand_before_words_of_a_line_and_end_none_as_in_redis() {
+    let (commands, broken) = all(b"SET\x0b k\x0cv \x0b\x0cw\tx\r y\n \x0b\n\x0cPING\n");
+    assert_eq!(broken, None);
+    let expected: [&[&[u8]]; 2] = [&[b"SET\x0b", b"k\x0cv", b"w", b"x", b"y"], &[b"PING"]];
+    assert_eq!(commands, expected);
+}
+
+#[test]
 fn hostile_lengths_are_refused_in_the_words_of_redis_before_anything_is_reserved() {
     let most = format!("*{ARGUMENTS_MAX}\r\n");
     let beyond = format!("*{}\r\n", ARGUMENTS_MAX + 1);

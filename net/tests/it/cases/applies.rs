@@ -61,6 +61,14 @@ pub fn applies(cases: &mut Cases) {
     wrong_bodies(cases);
     wrong_instructions(cases);
     wrong_effects(cases);
+    absent_since(cases);
+}
+
+fn absent_since(cases: &mut Cases) {
+    let item = one(|key| key.is_absent_since(VERSION));
+    cases.add(KIND, "ABSENT_SINCE", item.clone());
+    let with_type = changed(item, FIRST + 1, &[3]);
+    cases.add(KIND, "ABSENT_SINCE with a type", with_type);
 }
 
 fn accepted(cases: &mut Cases) {

@@ -15,6 +15,10 @@ pub fn of_apply(instruction: ApplyInstruction) -> Value {
             version = super::version(is);
             "VERSION"
         }
+        Action::AbsentSince(newest) => {
+            version = super::version(newest);
+            "ABSENT_SINCE"
+        }
         Action::Before(time) => {
             operand = Some(time);
             "BEFORE"

@@ -182,7 +182,7 @@ impl Oracle {
         has_value && held.iter().any(|&(_, bytes)| bytes < plan.value_bytes)
     }
 
-    /// Whether the time that was told lies between sending and answer.
+    /// Whether the time that was told lies between sending and answer; it is rounded up.
     fn judge_time(&self, number: usize, item: &ReplyItem<'_>) -> Result<(), Violation> {
         let record = &self.records[number];
         let asks = record.plan.operation == Operation::Tell;
@@ -191,7 +191,7 @@ impl Oracle {
                 "operation {number} {:?} was told {told:?} and did not ask",
                 record.plan.operation
             )),
-            Some(told) if !(record.issued_ms..=self.time_ms).contains(&told.time_ms) => {
+            Some(told) if !(record.issued_ms..=self.time_ms + 1).contains(&told.time_ms) => {
                 Err(format!(
                     "operation {number} was told time {} between {} and {}",
                     told.time_ms, record.issued_ms, self.time_ms

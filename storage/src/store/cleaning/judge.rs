@@ -205,7 +205,7 @@ impl<P: Blocks> Store<P> {
                         u64::from(part.kind() == PartKind::Tombstone);
                 }
                 Liveness::Expired => {
-                    self.forget(part.slot(), judged.hash, place);
+                    self.forget(part.slot(), judged.hash, (place, part.sequence()));
                     self.cleaner.counters.expired_dropped += 1;
                 }
                 Liveness::Copied(_) if is_planted(Bug::ForgetOneMove) && bytes % 7 == 5 => {}

@@ -66,13 +66,15 @@ impl<P: Blocks> Store<P> {
         }
     }
 
-    /// Takes the entry that points to this place, and its cell, out.
-    pub(super) fn forget(&mut self, slot: u16, hash: u32, place: Place) {
+    /// Takes the entry that points to this place, and its cell, out. A part with this sequence
+    /// stands there.
+    pub(super) fn forget(&mut self, slot: u16, hash: u32, (place, sequence): (Place, u64)) {
         let Some(candidate) = self.keys.pointer_to(slot, hash, place) else {
             return;
         };
         self.live.loses(place);
         self.keys.remove(candidate.position, candidate.home);
+        self.note_removal(slot, hash, sequence);
     }
 
     /// Whether a part that is copied shares its hash with another key in the index. What the index
@@ -97,7 +99,7 @@ impl<P: Blocks> Store<P> {
                 PartKind::Tombstone if moved.was == PartKind::Put => {
                     // The deletion stands for a value that had expired. The index forgets the
                     // value, unless the key has changed since.
-                    self.forget(moved.slot, moved.hash, moved.from);
+                    self.forget(moved.slot, moved.hash, (moved.from, moved.sequence));
                     let live = &mut self.live;
                     if !self.versions.is_empty() {
                         // Older ones went before the copy was made.
