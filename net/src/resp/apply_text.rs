@@ -36,8 +36,7 @@ pub(super) fn read_apply(args: Arguments<'_>) -> Result<(Apply, Option<Token>), 
         let text = std::str::from_utf8(args.get(next))
             .map_err(|_| b"ERR an instruction is text in UTF-8".to_vec())?;
         next += 1;
-        let wants_value = text.split_whitespace().last().and_then(PutWay::of_word);
-        let wants_value = wants_value.is_some();
+        let wants_value = says_no_value(text);
         let step = match wants_value {
             false => parse_step(text, &names),
             true => parse_step(&format!("{text} text:"), &names),
@@ -69,6 +68,17 @@ pub(super) fn read_apply(args: Arguments<'_>) -> Result<(Apply, Option<Token>), 
     match apply.instructions().len() {
         0..=INSTRUCTIONS_MAX => Ok((apply, named.token)),
         more => Err(format!("ERR {more} instructions: at most {INSTRUCTIONS_MAX}").into_bytes()),
+    }
+}
+
+/// Whether an instruction ends where its value would begin.
+fn says_no_value(text: &str) -> bool {
+    let mut words = text.split_whitespace();
+    match words.clone().last().and_then(PutWay::of_word) {
+        Some(PutWay::Put | PutWay::Start) => true,
+        // A value may be this word: it was one before it was an instruction.
+        Some(PutWay::Replace) => words.nth(1) == Some("replace") && words.next().is_none(),
+        None => false,
     }
 }
 

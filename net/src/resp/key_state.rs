@@ -151,13 +151,13 @@ impl KeyState {
         };
     }
 
-    /// Gives it another value, all else stays. Without a value it begins anew.
-    pub(super) fn edit(&mut self, value: Vec<u8>) {
+    /// Its value, to be edited; all else stays. Without a value it begins anew with no byte.
+    pub(super) fn edit(&mut self) -> &mut Vec<u8> {
         if self.value().is_none() {
-            return self.put(value, None);
+            self.put(Vec::new(), None);
         }
-        self.value = Some(value);
         self.is_written = true;
+        self.value.as_mut().expect("it has one now")
     }
 
     /// Gives a key that has a value this expiry.

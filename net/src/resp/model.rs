@@ -149,7 +149,7 @@ impl Model<'_> {
         }
         if applies {
             match expiry {
-                NewExpiry::Keep => state.edit(value.to_vec()),
+                NewExpiry::Keep => *state.edit() = value.to_vec(),
                 expiry => state.put(value.to_vec(), said(expiry)),
             }
             state.settle(now_ms);
@@ -214,11 +214,10 @@ fn change_bytes(
         }
         return replies.integer(i64::try_from(len).expect("values are bounded"));
     }
-    let mut value = state.value().unwrap_or_default().to_vec();
+    let value = state.edit();
     value.resize(len.max(end), 0);
     value[at..end].copy_from_slice(bytes);
     replies.integer(i64::try_from(value.len()).expect("values are bounded"));
-    state.edit(value);
 }
 
 fn add(state: &mut KeyState, by: i64, replies: &mut Replies<'_>) {
@@ -229,7 +228,7 @@ fn add(state: &mut KeyState, by: i64, replies: &mut Replies<'_>) {
     let Some(sum) = number.checked_add(by) else {
         return replies.error(b"ERR increment or decrement would overflow");
     };
-    state.edit(Decimal::new(sum).bytes().to_vec());
+    *state.edit() = Decimal::new(sum).bytes().to_vec();
     replies.integer(sum);
 }
 
@@ -256,7 +255,7 @@ fn increase(state: &mut KeyState, change: IncrEx, now_ms: u64, replies: &mut Rep
     let target = i64::try_from(target).expect("between two numbers of 64 bits");
     tell(target, applied);
     let may_move = !change.only_new || state.expires() == Expires::Never;
-    state.edit(Decimal::new(target).bytes().to_vec());
+    *state.edit() = Decimal::new(target).bytes().to_vec();
     if let Some(expires) = said(change.expiry).filter(|_| may_move) {
         state.expire(expires);
         state.settle(now_ms);

@@ -164,10 +164,27 @@ fn each_instruction(cases: &mut Cases) {
         "ON_EXPIRE without effects",
         encoded(apply.on_expire(key, |_| {})),
     );
+}
+
+/// What came after the other vectors: those never change.
+pub fn replaces(cases: &mut Cases) {
     let mut apply = Apply::new();
     let key = apply.key(b"k");
     apply.replace(key, b"another value");
     cases.add(KIND, "REPLACE", encoded(&apply));
+    let exists = one(ApplyKey::exists);
+    for (what, bytes) in [
+        ("REPLACE with a type", &[33, 1][..]),
+        ("REPLACE of bytes outside the data", &[33, 0, 0, 0, 1]),
+    ] {
+        cases.add(KIND, what, changed(exists.clone(), FIRST, bytes));
+    }
+    let mut apply = Apply::new();
+    let key = apply.key(b"k");
+    apply.on_expire(key, |effects| {
+        effects.replace(key, b"v");
+    });
+    cases.add(KIND, "REPLACE behind ON_EXPIRE", encoded(&apply));
 }
 
 fn wrong_effects(cases: &mut Cases) {
@@ -177,12 +194,6 @@ fn wrong_effects(cases: &mut Cases) {
         effects.then(key.exists());
     });
     cases.add(KIND, "a guard behind ON_EXPIRE", encoded(&apply));
-    let mut apply = Apply::new();
-    let key = apply.key(b"k");
-    apply.on_expire(key, |effects| {
-        effects.replace(key, b"v");
-    });
-    cases.add(KIND, "REPLACE behind ON_EXPIRE", encoded(&apply));
     let mut apply = Apply::new();
     let key = apply.key(b"k");
     apply.on_expire(key, |_| {}).on_expire(key, |_| {});
@@ -261,8 +272,6 @@ fn wrong_instructions(cases: &mut Cases) {
         ("operation 0", 0, &[0][..]),
         ("operation 15", 0, &[15]),
         ("operation 34", 0, &[34]),
-        ("REPLACE with a type", 0, &[33, 1]),
-        ("REPLACE of bytes outside the data", 0, &[33, 0, 0, 0, 1]),
         ("ON_EXPIRE with a type", 0, &[32, 3]),
         (
             "ON_EXPIRE with an operand",

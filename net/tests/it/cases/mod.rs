@@ -58,6 +58,7 @@ pub fn all() -> Vec<Case> {
     applies::replies(&mut cases);
     tokens::tokens(&mut cases);
     runs::runs(&mut cases);
+    applies::replaces(&mut cases);
     cases.0
 }
 

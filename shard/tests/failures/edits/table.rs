@@ -488,6 +488,7 @@ pub const ROWS: &[Row] = &[
     }),
     row("KV.APPLY K k1~start 0 k1.decimal~+=~1", |it| sum(it, 1)),
     row("KV.APPLY K k1~put 7", |_| vec![Put("7")]),
+    row("KV.APPLY K k1~put~replace", |_| vec![Put("replace")]),
     row("KV.APPLY K k1~replace longer~than~it~was", |it| {
         if_there(it, &[Edit("longer than it was")])
     }),
