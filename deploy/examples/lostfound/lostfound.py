@@ -120,7 +120,9 @@ def choose(paths):
                 raise Left(f"whether it is there is unknown: {write['why_unknown']}")
             known = dict(made)
             changes = list(enumerate(write["changes"], 1))
-            steps = [it for at, change in changes for it in instructions_of(f"k{at}", change, known)]
+            steps = []
+            for at, change in changes:
+                steps += instructions_of(f"k{at}", change, known)
             made = known
         except Left as why:
             left += 1

@@ -12,7 +12,7 @@ use super::manifest::{EXTENSION, Manifest, ManifestError, SegmentCopy};
 use super::{BackupError, path_text};
 use crate::directory::identity::Identity;
 use crate::directory::sync_directory;
-use crate::system::file_lock::FileLock;
+use crate::system::file_lock::{FileLock, FolderLock, InUse};
 use crate::system::named_error::named;
 
 const LOCK: &str = "LOCK";
@@ -30,6 +30,8 @@ pub(crate) type Known = HashSet<(u64, u64, u64, u64)>;
 #[derive(Debug)]
 pub(crate) struct Vault {
     path: PathBuf,
+    _folder: FolderLock,
+    /// Of the file LOCK: what earlier builds lock.
     _lock: FileLock,
 }
 
@@ -65,6 +67,8 @@ impl Vault {
             }
         }
         builder.create(path.join(SEGMENTS)).map_err(at)?;
+        let folder = FolderLock::exclusive(path).map_err(at)?;
+        let folder = folder.map_err(|InUse| in_use(path))?;
         let lock = OpenOptions::new()
             .write(true)
             .create(true)
@@ -80,6 +84,7 @@ impl Vault {
         }
         let vault = Vault {
             path: path.into(),
+            _folder: folder,
             _lock: lock,
         };
         vault.remove_if(|path| path.extension().is_some_and(|extension| extension == TMP))?;
@@ -222,15 +227,32 @@ impl Vault {
 }
 
 /// Holds a directory of backups against removal of what is in it, without writing to it.
-pub(crate) fn hold_to_read(path: &Path) -> Result<Option<FileLock>, BackupError> {
-    match File::open(path.join(LOCK)) {
+pub(crate) fn hold_to_read(path: &Path) -> Result<Held, BackupError> {
+    let folder = match FolderLock::shared(path) {
+        Ok(folder) => Some(folder.map_err(|InUse| in_use(path))?),
+        // Whoever reads tells it.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(named(path, &error).into()),
+    };
+    let file = match File::open(path.join(LOCK)) {
         Ok(lock) => match FileLock::shared(lock).map_err(|error| named(path, &error))? {
-            Ok(lock) => Ok(Some(lock)),
-            Err(_) => Err(in_use(path)),
+            Ok(lock) => Some(lock),
+            Err(_) => return Err(in_use(path)),
         },
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(named(path, &error).into()),
-    }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(named(path, &error).into()),
+    };
+    Ok(Held {
+        _folder: folder,
+        _file: file,
+    })
+}
+
+/// A directory of backups that is held against removal of what is in it.
+#[derive(Debug)]
+pub(crate) struct Held {
+    _folder: Option<FolderLock>,
+    _file: Option<FileLock>,
 }
 
 fn in_use(path: &Path) -> BackupError {
@@ -376,6 +398,9 @@ mod tests {
         let held = Vault::open(&path).expect("made");
         let copy = held._lock.try_clone().expect("copy");
         assert!(hold_to_read(&path).is_err(), "a writer has it");
+        fs::remove_file(path.join(LOCK)).expect("removed");
+        assert!(hold_to_read(&path).is_err(), "the name is not the lock");
+        assert!(Vault::open(&path).is_err(), "nor for another writer");
         drop(held);
         let reader = hold_to_read(&path).expect("it is free");
         drop(copy);

@@ -1,5 +1,6 @@
 //! `penstock cluster failover`, `pause` and `resume`: whether nodes decide by themselves.
 
+use std::io::Write;
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
@@ -192,7 +193,11 @@ const ACTED_BY: Duration = Duration::from_secs(10);
 
 /// Waits until each node that answers acts by the plan that was just written. A node that does not
 /// answer is told: it reads the plan when it is back.
-fn until_acted_by(home: &HomeArgs, until: Instant, out: &mut Output) -> Result<(), Failure> {
+fn until_acted_by(
+    home: &HomeArgs,
+    until: Instant,
+    out: &mut Output<impl Write>,
+) -> Result<(), Failure> {
     let draft = home.draft()?;
     let is_on = draft.failover().is_on;
     for node in draft.nodes() {

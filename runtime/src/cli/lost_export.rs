@@ -1,6 +1,7 @@
 //! `penstock cluster lostfound export`: each write that a node could not keep, with what a person
 //! needs to choose what is to be done about it.
 
+use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -278,7 +279,7 @@ impl Tally {
         }
     }
 
-    fn print(&self, out: &mut Output, data: &str) {
+    fn print(&self, out: &mut Output<impl Write>, data: &str) {
         let Tally {
             writes,
             by_token,

@@ -8,39 +8,34 @@
 //! Both are `flock`. LOCK is a name, so removing or replacing the file lets an older build in.
 //! [`DirectoryLock::check`] notices that; `lock_watch.rs` calls it once a second.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 use std::{fmt, process};
 
 use crate::directory::error::DirectoryError;
 use crate::directory::identity::Identity;
 use crate::directory::identity_file::read_identity;
 use crate::system::advice::Problem;
-use crate::system::file_lock::FileLock;
+use crate::system::file_lock::{
+    FileLock, FolderLock, InUse, TRIES_MAX, holder_of, is_at, locks_nothing,
+};
 
 pub(super) const LOCK: &str = "LOCK";
-/// Tries to lock a file that others replace meanwhile.
-const TRIES_MAX: usize = 16;
+/// How long a process holds LOCK that only looks whether somebody does, at most.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// A lock that is held for as long as this lives.
 #[derive(Debug)]
 pub(crate) struct DirectoryLock {
     /// The directory, whatever the working directory becomes.
     path: PathBuf,
-    folder: Folder,
+    folder: FolderLock,
     /// The file LOCK; none in a directory that is only read and was never locked.
     file: Mutex<Option<FileLock>>,
-}
-
-/// The inode of the directory.
-#[derive(Debug)]
-enum Folder {
-    Locked(FileLock),
-    /// The file system locks no directories, as NFS does not.
-    Unlockable(File, io::Error),
 }
 
 /// What a check of a held lock has found in order, or has put in order.
@@ -75,7 +70,7 @@ pub(crate) enum Loss {
 impl DirectoryLock {
     /// Locks the directory to serve or to change it, and leaves the process's number in LOCK.
     pub(super) fn take(path: &Path) -> Result<Self, DirectoryError> {
-        let folder = Folder::lock(path)?;
+        let folder = lock_folder(path)?;
         let file = take_file(&path.join(LOCK))?;
         Self::of(path, folder, Some(file))
     }
@@ -90,7 +85,7 @@ impl DirectoryLock {
 
     /// Locks a directory that is only read, without writing to it.
     pub(super) fn take_to_read(path: &Path) -> Result<Self, DirectoryError> {
-        let folder = Folder::lock(path)?;
+        let folder = lock_folder(path)?;
         let name = path.join(LOCK);
         let file = match File::open(&name) {
             Ok(file) => Some(hold(file, &name)?),
@@ -100,7 +95,7 @@ impl DirectoryLock {
         Self::of(path, folder, file)
     }
 
-    fn of(path: &Path, folder: Folder, file: Option<FileLock>) -> Result<Self, DirectoryError> {
+    fn of(path: &Path, folder: FolderLock, file: Option<FileLock>) -> Result<Self, DirectoryError> {
         let path = std::path::absolute(path)
             .map_err(|error| DirectoryError::io(path, "name the place of", error))?;
         let file = Mutex::new(file);
@@ -114,9 +109,7 @@ impl DirectoryLock {
 
     /// What is wrong with the protection that this lock gives, if anything.
     pub(crate) fn problem(&self) -> Option<Problem> {
-        let Folder::Unlockable(_, why) = &self.folder else {
-            return None;
-        };
+        let why = self.folder.refusal()?;
         Some(Problem {
             cause: format!(
                 "the file system locks no directories ({why}): the file LOCK alone keeps a second \
@@ -161,48 +154,33 @@ impl DirectoryLock {
         {
             return Ok(Standing::Held);
         }
-        match take_file(&name) {
-            Ok(file) => *held = Some(file),
-            Err(DirectoryError::Locked { path, pid }) => {
-                return Err(LockFault::Lost(Loss::Taken { path, pid }));
+        for last in [false, false, true] {
+            match take_file(&name) {
+                Ok(file) => {
+                    *held = Some(file);
+                    break;
+                }
+                Err(DirectoryError::Locked { path, pid }) if last => {
+                    return Err(LockFault::Lost(Loss::Taken { path, pid }));
+                }
+                // An older build may only have looked whether somebody is there.
+                Err(DirectoryError::Locked { .. }) => std::thread::sleep(LOOK),
+                Err(error) => return Err(LockFault::Unknown(error)),
             }
-            Err(error) => return Err(LockFault::Unknown(error)),
         }
         Ok(Standing::Restored)
     }
 }
 
-impl Folder {
-    fn lock(path: &Path) -> Result<Folder, DirectoryError> {
-        let at = |action| move |error| DirectoryError::io(path, action, error);
-        for _ in 0..TRIES_MAX {
-            let file = File::open(path).map_err(at("open"))?;
-            let folder = match FileLock::exclusive(file) {
-                Ok(Ok(lock)) => Folder::Locked(lock),
-                Ok(Err(_)) => {
-                    return Err(DirectoryError::Locked {
-                        path: path.into(),
-                        pid: holder(path),
-                    });
-                }
-                Err(error) if locks_no_directories(&error) => {
-                    Folder::Unlockable(File::open(path).map_err(at("open"))?, error)
-                }
-                Err(error) => return Err(at("lock")(error)),
-            };
-            // Another directory may have come to that place before this one was locked.
-            if folder.is_at(path).map_err(at("look at"))? {
-                return Ok(folder);
-            }
-        }
-        Err(at("lock")(io::ErrorKind::ResourceBusy.into()))
-    }
-
-    fn is_at(&self, path: &Path) -> io::Result<bool> {
-        match self {
-            Folder::Locked(lock) => is_at(lock, path),
-            Folder::Unlockable(file, _) => is_at(file, path),
-        }
+/// Locks the inode of a directory.
+fn lock_folder(path: &Path) -> Result<FolderLock, DirectoryError> {
+    match FolderLock::exclusive(path) {
+        Ok(Ok(folder)) => Ok(folder),
+        Ok(Err(InUse)) => Err(DirectoryError::Locked {
+            path: path.into(),
+            pid: holder(path),
+        }),
+        Err(error) => Err(DirectoryError::io(path, "lock", error)),
     }
 }
 
@@ -274,42 +252,16 @@ fn hold(file: File, name: &Path) -> Result<FileLock, DirectoryError> {
     }
 }
 
-/// The process that has locked a directory, if it has locked LOCK besides.
+/// The process that has locked a directory: as the kernel tells, or as LOCK does. LOCK is not
+/// locked for the question, because its holder may be about to lock the file.
 fn holder(path: &Path) -> Option<u32> {
-    let file = File::open(path.join(LOCK)).ok()?;
-    FileLock::exclusive(file).ok()?.err().and_then(number_in)
+    let of_lock = || File::open(path.join(LOCK)).ok().and_then(number_in);
+    holder_of(path).or_else(of_lock)
 }
 
 fn number_in(file: File) -> Option<u32> {
     let text = io::read_to_string(file).unwrap_or_default();
     text.trim().parse().ok()
-}
-
-/// Whether an open file is the one that `path` names.
-fn is_at(file: &File, path: &Path) -> io::Result<bool> {
-    let held = file.metadata()?;
-    match fs::metadata(path) {
-        Ok(found) => Ok((found.dev(), found.ino()) == (held.dev(), held.ino())),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(error),
-    }
-}
-
-/// Whether `flock` of a directory was refused because it is one. NFS locks by byte ranges, which
-/// wants a file that is open for writing, and answers EBADF.
-fn locks_no_directories(error: &io::Error) -> bool {
-    matches!(
-        error.raw_os_error(),
-        Some(libc::EBADF | libc::EISDIR | libc::EINVAL)
-    ) || locks_nothing(error)
-}
-
-/// Whether `flock` was refused because the file system has no locks at all.
-fn locks_nothing(error: &io::Error) -> bool {
-    matches!(
-        error.raw_os_error(),
-        Some(libc::ENOLCK | libc::EOPNOTSUPP | libc::ENOSYS)
-    )
 }
 
 fn unknown(path: &Path, action: &'static str, error: io::Error) -> LockFault {
@@ -318,6 +270,8 @@ fn unknown(path: &Path, action: &'static str, error: io::Error) -> LockFault {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::directory::DirectoryOptions;
     use crate::directory::identity_file::{new_identity, write_identity};
@@ -375,10 +329,7 @@ mod tests {
         let file = held.file.lock().unwrap();
         let copies = (
             file.as_ref().unwrap().try_clone().expect("copy"),
-            match &held.folder {
-                Folder::Locked(folder) => folder.try_clone().expect("copy"),
-                Folder::Unlockable(_, why) => panic!("{why}"),
-            },
+            held.folder.file().try_clone().expect("copy"),
         );
         drop(file);
         drop(held);
@@ -482,15 +433,8 @@ mod tests {
     #[test]
     fn a_file_system_without_locks_is_named_and_one_without_locks_of_directories_is_a_problem() {
         let error = io::Error::from_raw_os_error;
-        for nfs in [libc::EBADF, libc::EINVAL, libc::ENOLCK, libc::EOPNOTSUPP] {
-            assert!(locks_no_directories(&error(nfs)), "{nfs}");
-        }
-        for other in [libc::EIO, libc::EACCES, libc::EINTR] {
-            assert!(!locks_no_directories(&error(other)), "{other}");
-        }
-        assert!(!locks_nothing(&error(libc::EBADF)) && locks_nothing(&error(libc::ENOLCK)));
         let data = Data::new("unlockable");
-        let folder = Folder::Unlockable(File::open(&data.0).unwrap(), error(libc::EBADF));
+        let folder = FolderLock::Unlockable(File::open(&data.0).unwrap(), error(libc::EBADF));
         let file = take_file(&data.lock_file()).expect("lock");
         let held = DirectoryLock::of(&data.0, folder, Some(file)).expect("a path");
         let problem = held.problem().expect("it is one");

@@ -78,11 +78,6 @@ const RENEWALS_FROM: u64 = 360_000_000;
 /// And writes with tokens from here on.
 const TOKENS_FROM: u64 = 560_000_000;
 
-/// One of five seeds from here on has long values: the longer a value, the further its place may
-/// reach behind the end of a cut segment.
-const LONG_VALUES_FROM: u64 = 700_000_000;
-const LONG_VALUE_BYTES: usize = 16_000;
-
 /// Nodes have the numbers from 1 on.
 const NODES: usize = 3;
 /// Who writes the partitions that no key of a run is in: nobody.
@@ -245,10 +240,7 @@ fn settings_of(
         met.extend(harms::MUST_MEET.iter().map(|&what| (what, 0)));
         harms = setting.add_harms(seed, harm);
     }
-    if seed >= LONG_VALUES_FROM && seed % 5 == 3 && !harms.full_disks {
-        setting.value_bytes = LONG_VALUE_BYTES;
-        setting.read_bytes = setting.read_bytes.max(300 << 10);
-    }
+    harms.lengthen_values(seed, &mut setting);
     if sends_applies(seed, APPLIES_FROM) {
         met.extend(applies::MUST_MEET.iter().map(|&what| (what, 0)));
     }

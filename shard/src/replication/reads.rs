@@ -138,8 +138,8 @@ impl LinkReads {
         tries.count = tries.count.saturating_add(1);
         let pauses = tries.count.checked_sub(READS_MAX);
         let pause_us = pauses.map_or(0, |pauses| {
-            let longer = PAUSE_US_MIN.checked_shl(pauses).unwrap_or(PAUSE_US_MAX);
-            longer.clamp(PAUSE_US_MIN, PAUSE_US_MAX)
+            // Beyond ten doublings the longest one is passed.
+            (PAUSE_US_MIN << pauses.min(10)).min(PAUSE_US_MAX)
         });
         tries.again_us = now_us + pause_us;
         let tries = tries.count;

@@ -99,6 +99,42 @@ fn wait_ends_at_its_own_time_and_tells_how_many_nodes_have_the_writes() {
     stop(nodes);
 }
 
+#[test]
+fn noreplicas_says_whether_the_write_was_executed() {
+    let _clusters = beside_clusters();
+    let cluster = Cluster::with_timeout("cluster-resp-noreplicas", 300);
+    let resp = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let listen = resp.to_string();
+    let first = cluster.start(1, &["--cluster-new", "--resp-listen", &listen]);
+    wait_for_primary(&first);
+    let second = cluster.start(2, &[]);
+    wait_for_follower(&first, &second);
+    let mut talk = Talk::with(resp);
+    assert_eq!(talk.ask(&["KV.OPTS", "level=replica"]), "+OK\r\n");
+    until("the member is waited for and has it", || {
+        talk.ask(&["SET", OF_ONE, "1"]) == "+OK\r\n"
+    });
+    second.freeze();
+    let told = talk.ask(&["INCR", OF_ONE]);
+    let executed = "-NOREPLICAS it was executed here and is in the log";
+    assert!(told.starts_with(executed), "{told}");
+    second.signal("-CONT");
+    cluster.edits(&["learner", "--node", "2"]);
+    let mut told = String::new();
+    until("nobody is waited for", || {
+        told = talk.ask(&["INCR", OF_ONE]);
+        told.starts_with("-NOREPLICAS nothing was executed")
+    });
+    assert_eq!(talk.ask(&["KV.OPTS", "level=disk"]), "+OK\r\n");
+    let before = talk.ask(&["GET", OF_ONE]);
+    assert_eq!(talk.ask(&["KV.OPTS", "level=replica"]), "+OK\r\n");
+    assert_eq!(talk.ask(&["INCR", OF_ONE]), told);
+    assert_eq!(talk.ask(&["KV.OPTS", "level=disk"]), "+OK\r\n");
+    assert_eq!(talk.ask(&["GET", OF_ONE]), before);
+    first.stop();
+    second.stop();
+}
+
 /// The record of a run tells how many changes it stands for: otherwise a member would find a gap.
 #[test]
 fn a_pipeline_of_decrements_is_few_records_and_reaches_the_other_nodes() {

@@ -17,7 +17,7 @@ use crate::disk::DiskFaults;
 use crate::random::Random;
 
 use super::event::Strike;
-use super::{Event, NODES, Phase, Step, World, number_of};
+use super::{Event, NODES, Phase, Setting, Step, World, number_of};
 
 /// What a long run with harms must meet.
 pub(super) const MUST_MEET: &[&str] = &[
@@ -42,6 +42,8 @@ pub(super) const MUST_MEET: &[&str] = &[
 const STOP_US_MAX: u64 = 60_000_000;
 /// How long it takes until somebody tries again to make a spare on a full disk.
 const SPARE_AGAIN_US: u64 = 20_000;
+/// Some seeds from here on have long values.
+const LONG_VALUES_FROM: u64 = 700_000_000;
 
 /// What a seed decides of them.
 #[derive(Clone, Copy, Debug, Default)]
@@ -68,6 +70,15 @@ pub(super) struct Harms {
 }
 
 impl Harms {
+    /// Gives the clients of some seeds long values: the longer a value, the further its place may
+    /// reach behind the end of a cut segment.
+    pub(super) fn lengthen_values(&self, seed: u64, setting: &mut Setting) {
+        if seed >= LONG_VALUES_FROM && seed % 5 == 3 && !self.full_disks {
+            setting.value_bytes = 16_000;
+            setting.read_bytes = setting.read_bytes.max(300 << 10);
+        }
+    }
+
     pub(super) fn new(random: &mut Random) -> Self {
         Harms {
             every_us: random.pick(&[50_000, 200_000, 1_000_000]),
