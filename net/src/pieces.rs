@@ -178,6 +178,11 @@ impl Pieces {
         self.sliced = 0;
     }
 
+    /// Removes all bytes and the allocated memory.
+    pub fn give_back(&mut self) {
+        *self = Pieces::default();
+    }
+
     /// Bytes of memory that the two lists hold. Shared blocks do not count.
     #[must_use]
     pub fn capacity(&self) -> usize {

@@ -6,6 +6,10 @@ use super::reply::Replies;
 use super::table::{COMMANDS, Command, find};
 use super::words::{unknown_subcommand, wrong_subcommand};
 
+/// Commands that INFO and DOCS tell by their names at once: more than there are, and few enough that
+/// the same name again and again makes no long reply.
+const NAMES_MAX: usize = 256;
+
 pub(super) fn answer(args: Arguments<'_>, replies: &mut Replies<'_>) {
     if args.len() == 1 {
         replies.array(COMMANDS.len());
@@ -17,6 +21,12 @@ pub(super) fn answer(args: Arguments<'_>, replies: &mut Replies<'_>) {
     match &name[..] {
         b"count" if args.len() > 2 => wrong_subcommand("command|count", replies),
         b"count" => replies.integer(i64::try_from(COMMANDS.len()).expect("few")),
+        b"info" | b"docs" if args.len() - 2 > NAMES_MAX => {
+            let count = args.len() - 2;
+            let text =
+                format!("ERR {count} names of commands; at most {NAMES_MAX} are told at once");
+            replies.error(text.as_bytes());
+        }
         b"info" if args.len() == 2 => {
             replies.array(COMMANDS.len());
             COMMANDS

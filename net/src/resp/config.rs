@@ -36,6 +36,7 @@ pub(super) fn answer(
         ("save", String::new()),
         ("slowlog-log-slower-than", SLOW_US.to_string()),
         ("slowlog-max-len", SLOW_COMMANDS_MAX.to_string()),
+        ("tcp-keepalive", facts.keepalive_s.to_string()),
         ("timeout", facts.idle_s.to_string()),
     ];
     let is_asked = |name: &str| {

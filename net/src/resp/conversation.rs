@@ -24,10 +24,11 @@ use crate::status::Status;
 use crate::version::Version;
 
 use super::answer::{Fold, Told, moved};
+use super::bound::ReplyBound;
 use super::glob;
 use super::host::{Client, Host, SlowCommand};
 use super::items::{put_get, put_item};
-use super::local;
+use super::local::{self, Bounds};
 use super::login::RespLogin;
 use super::options::Options;
 use super::parser::{Arguments, Parsed, Parser};
@@ -45,6 +46,10 @@ use multi::{Queue, not_behind_multi};
 
 /// Replies that wait for the peer before nothing more is read, in bytes.
 const OUT_BYTES_MAX: usize = 64 << 10;
+/// The same, however little is left for the replies of all connections.
+const OUT_BYTES_MIN: usize = 4 << 10;
+/// Bytes of lists of commands that are not answered, which need not be told.
+const LIST_BYTES_FREE: usize = 16 << 10;
 /// Bytes of an argument that are always allowed.
 const BULK_BYTES_MIN: usize = 64 << 10;
 const CROSS_SLOT: &[u8] = b"CROSSSLOT Keys in request don't hash to the same slot";
@@ -67,6 +72,7 @@ struct Talk {
     client: Client,
     limits: Limits,
     bulk_bytes_max: usize,
+    bound: ReplyBound,
     /// The command at the front of the bytes was found: its length, and the argument from which its
     /// items are to be written.
     current: Option<(usize, usize)>,
@@ -125,6 +131,10 @@ impl Conversation {
                 client,
                 limits,
                 bulk_bytes_max,
+                bound: ReplyBound {
+                    one: command_bytes_max,
+                    left: usize::MAX,
+                },
                 current: None,
                 current_entry: None,
                 one_item: None,
@@ -148,6 +158,65 @@ impl Conversation {
     /// memory has the same rights.
     pub fn set_rights(&mut self, rights: Option<Arc<Rights>>) {
         self.talk.rights = rights;
+    }
+
+    /// What replies may take from now on. Without this call the longest command is the bound of
+    /// one.
+    pub fn bound_replies(&mut self, bound: ReplyBound) {
+        self.talk.bound = bound;
+    }
+
+    /// Bytes of commands that came and have not run: those behind MULTI, those of a transaction
+    /// under way, and keys that are watched.
+    #[must_use]
+    pub fn queued_bytes(&self) -> usize {
+        let Talk {
+            queue,
+            watched,
+            transaction,
+            ..
+        } = &self.talk;
+        let queued = queue.as_ref().map_or(0, Queue::bytes);
+        let under_way = transaction.as_ref().map_or(0, Transaction::work_bytes);
+        queued + under_way + watched.iter().map(Watched::bytes).sum::<usize>()
+    }
+
+    /// Whether commands behind MULTI are kept.
+    #[must_use]
+    pub fn is_queueing(&self) -> bool {
+        self.talk.queue.is_some()
+    }
+
+    /// Bytes that commands keep until they are answered: values that a transaction has read, and
+    /// what is known of many commands.
+    #[must_use]
+    pub fn kept_bytes(&self) -> usize {
+        let transaction = self.talk.transaction.as_ref();
+        let values = transaction.map_or(0, Transaction::value_bytes);
+        let listed = self.talk.ring.list_bytes();
+        values + if listed > LIST_BYTES_FREE { listed } else { 0 }
+    }
+
+    /// Bytes of memory that it has for what comes next.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        let Talk {
+            ring, out, frames, ..
+        } = &self.talk;
+        let frames = frames.capacity() * size_of::<(u64, usize)>();
+        self.parser.capacity() + ring.capacity() + out.capacity() + frames
+    }
+
+    /// Gives back the memory that it has for what comes next.
+    pub fn give_back(&mut self) {
+        let Conversation { parser, talk } = self;
+        if talk.current.is_none() {
+            parser.give_back();
+        }
+        talk.ring.give_back();
+        talk.frames.shrink_to_fit();
+        talk.out.shrink_to_fit();
+        talk.shapes = Shapes::default();
     }
 
     /// The first frame for the session in memory.
@@ -307,6 +376,8 @@ impl Talk {
     fn end(&mut self, text: &[u8]) {
         self.error(text);
         self.is_ending = true;
+        self.queue = None;
+        self.watched.clear();
     }
 
     fn answered_frame(&mut self, header: &Header, body: &[u8], host: &dyn Host) {
@@ -383,6 +454,7 @@ impl Talk {
         if answered == Answered::Transaction
             && let Some(transaction) = &mut self.transaction
         {
+            transaction.bound_changes(self.bound);
             transaction.answered(place, told);
             self.end_transaction();
         }
@@ -444,7 +516,8 @@ impl Talk {
     }
 
     fn is_out_full(&self) -> bool {
-        self.out.len() + self.ring.held_bytes() >= OUT_BYTES_MAX
+        let most = OUT_BYTES_MAX.min(self.bound.left.max(OUT_BYTES_MIN));
+        self.out.len() + self.ring.held_bytes() >= most
     }
 
     /// Runs the current command, or what is left of it.
@@ -753,9 +826,12 @@ impl Talk {
                     return self.refuse_only(&text);
                 }
                 let (protocol, client) = (self.protocol, &mut self.client);
-                let bulk_bytes_max = self.bulk_bytes_max;
+                let bounds = Bounds {
+                    bulk_bytes_max: self.bulk_bytes_max,
+                    replies: self.bound,
+                };
                 self.ring.reply(protocol, &mut self.out, |replies| {
-                    local::answer(id, args, client, bulk_bytes_max, host, replies);
+                    local::answer(id, args, client, bounds, host, replies);
                 });
             }
         }

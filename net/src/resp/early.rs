@@ -53,6 +53,13 @@ impl EarlyParts {
         self.held_bytes
     }
 
+    /// Bytes of memory that the lists have.
+    pub(super) fn capacity(&self) -> usize {
+        self.bytes.capacity()
+            + self.all.capacity() * size_of::<Early>()
+            + self.free.capacity() * size_of::<u16>()
+    }
+
     /// The reply of a part, as far as it is written.
     pub(super) fn reply(&self, place: u16) -> &[u8] {
         &self.bytes[self.all[usize::from(place)].reply.clone()]

@@ -60,6 +60,8 @@ pub struct Facts {
     pub durability: &'static str,
     /// Seconds of silence after which a connection ends; 0 for never.
     pub idle_s: u64,
+    /// Seconds of silence after which the kernel probes a connection; 0 for never.
+    pub keepalive_s: u64,
     /// Shards.
     pub shards: u16,
     /// Whether the node is one of a cluster.

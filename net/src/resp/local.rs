@@ -1,5 +1,6 @@
 //! Commands that are answered without a key.
 
+use super::bound::ReplyBound;
 use super::cluster;
 use super::commands;
 use super::config;
@@ -12,12 +13,24 @@ use super::slow;
 use super::table::Name;
 use super::words::{REDIS_VERSION, WRONG_PASS, unknown_subcommand, wrong_subcommand};
 
+/// Bytes of the name, the library and the version of the library of a connection, at most each.
+const TOLD_BYTES_MAX: usize = 256;
+
+/// What the server takes and tells, at most.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    /// Bytes of an argument.
+    pub(super) bulk_bytes_max: usize,
+    /// The list of connections.
+    pub(super) replies: ReplyBound,
+}
+
 /// Answers a command, whose number of arguments was checked.
 pub(super) fn answer(
     id: Name,
     args: Arguments<'_>,
     client: &mut Client,
-    bulk_bytes_max: usize,
+    bounds: Bounds,
     host: &dyn Host,
     replies: &mut Replies<'_>,
 ) {
@@ -43,8 +56,8 @@ pub(super) fn answer(
             replies.integer(i64::try_from(keys).unwrap_or(i64::MAX));
         }
         Name::Info => replies.text(&info::text(args, &host.facts(), is_replica(host))),
-        Name::Config => config::answer(args, bulk_bytes_max, &host.facts(), replies),
-        Name::Client => client_command(args, client, host, replies),
+        Name::Config => config::answer(args, bounds.bulk_bytes_max, &host.facts(), replies),
+        Name::Client => client_command(args, client, bounds, host, replies),
         Name::Cluster => cluster::answer(args, host, replies),
         Name::SlowLog => slow::answer(args, host, replies),
         Name::Command => commands::answer(args, replies),
@@ -138,6 +151,7 @@ fn is_replica(host: &dyn Host) -> bool {
 
 /// A name without blanks and what no terminal shows.
 fn checked_name(name: &[u8]) -> Result<String, Vec<u8>> {
+    check_length("Client names", name)?;
     match name.iter().all(u8::is_ascii_graphic) {
         true => Ok(String::from_utf8_lossy(name).into_owned()),
         false => {
@@ -146,9 +160,39 @@ fn checked_name(name: &[u8]) -> Result<String, Vec<u8>> {
     }
 }
 
+/// Refuses what a connection says of itself if CLIENT LIST would be long of it.
+fn check_length(what: &str, told: &[u8]) -> Result<(), Vec<u8>> {
+    let bytes = told.len();
+    match bytes <= TOLD_BYTES_MAX {
+        true => Ok(()),
+        false => Err(format!(
+            "ERR {what} cannot be longer than {TOLD_BYTES_MAX} bytes, and this one has {bytes}"
+        )
+        .into_bytes()),
+    }
+}
+
+/// CLIENT LIST.
+fn list(bound: ReplyBound, host: &dyn Host, replies: &mut Replies<'_>) {
+    let clients = host.clients();
+    let mut lines = String::new();
+    for client in &clients {
+        lines.push_str(&line_of(client, host));
+        if lines.len() > bound.bytes_max() {
+            let (count, bytes) = (clients.len(), lines.len());
+            let text = format!(
+                "ERR the list of {count} connections takes more than {bytes} bytes, and {bound}"
+            );
+            return replies.error(text.as_bytes());
+        }
+    }
+    replies.text(&lines);
+}
+
 fn client_command(
     args: Arguments<'_>,
     client: &mut Client,
+    bounds: Bounds,
     host: &dyn Host,
     replies: &mut Replies<'_>,
 ) {
@@ -168,9 +212,7 @@ fn client_command(
         (b"setinfo", 4) => set_info(args, client, host, replies),
         (b"info", 2) => replies.text(&line_of(client, host)),
         (b"list", 2) => {
-            let clients = host.clients();
-            let lines = clients.iter().map(|client| line_of(client, host));
-            replies.text(&lines.collect::<String>());
+            list(bounds.replies, host, replies);
         }
         (b"list", _) => replies.error(b"ERR syntax error"),
         (b"no-evict" | b"no-touch", 3) => {
@@ -199,6 +241,9 @@ fn set_info(args: Arguments<'_>, client: &mut Client, host: &dyn Host, replies: 
             return replies.error(&[b"ERR Unrecognized option '", attribute, b"'"].concat());
         }
     };
+    if let Err(text) = check_length(&String::from_utf8_lossy(attribute), value) {
+        return replies.error(&text);
+    }
     if !value.iter().all(u8::is_ascii_graphic) {
         let name = String::from_utf8_lossy(attribute).to_ascii_lowercase();
         let text = format!("ERR {name} cannot contain spaces, newlines or special characters.");

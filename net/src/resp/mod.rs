@@ -5,6 +5,7 @@
 
 mod answer;
 mod apply_text;
+mod bound;
 mod cluster;
 mod commands;
 mod config;
@@ -35,6 +36,7 @@ mod transaction;
 mod wait;
 mod words;
 
+pub use bound::ReplyBound;
 pub use conversation::Conversation;
 pub use host::{Client, ClusterNode, ClusterView, Facts, Host, SlotRange, SlowCommand};
 pub use parser::{ARGUMENTS_MAX, Arguments, Broken, LINE_BYTES_MAX, Parsed, Parser};

@@ -144,7 +144,7 @@ impl Model<'_> {
             Request::GetRange(key, start, end) => {
                 let state = self.key(key);
                 let value = state.value.as_deref().unwrap_or_default();
-                replies.bulk(range_of(value, start, end));
+                replies.value(range_of(value, start, end));
             }
             Request::SetRange(key, offset, patch) => {
                 let state = self.key(key);
@@ -237,7 +237,7 @@ impl Model<'_> {
 
 fn value_reply(state: &KeyState, replies: &mut Replies<'_>) {
     match &state.value {
-        Some(value) => replies.bulk(value),
+        Some(value) => replies.value(value),
         None => replies.null(),
     }
 }

@@ -12,6 +12,8 @@ const ARGUMENTS_BEFORE_LOGIN_MAX: usize = 10;
 const BULK_BYTES_BEFORE_LOGIN_MAX: usize = 1 << 10;
 /// Bytes of a command before a login, at most.
 const COMMAND_BYTES_BEFORE_LOGIN_MAX: usize = 3 << 10;
+/// What an allocator adds to a block, on average.
+const BLOCK_HEAD_BYTES: usize = 16;
 /// Places that are kept for arguments between two commands.
 const PLACES_KEPT: usize = 1 << 10;
 
@@ -79,7 +81,7 @@ impl KeptArguments {
     #[must_use]
     pub fn of(args: Arguments<'_>) -> Self {
         let mut kept = KeptArguments {
-            bytes: Vec::new(),
+            bytes: Vec::with_capacity(args.from(0).map(<[u8]>::len).sum()),
             places: Vec::with_capacity(args.len()),
         };
         for argument in args.from(0) {
@@ -98,10 +100,11 @@ impl KeptArguments {
         }
     }
 
-    /// Bytes that they take.
+    /// Bytes that they take, with what the allocator adds to two blocks.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.bytes.len() + self.places.len() * size_of::<Place>()
+        let heap_bytes = self.bytes.capacity() + self.places.capacity() * size_of::<Place>();
+        size_of::<KeptArguments>() + heap_bytes + 2 * BLOCK_HEAD_BYTES
     }
 }
 
@@ -305,6 +308,19 @@ impl Parser {
     /// Wipes what was copied of the command that was found: a secret stood in it.
     pub fn wipe(&mut self) {
         self.inline.fill(0);
+    }
+
+    /// Bytes of memory that it has.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.places.capacity() * size_of::<Place>() + self.inline.capacity()
+    }
+
+    /// Gives all memory back, unless a command has begun.
+    pub fn give_back(&mut self) {
+        if !self.is_inside() {
+            (self.places, self.inline) = (Vec::new(), Vec::new());
+        }
     }
 
     /// The command that was found is done: gives back what a large one took.

@@ -20,6 +20,10 @@ const NUMBER_BYTES_MAX: usize = 1 + DECIMAL_BYTES_MAX + 2;
 pub struct Replies<'a> {
     out: &'a mut Vec<u8>,
     protocol: Protocol,
+    /// Bytes of `out`, at most, beyond which values are counted and not written.
+    bytes_max: usize,
+    /// Bytes of values that were not written.
+    beyond_bytes: usize,
 }
 
 impl<'a> Replies<'a> {
@@ -27,7 +31,23 @@ impl<'a> Replies<'a> {
     #[inline]
     #[must_use]
     pub fn new(out: &'a mut Vec<u8>, protocol: Protocol) -> Self {
-        Replies { out, protocol }
+        Replies::bounded(out, protocol, usize::MAX)
+    }
+
+    /// The same. Values that would make `out` longer than `bytes_max` are counted and not written.
+    #[inline]
+    pub(super) fn bounded(out: &'a mut Vec<u8>, protocol: Protocol, bytes_max: usize) -> Self {
+        Replies {
+            out,
+            protocol,
+            bytes_max,
+            beyond_bytes: 0,
+        }
+    }
+
+    /// Bytes of `out` if all values had been written.
+    pub(super) fn bytes(&self) -> usize {
+        self.out.len() + self.beyond_bytes
     }
 
     /// The protocol.
@@ -67,6 +87,15 @@ impl<'a> Replies<'a> {
         self.number(b'$', i64::try_from(bytes.len()).expect("memory is bounded"));
         self.out.extend_from_slice(bytes);
         self.end_line();
+    }
+
+    /// The value of a key, or a part of one: what a short command can ask for many times.
+    pub(super) fn value(&mut self, bytes: &[u8]) {
+        let line_bytes = bytes.len() + NUMBER_BYTES_MAX + 2;
+        match self.out.len().saturating_add(line_bytes) <= self.bytes_max {
+            true => self.bulk(bytes),
+            false => self.beyond_bytes = self.beyond_bytes.saturating_add(line_bytes),
+        }
     }
 
     /// A text, which RESP3 marks as one.

@@ -174,6 +174,31 @@ impl Ring {
         self.entries.is_empty()
     }
 
+    /// Bytes of the lists of commands that are not answered.
+    pub(super) fn list_bytes(&self) -> usize {
+        self.entries.len() * size_of::<Entry>()
+            + self.abouts.len() * size_of::<About>()
+            + self.items.len() * size_of::<u64>()
+    }
+
+    /// Bytes of memory that the lists have.
+    pub(super) fn capacity(&self) -> usize {
+        self.entries.capacity() * size_of::<Entry>()
+            + self.abouts.capacity() * size_of::<About>()
+            + self.items.capacity() * size_of::<u64>()
+            + self.early.capacity()
+    }
+
+    /// Gives the memory of the lists back that is empty.
+    pub(super) fn give_back(&mut self) {
+        self.entries.shrink_to_fit();
+        self.abouts.shrink_to_fit();
+        self.items.shrink_to_fit();
+        if self.entries.is_empty() {
+            self.early = EarlyParts::default();
+        }
+    }
+
     /// Bytes of replies that wait for those before them.
     pub(super) fn held_bytes(&self) -> usize {
         self.early.held_bytes()

@@ -11,6 +11,7 @@ use crate::status::Status;
 use crate::version::Version;
 
 use super::answer::{self, Told};
+use super::bound::ReplyBound;
 use super::model::{Expires, KeyState, Model, UntilMs};
 use super::parser::{Arguments, KeptArguments};
 use super::reply::{Protocol, Replies};
@@ -25,6 +26,13 @@ const READS_MAX: u32 = 64;
 pub(super) struct Watched {
     pub(super) key: Vec<u8>,
     pub(super) version: Option<Version>,
+}
+
+impl Watched {
+    /// Bytes that it takes.
+    pub(super) fn bytes(&self) -> usize {
+        size_of::<Watched>() + self.key.capacity()
+    }
 }
 
 /// What a transaction is for.
@@ -69,6 +77,10 @@ pub(super) struct Transaction {
     work: Work,
     protocol: Protocol,
     value_bytes_max: usize,
+    /// What the reply may take.
+    bound: Option<ReplyBound>,
+    /// Bytes that `work` keeps.
+    work_bytes: usize,
     phase: Phase,
     reads: u32,
     keys: Vec<KeyState>,
@@ -127,12 +139,22 @@ impl Transaction {
 
     fn new(work: Work, keys: Vec<KeyState>, protocol: Protocol, value_bytes_max: usize) -> Self {
         let versions = vec![None; keys.len()];
+        let work_bytes = match &work {
+            Work::Command(command) => command.bytes(),
+            Work::Exec(commands, watched) => {
+                let commands = commands.iter().map(KeptArguments::bytes);
+                commands.sum::<usize>() + watched.iter().map(Watched::bytes).sum::<usize>()
+            }
+            Work::Watch => 0,
+        };
         Transaction {
             entry: 0,
             first_item: 0,
             work,
             protocol,
             value_bytes_max,
+            bound: None,
+            work_bytes,
             phase: Phase::MayRead,
             reads: 0,
             keys,
@@ -140,6 +162,27 @@ impl Transaction {
             now_ms: 0,
             reply: Vec::new(),
         }
+    }
+
+    /// Refuses the transaction if its reply would be longer than that.
+    pub(super) fn bound_reply(&mut self, bound: ReplyBound) {
+        self.bound = Some(bound);
+    }
+
+    /// The bound is this one by now, if there is one.
+    pub(super) fn bound_changes(&mut self, bound: ReplyBound) {
+        self.bound = self.bound.map(|_| bound);
+    }
+
+    /// Bytes of the commands that it keeps.
+    pub(super) fn work_bytes(&self) -> usize {
+        self.work_bytes
+    }
+
+    /// Bytes of values that were read, and of its reply.
+    pub(super) fn value_bytes(&self) -> usize {
+        let values = self.keys.iter().filter_map(|key| key.value.as_ref());
+        self.reply.capacity() + values.map(Vec::capacity).sum::<usize>()
     }
 
     /// Its reply and, of WATCH, what is watched from now on, when all is done.
@@ -287,7 +330,9 @@ impl Transaction {
                 return Phase::Done;
             }
         }
-        self.run();
+        if !self.run() {
+            return Phase::Done;
+        }
         let changes = self.keys.iter().any(|key| key.is_put || key.is_moved);
         match changes || self.keys.len() > 1 && !matches!(self.work, Work::Watch) {
             // Guards alone prove that all keys were so at one instant.
@@ -296,9 +341,12 @@ impl Transaction {
         }
     }
 
-    fn run(&mut self) {
+    /// Runs the commands on what was read. `false` if the reply would be too long: then nothing is
+    /// to be changed.
+    fn run(&mut self) -> bool {
+        let bytes_max = self.bound.map_or(usize::MAX, ReplyBound::bytes_max);
         let mut reply = std::mem::take(&mut self.reply);
-        let replies = &mut Replies::new(&mut reply, self.protocol);
+        let replies = &mut Replies::bounded(&mut reply, self.protocol, bytes_max);
         let mut model = Model {
             keys: &mut self.keys,
             now_ms: self.now_ms,
@@ -317,7 +365,17 @@ impl Transaction {
             }
             Work::Watch => replies.simple("OK"),
         }
-        self.reply = reply;
+        let bytes = replies.bytes();
+        let Some(bound) = self.bound.filter(|_| bytes > bytes_max) else {
+            self.reply = reply;
+            return true;
+        };
+        let text = format!(
+            "EXECABORT Transaction discarded because its reply would take {bytes} bytes, and \
+             {bound}."
+        );
+        self.replies().error(text.as_bytes());
+        false
     }
 
     /// The guards and effects of the APPLY, and the values that they put.

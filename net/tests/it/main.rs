@@ -8,6 +8,7 @@ mod link;
 mod random;
 mod resp;
 mod resp_beside;
+mod resp_bounds;
 mod resp_login;
 mod resp_repeats;
 mod resp_shapes;

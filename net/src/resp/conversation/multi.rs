@@ -24,6 +24,13 @@ pub(super) struct Queue {
     pub(super) is_void: bool,
 }
 
+impl Queue {
+    /// Bytes that its commands take.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
 impl Talk {
     /// Keeps a command for EXEC.
     pub(super) fn queue_command(
@@ -72,7 +79,8 @@ impl Talk {
         let value_bytes_max = self.limits.value_bytes_max as usize;
         let protocol = self.protocol;
         match Transaction::of_exec(queue.commands, watched, protocol, value_bytes_max) {
-            Ok(transaction) => {
+            Ok(mut transaction) => {
+                transaction.bound_reply(self.bound);
                 let slot = transaction.slot();
                 let subject = self.ring.subject();
                 subject.set(Name::Exec, b"", 1, slot.unwrap_or(0));

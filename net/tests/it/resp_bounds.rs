@@ -1,0 +1,386 @@
+//! What a short command of RESP may multiply to: replies of transactions, names, lists.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use penstock_net::batch::Batch;
+use penstock_net::frame::{HEADER_BYTES, Header, Medium};
+use penstock_net::level::AckLevel;
+use penstock_net::limits::Limits;
+use penstock_net::pieces::Pieces;
+use penstock_net::program::ServedSchema;
+use penstock_net::reply::{BatchReply, ExpiryTold, ReplyHead};
+use penstock_net::request::{Request, Verb};
+use penstock_net::resp::{Client, ClusterView, Conversation, Facts, Host, ReplyBound, SlowCommand};
+use penstock_net::status::Status;
+use penstock_net::version::Version;
+
+const REPLY_BYTES_MAX: usize = 1 << 20;
+
+/// A server with some connections.
+#[derive(Default)]
+struct Server {
+    clients: RefCell<Vec<Client>>,
+}
+
+impl Host for Server {
+    fn unix_us(&self) -> u64 {
+        1_700_000_000_000_000
+    }
+
+    fn elapsed_us(&self) -> u64 {
+        0
+    }
+
+    fn facts(&self) -> Facts {
+        Facts::default()
+    }
+
+    fn clients(&self) -> Vec<Client> {
+        self.clients.borrow().clone()
+    }
+
+    fn client_changed(&self, _: &Client) {}
+
+    fn was_slow(&self, _: SlowCommand) {}
+
+    fn slow_commands(&self) -> Vec<SlowCommand> {
+        Vec::new()
+    }
+
+    fn forget_slow_commands(&self) {}
+
+    fn cluster(&self) -> Option<ClusterView> {
+        None
+    }
+
+    fn serves(&self, _: u16, _: bool) -> bool {
+        true
+    }
+
+    fn schema(&self) -> Arc<ServedSchema> {
+        Arc::default()
+    }
+
+    fn scan_order(&self) -> u64 {
+        1
+    }
+}
+
+/// A connection beside a session in which each key has a value of `value_bytes` bytes.
+struct Peer {
+    talk: Conversation,
+    server: Server,
+    value_bytes: usize,
+    /// How many items changed something.
+    changes: usize,
+}
+
+impl Peer {
+    fn new(value_bytes: usize) -> Peer {
+        let mut talk = Conversation::new(Client::default(), Limits::default(), false);
+        talk.bound_replies(ReplyBound {
+            one: REPLY_BYTES_MAX,
+            left: usize::MAX,
+        });
+        Peer {
+            talk,
+            server: Server::default(),
+            value_bytes,
+            changes: 0,
+        }
+    }
+
+    /// The replies to commands, whose arguments are divided by blanks.
+    fn ask(&mut self, commands: &[&str]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for line in commands {
+            let words: Vec<&str> = line.split(' ').collect();
+            bytes.extend(format!("*{}\r\n", words.len()).bytes());
+            for word in words {
+                bytes.extend(format!("${}\r\n{word}\r\n", word.len()).bytes());
+            }
+        }
+        let (mut at, mut replies) = (0, Vec::new());
+        loop {
+            let mut frame = Vec::new();
+            let taken = self.talk.take(&bytes[at..], &mut frame, &self.server);
+            at += taken;
+            let answers = self.answer(&frame);
+            self.talk.answered(&answers, &self.server);
+            replies.append(self.talk.out());
+            if taken == 0 && frame.is_empty() {
+                assert_eq!(at, bytes.len(), "all of it is taken");
+                return replies;
+            }
+        }
+    }
+
+    fn answer(&mut self, frame: &[u8]) -> Vec<u8> {
+        let Some(head) = frame.first_chunk::<HEADER_BYTES>() else {
+            return Vec::new();
+        };
+        let batch = Batch::read(&frame[HEADER_BYTES..]).expect("well formed");
+        let mut out = Pieces::default();
+        let id = Header::decode(head).request_id;
+        let mut reply = BatchReply::begin(&mut out, id, batch.len()).over(Medium::Memory);
+        for number in 0..batch.len() {
+            let version = Version {
+                epoch: 1,
+                sequence: 1,
+            };
+            let item = u16::try_from(number).expect("few");
+            let head = ReplyHead::new(Status::Ok, item, AckLevel::Disk, version);
+            let told = ExpiryTold {
+                expiry_ms: 0,
+                time_ms: 1_700_000_000_000,
+            };
+            let is_get = Request::read(batch.item(number), 1 << 20)
+                .is_ok_and(|request| request.verb == Verb::Get);
+            match is_get {
+                true => {
+                    let value = vec![b'v'; self.value_bytes];
+                    head.write_telling(out.written(), Some(told), None, &value);
+                }
+                false => {
+                    self.changes += 1;
+                    head.write(out.written(), &[]);
+                }
+            }
+            reply.end_item(&mut out);
+        }
+        assert!(reply.finish(&mut out, 0, false, false));
+        out.into_bytes()
+    }
+}
+
+/// The reply to EXEC behind these commands, and how many items changed something.
+fn exec(value_bytes: usize, commands: &[&str]) -> (Vec<u8>, usize) {
+    let mut peer = Peer::new(value_bytes);
+    let queued = peer.ask(&[&["MULTI"], commands].concat());
+    let expected = format!("+OK\r\n{}", "+QUEUED\r\n".repeat(commands.len()));
+    assert_eq!(queued, expected.into_bytes());
+    let replies = peer.ask(&["EXEC"]);
+    (replies, peer.changes)
+}
+
+#[test]
+fn a_transaction_is_refused_by_what_its_commands_multiply_to_and_changes_nothing() {
+    let many = |command: &str, count: usize| vec![command.to_string(); count];
+    let mget = format!("MGET{}", " big".repeat(400));
+    for (what, commands, value_bytes) in [
+        ("GET", many("GET big", 1_000), 1_000_000),
+        ("one MGET", vec![mget.clone()], 1_000_000),
+        ("GETRANGE", many("GETRANGE big 0 -1", 300), 1_000_000),
+        ("SET GET", many("SET big v GET", 3), 1_000_000),
+        (
+            "SET IFEQ GET, which shows what it does not change",
+            many("SET big v IFEQ other GET", 300),
+            10_000,
+        ),
+        (
+            "GETDEL of one, shown before",
+            {
+                let mut all = many("GET big", 105);
+                all.push("GETDEL big".to_string());
+                all
+            },
+            10_000,
+        ),
+        ("GETEX", many("GETEX big PERSIST", 300), 10_000),
+        (
+            "an old value that another change follows",
+            {
+                let mut all = many("APPEND big x", 1);
+                all.extend(many("GET big", 105));
+                all
+            },
+            10_000,
+        ),
+    ] {
+        let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
+        let (reply, changes) = exec(value_bytes, &commands);
+        let text = String::from_utf8_lossy(&reply[..reply.len().min(200)]).into_owned();
+        if what == "SET GET" {
+            // The values that it puts are short: only the first is long.
+            assert!(text.starts_with("*3\r\n$1000000\r\n"), "{what}: {text}");
+            continue;
+        }
+        assert!(text.starts_with("-EXECABORT "), "{what}: {text}");
+        assert!(
+            text.contains("and output_bytes_max is 1048576.\r\n"),
+            "{what}: {text}"
+        );
+        assert_eq!(changes, 0, "{what}");
+        let named: usize = text
+            .split(' ')
+            .find_map(|word| word.parse().ok())
+            .expect("it names what the reply would take");
+        assert!(named > REPLY_BYTES_MAX, "{what}: {named}");
+    }
+    // As much as fits is answered.
+    let (reply, _) = exec(10_000, &["GET big"; 104]);
+    assert!(reply.starts_with(b"*104\r\n$10000\r\n"));
+    assert!(reply.len() > 104 * 10_000 && reply.len() <= REPLY_BYTES_MAX);
+}
+
+#[test]
+fn where_little_is_left_for_replies_little_is_made() {
+    let mut peer = Peer::new(10_000);
+    let bound = |left| ReplyBound {
+        one: REPLY_BYTES_MAX,
+        left,
+    };
+    peer.talk.bound_replies(bound(50_000));
+    peer.ask(&[&["MULTI"][..], &["GET big"; 6]].concat());
+    let reply = String::from_utf8(peer.ask(&["EXEC"])).expect("text");
+    assert!(reply.starts_with("-EXECABORT "), "{reply}");
+    assert!(
+        reply.contains("and 50000 are left for replies now: try again."),
+        "{reply}"
+    );
+    for (left, most) in [(usize::MAX, 65 << 10), (20_000, 21_000), (0, 5_000)] {
+        peer.talk.bound_replies(bound(left));
+        let pings = b"*1\r\n$4\r\nPING\r\n".repeat(20_000);
+        peer.talk.take(&pings, &mut Vec::new(), &peer.server);
+        assert!(peer.talk.is_blocked());
+        let made = peer.talk.out().len();
+        assert!(made <= most && made > 3_000, "{left} left, {made} made");
+        peer.talk.out().clear();
+    }
+}
+
+#[test]
+fn a_connection_that_rests_gives_back_what_a_long_pipeline_took() {
+    let mut peer = Peer::new(1);
+    let mut commands = Vec::new();
+    (0..4_000).for_each(|number| commands.push(format!("SET key{number} value")));
+    commands.push("MGET a b c d".to_string());
+    let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
+    let measured = allocation_counter::measure(|| drop(peer.ask(&commands)));
+    let kept = usize::try_from(measured.bytes_current.max(0)).expect("positive");
+    assert!(kept > 64 << 10, "{kept}");
+    assert!(
+        peer.talk.capacity() > kept - 4_096,
+        "{} told",
+        peer.talk.capacity()
+    );
+    let given = allocation_counter::measure(|| peer.talk.give_back());
+    let left = i64::try_from(kept).expect("small") + given.bytes_current;
+    assert!(left < 1_024, "{left} bytes are left of {kept}");
+    assert_eq!(peer.ask(&["GET a"]), b"$1\r\nv\r\n");
+}
+
+#[test]
+fn a_transaction_that_is_too_long_takes_little_memory_while_that_is_found_out() {
+    let mget = format!("MGET{}", " big".repeat(400));
+    let mut peer = Peer::new(1_000_000);
+    peer.ask(&["MULTI", &mget, &mget, &mget]);
+    let measured = allocation_counter::measure(|| drop(peer.ask(&["EXEC"])));
+    assert!(
+        measured.bytes_max < 8 << 20,
+        "{} bytes for a reply that would take 1.2 GB",
+        measured.bytes_max
+    );
+}
+
+#[test]
+fn what_multi_has_queued_and_what_a_transaction_has_read_is_told() {
+    let mut peer = Peer::new(100_000);
+    assert_eq!(peer.talk.queued_bytes(), 0);
+    peer.ask(&["WATCH a b"]);
+    let watched = peer.talk.queued_bytes();
+    assert!(watched > 0);
+    let set = format!("SET k {}", "v".repeat(50_000));
+    let measured = allocation_counter::measure(|| {
+        peer.ask(&["MULTI", &set, &set, "PING", "MGET a b"]);
+    });
+    let queued = peer.talk.queued_bytes() - watched;
+    let kept = usize::try_from(measured.bytes_current.max(0)).expect("positive");
+    assert!(queued > 100_000, "{queued}");
+    assert!(
+        queued + 4_096 >= kept && queued <= kept + 4_096,
+        "{queued} told, {kept} kept"
+    );
+    peer.ask(&["DISCARD"]);
+    assert_eq!(peer.talk.queued_bytes(), 0);
+    // The values are held until the change is answered.
+    let commands = b"*3\r\n$6\r\nAPPEND\r\n$1\r\nk\r\n$1\r\nx\r\n";
+    let mut frame = Vec::new();
+    peer.talk.take(commands, &mut frame, &peer.server);
+    while frame.is_empty() {
+        peer.talk.take(&[], &mut frame, &peer.server);
+    }
+    let answers = peer.answer(&frame);
+    peer.talk.answered(&answers, &peer.server);
+    assert!(peer.talk.kept_bytes() > 100_000);
+    frame.clear();
+    peer.talk.take(&[], &mut frame, &peer.server);
+    let answers = peer.answer(&frame);
+    peer.talk.answered(&answers, &peer.server);
+    assert_eq!(peer.talk.out(), b":100001\r\n");
+    assert_eq!(peer.talk.kept_bytes(), 0);
+}
+
+#[test]
+fn what_a_connection_says_of_itself_is_short() {
+    let long = "n".repeat(257);
+    let most = "n".repeat(256);
+    let mut peer = Peer::new(1);
+    for (begin, end) in [
+        ("CLIENT SETNAME ", ""),
+        ("CLIENT SETINFO LIB-NAME ", ""),
+        ("CLIENT SETINFO lib-ver ", ""),
+        ("HELLO 2 SETNAME ", ""),
+        ("HELLO 3 SETNAME ", ""),
+    ] {
+        let reply = peer.ask(&[&format!("{begin}{long}{end}")]);
+        let reply = String::from_utf8_lossy(&reply);
+        assert!(
+            reply.starts_with("-ERR ") && reply.contains("longer than 256 bytes"),
+            "{begin}: {reply}"
+        );
+        assert!(reply.contains("257"), "{begin}: {reply}");
+        let reply = peer.ask(&[&format!("{begin}{most}{end}")]);
+        assert!(!reply.starts_with(b"-"), "{begin}");
+    }
+    let list = peer.ask(&["CLIENT INFO"]);
+    assert!(list.len() < 4 * 256);
+}
+
+#[test]
+fn lists_of_the_server_are_bounded_however_often_a_name_is_asked_for() {
+    let mut peer = Peer::new(1);
+    for command in ["COMMAND INFO", "COMMAND DOCS"] {
+        let names = format!("{command}{}", " get".repeat(200_000));
+        let reply = peer.ask(&[&names]);
+        let told = String::from_utf8_lossy(&reply[..reply.len().min(100)]).into_owned();
+        assert!(told.starts_with("-ERR 200000 "), "{told}");
+        let few = format!("{command}{}", " get".repeat(256));
+        let reply = peer.ask(&[&few]);
+        assert!(!reply.starts_with(b"-") && reply.len() < 256 << 10);
+    }
+    let client = |id| Client {
+        id,
+        name: "n".repeat(256),
+        ..Client::default()
+    };
+    peer.server
+        .clients
+        .replace((0..1_000).map(client).collect());
+    let reply = peer.ask(&["CLIENT LIST"]);
+    assert!(reply.starts_with(b"$"));
+    peer.server
+        .clients
+        .replace((0..9_000).map(client).collect());
+    let reply = peer.ask(&["CLIENT LIST"]);
+    let told = String::from_utf8_lossy(&reply[..reply.len().min(200)]).into_owned();
+    assert!(
+        told.starts_with("-ERR the list of 9000 connections takes more than "),
+        "{told}"
+    );
+    assert!(
+        told.contains("and output_bytes_max is 1048576\r\n"),
+        "{told}"
+    );
+}
