@@ -29,6 +29,19 @@ use crate::replication::{LinkId, PartitionId};
 use crate::snapshots::SnapshotWrite;
 use crate::spare_failure::SpareFailure;
 
+/// What the driver of a connection holds for it beside its frames in memory, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outside {
+    /// What its peer has sent and has not run, frames that were not consumed included.
+    pub input: usize,
+    /// What its peer is to take and is no reply of the shard.
+    pub replies: usize,
+    /// What requests keep until they are answered. The peer is not waited for.
+    pub kept: usize,
+    /// What its peer has sent begins with a request that is not whole.
+    pub is_partial: bool,
+}
+
 /// Everything that can happen to a shard.
 #[derive(Debug)]
 pub enum Event<'a, B> {
@@ -48,16 +61,13 @@ pub enum Event<'a, B> {
         bytes: u64,
     },
     /// What the driver of a connection holds for it beside its frames in memory. The result is 0
-    /// if there is no room for a partial request: the connection is to be ended.
+    /// if there is no room for what its peer has sent: if that is a request that is not whole, or
+    /// one that is kept, the connection is to be ended.
     Outside {
         /// The connection.
         session: SessionId,
-        /// Bytes of its peer that have not run, those of a frame that was not consumed included.
-        input_bytes: usize,
-        /// Bytes for its peer that are no replies of the shard.
-        reply_bytes: usize,
-        /// The bytes of its peer begin with a request that is not whole.
-        is_partial: bool,
+        /// What is held.
+        held: Outside,
     },
     /// The connection is gone.
     Closed {

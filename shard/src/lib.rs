@@ -53,7 +53,7 @@ pub mod topology;
 
 pub use bad_places::BadPlace;
 pub use counters::{Counters, ReplicationCounters};
-pub use event::{Event, Fatal, Outbox, TokenHorizon};
+pub use event::{Event, Fatal, Outbox, Outside, TokenHorizon};
 pub use firing::{FailedEffects, FiringCounters};
 pub use key_tables::{KeyTableCounters, KeyTableOrder};
 pub use keyspaces::to_wire as settings_to_wire;

@@ -3,6 +3,7 @@
 //! A connection's share of [`ClientMemory`] and the total change by one function here, so the total
 //! is always the sum over the open connections.
 
+mod arriving;
 mod memory;
 mod session;
 mod taking;
@@ -14,10 +15,12 @@ use penstock_net::refusal::Refusal;
 use penstock_storage::place::Lsn;
 use penstock_storage::planted::{self, Bug};
 
+use crate::event::Outside;
 use crate::mail::SessionId;
 
 use memory::ClientMemory;
 
+pub(crate) use arriving::Arriving;
 pub(crate) use memory::{AWAITED_BYTES, ClientBounds, SMALL_ANSWER_BYTES};
 pub(crate) use session::Session;
 
@@ -40,7 +43,8 @@ pub(crate) struct Sent {
 /// How long connections may take, in microseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
-    /// A frame must be whole after this long.
+    /// A frame that is not whole must have brought all of it, or
+    /// [`arriving::ARRIVING_BYTES_MIN`] more, within this.
     pub(crate) partial_frame_us_max: u64,
     /// A connection that says nothing for so long is closed; 0 is never.
     pub(crate) idle_us_max: u64,
@@ -89,14 +93,26 @@ impl Sessions {
 
     // ---- one connection ----
 
-    /// A connection was accepted.
+    /// A connection was accepted, which may say nothing for the usual time.
     pub(crate) fn open(&mut self, now_us: u64, medium: Medium, has_peer: bool) -> SessionId {
+        self.open_idle(now_us, medium, has_peer, self.patience.idle_us_max)
+    }
+
+    /// A connection was accepted, which may say nothing for `idle_us_max`; 0 is for ever.
+    pub(crate) fn open_idle(
+        &mut self,
+        now_us: u64,
+        medium: Medium,
+        has_peer: bool,
+        idle_us_max: u64,
+    ) -> SessionId {
         let index = self.free.pop().unwrap_or_else(|| {
             self.all.push(Session::new(FRAME_BYTES_BEFORE_HELLO_MAX));
             u32::try_from(self.all.len() - 1).expect("connections are bounded")
         });
         let session = &mut self.all[index as usize];
         session.begin(now_us, medium, has_peer);
+        session.idle_us_max = idle_us_max;
         self.counts.opened += 1;
         self.counts.open += 1;
         SessionId {
@@ -112,7 +128,8 @@ impl Sessions {
         };
         let next = session.generation.wrapping_add(1);
         let generation = planted::or(Bug::SameGeneration, session.generation, next);
-        let (held, awaited_bytes) = (session.held_bytes(), session.awaited_bytes);
+        let awaited_bytes = session.awaited_bytes;
+        let held = session.held_bytes() + session.kept_bytes;
         let input_bytes = session.input_bytes;
         *session = Session::new(FRAME_BYTES_BEFORE_HELLO_MAX);
         session.generation = generation;
@@ -289,6 +306,13 @@ impl Sessions {
 
     // ---- memory ----
 
+    /// Gives back what is kept empty for a connection.
+    pub(crate) fn give_back(&mut self, id: SessionId) {
+        if let Some(session) = self.get_open(id) {
+            session.give_back();
+        }
+    }
+
     /// Bytes that are left for replies.
     #[inline]
     pub(crate) fn room_for_replies(&self) -> usize {
@@ -359,29 +383,21 @@ impl Sessions {
         }
     }
 
-    /// Notes what the driver of a connection holds for it outside: bytes of its peer that are not
-    /// run, whether they begin with a part of a request, and bytes for its peer that are no
-    /// replies of the shard.
-    pub(crate) fn note_outside(
-        &mut self,
-        now_us: u64,
-        id: SessionId,
-        input_bytes: usize,
-        reply_bytes: usize,
-        is_partial: bool,
-    ) {
+    /// Notes what the driver of a connection holds for it outside.
+    pub(crate) fn note_outside(&mut self, now_us: u64, id: SessionId, held: Outside) {
         let Some(session) = self.get_open(id) else {
             return;
         };
         session.last_heard_us = now_us;
-        session.frame_began_us = match is_partial {
-            true => session.frame_began_us.or(Some(now_us)),
-            false => None,
-        };
-        let before = std::mem::replace(&mut session.outside_bytes, reply_bytes);
+        match held.is_partial {
+            true => session.partial_frame(now_us, held.input),
+            false => session.arriving = None,
+        }
+        let before = session.outside_bytes + session.kept_bytes;
+        (session.outside_bytes, session.kept_bytes) = (held.replies, held.kept);
         self.memory.gives_reply(before);
-        self.memory.takes_reply(reply_bytes);
-        self.note_input(id, input_bytes);
+        self.memory.takes_reply(held.replies + held.kept);
+        self.note_input(id, held.input);
     }
 
     /// Why no more of a connection's frame is taken in, if so: it has sent `bytes` that are not
@@ -549,27 +565,73 @@ mod tests {
         Sessions::new(bounds, patience)
     }
 
+    fn held(input: usize, replies: usize, is_partial: bool) -> Outside {
+        Outside {
+            input,
+            replies,
+            is_partial,
+            kept: 0,
+        }
+    }
+
     #[test]
     fn what_a_driver_holds_for_a_connection_counts_has_deadlines_and_goes_with_it() {
         let mut sessions = sessions();
         let id = sessions.open(0, Medium::Memory, true);
         let other = sessions.open(0, Medium::Memory, true);
-        sessions.note_outside(5, id, ROOM - 100, 3_000, true);
+        sessions.note_outside(5, id, held(ROOM - 100, 3_000, true));
         assert_eq!(sessions.room_for_replies(), ROOM - 3_000);
         assert!(sessions.refusal_of_input(other, 8 << 10).is_some());
-        // The deadline counts from the first part of a request, not from the last.
-        sessions.note_outside(900, id, ROOM - 50, 3_000, true);
+        // The deadline counts from the first part of a request, not from a last one that is small.
+        sessions.note_outside(900, id, held(ROOM - 50, 3_000, true));
         assert_eq!(sessions.overdue(5 + PARTIAL_US).count(), 0);
         let overdue: Vec<_> = sessions.overdue(6 + PARTIAL_US).collect();
         assert_eq!(overdue.len(), 1);
         assert_eq!(overdue[0].0, id);
-        sessions.note_outside(950, id, 0, 0, false);
+        sessions.note_outside(950, id, held(0, 0, false));
         assert_eq!(sessions.overdue(6 + PARTIAL_US).count(), 0);
         assert_eq!(sessions.room_for_replies(), ROOM);
         assert!(sessions.refusal_of_input(other, 8 << 10).is_none());
-        sessions.note_outside(960, id, 9_000, 700, false);
+        sessions.note_outside(960, id, held(9_000, 700, false));
         sessions.close(id);
         assert_eq!(sessions.room_for_replies(), ROOM);
+    }
+
+    #[test]
+    fn what_a_request_keeps_takes_room_of_all_and_holds_back_neither_itself_nor_its_peer() {
+        let mut sessions = sessions();
+        let id = sessions.open(0, Medium::Memory, true);
+        let other = sessions.open(0, Medium::Memory, true);
+        let kept = Outside {
+            kept: ROOM,
+            ..Outside::default()
+        };
+        sessions.note_outside(1, id, kept);
+        assert_eq!(sessions.room_for_replies(), 0);
+        assert!(sessions.has_room_for_replies(id), "its change must run");
+        assert!(!sessions.at(id).waits_for_peer());
+        sessions.note_outside(2, other, held(0, 700, false));
+        assert!(!sessions.has_room_for_replies(other));
+        sessions.close(id);
+        assert_eq!(sessions.room_for_replies(), ROOM - 700);
+        assert!(sessions.has_room_for_replies(other));
+    }
+
+    #[test]
+    fn a_request_that_arrives_slowly_and_moves_is_not_ended_and_one_that_drips_is() {
+        let mut sessions = sessions();
+        let [moves, drips] = [0, 1].map(|_| sessions.open(0, Medium::Memory, true));
+        for step in 1..=30 {
+            let now_us = u64::try_from(step).expect("few") * PARTIAL_US;
+            // Just enough within the time; the last bytes of a time are seen with the next.
+            sessions.note_outside(now_us, moves, held(step * (32 << 10), 0, true));
+            sessions.note_outside(now_us, drips, held(step, 0, true));
+            let overdue: Vec<_> = sessions.overdue(now_us + PARTIAL_US).collect();
+            match step {
+                1 => assert_eq!(overdue.len(), 0),
+                _ => assert_eq!(overdue.iter().map(|it| it.0).collect::<Vec<_>>(), [drips]),
+            }
+        }
     }
 
     #[test]
@@ -578,7 +640,7 @@ mod tests {
         let embedded = sessions.open(0, Medium::Memory, false);
         let translated = sessions.open(0, Medium::Memory, true);
         for id in [embedded, translated] {
-            sessions.note_outside(1, id, 0, 700, false);
+            sessions.note_outside(1, id, held(0, 700, false));
         }
         let mut looks = Vec::new();
         sessions.look_at_peers(2, true, &mut looks);

@@ -30,11 +30,12 @@ pub struct ShardConfig {
     /// A GET of a value of so many bytes or more holds the block that the value stands in, if it
     /// has one, instead of copying it. `usize::MAX` for those who take replies as one run of bytes.
     pub shared_bytes_min: usize,
-    /// A frame must be whole after this long.
+    /// Of a frame that is not whole, all that is left or 32 KiB more must come within this.
     pub partial_frame_us_max: u64,
     /// A peer must take some of its replies within this.
     pub write_stall_us_max: u64,
-    /// A connection that says nothing for so long is closed; 0 is never.
+    /// A connection that says nothing for so long is closed; 0 is never. Those whose bytes are
+    /// translated have times of their own.
     pub idle_us_max: u64,
     /// Bytes of replies that all connections may have waiting, those included for which a read is
     /// under way, before no more is read from any. What is on its way to and from other shards is

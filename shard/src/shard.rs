@@ -175,10 +175,17 @@ impl<P: Blocks> Shard<P> {
     }
 
     /// A connection was accepted whose bytes its driver translates to frames in memory. Its peer
-    /// is judged as that of every connection; what the driver holds comes as [`Event::Outside`].
+    /// is judged as that of every connection, but for silence: it may say nothing for `idle_us_max`
+    /// microseconds, or for ever if that is 0. What the driver holds comes as [`Event::Outside`].
     /// [`Shard::greet`] follows if there are users.
-    pub fn open_session_translated(&mut self, now: Now) -> SessionId {
-        self.sessions.open(now.us, Medium::Memory, true)
+    pub fn open_session_translated(&mut self, now: Now, idle_us_max: u64) -> SessionId {
+        self.sessions
+            .open_idle(now.us, Medium::Memory, true, idle_us_max)
+    }
+
+    /// Gives back what is kept empty for a connection.
+    pub fn give_back(&mut self, session: SessionId) {
+        self.sessions.give_back(session);
     }
 
     /// Takes one event in. For [`Event::Received`] the result is how many bytes were consumed.
@@ -206,18 +213,11 @@ impl<P: Blocks> Shard<P> {
                     session.claim.unread_bytes = bytes;
                 }
             }
-            Event::Outside {
-                session,
-                input_bytes,
-                reply_bytes,
-                is_partial,
-            } => {
-                let (now_us, id) = (now.us, session);
-                let refusal = self.sessions.refusal_of_input(id, input_bytes);
-                self.sessions
-                    .note_outside(now_us, id, input_bytes, reply_bytes, is_partial);
+            Event::Outside { session, held } => {
+                let refusal = self.sessions.refusal_of_input(session, held.input);
+                self.sessions.note_outside(now.us, session, held);
                 self.phase.note_progress(self.sessions.has_paused());
-                return usize::from(!is_partial || refusal.is_none());
+                return usize::from(refusal.is_none());
             }
             Event::Closed { session } => {
                 if let Some(session) = self.sessions.get_open(session) {
@@ -463,6 +463,12 @@ impl<P: Blocks> Shard<P> {
     #[must_use]
     pub fn is_finished(&self, id: SessionId) -> bool {
         self.sessions.is_finished(id)
+    }
+
+    /// Bytes that are left for replies of all connections.
+    #[must_use]
+    pub fn room_for_replies(&self) -> usize {
+        self.sessions.room_for_replies()
     }
 
     /// Whether the bytes of a connection that were not consumed are to be kept until it is named in

@@ -256,9 +256,16 @@ options! {
     /// Replies that may wait for one slow reader before its requests are no longer read. It must
     /// hold one frame of frame_bytes_max.
     output_bytes_max: u32 = "4MiB", Kind::Size(32 * KIB, GIB), Limits;
-    /// A connection without any request for so long is closed. 0 never closes one.
+    /// A connection of the native protocol without any request for so long is closed. 0 never closes
+    /// one.
     idle_timeout_s: u32 = "5m", Kind::Duration(Unit::Seconds, 0, 86_400), Limits;
-    /// A frame that was begun must be whole within this, or its connection is closed.
+    /// The same of the RESP port. Pools of Redis clients expect that none is closed.
+    resp_idle_timeout_s: u32 = "0s", Kind::Duration(Unit::Seconds, 0, 86_400), Limits;
+    /// A client connection without traffic for so long is probed by the kernel (TCP keep-alive). A
+    /// peer that answers none of three probes, a third of this apart, is gone. 0 probes none.
+    tcp_keepalive_s: u32 = "5m", Kind::Duration(Unit::Seconds, 0, 32_400), Limits;
+    /// Of a frame or command that was begun, all that is left or 32 KiB more must come within this,
+    /// again and again, or its connection is closed.
     partial_frame_timeout_ms: u32 = "5s", Kind::Duration(Unit::Milliseconds, 10, 600_000), Limits;
     /// A peer that acknowledges less than 32 KiB of its replies, and not all of them, for so long
     /// is cut off; or nothing for a twentieth of it, while others wait for room.

@@ -1,14 +1,17 @@
 //! What the tasks of a core know of one connection.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::os::fd::{AsRawFd, RawFd};
 
-use monoio::io::{OwnedReadHalf, OwnedWriteHalf, Splitable};
+use monoio::io::{CancelHandle, Canceller, OwnedReadHalf, OwnedWriteHalf, Splitable};
 use monoio::net::TcpStream;
 use penstock_shard::SessionId;
 
 use super::signal::Signal;
 use crate::tls::Peer;
+
+/// A connection that says nothing for so long rests: it keeps no empty room for what comes next.
+pub(super) const RESTS_AFTER_US: u64 = 1_000_000;
 
 /// What others need of a connection.
 pub(crate) struct Connection {
@@ -23,6 +26,13 @@ pub(crate) struct Connection {
     /// The reader or the writer has ended; when both have, the session has.
     has_half_ended: Cell<bool>,
     pub(super) is_shut: Cell<bool>,
+    /// When its peer was heard last.
+    heard_us: Cell<u64>,
+    /// It keeps no empty room. A new connection rests.
+    is_resting: Cell<bool>,
+    /// Its reader waits with room in its buffer, which `gives_up_reading` ends.
+    waits_with_room: Cell<bool>,
+    gives_up_reading: RefCell<Canceller>,
     /// What the handshake of TLS has proved, of a connection with TLS.
     peer: Option<Peer>,
 }
@@ -44,6 +54,10 @@ impl Connection {
             is_sending: Cell::new(false),
             has_half_ended: Cell::new(false),
             is_shut: Cell::new(false),
+            heard_us: Cell::new(0),
+            is_resting: Cell::new(true),
+            waits_with_room: Cell::new(false),
+            gives_up_reading: RefCell::default(),
             peer,
         };
         (connection, reader, writer)
@@ -65,6 +79,46 @@ impl Connection {
     /// Bytes that the peer has sent and that nobody has read.
     pub(crate) fn unread_bytes(&self) -> u64 {
         crate::system::unread_bytes(self.descriptor)
+    }
+
+    pub(super) fn descriptor(&self) -> RawFd {
+        self.descriptor
+    }
+
+    /// Its peer has sent something.
+    pub(super) fn is_heard(&self, now_us: u64) {
+        self.heard_us.set(now_us);
+        self.is_resting.set(false);
+    }
+
+    /// Whether it keeps no empty room.
+    pub(super) fn is_resting(&self) -> bool {
+        self.is_resting.get()
+    }
+
+    /// Rests from now on if nothing was heard for a while and nothing is being sent: its tasks give
+    /// their buffers back.
+    pub(super) fn rest_if_quiet(&self, now_us: u64) {
+        let is_quiet = now_us >= self.heard_us.get() + RESTS_AFTER_US;
+        if self.is_resting.get() || !is_quiet || self.is_sending.get() {
+            return;
+        }
+        self.is_resting.set(true);
+        if self.waits_with_room.get() {
+            let before = self.gives_up_reading.take();
+            self.gives_up_reading.replace(before.cancel());
+        }
+        self.has_output.set();
+    }
+
+    /// The reader waits with room until this is given up.
+    pub(super) fn waits_with_room(&self) -> CancelHandle {
+        self.waits_with_room.set(true);
+        self.gives_up_reading.borrow().handle()
+    }
+
+    pub(super) fn waits_no_more(&self) {
+        self.waits_with_room.set(false);
     }
 
     pub(crate) fn is_idle(&self) -> bool {

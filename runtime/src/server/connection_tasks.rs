@@ -6,17 +6,10 @@ use penstock_shard::Event;
 
 use super::connection::Connection;
 use super::core::Core;
-use super::halves::{Brought, ReadHalf, WriteHalf};
+use super::halves::{ReadHalf, WriteHalf};
+use super::inlet::Brought;
+use super::kept::Kept;
 use crate::system::outgoing::Outgoing;
-
-/// Bytes of a new receive buffer: what an idle connection costs.
-const RECEIVE_BYTES_MIN: usize = 4 << 10;
-
-/// Bytes to which it grows by itself for a busy connection; larger frames make it grow further.
-const RECEIVE_BYTES_BUSY: usize = 64 << 10;
-
-/// A send buffer larger than this is given back when it has been sent.
-const SEND_BYTES_KEPT: usize = 256 << 10;
 
 pub(super) fn serve_connection(
     core: &Rc<Core>,
@@ -29,19 +22,8 @@ pub(super) fn serve_connection(
 
 async fn read(core: Rc<Core>, connection: Rc<Connection>, mut reader: ReadHalf) {
     let session = connection.session;
-    let mut buffer: Vec<u8> = Vec::with_capacity(RECEIVE_BYTES_MIN);
-    loop {
-        let held = buffer.len();
-        if held == buffer.capacity() {
-            // A frame that does not fit; the shard has accepted its length.
-            buffer.reserve(held.max(RECEIVE_BYTES_MIN));
-        }
-        let capacity = buffer.capacity();
-        let brought;
-        (brought, buffer) = reader.read(buffer).await;
-        let Some(Brought { bytes, was_full }) = brought else {
-            break;
-        };
+    let mut buffer = Vec::new();
+    while let Some(Brought { bytes, was_full }) = reader.read(&mut buffer).await {
         core.received(bytes);
         if was_full {
             core.left_unread(session, connection.unread_bytes());
@@ -59,17 +41,11 @@ async fn read(core: Rc<Core>, connection: Rc<Connection>, mut reader: ReadHalf) 
             if !core.is_paused(session) || connection.is_shut.get() {
                 break;
             }
+            reader.give_back(&mut buffer);
             connection.may_resume.wait().await;
         }
         if connection.is_shut.get() {
             break;
-        }
-        if was_full && capacity < RECEIVE_BYTES_BUSY && core.is_open(session) {
-            // Also around a part of a frame, or a peer that sends without a break would be read in
-            // small pieces for ever.
-            buffer.reserve_exact((capacity * 2).saturating_sub(buffer.len()));
-        } else if buffer.is_empty() && capacity > RECEIVE_BYTES_BUSY {
-            buffer = Vec::with_capacity(RECEIVE_BYTES_BUSY);
         }
     }
     // A peer that closed its side has ended the connection. Its requests run, although nobody may
@@ -82,6 +58,7 @@ async fn read(core: Rc<Core>, connection: Rc<Connection>, mut reader: ReadHalf) 
 async fn write(core: Rc<Core>, connection: Rc<Connection>, mut writer: WriteHalf) {
     let session = connection.session;
     let mut outgoing = Outgoing::default();
+    let mut kept = Kept::new(&core.kept);
     loop {
         connection.has_output.wait().await;
         core.take_pieces(session, outgoing.refill());
@@ -102,10 +79,13 @@ async fn write(core: Rc<Core>, connection: Rc<Connection>, mut writer: WriteHalf
             }
             // Drops shared values at once: a change of such a cell need not copy it then.
             outgoing.refill();
-            if outgoing.capacity() > SEND_BYTES_KEPT {
-                outgoing = Outgoing::default();
-            }
             core.sent(session, bytes);
+        }
+        // The shard has a second buffer that changes places with this one.
+        if connection.is_resting() || !kept.keeps(2 * outgoing.capacity()) {
+            kept.keeps_nothing();
+            outgoing = Outgoing::default();
+            core.give_back(session);
         }
         if writer.flush().await.is_err() {
             break;

@@ -10,14 +10,16 @@ use penstock_net::auth::Transport;
 use penstock_net::pieces::Pieces;
 use penstock_net::rights::Rights;
 use penstock_shard::replication::LinkId;
-use penstock_shard::{Event, Greeting, Network, Now, SessionId};
+use penstock_shard::{Event, Greeting, Network, Now, Outside, SessionId};
 use tracing::warn;
 
 use super::audit::Audit;
 use super::connection::Connection;
 use super::handshakes::Handshakes;
+use super::kept::KeptRoom;
 use super::link::Link;
 use super::messages::{CoreStart, Letter, Report};
+use super::rests::Rests;
 use super::signal::Signal;
 use crate::cluster::lostfound::Found;
 use crate::disk::arena::ArenaBlock;
@@ -57,6 +59,9 @@ pub(crate) struct Core {
     wall: WallClock,
     pub(super) open_connections: Arc<AtomicU32>,
     pub(super) handshakes: Handshakes,
+    /// Empty room that connections keep.
+    pub(super) kept: Rc<KeptRoom>,
+    rests: Rests,
     /// Connections that are told why they are turned away.
     pub(super) turned_away: Cell<u32>,
     pub(super) is_leaving: Cell<bool>,
@@ -93,7 +98,9 @@ impl Core {
             clock: start.shard.clock,
             wall: WallClock::new(start.shard.unix_ms_at_start),
             open_connections: Arc::clone(&start.connections),
-            handshakes: Handshakes::default(),
+            handshakes: Handshakes::new(start.handshakes_max),
+            kept: Rc::new(KeptRoom::new(start.kept_bytes_max)),
+            rests: Rests::default(),
             turned_away: Cell::new(0),
             is_leaving: Cell::new(false),
             leave: Signal::default(),
@@ -157,21 +164,10 @@ impl Core {
     }
 
     /// Tells the shard what is held for a connection beside its frames. `false` if there is no room
-    /// for a partial request.
-    pub(crate) fn holds_outside(
-        &self,
-        session: SessionId,
-        input_bytes: usize,
-        reply_bytes: usize,
-        is_partial: bool,
-    ) -> bool {
+    /// for what its peer has sent.
+    pub(crate) fn holds_outside(&self, session: SessionId, held: Outside) -> bool {
         let now = self.now();
-        let held = Event::Outside {
-            session,
-            input_bytes,
-            reply_bytes,
-            is_partial,
-        };
+        let held = Event::Outside { session, held };
         let has_room = self.engine.borrow_mut().step(now, held) > 0;
         self.is_now_stale.set(true);
         if self.engine.borrow().shard.is_turn_due() {
@@ -328,6 +324,16 @@ impl Core {
         }
     }
 
+    /// Bytes that are left for replies of all connections.
+    pub(super) fn room_for_replies(&self) -> usize {
+        self.engine.borrow().shard.room_for_replies()
+    }
+
+    /// Gives back what the shard keeps empty for a connection.
+    pub(super) fn give_back(&self, session: SessionId) {
+        self.engine.borrow_mut().shard.give_back(session);
+    }
+
     /// A connection has ended on both sides.
     pub(crate) fn remove(&self, session: SessionId) {
         self.connections.borrow_mut()[session.index()] = None;
@@ -379,6 +385,7 @@ impl Core {
         self.now.set(now);
         self.is_now_stale.set(true);
         self.handshakes.turn_ended();
+        self.rests.turn_ended(now.us, &self.connections.borrow());
         if (1..=WATCHED_READS_MAX).contains(&self.reads_in_turn.take()) {
             self.watch(now);
         }

@@ -41,6 +41,7 @@ use crate::cluster::ProvenLink;
 use crate::config::IoMode;
 use crate::disk::patiently;
 use crate::startup::node::Opened;
+use crate::startup::room::ConnectionBound;
 use crate::system::open_files;
 use crate::tls::{Peer, ServedTls};
 
@@ -154,7 +155,7 @@ fn serve(start: CoreStart, opened: Opened) -> Result<Rc<Core>, ServeError> {
         // Before anybody can connect.
         core.step(Event::Users(users));
     }
-    let connections_max = start.shard.config.connections_max;
+    let connection_bound = Rc::new(start.connection_bound.clone());
     monoio::spawn(watch_disk(Rc::clone(&core), wake));
     let resp = start.resp.map(|(listener, host)| {
         let host = host.of_core(start.shard.schema.clone());
@@ -180,7 +181,7 @@ fn serve(start: CoreStart, opened: Opened) -> Result<Rc<Core>, ServeError> {
             listener,
             Rc::new(speech),
             tls,
-            connections_max,
+            Rc::clone(&connection_bound),
         ));
     }
     core.turn.set();
@@ -363,7 +364,7 @@ impl Speech {
             let shard = &mut core.engine.borrow_mut().shard;
             match self {
                 Speech::Native => shard.open_session(now),
-                Speech::Resp(_) => shard.open_session_translated(now),
+                Speech::Resp(host) => shard.open_session_translated(now, host.idle_us_max()),
             }
         };
         let transport = transport_of(&stream, secured.as_ref().map(|it| &it.peer));
@@ -412,7 +413,7 @@ async fn accept(
     listener: TcpListener,
     speech: Rc<Speech>,
     tls: Option<Arc<ServedTls>>,
-    connections_max: u32,
+    bound: Rc<ConnectionBound>,
 ) {
     // To a client of TLS a text before the handshake is no answer.
     let refusal = |why: &str| match &tls {
@@ -432,15 +433,16 @@ async fn accept(
                 }
                 // Counted before it is looked at, so that no two cores take the last place.
                 let open = core.open_connections.fetch_add(1, Ordering::Relaxed);
-                if core.is_leaving.get() || open >= connections_max {
+                if core.is_leaving.get() || open >= bound.max {
                     core.open_connections.fetch_sub(1, Ordering::Relaxed);
                     core.engine.borrow_mut().traffic.connections_refused += 1;
                     core.turn.set();
                     if !core.is_leaving.get() && core.turned_away.get() < TURNED_AWAY_MAX {
                         core.turned_away.set(core.turned_away.get() + 1);
+                        let ConnectionBound { max, reason } = &*bound;
                         let why = format!(
-                            "at most {connections_max} connections are accepted \
-                             (connections_max), and so many are open"
+                            "at most {max} connections are accepted ({reason}), and so many are \
+                             open"
                         );
                         let told = refusal(&why);
                         monoio::spawn(turn_away(Rc::clone(&core), stream, told));

@@ -8,35 +8,22 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
-use monoio::buf::{IoBuf, IoBufMut};
-use monoio::io::{AsyncReadRent, AsyncWriteRent, OwnedReadHalf, OwnedWriteHalf};
+use monoio::buf::IoBuf;
+use monoio::io::{AsyncWriteRent, OwnedReadHalf, OwnedWriteHalf};
 use monoio::net::TcpStream;
 
 use super::connection::Connection;
 use super::core::Core;
+use super::inlet::{Brought, Inlet};
 use super::secured::Secured;
 use crate::system::outgoing::Outgoing;
 use crate::tls::TlsConnection;
-
-/// Bytes of ciphertext that are read at once from a connection that is mostly idle.
-const CIPHERTEXT_BYTES_MIN: usize = 4 << 10;
-
-/// Bytes to which that grows for a busy one.
-const CIPHERTEXT_BYTES_BUSY: usize = 64 << 10;
 
 /// A buffer of sealed records that is larger than this is given back when they have left.
 const SEALED_BYTES_KEPT: usize = 16 << 10;
 
 /// How long the last words of TLS may take.
 const FAREWELL: Duration = Duration::from_secs(1);
-
-/// What one read has brought.
-pub(super) struct Brought {
-    /// Bytes for the shard.
-    pub(super) bytes: usize,
-    /// The buffer was filled: there may be more.
-    pub(super) was_full: bool,
-}
 
 /// Makes both halves of a connection.
 pub(super) fn halves(
@@ -54,7 +41,7 @@ pub(super) fn halves(
             connection: Rc::clone(connection),
             tls: Rc::clone(&tls),
             early,
-            ciphertext: Vec::with_capacity(CIPHERTEXT_BYTES_MIN),
+            ciphertext: Vec::new(),
         });
         writing = Some(Writing {
             tls,
@@ -65,7 +52,7 @@ pub(super) fn halves(
         });
     }
     let read_half = ReadHalf {
-        socket: reader,
+        inlet: Inlet::new(reader, core, connection),
         reading,
     };
     let write_half = WriteHalf {
@@ -77,7 +64,7 @@ pub(super) fn halves(
 
 /// The half that reads.
 pub(super) struct ReadHalf {
-    socket: OwnedReadHalf<TcpStream>,
+    inlet: Inlet,
     reading: Option<Reading>,
 }
 
@@ -88,53 +75,48 @@ struct Reading {
     tls: Rc<RefCell<TlsConnection>>,
     /// What came behind the handshake, until it is read.
     early: Vec<u8>,
+    /// Empty between two reads.
     ciphertext: Vec<u8>,
 }
 
 impl ReadHalf {
-    /// Reads once and appends to `buffer`, which has room. `None` at the end of the connection.
-    pub(super) async fn read(&mut self, buffer: Vec<u8>) -> (Option<Brought>, Vec<u8>) {
-        if let Some(reading) = &mut self.reading {
-            return reading.read(&mut self.socket, buffer).await;
+    /// Waits for bytes and appends them to `buffer`. `None` at the end of the connection.
+    #[inline]
+    pub(super) async fn read(&mut self, buffer: &mut Vec<u8>) -> Option<Brought> {
+        match &mut self.reading {
+            None => self.inlet.read(buffer).await,
+            Some(reading) => reading.read(&mut self.inlet, buffer).await,
         }
-        let (held, capacity) = (buffer.len(), buffer.capacity());
-        let (result, filled) = self.socket.read(buffer.slice_mut(held..capacity)).await;
-        let buffer = filled.into_inner();
-        let brought = match result {
-            Ok(bytes @ 1..) => Some(Brought {
-                bytes,
-                was_full: buffer.len() == capacity,
-            }),
-            _ => None,
-        };
-        (brought, buffer)
+    }
+
+    /// Gives the empty room of `buffer` back before a wait for something else than the peer.
+    pub(super) fn give_back(&mut self, buffer: &mut Vec<u8>) {
+        self.inlet.give_back(buffer);
+        if let Some(reading) = &mut self.reading {
+            self.inlet.give_back(&mut reading.ciphertext);
+        }
     }
 }
 
 impl Reading {
-    async fn read(
-        &mut self,
-        socket: &mut OwnedReadHalf<TcpStream>,
-        mut buffer: Vec<u8>,
-    ) -> (Option<Brought>, Vec<u8>) {
+    async fn read(&mut self, inlet: &mut Inlet, buffer: &mut Vec<u8>) -> Option<Brought> {
         if !self.early.is_empty() {
             let early = std::mem::take(&mut self.early);
+            let bytes = early.len();
             buffer.extend_from_slice(&early);
-            let brought = Brought {
-                bytes: early.len(),
+            return Some(Brought {
+                bytes,
                 was_full: false,
-            };
-            return (Some(brought), buffer);
+            });
         }
         while !self.tls.borrow().has_ended() {
-            let room = self.ciphertext.capacity();
-            let result;
-            (result, self.ciphertext) = socket.read(std::mem::take(&mut self.ciphertext)).await;
-            let Ok(read @ 1..) = result else { break };
+            inlet.give_back_plaintext(buffer);
+            let Brought { was_full, .. } = inlet.read(&mut self.ciphertext).await?;
             let held = buffer.len();
+            inlet.make_room_for_plaintext(buffer, self.ciphertext.len());
             let outcome = {
                 let mut tls = self.tls.borrow_mut();
-                let outcome = tls.receive(&self.ciphertext, &mut buffer);
+                let outcome = tls.receive(&self.ciphertext, buffer);
                 if tls.has_output() {
                     self.connection.has_output.set();
                 }
@@ -144,16 +126,12 @@ impl Reading {
                 self.core.tls_failed(&fault);
             }
             self.ciphertext.clear();
-            let was_full = read == room;
-            if was_full && room < CIPHERTEXT_BYTES_BUSY {
-                self.ciphertext.reserve_exact(room * 2);
-            }
             let bytes = buffer.len() - held;
             if bytes > 0 {
-                return (Some(Brought { bytes, was_full }), buffer);
+                return Some(Brought { bytes, was_full });
             }
         }
-        (None, buffer)
+        None
     }
 }
 

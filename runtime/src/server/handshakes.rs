@@ -6,15 +6,12 @@ use std::rc::Rc;
 
 use super::signal::Signal;
 
-/// Handshakes under way on one core, at most.
-const HANDSHAKES_MAX: u32 = 256;
-
 /// Steps of handshakes in one turn, at most. A step may cost a signature.
 const STEPS_PER_TURN: u32 = 1;
 
 /// The handshakes of one core.
-#[derive(Default)]
 pub(super) struct Handshakes {
+    places: u32,
     under_way: Cell<u32>,
     /// Steps that this turn has left.
     steps: Cell<u32>,
@@ -23,10 +20,20 @@ pub(super) struct Handshakes {
 }
 
 impl Handshakes {
+    /// So many may be under way.
+    pub(super) fn new(places: u32) -> Self {
+        Handshakes {
+            places,
+            under_way: Cell::default(),
+            steps: Cell::default(),
+            waiting: RefCell::default(),
+        }
+    }
+
     /// Takes a place. `None` if there are as many as there may be.
     pub(super) fn begin(&self) -> Option<()> {
         let under_way = self.under_way.get();
-        (under_way < HANDSHAKES_MAX).then(|| self.under_way.set(under_way + 1))
+        (under_way < self.places).then(|| self.under_way.set(under_way + 1))
     }
 
     /// Gives the place back.
@@ -97,7 +104,7 @@ mod tests {
 
     #[test]
     fn a_core_has_so_many_places_and_no_more() {
-        let handshakes = Handshakes::default();
+        let handshakes = Handshakes::new(256);
         assert_eq!((0..300).filter_map(|_| handshakes.begin()).count(), 256);
         handshakes.end();
         assert!(handshakes.begin().is_some() && handshakes.begin().is_none());
@@ -105,7 +112,7 @@ mod tests {
 
     #[test]
     fn each_turn_permits_one_step_to_the_first_that_waits_and_one_that_gave_up_takes_none() {
-        let (handshakes, turn) = (Handshakes::default(), Signal::default());
+        let (handshakes, turn) = (Handshakes::new(256), Signal::default());
         let mut first = pin!(handshakes.step(&turn));
         let mut second = Box::pin(handshakes.step(&turn));
         let mut third = pin!(handshakes.step(&turn));

@@ -4,6 +4,8 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::time::Duration;
 
+use socket2::TcpKeepalive;
+
 use super::error::ServeError;
 use crate::config::Config;
 use crate::startup::node::OpenError;
@@ -16,16 +18,17 @@ pub(super) fn bind_resp(
     let Some(address) = config.resp_listen else {
         return Ok(None);
     };
-    let listeners = listen_together(address, shards).map_err(|error| match error {
-        ServeError::Listen { address, error } => ServeError::ListenResp { address, error },
-        other => other,
-    })?;
+    let listeners =
+        listen_together(address, shards, keepalive(config)).map_err(|error| match error {
+            ServeError::Listen { address, error } => ServeError::ListenResp { address, error },
+            other => other,
+        })?;
     Ok(Some(listeners))
 }
 
 /// The listener for other nodes.
 pub(super) fn bind_links(address: SocketAddr) -> Result<TcpListener, ServeError> {
-    listen(address, false).map_err(|error| match error {
+    listen(address, false, None).map_err(|error| match error {
         ServeError::Listen { address, error } => ServeError::ListenLinks { address, error },
         other => other,
     })
@@ -35,13 +38,14 @@ pub(super) fn bind_links(address: SocketAddr) -> Result<TcpListener, ServeError>
 fn listen_together(
     mut address: SocketAddr,
     shards: u16,
+    keepalive: Option<TcpKeepalive>,
 ) -> Result<(SocketAddr, Vec<TcpListener>), ServeError> {
     let mut shared = Vec::new();
     // Sharing a port also lets a second server share it by mistake, so one listener first tries
     // to have it alone.
-    drop(listen(address, false)?);
+    drop(listen(address, false, None)?);
     for _ in 0..shards {
-        let listener = listen(address, true)?;
+        let listener = listen(address, true, keepalive.as_ref())?;
         address.set_port(port_of(&listener));
         shared.push(listener);
     }
@@ -53,7 +57,8 @@ pub(super) fn bind(
     config: &Config,
     shards: u16,
 ) -> Result<(Vec<TcpListener>, Vec<TcpListener>), ServeError> {
-    let (_, shared) = listen_together(config.listen, shards)?;
+    let keepalive = keepalive(config);
+    let (_, shared) = listen_together(config.listen, shards, keepalive.clone())?;
     let mut own = Vec::new();
     for shard in 0..shards {
         let port = match config.shard_ports {
@@ -66,10 +71,26 @@ pub(super) fn bind(
                 ))
             })?,
         };
-        own.push(listen(SocketAddr::new(config.listen.ip(), port), false)?);
+        let address = SocketAddr::new(config.listen.ip(), port);
+        own.push(listen(address, false, keepalive.as_ref())?);
     }
     Ok((shared, own))
 }
+
+/// How the kernel probes silent client connections, if it is to.
+fn keepalive(config: &Config) -> Option<TcpKeepalive> {
+    let after = Duration::from_secs(config.tcp_keepalive_s.into());
+    (!after.is_zero()).then(|| {
+        let between = (after / KEEPALIVE_PROBES).max(Duration::from_secs(1));
+        TcpKeepalive::new()
+            .with_time(after)
+            .with_interval(between)
+            .with_retries(KEEPALIVE_PROBES)
+    })
+}
+
+/// Probes that a peer may leave without an answer.
+const KEEPALIVE_PROBES: u32 = 3;
 
 /// For how long an address that is taken is tried: longer than a loaded kernel needs to end a
 /// process.
@@ -80,7 +101,11 @@ const LISTEN_PAUSE: Duration = Duration::from_millis(20);
 /// Listens, and waits a while for an address that is taken: the kernel takes down the rings of a
 /// process behind its end, and what they accepted from is held until then. A start right behind
 /// a crash would be refused.
-fn listen(address: SocketAddr, is_shared: bool) -> Result<TcpListener, ServeError> {
+fn listen(
+    address: SocketAddr,
+    is_shared: bool,
+    keepalive: Option<&TcpKeepalive>,
+) -> Result<TcpListener, ServeError> {
     let listened = || -> io::Result<TcpListener> {
         let domain = socket2::Domain::for_address(address);
         let socket =
@@ -88,6 +113,10 @@ fn listen(address: SocketAddr, is_shared: bool) -> Result<TcpListener, ServeErro
         socket.set_reuse_address(true)?;
         socket.set_reuse_port(is_shared)?;
         socket.set_nonblocking(true)?;
+        if let Some(keepalive) = keepalive {
+            // What is accepted has it, too.
+            socket.set_tcp_keepalive(keepalive)?;
+        }
         socket.bind(&address.into())?;
         socket.listen(4096)?;
         Ok(TcpListener::from(socket))
@@ -120,9 +149,11 @@ mod tests {
     fn an_address_that_becomes_free_is_waited_for_and_one_that_does_not_is_told() {
         let taken = TcpListener::bind("127.0.0.1:0").expect("bound");
         let address = taken.local_addr().expect("known");
-        let told = listen(address, false).expect_err("it is taken").to_string();
+        let told = listen(address, false, None)
+            .expect_err("it is taken")
+            .to_string();
         assert!(told.contains("another process does"), "{told}");
-        let waiting = std::thread::spawn(move || listen(address, false));
+        let waiting = std::thread::spawn(move || listen(address, false, None));
         std::thread::sleep(LISTEN_PAUSE * 2);
         drop(taken);
         waiting.join().expect("no panic").expect("it is free");

@@ -16,6 +16,7 @@ use super::resp_host::RespHost;
 use crate::cluster::ProvenLink;
 use crate::directory::spares::SpareOutcome;
 use crate::startup::node::ShardStart;
+use crate::startup::room::ConnectionBound;
 use crate::tls::ServedTls;
 
 /// What reaches a core from outside its thread.
@@ -75,6 +76,12 @@ pub(crate) struct CoreStart {
     pub(crate) socket_entries: Option<u32>,
     /// How many connections are open, of all cores together.
     pub(crate) connections: Arc<AtomicU32>,
+    /// How many may be, of all cores together.
+    pub(crate) connection_bound: ConnectionBound,
+    /// Handshakes of TLS that may be under way on the core.
+    pub(crate) handshakes_max: u32,
+    /// Empty room that the connections of the core may keep, in bytes.
+    pub(crate) kept_bytes_max: usize,
     /// Hears when all shards are open; is gone if one is not.
     pub(crate) may_begin: flume::Receiver<()>,
     pub(crate) inbox: flume::Receiver<Letter>,

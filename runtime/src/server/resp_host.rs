@@ -67,6 +67,8 @@ pub(crate) struct RespHost {
     /// What never changes; the rest is filled in when it is asked for.
     facts: Facts,
     limits: Limits,
+    /// Bytes of a reply of EXEC and of CLIENT LIST, at most.
+    reply_bytes_max: usize,
     order: u64,
     began: Instant,
     stats: Arc<Stats>,
@@ -94,10 +96,11 @@ impl RespHost {
                 ip: address.ip().to_string(),
                 node: identity.node_id,
                 pid: std::process::id(),
-                clients_max: config.connections_max.into(),
+                clients_max: node.connection_bound().max.into(),
                 memory_max: node.memory().map_or(0, |memory| memory.max()),
                 durability: config.durability.name(),
-                idle_s: config.idle_timeout_s.into(),
+                idle_s: config.resp_idle_timeout_s.into(),
+                keepalive_s: config.tcp_keepalive_s.into(),
                 shards: node.shards(),
                 is_clustered: config.is_clustered(),
                 ..Facts::default()
@@ -106,6 +109,7 @@ impl RespHost {
                 frame_bytes_max: config.frame_bytes_max,
                 value_bytes_max: config.value_bytes_max,
             },
+            reply_bytes_max: usize::try_from(config.output_bytes_max).unwrap_or(usize::MAX),
             order: cursor_order(identity.hash_seed),
             began: Instant::now(),
             stats: Arc::clone(&node.stats),
@@ -149,6 +153,16 @@ impl RespHost {
 
     fn slow(&self) -> MutexGuard<'_, SlowCommands> {
         self.slow.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A connection that says nothing for so long is closed, in microseconds; 0 is never.
+    pub(crate) fn idle_us_max(&self) -> u64 {
+        self.facts.idle_s * 1_000_000
+    }
+
+    /// Bytes of a reply that a short command can make long, at most.
+    pub(super) fn reply_bytes_max(&self) -> usize {
+        self.reply_bytes_max
     }
 
     pub(crate) fn limits(&self) -> Limits {

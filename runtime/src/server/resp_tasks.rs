@@ -5,31 +5,26 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use penstock_net::auth::{Challenge, Transport};
-use penstock_net::resp::Conversation;
-use penstock_shard::{Event, SessionId};
+use penstock_net::resp::{Conversation, ReplyBound};
+use penstock_shard::{Event, Outside, SessionId};
 
 use super::connection::Connection;
 use super::core::Core;
-use super::halves::{Brought, ReadHalf, WriteHalf};
+use super::halves::{ReadHalf, WriteHalf};
+use super::inlet::Brought;
+use super::kept::{BUFFER_BYTES, BUFFER_BYTES_BUSY, Kept};
 use super::resp_host::RespHost;
 
-/// Bytes of a new receive buffer: what an idle connection costs.
-const RECEIVE_BYTES_MIN: usize = 4 << 10;
-
-/// Bytes to which it grows by itself for a busy connection; larger commands make it grow further.
-const RECEIVE_BYTES_BUSY: usize = 64 << 10;
-
-/// A buffer of frames or replies that is larger than this is given back when it is empty.
-const BUFFER_BYTES_KEPT: usize = 256 << 10;
+/// Replies that no shard counts, beyond which it is told at once, in bytes.
+const REPLY_BYTES_FREE: usize = 4 << 10;
 
 /// What the tasks of one connection share.
 struct RespConnection {
     connection: Rc<Connection>,
     conversation: RefCell<Conversation>,
     host: Rc<RespHost>,
-    /// What the shard was told last: bytes of the peer, bytes for it, and whether a command is not
-    /// whole.
-    told: Cell<(usize, usize, bool)>,
+    /// What the shard was told last.
+    told: Cell<Outside>,
     /// Bytes for the peer that are being sent and that no shard counts.
     sending: Cell<usize>,
 }
@@ -39,23 +34,57 @@ impl RespConnection {
         self.connection.session
     }
 
-    /// Tells the shard what is held here; `false` if there is no room for a partial command.
-    fn tell(&self, core: &Core, input_bytes: usize, is_partial: bool) -> bool {
-        let reply_bytes = self.conversation.borrow_mut().out().len() + self.sending.get();
-        let now = (input_bytes, reply_bytes, is_partial);
-        if self.told.replace(now) == now && !is_partial && reply_bytes == 0 {
-            return true;
+    fn reply_bound(&self, core: &Core) -> ReplyBound {
+        ReplyBound {
+            one: self.host.reply_bytes_max(),
+            left: core.room_for_replies(),
         }
-        core.holds_outside(self.session(), input_bytes, reply_bytes, is_partial)
     }
 
-    /// Tells the shard that what was made here has left.
-    fn tell_sent(&self, core: &Core) {
-        self.sending.set(0);
-        let (input_bytes, reply_bytes, is_partial) = self.told.get();
-        if reply_bytes > 0 {
-            self.told.set((input_bytes, 0, is_partial));
-            core.holds_outside(self.session(), input_bytes, 0, is_partial);
+    /// What is held here, if the shard is to be told, with so many bytes that have not run.
+    fn held(&self, input_bytes: usize, is_partial: bool) -> Outside {
+        let mut conversation = self.conversation.borrow_mut();
+        Outside {
+            input: input_bytes + conversation.queued_bytes(),
+            replies: conversation.out().len() + self.sending.get(),
+            kept: conversation.kept_bytes(),
+            is_partial,
+        }
+    }
+
+    /// Tells the shard what is held here; what is wrong if there is no room for what the peer has
+    /// sent.
+    fn tell(&self, core: &Core, input_bytes: usize, is_partial: bool) -> Option<&'static str> {
+        let held = self.held(input_bytes, is_partial);
+        if self.told.replace(held) == held && !is_partial && held.replies == 0 {
+            return None;
+        }
+        let has_room = core.holds_outside(self.session(), held);
+        match (has_room, is_partial) {
+            (false, true) => Some("ERR the server has no room for the rest of this command"),
+            (false, false) if self.conversation.borrow().is_queueing() => {
+                Some("ERR the server has no room for what MULTI has queued")
+            }
+            _ => None,
+        }
+    }
+
+    /// Tells the shard what is held here since answers have come or replies have left.
+    fn tell_replies(&self, core: &Core) {
+        let told = self.told.get();
+        let held = self.held(0, told.is_partial);
+        let (replies, kept) = (held.replies, held.kept);
+        let is_little = replies.max(kept) <= REPLY_BYTES_FREE;
+        if is_little && (told.replies, told.kept) == (0, 0) {
+            return;
+        }
+        let held = Outside {
+            replies,
+            kept,
+            ..told
+        };
+        if self.told.replace(held) != held {
+            core.holds_outside(self.session(), held);
         }
     }
 }
@@ -80,7 +109,7 @@ pub(super) fn serve_resp(
         connection,
         conversation: RefCell::new(conversation),
         host: Rc::clone(host),
-        told: Cell::new((0, 0, false)),
+        told: Cell::default(),
         sending: Cell::new(0),
     });
     monoio::spawn(read(Rc::clone(core), Rc::clone(&shared), id, reader));
@@ -96,29 +125,14 @@ fn ended(core: &Core, shared: &RespConnection, id: u64, have_both: bool) {
 }
 
 async fn read(core: Rc<Core>, shared: Rc<RespConnection>, id: u64, mut reader: ReadHalf) {
-    let mut buffer: Vec<u8> = Vec::with_capacity(RECEIVE_BYTES_MIN);
-    let mut frame = Conversation::greeting();
-    while run(&core, &shared, &mut buffer, &mut frame).await {
-        let held = buffer.len();
-        if held == buffer.capacity() {
-            // A command that does not fit; its lengths were judged.
-            buffer.reserve(held.max(RECEIVE_BYTES_MIN));
-        }
-        let capacity = buffer.capacity();
-        let brought;
-        (brought, buffer) = reader.read(buffer).await;
-        let Some(Brought { bytes, was_full }) = brought else {
+    let (mut buffer, mut frame) = (Vec::new(), Conversation::greeting());
+    while run(&core, &shared, &mut reader, &mut buffer, &mut frame).await {
+        core.kept.give_back(std::mem::take(&mut frame));
+        let Some(Brought { bytes, .. }) = reader.read(&mut buffer).await else {
             break;
         };
         core.received(bytes);
-        if held == 0 && capacity > RECEIVE_BYTES_BUSY && bytes < RECEIVE_BYTES_BUSY {
-            buffer.shrink_to(RECEIVE_BYTES_BUSY);
-        } else if was_full && capacity < RECEIVE_BYTES_BUSY && core.is_open(shared.session()) {
-            buffer.reserve(capacity);
-        }
-        if frame.capacity() > BUFFER_BYTES_KEPT {
-            frame = Vec::new();
-        }
+        frame = core.kept.lend(BUFFER_BYTES);
     }
     ended(&core, &shared, id, shared.connection.reader_ended());
 }
@@ -127,6 +141,7 @@ async fn read(core: Rc<Core>, shared: Rc<RespConnection>, id: u64, mut reader: R
 async fn run(
     core: &Rc<Core>,
     shared: &RespConnection,
+    reader: &mut ReadHalf,
     buffer: &mut Vec<u8>,
     frame: &mut Vec<u8>,
 ) -> bool {
@@ -144,6 +159,7 @@ async fn run(
                 return false;
             }
             shared.tell(core, frame.len() + buffer.len(), false);
+            reader.give_back(buffer);
             connection.may_resume.wait().await;
             if connection.is_shut.get() {
                 return false;
@@ -155,6 +171,7 @@ async fn run(
         let (taken, is_blocked, is_inside, has_output) = {
             let mut conversation = shared.conversation.borrow_mut();
             conversation.set_rights(core.rights_of(connection.session));
+            conversation.bound_replies(shared.reply_bound(core));
             let taken = conversation.take(buffer, frame, &*shared.host);
             if conversation.has_heard_secret() {
                 buffer[..taken].fill(0);
@@ -170,8 +187,7 @@ async fn run(
         if taken > 0 || !frame.is_empty() {
             continue;
         }
-        if !shared.tell(core, buffer.len(), is_inside) {
-            let text = "ERR the server has no room for the rest of this command";
+        if let Some(text) = shared.tell(core, buffer.len(), is_inside) {
             shared.conversation.borrow_mut().end(text);
             buffer.clear();
             connection.has_output.set();
@@ -180,6 +196,7 @@ async fn run(
         if !is_blocked {
             return true;
         }
+        reader.give_back(buffer);
         connection.may_resume.wait().await;
     }
 }
@@ -203,16 +220,17 @@ async fn write(core: Rc<Core>, shared: Rc<RespConnection>, id: u64, mut writer: 
     let (connection, session) = (&shared.connection, shared.session());
     let mut frames: Vec<u8> = Vec::new();
     let mut replies: Vec<u8> = Vec::new();
+    let mut kept = Kept::new(&core.kept);
     // `taken_bytes` counts the bytes of frames since all replies had left. The network was told of
     // `told_bytes` of them.
     let (mut taken_bytes, mut told_bytes) = (0, 0);
     loop {
         connection.has_output.wait().await;
-        frames.clear();
         core.take_output(session, &mut frames);
         taken_bytes += frames.len();
         let is_blocked = {
             let mut conversation = shared.conversation.borrow_mut();
+            conversation.bound_replies(shared.reply_bound(&core));
             conversation.answered(&frames, &*shared.host);
             std::mem::swap(conversation.out(), &mut replies);
             if let Some(challenge) = conversation.take_challenge() {
@@ -220,12 +238,18 @@ async fn write(core: Rc<Core>, shared: Rc<RespConnection>, id: u64, mut writer: 
             }
             conversation.is_blocked()
         };
+        frames.clear();
+        if frames.capacity() > BUFFER_BYTES_BUSY {
+            frames = Vec::new();
+        }
         if is_blocked {
             connection.may_resume.set();
         }
-        if frames.is_empty() {
-            shared.sending.set(replies.len());
-        }
+        // The shard counts the frames until their replies have left.
+        shared
+            .sending
+            .set(replies.len().saturating_sub(taken_bytes));
+        shared.tell_replies(&core);
         let (mut sent, all) = (0, replies.len());
         connection.is_sending.set(all > 0);
         while sent < all {
@@ -243,12 +267,18 @@ async fn write(core: Rc<Core>, shared: Rc<RespConnection>, id: u64, mut writer: 
             break;
         }
         replies.clear();
-        for buffer in [&mut frames, &mut replies] {
-            if buffer.capacity() > BUFFER_BYTES_KEPT {
-                *buffer = Vec::new();
-            }
+        shared.sending.set(0);
+        shared.tell_replies(&core);
+        let capacity = frames.capacity() + replies.capacity();
+        let talk_bytes = shared.conversation.borrow().capacity();
+        // The shard has a buffer that changes places with `frames`.
+        let all_bytes = capacity + frames.capacity() + talk_bytes;
+        if connection.is_resting() || !kept.keeps(all_bytes) {
+            kept.keeps_nothing();
+            (frames, replies) = (Vec::new(), Vec::new());
+            shared.conversation.borrow_mut().give_back();
+            core.give_back(session);
         }
-        shared.tell_sent(&core);
         let (holds_replies, is_finished, is_blocked) = {
             let conversation = shared.conversation.borrow();
             let holds_replies = conversation.holds_replies();

@@ -12,7 +12,7 @@ mod limits;
 mod membership;
 pub(crate) mod node;
 mod retiming;
-mod room;
+pub(crate) mod room;
 mod shard;
 mod survey;
 mod timing;

@@ -34,7 +34,7 @@ use super::helpers::NodeHelpers;
 use super::limits::{check_disk_bytes, hold_values, segment_bytes_of};
 use super::membership::{check_directory, read_cluster, whose};
 use super::retiming::RetimingThread;
-use super::room::Room;
+use super::room::{ConnectionBound, Room};
 pub(crate) use super::shard::{Opened, ShardStart};
 use super::survey::survey;
 use super::timing::time_disk;
@@ -282,6 +282,21 @@ impl Node {
     /// The bound on the memory of the process, if it has one.
     pub(crate) fn memory(&self) -> Option<Arc<MemoryBound>> {
         self.memory.as_ref().map(|(bound, _)| Arc::clone(bound))
+    }
+
+    /// How many connections there may be at a time.
+    pub(crate) fn connection_bound(&self) -> ConnectionBound {
+        self.room.connection_bound()
+    }
+
+    /// Handshakes of TLS that may be under way on one core.
+    pub(crate) fn handshakes_max(&self) -> u32 {
+        self.room.handshakes_max()
+    }
+
+    /// The empty room that the connections of one core may keep, in bytes.
+    pub(crate) fn kept_bytes_max(&self) -> usize {
+        self.room.kept_bytes_max()
     }
 
     /// What leases of this node are made from.

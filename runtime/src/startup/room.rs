@@ -7,7 +7,7 @@ use penstock_storage::budget::Budget;
 
 use super::banner::{Say, tell_problem};
 use super::error::{OpenError, system};
-use crate::config::{Config, record_bytes_for};
+use crate::config::{Config, record_bytes_for, size_text};
 use crate::disk::arena::ArenaLayout;
 use crate::system;
 use crate::system::memory::{self, Fixed, MemoryBound, Watch};
@@ -30,6 +30,26 @@ const INPUT_BYTES_MAX: usize = 256 << 20;
 /// Most that the replies of a shard's connections hold.
 const REPLIES_BYTES_MAX: usize = 256 << 20;
 
+/// Most empty room that the connections of a shard keep for what comes next, ...
+const KEPT_BYTES_MAX: usize = 16 << 20;
+/// ... and what they may keep however little there is.
+const KEPT_BYTES_MIN: usize = 1 << 20;
+
+/// What a connection costs that says nothing, with the little of a frame that it may have sent
+/// without being counted.
+const CONNECTION_BYTES: u64 = 8 << 10;
+/// The same through TLS: its state and keys beside it.
+const TLS_CONNECTION_BYTES: u64 = 40 << 10;
+
+/// What a handshake of TLS that is not finished takes, at most, ...
+const HANDSHAKE_BYTES: usize = 80 << 10;
+/// ... and how many of them may be under way on one core.
+const HANDSHAKES_MAX: u32 = 256;
+const HANDSHAKES_MIN: u32 = 8;
+
+/// The part of the memory that connections may take for being there.
+const CONNECTIONS_DIVISOR: u64 = 4;
+
 /// Blocks of this size go back to the system when they are freed: pages of cells are larger.
 const MAPPED_BLOCK_BYTES: u32 = 192 << 10;
 
@@ -42,6 +62,17 @@ pub(super) struct Room {
     value_bytes: u32,
     /// The largest frame of a client.
     frame_bytes_max: u32,
+    /// Connections that are asked for, at most.
+    connections_max: u32,
+    /// Clients speak TLS.
+    has_tls: bool,
+}
+
+/// How many connections there may be at a time, and what says so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ConnectionBound {
+    pub(crate) max: u32,
+    pub(crate) reason: String,
 }
 
 impl Room {
@@ -56,6 +87,8 @@ impl Room {
             },
             value_bytes,
             frame_bytes_max: config.frame_bytes_max,
+            connections_max: config.connections_max,
+            has_tls: config.tls_cert.is_some(),
         }
     }
 
@@ -82,6 +115,13 @@ impl Room {
             },
             (bound.share() as u64 * u64::from(self.shards)) >> 20
         ));
+        let ConnectionBound {
+            max: carried,
+            reason,
+        } = self.connection_bound();
+        say(format_args!(
+            "connections  at most {carried} at a time: {reason}"
+        ));
         if let Some(problem) = memory::beyond_problem(max, memory::available_bytes()) {
             tell_problem(&problem, say);
         }
@@ -99,7 +139,8 @@ impl Room {
             buffer_bytes: (layout.bytes()
                 + layout.overflow_bytes_max
                 + self.parked_bytes_max()
-                + self.input_bytes_max()) as u64,
+                + self.input_bytes_max()
+                + self.kept_bytes_max()) as u64,
             cells_bytes_min: self.cells_bytes_min() as u64,
         };
         let max = self.memory_max.expect("a process has a bound");
@@ -210,6 +251,52 @@ impl Room {
             .max(least)
     }
 
+    /// The empty room that the connections of a shard may keep.
+    pub(super) fn kept_bytes_max(&self) -> usize {
+        self.memory_max.map_or(KEPT_BYTES_MAX, |max| {
+            self.share_of(max / 64)
+                .clamp(KEPT_BYTES_MIN, KEPT_BYTES_MAX)
+        })
+    }
+
+    /// How many handshakes of TLS may be under way on one core.
+    pub(super) fn handshakes_max(&self) -> u32 {
+        self.memory_max.map_or(HANDSHAKES_MAX, |max| {
+            let carried = self.share_of(max / 16) / HANDSHAKE_BYTES;
+            u32::try_from(carried)
+                .unwrap_or(HANDSHAKES_MAX)
+                .clamp(HANDSHAKES_MIN, HANDSHAKES_MAX)
+        })
+    }
+
+    /// How many connections there may be: as many as are asked for, or as the memory carries.
+    pub(super) fn connection_bound(&self) -> ConnectionBound {
+        let bytes = match self.has_tls {
+            true => TLS_CONNECTION_BYTES,
+            false => CONNECTION_BYTES,
+        };
+        let asked = self.connections_max;
+        let usual = ConnectionBound {
+            max: asked,
+            reason: "connections_max".to_string(),
+        };
+        let Some(max) = self.memory_max else {
+            return usual;
+        };
+        match u32::try_from(max / CONNECTIONS_DIVISOR / bytes) {
+            Ok(carried) if carried < asked => ConnectionBound {
+                max: carried.max(1),
+                reason: format!(
+                    "memory_max of {} MiB carries so many of connections_max {asked}, {} each in \
+                     a quarter of it",
+                    max >> 20,
+                    size_text(bytes)
+                ),
+            },
+            _ => usual,
+        }
+    }
+
     /// What the cells of a shard may take in any case.
     pub(super) fn cells_bytes_min(&self) -> usize {
         Budget::cells_bytes_min(usize::try_from(self.value_bytes).unwrap_or(usize::MAX / 8))
@@ -218,5 +305,40 @@ impl Room {
     /// The largest record that the logs may hold or take, in bytes.
     pub(super) fn record_bytes_max(&self) -> usize {
         record_bytes_for(self.value_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn little_memory_carries_fewer_connections_and_says_so() {
+        let room = |memory_max, has_tls| Room {
+            shards: 2,
+            memory_max,
+            value_bytes: 1 << 20,
+            frame_bytes_max: 2 << 20,
+            connections_max: 10_000,
+            has_tls,
+        };
+        for memory_max in [None, Some(320 << 20), Some(1 << 40)] {
+            let bound = room(memory_max, false).connection_bound();
+            assert_eq!((bound.max, &bound.reason[..]), (10_000, "connections_max"));
+        }
+        let bound = room(Some(80 << 20), false).connection_bound();
+        assert_eq!(bound.max, 2_560);
+        assert!(
+            bound.reason.contains("memory_max of 80 MiB"),
+            "{}",
+            bound.reason
+        );
+        assert_eq!(room(Some(80 << 20), true).connection_bound().max, 512);
+        for memory_max in [Some(1 << 20), Some(80 << 20), Some(1 << 40), None] {
+            let handshakes = room(memory_max, true).handshakes_max();
+            assert!((HANDSHAKES_MIN..=HANDSHAKES_MAX).contains(&handshakes));
+            let kept = room(memory_max, false).kept_bytes_max();
+            assert!((KEPT_BYTES_MIN..=KEPT_BYTES_MAX).contains(&kept));
+        }
     }
 }

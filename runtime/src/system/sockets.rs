@@ -65,6 +65,30 @@ pub(crate) fn unread_bytes(descriptor: std::os::fd::RawFd) -> u64 {
     }
 }
 
+/// Appends what stands in a connection's socket to `buffer`, as much as it has room for, without
+/// waiting. Returns how many bytes that were; 0 if the peer has sent its last.
+///
+/// # Errors
+/// [`io::ErrorKind::WouldBlock`] if nothing stands there.
+pub(crate) fn receive_at_once(descriptor: RawFd, buffer: &mut Vec<u8>) -> io::Result<usize> {
+    let room = buffer.spare_capacity_mut();
+    // SAFETY: the kernel writes at most `room.len()` bytes to memory that `buffer` owns, and reads
+    // none of it; a number that is no descriptor is an error.
+    let received = unsafe {
+        libc::recv(
+            descriptor,
+            room.as_mut_ptr().cast(),
+            room.len(),
+            libc::MSG_DONTWAIT,
+        )
+    };
+    let bytes = usize::try_from(received).map_err(|_| io::Error::last_os_error())?;
+    // SAFETY: the kernel has written so many bytes behind those that stand in `buffer`, which had
+    // room for them.
+    unsafe { buffer.set_len(buffer.len() + bytes) };
+    Ok(bytes)
+}
+
 /// Ends a connection in both directions, which wakes a task that waits for it. An error means that
 /// the connection has ended already.
 pub(crate) fn shut_down_socket(descriptor: std::os::fd::RawFd) {

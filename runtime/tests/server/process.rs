@@ -31,6 +31,12 @@ pub struct Server {
 impl Server {
     /// Runs a command that serves, and waits until it is ready.
     pub fn start(command: &mut Command) -> Server {
+        Server::start_telling(command).0
+    }
+
+    /// The same, with the lines of its banner.
+    pub fn start_telling(command: &mut Command) -> (Server, Vec<String>) {
+        let mut told = Vec::new();
         let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut banner = BufReader::new(process.stdout.take().unwrap()).lines();
         let mut address = None;
@@ -41,12 +47,14 @@ impl Server {
             if line == "ready" {
                 break;
             }
+            told.push(line);
         }
         std::thread::spawn(move || banner.for_each(drop));
-        Server {
+        let server = Server {
             process,
             address: address.expect("it listens"),
-        }
+        };
+        (server, told)
     }
 
     pub fn client(&self) -> Client {

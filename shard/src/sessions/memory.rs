@@ -3,9 +3,9 @@
 
 use penstock_net::refusal::Refusal;
 
-/// A connection may have sent so many bytes that are not run without being counted: its buffer has
-/// as much in any case.
-const INPUT_BYTES_FREE: usize = 4 << 10;
+/// A connection may have sent so many bytes that are not run without being counted: what it costs
+/// for being there has as much in any case.
+const INPUT_BYTES_FREE: usize = 1 << 10;
 
 /// An answer of so many bytes is given although replies have taken all the room that they may take.
 pub(crate) const SMALL_ANSWER_BYTES: usize = 4 << 10;

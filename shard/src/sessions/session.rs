@@ -14,9 +14,9 @@ use crate::admission::Claim;
 use crate::audit::Denials;
 use crate::logins::{SessionLogin, Stage};
 
-use super::Patience;
 use super::memory::AWAITED_BYTES;
 use super::taking::Taking;
+use super::{Arriving, Patience};
 
 /// The replies of a connection in the order of execution. A reply that depends on a record that is
 /// not durable yet holds back itself and what stands behind it.
@@ -163,8 +163,10 @@ pub(crate) struct Session {
     pub(super) is_in_gated: bool,
     /// In `Outbox::sendable` and not taken yet.
     pub(super) is_announced: bool,
-    /// When the frame that is not whole yet began to arrive.
-    pub(crate) frame_began_us: Option<u64>,
+    /// The frame that is not whole yet.
+    pub(crate) arriving: Option<Arriving>,
+    /// It may say nothing for so long, in microseconds; 0 is for ever.
+    pub(super) idle_us_max: u64,
     /// When the network last took some of its replies.
     pub(super) took_us: u64,
     /// Bytes that the network took of what is being sent.
@@ -179,6 +181,8 @@ pub(crate) struct Session {
     pub(super) leaving_bytes: usize,
     /// Bytes for its peer that its driver made and holds.
     pub(super) outside_bytes: usize,
+    /// Bytes that requests keep in its driver until they are answered.
+    pub(super) kept_bytes: usize,
     /// Bytes that are kept free for answers which wait for reads.
     pub(super) reserved_bytes: usize,
     /// Bytes that are kept free for answers of other shards.
@@ -219,7 +223,8 @@ impl Session {
             is_paused: false,
             is_in_gated: false,
             is_announced: false,
-            frame_began_us: None,
+            arriving: None,
+            idle_us_max: 0,
             took_us: 0,
             took_bytes: 0,
             taking: Taking::default(),
@@ -227,6 +232,7 @@ impl Session {
             leaving: None,
             leaving_bytes: 0,
             outside_bytes: 0,
+            kept_bytes: 0,
             reserved_bytes: 0,
             awaited_bytes: 0,
             read_answer_bytes: None,
@@ -264,6 +270,20 @@ impl Session {
         }
     }
 
+    /// A frame is not whole, of which `held_bytes` are there.
+    pub(crate) fn partial_frame(&mut self, now_us: u64, held_bytes: usize) {
+        match &mut self.arriving {
+            Some(arriving) => arriving.holds(now_us, held_bytes),
+            None => self.arriving = Some(Arriving::begin(now_us, held_bytes)),
+        }
+    }
+
+    /// So many bytes of a frame that is not whole were passed over.
+    pub(crate) fn passes_over(&mut self, now_us: u64, bytes: usize) {
+        let arriving = self.arriving.get_or_insert(Arriving::begin(now_us, 0));
+        arriving.passes(now_us, bytes);
+    }
+
     /// Whether it has said HELLO.
     #[inline]
     pub(crate) fn has_said_hello(&self) -> bool {
@@ -277,13 +297,14 @@ impl Session {
 
     /// The deadline that the session has broken, if any.
     pub(super) fn overdue(&self, now_us: u64, patience: &Patience) -> Option<&'static str> {
-        let frame_us = self.frame_began_us.filter(|_| !self.is_paused);
-        let is_partial = frame_us.is_some_and(|us| now_us > us + patience.partial_frame_us_max);
+        let arriving = self.arriving.filter(|_| !self.is_paused);
+        let is_partial =
+            arriving.is_some_and(|it| it.slow_us(now_us) > patience.partial_frame_us_max);
         let waits_for_us = self.is_paused || self.output.is_gated();
-        let idle_us_max = patience.idle_us_max;
+        let idle_us_max = self.idle_us_max;
         let login = self.login.as_ref().filter(|_| self.stage != Stage::Open);
         if is_partial {
-            Some("a frame was not whole within partial_frame_timeout_ms")
+            Some("too little of a frame came within partial_frame_timeout_ms")
         } else if login.is_some_and(|login| now_us > login.opens_by_us) {
             Some("it was not logged in in time")
         } else if idle_us_max > 0 && !waits_for_us && now_us > self.last_heard_us + idle_us_max {
@@ -291,6 +312,16 @@ impl Session {
         } else {
             None
         }
+    }
+
+    /// Gives back what it keeps empty.
+    pub(super) fn give_back(&mut self) {
+        let Output { pieces, marks, .. } = &mut self.output;
+        if pieces.is_empty() {
+            pieces.give_back();
+        }
+        marks.shrink_to_fit();
+        self.owed.shrink_to_fit();
     }
 
     /// Notes that `items` more of a request are answered later.

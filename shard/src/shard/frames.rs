@@ -64,7 +64,7 @@ impl<P: Blocks> Shard<P> {
                 }
                 // The rest of the line decides, within the time of a partial frame.
                 Opening::Undecided if !bytes.is_empty() => {
-                    session.frame_began_us = session.frame_began_us.or(Some(now.us));
+                    session.partial_frame(now.us, bytes.len());
                     return 0;
                 }
                 Opening::Undecided | Opening::Frame => {}
@@ -106,8 +106,9 @@ impl<P: Blocks> Shard<P> {
         match session.receiver.next(rest) {
             Received::Incomplete { .. } => self.partial_frame(now, id, rest, outbox),
             Received::Skipped { consumed } => {
-                if !session.receiver.is_skipping() {
-                    session.frame_began_us = None;
+                match session.receiver.is_skipping() {
+                    true => session.passes_over(now.us, consumed),
+                    false => session.arriving = None,
                 }
                 Taken::Bytes(consumed)
             }
@@ -117,7 +118,7 @@ impl<P: Blocks> Shard<P> {
                 consumed,
                 is_fatal,
             } => {
-                session.frame_began_us = None;
+                session.arriving = None;
                 let is_last = is_fatal || !session.has_said_hello();
                 self.refuse(id, header.as_ref(), refusal, is_last, outbox);
                 match is_last {
@@ -130,7 +131,7 @@ impl<P: Blocks> Shard<P> {
                 body,
                 consumed,
             } => {
-                session.frame_began_us = None;
+                session.arriving = None;
                 if !self.frame(now, arrival, &header, body, outbox) {
                     let expires_us = deadline_us_of(&header, came_us);
                     self.sessions.pause(id, came_us, expires_us);
@@ -157,16 +158,16 @@ impl<P: Blocks> Shard<P> {
         if let Some(refusal) = refusal
             && let Some((header, given_up)) = session.receiver.give_up(rest)
         {
-            session.frame_began_us = session.frame_began_us.or(Some(now.us));
+            session.passes_over(now.us, 0);
             let is_last = !session.has_said_hello();
             self.refuse(id, Some(&header), refusal, is_last, outbox);
             return Taken::Bytes(given_up);
         }
-        let is_begun = !rest.is_empty() || session.receiver.is_skipping();
-        session.frame_began_us = match is_begun {
-            true => session.frame_began_us.or(Some(now.us)),
-            false => None,
-        };
+        if !rest.is_empty() {
+            session.partial_frame(now.us, rest.len());
+        } else if !session.receiver.is_skipping() {
+            session.arriving = None;
+        }
         Taken::Enough
     }
 

@@ -69,7 +69,7 @@ struct Peer {
 impl Peer {
     fn connect(mut server: Server, rights: Option<Arc<Rights>>) -> Peer {
         let (shard, now) = (&mut server.shard, server.now);
-        server.session = shard.open_session_translated(now);
+        server.session = shard.open_session_translated(now, 0);
         server.shard.set_rights(server.session, rights.clone());
         let limits = Limits {
             frame_bytes_max: 16 << 10,

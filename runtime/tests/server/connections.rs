@@ -1,0 +1,432 @@
+//! What connections of the real server own: nothing while they are idle, no more than `memory_max`
+//! carries whatever they send, and for as long as they like.
+
+use std::fs;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use penstock_net::hello::ClientHello;
+use penstock_net::level::AckLevel;
+use penstock_net::request::{BatchRequest, Condition};
+
+use crate::command::command;
+use crate::process::{Server, the_machine};
+
+const MIB: u64 = 1 << 20;
+
+/// Longer than any answer takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+struct Served {
+    server: Server,
+    resp: SocketAddr,
+    banner: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Port {
+    Native,
+    Resp,
+}
+
+const PORTS: [Port; 2] = [Port::Native, Port::Resp];
+
+impl Served {
+    fn start(name: &str, options: &[&str]) -> Served {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let resp = listener.local_addr().unwrap();
+        drop(listener);
+        let data: PathBuf = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let _ = fs::remove_dir_all(&data);
+        let mut serve = command(&["serve", "--listen", "127.0.0.1:0", "--shard-ports", "0"]);
+        serve.args(["--admin-listen", "off", "--durability", "none"]);
+        serve.args(["--shards", "1", "--cache-bytes", "16MiB", "--resp-listen"]);
+        serve.arg(resp.to_string()).args(options);
+        serve.arg("--data").arg(data);
+        let (server, banner) = Server::start_telling(&mut serve);
+        Served {
+            server,
+            resp,
+            banner,
+        }
+    }
+
+    fn address(&self, port: Port) -> SocketAddr {
+        match port {
+            Port::Native => self.server.address,
+            Port::Resp => self.resp,
+        }
+    }
+
+    fn connect(&self, port: Port) -> TcpStream {
+        let stream = TcpStream::connect(self.address(port)).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream
+    }
+
+    /// A connection that has said HELLO, if its protocol wants that.
+    fn greeted(&self, port: Port) -> TcpStream {
+        let mut stream = self.connect(port);
+        if port == Port::Native {
+            let mut hello = Vec::new();
+            let said = ClientHello {
+                protocol_min: 1,
+                protocol_max: 1,
+                features: 0,
+                name: "test",
+            };
+            said.write(&mut hello, 1);
+            stream.write_all(&hello).unwrap();
+            hear(&mut stream);
+        }
+        stream
+    }
+
+    fn resident_bytes(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.server.process.id()));
+        let status = status.unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+        kib.unwrap() * 1024
+    }
+
+    /// The resident memory once it is no more than `most`, or what it is after a long while.
+    fn settled_bytes(&self, most: u64) -> u64 {
+        let until = Instant::now() + Duration::from_secs(20);
+        loop {
+            let now = self.resident_bytes();
+            if now <= most || Instant::now() > until {
+                return now;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// How the kernel's timer of a connection stands at the server's end: 2 is keep-alive.
+    fn timer_of(&self, stream: &TcpStream) -> u8 {
+        let ours = stream.local_addr().unwrap().port();
+        let theirs = stream.peer_addr().unwrap().port();
+        let table = fs::read_to_string("/proc/net/tcp").unwrap();
+        let (local, remote) = (format!(":{theirs:04X}"), format!(":{ours:04X}"));
+        let line = table.lines().find(|line| {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            fields[1].ends_with(&local) && fields[2].ends_with(&remote)
+        });
+        let timer = line.unwrap().split_whitespace().nth(5).unwrap();
+        timer[..2].parse().unwrap()
+    }
+}
+
+/// Some bytes of an answer; none at the end of the connection.
+fn hear(stream: &mut TcpStream) -> Vec<u8> {
+    let mut heard = vec![0; 64 << 10];
+    match stream.read(&mut heard) {
+        Ok(read) => heard.truncate(read),
+        Err(error) if error.kind() == ErrorKind::ConnectionReset => heard.clear(),
+        Err(error) => panic!("{error}"),
+    }
+    heard
+}
+
+/// One write of a value.
+fn set(port: Port, key: &str, value: &[u8]) -> Vec<u8> {
+    match port {
+        Port::Native => {
+            let mut frame = Vec::new();
+            let mut batch = BatchRequest::begin(&mut frame, 7, AckLevel::None, 0, 1);
+            batch.set(&mut frame, key.as_bytes(), value, Condition::Always);
+            batch.finish(&mut frame);
+            frame
+        }
+        Port::Resp => {
+            let mut command =
+                format!("*3\r\n$3\r\nSET\r\n${}\r\n{key}\r\n", key.len()).into_bytes();
+            command.extend(format!("${}\r\n", value.len()).bytes());
+            command.extend_from_slice(value);
+            command.extend_from_slice(b"\r\n");
+            command
+        }
+    }
+}
+
+/// Gives a connection of RESP an array of commands whose words are divided by blanks.
+fn ask(stream: &mut TcpStream, commands: &[&str]) -> String {
+    let mut bytes = Vec::new();
+    for line in commands {
+        let words: Vec<&str> = line.split(' ').collect();
+        bytes.extend(format!("*{}\r\n", words.len()).bytes());
+        words
+            .iter()
+            .for_each(|word| bytes.extend(format!("${}\r\n{word}\r\n", word.len()).bytes()));
+    }
+    stream.write_all(&bytes).unwrap();
+    String::from_utf8_lossy(&hear(stream)).into_owned()
+}
+
+#[test]
+fn an_idle_connection_owns_no_buffer_whatever_it_has_sent_and_read() {
+    let _one = the_machine();
+    const CONNECTIONS: u64 = 400;
+    let long = vec![b'v'; 60_000];
+    for io in ["auto", "threads"] {
+        let served = Served::start("idle-buffers", &["--io", io]);
+        for port in PORTS {
+            let mut all: Vec<TcpStream> = (0..CONNECTIONS).map(|_| served.greeted(port)).collect();
+            all[0].write_all(&set(port, "k", &long)).unwrap();
+            hear(&mut all[0]);
+            let before = served.resident_bytes();
+            for stream in &mut all {
+                stream.write_all(&set(port, "k", &long)).unwrap();
+                assert!(!hear(stream).is_empty(), "{io} {port:?}");
+                if port == Port::Resp {
+                    // Many commands, whose replies and places are many, too.
+                    let pings = "*1\r\n$4\r\nPING\r\n".repeat(500);
+                    let gets = "*2\r\n$3\r\nGET\r\n$1\r\nx\r\n".repeat(500);
+                    stream
+                        .write_all(&[pings, gets].concat().into_bytes())
+                        .unwrap();
+                    let mut bytes = 0;
+                    while bytes < 500 * (7 + 5) {
+                        bytes += hear(stream).len();
+                    }
+                }
+            }
+            let most = before + CONNECTIONS * 2_048 + 3 * MIB;
+            let after = served.settled_bytes(most);
+            assert!(
+                after <= most,
+                "{io} {port:?}: each connection keeps {} bytes",
+                (after - before) / CONNECTIONS
+            );
+            // Each is served on, from a stub and with a buffer again.
+            for stream in &mut all {
+                for value in [&long[..], b"v"] {
+                    stream.write_all(&set(port, "k", value)).unwrap();
+                    assert!(!hear(stream).is_empty(), "{io} {port:?}");
+                }
+            }
+        }
+        served.server.stop();
+    }
+}
+
+#[test]
+fn connections_beyond_what_memory_max_carries_are_refused_by_name() {
+    let _one = the_machine();
+    let options = ["--memory-max", "48MiB", "--value-bytes-max", "64KiB"];
+    let served = Served::start("carried", &options);
+    let told = served
+        .banner
+        .iter()
+        .find(|line| line.starts_with("connections"));
+    let told = told.expect("the start tells how many it carries");
+    let carried: usize = told
+        .split_whitespace()
+        .find_map(|word| word.parse().ok())
+        .unwrap();
+    assert!(told.contains("memory_max of 48 MiB carries"), "{told}");
+    assert_eq!(carried, 48 * 1024 / 4 / 8);
+    let mut open = Vec::new();
+    for number in 0..carried {
+        open.push(served.greeted(PORTS[number % 2]));
+    }
+    // All that they may send without being whole: the rest of it never comes.
+    for (number, stream) in open.iter_mut().enumerate().skip(8) {
+        let part = &set(PORTS[number % 2], "k", &[b'v'; 60_000])[..40_000];
+        let _ = stream.write_all(part);
+    }
+    let mut refused = served.connect(Port::Resp);
+    let text = String::from_utf8(hear(&mut refused)).unwrap();
+    assert!(
+        text.starts_with("-ERR max number of clients reached: "),
+        "{text}"
+    );
+    assert!(text.contains("memory_max of 48 MiB carries"), "{text}");
+    let mut refused = served.connect(Port::Native);
+    let text = String::from_utf8_lossy(&hear(&mut refused)).into_owned();
+    assert!(text.contains("memory_max of 48 MiB carries"), "{text}");
+    let resident = served.resident_bytes();
+    assert!(resident < 48 * MIB, "{resident}");
+    // New keys find room beside them.
+    for number in 0..1_000 {
+        let told = ask(&mut open[1], &[&format!("SET new:{number} value")]);
+        assert_eq!(told, "+OK\r\n", "key {number}");
+    }
+    assert!(served.resident_bytes() < 48 * MIB);
+}
+
+#[test]
+fn what_multi_has_queued_is_within_memory_max_and_who_queues_too_much_is_told() {
+    let _one = the_machine();
+    let served = Served::start("queued", &["--memory-max", "128MiB"]);
+    let value = "v".repeat(900_000);
+    let (mut queued, mut ended) = (Vec::new(), 0);
+    for _ in 0..100 {
+        let mut stream = served.connect(Port::Resp);
+        assert_eq!(ask(&mut stream, &["MULTI"]), "+OK\r\n");
+        for key in ["{a}1", "{a}2"] {
+            let told = ask(&mut stream, &[&format!("SET {key} {value}")]);
+            if told.starts_with("+QUEUED\r\n") && !told.contains('-') {
+                continue;
+            }
+            assert!(
+                told.contains("-ERR the server has no room for "),
+                "{told:?}"
+            );
+            ended += 1;
+            break;
+        }
+        queued.push(stream);
+    }
+    assert!(ended > 50, "{ended} were ended");
+    assert!(served.resident_bytes() < 128 * MIB);
+    let mut other = served.connect(Port::Resp);
+    assert_eq!(ask(&mut other, &["SET new key"]), "+OK\r\n");
+    // Who was let in has its transaction.
+    assert!(ask(&mut queued[0], &["EXEC"]).starts_with("*2\r\n+OK\r\n+OK"));
+}
+
+#[test]
+fn a_transaction_with_a_long_reply_is_refused_and_others_are_served_meanwhile() {
+    let _one = the_machine();
+    let options = ["--memory-max", "160MiB", "--value-bytes-max", "1000000"];
+    for shards in ["1", "2"] {
+        let served = Served::start("long-exec", &[&options[..], &["--shards", shards]].concat());
+        let mut one = served.connect(Port::Resp);
+        one.write_all(&set(Port::Resp, "big", &vec![b'v'; 1_000_000]))
+            .unwrap();
+        assert_eq!(hear(&mut one), b"+OK\r\n");
+        let mut most = 0;
+        let mget = format!("MGET{}", " big".repeat(400));
+        let gets = vec!["GET big"; 1_000];
+        let ranges = vec!["GETRANGE big 0 -1"; 300];
+        for commands in [&[&mget[..]][..], &gets, &ranges] {
+            let all = [&["MULTI"][..], commands, &["SET big short", "EXEC"]].concat();
+            let mut told = ask(&mut one, &all);
+            while !told.ends_with("\r\n") || !told.contains("-EXECABORT") {
+                told.push_str(&String::from_utf8_lossy(&hear(&mut one)));
+                assert!(told.len() < 1_000_000, "{}", &told[..200]);
+            }
+            most = most.max(served.resident_bytes());
+            assert!(told.contains("and output_bytes_max is 4194304."), "{told}");
+            assert_eq!(ask(&mut one, &["STRLEN big"]), ":1000000\r\n");
+        }
+        assert!(most < 160 * MIB, "{most}");
+    }
+}
+
+#[test]
+fn long_replies_that_nobody_reads_stay_within_memory_max_whichever_command_makes_them() {
+    let _one = the_machine();
+    let served = Served::start("unread", &["--memory-max", "96MiB"]);
+    let mut one = served.connect(Port::Resp);
+    one.write_all(&set(Port::Resp, "big", &[b'v'; 10_000]))
+        .unwrap();
+    assert_eq!(hear(&mut one), b"+OK\r\n");
+    let command = |words: &str| {
+        let words: Vec<&str> = words.split(' ').collect();
+        let mut bytes = format!("*{}\r\n", words.len());
+        words
+            .iter()
+            .for_each(|word| bytes.push_str(&format!("${}\r\n{word}\r\n", word.len())));
+        bytes
+    };
+    let exec = [
+        command("MULTI"),
+        command("GET big").repeat(400),
+        command("EXEC"),
+    ]
+    .concat();
+    let mut most = 0;
+    for what in [
+        exec,
+        command("PING").repeat(20_000),
+        command("COMMAND DOCS").repeat(2_000),
+        command("INFO").repeat(2_000),
+        command("CLIENT LIST").repeat(2_000),
+        command("HELLO 2").repeat(2_000),
+        command(&format!("MGET{}", " big".repeat(1_000))),
+        command("CONFIG GET *").repeat(2_000),
+        command("ECHO some-words-to-be-said-again").repeat(20_000),
+        command("GETEX big PERSIST").repeat(1_000),
+    ] {
+        let mut unread = Vec::new();
+        for _ in 0..100 {
+            let mut stream = served.connect(Port::Resp);
+            stream.set_nonblocking(true).unwrap();
+            // As much as goes in: what is not read any more stays here.
+            let _ = stream.write(what.as_bytes());
+            unread.push(stream);
+        }
+        for _ in 0..50 {
+            most = most.max(served.resident_bytes());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert!(
+            most < 96 * MIB,
+            "{most} behind {}",
+            &what[..60.min(what.len())]
+        );
+        drop(unread);
+        assert_eq!(ask(&mut one, &["STRLEN big"]), ":10000\r\n");
+    }
+}
+
+#[test]
+fn an_upload_that_moves_is_not_cut_and_one_that_drips_is() {
+    let options = ["--partial-frame-timeout-ms", "2s"];
+    let served = Served::start("uploads", &options);
+    for port in PORTS {
+        let mut moving = served.greeted(port);
+        let mut dripping = served.greeted(port);
+        let frame = set(port, "k", &vec![b'v'; 300_000]);
+        let began = Instant::now();
+        let mut dripped = Ok(());
+        for piece in frame.chunks(40_000) {
+            moving.write_all(piece).unwrap();
+            if dripped.is_ok() {
+                dripped = dripping.write_all(&piece[..10]);
+            }
+            std::thread::sleep(Duration::from_millis(600));
+        }
+        assert!(began.elapsed() > Duration::from_secs(4));
+        let told = hear(&mut moving);
+        match port {
+            Port::Native => assert!(!told.is_empty()),
+            Port::Resp => assert_eq!(told, b"+OK\r\n"),
+        }
+        assert!(hear(&mut dripping).is_empty(), "{port:?} is cut");
+    }
+}
+
+#[test]
+fn idle_connections_of_resp_stay_and_are_probed_unless_an_option_says_else() {
+    let served = Served::start("idle-resp", &["--idle-timeout-s", "1s"]);
+    let mut resp = served.connect(Port::Resp);
+    let told = ask(
+        &mut resp,
+        &["CONFIG GET timeout", "CONFIG GET tcp-keepalive"],
+    );
+    let expected = "*2\r\n$7\r\ntimeout\r\n$1\r\n0\r\n*2\r\n$13\r\ntcp-keepalive\r\n$3\r\n300\r\n";
+    assert_eq!(told, expected);
+    let mut native = served.greeted(Port::Native);
+    assert_eq!(served.timer_of(&resp), 2, "keep-alive");
+    assert!(hear(&mut native).is_empty(), "the native one is closed");
+    assert_eq!(ask(&mut resp, &["PING"]), "+PONG\r\n");
+    served.server.stop();
+
+    let options = ["--resp-idle-timeout-s", "1s", "--tcp-keepalive-s", "0"];
+    let served = Served::start("idle-resp", &options);
+    let mut resp = served.connect(Port::Resp);
+    let told = ask(
+        &mut resp,
+        &["CONFIG GET timeout", "CONFIG GET tcp-keepalive"],
+    );
+    let expected = "*2\r\n$7\r\ntimeout\r\n$1\r\n1\r\n*2\r\n$13\r\ntcp-keepalive\r\n$1\r\n0\r\n";
+    assert_eq!(told, expected);
+    assert_eq!(served.timer_of(&resp), 0, "no timer");
+    assert!(hear(&mut resp).is_empty(), "it is closed");
+}
