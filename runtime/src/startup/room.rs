@@ -33,7 +33,7 @@ const REPLIES_BYTES_MAX: usize = 256 << 20;
 /// Most empty room that the connections of a shard keep for what comes next, ...
 const KEPT_BYTES_MAX: usize = 16 << 20;
 /// ... and what they may keep however little there is.
-const KEPT_BYTES_MIN: usize = 1 << 20;
+const KEPT_BYTES_MIN: usize = 256 << 10;
 
 /// What a connection costs that says nothing, with the little of a frame that it may have sent
 /// without being counted.
@@ -139,8 +139,7 @@ impl Room {
             buffer_bytes: (layout.bytes()
                 + layout.overflow_bytes_max
                 + self.parked_bytes_max()
-                + self.input_bytes_max()
-                + self.kept_bytes_max()) as u64,
+                + self.input_bytes_max()) as u64,
             cells_bytes_min: self.cells_bytes_min() as u64,
         };
         let max = self.memory_max.expect("a process has a bound");
@@ -251,7 +250,8 @@ impl Room {
             .max(least)
     }
 
-    /// The empty room that the connections of a shard may keep.
+    /// The empty room that the connections of a shard may keep. It is measured with all else that is
+    /// no data, so what is left to data is no less before anybody comes.
     pub(super) fn kept_bytes_max(&self) -> usize {
         self.memory_max.map_or(KEPT_BYTES_MAX, |max| {
             self.share_of(max / 64)
