@@ -6,8 +6,8 @@ use super::reply::Replies;
 use super::table::{COMMANDS, Command, find};
 use super::words::{unknown_subcommand, wrong_subcommand};
 
-/// Commands that INFO and DOCS tell by their names at once: more than there are, and few enough that
-/// the same name again and again makes no long reply.
+/// Commands that INFO and DOCS tell by their names at once: more than there are, and few enough
+/// that the same name again and again makes no long reply.
 const NAMES_MAX: usize = 256;
 
 pub(super) fn answer(args: Arguments<'_>, replies: &mut Replies<'_>) {

@@ -1,6 +1,7 @@
 //! One connection that speaks RESP: bytes of its peer come in, frames for a session in memory go
 //! out; frames of that session come back, bytes for the peer go out.
 
+mod held;
 mod login;
 mod multi;
 mod own;
@@ -48,8 +49,6 @@ use multi::{Queue, not_behind_multi};
 const OUT_BYTES_MAX: usize = 64 << 10;
 /// The same, however little is left for the replies of all connections.
 const OUT_BYTES_MIN: usize = 4 << 10;
-/// Bytes of lists of commands that are not answered, which need not be told.
-const LIST_BYTES_FREE: usize = 16 << 10;
 /// Bytes of an argument that are always allowed.
 const BULK_BYTES_MIN: usize = 64 << 10;
 const CROSS_SLOT: &[u8] = b"CROSSSLOT Keys in request don't hash to the same slot";
@@ -158,65 +157,6 @@ impl Conversation {
     /// memory has the same rights.
     pub fn set_rights(&mut self, rights: Option<Arc<Rights>>) {
         self.talk.rights = rights;
-    }
-
-    /// What replies may take from now on. Without this call the longest command is the bound of
-    /// one.
-    pub fn bound_replies(&mut self, bound: ReplyBound) {
-        self.talk.bound = bound;
-    }
-
-    /// Bytes of commands that came and have not run: those behind MULTI, those of a transaction
-    /// under way, and keys that are watched.
-    #[must_use]
-    pub fn queued_bytes(&self) -> usize {
-        let Talk {
-            queue,
-            watched,
-            transaction,
-            ..
-        } = &self.talk;
-        let queued = queue.as_ref().map_or(0, Queue::bytes);
-        let under_way = transaction.as_ref().map_or(0, Transaction::work_bytes);
-        queued + under_way + watched.iter().map(Watched::bytes).sum::<usize>()
-    }
-
-    /// Whether commands behind MULTI are kept.
-    #[must_use]
-    pub fn is_queueing(&self) -> bool {
-        self.talk.queue.is_some()
-    }
-
-    /// Bytes that commands keep until they are answered: values that a transaction has read, and
-    /// what is known of many commands.
-    #[must_use]
-    pub fn kept_bytes(&self) -> usize {
-        let transaction = self.talk.transaction.as_ref();
-        let values = transaction.map_or(0, Transaction::value_bytes);
-        let listed = self.talk.ring.list_bytes();
-        values + if listed > LIST_BYTES_FREE { listed } else { 0 }
-    }
-
-    /// Bytes of memory that it has for what comes next.
-    #[must_use]
-    pub fn capacity(&self) -> usize {
-        let Talk {
-            ring, out, frames, ..
-        } = &self.talk;
-        let frames = frames.capacity() * size_of::<(u64, usize)>();
-        self.parser.capacity() + ring.capacity() + out.capacity() + frames
-    }
-
-    /// Gives back the memory that it has for what comes next.
-    pub fn give_back(&mut self) {
-        let Conversation { parser, talk } = self;
-        if talk.current.is_none() {
-            parser.give_back();
-        }
-        talk.ring.give_back();
-        talk.frames.shrink_to_fit();
-        talk.out.shrink_to_fit();
-        talk.shapes = Shapes::default();
     }
 
     /// The first frame for the session in memory.

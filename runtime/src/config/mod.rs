@@ -256,8 +256,8 @@ options! {
     /// Replies that may wait for one slow reader before its requests are no longer read. It must
     /// hold one frame of frame_bytes_max.
     output_bytes_max: u32 = "4MiB", Kind::Size(32 * KIB, GIB), Limits;
-    /// A connection of the native protocol without any request for so long is closed. 0 never closes
-    /// one.
+    /// A connection of the native protocol without any request for so long is closed. 0 never
+    /// closes one.
     idle_timeout_s: u32 = "5m", Kind::Duration(Unit::Seconds, 0, 86_400), Limits;
     /// The same of the RESP port. Pools of Redis clients expect that none is closed.
     resp_idle_timeout_s: u32 = "0s", Kind::Duration(Unit::Seconds, 0, 86_400), Limits;

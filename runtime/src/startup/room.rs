@@ -250,8 +250,8 @@ impl Room {
             .max(least)
     }
 
-    /// The empty room that the connections of a shard may keep. It is measured with all else that is
-    /// no data, so what is left to data is no less before anybody comes.
+    /// The empty room that the connections of a shard may keep. It is measured with all else that
+    /// is no data, so what is left to data is no less before anybody comes.
     pub(super) fn kept_bytes_max(&self) -> usize {
         self.memory_max.map_or(KEPT_BYTES_MAX, |max| {
             self.share_of(max / 64)
