@@ -15,7 +15,6 @@ use penstock_shard::opening::OpeningError;
 use penstock_shard::settings_to_wire;
 use penstock_storage::inspect::{LogReport, Report, inspect_laid_out};
 use penstock_storage::key_table::{KeyTable, TableError, TableHome};
-use penstock_storage::layout::Layout;
 use penstock_storage::place::FileId;
 use penstock_storage::place::Lsn;
 use penstock_storage::record::PartKind;
@@ -28,6 +27,7 @@ use penstock_storage::snapshot::{
 use super::keyspace::keyspace_text;
 use super::lowering::{self, LOSS_OF_TIMES, LowerTo};
 use super::output::{Output, count, hex};
+use super::stopped::{cannot_open, layout_of};
 use super::{EXIT_CODES, Failure};
 
 const EXAMPLES: &str = "\
@@ -282,13 +282,6 @@ fn report(directory: &Directory, dump: bool) -> Result<(), Failure> {
     }
 }
 
-pub(super) fn cannot_open(error: DirectoryError) -> Failure {
-    match error {
-        DirectoryError::Damaged { .. } | DirectoryError::Unprovable { .. } => Failure::no(error),
-        _ => Failure::usage(error),
-    }
-}
-
 /// A loss as `--repair` prints it, so that a slip of the pen is not taken for one.
 fn parse_loss(text: &str) -> Result<String, String> {
     let is_number = |text: &str| text.parse::<u64>().is_ok();
@@ -312,17 +305,6 @@ const LOSS_OF_IDENTITY: &str = "identity";
 
 /// Lost parts that are printed for one damage, at most; the manifest names more.
 const PARTS_SHOWN_MAX: usize = 20;
-
-pub(super) fn layout_of(directory: &Directory) -> Result<Layout, Failure> {
-    let identity = directory.identity();
-    identity.layout().ok_or_else(|| {
-        Failure::no(format_args!(
-            "{}: IDENTITY tells of {} shards, and no node has so many",
-            directory.path().display(),
-            identity.log_count
-        ))
-    })
-}
 
 fn show(out: &mut Output<impl Write>, event: &Event<'_>) {
     match event {

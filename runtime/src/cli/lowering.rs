@@ -11,8 +11,8 @@ use penstock_storage::inspect::inspect_laid_out;
 use penstock_storage::recovery::Event;
 
 use super::Failure;
-use super::inspect::{cannot_open, layout_of};
 use super::output::{Output, count};
+use super::stopped::{cannot_open, layout_of};
 
 /// What is given up when the time is lowered.
 pub(super) const LOSS_OF_TIMES: &str = "times";

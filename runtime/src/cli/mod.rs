@@ -30,6 +30,7 @@ mod running;
 mod schema;
 mod selling;
 mod status;
+mod stopped;
 mod temporary_cluster;
 mod temporary_server;
 mod text_field;

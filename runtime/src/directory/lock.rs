@@ -119,7 +119,7 @@ impl DirectoryLock {
         })
     }
 
-    /// Looks whether the directory is still this holder's, which began with `identity`, and restores
+    /// Looks whether the directory is still this holder's, which began with `identity`. Restores
     /// LOCK if the file was removed or replaced.
     ///
     /// # Errors

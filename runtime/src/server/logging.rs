@@ -1,8 +1,8 @@
 //! The log: one event a line, with time, level, message and named fields, as text or JSON.
 //!
 //! Events are those of `tracing`: a program that embeds the store gets them through its own
-//! subscriber. Here is the server's. A thread of its own writes the lines (`line_queue.rs`), so that
-//! no shard stops while nobody reads a full pipe; lines that find no room are counted, and the next
+//! subscriber. Here is the server's. A thread of its own writes the lines (`line_queue.rs`): no
+//! shard stops while nobody reads a full pipe. Lines that find no room are counted, and the next
 //! one that does is preceded by their number. A panic and the end of the process wait until what is
 //! queued is written, for a while. A kill takes along what is queued.
 

@@ -132,8 +132,8 @@ impl Oracle {
     ) -> Result<(), Violation> {
         let status = item.head.status;
         self.records[number].state = State::Refused(status);
-        // A wall clock that has stepped back calls future what the store calls past. That ends by no
-        // repair, so it may be so whenever an operation gives a time.
+        // A wall clock that has stepped back calls future what the store calls past. No repair ends
+        // that, so it may be so whenever an operation gives a time.
         let is_past_alone = status == Status::Malformed && plan.gives_a_time();
         let is_reasonable = !self.must_execute
             && match status {
