@@ -156,7 +156,7 @@ def apply(path, more):
         if ran.returncode == 0:
             is_again = "replayed" in told
             done, again = done + (not is_again), again + is_again
-        elif ran.returncode == 1 or "TOKEN_REUSED" in told or "token" in told:
+        elif ran.returncode == 1 or any(it in told for it in ("TOKEN_REUSED", "TOKEN_TOO_OLD")):
             refused += 1
             # A number goes on without this write; a value that others build on does not.
             if any(" put " in step or step.endswith(" del") for step in write["instructions"]):
