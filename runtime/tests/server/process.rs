@@ -1,4 +1,5 @@
 //! The real server, run by a test.
+#![expect(unsafe_code, reason = "the limit of open files of the tests")]
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -20,6 +21,22 @@ pub fn the_machine() -> RwLockWriteGuard<'static, ()> {
 /// Waits until no test has the machine for itself. Other clusters may run beside this one.
 pub fn beside_clusters() -> RwLockReadGuard<'static, ()> {
     MACHINE.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Gives this process, and who it starts, as many open files as it may have: a test that opens
+/// hundreds of connections must not depend on the soft limit of a shell.
+pub fn raise_open_files() {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: both calls take a number and the live structure that they fill or read.
+    unsafe {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) == 0 {
+            limit.rlim_cur = limit.rlim_max;
+            libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
+        }
+    }
 }
 
 /// Sends a process a signal, as `-TERM`, by the `kill` of the shell: not every machine has a

@@ -190,6 +190,7 @@ fn every_command_of_the_tutorial_prints_what_the_page_shows() {
         .env("PENSTOCK_LISTEN", &address)
         .env("PENSTOCK_ADMIN_LISTEN", "off")
         .env("PENSTOCK_RESP_LISTEN", "off")
+        .env("PENSTOCK_SHARD_PORTS", "0")
         .output()
         .unwrap();
     let printed = String::from_utf8(output.stdout).unwrap();

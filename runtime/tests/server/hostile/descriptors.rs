@@ -20,6 +20,7 @@ fn is_greeted(address: SocketAddr) -> Option<Raw> {
 
 #[test]
 fn connections_without_a_descriptor_are_refused_and_segments_still_find_some() {
+    crate::process::raise_open_files();
     let folder = Folder::new("nofile");
     let server = Server::start_with_files(&folder.0, &["--shards", "1"], 128);
     let mut open: Vec<Raw> = (0..200)
