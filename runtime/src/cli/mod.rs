@@ -278,6 +278,7 @@ impl Failure {
 
 /// Runs the command that this process was started with.
 pub fn run() -> ExitCode {
+    penstock::system::ignore_file_size_signal();
     match Cli::parse().command.run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

@@ -1,6 +1,7 @@
 //! What a thread that runs a shard does in each turn: a core of the server, or an embedded thread.
 
 pub(crate) mod engine;
+mod fill_notice;
 mod news;
 pub(crate) mod publisher;
 mod shell;
