@@ -18,6 +18,12 @@ const TOLD_A_TURN_MAX: usize = 8;
 const UNREAD_MAX: usize = 256;
 /// If no timer could go on, all are looked at again after so many microseconds.
 const PAUSE_US: u64 = 10_000;
+/// Keys that find no room in a turn, at most: the next ones are tried behind a pause, which doubles
+/// from [`PAUSE_US`] up to this, in microseconds, while none finds any.
+pub(crate) const FULL_A_TURN_MAX: usize = 64;
+const FULL_PAUSE_US_MAX: u64 = 320_000;
+/// Timers that are counted behind each of these pauses, at most.
+pub(crate) const COUNTED_A_PAUSE_MAX: u64 = 16_384;
 
 /// An armed key whose effects could not run. It is gone all the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,8 +41,11 @@ pub struct FiringCounters {
     pub fired: u64,
     /// Keys that ended without: their effects could not run.
     pub failed: u64,
-    /// Times that a key found no room for its end, and was left for later.
+    /// Keys that wait for room for their end now: at least so many, and so many when none has
+    /// found any for a while.
     pub full: u64,
+    /// Times that a key found no room for its end, and was left for later.
+    pub full_tries: u64,
     /// Timers of keys that were gone, or not armed any more.
     pub stale: u64,
 }
@@ -50,6 +59,10 @@ pub(crate) struct Firing {
     pinned: Option<Timer>,
     /// Nothing can go on before that, or before something ends.
     resume_us: u64,
+    /// The pause behind the last keys that found no room; 0 if the last ones found some.
+    full_pause_us: u64,
+    /// The timer that was counted last, and how many were, of those that wait for room.
+    counted: (Option<Timer>, u64),
     /// Slots and hashes of keys that this work has asked for, and of any that could not be read.
     asked: Vec<(u16, u32)>,
     unread: Vec<(u16, u32)>,
@@ -69,10 +82,46 @@ impl Firing {
     /// Whether timers are to be looked at now. Something ended since the last turn if
     /// `has_progress`.
     pub(crate) fn begins(&mut self, now_us: u64, has_progress: bool) -> bool {
-        if has_progress {
+        // What ends elsewhere makes no room.
+        if has_progress && self.full_pause_us == 0 {
             self.resume_us = 0;
         }
         now_us >= self.resume_us
+    }
+
+    /// Something made room: whoever waits for some is tried at once.
+    pub(crate) fn room_came(&mut self) {
+        if self.full_pause_us > 0 {
+            (self.resume_us, self.full_pause_us) = (0, PAUSE_US);
+        }
+    }
+
+    /// No timer that is due waits for room.
+    pub(crate) fn has_room(&mut self) {
+        (self.full_pause_us, self.counted) = (0, (None, 0));
+        self.counters.full = 0;
+    }
+
+    /// Keys found no room, and none of the others could go on.
+    pub(crate) fn pauses_for_room(&mut self, now_us: u64) {
+        self.full_pause_us = (2 * self.full_pause_us).clamp(PAUSE_US, FULL_PAUSE_US_MAX);
+        self.resume_us = now_us + self.full_pause_us;
+    }
+
+    /// The timer that was counted last of those that wait for room.
+    pub(crate) fn counted(&self) -> Option<Timer> {
+        self.counted.0
+    }
+
+    /// So many `more` are due up to `behind`; `None`: up to the last one.
+    pub(crate) fn count(&mut self, behind: Option<Timer>, more: u64) {
+        self.counted = (behind, self.counted.1 + more);
+        if behind.is_some() {
+            self.counters.full = self.counters.full.max(self.counted.1);
+        } else {
+            self.counters.full = self.counted.1;
+            self.counted.1 = 0;
+        }
     }
 
     /// When timers are to be looked at again if one is due.
@@ -102,6 +151,10 @@ impl Firing {
 
     /// What became of a key.
     pub(crate) fn note(&mut self, key: impl FnOnce() -> Vec<u8>, fired: Fired) {
+        if matches!(fired, Fired::Ran | Fired::Failed(_)) {
+            self.full_pause_us = 0;
+            self.counters.full = self.counters.full.saturating_sub(1);
+        }
         match fired {
             Fired::Ran => self.counters.fired += 1,
             Fired::Failed(why) => {
@@ -111,7 +164,7 @@ impl Firing {
                     self.failed.push(FailedEffects { key: key(), why });
                 }
             }
-            Fired::Full(_) => self.counters.full += 1,
+            Fired::Full(_) => self.counters.full_tries += 1,
             Fired::Cold | Fired::Behind(..) | Fired::Wait => {}
         }
     }

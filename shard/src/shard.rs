@@ -239,6 +239,7 @@ impl<P: Blocks> Shard<P> {
                 bytes,
                 is_reused,
             } => self.spare_came(file, salt, bytes, is_reused),
+            Event::Room(room) => self.store.set_room(room),
             Event::SpareRefused => self.spare_refused(None),
             Event::SpareFailed(failure) => self.spare_refused(Some(failure)),
             Event::InheritedGone => self.forget_inherited(outbox),
@@ -322,6 +323,7 @@ impl<P: Blocks> Shard<P> {
             false => log.add_spare(file, salt, bytes),
         }
         self.files.came(log.is_low());
+        self.firing.room_came();
         self.phase.note_progress(!is_planted(Bug::SpareWakesNobody));
     }
 

@@ -10,7 +10,8 @@ use penstock_storage::version::partition_of;
 use crate::cluster::ClusterMember;
 use crate::execute::Cold;
 use crate::execute::fire::{Failure, Fire, Fired};
-use crate::firing::{CHAIN_MAX, FIRES_A_TURN_MAX, LOOKS_A_TURN_MAX, READS_A_TURN_MAX};
+use crate::firing::{CHAIN_MAX, COUNTED_A_PAUSE_MAX, FIRES_A_TURN_MAX};
+use crate::firing::{FULL_A_TURN_MAX, LOOKS_A_TURN_MAX, READS_A_TURN_MAX};
 
 use super::{Now, Outbox, Shard};
 
@@ -19,6 +20,14 @@ struct Left {
     fires: usize,
     looks: usize,
     reads: usize,
+    /// Keys that find no room.
+    full: usize,
+}
+
+impl Left {
+    fn is_any(&self) -> bool {
+        self.fires > 0 && self.looks > 0 && self.reads > 0 && self.full > 0
+    }
 }
 
 impl<P: Blocks> Shard<P> {
@@ -26,13 +35,18 @@ impl<P: Blocks> Shard<P> {
     /// for that are read side by side.
     pub(super) fn fire_due(&mut self, now: Now, outbox: &mut Outbox<P::Block>) {
         let begins = self.firing.begins(now.us, self.phase.has_progress());
-        if self.phase.is_stopping() || !self.store.has_due() || !begins {
+        if !self.store.has_due() {
+            self.firing.has_room();
+            return;
+        }
+        if self.phase.is_stopping() || !begins {
             return;
         }
         let mut left = Left {
             fires: FIRES_A_TURN_MAX,
             looks: LOOKS_A_TURN_MAX,
             reads: READS_A_TURN_MAX,
+            full: FULL_A_TURN_MAX,
         };
         // The one whose keys are pinned has been waited for.
         if let Some(timer) = self.firing.pinned()
@@ -42,7 +56,7 @@ impl<P: Blocks> Shard<P> {
         }
         let (begin, mut has_wrapped) = (self.firing.behind(), self.firing.behind().is_none());
         let (mut behind, mut has_seen_all) = (begin, false);
-        while left.fires > 0 && left.looks > 0 && left.reads > 0 {
+        while left.is_any() {
             let next = self.store.timers().next_behind(behind);
             let time_ms = self.store.time_ms();
             let Some(timer) = next.filter(|timer| timer.expiry_ms <= time_ms) else {
@@ -65,10 +79,35 @@ impl<P: Blocks> Shard<P> {
         if left.fires < FIRES_A_TURN_MAX {
             // What waits for room or for these keys may go on.
             self.phase.note_progress(true);
+        } else if left.full < FULL_A_TURN_MAX {
+            self.firing.pauses_for_room(now.us);
+            self.count_full();
         } else if has_seen_all || left.reads == 0 {
             self.firing.pauses(now.us);
         }
         outbox.failed_effects.extend(self.firing.take_failed());
+    }
+
+    /// Counts keys that are due, none of which finds room, from where the last count ended.
+    fn count_full(&mut self) {
+        let (mut behind, mut count) = (self.firing.counted(), 0);
+        let time_ms = self.store.time_ms();
+        for _ in 0..COUNTED_A_PAUSE_MAX {
+            let next = self.store.timers().next_behind(behind);
+            behind = next.filter(|timer| timer.expiry_ms <= time_ms);
+            let Some(timer) = behind else {
+                break;
+            };
+            count += u64::from(!self.fires_elsewhere(timer));
+        }
+        self.firing.count(behind, count);
+    }
+
+    /// Whether another node fires the key of a timer.
+    fn fires_elsewhere(&self, timer: Timer) -> bool {
+        let elsewhere =
+            |it: &ClusterMember<P::Block>| it.elsewhere(partition_of(timer.slot)).is_some();
+        self.linked.as_deref().is_some_and(elsewhere) && !is_planted(Bug::FireAsMember)
     }
 
     /// When timers are to be looked at the next time.
@@ -97,10 +136,7 @@ impl<P: Blocks> Shard<P> {
     /// Looks at a timer that is due. Whether it is done with.
     fn look_at(&mut self, now: Now, timer: Timer, left: &mut Left) -> bool {
         let home = (timer.slot, timer.hash);
-        let elsewhere =
-            |it: &ClusterMember<P::Block>| it.elsewhere(partition_of(timer.slot)).is_some();
-        let is_member = self.linked.as_deref().is_some_and(elsewhere);
-        if is_member && !is_planted(Bug::FireAsMember) {
+        if self.fires_elsewhere(timer) {
             return false;
         }
         match self.store.at_timer(timer) {
@@ -131,6 +167,9 @@ impl<P: Blocks> Shard<P> {
             TimedKey::Armed(id) => {
                 let fired = self.fire(now, timer, id, &mut left.reads);
                 let is_over = matches!(fired, Fired::Ran | Fired::Failed(_));
+                if matches!(fired, Fired::Full(_)) {
+                    left.full = left.full.saturating_sub(1);
+                }
                 if is_over {
                     left.fires -= 1;
                     // Another key of its hash may have kept it.

@@ -643,3 +643,52 @@ fn a_write_with_a_token_arms_and_disarms_as_one_without() {
     assert_eq!(shop.stock(), 10);
     assert_eq!(shop.counters().fired, 2);
 }
+
+/// What a disk that is full costs beside keys that wait for it.
+#[test]
+fn keys_that_wait_for_room_are_counted_once_each_and_tried_ever_more_seldom() {
+    const HOLDS: u32 = 500;
+    let mut shop = Shop::with_stock(1);
+    for buyer in 0..HOLDS {
+        let (key, left) = (hold_key(buyer), format!("{{7}}left:{buyer}"));
+        let mut apply = Apply::new();
+        let (hold, left) = (apply.key(&key), apply.key(left.as_bytes()));
+        apply
+            .put(hold, b"2")
+            .then(hold.expire_in(HOLD_MS))
+            .on_expire(hold, |effects| {
+                effects.put(left, &[7; 500]);
+            });
+        assert_eq!(shop.apply(&apply).status, Status::Ok);
+    }
+    shop.server.is_full = true;
+    let is_full = |number: u32| {
+        let key = format!("fill:{number}");
+        let set = shop.ask(|b, o| b.set(o, key.as_bytes(), &[7; 2_000], Condition::Always));
+        set.status == Status::Full
+    };
+    assert!((0..5_000).any(is_full), "the disk is never full");
+    shop.sleep(2 * HOLD_MS);
+    // Five seconds in which the loop turns each millisecond, as beside much other traffic.
+    for _ in 0..5_000 {
+        shop.server.turn();
+        shop.sleep(1);
+        while !shop.server.device.under_way().is_empty() {
+            shop.server.end(0);
+        }
+    }
+    let waiting = shop.counters();
+    assert_eq!((waiting.fired, waiting.failed), (0, 0));
+    assert_eq!(waiting.full, u64::from(HOLDS), "keys, and not tries");
+    // 64 in a turn; pauses of 10, 20, 40 and up to 320 ms.
+    assert!(
+        waiting.full_tries <= 64 * (6 + 5_000 / 320 + 1),
+        "{waiting:?}"
+    );
+    shop.server.make_room();
+    for _ in 0..100 {
+        shop.pass(10);
+    }
+    let FiringCounters { fired, full, .. } = shop.counters();
+    assert_eq!((fired, full), (HOLDS.into(), 0));
+}

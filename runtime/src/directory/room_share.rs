@@ -1,0 +1,91 @@
+//! What the segments of a directory may have of the disk as it is now, and the share of each log.
+//!
+//! The thread that makes segments looks once in a while; shards read it without a system call. What
+//! is free is shared out by what each log has already, so a shard that holds most of the data may
+//! take most of the room.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What the helper has found.
+#[derive(Debug, Default)]
+struct Found {
+    /// Bytes of all segment files and of those that can still be made; 0 before anybody looked.
+    room_bytes: AtomicU64,
+    /// Bytes of the logs of all shards, as they say.
+    held_bytes: AtomicU64,
+}
+
+/// The figures of one directory; a clone tells and shows the same.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RoomFigures {
+    found: Arc<Found>,
+}
+
+impl RoomFigures {
+    /// Tells how many bytes all segments may have, those that are there included.
+    pub(crate) fn set(&self, room_bytes: u64) {
+        self.found.room_bytes.store(room_bytes, Ordering::Relaxed);
+    }
+
+    /// For one log, which has no segment yet.
+    pub(crate) fn share(&self) -> RoomShare {
+        RoomShare {
+            found: Arc::clone(&self.found),
+            held_bytes: 0,
+        }
+    }
+}
+
+/// The share of one log.
+#[derive(Debug)]
+pub(crate) struct RoomShare {
+    found: Arc<Found>,
+    /// What it was told to have.
+    held_bytes: u64,
+}
+
+impl RoomShare {
+    /// Bytes that a log of `held_bytes` may have in all; `None` before anybody has looked.
+    pub(crate) fn log_bytes(&mut self, held_bytes: u64) -> Option<u64> {
+        let before = std::mem::replace(&mut self.held_bytes, held_bytes);
+        let all = &self.found.held_bytes;
+        // Modulo 2^64, so the order of two steps does not matter.
+        let change = held_bytes.wrapping_sub(before);
+        let all_bytes = all
+            .fetch_add(change, Ordering::Relaxed)
+            .wrapping_add(change);
+        let room_bytes = self.found.room_bytes.load(Ordering::Relaxed);
+        let share = u128::from(room_bytes) * u128::from(held_bytes) / u128::from(all_bytes.max(1));
+        let share = u64::try_from(share).unwrap_or(u64::MAX);
+        (room_bytes > 0 && held_bytes > 0).then(|| share.max(held_bytes))
+    }
+}
+
+impl Drop for RoomShare {
+    fn drop(&mut self) {
+        let all = &self.found.held_bytes;
+        all.fetch_sub(self.held_bytes, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_is_shared_out_by_what_each_log_has_and_one_log_has_all_of_it() {
+        let figures = RoomFigures::default();
+        let (mut one, mut other) = (figures.share(), figures.share());
+        assert_eq!(one.log_bytes(100), None, "nobody has looked");
+        figures.clone().set(1_000);
+        assert_eq!(one.log_bytes(100), Some(1_000));
+        assert_eq!(other.log_bytes(300), Some(750));
+        assert_eq!(one.log_bytes(100), Some(250));
+        assert_eq!(other.log_bytes(100), Some(500), "it gave segments back");
+        drop(other);
+        assert_eq!(one.log_bytes(100), Some(1_000));
+        figures.set(10);
+        assert_eq!(one.log_bytes(100), Some(100), "what is there is there");
+    }
+}
