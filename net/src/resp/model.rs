@@ -208,9 +208,8 @@ fn change_bytes(
     }
     if is_nothing {
         // Redis takes APPEND of nothing for a change, and SETRANGE of nothing for none.
-        if let (None, Some(value)) = (offset, state.value()) {
-            let same = value.to_vec();
-            state.edit(same);
+        if offset.is_none() && state.value().is_some() {
+            state.edit();
         }
         return replies.integer(i64::try_from(len).expect("values are bounded"));
     }
