@@ -179,11 +179,7 @@ fn serve_audited(config: Config, logging: &Logging, audit: &Audit) -> Result<(),
     // Nothing is written or linked before it is known that no shard refuses the directory.
     let all_open = || {
         node.claim_directory()?;
-        // Each core opens its ports by itself, beside those of the others.
-        [Some(shared_address), resp_address]
-            .into_iter()
-            .flatten()
-            .try_for_each(require_free)?;
+        require_free([Some(shared_address), resp_address])?;
         cores.begin();
         if let Some(listener) = links {
             dialing = Some(dial(&node, (listener, link_tls), cores.deliver(), reread)?);
