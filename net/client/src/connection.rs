@@ -371,6 +371,13 @@ impl Connection {
         Err(error)
     }
 
+    /// An error of the server about no operation.
+    fn refused_whole(&mut self, status: Option<Status>, text: String) -> ClientError {
+        let is_final = matches!(status, Some(Status::Malformed | Status::Unsupported));
+        self.is_of_another_kind = is_final && !self.has_hello;
+        ClientError::Protocol(text)
+    }
+
     fn reply(&mut self, header: &Header, body: &[u8]) -> Result<(), ClientError> {
         let protocol = |text: &str| Err(ClientError::Protocol(text.to_string()));
         if header.flags & FLAG_REPLY == 0 {
@@ -394,9 +401,7 @@ impl Connection {
                 .unwrap_or("an error without a text")
                 .to_string();
             let Some(items) = self.sent.remove(&header.request_id) else {
-                let is_final = matches!(status, Some(Status::Malformed | Status::Unsupported));
-                self.is_of_another_kind = is_final && !self.has_hello;
-                return Err(ClientError::Protocol(text));
+                return Err(self.refused_whole(status, text));
             };
             let may_retry = self.retries_busy && status == Some(Status::Busy);
             for queued in items.into_iter().flatten() {

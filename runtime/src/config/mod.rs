@@ -12,6 +12,7 @@ mod link_tls;
 mod option;
 mod quantity;
 mod settings;
+mod source;
 mod toml_file;
 pub(crate) mod toml_line;
 
@@ -27,7 +28,8 @@ pub use environment::{VariableError, VariableFile};
 pub use option::{ConfigOption, ENVIRONMENT_PREFIX, Group, Kind};
 pub use quantity::Unit;
 pub(crate) use quantity::size_text;
-pub use settings::{ConfigError, Origin, Settings, Sources};
+pub use settings::{Settings, Sources};
+pub use source::{ConfigError, Origin};
 
 use exposure::{Exposed, Listener, Protection, Unprotected, judge};
 use option::Value;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::OPTIONS;
 use super::option::nearest;
-use super::settings::{ConfigError, Origin, position, source_text};
+use super::source::{ConfigError, Origin, position, source_text};
 use super::toml_line::line_of_error;
 
 /// Option index, origin and text, as the sources give them.

@@ -50,7 +50,7 @@ fn reserve_together(
     keepalive: Option<TcpKeepalive>,
 ) -> Result<(SocketAddr, Vec<TcpListener>), ServeError> {
     let mut shared = Vec::new();
-    require_free(address)?;
+    require_free([Some(address)])?;
     for _ in 0..shards {
         let listener = reserve(address, true, keepalive.as_ref())?;
         address.set_port(port_of(&listener));
@@ -59,11 +59,14 @@ fn reserve_together(
     Ok((address, shared))
 }
 
-/// Refuses an address on which another process listens. Sharing a port also lets a second server
+/// Refuses addresses on which another process listens. Sharing a port also lets a second server
 /// share it by mistake, so one socket tries to have it alone. It opens nothing. That this process
-/// has taken the address itself does no harm.
-pub(super) fn require_free(address: SocketAddr) -> Result<(), ServeError> {
-    reserve(address, false, None).map(drop)
+/// has taken an address itself does no harm.
+pub(super) fn require_free<const N: usize>(
+    addresses: [Option<SocketAddr>; N],
+) -> Result<(), ServeError> {
+    let mut given = addresses.into_iter().flatten();
+    given.try_for_each(|address| reserve(address, false, None).map(drop))
 }
 
 /// Opens an address that was taken: from now on clients connect.
@@ -196,11 +199,11 @@ mod tests {
             let refused = connect().expect_err("nobody serves").kind();
             assert_eq!(refused, io::ErrorKind::ConnectionRefused);
         }
-        require_free(address).expect("it is our own");
+        require_free([Some(address)]).expect("it is our own");
         open(&shared[1]).expect("opened");
         connect().expect("a core serves");
         open(&shared[0]).expect("opened beside it");
-        let taken = require_free(address)
+        let taken = require_free([Some(address)])
             .expect_err("somebody serves")
             .to_string();
         assert!(taken.contains("another process does"), "{taken}");

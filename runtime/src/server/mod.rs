@@ -195,11 +195,7 @@ fn serve_audited(config: Config, logging: &Logging, audit: &Audit) -> Result<(),
     let all_open = |log_ms| {
         node.take_time(log_ms)?;
         node.claim_directory()?;
-        // Each core opens its ports by itself, beside those of the others.
-        [Some(shared_address), resp_address]
-            .into_iter()
-            .flatten()
-            .try_for_each(require_free)?;
+        require_free([Some(shared_address), resp_address])?;
         cores.begin();
         if let Some(listener) = links {
             dialing = Some(dial(&node, (listener, link_tls), cores.deliver(), reread)?);
