@@ -8,6 +8,7 @@ mod cleaning;
 mod cluster;
 mod command;
 mod commands;
+mod contended;
 mod damaged;
 mod deploy;
 mod durable_by;
