@@ -245,7 +245,7 @@ mod tests {
             preempted,
             is_machine_full: true,
         };
-        let saturated = |preempted, worked_us| Window {
+        let saturated = |preempted: u64, worked_us: u64| Window {
             ran_us: worked_us - 500_000,
             ..slices(10, 500_000, preempted)
         };
