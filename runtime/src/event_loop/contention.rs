@@ -15,6 +15,8 @@ const SLICES_MIN: u64 = 4;
 const WAITED_US_CERTAIN: u64 = 2_000;
 /// How long a thread waits for each slice, at least, where other programs want its CPU.
 const WAIT_US_MIN: u64 = 100;
+/// The share of its time, in percent, from which on a thread has work all the time.
+const SATURATED_PERCENT: u64 = 90;
 /// How long nobody must have wanted the CPU before it counts as free. The time doubles each time
 /// that the CPU is wanted again soon.
 const CALM_US_MIN: u64 = 1_000_000;
@@ -112,14 +114,22 @@ impl Contention {
                 Cpu::Free
             }
         };
-        // A thread that is preempted rather than asleep has work all the time: short slices would
-        // cost it a switch each, and nobody waits for its wakes.
-        let preempted = now.preempted.saturating_sub(before.preempted);
+        let is_saturated = Self::is_saturated(before, now);
         self.regime.slice = match self.regime.cpu {
-            Cpu::Contended if preempted * 2 <= slices => TimeSlice::Short,
+            Cpu::Contended if !is_saturated => TimeSlice::Short,
             _ => TimeSlice::Long,
         };
         self.regime
+    }
+
+    /// Whether a thread had work all the time, and was preempted rather than asleep: short slices
+    /// would cost it a switch each, and nobody waits for its wakes.
+    fn is_saturated(before: Reading, now: Reading) -> bool {
+        let us = now.at_us.saturating_sub(before.at_us);
+        let since = |of: fn(Reading) -> u64| of(now).saturating_sub(of(before));
+        let worked_us = since(|it| it.times.ran_us + it.times.waited_us);
+        since(|it| it.preempted) * 2 > since(|it| it.times.slices)
+            && worked_us * 100 >= us * SATURATED_PERCENT
     }
 
     /// Others want the CPU, and the thread has waited for it.
@@ -148,6 +158,7 @@ mod tests {
     struct Window {
         us: u64,
         slices: u64,
+        ran_us: u64,
         waited_us: u64,
         preempted: u64,
         is_machine_full: bool,
@@ -157,6 +168,7 @@ mod tests {
     const QUIET: Window = Window {
         us: 10_000,
         slices: 10,
+        ran_us: 700,
         waited_us: 60,
         preempted: 0,
         is_machine_full: false,
@@ -177,6 +189,7 @@ mod tests {
     const SATURATED: Window = Window {
         us: 100_000,
         slices: 5,
+        ran_us: 30_000,
         waited_us: 60_000,
         preempted: 5,
         is_machine_full: true,
@@ -202,6 +215,7 @@ mod tests {
         fn pass(&mut self, window: Window) -> Regime {
             self.now.at_us += window.us;
             self.now.times.slices += window.slices;
+            self.now.times.ran_us += window.ran_us;
             self.now.times.waited_us += window.waited_us;
             self.now.preempted += window.preempted;
             self.contention.sample(self.now, || window.is_machine_full)
@@ -226,9 +240,14 @@ mod tests {
         let slices = |slices, waited_us, preempted| Window {
             us: 1_000_000,
             slices,
+            ran_us: 0,
             waited_us,
             preempted,
             is_machine_full: true,
+        };
+        let saturated = |preempted: u64, worked_us: u64| Window {
+            ran_us: worked_us - 500_000,
+            ..slices(10, 500_000, preempted)
         };
         for (window, regime) in [
             (QUIET, FREE),
@@ -240,9 +259,11 @@ mod tests {
             // Few slices make no window, unless one waited for long.
             (slices(3, 1_999, 0), FREE),
             (slices(1, 2_000, 0), ALERT),
-            // A thread that is preempted at most every second time is one that sleeps.
-            (slices(10, 1_000, 5), ALERT),
-            (slices(10, 1_000, 6), BUSY),
+            // A thread has work all the time that is preempted more often than asleep, and runs or
+            // waits nine tenths of the time.
+            (saturated(6, 900_000), BUSY),
+            (saturated(5, 900_000), ALERT),
+            (saturated(6, 899_999), ALERT),
             // Many short waits count by their share of the time.
             (slices(10_000, 499_999, 0), FREE),
             (slices(10_000, 500_000, 0), ALERT),

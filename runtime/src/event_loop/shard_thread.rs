@@ -96,7 +96,7 @@ impl ShardThread {
         self.regime.cpu == Cpu::Contended
     }
 
-    /// While other programs want the CPU: how long the thread had waited for one at the last sample.
+    /// While other programs want the CPU: how long the thread had waited until the last sample.
     #[inline]
     pub(super) fn waited_us(&self) -> Option<u64> {
         self.is_contended().then_some(self.waited_us)

@@ -11,6 +11,7 @@ mod command;
 mod command_line;
 mod commands;
 mod connections;
+mod contended;
 mod damaged;
 mod deploy;
 mod directory_lock;

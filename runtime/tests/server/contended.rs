@@ -1,0 +1,241 @@
+//! The real server beside programs that want all CPUs. Counts are exact, no time is asserted.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use penstock_client::{Client, Verbs};
+use serde_json::Value;
+
+use crate::command::command;
+use crate::process::{Server, the_machine};
+
+/// How long programs beside a test want a CPU at most, and the test waits for what they cause.
+const BESIDE_MAX: Duration = Duration::from_secs(90);
+/// Programs for each CPU.
+const HOGS_PER_CPU: usize = 6;
+
+/// Threads that want a CPU each.
+struct Hogs {
+    is_over: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Hogs {
+    fn start() -> Hogs {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let until = Instant::now() + BESIDE_MAX;
+        let cpus = std::thread::available_parallelism().unwrap().get();
+        let hog = |_| {
+            let is_over = Arc::clone(&is_over);
+            std::thread::spawn(move || {
+                while !is_over.load(Ordering::Relaxed) && Instant::now() < until {
+                    for _ in 0..10_000 {
+                        std::hint::spin_loop();
+                    }
+                }
+            })
+        };
+        let threads = (0..HOGS_PER_CPU * cpus).map(hog).collect();
+        Hogs { is_over, threads }
+    }
+}
+
+impl Drop for Hogs {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn serve(name: &str, options: &[&str]) -> (Server, PathBuf) {
+    let data = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = fs::remove_dir_all(&data);
+    let server = start(&data, options);
+    (server, data)
+}
+
+fn start(data: &Path, options: &[&str]) -> Server {
+    Server::start(
+        command(&["serve", "--listen", "127.0.0.1:0", "--shard-ports", "0"])
+            .args(["--admin-listen", "off", "--resp-listen", "off"])
+            .args(["--shards", "1", "--cache-bytes", "16MiB"])
+            .args(["--segment-bytes", "4MiB", "--value-bytes-max", "64KiB"])
+            .args(options)
+            .arg("--data")
+            .arg(data),
+    )
+}
+
+fn counter(client: &Client, name: &str) -> u64 {
+    let info = client.info().wait().unwrap();
+    let info: Value = serde_json::from_str(&info).unwrap();
+    info["counters"][name].as_u64().unwrap()
+}
+
+/// One SET after the other until the server says that its CPU is contended. `false` on a kernel
+/// that counts no run delay.
+fn is_contended(client: &Client) -> bool {
+    if fs::metadata("/proc/thread-self/schedstat").is_err() {
+        eprintln!("SKIPPED: this kernel counts no run delay");
+        return false;
+    }
+    let until = Instant::now() + BESIDE_MAX;
+    while counter(client, "cpu_contended") == 0 {
+        assert!(
+            Instant::now() < until,
+            "the CPU counts as free beside all these programs"
+        );
+        for _ in 0..20 {
+            client.set(b"key", b"value").wait().unwrap();
+        }
+    }
+    true
+}
+
+/// Writes of one round.
+const SETS: u64 = 200;
+
+/// What a round of lone durable writes has cost.
+struct Costs {
+    /// Requests that a thread of the disk has carried out.
+    punted: u64,
+    watches: u64,
+    inline: u64,
+    flushes: u64,
+    /// Sleeps of the shard's thread.
+    slept: u64,
+}
+
+fn costs(server: &Server, client: &Client) -> Costs {
+    let names = ["storage_punted", "watches", "storage_inline", "flushes"];
+    let begun = names.map(|name| counter(client, name));
+    let slept_before = slept(server);
+    for _ in 0..SETS {
+        client.set(b"key", b"value").wait().unwrap();
+    }
+    let slept = slept(server) - slept_before;
+    let since = |at: usize| counter(client, names[at]) - begun[at];
+    Costs {
+        punted: since(0),
+        watches: since(1),
+        inline: since(2),
+        flushes: since(3),
+        slept,
+    }
+}
+
+#[test]
+fn a_lone_durable_write_on_a_contended_cpu_needs_no_other_thread_and_no_watch() {
+    const ROUNDS_MAX: u32 = 5;
+    let _machine = the_machine();
+    let (server, data) = serve("contended", &["--durable-by", "auto"]);
+    let client = server.client();
+    let hogs = Hogs::start();
+    if is_contended(&client) {
+        let cpus = std::thread::available_parallelism().unwrap().get();
+        assert_eq!(counter(&client, "off_core"), u64::from(cpus > 1));
+        // A device that takes 0.1 s for a write is not waited for again for a second.
+        let mut rounds = (0..ROUNDS_MAX).map(|_| costs(&server, &client));
+        let is_as_promised = |costs: &Costs| {
+            assert_eq!(costs.watches, 0);
+            costs.punted == 0 && (SETS..=costs.flushes).contains(&costs.inline)
+        };
+        let costs = rounds
+            .find(is_as_promised)
+            .expect("a round without a slow write");
+        // One for the command and two for the device; some sleeps end by timers.
+        assert!(
+            costs.slept <= 4 * SETS,
+            "{} sleeps for {SETS} writes",
+            costs.slept
+        );
+        assert_eq!(
+            counter(&client, "cpu_contended"),
+            1,
+            "the programs still run"
+        );
+    }
+    drop(hogs);
+    server.stop();
+    fs::remove_dir_all(data).unwrap();
+}
+
+/// How often the thread of the shard has slept.
+fn slept(server: &Server) -> u64 {
+    status_of_shard(server, "voluntary_ctxt_switches:")
+        .parse()
+        .unwrap()
+}
+
+/// A line of what the system says of the thread of the shard.
+fn status_of_shard(server: &Server, name: &str) -> String {
+    let tasks = format!("/proc/{}/task", server.process.id());
+    let tasks = fs::read_dir(tasks)
+        .unwrap()
+        .map(|task| task.unwrap().path());
+    let is_shard = |task: &PathBuf| {
+        fs::read_to_string(task.join("comm")).is_ok_and(|name| name == "penstock-0\n")
+    };
+    let shard = tasks
+        .into_iter()
+        .find(is_shard)
+        .expect("the thread of the shard");
+    let status = fs::read_to_string(shard.join("status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
+    line.expect("the line").trim().to_string()
+}
+
+#[test]
+fn kill_9_keeps_what_the_thread_of_the_shard_made_durable_itself() {
+    let _machine = the_machine();
+    let (mut server, data) = serve("contended-kill", &["--durable-by", "auto"]);
+    let client = server.client();
+    let hogs = Hogs::start();
+    let is_contended = is_contended(&client);
+    let inline = counter(&client, "storage_inline");
+    let key = |number: u64| format!("key:{number}").into_bytes();
+    for number in 0..SETS {
+        client
+            .set(&key(number), &number.to_le_bytes())
+            .wait()
+            .unwrap();
+    }
+    if is_contended {
+        assert!(counter(&client, "storage_inline") > inline);
+    }
+    server.process.kill().unwrap();
+    server.process.wait().unwrap();
+    drop(hogs);
+    let server = start(&data, &[]);
+    let client = server.client();
+    for number in 0..SETS {
+        let found = client.get(&key(number)).wait().unwrap();
+        let found = found.unwrap_or_else(|| panic!("{number} is gone"));
+        assert_eq!(found.bytes[..], number.to_le_bytes());
+    }
+    server.stop();
+    fs::remove_dir_all(data).unwrap();
+}
+
+#[test]
+fn a_way_that_was_demanded_is_taken_on_a_contended_cpu_too() {
+    let _machine = the_machine();
+    let (server, data) = serve("contended-ring", &["--durable-by", "ring"]);
+    let client = server.client();
+    let hogs = Hogs::start();
+    if is_contended(&client) {
+        for _ in 0..50 {
+            client.set(b"key", b"value").wait().unwrap();
+        }
+        assert_eq!(counter(&client, "storage_inline"), 0);
+    }
+    drop(hogs);
+    server.stop();
+    fs::remove_dir_all(data).unwrap();
+}
