@@ -192,7 +192,10 @@ fn each_wrong_instruction_is_told_with_its_place_and_value() {
         ),
         ("s put { f = 1 }", "a program puts numbers, bools and u8[N]"),
         ("s put { m = 1 }", "allowed is a field of S"),
-        ("s put { n = 1 } else 3", "put, start and replace take no reason"),
+        (
+            "s put { n = 1 } else 3",
+            "put, start and replace take no reason",
+        ),
         ("s put { n = 1", ", and a field, or }"),
         ("o put { n = 1 }", "the key has no layout"),
         ("o put @file", "a program puts no file"),

@@ -9,6 +9,7 @@ use std::time::Duration;
 use penstock_client::{Answer, Ask, ClientError, Isolation, Token, Transacted, Transaction};
 use penstock_net::apply::Apply;
 use penstock_net::keyspace::{Action, Settings};
+use penstock_net::level::AckLevel;
 use penstock_net::limits::Limits;
 use penstock_net::program::{Program, ProgramParts, Programs, ServedSchema};
 use penstock_net::request::{BatchRequest, Condition, Expiry, Wanted};
@@ -218,7 +219,8 @@ impl Bench {
         self.server.session = self.native;
         self.asked += 1;
         let id = self.asked;
-        self.server.send(id, item);
+        // As commands of Redis ask: at the least level.
+        self.server.send_at(AckLevel::None, id, item);
         self.rest();
         let raw = self.server.raw.replace(Vec::new()).expect("kept");
         let mut answer = None;
