@@ -38,11 +38,8 @@ pub struct Answer {
     pub is_overflow: bool,
     /// The value is the one that kept a condition from holding.
     pub is_shown: bool,
-    /// An earlier request with the same token was executed, and this is its answer again.
-    pub is_replayed: bool,
-    /// It had a token and was executed now, and its node has begun to write behind the time of the
-    /// token.
-    pub has_writer_begun_since: bool,
+    /// Which request with its token was executed.
+    pub execution: Execution,
     /// The level that everything in the answer has reached.
     pub level: AckLevel,
     /// The version of the change. If nothing has changed: that of the key, or of the first one.
@@ -55,6 +52,30 @@ pub struct Answer {
     pub value: Bytes,
 }
 
+/// Which request with the token of a write was executed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Execution {
+    /// This one, or it had no token.
+    #[default]
+    Now,
+    /// An earlier one, and this is its answer again.
+    Before,
+    /// This one, and its node has begun to write after the time of the token.
+    ByLaterWriter,
+}
+
+impl Execution {
+    fn of_flags(flags: u8) -> Execution {
+        if flags & ITEM_FLAG_REPLAYED != 0 {
+            Execution::Before
+        } else if flags & ITEM_FLAG_BEGAN != 0 {
+            Execution::ByLaterWriter
+        } else {
+            Execution::Now
+        }
+    }
+}
+
 impl Answer {
     /// Copies an item.
     #[must_use]
@@ -65,8 +86,7 @@ impl Answer {
             instruction: item.head.instruction,
             is_overflow: item.head.flags & ITEM_FLAG_OVERFLOW != 0,
             is_shown: item.head.flags & ITEM_FLAG_SHOWN != 0,
-            is_replayed: item.head.flags & ITEM_FLAG_REPLAYED != 0,
-            has_writer_begun_since: item.head.flags & ITEM_FLAG_BEGAN != 0,
+            execution: Execution::of_flags(item.head.flags),
             level: item.head.level,
             version: item.head.version,
             expiry: item.expiry,
@@ -135,8 +155,8 @@ impl Answer {
             version: answer.version,
             fields: Fields::of_bytes(&answer.value),
             level: answer.level,
-            is_replayed: answer.is_replayed,
-            has_writer_begun_since: answer.has_writer_begun_since,
+            is_replayed: answer.execution == Execution::Before,
+            has_writer_begun_since: answer.execution == Execution::ByLaterWriter,
         })
     }
 
@@ -402,8 +422,7 @@ impl ClientError {
                 instruction: NO_INSTRUCTION,
                 is_overflow: false,
                 is_shown: false,
-                is_replayed: false,
-                has_writer_begun_since: false,
+                execution: Execution::Now,
                 level: AckLevel::None,
                 version: Version::default(),
                 expiry: None,

@@ -14,7 +14,7 @@ use super::error::{Conflict, KeyState, TransactionRefusal};
 use super::step::{Base, Step, operand_mut};
 use super::view::{Held, Lifetime, View};
 use crate::fields::Fields;
-use crate::operation::Answer;
+use crate::operation::{Answer, Execution};
 use crate::told::Changed;
 
 /// What a plan is made of.
@@ -136,8 +136,8 @@ impl Plan {
             version: answer.version,
             fields: Fields::of_bytes(&own),
             level: answer.level,
-            is_replayed: answer.is_replayed,
-            has_writer_begun_since: answer.has_writer_begun_since,
+            is_replayed: answer.execution == Execution::Before,
+            has_writer_begun_since: answer.execution == Execution::ByLaterWriter,
         })
     }
 

@@ -19,7 +19,7 @@ use penstock_net::status::Status;
 
 use super::*;
 use crate::named::new_token;
-use crate::operation::{Answer, ClientError};
+use crate::operation::{Answer, ClientError, Execution};
 
 /// The time of the store.
 const NOW_MS: u64 = 1_000_000;
@@ -170,8 +170,7 @@ fn answer(status: Status, version: Version, value: Vec<u8>) -> Answer {
         instruction: NO_INSTRUCTION,
         is_overflow: false,
         is_shown: false,
-        is_replayed: false,
-        has_writer_begun_since: false,
+        execution: Execution::Now,
         level: AckLevel::Disk,
         version,
         expiry: None,

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 
 use super::*;
+use crate::operation::Execution;
 use penstock_net::level::AckLevel;
 use penstock_net::reply::NO_INSTRUCTION;
 use penstock_net::request::Version;
@@ -113,8 +114,7 @@ impl World {
             reason: 0,
             instruction: NO_INSTRUCTION,
             is_overflow: false,
-            is_replayed: false,
-            has_writer_begun_since: false,
+            execution: Execution::Now,
             is_shown,
             level: AckLevel::Disk,
             version: version(self.stored.0),
