@@ -1,12 +1,19 @@
-//! What one client waits for a durable decrement while other programs want all CPUs, beside a sync
-//! of the disk, an echo, and Valkey with `appendfsync always`.
+//! What one client waits for a durable write while other programs want all CPUs, beside a sync of
+//! the disk, an echo, and Valkey with `appendfsync always`.
 //!
 //! `cargo run --release -p penstock-benches --example beside -- [--seconds 2] [--rounds 3] [--hogs
-//! 0,2,4] [--dir DIR] NAME=PENSTOCK[,OPTION...]...`, as in `now=target/release/penstock`
-//! `ring=target/release/penstock,--durable-by,ring`. Valkey is the `valkey-server` of the PATH, or
-//! what VALKEY_SERVER names. All take turns in each round, the client sends one request after the
-//! other, and the table has the medians of the rounds, and in how many of them threads made the
-//! writes durable in the end.
+//! 0,4,12] [--pause-us 2000] [--group DIR] [--dir DIR] [--valkey VALKEY_SERVER]
+//! NAME=PENSTOCK[,OPTION...]...`, as in `now=target/release/penstock`
+//! `ring=target/release/penstock,--durable-by,ring` `two=target/release/penstock,--shards,2`.
+//! Valkey is what `--valkey` or VALKEY_SERVER names, or the `valkey-server` of the PATH.
+//!
+//! All take turns in each round. *decr* and *echo* are one request after the other. *SET, paused*
+//! is what an ordinary client does: a SET of RESP each `--pause-us`. The table has the medians of
+//! the rounds, what threads beside the ring and the thread of the shard itself made durable, and
+//! in how many rounds the shards had left their cores in the end.
+//!
+//! `--group DIR` puts each server, not the client and not the hogs, into a control group that is
+//! there, as one of half a CPU.
 //!
 //! It starts its own servers on free ports and its own hogs, and ends each by its process. A hog
 //! ends by itself after a minute.
@@ -46,7 +53,9 @@ const O_DSYNC: i32 = 0o10000;
 
 fn main() -> Outcome<()> {
     let mut words = std::env::args().skip(1);
-    let (mut seconds, mut rounds, mut hogs) = (2.0, 3, vec![0, 2, 4]);
+    let (mut seconds, mut rounds, mut hogs) = (2.0, 3, vec![0, 4, 12]);
+    let mut pause = Duration::from_millis(2);
+    let (mut group, mut valkey) = (None, None);
     let mut dir = std::env::current_dir()?.join("target");
     let mut servers = Vec::new();
     while let Some(word) = words.next() {
@@ -55,6 +64,9 @@ fn main() -> Outcome<()> {
             "hog" => return hog(),
             "--seconds" => seconds = next()?.parse()?,
             "--rounds" => rounds = next()?.parse()?,
+            "--pause-us" => pause = Duration::from_micros(next()?.parse()?),
+            "--group" => group = Some(PathBuf::from(next()?)),
+            "--valkey" => valkey = Some(PathBuf::from(next()?)),
             "--dir" => dir = next()?.into(),
             "--hogs" => {
                 hogs = next()?
@@ -69,8 +81,12 @@ fn main() -> Outcome<()> {
         return Err("name a server: now=target/release/penstock".into());
     }
     let scratch = Scratch::new(dir.join(format!("beside-{}", std::process::id())))?;
-    let duration = Duration::from_secs_f64(seconds);
-    let valkey = valkey();
+    let run = Run {
+        duration: Duration::from_secs_f64(seconds),
+        pause,
+        group,
+    };
+    let valkey = valkey.or_else(installed_valkey);
     let mut rows: Vec<(String, usize, Vec<Figures>)> = Vec::new();
     for round in 0..rounds {
         for &count in &hogs {
@@ -82,19 +98,21 @@ fn main() -> Outcome<()> {
                 }
             };
             let hogs = Hogs::start(count)?;
-            add("sync", sync(&scratch.0, duration)?);
+            add("sync", sync(&scratch.0, run.duration)?);
             drop(hogs);
             for (number, server) in servers.iter().enumerate() {
                 let _hogs = Hogs::start(count)?;
                 let data = scratch.0.join(format!("{number}-{round}-{count}"));
-                let (echo, decrement) = server.measure(&data, duration)?;
-                add(&format!("{} echo", server.name), echo);
-                add(&format!("{} decr", server.name), decrement);
+                for (what, figures) in server.measure(&data, &run)? {
+                    add(&format!("{} {what}", server.name), figures);
+                }
             }
             match &valkey {
                 Some(valkey) => {
                     let _hogs = Hogs::start(count)?;
-                    add("Valkey always decr", always(valkey, &scratch.0, duration)?);
+                    for (what, figures) in always(valkey, &scratch.0, &run)? {
+                        add(&format!("Valkey always {what}"), figures);
+                    }
                 }
                 None if round == 0 => eprintln!("SKIPPED: no valkey-server is on the PATH"),
                 None => {}
@@ -103,8 +121,11 @@ fn main() -> Outcome<()> {
     }
     let load = fs::read_to_string("/proc/loadavg")?;
     println!("{rounds} rounds of {seconds} s each, medians; load at the end: {load}");
-    println!("| hogs | one request after the other | p50 us | p99 us | per second | by threads |");
-    println!("|---|---|---|---|---|---|");
+    println!(
+        "| hogs | request | p50 us | p99 us | p99.9 us | per second | by threads | inline | off \
+         core |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|");
     rows.sort_by_key(|row| row.1);
     for (name, count, figures) in &rows {
         let middle = |of: fn(&Figures) -> f64| {
@@ -113,12 +134,40 @@ fn main() -> Outcome<()> {
             all[all.len() / 2]
         };
         let (p50, p99) = (middle(|it| it.p50_us), middle(|it| it.p99_us));
-        let rate = middle(|it| it.per_second);
-        let by_threads = figures.iter().filter(|it| it.is_by_threads).count();
-        println!("| {count} | {name} | {p50:.0} | {p99:.0} | {rate:.0} | {by_threads} |");
+        let (p999, rate) = (middle(|it| it.p999_us), middle(|it| it.per_second));
+        let sum = |of: fn(&Durability) -> u64| -> u64 {
+            figures.iter().map(|it| of(&it.durability)).sum()
+        };
+        let (by_threads, inline) = (sum(|it| it.by_threads), sum(|it| it.inline));
+        let off_core = sum(|it| it.off_core);
+        println!(
+            "| {count} | {name} | {p50:.0} | {p99:.0} | {p999:.0} | {rate:.0} | {by_threads} | \
+             {inline} | {off_core} |"
+        );
     }
     Ok(())
 }
+
+/// What all servers of a run are measured with.
+struct Run {
+    duration: Duration,
+    /// Between two SETs of the client that pauses.
+    pause: Duration,
+    group: Option<PathBuf>,
+}
+
+impl Run {
+    fn start(&self, command: &mut Command) -> Outcome<Process> {
+        let process = Process(command.spawn()?);
+        if let Some(group) = &self.group {
+            fs::write(group.join("cgroup.procs"), process.0.id().to_string())?;
+        }
+        Ok(process)
+    }
+}
+
+/// Figures by what was asked.
+type Measured = Vec<(&'static str, Figures)>;
 
 /// One server of ours, and what it is started with.
 struct Contender {
@@ -140,40 +189,98 @@ impl Contender {
         })
     }
 
-    /// Echo and decrements.
-    fn measure(&self, data: &Path, duration: Duration) -> Outcome<(Figures, Figures)> {
-        let mut server = Process(
-            Command::new(&self.binary)
-                .args(["serve", "--listen", "127.0.0.1:0", "--shard-ports", "0"])
-                .args(["--admin-listen", "off", "--shards", "1", "--data"])
-                .arg(data)
-                .args(&self.options)
-                .stdout(Stdio::piped())
-                .stderr(Stdio::null())
-                .spawn()?,
-        );
-        let address = address_of(&mut server.0)?;
+    /// Echoes, decrements, and SETs of a client that pauses.
+    fn measure(&self, data: &Path, run: &Run) -> Outcome<Measured> {
+        let mut command = Command::new(&self.binary);
+        command
+            .args(["serve", "--listen", "127.0.0.1:0", "--shard-ports", "0"])
+            .args(["--resp-listen", "127.0.0.1:0", "--admin-listen", "off"])
+            .arg("--data")
+            .arg(data);
+        if !self.options.iter().any(|it| it == "--shards") {
+            command.args(["--shards", "1"]);
+        }
+        command
+            .args(&self.options)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
+        let mut server = run.start(&mut command)?;
+        let Addresses { address, resp } = addresses_of(&mut server.0)?;
         let client = Client::connect(address, ClientOptions::default())?;
         client.set(KEY, &STOCK.to_le_bytes()).wait()?;
         let mut asking = Asking::connect(address)?;
-        let echo = timed(duration, || asking.echo())?;
-        let mut decrement = timed(duration, || asking.decrement())?;
-        let info = client.info().wait()?;
-        decrement.is_by_threads = info.contains("\"storage_durable_by_thread\":1");
+        let durability = || -> Outcome<Durability> { Ok(Durability::of(&client.info().wait()?)) };
+        let echo = timed(run.duration, || asking.echo())?;
+        let begun = durability()?;
+        let mut decrement = timed(run.duration, || asking.decrement())?;
+        decrement.durability = durability()?.since(&begun);
+        let begun = durability()?;
+        let mut set = paused_sets(resp, run)?;
+        set.durability = durability()?.since(&begun);
         drop((client, asking, server));
         fs::remove_dir_all(data)?;
-        Ok((echo, decrement))
+        Ok(vec![
+            ("echo", echo),
+            ("decr", decrement),
+            ("SET, paused", set),
+        ])
     }
 }
 
+/// Who made writes durable.
+#[derive(Clone, Copy, Default)]
+struct Durability {
+    /// Threads beside the ring.
+    by_threads: u64,
+    /// The thread of the shard.
+    inline: u64,
+    /// Shards that run on other CPUs than their core at present.
+    off_core: u64,
+}
+
+impl Durability {
+    /// From the text of INFO; an older build has fewer of the numbers.
+    fn of(info: &str) -> Durability {
+        // The sum of all shards stands before those of each.
+        let number = |name: &str| {
+            let (_, rest) = info.split_once(&format!("\"{name}\":"))?;
+            let end = rest.find(|it: char| !it.is_ascii_digit())?;
+            rest[..end].parse().ok()
+        };
+        Durability {
+            by_threads: number("storage_punted").unwrap_or(0),
+            inline: number("storage_inline").unwrap_or(0),
+            off_core: number("off_core").unwrap_or(0),
+        }
+    }
+
+    fn since(self, begun: &Durability) -> Durability {
+        Durability {
+            by_threads: self.by_threads - begun.by_threads,
+            inline: self.inline - begun.inline,
+            off_core: self.off_core,
+        }
+    }
+}
+
+/// Where a server listens.
+struct Addresses {
+    address: SocketAddr,
+    resp: SocketAddr,
+}
+
 /// Where the server listens, by what it says before it is ready.
-fn address_of(server: &mut Child) -> Outcome<SocketAddr> {
+fn addresses_of(server: &mut Child) -> Outcome<Addresses> {
     let lines = BufReader::new(server.stdout.take().ok_or("no pipe")?).lines();
-    let (mut address, mut said) = (None, String::new());
+    let (mut address, mut resp, mut said) = (None, None, String::new());
     let mut lines = lines.map_while(Result::ok);
     for line in lines.by_ref() {
-        let rest = line.strip_prefix("listening").map(str::trim);
-        address = address.or(rest.and_then(|it| it.split_whitespace().next()?.parse().ok()));
+        let named = |name: &str| -> Option<SocketAddr> {
+            let rest = line.strip_prefix(name)?;
+            rest.split_whitespace().next()?.parse().ok()
+        };
+        address = address.or(named("listening"));
+        resp = resp.or(named("resp"));
         if line == "ready" {
             break;
         }
@@ -182,7 +289,10 @@ fn address_of(server: &mut Child) -> Outcome<SocketAddr> {
     }
     // Read to its end, so that the server never waits for a reader.
     std::thread::spawn(move || lines.for_each(drop));
-    address.ok_or_else(|| format!("the server did not come up:\n{said}").into())
+    match address.zip(resp) {
+        Some((address, resp)) => Ok(Addresses { address, resp }),
+        None => Err(format!("the server did not come up:\n{said}").into()),
+    }
 }
 
 /// A connection with the two frames that it asks again and again.
@@ -313,7 +423,7 @@ fn sync(folder: &Path, duration: Duration) -> Outcome<Figures> {
     })
 }
 
-fn valkey() -> Option<PathBuf> {
+fn installed_valkey() -> Option<PathBuf> {
     if let Some(path) = std::env::var_os("VALKEY_SERVER") {
         return Some(path.into());
     }
@@ -323,62 +433,107 @@ fn valkey() -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-/// Decrements of Valkey, each in its file and synced before it is answered.
-fn always(binary: &Path, folder: &Path, duration: Duration) -> Outcome<Figures> {
+/// Decrements and SETs of Valkey, each in its file and synced before it is answered.
+fn always(binary: &Path, folder: &Path, run: &Run) -> Outcome<Measured> {
     // Free a moment ago; if somebody took it, the start fails and says so.
     let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-    let server = Process(
-        Command::new(binary)
-            .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
-            .args(["--save", "", "--appendonly", "yes"])
-            .args(["--appendfsync", "always", "--dir"])
-            .arg(folder)
-            .stdout(Stdio::null())
-            .spawn()?,
-    );
-    let mut stream = connect(SocketAddr::from(([127, 0, 0, 1], port)))?;
+    let mut command = Command::new(binary);
+    command
+        .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
+        .args(["--save", "", "--appendonly", "yes"])
+        .args(["--appendfsync", "always", "--dir"])
+        .arg(folder)
+        .stdout(Stdio::null());
+    let server = run.start(&mut command)?;
+    let address = SocketAddr::from(([127, 0, 0, 1], port));
+    let mut stream = connect(address)?;
     let mut received = Vec::new();
-    let figures = timed(duration, || {
-        stream.write_all(b"*2\r\n$4\r\nDECR\r\n$5\r\nstock\r\n")?;
-        received.clear();
-        while !received.ends_with(b"\r\n") {
-            read_more(&mut stream, &mut received)?;
-        }
-        match received.starts_with(b":") {
-            true => Ok(()),
-            false => Err(format!("Valkey: {}", String::from_utf8_lossy(&received)).into()),
-        }
+    let decrement = timed(run.duration, || {
+        ask_resp(
+            &mut stream,
+            &mut received,
+            b"*2\r\n$4\r\nDECR\r\n$5\r\nstock\r\n",
+        )
     })?;
+    let set = paused_sets(address, run)?;
     drop((stream, server));
     fs::remove_dir_all(folder.join("appendonlydir"))?;
-    Ok(figures)
+    Ok(vec![("decr", decrement), ("SET, paused", set)])
 }
 
-/// What one request after the other took.
+/// SETs of a client of Redis that does something else in between, over some keys.
+fn paused_sets(address: SocketAddr, run: &Run) -> Outcome<Figures> {
+    const KEYS: u64 = 100;
+    let mut stream = connect(address)?;
+    let (mut received, mut number) = (Vec::new(), 0);
+    timed_between(run.duration, run.pause, || {
+        number += 1;
+        let key = number % KEYS;
+        let command = format!("*3\r\n$3\r\nSET\r\n$4\r\nk:{key:02}\r\n$5\r\nvalue\r\n");
+        ask_resp(&mut stream, &mut received, command.as_bytes())
+    })
+}
+
+/// One command whose answer is a line.
+fn ask_resp(stream: &mut TcpStream, received: &mut Vec<u8>, command: &[u8]) -> Outcome<()> {
+    stream.write_all(command)?;
+    received.clear();
+    while !received.ends_with(b"\r\n") {
+        read_more(stream, received)?;
+    }
+    match received.first() {
+        Some(b':' | b'+') => Ok(()),
+        _ => Err(format!("{} is the wrong answer", String::from_utf8_lossy(received)).into()),
+    }
+}
+
+/// What requests took.
 struct Figures {
     p50_us: f64,
     p99_us: f64,
+    p999_us: f64,
     per_second: f64,
-    /// Threads beside the ring made writes durable in the end.
-    is_by_threads: bool,
+    durability: Durability,
 }
 
 impl Figures {
     fn line(&self) -> String {
-        format!("p50 {:.0} us, p99 {:.0} us", self.p50_us, self.p99_us)
+        let Figures {
+            p50_us,
+            p99_us,
+            p999_us,
+            ..
+        } = self;
+        format!("p50 {p50_us:.0} us, p99 {p99_us:.0} us, p99.9 {p999_us:.0} us")
     }
 }
 
-fn timed(duration: Duration, mut ask: impl FnMut() -> Outcome<()>) -> Outcome<Figures> {
+/// One request after the other.
+fn timed(duration: Duration, ask: impl FnMut() -> Outcome<()>) -> Outcome<Figures> {
+    timed_between(duration, Duration::ZERO, ask)
+}
+
+/// Requests with a pause before each.
+fn timed_between(
+    duration: Duration,
+    pause: Duration,
+    mut ask: impl FnMut() -> Outcome<()>,
+) -> Outcome<Figures> {
+    let mut ask_once = || -> Outcome<Duration> {
+        if !pause.is_zero() {
+            std::thread::sleep(pause);
+        }
+        let asked = Instant::now();
+        ask()?;
+        Ok(asked.elapsed())
+    };
     let warm_up = Instant::now();
     while warm_up.elapsed() < WARM_UP {
-        ask()?;
+        ask_once()?;
     }
     let (began, mut took) = (Instant::now(), Vec::new());
     while began.elapsed() < duration {
-        let asked = Instant::now();
-        ask()?;
-        took.push(asked.elapsed());
+        took.push(ask_once()?);
     }
     let per_second = took.len() as f64 / began.elapsed().as_secs_f64();
     took.sort_unstable();
@@ -386,8 +541,9 @@ fn timed(duration: Duration, mut ask: impl FnMut() -> Outcome<()>) -> Outcome<Fi
     Ok(Figures {
         p50_us: quantile(500),
         p99_us: quantile(990),
+        p999_us: quantile(999),
         per_second,
-        is_by_threads: false,
+        durability: Durability::default(),
     })
 }
 
