@@ -206,35 +206,10 @@ impl Engine {
         if self.helpers.key_tables.must_leave() {
             self.step(now, Event::GiveUpKeyTables);
         }
-        let log = self.shard.store().log();
-        let bytes_wanted = |bytes| log.spare_bytes_wanted(bytes);
-        let supply = &mut self.helpers.supply;
-        if let Some(room) = supply.room(now, || log.held_bytes(), bytes_wanted) {
-            self.step(now, Event::Room(room));
-            self.tell_fill(now);
-        }
         if let Some(bound) = &self.helpers.memory {
             let bytes = bound.share();
             bound.tell(self.number, self.shard.usage().memory_bytes);
             self.step(now, Event::MemoryBound { bytes });
-        }
-    }
-
-    /// Tells people how much of what the disk carries counts, when it becomes much, and when it is
-    /// all of that.
-    fn tell_fill(&mut self, now: Now) {
-        let (shard, store) = (self.number, self.shard.store());
-        let is_full = store.log().is_full() && self.shard.spare_failure().is_none();
-        let supply = &mut self.helpers.supply;
-        if let Some(text) = supply.full_news(now, is_full, || carried(&self.shard)) {
-            warn!(shard, "shard {shard}: {text}");
-        }
-        let Some(most_bytes) = store.counting_bytes_max() else {
-            return;
-        };
-        let supply = &mut self.helpers.supply;
-        if let Some(text) = supply.fill_news(store.counting_bytes(), most_bytes) {
-            warn!(shard, "shard {shard}: {text}");
         }
     }
 

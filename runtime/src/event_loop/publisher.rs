@@ -133,8 +133,6 @@ impl Publisher {
             segments_held: log.sealed_segments().len() as u64
                 + u64::from(log.open_segment().is_some()),
             is_disk_full: log.is_full() && failure.is_none(),
-            counting_bytes: store.counting_bytes(),
-            counting_bytes_max: store.counting_bytes_max().unwrap_or(0),
             has_no_descriptor: log.is_full() && failure == Some(SpareFailure::NoDescriptor),
             has_no_segment_file: log.is_full() && failure == Some(SpareFailure::System),
             is_log_full: log.has_most_segments(),

@@ -3,19 +3,13 @@
 use std::sync::Arc;
 
 use penstock_shard::{Now, SpareFailure};
-use penstock_storage::cleaning::RoomOnDisk;
 use penstock_storage::place::FileId;
 
-use super::fill_notice::FillNotice;
 use crate::directory::Segments;
-use crate::directory::room_share::RoomShare;
 use crate::directory::spares::{SpareHandle, SpareOutcome};
 
 /// How long after it was told that no segment can be made ready it is not told again.
 const LACK_TOLD_US: u64 = 60_000_000;
-
-/// How often the room on the disk is looked at, in microseconds.
-const ROOM_US: u64 = 100_000;
 
 /// The first segments are short if an earlier run left no spares: the first writes wait until they
 /// are full of zeros. A write needs a spare behind the segment that it goes to, so there are two.
@@ -32,15 +26,10 @@ pub(crate) struct SegmentSupply {
     deliver: DeliverSpare,
     segment_bytes: u64,
     short_bytes: u64,
-    room: RoomShare,
-    room_due_us: u64,
-    fill_notice: FillNotice,
     /// Segments to ask for yet that are to be ready soon rather than long; unknown before the first
     /// is.
     first_segments: Option<u8>,
     is_lack_told: bool,
-    /// What was told last is that what grows is answered FULL.
-    is_full_told: bool,
     lack_tellable_us: u64,
 }
 
@@ -52,19 +41,14 @@ impl SegmentSupply {
         deliver: DeliverSpare,
         (segment_bytes, short_bytes): (u64, u64),
     ) -> Self {
-        let room = spares.room_share();
         SegmentSupply {
             segments,
             spares,
             deliver,
             segment_bytes,
             short_bytes,
-            room,
-            room_due_us: 0,
-            fill_notice: FillNotice::default(),
             first_segments: None,
             is_lack_told: false,
-            is_full_told: false,
             lack_tellable_us: 0,
         }
     }
@@ -89,61 +73,6 @@ impl SegmentSupply {
             self.short_bytes.min(bytes),
             Box::new(move |outcome| deliver(outcome)),
         );
-    }
-
-    /// What the log may have of the disk as it is now, if it is time to tell; `held_bytes` gives
-    /// what the log has, and `bytes_wanted` what it makes of the usual length.
-    pub(super) fn room(
-        &mut self,
-        now: Now,
-        held_bytes: impl Fn() -> u64,
-        bytes_wanted: impl Fn(u64) -> u64,
-    ) -> Option<RoomOnDisk> {
-        if now.us < self.room_due_us {
-            return None;
-        }
-        self.room_due_us = now.us + ROOM_US;
-        let log_bytes = self.room.log_bytes(held_bytes())?;
-        Some(RoomOnDisk {
-            log_bytes,
-            segment_bytes: bytes_wanted(self.segment_bytes),
-        })
-    }
-
-    /// What people should know before what grows is refused: `counting_bytes` of records count, and
-    /// with `most_bytes` the log is full.
-    pub(super) fn fill_news(&mut self, counting_bytes: u64, most_bytes: u64) -> Option<String> {
-        let percent = self.fill_notice.due(counting_bytes, most_bytes)?;
-        Some(format!(
-            "{percent} % of what the disk carries counts: {} MiB of records, and with {} MiB what \
-             grows is answered FULL; delete some, or make room (disk_bytes_max, the file system)",
-            counting_bytes >> 20,
-            most_bytes >> 20
-        ))
-    }
-
-    /// What people should know when what grows is answered FULL before a segment is refused, and
-    /// when that ends. As [`SegmentSupply::news`], and at most as often.
-    pub(super) fn full_news(
-        &mut self,
-        now: Now,
-        is_full: bool,
-        carried: impl Fn() -> String,
-    ) -> Option<String> {
-        if is_full && !self.is_lack_told && now.us >= self.lack_tellable_us {
-            (self.is_lack_told, self.is_full_told) = (true, true);
-            self.lack_tellable_us = now.us + LACK_TOLD_US;
-            let carried = carried();
-            return Some(format!(
-                "what grows is answered FULL: the disk or disk_bytes_max is used up but for what \
-                 deletions and edits need{carried}"
-            ));
-        }
-        let ends = !is_full && self.is_full_told;
-        ends.then(|| {
-            (self.is_lack_told, self.is_full_told) = (false, false);
-            "what grows is taken again".into()
-        })
     }
 
     /// Gives a file back.
@@ -198,8 +127,6 @@ impl SegmentSupply {
         };
         (lack.is_some() != self.is_lack_told && is_due).then(|| {
             self.is_lack_told = lack.is_some();
-            self.is_full_told =
-                self.is_lack_told && matches!(outcome, SpareOutcome::Refused { .. });
             self.lack_tellable_us = now.us + LACK_TOLD_US;
             lack.unwrap_or_else(|| "what grows is taken again".into())
         })

@@ -37,8 +37,6 @@ pub(crate) struct Sample {
     pub(crate) tls_handshakes_refused: u64,
     pub(crate) segments_held: u64,
     pub(crate) is_disk_full: bool,
-    pub(crate) counting_bytes: u64,
-    pub(crate) counting_bytes_max: u64,
     pub(crate) has_no_descriptor: bool,
     pub(crate) has_no_segment_file: bool,
     pub(crate) is_log_full: bool,
@@ -221,10 +219,10 @@ pub(crate) const FIGURES: &[Figure] = &[
         "Armed keys that expired and whose effects could not run.",
         |it| it.shard.firing.failed,
     ),
-    gauge(
+    counter(
         "expiries_full",
         "penstock_expiries_full",
-        "Armed keys that expired and wait for room, on the disk or in memory.",
+        "Times that an armed key that expired found no room and was left for later.",
         |it| it.shard.firing.full,
     ),
     counter(
@@ -697,19 +695,6 @@ pub(crate) const FIGURES: &[Figure] = &[
         "1 while what grows is answered BUSY: the system refuses a segment file for another \
          reason, which the log tells.",
         |it| it.has_no_segment_file.into(),
-    ),
-    gauge(
-        "counting_bytes",
-        "penstock_log_counting_bytes",
-        "Bytes of records in the log that count; what was overwritten or deleted does not.",
-        |it| it.counting_bytes,
-    ),
-    gauge(
-        "counting_bytes_max",
-        "penstock_log_counting_bytes_max",
-        "Bytes of records with which what grows is answered FULL, as the disk has room now; 0 \
-         before that is known.",
-        |it| it.counting_bytes_max,
     ),
     gauge(
         "log_full",

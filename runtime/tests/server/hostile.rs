@@ -2,7 +2,6 @@
 //! gets a clear answer, and the server serves on.
 
 mod descriptors;
-mod file_bytes;
 mod peers;
 mod protocol;
 
