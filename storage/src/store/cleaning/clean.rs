@@ -27,7 +27,6 @@ use crate::store::cleaning::cleaner::Damaged;
 use crate::store::cleaning::cleaner::INHERITED_PICK_US;
 use crate::store::cleaning::cleaner::PICK_US;
 use crate::store::cleaning::cleaner::Rate;
-use crate::store::cleaning::cleaner::RoomOnDisk;
 use crate::store::cleaning::pace::{Headroom, Occupancy, PaceCounters};
 use crate::store::cleaning::sizing::DiskShare;
 use crate::store::store::Store;
@@ -40,20 +39,6 @@ impl<P: Blocks> Store<P> {
     pub fn set_cleaning(&mut self, config: CleaningConfig) {
         assert!(config.space_percent_max > 100 && config.bytes_per_s >= 4096);
         self.cleaner.config = config;
-    }
-
-    /// Tells what the log may have of the disk as it is now. To be told again as it changes: what
-    /// grows is refused before the room is used up. Without it, that begins when a segment is
-    /// refused.
-    pub fn set_room(&mut self, room: RoomOnDisk) {
-        self.cleaner.room = Some(room);
-    }
-
-    /// Bytes of records that may count before what grows is refused, by the last judgement. `None`
-    /// while nobody knows how many segments there can be.
-    #[must_use]
-    pub fn counting_bytes_max(&self) -> Option<u64> {
-        self.cleaner.fullness.counting_bytes_max()
     }
 
     /// What cleaning did.
@@ -92,8 +77,7 @@ impl<P: Blocks> Store<P> {
             },
             Some(_) => None,
             None => {
-                let must_pick = cleaner.must_pick || self.log().has_refused();
-                let pick_us = must_pick.then_some(cleaner.next_pick_us);
+                let pick_us = cleaner.must_pick.then_some(cleaner.next_pick_us);
                 let inherited_us = self.inheritance.next().map(|_| cleaner.inherited_pick_us);
                 let due_us = cleaner.expired.due_us();
                 let expired_us = due_us.map(|us| us.max(cleaner.next_pick_us));
@@ -142,7 +126,6 @@ impl<P: Blocks> Store<P> {
         io: &mut Vec<Io<P::Block>>,
     ) -> bool {
         let held_block = self.cleaner.holds_block();
-        let refused_edits = self.log().refuses_edits();
         self.apply_moves();
         self.cleaner.refill(now_us);
         let is_low = self.log().is_low() || self.log().has_most_segments();
@@ -189,7 +172,7 @@ impl<P: Blocks> Store<P> {
         let relief_comes = (is_busy || !cleaner.is_hopeless) && !is_blocked;
         self.cleaner.expired.is_blocked = is_blocked;
         self.log_mut().expect_relief(relief_comes);
-        let goes_on = self.pace_writes(now_us) || refused_edits != self.log().refuses_edits();
+        let goes_on = self.pace_writes(now_us);
         goes_on || (held_block && !self.cleaner.holds_block())
     }
 
@@ -200,11 +183,11 @@ impl<P: Blocks> Store<P> {
         let was_full = self.cleaner.fullness.is_full();
         // A log that was stuck and is low no more is judged once more, or its deadline would stay
         // for ever.
-        let is_pressed = is_low || was_full || self.cleaner.fullness.deadline_us().is_some();
+        let concerns = is_low || was_full || self.cleaner.fullness.deadline_us().is_some();
         let segments = self.log().sealed_segments().len();
-        let is_wanted = is_pressed && self.log().wants_judgement();
-        let concerns = is_pressed || self.cleaner.room.is_some();
-        if concerns && (is_wanted || self.cleaner.fullness.is_due(now_us, segments, is_pressed)) {
+        if concerns
+            && (self.log().wants_judgement() || self.cleaner.fullness.is_due(now_us, segments))
+        {
             let is_stuck = self.log_mut().take_stuck();
             let occupancy = Occupancy {
                 is_stuck,
@@ -241,7 +224,7 @@ impl<P: Blocks> Store<P> {
     /// What the log has and what of that counts.
     fn occupancy(&self) -> Occupancy {
         let log = self.log();
-        let (mut counting_bytes, mut held_bytes, mut segment_bytes) = (0, 0, 0);
+        let (mut counting_bytes, mut held_bytes, mut segment_bytes) = (0, log.spare_bytes(), 0);
         let sealed = log
             .sealed_segments()
             .iter()
@@ -252,33 +235,15 @@ impl<P: Blocks> Store<P> {
             held_bytes += bytes;
             segment_bytes = segment_bytes.max(bytes);
         }
-        if segment_bytes == 0 {
-            segment_bytes = log.longest_segment_bytes();
-        }
-        held_bytes += log.spare_bytes_within(segment_bytes);
         Occupancy {
             counting_bytes,
             held_bytes,
-            more_bytes: self.more_bytes(),
             segment_bytes,
             space_percent_max: self.cleaner.config.space_percent_max,
             is_low: log.is_low(),
             relief_comes: log.is_room_coming(),
-            has_headroom: log.headroom_bytes() >= segment_bytes / 8,
             is_stuck: false,
         }
-    }
-
-    /// Bytes of the segments that can still be made: only whole ones are, and a short one is left
-    /// for a log that has none at all.
-    fn more_bytes(&self) -> Option<u64> {
-        let room = self.cleaner.room.filter(|_| !self.is_inheriting())?;
-        let log = self.log();
-        let short_bytes = log.config().segment_bytes_min();
-        let left_bytes = room
-            .log_bytes
-            .saturating_sub(log.held_bytes() + short_bytes);
-        Some(left_bytes - left_bytes % room.segment_bytes.max(1))
     }
 
     /// Whether writes of clients are to wait while cleaning makes room; deletions never are.
@@ -293,7 +258,7 @@ impl<P: Blocks> Store<P> {
         self.cleaner.pace.waits();
     }
 
-    /// Bytes of records that counted when that was judged last.
+    /// Bytes of records that counted when the log was last low or full.
     #[must_use]
     pub fn counting_bytes(&self) -> u64 {
         self.cleaner.fullness.counting_bytes()

@@ -21,14 +21,8 @@ const STUCK_US: u64 = 100_000;
 /// A judgement looks at each segment, so the time between two of them grows with their number: so
 /// many microseconds for each.
 const JUDGE_US_PER_SEGMENT: u64 = 4;
-/// The same of a log that is neither low nor full, and the least, in microseconds.
-const IDLE_JUDGE_US_PER_SEGMENT: u64 = 40;
-const IDLE_JUDGE_US: u64 = 50_000;
 /// Segments that hold nothing that counts: the open one and the spares.
 const SEGMENTS_WORKING: u64 = 4;
-/// The least of that where there are few, in quarters of a segment: the one that cleaning takes,
-/// and a part of the open one, which deletions and edits take until it is sealed and cleaned.
-const QUARTERS_WORKING_MIN: u64 = 5;
 
 /// How often writes waited for cleaning, and how long.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -138,11 +132,8 @@ fn signed(bytes: u64) -> i64 {
 pub(crate) struct Occupancy {
     /// Bytes that count.
     pub(crate) counting_bytes: u64,
-    /// Bytes of all segments that the log has, spares included. A spare counts as no longer than
-    /// the largest segment in use: what is beyond that holds nothing yet.
+    /// Bytes of all segments that the log has, spares included.
     pub(crate) held_bytes: u64,
-    /// Bytes of the segments that can still be made, if that is known.
-    pub(crate) more_bytes: Option<u64>,
     /// Bytes of the largest segment.
     pub(crate) segment_bytes: u64,
     /// As
@@ -152,39 +143,18 @@ pub(crate) struct Occupancy {
     pub(crate) is_low: bool,
     /// Cleaning gives a segment back, or one is on its way.
     pub(crate) relief_comes: bool,
-    /// What grows finds a worthwhile part of a segment as things are.
-    pub(crate) has_headroom: bool,
     /// A write found no room at all, and nothing came.
     pub(crate) is_stuck: bool,
 }
 
 impl Occupancy {
     /// Whether what counts, times `percent` over 400, has room in so many bytes of segments beside
-    /// those that hold none of it.
+    /// those that hold none of it. Where these are more than half of all bytes, the limit is
+    /// smaller than the sizing rule wants: half is for data then, and a log that gets stuck is full
+    /// ([`Fullness::judge`]).
     fn fits(&self, held_bytes: u64, percent: u64) -> bool {
-        let working = self.working_bytes(held_bytes);
+        let working = (SEGMENTS_WORKING * self.segment_bytes).min(held_bytes / 2);
         percent_of(self.counting_bytes, percent, 400).saturating_add(working) <= held_bytes
-    }
-
-    /// The most bytes that may count so that they fit ([`Occupancy::fits`]).
-    fn counting_bytes_max(&self, held_bytes: u64, percent: u64) -> u64 {
-        let data_bytes = held_bytes.saturating_sub(self.working_bytes(held_bytes));
-        percent_of(data_bytes, 400, percent)
-    }
-
-    /// Bytes of so many that hold nothing that counts. Where these are more than half of all bytes,
-    /// the limit is smaller than the sizing rule wants: half is for data then, and a log that gets
-    /// stuck is full ([`Fullness::judge`]).
-    fn working_bytes(&self, held_bytes: u64) -> u64 {
-        let least_bytes = QUARTERS_WORKING_MIN * self.segment_bytes / 4;
-        (SEGMENTS_WORKING * self.segment_bytes).min(least_bytes.max(held_bytes / 2))
-    }
-
-    /// Bytes of all segments that there can be, if that is known: those that can still be made
-    /// count only while no request for one is refused.
-    fn most_bytes(&self) -> Option<u64> {
-        let more_bytes = self.more_bytes.filter(|_| !self.is_low)?;
-        Some(self.held_bytes.saturating_add(more_bytes))
     }
 }
 
@@ -199,18 +169,13 @@ pub(crate) struct Fullness {
     quiet_since_us: Option<u64>,
     stuck_since_us: Option<u64>,
     counting_bytes: u64,
-    counting_bytes_max: Option<u64>,
     judged_us: u64,
 }
 
 impl Fullness {
-    /// Whether a log of so many segments is to be judged again; `is_pressed` if it is low or full.
-    pub(crate) fn is_due(&self, now_us: u64, segments: usize, is_pressed: bool) -> bool {
-        let segments = segments as u64;
-        let pause_us = match is_pressed {
-            true => JUDGE_US_PER_SEGMENT * segments,
-            false => IDLE_JUDGE_US.max(IDLE_JUDGE_US_PER_SEGMENT * segments),
-        };
+    /// Whether a log of so many segments is to be judged again.
+    pub(crate) fn is_due(&self, now_us: u64, segments: usize) -> bool {
+        let pause_us = JUDGE_US_PER_SEGMENT * segments as u64;
         let is_stuck_for_long = self.deadline_us().is_some_and(|due_us| now_us >= due_us);
         now_us >= self.judged_us + pause_us || is_stuck_for_long
     }
@@ -218,12 +183,6 @@ impl Fullness {
     /// Bytes that counted when it was judged last.
     pub(crate) fn counting_bytes(&self) -> u64 {
         self.counting_bytes
-    }
-
-    /// Bytes that may count before the log is full, by the last judgement; `None` while it is not
-    /// known how many segments there can be.
-    pub(crate) fn counting_bytes_max(&self) -> Option<u64> {
-        self.counting_bytes_max
     }
 
     pub(crate) fn is_full(&self) -> bool {
@@ -236,10 +195,9 @@ impl Fullness {
         since_us.map(|since_us| since_us + STUCK_US)
     }
 
-    /// Judges anew. Half of what `space_percent_max` gives cleaning to work with makes a log full
-    /// when it is used up: a low one, and one that is known to get no more segments than that
-    /// takes, before it is low, so that what is left is there for deletions and edits. A log with
-    /// three quarters of that left, or with more segments than it ever had, is full no more.
+    /// Judges anew. Half of what `space_percent_max` gives cleaning to work with makes a low log
+    /// full when it is used up; a log with three quarters of that left, or with more segments than
+    /// it ever had, is full no more.
     pub(crate) fn judge(&mut self, now_us: u64, it: &Occupancy) {
         let since = |since_us: Option<u64>, still: bool| still.then(|| since_us.unwrap_or(now_us));
         let lasts = |since_us: Option<u64>, least_us| {
@@ -249,35 +207,23 @@ impl Fullness {
         let may_be_stuck = it.is_low && !it.relief_comes;
         let was_stuck = self.stuck_since_us.is_some();
         self.judged_us = now_us;
+        self.stuck_since_us = since(
+            self.stuck_since_us,
+            may_be_stuck && (it.is_stuck || was_stuck),
+        );
         self.counting_bytes = it.counting_bytes;
         let percent = u64::from(it.space_percent_max);
         let has_grown = it.held_bytes > self.held_bytes_max && !it.is_low;
         self.held_bytes_max = self.held_bytes_max.max(it.held_bytes);
-        let most_bytes = it.most_bytes();
-        let held_bytes = most_bytes.unwrap_or(self.held_bytes_max);
-        let is_bounded = it.is_low || most_bytes.is_some();
-        self.counting_bytes_max =
-            is_bounded.then(|| it.counting_bytes_max(held_bytes, 200 + 2 * percent));
-        let is_roomy = it.fits(held_bytes, 100 + 3 * percent);
-        // Much less counts, and there is room: whoever waited for it may try again.
-        let is_over = is_roomy && it.has_headroom;
-        self.stuck_since_us = since(
-            self.stuck_since_us,
-            may_be_stuck && (it.is_stuck || (was_stuck && !is_over)),
-        );
         if lasts(self.stuck_since_us, STUCK_US) {
             // Nothing is on its way: others took it.
             self.held_bytes_max = it.held_bytes;
             self.is_full = true;
         } else if self.is_full {
-            let is_over = is_over || (is_roomy && !may_be_stuck);
-            let has_more = match most_bytes {
-                Some(_) => false,
-                None => has_grown || lasts(self.quiet_since_us, QUIET_US),
-            };
-            self.is_full = !is_over && !has_more;
+            let is_roomy = it.fits(self.held_bytes_max, 100 + 3 * percent) && !may_be_stuck;
+            self.is_full = !is_roomy && !has_grown && !lasts(self.quiet_since_us, QUIET_US);
         } else {
-            self.is_full = is_bounded && !it.fits(held_bytes, 200 + 2 * percent);
+            self.is_full = it.is_low && !it.fits(self.held_bytes_max, 200 + 2 * percent);
         }
     }
 }
@@ -290,12 +236,10 @@ mod tests {
         Occupancy {
             counting_bytes,
             held_bytes: 104,
-            more_bytes: None,
             segment_bytes: 1,
             space_percent_max: 140,
             is_low: true,
             relief_comes: true,
-            has_headroom: false,
             is_stuck: false,
         }
     }
@@ -376,24 +320,21 @@ mod tests {
         let mut fullness = Fullness::default();
         let mut judgements = 0;
         for now_us in (1_000_000..2_000_000).step_by(10) {
-            if fullness.is_due(now_us, 10_000, true) {
+            if fullness.is_due(now_us, 10_000) {
                 fullness.judge(now_us, &occupancy(1));
                 judgements += 1;
             }
         }
         assert_eq!(judgements, 25, "one in 40 ms");
-        assert!(
-            fullness.is_due(2_000_001, 3, true),
-            "few segments cost little"
-        );
+        assert!(fullness.is_due(2_000_001, 3), "few segments cost little");
         let stuck = Occupancy {
             is_stuck: true,
             relief_comes: false,
             ..occupancy(1)
         };
         fullness.judge(2_000_000, &stuck);
-        assert!(!fullness.is_due(2_000_000 + STUCK_US - 1, 1 << 20, true));
-        assert!(fullness.is_due(2_000_000 + STUCK_US, 1 << 20, true));
+        assert!(!fullness.is_due(2_000_000 + STUCK_US - 1, 1 << 20));
+        assert!(fullness.is_due(2_000_000 + STUCK_US, 1 << 20));
     }
 
     #[test]
