@@ -421,7 +421,7 @@ mod tests {
             let mut into = Pieces::default();
             let operations = output.take(&mut into);
             let into = into.into_bytes();
-            assert_eq!(operations, into.iter().copied().map(u64::from).sum());
+            assert_eq!(operations, into.iter().copied().map(u64::from).sum::<u64>());
             sent.extend(into);
             sent.clone()
         };
