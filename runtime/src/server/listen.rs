@@ -22,12 +22,11 @@ pub(super) fn bind_resp(
     let Some(address) = config.resp_listen else {
         return Ok(None);
     };
-    let listeners = reserve_together(address, shards, keepalive(config)).map_err(|error| {
-        match error {
+    let listeners =
+        reserve_together(address, shards, keepalive(config)).map_err(|error| match error {
             ServeError::Listen { address, error } => ServeError::ListenResp { address, error },
             other => other,
-        }
-    })?;
+        })?;
     Ok(Some(listeners))
 }
 

@@ -150,7 +150,10 @@ impl Bench {
 
     /// Opens the connection for commands of Redis.
     fn connect(&mut self) {
-        let session = self.server.shard.open_session_translated(self.server.now, 0);
+        let session = self
+            .server
+            .shard
+            .open_session_translated(self.server.now, 0);
         let limits = Limits {
             frame_bytes_max: 16 << 10,
             value_bytes_max: 3 << 10,
