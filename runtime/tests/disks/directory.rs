@@ -108,23 +108,16 @@ fn a_directory_in_use_is_refused_by_the_pid_of_its_user_and_free_afterwards() {
 }
 
 /// What a clean-up job or a person does to LOCK.
-fn meddled(path: &Path) -> [(&'static str, Box<dyn Fn() + '_>); 3] {
-    let lock = || path.join("LOCK");
-    [
-        ("rm", Box::new(move || fs::remove_file(lock()).unwrap())),
-        (
-            "mv",
-            Box::new(move || fs::rename(lock(), path.join("LOCK.old")).unwrap()),
-        ),
-        (
-            "replaced",
-            Box::new(move || {
-                fs::write(path.join("LOCK.new"), "1\n").unwrap();
-                fs::rename(path.join("LOCK.new"), lock()).unwrap();
-            }),
-        ),
-    ]
-}
+const MEDDLED: [(&str, fn(&Path)); 3] = [
+    ("rm", |path| fs::remove_file(path.join("LOCK")).unwrap()),
+    ("mv", |path| {
+        fs::rename(path.join("LOCK"), path.join("LOCK.old")).unwrap();
+    }),
+    ("replaced", |path| {
+        fs::write(path.join("LOCK.new"), "1\n").unwrap();
+        fs::rename(path.join("LOCK.new"), path.join("LOCK")).unwrap();
+    }),
+];
 
 /// Whether each way to open a directory says that it is in use.
 fn is_in_use_for_all(path: &Path) -> bool {
@@ -145,9 +138,9 @@ fn a_directory_in_use_is_refused_whatever_became_of_its_file_lock_and_by_whateve
     let path = folder.path().join("data");
     let link = folder.path().join("link");
     std::os::unix::fs::symlink(&path, &link).expect("link");
-    for (how, meddle) in meddled(&path) {
+    for (how, meddle) in MEDDLED {
         let held = Directory::open(&path, options()).expect("open");
-        meddle();
+        meddle(&path);
         assert!(is_in_use_for_all(&path), "{how}");
         assert!(is_in_use_for_all(&link), "{how}, by a symbolic link");
         let elsewhere = folder.path().join("elsewhere");
