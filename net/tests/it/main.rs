@@ -1,4 +1,4 @@
-//! The codec against its documents: vectors, the session of PROTOCOL.md, cuts, flips, noise.
+//! The codec against its documents: vectors, the session of SESSION.md, cuts, flips, noise.
 
 mod apply;
 mod cases;

@@ -1,4 +1,4 @@
-//! The worked session at the end of PROTOCOL.md, byte by byte.
+//! The worked session of SESSION.md, byte by byte.
 
 use penstock_net::hello::{
     AUTH_NONE, ClientHello, FEATURE_EXPIRY, FEATURE_KEYSPACES, FEATURE_MEMBER_READS,
@@ -166,7 +166,7 @@ fn frames() -> Vec<(&'static str, Vec<u8>)> {
 
 #[test]
 fn the_session_in_the_document_is_what_the_codec_writes() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/PROTOCOL.md");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/SESSION.md");
     let document = std::fs::read_to_string(path).expect("the document");
     let (before, stored) = document
         .split_once("which is sold out:\n")
