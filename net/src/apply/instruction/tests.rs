@@ -156,7 +156,8 @@ fn each_bad_byte_about_a_whole_key_is_refused_by_its_name() {
     check_refusals(&[
         (bytes(0, 0, 0, 0), " has the unknown operation 0"),
         (bytes(15, 0, 0, 0), " has the unknown operation 15"),
-        (bytes(33, 0, 0, 0), " has the unknown operation 33"),
+        (bytes(34, 0, 0, 0), " has the unknown operation 34"),
+        (bytes(36, 0, 0, 0), " has the unknown operation 36"),
         (
             bytes(32, u64_, 0, 0),
             ": the type of operation 32 is 0, not 0x3",
