@@ -225,24 +225,7 @@ impl<'a> Step<'_, 'a> {
                 let other = self.operand(operand, at.kind(), keys)?;
                 holds(test.holds(actual, other), bits_of(actual))
             }
-            Action::Change(change, at, operand) => {
-                let before = self.number(self.key, at, keys)?;
-                let operand = self.operand(operand, at.kind(), keys)?;
-                let (least, greatest) = at.kind().range();
-                let after = change.of(before, operand, (least, greatest));
-                if after < least || after > greatest {
-                    return Err(Cause::Guard {
-                        actual: bits_of(before),
-                        overflow: true,
-                    });
-                }
-                // What stays as it was is no change.
-                if after != before {
-                    self.store(at, after, keys);
-                }
-                told.extend_from_slice(&bits_of(after).to_le_bytes());
-                Ok(())
-            }
+            Action::Change(change, at, operand) => self.change(change, at, operand, keys, told),
             Action::Put { start, len } => {
                 keys.put(self.key, self.request.value(start, len))?;
                 Ok(())
@@ -299,6 +282,34 @@ impl<'a> Step<'_, 'a> {
                 Ok(())
             }
         }
+    }
+
+    /// Gives a number another value, which the answer shows.
+    #[inline]
+    fn change(
+        &self,
+        change: Arithmetic,
+        at: NumberAt,
+        operand: Operand,
+        keys: &mut impl ApplyKeys<'a>,
+        told: &mut Vec<u8>,
+    ) -> Result<(), Cause> {
+        let before = self.number(self.key, at, keys)?;
+        let operand = self.operand(operand, at.kind(), keys)?;
+        let (least, greatest) = at.kind().range();
+        let after = change.of(before, operand, (least, greatest));
+        if after < least || after > greatest {
+            return Err(Cause::Guard {
+                actual: bits_of(before),
+                overflow: true,
+            });
+        }
+        // What stays as it was is no change.
+        if after != before {
+            self.store(at, after, keys);
+        }
+        told.extend_from_slice(&bits_of(after).to_le_bytes());
+        Ok(())
     }
 
     /// Takes units of a rate.

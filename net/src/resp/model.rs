@@ -83,15 +83,7 @@ impl Model<'_> {
             Request::Append(key, tail) => change_bytes(self.key(key), most, None, tail, replies),
             Request::Add(key, by) => add(self.key(key), by, replies),
             Request::IncrEx(key, change) => increase(self.key(key), change, now_ms, replies),
-            Request::DelEx(key, when) => {
-                let state = self.key(key);
-                let applies = match (state.value(), when) {
-                    (None, _) => false,
-                    (Some(value), DelWhen::Equals(expected)) => value == expected,
-                    (Some(value), DelWhen::Differs(other)) => value != other,
-                };
-                replies.integer((applies && state.delete()).into());
-            }
+            Request::DelEx(key, when) => delete_if(self.key(key), when, replies),
             Request::Ttl(key, form) => {
                 let state = self.key(key);
                 let expires = match (state.value().is_some(), state.expires()) {
@@ -217,6 +209,15 @@ fn change_bytes(
     value.resize(len.max(end), 0);
     value[at..end].copy_from_slice(bytes);
     replies.integer(i64::try_from(value.len()).expect("values are bounded"));
+}
+
+fn delete_if(state: &mut KeyState, when: DelWhen<'_>, replies: &mut Replies<'_>) {
+    let applies = match (state.value(), when) {
+        (None, _) => false,
+        (Some(value), DelWhen::Equals(expected)) => value == expected,
+        (Some(value), DelWhen::Differs(other)) => value != other,
+    };
+    replies.integer((applies && state.delete()).into());
 }
 
 fn add(state: &mut KeyState, by: i64, replies: &mut Replies<'_>) {

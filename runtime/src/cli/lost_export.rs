@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::Failure;
 use super::connection::{Connection, ServerAddress};
-use super::lostfound::{files_of, lost_of};
+use super::lost_files::{files_of, lost_of};
 use super::output::{Output, hex};
 
 pub const EXPORT_EXAMPLES: &str = "\

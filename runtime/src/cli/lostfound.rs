@@ -3,11 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use penstock::cluster::lost::{Lost, Units};
-use penstock::cluster::lostfound::{KeptFile, read_lostfound};
-use penstock::cluster::tails::read_lost_beside;
+use penstock::cluster::lost::Units;
 
 use super::lost_export::{EXPORT_EXAMPLES, ExportArgs};
+use super::lost_files::{files_of, lost_of};
 use super::output::{Output, hex};
 use super::{EXIT_CODES, Failure};
 
@@ -56,28 +55,6 @@ impl LostfoundArgs {
             (None, None) => unreachable!("it is required"),
         }
     }
-}
-
-/// How often a log is read, at most: it may change while its node runs.
-const READS_MAX: usize = 3;
-
-/// What stands in the lostfound of a data directory.
-pub fn files_of(data: &Path) -> Result<Vec<KeptFile>, Failure> {
-    read_lostfound(data).map_err(|error| Failure::usage(format!("{}: {error}", data.display())))
-}
-
-/// What its tails did to each key. Reads all of the log.
-///
-/// # Errors
-/// Why that cannot be told now.
-pub fn lost_of(data: &Path) -> Result<Vec<Lost>, String> {
-    let mut read = read_lost_beside(data);
-    for _ in 1..READS_MAX {
-        if read.is_err() {
-            read = read_lost_beside(data);
-        }
-    }
-    read.map_err(|error| error.to_string())
 }
 
 fn list(data: &Path, all: bool, has_units: bool) -> Result<(), Failure> {

@@ -14,6 +14,7 @@ mod leading;
 mod loading;
 mod login;
 mod lost_export;
+mod lost_files;
 mod lostfound;
 mod lowering;
 mod membership;

@@ -144,11 +144,8 @@ impl fmt::Display for DirectoryError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotADirectory { path } => {
-                write!(
-                    out,
-                    "{}: not a directory; name another with --data",
-                    path.display()
-                )
+                let path = path.display();
+                write!(out, "{path}: not a directory; name another with --data")
             }
             Self::Denied {
                 path,
@@ -208,11 +205,8 @@ impl fmt::Display for DirectoryError {
                 path.display()
             ),
             Self::Empty { path } => {
-                write!(
-                    out,
-                    "{}: no data yet: no server has run there",
-                    path.display()
-                )
+                let path = path.display();
+                write!(out, "{path}: no data yet: no server has run there")
             }
             Self::Version { path, found } => write!(
                 out,

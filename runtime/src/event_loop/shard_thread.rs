@@ -131,7 +131,9 @@ impl ShardThread {
         };
         self.waited_us = times.waited_us;
         let before = self.regime;
-        self.regime = self.contention.sample(now, is_machine_full);
+        self.regime = self
+            .contention
+            .sample(now, || is_machine_full(system::online_cpus()));
         if self.regime.slice != before.slice {
             // Where it is refused, wakes are later, and all else is as it should be.
             let _ = set_time_slice(match self.regime.slice {

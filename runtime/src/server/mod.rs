@@ -142,10 +142,7 @@ fn serve_audited(config: Config, logging: &Logging, audit: &Audit) -> Result<(),
     let segments = node.directory.segments().list();
     let segments = segments.map_err(system("list the segments"))?.len() as u64;
     open_files::require(shards.into(), segments, connections_max).map_err(OpenError::OpenFiles)?;
-    let problems = node.directory.problems();
-    for problem in problems.iter().chain(&node.rings.problem) {
-        warn!(mend = problem.mend, "{}", problem.cause);
-    }
+    warn_of_problems(&node);
 
     let shown = watched(&node, (logging, audit), &served_tls, open_to_anyone.len());
     health.watch(shown);
@@ -213,6 +210,14 @@ fn serve_audited(config: Config, logging: &Logging, audit: &Audit) -> Result<(),
         cores.join();
     }
     outcome
+}
+
+/// Logs what is wrong with the directory and the rings, and how to mend each.
+fn warn_of_problems(node: &Node) {
+    let problems = node.directory.problems();
+    for problem in problems.iter().chain(&node.rings.problem) {
+        warn!(mend = problem.mend, "{}", problem.cause);
+    }
 }
 
 /// What is open to anyone who reaches it, because somebody has said so.

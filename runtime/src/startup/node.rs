@@ -74,6 +74,21 @@ pub(crate) enum Bound {
     Data,
 }
 
+/// What HELLO says that each server can do. A node of a cluster adds its placement.
+const FEATURES: u64 = FEATURE_EXPIRY
+    | FEATURE_SCAN
+    | FEATURE_KEYSPACES
+    | FEATURE_MEMBER_READS
+    | FEATURE_SHOWN
+    | FEATURE_PING_ITEMS
+    | FEATURE_APPLY
+    | FEATURE_TOKENS
+    | FEATURE_ON_EXPIRE
+    | FEATURE_RUN
+    | FEATURE_REPLACE
+    | FEATURE_ABSENT_SINCE
+    | FEATURE_BEGAN;
+
 /// What all shards of a data directory start from. Holds the directory's lock and the thread that
 /// makes segment files, so it is to outlive the shards.
 pub(crate) struct Node {
@@ -365,19 +380,7 @@ impl Node {
             },
             node_id: identity.node_id,
             incarnation: identity.incarnation,
-            features: FEATURE_EXPIRY
-                | FEATURE_SCAN
-                | FEATURE_KEYSPACES
-                | FEATURE_MEMBER_READS
-                | FEATURE_SHOWN
-                | FEATURE_PING_ITEMS
-                | FEATURE_APPLY
-                | FEATURE_TOKENS
-                | FEATURE_ON_EXPIRE
-                | FEATURE_RUN
-                | FEATURE_REPLACE
-                | FEATURE_ABSENT_SINCE
-                | FEATURE_BEGAN,
+            features: FEATURES,
             nonce: [0; 32],
             limits: Limits {
                 frame_bytes_max: config.frame_bytes_max,

@@ -67,10 +67,10 @@ fn state(stat: &str) -> Option<char> {
     stat.rsplit_once(") ")?.1.chars().next()
 }
 
-/// Whether more threads of the machine want a CPU at this moment than the machine has CPUs.
-pub(crate) fn is_machine_full() -> bool {
+/// Whether more threads of the machine want a CPU at this moment than this number of CPUs.
+pub(crate) fn is_machine_full(cpus: u64) -> bool {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    runnable_threads(&text).is_some_and(|threads| threads > super::online_cpus())
+    runnable_threads(&text).is_some_and(|threads| threads > cpus)
 }
 
 /// Reads the first number of `0.20 0.18 0.12 1/80 11206`'s fourth word.

@@ -348,7 +348,8 @@ fn what_cannot_be_read_about_a_number_is_told_with_its_column_and_what_is_allowe
         ),
         (
             "s put hello else 2",
-            "column 13: found \"else 2\", allowed is the end: put, start and replace take no reason",
+            "column 13: found \"else 2\", allowed is the end: put, start and replace take no \
+             reason",
         ),
         (
             "s.u64@0 rate 1/s",
