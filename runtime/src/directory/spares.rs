@@ -572,10 +572,11 @@ impl Helper {
     }
 }
 
+/// A file that may not be so long (`ulimit -f`) is one for which there is no room.
 fn is_full(error: &io::Error) -> bool {
     matches!(
         error.kind(),
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
     )
 }
 

@@ -2,6 +2,7 @@
 //! gets a clear answer, and the server serves on.
 
 mod descriptors;
+mod file_bytes;
 mod peers;
 mod protocol;
 
