@@ -3,6 +3,7 @@
 
 mod descriptors;
 mod file_bytes;
+mod filling;
 mod peers;
 mod protocol;
 
