@@ -58,19 +58,19 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
 
 #[test]
 fn log_and_figures_show_that_a_disk_becomes_full_before_anything_is_refused() {
-    const VALUE: [u8; 60_000] = [7; 60_000];
+    let value = vec![7; 60_000];
     let folder = Folder::new("filling");
     let flags = ["--shards", "1", "--disk-bytes-max", "80MiB"];
     let mut server = Server::start(&folder.0, &flags);
     let said = Said::of(&mut server);
     let client = server.client();
-    let set = |number: u64| client.set(&number.to_le_bytes(), &VALUE).wait();
+    let set = |number: u64| client.set(&number.to_le_bytes(), &value).wait();
     set(0).expect("set");
     wait_until("what the disk carries is not known", || fill(&client).1 > 0);
     // The disk is used up to 84 % of what makes it full, by keys that are overwritten, too.
     let most = fill(&client).1;
     assert!((40 << 20..80 << 20).contains(&most), "{most}");
-    let keys = most * 84 / 100 / VALUE.len() as u64;
+    let keys = most * 84 / 100 / value.len() as u64;
     for number in (0..keys).flat_map(|number| [number, number / 2]) {
         set(number).expect("nothing is refused yet");
     }
