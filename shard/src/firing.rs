@@ -1,5 +1,6 @@
 //! How far a shard has come with armed keys whose time has come, and what it counts of them.
 
+use penstock_storage::index::CellId;
 use penstock_storage::timers::Timer;
 
 use crate::execute::fire::Fired;
@@ -12,6 +13,9 @@ pub(crate) const LOOKS_A_TURN_MAX: usize = 1024;
 pub(crate) const READS_A_TURN_MAX: usize = 64;
 /// The longest chain of armed keys in which each waits for the next one to fire.
 pub(crate) const CHAIN_MAX: usize = 64;
+/// Steps for one key and all that it waits for, at most: each of them takes two, one to meet it and
+/// one to fire it.
+pub(crate) const CHAIN_STEPS_MAX: usize = 256;
 /// Keys whose effects failed that are told to people in a turn, at most.
 const TOLD_A_TURN_MAX: usize = 8;
 /// Homes that are remembered because of a read, at most.
@@ -66,6 +70,8 @@ pub(crate) struct Firing {
     /// Slots and hashes of keys that this work has asked for, and of any that could not be read.
     asked: Vec<(u16, u32)>,
     unread: Vec<(u16, u32)>,
+    /// Hashes and cells of keys that wait for each other, while one is fired.
+    pub(crate) chain: Vec<(u32, CellId)>,
     /// The effects that run.
     pub(crate) effects: Vec<u8>,
     /// What they tell, for nobody.
@@ -77,6 +83,11 @@ pub(crate) struct Firing {
 impl Firing {
     pub(crate) fn counters(&self) -> FiringCounters {
         self.counters
+    }
+
+    /// How many keys have ended, with or without their effects.
+    pub(crate) fn ended(&self) -> usize {
+        usize::try_from(self.counters.fired + self.counters.failed).unwrap_or(usize::MAX)
     }
 
     /// Whether timers are to be looked at now. Something ended since the last turn if

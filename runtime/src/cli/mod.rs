@@ -293,6 +293,7 @@ impl Failure {
 
 /// Runs the command that this process was started with.
 pub fn run() -> ExitCode {
+    penstock::system::ignore_file_size_signal();
     let words = leading::moved_behind(&Cli::command(), std::env::args_os().collect());
     match Cli::parse_from(words).command.run() {
         Ok(()) => ExitCode::SUCCESS,

@@ -29,6 +29,7 @@ mod read_ahead;
 mod rebuild;
 pub mod repair;
 pub mod room;
+pub(crate) mod room_share;
 mod segments;
 pub mod set_aside;
 pub mod snapshots;

@@ -69,6 +69,23 @@ impl DiskRoom {
         Ok(self.left_beside(0)? >= bytes)
     }
 
+    /// Bytes that all segments may have, those that are there included.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn all_bytes(&self) -> io::Result<u64> {
+        let segment_bytes = self.segments.bytes()?;
+        let tables = self.key_tables.list()?;
+        // Tables leave as soon as a segment needs their room.
+        let table_bytes: u64 = tables.into_iter().map(|(_, bytes)| bytes).sum();
+        let free_bytes = system::free_bytes(self.segments.folder())?;
+        let there_is = (free_bytes + table_bytes).saturating_add(segment_bytes);
+        Ok(match self.bytes_max {
+            0 => there_is,
+            most => there_is.min(most),
+        })
+    }
+
     /// Whether a table may be begun.
     ///
     /// # Errors

@@ -36,6 +36,7 @@ use tracing::warn;
 
 use crate::directory::files::open_for_device;
 use crate::directory::room::DiskRoom;
+use crate::directory::room_share::{RoomFigures, RoomShare};
 use crate::directory::segments::{Segments, numbers_over};
 use crate::directory::set_aside::{set_aside, tell};
 use crate::disk::arena::{Arena, ArenaBlock, ArenaLayout};
@@ -52,6 +53,11 @@ const REMOVED_A_ROUND_MAX: usize = 16;
 
 /// How long a request that found no file waits before it is tried again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// How long after a measurement of the room on the disk the next one is due, at least, and in
+/// lengths of the measurement itself: a directory of many files takes a while to list.
+const MEASURE_AFTER: Duration = Duration::from_secs(1);
+const MEASURE_PAUSE_SHARE: u32 = 100;
 
 /// How many requests and releases may wait: one release of every file that there can be, and the
 /// few spares that each of the shards asks for at a time.
@@ -131,6 +137,7 @@ enum Order {
 #[derive(Debug)]
 pub struct Spares {
     orders: flume::Sender<Order>,
+    room_figures: RoomFigures,
     helper: Option<JoinHandle<()>>,
 }
 
@@ -151,6 +158,8 @@ impl Spares {
         let (orders, inbox) = flume::bounded(ORDERS_MAX);
         let segments = room.segments().clone();
         let next_file = segments.next_file()?.0;
+        let room_figures = RoomFigures::default();
+        let measured = room_figures.clone();
         let helper = std::thread::Builder::new()
             .name("penstock-spare".into())
             .spawn(move || {
@@ -169,11 +178,14 @@ impl Spares {
                     taken_over: Vec::new(),
                     void: Vec::new(),
                     damage: None,
+                    room_figures: measured,
+                    measure_at: Instant::now(),
                 }
                 .run(&inbox);
             })?;
         Ok(Self {
             orders,
+            room_figures,
             helper: Some(helper),
         })
     }
@@ -188,6 +200,7 @@ impl Spares {
         SpareHandle {
             orders: self.orders.clone(),
             is_starved: Arc::default(),
+            room_figures: self.room_figures.clone(),
         }
     }
 }
@@ -206,6 +219,7 @@ impl Drop for Spares {
 pub struct SpareHandle {
     orders: flume::Sender<Order>,
     is_starved: Arc<AtomicBool>,
+    room_figures: RoomFigures,
 }
 
 impl SpareHandle {
@@ -224,6 +238,11 @@ impl SpareHandle {
             is_starved: Arc::clone(&self.is_starved),
             deliver,
         }));
+    }
+
+    /// What the log of the shard may have of the disk.
+    pub(crate) fn room_share(&self) -> RoomShare {
+        self.room_figures.share()
     }
 
     /// Whether the shard cannot even tell a release for want of a segment.
@@ -274,20 +293,22 @@ struct Helper {
     void: Vec<FileId>,
     /// What was found in a file that was left; nobody gets one any more.
     damage: Option<String>,
+    /// What all segments may have, for the shards, and when that is measured the next time.
+    room_figures: RoomFigures,
+    measure_at: Instant,
 }
 
 impl Helper {
     fn run(mut self, inbox: &flume::Receiver<Order>) {
         let mut retry_at = None;
         loop {
-            let order = if self.wanted.is_empty() && retry_at.is_none() {
-                inbox
-                    .recv()
-                    .map_err(|_| flume::RecvTimeoutError::Disconnected)
-            } else {
-                inbox.recv_deadline(retry_at.unwrap_or_else(Instant::now))
+            self.measure_room();
+            let due_at = match (retry_at, self.wanted.is_empty()) {
+                (None, true) => self.measure_at,
+                (None, false) => Instant::now(),
+                (Some(retry_at), _) => self.measure_at.min(retry_at),
             };
-            match order {
+            match inbox.recv_deadline(due_at) {
                 Ok(Order::Expect(taking_over)) => {
                     // Shards replay now; what was left is proved when they ask.
                     self.taking_over = Some(taking_over);
@@ -297,13 +318,37 @@ impl Helper {
                 Ok(Order::Make(wanted)) => self.wanted.push_back(wanted),
                 Ok(Order::Release(file)) => self.take_back(file),
                 Ok(Order::Stop) | Err(flume::RecvTimeoutError::Disconnected) => return,
-                Err(flume::RecvTimeoutError::Timeout) => {}
+                Err(flume::RecvTimeoutError::Timeout) => {
+                    let is_due = match retry_at {
+                        Some(retry_at) => Instant::now() >= retry_at,
+                        None => !self.wanted.is_empty(),
+                    };
+                    // Only a measurement was due.
+                    if !is_due {
+                        continue;
+                    }
+                }
             }
             let finish_at = self.finish_taking_over();
             let remove_at = self.remove_void();
             let serve_at = self.serve_first();
             retry_at = [serve_at, finish_at, remove_at].into_iter().flatten().min();
         }
+    }
+
+    /// Measures what all segments may have, if that is due.
+    fn measure_room(&mut self) {
+        let began = Instant::now();
+        if began < self.measure_at {
+            return;
+        }
+        // Without an answer the last one holds.
+        if let Ok(bytes) = self.room.all_bytes() {
+            self.room_figures
+                .set(bytes.saturating_sub(self.short_bytes));
+        }
+        let took = began.elapsed();
+        self.measure_at = began + took + MEASURE_AFTER.max(took * MEASURE_PAUSE_SHARE);
     }
 
     /// Makes the inherited logs void if all shards have taken them over; when to try again.
@@ -572,10 +617,11 @@ impl Helper {
     }
 }
 
+/// A file that may not be so long (`ulimit -f`) is one for which there is no room.
 fn is_full(error: &io::Error) -> bool {
     matches!(
         error.kind(),
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
     )
 }
 

@@ -206,6 +206,10 @@ impl Engine {
         if self.helpers.key_tables.must_leave() {
             self.step(now, Event::GiveUpKeyTables);
         }
+        if let Some(text) = self.helpers.supply.fill_news(now, self.shard.store()) {
+            let shard = self.number;
+            warn!(shard, "shard {shard}: {text}");
+        }
         if let Some(bound) = &self.helpers.memory {
             let bytes = bound.share();
             bound.tell(self.number, self.shard.usage().memory_bytes);
@@ -223,6 +227,7 @@ impl Engine {
                 disk: self.disk.counters(),
                 thread: self.thread.figures(),
                 traffic: self.traffic,
+                fill: self.helpers.supply.fill(),
             };
             self.publisher
                 .publish(now, &mut self.shard, &carried, is_asked);

@@ -2,6 +2,7 @@
 
 mod contention;
 pub(crate) mod engine;
+mod fill_notice;
 mod news;
 pub(crate) mod publisher;
 pub(crate) mod shard_thread;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use penstock_shard::cluster::ReplicationStatus;
 use penstock_shard::{Now, Shard, SpareFailure};
+use penstock_storage::cleaning::Fill;
 use penstock_storage::histogram::Histogram;
 
 use super::shard_thread::ThreadFigures;
@@ -41,6 +42,7 @@ pub(super) struct Carried {
     pub(super) disk: DiskCounters,
     pub(super) thread: ThreadFigures,
     pub(super) traffic: Traffic,
+    pub(super) fill: Fill,
 }
 
 /// Publishes the numbers of one shard.
@@ -103,6 +105,7 @@ impl Publisher {
             disk,
             thread,
             traffic,
+            fill,
         } = *carried;
         self.published_us = now.us;
         self.published_turn = self.turns;
@@ -132,6 +135,7 @@ impl Publisher {
             tls_handshakes_refused: traffic.tls_handshakes_refused,
             segments_held: log.sealed_segments().len() as u64
                 + u64::from(log.open_segment().is_some()),
+            fill,
             is_disk_full: log.is_full() && failure.is_none(),
             has_no_descriptor: log.is_full() && failure == Some(SpareFailure::NoDescriptor),
             has_no_segment_file: log.is_full() && failure == Some(SpareFailure::System),

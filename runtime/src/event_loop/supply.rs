@@ -3,13 +3,23 @@
 use std::sync::Arc;
 
 use penstock_shard::{Now, SpareFailure};
+use penstock_storage::cleaning::Fill;
+use penstock_storage::io::Blocks;
 use penstock_storage::place::FileId;
+use penstock_storage::store::Store;
 
+use super::fill_notice::FillNotice;
 use crate::directory::Segments;
+use crate::directory::room_share::RoomShare;
 use crate::directory::spares::{SpareHandle, SpareOutcome};
 
 /// How long after it was told that no segment can be made ready it is not told again.
 const LACK_TOLD_US: u64 = 60_000_000;
+
+/// How long after a measurement of the fill the next one is due: so many microseconds, and more for
+/// each segment, whose bytes it sums up.
+const FILL_US: u64 = 1_000_000;
+const FILL_US_PER_SEGMENT: u64 = 40;
 
 /// The first segments are short if an earlier run left no spares: the first writes wait until they
 /// are full of zeros. A write needs a spare behind the segment that it goes to, so there are two.
@@ -26,6 +36,11 @@ pub(crate) struct SegmentSupply {
     deliver: DeliverSpare,
     segment_bytes: u64,
     short_bytes: u64,
+    room: RoomShare,
+    /// 0 in both while the room is not known.
+    fill: Fill,
+    fill_due_us: u64,
+    fill_notice: FillNotice,
     /// Segments to ask for yet that are to be ready soon rather than long; unknown before the first
     /// is.
     first_segments: Option<u8>,
@@ -41,12 +56,17 @@ impl SegmentSupply {
         deliver: DeliverSpare,
         (segment_bytes, short_bytes): (u64, u64),
     ) -> Self {
+        let room = spares.room_share();
         SegmentSupply {
             segments,
             spares,
             deliver,
             segment_bytes,
             short_bytes,
+            room,
+            fill: Fill::default(),
+            fill_due_us: 0,
+            fill_notice: FillNotice::default(),
             first_segments: None,
             is_lack_told: false,
             lack_tellable_us: 0,
@@ -73,6 +93,33 @@ impl SegmentSupply {
             self.short_bytes.min(bytes),
             Box::new(move |outcome| deliver(outcome)),
         );
+    }
+
+    /// How near the log was to FULL when that was measured last.
+    pub(super) fn fill(&self) -> Fill {
+        self.fill
+    }
+
+    /// Measures how near the log is to FULL, if that is due. What people should know of that before
+    /// what grows is refused.
+    pub(super) fn fill_news<P: Blocks>(&mut self, now: Now, store: &Store<P>) -> Option<String> {
+        if now.us < self.fill_due_us {
+            return None;
+        }
+        let segments = store.log().sealed_segments().len() as u64;
+        self.fill_due_us = now.us + FILL_US + FILL_US_PER_SEGMENT * segments;
+        let log_bytes = self.room.log_bytes(store.held_bytes());
+        // Inherited logs take room that is free when they are gone.
+        let log_bytes = log_bytes.filter(|_| !store.is_inheriting());
+        self.fill = log_bytes.map_or_else(Fill::default, |bytes| store.fill(bytes));
+        let percent = self.fill_notice.due(self.fill)?;
+        Some(format!(
+            "{percent} % of what the disk carries counts: {} MiB of records, and from {} MiB on \
+             what grows may be answered FULL; delete some, or make room (disk_bytes_max, the file \
+             system)",
+            self.fill.counting_bytes >> 20,
+            self.fill.counting_bytes_max >> 20
+        ))
     }
 
     /// Gives a file back.

@@ -10,7 +10,19 @@ use super::banner::{Say, tell_problem};
 use super::error::{OpenError, system};
 use crate::config::{Config, segment_bytes_for, size_text};
 use crate::directory::room::DiskRoom;
-use crate::system::advice::Problem;
+use crate::system::advice::{self, Problem};
+
+/// A segment is a file, so one that is longer than `file_bytes_max` could never be made.
+pub(super) fn check_file_bytes(segment_bytes: u64, file_bytes_max: u64) -> Result<(), OpenError> {
+    if segment_bytes <= file_bytes_max {
+        return Ok(());
+    }
+    Err(OpenError::Option(format!(
+        "a file of this process may have {file_bytes_max} bytes, and a segment has \
+         {segment_bytes}: {}",
+        advice::file_bytes()
+    )))
+}
 
 /// Whether a generation of logs for `shards` has the room that it takes: what is there stays as a
 /// whole until the `counted_bytes` of it that count are written again. Without that neither would

@@ -33,7 +33,7 @@ use super::clock_check::{ClockAhead, Taken, judge};
 pub use super::error::OpenError;
 pub(crate) use super::error::system;
 use super::helpers::NodeHelpers;
-use super::limits::{check_disk_bytes, hold_values, segment_bytes_of};
+use super::limits::{check_disk_bytes, check_file_bytes, hold_values, segment_bytes_of};
 use super::membership::{check_directory, read_cluster, whose};
 use super::retiming::RetimingThread;
 use super::room::{ConnectionBound, Room};
@@ -55,7 +55,7 @@ use crate::system::huge_pages::{self, Support};
 use crate::system::kernel_clock::clock_keeping;
 use crate::system::memory::{self, MemoryBound, Watch};
 use crate::system::wall::unix_ms;
-use crate::system::{random_u64, require_threads};
+use crate::system::{Resource, limit, raise_limit, random_u64, require_threads};
 
 /// How long a clean stop may wait for a snapshot of an index, in microseconds.
 const SNAPSHOT_STOP_US_MAX: u64 = 3_000_000;
@@ -72,6 +72,19 @@ pub(crate) enum Bound {
     Process,
     /// What index and values of all shards take, in a process that does other work besides.
     Data,
+}
+
+impl Bound {
+    /// Bytes that a file of this process may have. A server raises its soft limit to the hard one;
+    /// the limit of a process that embeds a store is the owner's.
+    fn file_bytes_max(self) -> u64 {
+        let limit = match self {
+            Bound::Process => raise_limit(Resource::FileSize),
+            Bound::Data => limit(Resource::FileSize),
+        };
+        // Where the limit is unknown, the first segment that cannot be made shows it.
+        limit.map_or(u64::MAX, |limit| limit.soft)
+    }
 }
 
 /// What HELLO says that each server can do. A node of a cluster adds its placement.
@@ -154,6 +167,8 @@ impl Node {
             // What values of earlier starts need is known behind this.
             segment_bytes: segment_bytes_of(&config, config.shards.max(1), 0),
         };
+        let file_bytes_max = bound.file_bytes_max();
+        check_file_bytes(options.segment_bytes, file_bytes_max)?;
         let mut directory = Directory::open(&config.data, options).map_err(OpenError::Directory)?;
         let identity = directory.identity();
         let layout = identity
@@ -166,6 +181,7 @@ impl Node {
         check_cores(shards, &allowed)?;
         let value_bytes_of_before = identity.value_bytes_max;
         config.segment_bytes = segment_bytes_of(&config, shards, value_bytes_of_before);
+        check_file_bytes(config.segment_bytes, file_bytes_max)?;
 
         let disk_mode = disk_mode(&config);
         banner(&config, &directory, shards, say);

@@ -3,7 +3,7 @@
 use penstock_net::request::Verb;
 use penstock_shard::answers::Asked;
 use penstock_shard::{Counters, KeyTableCounters, ReplicationCounters, SnapshotCounters};
-use penstock_storage::cleaning::CleaningCounters;
+use penstock_storage::cleaning::{CleaningCounters, Fill};
 use penstock_storage::log::LogCounters;
 use penstock_storage::pace::PaceCounters;
 use penstock_storage::scrub::ScrubCounters;
@@ -36,6 +36,7 @@ pub(crate) struct Sample {
     pub(crate) tls_handshakes_failed: u64,
     pub(crate) tls_handshakes_refused: u64,
     pub(crate) segments_held: u64,
+    pub(crate) fill: Fill,
     pub(crate) is_disk_full: bool,
     pub(crate) has_no_descriptor: bool,
     pub(crate) has_no_segment_file: bool,
@@ -219,10 +220,10 @@ pub(crate) const FIGURES: &[Figure] = &[
         "Armed keys that expired and whose effects could not run.",
         |it| it.shard.firing.failed,
     ),
-    counter(
+    gauge(
         "expiries_full",
         "penstock_expiries_full",
-        "Times that an armed key that expired found no room and was left for later.",
+        "Armed keys that expired and wait for room, on the disk or in memory.",
         |it| it.shard.firing.full,
     ),
     counter(
@@ -695,6 +696,19 @@ pub(crate) const FIGURES: &[Figure] = &[
         "1 while what grows is answered BUSY: the system refuses a segment file for another \
          reason, which the log tells.",
         |it| it.has_no_segment_file.into(),
+    ),
+    gauge(
+        "counting_bytes",
+        "penstock_log_counting_bytes",
+        "Bytes of records in the log that count; what was overwritten or deleted does not.",
+        |it| it.fill.counting_bytes,
+    ),
+    gauge(
+        "counting_bytes_max",
+        "penstock_log_counting_bytes_max",
+        "Bytes of records from which on what grows may be answered FULL, as the disk has room now; \
+         0 while that is not known.",
+        |it| it.fill.counting_bytes_max,
     ),
     gauge(
         "log_full",

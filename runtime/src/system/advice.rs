@@ -33,6 +33,12 @@ pub fn open_files(wanted: u64) -> String {
     format!("ulimit -n {wanted}, or LimitNOFILE={wanted} in the systemd unit")
 }
 
+/// How a process may make files of any length.
+#[must_use]
+pub fn file_bytes() -> String {
+    "ulimit -f unlimited, or LimitFSIZE=infinity in the systemd unit".into()
+}
+
 /// What shows all damage of the stopped data directory `data`.
 #[must_use]
 pub fn inspect(data: &Path) -> String {

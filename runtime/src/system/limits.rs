@@ -20,6 +20,7 @@ pub(crate) struct Limit {
 pub(crate) enum Resource {
     OpenFiles,
     LockedMemory,
+    FileSize,
 }
 
 impl Resource {
@@ -27,6 +28,7 @@ impl Resource {
         match self {
             Self::OpenFiles => libc::RLIMIT_NOFILE,
             Self::LockedMemory => libc::RLIMIT_MEMLOCK,
+            Self::FileSize => libc::RLIMIT_FSIZE,
         }
     }
 }
@@ -57,6 +59,13 @@ pub(crate) fn raise_limit(resource: Resource) -> io::Result<Limit> {
         check(unsafe { libc::setrlimit(resource.number(), &raw const wanted) })?;
     }
     limit(resource)
+}
+
+/// A write beyond the limit of the size of files is an error from now on, as one on a full disk is.
+/// The signal that would end the process instead says nothing.
+pub fn ignore_file_size_signal() {
+    // SAFETY: the call takes two numbers, and no code runs by the signal.
+    let _ = unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
 /// The user whose permissions the process has, by number.

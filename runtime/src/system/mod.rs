@@ -41,6 +41,7 @@ pub(crate) use events::{clear_signal, event_counter, signal, wait_readable};
 pub(crate) use files::{
     allocate, direct_alignment, exchange, file_system_magic, free_bytes, read_ahead, read_as_asked,
 };
+pub use limits::ignore_file_size_signal;
 pub(crate) use limits::{Limit, Resource, limit, page_bytes, raise_limit, user};
 pub(crate) use random::{fill_random, random_u64};
 pub(crate) use schedule::{involuntary_switches, raise_priority, set_time_slice, thread_ran_us};

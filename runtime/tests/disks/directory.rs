@@ -107,8 +107,11 @@ fn a_directory_in_use_is_refused_by_the_pid_of_its_user_and_free_afterwards() {
     Directory::open(&path, options()).expect("it is free again");
 }
 
+/// Does something to LOCK in a directory.
+type Meddle = fn(&Path);
+
 /// What a clean-up job or a person does to LOCK.
-const MEDDLED: [(&str, fn(&Path)); 3] = [
+const MEDDLED: [(&str, Meddle); 3] = [
     ("rm", |path| fs::remove_file(path.join("LOCK")).unwrap()),
     ("mv", |path| {
         fs::rename(path.join("LOCK"), path.join("LOCK.old")).unwrap();

@@ -376,3 +376,44 @@ fn a_full_directory_gives_a_starved_shard_one_short_file_and_others_none() {
     );
     assert!(is_refused(&behind));
 }
+
+/// Run below, by a process whose files may not be as long.
+#[test]
+#[ignore = "the limit of the length of files is that of a process"]
+fn asks_for_a_segment_beyond_the_limit_of_the_length_of_files() {
+    penstock::system::ignore_file_size_signal();
+    let folder = Folder::new("fsize");
+    let directory = folder.data();
+    let spares = start(&directory);
+    let long = ask(&spares.handle(), 1 << 20);
+    let outcome = long.recv_timeout(LONG).expect("an outcome comes");
+    assert!(
+        matches!(outcome, SpareOutcome::Refused { .. }),
+        "{outcome:?}"
+    );
+    // As on a full disk a starved shard gets a short one.
+    let starved = spares.handle();
+    starved.set_starved(true);
+    let (outcome, inbox) = flume::unbounded();
+    let deliver = Box::new(move |came| outcome.send(came).expect("the test waits"));
+    starved.request(1 << 20, 1 << 17, deliver);
+    assert_eq!(ready(&inbox).bytes, 1 << 17);
+}
+
+#[test]
+fn a_segment_beyond_the_limit_of_the_length_of_files_is_refused_as_on_a_full_disk() {
+    let output = std::process::Command::new("sh")
+        // Blocks have 512 or 1,024 bytes, as the shell counts.
+        .args(["-c", "ulimit -f 600 && exec \"$0\" \"$@\""])
+        .arg(std::env::current_exe().expect("the test"))
+        .args(["--ignored", "--exact", "--nocapture"])
+        .arg("spares::asks_for_a_segment_beyond_the_limit_of_the_length_of_files")
+        .output()
+        .expect("the child");
+    let (said, error) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    assert!(output.status.success(), "{said}{error}");
+    assert!(said.contains("1 passed"), "{said}{error}");
+}

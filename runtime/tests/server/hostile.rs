@@ -2,6 +2,8 @@
 //! gets a clear answer, and the server serves on.
 
 mod descriptors;
+mod file_bytes;
+mod filling;
 mod peers;
 mod protocol;
 

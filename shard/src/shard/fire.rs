@@ -10,7 +10,7 @@ use penstock_storage::version::partition_of;
 use crate::cluster::ClusterMember;
 use crate::execute::Cold;
 use crate::execute::fire::{Failure, Fire, Fired};
-use crate::firing::{CHAIN_MAX, COUNTED_A_PAUSE_MAX, FIRES_A_TURN_MAX};
+use crate::firing::{CHAIN_MAX, CHAIN_STEPS_MAX, COUNTED_A_PAUSE_MAX, FIRES_A_TURN_MAX};
 use crate::firing::{FULL_A_TURN_MAX, LOOKS_A_TURN_MAX, READS_A_TURN_MAX};
 
 use super::{Now, Outbox, Shard};
@@ -165,17 +165,18 @@ impl<P: Blocks> Shard<P> {
                 false
             }
             TimedKey::Armed(id) => {
+                let ended_before = self.firing.ended();
                 let fired = self.fire(now, timer, id, &mut left.reads);
+                // Those that it waited for as well.
+                let ended = self.firing.ended() - ended_before;
+                left.fires = left.fires.saturating_sub(ended);
                 let is_over = matches!(fired, Fired::Ran | Fired::Failed(_));
                 if matches!(fired, Fired::Full(_)) {
                     left.full = left.full.saturating_sub(1);
                 }
-                if is_over {
-                    left.fires -= 1;
-                    // Another key of its hash may have kept it.
-                    if self.store.at_timer(timer) == TimedKey::Gone {
-                        self.store.drop_timer(timer);
-                    }
+                // Another key of its hash may have kept it.
+                if is_over && self.store.at_timer(timer) == TimedKey::Gone {
+                    self.store.drop_timer(timer);
                 }
                 is_over
             }
@@ -184,16 +185,50 @@ impl<P: Blocks> Shard<P> {
 
     /// Fires a key, and before it those that it waits for. Begins the reads that are needed.
     fn fire(&mut self, now: Now, timer: Timer, id: CellId, reads: &mut usize) -> Fired {
-        let mut at = (timer.hash, id);
-        for _ in 0..CHAIN_MAX {
-            match self.fire_one(now, timer, (timer.slot, at.0), at.1, reads) {
-                Fired::Behind(id, hash) => at = (hash, id),
-                Fired::Ran | Fired::Failed(_) if at != (timer.hash, id) => at = (timer.hash, id),
-                fired => return fired,
+        let mut chain = std::mem::take(&mut self.firing.chain);
+        chain.clear();
+        chain.push((timer.hash, id));
+        let fired = self.fire_chain(now, timer, &mut chain, reads);
+        self.firing.chain = chain;
+        fired
+    }
+
+    /// Fires the last key of a chain in which each waits for the next one, then the one before it,
+    /// up to the first. What became of the first one, or of the one that cannot go on now.
+    fn fire_chain(
+        &mut self,
+        now: Now,
+        timer: Timer,
+        chain: &mut Vec<(u32, CellId)>,
+        reads: &mut usize,
+    ) -> Fired {
+        let slot = timer.slot;
+        for _ in 0..CHAIN_STEPS_MAX {
+            let (hash, id) = *chain.last().expect("the first one is there");
+            let mut fired = self.fire_one(now, timer, (slot, hash), id, reads);
+            if let Fired::Behind(next, hash) = fired {
+                match chain.iter().position(|&(_, it)| it == next) {
+                    None if chain.len() < CHAIN_MAX => {
+                        chain.push((hash, next));
+                        continue;
+                    }
+                    None => break,
+                    // A circle: the one that was met first ends without its effects.
+                    Some(at) => {
+                        chain.truncate(at + 1);
+                        fired = self.end(now, (slot, hash), next, Failure::Circle);
+                    }
+                }
             }
+            let is_over = matches!(fired, Fired::Ran | Fired::Failed(_));
+            if !is_over || chain.len() == 1 {
+                return fired;
+            }
+            chain.pop();
         }
-        // The key that all of them wait for ends without its effects.
-        self.end(now, (timer.slot, timer.hash), id, Failure::Circle)
+        // More wait for each other than are followed.
+        let (hash, id) = chain[0];
+        self.end(now, (slot, hash), id, Failure::Circle)
     }
 
     fn fire_one(

@@ -692,3 +692,82 @@ fn keys_that_wait_for_room_are_counted_once_each_and_tried_ever_more_seldom() {
     let FiringCounters { fired, full, .. } = shop.counters();
     assert_eq!((fired, full), (HOLDS.into(), 0));
 }
+
+/// Arms keys that expire together. `names` tells which other key the effect of each is about, and
+/// `effect` is the effect.
+fn end_together(
+    shop: &mut Shop,
+    names: impl IntoIterator<Item = (u32, u32)>,
+    effect: impl Fn(&mut Apply, ApplyKey),
+) -> (u64, u64) {
+    for (key, other) in names {
+        let (key, other) = (hold_key(key), hold_key(other));
+        let mut apply = Apply::new();
+        let (key, other) = (apply.key(&key), apply.key(&other));
+        apply
+            .put(key, &1u32.to_le_bytes())
+            .then(key.expire_at(START_MS + HOLD_MS))
+            .on_expire(key, |effects| effect(effects, other));
+        assert_eq!(shop.apply(&apply).status, Status::Ok);
+    }
+    shop.pass(HOLD_MS + SECOND);
+    let FiringCounters { fired, failed, .. } = shop.counters();
+    assert_eq!(shop.server.usage().timers, 0);
+    (fired, failed)
+}
+
+fn increase(effects: &mut Apply, other: ApplyKey) {
+    effects.then(other.u32(0).increase(1u64));
+}
+
+fn begin_anew(effects: &mut Apply, other: ApplyKey) {
+    effects.start(other, b"anew");
+}
+
+#[test]
+fn two_keys_that_end_together_and_add_to_each_other_lose_both_additions() {
+    let mut shop = Shop::with_stock(1);
+    let names = [(1, 2), (2, 1)];
+    assert_eq!(end_together(&mut shop, names, increase), (0, 2));
+    assert_eq!(
+        (shop.get(&hold_key(1)), shop.get(&hold_key(2))),
+        (None, None)
+    );
+    let told = &shop.server.failed_effects;
+    let has = |why: &str| told.iter().filter(|it| it.ends_with(why)).count();
+    assert_eq!(
+        has("armed keys that expired wait for each other"),
+        1,
+        "{told:?}"
+    );
+    assert_eq!(has("effect 0: its key has no value"), 1, "{told:?}");
+}
+
+#[test]
+fn of_two_keys_that_end_together_and_begin_each_other_anew_one_is_there_in_the_end() {
+    let mut shop = Shop::with_stock(1);
+    let names = [(1, 2), (2, 1)];
+    assert_eq!(end_together(&mut shop, names, begin_anew), (1, 1));
+    let left = [1, 2].map(|key| shop.get(&hold_key(key)));
+    assert_eq!(left.iter().flatten().count(), 1, "{left:?}");
+}
+
+#[test]
+fn a_chain_of_keys_that_end_together_runs_from_its_end_so_additions_find_no_key() {
+    let mut shop = Shop::with_stock(1);
+    let names = (0..50).map(|key| (key, key + 1));
+    shop.set(&hold_key(50), &1u32.to_le_bytes(), Expiry::Never);
+    assert_eq!(end_together(&mut shop, names, increase), (1, 49));
+    let last = shop.get(&hold_key(50));
+    assert_eq!(last.as_deref(), Some(&2u32.to_le_bytes()[..]));
+    assert!((0..50).all(|key| shop.get(&hold_key(key)).is_none()));
+}
+
+#[test]
+fn a_chain_of_keys_that_end_together_and_begin_each_other_anew_loses_no_effect() {
+    let mut shop = Shop::with_stock(1);
+    let names = (0..50).map(|key| (key, key + 1));
+    assert_eq!(end_together(&mut shop, names, begin_anew), (50, 0));
+    let left = (0..=50).map(|key| shop.get(&hold_key(key)));
+    assert_eq!(left.flatten().count(), 50, "all but the first one");
+}

@@ -49,6 +49,40 @@ tests:
         exp_samples: [{labels: '{instance="near"}', value: 1}]
 "#;
 
+/// What counts of what the disk carries, and which alerts tell before it is full. None tells of a
+/// server that does not know yet what the disk carries.
+const NEARLY_FULL: &str = r#"
+rule_files: [alerts.yml]
+tests:
+  - interval: 1m
+    input_series:
+      - series: 'penstock_log_counting_bytes{job="penstock",instance="nearly",shard="0"}'
+        values: '10+0x30'
+      - series: 'penstock_log_counting_bytes_max{job="penstock",instance="nearly",shard="0"}'
+        values: '100+0x30'
+      - series: 'penstock_log_counting_bytes{job="penstock",instance="nearly",shard="1"}'
+        values: '85+0x30'
+      - series: 'penstock_log_counting_bytes_max{job="penstock",instance="nearly",shard="1"}'
+        values: '100+0x30'
+      - series: 'penstock_log_counting_bytes{job="penstock",instance="about",shard="0"}'
+        values: '95+0x30'
+      - series: 'penstock_log_counting_bytes_max{job="penstock",instance="about",shard="0"}'
+        values: '100+0x30'
+      - series: 'penstock_log_counting_bytes{job="penstock",instance="new",shard="0"}'
+        values: '1+0x30'
+      - series: 'penstock_log_counting_bytes_max{job="penstock",instance="new",shard="0"}'
+        values: '0+0x30'
+    promql_expr_test:
+      - expr: count by (instance) (ALERTS{alertname="PenstockDiskNearlyFull",alertstate="firing"})
+        eval_time: 5m
+        exp_samples:
+          - {labels: '{instance="nearly"}', value: 1}
+          - {labels: '{instance="about"}', value: 1}
+      - expr: count by (instance) (ALERTS{alertname="PenstockDiskAboutFull",alertstate="firing"})
+        eval_time: 5m
+        exp_samples: [{labels: '{instance="about"}', value: 1}]
+"#;
+
 fn programs() -> PathBuf {
     let folder = std::env::var_os(PROGRAMS);
     folder
@@ -205,6 +239,7 @@ fn a_real_prometheus_takes_the_deployed_files_and_answers_every_rule_and_query()
     assert!(there != composed, "{composed}");
     fs::write(directory.join("compose.yml"), there).unwrap();
     fs::write(directory.join("near_bound.yml"), NEAR_BOUND).unwrap();
+    fs::write(directory.join("nearly_full.yml"), NEARLY_FULL).unwrap();
     promtool(
         &deployed("monitoring"),
         &["check", "config", "prometheus.yml"],
@@ -212,6 +247,7 @@ fn a_real_prometheus_takes_the_deployed_files_and_answers_every_rule_and_query()
     promtool(&directory, &["check", "config", "compose.yml"]);
     promtool(&directory, &["check", "rules", "alerts.yml"]);
     promtool(&directory, &["test", "rules", "near_bound.yml"]);
+    promtool(&directory, &["test", "rules", "nearly_full.yml"]);
 
     let server = Server::start("prometheus-data", &["--shards", "1"]);
     let config = fs::read_to_string(deployed("monitoring/prometheus.yml")).unwrap();

@@ -27,7 +27,7 @@ use crate::store::cleaning::cleaner::Damaged;
 use crate::store::cleaning::cleaner::INHERITED_PICK_US;
 use crate::store::cleaning::cleaner::PICK_US;
 use crate::store::cleaning::cleaner::Rate;
-use crate::store::cleaning::pace::{Headroom, Occupancy, PaceCounters};
+use crate::store::cleaning::pace::{Fill, Headroom, Occupancy, PaceCounters};
 use crate::store::cleaning::sizing::DiskShare;
 use crate::store::store::Store;
 use crate::types::io::{Blocks, Io};
@@ -262,6 +262,30 @@ impl<P: Blocks> Store<P> {
     #[must_use]
     pub fn counting_bytes(&self) -> u64 {
         self.cleaner.fullness.counting_bytes()
+    }
+
+    /// How near the log is to FULL if its segments may have `log_bytes` in all. What counts is
+    /// summed over all segments, so this is for once in a while.
+    #[must_use]
+    pub fn fill(&self, log_bytes: u64) -> Fill {
+        let occupancy = self.occupancy();
+        let usual_bytes = self.log().longest_segment_bytes().max(1);
+        // Only whole segments are made.
+        let more_bytes = log_bytes.saturating_sub(occupancy.held_bytes);
+        let most_bytes = occupancy.held_bytes + more_bytes / usual_bytes * usual_bytes;
+        Fill {
+            counting_bytes: occupancy.counting_bytes,
+            counting_bytes_max: occupancy.counting_bytes_max(most_bytes),
+        }
+    }
+
+    /// Bytes of all segments of the log, spares included.
+    #[must_use]
+    pub fn held_bytes(&self) -> u64 {
+        let log = self.log();
+        let sealed = log.sealed_segments().iter().map(|it| it.file_bytes);
+        let open = log.open_segment().map(|(_, bytes)| bytes);
+        sealed.chain(open).sum::<u64>() + log.spare_bytes()
     }
 
     /// Its share of the disk; nothing without a limit.

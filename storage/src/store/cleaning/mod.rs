@@ -16,3 +16,4 @@ pub mod sizing;
 
 pub use cleaner::{Backlog, CleaningConfig, CleaningCounters, Damaged};
 pub use liveness::Liveness;
+pub use pace::Fill;

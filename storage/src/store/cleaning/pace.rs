@@ -127,6 +127,12 @@ fn signed(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
+/// What counts takes so many 400ths of itself when half of what `space_percent_max` gives cleaning
+/// to work with is used up.
+fn full_percent(space_percent_max: u32) -> u64 {
+    200 + 2 * u64::from(space_percent_max)
+}
+
 /// What decides whether a log has room to grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Occupancy {
@@ -153,9 +159,30 @@ impl Occupancy {
     /// smaller than the sizing rule wants: half is for data then, and a log that gets stuck is full
     /// ([`Fullness::judge`]).
     fn fits(&self, held_bytes: u64, percent: u64) -> bool {
-        let working = (SEGMENTS_WORKING * self.segment_bytes).min(held_bytes / 2);
+        let working = self.working_bytes(held_bytes);
         percent_of(self.counting_bytes, percent, 400).saturating_add(working) <= held_bytes
     }
+
+    /// Bytes of so many that hold nothing that counts.
+    fn working_bytes(&self, held_bytes: u64) -> u64 {
+        (SEGMENTS_WORKING * self.segment_bytes).min(held_bytes / 2)
+    }
+
+    /// The most bytes that may count in so many bytes of segments before a low log is full
+    /// ([`Fullness::judge`]).
+    pub(crate) fn counting_bytes_max(&self, held_bytes: u64) -> u64 {
+        let data_bytes = held_bytes - self.working_bytes(held_bytes);
+        percent_of(data_bytes, 400, full_percent(self.space_percent_max))
+    }
+}
+
+/// How near a log is to the answer FULL.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fill {
+    /// Bytes of records that count.
+    pub counting_bytes: u64,
+    /// Bytes of records behind which what grows may be answered FULL.
+    pub counting_bytes_max: u64,
 }
 
 /// Whether writes that grow the store are refused. The log must fall well below the level at which
@@ -223,7 +250,8 @@ impl Fullness {
             let is_roomy = it.fits(self.held_bytes_max, 100 + 3 * percent) && !may_be_stuck;
             self.is_full = !is_roomy && !has_grown && !lasts(self.quiet_since_us, QUIET_US);
         } else {
-            self.is_full = it.is_low && !it.fits(self.held_bytes_max, 200 + 2 * percent);
+            let full_percent = full_percent(it.space_percent_max);
+            self.is_full = it.is_low && !it.fits(self.held_bytes_max, full_percent);
         }
     }
 }
@@ -289,6 +317,26 @@ mod tests {
         {
             fullness.judge(now_us, &of(counting_bytes));
             assert_eq!(fullness.is_full(), is_full, "{counting_bytes} of 9 count");
+        }
+    }
+
+    #[test]
+    fn as_much_as_may_count_is_where_a_low_log_becomes_full() {
+        for (held_bytes, segment_bytes) in [(104, 1), (9, 4), (100_000, 64), (1, 64), (0, 1)] {
+            let of = |counting_bytes| Occupancy {
+                held_bytes,
+                segment_bytes,
+                ..occupancy(counting_bytes)
+            };
+            let is_full = |counting_bytes| {
+                let mut fullness = Fullness::default();
+                fullness.judge(0, &of(counting_bytes));
+                fullness.is_full()
+            };
+            let most = of(0).counting_bytes_max(held_bytes);
+            assert!(!is_full(most), "{most} of {held_bytes}");
+            // Both are whole bytes.
+            assert!(is_full(most + 2), "{most} of {held_bytes}");
         }
     }
 
