@@ -51,7 +51,7 @@ impl Audit {
         let destination = Destination::open((!is_standard_error).then_some(path))?;
         let destination = Arc::new(destination);
         let (lines, writer) = LineQueue::start("penstock-audit", Arc::clone(&destination))
-            .map_err(|error| LogFileError::new(path, error))?;
+            .map_err(LogFileError::no_thread)?;
         Ok((Audit(Some(Open { lines, destination })), writer))
     }
 

@@ -7,33 +7,47 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
+use crate::system::NoThread;
 use crate::system::line_queue::LineSink;
 
-/// The file of the log cannot be opened.
+/// Why lines for people have nowhere to go.
 #[derive(Debug)]
-pub struct LogFileError {
-    path: PathBuf,
-    error: io::Error,
+pub enum LogFileError {
+    /// The file cannot be appended to.
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// The thread that writes the lines cannot be made: a text that says what mends this.
+    Thread(String),
 }
 
 impl LogFileError {
     pub(super) fn new(path: &Path, error: io::Error) -> LogFileError {
-        LogFileError {
+        LogFileError::File {
             path: path.to_path_buf(),
             error,
         }
+    }
+
+    pub(super) fn no_thread(error: io::Error) -> LogFileError {
+        LogFileError::Thread(NoThread::from(error).to_string())
     }
 }
 
 impl fmt::Display for LogFileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "cannot append to the log file {}: {}; its directory must exist, and this user must \
-             be allowed to write there",
-            self.path.display(),
-            self.error
-        )
+        match self {
+            LogFileError::File { path, error } => write!(
+                f,
+                "cannot append to the log file {}: {error}; its directory must exist, and this \
+                 user must be allowed to write there",
+                path.display()
+            ),
+            LogFileError::Thread(text) => f.write_str(text),
+        }
     }
 }
 

@@ -45,7 +45,7 @@ impl Logging {
         let path = config.log_file.as_deref();
         let destination = Arc::new(Destination::open(path)?);
         let (queue, writer) = LineQueue::start("penstock-log", Arc::clone(&destination))
-            .map_err(|error| LogFileError::new(path.unwrap_or(Path::new("stderr")), error))?;
+            .map_err(LogFileError::no_thread)?;
         let events = Events {
             queue: queue.clone(),
             format: config.log_format,

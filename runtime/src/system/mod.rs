@@ -49,7 +49,7 @@ pub(crate) use sockets::{
     accept_waiting, receive_at_once, shut_down_socket, taken_over, unacknowledged_bytes,
     unread_bytes,
 };
-pub(crate) use threads::require_threads;
+pub(crate) use threads::{NoThread, require_threads};
 
 /// Takes over a descriptor that a system call returned, or its error.
 pub(crate) fn owned(fd: RawFd) -> io::Result<OwnedFd> {

@@ -7,6 +7,12 @@ use std::{fmt, io};
 #[derive(Debug)]
 pub(crate) struct NoThread(io::Error);
 
+impl From<io::Error> for NoThread {
+    fn from(error: io::Error) -> NoThread {
+        NoThread(error)
+    }
+}
+
 impl fmt::Display for NoThread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mend = match self.0.raw_os_error() {

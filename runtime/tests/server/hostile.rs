@@ -689,7 +689,7 @@ fn a_start_that_cannot_serve_says_why_in_one_line() {
         &["disk_bytes_max 1048576", "too small", "1 shards take"],
     );
     let server = Server::start(&folder.0, &["--shards", "1"]);
-    refused(&["--shards", "1"], &["LOCK"]);
+    refused(&["--shards", "1"], &["in use by process"]);
     let other = Folder::new("start-other");
     let output = Server::command(&other.0, &["--shards", "1"])
         .args(["--listen", &server.address.to_string()])

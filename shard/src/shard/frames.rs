@@ -165,7 +165,10 @@ impl<P: Blocks> Shard<P> {
         }
         if !rest.is_empty() {
             session.partial_frame(now.us, rest.len());
-        } else if !session.receiver.is_skipping() {
+        } else if session.receiver.is_skipping() {
+            // None may have come since the frame was refused: its time runs from now on.
+            session.passes_over(now.us, 0);
+        } else {
             session.arriving = None;
         }
         Taken::Enough
