@@ -249,10 +249,7 @@ fn unit_runs_without_privileges_and_keeps_the_rings_and_the_pinning() {
 #[test]
 fn units_let_a_start_ask_the_kernel_whether_a_time_service_keeps_the_clock() {
     for unit in [UNIT, TEMPLATE] {
-        let options: Vec<_> = unit
-            .lines()
-            .filter(|line| !line.starts_with('#'))
-            .collect();
+        let options: Vec<_> = unit.lines().filter(|line| !line.starts_with('#')).collect();
         let protected = options.iter().find(|line| line.starts_with("ProtectClock"));
         assert_eq!(protected, None, "it takes adjtimex away");
         let filters: Vec<_> = options
