@@ -228,6 +228,9 @@ options! {
     /// Take the time of the machine's clock though it is more than a day ahead of the log and the
     /// kernel says that no time service keeps it: without this such a start is refused.
     accept_time: bool = "false", Kind::Switch, Main;
+    /// How long a start waits for the time service before it refuses such a clock: the kernel of a
+    /// machine that has just been booted says that nothing keeps the clock.
+    clock_wait_s: u32 = "60s", Kind::Duration(Unit::Seconds, 0, 3_600), Main;
     /// How events are logged, one a line: time, level, message and named fields as text, or all of
     /// that as a JSON object.
     log_format: LogFormat = "text", Kind::Choice(&["text", "json"]), Main;

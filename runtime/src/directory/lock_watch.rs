@@ -85,12 +85,17 @@ impl Drop for LockWatch {
 fn check(lock: &DirectoryLock, identity: &Identity, lately: &mut Lately) -> Result<(), String> {
     match lock.check(identity) {
         Ok(Standing::Held) => {}
-        Ok(Standing::Restored) => warn!(
-            "{}: the file was removed or replaced while the directory is served; it is there and \
-             locked again. Leave it alone: an older build that starts meanwhile writes into the \
-             same directory",
-            lock.name().display()
-        ),
+        Ok(Standing::Restored) => {
+            let text = format!(
+                "{}: the file was removed or replaced while the directory is served; it is there \
+                 and locked again. Leave it alone: an older build that starts meanwhile writes \
+                 into the same directory",
+                lock.name().display()
+            );
+            if let Some(text) = lately.line("restored", &text, Instant::now()) {
+                warn!("{text}");
+            }
+        }
         Err(LockFault::Lost(loss)) => return Err(loss.to_string()),
         Err(LockFault::Unknown(fault)) => {
             let text = format!("the lock of the data directory cannot be checked: {fault}");

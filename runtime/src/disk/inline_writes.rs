@@ -7,7 +7,7 @@
 
 /// The longest write that the loop waits for: some hundred short records. A frame that is longer
 /// comes from many clients, and the loop has work while the device has it.
-const BYTES_MAX: u32 = 16 << 10;
+const BYTES_MAX: u64 = 16 << 10;
 /// A device that takes longer than this is not waited for again for a while.
 const SLOW_US: u64 = 100_000;
 /// How long that is. The time doubles while the device stays slow.
@@ -29,8 +29,8 @@ pub(super) struct Queue {
     pub(super) begun: u32,
     /// The first of those that wait is a durable write or a sync.
     pub(super) is_durable: bool,
-    /// Its length; 0 for a sync.
-    pub(super) len: u32,
+    /// What it makes durable: its length, or for a sync all that was written since the last one.
+    pub(super) bytes: u64,
 }
 
 /// Whether the thread of the shard makes writes durable itself.
@@ -72,7 +72,7 @@ impl InlineWrites {
             && queue.is_durable
             && queue.waiting == 1
             && queue.begun == 0
-            && queue.len <= BYTES_MAX
+            && queue.bytes <= BYTES_MAX
     }
 
     /// An inline write has ended, which took the device so long.
@@ -94,7 +94,7 @@ mod tests {
         waiting: 1,
         begun: 0,
         is_durable: true,
-        len: 4096,
+        bytes: 4096,
     };
 
     fn contended() -> InlineWrites {
@@ -111,18 +111,18 @@ mod tests {
             is_durable: false,
             ..LONE
         };
-        let sync = Queue { len: 0, ..LONE };
+        let sync_of_nothing = Queue { bytes: 0, ..LONE };
         let longest = Queue {
-            len: BYTES_MAX,
+            bytes: BYTES_MAX,
             ..LONE
         };
         let too_long = Queue {
-            len: BYTES_MAX + 4096,
+            bytes: BYTES_MAX + 4096,
             ..LONE
         };
         for (queue, is_inline) in [
             (LONE, true),
-            (sync, true),
+            (sync_of_nothing, true),
             (longest, true),
             (too_long, false),
             (two, false),

@@ -141,6 +141,8 @@ pub struct Disk {
     reads_begun: u32,
     writes_begun: u32,
     inline: InlineWrites,
+    /// Bytes written since the last sync that a sync has to make durable.
+    unsynced_bytes: u64,
     /// The end of an inline write.
     inline_arrival: Option<Arrival>,
     clock: Instant,
@@ -219,6 +221,7 @@ impl Disk {
             reads_begun: 0,
             writes_begun: 0,
             inline: InlineWrites::new(options.durable_by == DurableBy::Auto),
+            unsynced_bytes: 0,
             inline_arrival: None,
             clock: Instant::now(),
             stat: SchedStat::of_this_thread(),
@@ -520,7 +523,10 @@ impl Disk {
             waiting: self.writes_waiting.len(),
             begun: self.writes_begun,
             is_durable: matches!(first.kind, Kind::Write { durable: true } | Kind::Sync),
-            len: first.len,
+            bytes: match first.kind {
+                Kind::Sync => self.unsynced_bytes,
+                _ => first.len.into(),
+            },
         };
         if !self.inline.takes(self.now_us(), queue) {
             return None;
@@ -572,6 +578,11 @@ impl Disk {
             Kind::Write { .. } | Kind::Sync => &mut self.writes_begun,
         };
         *begun += 1;
+        match operation.kind {
+            Kind::Write { durable: false } => self.unsynced_bytes += u64::from(operation.len),
+            Kind::Sync => self.unsynced_bytes = 0,
+            _ => {}
+        }
         let span = operation.block.as_mut().map(ArenaBlock::span);
         let (kind, offset, len) = (operation.kind, operation.offset, operation.len);
         let File {

@@ -122,6 +122,12 @@ impl Contention {
         self.regime
     }
 
+    /// Notes at `now_us` that the thread may run on other CPUs, because it seemed to wait for its
+    /// own: the CPU counts as contended, so that the usual calm time leads the thread back.
+    pub(crate) fn freed(&mut self, now_us: u64) {
+        self.regime.cpu = self.wanted(now_us, STALL_US);
+    }
+
     /// Whether a thread had work all the time, and was preempted rather than asleep: short slices
     /// would cost it a switch each, and nobody waits for its wakes.
     fn is_saturated(before: Reading, now: Reading) -> bool {
@@ -329,6 +335,23 @@ mod tests {
                 assert_eq!(thread.pass(*window).cpu, Cpu::Contended);
             }
             assert_eq!(thread.stays_us(QUIET, 2 * CALM_US_MAX), CALM_US_MAX);
+        }
+    }
+
+    #[test]
+    fn a_thread_that_was_freed_is_led_back_after_the_calm_time_though_it_never_waited() {
+        for windows in [0, 5] {
+            let mut thread = began();
+            for _ in 0..windows {
+                assert_eq!(thread.pass(QUIET), FREE);
+            }
+            thread.contention.freed(thread.now.at_us);
+            // Too few slices for a window.
+            assert_eq!(thread.sample().cpu, Cpu::Contended);
+            assert_eq!(thread.stays_us(QUIET, 10_000), 10_000);
+            let us = thread.stays_us(QUIET, 2 * CALM_US_MAX);
+            assert_eq!(us, CALM_US_MAX - 10_000);
+            assert_eq!(thread.contention.regime, FREE);
         }
     }
 

@@ -5,6 +5,9 @@
 //! when it sleeps most of the time. [`Contention`] decides; this type reads the counts and carries
 //! the decision out.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use core_affinity::CoreId;
 use tracing::info;
 
@@ -43,12 +46,27 @@ pub(crate) struct ShardThread {
     tellable_us: u64,
 }
 
-/// The core of a thread, and where else it may run.
-#[derive(Clone, Copy, Debug)]
+/// The core of a thread, and where else it may run. Clones are of the same thread.
+#[derive(Clone, Debug)]
 pub(crate) struct Home {
     pub(crate) core: CoreId,
-    pub(crate) anywhere: CpuSet,
+    anywhere: CpuSet,
     pub(crate) thread: ThreadId,
+    /// Another thread has let this one leave its core since the last sample.
+    freed: Arc<AtomicBool>,
+}
+
+impl Home {
+    /// Lets the thread run on every CPU of the process; for another thread, because this one waits
+    /// for its core. `false` if it may already, or the system refuses.
+    pub(crate) fn free(&self) -> bool {
+        let is_held = CpuSet::of(self.thread).is_some_and(|it| it.len() == 1);
+        let is_freed = is_held && self.anywhere.confine(self.thread);
+        if is_freed {
+            self.freed.store(true, Ordering::Release);
+        }
+        is_freed
+    }
 }
 
 impl ShardThread {
@@ -73,13 +91,17 @@ impl ShardThread {
         if let Some(core) = core {
             core_affinity::set_for_current(core);
         }
+        let stat = SchedStat::of_this_thread();
         let home = core.zip(anywhere.filter(|it| it.len() > 1));
+        // Without counts nothing would lead the thread back.
+        let home = home.filter(|_| stat.is_some());
         ShardThread {
-            stat: SchedStat::of_this_thread(),
+            stat,
             home: home.map(|(core, anywhere)| Home {
                 core,
                 anywhere,
                 thread: system::this_thread(),
+                freed: Arc::default(),
             }),
             ..ShardThread::of_caller()
         }
@@ -87,7 +109,7 @@ impl ShardThread {
 
     /// Its core, if it has one and may run elsewhere.
     pub(crate) fn home(&self) -> Option<Home> {
-        self.home
+        self.home.clone()
     }
 
     /// Whether other programs want the CPU.
@@ -130,6 +152,11 @@ impl ShardThread {
             preempted: involuntary_switches().unwrap_or(0),
         };
         self.waited_us = times.waited_us;
+        let freed = self.home.as_ref().map(|it| &it.freed);
+        if freed.is_some_and(|it| it.swap(false, Ordering::Acquire)) {
+            self.is_off_core = true;
+            self.contention.freed(now_us);
+        }
         let before = self.regime;
         self.regime = self
             .contention
@@ -148,16 +175,12 @@ impl ShardThread {
 
     /// Leaves the core while others want it, and comes back.
     fn place(&mut self, shard: u16, now_us: u64) {
-        let Some(Home {
-            core,
-            anywhere,
-            thread,
-        }) = self.home
-        else {
+        let Some(home) = &self.home else {
             return;
         };
+        let (core, anywhere) = (home.core, home.anywhere);
         match self.regime.cpu {
-            Cpu::Contended => self.is_off_core = anywhere.confine(thread),
+            Cpu::Contended => self.is_off_core = anywhere.confine(home.thread),
             Cpu::Free => self.is_off_core = !core_affinity::set_for_current(core),
         }
         if self.is_off_core && now_us >= self.tellable_us {
@@ -171,5 +194,34 @@ impl ShardThread {
                  CPUs until they do not"
             );
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_another_one_freed_counts_as_off_its_core_from_the_next_sample_on() {
+        std::thread::spawn(|| {
+            let core = core_affinity::get_core_ids().and_then(|all| all.first().copied());
+            let mut thread = ShardThread::on_core(core);
+            let Some(home) = thread.home() else {
+                eprintln!("SKIPPED: there is one CPU, or this kernel counts no run delay");
+                return;
+            };
+            let freed = std::thread::spawn(move || (home.free(), home.free()));
+            let freed = freed.join().expect("it ends well");
+            assert_eq!(freed, (true, false), "the second time it may already");
+            assert_eq!(thread.figures(), ThreadFigures::default());
+            thread.sample(0, SAMPLE_US);
+            let off = ThreadFigures {
+                contended: 1,
+                off_core: 1,
+            };
+            assert_eq!(thread.figures(), off);
+        })
+        .join()
+        .expect("the thread ends well");
     }
 }

@@ -13,6 +13,7 @@ use super::supervisor::Supervisor;
 use crate::config::Config;
 use crate::config::exposure::Exposed;
 use crate::directory::Progress;
+use crate::startup::clock_check::Time;
 use crate::system::lines::tell;
 use crate::tls::ServedByPort;
 
@@ -84,12 +85,13 @@ impl<'a> Conductor<'a> {
         }
     }
 
-    /// Follows the reports of the cores to the end; calls `all_open` once, when every core is open,
-    /// with the newest time of all logs.
+    /// Follows the reports of the cores to the end. When every core is open, calls `take_time` with
+    /// the newest time of all logs until the time of the machine is taken, and then `all_open` once.
     pub(super) fn conduct(
         mut self,
         reports: &flume::Receiver<Report>,
-        all_open: impl FnOnce(u64) -> Result<(), ServeError>,
+        mut take_time: impl FnMut(u64) -> Result<Time, ServeError>,
+        all_open: impl FnOnce() -> Result<(), ServeError>,
     ) -> Result<(), ServeError> {
         let mut all_open = Some(all_open);
         let pause = self.supervisor.feeds_every().unwrap_or(PROGRESS_EVERY);
@@ -98,6 +100,18 @@ impl<'a> Conductor<'a> {
             self.supervisor.feed(self.health);
             self.look_at_certificates();
             self.look_at_clock();
+            if self.opened == self.cores.count()
+                && let Some(open) = all_open.take()
+            {
+                match take_time(self.log_ms)? {
+                    Time::Taken => open()?,
+                    Time::Awaited if self.is_stopping => {
+                        info!("stopped: nothing was served");
+                        return Ok(());
+                    }
+                    Time::Awaited => all_open = Some(open),
+                }
+            }
             match reports.recv_timeout(pause) {
                 Err(flume::RecvTimeoutError::Disconnected) => return Ok(()),
                 Err(flume::RecvTimeoutError::Timeout) => self.tell_progress(),
@@ -109,11 +123,6 @@ impl<'a> Conductor<'a> {
                     tell!("{:<12} {text}", format!("shard {shard}"));
                     self.opened += 1;
                     self.log_ms = self.log_ms.max(log_ms);
-                    if self.opened == self.cores.count()
-                        && let Some(all_open) = all_open.take()
-                    {
-                        all_open(self.log_ms)?;
-                    }
                 }
                 Ok(Report::Ready) => {
                     self.ready += 1;

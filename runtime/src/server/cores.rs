@@ -170,8 +170,9 @@ impl Cores {
         })
     }
 
-    /// Waits until every thread has ended.
+    /// Waits until every thread has ended. Those that have not begun end now.
     pub(super) fn join(self) {
+        drop(self.begin);
         for thread in self.threads {
             let _ = thread.join();
         }

@@ -89,7 +89,7 @@ impl Inlet {
         let held = buffer.len();
         if held == 0 {
             self.kept.buffers().give_back(std::mem::take(buffer));
-        } else if buffer.capacity() - held > held / 4 {
+        } else if is_much(buffer.capacity() - held, held) {
             buffer.shrink_to_fit();
         }
     }
@@ -102,9 +102,8 @@ impl Inlet {
         buffer.reserve_exact(bytes);
     }
 
-    /// Empty room to have behind `held` bytes. What is much is copied rarely.
     fn room_behind(&self, held: usize) -> usize {
-        self.wanted_bytes.max(held / 4)
+        room_behind(held, self.wanted_bytes)
     }
 
     /// Makes room in `buffer`. `false` if the core has none.
@@ -126,7 +125,8 @@ impl Inlet {
         if !is_enough {
             self.make_room(buffer, wanted);
         }
-        true
+        // A buffer that is lent may be longer than what was asked for.
+        self.kept.keeps(buffer.capacity() - held)
     }
 
     fn make_room(&mut self, buffer: &mut Vec<u8>, bytes: usize) {
@@ -177,5 +177,35 @@ impl Inlet {
             bytes: buffer.len() - held,
             was_full: buffer.len() == buffer.capacity(),
         })
+    }
+}
+
+/// Empty room to have behind `held` bytes. What is much is copied rarely.
+fn room_behind(held: usize, wanted_bytes: usize) -> usize {
+    wanted_bytes.max(held / 4)
+}
+
+/// Whether so much empty room behind `held` bytes is worth a copy of them. That of a long frame
+/// that comes in small pieces is not, or each piece would copy the frame twice.
+fn is_much(empty: usize, held: usize) -> bool {
+    empty > held / 4 + STUB_BYTES
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_room_that_is_made_for_a_piece_of_a_long_frame_stays_when_the_piece_has_come() {
+        for held in [4 * BUFFER_BYTES, 4 * BUFFER_BYTES + 3, 1 << 20] {
+            let made = room_behind(held, BUFFER_BYTES) + STUB_BYTES;
+            for piece in 1..=made {
+                assert!(!is_much(made - piece, held + piece), "{held} {piece}");
+            }
+        }
+        assert!(
+            is_much(BUFFER_BYTES, 100),
+            "a quiet connection keeps little"
+        );
     }
 }

@@ -189,8 +189,9 @@ fn serve_audited(config: Config, logging: &Logging, audit: &Audit) -> Result<(),
     };
     let mut dialing = None;
     // Nothing is written or linked before it is known that no shard refuses the directory.
-    let all_open = |log_ms| {
-        node.take_time(log_ms)?;
+    let mut check = node.clock_check();
+    let take_time = |log_ms| check.take(log_ms).map_err(|it| OpenError::Time(it).into());
+    let all_open = || {
         node.claim_directory()?;
         require_free([Some(shared_address), resp_address])?;
         cores.begin();
@@ -200,7 +201,7 @@ fn serve_audited(config: Config, logging: &Logging, audit: &Audit) -> Result<(),
         Ok(())
     };
     let conductor = Conductor::new(&cores, start, &health, &supervisor);
-    let outcome = conductor.conduct(&reports, all_open);
+    let outcome = conductor.conduct(&reports, take_time, all_open);
     drop(dialing);
     if let Err(error) = &outcome {
         health.enter(Phase::Failed(error.to_string()));

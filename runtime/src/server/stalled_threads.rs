@@ -104,7 +104,7 @@ impl Watched {
         if !before
             .zip(now)
             .is_some_and(|(before, now)| is_stalled(before, now))
-            || !self.home.anywhere.confine(self.home.thread)
+            || !self.home.free()
             || self.told.is_some_and(|told| told.elapsed() < TOLD_EVERY)
         {
             return;

@@ -6,11 +6,12 @@
 //! as the kernel tells, or the operator.
 
 use std::fmt;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use penstock_storage::store::clock::BEHIND_MS_TOLD;
+use tracing::{info, warn};
 
-use crate::system::kernel_clock::ClockKeeping;
+use crate::system::kernel_clock::{ClockKeeping, clock_keeping};
 
 /// How far a clock that nobody vouches for may be ahead of the log.
 const AHEAD_MS_MAX: u64 = 24 * 3_600_000;
@@ -28,7 +29,7 @@ pub struct ClockAhead {
 
 /// What a start makes of a clock that it takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Taken {
+enum Taken {
     /// Nothing is to be said.
     Quietly,
     /// The clock is far ahead, and the time service, the operator, or nobody is against it.
@@ -37,16 +38,92 @@ pub(crate) enum Taken {
     Behind(ClockAhead),
 }
 
+/// What a start does about the time of the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Time {
+    /// The start goes on.
+    Taken,
+    /// The start waits for the time service.
+    Awaited,
+}
+
+/// The check of the wall clock at a start. A time service takes some seconds of a boot until the
+/// kernel counts the clock as kept, so a clock that is to be refused is checked again for a while.
+#[derive(Debug)]
+pub(crate) struct ClockCheck {
+    is_accepted: bool,
+    wait: Duration,
+    /// When the clock was to be refused first.
+    since: Option<Instant>,
+}
+
+impl ClockCheck {
+    /// A check that waits so long for the time service, unless the operator `is_accepted` any
+    /// clock.
+    pub(crate) fn new(is_accepted: bool, wait: Duration) -> ClockCheck {
+        ClockCheck {
+            is_accepted,
+            wait,
+            since: None,
+        }
+    }
+
+    /// Takes the time of the machine's clock, or refuses it by the newest time of all logs. To be
+    /// called when all shards are open and none has written, and again while the time is awaited.
+    ///
+    /// # Errors
+    /// [`ClockAhead`] once the wait is over.
+    pub(crate) fn take(&mut self, log_ms: u64) -> Result<Time, ClockAhead> {
+        let times = ClockAhead::now(log_ms);
+        match self.check(times, clock_keeping(), Instant::now())? {
+            None => return Ok(Time::Awaited),
+            Some(Taken::Quietly) => {}
+            Some(taken @ Taken::FarAhead(_)) => info!("{taken}"),
+            Some(taken @ Taken::Behind(_)) => warn!("{taken}"),
+        }
+        Ok(Time::Taken)
+    }
+
+    /// Checks the clock by its times of `now`. `None`: the check is to be repeated soon.
+    ///
+    /// # Errors
+    /// [`ClockAhead`] once the wait is over.
+    fn check(
+        &mut self,
+        times: ClockAhead,
+        keeping: ClockKeeping,
+        now: Instant,
+    ) -> Result<Option<Taken>, ClockAhead> {
+        let ahead = match judge(times, keeping, self.is_accepted) {
+            Ok(taken) => return Ok(Some(taken)),
+            Err(ahead) => ahead,
+        };
+        if self.since.is_none() && !self.wait.is_zero() {
+            let (log, clock, wait_s) = (
+                shown(times.log_ms),
+                shown(times.clock_ms),
+                self.wait.as_secs(),
+            );
+            warn!(
+                wait_s,
+                "the log ends at {log} and the clock shows {clock}, which no time service keeps: \
+                 waiting up to {wait_s} s for the time service"
+            );
+        }
+        let since = *self.since.get_or_insert(now);
+        match now.saturating_duration_since(since) < self.wait {
+            true => Ok(None),
+            false => Err(ahead),
+        }
+    }
+}
+
 /// Judges the wall clock by the newest time of the logs; 0 is that of a directory without records.
 ///
 /// # Errors
 /// [`ClockAhead`] if nobody vouches for the clock: the kernel says that no time service keeps it,
 /// and the operator has not said `is_accepted`.
-pub(crate) fn judge(
-    times: ClockAhead,
-    keeping: ClockKeeping,
-    is_accepted: bool,
-) -> Result<Taken, ClockAhead> {
+fn judge(times: ClockAhead, keeping: ClockKeeping, is_accepted: bool) -> Result<Taken, ClockAhead> {
     let ClockAhead { log_ms, clock_ms } = times;
     let is_far = log_ms > 0 && clock_ms > log_ms.saturating_add(AHEAD_MS_MAX);
     match is_far {
@@ -156,6 +233,37 @@ mod tests {
                 assert_eq!(years.is_err(), is_refused);
             }
         }
+    }
+
+    #[test]
+    fn a_clock_that_nobody_vouches_for_is_checked_again_until_the_wait_is_over() {
+        use ClockKeeping::{Synchronised, Unsynchronised};
+        let begun = Instant::now();
+        let (wait, almost) = (Duration::from_secs(60), Duration::from_millis(59_999));
+        let of = |log_ms| ClockAhead {
+            log_ms,
+            clock_ms: NOW_MS,
+        };
+        let ahead = of(NOW_MS - 2 * DAY_MS);
+        let far = Ok(Some(Taken::FarAhead(ahead)));
+        let waiting = || {
+            let mut check = ClockCheck::new(false, wait);
+            for passed in [Duration::ZERO, almost] {
+                let checked = check.check(ahead, Unsynchronised, begun + passed);
+                assert_eq!(checked, Ok(None), "{passed:?}");
+            }
+            check
+        };
+        let over = begun + wait;
+        assert_eq!(waiting().check(ahead, Unsynchronised, over), Err(ahead));
+        // The time service has come: the clock is right, or was set.
+        assert_eq!(waiting().check(ahead, Synchronised, over), far);
+        let set = waiting().check(of(NOW_MS - DAY_MS), Unsynchronised, over);
+        assert_eq!(set, Ok(Some(Taken::Quietly)));
+        let at_once = ClockCheck::new(false, Duration::ZERO).check(ahead, Unsynchronised, begun);
+        assert_eq!(at_once, Err(ahead));
+        let mut accepted = ClockCheck::new(true, wait);
+        assert_eq!(accepted.check(ahead, Unsynchronised, begun), far);
     }
 
     #[test]

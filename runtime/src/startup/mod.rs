@@ -5,7 +5,7 @@
 mod banner;
 pub mod calibration;
 pub mod checks;
-mod clock_check;
+pub(crate) mod clock_check;
 mod error;
 mod files;
 mod helpers;

@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use core_affinity::CoreId;
 use penstock_net::hello::{
@@ -24,12 +25,11 @@ use penstock_storage::checksum::use_for_short;
 use penstock_storage::cleaning::CleaningConfig;
 use penstock_storage::io::BLOCK_BYTES;
 use penstock_storage::log::SyncMethod;
-use tracing::{info, warn};
 
 pub(crate) use super::banner::Say;
 use super::banner::{banner, tell_rings};
 use super::checks;
-use super::clock_check::{ClockAhead, Taken, judge};
+use super::clock_check::ClockCheck;
 pub use super::error::OpenError;
 pub(crate) use super::error::system;
 use super::helpers::NodeHelpers;
@@ -52,7 +52,6 @@ use crate::stats::Stats;
 use crate::system::boot_clock::BootClock;
 use crate::system::checksum;
 use crate::system::huge_pages::{self, Support};
-use crate::system::kernel_clock::clock_keeping;
 use crate::system::memory::{self, MemoryBound, Watch};
 use crate::system::wall::unix_ms;
 use crate::system::{Resource, limit, raise_limit, random_u64, require_threads};
@@ -314,20 +313,10 @@ impl Node {
         })
     }
 
-    /// Takes the time of the machine's clock, or refuses it by the newest time of all logs. To be
-    /// called when all shards are open and none has written.
-    ///
-    /// # Errors
-    /// [`OpenError::Time`].
-    pub(crate) fn take_time(&self, log_ms: u64) -> Result<(), OpenError> {
-        let times = ClockAhead::now(log_ms);
-        let taken = judge(times, clock_keeping(), self.config.accept_time);
-        match taken.map_err(OpenError::Time)? {
-            Taken::Quietly => {}
-            taken @ Taken::FarAhead(_) => info!("{taken}"),
-            taken @ Taken::Behind(_) => warn!("{taken}"),
-        }
-        Ok(())
+    /// The check of the clock of the machine that this start makes.
+    pub(crate) fn clock_check(&self) -> ClockCheck {
+        let wait = Duration::from_secs(self.config.clock_wait_s.into());
+        ClockCheck::new(self.config.accept_time, wait)
     }
 
     /// The bound on the memory of the process, if it has one.

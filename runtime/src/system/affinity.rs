@@ -17,11 +17,17 @@ pub(crate) struct CpuSet(libc::cpu_set_t);
 impl CpuSet {
     /// The CPUs on which the calling thread may run; none on a machine with more than 1,024 CPUs.
     pub(crate) fn of_this_thread() -> Option<CpuSet> {
+        // Which is the calling one.
+        Self::of(ThreadId(0))
+    }
+
+    /// The same of a thread of this process; none if the thread has ended.
+    pub(crate) fn of(thread: ThreadId) -> Option<CpuSet> {
         let mut found = MaybeUninit::<libc::cpu_set_t>::zeroed();
-        // SAFETY: thread 0 is the calling one, and the pointer is to room for one set, of the
-        // length that is passed, which the kernel fills.
-        let result =
-            unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), found.as_mut_ptr()) };
+        let bytes = size_of::<libc::cpu_set_t>();
+        // SAFETY: the pointer is to room for one set, of the length that is passed, which the
+        // kernel fills.
+        let result = unsafe { libc::sched_getaffinity(thread.0, bytes, found.as_mut_ptr()) };
         check(result).ok()?;
         // SAFETY: the structure was zeroed, which is an empty set, before the kernel wrote to it.
         Some(CpuSet(unsafe { found.assume_init() }))
@@ -76,6 +82,7 @@ mod tests {
             assert_eq!(CpuSet::of_this_thread().expect("a set").len(), 1);
             assert!(all.confine(this_thread()));
             assert_eq!(CpuSet::of_this_thread(), Some(all));
+            assert_eq!(CpuSet::of(this_thread()), Some(all));
             assert!(online_cpus() >= 1);
             assert!(this_thread().is_runnable());
         })

@@ -30,16 +30,19 @@ impl ThreadId {
 }
 
 impl SchedStat {
-    /// Of a thread of this process.
+    /// Of a thread of this process; none where the kernel does not count.
     pub(crate) fn of(thread: ThreadId) -> Option<SchedStat> {
-        let file = File::open(format!("/proc/self/task/{}/schedstat", thread.0)).ok()?;
-        Some(SchedStat(file))
+        Self::open(&format!("/proc/self/task/{}/schedstat", thread.0))
     }
 
     /// Of the calling thread; none where the kernel does not count.
     pub(crate) fn of_this_thread() -> Option<SchedStat> {
-        let file = File::open("/proc/thread-self/schedstat").ok()?;
-        let stat = SchedStat(file);
+        Self::open("/proc/thread-self/schedstat")
+    }
+
+    /// A kernel that does not count writes zeros. A thread that can be named has had a slice.
+    fn open(path: &str) -> Option<SchedStat> {
+        let stat = SchedStat(File::open(path).ok()?);
         stat.read().filter(|it| it.slices > 0).map(|_| stat)
     }
 

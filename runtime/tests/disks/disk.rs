@@ -419,6 +419,14 @@ fn only_a_lone_durable_write_is_made_inline_and_only_while_the_cpu_is_contended(
         pass(&mut disk, two, false);
         let beside_a_read = vec![read(0, at(0), one()), write(1, at(1), one(), true)];
         pass(&mut disk, beside_a_read, true);
+        // A sync has all to write that no other sync has written.
+        pass(&mut disk, vec![sync(0)], true);
+        for (blocks, is_inline) in [(4, true), (5, false), (0, true)] {
+            for number in 0..blocks {
+                pass(&mut disk, vec![write(0, at(number), one(), false)], false);
+            }
+            pass(&mut disk, vec![sync(0)], is_inline);
+        }
         disk.set_contended(None);
         pass(&mut disk, vec![write(0, at(0), one(), true)], false);
     });

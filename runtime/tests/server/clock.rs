@@ -2,7 +2,7 @@
 //! a store that is ahead says so, and there is a way back.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -12,7 +12,7 @@ use penstock::system::kernel_clock::{ClockKeeping, clock_keeping};
 use penstock_client::{Client, Expiry, Verbs, new_token, new_token_at};
 
 use crate::command::command;
-use crate::process::Server;
+use crate::process::{Server, signal};
 use crate::scrape::{Numbers, ask};
 
 const HOUR_MS: u64 = 3_600_000;
@@ -106,14 +106,30 @@ fn a_clock_more_than_a_day_ahead_of_the_log_needs_the_time_service_or_the_flag()
     of_the_past(&data, 49 * HOUR_MS);
     let off = ["--admin-listen", "off"];
     if clock_keeping() == ClockKeeping::Unsynchronised {
+        let at_once = [&off[..], &["--clock-wait-s", "0s"]].concat();
         for _ in 0..2 {
-            let mut start = serve(&data, &off).stdout(Stdio::null()).spawn().unwrap();
+            let mut start = serve(&data, &at_once)
+                .stdout(Stdio::null())
+                .spawn()
+                .unwrap();
             let (code, said) = end_of(&mut start);
             assert_eq!(code, Some(2), "{said}");
             for part in ["2 days later", "no time service keeps", "--accept-time"] {
                 assert!(said.contains(part), "{part} in {said}");
             }
         }
+        // A start waits for the time service. A stop ends the wait.
+        let mut start = serve(&data, &off).stdout(Stdio::null()).spawn().unwrap();
+        let mut errors = BufReader::new(start.stderr.take().unwrap()).lines();
+        let waits = |line: io::Result<String>| line.unwrap().contains("waiting up to 60 s");
+        assert!(errors.any(waits), "it does not wait");
+        signal(start.id(), "-TERM");
+        let rest: Vec<_> = errors.map(Result::unwrap).collect();
+        assert_eq!(start.wait().unwrap().code(), Some(0), "{rest:?}");
+        assert!(
+            rest.iter().any(|line| line.contains("nothing was served")),
+            "{rest:?}"
+        );
     } else {
         eprintln!("SKIPPED: a time service keeps the clock here, so no start is refused");
     }

@@ -28,9 +28,11 @@ const USED: &[&str] = &[
     "io_uring_register",
     "accept4",
     "access",
+    "adjtimex",
     "arch_prctl",
     "bind",
     "brk",
+    "clock_adjtime",
     "clock_nanosleep",
     "close",
     "connect",
@@ -241,6 +243,31 @@ fn unit_runs_without_privileges_and_keeps_the_rings_and_the_pinning() {
             line.is_empty() || line.contains('='),
             "no directive: {line}"
         );
+    }
+}
+
+#[test]
+fn units_let_a_start_ask_the_kernel_whether_a_time_service_keeps_the_clock() {
+    for unit in [UNIT, TEMPLATE] {
+        let options: Vec<_> = unit.lines().filter(|line| !line.starts_with('#')).collect();
+        let protected = options.iter().find(|line| line.starts_with("ProtectClock"));
+        assert_eq!(protected, None, "it takes adjtimex away");
+        let filters: Vec<_> = options
+            .iter()
+            .filter_map(|line| line.strip_prefix("SystemCallFilter="))
+            .collect();
+        let taken = filters.iter().rposition(|names| names.starts_with('~'));
+        let given = filters
+            .iter()
+            .rposition(|names| *names == "adjtimex clock_adjtime");
+        assert!(
+            given > taken,
+            "what a line takes away is given after it: {filters:?}"
+        );
+        // By which the clock could be set.
+        for line in ["CapabilityBoundingSet=", "PrivateDevices=yes"] {
+            assert!(options.contains(&line), "missing: {line}");
+        }
     }
 }
 

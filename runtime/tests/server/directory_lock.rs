@@ -85,7 +85,8 @@ fn a_second_server_is_refused_after_lock_was_removed_and_the_first_restores_the_
     let data = folder("lock-removed");
     let mut server = Server::start(&mut serve(&data));
     let client = server.client();
-    for _ in 0..2 {
+    const REMOVALS: usize = 4;
+    for _ in 0..REMOVALS {
         fs::remove_file(data.join("LOCK")).unwrap();
         let (code, said) = refused(&mut serve(&data));
         assert_eq!(code, Some(2), "{said}");
@@ -97,7 +98,8 @@ fn a_second_server_is_refused_after_lock_was_removed_and_the_first_restores_the_
     let (code, said) = end_of(&mut server.process);
     assert_eq!(code, Some(0), "{said}");
     let warned = said.matches("is there and locked again").count();
-    assert_eq!(warned, 2, "{said}");
+    // What a program removes each second does not fill the log.
+    assert!((1..REMOVALS).contains(&warned), "{said}");
     let server = Server::start(&mut serve(&data));
     let found = server.client().get(b"key").wait().unwrap();
     assert_eq!(&found.expect("it is there").bytes[..], b"kept");
