@@ -356,6 +356,26 @@ fn exec_of_very_many_keys_is_refused_after_few_comparisons_of_their_names() {
 }
 
 #[test]
+fn nothing_is_kept_behind_multi_for_an_exec_that_will_be_refused() {
+    let mut peer = Peer::new(1);
+    let many: Vec<&str> = vec!["SET k v"; 1_024];
+    peer.ask(&[&["MULTI"][..], &many].concat());
+    assert!(peer.talk.queued_bytes() > 0);
+    let refused = peer.ask(&["SET k v"]);
+    assert_eq!(refused, b"-ERR too many commands behind MULTI\r\n");
+    assert_eq!(peer.talk.queued_bytes(), 0, "refused commands do not count");
+    peer.ask(&["SET k v"]);
+    assert_eq!(peer.talk.queued_bytes(), 0);
+    assert!(peer.ask(&["EXEC"]).starts_with(b"-EXECABORT "));
+    // Any other refusal does so, too, and the answer stays as in Valkey.
+    peer.ask(&["MULTI", "SET k v", "NONSENSE"]);
+    assert_eq!(peer.ask(&["SET k v"]), b"+QUEUED\r\n");
+    assert_eq!(peer.talk.queued_bytes(), 0);
+    assert!(peer.ask(&["EXEC"]).starts_with(b"-EXECABORT "));
+    assert_eq!(peer.changes, 0);
+}
+
+#[test]
 fn what_a_connection_says_of_itself_is_short() {
     let long = "n".repeat(257);
     let most = "n".repeat(256);
