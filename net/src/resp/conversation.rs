@@ -511,7 +511,7 @@ impl Talk {
         let mut text = Vec::new();
         write(&mut text);
         if let Some(queue) = &mut self.queue {
-            queue.is_void = true;
+            queue.make_void();
         }
         self.error(&text);
         Passed::Whole

@@ -131,19 +131,30 @@ impl Transaction {
         protocol: Protocol,
         value_bytes_max: usize,
     ) -> Result<Self, Unfit> {
-        let mut keys = Vec::new();
-        for command in &commands {
-            if let Some(request) = request_of(command.view()) {
-                request.for_each_key(|key| add_key(&mut keys, key));
+        let for_each_key = |visit: &mut dyn FnMut(&[u8])| {
+            for command in &commands {
+                if let Some(request) = request_of(command.view()) {
+                    request.for_each_key(&mut *visit);
+                }
             }
-        }
-        for watched in &watched {
-            add_key(&mut keys, &watched.key);
-        }
-        let slots = keys.iter().map(|key| slot_of(key.name()));
-        if slots.clone().min() != slots.max() {
+            watched.iter().for_each(|watched| visit(&watched.key));
+        };
+        let (mut slot, mut is_one_slot) = (None, true);
+        for_each_key(&mut |key| {
+            let other = slot_of(key);
+            is_one_slot &= *slot.get_or_insert(other) == other;
+        });
+        if !is_one_slot {
             return Err(Unfit::CrossSlot);
         }
+        // A request may name a key for every few of its bytes, so no more names are compared than
+        // an APPLY may have.
+        let mut keys = Vec::new();
+        for_each_key(&mut |key| {
+            if keys.len() <= APPLY_KEYS_MAX {
+                add_key(&mut keys, key);
+            }
+        });
         if keys.len() > APPLY_KEYS_MAX {
             return Err(Unfit::TooManyKeys);
         }

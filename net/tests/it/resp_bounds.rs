@@ -156,7 +156,21 @@ impl Peer {
 
 /// The reply to EXEC behind these commands, and how many items changed something.
 fn exec(value_bytes: usize, commands: &[&str]) -> (Vec<u8>, usize) {
-    let mut peer = Peer::new(value_bytes);
+    exec_of(Peer::new(value_bytes), commands)
+}
+
+/// The same of a server that takes frames of so many bytes.
+fn exec_within(frame_bytes_max: u32, commands: &[&str]) -> (Vec<u8>, usize) {
+    let mut peer = Peer::new(1);
+    let limits = Limits {
+        frame_bytes_max,
+        ..Limits::default()
+    };
+    peer.talk = Conversation::new(Client::default(), limits, false);
+    exec_of(peer, commands)
+}
+
+fn exec_of(mut peer: Peer, commands: &[&str]) -> (Vec<u8>, usize) {
     let queued = peer.ask(&[&["MULTI"], commands].concat());
     let expected = format!("+OK\r\n{}", "+QUEUED\r\n".repeat(commands.len()));
     assert_eq!(queued, expected.into_bytes());
@@ -320,6 +334,45 @@ fn what_multi_has_queued_and_what_a_transaction_has_read_is_told() {
     peer.talk.answered(&answers, &peer.server);
     assert_eq!(peer.talk.out(), b":100001\r\n");
     assert_eq!(peer.talk.kept_bytes(), 0);
+}
+
+#[test]
+fn exec_of_very_many_keys_is_refused_after_few_comparisons_of_their_names() {
+    // All pairs of these names are 80 billion comparisons.
+    let keys: String = (0..400_000).map(|key| format!(" {{a}}{key}")).collect();
+    let mget = format!("MGET{keys}");
+    let (reply, changes) = exec_within(8 << 20, &[&mget]);
+    let text = String::from_utf8_lossy(&reply);
+    assert!(text.contains("it has more than 8 keys"), "{text}");
+    assert_eq!(changes, 0);
+    // Keys of several slots are named as such, however late the other slot comes.
+    let (reply, _) = exec_within(8 << 20, &[&mget, "GET {b}"]);
+    let text = String::from_utf8_lossy(&reply);
+    assert!(text.starts_with("-CROSSSLOT "), "{text}");
+    // One key may be named very often.
+    let mget = format!("MGET{}", " a".repeat(100_000));
+    let (reply, _) = exec_within(8 << 20, &[&mget]);
+    assert!(reply.starts_with(b"*1\r\n*100000\r\n"));
+}
+
+#[test]
+fn nothing_is_kept_behind_multi_for_an_exec_that_will_be_refused() {
+    let mut peer = Peer::new(1);
+    let many: Vec<&str> = vec!["SET k v"; 1_024];
+    peer.ask(&[&["MULTI"][..], &many].concat());
+    assert!(peer.talk.queued_bytes() > 0);
+    let refused = peer.ask(&["SET k v"]);
+    assert_eq!(refused, b"-ERR too many commands behind MULTI\r\n");
+    assert_eq!(peer.talk.queued_bytes(), 0, "refused commands do not count");
+    peer.ask(&["SET k v"]);
+    assert_eq!(peer.talk.queued_bytes(), 0);
+    assert!(peer.ask(&["EXEC"]).starts_with(b"-EXECABORT "));
+    // Any other refusal does so, too, and the answer stays as in Valkey.
+    peer.ask(&["MULTI", "SET k v", "NONSENSE"]);
+    assert_eq!(peer.ask(&["SET k v"]), b"+QUEUED\r\n");
+    assert_eq!(peer.talk.queued_bytes(), 0);
+    assert!(peer.ask(&["EXEC"]).starts_with(b"-EXECABORT "));
+    assert_eq!(peer.changes, 0);
 }
 
 #[test]

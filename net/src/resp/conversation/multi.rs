@@ -23,13 +23,33 @@ pub(super) struct Queue {
     commands: Vec<KeptArguments>,
     bytes: usize,
     /// A command was refused: EXEC will be, too.
-    pub(super) is_void: bool,
+    is_void: bool,
 }
 
 impl Queue {
     /// Bytes that its commands take.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Keeps a command. `false` if there is no room for it.
+    fn keep(&mut self, args: Arguments<'_>, bytes_max: usize) -> bool {
+        let kept = KeptArguments::of(args);
+        let bytes = self.bytes + kept.bytes();
+        if self.commands.len() >= QUEUED_MAX || bytes > bytes_max {
+            return false;
+        }
+        self.bytes = bytes;
+        self.commands.push(kept);
+        true
+    }
+
+    /// A command was refused: EXEC will be, too, so nothing is kept for it.
+    pub(super) fn make_void(&mut self) {
+        *self = Queue {
+            is_void: true,
+            ..Queue::default()
+        };
     }
 }
 
@@ -72,17 +92,13 @@ impl Talk {
         if !is_good {
             return self.refuse(words::bad_key);
         }
+        let bytes_max = self.limits.frame_bytes_max as usize;
         let queue = self.queue.as_mut().expect("the caller has looked");
-        let kept = KeptArguments::of(args);
-        queue.bytes += kept.bytes();
-        let is_full = queue.commands.len() >= QUEUED_MAX
-            || queue.bytes > self.limits.frame_bytes_max as usize;
-        if is_full {
+        if !queue.is_void && !queue.keep(args, bytes_max) {
             return self.refuse(|out| {
                 out.extend_from_slice(b"ERR too many commands behind MULTI");
             });
         }
-        queue.commands.push(kept);
         let protocol = self.protocol;
         self.ring
             .reply(protocol, &mut self.out, |replies| replies.simple("QUEUED"));
