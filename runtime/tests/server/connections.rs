@@ -239,11 +239,6 @@ fn connections_beyond_what_memory_max_carries_are_refused_by_name() {
     for number in 0..carried {
         open.push(served.greeted(PORTS[number % 2]));
     }
-    // All that they may send without being whole: the rest of it never comes.
-    for (number, stream) in open.iter_mut().enumerate().skip(8) {
-        let part = &set(PORTS[number % 2], "k", &[b'v'; 60_000])[..40_000];
-        let _ = stream.write_all(part);
-    }
     let mut refused = served.connect(Port::Resp);
     let text = String::from_utf8(hear(&mut refused)).unwrap();
     assert!(
@@ -254,6 +249,12 @@ fn connections_beyond_what_memory_max_carries_are_refused_by_name() {
     let mut refused = served.connect(Port::Native);
     let text = String::from_utf8_lossy(&hear(&mut refused)).into_owned();
     assert!(text.contains("memory_max of 48 MiB carries"), "{text}");
+    // All that they may send without being whole: the rest of it never comes. Those for which
+    // there is no room are ended.
+    for (number, stream) in open.iter_mut().enumerate().skip(8) {
+        let part = &set(PORTS[number % 2], "k", &[b'v'; 60_000])[..40_000];
+        let _ = stream.write_all(part);
+    }
     let resident = served.resident_bytes();
     assert!(resident < 48 * MIB, "{resident}");
     // New keys find room beside them.

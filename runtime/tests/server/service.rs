@@ -233,9 +233,16 @@ fn a_log_file_that_cannot_be_opened_anew_is_told_to_the_service_manager_and_on_s
         words.starts_with(&format!("READY=1\nSTATUS=serving; {refused}")),
         "{words}"
     );
+    // A thread of its own writes the lines, after the manager was informed.
+    let has_line = |path: &Path| {
+        (0..1_000).any(|_| {
+            std::thread::sleep(Duration::from_millis(10));
+            text_of(path).contains(refused)
+        })
+    };
+    assert!(has_line(&errors) && has_line(&folder.join("log.1")));
     let told = text_of(&errors);
     assert!(told.starts_with(&format!("penstock: {refused}")), "{told}");
-    assert!(text_of(&folder.join("log.1")).contains(refused));
     ping(&server);
 
     // The next reload that succeeds takes the notice back.
