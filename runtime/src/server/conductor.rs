@@ -86,7 +86,7 @@ impl<'a> Conductor<'a> {
     }
 
     /// Follows the reports of the cores to the end. When every core is open, calls `take_time` with
-    /// the newest time of all logs until the time of the machine is taken, and then `all_open` once.
+    /// the newest time of all logs until the time of the machine is taken, then `all_open` once.
     pub(super) fn conduct(
         mut self,
         reports: &flume::Receiver<Report>,
