@@ -252,8 +252,7 @@ impl Holds {
     fn shown(&mut self, number: usize, item: &ReplyItem<'_>, is_kept: bool) -> Result<(), String> {
         let shown = HoldShown::read(item.value).ok_or("it is no hold")?;
         let told = item.expiry.ok_or("its expiry is not told")?;
-        // A lifetime counts from the next whole millisecond, and a number that is NOW is of the last
-        // one.
+        // A lifetime counts from the next whole millisecond, a number that is NOW is of the last.
         if !(shown.until_ms..=shown.until_ms + 1).contains(&told.expiry_ms) {
             return Err(format!("it is to expire at {}: {told:?}", shown.until_ms));
         }
