@@ -216,6 +216,28 @@ impl Transaction {
         self.reply.capacity() + values.sum::<usize>()
     }
 
+    /// Refuses it with BUSY if it keeps values while it waits for more, and gives those back.
+    /// `false` if there are none.
+    pub(super) fn refuse_more_values(&mut self) -> bool {
+        let waits = matches!(self.phase, Phase::Reads(_));
+        let values = self.keys.iter().map(KeyState::value_bytes);
+        if !waits || values.sum::<usize>() == 0 {
+            return false;
+        }
+        self.forget_values();
+        self.replies().error(
+            b"BUSY nothing was executed: the values of the keys have no room beside the replies \
+              of the shard",
+        );
+        true
+    }
+
+    fn forget_values(&mut self) {
+        for key in &mut self.keys {
+            key.learn(None);
+        }
+    }
+
     /// Its reply and, of WATCH, what is watched from now on, when all is done.
     pub(super) fn outcome(&mut self) -> Option<(Vec<u8>, Vec<Watched>)> {
         if self.phase != Phase::Done {
@@ -292,8 +314,13 @@ impl Transaction {
         match self.phase {
             Phase::Reads(missing) => {
                 match status {
+                    // The others were read for nothing.
+                    _ if !self.reply.is_empty() => {}
                     Status::Ok | Status::NotFound => self.take_read(item, reply),
-                    _ => self.fail(told),
+                    _ => {
+                        self.fail(told);
+                        self.forget_values();
+                    }
                 }
                 self.phase = Phase::Reads(missing - 1);
                 if missing == 1 {
@@ -310,6 +337,7 @@ impl Transaction {
                     }
                     Status::VersionMismatch | Status::GuardFailed | Status::NotFound => {
                         self.reply.clear();
+                        self.forget_values();
                         self.phase = Phase::MayRead;
                         if self.reads >= READS_MAX {
                             self.phase = Phase::Done;

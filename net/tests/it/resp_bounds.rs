@@ -1,6 +1,7 @@
 //! What a short command of RESP may multiply to: replies of transactions, names, lists.
 
 use std::cell::RefCell;
+use std::ops::Range;
 use std::sync::Arc;
 
 use penstock_net::batch::Batch;
@@ -117,14 +118,21 @@ impl Peer {
     }
 
     fn answer(&mut self, frame: &[u8]) -> Vec<u8> {
+        self.answer_of(frame, 0..usize::MAX)
+    }
+
+    /// The answers to these items of a frame.
+    fn answer_of(&mut self, frame: &[u8], items: Range<usize>) -> Vec<u8> {
         let Some(head) = frame.first_chunk::<HEADER_BYTES>() else {
             return Vec::new();
         };
         let batch = Batch::read(&frame[HEADER_BYTES..]).expect("well formed");
         let mut out = Pieces::default();
         let id = Header::decode(head).request_id;
-        let mut reply = BatchReply::begin(&mut out, id, batch.len()).over(Medium::Memory);
-        for number in 0..batch.len() {
+        let items = items.start..items.end.min(batch.len());
+        let has_more = items.end < batch.len();
+        let mut reply = BatchReply::begin(&mut out, id, items.len()).over(Medium::Memory);
+        for number in items {
             let version = Version {
                 epoch: 1,
                 sequence: 1,
@@ -149,7 +157,7 @@ impl Peer {
             }
             reply.end_item(&mut out);
         }
-        assert!(reply.finish(&mut out, 0, false, false));
+        assert!(reply.finish(&mut out, 0, has_more, false));
         out.into_bytes()
     }
 }
@@ -334,6 +342,34 @@ fn what_multi_has_queued_and_what_a_transaction_has_read_is_told() {
     peer.talk.answered(&answers, &peer.server);
     assert_eq!(peer.talk.out(), b":100001\r\n");
     assert_eq!(peer.talk.kept_bytes(), 0);
+}
+
+#[test]
+fn a_transaction_that_waits_for_values_without_room_gives_back_those_that_it_keeps() {
+    let mut peer = Peer::new(100_000);
+    peer.ask(&["MULTI", "APPEND {a}1 x", "GET {a}2"]);
+    let mut frame = Vec::new();
+    let exec = b"*1\r\n$4\r\nEXEC\r\n";
+    assert_eq!(
+        peer.talk.take(exec, &mut frame, &peer.server),
+        exec.len(),
+        "it is one command"
+    );
+    peer.talk.take(&[], &mut frame, &peer.server);
+    assert!(!peer.talk.refuse_more_values(), "it keeps nothing yet");
+    // Each answer comes in a frame of its own.
+    let [first, second] = [0, 1].map(|number| peer.answer_of(&frame, number..number + 1));
+    peer.talk.answered(&first, &peer.server);
+    assert!(peer.talk.kept_bytes() >= 100_000);
+    assert!(peer.talk.refuse_more_values());
+    assert!(peer.talk.kept_bytes() < 1_000);
+    assert!(!peer.talk.refuse_more_values(), "it keeps nothing more");
+    assert!(peer.talk.out().is_empty(), "a reply waits for all answers");
+    peer.talk.answered(&second, &peer.server);
+    let reply = std::mem::take(peer.talk.out());
+    assert!(reply.starts_with(b"-BUSY nothing was executed"));
+    assert_eq!((peer.talk.kept_bytes(), peer.changes), (0, 0));
+    assert!(peer.ask(&["GET a"]).starts_with(b"$100000\r\n"));
 }
 
 #[test]

@@ -68,6 +68,18 @@ impl Removals {
         };
     }
 
+    /// The changes of a partition go on behind this sequence in a new epoch, and nobody asks for
+    /// changes since one of an epoch before. Sequences of that epoch may be later than this one, and
+    /// are no changes of the new one.
+    pub(crate) fn restart(&mut self, partition: usize, sequence: u64) {
+        self.floors[partition] = sequence;
+        for removed in &mut self.removed {
+            if partition_of(removed.slot) == partition {
+                removed.sequence = 0;
+            }
+        }
+    }
+
     /// Whether a key of this slot and hash, which is not in the index, may have a change with a
     /// later sequence than this one.
     pub(crate) fn may_have_changed(&self, slot: u16, hash: u32, since: u64) -> bool {
@@ -210,6 +222,30 @@ mod tests {
         assert!(removals.may_have_changed(64, 2, 6));
         assert!(!removals.may_have_changed(64, 2, 7));
         assert!(!removals.may_have_changed(0, 2, 0));
+    }
+
+    #[test]
+    fn sequences_of_an_epoch_before_are_no_changes_of_the_new_one() {
+        let mut removals = Removals::begin(&[0; PARTITIONS]);
+        // The first keys of both partitions are dropped, whose floors rise.
+        for sequence in 1..=KEPT as u64 {
+            let hash = u32::try_from(sequence * 2).unwrap();
+            removals.leaves(0, hash, sequence);
+            removals.leaves(64, hash, sequence);
+        }
+        let last = u32::try_from(KEPT * 2).unwrap();
+        assert!(removals.may_have_changed(0, 1 << 20, 50), "it was dropped");
+        assert!(removals.may_have_changed(0, last, 50));
+        removals.restart(0, 50);
+        assert!(!removals.may_have_changed(0, 1 << 20, 50), "dropped before");
+        assert!(!removals.may_have_changed(0, last, 50), "kept from before");
+        assert!(removals.may_have_changed(0, last, 49));
+        assert!(removals.may_have_changed(64, last, 50), "of another");
+        // What leaves in the new epoch counts.
+        removals.leaves(0, last, 51);
+        assert!(removals.may_have_changed(0, last, 50));
+        assert!(!removals.may_have_changed(0, last, 51));
+        assert!(!removals.may_have_changed(0, 4, 51));
     }
 
     #[test]

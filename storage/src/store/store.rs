@@ -344,6 +344,9 @@ impl<P: Blocks> Store<P> {
     /// The next commit of a partition has this epoch and the sequence behind this one.
     pub(crate) fn set_position(&mut self, partition: usize, after: Version) {
         self.numbering.go_on_behind(partition, after);
+        if let Some(removals) = &mut self.removals {
+            removals.restart(partition, after.sequence);
+        }
     }
 
     /// The time is never before this one.

@@ -47,6 +47,14 @@ impl Conversation {
         values + if listed > LIST_BYTES_FREE { listed } else { 0 }
     }
 
+    /// Has a transaction that waits for more values give back those that it keeps: there is no room
+    /// for more, and the room that it waits for may be its own. Its reply is BUSY. `false` if it
+    /// keeps none.
+    pub fn refuse_more_values(&mut self) -> bool {
+        let transaction = self.talk.transaction.as_mut();
+        transaction.is_some_and(Transaction::refuse_more_values)
+    }
+
     /// Bytes of memory that it has for what comes next.
     #[must_use]
     pub fn capacity(&self) -> usize {
