@@ -68,9 +68,9 @@ impl Removals {
         };
     }
 
-    /// The changes of a partition go on behind this sequence in a new epoch, and nobody asks for
-    /// changes since one of an epoch before. Sequences of that epoch may be later than this one, and
-    /// are no changes of the new one.
+    /// The changes of a partition go on after this sequence in a new epoch, and nobody asks for
+    /// changes since one of an epoch before. Sequences of that epoch may be later than this one,
+    /// and are no changes of the new one.
     pub(crate) fn restart(&mut self, partition: usize, sequence: u64) {
         self.floors[partition] = sequence;
         for removed in &mut self.removed {
