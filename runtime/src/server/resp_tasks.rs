@@ -87,6 +87,16 @@ impl RespConnection {
             core.holds_outside(self.session(), held);
         }
     }
+
+    /// Gives back the values of a transaction that waits for more of them while there is no room
+    /// for replies. The reads that it waits for may need just this room. So no transaction holds
+    /// room that another one, or the same, waits for.
+    fn bound_values(&self, core: &Core) {
+        let is_short = core.room_for_replies() == 0;
+        if is_short && self.conversation.borrow_mut().refuse_more_values() {
+            self.tell_replies(core);
+        }
+    }
 }
 
 /// Begins the tasks of a connection between these addresses.
@@ -293,6 +303,7 @@ async fn write(core: Rc<Core>, shared: Rc<RespConnection>, id: u64, mut writer: 
             core.sent(session, all);
             (taken_bytes, told_bytes) = (0, 0);
         }
+        shared.bound_values(&core);
         if is_blocked {
             connection.may_resume.set();
         }

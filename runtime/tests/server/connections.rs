@@ -341,6 +341,53 @@ fn a_transaction_with_a_long_reply_is_refused_and_others_are_served_meanwhile() 
 }
 
 #[test]
+fn a_transaction_whose_values_fill_the_room_for_replies_is_busy_and_nobody_waits_for_it() {
+    let _one = the_machine();
+    for shards in ["1", "2"] {
+        let options = ["--memory-max", "64MiB", "--value-bytes-max", "1MiB"];
+        let options = [&options[..], &["--shards", shards]].concat();
+        let served = Served::start("kept-values", &options);
+        let mut one = served.connect(Port::Resp);
+        let keys = ["{a}1", "{a}2", "{a}3", "{a}4", "{a}5"];
+        for key in keys {
+            let value = vec![b'v'; 1 << 20];
+            one.write_all(&set(Port::Resp, key, &value)).unwrap();
+            assert_eq!(hear(&mut one), b"+OK\r\n");
+        }
+        let lengths = keys.map(|key| format!("STRLEN {key}"));
+        let lengths = lengths.each_ref().map(String::as_str);
+        let begin = [&["MULTI"][..], &lengths].concat();
+        // On one shard and on the other, alone and several at the same time.
+        let mut all: Vec<TcpStream> = (0..6).map(|_| served.connect(Port::Resp)).collect();
+        for stream in &mut all {
+            let told = whole(stream, &begin, begin.len());
+            assert!(!told.contains('-'), "{told}");
+        }
+        for stream in &mut all {
+            stream.write_all(b"*1\r\n$4\r\nEXEC\r\n").unwrap();
+        }
+        for stream in &mut all {
+            let told = String::from_utf8_lossy(&hear(stream)).into_owned();
+            assert!(told.starts_with("-BUSY nothing was executed"), "{told}");
+        }
+        // Its room is free again.
+        let told = whole(&mut one, &["MULTI", lengths[0], "EXEC"], 4);
+        assert!(told.ends_with("*1\r\n:1048576\r\n"), "{told}");
+    }
+}
+
+/// Asks for so many lines of replies.
+fn whole(stream: &mut TcpStream, commands: &[&str], lines: usize) -> String {
+    let mut told = ask(stream, commands);
+    while told.lines().count() < lines || !told.ends_with("\r\n") {
+        let heard = hear(stream);
+        assert!(!heard.is_empty(), "the connection ended behind {told:?}");
+        told.push_str(&String::from_utf8_lossy(&heard));
+    }
+    told
+}
+
+#[test]
 fn long_replies_that_nobody_reads_stay_within_memory_max_whichever_command_makes_them() {
     let _one = the_machine();
     let served = Served::start("unread", &["--memory-max", "96MiB"]);
