@@ -256,7 +256,8 @@ impl Holds {
         if !(shown.until_ms..=shown.until_ms + 1).contains(&told.expiry_ms) {
             return Err(format!("it is to expire at {}: {told:?}", shown.until_ms));
         }
-        if told.expiry_ms != 0 && told.expiry_ms <= told.time_ms {
+        // The time beside an expiry is rounded up.
+        if told.expiry_ms != 0 && told.expiry_ms < told.time_ms {
             return Err(format!("it has expired: {told:?}"));
         }
         let it = &self.tries[number];

@@ -358,7 +358,7 @@ fn units_that_are_added_twice_or_lost_are_refused() {
 #[test]
 fn a_hold_that_has_expired_is_neither_used_nor_shown() {
     let mut history = History::of_hold();
-    history.at(EXPIRY_MS);
+    history.at(EXPIRY_MS + 1);
     refuses(history.does(Act::Confirm), "had expired at 1001000");
     refuses(history.reads((2, 0), EXPIRY_MS), "it has expired");
 
