@@ -129,7 +129,7 @@ impl Bench {
     }
 }
 
-/// A counter that is gone between 110 and 120 ms.
+/// A counter that is gone between 110 and 121 ms: a lifetime counts from a time that is rounded up.
 fn mortal(bench: &mut Bench) -> usize {
     bench.expiry = Expiry::In(100);
     bench.oracle.time_ms = 10;
@@ -147,8 +147,8 @@ fn a_key_is_gone_within_its_border_and_neither_before_nor_after() {
     for (time_ms, may_be_there, may_be_gone) in [
         (109, true, false),
         (110, true, true),
-        (119, true, true),
-        (120, false, true),
+        (120, true, true),
+        (121, false, true),
     ] {
         let mut bench = Bench::new();
         let maker = mortal(&mut bench);
@@ -168,7 +168,7 @@ fn a_key_is_gone_within_its_border_and_neither_before_nor_after() {
 
 #[test]
 fn an_edit_that_loses_the_expiry_is_found() {
-    for (expiry_ms, is_right) in [(115, true), (0, false), (121, false)] {
+    for (expiry_ms, is_right) in [(115, true), (0, false), (122, false)] {
         let mut bench = Bench::new();
         let maker = mortal(&mut bench);
         bench.oracle.time_ms = 50;
@@ -189,7 +189,7 @@ fn an_edit_that_loses_the_expiry_is_found() {
 fn a_value_that_is_written_on_a_key_that_is_gone_is_found() {
     let mut bench = Bench::new();
     mortal(&mut bench);
-    bench.oracle.time_ms = 120;
+    bench.oracle.time_ms = 121;
     bench.take(2, 9).expect("nothing to see yet");
     let wrong = bench.finish().expect_err("there was nothing to take from");
     assert!(wrong.contains("which lived"), "{wrong}");
