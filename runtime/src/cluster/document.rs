@@ -92,7 +92,7 @@ pub(super) fn edit_placements(
         if let Some((from, to, above)) = joined.last_mut()
             && *to + 1 == first
             && placing(file, first) == placing(file, *from)
-            && placing(before, first) != placing(before, *from)
+            && placing(before, first) != placing(before, *to)
             && !is_commented(&table)
         {
             *to = last;
