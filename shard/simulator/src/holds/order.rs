@@ -209,7 +209,8 @@ impl Holds {
                 }
                 let (first, last) = match until {
                     Until::At(ms) => (ms, ms),
-                    Until::In(ms) => (it.sent_ms + ms, it.answered_ms.saturating_add(ms)),
+                    // It counts from a time that is rounded up.
+                    Until::In(ms) => (it.sent_ms + ms, it.answered_ms.saturating_add(ms + 1)),
                 };
                 (low, high) = (low.min(first), high.max(last));
             }
