@@ -31,12 +31,7 @@
 //! order. One thread that wants the shortest way takes [`Penstock::open_local`].
 
 /// Version and commit of this build: a bug report names it by them.
-pub const VERSION: &str = concat!(
-    env!("CARGO_PKG_VERSION"),
-    " (",
-    env!("PENSTOCK_BUILT_FROM"),
-    ")"
-);
+pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("BUILT_FROM"), ")");
 
 pub mod backup;
 pub mod cluster;

@@ -380,4 +380,16 @@ mod tests {
             assert!(!is_taken, "{}", option.name);
         }
     }
+
+    #[test]
+    fn a_variable_that_the_build_hands_to_the_server_is_no_option() {
+        let variables = include_str!("../../build.rs")
+            .lines()
+            .filter_map(|line| line.split_once("cargo::rustc-env="))
+            .filter_map(|(_, rest)| rest.split_once('='))
+            .map(|(name, _)| (name, "text"));
+        let variables: Vec<(&str, &str)> = variables.collect();
+        assert!(!variables.is_empty(), "the build hands over no variable");
+        assert_eq!(read(&variables).map(|it| it.len()), Ok(0));
+    }
 }

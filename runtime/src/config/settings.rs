@@ -28,13 +28,12 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// Reads this process's environment, and the file that `config` or else `PENSTOCK_CONFIG`
-    /// names.
+    /// Reads this process's environment, and the files that it and `config` name.
     pub fn of_process(
         flags: Vec<(&'static str, String)>,
         config: Option<PathBuf>,
     ) -> Result<Sources, ConfigError> {
-        let environment: Vec<(String, String)> = std::env::vars_os()
+        let environment = std::env::vars_os()
             .map(|(name, value)| {
                 (
                     name.to_string_lossy().into_owned(),
@@ -42,9 +41,18 @@ impl Sources {
                 )
             })
             .collect();
+        let named = config.or_else(|| std::env::var_os("PENSTOCK_CONFIG").map(PathBuf::from));
+        Sources::read(flags, environment, named)
+    }
+
+    /// Reads the files that `environment` names, and the configuration `named`.
+    fn read(
+        flags: Vec<(&'static str, String)>,
+        environment: Vec<(String, String)>,
+        named: Option<PathBuf>,
+    ) -> Result<Sources, ConfigError> {
         let environment_files =
             environment::read_files(&environment).map_err(ConfigError::Variable)?;
-        let named = config.or_else(|| std::env::var_os("PENSTOCK_CONFIG").map(PathBuf::from));
         let file = match named {
             Some(path) => match std::fs::read_to_string(&path) {
                 Ok(text) => Some((path, text)),
@@ -545,7 +553,8 @@ mod tests {
     #[test]
     fn unreadable_file_names_its_path() {
         let missing = PathBuf::from("/nowhere/p.toml");
-        let error = Sources::of_process(Vec::new(), Some(missing)).unwrap_err();
+        let environment = vec![("PENSTOCK_SHARDS".into(), "2".into())];
+        let error = Sources::read(Vec::new(), environment, Some(missing)).unwrap_err();
         assert!(
             error
                 .to_string()
