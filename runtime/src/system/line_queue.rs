@@ -166,13 +166,19 @@ fn write_all(queued: &flume::Receiver<Order>, sink: &impl LineSink, counts: &Cou
     }
 }
 
-impl Drop for LineWriter {
-    fn drop(&mut self) {
-        let until = Instant::now() + END_WAIT;
+impl LineWriter {
+    /// Ends the thread when the lines are written, and waits for its end.
+    fn end_until(&self, until: Instant) {
         if self.orders.send_deadline(Order::End, until).is_ok() {
             // An error either way: the thread says nothing when it ends.
             let _ = self.ended.recv_deadline(until);
         }
+    }
+}
+
+impl Drop for LineWriter {
+    fn drop(&mut self) {
+        self.end_until(Instant::now() + END_WAIT);
     }
 }
 
@@ -252,11 +258,13 @@ mod tests {
         let sink = Arc::new(Gated::default());
         let (queue, writer) = LineQueue::start("test-lines", Arc::clone(&sink)).unwrap();
         let expected = |count| -> String { (0..count).map(|it| format!("{it} 0\n")).collect() };
+        // A machine that is busy lets the thread wait for longer than END_WAIT.
+        let until = Instant::now() + Duration::from_secs(60);
         (0..1000).for_each(|number| queue.push(numbered(number)));
-        queue.flush();
+        queue.flush_until(until);
         assert_eq!(*sink.taken.lock().unwrap(), expected(1000).as_bytes());
         (1000..1100).for_each(|number| queue.push(numbered(number)));
-        drop(writer);
+        writer.end_until(until);
         assert_eq!(*sink.taken.lock().unwrap(), expected(1100).as_bytes());
         queue.push(numbered(0));
         assert_eq!(
