@@ -4,6 +4,7 @@ mod admin;
 mod canary;
 mod files;
 mod logins;
+mod memory;
 mod peers;
 mod reach;
 mod refused;
