@@ -3,7 +3,7 @@
 //! Pure: nonces and digests come from the owner, who alone knows the secret. A side is handed what
 //! a proof is to be computed over, and told whether the other's was right.
 
-use penstock_net::link::frame::{LINK_VERSION, write_link_frame};
+use penstock_net::link::frame::{LINK_VERSION, LINK_VERSION_MAX, write_link_frame};
 use penstock_net::link::handshake::{ProofInput, proof_input};
 use penstock_net::link::{
     Channel, Hello, LinkHeader, LinkMessage, NodeStart, Nonce, Proof, ProofRole, RefusalCode,
@@ -51,9 +51,17 @@ pub struct Peer {
     pub shards: u16,
     /// Bytes of a frame that it takes.
     pub frame_bytes_max: u32,
+    /// The version of the link.
+    pub link_version: u16,
 }
 
 impl Peer {
+    /// Whether it understands settings of keyspaces with ack level `all` or a default level.
+    #[must_use]
+    pub fn knows_level_all(&self) -> bool {
+        self.link_version >= u16::from(LINK_VERSION_MAX)
+    }
+
     /// Holds its start against the highest one that was `seen` of it. To be asked when both have
     /// proven themselves: a node that is told this ends its process, so it must be told by nobody
     /// else.
@@ -177,9 +185,8 @@ impl Connecting {
         nonce: Nonce,
         out: &mut Vec<u8>,
     ) -> Self {
-        let version = u16::from(LINK_VERSION);
         let hello = Hello {
-            versions: (version, version),
+            versions: (LINK_VERSION.into(), LINK_VERSION_MAX.into()),
             log_format: me.log_format,
             cluster_id: me.cluster_id,
             node_id: me.node_id,
@@ -213,7 +220,8 @@ impl Connecting {
                 format!("{} is no answer to HELLO", message.name()),
             );
         };
-        if welcome.version != u16::from(LINK_VERSION) {
+        let (least, highest) = self.hello.versions;
+        if !(least..=highest).contains(&welcome.version) {
             return refusal(
                 RefusalCode::LinkVersion,
                 format!("version {} of the link was not offered", welcome.version),
@@ -226,6 +234,7 @@ impl Connecting {
             shard: welcome.shard,
             shards: welcome.shards,
             frame_bytes_max: welcome.frame_bytes_max,
+            link_version: welcome.version,
         };
         if (welcome.node, welcome.shard) != (self.hello.to_node, self.hello.to_shard) {
             return refusal(
@@ -289,6 +298,7 @@ impl Connecting {
             shard: welcome.shard,
             shards: welcome.shards,
             frame_bytes_max: welcome.frame_bytes_max,
+            link_version: welcome.version,
         }
     }
 }
@@ -320,12 +330,13 @@ impl Accepting {
             );
         };
         let me = &self.me;
-        let version = u16::from(LINK_VERSION);
+        let version = link_version(hello);
         if !(hello.versions.0..=hello.versions.1).contains(&version) {
             return refusal(
                 RefusalCode::LinkVersion,
                 format!(
-                    "versions {} to {} of the link are offered, and {version} is spoken here",
+                    "versions {} to {} of the link are offered, and {LINK_VERSION} to \
+                     {LINK_VERSION_MAX} are spoken here",
                     hello.versions.0, hello.versions.1
                 ),
             );
@@ -413,6 +424,12 @@ impl Accepting {
     }
 }
 
+/// The version that is spoken with who says this: the highest one that both know.
+fn link_version(hello: &Hello) -> u16 {
+    let (least, highest) = (LINK_VERSION.into(), LINK_VERSION_MAX.into());
+    hello.versions.1.clamp(least, highest)
+}
+
 fn peer_of(hello: &Hello) -> Peer {
     Peer {
         node_id: hello.node_id,
@@ -421,6 +438,7 @@ fn peer_of(hello: &Hello) -> Peer {
         shard: hello.shard,
         shards: hello.shards,
         frame_bytes_max: hello.frame_bytes_max,
+        link_version: link_version(hello),
     }
 }
 

@@ -114,6 +114,7 @@ fn config(me: Introduction, plan: Plan, table: &Arc<LeaseTable>) -> ClusterConfi
         },
         plan: Arc::new(plan),
         leases: Arc::clone(table),
+        offers: Arc::default(),
         replica_timeout_us: 1_000_000,
         is_new: true,
     }

@@ -244,7 +244,8 @@ fn settings_are_read_back_and_unknown_bits_are_refused() {
     let all = Settings {
         revision: 9,
         is_dropped: false,
-        level_min: 2,
+        level_min: 4,
+        level_default: 5,
         versions: 255,
         layout: 513,
         value_bytes_max: 4096,
@@ -264,7 +265,7 @@ fn settings_are_read_back_and_unknown_bits_are_refused() {
         Settings::read(&all.encode(Since::default())),
         Some((all, None))
     );
-    for (at, value) in [(8, 2), (9, 4), (11, 1), (14, 1), (15, 1), (56, 1), (63, 1)] {
+    for (at, value) in [(8, 2), (9, 5), (11, 6), (14, 1), (15, 1), (56, 1), (63, 1)] {
         let mut wrong = bytes;
         wrong[at] = value;
         assert_eq!(Settings::read(&wrong), None, "byte {at}");
