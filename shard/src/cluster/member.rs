@@ -646,6 +646,7 @@ impl<B: Block> ClusterMember<B> {
         outbox: &mut LinkOutbox,
     ) {
         let mut refused: BTreeMap<String, Vec<PartitionId>> = BTreeMap::new();
+        let mut forced = Vec::new();
         while let Some(next) = self.promotions.next() {
             let (partition, generation) = (next.partition, next.generation);
             let state = self.links.partition(partition).expect("the shard's");
@@ -662,6 +663,9 @@ impl<B: Block> ClusterMember<B> {
             self.promotions.remove(next);
             if begun.is_ok() {
                 self.began_ms.insert(partition, time.time_ms);
+            }
+            if begun.is_ok() && is_forced && !is_empty {
+                forced.push(partition);
             }
             if begun.is_ok() && has_written && !is_planted(Bug::WaitsOutliveGeneration) {
                 self.renewed.push(partition);
@@ -681,6 +685,13 @@ impl<B: Block> ClusterMember<B> {
                 );
                 refused.entry(cause).or_default().push(partition);
             }
+        }
+        if !forced.is_empty() {
+            outbox.told.push(format!(
+                "{}: begun by accept_loss or accept_incomplete, so what was acknowledged at levels \
+                 all and replica may be missing here",
+                which_of(&forced)
+            ));
         }
         let told = refused
             .iter()

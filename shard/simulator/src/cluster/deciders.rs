@@ -561,4 +561,10 @@ mod tests {
         assert_eq!(first.failure, None);
         assert_eq!(first.hash, crate::cluster::run(seed).hash);
     }
+
+    #[test]
+    fn a_seed_whose_clients_ask_for_level_all_holds() {
+        assert!(asks_for_all(ALL_SEEDS.start) && !asks_for_all(FAILOVER_SEEDS.start));
+        assert_eq!(crate::cluster::run(ALL_SEEDS.start + 1).failure, None);
+    }
 }
