@@ -677,4 +677,56 @@ mod tests {
         let twice = destination.hello(&hello, [2; 32]);
         assert_eq!(twice.map_err(|it| it.code), Err(RefusalCode::Order));
     }
+
+    /// A HELLO of a source that knows these versions of the link.
+    fn hello_of(versions: (u16, u16)) -> Hello {
+        let mut bytes = Vec::new();
+        let me = introduction(1);
+        let source = Connecting::new(me, (2, 0), Channel::Plain, [1; 32], &mut bytes);
+        Hello {
+            versions,
+            ..source.hello
+        }
+    }
+
+    #[test]
+    fn the_version_of_a_link_is_the_highest_one_that_both_ends_know() {
+        // The version of earlier builds is the lowest one, and what is not known is not spoken.
+        for (versions, spoken) in [((2, 2), 2), ((2, 3), 3), ((2, 9), 3), ((1, 2), 2)] {
+            let hello = hello_of(versions);
+            let mut destination = Accepting::new(introduction(2), Channel::Plain);
+            let input = destination.hello(&LinkMessage::Hello(hello), [2; 32]);
+            assert!(input.is_ok(), "{versions:?}");
+            let peer = destination.proven();
+            assert_eq!(peer.link_version, spoken, "{versions:?}");
+            assert_eq!(peer.knows_level_all(), spoken == 3);
+        }
+        for versions in [(1, 1), (4, 9)] {
+            let hello = hello_of(versions);
+            let mut destination = Accepting::new(introduction(2), Channel::Plain);
+            let refusal = destination.hello(&LinkMessage::Hello(hello), [2; 32]);
+            assert_eq!(refusal.unwrap_err().code, RefusalCode::LinkVersion);
+        }
+    }
+
+    #[test]
+    fn a_source_takes_each_version_that_it_has_offered_and_no_other() {
+        for (version, is_taken) in [(1, false), (2, true), (3, true), (4, false)] {
+            let mut bytes = Vec::new();
+            let mut source =
+                Connecting::new(introduction(1), (2, 0), Channel::Plain, [1; 32], &mut bytes);
+            let mut destination = Accepting::new(introduction(2), Channel::Plain);
+            let hello = hello_of((2, 3));
+            destination
+                .hello(&LinkMessage::Hello(hello), [2; 32])
+                .expect("it is offered");
+            let (_, welcome) = destination.greeted.expect("HELLO was taken");
+            let welcome = LinkMessage::Welcome(Welcome { version, ..welcome });
+            assert_eq!(source.welcome(&welcome).is_ok(), is_taken, "{version}");
+            if is_taken {
+                let peer = source.prove(Proof::default(), &mut Vec::new());
+                assert_eq!(peer.link_version, version);
+            }
+        }
+    }
 }
