@@ -368,6 +368,9 @@ impl<P: Blocks> Shard<P> {
 
     /// A link has come or gone, or has brought something.
     fn link_changed(&mut self, event: Event<'_, P::Block>) {
+        if let (Event::LinkUp { peer, .. }, Some(linked)) = (&event, &self.linked) {
+            linked.meet(peer);
+        }
         let Some(links) = self.links() else {
             return;
         };
@@ -409,11 +412,13 @@ impl<P: Blocks> Shard<P> {
         }
         self.store.observe(now.us, now.unix_ms);
         self.stats.event(now.us);
+        let is_unleveled = level == AckLevel::None;
         let level = level.max(self.setup.config().level_min);
         let is_key = (1..=KEY_BYTES_MAX).contains(&key.len()) && !is_system(key);
         let slot = slot_of(key);
-        let level = level.max(least_level(&self.store, slot, key));
-        if !is_key || level == AckLevel::Replica || !self.setup.owns(slot) {
+        let level = level.max(least_level(&self.store, slot, key, is_unleveled));
+        let level = self.reachable(level);
+        if !is_key || level.waits_for_members() || !self.setup.owns(slot) {
             return None;
         }
         let (cell, version, lsn) = look(&self.store, self.setup.hash().of(key), slot, key)?;

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use core_affinity::CoreId;
 use penstock_net::hello::{
-    AUTH_NONE, FEATURE_ABSENT_SINCE, FEATURE_APPLY, FEATURE_BEGAN, FEATURE_EXPIRY,
+    AUTH_NONE, FEATURE_ABSENT_SINCE, FEATURE_ALL, FEATURE_APPLY, FEATURE_BEGAN, FEATURE_EXPIRY,
     FEATURE_KEYSPACES, FEATURE_MEMBER_READS, FEATURE_ON_EXPIRE, FEATURE_PING_ITEMS,
     FEATURE_REPLACE, FEATURE_RUN, FEATURE_SCAN, FEATURE_SHOWN, FEATURE_TOKENS, ServerHello,
 };
 use penstock_net::limits::Limits;
 use penstock_net::link::NodeStart;
-use penstock_shard::cluster::ClusterConfig;
+use penstock_shard::cluster::{ClusterConfig, NodeOffers};
 use penstock_shard::lease::LeaseTable;
 use penstock_shard::opening::Inventory;
 use penstock_shard::replication::PENDING_BYTES_MAX;
@@ -99,7 +99,8 @@ const FEATURES: u64 = FEATURE_EXPIRY
     | FEATURE_RUN
     | FEATURE_REPLACE
     | FEATURE_ABSENT_SINCE
-    | FEATURE_BEGAN;
+    | FEATURE_BEGAN
+    | FEATURE_ALL;
 
 /// What all shards of a data directory start from. Holds the directory's lock and the thread that
 /// makes segment files, so it is to outlive the shards.
@@ -130,6 +131,8 @@ pub(crate) struct Node {
     cluster: Option<ClusterFile>,
     /// What leases and shards tell each other.
     leases: Arc<LeaseTable>,
+    /// What the other nodes have offered to the shards.
+    offers: Arc<NodeOffers>,
     /// Layouts and programs, if there are any.
     schema: Option<Arc<RunningSchema>>,
     /// Unlocked when it is dropped, so the last one: the threads above write in it to their end.
@@ -240,6 +243,7 @@ impl Node {
             memory,
             cluster,
             leases: Arc::default(),
+            offers: Arc::default(),
             schema,
             directory,
         })
@@ -308,6 +312,7 @@ impl Node {
             },
             plan: Arc::new(file.plan()),
             leases: Arc::clone(&self.leases),
+            offers: Arc::clone(&self.offers),
             replica_timeout_us: file.replica_timeout_us,
             is_new: self.config.cluster_new,
         })

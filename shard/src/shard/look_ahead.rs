@@ -10,7 +10,6 @@
 use std::ops::Range;
 
 use penstock_net::batch::Batch;
-use penstock_net::level::AckLevel;
 use penstock_net::reply::ReplyHead;
 use penstock_net::request::{
     Plain, Version, likely_has_others, likely_key, likely_other_keys, likely_token, plain,
@@ -125,7 +124,7 @@ impl<P: Blocks> Shard<P> {
             && self.store.keyspaces().is_empty()
             && self.requests.parking.is_empty()
             && run.has_room()
-            && run.level() < AckLevel::Replica;
+            && !run.level().waits_for_members();
         let sets = gets && self.store.sets_plainly();
         PlainLeave { gets, sets }
     }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use penstock_net::apply::{APPLY, ApplyRequest};
-use penstock_net::keyspace::KEPT_BYTES;
+use penstock_net::keyspace::{KEPT_BYTES, read_default};
 use penstock_net::level::AckLevel;
 use penstock_net::limits::HISTORY_VERSIONS_MAX;
 use penstock_net::pieces::Pieces;
@@ -34,7 +34,6 @@ use crate::execute::{Cold, Context, Ran, apply, refused, run};
 use crate::mail::ReplyAddress;
 use crate::member_read::{Stale, look_at_member};
 use crate::replica_waits::REPLICA_REPLIES_MAX;
-use crate::replication::Needed;
 use crate::requests::parking::{Origin, Parked};
 use crate::stats::Stats;
 
@@ -297,6 +296,15 @@ pub(super) struct Leave {
 }
 
 impl<P: Blocks> Shard<P> {
+    /// The level that an operation for this one goes by: a node alone has nobody to wait for.
+    #[inline]
+    pub(super) fn reachable(&self, level: AckLevel) -> AckLevel {
+        match level {
+            AckLevel::All if self.linked.is_none() => AckLevel::Disk,
+            level => level,
+        }
+    }
+
     /// Whether an item writes here and is to wait while cleaning makes room for what is written.
     /// Nothing else waits for that: neither reads nor deletions.
     #[inline]
@@ -495,7 +503,7 @@ impl<P: Blocks> Shard<P> {
         let (mut level, mut ttl_ms) = (operation.level, 0);
         if !self.store.keyspaces().is_empty() {
             match obey(&self.store, own, level) {
-                Ok(rules) => (level, ttl_ms) = rules,
+                Ok(rules) => (level, ttl_ms) = (self.reachable(rules.0), rules.1),
                 Err(refusal) => {
                     let (status, out) = (refusal.status(), pieces.written());
                     return self.refuse_item(own.asked, operation, status, &refusal, out);
@@ -648,15 +656,10 @@ impl<P: Blocks> Shard<P> {
             return Err(self.refuse_elsewhere(asked, operation, &elsewhere, out));
         }
         let needed = linked.needed(level, asked.is_read());
-        let lack = match needed {
-            Some(Needed::All) if !linked.has_sync(partition) => Some((
-                Status::NoReplicas,
-                format!(
-                    "nothing was executed: no other node is in the sync set of partition \
-                     {partition}, so nobody but this one would have it"
-                ),
-            )),
-            Some(_) if !self.replica_waits.has_room() => Some((
+        let lacking = needed.and_then(|needed| linked.lacks_members(partition, needed));
+        let lack = match (needed, lacking) {
+            (_, Some(lacking)) => Some((Status::NoReplicas, lacking)),
+            (Some(_), None) if !self.replica_waits.has_room() => Some((
                 Status::Busy,
                 format!("{REPLICA_REPLIES_MAX} replies wait for other nodes, which is the limit"),
             )),
@@ -821,6 +824,7 @@ fn obey<P: Blocks>(
     level: AckLevel,
 ) -> Result<(AckLevel, u64), Refusal> {
     let slot = own.slot;
+    let is_unleveled = own.operation.address.is_unleveled;
     let request = match own.asks {
         Asks::Item(request) => request,
         Asks::Apply(request) => {
@@ -830,15 +834,19 @@ fn obey<P: Blocks>(
             let levels = request
                 .keys()
                 .iter()
-                .map(|key| least_level(store, slot, key));
+                .map(|key| least_level(store, slot, key, is_unleveled));
             return Ok((levels.fold(level, AckLevel::max), 0));
         }
     };
     let second = request.second_key;
-    let level = second.map_or(level, |key| level.max(least_level(store, slot, key)));
+    let least = |key| least_level(store, slot, key, is_unleveled);
+    let level = second.map_or(level, |key| level.max(least(key)));
     check_value(store, slot, request.key, request.value)?;
     Ok(match store.keyspaces().of(slot, request.key) {
-        Some((_, settings)) => (level.max(level_min(settings)), settings.ttl_ms),
+        Some((_, settings)) => {
+            let least = level_of(settings, is_unleveled);
+            (level.max(least), settings.ttl_ms)
+        }
         None => (level, 0),
     })
 }
@@ -864,17 +872,26 @@ fn check_value<P: Blocks>(
     }
 }
 
-/// The least level that the keyspace of a key has.
+/// The level that the keyspace of a key gives a request at least, which may have named none.
 #[inline]
-pub(super) fn least_level<P: Blocks>(store: &Store<P>, slot: u16, key: &[u8]) -> AckLevel {
+pub(super) fn least_level<P: Blocks>(
+    store: &Store<P>,
+    slot: u16,
+    key: &[u8],
+    is_unleveled: bool,
+) -> AckLevel {
     match store.keyspaces().of(slot, key) {
-        Some((_, settings)) => level_min(settings),
+        Some((_, settings)) => level_of(settings, is_unleveled),
         None => AckLevel::None,
     }
 }
 
-fn level_min(settings: &Settings) -> AckLevel {
-    AckLevel::from_code(settings.level_min).unwrap_or_default()
+fn level_of(settings: &Settings, is_unleveled: bool) -> AckLevel {
+    let least = AckLevel::from_code(settings.level_min).unwrap_or_default();
+    match read_default(settings.level_default) {
+        Ok(Some(level)) if is_unleveled => least.max(level),
+        _ => least,
+    }
 }
 
 /// What the answer of an operation on a value of so many bytes is taken to hold.

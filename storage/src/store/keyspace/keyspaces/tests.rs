@@ -244,7 +244,8 @@ fn settings_are_read_back_and_unknown_bits_are_refused() {
     let all = Settings {
         revision: 9,
         is_dropped: false,
-        level_min: 2,
+        level_min: 4,
+        level_default: 5,
         versions: 255,
         layout: 513,
         value_bytes_max: 4096,
@@ -264,7 +265,7 @@ fn settings_are_read_back_and_unknown_bits_are_refused() {
         Settings::read(&all.encode(Since::default())),
         Some((all, None))
     );
-    for (at, value) in [(8, 2), (9, 4), (11, 1), (14, 1), (15, 1), (56, 1), (63, 1)] {
+    for (at, value) in [(8, 2), (9, 5), (11, 6), (14, 1), (15, 1), (56, 1), (63, 1)] {
         let mut wrong = bytes;
         wrong[at] = value;
         assert_eq!(Settings::read(&wrong), None, "byte {at}");
@@ -276,6 +277,35 @@ fn settings_are_read_back_and_unknown_bits_are_refused() {
     };
     let none_can_follow = last.encode(since);
     assert_eq!(Settings::read(&none_can_follow), None, "no change could");
+}
+
+/// The value of a record as builds wrote it that knew neither level `all` nor a default level.
+const EARLIER: [u8; 64] = {
+    let mut bytes = [0; 64];
+    bytes[0] = 9;
+    bytes[9] = 2;
+    bytes[10] = 255;
+    [bytes[12], bytes[13]] = [1, 2];
+    bytes[17] = 0x10;
+    bytes[29] = 1;
+    bytes[32] = 77;
+    bytes
+};
+
+#[test]
+fn a_record_of_an_earlier_build_reads_as_it_was_meant_and_is_written_as_it_was() {
+    let expected = Settings {
+        revision: 9,
+        level_min: 2,
+        versions: 255,
+        layout: 513,
+        value_bytes_max: 4096,
+        retention_ms: 1 << 40,
+        ttl_ms: 77,
+        ..Settings::default()
+    };
+    assert_eq!(Settings::read(&EARLIER), Some((expected, None)));
+    assert_eq!(expected.encode(Since::default()), EARLIER);
 }
 
 #[test]
