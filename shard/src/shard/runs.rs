@@ -85,13 +85,14 @@ impl<P: Blocks> Shard<P> {
         answer: Range<usize>,
         behind: &mut impl ItemsBehind<'b>,
     ) -> Option<Lsn> {
-        // By `min_sync` each change waits for itself.
-        let waits = self.linked.as_ref().is_some_and(|it| it.has_min_sync());
-        if !self.setup.answers_runs() || waits {
+        if !self.setup.answers_runs() {
             return None;
         }
         let before = answered(item, answer, behind.out())?;
         let level = before.level;
+        if self.changes_wait_for_members(level) {
+            return None;
+        }
         let done = match ApplyRequest::is_apply(item) {
             true => self.answer_additions(now, behind, &before),
             false => self.answer_updates(now, rights, behind, before),

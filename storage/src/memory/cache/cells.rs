@@ -116,7 +116,7 @@ pub struct Cache {
     /// The epoch of this run: number 0.
     pub(super) own_epoch: Option<u32>,
     /// The epochs of other versions: numbers from 1 on.
-    epochs: Vec<u32>,
+    pub(super) epochs: Vec<u32>,
     /// By cell, versions that fit in no head: of one epoch too many, or of a sequence too great.
     pub(super) versions: BTreeMap<u32, Version>,
     /// What runs when the keys of cells expire.
