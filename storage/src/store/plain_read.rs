@@ -45,7 +45,11 @@ impl<P: Blocks> Store<P> {
             },
         };
         let (cell, version, lsn) = self.keys.cells().with_version(id);
-        (!cell.is_deleted() && cell.expiry_ms().is_none()).then(|| PlainRead {
+        if cell.is_deleted() || cell.expiry_ms().is_some() {
+            return None;
+        }
+        // No closure: as a function of its own it costs a GET thirty instructions.
+        Some(PlainRead {
             id,
             value: cell.value(),
             is_used: cell.is_used(),
