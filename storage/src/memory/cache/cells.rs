@@ -312,7 +312,7 @@ impl Cache {
         if head[EPOCH_AT] == EPOCH_ELSEWHERE {
             return self.versions[&id.0];
         }
-        let [a, b, c, d] = [0, 1, 2, 3].map(|at| head[SEQUENCE_AT + at]);
+        let &[.., a, b, c, d] = head.first_chunk::<YOUNG_AT>().expect("a head is longer");
         let high = head[YOUNG_AT] & !YOUNG;
         let sequence = [head[PLACE_AT], a, b, c, d, high, 0, 0];
         let epoch = match head[EPOCH_AT] {
