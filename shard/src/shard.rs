@@ -8,6 +8,7 @@
 //! An item for another shard leaves in that shard's mail; an item on a cold key parks. Both are
 //! answered in later frames of the same request.
 
+mod answer_bytes;
 mod audited;
 mod batch;
 mod completions;

@@ -283,10 +283,16 @@ impl<B: Block> ClusterMember<B> {
         &mut self.links
     }
 
+    /// Whether operations on this partition are this node's to answer.
+    #[inline]
+    pub(crate) fn serves(&self, partition: usize) -> bool {
+        self.served.has(partition)
+    }
+
     /// Why an operation on this partition is not this node's to answer, if it is not.
     #[inline]
     pub(crate) fn elsewhere(&self, partition: usize) -> Option<Redirect> {
-        match self.served.has(partition) {
+        match self.serves(partition) {
             true => None,
             false => Some(self.elsewhere_of(PartitionId::try_from(partition).expect("256"))),
         }
@@ -465,12 +471,6 @@ impl<B: Block> ClusterMember<B> {
     pub(crate) fn began_ms(&self, partition: usize) -> u64 {
         let number = PartitionId::try_from(partition).expect("256");
         self.began_ms.get(&number).copied().unwrap_or_default()
-    }
-
-    /// Whether changes at level `disk` wait for members.
-    #[inline]
-    pub(crate) fn has_min_sync(&self) -> bool {
-        self.plan.min_sync > 0
     }
 
     /// Whom the answer to an operation waits for at this level, besides the disk of this node.

@@ -46,6 +46,13 @@ impl<P: Blocks> Shard<P> {
         Lsn(0)
     }
 
+    /// Whether each change at this level waits by itself until other nodes have it.
+    #[inline]
+    pub(super) fn changes_wait_for_members(&self, level: AckLevel) -> bool {
+        let linked = self.linked.as_ref();
+        linked.is_some_and(|linked| linked.needed(level, false).is_some())
+    }
+
     /// Whom the answer to an item waits for. One that has changed nothing waits at levels `all` and
     /// `replica` alone.
     #[inline]

@@ -4,15 +4,14 @@ use std::fmt;
 use std::sync::Arc;
 
 use penstock_net::apply::{APPLY, ApplyRequest};
-use penstock_net::keyspace::{KEPT_BYTES, read_default};
+use penstock_net::keyspace::read_default;
 use penstock_net::level::AckLevel;
-use penstock_net::limits::HISTORY_VERSIONS_MAX;
 use penstock_net::pieces::Pieces;
 use penstock_net::ping::{PING, PingItem};
 use penstock_net::program::{RUN, RunRequest};
 use penstock_net::refusal::{KeyspaceName, Refusal};
 use penstock_net::reply::{ReplyHead, Standing};
-use penstock_net::request::{Effect, Extra, Request, Tells, Token, Verb, Version};
+use penstock_net::request::{Effect, Extra, Request, Token, Verb, Version};
 use penstock_net::rights::{Denied, Rights};
 use penstock_net::scan::{SCAN, ScanRequest};
 use penstock_net::slot::{begin_with_one_tag, slot_of};
@@ -20,7 +19,7 @@ use penstock_net::status::Status;
 use penstock_storage::if_planted;
 use penstock_storage::index::CellId;
 use penstock_storage::io::Blocks;
-use penstock_storage::keyspace::Settings;
+use penstock_storage::keyspace::{Keyspaces, Settings};
 use penstock_storage::place::{Lsn, Place};
 use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::store::{Found, Store};
@@ -37,6 +36,7 @@ use crate::replica_waits::REPLICA_REPLIES_MAX;
 use crate::requests::parking::{Origin, Parked};
 use crate::stats::Stats;
 
+use super::answer_bytes::{Outgrown, answer_bytes, may_show_value};
 use super::{Now, Shard};
 
 /// An item, whom it answers, how durable, and until when.
@@ -115,19 +115,6 @@ pub(super) enum Step {
     Postponed,
 }
 
-/// The answer to a read would have so many bytes, for which there is no room.
-pub(super) struct Outgrown(pub(super) usize);
-
-impl fmt::Display for Outgrown {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Outgrown(bytes) = self;
-        write!(
-            f,
-            "the value has {bytes} bytes, for which there is no room: answers wait to be read"
-        )
-    }
-}
-
 /// What an item whose key is of this shard asks for.
 #[derive(Clone, Copy)]
 pub(super) enum Asks<'a> {
@@ -181,6 +168,18 @@ impl<'a> Asks<'a> {
             }
         }
         None
+    }
+
+    /// Whether the settings of a keyspace may be in force for one of its keys.
+    #[inline]
+    fn may_be_ruled(self, keyspaces: &Keyspaces) -> bool {
+        match self {
+            Asks::Item(request) => {
+                let second = request.second_key;
+                keyspaces.may_rule(request.key) || second.is_some_and(|key| keyspaces.may_rule(key))
+            }
+            Asks::Apply(request) => request.keys().iter().any(|key| keyspaces.may_rule(key)),
+        }
     }
 
     /// The name of the write, if it has one.
@@ -501,7 +500,7 @@ impl<P: Blocks> Shard<P> {
     fn run_own(&mut self, now: Now, own: &Own<'_>, pieces: &mut Pieces) -> Step {
         let operation = own.operation;
         let (mut level, mut ttl_ms) = (operation.level, 0);
-        if !self.store.keyspaces().is_empty() {
+        if own.asks.may_be_ruled(self.store.keyspaces()) {
             match obey(&self.store, own, level) {
                 Ok(rules) => (level, ttl_ms) = (self.reachable(rules.0), rules.1),
                 Err(refusal) => {
@@ -892,19 +891,4 @@ fn level_of(settings: &Settings, is_unleveled: bool) -> AckLevel {
         Ok(Some(level)) if is_unleveled => least.max(level),
         _ => least,
     }
-}
-
-/// What the answer of an operation on a value of so many bytes is taken to hold.
-fn answer_bytes(request: &Request<'_>, value_bytes: usize) -> usize {
-    match request.verb.tells() {
-        Tells::PastValue => value_bytes,
-        Tells::Versions => HISTORY_VERSIONS_MAX as usize * KEPT_BYTES,
-        Tells::Value | Tells::Fields if may_show_value(request) => value_bytes,
-        Tells::Value | Tells::Fields | Tells::Keyspaces | Tells::Page | Tells::Echo => 0,
-    }
-}
-
-/// Whether the answer may show the value that the key has now.
-pub(super) fn may_show_value(request: &Request<'_>) -> bool {
-    request.verb.tells() == Tells::Value || request.extra == Extra::Show
 }

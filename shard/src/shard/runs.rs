@@ -136,8 +136,7 @@ impl<P: Blocks> Shard<P> {
         let before = answered(item, answer, behind.out())?;
         let level = before.level;
         // By `min_sync` each change waits for itself.
-        let has_min_sync = self.linked.as_ref().is_some_and(|it| it.has_min_sync());
-        if has_min_sync && !level.waits_for_members() {
+        if !level.waits_for_members() && self.changes_wait_for_members(level) {
             return None;
         }
         let done = match ApplyRequest::is_apply(item) {
