@@ -22,6 +22,7 @@ impl<P: Blocks> Log<P> {
         if self
             .supply
             .is_kept_back(purpose, self.open.segment().is_some())
+            || self.is_end_kept(purpose, bytes)
         {
             return self.no_room(purpose);
         }
@@ -29,6 +30,19 @@ impl<P: Blocks> Log<P> {
             Some(open) if bytes <= open.body_bytes_max - open.body_bytes => Room::Yes,
             _ => self.make_room(purpose, bytes),
         }
+    }
+
+    /// Whether a record of this purpose would take the end of the open segment from deletions and
+    /// edits.
+    #[inline]
+    fn is_end_kept(&self, purpose: Purpose, bytes: usize) -> bool {
+        if purpose != Purpose::Grow || !self.supply.keeps_end() {
+            return false;
+        }
+        self.open_segment().is_some_and(|(_, segment_bytes)| {
+            let needed = self.supply.end_bytes(segment_bytes) + bytes as u64;
+            self.open_segment_bytes_left() < needed
+        })
     }
 
     /// What to say to a record of this purpose when there is no room.
@@ -258,10 +272,13 @@ impl<P: Blocks> Log<P> {
         self.supply.is_full()
     }
 
-    /// Bytes that can be appended before another segment comes, the last spare left out.
+    /// Bytes that can be appended before another segment comes, the last spare left out, and what
+    /// is left to deletions and edits.
     pub(crate) fn headroom_bytes(&self) -> u64 {
         let spares = self.supply.bytes().rev().skip(1);
-        self.open_segment_bytes_left() + spares.sum::<u64>()
+        let open = self.open_segment();
+        let end_bytes = open.map_or(0, |(_, bytes)| self.supply.end_bytes(bytes));
+        self.open_segment_bytes_left().saturating_sub(end_bytes) + spares.sum::<u64>()
     }
 
     /// Bytes of the longest among the last sealed segment, the open one and the spares.
@@ -276,14 +293,43 @@ impl<P: Blocks> Log<P> {
         spares.chain(sealed).chain(open).max().unwrap_or(0)
     }
 
-    /// Bytes of spares.
-    pub(crate) fn spare_bytes(&self) -> u64 {
-        self.supply.bytes().sum()
+    /// Bytes of all segments that it has, spares included.
+    #[must_use]
+    pub fn held_bytes(&self) -> u64 {
+        let sealed = self.sealed_segments().iter().map(|it| it.file_bytes);
+        let open = self.open_segment().map(|(_, bytes)| bytes);
+        sealed.chain(open).chain(self.supply.bytes()).sum()
     }
 
-    /// Whether a deletion or an edit was refused as FULL since the last call.
+    /// Bytes of spares, of each so many at most.
+    pub(crate) fn spare_bytes_within(&self, most_bytes: u64) -> u64 {
+        self.supply.bytes().map(|bytes| bytes.min(most_bytes)).sum()
+    }
+
+    /// Whether what grows the store is refused, or found no room and none comes.
+    pub(crate) fn lacks_room(&self) -> bool {
+        self.supply.is_full() || self.supply.is_stuck()
+    }
+
+    /// Whether a deletion or an edit found no room since the last call, and none was coming.
     pub(crate) fn take_refused(&mut self) -> bool {
         self.supply.take_refused()
+    }
+
+    /// Whether a deletion or an edit waits for [`Log::take_refused`].
+    pub(crate) fn has_refused(&self) -> bool {
+        self.supply.refusals().0
+    }
+
+    /// Whether deletions and edits that find no room are refused.
+    pub(crate) fn refuses_edits(&self) -> bool {
+        self.supply.refusals().1
+    }
+
+    /// Cleaning has nothing to do on behalf of what [`Log::take_refused`] told: it is answered FULL
+    /// until something comes.
+    pub(crate) fn found_nothing(&mut self) {
+        self.supply.found_nothing();
     }
 
     /// Whether no more spares can be had and the last ones are kept back.
