@@ -150,13 +150,14 @@ impl<P: Blocks> Log<P> {
         }
         if !self.lacks_spares() {
             self.supply.completed();
+            self.releases.room_settled();
         }
     }
 
     /// No spare can be had for lack of space.
     pub fn spare_refused(&mut self) {
         self.supply.refuse();
-        self.releases.room_returned();
+        self.releases.room_settled();
     }
 
     /// Bytes of copies that the log can surely take before a spare comes: in the open segment or,
@@ -293,17 +294,29 @@ impl<P: Blocks> Log<P> {
         spares.chain(sealed).chain(open).max().unwrap_or(0)
     }
 
+    /// The files of the sealed segments and the open one, and their lengths.
+    pub(crate) fn used_segments(&self) -> impl Iterator<Item = (FileId, u64)> {
+        let sealed = self.sealed_segments().iter();
+        let sealed = sealed.map(|it| (it.file, it.file_bytes));
+        sealed.chain(self.open_segment())
+    }
+
     /// Bytes of all segments that it has, spares included.
     #[must_use]
     pub fn held_bytes(&self) -> u64 {
-        let sealed = self.sealed_segments().iter().map(|it| it.file_bytes);
-        let open = self.open_segment().map(|(_, bytes)| bytes);
-        sealed.chain(open).chain(self.supply.bytes()).sum()
+        self.held_bytes_within(u64::MAX)
     }
 
-    /// Bytes of spares, of each so many at most.
-    pub(crate) fn spare_bytes_within(&self, most_bytes: u64) -> u64 {
-        self.supply.bytes().map(|bytes| bytes.min(most_bytes)).sum()
+    /// The same, of each segment so many at most.
+    pub(crate) fn held_bytes_within(&self, most_bytes: u64) -> u64 {
+        let used = self.used_segments().map(|(_, bytes)| bytes);
+        let all = used.chain(self.supply.bytes());
+        all.map(|bytes| bytes.min(most_bytes)).sum()
+    }
+
+    /// Bytes of the longest spare, if there is one.
+    pub(crate) fn longest_spare_bytes(&self) -> Option<u64> {
+        self.supply.bytes().max()
     }
 
     /// Whether what grows the store is refused, or found no room and none comes.
@@ -326,8 +339,8 @@ impl<P: Blocks> Log<P> {
         self.supply.refusals().1
     }
 
-    /// Cleaning has nothing to do on behalf of what [`Log::take_refused`] told: it is answered FULL
-    /// until something comes.
+    /// Cleaning has nothing to do on behalf of what [`Log::take_refused`] told: behind the next
+    /// spare that is refused it is answered FULL until something comes.
     pub(crate) fn found_nothing(&mut self) {
         self.supply.found_nothing();
     }
@@ -338,12 +351,20 @@ impl<P: Blocks> Log<P> {
         self.supply.is_low()
     }
 
-    /// Whether it has no spare at all and none of the usual length can be had: even a short one, of
-    /// [`LogConfig::segment_bytes_min`], helps then: it takes the frame that reports a release.
+    /// Whether it has no spare at all, none of the usual length can be had, and none comes back by
+    /// itself: even a short one, of [`LogConfig::segment_bytes_min`], helps then: it takes the frame
+    /// that reports a release. What counts in longer segments has no room in it, so none is taken
+    /// before.
     ///
     /// [`LogConfig::segment_bytes_min`]: crate::log::LogConfig::segment_bytes_min
     #[must_use]
     pub fn is_starved(&self) -> bool {
-        self.supply.is_starved()
+        self.lacks_any_spare() && !self.is_room_coming()
+    }
+
+    /// Whether it has no spare at all, and none of the usual length can be had.
+    #[must_use]
+    pub fn lacks_any_spare(&self) -> bool {
+        self.supply.lacks_any()
     }
 }

@@ -44,9 +44,11 @@ pub(super) struct Supply {
     is_tight: bool,
     /// What grows the store found no room since that was judged, and nothing came.
     is_stuck: bool,
-    /// What takes no more room than before found none since it was last asked, and cleaning found
-    /// nothing to do on its behalf.
+    /// What takes no more room than before found none since it was last asked.
     has_refused: bool,
+    /// Cleaning found nothing to do on its behalf, and since then nothing came, and whether another
+    /// spare was refused since then.
+    has_nothing: bool,
     is_hopeless: bool,
 }
 
@@ -64,6 +66,7 @@ impl Supply {
             is_tight: false,
             is_stuck: false,
             has_refused: false,
+            has_nothing: false,
             is_hopeless: false,
         }
     }
@@ -207,7 +210,7 @@ impl Supply {
             return false;
         }
         self.spares.push_back(spare);
-        self.is_hopeless = false;
+        (self.has_nothing, self.is_hopeless) = (false, false);
         true
     }
 
@@ -232,6 +235,8 @@ impl Supply {
     pub(super) fn refuse(&mut self) {
         self.is_judged &= self.is_low();
         self.is_refused = true;
+        // Whoever makes spares has tried once more, and knows of a log without any.
+        self.is_hopeless = self.has_nothing;
     }
 
     /// Whether no more spares could be had when one was asked for last.
@@ -245,7 +250,7 @@ impl Supply {
     }
 
     /// Whether there is no spare at all and none can be had.
-    pub(super) fn is_starved(&self) -> bool {
+    pub(super) fn lacks_any(&self) -> bool {
         self.is_refused && self.spares.is_empty()
     }
 
@@ -256,6 +261,7 @@ impl Supply {
 
     pub(super) fn expect_relief(&mut self, relief_comes: bool) {
         self.relief_comes = relief_comes;
+        self.has_nothing &= !relief_comes;
         self.is_hopeless &= !relief_comes;
     }
 
@@ -291,14 +297,14 @@ impl Supply {
         std::mem::take(&mut self.has_refused)
     }
 
-    /// Whether what takes no more room than before waits for a choice of cleaning, or is refused
-    /// behind one.
+    /// Whether what takes no more room than before waits for a choice of cleaning, and whether it
+    /// is refused: there was nothing to choose, and another spare was refused since then.
     pub(super) fn refusals(&self) -> (bool, bool) {
         (self.has_refused, self.is_hopeless)
     }
 
     /// Cleaning looked for something to do on behalf of what was refused, and found nothing.
     pub(super) fn found_nothing(&mut self) {
-        self.is_hopeless = true;
+        self.has_nothing = true;
     }
 }

@@ -137,7 +137,6 @@ impl<P: Blocks> Store<P> {
         io: &mut Vec<Io<P::Block>>,
     ) -> bool {
         let held_block = self.cleaner.holds_block();
-        let refused_edits = self.log().refuses_edits();
         self.apply_moves();
         self.cleaner.refill(now_us);
         let is_low = self.log().is_low() || self.log().has_most_segments();
@@ -175,7 +174,7 @@ impl<P: Blocks> Store<P> {
         let cleaner = &self.cleaner;
         let is_busy = cleaner.victim.is_some() || !cleaner.moves.is_empty();
         // Without a place for its copies it gives nothing back, until a segment can be had again.
-        let is_blocked = self.log().is_starved()
+        let is_blocked = self.log().lacks_any_spare()
             && cleaner.moves.is_empty()
             && cleaner
                 .victim
@@ -184,7 +183,9 @@ impl<P: Blocks> Store<P> {
         let relief_comes = (is_busy || !cleaner.is_hopeless) && !is_blocked;
         self.cleaner.expired.is_blocked = is_blocked;
         self.log_mut().expect_relief(relief_comes);
-        let goes_on = self.pace_writes(now_us) || refused_edits != self.log().refuses_edits();
+        let refuses = self.log().refuses_edits();
+        let has_turned = refuses != std::mem::replace(&mut self.cleaner.refuses_edits, refuses);
+        let goes_on = self.pace_writes(now_us) || has_turned;
         goes_on || (held_block && !self.cleaner.holds_block())
     }
 
@@ -234,32 +235,31 @@ impl<P: Blocks> Store<P> {
         }
     }
 
-    /// What the log has and what of that counts.
+    /// What the log has and what of that counts. What counts in a segment has to have room in a
+    /// spare when it is cleaned, and a spare is no more than one segment. So of each segment counts
+    /// as much as a spare can have, and of each spare as much as a segment in use.
     fn occupancy(&self) -> Occupancy {
         let log = self.log();
         let more_bytes = self.more_bytes();
-        let (mut counting_bytes, mut held_bytes) = (0, 0);
-        // The length that the next ones have, if there is room for any.
-        let is_more = more_bytes.is_some_and(|more| more > 0);
-        let room = self.cleaner.room.filter(|_| is_more);
-        let mut segment_bytes = room.map_or(0, |room| room.segment_bytes);
-        let sealed = log
-            .sealed_segments()
-            .iter()
-            .map(|it| (it.file, it.file_bytes));
-        for (file, bytes) in sealed.chain(log.open_segment()) {
+        let mut counting_bytes = 0;
+        let mut longest_bytes = 0;
+        for (file, bytes) in log.used_segments() {
             let live = self.counts_in(file);
             counting_bytes += live.parts + live.tombstones;
-            held_bytes += bytes;
-            segment_bytes = segment_bytes.max(bytes);
+            longest_bytes = longest_bytes.max(bytes);
         }
-        if segment_bytes == 0 {
-            segment_bytes = log.longest_segment_bytes();
-        }
-        held_bytes += log.spare_bytes_within(segment_bytes);
+        let room = self
+            .cleaner
+            .room
+            .filter(|_| more_bytes.is_some_and(|more| more > 0));
+        let segment_bytes = match (room, log.longest_spare_bytes()) {
+            (Some(room), _) => longest_bytes.max(room.segment_bytes),
+            (None, Some(spare_bytes)) if longest_bytes > 0 => longest_bytes.min(spare_bytes),
+            (None, spare_bytes) => longest_bytes.max(spare_bytes.unwrap_or(0)),
+        };
         Occupancy {
             counting_bytes,
-            held_bytes,
+            held_bytes: log.held_bytes_within(segment_bytes),
             more_bytes,
             appended_bytes: self.appended_bytes(),
             segment_bytes,

@@ -125,6 +125,8 @@ pub(crate) struct Cleaner<B> {
     /// How fast writes may go.
     pub(crate) pace: Pace,
     pub(super) fullness: Fullness,
+    /// Edits and deletions that found no room were refused at the last step.
+    pub(super) refuses_edits: bool,
     /// What the log may have of the disk, if somebody has said.
     pub(super) room: Option<RoomOnDisk>,
 }
@@ -307,6 +309,7 @@ impl<B> Cleaner<B> {
             counters: CleaningCounters::default(),
             pace: Pace::default(),
             fullness: Fullness::default(),
+            refuses_edits: false,
             room: None,
         }
     }

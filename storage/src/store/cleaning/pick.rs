@@ -74,7 +74,8 @@ impl<P: Blocks> Store<P> {
                 <= (durable_end.segment_sequence, durable_end.end_offset)
         });
         // With a spare that is still to come more can be copied than without.
-        let is_final = is_settled && !self.log().awaits_spare();
+        let awaits_spare = self.log().awaits_spare() || self.log().is_segment_returning();
+        let is_final = is_settled && !awaits_spare;
         let may_seal = picked.is_none() && is_final;
         let is_sealed = may_seal && (self.seal_wasted(has_refused) || self.seal_expired(now_us));
         self.cleaner.is_hopeless = picked.is_none() && is_final && !is_sealed;
@@ -216,13 +217,15 @@ impl<P: Blocks> Store<P> {
                 continue;
             }
             let hoards_keys = self.hoards_expired_keys(segment.file);
-            // Expired keys are taken out once, so no credit is needed for an end.
-            if segment.file_bytes > credit && !hoards_keys {
-                continue;
-            }
             let is_oldest = at == 0 && may_be_oldest;
             let kept = self.copies_bytes(segment.file, is_oldest);
             let gain = segment.file_bytes.saturating_sub(kept);
+            // Expired keys are taken out once, so no credit is needed for an end. Nor is it where
+            // each segment gives back half of itself.
+            let is_free = hoards_keys || (is_low && gain > segment.file_bytes / 2);
+            if segment.file_bytes > credit && !is_free {
+                continue;
+            }
             let is_crowded = is_oldest && tombstone_bytes > total_bytes / 8 && !is_low;
             if kept > sure_bytes {
                 continue;
