@@ -71,7 +71,7 @@ impl Case {
             .arg(volume.place().join("data"));
         command.args(["--listen", "127.0.0.1:0", "--shard-ports", "0"]);
         command.args(["--shards", "1"]).args(self.words);
-        let server = Server::start_by(command)?;
+        let mut server = Server::start_by(command)?;
         let mut wire = Wire::connect(server.address, ANSWER_MAX)?;
         must(&mut wire, 1, "stock", |_| Change::Stock)?;
         let first = fill(&mut wire, 0)?;
