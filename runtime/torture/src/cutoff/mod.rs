@@ -21,6 +21,7 @@ use penstock_net::slot::slot_of;
 use serde_json::json;
 
 use crate::failover::nodes::Nodes;
+use crate::ledger::Shown;
 use crate::network::{self, NODES};
 use crate::options::{Rules, Setting};
 use crate::random::Random;
@@ -167,9 +168,9 @@ impl Cutoff {
         if random.once_in(COMES_BACK_ONCE_IN) {
             for node in (0..NODES).map(|more| (writer + more) % NODES) {
                 let here = nodes.shown_by(node)?;
-                if here != shown {
+                if let Some(text) = difference(&shown, &here) {
                     return Err(format!(
-                        "node {} shows something else than was shown when the sale was over",
+                        "node {} shows another state than when the sale was over: {text}",
                         node + 1
                     ));
                 }
@@ -277,6 +278,21 @@ impl Figures {
         })
         .to_string()
     }
+}
+
+/// One key of which two states have different values. Versions may differ: what a node that comes
+/// back has otherwise is written anew.
+fn difference(one: &Shown, other: &Shown) -> Option<String> {
+    let keys = one.keys().chain(other.keys());
+    let value = |shown: &Shown, key| shown.get(key).map(|(_, value)| value.clone());
+    let mut differ = keys.filter(|&key| value(one, key) != value(other, key));
+    let key = differ.next()?;
+    let name = key.escape_ascii();
+    Some(format!(
+        "{name}: {:?} and {:?}",
+        one.get(key),
+        other.get(key)
+    ))
 }
 
 /// A row for each way and rate.
