@@ -1,9 +1,11 @@
 //! What buyers were told, held against what the nodes that are left show.
 //!
 //! A purchase takes one unit of the stock and writes an order of its own in the same record. So the
-//! orders that are there name the purchases that were executed in the history that is left, each
-//! by its version, and the stock lacks as many units. An acknowledged purchase without its order was
-//! taken back: its unit was sold to somebody else as well, or stands in the stock again.
+//! orders that are there name the purchases that were executed in the history that is left, and the
+//! stock lacks as many units. An acknowledged purchase without its order was taken back: its unit was
+//! sold to somebody else as well, or stands in the stock again. A unit is named by the stock that
+//! was left behind it, as the answer tells. Versions of what is shown name nothing: a key that a node
+//! lacks which comes back is written anew.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -27,6 +29,8 @@ pub fn order(buyer: u64) -> Vec<u8> {
 pub enum End {
     Sold {
         version: Version,
+        /// What the stock was behind it.
+        left: u64,
         /// The level that the answer tells.
         level: AckLevel,
     },
@@ -51,8 +55,8 @@ pub struct Purchase {
 #[derive(Default)]
 pub struct Books {
     pub purchases: Vec<Purchase>,
-    /// Versions of the stock that reads have shown.
-    pub reads: BTreeSet<Version>,
+    /// The stock as reads have shown it, with its version.
+    pub reads: BTreeSet<(u64, Version)>,
 }
 
 /// What came of it.
@@ -64,6 +68,8 @@ pub struct Audit {
     pub sold_lower: u64,
     /// Of those that were acknowledged, those without an order.
     pub taken_back: u64,
+    /// Units that were acknowledged to more than one buyer, once for each buyer behind the first.
+    pub doubled: u64,
     /// Units that were acknowledged, or executed for a buyer who does not know, beyond the stock.
     pub oversold: u64,
     pub unknown: u64,
@@ -77,7 +83,7 @@ pub struct Audit {
     pub sold_out_executed: u64,
     /// Purchases that were executed although nothing was left when they were asked for.
     pub behind_sold_out: u64,
-    /// Versions that reads have shown and that are not in the history that is left.
+    /// States that reads have shown and that are not in the history that is left.
     pub reads_taken_back: u64,
     /// Units that the stock has.
     pub left: u64,
@@ -87,6 +93,7 @@ impl Audit {
     /// Whether each answer was final, as levels `replica` and above promise.
     pub fn is_exact(&self) -> bool {
         self.taken_back == 0
+            && self.doubled == 0
             && self.oversold == 0
             && self.sold_out_executed == 0
             && self.behind_sold_out == 0
@@ -132,15 +139,13 @@ impl Books {
         let stock = shown.get(STOCK).ok_or("the stock is gone")?;
         let left = stock.1[..].try_into().map(u64::from_le_bytes);
         let left = left.map_err(|_| "the stock is no number")?;
-        let mut orders = orders(shown)?;
-        let executed = orders.len() as u64;
+        let mut buyers = buyers(shown)?;
+        let executed = buyers.len() as u64;
         if initial.checked_sub(left) != Some(executed) {
             return Err(format!(
                 "of {initial} units {left} are left, and there are {executed} orders"
             ));
         }
-        let mut history: BTreeSet<Version> = orders.values().copied().collect();
-        history.insert(first);
         let nothing_left = self.purchases.iter().filter_map(|it| match it.end {
             End::SoldOut { answered } => Some(answered),
             _ => None,
@@ -150,36 +155,41 @@ impl Books {
             left,
             ..Audit::default()
         };
+        // Of the history that is left: which version has left how much.
+        let mut history = BTreeMap::from([(initial, first)]);
+        let mut units = BTreeSet::new();
         for purchase in &self.purchases {
             let buyer = purchase.buyer;
-            let there = orders.remove(&buyer);
-            match (purchase.end, there) {
-                (End::Sold { version, .. }, Some(there)) if version != there => {
-                    return Err(format!(
-                        "buyer {buyer} was answered {version:?}, and the order has {there:?}"
-                    ));
-                }
-                (End::NotExecuted, Some(there)) => {
-                    return Err(format!(
-                        "buyer {buyer} was told that nothing was executed, and has an order of \
-                         {there:?}"
-                    ));
-                }
-                _ => {}
+            let is_there = buyers.remove(&buyer);
+            if purchase.end == End::NotExecuted && is_there {
+                return Err(format!(
+                    "buyer {buyer} was told that nothing was executed, and has an order"
+                ));
             }
-            audit.count(purchase, asked_for, there.is_some());
+            let is_sold = matches!(purchase.end, End::Sold { .. });
+            if let End::Sold { left, version, .. } = purchase.end {
+                audit.doubled += u64::from(!units.insert(left));
+                let before = is_there.then(|| history.insert(left, version)).flatten();
+                if let Some(before) = before {
+                    return Err(format!(
+                        "{left} are left behind {before:?} and behind {version:?} of buyer {buyer}"
+                    ));
+                }
+            }
+            audit.count(purchase, asked_for, is_there);
             let is_behind = nothing_left.is_some_and(|at| at < purchase.asked);
-            let is_sold = matches!(purchase.end, End::Sold { .. }) || there.is_some();
-            audit.behind_sold_out += u64::from(is_behind && is_sold);
+            audit.behind_sold_out += u64::from(is_behind && (is_sold || is_there));
         }
-        if let Some((buyer, version)) = orders.first_key_value() {
-            return Err(format!(
-                "the order of buyer {buyer}, {version:?}, is nobody's"
-            ));
+        if let Some(buyer) = buyers.first() {
+            return Err(format!("the order of buyer {buyer} is nobody's"));
         }
+        // A later version of the same state is that of a key that was written anew.
+        let is_gone = |(left, version): &&(u64, Version)| {
+            history.get(left).is_some_and(|there| version < there)
+        };
         let gave_out = audit.sold + audit.unknown_executed;
         audit.oversold = gave_out.saturating_sub(initial);
-        audit.reads_taken_back = self.reads.difference(&history).count() as u64;
+        audit.reads_taken_back = self.reads.iter().filter(is_gone).count() as u64;
         // What is left, acknowledged and kept, and executed for those who do not know: all units.
         let kept = audit.sold - audit.taken_back;
         let all = left + kept + audit.unknown_executed + audit.sold_out_executed;
@@ -190,19 +200,16 @@ impl Books {
     }
 }
 
-/// The buyers who have an order, and its version.
-fn orders(shown: &Shown) -> Result<BTreeMap<u64, Version>, String> {
-    let mut orders = BTreeMap::new();
-    for (key, (version, _)) in shown {
-        if key == STOCK {
-            continue;
-        }
+/// The buyers who have an order.
+fn buyers(shown: &Shown) -> Result<BTreeSet<u64>, String> {
+    let mut buyers = BTreeSet::new();
+    for key in shown.keys().filter(|&key| key != STOCK) {
         let name = key.escape_ascii().to_string();
         let buyer = name.strip_prefix(ORDER).and_then(|it| it.parse().ok());
         let buyer = buyer.ok_or(format!("{name} is no key of the sale"))?;
-        orders.insert(buyer, *version);
+        buyers.insert(buyer);
     }
-    Ok(orders)
+    Ok(buyers)
 }
 
 #[cfg(test)]
@@ -223,9 +230,11 @@ mod tests {
         orders.chain([stock]).collect()
     }
 
-    fn sold(buyer: u64) -> End {
+    /// Of the version that leaves so many.
+    fn sold(left: u64) -> End {
         End::Sold {
-            version: version(buyer),
+            version: version(INITIAL - left),
+            left,
             level: AckLevel::Disk,
         }
     }
@@ -249,7 +258,7 @@ mod tests {
 
     #[test]
     fn sold_units_unknown_ones_that_were_executed_and_the_rest_are_all_units() {
-        let books = books(&[sold(1), End::Unknown, End::Unknown, End::NotExecuted]);
+        let books = books(&[sold(2), End::Unknown, End::Unknown, End::NotExecuted]);
         let audit = audit(&books, &shown(1, &[1, 2])).expect("it adds up");
         assert!(audit.is_exact());
         assert_eq!((audit.sold, audit.left), (1, 1));
@@ -258,15 +267,15 @@ mod tests {
 
     #[test]
     fn an_acknowledged_unit_that_was_sold_again_is_oversold() {
-        let books = books(&[sold(1), sold(2), sold(3), sold(4)]);
-        let audit = audit(&books, &shown(0, &[1, 3, 4])).expect("it adds up");
+        let books = books(&[sold(2), sold(1), sold(2), sold(0)]);
+        let audit = audit(&books, &shown(0, &[2, 3, 4])).expect("it adds up");
         assert!(!audit.is_exact());
-        assert_eq!((audit.taken_back, audit.oversold), (1, 1));
+        assert_eq!((audit.taken_back, audit.oversold, audit.doubled), (1, 1, 1));
     }
 
     #[test]
     fn an_acknowledged_unit_that_is_in_stock_again_is_taken_back_and_not_oversold() {
-        let audit = audit(&books(&[sold(1)]), &shown(3, &[])).expect("it adds up");
+        let audit = audit(&books(&[sold(2)]), &shown(3, &[])).expect("it adds up");
         assert!(!audit.is_exact());
         assert_eq!((audit.taken_back, audit.oversold), (1, 0));
     }
@@ -278,28 +287,37 @@ mod tests {
 
     #[test]
     fn an_order_of_nobody_and_a_unit_without_an_order_are_found() {
-        assert!(audit(&books(&[sold(1)]), &shown(1, &[1, 7])).is_err());
-        assert!(audit(&books(&[sold(1)]), &shown(1, &[1])).is_err());
+        assert!(audit(&books(&[sold(2)]), &shown(1, &[1, 7])).is_err());
+        assert!(audit(&books(&[sold(2)]), &shown(1, &[1])).is_err());
     }
 
     #[test]
-    fn an_order_of_another_version_than_was_answered_is_found() {
-        assert!(audit(&books(&[sold(2)]), &shown(2, &[1])).is_err());
+    fn one_unit_in_two_orders_is_found() {
+        assert!(audit(&books(&[sold(2), sold(2)]), &shown(1, &[1, 2])).is_err());
     }
 
     #[test]
     fn a_sale_behind_the_answer_that_nothing_is_left_is_found() {
         let answered = Duration::from_micros(2_500);
-        let books = books(&[sold(1), End::SoldOut { answered }, sold(3), sold(4)]);
+        let books = books(&[sold(2), End::SoldOut { answered }, sold(1), sold(0)]);
         let audit = audit(&books, &shown(0, &[1, 3, 4])).expect("it adds up");
         assert_eq!((audit.sold_out, audit.behind_sold_out), (1, 2));
         assert!(!audit.is_exact());
     }
 
     #[test]
-    fn a_read_of_a_version_that_is_gone_is_found() {
-        let mut books = books(&[sold(1)]);
-        books.reads = [version(1), version(5), Version::default()].into();
+    fn a_read_of_a_state_that_is_gone_is_found_and_one_that_was_written_anew_is_not() {
+        let version = |epoch| Version { epoch, sequence: 1 };
+        let end = End::Sold {
+            version: version(2),
+            left: 2,
+            level: AckLevel::Disk,
+        };
+        let mut books = books(&[end]);
+        books.reads = [(3, Version::default()), (2, version(2)), (2, version(3))].into();
+        let exact = audit(&books, &shown(2, &[1])).expect("it adds up");
+        assert!(exact.is_exact());
+        books.reads.insert((2, version(1)));
         let audit = audit(&books, &shown(2, &[1])).expect("it adds up");
         assert_eq!(audit.reads_taken_back, 1);
         assert!(!audit.is_exact());

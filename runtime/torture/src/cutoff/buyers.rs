@@ -166,6 +166,10 @@ impl Sale {
         let end = match answer {
             Ok(changed) => End::Sold {
                 version: changed.version,
+                left: *changed
+                    .fields
+                    .first()
+                    .ok_or("a purchase that tells no stock")?,
                 level: changed.level,
             },
             Err(ClientError::Unknown(unknown)) => {
@@ -218,7 +222,7 @@ impl Sale {
         &self,
         addresses: &[SocketAddr],
         node: Option<usize>,
-    ) -> Result<BTreeSet<Version>, String> {
+    ) -> Result<BTreeSet<(u64, Version)>, String> {
         let options = ClientOptions {
             follows: node.is_none(),
             ..crate::sales::options(self.level, DEADLINE, self.tls.as_ref())
@@ -233,7 +237,11 @@ impl Sale {
         while self.goes_on() {
             std::thread::sleep(PAUSE_OF_READS);
             match client.get(STOCK).wait() {
-                Ok(Some(value)) => drop(shown.insert(value.version)),
+                Ok(Some(value)) => {
+                    let left = value.bytes[..].try_into().map(u64::from_le_bytes);
+                    let left = left.map_err(|_| "a read of a stock that is no number")?;
+                    shown.insert((left, value.version));
+                }
                 Ok(None) => return Err("a read shows no stock".into()),
                 Err(
                     ClientError::Busy(_)

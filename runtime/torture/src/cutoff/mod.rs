@@ -158,7 +158,7 @@ impl Cutoff {
         let shown = nodes.shown_at(writer)?;
         let level = self.terms.level;
         let audit = books.audit((units, first), level, &shown)?;
-        let must_be_exact = self.terms.is_exact || level >= AckLevel::Replica;
+        let must_be_exact = self.terms.is_exact || level > AckLevel::Disk;
         if must_be_exact && !audit.is_exact() {
             return Err(format!(
                 "of {units} units at level {}: {audit:?}",
@@ -268,6 +268,7 @@ impl Figures {
             "sold": audit.sold,
             "sold_at_a_lower_level": audit.sold_lower,
             "taken_back": audit.taken_back,
+            "doubled": audit.doubled,
             "oversold": audit.oversold,
             "unknown": audit.unknown,
             "unknown_executed": audit.unknown_executed,
