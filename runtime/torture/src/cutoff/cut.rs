@@ -62,7 +62,8 @@ pub struct Cut {
     pub between: Duration,
     /// From the first cut until all is as it was.
     pub lasts: Duration,
-    /// The primary does not reach etcd meanwhile either.
+    /// The primary does not reach etcd either, from the cut of its last member on: one that was cut
+    /// before is removed by then.
     pub is_from_home: bool,
 }
 
@@ -123,9 +124,6 @@ impl Cut {
         if random.once_in(2) {
             members.reverse();
         }
-        if self.is_from_home {
-            network.cut_port(primary, port_of(primary), false)?;
-        }
         for (number, &member) in members.iter().enumerate() {
             if number > 0 {
                 process::pass(self.between)?;
@@ -135,6 +133,9 @@ impl Cut {
             }
             if self.way != Way::Out {
                 network.cut_direct(member, primary, Traffic::Links)?;
+            }
+            if self.is_from_home && number + 1 == members.len() {
+                network.cut_port(primary, port_of(primary), false)?;
             }
         }
         process::pass(self.lasts - self.between)
