@@ -46,8 +46,8 @@ Kinds:
              cargo torture failover --rounds 40 --faults 5 --pause-s 30 --home-s 600
   cutoff     as failover, with a sale of a few seconds in each round: the primary is cut off from
              its members, one way, both ways, or one member after the other, while buyers still
-             reach it. At level disk the run tells how many units were sold twice. At level replica
-             such a unit fails the round. The same rounds at each level, by the seed:
+             reach it. At level disk the run tells how many units were sold twice. At level all such
+             a unit fails the round. The same rounds at each level, by the seed:
              cargo torture cutoff --level disk --rounds 300 --seed 41
 
 Options:
@@ -62,7 +62,7 @@ Options:
   --only FAULT         all faults of failover are of this kind: 'kill primary', switch, ...
   --rules quiet|starved        lease and grace of failover and cutoff: 0.4 s and 0.5 s, or 1.6 s
                        and 2 s [starved]
-  --level disk|replica at which cutoff buys and reads [replica]
+  --level disk|all|replica     at which cutoff buys and reads [all]
   --rate N             sales a second of cutoff [drawn: 100, 200, 500, 1000 or 2000]
   --way both|out|in|apart      all cuts of cutoff are of this kind: the primary and its members do
                        not reach each other, it is not heard, it hears nobody, or both ways and one
@@ -259,7 +259,7 @@ impl Options {
             only: None,
             rules: Rules::Starved,
             home_max: Duration::from_secs(15),
-            level: AckLevel::Replica,
+            level: AckLevel::All,
             rate: None,
             way: None,
             is_exact: false,
@@ -293,6 +293,7 @@ impl Options {
                 ("--only", fault) => options.only = Some(fault.into()),
                 ("--home-s", _) => options.home_max = Duration::from_secs(number()?.max(1)),
                 ("--level", "disk") => options.level = AckLevel::Disk,
+                ("--level", "all") => options.level = AckLevel::All,
                 ("--level", "replica") => options.level = AckLevel::Replica,
                 ("--rate", _) => options.rate = Some(number()?.clamp(1, 1_000_000)),
                 ("--way", way) => options.way = Some(way.into()),
