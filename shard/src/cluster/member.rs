@@ -423,6 +423,8 @@ impl<B: Block> ClusterMember<B> {
         }
         if let Action::Set(settings) | Action::Create(settings) = action
             && settings.needs_feature()
+            // Members may have no link with each other: they send a client on.
+            && self.elsewhere(0).is_none()
             && let Some(node) = self.offers.lacking(&self.plan, self.me)
         {
             let text = format!(
