@@ -54,7 +54,9 @@ pub enum Level {
     Interval,
     /// Durable before the reply.
     Disk,
-    /// Durable, and received by every node of the sync set.
+    /// Durable, and received by every node that may write next; `disk` if there is none.
+    All,
+    /// Durable, and received by every node of the sync set, at least one.
     Replica,
 }
 
@@ -64,6 +66,7 @@ impl Level {
             Level::None => AckLevel::None,
             Level::Interval => AckLevel::Interval,
             Level::Disk => AckLevel::Disk,
+            Level::All => AckLevel::All,
             Level::Replica => AckLevel::Replica,
         }
     }

@@ -27,8 +27,8 @@ const ANSWER_BYTES_MAX: u32 = 1 << 16;
 pub(crate) struct Access {
     pub(crate) tls: Option<ClientTls>,
     pub(crate) identity: Option<Identity>,
-    /// A sale asks at level replica, and not at level disk.
-    pub(crate) is_replicated: bool,
+    /// A sale asks at level all, and not at level disk.
+    pub(crate) is_of_cluster: bool,
 }
 
 impl Access {
@@ -40,14 +40,14 @@ impl Access {
         Ok(Access {
             tls: tls.client_tls().map_err(BenchError::Arguments)?,
             identity: identity.cloned(),
-            is_replicated: false,
+            is_of_cluster: false,
         })
     }
 
     /// The level at which a sale asks.
     pub(crate) fn level(&self) -> AckLevel {
-        match self.is_replicated {
-            true => AckLevel::Replica,
+        match self.is_of_cluster {
+            true => AckLevel::All,
             false => AckLevel::Disk,
         }
     }

@@ -40,6 +40,9 @@ pub const FEATURE_ABSENT_SINCE: u64 = 4096;
 /// Answers to writes with tokens may have [`ITEM_FLAG_BEGAN`](crate::reply::ITEM_FLAG_BEGAN): at a
 /// server that has it, for a client that wants it.
 pub const FEATURE_BEGAN: u64 = 8192;
+/// Requests and settings may have level `all`, settings a default level: at a server that has it.
+/// A client that wants it is told that level; any other one is told `replica` for it.
+pub const FEATURE_ALL: u64 = 16384;
 /// Authentication: none.
 pub const AUTH_NONE: u16 = 1;
 /// SCRAM-SHA-256 on a connection without encryption.
@@ -61,7 +64,7 @@ pub struct ClientHello<'a> {
     pub protocol_min: u16,
     /// Highest protocol version.
     pub protocol_max: u16,
-    /// Features wanted: [`FEATURE_BEGAN`] or none. Others are not looked at.
+    /// Features wanted: [`FEATURE_BEGAN`], [`FEATURE_ALL`] or none. Others are not looked at.
     pub features: u64,
     /// For the server's logs.
     pub name: &'a str,

@@ -14,6 +14,9 @@ pub const KEPT_BYTES: usize = 32;
 const LIST_HEAD_BYTES: usize = 8;
 const KEYSPACE_HEAD_BYTES: usize = 16 + SETTINGS_BYTES;
 
+/// Where settings have the default level.
+const LEVEL_DEFAULT_AT: usize = 24;
+
 const KIND_VALUE: u8 = 1;
 const KIND_DELETION: u8 = 2;
 
@@ -22,6 +25,9 @@ const KIND_DELETION: u8 = 2;
 pub struct Settings {
     /// The least ack level; a request for less is raised to it.
     pub level_min: AckLevel,
+    /// The ack level of requests that ask for `none`, which is to ask for no level. `None`: there
+    /// is none.
+    pub level_default: Option<AckLevel>,
     /// Superseded versions that are kept of a key, at most; 0 is any number if there is a
     /// retention.
     pub versions: u8,
@@ -40,6 +46,7 @@ impl Default for Settings {
     fn default() -> Self {
         Settings {
             level_min: AckLevel::None,
+            level_default: None,
             versions: 0,
             layout: 0,
             value_bytes_max: 0,
@@ -60,7 +67,14 @@ impl Settings {
         bytes[4..8].copy_from_slice(&self.value_bytes_max.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.retention_ms.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.ttl_ms.to_le_bytes());
+        bytes[LEVEL_DEFAULT_AT] = default_code(self.level_default);
         bytes
+    }
+
+    /// Whether a server without [`FEATURE_ALL`](crate::hello::FEATURE_ALL) refuses them.
+    #[must_use]
+    pub fn needs_feature(&self) -> bool {
+        self.level_min == AckLevel::All || self.level_default.is_some()
     }
 
     /// Reads settings, checking every field.
@@ -69,11 +83,13 @@ impl Settings {
     /// The first [`Refusal`] found.
     pub fn read(bytes: &[u8; SETTINGS_BYTES]) -> Result<Self, Refusal> {
         let level_min = AckLevel::from_code(bytes[0]).ok_or(Refusal::Level(bytes[0]))?;
-        if level_min == AckLevel::Replica {
+        let level_default = read_default(bytes[LEVEL_DEFAULT_AT])?;
+        if level_min == AckLevel::Replica || level_default == Some(AckLevel::Replica) {
             return Err(Refusal::Replica);
         }
         let settings = Settings {
             level_min,
+            level_default,
             versions: bytes[1],
             layout: read_u16(bytes, 2),
             value_bytes_max: read_u32(bytes, 4),
@@ -94,13 +110,33 @@ impl Settings {
                 return Err(Refusal::Retention { name, ms, max });
             }
         }
-        match read_u64(bytes, 24) {
+        match read_u64(bytes, 24) >> 8 {
             0 => Ok(settings),
             found => Err(Refusal::Reserved {
-                name: "the last word of settings",
+                name: "the end of settings",
                 found,
             }),
         }
+    }
+}
+
+/// A default level as a byte of settings.
+#[must_use]
+pub fn default_code(level: Option<AckLevel>) -> u8 {
+    level.map_or(0, |level| 1 + level.code())
+}
+
+/// The default level that a byte of settings tells.
+///
+/// # Errors
+/// [`Refusal::Level`] if it tells a level that there is not.
+pub fn read_default(code: u8) -> Result<Option<AckLevel>, Refusal> {
+    match code.checked_sub(1) {
+        None => Ok(None),
+        Some(code) => match AckLevel::from_code(code) {
+            None => Err(Refusal::Level(code)),
+            level => Ok(level),
+        },
     }
 }
 
@@ -287,6 +323,7 @@ mod tests {
     fn lists_are_read_back_and_no_cut_of_them_is() {
         let settings = Settings {
             level_min: AckLevel::Disk,
+            level_default: Some(AckLevel::All),
             versions: 3,
             layout: 9,
             value_bytes_max: 77,

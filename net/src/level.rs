@@ -1,18 +1,21 @@
 //! How durable something must be before a reply leaves.
 
-/// The ack level of a request, and the level that a reply reached. Ordered from weak to strong.
+/// The ack level of a request, and the level that a reply reached. Ordered by what they promise,
+/// which is not the order of their numbers on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum AckLevel {
     /// Nothing is promised.
-    None = 0,
+    None,
     /// Durable within the server's stated interval.
-    Interval = 1,
+    Interval,
     /// Durable on the device before the reply.
     #[default]
-    Disk = 2,
-    /// Durable here and received by every member of the sync set.
-    Replica = 3,
+    Disk,
+    /// Durable here and received by every node that may write next. `disk` while there is none.
+    All,
+    /// Durable here and received by every member of the sync set, at least one.
+    Replica,
 }
 
 impl AckLevel {
@@ -20,7 +23,30 @@ impl AckLevel {
     #[inline]
     #[must_use]
     pub const fn code(self) -> u8 {
-        self as u8
+        match self {
+            AckLevel::None => 0,
+            AckLevel::Interval => 1,
+            AckLevel::Disk => 2,
+            AckLevel::Replica => 3,
+            AckLevel::All => 4,
+        }
+    }
+
+    /// Whether a reply at this level waits for members of the sync set.
+    #[inline]
+    #[must_use]
+    pub const fn waits_for_members(self) -> bool {
+        matches!(self, AckLevel::All | AckLevel::Replica)
+    }
+
+    /// The level as a client is told it that does not know [`AckLevel::All`].
+    #[inline]
+    #[must_use]
+    pub const fn without_all(self) -> Self {
+        match self {
+            AckLevel::All => AckLevel::Replica,
+            level => level,
+        }
     }
 
     /// The level with this number.
@@ -32,6 +58,7 @@ impl AckLevel {
             1 => Some(AckLevel::Interval),
             2 => Some(AckLevel::Disk),
             3 => Some(AckLevel::Replica),
+            4 => Some(AckLevel::All),
             _ => None,
         }
     }
@@ -43,7 +70,34 @@ impl AckLevel {
             AckLevel::None => "none",
             AckLevel::Interval => "interval",
             AckLevel::Disk => "disk",
+            AckLevel::All => "all",
             AckLevel::Replica => "replica",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_are_ordered_by_what_they_promise_and_keep_their_numbers() {
+        let ascending = [
+            (AckLevel::None, 0),
+            (AckLevel::Interval, 1),
+            (AckLevel::Disk, 2),
+            (AckLevel::All, 4),
+            (AckLevel::Replica, 3),
+        ];
+        assert!(ascending.is_sorted_by(|(one, _), (next, _)| one < next));
+        for (level, code) in ascending {
+            assert_eq!(
+                (level.code(), AckLevel::from_code(code)),
+                (code, Some(level))
+            );
+        }
+        for unknown in 5..=u8::MAX {
+            assert_eq!(AckLevel::from_code(unknown), None);
         }
     }
 }

@@ -102,7 +102,7 @@ pub enum Refusal {
     HeaderFlags(u8),
     #[error("slot hint is a slot below {slots} or 0xffff for none, not {0:#06x}", slots = SLOTS)]
     SlotHint(u16),
-    #[error("ack level is 0 to 3, not {0}")]
+    #[error("ack level is 0 to 4, not {0}")]
     Level(u8),
     #[error("{name} is reserved and 0, not {found:#x}")]
     Reserved { name: &'static str, found: u64 },

@@ -5,7 +5,15 @@
 //! Arguments: the kind, batches (10,000), keys (100,000), items of a batch (64), bytes of a value
 //! (64).
 //!
-//! A kind with `+` and a number has a user with rights for so many prefixes.
+//! A kind with `+` and a number has a user with rights for so many prefixes. A kind with `@` and a
+//! word (before that) has something beside the keys:
+//!
+//! | word | what is there |
+//! |---|---|
+//! | `keyspace` | a keyspace that keeps versions, of a prefix that no key begins with |
+//! | `ruled` | a keyspace of all keys that says nothing |
+//! | `cluster` | the shard is of a cluster of two nodes, and the other one is down |
+//! | `member` | the same, and the other one takes all in: what it does is not counted |
 //!
 //! | kind | items of a batch |
 //! |---|---|
@@ -23,6 +31,8 @@
 
 #[path = "../../runtime/src/system/checksum.rs"]
 mod checksum;
+#[path = "operation_cost/cluster.rs"]
+mod cluster;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -33,10 +43,12 @@ use std::time::Instant;
 use penstock_net::apply::Apply;
 use penstock_net::hello::{AUTH_NONE, ClientHello, ServerHello};
 use penstock_net::instruction::{FieldType, Instruction, Operation};
+use penstock_net::keyspace::{Action, Settings};
 use penstock_net::level::AckLevel;
 use penstock_net::limits::Limits;
 use penstock_net::request::{BatchRequest, Condition, Token};
 use penstock_net::rights::{Grants, Right, Rights};
+use penstock_shard::replication::LinkId;
 use penstock_shard::{Event, Now, Outbox, SessionId, Shard, ShardConfig, SnapshotPolicy, Topology};
 use penstock_storage::checksum::use_for_short;
 use penstock_storage::cleaning::CleaningConfig;
@@ -69,6 +81,10 @@ fn main() {
         Some((kind, prefixes)) => (kind, Some(prefixes.parse().expect("a number of prefixes"))),
         None => (&kind[..], None),
     };
+    let (kind, beside) = match kind.split_once('@') {
+        Some((kind, beside)) => (kind, Beside::of(beside).expect("one of the words")),
+        None => (kind, Beside::Nothing),
+    };
     let kind = Kind::of(kind).unwrap_or_else(|| panic!("{kind} is no kind of operation"));
     let mut number = |otherwise: usize| {
         arguments.next().map_or(otherwise, |text| {
@@ -81,7 +97,7 @@ fn main() {
     if let Some(crc32) = checksum::of_short() {
         use_for_short(crc32);
     }
-    let mut server = Server::new();
+    let mut server = Server::beside(beside);
     // What is read is there.
     let value = vec![9; value_bytes];
     for first in (0..keys).step_by(depth) {
@@ -166,6 +182,28 @@ fn rights_of(prefixes: usize) -> Arc<Rights> {
             .expect("within the limits");
     }
     Arc::new(Rights::new("till", &grants))
+}
+
+/// What there is beside the keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Beside {
+    Nothing,
+    Keyspace,
+    Ruled,
+    Cluster,
+    Member,
+}
+
+impl Beside {
+    fn of(name: &str) -> Option<Beside> {
+        Some(match name {
+            "keyspace" => Beside::Keyspace,
+            "ruled" => Beside::Ruled,
+            "cluster" => Beside::Cluster,
+            "member" => Beside::Member,
+            _ => return None,
+        })
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -378,6 +416,11 @@ fn counted_output(shard: &mut Shard<Pool>, now: Now, session: SessionId, output:
     shard.take_output(now, session, output);
 }
 
+#[inline(never)]
+fn counted_link_output(shard: &mut Shard<Pool>, link: LinkId, output: &mut Vec<u8>) {
+    shard.take_link_output(link, output);
+}
+
 struct Server {
     shard: Shard<Pool>,
     outbox: Outbox<PooledBlock>,
@@ -391,10 +434,46 @@ struct Server {
     released: usize,
     /// From here on the shard's own instructions count.
     is_counted: bool,
+    /// The other node of its cluster.
+    member: Option<Box<Server>>,
 }
 
 impl Server {
-    fn new() -> Self {
+    /// With what there is beside the keys.
+    fn beside(beside: Beside) -> Self {
+        let mut server = match beside {
+            Beside::Nothing | Beside::Keyspace | Beside::Ruled => Server::new(None),
+            Beside::Cluster => Server::new(Some(cluster::WRITER)),
+            Beside::Member => {
+                let mut server = Server::new(Some(cluster::WRITER));
+                let mut member = Server::new(Some(cluster::MEMBER));
+                cluster::link(&mut server, &mut member);
+                server.member = Some(Box::new(member));
+                server
+            }
+        };
+        let (prefix, versions): (&[u8], u8) = match beside {
+            Beside::Keyspace => (b"a foreign prefix", 3),
+            Beside::Ruled => (b"", 0),
+            Beside::Nothing | Beside::Cluster | Beside::Member => return server,
+        };
+        let settings = Settings {
+            versions,
+            ..Settings::default()
+        };
+        let mut frame = Batch::begin(1);
+        let change = Action::Set(settings);
+        frame.batch.keyspace(&mut frame.frame, prefix, change);
+        server.hand_over(&frame.finish());
+        for _ in 0..100 {
+            server.turn_ends();
+        }
+        assert!(server.shard.store().keyspaces().may_rule(b"a"));
+        server
+    }
+
+    /// One that writes or holds all partitions of a cluster, or a node alone.
+    fn new(node: Option<u8>) -> Self {
         let config = LogConfig {
             owner: OWNER,
             incarnation: 1,
@@ -422,7 +501,11 @@ impl Server {
             Replayed::new(1 << 30),
         );
         let now = Now { us: 1, unix_ms: 1 };
-        let mut shard = Shard::new(shard_config(), store);
+        let config = ShardConfig {
+            cluster: node.map(cluster::config),
+            ..shard_config()
+        };
+        let mut shard = Shard::new(config, store);
         let session = shard.open_session(now);
         let mut server = Server {
             shard,
@@ -436,8 +519,12 @@ impl Server {
             sent_bytes: 0,
             released: 0,
             is_counted: false,
+            member: None,
         };
-        server.turn_ends();
+        // A node begins what it writes.
+        for _ in 0..4 {
+            server.turn_ends();
+        }
         let mut hello = Vec::new();
         let client = ClientHello {
             protocol_min: 1,
@@ -526,6 +613,13 @@ impl Server {
         while let Some(completion) = self.done.pop_front() {
             let completed = Event::Completed(completion);
             self.step(completed);
+        }
+        if let Some(mut member) = self.member.take() {
+            member.now = self.now;
+            cluster::exchange(self, &mut member);
+            member.turn_ends();
+            cluster::exchange(self, &mut member);
+            self.member = Some(member);
         }
         count
     }

@@ -21,6 +21,8 @@ pub struct ReplicationCounters {
     pub waits_below: u64,
     /// Replies that were answered NOREPLICAS instead.
     pub missed: u64,
+    /// Replies at level `all` that reached `disk`, because no other node may write next.
+    pub all_is_disk: u64,
     /// Reads of partitions that other nodes write that were answered here.
     pub member_reads: u64,
     /// The same that were refused, because what is here is too old or lacks the version.

@@ -453,6 +453,7 @@ pub(crate) fn from_wire(settings: &wire::Settings, revision: u64) -> Settings {
         revision,
         is_dropped: false,
         level_min: settings.level_min.code(),
+        level_default: wire::default_code(settings.level_default),
         versions: settings.versions,
         layout: settings.layout,
         value_bytes_max: settings.value_bytes_max,
@@ -465,6 +466,7 @@ pub(crate) fn from_wire(settings: &wire::Settings, revision: u64) -> Settings {
 pub fn to_wire(settings: &Settings) -> wire::Settings {
     wire::Settings {
         level_min: AckLevel::from_code(settings.level_min).unwrap_or_default(),
+        level_default: wire::read_default(settings.level_default).unwrap_or_default(),
         versions: settings.versions,
         layout: settings.layout,
         value_bytes_max: settings.value_bytes_max,

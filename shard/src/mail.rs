@@ -131,6 +131,10 @@ pub struct ReplyAddress {
     pub item_bytes: u32,
     /// The client wants to know whether the node has begun behind the token of its write.
     pub tells_began: bool,
+    /// The client knows level `all`.
+    pub tells_all: bool,
+    /// The request named no level.
+    pub is_unleveled: bool,
     /// Bytes that the shard that asked keeps free for the answer; 0 on that shard itself.
     pub answer_bytes: u32,
 }

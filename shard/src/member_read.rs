@@ -64,7 +64,7 @@ pub(crate) fn look_at_member<P: Blocks>(
             (Standing { age_us: 0, through }, false, holds_version)
         }
         // A member cannot tell who else has it.
-        Some(_) if level == AckLevel::Replica => return None,
+        Some(_) if level.waits_for_members() => return None,
         Some(linked) => {
             let (standing, holds_version) = linked.standing_of_member(now_us, partition, read)?;
             (standing, true, holds_version)

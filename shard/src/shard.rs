@@ -8,6 +8,7 @@
 //! An item for another shard leaves in that shard's mail; an item on a cold key parks. Both are
 //! answered in later frames of the same request.
 
+mod answer_bytes;
 mod audited;
 mod batch;
 mod completions;
@@ -239,6 +240,7 @@ impl<P: Blocks> Shard<P> {
                 bytes,
                 is_reused,
             } => self.spare_came(file, salt, bytes, is_reused),
+            Event::Room(room) => self.store.set_room(room),
             Event::SpareRefused => self.spare_refused(None),
             Event::SpareFailed(failure) => self.spare_refused(Some(failure)),
             Event::InheritedGone => self.forget_inherited(outbox),
@@ -368,6 +370,9 @@ impl<P: Blocks> Shard<P> {
 
     /// A link has come or gone, or has brought something.
     fn link_changed(&mut self, event: Event<'_, P::Block>) {
+        if let (Event::LinkUp { peer, .. }, Some(linked)) = (&event, &self.linked) {
+            linked.meet(peer);
+        }
         let Some(links) = self.links() else {
             return;
         };
@@ -409,11 +414,13 @@ impl<P: Blocks> Shard<P> {
         }
         self.store.observe(now.us, now.unix_ms);
         self.stats.event(now.us);
+        let is_unleveled = level == AckLevel::None;
         let level = level.max(self.setup.config().level_min);
         let is_key = (1..=KEY_BYTES_MAX).contains(&key.len()) && !is_system(key);
         let slot = slot_of(key);
-        let level = level.max(least_level(&self.store, slot, key));
-        if !is_key || level == AckLevel::Replica || !self.setup.owns(slot) {
+        let level = level.max(least_level(&self.store, slot, key, is_unleveled));
+        let level = self.reachable(level);
+        if !is_key || level.waits_for_members() || !self.setup.owns(slot) {
             return None;
         }
         let (cell, version, lsn) = look(&self.store, self.setup.hash().of(key), slot, key)?;

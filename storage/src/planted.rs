@@ -347,6 +347,11 @@ planted_bugs! {
     /// A "no" of a run is given again although the key has changed since.
     RunStaleNo = "run-stale-no",
 
+    // Planted with plain items beside keyspaces.
+
+    /// A plain GET or SET asks for no keyspace of its key.
+    RuledKeyGoesPlain = "ruled-key-goes-plain",
+
     // Planted with tokens.
 
     /// Cleaning drops tokens that have expired before the log says that they may be gone.

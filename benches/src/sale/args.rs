@@ -134,7 +134,7 @@ pub struct SaleArgs {
     #[arg(long, value_name = "N", default_value_t = 0, conflicts_with = "addr",
         value_parser = from_to(0, 1_000))]
     pub kill: u32,
-    /// Sell at level replica from three nodes of this machine, with an etcd; kill the node that
+    /// Sell at level all from three nodes of this machine, with an etcd; kill the node that
     /// writes with -9 in the middle, and go on with the one that takes over
     #[arg(long, conflicts_with_all = ["addr", "kill", "drop"])]
     pub kill_primary: bool,
@@ -167,7 +167,7 @@ impl SaleArgs {
     pub(crate) fn access(&self) -> Result<Access, BenchError> {
         match self.addr {
             None => Ok(Access {
-                is_replicated: self.kill_primary,
+                is_of_cluster: self.kill_primary,
                 ..Access::default()
             }),
             Some(_) => Access::new(&self.tls, self.identity.as_ref()),

@@ -13,8 +13,8 @@ use penstock_net::auth::BINDING_BYTES;
 use penstock_net::batch::Batch;
 use penstock_net::frame::{FLAG_REPLY, Header, Opcode, write_frame};
 use penstock_net::hello::{
-    ClientHello, FEATURE_APPLY, FEATURE_BEGAN, FEATURE_RUN, FEATURE_SHOWN, FEATURE_TOKENS,
-    ServerHello,
+    ClientHello, FEATURE_ALL, FEATURE_APPLY, FEATURE_BEGAN, FEATURE_RUN, FEATURE_SHOWN,
+    FEATURE_TOKENS, ServerHello,
 };
 use penstock_net::level::AckLevel;
 use penstock_net::limits::{BATCH_ITEMS_MAX, Limits};
@@ -77,7 +77,7 @@ impl Connection {
         ClientHello {
             protocol_min: 1,
             protocol_max: 1,
-            features: FEATURE_BEGAN,
+            features: FEATURE_BEGAN | FEATURE_ALL,
             name: &options.name,
         }
         .write(&mut hello, 0);

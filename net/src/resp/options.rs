@@ -46,7 +46,7 @@ impl Options {
             match name.to_ascii_lowercase().as_slice() {
                 b"level" => {
                     let level = level_named(value);
-                    let allowed = "none, interval, disk, replica or default";
+                    let allowed = "none, interval, disk, all, replica or default";
                     self.level = level.ok_or_else(|| refused("level", value, allowed))?;
                 }
                 b"stale" => {
@@ -106,6 +106,7 @@ fn level_named(name: &[u8]) -> Option<AckLevel> {
         ("none", AckLevel::None),
         ("interval", AckLevel::Interval),
         ("disk", AckLevel::Disk),
+        ("all", AckLevel::All),
         ("replica", AckLevel::Replica),
     ];
     let found = levels

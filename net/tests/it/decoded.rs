@@ -193,6 +193,7 @@ fn apply(request: &ApplyRequest<'_>) -> Value {
 fn settings_told(settings: Settings) -> Value {
     json!({
         "level_min": level(settings.level_min),
+        "level_default": settings.level_default.map(level),
         "versions": settings.versions,
         "layout": settings.layout,
         "value_bytes_max": settings.value_bytes_max,

@@ -412,10 +412,22 @@ fn told(draft: &Draft, to: u8, moved: &Moved, taken: &Taken, takeover: Takeover)
             ),
         });
     }
+    if let Takeover::Forced {
+        accepted: Accepted::Loss | Accepted::Incomplete,
+        ..
+    } = takeover
+    {
+        lines.push(format!(
+            "a loss is accepted: node {to} may lack what was acknowledged at levels all and \
+             replica, too, and its log says so"
+        ));
+    }
     let (waited_for, is_one_empty) = draft.waited_for(partitions);
     lines.push(match is_one_empty {
         true => {
-            "level replica is answered NOREPLICAS from now on: nobody is in the sync set".into()
+            "level replica is answered NOREPLICAS from now on, and level all is disk: nobody is in \
+             the sync set"
+                .into()
         }
         false => format!("level replica waits for {}", nodes(&waited_for)),
     });

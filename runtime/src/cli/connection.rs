@@ -11,7 +11,7 @@ use penstock_benches::{Stream, TlsArgs};
 use penstock_client::{Client, ClientOptions, Identity, LoginFault};
 use penstock_net::auth::{AuthMethod, AuthReply, AuthRequest, BINDING_BYTES, Login};
 use penstock_net::frame::{Header, Opcode, write_frame};
-use penstock_net::hello::{ClientHello, FEATURE_BEGAN, ServerHello};
+use penstock_net::hello::{ClientHello, FEATURE_ALL, FEATURE_BEGAN, ServerHello};
 use penstock_net::level::AckLevel;
 use penstock_net::placement::Writer;
 use penstock_net::program::SCHEMA_ASKED;
@@ -168,7 +168,7 @@ impl ServerAddress {
         let hello = ClientHello {
             protocol_min: 1,
             protocol_max: 1,
-            features: FEATURE_BEGAN,
+            features: FEATURE_BEGAN | FEATURE_ALL,
             name: "penstock",
         };
         hello.write(&mut frame, id);

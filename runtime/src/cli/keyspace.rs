@@ -51,23 +51,26 @@ pub enum KeyspaceCommand {
     Drop(DropArgs),
 }
 
-/// The least level that a keyspace may demand. Level replica can only be asked for by a request.
+/// The levels that a keyspace may demand. Level replica can only be asked for by a request.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum LevelMin {
+enum KeyspaceLevel {
     /// In the server's memory
     None,
     /// On the device within the server's interval
     Interval,
     /// On the device
     Disk,
+    /// On the device, and received by every node that may write next
+    All,
 }
 
-impl LevelMin {
+impl KeyspaceLevel {
     fn ack(self) -> AckLevel {
         match self {
-            LevelMin::None => AckLevel::None,
-            LevelMin::Interval => AckLevel::Interval,
-            LevelMin::Disk => AckLevel::Disk,
+            KeyspaceLevel::None => AckLevel::None,
+            KeyspaceLevel::Interval => AckLevel::Interval,
+            KeyspaceLevel::Disk => AckLevel::Disk,
+            KeyspaceLevel::All => AckLevel::All,
         }
     }
 }
@@ -78,8 +81,11 @@ pub struct SetArgs {
     /// What its keys begin with, 0 to 64 bytes
     prefix: String,
     /// The least ack level; a request for less is raised to it
+    #[arg(long, alias = "level")]
+    level_min: Option<KeyspaceLevel>,
+    /// The ack level of requests that name none, as those of Redis clients; none is no such level
     #[arg(long)]
-    level_min: Option<LevelMin>,
+    level_default: Option<KeyspaceLevel>,
     /// Superseded versions kept of each key, 0 to 255; 0 is none, or any number with --retention
     #[arg(long, value_name = "N")]
     versions: Option<u8>,
@@ -178,7 +184,12 @@ impl KeyspaceCommand {
 impl SetArgs {
     fn over(&self, before: Settings) -> Settings {
         Settings {
-            level_min: self.level_min.map_or(before.level_min, LevelMin::ack),
+            level_min: self.level_min.map_or(before.level_min, KeyspaceLevel::ack),
+            level_default: match self.level_default {
+                None => before.level_default,
+                Some(KeyspaceLevel::None) => None,
+                Some(level) => Some(level.ack()),
+            },
             versions: self.versions.unwrap_or(before.versions),
             layout: self.layout.unwrap_or(before.layout),
             value_bytes_max: self.value_bytes_max.unwrap_or(before.value_bytes_max),
@@ -263,6 +274,7 @@ fn report(mut out: Output<Stdout>, keyspaces: &[Keyspace]) -> Result<(), Failure
 pub fn keyspace_text(prefix: &[u8], settings: &Settings) -> String {
     let Settings {
         level_min,
+        level_default,
         versions,
         layout,
         value_bytes_max,
@@ -270,10 +282,13 @@ pub fn keyspace_text(prefix: &[u8], settings: &Settings) -> String {
         ttl_ms,
     } = settings;
     format!(
-        "\"{}\" level-min {} versions {versions} retention {retention_ms}ms ttl {ttl_ms}ms \
+        "\"{}\" level-min {}{} versions {versions} retention {retention_ms}ms ttl {ttl_ms}ms \
          value-bytes-max {value_bytes_max} layout {layout}",
         prefix.escape_ascii(),
         level_min.name(),
+        level_default.map_or_else(String::new, |level| {
+            format!(" level-default {}", level.name())
+        }),
     )
 }
 

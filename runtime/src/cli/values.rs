@@ -27,7 +27,9 @@ pub(super) enum Level {
     Interval,
     /// On the device
     Disk,
-    /// On the device, and received by every node of the sync set
+    /// On the device, and received by every node that may write next; `disk` if there is none
+    All,
+    /// On the device, and received by every node of the sync set, at least one
     Replica,
 }
 
@@ -37,6 +39,7 @@ impl Level {
             Level::None => AckLevel::None,
             Level::Interval => AckLevel::Interval,
             Level::Disk => AckLevel::Disk,
+            Level::All => AckLevel::All,
             Level::Replica => AckLevel::Replica,
         }
     }
@@ -64,7 +67,7 @@ impl Answer {
         let loss = match level {
             AckLevel::None => ", a crash may lose it".to_string(),
             AckLevel::Interval => format!(", a crash within {interval_ms} ms may lose it"),
-            AckLevel::Disk | AckLevel::Replica => String::new(),
+            AckLevel::Disk | AckLevel::All | AckLevel::Replica => String::new(),
         };
         let replayed = match self.head.flags {
             flags if flags & ITEM_FLAG_REPLAYED != 0 => ", replayed: it was executed before",

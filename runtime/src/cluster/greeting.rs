@@ -483,6 +483,7 @@ mod tests {
             shard: 0,
             shards: 1,
             frame_bytes_max: 0,
+            link_version: 3,
         };
         assert!(there.admit(&before).expect("written").is_ok());
         let other = std::thread::spawn(move || {

@@ -173,6 +173,7 @@ mod tests {
             shard: 0,
             shards: 1,
             frame_bytes_max: 0,
+            link_version: 3,
         }
     }
 

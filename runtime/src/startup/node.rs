@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use core_affinity::CoreId;
 use penstock_net::hello::{
-    AUTH_NONE, FEATURE_ABSENT_SINCE, FEATURE_APPLY, FEATURE_BEGAN, FEATURE_EXPIRY,
+    AUTH_NONE, FEATURE_ABSENT_SINCE, FEATURE_ALL, FEATURE_APPLY, FEATURE_BEGAN, FEATURE_EXPIRY,
     FEATURE_KEYSPACES, FEATURE_MEMBER_READS, FEATURE_ON_EXPIRE, FEATURE_PING_ITEMS,
     FEATURE_REPLACE, FEATURE_RUN, FEATURE_SCAN, FEATURE_SHOWN, FEATURE_TOKENS, ServerHello,
 };
 use penstock_net::limits::Limits;
 use penstock_net::link::NodeStart;
-use penstock_shard::cluster::ClusterConfig;
+use penstock_shard::cluster::{ClusterConfig, NodeOffers};
 use penstock_shard::lease::LeaseTable;
 use penstock_shard::opening::Inventory;
 use penstock_shard::replication::PENDING_BYTES_MAX;
@@ -33,7 +33,7 @@ use super::clock_check::ClockCheck;
 pub use super::error::OpenError;
 pub(crate) use super::error::system;
 use super::helpers::NodeHelpers;
-use super::limits::{check_disk_bytes, check_file_bytes, hold_values, segment_bytes_of};
+use super::limits::{RoomFound, check_disk_bytes, check_file_bytes, hold_values, segment_bytes_of};
 use super::membership::{check_directory, read_cluster, whose};
 use super::retiming::RetimingThread;
 use super::room::{ConnectionBound, Room};
@@ -99,7 +99,8 @@ const FEATURES: u64 = FEATURE_EXPIRY
     | FEATURE_RUN
     | FEATURE_REPLACE
     | FEATURE_ABSENT_SINCE
-    | FEATURE_BEGAN;
+    | FEATURE_BEGAN
+    | FEATURE_ALL;
 
 /// What all shards of a data directory start from. Holds the directory's lock and the thread that
 /// makes segment files, so it is to outlive the shards.
@@ -130,6 +131,8 @@ pub(crate) struct Node {
     cluster: Option<ClusterFile>,
     /// What leases and shards tell each other.
     leases: Arc<LeaseTable>,
+    /// What the other nodes have offered to the shards.
+    offers: Arc<NodeOffers>,
     /// Layouts and programs, if there are any.
     schema: Option<Arc<RunningSchema>>,
     /// Unlocked when it is dropped, so the last one: the threads above write in it to their end.
@@ -164,7 +167,7 @@ impl Node {
                 asked => u32::from(asked),
             },
             // What values of earlier starts need is known behind this.
-            segment_bytes: segment_bytes_of(&config, config.shards.max(1), 0),
+            segment_bytes: segment_bytes_of(&config, config.shards.max(1), 0, None),
         };
         let file_bytes_max = bound.file_bytes_max();
         check_file_bytes(options.segment_bytes, file_bytes_max)?;
@@ -179,7 +182,9 @@ impl Node {
         };
         check_cores(shards, &allowed)?;
         let value_bytes_of_before = identity.value_bytes_max;
-        config.segment_bytes = segment_bytes_of(&config, shards, value_bytes_of_before);
+        let room_found = RoomFound::of(&directory)?;
+        config.segment_bytes =
+            segment_bytes_of(&config, shards, value_bytes_of_before, Some(room_found));
         check_file_bytes(config.segment_bytes, file_bytes_max)?;
 
         let disk_mode = disk_mode(&config);
@@ -191,7 +196,8 @@ impl Node {
         hold_values(&mut config, value_bytes_of_before, say)?;
         let value_bytes = value_bytes_of_before.max(config.value_bytes_max);
         let short_bytes = segment_bytes_for(value_bytes).next_multiple_of(BLOCK_BYTES as u64);
-        check_disk_bytes(&config, shards, short_bytes, value_bytes, say)?;
+        let on_disk = (room_found, say);
+        check_disk_bytes(&config, shards, short_bytes, value_bytes, on_disk)?;
         let room = Room::of(&config, bound == Bound::Process, shards, value_bytes);
         let memory = match bound {
             Bound::Process => Some(room.bound_memory(config.memory_max == 0, say)?),
@@ -240,6 +246,7 @@ impl Node {
             memory,
             cluster,
             leases: Arc::default(),
+            offers: Arc::default(),
             schema,
             directory,
         })
@@ -308,6 +315,7 @@ impl Node {
             },
             plan: Arc::new(file.plan()),
             leases: Arc::clone(&self.leases),
+            offers: Arc::clone(&self.offers),
             replica_timeout_us: file.replica_timeout_us,
             is_new: self.config.cluster_new,
         })

@@ -725,8 +725,8 @@ pub(crate) const FIGURES: &[Figure] = &[
     counter(
         "replica_waits",
         "penstock_replication_waits",
-        "Replies at level replica, and by min_sync at level disk, that were kept until other nodes \
-         had told to have what they show.",
+        "Replies at levels all and replica, and by min_sync at level disk, that were kept until \
+         other nodes had told to have what they show.",
         |it| it.replication.waits,
     ),
     counter(
@@ -743,6 +743,13 @@ pub(crate) const FIGURES: &[Figure] = &[
          has told in time to have what they tell. Those that were refused for an empty sync set \
          are in penstock_operations_total.",
         |it| it.replication.missed,
+    ),
+    counter(
+        "all_is_disk",
+        "penstock_replication_all_is_disk",
+        "Replies at level all that reached disk alone, because the sync set is empty and no other \
+         node may write next.",
+        |it| it.replication.all_is_disk,
     ),
     counter(
         "lease_lapses",

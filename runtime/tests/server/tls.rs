@@ -310,6 +310,7 @@ fn told_by(client: &Client) -> Vec<String> {
     );
     let action = Action::Set(Settings {
         level_min: AckLevel::None,
+        level_default: None,
         versions: 3,
         layout: 0,
         value_bytes_max: 0,

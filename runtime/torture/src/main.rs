@@ -8,6 +8,7 @@
 mod account;
 mod buyer;
 mod cluster;
+mod cutoff;
 mod eio;
 mod failover;
 mod forwarder;
@@ -22,6 +23,7 @@ mod random;
 mod sales;
 mod server;
 mod shutdown;
+mod small_disk;
 mod stop;
 mod tokens;
 mod volume;
@@ -32,6 +34,7 @@ use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
 
+use cutoff::{Terms, Way};
 use failover::{Fault, Faults};
 use options::{HELP, KindName, Options, Setting};
 use random::Random;
@@ -44,6 +47,11 @@ trait Kind {
     /// # Errors
     /// The server failed, or the machine did; in words.
     fn round(&mut self, turn: Turn<'_>) -> Result<Done, String>;
+
+    /// Acknowledged operations that are lost, where a kind lets rounds pass that lose some.
+    fn lost(&self) -> u64 {
+        0
+    }
 
     /// What it counts beside what every kind does.
     fn totals(&self) -> String;
@@ -71,6 +79,9 @@ struct Done {
     unknown: u64,
 }
 
+/// The only fault of failover, and the only way of cutoff.
+type Chosen = (Option<Fault>, Option<Way>);
+
 /// Why a run did not pass.
 enum Failure {
     /// A round failed.
@@ -92,9 +103,10 @@ fn main() -> ExitCode {
     }
     let read = |options: Options| {
         let only = options.only.as_deref().map(Fault::named).transpose()?;
-        Ok((options, only))
+        let way = options.way.as_deref().map(Way::named).transpose()?;
+        Ok((options, (only, way)))
     };
-    let (options, only) = match Options::parse(arguments.into_iter()).and_then(read) {
+    let (options, chosen) = match Options::parse(arguments.into_iter()).and_then(read) {
         Ok(read) => read,
         Err(text) => {
             eprintln!("torture: {text}\n\n{HELP}");
@@ -102,7 +114,7 @@ fn main() -> ExitCode {
         }
     };
     let kind = options.kind.name();
-    match run(&options, only) {
+    match run(&options, chosen) {
         Ok(()) => {
             let _ = fs::remove_dir_all(&options.folder);
             ExitCode::SUCCESS
@@ -128,7 +140,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(options: &Options, only: Option<Fault>) -> Result<(), Failure> {
+fn run(options: &Options, chosen: Chosen) -> Result<(), Failure> {
     // Before there is a second thread.
     if options.kind.needs_mounts() {
         process::own_mounts().map_err(Failure::Missing)?;
@@ -146,7 +158,7 @@ fn run(options: &Options, only: Option<Fault>) -> Result<(), Failure> {
         None => process::build_server().map_err(Failure::Start)?,
     };
     // Behind the build, which may want the machine's network.
-    let mut kind = kind(options, only, &settings)?;
+    let mut kind = kind(options, chosen, &settings)?;
     let name = options.kind.name();
     println!(
         "torture {name}: {} rounds, {} writers, seed {}, folder {}",
@@ -184,8 +196,9 @@ fn run(options: &Options, only: Option<Fault>) -> Result<(), Failure> {
     }
     println!(
         "torture {name}: {} rounds passed, {kills} kills, {acked} acknowledged operations, \
-         lost 0; {}; seed {}",
+         lost {}; {}; seed {}",
         options.rounds,
+        kind.lost(),
         kind.totals(),
         options.seed
     );
@@ -197,6 +210,7 @@ fn writers(kind: KindName) -> usize {
     match kind {
         KindName::Cluster => cluster::WRITERS,
         KindName::Failover => failover::BUYERS,
+        KindName::Cutoff => cutoff::CASHIERS,
         _ => world::WRITERS,
     }
 }
@@ -204,7 +218,7 @@ fn writers(kind: KindName) -> usize {
 /// The kind that is asked for, if the machine can.
 fn kind(
     options: &Options,
-    only: Option<Fault>,
+    (only, way): Chosen,
     settings: &[Setting],
 ) -> Result<Box<dyn Kind>, Failure> {
     let folder = options.folder.clone();
@@ -252,6 +266,17 @@ fn kind(
                 settings,
             );
             Box::new(failover.map_err(Failure::Missing)?)
+        }
+        KindName::Cutoff => {
+            let terms = Terms {
+                level: options.level,
+                rate: options.rate,
+                way,
+                is_exact: options.is_exact,
+            };
+            let how = (options.rules, options.has_tls);
+            let cutoff = cutoff::Cutoff::new(folder, how, terms, settings);
+            Box::new(cutoff.map_err(Failure::Missing)?)
         }
     })
 }

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use penstock_net::level::AckLevel;
+
 use crate::volume::FileSystem;
 
 /// What `--help` prints.
@@ -42,6 +44,11 @@ Kinds:
              read goes backwards, and each difference of level disk is in lostfound. Needs root,
              ip, nft and etcd. A long run:
              cargo torture failover --rounds 40 --faults 5 --pause-s 30 --home-s 600
+  cutoff     as failover, with a sale of a few seconds in each round: the primary is cut off from
+             its members, one way, both ways, or one member after the other, while buyers still
+             reach it. At level disk the run tells how many units were sold twice. At level all such
+             a unit fails the round. The same rounds at each level, by the seed:
+             cargo torture cutoff --level disk --rounds 300 --seed 41
 
 Options:
   --rounds N           rounds [8]; they take turns with every --io and every number of shards
@@ -50,11 +57,17 @@ Options:
   --shards 1|2|both    [both]; a number above the allowed CPUs is left out, and said
   --fs ext4|xfs        file system of shutdown [ext4]
   --network own|loopback       of cluster [own, where that can be]
-  --tls                all ports of cluster and failover speak TLS: of clients and of links
+  --tls                all ports of cluster, failover and cutoff speak TLS: of clients and of links
   --faults N           faults of a round of failover [3]
   --only FAULT         all faults of failover are of this kind: 'kill primary', switch, ...
-  --rules quiet|starved        lease and grace of failover: 0.4 s and 0.5 s, or 1.6 s and 2 s
-                       [starved]
+  --rules quiet|starved        lease and grace of failover and cutoff: 0.4 s and 0.5 s, or 1.6 s
+                       and 2 s [starved]
+  --level disk|all|replica     at which cutoff buys and reads [all]
+  --rate N             sales a second of cutoff [drawn: 100, 200, 500, 1000 or 2000]
+  --way both|out|in|apart      all cuts of cutoff are of this kind: the primary and its members do
+                       not reach each other, it is not heard, it hears nobody, or both ways and one
+                       member after the other [drawn]
+  --exact              a unit that cutoff sells twice fails the round at level disk, too
   --home-s N           longest time of failover without a quorum of etcd, in seconds [15]
   --requests N         answers of tokens before the blow of a round [20000]
   --pause-s N          longest stop of stop and failover, in seconds [8]
@@ -93,6 +106,8 @@ pub enum KindName {
     Cluster,
     /// Several nodes that replace each other.
     Failover,
+    /// A sale at a primary that is cut off.
+    Cutoff,
 }
 
 /// The rules by which nodes lend each other the right to write.
@@ -131,7 +146,7 @@ impl Rules {
 }
 
 impl KindName {
-    const ALL: [KindName; 8] = [
+    const ALL: [KindName; 9] = [
         KindName::Kill,
         KindName::Shutdown,
         KindName::Full,
@@ -140,6 +155,7 @@ impl KindName {
         KindName::Stop,
         KindName::Cluster,
         KindName::Failover,
+        KindName::Cutoff,
     ];
 
     /// As the command line says it.
@@ -153,6 +169,7 @@ impl KindName {
             KindName::Stop => "stop",
             KindName::Cluster => "cluster",
             KindName::Failover => "failover",
+            KindName::Cutoff => "cutoff",
         }
     }
 
@@ -196,6 +213,14 @@ pub struct Options {
     pub rules: Rules,
     /// The longest time of failover without a quorum of etcd.
     pub home_max: Duration,
+    /// At which cutoff buys and reads.
+    pub level: AckLevel,
+    /// Its sales a second.
+    pub rate: Option<u64>,
+    /// The name of the only way of its cuts.
+    pub way: Option<String>,
+    /// What it sells twice fails a round at each level.
+    pub is_exact: bool,
     /// Those that a repetition must give again.
     given: Vec<String>,
 }
@@ -234,6 +259,10 @@ impl Options {
             only: None,
             rules: Rules::Starved,
             home_max: Duration::from_secs(15),
+            level: AckLevel::All,
+            rate: None,
+            way: None,
+            is_exact: false,
             given: Vec::new(),
         };
         while let Some(name) = arguments.next() {
@@ -241,8 +270,11 @@ impl Options {
                 options.allow_skip = true;
                 continue;
             }
-            if name == "--tls" {
-                options.has_tls = true;
+            if matches!(name.as_str(), "--tls" | "--exact") {
+                match name.as_str() {
+                    "--tls" => options.has_tls = true,
+                    _ => options.is_exact = true,
+                }
                 options.given.push(name);
                 continue;
             }
@@ -260,6 +292,11 @@ impl Options {
                 ("--faults", _) => options.faults = number()?.max(1),
                 ("--only", fault) => options.only = Some(fault.into()),
                 ("--home-s", _) => options.home_max = Duration::from_secs(number()?.max(1)),
+                ("--level", "disk") => options.level = AckLevel::Disk,
+                ("--level", "all") => options.level = AckLevel::All,
+                ("--level", "replica") => options.level = AckLevel::Replica,
+                ("--rate", _) => options.rate = Some(number()?.clamp(1, 1_000_000)),
+                ("--way", way) => options.way = Some(way.into()),
                 ("--rules", "quiet") => options.rules = Rules::Quiet,
                 ("--rules", "starved") => options.rules = Rules::Starved,
                 ("--folder", path) => options.folder = path.into(),

@@ -15,7 +15,7 @@ fn the_help_names_every_kind() {
     assert_eq!(output.status.code(), Some(0));
     let help = String::from_utf8(output.stdout).unwrap();
     for kind in [
-        "kill", "shutdown", "full", "eio", "tokens", "stop", "cluster", "failover",
+        "kill", "shutdown", "full", "eio", "tokens", "stop", "cluster", "failover", "cutoff",
     ] {
         let line = format!("\n  {kind} ");
         assert!(help.contains(&line), "no {kind} in {help}");

@@ -55,7 +55,7 @@ use crate::trace::Trace;
 use client::Client;
 use clocks::NodeClock;
 use deciders::Deciders;
-pub use deciders::{FAILOVER_SEEDS, MET_BY_DECIDERS};
+pub use deciders::{ALL_SEEDS, FAILOVER_SEEDS, MET_AT_ALL, MET_BY_DECIDERS};
 use event::{Event, code_of, node_of};
 use harms::{Harms, Stage};
 use links::Link;
@@ -249,6 +249,9 @@ fn settings_of(
         setting.wait_for_deciders(harm);
         harms.leave_to_deciders();
     }
+    if deciders::asks_for_all(seed) {
+        met.extend(deciders::MET_AT_ALL.iter().map(|&what| (what, 0)));
+    }
     met.extend(settings::must_meet(seed));
     (setting, harms, met)
 }
@@ -338,6 +341,8 @@ struct World {
     workload: Random,
     snapshots: Random,
     reads: Random,
+    /// Which of the two levels that wait for members is asked for, if not always `replica`.
+    levels: Option<Random>,
     /// Clients send APPLYs, by this chance.
     has_applies: bool,
     applies: Random,
@@ -480,6 +485,7 @@ impl World {
             workload: Random::new(seed, 103),
             snapshots,
             reads,
+            levels: deciders::asks_for_all(seed).then(|| Random::new(seed, 121)),
             has_applies: sends_applies(seed, APPLIES_FROM),
             applies: Random::new(seed, 107),
             sales,

@@ -50,6 +50,13 @@ const BUGS_OF_DECIDERS: &[cluster_bugs::Bug] = &[
     cluster_bugs::Bug::SwapAssumedFailed,
     cluster_bugs::Bug::RemovedLate,
 ];
+/// Bugs that only runs with level `all` can meet, or meet soonest.
+const BUGS_OF_LEVEL_ALL: &[cluster_bugs::Bug] = &[
+    cluster_bugs::Bug::AllIsDisk,
+    cluster_bugs::Bug::EmptySetOfOldPlan,
+    cluster_bugs::Bug::JoiningNotWaited,
+    cluster_bugs::Bug::LeaseLostSaidOk,
+];
 /// Bugs of a store that both meet.
 const BUGS_OF_BOTH: &[node_bugs::Bug] = &[
     node_bugs::Bug::RunOneVersion,
@@ -402,6 +409,9 @@ impl Bug {
     /// The first seed that can meet it, if `first` is the first one that is asked for.
     fn first_seed(self, first: u64) -> u64 {
         match self {
+            Bug::Cluster(bug) if BUGS_OF_LEVEL_ALL.contains(&bug) => {
+                first.max(cluster::ALL_SEEDS.start)
+            }
             Bug::Cluster(bug) if BUGS_OF_DECIDERS.contains(&bug) => {
                 first.max(cluster::FAILOVER_SEEDS.start)
             }
@@ -637,8 +647,13 @@ fn table(arguments: &Arguments, coverage: &Coverage) -> Vec<(String, u64)> {
 /// What was never met. Nodes that decide by themselves have a list of their own.
 fn missing(arguments: &Arguments, coverage: &Coverage) -> Vec<String> {
     let first = arguments.first.unwrap_or_default();
-    let decide = arguments.cluster && cluster::FAILOVER_SEEDS.contains(&first);
-    let is_due = |name: &str| !decide || cluster::MET_BY_DECIDERS.contains(&name);
+    let ask_for_all = arguments.cluster && cluster::ALL_SEEDS.contains(&first);
+    let decide = arguments.cluster && cluster::FAILOVER_SEEDS.contains(&first) || ask_for_all;
+    let is_due = |name: &str| {
+        !decide
+            || cluster::MET_BY_DECIDERS.contains(&name)
+            || ask_for_all && cluster::MET_AT_ALL.contains(&name)
+    };
     let all = table(arguments, coverage).into_iter();
     all.filter(|(name, count)| *count == 0 && is_due(name))
         .map(|(name, _)| name)

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use penstock_net::keyspace::Action;
 use penstock_net::level::AckLevel;
 use penstock_net::link::message::LINK_PARTITIONS;
-use penstock_net::link::{Membership, Position, RefusalCode};
+use penstock_net::link::{Membership, PartitionSet, Position, RefusalCode};
 use penstock_net::reply::Standing;
 use penstock_net::request::{MemberRead, Version};
 use penstock_net::status::Status;
@@ -17,14 +17,16 @@ use penstock_storage::version::{SLOTS, partition_of};
 
 use crate::execute::KeyHash;
 use crate::keyspaces::Writer as SettingsWriter;
+use crate::replication::handshake::Peer;
 use crate::replication::link_set::{LinkAction, LinkSet, LinkTime};
 use crate::replication::planted::{Bug, is_planted};
-use crate::replication::{Epoch, Needed, Partition, PartitionId, PeerStatus, Role};
+use crate::replication::{Epoch, Needed, Partition, PartitionId, PeerStatus, Role, SyncSet};
 
 use super::deferred::DeferredPlan;
 use super::durable_sequences::DurableSequences;
 use super::leases::{LeaseCounters, Leases};
 use super::observer::Observer;
+use super::offers::NodeOffers;
 use super::plan::{Assignment, Plan};
 use super::promotions::{self, Promotion, Promotions};
 use super::proofs::Proofs;
@@ -42,8 +44,11 @@ pub(crate) struct ClusterMember<B> {
     me: u8,
     /// Partitions of this shard that its node is to begin.
     promotions: Promotions,
+    /// Partitions that no other node may write next by the plan.
+    alone: PartitionSet,
     served: ServedPartitions,
     leases: Leases,
+    offers: Arc<NodeOffers>,
     proofs: Proofs,
     /// Partitions that this node writes no more since the last turn, or not in the epoch before.
     deposed: Vec<PartitionId>,
@@ -78,6 +83,7 @@ impl<B: Block> ClusterMember<B> {
         let (me, shard) = (config.links.me.node, config.links.me.shard);
         let mut links = LinkSet::new(config.links, store).map_err(|note| note.partition)?;
         let mut promotions = Promotions::default();
+        let mut alone = PartitionSet::default();
         let mut proofs = Proofs::default();
         let appended = store.log().appended();
         for partition in 0..LINK_PARTITIONS {
@@ -87,6 +93,7 @@ impl<B: Block> ClusterMember<B> {
             let assignment = config.plan.of(partition);
             proofs.place(partition, None, assignment, appended);
             links.place(partition, assignment.others(me));
+            alone.set(partition, config.plan.leaves_alone(partition, me));
             let state = links.partition(partition).expect("just seen");
             let promised = state.facts().promised;
             let has_begun = (promised.generation(), promised.node()) == (assignment.generation, me);
@@ -115,8 +122,10 @@ impl<B: Block> ClusterMember<B> {
             deferred: DeferredPlan::default(),
             me,
             promotions,
+            alone,
             served: ServedPartitions::none(),
             leases: Leases::new(config.leases, shard),
+            offers: config.offers,
             proofs,
             deposed: Vec::new(),
             renewed: Vec::new(),
@@ -160,6 +169,9 @@ impl<B: Block> ClusterMember<B> {
             let has_written = matches!(state.role(), Role::Primary { .. });
             let promised = state.facts().promised;
             self.links.place(partition, now.others(self.me));
+            let is_alone = plan.leaves_alone(partition, self.me);
+            let stays_so = self.alone.has(partition) && is_planted(Bug::EmptySetOfOldPlan);
+            self.alone.set(partition, is_alone || stays_so);
             let appended = store.log().appended();
             self.proofs.place(partition, Some(before), now, appended);
             let is_same = (before.primary, before.generation) == (now.primary, now.generation);
@@ -262,14 +274,25 @@ impl<B: Block> ClusterMember<B> {
         self.leases.look(now_us, (&self.plan, self.me), partitions);
     }
 
+    /// A peer has proven itself on a new link.
+    pub(crate) fn meet(&self, peer: &Peer) {
+        self.offers.note(peer.node, peer.knows_level_all());
+    }
+
     pub(crate) fn links(&mut self) -> &mut LinkSet<B> {
         &mut self.links
+    }
+
+    /// Whether operations on this partition are this node's to answer.
+    #[inline]
+    pub(crate) fn serves(&self, partition: usize) -> bool {
+        self.served.has(partition)
     }
 
     /// Why an operation on this partition is not this node's to answer, if it is not.
     #[inline]
     pub(crate) fn elsewhere(&self, partition: usize) -> Option<Redirect> {
-        match self.served.has(partition) {
+        match self.serves(partition) {
             true => None,
             false => Some(self.elsewhere_of(PartitionId::try_from(partition).expect("256"))),
         }
@@ -388,12 +411,27 @@ impl<B: Block> ClusterMember<B> {
         level: AckLevel,
     ) -> Option<(Status, String)> {
         // Nobody waits for the members of all partitions.
-        if level == AckLevel::Replica {
-            let text = "keyspaces have no ack level replica: ask for them at level disk";
-            return Some((Status::Unsupported, text.into()));
+        if level.waits_for_members() {
+            let text = format!(
+                "keyspaces have no ack level {}: ask for them at level disk",
+                level.name()
+            );
+            return Some((Status::Unsupported, text));
         }
         if *action == Action::List {
             return None;
+        }
+        if let Action::Set(settings) | Action::Create(settings) = action
+            && settings.needs_feature()
+            // Members may have no link with each other: they send a client on.
+            && self.elsewhere(0).is_none()
+            && let Some(node) = self.offers.lacking(&self.plan, self.me)
+        {
+            let text = format!(
+                "ack level all and a default level stand in no keyspace before all nodes of the \
+                 plan understand them: node {node} has not offered that since this node started"
+            );
+            return Some((Status::Unsupported, text));
         }
         let mut all = (0..).zip(&self.plan.partitions);
         let is_here = |it: &Assignment| {
@@ -412,11 +450,23 @@ impl<B: Block> ClusterMember<B> {
         None
     }
 
-    /// Whether level `replica` has somebody to wait for.
-    pub(crate) fn has_sync(&self, partition: usize) -> bool {
+    /// Why this partition has too few members for what is needed.
+    pub(crate) fn lacks_members(&self, partition: usize, needed: Needed) -> Option<String> {
         let members = &self.plan.partitions[partition].members;
-        let mut others = members.iter().filter(|(node, _)| *node != self.me);
-        others.any(|(_, membership)| *membership == Membership::Sync)
+        let others = members.iter().filter(|(node, _)| *node != self.me);
+        let sync = others.filter(|(_, membership)| *membership == Membership::Sync);
+        let (count, min_sync) = (sync.count(), self.plan.min_sync);
+        match needed {
+            Needed::All if count == 0 => Some(format!(
+                "nothing was executed: no other node is in the sync set of partition {partition}, \
+                 so nobody but this one would have it"
+            )),
+            Needed::Every if count < min_sync => Some(format!(
+                "nothing was executed: {count} other nodes are in the sync set of partition \
+                 {partition}, and level all needs min_sync {min_sync} of the plan"
+            )),
+            _ => None,
+        }
     }
 
     /// When this node began to write a partition, in unix milliseconds of the store.
@@ -425,17 +475,12 @@ impl<B: Block> ClusterMember<B> {
         self.began_ms.get(&number).copied().unwrap_or_default()
     }
 
-    /// Whether changes at level `disk` wait for members.
-    #[inline]
-    pub(crate) fn has_min_sync(&self) -> bool {
-        self.plan.min_sync > 0
-    }
-
     /// Whom the answer to an operation waits for at this level, besides the disk of this node.
     #[inline]
     pub(crate) fn needed(&self, level: AckLevel, is_read: bool) -> Option<Needed> {
         match level {
             AckLevel::Replica => Some(Needed::All),
+            AckLevel::All => Some(Needed::Every),
             AckLevel::Disk if self.plan.min_sync > 0 && !is_read => {
                 Some(Needed::Some(self.plan.min_sync))
             }
@@ -446,13 +491,23 @@ impl<B: Block> ClusterMember<B> {
     /// How far each node of the sync set has what this node writes of a partition; `None` for one
     /// that does not count. Nobody counts before the generation of the plan has begun: the sync set
     /// is that of this generation, and may have no node of the one before.
-    pub(crate) fn received(
-        &self,
-        partition: PartitionId,
-    ) -> impl Iterator<Item = Option<Lsn>> + '_ {
+    fn received(&self, partition: PartitionId) -> impl Iterator<Item = Option<Lsn>> + '_ {
         let is_outdated = self.is_outdated(partition);
         let received = self.links.received(partition);
         received.map(move |lsn| lsn.filter(|_| !is_outdated))
+    }
+
+    /// Whom replies wait for in a partition.
+    pub(crate) fn sync_set(
+        &self,
+        partition: PartitionId,
+    ) -> SyncSet<impl Iterator<Item = Option<Lsn>> + '_> {
+        SyncSet {
+            received: self.received(partition),
+            is_alone: self.alone.has(partition) && !self.is_outdated(partition)
+                || is_planted(Bug::AllIsDisk),
+            min_sync: self.plan.min_sync,
+        }
     }
 
     /// Whether this node writes a partition in an earlier generation than the one that it is to
@@ -593,6 +648,7 @@ impl<B: Block> ClusterMember<B> {
         outbox: &mut LinkOutbox,
     ) {
         let mut refused: BTreeMap<String, Vec<PartitionId>> = BTreeMap::new();
+        let mut forced = Vec::new();
         while let Some(next) = self.promotions.next() {
             let (partition, generation) = (next.partition, next.generation);
             let state = self.links.partition(partition).expect("the shard's");
@@ -609,6 +665,9 @@ impl<B: Block> ClusterMember<B> {
             self.promotions.remove(next);
             if begun.is_ok() {
                 self.began_ms.insert(partition, time.time_ms);
+            }
+            if begun.is_ok() && is_forced && !is_empty {
+                forced.push(partition);
             }
             if begun.is_ok() && has_written && !is_planted(Bug::WaitsOutliveGeneration) {
                 self.renewed.push(partition);
@@ -628,6 +687,13 @@ impl<B: Block> ClusterMember<B> {
                 );
                 refused.entry(cause).or_default().push(partition);
             }
+        }
+        if !forced.is_empty() {
+            outbox.told.push(format!(
+                "{}: begun by accept_loss or accept_incomplete, so what was acknowledged at levels \
+                 all and replica may be missing here",
+                which_of(&forced)
+            ));
         }
         let told = refused
             .iter()

@@ -13,6 +13,7 @@ mod durable_sequences;
 mod leases;
 mod member;
 mod observer;
+mod offers;
 mod plan;
 mod promotions;
 mod proofs;
@@ -29,6 +30,7 @@ use crate::replication::{LinkId, PartitionId};
 
 pub use leases::LeaseCounters;
 pub(crate) use member::ClusterMember;
+pub use offers::NodeOffers;
 pub use plan::{Assignment, Plan};
 pub(crate) use redirect::Redirect;
 pub use status::{PartitionRole, PartitionStatus, ReplicationStatus};
@@ -42,6 +44,8 @@ pub struct ClusterConfig {
     pub plan: Arc<Plan>,
     /// What the leases of the node and its shards tell each other.
     pub leases: Arc<LeaseTable>,
+    /// What the other nodes have offered to the shards of the node.
+    pub offers: Arc<NodeOffers>,
     /// How long a reply at level `replica` waits for members, at most.
     pub replica_timeout_us: u64,
     /// The cluster is new: a partition that the plan names for this node may be begun although

@@ -100,6 +100,12 @@ impl Plan {
         &self.partitions[usize::from(partition)]
     }
 
+    /// Whether no other node may write a partition next than this one, as far as this plan says.
+    pub(super) fn leaves_alone(&self, partition: PartitionId, me: u8) -> bool {
+        let assignment = self.of(partition);
+        assignment.primary == me && assignment.sync_set().next().is_none()
+    }
+
     /// Whether an assignment is to a node of the cluster.
     pub(super) fn is_assigned(&self, assignment: &Assignment) -> bool {
         let mut nodes = self.clients.iter();

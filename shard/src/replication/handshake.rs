@@ -3,7 +3,7 @@
 //! Pure: nonces and digests come from the owner, who alone knows the secret. A side is handed what
 //! a proof is to be computed over, and told whether the other's was right.
 
-use penstock_net::link::frame::{LINK_VERSION, write_link_frame};
+use penstock_net::link::frame::{LINK_VERSION, LINK_VERSION_MAX, write_link_frame};
 use penstock_net::link::handshake::{ProofInput, proof_input};
 use penstock_net::link::{
     Channel, Hello, LinkHeader, LinkMessage, NodeStart, Nonce, Proof, ProofRole, RefusalCode,
@@ -51,9 +51,17 @@ pub struct Peer {
     pub shards: u16,
     /// Bytes of a frame that it takes.
     pub frame_bytes_max: u32,
+    /// The version of the link.
+    pub link_version: u16,
 }
 
 impl Peer {
+    /// Whether it understands settings of keyspaces with ack level `all` or a default level.
+    #[must_use]
+    pub fn knows_level_all(&self) -> bool {
+        self.link_version >= u16::from(LINK_VERSION_MAX)
+    }
+
     /// Holds its start against the highest one that was `seen` of it. To be asked when both have
     /// proven themselves: a node that is told this ends its process, so it must be told by nobody
     /// else.
@@ -177,9 +185,8 @@ impl Connecting {
         nonce: Nonce,
         out: &mut Vec<u8>,
     ) -> Self {
-        let version = u16::from(LINK_VERSION);
         let hello = Hello {
-            versions: (version, version),
+            versions: (LINK_VERSION.into(), LINK_VERSION_MAX.into()),
             log_format: me.log_format,
             cluster_id: me.cluster_id,
             node_id: me.node_id,
@@ -213,7 +220,8 @@ impl Connecting {
                 format!("{} is no answer to HELLO", message.name()),
             );
         };
-        if welcome.version != u16::from(LINK_VERSION) {
+        let (least, highest) = self.hello.versions;
+        if !(least..=highest).contains(&welcome.version) {
             return refusal(
                 RefusalCode::LinkVersion,
                 format!("version {} of the link was not offered", welcome.version),
@@ -226,6 +234,7 @@ impl Connecting {
             shard: welcome.shard,
             shards: welcome.shards,
             frame_bytes_max: welcome.frame_bytes_max,
+            link_version: welcome.version,
         };
         if (welcome.node, welcome.shard) != (self.hello.to_node, self.hello.to_shard) {
             return refusal(
@@ -289,6 +298,7 @@ impl Connecting {
             shard: welcome.shard,
             shards: welcome.shards,
             frame_bytes_max: welcome.frame_bytes_max,
+            link_version: welcome.version,
         }
     }
 }
@@ -320,12 +330,13 @@ impl Accepting {
             );
         };
         let me = &self.me;
-        let version = u16::from(LINK_VERSION);
+        let version = link_version(hello);
         if !(hello.versions.0..=hello.versions.1).contains(&version) {
             return refusal(
                 RefusalCode::LinkVersion,
                 format!(
-                    "versions {} to {} of the link are offered, and {version} is spoken here",
+                    "versions {} to {} of the link are offered, and {LINK_VERSION} to \
+                     {LINK_VERSION_MAX} are spoken here",
                     hello.versions.0, hello.versions.1
                 ),
             );
@@ -413,6 +424,12 @@ impl Accepting {
     }
 }
 
+/// The version that is spoken with who says this: the highest one that both know.
+fn link_version(hello: &Hello) -> u16 {
+    let (least, highest) = (LINK_VERSION.into(), LINK_VERSION_MAX.into());
+    hello.versions.1.clamp(least, highest)
+}
+
 fn peer_of(hello: &Hello) -> Peer {
     Peer {
         node_id: hello.node_id,
@@ -421,6 +438,7 @@ fn peer_of(hello: &Hello) -> Peer {
         shard: hello.shard,
         shards: hello.shards,
         frame_bytes_max: hello.frame_bytes_max,
+        link_version: link_version(hello),
     }
 }
 
@@ -658,5 +676,57 @@ mod tests {
             .expect("the first one is right");
         let twice = destination.hello(&hello, [2; 32]);
         assert_eq!(twice.map_err(|it| it.code), Err(RefusalCode::Order));
+    }
+
+    /// A HELLO of a source that knows these versions of the link.
+    fn hello_of(versions: (u16, u16)) -> Hello {
+        let mut bytes = Vec::new();
+        let me = introduction(1);
+        let source = Connecting::new(me, (2, 0), Channel::Plain, [1; 32], &mut bytes);
+        Hello {
+            versions,
+            ..source.hello
+        }
+    }
+
+    #[test]
+    fn the_version_of_a_link_is_the_highest_one_that_both_ends_know() {
+        // The version of earlier builds is the lowest one, and what is not known is not spoken.
+        for (versions, spoken) in [((2, 2), 2), ((2, 3), 3), ((2, 9), 3), ((1, 2), 2)] {
+            let hello = hello_of(versions);
+            let mut destination = Accepting::new(introduction(2), Channel::Plain);
+            let input = destination.hello(&LinkMessage::Hello(hello), [2; 32]);
+            assert!(input.is_ok(), "{versions:?}");
+            let peer = destination.proven();
+            assert_eq!(peer.link_version, spoken, "{versions:?}");
+            assert_eq!(peer.knows_level_all(), spoken == 3);
+        }
+        for versions in [(1, 1), (4, 9)] {
+            let hello = hello_of(versions);
+            let mut destination = Accepting::new(introduction(2), Channel::Plain);
+            let refusal = destination.hello(&LinkMessage::Hello(hello), [2; 32]);
+            assert_eq!(refusal.unwrap_err().code, RefusalCode::LinkVersion);
+        }
+    }
+
+    #[test]
+    fn a_source_takes_each_version_that_it_has_offered_and_no_other() {
+        for (version, is_taken) in [(1, false), (2, true), (3, true), (4, false)] {
+            let mut bytes = Vec::new();
+            let mut source =
+                Connecting::new(introduction(1), (2, 0), Channel::Plain, [1; 32], &mut bytes);
+            let mut destination = Accepting::new(introduction(2), Channel::Plain);
+            let hello = hello_of((2, 3));
+            destination
+                .hello(&LinkMessage::Hello(hello), [2; 32])
+                .expect("it is offered");
+            let (_, welcome) = destination.greeted.expect("HELLO was taken");
+            let welcome = LinkMessage::Welcome(Welcome { version, ..welcome });
+            assert_eq!(source.welcome(&welcome).is_ok(), is_taken, "{version}");
+            if is_taken {
+                let peer = source.prove(Proof::default(), &mut Vec::new());
+                assert_eq!(peer.link_version, version);
+            }
+        }
     }
 }

@@ -38,7 +38,7 @@ use penstock_storage::place::Lsn;
 
 pub use epoch::{Epoch, EpochHistory, Fork};
 pub use freshness::Freshness;
-pub use gate::{Needed, ReplicaGates, Waiting};
+pub use gate::{Needed, ReplicaGates, SyncSet, Waiting};
 pub use partition::{Applicable, CannotBegin, Facts, Partition, Role};
 pub use receiver::Receiver;
 pub use record::{RecordFault, ShippedRecord, records};

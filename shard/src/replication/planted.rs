@@ -86,6 +86,8 @@ penstock_storage::planted_bugs! {
     WaitsOutliveGeneration = "waits-outlive-generation",
     /// Who begins by force in the middle of a rewind does not write the keys of its own tail anew.
     OwnTailStays = "own-tail-stays",
+    /// Plain items are answered whoever writes their partition.
+    PlainOfOthers = "plain-of-others",
 
     // Of nodes that decide by themselves: FAILOVER.md.
 
@@ -99,4 +101,15 @@ penstock_storage::planted_bugs! {
     SwapAssumedFailed = "swap-assumed-failed",
     /// A member is not waited for any more, and then removed.
     RemovedLate = "removed-late",
+
+    // Of level `all`: REPLICATION.md.
+
+    /// Level `all` waits for the disk alone.
+    AllIsDisk = "all-is-disk",
+    /// A sync set that a plan has emptied counts as empty when a later plan fills it.
+    EmptySetOfOldPlan = "empty-set-of-old-plan",
+    /// A member that joins is waited for only when it may be promoted.
+    JoiningNotWaited = "joining-not-waited",
+    /// What waits for members where a lease was lost, or another node writes, is answered OK.
+    LeaseLostSaidOk = "lease-lost-said-ok",
 }

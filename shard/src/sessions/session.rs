@@ -143,6 +143,8 @@ pub(crate) struct Session {
     pub(crate) stage: Stage,
     /// Its client wants `FEATURE_BEGAN`.
     pub(crate) tells_began: bool,
+    /// ... and `FEATURE_ALL`.
+    pub(crate) tells_all: bool,
     /// Its login, if it came with one to a shard with users.
     pub(crate) login: Option<Box<SessionLogin>>,
     /// What its user may do. `None`: everything, because the server has no users.
@@ -215,6 +217,7 @@ impl Session {
             has_peer: true,
             stage: Stage::Hello,
             tells_began: false,
+            tells_all: false,
             login: None,
             rights: None,
             denials: Denials::default(),

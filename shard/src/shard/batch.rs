@@ -56,6 +56,8 @@ pub(super) struct BatchRun {
     arrival: Arrival,
     request_id: u64,
     level: AckLevel,
+    /// The request named no level.
+    is_unleveled: bool,
     deadline_us: u64,
     /// Its deadline has passed: all that is left is answered so, in few bytes.
     is_expired: bool,
@@ -109,6 +111,16 @@ impl BatchRun {
             true => Passed::Stop(Progress::FrameFull),
             false => Passed::On,
         }
+    }
+
+    /// So many more of its items are answered later.
+    pub(super) fn owes(&mut self, items: usize) {
+        self.owed += items;
+    }
+
+    /// The connection that it came from.
+    pub(super) fn session(&self) -> SessionId {
+        self.arrival.id
     }
 
     /// The level that its items reach at least.
@@ -198,6 +210,7 @@ impl<P: Blocks> Shard<P> {
         let is_expired = self.comes_too_late(now, deadline_us).is_some();
         let room = self.sessions.room_for_replies();
         let full_bytes = self.setup.frame_full_bytes();
+        let reachable = self.reachable(level.max(self.setup.config().level_min));
         let session = self.sessions.at_mut(arrival.id);
         let first = session.interrupted.take().map_or(0, |(_, items)| items);
         let rights = session.rights.take();
@@ -206,7 +219,8 @@ impl<P: Blocks> Shard<P> {
         BatchRun {
             arrival,
             request_id: header.request_id,
-            level: level.max(self.setup.config().level_min),
+            level: reachable,
+            is_unleveled: level == AckLevel::None,
             deadline_us,
             is_expired,
             first,
@@ -237,8 +251,11 @@ impl<P: Blocks> Shard<P> {
     ) -> Passed {
         let item = batch.item(run.next);
         let answer_at = run.out.written().len();
+        let waits = self.replica_waits.begun();
         match self.batch_item(now, run, item, known) {
-            Passed::On if may_begin_run(item) => self.go_on(now, run, batch, answer_at),
+            Passed::On if !may_begin_run(item) => Passed::On,
+            Passed::On if self.replica_waits.begun() > waits => self.go_on_waiting(now, run, batch),
+            Passed::On => self.go_on(now, run, batch, answer_at),
             passed => passed,
         }
     }
@@ -261,6 +278,8 @@ impl<P: Blocks> Shard<P> {
                 item: run.number(run.next),
                 item_bytes: u32::try_from(item.len()).expect("a frame bounds it"),
                 tells_began: self.sessions.at(id).tells_began,
+                tells_all: self.sessions.at(id).tells_all,
+                is_unleveled: run.is_unleveled,
                 answer_bytes: 0,
             },
             level: run.level,

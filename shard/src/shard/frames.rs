@@ -3,7 +3,7 @@
 use penstock_net::auth::AuthFault;
 use penstock_net::batch::Batch;
 use penstock_net::frame::{Header, Medium, Opcode, write_frame};
-use penstock_net::hello::{ClientHello, FEATURE_BEGAN};
+use penstock_net::hello::{ClientHello, FEATURE_ALL, FEATURE_BEGAN};
 use penstock_net::level::AckLevel;
 use penstock_net::pieces::Pieces;
 use penstock_net::program::{RunRequest, SCHEMA_ASKED};
@@ -261,6 +261,7 @@ impl<P: Blocks> Shard<P> {
                 Ok(hello) => {
                     let session: &mut Session = self.sessions.at_mut(id);
                     session.tells_began = hello.features & FEATURE_BEGAN != 0;
+                    session.tells_all = hello.features & FEATURE_ALL != 0;
                     self.say_hello(id, header, outbox);
                     return true;
                 }

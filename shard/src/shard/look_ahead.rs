@@ -3,14 +3,14 @@
 //!
 //! A plain GET that needs nothing but a cell in memory is answered here, and so is a plain SET that
 //! needs nothing but its cell and the open frame of the log. Every other item goes the way of
-//! [`super::operation`], and so do these wherever something else may decide the answer: a cluster,
-//! a keyspace, an expiry, an item before it that waits, a reply or a record for which there may be
-//! no room. Both ways write the same bytes, wait for the same record and count the same.
+//! [`super::operation`], and so do these wherever something else may decide the answer: another
+//! node, a keyspace of the key, an expiry, an item before it that waits, a reply or a record for
+//! which there may be no room. Both ways write the same bytes, wait for the same record and count
+//! the same.
 
 use std::ops::Range;
 
 use penstock_net::batch::Batch;
-use penstock_net::level::AckLevel;
 use penstock_net::reply::ReplyHead;
 use penstock_net::request::{
     Plain, Version, likely_has_others, likely_key, likely_other_keys, likely_token, plain,
@@ -23,9 +23,10 @@ use penstock_storage::place::Lsn;
 use penstock_storage::plain_part::PlainBody;
 use penstock_storage::planted::{self, Bug};
 use penstock_storage::store::PREFETCH_KEYS_MAX;
-use penstock_storage::version::Version as Stored;
+use penstock_storage::version::{Version as Stored, partition_of};
 
 use crate::execute::token;
+use crate::replication;
 
 use super::batch::{BatchRun, Passed, Progress};
 use super::operation::Known;
@@ -121,12 +122,10 @@ impl<P: Blocks> Shard<P> {
     #[inline]
     pub(super) fn plain_leave(&self, run: &BatchRun) -> PlainLeave {
         let gets = self.setup.answers_runs()
-            && self.linked.is_none()
-            && self.store.keyspaces().is_empty()
             && self.requests.parking.is_empty()
             && run.has_room()
-            && run.level() < AckLevel::Replica;
-        let sets = gets && self.store.sets_plainly();
+            && !run.level().waits_for_members();
+        let sets = gets && self.store.sets_plainly() && !self.changes_wait_for_members(run.level());
         PlainLeave { gets, sets }
     }
 
@@ -140,6 +139,12 @@ impl<P: Blocks> Shard<P> {
         leave: PlainLeave,
         (plain, known, only): (Plain<'_>, Known<'_>, Option<CellId>),
     ) -> Option<Passed> {
+        if let Some(linked) = &self.linked
+            && !linked.serves(partition_of(known.slot))
+            && !replication::planted::is_planted(replication::planted::Bug::PlainOfOthers)
+        {
+            return None;
+        }
         match plain {
             Plain::Get if leave.gets => self.read_plainly(run, known, only)?,
             Plain::Set { body, value_len } if leave.sets => {

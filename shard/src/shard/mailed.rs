@@ -11,6 +11,8 @@ use penstock_storage::store::PREFETCH_KEYS_MAX;
 
 use crate::busy::Told;
 use crate::mail::{MailedRequest, RequestMail};
+use crate::replica_waits::ReplicaReply;
+use crate::replication::Waiting;
 use crate::requests::mailboxes::bytes_beyond_kept;
 use crate::requests::parking::Origin;
 
@@ -84,7 +86,9 @@ impl<P: Blocks> Shard<P> {
         }
         let mut out = self.requests.take_scratch();
         let mut count = 1;
+        let waits = self.replica_waits.begun();
         let step = self.operation(now, &operation, &mut out);
+        let has_begun_to_wait = self.replica_waits.begun() > waits;
         if let Some(told) = self.told(&step) {
             let mail_to = &mut self.requests.mail;
             mail_to.answer(mail.from, request.address, told, &out);
@@ -97,8 +101,43 @@ impl<P: Blocks> Shard<P> {
         } else if matches!(step, Step::Postponed) {
             let postponed = operation.parked(request.slot, 0);
             self.requests.postponed.push(postponed);
+        } else if has_begun_to_wait && mail.is_repeated(at) {
+            count += self.execute_waiting(now, mail, at);
         }
         self.requests.give_scratch(out);
+        count
+    }
+
+    /// Runs the items that repeat the one at this place, whose answer has begun to wait for
+    /// members. They wait with it. Returns how many they are.
+    #[cold]
+    fn execute_waiting(&mut self, now: Now, mail: &RequestMail, at: usize) -> usize {
+        let mail_to = &self.requests.mail;
+        if !mail_to.may_run(mail.from, self.phase.is_stopping()) {
+            return 0;
+        }
+        let room_bytes = mail_to.room_for_answers(mail.from);
+        let Some(waiting) = self.take_newest_wait() else {
+            return 0;
+        };
+        let Waiting {
+            partition,
+            deadline_us,
+            mut whom,
+            ..
+        } = waiting;
+        let answer = 0..whom.item.len();
+        let mut behind = BehindInMailWait {
+            mail,
+            last: at,
+            end: answer.end,
+            whom: &mut whom,
+            room: self.replica_waits.room(),
+            room_bytes,
+        };
+        self.answer_behind(now, None, mail.item(at), answer, &mut behind);
+        let count = whom.behind.len();
+        self.wait_for_members(partition, deadline_us, whom);
         count
     }
 
@@ -216,5 +255,46 @@ impl<'m> ItemsBehind<'m> for BehindInMail<'_, 'm> {
         let address = &self.mail.items[self.last].address;
         self.room = self.room.saturating_sub(bytes_beyond_kept(bytes, address));
         self.room > 0
+    }
+}
+
+/// The items of a mail behind the one whose answer waits for members.
+struct BehindInMailWait<'o, 'm> {
+    mail: &'m RequestMail,
+    last: usize,
+    whom: &'o mut ReplicaReply,
+    /// Where the last answer ends.
+    end: usize,
+    /// How many more answers may wait.
+    room: usize,
+    /// Bytes that are left for answers beyond those that the asking shard keeps free for them.
+    room_bytes: usize,
+}
+
+impl<'m> ItemsBehind<'m> for BehindInMailWait<'_, 'm> {
+    #[inline]
+    fn next(&self) -> Option<(u16, &'m [u8])> {
+        let next = self.last + 1;
+        let has_room = self.whom.count() < self.room && self.room_bytes > 0;
+        (has_room && self.mail.is_repeated(self.last))
+            .then(|| (self.mail.items[next].address.item, self.mail.item(next)))
+    }
+
+    #[inline]
+    fn out(&mut self) -> &mut Vec<u8> {
+        self.whom.item.written()
+    }
+
+    #[inline]
+    fn answered(&mut self) -> bool {
+        self.last += 1;
+        let address = self.mail.items[self.last].address;
+        self.whom.join(address, self.end);
+        let bytes = self.whom.item.len() - self.end;
+        self.end += bytes;
+        self.room_bytes = self
+            .room_bytes
+            .saturating_sub(bytes_beyond_kept(bytes, &address));
+        true
     }
 }

@@ -2,7 +2,9 @@
 
 use penstock_net::level::AckLevel;
 use penstock_net::pieces::Pieces;
-use penstock_net::reply::{ITEM_FLAG_BEGAN, ITEM_FLAG_REPLAYED, ITEM_FLAGS_AT, ReplyHead};
+use penstock_net::reply::{
+    BatchReply, ITEM_FLAG_BEGAN, ITEM_FLAG_REPLAYED, ITEM_FLAGS_AT, ITEM_LEVEL_AT, ReplyHead,
+};
 use penstock_net::request::Version;
 use penstock_net::status::Status;
 use penstock_storage::io::Blocks;
@@ -11,10 +13,12 @@ use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::version::partition_of;
 
 use crate::busy::Told;
+use crate::mail::ReplyAddress;
 use crate::replication::gate::Outcome;
 use crate::replication::{Needed, PartitionId, Waiting};
 
 use crate::replica_waits::ReplicaReply;
+use crate::requests::parking::Origin;
 
 use super::operation::{Leave, Own};
 use super::{Now, Outbox, Shard};
@@ -42,13 +46,20 @@ impl<P: Blocks> Shard<P> {
         Lsn(0)
     }
 
-    /// Whom the answer to an item waits for. One that has changed nothing waits at level `replica`
-    /// alone.
+    /// Whether each change at this level waits by itself until other nodes have it.
+    #[inline]
+    pub(super) fn changes_wait_for_members(&self, level: AckLevel) -> bool {
+        let linked = self.linked.as_ref();
+        linked.is_some_and(|linked| linked.needed(level, false).is_some())
+    }
+
+    /// Whom the answer to an item waits for. One that has changed nothing waits at levels `all` and
+    /// `replica` alone.
     #[inline]
     pub(super) fn needed(&self, leave: &Leave, own: &Own<'_>, is_done: bool) -> Option<Needed> {
         let linked = self.linked.as_ref().filter(|_| !leave.is_of_member)?;
         let needed = linked.needed(leave.level, own.asked.is_read());
-        needed.filter(|needed| is_done || *needed == Needed::All)
+        needed.filter(|needed| is_done || !matches!(needed, Needed::Some(_)))
     }
 
     /// Says in the answer to a write with a token, which begins at `from`, that this node has begun
@@ -87,38 +98,52 @@ impl<P: Blocks> Shard<P> {
             needed,
             is_change: !own.asked.is_read() && is_done,
             item,
+            behind: Vec::new(),
         };
         let until_us = match own.operation.deadline_us {
             // A read leaves nothing behind, so the client need not hear how it ends.
             deadline_us @ 1.. if own.asked.is_read() => deadline_us,
             _ => u64::MAX,
         };
-        self.wait_for_members(now, own.slot, until_us, whom);
+        let linked = self.linked.as_ref().expect("the level was refused without");
+        let deadline_us = until_us.min(now.us + linked.replica_timeout_us());
+        let partition = PartitionId::try_from(partition_of(own.slot)).expect("256");
+        self.wait_for_members(partition, deadline_us, whom);
     }
 
-    /// Keeps a reply until the needed members of the sync set have all that was appended by now, no
-    /// longer than until `until_us`.
+    /// Keeps a reply until the needed members of the sync set have all that was appended by now.
     #[cold]
     pub(super) fn wait_for_members(
         &mut self,
-        now: Now,
-        slot: u16,
-        until_us: u64,
+        partition: PartitionId,
+        deadline_us: u64,
         whom: ReplicaReply,
     ) {
-        self.reserve(whom.origin, &whom.address, whom.item.len());
+        for (address, _, bytes) in whom.answers() {
+            self.reserve(whom.origin, &address, bytes);
+        }
         let log = self.store.log_mut();
         let lsn = log.appended();
         log.want_durable(lsn);
-        let linked = self.linked.as_ref().expect("the level was refused without");
         let waiting = Waiting {
-            partition: PartitionId::try_from(partition_of(slot)).expect("256"),
+            partition,
             lsn,
             needed: whom.needed,
-            deadline_us: until_us.min(now.us + linked.replica_timeout_us()),
+            deadline_us,
             whom,
         };
         self.replica_waits.wait(waiting);
+    }
+
+    /// Takes the reply out that has begun to wait in this operation, so that those behind it join
+    /// it, and gives its room back.
+    pub(super) fn take_newest_wait(&mut self) -> Option<Waiting<ReplicaReply>> {
+        let waiting = self.replica_waits.take_newest()?;
+        let whom = &waiting.whom;
+        for (address, _, bytes) in whom.answers() {
+            self.unreserve_bytes(whom.origin, &address, bytes);
+        }
+        Some(waiting)
     }
 
     /// Answers what need not wait for members any longer.
@@ -133,53 +158,136 @@ impl<P: Blocks> Shard<P> {
             false => now.us,
         };
         let durable = self.store.log().durable();
-        let received = |partition| linked.received(partition);
+        let set = |partition| linked.sync_set(partition);
         let ended = self
             .replica_waits
-            .take_ended(now_us, durable, linked.deposed(), received);
-        for (whom, outcome) in ended {
-            let ReplicaReply {
-                origin,
-                address,
-                came_us,
-                needed,
-                is_change,
-                item,
-            } = whom;
-            self.unreserve_bytes(origin, &address, item.len());
-            self.stats.answer_behind_members(now.us, came_us);
-            let told = Told::behind(Lsn(0));
-            match outcome {
-                Outcome::Reached => {
-                    self.answer_detached(origin, address, told, &item, outbox);
-                }
-                Outcome::Unknown { members } => {
-                    let mut out = Vec::new();
-                    let version = Version::default();
-                    let text = match (is_change, needed) {
-                        (true, Needed::All) => {
-                            "it was executed here and is in the log, and not every node of the \
-                             sync set has told in time that it has it"
-                        }
-                        (true, Needed::Some(_)) => {
-                            "it was executed here and is in the log, and fewer nodes of the sync \
-                             set than min_sync have told in time that they have it"
-                        }
-                        (false, _) => {
-                            "nothing was changed; not every node of the sync set has told in time \
-                             that it has what was found here"
-                        }
-                    };
-                    let none = AckLevel::None;
-                    let head = ReplyHead::new(Status::NoReplicas, address.item, none, version);
-                    ReplyHead {
-                        reason: members,
-                        ..head
-                    }
-                    .write_message(&mut out, &text);
-                    self.answer_detached(origin, address, told, &out.into(), outbox);
+            .take_ended(now_us, durable, linked.deposed(), set);
+        for (reply, outcome) in ended {
+            for (address, _, bytes) in reply.answers() {
+                self.unreserve_bytes(reply.origin, &address, bytes);
+                self.stats.answer_behind_members(now.us, reply.came_us);
+            }
+            self.end_wait(reply, outcome, outbox);
+        }
+    }
+
+    /// Tells what became of a reply that has waited for members, and of those behind it.
+    fn end_wait(
+        &mut self,
+        mut reply: ReplicaReply,
+        outcome: Outcome,
+        outbox: &mut Outbox<P::Block>,
+    ) {
+        match outcome {
+            Outcome::Unknown { members } => {
+                for (address, is_change, _) in reply.answers() {
+                    let out = unknown(&address, (is_change, reply.needed), members).into();
+                    let told = Told::behind(Lsn(0));
+                    self.answer_detached(reply.origin, address, told, &out, outbox);
                 }
             }
+            Outcome::Reached | Outcome::ReachedAlone => {
+                let is_alone = outcome == Outcome::ReachedAlone;
+                let places: Vec<_> = reply.places().collect();
+                for (address, at) in places {
+                    let level = &mut reply.item.written()[at + ITEM_LEVEL_AT];
+                    let told = AckLevel::from_code(*level).unwrap_or_default();
+                    *level = told_level(told, is_alone, address.tells_all).code();
+                }
+                self.answer_waited(&reply, outbox);
+            }
+        }
+    }
+
+    /// Gives answers that have waited together to their connection, in one frame, or to the shard
+    /// that asked.
+    fn answer_waited(&mut self, reply: &ReplicaReply, outbox: &mut Outbox<P::Block>) {
+        let (count, mut bytes_of) = (reply.count(), reply.item.reader());
+        let ReplyAddress {
+            session: id,
+            request_id,
+            ..
+        } = reply.address;
+        match reply.origin {
+            Origin::Here => {
+                let shard = self.setup.shard();
+                let Some(session) = self.sessions.get_open(id) else {
+                    return;
+                };
+                let more = session.settle(request_id, count);
+                let out = &mut session.output.pieces;
+                let mut frame = BatchReply::begin(out, request_id, count).over(session.medium);
+                for (_, _, bytes) in reply.answers() {
+                    frame.raw(out, &mut bytes_of, bytes);
+                }
+                frame.finish(out, shard, more, false);
+                self.note(id, Lsn(0), count, outbox);
+            }
+            Origin::Shard(from) => {
+                self.stats.execute_for_other(count as u64);
+                for (address, _, bytes) in reply.answers() {
+                    let told = Told::behind(Lsn(0));
+                    let mail = &mut self.requests.mail;
+                    mail.answer_part(from, address, told, bytes, &mut bytes_of);
+                }
+            }
+        }
+    }
+}
+
+/// The level that a client is told behind a wait.
+fn told_level(level: AckLevel, is_alone: bool, tells_all: bool) -> AckLevel {
+    match level {
+        AckLevel::All if is_alone => AckLevel::Disk,
+        level if tells_all => level,
+        level => level.without_all(),
+    }
+}
+
+/// The answer to an item of which it is not known that the members needed have it.
+fn unknown(address: &ReplyAddress, (is_change, needed): (bool, Needed), members: u8) -> Vec<u8> {
+    let mut out = Vec::new();
+    let text = match (is_change, needed) {
+        (true, Needed::All | Needed::Every) => {
+            "it was executed here and is in the log, and not every node of the sync set has told \
+             in time that it has it"
+        }
+        (true, Needed::Some(_)) => {
+            "it was executed here and is in the log, and fewer nodes of the sync set than min_sync \
+             have told in time that they have it"
+        }
+        (false, _) => {
+            "nothing was changed; not every node of the sync set has told in time that it has what \
+             was found here"
+        }
+    };
+    let head = ReplyHead::new(
+        Status::NoReplicas,
+        address.item,
+        AckLevel::None,
+        Version::default(),
+    );
+    ReplyHead {
+        reason: members,
+        ..head
+    }
+    .write_message(&mut out, &text);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_is_told_the_level_that_was_reached_in_words_that_it_knows() {
+        use AckLevel::{All, Disk, Replica};
+        assert_eq!(told_level(All, false, true), All);
+        assert_eq!(told_level(All, false, false), Replica);
+        for tells_all in [false, true] {
+            assert_eq!(told_level(All, true, tells_all), Disk);
+            assert_eq!(told_level(Replica, false, tells_all), Replica);
+            assert_eq!(told_level(Disk, false, tells_all), Disk);
         }
     }
 }

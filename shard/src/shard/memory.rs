@@ -13,8 +13,9 @@ use crate::mail::{ReplyAddress, SessionId};
 use crate::requests::parking::{Origin, Parked};
 use crate::sessions::AWAITED_BYTES;
 
+use super::answer_bytes::{Outgrown, may_show_value};
 use super::batch::deadline_us_of;
-use super::operation::{Outgrown, may_show_value, slot_of_request};
+use super::operation::slot_of_request;
 use super::{Now, Outbox, Shard};
 
 impl<P: Blocks> Shard<P> {

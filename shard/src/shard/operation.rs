@@ -4,15 +4,14 @@ use std::fmt;
 use std::sync::Arc;
 
 use penstock_net::apply::{APPLY, ApplyRequest};
-use penstock_net::keyspace::KEPT_BYTES;
+use penstock_net::keyspace::read_default;
 use penstock_net::level::AckLevel;
-use penstock_net::limits::HISTORY_VERSIONS_MAX;
 use penstock_net::pieces::Pieces;
 use penstock_net::ping::{PING, PingItem};
 use penstock_net::program::{RUN, RunRequest};
 use penstock_net::refusal::{KeyspaceName, Refusal};
 use penstock_net::reply::{ReplyHead, Standing};
-use penstock_net::request::{Effect, Extra, Request, Tells, Token, Verb, Version};
+use penstock_net::request::{Effect, Extra, Request, Token, Verb, Version};
 use penstock_net::rights::{Denied, Rights};
 use penstock_net::scan::{SCAN, ScanRequest};
 use penstock_net::slot::{begin_with_one_tag, slot_of};
@@ -20,7 +19,7 @@ use penstock_net::status::Status;
 use penstock_storage::if_planted;
 use penstock_storage::index::CellId;
 use penstock_storage::io::Blocks;
-use penstock_storage::keyspace::Settings;
+use penstock_storage::keyspace::{Keyspaces, Settings};
 use penstock_storage::place::{Lsn, Place};
 use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::store::{Found, Store};
@@ -34,10 +33,10 @@ use crate::execute::{Cold, Context, Ran, apply, refused, run};
 use crate::mail::ReplyAddress;
 use crate::member_read::{Stale, look_at_member};
 use crate::replica_waits::REPLICA_REPLIES_MAX;
-use crate::replication::Needed;
 use crate::requests::parking::{Origin, Parked};
 use crate::stats::Stats;
 
+use super::answer_bytes::{Outgrown, answer_bytes, may_show_value};
 use super::{Now, Shard};
 
 /// An item, whom it answers, how durable, and until when.
@@ -116,19 +115,6 @@ pub(super) enum Step {
     Postponed,
 }
 
-/// The answer to a read would have so many bytes, for which there is no room.
-pub(super) struct Outgrown(pub(super) usize);
-
-impl fmt::Display for Outgrown {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Outgrown(bytes) = self;
-        write!(
-            f,
-            "the value has {bytes} bytes, for which there is no room: answers wait to be read"
-        )
-    }
-}
-
 /// What an item whose key is of this shard asks for.
 #[derive(Clone, Copy)]
 pub(super) enum Asks<'a> {
@@ -182,6 +168,18 @@ impl<'a> Asks<'a> {
             }
         }
         None
+    }
+
+    /// Whether the settings of a keyspace may be in force for one of its keys.
+    #[inline]
+    fn may_be_ruled(self, keyspaces: &Keyspaces) -> bool {
+        match self {
+            Asks::Item(request) => {
+                let second = request.second_key;
+                keyspaces.may_rule(request.key) || second.is_some_and(|key| keyspaces.may_rule(key))
+            }
+            Asks::Apply(request) => request.keys().iter().any(|key| keyspaces.may_rule(key)),
+        }
     }
 
     /// The name of the write, if it has one.
@@ -297,6 +295,15 @@ pub(super) struct Leave {
 }
 
 impl<P: Blocks> Shard<P> {
+    /// The level that an operation for this one goes by: a node alone has nobody to wait for.
+    #[inline]
+    pub(super) fn reachable(&self, level: AckLevel) -> AckLevel {
+        match level {
+            AckLevel::All if self.linked.is_none() => AckLevel::Disk,
+            level => level,
+        }
+    }
+
     /// Whether an item writes here and is to wait while cleaning makes room for what is written.
     /// Nothing else waits for that: neither reads nor deletions.
     #[inline]
@@ -493,9 +500,9 @@ impl<P: Blocks> Shard<P> {
     fn run_own(&mut self, now: Now, own: &Own<'_>, pieces: &mut Pieces) -> Step {
         let operation = own.operation;
         let (mut level, mut ttl_ms) = (operation.level, 0);
-        if !self.store.keyspaces().is_empty() {
+        if own.asks.may_be_ruled(self.store.keyspaces()) {
             match obey(&self.store, own, level) {
-                Ok(rules) => (level, ttl_ms) = rules,
+                Ok(rules) => (level, ttl_ms) = (self.reachable(rules.0), rules.1),
                 Err(refusal) => {
                     let (status, out) = (refusal.status(), pieces.written());
                     return self.refuse_item(own.asked, operation, status, &refusal, out);
@@ -648,15 +655,10 @@ impl<P: Blocks> Shard<P> {
             return Err(self.refuse_elsewhere(asked, operation, &elsewhere, out));
         }
         let needed = linked.needed(level, asked.is_read());
-        let lack = match needed {
-            Some(Needed::All) if !linked.has_sync(partition) => Some((
-                Status::NoReplicas,
-                format!(
-                    "nothing was executed: no other node is in the sync set of partition \
-                     {partition}, so nobody but this one would have it"
-                ),
-            )),
-            Some(_) if !self.replica_waits.has_room() => Some((
+        let lacking = needed.and_then(|needed| linked.lacks_members(partition, needed));
+        let lack = match (needed, lacking) {
+            (_, Some(lacking)) => Some((Status::NoReplicas, lacking)),
+            (Some(_), None) if !self.replica_waits.has_room() => Some((
                 Status::Busy,
                 format!("{REPLICA_REPLIES_MAX} replies wait for other nodes, which is the limit"),
             )),
@@ -821,6 +823,7 @@ fn obey<P: Blocks>(
     level: AckLevel,
 ) -> Result<(AckLevel, u64), Refusal> {
     let slot = own.slot;
+    let is_unleveled = own.operation.address.is_unleveled;
     let request = match own.asks {
         Asks::Item(request) => request,
         Asks::Apply(request) => {
@@ -830,15 +833,19 @@ fn obey<P: Blocks>(
             let levels = request
                 .keys()
                 .iter()
-                .map(|key| least_level(store, slot, key));
+                .map(|key| least_level(store, slot, key, is_unleveled));
             return Ok((levels.fold(level, AckLevel::max), 0));
         }
     };
     let second = request.second_key;
-    let level = second.map_or(level, |key| level.max(least_level(store, slot, key)));
+    let least = |key| least_level(store, slot, key, is_unleveled);
+    let level = second.map_or(level, |key| level.max(least(key)));
     check_value(store, slot, request.key, request.value)?;
     Ok(match store.keyspaces().of(slot, request.key) {
-        Some((_, settings)) => (level.max(level_min(settings)), settings.ttl_ms),
+        Some((_, settings)) => {
+            let least = level_of(settings, is_unleveled);
+            (level.max(least), settings.ttl_ms)
+        }
         None => (level, 0),
     })
 }
@@ -864,30 +871,24 @@ fn check_value<P: Blocks>(
     }
 }
 
-/// The least level that the keyspace of a key has.
+/// The level that the keyspace of a key gives a request at least, which may have named none.
 #[inline]
-pub(super) fn least_level<P: Blocks>(store: &Store<P>, slot: u16, key: &[u8]) -> AckLevel {
+pub(super) fn least_level<P: Blocks>(
+    store: &Store<P>,
+    slot: u16,
+    key: &[u8],
+    is_unleveled: bool,
+) -> AckLevel {
     match store.keyspaces().of(slot, key) {
-        Some((_, settings)) => level_min(settings),
+        Some((_, settings)) => level_of(settings, is_unleveled),
         None => AckLevel::None,
     }
 }
 
-fn level_min(settings: &Settings) -> AckLevel {
-    AckLevel::from_code(settings.level_min).unwrap_or_default()
-}
-
-/// What the answer of an operation on a value of so many bytes is taken to hold.
-fn answer_bytes(request: &Request<'_>, value_bytes: usize) -> usize {
-    match request.verb.tells() {
-        Tells::PastValue => value_bytes,
-        Tells::Versions => HISTORY_VERSIONS_MAX as usize * KEPT_BYTES,
-        Tells::Value | Tells::Fields if may_show_value(request) => value_bytes,
-        Tells::Value | Tells::Fields | Tells::Keyspaces | Tells::Page | Tells::Echo => 0,
+fn level_of(settings: &Settings, is_unleveled: bool) -> AckLevel {
+    let least = AckLevel::from_code(settings.level_min).unwrap_or_default();
+    match read_default(settings.level_default) {
+        Ok(Some(level)) if is_unleveled => least.max(level),
+        _ => least,
     }
-}
-
-/// Whether the answer may show the value that the key has now.
-pub(super) fn may_show_value(request: &Request<'_>) -> bool {
-    request.verb.tells() == Tells::Value || request.extra == Extra::Show
 }

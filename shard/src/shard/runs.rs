@@ -10,7 +10,6 @@ use std::ops::Range;
 
 use penstock_net::apply::{Addition, ApplyRequest};
 use penstock_net::batch::Batch;
-use penstock_net::level::AckLevel;
 use penstock_net::reply::ReplyItem;
 use penstock_net::request::{Request, may_repeat};
 use penstock_net::rights::{Need, Rights};
@@ -26,6 +25,10 @@ use crate::execute::run_of_additions::RunOfAdditions;
 use crate::execute::run_of_items::{Answered, RunOfItems};
 use crate::execute::run_of_updates::RunOfUpdates;
 use crate::stats::Stats;
+
+use crate::mail::ReplyAddress;
+use crate::replica_waits::ReplicaReply;
+use crate::replication::Waiting;
 
 use super::batch::{BatchRun, Passed, Progress};
 use super::{Now, Shard};
@@ -75,6 +78,48 @@ impl<P: Blocks> Shard<P> {
         }
     }
 
+    /// Answers the items behind one whose answer has just begun to wait for members, as long as
+    /// they repeat it: all of them share a record, and wait together.
+    #[cold]
+    pub(super) fn go_on_waiting(
+        &mut self,
+        now: Now,
+        run: &mut BatchRun,
+        batch: Batch<'_>,
+    ) -> Passed {
+        let next = run.next + 1;
+        if next >= batch.len() || !may_repeat(batch.item(run.next), batch.item(next)) {
+            return Passed::On;
+        }
+        let Some(waiting) = self.take_newest_wait() else {
+            return Passed::On;
+        };
+        let Waiting {
+            partition,
+            deadline_us,
+            mut whom,
+            ..
+        } = waiting;
+        let (rights, item) = (run.rights.take(), batch.item(run.next));
+        let answer = 0..whom.item.len();
+        let mut behind = BehindInWait {
+            run,
+            batch,
+            end: answer.end,
+            whom: &mut whom,
+            room: self.replica_waits.room(),
+            full_bytes: self.setup.frame_full_bytes(),
+        };
+        self.answer_behind(now, rights.as_deref(), item, answer, &mut behind);
+        run.rights = rights;
+        run.owes(whom.behind.len());
+        self.wait_for_members(partition, deadline_us, whom);
+        match self.sessions.has_room_for_replies(run.session()) {
+            true => Passed::On,
+            false => Passed::Stop(Progress::NoRoom),
+        }
+    }
+
     /// Answers the items behind one that has just been answered there. What their answers wait for;
     /// `None` if no item was answered.
     pub(super) fn answer_behind<'b>(
@@ -85,13 +130,15 @@ impl<P: Blocks> Shard<P> {
         answer: Range<usize>,
         behind: &mut impl ItemsBehind<'b>,
     ) -> Option<Lsn> {
-        // By `min_sync` each change waits for itself.
-        let waits = self.linked.as_ref().is_some_and(|it| it.has_min_sync());
-        if !self.setup.answers_runs() || waits {
+        if !self.setup.answers_runs() {
             return None;
         }
         let before = answered(item, answer, behind.out())?;
         let level = before.level;
+        // By `min_sync` each change waits for itself.
+        if !level.waits_for_members() && self.changes_wait_for_members(level) {
+            return None;
+        }
         let done = match ApplyRequest::is_apply(item) {
             true => self.answer_additions(now, behind, &before),
             false => self.answer_updates(now, rights, behind, before),
@@ -189,6 +236,48 @@ impl<'b> ItemsBehind<'b> for BehindInBatch<'_, 'b> {
     }
 }
 
+/// The items of a batch behind the one whose answer waits for members.
+struct BehindInWait<'r, 'b> {
+    run: &'r mut BatchRun,
+    batch: Batch<'b>,
+    whom: &'r mut ReplicaReply,
+    /// Where the last answer ends.
+    end: usize,
+    /// How many more answers may wait.
+    room: usize,
+    /// A frame of so many bytes is ended.
+    full_bytes: usize,
+}
+
+impl<'b> ItemsBehind<'b> for BehindInWait<'_, 'b> {
+    #[inline]
+    fn next(&self) -> Option<(u16, &'b [u8])> {
+        let next = self.run.next + 1;
+        let has_room = self.whom.count() < self.room && self.end < self.full_bytes;
+        let is_there = next < self.batch.len() && has_room;
+        is_there.then(|| (self.run.number(next), self.batch.item(next)))
+    }
+
+    #[inline]
+    fn out(&mut self) -> &mut Vec<u8> {
+        self.whom.item.written()
+    }
+
+    #[inline]
+    fn answered(&mut self) -> bool {
+        self.run.next += 1;
+        let item_bytes = self.batch.item(self.run.next).len();
+        let address = ReplyAddress {
+            item: self.run.number(self.run.next),
+            item_bytes: u32::try_from(item_bytes).expect("a frame bounds it"),
+            ..self.whom.address
+        };
+        self.whom.join(address, self.end);
+        self.end = self.whom.item.len();
+        true
+    }
+}
+
 /// What became of the items behind the first one of a run.
 struct Done {
     asked: Asked,
@@ -238,7 +327,7 @@ fn answer_all<'b, R: RunOfItems<'b>>(
 fn answered<'b>(item: &'b [u8], answer: Range<usize>, out: &[u8]) -> Option<Answered<'b>> {
     let head = ReplyItem::read(&out[answer.clone()]).ok()?.head;
     let is_executed = matches!(head.status, Status::Ok | Status::GuardFailed);
-    (is_executed && head.level < AckLevel::Replica).then_some(Answered {
+    is_executed.then_some(Answered {
         item,
         answer,
         level: head.level,

@@ -1,6 +1,5 @@
 //! Pages of SCAN, step by step.
 
-use penstock_net::level::AckLevel;
 use penstock_net::reply::ReplyHead;
 use penstock_net::request::{Verb, Version};
 use penstock_net::scan::ScanRequest;
@@ -56,8 +55,11 @@ impl<P: Blocks> Shard<P> {
         if let Err(elsewhere) = self.last_scanned(slot) {
             return self.refuse_elsewhere(SCAN, operation, &elsewhere, out);
         }
-        if operation.level == AckLevel::Replica {
-            let message = "a SCAN has no ack level replica: read the keys by GET at that level";
+        if operation.level.waits_for_members() {
+            let message = format!(
+                "a SCAN has no ack level {}: read the keys by GET at that level",
+                operation.level.name()
+            );
             let status = Status::Unsupported;
             return self.refuse_item(SCAN, operation, status, &message, out);
         }

@@ -80,6 +80,7 @@ fn opened(image: Image, incarnation: u32, plan: Plan) -> Server {
         },
         plan: Arc::new(plan),
         leases: Arc::default(),
+        offers: Arc::default(),
         replica_timeout_us: 1_000_000,
         is_new: false,
     };

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use penstock_net::apply::Apply;
 use penstock_net::level::AckLevel;
+use penstock_net::link::frame::LINK_VERSION_MAX;
 use penstock_net::link::message::LINK_PARTITIONS;
 use penstock_net::link::{Claim, Claims, Confirm, Heartbeat, Membership, NodeStart, PartitionSet};
 use penstock_net::placement::Writer;
@@ -114,6 +115,7 @@ fn config(me: Introduction, plan: Plan, table: &Arc<LeaseTable>) -> ClusterConfi
         },
         plan: Arc::new(plan),
         leases: Arc::clone(table),
+        offers: Arc::default(),
         replica_timeout_us: 1_000_000,
         is_new: true,
     }
@@ -148,7 +150,7 @@ impl Node {
     }
 
     /// A new node that writes its partition, and whose members lend nothing yet. Its grace is over.
-    fn behind_the_grace(members: &[(u8, Membership)]) -> Self {
+    pub fn behind_the_grace(members: &[(u8, Membership)]) -> Self {
         let mut node = Node::open(1, Image::default(), 1, plan(1, 4, 1, members));
         node.server.settle();
         node.server.now.us = 1 + G;
@@ -174,20 +176,20 @@ impl Node {
     }
 
     /// The status of a read that arrives now, before any turn, and is answered in later ones.
-    fn get(&mut self) -> Status {
+    pub fn get(&mut self) -> Status {
         self.ids += 1;
         self.server.get(self.ids, &key(0));
         self.server.settle();
         self.server.replies[&self.ids].status
     }
 
-    fn set(&mut self, level: AckLevel) -> Status {
+    pub fn set(&mut self, level: AckLevel) -> Status {
         let id = self.set_and_leave(level);
         self.server.settle();
         self.server.replies[&id].status
     }
 
-    fn set_and_leave(&mut self, level: AckLevel) -> usize {
+    pub fn set_and_leave(&mut self, level: AckLevel) -> usize {
         self.ids += 1;
         self.server.send_at(level, self.ids, |batch, out| {
             batch.set(out, &key(0), b"value", Condition::Always);
@@ -528,12 +530,12 @@ fn an_idle_shard_turns_each_50_ms_and_more_often_while_it_waits_for_a_lease() {
 }
 
 /// Two nodes with links for what each of them ships.
-struct Pair {
-    nodes: [Node; 2],
+pub struct Pair {
+    pub nodes: [Node; 2],
 }
 
 impl Pair {
-    fn link(&mut self) {
+    pub fn link(&mut self) {
         for (source, link) in [(0, LinkId(1)), (1, LinkId(2))] {
             let peers = [0, 1].map(|at: usize| peer(self.nodes[at].number));
             for at in [0, 1] {
@@ -546,7 +548,7 @@ impl Pair {
         }
     }
 
-    fn unlink(&mut self) {
+    pub fn unlink(&mut self) {
         for node in &mut self.nodes {
             for link in [LinkId(1), LinkId(2)] {
                 node.server.step_quietly(Event::LinkDown { link });
@@ -555,7 +557,7 @@ impl Pair {
     }
 
     /// Lets both turn, and brings each what the other ships.
-    fn settle(&mut self) {
+    pub fn settle(&mut self) {
         for _ in 0..60 {
             for at in [0, 1] {
                 self.nodes[at].server.turn();
@@ -576,7 +578,7 @@ impl Pair {
     }
 }
 
-fn peer(node: u8) -> Peer {
+pub fn peer(node: u8) -> Peer {
     Peer {
         node_id: [node; 16],
         node,
@@ -587,11 +589,12 @@ fn peer(node: u8) -> Peer {
         shard: 0,
         shards: 1,
         frame_bytes_max: 1 << 20,
+        link_version: LINK_VERSION_MAX.into(),
     }
 }
 
 /// Node 1 writes, under a lease of node 2, which has `membership`.
-fn pair(membership: Membership) -> Pair {
+pub fn pair(membership: Membership) -> Pair {
     let plan = plan(1, 4, 1, &[(2, membership)]);
     let mut writer = Node::open(1, Image::default(), 1, plan.clone());
     let mut member = Node::open(2, Image::default(), 1, plan);

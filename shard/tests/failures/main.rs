@@ -20,6 +20,7 @@ mod key_tables;
 mod keyspaces;
 mod lease_seeds;
 mod leases;
+mod level_all;
 mod login;
 mod memory;
 mod on_expire;

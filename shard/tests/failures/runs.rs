@@ -6,6 +6,8 @@
 //! changes something is one record, so the bytes of the log differ. The answers are the same.
 
 mod mailed;
+mod resp;
+mod ruled;
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -68,9 +70,14 @@ type Answers = BTreeMap<(usize, u64, Option<u16>), Vec<Vec<u8>>>;
 
 impl Side {
     fn new(config: ShardConfig, log: LogConfig, budget: Budget) -> Side {
+        Side::from(config, log, budget, SEQUENCE)
+    }
+
+    /// The same with records of each partition that begin behind this sequence.
+    fn from(config: ShardConfig, log: LogConfig, budget: Budget, sequence: u64) -> Side {
         let segment_bytes = usize::try_from(log.segment_bytes_min()).expect("short segments");
         let log = Log::with_history(log, LogStart::default(), Default::default(), Heap);
-        let sequences = [SEQUENCE; PARTITIONS];
+        let sequences = [sequence; PARTITIONS];
         let replayed = Replayed::new(budget.cache_bytes_max);
         let mut store = Store::new(log, Heap, 257, sequences, replayed);
         store.set_budget(budget);
@@ -222,6 +229,12 @@ impl Side {
             }
             sent.drain(..at);
         }
+    }
+
+    /// How many items it has answered in runs, and how many plain GETs and SETs.
+    fn quick(&self) -> [u64; 3] {
+        let counters = self.shard.counters();
+        [counters.in_runs, counters.plain_reads, counters.plain_sets]
     }
 
     /// What it counts and holds.
@@ -586,13 +599,28 @@ fn compare(seed: u64) -> [u64; 3] {
         // Few cells more than these, and values wait for others to leave.
         (budget.memory_bytes_max, budget.cells_bytes_min) = (8 << 20, 6_000);
     }
-    let mut sides = [(); 2].map(|()| Side::new(config.clone(), log.clone(), budget));
+    let sides = [(); 2].map(|()| Side::new(config.clone(), log.clone(), budget));
+    let batch = |random: &mut Random, step| batch(random, step, keyspaces, Runs::ChangeNothing);
+    compare_sides(seed, &mut random, sides, files_max, |random, step, _| {
+        Some(batch(random, step))
+    })
+}
+
+/// Runs two alike, the second one item by item. `batch` gives the next bytes that a client may
+/// send, or does something else to both and gives none.
+fn compare_sides(
+    seed: u64,
+    random: &mut Random,
+    mut sides: [Side; 2],
+    files_max: usize,
+    mut batch: impl FnMut(&mut Random, u64, (Now, &mut [Side; 2])) -> Option<Vec<u8>>,
+) -> [u64; 3] {
     sides[1].shard.leave_runs();
     let mut now = Now { us: 1, unix_ms: 1 };
     for step in 0..STEPS {
         let action = random.below(10);
         let (which, index) = (random.below(2), random.below(2));
-        let bytes = batch(&mut random, step as u64, keyspaces, Runs::ChangeNothing);
+        let bytes = batch(random, step as u64, (now, &mut sides)).unwrap_or_default();
         for side in &mut sides {
             match action {
                 // HELLO goes first.
@@ -615,10 +643,7 @@ fn compare(seed: u64) -> [u64; 3] {
             assert_same(accounts[0].as_bytes(), accounts[1].as_bytes(), &context);
         }
     }
-    let [quick, alone] = sides.map(|side| {
-        let counters = side.shard.counters();
-        [counters.in_runs, counters.plain_reads, counters.plain_sets]
-    });
+    let [quick, alone] = sides.map(|side| side.quick());
     assert_eq!(alone, [0; 3]);
     quick
 }

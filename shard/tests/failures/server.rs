@@ -78,6 +78,7 @@ pub enum Asked {
 #[derive(Clone, Debug)]
 pub struct Reply {
     pub status: Status,
+    pub level: AckLevel,
     pub version: Version,
     pub value: Vec<u8>,
     /// The instruction that failed, and its reason.
@@ -791,9 +792,11 @@ impl Server {
             return raw.extend_from_slice(bytes);
         }
         let told_ms_max = for_each_reply(bytes, |id, item| {
-            let id = usize::try_from(id).expect("an id that was sent");
+            let id =
+                usize::try_from(id).expect("an id that was sent") + usize::from(item.head.item);
             let reply = Reply {
                 status: item.head.status,
+                level: item.head.level,
                 version: item.head.version,
                 value: item.value.to_vec(),
                 instruction: item.head.instruction,
@@ -860,9 +863,8 @@ impl Server {
     }
 }
 
-/// Shows every reply item of whole frames with the id of its request; those to HELLO are left out.
-/// Returns the most milliseconds that BUSY tells, 0 if it does not. The frames with an item that is
-/// BUSY tell 1 to 1000, and no others do.
+/// Shows each reply item with the id of its request, but for HELLO. Returns the most milliseconds
+/// that BUSY tells: 1 to 1000.
 pub fn for_each_reply(bytes: &[u8], mut show: impl FnMut(u64, ReplyItem<'_>)) -> u16 {
     let mut receiver = Receiver::new(u32::MAX);
     let (mut at, mut told_ms_max) = (0, 0);

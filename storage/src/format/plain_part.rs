@@ -25,7 +25,10 @@ impl<'a> PlainBody<'a> {
             && of_value.len() == padded(value_len)
             && are_zeros_behind(of_key, key_len)
             && are_zeros_behind(of_value, value_len);
-        is_good.then(|| PlainBody {
+        if !is_good {
+            return None;
+        }
+        Some(PlainBody {
             bytes,
             key: &of_key[..key_len],
             value: &of_value[..value_len],

@@ -3,6 +3,7 @@
 use crate::format::plain_part::PlainBody;
 use crate::format::record::{PartKind, PartSpec, RecordSpec};
 use crate::memory::index::entry::CellId;
+use crate::planted::{Bug, is_planted};
 use crate::store::store::Store;
 use crate::types::io::Blocks;
 use crate::types::packed_place::PackedPlace;
@@ -11,22 +12,26 @@ use crate::types::version::{Version, partition_of};
 
 impl<P: Blocks> Store<P> {
     /// Whether nothing but the key and the open frame decides whether [`Store::set_plain`] sets a
-    /// key: no keyspace, no bound on what is written, memory and segments for all that comes. The
-    /// answer holds as long as nothing but that and reads run.
+    /// key: no bound on what is written, memory and segments for all that comes. The answer holds
+    /// as long as nothing but that and reads run.
     #[must_use]
     pub fn sets_plainly(&self) -> bool {
-        self.keyspaces.is_empty()
-            && !self.cleaner.pace.is_bounded()
-            && !self.is_memory_short()
-            && self.log.takes_all()
+        !self.cleaner.pace.is_bounded() && !self.is_memory_short() && self.log.takes_all()
+    }
+
+    /// Whether the settings of a keyspace may be in force for a key, which is no plain one then.
+    #[inline(always)]
+    pub(super) fn may_be_ruled(&self, key: &[u8]) -> bool {
+        self.keyspaces.may_rule(key) && !is_planted(Bug::RuledKeyGoesPlain)
     }
 
     /// As a [`Store::change`] that puts the value of `body` without an expiry, if
     /// [`Store::sets_plainly`]. The only cell of the key's slot and hash by [`Store::only_cells`]
     /// is this one if nothing came, went or moved since.
     ///
-    /// `None`, and nothing has changed: the key is not cached, is deleted, has an expiry or shares
-    /// its hash, its cell must become another one, or the open frame has no room.
+    /// `None`, and nothing has changed: a keyspace may rule the key, or it is not cached, is
+    /// deleted, has an expiry or shares its hash, its cell must become another one, or the open
+    /// frame has no room.
     #[inline(always)]
     pub fn set_plain(
         &mut self,
@@ -35,15 +40,15 @@ impl<P: Blocks> Store<P> {
         body: PlainBody<'_>,
         only: Option<CellId>,
     ) -> Option<(Lsn, Version)> {
+        let (key, value) = (body.key(), body.value());
+        // The store's own keys begin with 0.
+        if key[0] == 0 || self.may_be_ruled(key) {
+            return None;
+        }
         let id = match only {
             Some(id) => id,
             None => self.keys.entries().only_cell(slot, hash)?,
         };
-        let (key, value) = (body.key(), body.value());
-        if key[0] == 0 {
-            // The store's own keys begin so.
-            return None;
-        }
         let partition = partition_of(slot);
         let last = self.numbering.last(partition);
         let version = Version {

@@ -60,11 +60,13 @@ impl Changes {
 
 impl<P: Blocks> Store<P> {
     /// Opens a run on a cached key of this slot and hash. `None` if the key does not exist, or each
-    /// change must be looked at by itself: where versions are kept, of an armed key, and while what
-    /// is appended is bounded.
+    /// change must be looked at by itself: where its versions may be kept, of an armed key, and
+    /// while what is appended is bounded.
     pub fn run(&mut self, now_us: u64, home: (u16, u32), id: CellId) -> Option<Run<'_, P>> {
         let (exists, _, version, lsn) = self.standing(id);
-        let is_alone = self.keyspaces.keeps_versions()
+        let keeps_versions =
+            self.keyspaces.keeps_versions() && self.keyspaces.may_rule(self.keys.cell(id).key());
+        let is_alone = keeps_versions
             || self.cleaner.pace.is_bounded()
             || self.keys.cells().effects(id).is_some();
         if !exists || is_alone {

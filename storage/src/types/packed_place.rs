@@ -52,7 +52,7 @@ impl PackedPlace {
     }
 
     /// File and length of the place, if something was logged.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn file_and_bytes(self) -> Option<(FileId, u32)> {
         let file = u32::try_from(self.0 >> FILE_SHIFT).expect("20 bits");
         let code =

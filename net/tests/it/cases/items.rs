@@ -453,6 +453,7 @@ pub fn keyspaces(cases: &mut Cases) {
     let kind = "request-item";
     let settings = Settings {
         level_min: AckLevel::Disk,
+        level_default: None,
         versions: 3,
         layout: 513,
         value_bytes_max: 4096,
@@ -490,7 +491,7 @@ pub fn keyspaces(cases: &mut Cases) {
         "KEYSPACE of the server's keys",
         item(|b, o| b.keyspace(o, b"\0\0penstock/", Action::Drop)),
     );
-    let wrong: [(&str, usize, &[u8]); 7] = [
+    let others: [(&str, usize, &[u8]); 11] = [
         ("level 3", 0, &[3]),
         ("level 4", 0, &[4]),
         ("a value limit over 16 MiB", 4, &[1, 0, 0, 1]),
@@ -498,8 +499,12 @@ pub fn keyspaces(cases: &mut Cases) {
         ("a lifetime of 2^48", 16, &[0, 0, 0, 0, 0, 0, 1]),
         ("a last word that is not 0", 31, &[1]),
         ("a lifetime of 2^47", 16, &[0, 0, 0, 0, 0, 0x80]),
+        ("level 5", 0, &[5]),
+        ("default level 4", 24, &[5]),
+        ("default level 3", 24, &[4]),
+        ("default level 5", 24, &[6]),
     ];
-    for (what, at, bytes) in wrong {
+    for (what, at, bytes) in others {
         let bytes = changed(set.clone(), start + at, bytes);
         cases.add(kind, format!("KEYSPACE with {what}"), bytes);
     }

@@ -46,10 +46,11 @@ pub fn replies(cases: &mut Cases) {
         "an unknown status",
         changed(good.clone(), 0, &[0x99, 0x01]),
     );
+    cases.add("reply-item", "level all", changed(good.clone(), 3, &[4]));
     cases.add(
         "reply-item",
         "an unknown level",
-        changed(good.clone(), 3, &[4]),
+        changed(good.clone(), 3, &[5]),
     );
     for len in [0u32, 9, 16, u32::MAX] {
         cases.add(

@@ -26,6 +26,27 @@ impl Server {
 }
 
 #[test]
+fn a_member_that_is_asked_for_level_all_sends_its_client_to_the_node_that_decides() {
+    let _clusters = beside_clusters();
+    let cluster = Cluster::new("cluster-keyspaces-level");
+    let (first, second) = cluster.start_two();
+    // It has no link with the other member.
+    let third = cluster.add_third(&first);
+    let options = ClientOptions {
+        deadline: PATIENCE,
+        ..ClientOptions::default()
+    };
+    let client = Client::connect(second.address, options).expect("it listens");
+    let settings = Settings {
+        level_min: AckLevel::All,
+        ..Settings::default()
+    };
+    let changed = client.keyspace(b"stock:", Action::Set(settings)).wait();
+    changed.expect("all nodes understand it");
+    third.stop();
+}
+
+#[test]
 fn a_keyspace_is_changed_while_two_nodes_write_and_reaches_one_that_was_away() {
     let _clusters = beside_clusters();
     // What a busy machine may take, and what the test waits for the node that is away.

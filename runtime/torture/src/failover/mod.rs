@@ -8,7 +8,7 @@ mod etcd;
 mod faults;
 mod figures;
 mod judge;
-mod nodes;
+pub mod nodes;
 mod plan;
 mod trade;
 
@@ -27,6 +27,7 @@ use crate::options::{Rules, Setting};
 use crate::random::Random;
 use crate::sales::Account;
 use crate::{Done, Kind, Turn, process};
+pub use etcd::port_of;
 pub use faults::Fault;
 use faults::Longest;
 use figures::{Figures, table};

@@ -363,6 +363,14 @@ impl<'a> Nodes<'a> {
             self.switch(node)?;
         }
         self.whole()?;
+        self.shown_at(node)
+    }
+
+    /// What a node shows that writes everything now.
+    ///
+    /// # Errors
+    /// The reading fails.
+    pub fn shown_at(&self, node: usize) -> Result<Shown, String> {
         let client = self.client(node).map_err(|error| error.to_string())?;
         // On a machine that is taken a lease may lapse for a moment, and a node tells nothing then.
         let mut shown = ledger::shown(&client);
@@ -394,6 +402,18 @@ impl<'a> Nodes<'a> {
     pub fn lostfound(&self) -> Result<Lost, String> {
         let folders: Vec<PathBuf> = (0..NODES).map(|node| self.data(node)).collect();
         ledger::lostfound(self.binary, &folders)
+    }
+
+    /// Leaves all that each node has said in its log beside its data.
+    pub fn keep_said(&mut self) {
+        for (number, server) in (1..).zip(&mut self.servers) {
+            if let Some(server) = server {
+                let file = self.folder.join(format!("node-{number}.log"));
+                if let Err(error) = fs::write(&file, server.said().join("\n")) {
+                    eprintln!("{}: {error}", file.display());
+                }
+            }
+        }
     }
 
     /// The last lines of each node.

@@ -115,6 +115,7 @@ impl World {
         }
         self.meet(match level {
             AckLevel::Replica => "APPLY at replica",
+            AckLevel::All => "APPLY at all",
             _ => "APPLY at disk",
         });
         let sum = |numbers: &[u64]| numbers.iter().sum::<u64>();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use penstock_net::batch::Batch;
 use penstock_net::frame::{FLAG_REPLY, Header, Opcode};
-use penstock_net::hello::ClientHello;
+use penstock_net::hello::{ClientHello, FEATURE_ALL};
 use penstock_net::instruction::{FieldType, Instruction, Operation as Act};
 use penstock_net::level::AckLevel;
 use penstock_net::receive::{Received, Receiver};
@@ -180,7 +180,7 @@ impl World {
         ClientHello {
             protocol_min: 1,
             protocol_max: 1,
-            features: 0,
+            features: FEATURE_ALL,
             name: "simulated",
         }
         .write(&mut bytes, 0);
@@ -328,9 +328,13 @@ impl World {
         }
         let group = self.workload.index(GROUPS);
         let number = self.workload.index(16);
-        let level = match self.workload.chance(self.setting.replica_level) {
-            true => AckLevel::Replica,
-            false => AckLevel::Disk,
+        let level = match (
+            self.workload.chance(self.setting.replica_level),
+            &mut self.levels,
+        ) {
+            (false, _) => AckLevel::Disk,
+            (true, None) => AckLevel::Replica,
+            (true, Some(levels)) => levels.pick(&[AckLevel::All, AckLevel::All, AckLevel::Replica]),
         };
         if self.ask_other(client, group, level) {
             return;
@@ -568,7 +572,21 @@ impl World {
             return Err(format!("one item was asked, {} answered", batch.len()));
         }
         let item = ReplyItem::read(batch.item(0)).map_err(|refusal| refusal.to_string())?;
+        let level = state.operation.as_ref().map(|it| it.level);
+        let item = self.as_asked(level.unwrap_or(AckLevel::Disk), item);
         self.answer(client, &item)
+    }
+
+    /// An answer by the level that was asked for: what is told `disk` at level `all`, because no
+    /// other node may write next, is kept as all that is answered at that level.
+    fn as_asked<'a>(&mut self, level: AckLevel, item: ReplyItem<'a>) -> ReplyItem<'a> {
+        let ReplyItem { mut head, .. } = item;
+        let is_done = head.status.executed() == Executed::Yes;
+        if (level, head.level) == (AckLevel::All, AckLevel::Disk) && is_done {
+            self.meet("level all reached by the disk alone");
+            head.level = level;
+        }
+        ReplyItem { head, ..item }
     }
 
     /// Some items of a batch are answered, or all.
@@ -583,6 +601,7 @@ impl World {
         let mut is_elsewhere = false;
         for place in 0..batch.len() {
             let item = ReplyItem::read(batch.item(place)).map_err(|refusal| refusal.to_string())?;
+            let item = self.as_asked(level, item);
             let ReplyHead {
                 status,
                 item: number,

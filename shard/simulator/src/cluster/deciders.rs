@@ -25,10 +25,28 @@ pub const FAILOVER_SEEDS: std::ops::Range<u64> = 1_060_000_000..1_160_000_000;
 /// ... and of one in four that a clock has given since then.
 const CLOCK_SEEDS_FROM: u64 = 1_883_035_000_000_000;
 
+/// Nodes of these seeds decide, too, and clients ask for level `all`.
+pub const ALL_SEEDS: std::ops::Range<u64> = 1_210_000_000..1_310_000_000;
+/// ... and of those that decide and that a clock has given since then.
+const CLOCK_ALL_FROM: u64 = 1_883_205_000_000_000;
+
 /// Whether the nodes of a seed decide by themselves.
 pub(super) fn decide(seed: u64) -> bool {
-    FAILOVER_SEEDS.contains(&seed) || seed >= CLOCK_SEEDS_FROM && seed % 4 == 3
+    let is_numbered = FAILOVER_SEEDS.contains(&seed) || ALL_SEEDS.contains(&seed);
+    is_numbered || seed >= CLOCK_SEEDS_FROM && seed % 4 == 3
 }
+
+/// Whether clients ask for level `all` in a seed.
+pub(super) fn asks_for_all(seed: u64) -> bool {
+    decide(seed) && (ALL_SEEDS.contains(&seed) || seed >= CLOCK_ALL_FROM)
+}
+
+/// What every long run with level `all` meets.
+pub const MET_AT_ALL: &[&str] = &[
+    "acked at all",
+    "level all reached by the disk alone",
+    "rush at all",
+];
 
 /// What every long run of such seeds meets.
 pub const MET_BY_DECIDERS: &[&str] = &[
@@ -524,7 +542,7 @@ fn wish_of(failover: &mut Failover, now_us: u64, table: &LeaseTable) -> Option<W
     let is_complete = |node: u8, partition: u16| {
         let member = table.member(node, partition);
         let is_it = match joining.contains(&(node, partition)) {
-            true => member.is_proven,
+            true => member.is_proven || is_planted(Bug::JoiningNotWaited) && member.has_joined,
             false => member.has_joined,
         };
         member.plan == number && is_it
@@ -542,5 +560,11 @@ mod tests {
         let first = crate::cluster::run(seed);
         assert_eq!(first.failure, None);
         assert_eq!(first.hash, crate::cluster::run(seed).hash);
+    }
+
+    #[test]
+    fn a_seed_whose_clients_ask_for_level_all_holds() {
+        assert!(asks_for_all(ALL_SEEDS.start) && !asks_for_all(FAILOVER_SEEDS.start));
+        assert_eq!(crate::cluster::run(ALL_SEEDS.start + 1).failure, None);
     }
 }

@@ -10,8 +10,9 @@ use penstock_net::hello::{AUTH_NONE, ServerHello};
 use penstock_net::level::AckLevel;
 use penstock_net::limits::Limits;
 use penstock_net::link::NodeStart;
+use penstock_net::link::frame::LINK_VERSION_MAX;
 use penstock_net::request::Token;
-use penstock_shard::cluster::{ClusterConfig, PartitionStatus, Plan};
+use penstock_shard::cluster::{ClusterConfig, NodeOffers, PartitionStatus, Plan};
 use penstock_shard::lease::LeaseTable;
 use penstock_shard::opening::{
     OpeningError, SegmentFiles, change_shards, open_shard, prove_spares, replay_all, take_inventory,
@@ -86,6 +87,8 @@ pub(super) struct Node {
     pub(super) plan: Arc<Plan>,
     /// What its leases and its shards tell each other, of one start.
     leases: Arc<LeaseTable>,
+    /// What the other nodes have offered to them.
+    offers: Arc<NodeOffers>,
     /// Handed out to be kept by a shard, and not durable yet.
     pub(super) kept: Vec<(usize, u16, Vec<u8>)>,
     /// Durable.
@@ -143,6 +146,7 @@ impl Node {
             frozen: VecDeque::new(),
             plan,
             leases: Arc::default(),
+            offers: Arc::default(),
             kept: Vec::new(),
             lostfound: Vec::new(),
             older: None,
@@ -204,6 +208,7 @@ impl Node {
             shard: me.shard,
             shards: me.shards,
             frame_bytes_max: me.frame_bytes_max,
+            link_version: LINK_VERSION_MAX.into(),
         }
     }
 
@@ -229,6 +234,7 @@ impl Node {
         self.incarnation += 1;
         self.plan = plan;
         self.leases = Arc::default();
+        self.offers = Arc::default();
         let segment_bytes = self.segment_bytes(setting);
         let mut files = Files(Rc::clone(&self.disk));
         self.disk.borrow_mut().owner = self.owner();
@@ -365,6 +371,7 @@ impl Node {
                 },
                 plan: Arc::clone(&self.plan),
                 leases: Arc::clone(&self.leases),
+                offers: Arc::clone(&self.offers),
                 replica_timeout_us: REPLICA_TIMEOUT_US,
                 is_new,
             }),

@@ -277,12 +277,13 @@ impl Oracle {
         })
     }
 
-    /// The first append that the writer of a list must show: it was acknowledged at level `replica`
-    /// by then, and the list lacks it.
+    /// The first append that the writer of a list must show: it was acknowledged at level `all` or
+    /// `replica` by then, and the list lacks it.
     pub(super) fn unread(&self, key: &[u8], list: &[u64], then_us: u64) -> Option<u64> {
         let mut appends = (1..).zip(&self.appends);
         let is_missing = |&(number, append): &(u64, &Append)| {
-            let is_kept = matches!(append.outcome, Outcome::Acked(AckLevel::Replica, _));
+            let is_kept =
+                matches!(append.outcome, Outcome::Acked(level, _) if level.waits_for_members());
             let is_due = is_kept && append.ended_us <= then_us && append.key == key;
             is_due && !self.forced.contains(&append.partition) && !list.contains(&number)
         };
@@ -406,6 +407,7 @@ impl Oracle {
             };
             *met.entry(match level {
                 AckLevel::Replica => "acked at replica",
+                AckLevel::All => "acked at all",
                 _ => "acked at disk",
             })
             .or_default() += 1;
@@ -426,7 +428,7 @@ impl Oracle {
             // released.
             let is_kept = kept.contains(&number) || keeps == Kept::Some;
             let is_given_up = self.gone_back.is_some() && is_kept;
-            if level == AckLevel::Replica && !is_forced && !is_given_up {
+            if level.waits_for_members() && !is_forced && !is_given_up {
                 return Err(what);
             }
             if kept.contains(&number) {

@@ -336,6 +336,7 @@ impl Rushes {
         if is_first {
             self.meet(match level {
                 AckLevel::Replica => "rush at replica",
+                AckLevel::All => "rush at all",
                 _ => "rush at disk",
             });
             if is_decimal {

@@ -105,7 +105,7 @@ impl World {
     /// There may be two pasts of a partition.
     pub(super) fn part(&mut self, partition: u16) {
         self.oracle.parted(partition);
-        self.keep_sales(Some(partition), Some(AckLevel::Replica));
+        self.keep_sales(Some(partition), Some(AckLevel::All));
     }
 
     /// What was acknowledged below this level may be gone from a partition, or from all.

@@ -4,8 +4,10 @@
 
 use std::sync::Arc;
 
+use penstock_net::link::Membership;
 use penstock_shard::cluster::Plan;
-use penstock_shard::lease::FailoverPlan;
+use penstock_shard::lease::{FailoverPlan, Placing};
+use penstock_shard::replication::planted::{Bug, is_planted};
 
 use crate::random::Random;
 
@@ -110,8 +112,19 @@ impl PlanStore {
 /// The same for the shards of a node.
 pub(super) fn plan_of(document: &FailoverPlan, clients: &[(u8, String)]) -> Arc<Plan> {
     let placings = document.placings.iter();
+    let assignment = |placing: &Placing| {
+        let mut assignment = placing.assignment.clone();
+        if is_planted(Bug::JoiningNotWaited) {
+            for (node, membership) in &mut assignment.members {
+                if placing.joining.contains(node) {
+                    *membership = Membership::Learner;
+                }
+            }
+        }
+        assignment
+    };
     Arc::new(Plan {
-        partitions: placings.map(|it| it.assignment.clone()).collect(),
+        partitions: placings.map(assignment).collect(),
         clients: clients.to_vec(),
         number: document.number,
         is_leased: true,

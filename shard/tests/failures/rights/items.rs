@@ -298,12 +298,5 @@ fn others() -> Vec<Item> {
 }
 
 fn settings() -> Settings {
-    Settings {
-        level_min: penstock_net::level::AckLevel::None,
-        versions: 0,
-        layout: 0,
-        value_bytes_max: 0,
-        retention_ms: 0,
-        ttl_ms: 0,
-    }
+    Settings::default()
 }

@@ -76,6 +76,7 @@ impl Node {
             shard: me.shard,
             shards: me.shards,
             frame_bytes_max: FRAME_BYTES_MAX,
+            link_version: 3,
         }
     }
 

@@ -116,7 +116,7 @@ pub struct Cache {
     /// The epoch of this run: number 0.
     pub(super) own_epoch: Option<u32>,
     /// The epochs of other versions: numbers from 1 on.
-    epochs: Vec<u32>,
+    pub(super) epochs: Vec<u32>,
     /// By cell, versions that fit in no head: of one epoch too many, or of a sequence too great.
     pub(super) versions: BTreeMap<u32, Version>,
     /// What runs when the keys of cells expire.
@@ -312,7 +312,7 @@ impl Cache {
         if head[EPOCH_AT] == EPOCH_ELSEWHERE {
             return self.versions[&id.0];
         }
-        let [a, b, c, d] = [0, 1, 2, 3].map(|at| head[SEQUENCE_AT + at]);
+        let &[.., a, b, c, d] = head.first_chunk::<YOUNG_AT>().expect("a head is longer");
         let high = head[YOUNG_AT] & !YOUNG;
         let sequence = [head[PLACE_AT], a, b, c, d, high, 0, 0];
         let epoch = match head[EPOCH_AT] {

@@ -80,7 +80,7 @@ impl Page {
         self.free == NONE && self.fresh == self.capacity()
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn cell(&self, slot: usize) -> (&Head, &[u8]) {
         let bytes = self.cell_bytes();
         self.bytes[slot * bytes..][..bytes]
@@ -88,7 +88,7 @@ impl Page {
             .expect("a cell has a head")
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn cell_mut(&mut self, slot: usize) -> (&mut Head, &mut [u8]) {
         let bytes = self.cell_bytes();
         self.bytes[slot * bytes..][..bytes]

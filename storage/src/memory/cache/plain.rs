@@ -16,8 +16,9 @@ impl Cache {
     /// `append` logs. Tells where the change before it stands.
     ///
     /// `None`, and nothing has changed: the cell is not in a page, is not that of `key`, is
-    /// deleted, has an expiry, must become another cell, or has no room for such a version in its
-    /// head, or `append` does not log the change.
+    /// deleted, has an expiry, must become another cell, has no room for such a version in its
+    /// head, or has a version of another epoch than this one, which is not that of the run, or
+    /// `append` does not log the change.
     #[inline(always)]
     pub(crate) fn set_plain(
         &mut self,
@@ -26,19 +27,25 @@ impl Cache {
         version: Version,
         append: impl FnOnce() -> Option<(Lsn, PackedPlace)>,
     ) -> Option<PackedPlace> {
-        let fits_head = self.own_epoch == Some(version.epoch) && version.sequence <= SEQUENCE_MAX;
-        if large_number(id).is_some() || !fits_head {
+        if large_number(id).is_some() || version.sequence > SEQUENCE_MAX {
             return None;
         }
         let (page, slot) = page_and_slot(id);
         let (head, bytes) = self.pages[page].cell_mut(slot);
+        let epoch = match head[EPOCH_AT] {
+            EPOCH_ELSEWHERE => return None,
+            _ if self.own_epoch == Some(version.epoch) => 0,
+            0 => return None,
+            // Nearly always the partition was written in this epoch before.
+            number if self.epochs.get(usize::from(number) - 1) == Some(&version.epoch) => number,
+            _ => return None,
+        };
         let (before, lengths) = (place_in(head), lengths(head));
         let (needed, held) = (
             HEAD_BYTES + key.len() + value.len(),
             HEAD_BYTES + bytes.len(),
         );
         let is_plain = lengths & FREE == 0
-            && head[EPOCH_AT] != EPOCH_ELSEWHERE
             && before != PackedPlace::default()
             && needed <= held
             && held <= 2 * needed
@@ -54,7 +61,7 @@ impl Cache {
         head[PLACE_AT..SEQUENCE_AT].copy_from_slice(&place.bits().to_le_bytes());
         head[SEQUENCE_AT..YOUNG_AT].copy_from_slice(&[a, b, c, d]);
         head[YOUNG_AT] = young | high & !YOUNG;
-        head[EPOCH_AT] = 0;
+        head[EPOCH_AT] = epoch;
         let value_len = u32::try_from(value.len()).expect("small");
         let lengths = lengths >> KEY_SHIFT << KEY_SHIFT | value_len | REFERENCED;
         let generation = self.generations.of_change(lsn);

@@ -13,6 +13,7 @@
 
 use crate::format::record::PartView;
 use crate::format::system_key::is_system;
+use crate::store::keyspace::first_bytes::FirstBytes;
 use crate::store::keyspace::floor::{Floor, Floors};
 use crate::store::keyspace::rule::Rule;
 use crate::store::keyspace::settings::KEYSPACES_MAX;
@@ -48,6 +49,8 @@ struct Keyspace {
     /// What is in force in each partition; nothing where another shard's keys are, or where the
     /// first record was not written yet.
     partitions: Box<[Option<Box<InForce>>]>,
+    /// In how many partitions the settings in force are not those of a dropped keyspace.
+    ruling: usize,
 }
 
 /// All keyspaces of one shard.
@@ -61,6 +64,8 @@ pub struct Keyspaces {
     keeping: usize,
     /// Records in force that mark values with a layout.
     marking: usize,
+    /// How the prefixes of settings in force begin.
+    first_bytes: FirstBytes,
     prefix_bytes: usize,
     /// How often a record had newer settings of its prefix than any before.
     found: u64,
@@ -114,6 +119,14 @@ impl Keyspaces {
         self.keyspaces.is_empty()
     }
 
+    /// Whether settings may be in force for a key. `false` is certain: no prefix in force begins as
+    /// the key does. `true` is not: [`Keyspaces::of`] tells more.
+    #[inline(always)]
+    #[must_use]
+    pub fn may_rule(&self, key: &[u8]) -> bool {
+        self.first_bytes.may_begin(key)
+    }
+
     /// A number that rises when a record of the log has newer settings than any before: at a start,
     /// of another node, or of this one. Partitions that this node writes may be behind them.
     #[inline]
@@ -142,7 +155,7 @@ impl Keyspaces {
     #[inline]
     #[must_use]
     pub fn of(&self, slot: u16, key: &[u8]) -> Option<(&[u8], &Settings)> {
-        if self.keyspaces.is_empty() {
+        if !self.may_rule(key) {
             return None;
         }
         self.matching(self.longest(key), partition_of(slot), key)
@@ -165,7 +178,7 @@ impl Keyspaces {
     #[must_use]
     pub fn rule(&self, slot: u16, key: &[u8]) -> Option<Rule> {
         // What is the store's own has no past, whatever the prefix.
-        if !self.keeps_versions() || is_system(key) {
+        if !self.keeps_versions() || !self.may_rule(key) || is_system(key) {
             return None;
         }
         self.rule_from(self.longest(key), partition_of(slot), key)
@@ -299,6 +312,7 @@ impl Keyspaces {
             self.keyspaces.retain(is_known);
             self.prefix_bytes = self.keyspaces.iter().map(|k| k.prefix.len()).sum();
             self.find_parents();
+            self.find_first_bytes();
         }
     }
 
@@ -403,23 +417,41 @@ impl Keyspaces {
             lost: None,
             keeps_others: true,
         };
-        match slot {
+        let before = match slot {
             Some(before) if before.version > record.version => return Replaced::default(),
             Some(before) => {
                 replaced.lost = Some(before.place);
                 replaced.keeps_others = before.version < record.version;
-                self.written -= 1;
-                self.keeping -= usize::from(before.settings.keeps_versions());
-                self.marking -= usize::from(before.settings.layout > 0);
-                **before = in_force;
+                Some(std::mem::replace(&mut **before, in_force).settings)
             }
-            None => *slot = Some(Box::new(in_force)),
-        }
-        self.written += 1;
-        self.keeping += usize::from(settings.keeps_versions());
-        self.marking += usize::from(settings.layout > 0);
+            None => {
+                *slot = Some(Box::new(in_force));
+                None
+            }
+        };
+        self.count(at, before, &settings);
         replaced.keeps_others &= self.keeping > 0;
         replaced
+    }
+
+    /// Counts settings that are in force from now on in a partition of the keyspace there, and no
+    /// more those that were before.
+    fn count(&mut self, at: usize, before: Option<Settings>, now: &Settings) {
+        let keyspace = &mut self.keyspaces[at];
+        let was_ruling = keyspace.ruling > 0;
+        if let Some(before) = before {
+            self.written -= 1;
+            self.keeping -= usize::from(before.keeps_versions());
+            self.marking -= usize::from(before.layout > 0);
+            keyspace.ruling -= usize::from(!before.is_dropped);
+        }
+        self.written += 1;
+        self.keeping += usize::from(now.keeps_versions());
+        self.marking += usize::from(now.layout > 0);
+        keyspace.ruling += usize::from(!now.is_dropped);
+        if was_ruling != (keyspace.ruling > 0) {
+            self.find_first_bytes();
+        }
     }
 
     /// Whether a record of settings is newer than the one in force in its partition.
@@ -512,10 +544,16 @@ impl Keyspaces {
             newest: Settings::default(),
             recorded: Settings::default(),
             partitions: (0..PARTITIONS).map(|_| None).collect(),
+            ruling: 0,
         };
         self.keyspaces.insert(at, keyspace);
         self.prefix_bytes += prefix.len();
         self.find_parents();
+    }
+
+    fn find_first_bytes(&mut self) {
+        let ruling = self.keyspaces.iter().filter(|keyspace| keyspace.ruling > 0);
+        self.first_bytes = ruling.map(|keyspace| &*keyspace.prefix).collect();
     }
 
     fn find_parents(&mut self) {
@@ -600,9 +638,7 @@ impl Keyspaces {
             place: entry.place,
         }));
         self.found += u64::from(keyspace.note_record(entry.settings));
-        self.written += 1;
-        self.keeping += usize::from(entry.settings.keeps_versions());
-        self.marking += usize::from(entry.settings.layout > 0);
+        self.count(at, None, &entry.settings);
         Ok(())
     }
 

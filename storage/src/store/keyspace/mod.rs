@@ -1,6 +1,7 @@
 //! Keyspaces: settings by the prefixes of keys.
 
 // ---- pages
+pub(crate) mod first_bytes;
 pub(crate) mod floor;
 pub(crate) mod keyspaces;
 pub(crate) mod rule;

@@ -22,6 +22,9 @@ const KEYSPACE_KEY: &[u8] = b"\0\0penstock/keyspace/{";
 
 const FLAG_DROPPED: u8 = 1;
 
+/// The highest number of a level. Records of earlier builds have at most 3 and no default level.
+const LEVEL_MAX: u8 = 4;
+
 /// What a keyspace is set to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
@@ -30,8 +33,11 @@ pub struct Settings {
     pub revision: u64,
     /// The keyspace is no more.
     pub is_dropped: bool,
-    /// The least ack level, 0 to 3.
+    /// The least ack level, by its number on the wire.
     pub level_min: u8,
+    /// The ack level of requests that ask for none: 0 if there is no such level, otherwise one more
+    /// than its number.
+    pub level_default: u8,
     /// Superseded versions that are kept of a key, at most; 0 is any number if there is a
     /// retention.
     pub versions: u8,
@@ -55,7 +61,7 @@ impl Settings {
         self.rank() > other.rank()
     }
 
-    fn rank(&self) -> (u64, bool, [u64; 6]) {
+    fn rank(&self) -> (u64, bool, [u64; 7]) {
         let numbers = [
             self.level_min.into(),
             self.versions.into(),
@@ -63,6 +69,7 @@ impl Settings {
             self.value_bytes_max.into(),
             self.retention_ms,
             self.ttl_ms,
+            self.level_default.into(),
         ];
         (self.revision, self.is_dropped, numbers)
     }
@@ -104,6 +111,7 @@ impl Settings {
         bytes[8] = if self.is_dropped { FLAG_DROPPED } else { 0 };
         bytes[9] = self.level_min;
         bytes[10] = self.versions;
+        bytes[11] = self.level_default;
         bytes[12..14].copy_from_slice(&self.layout.to_le_bytes());
         bytes[16..20].copy_from_slice(&self.value_bytes_max.to_le_bytes());
         bytes[20..24].copy_from_slice(&since.version.epoch.to_le_bytes());
@@ -122,15 +130,16 @@ impl Settings {
         // Behind a revision there must be another one.
         let is_known = read_u64(&bytes[0..8]) < u64::MAX
             && bytes[8] & !FLAG_DROPPED == 0
-            && bytes[11] == 0
+            && bytes[11] <= 1 + LEVEL_MAX
             && bytes[14..16] == [0; 2]
             && bytes[56..] == [0; 8]
-            && bytes[9] <= 3;
+            && bytes[9] <= LEVEL_MAX;
         let settings = Settings {
             revision: read_u64(&bytes[0..8]),
             is_dropped: bytes[8] & FLAG_DROPPED != 0,
             level_min: bytes[9],
             versions: bytes[10],
+            level_default: bytes[11],
             layout: u16::from_le_bytes([bytes[12], bytes[13]]),
             value_bytes_max: read_u32(&bytes[16..20]),
             retention_ms: read_u64(&bytes[24..32]),

@@ -244,7 +244,8 @@ fn settings_are_read_back_and_unknown_bits_are_refused() {
     let all = Settings {
         revision: 9,
         is_dropped: false,
-        level_min: 2,
+        level_min: 4,
+        level_default: 5,
         versions: 255,
         layout: 513,
         value_bytes_max: 4096,
@@ -264,7 +265,7 @@ fn settings_are_read_back_and_unknown_bits_are_refused() {
         Settings::read(&all.encode(Since::default())),
         Some((all, None))
     );
-    for (at, value) in [(8, 2), (9, 4), (11, 1), (14, 1), (15, 1), (56, 1), (63, 1)] {
+    for (at, value) in [(8, 2), (9, 5), (11, 6), (14, 1), (15, 1), (56, 1), (63, 1)] {
         let mut wrong = bytes;
         wrong[at] = value;
         assert_eq!(Settings::read(&wrong), None, "byte {at}");
@@ -276,6 +277,35 @@ fn settings_are_read_back_and_unknown_bits_are_refused() {
     };
     let none_can_follow = last.encode(since);
     assert_eq!(Settings::read(&none_can_follow), None, "no change could");
+}
+
+/// The value of a record as builds wrote it that knew neither level `all` nor a default level.
+const EARLIER: [u8; 64] = {
+    let mut bytes = [0; 64];
+    bytes[0] = 9;
+    bytes[9] = 2;
+    bytes[10] = 255;
+    [bytes[12], bytes[13]] = [1, 2];
+    bytes[17] = 0x10;
+    bytes[29] = 1;
+    bytes[32] = 77;
+    bytes
+};
+
+#[test]
+fn a_record_of_an_earlier_build_reads_as_it_was_meant_and_is_written_as_it_was() {
+    let expected = Settings {
+        revision: 9,
+        level_min: 2,
+        versions: 255,
+        layout: 513,
+        value_bytes_max: 4096,
+        retention_ms: 1 << 40,
+        ttl_ms: 77,
+        ..Settings::default()
+    };
+    assert_eq!(Settings::read(&EARLIER), Some((expected, None)));
+    assert_eq!(expected.encode(Since::default()), EARLIER);
 }
 
 #[test]
@@ -330,5 +360,102 @@ fn what_stands_in_no_record_is_forgotten_and_found_when_a_record_comes() {
     assert_eq!(
         (revision(&keyspaces, b"b"), keyspaces.found()),
         (Some(3), 2)
+    );
+}
+
+/// What is in force, by prefix and partition, as a search through all of it finds it.
+#[derive(Default)]
+struct Model(std::collections::BTreeMap<(&'static [u8], usize), Settings>);
+
+impl Model {
+    fn of(&self, partition: usize, key: &[u8]) -> Option<(&[u8], &Settings)> {
+        let ruling = self.0.iter().filter(|(_, settings)| !settings.is_dropped);
+        let of_key = ruling.filter(|((prefix, at), _)| *at == partition && key.starts_with(prefix));
+        of_key
+            .max_by_key(|((prefix, _), _)| prefix.len())
+            .map(|((prefix, _), settings)| (*prefix, settings))
+    }
+
+    fn may_rule(&self, key: &[u8]) -> bool {
+        let mut ruling = self.0.iter().filter(|(_, settings)| !settings.is_dropped);
+        ruling.any(|((prefix, _), _)| prefix.is_empty() || prefix[0] == key[0])
+    }
+}
+
+#[test]
+fn what_may_rule_a_key_are_the_prefixes_in_force_that_begin_as_it_does() {
+    const PREFIXES: [&[u8]; 9] = [b"", b"a", b"ab", b"abc", b"b", b"\0", b"\xFF", b"z", b"zz"];
+    const KEYS: [&[u8]; 10] = [
+        b"a",
+        b"ab",
+        b"abcd",
+        b"ac",
+        b"b",
+        b"\0k",
+        b"\xFF",
+        b"\xFF\xFF",
+        b"y",
+        b"zz",
+    ];
+    let (mut ruled, mut free) = (0, 0);
+    for seed in 0..40u64 {
+        let mut state = seed;
+        let mut below = |end: u64| {
+            state = state.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(1);
+            (state >> 33) % end
+        };
+        let (mut keyspaces, mut model) = (Keyspaces::default(), Model::default());
+        for at in 1..200 {
+            let prefix = PREFIXES[usize::try_from(below(9)).unwrap()];
+            let slot = 64 * u16::try_from(below(3)).unwrap();
+            let settings = Settings {
+                is_dropped: below(if prefix.is_empty() { 8 } else { 2 }) > 0,
+                ..settings(at, u8::try_from(below(3)).unwrap(), 0)
+            };
+            match below(8) {
+                0 => drop(keyspaces.hear(prefix, settings)),
+                1 => keyspaces.forget_unrecorded(),
+                2 => {
+                    let mut restored = Keyspaces::default();
+                    let rest = keyspaces.walk(0, usize::MAX, &mut |entry| {
+                        restored.restore(&entry).unwrap();
+                    });
+                    assert_eq!(rest, None);
+                    keyspaces = restored;
+                }
+                _ => {
+                    // The newest that was heard of is logged.
+                    write(&mut keyspaces, prefix, slot, settings, at);
+                    model.0.insert((prefix, partition_of(slot)), settings);
+                }
+            }
+            for (key, slot) in KEYS
+                .into_iter()
+                .flat_map(|key| [0, 64, 128].map(|it| (key, it)))
+            {
+                let told = keyspaces.of(slot, key);
+                let expected = model.of(partition_of(slot), key);
+                let shown = |it: Option<(&[u8], &Settings)>| {
+                    it.map(|(prefix, settings)| (prefix.to_vec(), settings.revision))
+                };
+                assert_eq!(
+                    shown(told),
+                    shown(expected),
+                    "seed {seed}, step {at}: {key:?}"
+                );
+                let may_rule = keyspaces.may_rule(key);
+                assert_eq!(
+                    may_rule,
+                    model.may_rule(key),
+                    "seed {seed}, step {at}: {key:?}"
+                );
+                ruled += u64::from(told.is_some());
+                free += u64::from(!may_rule);
+            }
+        }
+    }
+    assert!(
+        ruled > 10_000 && free > 10_000,
+        "{ruled} ruled, {free} free"
     );
 }
