@@ -8,7 +8,7 @@
 #     benches/instructions.sh --detail get          and the 60 largest (function, file) pairs
 #     DEPTH=128 BATCHES=250 benches/instructions.sh decr tokens sold_out
 #     benches/instructions.sh decr decr+10 decr+1000    and with rights for 10 and 1,000 prefixes
-#     benches/instructions.sh get get@keyspace get@cluster set@member    beside keyspaces, in a cluster
+#     benches/instructions.sh get get@keyspace set@member    beside keyspaces, in a cluster
 #     DEPTH=128 BATCHES=250 benches/instructions.sh resp_decr resp_get resp_set resp_mixed
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
