@@ -249,9 +249,7 @@ fn settings_of(
         setting.wait_for_deciders(harm);
         harms.leave_to_deciders();
     }
-    if deciders::asks_for_all(seed) {
-        met.extend(deciders::MET_AT_ALL.iter().map(|&what| (what, 0)));
-    }
+    met.extend(deciders::must_meet_at_all(seed));
     met.extend(settings::must_meet(seed));
     (setting, harms, met)
 }
@@ -341,7 +339,6 @@ struct World {
     workload: Random,
     snapshots: Random,
     reads: Random,
-    /// Which of the two levels that wait for members is asked for, if not always `replica`.
     levels: Option<Random>,
     /// Clients send APPLYs, by this chance.
     has_applies: bool,

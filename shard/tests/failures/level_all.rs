@@ -1,5 +1,5 @@
-//! Level `all`: every node that may write next has what was answered, and the disk alone where there
-//! is no such node.
+//! Level `all`: every node that may write next has what was answered, and the disk alone where
+//! there is no such node.
 
 use penstock_net::apply::Apply;
 use penstock_net::instruction::{FieldType, Instruction, Operation};

@@ -611,7 +611,6 @@ impl Server {
         self.replies.remove(&id).expect("a reply")
     }
 
-    /// Lets both clocks go on.
     pub fn sleep(&mut self, ms: u64) {
         self.now.us += ms * 1_000;
         self.now.unix_ms += ms;
@@ -863,8 +862,7 @@ impl Server {
     }
 }
 
-/// Shows each reply item with the id of its request, but for HELLO. Returns the most milliseconds
-/// that BUSY tells: 1 to 1000.
+/// Shows each reply item with the id of its request. Returns the most milliseconds of BUSY.
 pub fn for_each_reply(bytes: &[u8], mut show: impl FnMut(u64, ReplyItem<'_>)) -> u16 {
     let mut receiver = Receiver::new(u32::MAX);
     let (mut at, mut told_ms_max) = (0, 0);

@@ -41,6 +41,12 @@ pub(super) fn asks_for_all(seed: u64) -> bool {
     decide(seed) && (ALL_SEEDS.contains(&seed) || seed >= CLOCK_ALL_FROM)
 }
 
+/// What runs of a seed meet at level `all`.
+pub(super) fn must_meet_at_all(seed: u64) -> impl Iterator<Item = (&'static str, u64)> {
+    let all = MET_AT_ALL.iter().filter(move |_| asks_for_all(seed));
+    all.map(|&what| (what, 0))
+}
+
 /// What every long run with level `all` meets.
 pub const MET_AT_ALL: &[&str] = &[
     "acked at all",
