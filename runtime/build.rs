@@ -23,6 +23,6 @@ fn main() {
             commit::told(given.as_deref(), Path::new(&folder))
         }
     };
-    // `cargo run` hands the variable to the server, which refuses a PENSTOCK_ name that is no option.
+    // `cargo run` hands the variable to the server, which refuses a PENSTOCK_ name of no option.
     println!("cargo::rustc-env=BUILT_FROM={told}");
 }

@@ -352,8 +352,8 @@ impl<P: Blocks> Log<P> {
     }
 
     /// Whether it has no spare at all, none of the usual length can be had, and none comes back by
-    /// itself: even a short one, of [`LogConfig::segment_bytes_min`], helps then: it takes the frame
-    /// that reports a release. What counts in longer segments has no room in it, so none is taken
+    /// itself: even a short one, of [`LogConfig::segment_bytes_min`], helps then: the frame that
+    /// reports a release fits. What counts in longer segments has no room in it, so none is taken
     /// before.
     ///
     /// [`LogConfig::segment_bytes_min`]: crate::log::LogConfig::segment_bytes_min

@@ -350,7 +350,8 @@ impl Plant {
             .map(|it| it.file_bytes)
             .collect();
         format!(
-            "full {}, low {}, sealed {sealed:?}, open {:?} with {} left, held {}, taken {}, {:?} {:?}",
+            "full {}, low {}, sealed {sealed:?}, open {:?} with {} left, held {}, taken {}, {:?} \
+             {:?}",
             log.is_full(),
             log.is_low(),
             log.open_segment().map(|(_, bytes)| bytes),

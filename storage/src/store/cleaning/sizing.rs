@@ -25,8 +25,8 @@ pub fn segment_bytes_within(log_bytes_max: u64, least_bytes: u64) -> u64 {
 }
 
 /// Bytes of a segment where `asked_bytes` were asked for: as much less that twice
-/// [`SEGMENTS_BESIDE`] of them have room in `log_bytes` bytes, or `least_bytes` if that is more. With
-/// fewer segments most of the room would hold no data, and the rest of it no segment.
+/// [`SEGMENTS_BESIDE`] of them have room in `log_bytes` bytes, or `least_bytes` if that is more.
+/// With fewer segments most of the room would hold no data, and the rest of it no segment.
 #[must_use]
 pub fn segment_bytes_fitting(asked_bytes: u64, log_bytes: u64, least_bytes: u64) -> u64 {
     let share = log_bytes / (2 * SEGMENTS_BESIDE);
