@@ -186,7 +186,6 @@ impl Node {
         config.segment_bytes =
             segment_bytes_of(&config, shards, value_bytes_of_before, Some(room_found));
         check_file_bytes(config.segment_bytes, file_bytes_max)?;
-
         let disk_mode = disk_mode(&config);
         banner(&config, &directory, shards, say);
         let rings = RingPlan::find(disk_mode, shards, bound == Bound::Process)
@@ -196,8 +195,7 @@ impl Node {
         hold_values(&mut config, value_bytes_of_before, say)?;
         let value_bytes = value_bytes_of_before.max(config.value_bytes_max);
         let short_bytes = segment_bytes_for(value_bytes).next_multiple_of(BLOCK_BYTES as u64);
-        let on_disk = (room_found, say);
-        check_disk_bytes(&config, shards, short_bytes, value_bytes, on_disk)?;
+        check_disk_bytes(&config, shards, short_bytes, value_bytes, (room_found, say))?;
         let room = Room::of(&config, bound == Bound::Process, shards, value_bytes);
         let memory = match bound {
             Bound::Process => Some(room.bound_memory(config.memory_max == 0, say)?),

@@ -149,6 +149,7 @@ impl<P: Blocks> Store<P> {
         if self.cleaner.victim.is_none()
             && (self.cleaner.must_pick
                 || is_low
+                || self.log().has_refused()
                 || self.is_inherited_due(now_us)
                 || self.cleaner.expired.is_due(now_us))
             && now_us >= self.cleaner.next_pick_us
