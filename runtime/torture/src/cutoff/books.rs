@@ -2,10 +2,10 @@
 //!
 //! A purchase takes one unit of the stock and writes an order of its own in the same record. So the
 //! orders that are there name the purchases that were executed in the history that is left, and the
-//! stock lacks as many units. An acknowledged purchase without its order was taken back: its unit was
-//! sold to somebody else as well, or stands in the stock again. A unit is named by the stock that
-//! was left behind it, as the answer tells. Versions of what is shown name nothing: a key that a node
-//! lacks which comes back is written anew.
+//! stock lacks as many units. An acknowledged purchase without its order was taken back: its unit
+//! was sold to somebody else as well, or stands in the stock again. A unit is named by the stock
+//! that was left behind it, as the answer tells. Versions of what is shown name nothing: a key that
+//! a node lacks which comes back is written anew.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
