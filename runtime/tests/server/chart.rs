@@ -9,6 +9,7 @@ use yaml_rust2::{Yaml, YamlLoader};
 
 use crate::cluster::nodes::{free_port, until};
 use crate::command::command;
+use crate::process::Server;
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/helm")
@@ -140,6 +141,48 @@ fn clients_of_redis_and_programs_find_their_way_in_every_deployment() {
     for program in ["restock", "buy", "confirm", "cancel"] {
         assert!(sale.contains(&format!("[program.{program}]")), "{program}");
     }
+}
+
+#[test]
+fn the_keyspaces_of_the_sale_have_level_all_in_every_deployment() {
+    let text = |path: &str| fs::read_to_string(folder().join("..").join(path)).unwrap();
+    let compose = text("compose/compose.yaml");
+    assert!(compose.contains("\"/etc/penstock/programs/levels.sh\", \"all\""));
+    assert!(text("helm/penstock/values.yaml").contains("\nsaleLevel: all\n"));
+    let job = text("helm/penstock/templates/levels.yaml");
+    assert!(job.contains("exec sh /schema/levels.sh {{ .Values.saleLevel }}"));
+
+    let data = Path::new(env!("CARGO_TARGET_TMPDIR")).join("levels-of-the-sale");
+    let _ = fs::remove_dir_all(&data);
+    let schema = folder().join("../programs");
+    let mut serve = command(&["serve", "--shard-ports", "0", "--listen", "127.0.0.1:0"]);
+    serve.args(["--admin-listen", "off", "--resp-listen", "off"]);
+    let server = Server::start(serve.arg("--schema").arg(&schema).arg("--data").arg(&data));
+    let program = Path::new(env!("CARGO_BIN_EXE_penstock")).parent().unwrap();
+    let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap());
+    // It may run again.
+    for _ in 0..2 {
+        let output = crate::command::program("sh")
+            .arg(schema.join("levels.sh"))
+            .env("PATH", &path)
+            .env("PENSTOCK_ADDR", server.address.to_string())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let told = String::from_utf8(output.stdout).unwrap();
+        for prefix in ["stock:", "order:", "buyer:"] {
+            let line = format!("\"{prefix}\" level-min all ");
+            assert_eq!(told.matches(&line).count(), 1, "{told}");
+        }
+    }
+    // Each program that the till may run has a key in one of them.
+    let sale = text("programs/sale.toml");
+    let programs = sale.split("\n[program.").skip(1);
+    for program in programs {
+        assert!(program.contains("keys = [\"stock:Stock\""), "{program}");
+    }
+    server.stop();
+    fs::remove_dir_all(&data).unwrap();
 }
 
 #[test]
