@@ -24,7 +24,6 @@ mod replica;
 mod run;
 mod scrub;
 mod seed;
-mod small_disk;
 mod snapshot;
 mod staged;
 mod steady;
