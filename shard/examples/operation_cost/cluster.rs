@@ -64,6 +64,7 @@ pub fn config(node: u8) -> ClusterConfig {
         },
         plan: Arc::new(plan),
         leases: Arc::default(),
+        offers: Arc::default(),
         replica_timeout_us: 1_000_000,
         is_new: true,
     }
@@ -80,6 +81,7 @@ pub fn link(writer: &mut Server, member: &mut Server) {
             shard: it.shard,
             shards: it.shards,
             frame_bytes_max: FRAME_BYTES_MAX,
+            link_version: 3,
         }
     };
     let up = |node, is_outgoing| Event::LinkUp {
