@@ -15,7 +15,7 @@ use penstock_shard::replication::handshake::{Introduction, Peer};
 use penstock_shard::replication::link_set::{LinkAction, LinkSet, LinkSetConfig, LinkTime};
 use penstock_shard::replication::{
     CannotBegin, Epoch, LinkId, Needed, PENDING_BYTES_MAX, Partition, PartitionId, ReplicaGates,
-    Role, Waiting, records,
+    Role, SyncSet, Waiting, records,
 };
 use penstock_storage::cleaning::CleaningConfig;
 use penstock_storage::index::CellId;
@@ -804,13 +804,18 @@ impl World {
         }
         let (acked, met) = (&mut self.acked_replica, &mut self.met);
         let links = &node.links;
-        let received = |partition| links.received(partition);
+        let set = |partition| SyncSet {
+            received: links.received(partition),
+            is_alone: false,
+            min_sync: 0,
+        };
         node.gates
-            .release(0, durable, received, |operation, outcome| match outcome {
+            .release(0, durable, set, |operation, outcome| match outcome {
                 Outcome::Reached => {
                     acked.push(operation);
                     met.one("acked at replica");
                 }
+                Outcome::ReachedAlone => unreachable!("nobody asks for level all"),
                 Outcome::Unknown { .. } => met.one("unknown"),
             });
     }
