@@ -210,6 +210,7 @@ fn of_cluster(plan: &Arc<Plan>) -> ClusterConfig {
         },
         plan: Arc::clone(plan),
         leases: Arc::default(),
+        offers: Arc::default(),
         replica_timeout_us: 20_000,
         is_new: true,
     }
