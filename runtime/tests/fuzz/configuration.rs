@@ -171,6 +171,7 @@ fn check_quantity(name: &str, text: &str, flags: &[(&'static str, String)], sett
         "cleaning_bytes_per_s" => config.cleaning_bytes_per_s.into(),
         "scrub_period_s" => config.scrub_period_s.into(),
         "spin_us" => config.spin_us.into(),
+        "clock_wait_s" => config.clock_wait_s.into(),
         other => panic!("{other} is a quantity that this test does not know"),
     };
     // Of two flags the later one holds.
