@@ -39,7 +39,7 @@ const KEPT_BYTES_MIN: usize = 256 << 10;
 /// without being counted.
 const CONNECTION_BYTES: u64 = 8 << 10;
 /// The same through TLS: its state and keys beside it.
-const TLS_CONNECTION_BYTES: u64 = 40 << 10;
+const TLS_CONNECTION_BYTES: u64 = 64 << 10;
 
 /// What a handshake of TLS that is not finished takes, at most, ...
 const HANDSHAKE_BYTES: usize = 80 << 10;

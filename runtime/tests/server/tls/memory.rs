@@ -3,7 +3,7 @@
 use super::*;
 
 /// What the server counts a connection with TLS as.
-const COUNTED_BYTES: u64 = 40 << 10;
+const COUNTED_BYTES: u64 = 64 << 10;
 const CONNECTIONS: u64 = 200;
 const VALUE_BYTES: usize = 60_000;
 
