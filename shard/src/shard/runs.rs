@@ -147,7 +147,11 @@ impl<P: Blocks> Shard<P> {
         self.stats.answer_in_run(done.items);
         // The gates of a run never fall, so the last one covers all of its answers.
         let last_gate = done.last_gate?;
-        Some(self.gate_of(level, last_gate, done.waiting))
+        // Answers that wait for members wait for this disk in the same entry.
+        Some(match level.waits_for_members() {
+            true => last_gate,
+            false => self.gate_of(level, last_gate, done.waiting),
+        })
     }
 
     /// Answers UPDATE_IFs behind the one that was answered.

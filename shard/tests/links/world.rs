@@ -803,9 +803,8 @@ impl World {
             node.disk_waits.pop_front();
         }
         let (acked, met) = (&mut self.acked_replica, &mut self.met);
-        let links = &node.links;
         let set = |partition| SyncSet {
-            received: links.received(partition),
+            received: node.links.received(partition),
             is_alone: false,
             min_sync: 0,
         };
@@ -815,12 +814,9 @@ impl World {
                     acked.push(operation);
                     met.one("acked at replica");
                 }
-                Outcome::ReachedAlone => unreachable!("nobody asks for level all"),
-                Outcome::Unknown { .. } => met.one("unknown"),
+                Outcome::ReachedAlone | Outcome::Unknown { .. } => met.one("unknown"),
             });
     }
-
-    // ---- the network ----
 
     // ---- the end ----
 
