@@ -333,7 +333,7 @@ mod tests {
             "{}",
             bound.reason
         );
-        assert_eq!(room(Some(80 << 20), true).connection_bound().max, 512);
+        assert_eq!(room(Some(80 << 20), true).connection_bound().max, 320);
         for memory_max in [Some(1 << 20), Some(80 << 20), Some(1 << 40), None] {
             let handshakes = room(memory_max, true).handshakes_max();
             assert!((HANDSHAKES_MIN..=HANDSHAKES_MAX).contains(&handshakes));
