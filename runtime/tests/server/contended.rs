@@ -144,17 +144,15 @@ fn a_lone_durable_write_on_a_contended_cpu_needs_no_other_thread_and_no_watch() 
         let mut rounds = (0..ROUNDS_MAX).map(|_| costs(&server, &client));
         let is_as_promised = |costs: &Costs| {
             assert_eq!(costs.watches, 0);
-            costs.punted == 0 && (SETS..=costs.flushes).contains(&costs.inline)
+            // One sleep for the command and two for the device; some sleeps end by timers, more of
+            // them in a round whose writes wait long for the CPU.
+            costs.punted == 0
+                && (SETS..=costs.flushes).contains(&costs.inline)
+                && costs.slept <= 4 * SETS
         };
-        let costs = rounds
-            .find(is_as_promised)
-            .expect("a round without a slow write");
-        // One for the command and two for the device; some sleeps end by timers, more of them the
-        // longer each write waits for the CPU.
         assert!(
-            costs.slept <= 6 * SETS,
-            "{} sleeps for {SETS} writes",
-            costs.slept
+            rounds.any(|costs| is_as_promised(&costs)),
+            "no round of {ROUNDS_MAX} without a slow write and with 4 sleeps a write at most"
         );
         assert_eq!(
             counter(&client, "cpu_contended"),
