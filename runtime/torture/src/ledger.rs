@@ -69,7 +69,7 @@ pub fn check_keys(
         let kept = lost.get(&(key.clone(), *version));
         match (shown.get(key), kept) {
             (Some((_, there)), None) if there == value => {}
-            (None, Some(Some(kept))) if kept == value && level < AckLevel::Replica => {
+            (None, Some(Some(kept))) if kept == value && !level.waits_for_members() => {
                 acked_and_lost += 1;
             }
             (there, kept) => {
