@@ -57,7 +57,7 @@ impl ReplicaReply {
         1 + self.behind.len()
     }
 
-    /// The answers, each of which was written there in the item.
+    /// Each answer, and where its bytes begin in the item.
     pub(crate) fn places(&self) -> impl Iterator<Item = (ReplyAddress, usize)> {
         let behind = self.behind.iter().map(|it| (it.address, it.from));
         std::iter::once((self.address, 0)).chain(behind)

@@ -176,7 +176,7 @@ impl<T> ReplicaGates<T> {
         next.is_some_and(|((waits_in, _), _)| *waits_in == partition)
     }
 
-    /// One more waits: its record is none of before those of its queue.
+    /// One more waits. Its record is not before the last one of its queue.
     ///
     /// # Panics
     /// If there is no room.
@@ -428,7 +428,7 @@ mod tests {
     }
 
     /// What a reply at level `all` is told of record 10 in this set, in time and behind it.
-    fn told_of_all(received: &[Option<u64>], is_alone: bool, min_sync: usize) -> [String; 2] {
+    fn outcomes_at_all(received: &[Option<u64>], is_alone: bool, min_sync: usize) -> [String; 2] {
         [999, 1_000].map(|now_us| {
             let mut gates = ReplicaGates::new(1);
             gates.wait(Waiting {
@@ -456,20 +456,20 @@ mod tests {
         let reached = ["Reached"; 2].map(String::from);
         let alone = ["ReachedAlone"; 2].map(String::from);
         let unknown = |members| [String::new(), format!("Unknown {{ members: {members} }}")];
-        assert_eq!(told_of_all(&[Some(10), Some(11)], false, 0), reached);
-        assert_eq!(told_of_all(&[Some(10), Some(9)], false, 0), unknown(1));
-        assert_eq!(told_of_all(&[Some(10), None], false, 0), unknown(1));
-        assert_eq!(told_of_all(&[], true, 0), alone);
-        assert_eq!(told_of_all(&[], false, 0), unknown(0), "not begun");
+        assert_eq!(outcomes_at_all(&[Some(10), Some(11)], false, 0), reached);
+        assert_eq!(outcomes_at_all(&[Some(10), Some(9)], false, 0), unknown(1));
+        assert_eq!(outcomes_at_all(&[Some(10), None], false, 0), unknown(1));
+        assert_eq!(outcomes_at_all(&[], true, 0), alone);
+        assert_eq!(outcomes_at_all(&[], false, 0), unknown(0), "not begun");
     }
 
     #[test]
     fn level_all_is_never_below_min_sync() {
         let unknown = |members| [String::new(), format!("Unknown {{ members: {members} }}")];
-        assert_eq!(told_of_all(&[], true, 1), unknown(0));
-        assert_eq!(told_of_all(&[Some(10)], false, 2), unknown(1));
+        assert_eq!(outcomes_at_all(&[], true, 1), unknown(0));
+        assert_eq!(outcomes_at_all(&[Some(10)], false, 2), unknown(1));
         let reached = ["Reached"; 2].map(String::from);
-        assert_eq!(told_of_all(&[Some(10), Some(10)], false, 2), reached);
+        assert_eq!(outcomes_at_all(&[Some(10), Some(10)], false, 2), reached);
     }
 
     #[test]

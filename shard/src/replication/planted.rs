@@ -86,7 +86,7 @@ penstock_storage::planted_bugs! {
     WaitsOutliveGeneration = "waits-outlive-generation",
     /// Who begins by force in the middle of a rewind does not write the keys of its own tail anew.
     OwnTailStays = "own-tail-stays",
-    /// Plain items are answered whoever writes their partition.
+    /// Plain items are answered also where another node writes their partition.
     PlainOfOthers = "plain-of-others",
 
     // Of nodes that decide by themselves: FAILOVER.md.

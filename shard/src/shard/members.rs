@@ -192,7 +192,7 @@ impl<P: Blocks> Shard<P> {
                 for (address, at) in places {
                     let level = &mut reply.item.written()[at + ITEM_LEVEL_AT];
                     let told = AckLevel::from_code(*level).unwrap_or_default();
-                    *level = told_level(told, is_alone, address.tells_all).code();
+                    *level = reply_level(told, is_alone, address.tells_all).code();
                 }
                 self.answer_waited(&reply, outbox);
             }
@@ -236,7 +236,7 @@ impl<P: Blocks> Shard<P> {
 }
 
 /// The level that a client is told behind a wait.
-fn told_level(level: AckLevel, is_alone: bool, tells_all: bool) -> AckLevel {
+fn reply_level(level: AckLevel, is_alone: bool, tells_all: bool) -> AckLevel {
     match level {
         AckLevel::All if is_alone => AckLevel::Disk,
         level if tells_all => level,
@@ -244,7 +244,7 @@ fn told_level(level: AckLevel, is_alone: bool, tells_all: bool) -> AckLevel {
     }
 }
 
-/// The answer to an item of which it is not known that the members needed have it.
+/// The answer to an item whose record the needed members are not known to have.
 fn unknown(address: &ReplyAddress, (is_change, needed): (bool, Needed), members: u8) -> Vec<u8> {
     let mut out = Vec::new();
     let text = match (is_change, needed) {
@@ -282,12 +282,12 @@ mod tests {
     #[test]
     fn a_client_is_told_the_level_that_was_reached_in_words_that_it_knows() {
         use AckLevel::{All, Disk, Replica};
-        assert_eq!(told_level(All, false, true), All);
-        assert_eq!(told_level(All, false, false), Replica);
+        assert_eq!(reply_level(All, false, true), All);
+        assert_eq!(reply_level(All, false, false), Replica);
         for tells_all in [false, true] {
-            assert_eq!(told_level(All, true, tells_all), Disk);
-            assert_eq!(told_level(Replica, false, tells_all), Replica);
-            assert_eq!(told_level(Disk, false, tells_all), Disk);
+            assert_eq!(reply_level(All, true, tells_all), Disk);
+            assert_eq!(reply_level(Replica, false, tells_all), Replica);
+            assert_eq!(reply_level(Disk, false, tells_all), Disk);
         }
     }
 }

@@ -36,7 +36,7 @@ fn all_is_disk(node: &Node) -> u64 {
     counters.all_is_disk
 }
 
-/// Two nodes with a link, of which the first one writes.
+/// Two nodes with a link. The first one writes.
 fn linked() -> Pair {
     let mut pair = pair(SYNC);
     pair.link();

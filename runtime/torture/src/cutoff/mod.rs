@@ -281,7 +281,7 @@ impl Figures {
     }
 }
 
-/// One key of which two states have different values. Versions may differ: what a node that comes
+/// A key with another value in each of two states. Versions may differ: what a node that comes
 /// back has otherwise is written anew.
 fn difference(one: &Shown, other: &Shown) -> Option<String> {
     let keys = one.keys().chain(other.keys());
