@@ -354,12 +354,6 @@ pub enum Outcome {
 }
 
 impl Instruction {
-    /// The bit of the key that an instruction changes which was checked; 0 of a guard.
-    #[inline]
-    pub(crate) fn changed_key(bytes: &[u8; INSTRUCTION_BYTES]) -> u8 {
-        u8::from(bytes[0] >= Operation::Set as u8) << (bytes[2] & 1)
-    }
-
     /// The instruction as bytes.
     #[must_use]
     pub fn encode(&self) -> [u8; INSTRUCTION_BYTES] {
@@ -440,6 +434,44 @@ impl Instruction {
                 field_type: known.name(),
                 immediate: read_u64(bytes, 8),
             }
+        }
+    }
+
+    /// A checked instruction of a program, if it compares or changes a field of fixed width by an
+    /// immediate number.
+    #[inline(always)]
+    pub(crate) fn of_field(bytes: &[u8; INSTRUCTION_BYTES]) -> Option<Self> {
+        let operation = Operation::from_code(bytes[0])?;
+        let field_type = FieldType::from_code(bytes[1])?;
+        let is_of_field = !matches!(operation, Operation::Exists | Operation::Absent);
+        is_of_field.then(|| Instruction {
+            operation,
+            field_type,
+            key: bytes[2],
+            reason: bytes[3],
+            offset: read_u32(bytes, 4),
+            immediate: read_u64(bytes, 8),
+        })
+    }
+
+    /// What [`Instruction::run`] would tell of `value`, which stays as it is.
+    #[inline(always)]
+    pub(crate) fn outcome(&self, value: &[u8]) -> Outcome {
+        let rest = value.get(self.offset as usize..);
+        let before = match self.field_type {
+            FieldType::U64 => rest
+                .and_then(|rest| rest.first_chunk::<8>())
+                .map(|field| u64::from_le_bytes(*field)),
+            FieldType::U32 => rest
+                .and_then(|rest| rest.first_chunk::<4>())
+                .map(|field| u64::from(u32::from_le_bytes(*field))),
+            other => rest
+                .and_then(|rest| rest.get(..other.width()))
+                .map(|field| other.load_bits(field)),
+        };
+        match before {
+            Some(before) => self.run_on(before, |_| {}),
+            None => Outcome::OutsideValue,
         }
     }
 

@@ -4,14 +4,13 @@
 //! [`penstock_storage::store::Change`] of a failed or postponed operation is dropped, which leaves
 //! every key as it was.
 
-pub(crate) mod apply;
 pub(crate) mod fire;
 pub(crate) mod past;
+pub(crate) mod program;
 pub(crate) mod run_of_additions;
 pub(crate) mod run_of_items;
 pub(crate) mod run_of_updates;
 pub(crate) mod token;
-mod update_if;
 
 use std::sync::Arc;
 
@@ -81,8 +80,8 @@ pub(crate) enum Ran {
     Busy,
     /// A key must be read from the disk first. Nothing was written.
     Cold(Cold),
-    /// Likewise the second key, or an older version of the first one, which is in memory.
-    SecondCold(Cold),
+    /// Likewise an older version of the key, which is in memory.
+    OtherCold(Cold),
     /// This key of the operation is armed and has expired: its effects are to run first. Nothing
     /// was written.
     Unfired { slot: u16, hash: u32, id: CellId },
@@ -172,16 +171,12 @@ pub(crate) fn run<P: Blocks>(
         return unfired;
     }
     match request.verb {
-        Verb::UpdateIf if request.second_key.is_none() => {
-            update_if::run::<1, P>(store, context, request, [key], out.written())
-        }
-        Verb::UpdateIf => update_if::run_on_two(store, context, request, key, out.written()),
         Verb::Get => get(store, context, request, &key, out),
         Verb::Set => set(store, context, request, &key, out),
         Verb::Del => del(store, context, request, &key, out),
         Verb::GetAt => past::get_at(store, context, request, &key, out.written()),
         Verb::History => past::history(store, context, request, &key, out.written()),
-        Verb::Apply => unreachable!("its item is another: apply::run"),
+        Verb::UpdateIf | Verb::Apply => unreachable!("they are programs: program::run"),
         Verb::Keyspace | Verb::Scan | Verb::Ping => unreachable!("the shard itself answers"),
     }
 }
@@ -602,10 +597,10 @@ fn set<P: Blocks>(
         Ok(expiry_ms) => expiry_ms,
         Err(refusal) => return refused(context, refusal, out),
     };
-    let mut change = store.change(context.slot, [key.at]);
+    let mut change = store.change(context.slot, [key.at], 1);
     match request.expiry {
         // What keeps the expiry keeps what runs then.
-        Expiry::Keep => change.put_keeping_effects(0, request.value, expiry_ms),
+        Expiry::Keep if key.at.exists => change.put_keeping(0, request.value),
         _ => change.put(0, request.value, expiry_ms),
     }
     let committed = token::commit(change, context, (&[], 0));
@@ -624,7 +619,7 @@ fn del<P: Blocks>(
     if let Some(status) = fails {
         return lost(store, context, request, status, key, out);
     }
-    let mut change = store.change(context.slot, [key.at]);
+    let mut change = store.change(context.slot, [key.at], 1);
     change.delete(0);
     let committed = token::commit(change, context, (&[], 0));
     end_change(store, context, committed, out.written())

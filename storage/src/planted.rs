@@ -162,10 +162,6 @@ planted_bugs! {
     AdmitWithOwnEpoch = "admit-with-own-epoch",
     /// Of the edits of a failed program only the last is undone.
     UndoOnlyLast = "undo-only-last",
-    /// The start value of a failed program outlives it where a deletion was.
-    ResurrectDeleted = "resurrect-deleted",
-    /// A start value that no instruction edits is not logged.
-    StartNotLogged = "start-not-logged",
     /// A record of two parts asks the log for room for one.
     RoomForOnePart = "room-for-one-part",
     /// A change of other keys than the first one tells the version that the first one had.
@@ -186,8 +182,6 @@ planted_bugs! {
     ApplyHalf = "apply-half",
     /// The record of an APPLY has its first key alone.
     ApplyOnePart = "apply-one-part",
-    /// An APPLY that edits a value ends its expiry.
-    ApplyForgetsExpiry = "apply-forgets-expiry",
     /// A value that an APPLY puts keeps the expiry that was there.
     ApplyPutKeepsExpiry = "apply-put-keeps-expiry",
     /// An APPLY takes a key that is on disk alone for missing.
@@ -219,8 +213,6 @@ planted_bugs! {
     EditForgetsExpiry = "edit-forgets-expiry",
     /// A SET without an expiry keeps the one before it.
     SetKeepsExpiry = "set-keeps-expiry",
-    /// The start value of a failed program makes an expired key live.
-    StartRevivesExpired = "start-revives-expired",
     /// A lifetime is taken for a time.
     LifetimeIsTime = "lifetime-is-time",
     /// A SET with an expiry asks the log for room for one without.

@@ -20,5 +20,5 @@ pub use decimal::{DECIMAL_BYTES_MAX, Decimal};
 pub use instruction::{Action, ApplyInstruction, Arithmetic, BitTest, Comparison, Operand};
 pub use number::{NumberAt, NumberKind};
 pub use rate::{Rate, TooEarly};
-pub use request::{APPLY, ApplyRequest, Effects, write_apply};
+pub use request::{APPLY, ApplyRequest, Effects, InstructionsOfFields, Terms, write_apply};
 pub use run::{ApplyKeys, Cause, Denial, run};

@@ -6,11 +6,11 @@
 
 use crate::apply::instruction::{Action, ApplyInstruction, Operand};
 use crate::batch::{padded, push_padded, read_u16, read_u32};
-use crate::instruction::INSTRUCTION_BYTES;
+use crate::instruction::{INSTRUCTION_BYTES, Instruction};
 use crate::limits::{APPLY_KEYS_MAX, EFFECTS_BYTES_MAX, INSTRUCTIONS_MAX, KEY_BYTES_MAX};
 use crate::refusal::Refusal;
 use crate::request::verb::Verb;
-use crate::request::{Extension, Token, field, is_reserved};
+use crate::request::{Expiry, Extension, Request, Token, field, is_reserved};
 
 /// The number of the operation in an item.
 pub const APPLY: u8 = Verb::Apply as u8;
@@ -31,6 +31,36 @@ pub struct ApplyRequest<'a> {
     /// The bytes that PUT, START and REPLACE take values from.
     data: &'a [u8],
     token: Option<&'a [u8; Token::BYTES]>,
+    terms: Option<Terms<'a>>,
+}
+
+/// Instructions on fields of fixed width, in their order.
+#[derive(Clone, Copy, Debug)]
+pub struct InstructionsOfFields<'a>(&'a [[u8; INSTRUCTION_BYTES]]);
+
+impl InstructionsOfFields<'_> {
+    /// How many they are.
+    #[inline(always)]
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Instruction `number`, which is below [`InstructionsOfFields::count`].
+    #[inline(always)]
+    #[must_use]
+    pub fn instruction(&self, number: usize) -> Instruction {
+        Instruction::of_field(&self.0[number]).expect("all of them are of fields")
+    }
+}
+
+/// What an UPDATE_IF says of its first key, besides its instructions.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms<'a> {
+    /// The value that the key begins with if the key is missing.
+    pub start: Option<&'a [u8]>,
+    /// What becomes of the expiry of the key.
+    pub expiry: Expiry,
 }
 
 impl<'a> ApplyRequest<'a> {
@@ -101,11 +131,76 @@ impl<'a> ApplyRequest<'a> {
             instructions,
             data,
             token,
+            terms: None,
         };
         if arms {
             request.effects().try_for_each(|it| it.check())?;
         }
         Ok(request)
+    }
+
+    /// The program of an UPDATE_IF, whose instructions are the first ones of APPLY. A second key
+    /// that is the first one once more is the first one.
+    ///
+    /// # Panics
+    /// If the request is no UPDATE_IF.
+    #[inline]
+    #[must_use]
+    pub fn of_update_if(request: &Request<'a>) -> Self {
+        assert!(request.verb == Verb::UpdateIf, "{:?}", request.verb);
+        let mut keys = [&[][..]; APPLY_KEYS_MAX];
+        keys[0] = request.key;
+        let mut key_count = 1;
+        if let Some(second) = request.second_key.filter(|second| *second != request.key) {
+            (keys[1], key_count) = (second, 2);
+        }
+        ApplyRequest {
+            keys,
+            key_count,
+            instructions: request.instruction_bytes(),
+            data: &[],
+            token: request.token_bytes(),
+            terms: Some(Terms {
+                start: request.has_start.then_some(request.value),
+                expiry: request.expiry,
+            }),
+        }
+    }
+
+    /// The verb of the item that it was read from.
+    #[inline]
+    #[must_use]
+    pub fn verb(&self) -> Verb {
+        match self.terms {
+            Some(_) => Verb::UpdateIf,
+            None => Verb::Apply,
+        }
+    }
+
+    /// What an UPDATE_IF says besides its instructions. `None` of an APPLY.
+    #[inline]
+    #[must_use]
+    pub fn terms(&self) -> Option<&Terms<'a>> {
+        self.terms.as_ref()
+    }
+
+    /// The number of the key that an instruction names as `key`. An UPDATE_IF may name its only key
+    /// as two.
+    #[inline(always)]
+    pub(super) fn key_of(&self, key: u8) -> usize {
+        usize::from(key).min(self.key_count - 1)
+    }
+
+    /// The instructions, if all of them compare or change a field of fixed width by an immediate
+    /// number.
+    #[inline(always)]
+    #[must_use]
+    pub fn instructions_of_fields(&self) -> Option<InstructionsOfFields<'a>> {
+        let are_of_fields = self
+            .instructions
+            .iter()
+            .all(|bytes| Instruction::of_field(bytes).is_some());
+        are_of_fields.then_some(InstructionsOfFields(self.instructions))
     }
 
     /// The keys, 1 to 8, no two alike. The first one decides the slot.
@@ -130,9 +225,16 @@ impl<'a> ApplyRequest<'a> {
 
     /// Keys that an effect may change, now or when a key expires, a bit for each.
     pub(crate) fn changed_keys(&self) -> u8 {
-        self.instructions.iter().fold(0, |changed, bytes| {
+        let moved = self
+            .terms
+            .is_some_and(|terms| terms.start.is_some() || terms.expiry != Expiry::Keep);
+        let changed = self.instructions.iter().fold(0, |changed, bytes| {
             changed | ApplyInstruction::changed_key(bytes)
-        })
+        });
+        match self.key_count {
+            1 => u8::from(changed != 0 || moved),
+            _ => changed | u8::from(moved),
+        }
     }
 
     /// The instructions, not decoded.
@@ -170,10 +272,12 @@ impl<'a> ApplyRequest<'a> {
     /// The values that PUT, START and REPLACE name, and the numbers of their keys.
     pub fn values(&self) -> impl Iterator<Item = (usize, &'a [u8])> + use<'a> {
         let data = self.data;
-        self.instructions().filter_map(move |instruction| {
+        let start = self.terms.and_then(|terms| terms.start);
+        let values = self.instructions().filter_map(move |instruction| {
             let range = instruction.data()?;
             Some((usize::from(instruction.key), &data[range]))
-        })
+        });
+        start.map(|value| (0, value)).into_iter().chain(values)
     }
 }
 

@@ -9,7 +9,7 @@ use crate::apply::instruction::{
 use crate::apply::number::{NumberAt, NumberKind};
 use crate::apply::rate::{Rate, TooEarly};
 use crate::apply::request::{ApplyRequest, Effects};
-use crate::instruction::FieldType;
+use crate::instruction::{FieldType, Instruction, Outcome};
 use crate::limits::EXPIRY_MS_MAX;
 use crate::refusal::Refusal;
 use crate::version::Version;
@@ -36,8 +36,12 @@ pub trait ApplyKeys<'a> {
     /// The value of a key now; `None` if it has none.
     fn value(&self, key: usize) -> Option<&[u8]>;
 
-    /// The value of a key that has one, to be changed in place.
-    fn edit(&mut self, key: usize) -> &mut [u8];
+    /// `width` bytes from `start` on of the value of a key, to be changed in place. The value has
+    /// them.
+    fn field_mut(&mut self, key: usize, start: usize, width: usize) -> &mut [u8];
+
+    /// The version of a key that has a value is new, although the value may stay as it was.
+    fn log_unchanged(&mut self, key: usize);
 
     /// Gives a key that has a value another one, of a few bytes. Its expiry stays, and what runs
     /// then.
@@ -130,6 +134,18 @@ pub fn run<'a>(
         if number < next {
             continue;
         }
+        // Nearly all instructions are of this kind.
+        if let Some(instruction) = Instruction::of_field(bytes) {
+            let key = request.key_of(instruction.key);
+            run_on_field(&instruction, number, (request, key), keys, told).map_err(|cause| {
+                Denial {
+                    instruction: number,
+                    reason: instruction.reason,
+                    cause,
+                }
+            })?;
+            continue;
+        }
         let instruction = ApplyInstruction::checked(bytes);
         if let Some(effects) = instruction.effects() {
             next = number + 1 + usize::from(effects);
@@ -139,7 +155,7 @@ pub fn run<'a>(
             request,
             now_ms,
             number,
-            key: usize::from(instruction.key),
+            key: request.key_of(instruction.key),
         };
         step.run(instruction.action, keys, told)
             .map_err(|cause| Denial {
@@ -151,6 +167,40 @@ pub fn run<'a>(
     match arms {
         true => check_armed(request, keys),
         false => Ok(()),
+    }
+}
+
+/// Compares or changes a field of fixed width of a key.
+#[inline]
+fn run_on_field<'a>(
+    instruction: &Instruction,
+    number: usize,
+    (request, key): (&ApplyRequest<'a>, usize),
+    keys: &mut impl ApplyKeys<'a>,
+    told: &mut Vec<u8>,
+) -> Result<(), Cause> {
+    let value = keys.value(key).ok_or(Cause::NotFound)?;
+    match instruction.outcome(value) {
+        Outcome::Holds => Ok(()),
+        Outcome::Changed { before, after } => {
+            // What stays as it was is no change of an APPLY, and is one of an UPDATE_IF.
+            if before != after {
+                let (start, width) = (instruction.offset as usize, instruction.field_type.width());
+                let field = keys.field_mut(key, start, width);
+                instruction.field_type.store_bits(after, field);
+            } else if request.terms().is_some() {
+                keys.log_unchanged(key);
+            }
+            told.extend_from_slice(&after.to_le_bytes());
+            Ok(())
+        }
+        Outcome::Failed { actual, overflow } => Err(Cause::Guard { actual, overflow }),
+        Outcome::OutsideValue => Err(Cause::Refused(Refusal::Field {
+            instruction: number,
+            offset: instruction.offset,
+            width: instruction.field_type.width(),
+            value_len: value.len(),
+        })),
     }
 }
 
@@ -373,8 +423,8 @@ impl<'a> Step<'_, 'a> {
     fn store(&self, at: NumberAt, number: i128, keys: &mut impl ApplyKeys<'a>) {
         match at.kind() {
             NumberKind::Field(field_type) => {
-                let value = keys.edit(self.key);
-                let field = &mut value[at.offset() as usize..][..field_type.width()];
+                let start = at.offset() as usize;
+                let field = keys.field_mut(self.key, start, field_type.width());
                 field_type.store_bits(bits_of(number), field);
             }
             NumberKind::Decimal => {

@@ -136,20 +136,23 @@ impl<'a> Request<'a> {
         self.token.map(|bytes| Token::checked(*bytes))
     }
 
+    /// The bytes of the name of the write, if it has one.
+    #[inline]
+    pub(crate) fn token_bytes(&self) -> Option<&'a [u8; Token::BYTES]> {
+        self.token
+    }
+
+    /// The instructions, not decoded.
+    #[inline]
+    pub(crate) fn instruction_bytes(&self) -> &'a [[u8; INSTRUCTION_BYTES]] {
+        self.instructions.as_chunks().0
+    }
+
     /// How many instructions there are.
     #[inline]
     #[must_use]
     pub fn instruction_count(&self) -> usize {
         self.instructions.len() / INSTRUCTION_BYTES
-    }
-
-    /// Keys with an effect, a bit for each: the lowest one is the first key.
-    #[inline]
-    pub(crate) fn changed_keys(&self) -> u8 {
-        let instructions = self.instructions.as_chunks::<INSTRUCTION_BYTES>().0;
-        instructions.iter().fold(0, |changed, bytes| {
-            changed | Instruction::changed_key(bytes)
-        })
     }
 
     /// Instruction `number`, which is below [`Request::instruction_count`].

@@ -2,7 +2,7 @@
 
 use crate::apply::ApplyRequest;
 use crate::keyspace::Action;
-use crate::request::{Condition, Expiry, Extra, Request, Verb};
+use crate::request::{Condition, Extra, Request, Verb};
 use crate::scan::ScanRequest;
 
 use super::{Denied, Need, Rights};
@@ -24,28 +24,20 @@ impl Rights {
     }
 
     fn judge_needs<'a>(&'a self, request: &Request<'a>) -> Result<(), Denied<'a>> {
-        let changed = request.changed_keys();
         let need = match request.verb {
             Verb::Get | Verb::GetAt | Verb::History => Need::READ,
             Verb::Set if request.condition == Condition::Always => Need::WRITE,
             Verb::Set | Verb::Del => Need::READ_WRITE,
-            Verb::UpdateIf => {
-                let is_moved = request.has_start || request.expiry != Expiry::Keep;
-                Need::of_change(is_moved || changed & 1 != 0)
-            }
             Verb::Keyspace => return self.judge_keyspace(request),
+            Verb::UpdateIf => return self.judge_apply(&ApplyRequest::of_update_if(request)),
             Verb::Scan | Verb::Apply | Verb::Ping => {
                 unreachable!("their items have forms of their own")
             }
         };
-        self.demand(need, request.key)?;
-        match request.second_key {
-            Some(key) => self.demand(Need::of_change(changed & 2 != 0), key),
-            None => Ok(()),
-        }
+        self.demand(need, request.key)
     }
 
-    /// The same of an APPLY.
+    /// The same of the program of an APPLY or UPDATE_IF.
     ///
     /// # Errors
     /// The first right that is missing.

@@ -331,9 +331,14 @@ impl<'a> ApplyKeys<'a> for Staged {
         self.0[key].value.as_deref()
     }
 
-    fn edit(&mut self, key: usize) -> &mut [u8] {
+    fn field_mut(&mut self, key: usize, start: usize, width: usize) -> &mut [u8] {
         let value = self.changed(key).value.as_mut();
-        value.expect("only a key with a value is edited")
+        let value = value.expect("only a key with a value is edited");
+        &mut value[start..][..width]
+    }
+
+    fn log_unchanged(&mut self, _: usize) {
+        unreachable!("no APPLY asks");
     }
 
     fn replace(&mut self, key: usize, value: &[u8]) {
@@ -660,8 +665,12 @@ impl<'a> ApplyKeys<'a> for Crowded {
         self.0.value(key)
     }
 
-    fn edit(&mut self, key: usize) -> &mut [u8] {
-        self.0.edit(key)
+    fn field_mut(&mut self, key: usize, start: usize, width: usize) -> &mut [u8] {
+        self.0.field_mut(key, start, width)
+    }
+
+    fn log_unchanged(&mut self, key: usize) {
+        self.0.log_unchanged(key);
     }
 
     fn replace(&mut self, key: usize, value: &[u8]) {

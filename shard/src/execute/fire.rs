@@ -10,8 +10,8 @@ use penstock_storage::io::Blocks;
 use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::store::{ChangeKey, NoRoom, Store};
 
-use super::apply::{Missing, look_up, writes_too_much};
-use super::{Cold, Context, KeyHash, apply::cold_keys};
+use super::program::{Missing, look_up, writes_too_much};
+use super::{Cold, Context, KeyHash, program::cold_keys};
 
 /// What became of an armed key whose time has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,9 +85,9 @@ impl Fire<'_> {
     /// Deletes the key, whose effects cannot run.
     pub(crate) fn end_alone<P: Blocks>(&self, store: &mut Store<P>, why: Failure) -> Fired {
         let key = store.cell(self.id).key().to_vec();
-        let mut staged = store.stage::<1>(self.home.0, [self.expired(store, &key)], 1);
-        staged.delete(0);
-        match staged.commit(self.now_us) {
+        let mut change = store.change::<1>(self.home.0, [self.expired(store, &key)], 1);
+        change.delete(0);
+        match change.commit(self.now_us) {
             Ok(_) => Fired::Failed(why),
             Err(NoRoom::Wait) => Fired::Wait,
             Err(lack) => Fired::Full(lack),
@@ -135,26 +135,26 @@ impl Fire<'_> {
             }
         }
         found.begin_with(self.expired(store, key));
-        let mut keys = found.stage(store, &context);
+        let mut keys = found.open(store, &context);
         let now_ms = keys.time_ms();
         // Nobody hears what they tell.
         told.clear();
         let ran = apply::run(request, now_ms, &mut keys, told);
-        let mut staged = keys.into_staged();
+        let mut change = keys.into_change();
         if let Err(denial) = ran {
-            drop(staged);
+            drop(change);
             return self.end_alone(store, Failure::Denied(denial));
         }
-        if !is_planted(Bug::FireTwice) || staged.record_bytes() == 0 {
-            staged.delete(0);
+        if !is_planted(Bug::FireTwice) || change.record_bytes() == 0 {
+            change.delete(0);
         }
-        let (bytes, bytes_max) = (staged.record_bytes(), staged.record_bytes_max());
+        let (bytes, bytes_max) = (change.record_bytes(), change.record_bytes_max());
         if bytes > bytes_max {
-            drop(staged);
+            drop(change);
             let refusal = writes_too_much(bytes, bytes_max);
             return self.end_alone(store, Failure::Refused(refusal));
         }
-        match staged.commit(self.now_us) {
+        match change.commit(self.now_us) {
             Ok(_) => Fired::Ran,
             Err(NoRoom::Wait) => Fired::Wait,
             Err(lack) => Fired::Full(lack),

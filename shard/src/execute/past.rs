@@ -88,7 +88,7 @@ pub(super) fn get_at<P: Blocks>(
         };
         // What is kept of a key is looked for only while its newest version is in memory.
         return match key.at.cell {
-            Some(_) => Ran::SecondCold(cold),
+            Some(_) => Ran::OtherCold(cold),
             None => Ran::Cold(cold),
         };
     };

@@ -1,23 +1,28 @@
 //! A run of UPDATE_IF: items that repeat the one before them, on one key that is looked up once.
 //!
-//! The rule of an item is that of [`super::update_if`]. What a run leaves out is what the item
-//! before has shown already: whose key it is, at which level it is answered, that it is there.
+//! The rule of an item is that of [`super::program`], for guards and effects on fields of fixed
+//! width beside immediate numbers. A run leaves out what the item before has shown already: whose
+//! key it is, at which level it is answered, that it is there.
 
 use std::ops::Range;
 
-use penstock_net::instruction::{Instruction, Operation};
+use penstock_net::apply::ApplyRequest;
+use penstock_net::instruction::{Instruction, Operation, Outcome};
 use penstock_net::level::AckLevel;
-use penstock_net::reply::{HeadTemplate, ReplyHead, write_again};
+use penstock_net::refusal::Refusal;
+use penstock_net::reply::{
+    HeadTemplate, ITEM_FLAG_OVERFLOW, REPLY_ITEM_BYTES, ReplyHead, write_again,
+};
 use penstock_net::request::{Expiry, Request, Verb, decode_repeated, may_repeat};
 use penstock_net::status::Status;
 use penstock_storage::index::CellId;
 use penstock_storage::io::Blocks;
 use penstock_storage::place::Lsn;
-use penstock_storage::planted::{Bug, is_planted};
-use penstock_storage::store::{Run, Store};
+use penstock_storage::planted::{self, Bug, is_planted};
+use penstock_storage::store::{FieldBefore, Fields, Found, Run, RunStep, Store};
 
 use super::run_of_items::{Answered, RunOfItems};
-use super::{Ran, update_if, wire};
+use super::{Context, Ran, wire};
 
 /// Instructions of an item that are decoded once for all items that have the same.
 const INSTRUCTIONS_MAX: usize = 8;
@@ -95,6 +100,172 @@ impl<'s, 'b, P: Blocks> RunOfUpdates<'s, 'b, P> {
         self.item = item;
         is_good.then_some(())
     }
+
+    /// Runs the program on the key. `None` if the item must run by itself: nothing has changed
+    /// then.
+    #[inline]
+    fn run(&mut self, number: u16, out: &mut Vec<u8>) -> Option<Ran> {
+        let from = out.len();
+        self.heads.begin(out);
+        let program = &self.program[..self.count];
+        let instruction = |number: usize| program[number];
+        let step = self
+            .changes
+            .change(|fields| run_all(fields, (instruction, program.len()), out));
+        let gate = match step {
+            RunStep::Committed(lsn) => lsn,
+            RunStep::Same => self.changes.lsn(),
+            RunStep::Stopped(stop) => {
+                out.truncate(from);
+                let version = wire(self.changes.version());
+                let head = |status| ReplyHead::new(status, number, self.level, version);
+                return Some(stopped(head, stop, self.changes.lsn(), out));
+            }
+            RunStep::Alone => {
+                out.truncate(from);
+                return None;
+            }
+        };
+        let sequence = self.changes.version().sequence;
+        self.heads.end(out, from, number, sequence);
+        Some(Ran::Answered {
+            gate,
+            status: Status::Ok,
+        })
+    }
+}
+
+/// Runs the program of an UPDATE_IF on a key of this slot and hash as a run of one change. `None`
+/// if the program must run by itself: nothing has changed then.
+#[inline]
+pub(super) fn run_alone<P: Blocks>(
+    store: &mut Store<P>,
+    context: &Context<'_>,
+    request: &ApplyRequest<'_>,
+    out: &mut Vec<u8>,
+) -> Option<Ran> {
+    let keeps_expiry = request.terms().is_some_and(|it| it.expiry == Expiry::Keep);
+    if !keeps_expiry || request.keys().len() > 1 || context.token.is_some() {
+        return None;
+    }
+    let instructions = request.instructions_of_fields()?;
+    let Found::Cached(id) = store.find(context.slot, context.key_hash, request.key()) else {
+        return None;
+    };
+    let home = (context.slot, context.key_hash);
+    let mut changes = store.run(context.now_us, home, id)?;
+    let from = out.len();
+    out.extend_from_slice(&[0; REPLY_ITEM_BYTES]);
+    let instruction = |number: usize| instructions.instruction(number);
+    let program = (instruction, instructions.count());
+    let gate = match changes.change(|fields| run_all(fields, program, out)) {
+        RunStep::Committed(lsn) => lsn,
+        RunStep::Same => changes.lsn(),
+        RunStep::Stopped(stop) => {
+            out.truncate(from);
+            let head = |status| context.head(status, wire(changes.version()));
+            return Some(stopped(head, stop, changes.lsn(), out));
+        }
+        RunStep::Alone => {
+            out.truncate(from);
+            return None;
+        }
+    };
+    context
+        .head(Status::Ok, wire(changes.version()))
+        .patch(out, from);
+    Some(Ran::Answered {
+        gate,
+        status: Status::Ok,
+    })
+}
+
+/// The reply of a program that stopped. It shows the key as it was, so it waits for what it shows.
+fn stopped(head: impl Fn(Status) -> ReplyHead, stop: Stop, seen: Lsn, out: &mut Vec<u8>) -> Ran {
+    let status = match stop {
+        Stop::Refused(refusal) => {
+            head(refusal.status()).write_message(out, &refusal);
+            refusal.status()
+        }
+        Stop::Failed {
+            instruction,
+            number,
+            actual,
+            overflow,
+        } => {
+            let mut head = head(Status::GuardFailed);
+            head.reason = instruction.reason;
+            head.instruction = u8::try_from(number).expect("at most 64 instructions");
+            head.flags = if overflow { ITEM_FLAG_OVERFLOW } else { 0 };
+            head.write(out, &actual.to_le_bytes());
+            Status::GuardFailed
+        }
+    };
+    Ran::Answered {
+        gate: planted::or(Bug::UngatedFailure, Lsn(0), seen),
+        status,
+    }
+}
+
+/// Why a program stopped: a guard does not hold, or a field is outside of the value.
+enum Stop {
+    Failed {
+        instruction: Instruction,
+        number: usize,
+        actual: u64,
+        overflow: bool,
+    },
+    Refused(Refusal),
+}
+
+/// Runs so many instructions on fields of a value in their order, and writes the fields after them
+/// at the end of `out`. An instruction is decoded where it runs: through an iterator it would go
+/// through memory.
+#[inline(always)]
+fn run_all(
+    mut fields: Fields<'_>,
+    (instruction, count): (impl Fn(usize) -> Instruction, usize),
+    out: &mut Vec<u8>,
+) -> Result<(), Stop> {
+    for number in 0..count {
+        let instruction = instruction(number);
+        match fields.edit(|value| run_on(&instruction, value)) {
+            Outcome::Holds => {}
+            Outcome::Changed { after, .. } => out.extend_from_slice(&after.to_le_bytes()),
+            Outcome::Failed { actual, overflow } => {
+                return Err(Stop::Failed {
+                    instruction,
+                    number,
+                    actual,
+                    overflow,
+                });
+            }
+            Outcome::OutsideValue => {
+                return Err(Stop::Refused(Refusal::Field {
+                    instruction: number,
+                    offset: instruction.offset,
+                    width: instruction.field_type.width(),
+                    value_len: fields.value_len(),
+                }));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Runs one instruction on a value, and tells what it has changed.
+#[inline(always)]
+fn run_on(instruction: &Instruction, value: &mut [u8]) -> (Outcome, Option<FieldBefore>) {
+    let outcome = instruction.run(value);
+    let before = match outcome {
+        Outcome::Changed { before, .. } => Some(FieldBefore {
+            offset: instruction.offset,
+            width: u8::try_from(instruction.field_type.width()).expect("at most 8"),
+            bytes: instruction.field_bytes(before),
+        }),
+        _ => None,
+    };
+    (outcome, before)
 }
 
 impl<'b, P: Blocks> RunOfItems<'b> for RunOfUpdates<'_, 'b, P> {
@@ -113,9 +284,7 @@ impl<'b, P: Blocks> RunOfItems<'b> for RunOfUpdates<'_, 'b, P> {
             self.take(item)?;
         }
         let (from, version) = (out.len(), self.changes.version());
-        let program = &self.program[..self.count];
-        let answer = (number, self.level, &self.heads);
-        let ran = update_if::repeat(&mut self.changes, program, answer, out)?;
+        let ran = self.run(number, out)?;
         if self.changes.version() == version {
             self.no = No::of(item, ran, from..out.len());
         } else if !is_planted(Bug::RunStaleNo) {
@@ -134,11 +303,9 @@ impl<'b> No<'b> {
                 gate,
                 status,
             }),
-            Ran::Busy
-            | Ran::Cold(_)
-            | Ran::SecondCold(_)
-            | Ran::Unfired { .. }
-            | Ran::Postponed => None,
+            Ran::Busy | Ran::Cold(_) | Ran::OtherCold(_) | Ran::Unfired { .. } | Ran::Postponed => {
+                None
+            }
         }
     }
 }

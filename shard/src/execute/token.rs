@@ -21,9 +21,7 @@ use penstock_storage::index::CellId;
 use penstock_storage::io::Blocks;
 use penstock_storage::place::Lsn;
 use penstock_storage::planted::{self, Bug, is_planted};
-use penstock_storage::store::{
-    Change, ChangeKey, Committed, Found, NoRoom, Staged, Store, TokenPart,
-};
+use penstock_storage::store::{Change, ChangeKey, Committed, Found, NoRoom, Store, TokenPart};
 use penstock_storage::system_key::{HORIZON_KEY, TOKEN_KEY_BYTES, token_key};
 use penstock_storage::token::TokenAnswer;
 use penstock_storage::version::{PARTITIONS, SLOTS, Version as Stored, partition_of};
@@ -292,23 +290,6 @@ pub(super) fn commit<P: Blocks, const KEYS: usize>(
             lack: Some(lack), ..
         }) => Err(*lack),
         Some(token) => change.commit_with(context.now_us, &token.part(None, numbers(out, from))),
-    }
-}
-
-/// The same of a staged change.
-#[inline(always)]
-pub(super) fn commit_staged<P: Blocks, const KEYS: usize>(
-    staged: Staged<'_, '_, P, KEYS>,
-    context: &Context<'_>,
-    (out, from): (&[u8], usize),
-) -> Result<Committed, NoRoom> {
-    match context.token {
-        None => staged.commit(context.now_us),
-        Some(_) if is_planted(Bug::TokenUnkept) => staged.commit(context.now_us),
-        Some(NewToken {
-            lack: Some(lack), ..
-        }) => Err(*lack),
-        Some(token) => staged.commit_with(context.now_us, &token.part(None, numbers(out, from))),
     }
 }
 

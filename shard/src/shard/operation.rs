@@ -29,7 +29,7 @@ use crate::answers::Asked;
 use crate::cluster::Redirect;
 use crate::execute::fire::Fired;
 use crate::execute::token::{self, Looked};
-use crate::execute::{Cold, Context, Ran, apply, refused, run};
+use crate::execute::{Cold, Context, Ran, program, refused, run};
 use crate::mail::ReplyAddress;
 use crate::member_read::{Stale, look_at_member};
 use crate::replica_waits::REPLICA_REPLIES_MAX;
@@ -118,10 +118,10 @@ pub(super) enum Step {
 /// What an item whose key is of this shard asks for.
 #[derive(Clone, Copy)]
 pub(super) enum Asks<'a> {
-    /// One of the verbs whose items have the common form.
+    /// One verb on one key.
     Item(&'a Request<'a>),
-    /// APPLY.
-    Apply(&'a ApplyRequest<'a>),
+    /// The program of an APPLY, an UPDATE_IF or a RUN.
+    Program(&'a ApplyRequest<'a>),
 }
 
 impl<'a> Asks<'a> {
@@ -130,7 +130,7 @@ impl<'a> Asks<'a> {
     pub(super) fn key(self) -> &'a [u8] {
         match self {
             Asks::Item(request) => request.key,
-            Asks::Apply(request) => request.key(),
+            Asks::Program(request) => request.key(),
         }
     }
 
@@ -138,7 +138,7 @@ impl<'a> Asks<'a> {
     fn verb(self) -> Verb {
         match self {
             Asks::Item(request) => request.verb,
-            Asks::Apply(_) => Verb::Apply,
+            Asks::Program(request) => request.verb(),
         }
     }
 
@@ -147,7 +147,7 @@ impl<'a> Asks<'a> {
     fn slot(self) -> u16 {
         match self {
             Asks::Item(request) => slot_of_request(request),
-            Asks::Apply(request) => slot_of(request.key()),
+            Asks::Program(request) => slot_of(request.key()),
         }
     }
 
@@ -155,8 +155,8 @@ impl<'a> Asks<'a> {
     #[inline]
     fn crosses_slots(self, first: u16) -> Option<Refusal> {
         let others = match self {
-            Asks::Item(request) => request.second_key.as_slice(),
-            Asks::Apply(request) => &request.keys()[1..],
+            Asks::Item(_) => &[],
+            Asks::Program(request) => &request.keys()[1..],
         };
         for other in others {
             if begin_with_one_tag(self.key(), other) {
@@ -174,11 +174,8 @@ impl<'a> Asks<'a> {
     #[inline]
     fn may_be_ruled(self, keyspaces: &Keyspaces) -> bool {
         match self {
-            Asks::Item(request) => {
-                let second = request.second_key;
-                keyspaces.may_rule(request.key) || second.is_some_and(|key| keyspaces.may_rule(key))
-            }
-            Asks::Apply(request) => request.keys().iter().any(|key| keyspaces.may_rule(key)),
+            Asks::Item(request) => keyspaces.may_rule(request.key),
+            Asks::Program(request) => request.keys().iter().any(|key| keyspaces.may_rule(key)),
         }
     }
 
@@ -187,7 +184,7 @@ impl<'a> Asks<'a> {
     pub(super) fn token(self) -> Option<Token> {
         match self {
             Asks::Item(request) => request.token(),
-            Asks::Apply(request) => request.token(),
+            Asks::Program(request) => request.token(),
         }
     }
 
@@ -195,7 +192,7 @@ impl<'a> Asks<'a> {
     fn may_show_value(self) -> bool {
         match self {
             Asks::Item(request) => may_show_value(request),
-            Asks::Apply(_) => false,
+            Asks::Program(_) => false,
         }
     }
 
@@ -204,8 +201,8 @@ impl<'a> Asks<'a> {
     fn judge(self, rights: &'a Rights, program: Option<&'a str>) -> Result<(), Denied<'a>> {
         match (self, program) {
             (Asks::Item(request), _) => rights.judge(request),
-            (Asks::Apply(request), None) => rights.judge_apply(request),
-            (Asks::Apply(request), program) => {
+            (Asks::Program(request), None) => rights.judge_apply(request),
+            (Asks::Program(request), program) => {
                 rights.judge_run(program, request.keys().iter().copied())
             }
         }
@@ -216,7 +213,7 @@ impl<'a> Asks<'a> {
     fn extra(self) -> Extra {
         match self {
             Asks::Item(request) => request.extra,
-            Asks::Apply(_) => Extra::None,
+            Asks::Program(_) => Extra::None,
         }
     }
 }
@@ -241,7 +238,7 @@ impl Own<'_> {
     ) -> Ran {
         match self.asks {
             Asks::Item(request) => run(store, context, request, pieces),
-            Asks::Apply(request) => apply::run(store, context, request, pieces.written()),
+            Asks::Program(request) => program::run(store, context, request, pieces.written()),
         }
     }
 
@@ -279,7 +276,7 @@ impl Own<'_> {
     fn only_reads(&self) -> bool {
         match self.asks {
             Asks::Item(request) => request.verb.effect() == Effect::Reads,
-            Asks::Apply(_) => false,
+            Asks::Program(_) => false,
         }
     }
 }
@@ -349,6 +346,10 @@ impl<P: Blocks> Shard<P> {
             _ => {}
         }
         match Request::read(operation.item, self.setup.limits().value_bytes_max) {
+            Ok(request) if request.verb == Verb::UpdateIf => {
+                let program = ApplyRequest::of_update_if(&request);
+                self.program_item(now, operation, &program, pieces)
+            }
             Ok(request) => self.item_of_key(now, operation, Asks::Item(&request), pieces),
             Err(refusal) => self.refuse_unreadable(operation, refusal, pieces.written()),
         }
@@ -362,9 +363,20 @@ impl<P: Blocks> Shard<P> {
         pieces: &mut Pieces,
     ) -> Step {
         match ApplyRequest::read(operation.item, self.setup.limits().value_bytes_max) {
-            Ok(request) => self.item_of_key(now, operation, Asks::Apply(&request), pieces),
+            Ok(request) => self.program_item(now, operation, &request, pieces),
             Err(refusal) => self.refuse_unreadable(operation, refusal, pieces.written()),
         }
+    }
+
+    /// Runs, parks or mails a program.
+    fn program_item(
+        &mut self,
+        now: Now,
+        operation: &Operation<'_>,
+        request: &ApplyRequest<'_>,
+        pieces: &mut Pieces,
+    ) -> Step {
+        self.item_of_key(now, operation, Asks::Program(request), pieces)
     }
 
     #[cold]
@@ -458,10 +470,10 @@ impl<P: Blocks> Shard<P> {
         Step::Answered(Lsn(0))
     }
 
-    /// Begins the reads of all cold keys of an APPLY, which then go on side by side.
+    /// Begins the reads of all cold keys of a program, which then go on side by side.
     fn fetch_all(&mut self, slot: u16, request: &ApplyRequest<'_>) {
         let hash = self.setup.hash();
-        for cold in apply::cold_keys(&self.store, slot, request, |key| hash.of(key)) {
+        for cold in program::cold_keys(&self.store, slot, request, |key| hash.of(key)) {
             if !self.requests.parking.is_full() {
                 self.requests.parking.fetch(cold);
             }
@@ -487,7 +499,7 @@ impl<P: Blocks> Shard<P> {
                 }
                 answer_bytes(request, self.value_bytes(found))
             }
-            Asks::Apply(request) => {
+            Asks::Program(request) => {
                 self.fetch_all(slot, request);
                 0
             }
@@ -676,9 +688,9 @@ impl<P: Blocks> Shard<P> {
     fn wait_for_read(&mut self, own: &Own<'_>, ran: Ran, out: &mut Vec<u8>) -> Step {
         let operation = own.operation;
         let (origin, address) = (operation.origin, &operation.address);
-        let (cold, is_second) = match ran {
+        let (cold, is_other) = match ran {
             Ran::Cold(cold) => (cold, false),
-            Ran::SecondCold(cold) => (cold, true),
+            Ran::OtherCold(cold) => (cold, true),
             Ran::Answered { .. } | Ran::Busy | Ran::Unfired { .. } | Ran::Postponed => {
                 unreachable!("it waits for no read")
             }
@@ -693,16 +705,18 @@ impl<P: Blocks> Shard<P> {
         }
         let reserved = match own.asks {
             Asks::Item(request) => answer_bytes(request, bytes),
-            Asks::Apply(_) => 0,
+            Asks::Program(_) => 0,
         };
         let step = self.park(cold, operation, own.slot, reserved, out);
         if matches!(step, Step::Later) {
             match own.asks {
-                Asks::Item(request) if is_second || request.token().is_some() => {
+                Asks::Item(request) if is_other || request.token().is_some() => {
                     self.pin(own, &[request.key]);
                 }
                 Asks::Item(_) => {}
-                Asks::Apply(request) => {
+                Asks::Program(request)
+                    if request.keys().len() == 1 && request.token().is_none() => {}
+                Asks::Program(request) => {
                     self.fetch_all(own.slot, request);
                     if_planted!(Bug::ApplyUnpinned, return step);
                     self.pin(own, request.keys());
@@ -814,8 +828,8 @@ pub(super) fn slot_of_request(request: &Request<'_>) -> u16 {
     }
 }
 
-/// The level and the lifetime in milliseconds that the settings of its keyspaces give an item. An
-/// APPLY looks up by itself the lifetimes of its keys.
+/// The level and the lifetime in milliseconds that the settings of its keyspaces give an item. A
+/// program looks up by itself the lifetimes of its keys.
 #[cold]
 fn obey<P: Blocks>(
     store: &Store<P>,
@@ -826,7 +840,7 @@ fn obey<P: Blocks>(
     let is_unleveled = own.operation.address.is_unleveled;
     let request = match own.asks {
         Asks::Item(request) => request,
-        Asks::Apply(request) => {
+        Asks::Program(request) => {
             for (key, value) in request.values() {
                 check_value(store, slot, request.keys()[key], value)?;
             }
@@ -837,9 +851,6 @@ fn obey<P: Blocks>(
             return Ok((levels.fold(level, AckLevel::max), 0));
         }
     };
-    let second = request.second_key;
-    let least = |key| least_level(store, slot, key, is_unleveled);
-    let level = second.map_or(level, |key| level.max(least(key)));
     check_value(store, slot, request.key, request.value)?;
     Ok(match store.keyspaces().of(slot, request.key) {
         Some((_, settings)) => {

@@ -219,9 +219,14 @@ impl<'a> ApplyKeys<'a> for ModelKeys {
         self.now[key].value.as_deref()
     }
 
-    fn edit(&mut self, key: usize) -> &mut [u8] {
+    fn field_mut(&mut self, key: usize, start: usize, width: usize) -> &mut [u8] {
         self.are_written[key] = true;
-        self.now[key].value.as_mut().expect("it is there")
+        let value = self.now[key].value.as_mut().expect("it is there");
+        &mut value[start..][..width]
+    }
+
+    fn log_unchanged(&mut self, key: usize) {
+        self.are_written[key] = true;
     }
 
     fn replace(&mut self, key: usize, value: &[u8]) {

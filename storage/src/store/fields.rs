@@ -13,6 +13,30 @@ pub struct FieldBefore {
     pub bytes: [u8; 8],
 }
 
+impl FieldBefore {
+    /// The bytes of `field`, which is 1, 2, 4 or 8 bytes from `start` on of its value.
+    ///
+    /// # Panics
+    /// If the field has another length, or begins beyond 4 GiB.
+    #[inline(always)]
+    pub fn new(start: usize, field: &[u8]) -> Self {
+        let mut bytes = [0; 8];
+        // Fixed lengths: a copy of a variable length would be a call.
+        match *field {
+            [a] => bytes[0] = a,
+            [a, b] => bytes[..2].copy_from_slice(&[a, b]),
+            [a, b, c, d] => bytes[..4].copy_from_slice(&[a, b, c, d]),
+            [a, b, c, d, e, f, g, h] => bytes = [a, b, c, d, e, f, g, h],
+            _ => panic!("a field of {} bytes", field.len()),
+        }
+        FieldBefore {
+            offset: u32::try_from(start).expect("a value has fewer bytes"),
+            width: u8::try_from(field.len()).expect("at most 8"),
+            bytes,
+        }
+    }
+}
+
 /// An edit of a field that is undone if the change is not committed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FieldEdit {
@@ -21,6 +45,15 @@ pub(crate) struct FieldEdit {
 }
 
 impl FieldEdit {
+    /// An edit of `field`, which is at most 8 bytes from `start` on of the value of a key.
+    #[inline(always)]
+    pub(super) fn new(which: usize, start: usize, field: &[u8]) -> Self {
+        FieldEdit {
+            which: u8::try_from(which).expect("a change has few keys"),
+            before: FieldBefore::new(start, field),
+        }
+    }
+
     /// The number of the key in its change.
     pub(super) fn which(&self) -> usize {
         usize::from(self.which)

@@ -7,6 +7,7 @@ pub(crate) mod change;
 pub mod cleaning;
 pub mod clock;
 pub(crate) mod cold;
+pub(crate) mod commit;
 pub(crate) mod edited_values;
 pub(crate) mod expiry;
 pub(crate) mod fields;
@@ -24,7 +25,6 @@ pub mod replica;
 pub(crate) mod run;
 pub mod scrub;
 pub(crate) mod scrubbing;
-pub(crate) mod staged;
 #[expect(
     clippy::module_inception,
     reason = "the type gives its name to the layer"
@@ -36,14 +36,14 @@ pub mod versions;
 pub use crate::memory::keys::{Found, PREFETCH_KEYS_MAX};
 
 pub use armed::TimedKey;
-pub use change::{Change, ChangeKey, Committed, NoRoom, TokenPart};
+pub use change::Change;
 pub use cold::{AdmitError, aligned_span, part_read};
+pub use commit::{ChangeKey, Committed, NoRoom, TokenPart};
 pub use fields::{FieldBefore, Fields};
 pub use history::{At, WasAt};
 pub use loaded::Loaded;
 pub use plain_read::PlainRead;
 pub use run::{Run, RunStep};
-pub use staged::Staged;
 pub use store::Store;
 pub use tokens::horizons::HORIZON_MS;
 pub use usage::Usage;

@@ -13,7 +13,7 @@ use crate::memory::cache::cells::ValuePlace;
 use crate::memory::index::entry::CellId;
 use crate::memory::keys::Keys;
 use crate::planted::{self, Bug, is_planted};
-use crate::store::change::part_of;
+use crate::store::commit::part_of;
 use crate::store::fields::{FieldEdit, Fields};
 use crate::store::store::Store;
 use crate::types::io::Blocks;

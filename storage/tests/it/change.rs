@@ -4,7 +4,7 @@ use penstock_storage::contents::History;
 use penstock_storage::log::{Log, LogConfig, SyncMethod};
 use penstock_storage::place::{FileId, LogStart};
 use penstock_storage::recovery::Replayed;
-use penstock_storage::store::{ChangeKey, FieldBefore, Found, NoRoom, Store};
+use penstock_storage::store::{ChangeKey, Found, NoRoom, Store};
 use penstock_storage::version::Version;
 
 use crate::heap::Heap;
@@ -41,12 +41,12 @@ pub fn filled_store() -> Store<Heap> {
     for which in 0..NEW {
         let expiry_ms = (which == OVER).then_some(NOW_MS - 1);
         let key = found(&store, which);
-        let mut change = store.change(SLOT, [key]);
+        let mut change = store.change(SLOT, [key], 1);
         change.put(0, b"12345678", expiry_ms);
         change.commit(0).expect("there is room");
     }
     let gone = found(&store, GONE);
-    let mut change = store.change(SLOT, [gone]);
+    let mut change = store.change(SLOT, [gone], 1);
     change.delete(0);
     change.commit(0).expect("there is room");
     store
@@ -94,38 +94,23 @@ pub fn seen(store: &Store<Heap>) -> Vec<Seen> {
     (0..KEYS.len()).map(one).collect()
 }
 
-/// Sets the first bytes of a value.
-fn set(value: &mut [u8], field: &[u8]) -> ((), Option<FieldBefore>) {
-    let mut bytes = [0; 8];
-    bytes[..field.len()].copy_from_slice(&value[..field.len()]);
-    value[..field.len()].copy_from_slice(field);
-    let before = FieldBefore {
-        offset: 0,
-        width: u8::try_from(field.len()).expect("short"),
-        bytes,
-    };
-    ((), Some(before))
-}
-
 /// Changes eight keys in every way, and commits that if it is asked to.
 fn change_all(store: &mut Store<Heap>, is_committed: bool) -> Result<(), NoRoom> {
     let keys = all_found(store);
-    let mut change = store.change(SLOT, keys);
+    let mut change = store.change(SLOT, keys, KEYS.len());
     for field in [&b"xy"[..], b"z"] {
-        let mut fields = change.fields(0).expect("it exists");
-        fields.edit(|value| set(value, field));
+        change.field_mut(0, 0, field.len()).copy_from_slice(field);
     }
     change.put(1, b"a longer value than it had", Some(NOW_MS + 5));
     change.delete(2);
     change.expire(3, Some(NOW_MS + 7));
     for which in [GONE, OVER, NEW] {
-        assert!(change.fields(which).is_none(), "it has no value");
-        change.start(which, b"begun")?;
-        let mut fields = change.fields(which).expect("it has started");
-        fields.edit(|value| set(value, b"B"));
+        assert!(change.value(which).is_none(), "it has no value");
+        change.put(which, b"begun", None);
+        change.field_mut(which, 0, 1)[0] = b'B';
     }
     change.put(7, b"new", None);
-    assert!(change.is_any());
+    assert!(change.record_bytes() > 0);
     match is_committed {
         true => change.commit(0).map(|_| ()),
         false => Ok(()),
@@ -146,8 +131,8 @@ fn a_change_that_finds_no_room_leaves_every_key_as_it_was() {
     let mut store = store(0);
     let before = seen(&store);
     let keys = all_found(&store);
-    let mut change = store.change(SLOT, keys);
-    assert_eq!(change.start(NEW, b"begun"), Ok(()));
+    let mut change = store.change(SLOT, keys, KEYS.len());
+    change.put(NEW, b"begun", None);
     change.put(7, b"new", None);
     let refused = change.commit(0).map(|_| ());
     assert_eq!(refused, Err(NoRoom::Wait), "no segment has come");
@@ -184,17 +169,39 @@ fn a_committed_change_of_eight_keys_is_one_record_of_one_version() {
 }
 
 #[test]
-fn a_key_that_is_named_twice_is_one_key_of_a_change() {
+fn fields_that_were_edited_before_their_key_was_put_or_deleted_come_back_with_a_drop() {
+    for way in 0..4 {
+        let mut store = filled_store();
+        let before = seen(&store);
+        let mut change = store.change(SLOT, [found(&store, 0)], 1);
+        change.field_mut(0, 0, 2).copy_from_slice(b"xy");
+        change.field_mut(0, 1, 4).copy_from_slice(b"abcd");
+        match way {
+            0 => change.put(0, b"other", None),
+            1 => change.delete(0),
+            2 => change.replace(0, b"of another length"),
+            _ => {
+                change.put_keeping(0, b"other");
+                change.field_mut(0, 0, 1)[0] = b'O';
+            }
+        }
+        drop(change);
+        assert_eq!(seen(&store), before, "way {way}");
+    }
+}
+
+#[test]
+fn a_key_that_is_logged_unchanged_has_a_new_version_and_its_value() {
     let mut store = filled_store();
-    let keys = [found(&store, NEW), found(&store, NEW)];
-    let mut change = store.change(SLOT, keys);
-    assert_eq!(change.start(0, b"begun"), Ok(()));
-    let mut fields = change.fields(1).expect("it is the same key");
-    fields.edit(|value| set(value, b"B"));
-    change.commit(0).expect("there is room");
-    let (_, seen) = &seen(&store)[NEW];
-    assert_eq!(
-        seen.as_ref().map(|(value, ..)| &value[..]),
-        Some(&b"Begun"[..])
-    );
+    let before = seen(&store);
+    let mut change = store.change(SLOT, [found(&store, 0)], 1);
+    assert_eq!(change.record_bytes(), 0);
+    change.log_unchanged(0);
+    assert!(change.record_bytes() > 0);
+    let done = change.commit(0).expect("there is room");
+    let (_, now) = &seen(&store)[0];
+    let (value, expiry_ms, version) = now.clone().expect("it has a value");
+    let (old_value, old_expiry_ms, old_version) = before[0].1.clone().expect("a value");
+    assert_eq!((value, expiry_ms), (old_value, old_expiry_ms));
+    assert!(version == done.version && version != old_version);
 }

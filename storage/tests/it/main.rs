@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod change;
+mod changes;
 mod cleaning;
 mod crash;
 mod damage;
@@ -25,7 +26,6 @@ mod run;
 mod scrub;
 mod seed;
 mod snapshot;
-mod staged;
 mod steady;
 mod store;
 mod table;

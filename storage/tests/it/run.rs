@@ -93,10 +93,10 @@ fn no_run_is_opened_on_a_key_that_is_gone_or_armed() {
     if let Some(id) = gone.cell {
         assert!(store.run(0, (SLOT, gone.hash), id).is_none());
     }
-    let mut staged = store.stage(SLOT, [armed], 1);
-    staged.put(0, b"12345678", Some(NOW_MS + 1));
-    staged.arm(0, EffectsArea::new(b"effects"));
-    staged.commit(0).expect("there is room");
+    let mut change = store.change(SLOT, [armed], 1);
+    change.put(0, b"12345678", Some(NOW_MS + 1));
+    change.arm(0, EffectsArea::new(b"effects"));
+    change.commit(0).expect("there is room");
     let armed = found(&store, 0);
     let id = armed.cell.expect("it has a value");
     assert!(store.run(0, (SLOT, armed.hash), id).is_none());

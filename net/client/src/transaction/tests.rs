@@ -205,9 +205,13 @@ impl<'a> ApplyKeys<'a> for Staged {
         self.now[key].as_ref().map(|it| &it.0[..])
     }
 
-    fn edit(&mut self, key: usize) -> &mut [u8] {
+    fn field_mut(&mut self, key: usize, start: usize, width: usize) -> &mut [u8] {
         self.changed[key] = true;
-        &mut self.now[key].as_mut().expect("present").0
+        &mut self.now[key].as_mut().expect("present").0[start..][..width]
+    }
+
+    fn log_unchanged(&mut self, key: usize) {
+        self.changed[key] = true;
     }
 
     fn replace(&mut self, key: usize, value: &[u8]) {

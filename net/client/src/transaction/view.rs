@@ -124,9 +124,11 @@ impl<'a> ApplyKeys<'a> for Pair {
         Some(&self.0[key])
     }
 
-    fn edit(&mut self, key: usize) -> &mut [u8] {
-        &mut self.0[key]
+    fn field_mut(&mut self, key: usize, start: usize, width: usize) -> &mut [u8] {
+        &mut self.0[key][start..][..width]
     }
+
+    fn log_unchanged(&mut self, _key: usize) {}
 
     fn replace(&mut self, key: usize, value: &[u8]) {
         self.0[key] = value.to_vec();

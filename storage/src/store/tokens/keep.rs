@@ -4,7 +4,7 @@ use crate::format::horizon::{AHEAD_MS_MAX, Horizon};
 use crate::log::room::{Purpose, Room};
 use crate::memory::index::entry::CellId;
 use crate::memory::keys::Found;
-use crate::store::change::{ChangeKey, Committed, NoRoom, TokenPart};
+use crate::store::commit::{ChangeKey, Committed, NoRoom, TokenPart};
 use crate::store::store::Store;
 use crate::store::tokens::horizons::raised_within_ms;
 use crate::types::io::Blocks;
@@ -78,7 +78,7 @@ impl<P: Blocks> Store<P> {
         horizon: Horizon,
     ) -> Result<Committed, NoRoom> {
         let value = horizon.encode();
-        let mut change = self.change(slot, [at]);
+        let mut change = self.change(slot, [at], 1);
         change.put(0, &value, None);
         let committed = change.commit(now_us)?;
         let now_ms = self.time_ms();
@@ -98,7 +98,7 @@ impl<P: Blocks> Store<P> {
     ) -> Result<Committed, NoRoom> {
         let mut value = std::mem::take(&mut self.token_value);
         token.answer.encode(&mut value);
-        let mut change = self.change(slot, [token.at]);
+        let mut change = self.change(slot, [token.at], 1);
         change.put(0, &value, Some(token.expiry_ms));
         let committed = change.commit(now_us);
         self.token_value = value;

@@ -1,22 +1,26 @@
-//! APPLY: guards and effects on up to eight keys of a slot. All of them take effect, or none.
+//! The program of an APPLY or UPDATE_IF: guards and effects on up to eight keys of a slot. All of
+//! them take effect, or none.
 //!
 //! The keys are looked up together, so that all that are cold are read side by side. The
-//! instructions run on copies, which become one record at the end.
+//! instructions edit an open change, which becomes one record at the end. An UPDATE_IF begins with
+//! the start value of its first key, and ends with the expiry of that key.
 
-use penstock_net::apply::{self, ApplyKeys, ApplyRequest, Cause, Denial, Effects};
+use penstock_net::apply::{self, ApplyKeys, ApplyRequest, Cause, Denial, Effects, Terms};
 use penstock_net::limits::{APPLY_KEYS_MAX, EXPIRY_MS_MAX};
 use penstock_net::refusal::Refusal;
 use penstock_net::reply::{ITEM_FLAG_OVERFLOW, REPLY_ITEM_BYTES};
-use penstock_net::request::Version;
+use penstock_net::request::{Expiry, Version};
 use penstock_net::status::Status;
 use penstock_storage::extension::EffectsArea;
 use penstock_storage::io::Blocks;
 use penstock_storage::place::Lsn;
 use penstock_storage::planted::{self, Bug, is_planted};
-use penstock_storage::store::{ChangeKey, Committed, Found, Staged, Store};
+use penstock_storage::store::{Change, ChangeKey, Committed, Found, Store};
 
+use super::run_of_updates::run_alone;
 use super::{
-    Cold, Context, Key, Ran, no_room, not_past_by_store_alone, refused, stored, token, wire,
+    Cold, Context, Key, Ran, expiry_after, no, no_room, not_past_by_store_alone, refused, stored,
+    token, wire,
 };
 
 /// Runs `request`, whose keys are of one slot, and writes its reply item at the end of `out`.
@@ -27,6 +31,9 @@ pub(crate) fn run<P: Blocks>(
     request: &ApplyRequest<'_>,
     out: &mut Vec<u8>,
 ) -> Ran {
+    if let Some(ran) = run_alone(store, context, request, out) {
+        return ran;
+    }
     match request.keys().len() {
         1 => run_on::<1, P>(store, context, request, out),
         2 => run_on::<2, P>(store, context, request, out),
@@ -55,31 +62,55 @@ fn run_on<const KEYS: usize, P: Blocks>(
         .iter()
         .fold(Lsn(0), |seen, key| seen.max(key.lsn));
     let seen = planted::or(Bug::ApplyGateOfFirst, found.all[0].lsn, seen);
-    let first_version = found.all[0].version;
-    let mut keys = found.stage(store, context);
+    if request.terms().is_some() {
+        found.touch(store);
+    }
+    let first = found.all[0];
+    let first_version = first.version;
+    let mut expires = None;
+    if let Some(terms) = request.terms() {
+        expires = match expires_by(store, terms, &first) {
+            Ok(None) if lacks_first(terms, &first) => {
+                return no(context, Status::NotFound, &first, out);
+            }
+            Ok(expires) => expires,
+            Err(refusal) => return refused(context, refusal, out),
+        };
+    }
+    let mut keys = found.open(store, context);
     keys.is_asked = true;
+    if !first.at.exists
+        && let Some(start) = request.terms().and_then(|terms| terms.start)
+        && let Err(refusal) = keys.put(0, start)
+    {
+        return refused(context, refusal, out);
+    }
     let from = out.len();
     out.extend_from_slice(&[0; REPLY_ITEM_BYTES]);
-    let now_ms = keys.staged.time_ms();
+    let now_ms = keys.change.time_ms();
     let ran = apply::run(request, now_ms, &mut keys, out);
-    let mut staged = keys.into_staged();
-    let (bytes, bytes_max) = (staged.record_bytes(), staged.record_bytes_max());
+    let mut change = keys.into_change();
+    if let Some(expiry_ms) = expires {
+        change.expire(0, expiry_ms);
+        change.log_unchanged(0);
+    }
+    let (bytes, bytes_max) = (change.record_bytes(), change.record_bytes_max());
     if let Err(denial) = ran {
         out.truncate(from);
         if is_planted(Bug::ApplyHalf) && (1..=bytes_max).contains(&bytes) {
-            let _ = staged.commit(context.now_us);
+            let _ = change.commit(context.now_us);
         }
-        return denied(context, denial, first_version, seen, out);
+        return denied(context, denial, request, (first_version, seen), out);
     }
     if bytes == 0 {
-        drop(staged);
+        drop(change);
         return token::end_unchanged(store, context, (first_version, seen), from, out);
     }
     if bytes > bytes_max && !is_planted(Bug::ApplyUnbounded) {
         out.truncate(from);
         return refused(context, writes_too_much(bytes, bytes_max), out);
     }
-    match token::commit_staged(staged, context, (out, from)) {
+    match token::commit(change, context, (out, from)) {
         Ok(Committed { lsn, version }) => {
             // Whichever key has changed: a member that has this version has the change.
             let version = planted::or(Bug::VersionOfOtherKey, first_version, wire(version));
@@ -123,7 +154,7 @@ pub(super) enum Missing {
     TooLarge(Refusal),
 }
 
-/// Keys as they are before an APPLY.
+/// Keys as they are before a program.
 pub(super) struct FoundKeys<'k, const KEYS: usize> {
     all: [Key<'k>; KEYS],
     count: usize,
@@ -149,6 +180,10 @@ pub(super) fn look_up<'k, const KEYS: usize, P: Blocks>(
             found => found,
         };
         *key = Key::new(store, hash, name, found);
+        // The largest record has room for what any two keys hold.
+        if names.len() <= 2 && !matches!(found, Found::Cold(_)) {
+            continue;
+        }
         if let Found::Cold(place) = found {
             bytes_max += place.part_bytes_min();
             cold = cold.or(Some(Cold {
@@ -211,13 +246,21 @@ impl<'k, const KEYS: usize> FoundKeys<'k, KEYS> {
         keys.find_map(|key| key.unfired(store, context))
     }
 
+    /// Notes that the keys were used: what a guard reads stays in memory, too.
+    #[inline]
+    fn touch<P: Blocks>(&self, store: &mut Store<P>) {
+        for id in self.keys().iter().filter_map(Key::value_cell) {
+            store.touch(id);
+        }
+    }
+
     /// Opens a change of the keys.
     #[inline(always)]
-    pub(super) fn stage<'s, P: Blocks>(
+    pub(super) fn open<'s, P: Blocks>(
         self,
         store: &'s mut Store<P>,
         context: &Context<'_>,
-    ) -> StagedKeys<'s, 'k, P, KEYS> {
+    ) -> OpenKeys<'s, 'k, P, KEYS> {
         let mut ttls_ms = [0; KEYS];
         if !store.keyspaces().is_empty() {
             for (ttl_ms, key) in ttls_ms.iter_mut().zip(self.keys()) {
@@ -226,8 +269,8 @@ impl<'k, const KEYS: usize> FoundKeys<'k, KEYS> {
             }
         }
         let keys = std::array::from_fn(|number| self.all[number].at);
-        StagedKeys {
-            staged: store.stage(context.slot, keys, self.count),
+        OpenKeys {
+            change: store.change(context.slot, keys, self.count),
             existed: std::array::from_fn(|number| self.all[number].at.exists),
             versions: std::array::from_fn(|number| self.all[number].version),
             ttls_ms,
@@ -237,9 +280,9 @@ impl<'k, const KEYS: usize> FoundKeys<'k, KEYS> {
     }
 }
 
-/// The keys of an APPLY that runs.
-pub(super) struct StagedKeys<'s, 'k, P: Blocks, const KEYS: usize> {
-    staged: Staged<'s, 'k, P, KEYS>,
+/// The keys of a program that runs.
+pub(super) struct OpenKeys<'s, 'k, P: Blocks, const KEYS: usize> {
+    change: Change<'s, 'k, P, KEYS>,
     /// Which keys had a value before, and its version.
     existed: [bool; KEYS],
     versions: [Version; KEYS],
@@ -251,30 +294,30 @@ pub(super) struct StagedKeys<'s, 'k, P: Blocks, const KEYS: usize> {
     is_asked: bool,
 }
 
-impl<'s, 'k, P: Blocks, const KEYS: usize> StagedKeys<'s, 'k, P, KEYS> {
+impl<'s, 'k, P: Blocks, const KEYS: usize> OpenKeys<'s, 'k, P, KEYS> {
     /// The time of the store in unix milliseconds.
     pub(super) fn time_ms(&self) -> u64 {
-        self.staged.time_ms()
+        self.change.time_ms()
     }
 
     /// Bounds what is put at once, because it is copied when it is edited.
     fn bound_puts(&mut self, value: &[u8]) -> Result<(), Refusal> {
         self.put_bytes += value.len();
-        let bytes_max = self.staged.record_bytes_max();
+        let bytes_max = self.change.record_bytes_max();
         let is_much = self.put_bytes > bytes_max && !is_planted(Bug::ApplyUnbounded);
-        match is_much && self.staged.record_bytes() > bytes_max {
-            true => Err(writes_too_much(self.staged.record_bytes(), bytes_max)),
+        match is_much && self.change.record_bytes() > bytes_max {
+            true => Err(writes_too_much(self.change.record_bytes(), bytes_max)),
             false => Ok(()),
         }
     }
 
     #[inline(always)]
-    pub(super) fn into_staged(self) -> Staged<'s, 'k, P, KEYS> {
-        self.staged
+    pub(super) fn into_change(self) -> Change<'s, 'k, P, KEYS> {
+        self.change
     }
 }
 
-impl<'k, P: Blocks, const KEYS: usize> ApplyKeys<'k> for StagedKeys<'_, 'k, P, KEYS> {
+impl<'k, P: Blocks, const KEYS: usize> ApplyKeys<'k> for OpenKeys<'_, 'k, P, KEYS> {
     #[inline]
     fn existed(&self, key: usize) -> bool {
         self.existed[key]
@@ -286,50 +329,55 @@ impl<'k, P: Blocks, const KEYS: usize> ApplyKeys<'k> for StagedKeys<'_, 'k, P, K
     }
 
     fn lifetimes_from_ms(&self, _now_ms: u64) -> u64 {
-        self.staged.lifetimes_from_ms()
+        self.change.lifetimes_from_ms()
     }
 
     fn may_have_changed(&self, key: usize, since: Version) -> bool {
-        self.staged.may_have_changed(key, stored(since))
+        self.change.may_have_changed(key, stored(since))
     }
 
     #[inline]
     fn value(&self, key: usize) -> Option<&[u8]> {
-        self.staged.value(key)
+        self.change.value(key)
     }
 
     #[inline]
-    fn edit(&mut self, key: usize) -> &mut [u8] {
-        self.staged.edit(key)
+    fn field_mut(&mut self, key: usize, start: usize, width: usize) -> &mut [u8] {
+        self.change.field_mut(key, start, width)
+    }
+
+    #[inline]
+    fn log_unchanged(&mut self, key: usize) {
+        self.change.log_unchanged(key);
     }
 
     fn replace(&mut self, key: usize, value: &[u8]) {
-        self.staged.replace(key, value);
+        self.change.replace(key, value);
     }
 
     fn put(&mut self, key: usize, value: &'k [u8]) -> Result<(), Refusal> {
-        let (ms, now_ms) = (self.ttls_ms[key], self.staged.lifetimes_from_ms());
+        let (ms, now_ms) = (self.ttls_ms[key], self.change.lifetimes_from_ms());
         if now_ms + ms > EXPIRY_MS_MAX {
             return Err(Refusal::Lifetime { ms, now_ms });
         }
-        self.staged.put(key, value, (ms > 0).then_some(now_ms + ms));
+        self.change.put(key, value, (ms > 0).then_some(now_ms + ms));
         self.bound_puts(value)
     }
 
     fn put_keeping(&mut self, key: usize, value: &'k [u8]) -> Result<(), Refusal> {
-        self.staged.put_keeping(key, value);
+        self.change.put_keeping(key, value);
         self.bound_puts(value)
     }
 
     #[inline]
     fn delete(&mut self, key: usize) {
-        self.staged.delete(key);
+        self.change.delete(key);
     }
 
     fn takes_expiry(&self, expiry_ms: u64) -> Result<(), Refusal> {
         match self.is_asked {
             true => {
-                let (now_ms, behind_ms) = (self.time_ms(), self.staged.clock_behind_ms());
+                let (now_ms, behind_ms) = (self.time_ms(), self.change.clock_behind_ms());
                 not_past_by_store_alone(expiry_ms, now_ms, behind_ms)
             }
             false => Ok(()),
@@ -338,15 +386,15 @@ impl<'k, P: Blocks, const KEYS: usize> ApplyKeys<'k> for StagedKeys<'_, 'k, P, K
 
     #[inline]
     fn expire(&mut self, key: usize, expiry_ms: Option<u64>) {
-        self.staged.expire(key, expiry_ms);
+        self.change.expire(key, expiry_ms);
     }
 
     fn expiry_ms(&self, key: usize) -> Option<u64> {
-        self.staged.expiry_ms(key)
+        self.change.expiry_ms(key)
     }
 
     fn arm(&mut self, key: usize, effects: &Effects<'k>) {
-        self.staged.arm(key, EffectsArea::new(&effects.item()));
+        self.change.arm(key, EffectsArea::new(&effects.item()));
     }
 }
 
@@ -359,13 +407,35 @@ pub(super) fn writes_too_much(bytes: usize, max: usize) -> Refusal {
     }
 }
 
-/// The reply of an APPLY that was denied. It shows the keys as they were, so it waits for what they
-/// show.
+/// The expiry that the terms of an UPDATE_IF give its first key behind the instructions, which may
+/// be none. `None` if the expiry is not theirs.
+fn expires_by<P: Blocks>(
+    store: &Store<P>,
+    terms: &Terms<'_>,
+    first: &Key<'_>,
+) -> Result<Option<Option<u64>>, Refusal> {
+    if terms.expiry == Expiry::Keep || lacks_first(terms, first) {
+        return Ok(None);
+    }
+    let expiry_ms = expiry_after(store, terms.expiry, first)?;
+    // A key that never expires stays as it is.
+    let is_never = terms.expiry == Expiry::Never;
+    let is_kept = is_never && first.at.exists && first.at.expiry_ms.is_none();
+    Ok((!is_kept).then_some(expiry_ms))
+}
+
+/// Whether the terms of an UPDATE_IF give an expiry to a first key that has no value and gets none.
+fn lacks_first(terms: &Terms<'_>, first: &Key<'_>) -> bool {
+    terms.expiry != Expiry::Keep && !first.at.exists && terms.start.is_none()
+}
+
+/// The reply of a program that was denied. It shows the keys as they were, so it waits for what
+/// they show.
 fn denied(
     context: &Context<'_>,
     denial: Denial,
-    version: Version,
-    seen: Lsn,
+    request: &ApplyRequest<'_>,
+    (version, seen): (Version, Lsn),
     out: &mut Vec<u8>,
 ) -> Ran {
     let status = match denial.cause {
@@ -375,8 +445,12 @@ fn denied(
         Cause::Refused(refusal) => refusal.status(),
     };
     let mut head = context.head(status, version);
-    head.reason = denial.reason;
-    head.instruction = u8::try_from(denial.instruction).expect("at most 64 instructions");
+    // The message of an UPDATE_IF that is refused names the instruction, and its head does not.
+    let is_named = request.terms().is_none() || !matches!(denial.cause, Cause::Refused(_));
+    if is_named {
+        head.reason = denial.reason;
+        head.instruction = u8::try_from(denial.instruction).expect("at most 64 instructions");
+    }
     match denial.cause {
         Cause::Guard { actual, overflow } => {
             head.flags = if overflow { ITEM_FLAG_OVERFLOW } else { 0 };

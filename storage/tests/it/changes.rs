@@ -1,7 +1,7 @@
-//! A change that is made beside the store: beside a model, and that a dropped one leaves no trace.
+//! Changes beside a model: the state after a commit, and that a dropped change leaves no trace.
 
 use penstock_storage::extension::EffectsArea;
-use penstock_storage::store::{NoRoom, Staged, Store};
+use penstock_storage::store::{Change, NoRoom, Store};
 use penstock_storage::timers::Timer;
 
 use crate::change::{KEYS, NOW_MS, SLOT, all_found, filled_store, found, seen, store};
@@ -56,13 +56,13 @@ fn check_timers(store: &Store<Heap>, model: &[Held]) {
 const PUT: &[u8] = b"a longer value than it had";
 
 /// Does something to one key, and the same to its model. Tells whether the key is in the record.
-fn step(random: &mut Random, staged: &mut Staged<'_, '_, Heap, 8>, which: usize, model: &mut Held) {
+fn step(random: &mut Random, change: &mut Change<'_, '_, Heap, 8>, which: usize, model: &mut Held) {
     let expiry_ms = random
         .once_in(2)
         .then(|| NOW_MS + 9 + random.below(3) as u64);
     match (random.below(5), model) {
         (0, model) => {
-            staged.put(which, PUT, expiry_ms);
+            change.put(which, PUT, expiry_ms);
             *model = Some(Value {
                 bytes: PUT.to_vec(),
                 expiry_ms,
@@ -71,35 +71,35 @@ fn step(random: &mut Random, staged: &mut Staged<'_, '_, Heap, 8>, which: usize,
         }
         (_, None) => {}
         (1, model) => {
-            staged.delete(which);
+            change.delete(which);
             *model = None;
         }
         (2, Some(value)) => {
-            staged.expire(which, expiry_ms);
+            change.expire(which, expiry_ms);
             value.expiry_ms = expiry_ms;
             value.effects.take_if(|_| expiry_ms.is_none());
         }
         (3, Some(value)) => {
-            staged.replace(which, b"99");
+            change.replace(which, b"99");
             value.bytes = b"99".to_vec();
         }
         (_, Some(Value { bytes, .. })) => {
             let at = random.below(bytes.len());
-            staged.edit(which)[at] ^= 0x55;
+            change.field_mut(which, at, 1)[0] ^= 0x55;
             bytes[at] ^= 0x55;
         }
     }
 }
 
 /// Arms some of the keys that have a value and an expiry.
-fn arm(random: &mut Random, staged: &mut Staged<'_, '_, Heap, 8>, model: &mut [Held]) {
+fn arm(random: &mut Random, change: &mut Change<'_, '_, Heap, 8>, model: &mut [Held]) {
     for (which, held) in model.iter_mut().enumerate() {
         if let Some(value) = held
             && value.expiry_ms.is_some()
             && random.once_in(2)
         {
             let effects = vec![b'e'; random.below(40)];
-            staged.arm(which, EffectsArea::new(&effects));
+            change.arm(which, EffectsArea::new(&effects));
             value.effects = Some(effects);
         }
     }
@@ -119,18 +119,18 @@ fn keys_are_what_a_model_says_after_a_commit_and_as_they_were_after_a_drop() {
             keys.rotate_left(first);
             let (before, mut model) = (seen(&store), held(&store));
             let appended = store.log().appended();
-            let mut staged = store.stage(SLOT, keys, count);
+            let mut change = store.change(SLOT, keys, count);
             for _ in 0..random.below(8) {
                 let which = random.below(count);
-                step(&mut random, &mut staged, which, &mut model[first + which]);
-                let value = staged.value(which);
+                step(&mut random, &mut change, which, &mut model[first + which]);
+                let value = change.value(which);
                 let expected = model[first + which].as_ref();
                 assert_eq!(value, expected.map(|value| &value.bytes[..]));
             }
-            arm(&mut random, &mut staged, &mut model[first..first + count]);
-            let bytes = staged.record_bytes();
+            arm(&mut random, &mut change, &mut model[first..first + count]);
+            let bytes = change.record_bytes();
             if bytes > 0 && random.once_in(2) {
-                let done = staged.commit(0).expect("there is room");
+                let done = change.commit(0).expect("there is room");
                 committed += 1;
                 assert_eq!(held(&store), model);
                 check_timers(&store, &model);
@@ -140,7 +140,7 @@ fn keys_are_what_a_model_says_after_a_commit_and_as_they_were_after_a_drop() {
                 let versions = changed.filter_map(|((_, now), _)| Some(now?.2));
                 assert!(versions.into_iter().all(|version| version == done.version));
             } else {
-                drop(staged);
+                drop(change);
                 dropped += 1;
                 assert_eq!(seen(&store), before);
                 check_timers(&store, &held(&store));
@@ -156,10 +156,10 @@ fn a_change_that_finds_no_room_leaves_every_key_as_it_was() {
     let mut store = store(0);
     let before = seen(&store);
     let keys = all_found(&store);
-    let mut staged = store.stage(SLOT, keys, 8);
-    staged.put(0, b"new", None);
-    staged.put(7, b"new", None);
-    let refused = staged.commit(0).map(|_| ());
+    let mut change = store.change(SLOT, keys, 8);
+    change.put(0, b"new", None);
+    change.put(7, b"new", None);
+    let refused = change.commit(0).map(|_| ());
     assert_eq!(refused, Err(NoRoom::Wait), "no segment has come");
     assert_eq!(seen(&store), before);
 }
@@ -168,9 +168,9 @@ fn a_change_that_finds_no_room_leaves_every_key_as_it_was() {
 fn a_key_that_came_and_went_in_one_change_is_not_logged() {
     let mut store = filled_store();
     let new = found(&store, 7);
-    let mut staged = store.stage(SLOT, [new], 1);
-    staged.put(0, b"comes", Some(NOW_MS + 1));
-    assert!(staged.record_bytes() > 0);
-    staged.delete(0);
-    assert_eq!(staged.record_bytes(), 0);
+    let mut change = store.change(SLOT, [new], 1);
+    change.put(0, b"comes", Some(NOW_MS + 1));
+    assert!(change.record_bytes() > 0);
+    change.delete(0);
+    assert_eq!(change.record_bytes(), 0);
 }

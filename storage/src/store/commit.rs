@@ -1,0 +1,269 @@
+//! The commit of a change: the present contents of cells of one slot become one record, and the
+//! index and the live bytes follow it.
+
+use crate::format::record::{PARTS_MAX, PartKind, PartSpec, RecordSpec, part_bytes};
+use crate::format::token::TokenAnswer;
+use crate::if_planted;
+use crate::memory::cache::cell::Cell;
+use crate::memory::index::entry::{CellId, is_token_hash};
+use crate::planted::{Bug, is_planted};
+use crate::store::expiry::{expires, token_expires};
+use crate::store::store::Store;
+use crate::types::io::Blocks;
+use crate::types::packed_place::PackedPlace;
+use crate::types::place::{Lsn, Place};
+use crate::types::version::Version;
+
+/// A key that a change may concern, as it was found just before the change is opened.
+#[derive(Clone, Copy, Debug)]
+pub struct ChangeKey<'k> {
+    /// Its bytes.
+    pub key: &'k [u8],
+    /// Their hash with the shard's seed.
+    pub hash: u32,
+    /// Its cell: of a value, of a deletion that is not durable, or of a value that has expired.
+    pub cell: Option<CellId>,
+    /// It has a value for readers: its cell is neither a deletion nor expired.
+    pub exists: bool,
+    /// What its cell tells, also of a value that has expired.
+    pub expiry_ms: Option<u64>,
+}
+
+/// The part of a token in the record of a change.
+#[derive(Clone, Copy, Debug)]
+pub struct TokenPart<'k> {
+    /// Its key, which was just looked up and has no value.
+    pub at: ChangeKey<'k>,
+    /// What is kept under it.
+    pub answer: TokenAnswer<'k>,
+    /// When it expires, in unix milliseconds.
+    pub expiry_ms: u64,
+    /// Its time, likewise.
+    pub token_ms: u64,
+}
+
+impl TokenPart<'_> {
+    /// Bytes of the part.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        part_bytes(self.at.key.len(), self.answer.bytes(), true, 0)
+    }
+}
+
+/// Why a change cannot be committed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoRoom {
+    /// Others leave, or the log is about to have room: try again later.
+    Wait,
+    /// There is no memory for another key or kept version.
+    Memory,
+    /// There is no memory for another armed key.
+    Timers,
+    /// No segment can be had for the record: [`Room::Full`](crate::log::room::Room::Full).
+    Log,
+    /// With the token the record has more bytes than the largest one.
+    Record {
+        /// Its bytes.
+        bytes: usize,
+        /// The limit.
+        max: usize,
+    },
+}
+
+/// A change that is in the log.
+#[derive(Clone, Copy, Debug)]
+pub struct Committed {
+    /// It is durable when the log is durable up to here.
+    pub lsn: Lsn,
+    /// The version of every key that it concerns.
+    pub version: Version,
+}
+
+impl<P: Blocks> Store<P> {
+    /// Why there is no room for another key or kept version: cleaning is about to make some, or
+    /// nothing does.
+    pub(super) fn waits_or_lacks_memory(&self) -> NoRoom {
+        match self.waits_for_keys() {
+            true => NoRoom::Wait,
+            false => NoRoom::Memory,
+        }
+    }
+
+    /// Adds a cell for a key of this slot and hash that was found absent. It must be committed or
+    /// discarded before anything else runs.
+    pub fn insert(
+        &mut self,
+        (slot, hash): (u16, u32),
+        key: &[u8],
+        value: &[u8],
+        expiry_ms: Option<u64>,
+    ) -> CellId {
+        self.keys.insert((slot, hash), key, value, expiry_ms)
+    }
+
+    /// Takes back an [`Store::insert`] that is not to be committed.
+    pub fn discard(&mut self, (slot, hash): (u16, u32), id: CellId) {
+        assert!(
+            self.keys.cell(id).place() == PackedPlace::default(),
+            "only a key that was never logged is discarded"
+        );
+        self.keys.remove_cached((slot, hash), id);
+    }
+
+    /// Gives a cached key of this slot and hash another value and expiry before a commit. It may
+    /// have another cell then, which is the answer.
+    #[inline]
+    pub fn set_value(
+        &mut self,
+        home: (u16, u32),
+        id: CellId,
+        value: &[u8],
+        expiry_ms: Option<u64>,
+    ) -> CellId {
+        self.keys.set_value(home, id, value, expiry_ms)
+    }
+
+    /// Marks a cached key of this slot and hash as deleted before a commit.
+    pub fn delete(&mut self, home: (u16, u32), id: CellId) {
+        self.keys.mark_deleted(home, id);
+    }
+
+    /// Logs the present contents of `cells`, keys of one `slot` with their hashes, as one record:
+    /// all of them or none survive a crash. [`Store::room_for`] must have said yes.
+    #[inline]
+    pub fn commit(&mut self, now_us: u64, slot: u16, cells: &[(u32, CellId)]) -> (Lsn, Version) {
+        let version = self.next_version(slot);
+        let time_ms = self.time_ms();
+        let (keys, keyspaces) = (&self.keys, &self.keyspaces);
+        let areas;
+        let extension = match keys.cells().has_armed() {
+            false => &[][..],
+            true => {
+                areas = keys.areas_of(cells);
+                &areas[..]
+            }
+        };
+        let record = |parts| RecordSpec {
+            slot,
+            epoch: version.epoch,
+            sequence: version.sequence,
+            time_ms,
+            parts,
+            extension,
+        };
+        let part = |(hash, id)| {
+            let cell = keys.cell(id);
+            let layout = keyspaces.layout(slot, cell.key());
+            part_of(cell, layout, keys.entries().is_crowded(slot, hash))
+        };
+        let places = &mut self.places;
+        let lsn = match *cells {
+            // Nearly every commit; nine parts would cost it more to lay out than to encode.
+            [cell] => self.log.append(now_us, &record(&[part(cell)]), places),
+            [one, two] => {
+                let parts = [part(one), part(two)];
+                self.log.append(now_us, &record(&parts), places)
+            }
+            [one, two, three] => {
+                let parts = [part(one), part(two), part(three)];
+                self.log.append(now_us, &record(&parts), places)
+            }
+            _ => {
+                let mut parts = [part(cells[0]); PARTS_MAX];
+                for (into, &cell) in parts.iter_mut().zip(cells) {
+                    *into = part(cell);
+                }
+                self.log
+                    .append(now_us, &record(&parts[..cells.len()]), places)
+            }
+        };
+        self.cleaner.must_pick = true;
+        if self.cleaner.pace.is_bounded() {
+            let places = self.places[..cells.len()].iter();
+            let bytes = places.map(|place| u64::from(place.bytes)).sum();
+            self.cleaner.pace.takes(bytes);
+        }
+        if self.keyspaces.keeps_versions() {
+            let cells = cells.iter().copied().enumerate();
+            self.keep_versions(lsn, version, time_ms, slot, cells);
+        }
+        for (at, &(hash, id)) in cells.iter().enumerate() {
+            self.note_change(lsn, version, (slot, hash), at, id);
+        }
+        (lsn, version)
+    }
+
+    /// Logs a record. Where its parts stand is known until the next one.
+    pub(crate) fn log_record(&mut self, now_us: u64, record: &RecordSpec<'_>) -> Lsn {
+        self.cleaner.must_pick = true;
+        self.log.append(now_us, record, &mut self.places)
+    }
+
+    /// Where a part of the last record stands.
+    pub(crate) fn place_of_part(&self, ordinal: usize) -> Place {
+        self.places[ordinal]
+    }
+
+    /// The last record holds the present contents of a cell as its part `ordinal`.
+    #[inline]
+    pub(crate) fn note_change(
+        &mut self,
+        lsn: Lsn,
+        version: Version,
+        (slot, hash): (u16, u32),
+        ordinal: usize,
+        id: CellId,
+    ) {
+        let place = self.places[ordinal];
+        let mut packed = PackedPlace::new(place, version.sequence);
+        if_planted! { Bug::PlaceOfFirstKey, ordinal > 0, packed = self.keys.cell(id).place() }
+        let changed = self.keys.set_change(id, version, packed, Some(lsn));
+        // A deletion counts like a value until it is durable and its entry leaves.
+        match changed.expires() {
+            false => self.live.moves(changed.before, place),
+            true => {
+                if let Some(old) = changed.before.place() {
+                    self.live.loses(old);
+                }
+                self.gains_expiring(place, (slot, hash), id);
+            }
+        }
+        if changed.is_deleted() {
+            self.deletions.push_back((lsn, slot, hash, version));
+        }
+    }
+
+    #[cold]
+    fn gains_expiring(&mut self, place: Place, (slot, hash): (u16, u32), id: CellId) {
+        let cell = self.keys.cell(id);
+        if self.keys.cells().effects(id).is_some() {
+            // It counts until its effects have run.
+            return self.live.gains(place);
+        }
+        // The time of its record, or a later one.
+        let time_ms = self.log.time_ms();
+        let expiry_ms = cell.expiry_ms();
+        let expires = match is_token_hash(hash) {
+            true => token_expires(cell.key(), expiry_ms),
+            false => expires(&self.keyspaces, slot, cell.key(), expiry_ms, time_ms),
+        };
+        self.live.gains_until(place, expires);
+    }
+}
+
+/// The present contents of a cell as the log keeps them.
+#[inline]
+pub(super) fn part_of(cell: Cell<'_>, layout: u16, is_crowded: bool) -> PartSpec<'_> {
+    PartSpec {
+        kind: if cell.is_deleted() {
+            PartKind::Tombstone
+        } else {
+            PartKind::Put
+        },
+        key: cell.key(),
+        value: cell.value(),
+        expiry_ms: cell.expiry_ms(),
+        layout,
+        is_crowded,
+    }
+}
