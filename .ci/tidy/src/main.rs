@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use penstock_tidy::{Allowed, Rule, Tree, findings, verdict};
 
 const HELP: &str = "\
-cargo tidy [--write [--raise]]: limits on files, functions, lines, paths in documents, and cycles of
-imports.
+cargo tidy [--write [--raise]]: limits on files, functions, types, lines, paths in documents, and
+cycles of imports.
 
 Without an option: prints what is above a limit and not in `.ci/tidy.allow`, and entries of that
 list that nothing needs.

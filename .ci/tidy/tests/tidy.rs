@@ -77,6 +77,54 @@ fn a_function_of_101_lines_is_found_with_its_type_and_its_first_line() {
 }
 
 #[test]
+fn methods_of_a_type_are_counted_over_files_without_tests_and_traits() {
+    let methods = |from: usize, to: usize| -> String {
+        (from..to)
+            .map(|at| format!("fn m{at}(&self) {{}}\n"))
+            .collect()
+    };
+    let first = format!(
+        "pub struct Log;\nimpl Log {{\n{}}}\n\
+         #[cfg(test)]\nmod tests {{\nimpl Log {{ fn t() {{}} }}\n}}\n",
+        methods(0, 100)
+    );
+    let other = format!(
+        "impl<T> Log {{\n{}}}\nimpl Clone for Log {{ fn clone(&self) -> Log {{ Log }} }}\n",
+        methods(100, 120)
+    );
+    let files = [("a/src/log.rs", &first[..]), ("a/src/other.rs", &other[..])];
+    assert_eq!(Made::new("methods", &files).found(), []);
+    let more = "impl Log { fn one_more(&self) {} }\n";
+    let files = [files[0], files[1], ("a/src/more.rs", more)];
+    let found = Made::new("more-methods", &files).found();
+    assert_eq!(found, [(Rule::Methods, "a/src::Log".to_string(), 121)]);
+    // Another type of that name: each has the methods of its file.
+    let files = [
+        files[0],
+        files[1],
+        ("a/src/more.rs", "struct Log; impl Log { fn one(&self) {} }"),
+    ];
+    assert_eq!(Made::new("two-types", &files).found(), []);
+}
+
+#[test]
+fn a_type_of_21_fields_is_found_and_one_of_20_is_not() {
+    let of = |name: &str, count: usize| -> String {
+        let fields: String = (0..count).map(|at| format!("f{at}: u8,\n")).collect();
+        format!("struct {name} {{\n{fields}}}\n")
+    };
+    let text = of("Full", 20) + &of("Large", 21);
+    let made = Made::new(
+        "fields",
+        &[("a/src/one.rs", &text), ("a/tests/two.rs", &text)],
+    );
+    assert_eq!(
+        made.found(),
+        [(Rule::Fields, "a/src::Large".to_string(), 21)]
+    );
+}
+
+#[test]
 fn a_line_of_101_characters_is_counted_but_not_a_row_or_a_word_that_cannot_be_broken() {
     let long = format!("// {}", "ä ".repeat(49));
     assert_eq!(long.chars().count(), 101);
