@@ -10,6 +10,7 @@
 //!
 //! | word | what is there |
 //! |---|---|
+//! | `alone` | nothing, and no fast path of the shard is taken |
 //! | `keyspace` | a keyspace that keeps versions, of a prefix that no key begins with |
 //! | `ruled` | a keyspace of all keys that says nothing |
 //! | `cluster` | the shard is of a cluster of two nodes, and the other one is down |
@@ -188,6 +189,7 @@ fn rights_of(prefixes: usize) -> Arc<Rights> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Beside {
     Nothing,
+    Alone,
     Keyspace,
     Ruled,
     Cluster,
@@ -197,6 +199,7 @@ enum Beside {
 impl Beside {
     fn of(name: &str) -> Option<Beside> {
         Some(match name {
+            "alone" => Beside::Alone,
             "keyspace" => Beside::Keyspace,
             "ruled" => Beside::Ruled,
             "cluster" => Beside::Cluster,
@@ -443,6 +446,11 @@ impl Server {
     fn beside(beside: Beside) -> Self {
         let mut server = match beside {
             Beside::Nothing | Beside::Keyspace | Beside::Ruled => Server::new(None),
+            Beside::Alone => {
+                let mut server = Server::new(None);
+                server.shard.leave_runs();
+                server
+            }
             Beside::Cluster => Server::new(Some(cluster::WRITER)),
             Beside::Member => {
                 let mut server = Server::new(Some(cluster::WRITER));
@@ -455,7 +463,7 @@ impl Server {
         let (prefix, versions): (&[u8], u8) = match beside {
             Beside::Keyspace => (b"a foreign prefix", 3),
             Beside::Ruled => (b"", 0),
-            Beside::Nothing | Beside::Cluster | Beside::Member => return server,
+            Beside::Nothing | Beside::Alone | Beside::Cluster | Beside::Member => return server,
         };
         let settings = Settings {
             versions,
