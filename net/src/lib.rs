@@ -24,6 +24,7 @@ pub mod field;
 pub mod frame;
 pub mod hello;
 pub mod instruction;
+pub mod item;
 pub mod keyspace;
 pub mod level;
 pub mod limits;

@@ -20,13 +20,6 @@ pub struct PingItem<'a> {
 }
 
 impl<'a> PingItem<'a> {
-    /// Whether an item is one, before anything of it was checked.
-    #[inline]
-    #[must_use]
-    pub fn is_ping(item: &[u8]) -> bool {
-        item.get(2) == Some(&PING)
-    }
-
     /// Reads one item.
     ///
     /// # Errors

@@ -46,13 +46,6 @@ impl<'a> ScanRequest<'a> {
         }
     }
 
-    /// Whether the operation of an unchecked item is SCAN.
-    #[inline]
-    #[must_use]
-    pub fn is_scan(item: &[u8]) -> bool {
-        item.get(2) == Some(&SCAN)
-    }
-
     /// Reads one item.
     ///
     /// # Errors

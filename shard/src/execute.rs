@@ -126,6 +126,8 @@ pub(crate) struct Context<'a> {
     pub(crate) shared_bytes_min: usize,
     /// The token that is to be kept with the change.
     pub(crate) token: Option<&'a NewToken>,
+    /// A program on fields of one key may run as a run of one change.
+    pub(crate) answers_runs: bool,
     /// An armed key that has expired is missing although its effects have not run: they run
     /// elsewhere, or there is no room for them.
     pub(crate) hides_unfired: bool,

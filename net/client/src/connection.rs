@@ -8,7 +8,6 @@ use crate::login::{ConnectionLogin, Unwelcome};
 use crate::operation::{Answer, ClientError};
 use crate::options::ClientOptions;
 use crate::queued::{Item, Queued, Refused, What};
-use penstock_net::apply::ApplyRequest;
 use penstock_net::auth::BINDING_BYTES;
 use penstock_net::batch::Batch;
 use penstock_net::frame::{FLAG_REPLY, Header, Opcode, write_frame};
@@ -16,10 +15,10 @@ use penstock_net::hello::{
     ClientHello, FEATURE_ALL, FEATURE_APPLY, FEATURE_BEGAN, FEATURE_RUN, FEATURE_SHOWN,
     FEATURE_TOKENS, ServerHello,
 };
+use penstock_net::item::ItemForm;
 use penstock_net::level::AckLevel;
 use penstock_net::limits::{BATCH_ITEMS_MAX, Limits};
 use penstock_net::placement::Placement;
-use penstock_net::program::RunRequest;
 use penstock_net::receive::{Received, Receiver, is_tls};
 use penstock_net::reply::{ReplyItem, text_of};
 use penstock_net::request::{BatchRequest, Token, ask_without_show};
@@ -245,11 +244,15 @@ impl Connection {
             return Some("the server does not know tokens: feature bit 8 is missing in its HELLO");
         }
         let bytes = item.bytes();
-        if !self.runs && RunRequest::is_run(bytes) {
-            return Some("the server does not know RUN: feature bit 10 is missing in its HELLO");
+        match ItemForm::of(bytes) {
+            ItemForm::Run if !self.runs => {
+                Some("the server does not know RUN: feature bit 10 is missing in its HELLO")
+            }
+            ItemForm::Apply if !self.applies => {
+                Some("the server does not know APPLY: feature bit 7 is missing in its HELLO")
+            }
+            _ => None,
         }
-        (!self.applies && ApplyRequest::is_apply(bytes))
-            .then_some("the server does not know APPLY: feature bit 7 is missing in its HELLO")
     }
 
     /// Takes in bytes from the server and answers the callers that wait for them.

@@ -37,13 +37,6 @@ pub struct RunRequest<'a> {
 }
 
 impl<'a> RunRequest<'a> {
-    /// Whether the operation of an unchecked item is RUN.
-    #[inline]
-    #[must_use]
-    pub fn is_run(item: &[u8]) -> bool {
-        item.get(2) == Some(&RUN)
-    }
-
     /// Reads one item. The checks stand in the order in which RUN.md lists them. What the keys
     /// and the program are is judged behind that.
     ///

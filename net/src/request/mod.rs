@@ -19,6 +19,7 @@ use crate::instruction::{INSTRUCTION_BYTES, Instruction};
 use crate::limits::KEY_BYTES_MAX;
 use crate::refusal::Refusal;
 use crate::request::verb::Field;
+use crate::slot::slot_of;
 
 pub use crate::version::Version;
 pub use ask::Ask;
@@ -127,6 +128,17 @@ impl<'a> Request<'a> {
             token: None,
             instructions,
         })
+    }
+
+    /// The slot whose shard answers.
+    #[inline]
+    #[must_use]
+    pub fn slot(&self) -> u16 {
+        match self.verb {
+            // One shard decides about keyspaces.
+            Verb::Keyspace => 0,
+            _ => slot_of(self.key),
+        }
     }
 
     /// The name of the write, if it has one.

@@ -6,6 +6,7 @@
 use penstock_net::apply::{ApplyRequest, write_apply};
 use penstock_net::batch::Batch;
 use penstock_net::frame::HEADER_BYTES;
+use penstock_net::item::ItemForm;
 use penstock_net::level::AckLevel;
 use penstock_net::limits::{
     APPLY_KEYS_MAX, BATCH_ITEMS_MAX, EXPIRY_MS_MAX, INSTRUCTIONS_MAX, KEY_BYTES_MAX,
@@ -117,14 +118,12 @@ fn run(bytes: &[u8]) {
 }
 
 fn item(bytes: &[u8], limit: u32) {
-    if RunRequest::is_run(bytes) {
-        return run(bytes);
-    }
-    if PingItem::is_ping(bytes) {
-        return ping(bytes, limit);
-    }
-    if ApplyRequest::is_apply(bytes) {
-        return apply(bytes, limit);
+    match ItemForm::of(bytes) {
+        ItemForm::Common => {}
+        ItemForm::Apply => return apply(bytes, limit),
+        ItemForm::Run => return run(bytes),
+        ItemForm::Scan => {}
+        ItemForm::Ping => return ping(bytes, limit),
     }
     let guess = without_memory(|| likely_key(bytes));
     let request = match without_memory(|| Request::read(bytes, limit)) {

@@ -176,6 +176,7 @@ impl Fire<'_> {
             brought: None,
             standing: None,
             shared_bytes_min: usize::MAX,
+            answers_runs: false,
             hides_unfired: true,
             token: None,
         }

@@ -62,9 +62,7 @@ fn run_on<const KEYS: usize, P: Blocks>(
         .iter()
         .fold(Lsn(0), |seen, key| seen.max(key.lsn));
     let seen = planted::or(Bug::ApplyGateOfFirst, found.all[0].lsn, seen);
-    if request.terms().is_some() {
-        found.touch(store);
-    }
+    found.touch(store);
     let first = found.all[0];
     let first_version = first.version;
     let mut expires = None;

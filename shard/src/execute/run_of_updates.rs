@@ -145,7 +145,8 @@ pub(super) fn run_alone<P: Blocks>(
     out: &mut Vec<u8>,
 ) -> Option<Ran> {
     let keeps_expiry = request.terms().is_some_and(|it| it.expiry == Expiry::Keep);
-    if !keeps_expiry || request.keys().len() > 1 || context.token.is_some() {
+    let is_of_one_key = request.keys().len() == 1 && context.token.is_none();
+    if !(context.answers_runs && keeps_expiry && is_of_one_key) {
         return None;
     }
     let instructions = request.instructions_of_fields()?;
@@ -229,17 +230,24 @@ fn run_all(
 ) -> Result<(), Stop> {
     for number in 0..count {
         let instruction = instruction(number);
+        let failed = |actual, overflow| {
+            Err(Stop::Failed {
+                instruction,
+                number,
+                actual,
+                overflow,
+            })
+        };
+        // The key of a run is there.
+        match instruction.operation {
+            Operation::Exists => continue,
+            Operation::Absent => return failed(1, false),
+            _ => {}
+        }
         match fields.edit(|value| run_on(&instruction, value)) {
             Outcome::Holds => {}
             Outcome::Changed { after, .. } => out.extend_from_slice(&after.to_le_bytes()),
-            Outcome::Failed { actual, overflow } => {
-                return Err(Stop::Failed {
-                    instruction,
-                    number,
-                    actual,
-                    overflow,
-                });
-            }
+            Outcome::Failed { actual, overflow } => return failed(actual, overflow),
             Outcome::OutsideValue => {
                 return Err(Stop::Refused(Refusal::Field {
                     instruction: number,

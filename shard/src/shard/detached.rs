@@ -2,13 +2,10 @@
 
 use std::sync::Arc;
 
-use penstock_net::apply::ApplyRequest;
+use penstock_net::item::ItemForm;
 use penstock_net::pieces::{Pieces, PiecesReader};
-use penstock_net::ping::PingItem;
-use penstock_net::program::RunRequest;
 use penstock_net::reply::BatchReply;
-use penstock_net::request::{Request, Verb};
-use penstock_net::scan::ScanRequest;
+use penstock_net::request::Request;
 use penstock_net::status::Status;
 use penstock_storage::if_planted;
 use penstock_storage::io::Blocks;
@@ -57,11 +54,10 @@ impl<P: Blocks> Shard<P> {
     /// What an item asks for.
     #[cold]
     pub(super) fn asked_by(&self, item: &[u8]) -> Asked {
+        if let Some(verb) = ItemForm::of(item).verb() {
+            return Asked::Verb(verb);
+        }
         match Request::read(item, self.setup.limits().value_bytes_max) {
-            _ if ScanRequest::is_scan(item) => Asked::Verb(Verb::Scan),
-            _ if PingItem::is_ping(item) => Asked::Verb(Verb::Ping),
-            _ if ApplyRequest::is_apply(item) => Asked::Verb(Verb::Apply),
-            _ if RunRequest::is_run(item) => Asked::Verb(Verb::Apply),
             Ok(request) => Asked::Verb(request.verb),
             Err(_) => Asked::Unreadable,
         }

@@ -4,13 +4,13 @@ use penstock_net::auth::AuthFault;
 use penstock_net::batch::Batch;
 use penstock_net::frame::{Header, Medium, Opcode, write_frame};
 use penstock_net::hello::{ClientHello, FEATURE_ALL, FEATURE_BEGAN};
+use penstock_net::item;
 use penstock_net::level::AckLevel;
 use penstock_net::pieces::Pieces;
-use penstock_net::program::{RunRequest, SCHEMA_ASKED};
+use penstock_net::program::SCHEMA_ASKED;
 use penstock_net::receive::Received;
 use penstock_net::refusal::Refusal;
 use penstock_net::reply::{BatchReply, write_error, write_ping_reply};
-use penstock_net::request::{Effect, Verb};
 use penstock_net::status::Status;
 use penstock_net::stranger::{Opening, Stranger, opening};
 use penstock_storage::io::Blocks;
@@ -486,11 +486,7 @@ impl<P: Blocks> Shard<P> {
     }
 }
 
-/// Whether an item of a batch may write. What is no item is none that does.
+/// Whether an item of a batch may write.
 fn may_write(batch: Batch<'_>) -> bool {
-    (0..batch.len()).any(|number| {
-        let item = batch.item(number);
-        let verb = item.get(2).copied().and_then(Verb::of);
-        RunRequest::is_run(item) || verb.is_some_and(|verb| verb.effect() != Effect::Reads)
-    })
+    (0..batch.len()).any(|number| item::may_write(batch.item(number)))
 }

@@ -1,10 +1,9 @@
 //! What connections and replies may hold, and who waits for it.
 
 use penstock_net::frame::Opcode;
-use penstock_net::ping::PingItem;
+use penstock_net::item::ItemForm;
 use penstock_net::reply::REPLY_HEAD_BYTES_MAX;
 use penstock_net::request::{Request, Tells};
-use penstock_net::scan::ScanRequest;
 use penstock_storage::io::Blocks;
 use penstock_storage::store::Found;
 
@@ -15,23 +14,23 @@ use crate::sessions::AWAITED_BYTES;
 
 use super::answer_bytes::{Outgrown, may_show_value};
 use super::batch::deadline_us_of;
-use super::operation::slot_of_request;
 use super::{Now, Outbox, Shard};
 
 impl<P: Blocks> Shard<P> {
     /// Whether the answer to an item may be longer than `bytes_max`, as far as this shard can tell.
     #[cold]
     pub(super) fn asks_for_much(&self, item: &[u8], bytes_max: usize) -> bool {
-        if ScanRequest::is_scan(item) {
-            return true;
-        }
-        if PingItem::is_ping(item) {
-            return item.len() + REPLY_HEAD_BYTES_MAX > bytes_max;
+        match ItemForm::of(item) {
+            ItemForm::Common => {}
+            // A program tells a few numbers.
+            ItemForm::Apply | ItemForm::Run => return false,
+            ItemForm::Scan => return true,
+            ItemForm::Ping => return item.len() + REPLY_HEAD_BYTES_MAX > bytes_max,
         }
         let Ok(request) = Request::read(item, self.setup.limits().value_bytes_max) else {
             return false;
         };
-        let slot = slot_of_request(&request);
+        let slot = request.slot();
         if !self.setup.owns(slot) {
             return false;
         }

@@ -3,17 +3,16 @@
 use std::fmt;
 use std::sync::Arc;
 
-use penstock_net::apply::{APPLY, ApplyRequest};
+use penstock_net::apply::ApplyRequest;
+use penstock_net::item::{Item, ItemForm};
 use penstock_net::keyspace::read_default;
 use penstock_net::level::AckLevel;
 use penstock_net::pieces::Pieces;
-use penstock_net::ping::{PING, PingItem};
-use penstock_net::program::{RUN, RunRequest};
+use penstock_net::ping::PingItem;
 use penstock_net::refusal::{KeyspaceName, Refusal};
 use penstock_net::reply::{ReplyHead, Standing};
 use penstock_net::request::{Effect, Extra, Request, Token, Verb, Version};
 use penstock_net::rights::{Denied, Rights};
-use penstock_net::scan::{SCAN, ScanRequest};
 use penstock_net::slot::{begin_with_one_tag, slot_of};
 use penstock_net::status::Status;
 use penstock_storage::if_planted;
@@ -146,7 +145,7 @@ impl<'a> Asks<'a> {
     #[inline]
     fn slot(self) -> u16 {
         match self {
-            Asks::Item(request) => slot_of_request(request),
+            Asks::Item(request) => request.slot(),
             Asks::Program(request) => slot_of(request.key()),
         }
     }
@@ -310,21 +309,14 @@ impl<P: Blocks> Shard<P> {
 
     #[cold]
     fn is_write_in_time(&mut self, now: Now, deadline_us: u64, item: &[u8]) -> bool {
-        if ScanRequest::is_scan(item) || self.comes_too_late(now, deadline_us).is_some() {
+        if self.comes_too_late(now, deadline_us).is_some() {
             return false;
         }
         let value_bytes_max = self.setup.limits().value_bytes_max;
-        let is_held_back = match item.get(2) {
-            Some(&APPLY) => ApplyRequest::read(item, value_bytes_max)
-                .is_ok_and(|request| self.setup.owns(slot_of(request.key()))),
-            Some(&RUN) => {
-                RunRequest::read(item).is_ok_and(|run| self.setup.owns(slot_of(run.key())))
-            }
-            _ => Request::read(item, value_bytes_max).is_ok_and(|request| {
-                request.verb.effect() == Effect::Writes
-                    && self.setup.owns(slot_of_request(&request))
-            }),
-        };
+        let is_held_back = Item::read(item, value_bytes_max).is_ok_and(|item| {
+            let is_own = item.slot().is_some_and(|slot| self.setup.owns(slot));
+            item.effect() == Effect::Writes && is_own
+        });
         if is_held_back {
             self.store.write_waits();
         }
@@ -339,11 +331,12 @@ impl<P: Blocks> Shard<P> {
         operation: &Operation<'_>,
         pieces: &mut Pieces,
     ) -> Step {
-        match operation.item.get(2) {
-            Some(&(SCAN | PING)) => return self.keyless_item(now, operation, pieces.written()),
-            Some(&APPLY) => return self.apply_item(now, operation, pieces),
-            Some(&RUN) => return self.run_item(now, operation, pieces),
-            _ => {}
+        match ItemForm::of(operation.item) {
+            ItemForm::Common => {}
+            ItemForm::Apply => return self.apply_item(now, operation, pieces),
+            ItemForm::Run => return self.run_item(now, operation, pieces),
+            ItemForm::Scan => return self.begin_scan(now, operation, pieces.written()),
+            ItemForm::Ping => return self.ping_item(now, operation, pieces.written()),
         }
         match Request::read(operation.item, self.setup.limits().value_bytes_max) {
             Ok(request) if request.verb == Verb::UpdateIf => {
@@ -442,16 +435,8 @@ impl<P: Blocks> Shard<P> {
         }
     }
 
-    /// Takes an item in that is about no key.
-    #[cold]
-    fn keyless_item(&mut self, now: Now, operation: &Operation<'_>, out: &mut Vec<u8>) -> Step {
-        match PingItem::is_ping(operation.item) {
-            true => self.ping_item(now, operation, out),
-            false => self.begin_scan(now, operation, out),
-        }
-    }
-
     /// Answers a PING with what it brought. It waits for nothing and depends on nothing.
+    #[cold]
     fn ping_item(&mut self, now: Now, operation: &Operation<'_>, out: &mut Vec<u8>) -> Step {
         let ping = match PingItem::read(operation.item, self.setup.limits().value_bytes_max) {
             Ok(ping) => ping,
@@ -550,6 +535,7 @@ impl<P: Blocks> Shard<P> {
                 brought: operation.brought,
                 standing: leave.standing,
                 shared_bytes_min: self.setup.config().shared_bytes_min,
+                answers_runs: self.setup.answers_runs(),
                 hides_unfired,
                 token: None,
             };
@@ -815,16 +801,6 @@ impl<P: Blocks> Shard<P> {
         } else {
             None
         }
-    }
-}
-
-/// The slot whose shard answers.
-#[inline]
-pub(super) fn slot_of_request(request: &Request<'_>) -> u16 {
-    match request.verb {
-        // One shard decides about keyspaces.
-        Verb::Keyspace => 0,
-        _ => slot_of(request.key),
     }
 }
 

@@ -2,15 +2,12 @@
 
 use std::sync::Arc;
 
-use penstock_net::apply::{APPLY, ApplyRequest};
 use penstock_net::frame::Header;
-use penstock_net::ping::PING;
-use penstock_net::program::{RUN, RunRequest, SCHEMA_ASKED};
+use penstock_net::item::Item;
+use penstock_net::program::SCHEMA_ASKED;
 use penstock_net::refusal::ShownName;
 use penstock_net::reply::write_error;
-use penstock_net::request::Request;
 use penstock_net::rights::{Denied, Rights};
-use penstock_net::scan::{SCAN, ScanRequest};
 use penstock_net::status::Status;
 use penstock_storage::io::Blocks;
 use penstock_storage::place::Lsn;
@@ -54,27 +51,21 @@ impl<P: Blocks> Shard<P> {
             return false;
         };
         let value_bytes_max = self.setup.limits().value_bytes_max;
-        match (item.get(2), operation.program) {
-            (Some(&PING), _) => false,
-            (Some(&SCAN), _) => {
-                ScanRequest::read(item).is_ok_and(|scan| rights.judge_scan(&scan).is_err())
-            }
-            (Some(&RUN), _) => RunRequest::read(item).is_ok_and(|run| {
+        let judged = match Item::read(item, value_bytes_max) {
+            Err(_) | Ok(Item::Ping(_)) => return false,
+            Ok(Item::Verb(request)) => rights.judge(&request),
+            Ok(Item::Program(request)) => match operation.program {
+                None => rights.judge_apply(&request),
+                program => rights.judge_run(program, request.keys().iter().copied()),
+            },
+            Ok(Item::Run(run)) => {
                 let name = self.programs.name_of(&run);
                 let name = name.as_ref().map(ShownName::as_str);
-                rights.judge_run(name, run.keys()).is_err()
-            }),
-            (Some(&APPLY), None) => ApplyRequest::read(item, value_bytes_max)
-                .is_ok_and(|apply| rights.judge_apply(&apply).is_err()),
-            (Some(&APPLY), program) => {
-                ApplyRequest::read(item, value_bytes_max).is_ok_and(|apply| {
-                    let keys = apply.keys().iter().copied();
-                    rights.judge_run(program, keys).is_err()
-                })
+                return rights.judge_run(name, run.keys()).is_err();
             }
-            _ => Request::read(item, value_bytes_max)
-                .is_ok_and(|request| rights.judge(&request).is_err()),
-        }
+            Ok(Item::Scan(scan)) => rights.judge_scan(&scan),
+        };
+        judged.is_err()
     }
 
     /// Has an item that waited judged by the rights that its connection has now. If the connection

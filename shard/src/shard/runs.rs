@@ -8,8 +8,9 @@
 
 use std::ops::Range;
 
-use penstock_net::apply::{Addition, ApplyRequest};
+use penstock_net::apply::Addition;
 use penstock_net::batch::Batch;
+use penstock_net::item::ItemForm;
 use penstock_net::reply::ReplyItem;
 use penstock_net::request::{Request, may_repeat};
 use penstock_net::rights::{Need, Rights};
@@ -139,9 +140,10 @@ impl<P: Blocks> Shard<P> {
         if !level.waits_for_members() && self.changes_wait_for_members(level) {
             return None;
         }
-        let done = match ApplyRequest::is_apply(item) {
-            true => self.answer_additions(now, behind, &before),
-            false => self.answer_updates(now, rights, behind, before),
+        let done = match ItemForm::of(item) {
+            ItemForm::Apply => self.answer_additions(now, behind, &before),
+            ItemForm::Common => self.answer_updates(now, rights, behind, before),
+            ItemForm::Run | ItemForm::Scan | ItemForm::Ping => None,
         }?;
         self.stats.answers(done.asked, Status::Ok, done.ok);
         self.stats.answer_in_run(done.items);
