@@ -452,6 +452,13 @@ impl Node {
         cores.find_map(|core| core.shard.partition(partition))
     }
 
+    /// The last version of a partition in its log, while it runs.
+    pub(super) fn last_version(&self, partition: u16) -> Option<Version> {
+        let mut cores = self.cores.iter().flatten();
+        let core = cores.find(|core| core.shard.partition(partition).is_some())?;
+        Some(core.shard.store().highest(usize::from(partition)))
+    }
+
     /// Makes the key table of a segment.
     pub(super) fn make_key_table(&mut self, home: &TableHome) -> Option<KeyTable> {
         let home_of = Shard::<Pool>::home_of(self.hash_seed);
