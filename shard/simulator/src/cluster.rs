@@ -3,9 +3,7 @@
 //! A second shell around [`Shard::step`], as [`crate::world`] is the first. It has what one node
 //! cannot have: plans that reach the nodes at different times; links that are cut, one-way, slow or
 //! gone; nodes that are killed, paused, without power, or back with an empty disk. [`harms`] adds
-//! more. Damage at rest, lost writes and pipelining are left to `world`.
-//!
-//! What is judged is in [`oracle`].
+//! more. Damage at rest, lost writes and pipelining are left to `world`. [`oracle`] judges.
 
 mod applies;
 mod client;
@@ -708,7 +706,7 @@ impl World {
     /// The newest file of the cluster reaches a node.
     fn read_plan(&mut self, node: usize) {
         let plan = Arc::clone(&self.plan);
-        self.nodes[node].plan = Arc::clone(&plan);
+        self.nodes[node].read_plan(Arc::clone(&plan), self.now_us);
         for shard in 0..usize::from(self.nodes[node].shards) {
             self.step(node, shard, ShardEvent::Plan(Arc::clone(&plan)));
         }
