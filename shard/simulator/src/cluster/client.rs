@@ -236,6 +236,7 @@ impl World {
         };
         let consumed = self.step(node, shard, received);
         self.clients[client].inbound = bytes[consumed..].to_vec();
+        self.stop_behind_request(node);
     }
 
     pub(super) fn send_output(&mut self, node: usize, shard: usize, session: SessionId) {

@@ -125,6 +125,7 @@ impl World {
                 };
                 self.after(self.setting.blows_us, first);
                 self.begin_harms();
+                self.begin_to_part();
             }
             return Ok(());
         }
