@@ -1,9 +1,17 @@
-//! Who hands a partition over, by a plan that a node reads late.
+//! Who hands a partition over, by a plan that a node reads late; and what a retry is told behind a
+//! takeover.
 
+use penstock_net::level::AckLevel;
 use penstock_net::link::Membership;
-use penstock_shard::cluster::Plan;
+use penstock_net::request::{Condition, Token};
+use penstock_net::status::Status;
+use penstock_shard::Event;
+use penstock_shard::cluster::{PartitionRole, Plan};
+use penstock_shard::replication::LinkId;
 
-use crate::leases::{LEARNER, Pair, SYNC, lends_to, pair, partition, plan};
+use crate::key;
+use crate::leases::{LEARNER, Node, Pair, SYNC, lends_to, pair, partition, plan};
+use crate::server::Reply;
 
 /// Node 2 is to get the partition in this generation from the node that writes it.
 fn handed_over(generation: u32, members: &[(u8, Membership)]) -> Plan {
@@ -51,4 +59,52 @@ fn who_has_missed_a_switch_hands_over_to_the_primary_behind_it() {
 fn who_leaves_the_sync_set_in_the_middle_of_a_switch_hands_over_all_the_same() {
     let plan = handed_over(5, &[(3, SYNC), (1, LEARNER)]);
     assert_eq!(outcome(&both_read(&plan)), (true, 5));
+}
+
+/// The answer to a write with this token.
+fn written<'n>(node: &'n mut Node, id: usize, token: Token) -> &'n Reply {
+    let server = &mut node.server;
+    server.send_at(AckLevel::Disk, id, |batch, out| {
+        batch.token(token);
+        batch.set(out, &key(0), b"once", Condition::Always);
+    });
+    server.settle();
+    &server.replies[&id]
+}
+
+#[test]
+fn a_retry_is_told_the_version_of_the_first_try_also_when_a_rewind_writes_its_token_anew() {
+    let mut pair = pair(SYNC);
+    pair.link();
+    pair.settle();
+    pair.unlink();
+    pair.settle();
+    let token = Token::new(pair.nodes[0].server.time_ms(), [7; 10]);
+    // The old primary has executed it, too: its tail has the token.
+    assert_eq!(written(&mut pair.nodes[0], 900, token).status, Status::Ok);
+    let next = plan(2, 5, 2, &[(1, LEARNER)]);
+    pair.nodes[1].replan(next.clone());
+    pair.settle();
+    let first = written(&mut pair.nodes[1], 901, token);
+    assert_eq!((first.status, first.is_replayed), (Status::Ok, false));
+    let version = first.version;
+
+    pair.nodes[0].replan(next);
+    pair.link();
+    for _ in 0..4 {
+        pair.settle();
+        pair.nodes[0].server.step_quietly(Event::DivergedKept {
+            partition: partition(),
+            link: Some(LinkId(2)),
+        });
+    }
+    pair.settle();
+    let [old, new] = &mut pair.nodes;
+    let state = old.server.shard.partition(partition()).expect("its own");
+    assert_eq!(state.role, PartitionRole::Following);
+    let counters = new.server.shard.replication_counters(new.server.now);
+    assert!(counters.links.rewritten > 0, "{counters:?}");
+    let again = written(new, 902, token);
+    assert_eq!((again.status, again.is_replayed), (Status::Ok, true));
+    assert_eq!(again.version, version);
 }
