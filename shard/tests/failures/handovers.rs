@@ -62,7 +62,7 @@ fn who_leaves_the_sync_set_in_the_middle_of_a_switch_hands_over_all_the_same() {
 }
 
 /// The answer to a write with this token.
-fn written<'n>(node: &'n mut Node, id: usize, token: Token) -> &'n Reply {
+fn written(node: &mut Node, id: usize, token: Token) -> &Reply {
     let server = &mut node.server;
     server.send_at(AckLevel::Disk, id, |batch, out| {
         batch.token(token);

@@ -33,11 +33,11 @@ pub(super) struct Partings {
 }
 
 impl Partings {
-    /// Those of a seed with level `all`, if it has some.
+    /// Those of a seed with level `all`, if it has some: every fourth seed has none.
     pub(super) fn of_seed(seed: u64) -> Option<Partings> {
         let mut random = Random::new(seed, 122);
         let chance = random.pick(&[0, 500_000, 1_000_000]);
-        let is_some = chance > 0 || random.chance(700_000);
+        let is_some = seed % 4 != 2 && (chance > 0 || random.chance(700_000));
         is_some.then_some(Partings {
             random,
             chance,
