@@ -3,9 +3,7 @@
 //! A second shell around [`Shard::step`], as [`crate::world`] is the first. It has what one node
 //! cannot have: plans that reach the nodes at different times; links that are cut, one-way, slow or
 //! gone; nodes that are killed, paused, without power, or back with an empty disk. [`harms`] adds
-//! more. Damage at rest, lost writes and pipelining are left to `world`.
-//!
-//! What is judged is in [`oracle`].
+//! more. Damage at rest, lost writes and pipelining are left to `world`. [`oracle`] judges.
 
 mod applies;
 mod client;
@@ -21,6 +19,7 @@ mod node;
 mod operator;
 mod oracle;
 mod outages;
+mod partings;
 mod past;
 mod rushes;
 mod sales;
@@ -46,6 +45,7 @@ use penstock_storage::version::partition_of;
 
 use crate::coverage::Coverage;
 use crate::holds::Holds;
+pub use crate::plan::ALL_SEEDS;
 use crate::plan::{sends_applies, sends_tokens};
 use crate::random::Random;
 use crate::report::Report;
@@ -55,7 +55,7 @@ use crate::trace::Trace;
 use client::Client;
 use clocks::NodeClock;
 use deciders::Deciders;
-pub use deciders::{ALL_SEEDS, FAILOVER_SEEDS, MET_AT_ALL, MET_BY_DECIDERS};
+pub use deciders::{FAILOVER_SEEDS, MET_AT_ALL, MET_BY_DECIDERS};
 use event::{Event, code_of, node_of};
 use harms::{Harms, Stage};
 use links::Link;
@@ -708,7 +708,7 @@ impl World {
     /// The newest file of the cluster reaches a node.
     fn read_plan(&mut self, node: usize) {
         let plan = Arc::clone(&self.plan);
-        self.nodes[node].plan = Arc::clone(&plan);
+        self.nodes[node].read_plan(Arc::clone(&plan), self.now_us);
         for shard in 0..usize::from(self.nodes[node].shards) {
             self.step(node, shard, ShardEvent::Plan(Arc::clone(&plan)));
         }

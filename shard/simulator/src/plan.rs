@@ -184,16 +184,27 @@ const LEVELS: &[&[AckLevel]] = &[
     &[AckLevel::None, AckLevel::Interval],
 ];
 
+/// In clusters of these seeds nodes decide by themselves, and clients ask for level `all`. The odd
+/// ones send all kinds of writes, the even ones lists alone.
+pub const ALL_SEEDS: std::ops::Range<u64> = 1_210_000_000..1_310_000_000;
+
+/// Whether a seed sends a kind of writes: numbered seeds do from `first` on, and those that a clock
+/// gives from `clock_from` on.
+fn sends(seed: u64, first: u64, clock_from: u64) -> bool {
+    let is_numbered = (first..1_000_000_000).contains(&seed);
+    is_numbered || ALL_SEEDS.contains(&seed) && seed % 2 == 1 || seed >= clock_from
+}
+
 /// Whether a seed may send writes with tokens: numbered seeds do from `first` on, and those that a
 /// clock gives since there are holds.
 pub(crate) fn sends_tokens(seed: u64, first: u64) -> bool {
-    (first..1_000_000_000).contains(&seed) || seed >= 1_882_970_000_000_000
+    sends(seed, first, 1_882_970_000_000_000)
 }
 
 /// Whether a seed may send holds: numbered seeds do from `first` on, and those that a clock gives
 /// since there are holds.
 pub(crate) fn sends_holds(seed: u64, first: u64) -> bool {
-    (first..1_000_000_000).contains(&seed) || seed >= 1_882_970_000_000_000
+    sends(seed, first, 1_882_970_000_000_000)
 }
 
 /// One to three tags that begin with a name, for keys of a few slots. Two places with one tag would
@@ -213,13 +224,13 @@ pub(crate) fn distinct_tags(random: &mut Random, name: &str) -> Vec<String> {
 /// Whether a seed may send rushes, which are batches of equal changes: numbered seeds do from
 /// `first` on, and those that a clock gives since there are rushes.
 pub(crate) fn sends_rushes(seed: u64, first: u64) -> bool {
-    (first..1_000_000_000).contains(&seed) || seed >= 1_882_994_000_000_000
+    sends(seed, first, 1_882_994_000_000_000)
 }
 
 /// Whether a seed may send APPLYs: numbered seeds do from `first` on, and those that a clock gives
 /// since there is APPLY. Stored seeds of before keep their draws.
 pub(crate) fn sends_applies(seed: u64, first: u64) -> bool {
-    (first..1_000_000_000).contains(&seed) || seed >= 1_882_900_000_000_000
+    sends(seed, first, 1_882_900_000_000_000)
 }
 
 impl Plan {

@@ -167,6 +167,7 @@ impl<B: Block> ClusterMember<B> {
             }
             let state = self.links.partition(partition).expect("the shard's");
             let has_written = matches!(state.role(), Role::Primary { .. });
+            let hands_over = now.may_be_handed_over_by(self.me, state.role());
             let promised = state.facts().promised;
             self.links.place(partition, now.others(self.me));
             let is_alone = plan.leaves_alone(partition, self.me);
@@ -188,14 +189,14 @@ impl<B: Block> ClusterMember<B> {
             if !is_same {
                 self.links.cancel_handover(partition, !now.is_handed_over);
             }
-            let is_elsewhere = now.primary != self.me && !now.is_handed_over;
+            let is_elsewhere = now.primary != self.me && !hands_over;
             self.links.supersede(partition, is_elsewhere);
             // It was told to begin, perhaps before a start.
             let has_promised =
                 (promised.generation(), promised.node()) == (now.generation, self.me);
             let has_begun = has_written && has_promised;
             if now.primary != self.me {
-                if now.is_handed_over {
+                if hands_over {
                     self.links
                         .hand_over(partition, now.primary, now.handed_over());
                 }
@@ -674,8 +675,10 @@ impl<B: Block> ClusterMember<B> {
             }
             let assignment = self.plan.of(partition);
             // A partition may also be handed over here before the plan is read that says so.
-            let is_before = generation < assignment.generation && assignment.is_handed_over;
-            if begun.is_ok() && assignment.primary != self.me && is_before {
+            let role = self.links.partition(partition).expect("the shard's").role();
+            let is_before = generation < assignment.generation;
+            let hands_over = is_before && assignment.may_be_handed_over_by(self.me, role);
+            if begun.is_ok() && hands_over {
                 let epoch = assignment.handed_over();
                 self.links.hand_over(partition, assignment.primary, epoch);
             }

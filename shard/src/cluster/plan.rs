@@ -4,7 +4,7 @@ use penstock_net::link::Membership;
 use penstock_net::link::message::LINK_PARTITIONS;
 use penstock_net::placement::{NodeAddress, Placement, WriterRange};
 
-use crate::replication::{Duty, Epoch, PartitionId};
+use crate::replication::{Duty, Epoch, PartitionId, Role};
 
 /// Who writes a partition and who else holds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,6 +66,17 @@ impl Assignment {
     /// The epoch in which its primary begins, if it is handed over to it.
     pub(super) fn handed_over(&self) -> Epoch {
         Epoch::new(self.generation, 0, self.primary)
+    }
+
+    /// Whether node `me`, in this role, hands the partition over to its primary, if it has written
+    /// last. A writer of an older generation than the one before has missed a plan. Each handover
+    /// keeps the old primary in the sync set, and a replacement by force does not: the partition
+    /// was written by another node since, which hands it over.
+    pub(super) fn may_be_handed_over_by(&self, me: u8, role: &Role) -> bool {
+        let has_missed_some = matches!(role, Role::Primary { epoch, .. }
+            if epoch.generation() + 1 < self.generation);
+        let was_replaced = has_missed_some && !self.sync_set().any(|node| node == me);
+        self.is_handed_over && self.primary != me && !was_replaced
     }
 
     /// Who holds the partition besides this node. Whoever writes it is one of them: what was

@@ -666,8 +666,15 @@ impl Partition {
             Role::Member(member) => member.epoch.node() != source || member.epoch >= epoch,
             Role::Idle => false,
         };
+        let promised = self.facts().promised;
+        // Another node has begun since the source wrote last, so the source hands over what is not
+        // its own any more.
+        let is_outdated = promised.generation() < epoch.generation()
+            && promised.node() != source
+            && promised.0 > at.epoch;
         if is_others
-            || self.facts().promised.generation() > epoch.generation()
+            || is_outdated
+            || promised.generation() > epoch.generation()
             || self.received > at
         {
             return TakenOver::Past;
@@ -803,6 +810,27 @@ mod tests {
         assert!(!partition.depose(high, &mut Noted));
         assert!(!partition.is_opened_by(LINK));
         assert_eq!(partition.facts().promised, high);
+    }
+
+    #[test]
+    fn a_handover_by_a_node_behind_which_another_one_has_begun_begins_nothing() {
+        let (first, last) = (Epoch::new(1, 0, 1), Epoch::new(3, 0, 2));
+        for (promised, expected) in [
+            (first, TakenOver::All),
+            (Epoch::new(1, 1, 1), TakenOver::All),
+            (Epoch::new(2, 0, 3), TakenOver::Past),
+            (last, TakenOver::All),
+            (Epoch::new(4, 0, 3), TakenOver::Past),
+        ] {
+            let facts = Facts {
+                promised,
+                ..Facts::default()
+            };
+            let history = EpochHistory::default();
+            let mut partition = Partition::recovered(7, facts, history, at(first, 6));
+            let taken = partition.take_handover(1, last, at(first, 6));
+            assert_eq!(taken, expected, "{promised}");
+        }
     }
 
     #[test]

@@ -197,7 +197,7 @@ impl Node {
         self.ids
     }
 
-    fn standing(&self) -> penstock_shard::lease::Standing {
+    pub fn standing(&self) -> penstock_shard::lease::Standing {
         self.table.standing(partition(), true)
     }
 
@@ -725,7 +725,7 @@ fn who_cannot_begin_is_not_vouched_for() {
 }
 
 /// Another node asks for the partition in a generation, and is granted it.
-fn lends_to(node: &mut Node, from: u8, generation: u16) {
+pub fn lends_to(node: &mut Node, from: u8, generation: u16) {
     let now_us = node.server.now.us;
     node.decider.note_all(now_us, &node.table, |_| 0);
     let claim = Claim {

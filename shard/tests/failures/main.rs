@@ -11,6 +11,7 @@ mod config;
 mod device;
 mod edits;
 mod expiry;
+mod handovers;
 #[path = "../../../storage/tests/it/heap.rs"]
 mod heap;
 #[path = "../../../storage/tests/worlds/image.rs"]

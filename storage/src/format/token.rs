@@ -5,7 +5,8 @@
 //! with flag 1: u32 epoch, u32 0, u64 sequence | then what the answer told, 8 bytes a number
 //! ```
 //!
-//! Without flag 1 the version of the answer is that of the part.
+//! Without flag 1 the version of the answer is that of the part. A part that is written anew under
+//! another version has the flag.
 
 use crate::format::record::{read_u32, read_u64};
 use crate::types::version::Version;
@@ -23,13 +24,16 @@ const FLAG_VERSION: u8 = 1;
 pub struct TokenAnswer<'a> {
     /// The hash of the request.
     pub request_hash: u64,
-    /// The version that was told, if the request changed nothing.
+    /// The version that was told, if it is not that of the part.
     pub version: Option<Version>,
     /// What else was told.
     pub numbers: &'a [u8],
 }
 
 impl<'a> TokenAnswer<'a> {
+    /// Bytes that a version takes in the value.
+    pub const VERSION_BYTES: usize = VERSION_BYTES;
+
     /// Bytes of the value.
     #[inline]
     #[must_use]

@@ -236,6 +236,7 @@ impl World {
         };
         let consumed = self.step(node, shard, received);
         self.clients[client].inbound = bytes[consumed..].to_vec();
+        self.stop_behind_request(node);
     }
 
     pub(super) fn send_output(&mut self, node: usize, shard: usize, session: SessionId) {
@@ -736,7 +737,9 @@ impl World {
             What::Try(number) => self.answer_sale(number, item)?,
             What::Hold(number) => self.answer_hold(number, item)?,
             What::Raise | What::Change => {}
-            What::Settings => self.answer_settings(usize::from(writer.0) - 1, status)?,
+            What::Settings => {
+                self.answer_settings(usize::from(writer.0) - 1, status, came_us)?;
+            }
             What::Past(asked) => self.answer_past(asked, partition, item)?,
             What::Rush(_) => unreachable!("a batch is answered item by item"),
         }

@@ -11,11 +11,13 @@ use penstock_shard::cluster::Plan;
 use penstock_shard::lease::{Failover, FailoverPlan, LeaseRules, LeaseTable, Placing, Wish};
 use penstock_shard::replication::planted::{Bug, is_planted};
 
+use crate::plan::ALL_SEEDS;
 use crate::random::Random;
 
 use super::event::Event;
 use super::heartbeats::Wires;
 use super::outages::Outages;
+use super::partings::Partings;
 use super::store::{PlanStore, plan_of};
 use super::writers::Writers;
 use super::{NODES, Setting, World, number_of};
@@ -25,9 +27,8 @@ pub const FAILOVER_SEEDS: std::ops::Range<u64> = 1_060_000_000..1_160_000_000;
 /// ... and of one in four that a clock has given since then.
 const CLOCK_SEEDS_FROM: u64 = 1_883_035_000_000_000;
 
-/// Nodes of these seeds decide, too, and clients ask for level `all`.
-pub const ALL_SEEDS: std::ops::Range<u64> = 1_210_000_000..1_310_000_000;
-/// ... and of those that decide and that a clock has given since then.
+/// Clients ask for level `all` in [`ALL_SEEDS`], whose nodes decide, too, and in those that decide
+/// and that a clock has given since then.
 const CLOCK_ALL_FROM: u64 = 1_883_205_000_000_000;
 
 /// Whether the nodes of a seed decide by themselves.
@@ -51,7 +52,10 @@ pub(super) fn must_meet_at_all(seed: u64) -> impl Iterator<Item = (&'static str,
 pub const MET_AT_ALL: &[&str] = &[
     "acked at all",
     "level all reached by the disk alone",
+    "members of a writer away",
+    "parted behind an entry",
     "rush at all",
+    "stopped behind a request",
 ];
 
 /// What every long run of such seeds meets.
@@ -111,6 +115,7 @@ pub(super) struct Deciders {
     runs: [Option<Decider>; NODES],
     pub(super) wires: Wires,
     pub(super) outages: Outages,
+    pub(super) partings: Option<Partings>,
     pub(super) writers: Writers,
     /// When each partition was taken over last.
     taken_us: BTreeMap<u16, u64>,
@@ -149,12 +154,20 @@ impl Deciders {
                 Vec::new()
             },
         };
+        let mut outages = Outages::new(&mut random);
+        let partings = asks_for_all(seed)
+            .then(|| Partings::of_seed(seed))
+            .flatten();
+        if partings.is_some() {
+            outages.are_rare();
+        }
         Some(Deciders {
             rules,
             store: PlanStore::new(document),
             runs: Default::default(),
             wires: Wires::default(),
-            outages: Outages::new(&mut random),
+            outages,
+            partings,
             writers: Writers::default(),
             taken_us: BTreeMap::new(),
             random,
@@ -191,6 +204,7 @@ impl World {
     pub(super) fn take_decision(&mut self, event: Event) {
         match event {
             Event::Outage => self.befall_deciders(),
+            Event::Parting => self.part_members(),
             Event::Decide { node, run } => self.of_run(node, run, |world| world.decide(node)),
             Event::Loaded {
                 node,
@@ -423,6 +437,7 @@ impl World {
             self.taken_over(*from, partitions);
         }
         self.plan = plan;
+        self.part_behind(author.0, wish);
     }
 
     /// What follows for what clients may be missing.

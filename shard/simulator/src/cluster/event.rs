@@ -136,6 +136,8 @@ pub(super) enum Event {
     Look,
     /// Something befalls nodes that decide by themselves.
     Outage,
+    /// A writer and its members part.
+    Parting,
     /// A node looks at what it is to decide.
     Decide {
         node: usize,
@@ -236,6 +238,7 @@ pub(super) fn code_of(event: &Event) -> u64 {
         Event::Repair { node, .. } => 0x450 + *node as u64,
         Event::TakenOver { node, .. } => 0x460 + *node as u64,
         Event::Outage => 0x40D,
+        Event::Parting => 0x40F,
         Event::Decide { node, .. } => 0x470 + *node as u64,
         Event::Loaded { node, .. } => 0x480 + *node as u64,
         Event::ShardPlan { node, .. } => 0x490 + *node as u64,

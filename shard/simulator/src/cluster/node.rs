@@ -85,6 +85,8 @@ pub(super) struct Node {
     pub(super) frozen: VecDeque<Event>,
     /// The cluster's file as it read it last.
     pub(super) plan: Arc<Plan>,
+    /// When it last went by one that does not name it for some partition; 0: never.
+    lacked_us: u64,
     /// What its leases and its shards tell each other, of one start.
     leases: Arc<LeaseTable>,
     /// What the other nodes have offered to them.
@@ -145,6 +147,7 @@ impl Node {
             stops_since_us: None,
             frozen: VecDeque::new(),
             plan,
+            lacked_us: 0,
             leases: Arc::default(),
             offers: Arc::default(),
             kept: Vec::new(),
@@ -212,15 +215,14 @@ impl Node {
         }
     }
 
-    /// Opens every shard as the server does.
+    /// Opens every shard as the server does, by the plan that was read last.
     pub(super) fn start(
         &mut self,
         now: Now,
         setting: &Setting,
-        plan: Arc<Plan>,
         is_new: bool,
     ) -> Result<Started, String> {
-        self.open(now, setting, plan, is_new)
+        self.open(now, setting, is_new)
             .map_err(|refusal| format!("is refused its own directory: {refusal}"))?
     }
 
@@ -228,11 +230,9 @@ impl Node {
         &mut self,
         now: Now,
         setting: &Setting,
-        plan: Arc<Plan>,
         is_new: bool,
     ) -> Result<Result<Started, String>, OpeningError> {
         self.incarnation += 1;
-        self.plan = plan;
         self.leases = Arc::default();
         self.offers = Arc::default();
         let segment_bytes = self.segment_bytes(setting);
@@ -446,10 +446,43 @@ impl Node {
         Arc::clone(&self.leases)
     }
 
+    /// It goes by this plan from now on.
+    pub(super) fn read_plan(&mut self, plan: Arc<Plan>, now_us: u64) {
+        if self.lacks_some() {
+            self.lacked_us = now_us;
+        }
+        self.plan = plan;
+    }
+
+    /// Whether its plan has not named it for some partition at some time since then.
+    pub(super) fn has_lacked(&self, since_us: u64) -> bool {
+        self.lacks_some() || self.lacked_us > 0 && self.lacked_us >= since_us
+    }
+
+    fn lacks_some(&self) -> bool {
+        let is_there = |number: u8| self.plan.clients.iter().any(|&(it, _)| it == number);
+        let mut written = self
+            .plan
+            .partitions
+            .iter()
+            .filter(|it| is_there(it.primary));
+        written.any(|it| {
+            let mut members = it.members.iter();
+            it.primary != self.number && members.all(|&(member, _)| member != self.number)
+        })
+    }
+
     /// What it is to a partition, while it runs.
     pub(super) fn partition(&self, partition: u16) -> Option<PartitionStatus> {
         let mut cores = self.cores.iter().flatten();
         cores.find_map(|core| core.shard.partition(partition))
+    }
+
+    /// The last version of a partition in its log, while it runs.
+    pub(super) fn last_version(&self, partition: u16) -> Option<Version> {
+        let mut cores = self.cores.iter().flatten();
+        let core = cores.find(|core| core.shard.partition(partition).is_some())?;
+        Some(core.shard.store().highest(usize::from(partition)))
     }
 
     /// Makes the key table of a segment.

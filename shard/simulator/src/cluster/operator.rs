@@ -125,6 +125,7 @@ impl World {
                 };
                 self.after(self.setting.blows_us, first);
                 self.begin_harms();
+                self.begin_to_part();
             }
             return Ok(());
         }
@@ -200,7 +201,8 @@ impl World {
     }
 
     /// Whether a handover is complete but for its last step: the new node has all of the partition,
-    /// the old one has promised the new epoch, and the new one has not begun it.
+    /// the old one, which has written last of all, has promised the new epoch, and the new one has
+    /// not begun it.
     pub(super) fn is_handover_promised(&self, partition: u16) -> bool {
         let Assignment {
             generation,
@@ -208,16 +210,16 @@ impl World {
             is_handed_over,
             ..
         } = self.plan.partitions[usize::from(partition)];
-        let status = |node: usize| {
-            let cores = self.nodes[node].cores.iter().flatten();
-            let mut states = cores.flat_map(|core| core.shard.partitions());
-            states.find(|it| it.partition == partition)
-        };
+        let status = |node: usize| self.nodes[node].partition(partition);
         let Some(new) = status(usize::from(primary) - 1) else {
             return false;
         };
         let epoch = Epoch::new(generation, 0, primary);
-        let mut others = (0..NODES).filter_map(status);
+        let last = |node: usize| self.nodes[node].last_version(partition);
+        let newest = (0..NODES).filter_map(last).max();
+        // A node that was replaced before may have promised the epoch, too.
+        let wrote_last = (0..NODES).filter(|&node| last(node) == newest);
+        let mut others = wrote_last.filter_map(status);
         let is_promised = others.any(|old| {
             (old.epoch, old.was_last, old.received) == (epoch, true, new.received)
                 && matches!(old.role, PartitionRole::Idle | PartitionRole::Followed)

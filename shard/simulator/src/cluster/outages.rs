@@ -48,11 +48,22 @@ impl Outages {
             idle_since_us: BTreeMap::new(),
         }
     }
+
+    /// What takes a while is seldom disturbed.
+    pub(super) fn are_rare(&mut self) {
+        self.every_us = 15_000_000;
+    }
 }
 
 impl World {
     fn outages(&mut self) -> &mut Outages {
         &mut self.deciders.as_mut().expect("nodes decide").outages
+    }
+
+    /// Traffic does not end before.
+    pub(super) fn outages_go_on_until(&mut self, until_us: u64) {
+        let outages = self.outages();
+        outages.end_us = outages.end_us.max(until_us);
     }
 
     fn luck(&mut self) -> &mut Random {

@@ -8,7 +8,6 @@ use penstock_net::level::AckLevel;
 use penstock_net::request::BatchRequest;
 use penstock_net::status::Status;
 use penstock_shard::Topology;
-use penstock_shard::cluster::Plan;
 use penstock_storage::version::{PARTITIONS, SLOTS};
 
 use crate::random::Random;
@@ -110,7 +109,8 @@ impl World {
         self.send(client, out, home, AckLevel::Disk, What::Settings);
     }
 
-    pub(super) fn answer_settings(&mut self, node: usize, status: Status) -> Step {
+    /// A node has answered a change that came to it at `came_us`.
+    pub(super) fn answer_settings(&mut self, node: usize, status: Status, came_us: u64) -> Step {
         match status {
             Status::Ok => {
                 self.meet("keyspace changed");
@@ -132,26 +132,13 @@ impl World {
             | Status::Busy
             | Status::Draining
             | Status::Full => Ok(()),
-            // The operator had this node hold nothing of a partition.
-            Status::Unsupported if self.was_dropped(node) => {
+            // The operator had this node hold nothing of a partition, if only until its answer left.
+            Status::Unsupported if self.nodes[node].has_lacked(came_us) => {
                 self.meet("keyspaces at a node that lacks a partition");
                 Ok(())
             }
             other => Err(format!("a change of a keyspace is answered {other:?}")),
         }
-    }
-
-    /// Whether a node is not named for some partition, by its file or by the newest one.
-    fn was_dropped(&self, node: usize) -> bool {
-        let me = number_of(node);
-        let lacks = |plan: &Plan| {
-            self.partitions.iter().any(|&partition| {
-                let assignment = &plan.partitions[usize::from(partition)];
-                let mut members = assignment.members.iter();
-                assignment.primary != me && members.all(|(member, _)| *member != me)
-            })
-        };
-        lacks(&self.plan) || lacks(&self.nodes[node].plan)
     }
 
     /// Where the nodes do not know the same settings yet.

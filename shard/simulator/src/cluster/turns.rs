@@ -25,8 +25,9 @@ impl World {
             self.nodes[node].copy();
         }
         self.choose_horizon(node);
-        let (now, plan) = (self.now_of(node), Arc::clone(&self.plan));
-        let started = self.nodes[node].start(now, &self.setting, plan, is_new);
+        let now = self.now_of(node);
+        self.nodes[node].read_plan(Arc::clone(&self.plan), self.now_us);
+        let started = self.nodes[node].start(now, &self.setting, is_new);
         let started = started.map_err(|refusal| format!("node {}: {refusal}", number_of(node)))?;
         if started.has_snapshot {
             self.meet("start with a snapshot");

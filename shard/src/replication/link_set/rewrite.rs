@@ -11,6 +11,7 @@ use penstock_storage::log::{Purpose, Room};
 use penstock_storage::place::Lsn;
 use penstock_storage::record::part_bytes;
 use penstock_storage::store::{Found, Store};
+use penstock_storage::token::TokenAnswer;
 use penstock_storage::version::partition_of;
 
 use crate::replication::partition::Partition;
@@ -188,14 +189,14 @@ fn write_key<P: Blocks<Block = B>, B: Block, H: Fn(&[u8]) -> u32>(
     let store = &mut *turn.store;
     let found = store.find(slot, hash, key);
     let bytes = match found {
-        Found::Cached(id) => store.part_bytes_of(id),
+        Found::Cached(id) => store.part_bytes_of(id) + TokenAnswer::VERSION_BYTES,
         Found::Absent | Found::Cold(_) => part_bytes(key.len(), 0, false, 0),
     };
     if store.room_for(Purpose::Keep, bytes) != Room::Yes {
         return Err(NotNow);
     }
     let cell = match found {
-        Found::Cached(id) => id,
+        Found::Cached(id) => store.name_told_version((slot, hash), id),
         Found::Absent => {
             let id = store.insert((slot, hash), key, &[], None);
             store.delete((slot, hash), id);

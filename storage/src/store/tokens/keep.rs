@@ -1,6 +1,8 @@
 //! A token as one more part of the record of the change that it names.
 
 use crate::format::horizon::{AHEAD_MS_MAX, Horizon};
+use crate::format::system_key::is_token;
+use crate::format::token::TokenAnswer;
 use crate::log::room::{Purpose, Room};
 use crate::memory::index::entry::CellId;
 use crate::memory::keys::Found;
@@ -161,6 +163,28 @@ impl<P: Blocks> Store<P> {
             Some(id) => keys.set_value(home, id, token_value, expiry_ms),
             None => keys.insert(home, token.at.key, token_value, expiry_ms),
         }
+    }
+
+    /// A key is to be logged anew as it is. A token tells the version of its own record, unless its
+    /// value names another one. So the value of a token names the present version, and each retry
+    /// is told what the first try was. Other keys do not change. The cell of the key; its value is
+    /// longer by [`TokenAnswer::VERSION_BYTES`] at most.
+    pub fn name_told_version(&mut self, home: (u16, u32), id: CellId) -> CellId {
+        let cell = self.keys.cell(id);
+        let answer = match is_token(cell.key()) {
+            true => TokenAnswer::decode(cell.value()).filter(|it| it.version.is_none()),
+            false => None,
+        };
+        let Some(answer) = answer else {
+            return id;
+        };
+        let version = Some(self.keys.cells().version(id));
+        let mut value = std::mem::take(&mut self.token_value);
+        TokenAnswer { version, ..answer }.encode(&mut value);
+        let expiry_ms = cell.expiry_ms();
+        let id = self.keys.set_value(home, id, &value, expiry_ms);
+        self.token_value = value;
+        id
     }
 
     /// Takes note of a token that is in the log. Nearly no token is ever looked at again, so its
