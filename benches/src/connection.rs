@@ -22,8 +22,8 @@ use crate::workload::Load;
 const IDS_PER_SHOT: u64 = 1024;
 /// The opcode of a batch.
 const BATCH: u8 = Opcode::Batch as u8;
-/// Ack levels.
-pub(crate) const LEVELS: usize = 4;
+/// Ack levels, by their codes.
+pub(crate) const LEVELS: usize = 5;
 
 /// A shot that is not answered whole.
 #[derive(Clone, Copy, Debug)]

@@ -8,7 +8,7 @@ use penstock_client::login::ConnectionLogin;
 use penstock_client::tls::{ClientTls, TlsSession};
 use penstock_client::{ClientOptions, Identity};
 use penstock_net::frame::{Header, Opcode};
-use penstock_net::hello::{ClientHello, ServerHello};
+use penstock_net::hello::{ClientHello, FEATURE_ALL, ServerHello};
 use penstock_net::level::AckLevel;
 use penstock_net::receive::{Received, Receiver, is_tls};
 use penstock_net::reply::text_of;
@@ -156,7 +156,7 @@ impl Entry {
         ClientHello {
             protocol_min: 1,
             protocol_max: 1,
-            features: 0,
+            features: FEATURE_ALL,
             name: "penstock bench",
         }
         .write(out, 0);

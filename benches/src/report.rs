@@ -1,5 +1,6 @@
 //! What a run measured, as two numbers, as a table, or as JSON.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::SystemTime;
@@ -10,7 +11,7 @@ use penstock_net::level::AckLevel;
 use serde_json::json;
 
 use crate::args::{BenchArgs, Workload};
-use crate::connection::Account;
+use crate::connection::{Account, LEVELS};
 use crate::host::host;
 use crate::ledger::Ledger;
 use crate::series::{Interval, QUANTILES};
@@ -29,6 +30,33 @@ pub struct Report {
     /// What the server's counters rose by during the run, warm-up included.
     pub(crate) server: BTreeMap<String, u64>,
     pub(crate) ledger: Option<Ledger>,
+}
+
+/// The level that promises least of those that were told, by their codes.
+fn lowest(told: &[u64; LEVELS]) -> Option<AckLevel> {
+    let told = (0..).zip(told).filter(|&(_, &count)| count > 0);
+    told.filter_map(|(code, _)| AckLevel::from_code(code)).min()
+}
+
+/// What to know of a level that was asked for, if another one was reached.
+fn other_level(asked: AckLevel, reached: AckLevel) -> Option<String> {
+    let (asks, reaches) = (asked.name(), reached.name());
+    let figures = format!("these are the figures of {reaches}");
+    match reached.cmp(&asked) {
+        Ordering::Equal => None,
+        Ordering::Less => Some(format!(
+            "level {asks} was asked for, and {reaches} was reached, because no other node may \
+             write next: {figures}",
+        )),
+        Ordering::Greater if asked < AckLevel::Disk => Some(format!(
+            "level {asks} was asked for, and the server raised it to {reaches}: {figures}. \
+             `penstock serve --durability {asks}` lets it be less",
+        )),
+        Ordering::Greater => Some(format!(
+            "level {asks} was asked for, and the server raised it to {reaches}, the least level of \
+             the keyspace: {figures}",
+        )),
+    }
 }
 
 /// Counters that are worth a line per operation.
@@ -69,26 +97,15 @@ impl Report {
         }
     }
 
-    /// The lowest level that an answer told. `None` if nothing was answered that has one, as of an
-    /// echo.
+    /// The level that promises least of those that answers told. `None` if nothing was answered
+    /// that has one, as of an echo.
     fn level_reached(&self) -> Option<AckLevel> {
-        let told = self.account.levels.iter().position(|&count| count > 0)?;
-        AckLevel::from_code(u8::try_from(told).ok()?)
+        lowest(&self.account.levels)
     }
 
     /// What to know if the server gave another level than was asked for.
     pub(crate) fn raised(&self) -> Option<String> {
-        let (asked, reached) = (self.args.level.wire(), self.level_reached()?);
-        (asked != reached).then(|| {
-            format!(
-                "level {} was asked for, and the server raised it to {}: these are the figures of \
-                 {}. `penstock serve --durability {}` lets it be less",
-                asked.name(),
-                reached.name(),
-                reached.name(),
-                asked.name(),
-            )
-        })
+        other_level(self.args.level.wire(), self.level_reached()?)
     }
 
     /// The share of the operations that was shed, if any was.
@@ -317,5 +334,39 @@ fn table(report: &Report) {
                 );
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_level_reached_is_the_one_that_promises_least_whatever_its_code() {
+        let told = |levels: &[AckLevel]| {
+            let mut counts = [0; LEVELS];
+            for level in levels {
+                counts[usize::from(level.code())] += 1;
+            }
+            lowest(&counts)
+        };
+        assert_eq!(told(&[]), None);
+        assert_eq!(told(&[AckLevel::All]), Some(AckLevel::All));
+        let both = [AckLevel::Replica, AckLevel::All];
+        assert_eq!(told(&both), Some(AckLevel::All));
+        let ended = [AckLevel::All, AckLevel::Disk, AckLevel::All];
+        assert_eq!(told(&ended), Some(AckLevel::Disk));
+    }
+
+    #[test]
+    fn another_level_than_was_asked_for_is_told_with_its_reason() {
+        let told = |asked, reached| other_level(asked, reached).unwrap_or_default();
+        assert_eq!(told(AckLevel::All, AckLevel::All), "");
+        let alone = told(AckLevel::All, AckLevel::Disk);
+        assert!(alone.contains("no other node may write next"), "{alone}");
+        let raised = told(AckLevel::Disk, AckLevel::All);
+        assert!(raised.contains("raised it to all, the least"), "{raised}");
+        let served = told(AckLevel::None, AckLevel::Disk);
+        assert!(served.contains("--durability none"), "{served}");
     }
 }

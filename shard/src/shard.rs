@@ -537,6 +537,13 @@ impl<P: Blocks> Shard<P> {
         }
     }
 
+    /// How many bytes are to be sent by a link; 0 by one that is gone.
+    #[must_use]
+    pub fn link_output_bytes(&self, link: LinkId) -> usize {
+        let linked = self.linked.as_ref();
+        linked.map_or(0, |linked| linked.link_set().output_bytes(link))
+    }
+
     /// Whether more bytes of a link are to be handed over now.
     #[must_use]
     pub fn may_read_link(&self, link: LinkId) -> bool {

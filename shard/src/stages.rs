@@ -150,6 +150,11 @@ impl Stages {
         on_disk
     }
 
+    /// Whether replies wait for a record, at the end of a turn.
+    pub(crate) fn waits_for_disk(&self) -> bool {
+        self.waiting_operations > 0
+    }
+
     /// The network has the replies of so many operations, which might leave `since_us`.
     #[inline]
     pub(crate) fn left(&mut self, now_us: u64, since_us: u64, operations: u64) {

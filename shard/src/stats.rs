@@ -162,6 +162,11 @@ impl Stats {
         self.stages.waits(lsn, operations);
     }
 
+    /// Whether replies wait for this disk, at the end of a turn.
+    pub(crate) fn waits_for_disk(&self) -> bool {
+        self.stages.waits_for_disk()
+    }
+
     /// The network has the replies of so many operations, which might leave `since_us`.
     pub(crate) fn leave(&mut self, now_us: u64, since_us: u64, operations: u64) {
         self.stages.left(now_us, since_us, operations);

@@ -20,6 +20,7 @@ use penstock_shard::replication::receiver::LinkRefusal;
 
 use super::file::Secret;
 use super::link_tls::LinkTls;
+use super::link_versions::highest_offered;
 use super::seen::Seen;
 use crate::tls::TlsConnection;
 
@@ -348,7 +349,8 @@ impl Greeter<'_> {
         }
         let mut out = Vec::new();
         let channel = line.channel();
-        let mut connecting = Connecting::new(me, wanted, channel, nonce()?, &mut out);
+        let mut connecting =
+            Connecting::up_to(highest_offered(), me, wanted, channel, nonce()?, &mut out);
         line.send(&out)?;
         let judged = connecting.welcome(&line.frame()?.message);
         let claim = judged.map_err(|refusal| line.refuse(2, &refusal))?;
@@ -389,7 +391,8 @@ impl Greeter<'_> {
         // One that there is not is refused as another destination.
         let is_there = wanted < me.shards || (takes_heartbeats && wanted == HEARTBEAT_SHARD);
         let shard = if is_there { wanted } else { 0 };
-        let mut accepting = Accepting::new(Introduction { shard, ..*me }, channel);
+        let mut accepting =
+            Accepting::new(Introduction { shard, ..*me }, channel).up_to(highest_offered());
         let judged = accepting.hello(&frame.message, nonce);
         let input = judged.map_err(|refusal| line.refuse(1, &refusal))?;
         let mut out = Vec::new();

@@ -22,6 +22,7 @@ mod judge;
 pub(crate) mod kept_plan;
 mod leases;
 mod link_tls;
+mod link_versions;
 pub mod lost;
 pub mod lost_writes;
 pub mod lostfound;
@@ -65,6 +66,7 @@ use self::home::PlanPlace;
 pub(crate) use self::leases::LeaseParts;
 use self::leases::Leases;
 pub(crate) use self::link_tls::LinkTls;
+pub use self::link_versions::offer_links_up_to;
 use self::plan_watch::watch;
 use self::seen::Seen;
 

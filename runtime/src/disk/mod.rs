@@ -141,6 +141,8 @@ pub struct Disk {
     reads_begun: u32,
     writes_begun: u32,
     inline: InlineWrites,
+    /// Taken out of the queue to be inline, and not made yet.
+    put_aside: Option<Operation>,
     /// Bytes written since the last sync that a sync has to make durable.
     unsynced_bytes: u64,
     /// The end of an inline write.
@@ -221,6 +223,7 @@ impl Disk {
             reads_begun: 0,
             writes_begun: 0,
             inline: InlineWrites::new(options.durable_by == DurableBy::Auto),
+            put_aside: None,
             unsynced_bytes: 0,
             inline_arrival: None,
             clock: Instant::now(),
@@ -392,7 +395,20 @@ impl Disk {
     /// # Errors
     /// The engine is lost; nothing that was submitted can be trusted to end.
     pub fn flush(&mut self) -> io::Result<()> {
-        let inline = self.take_inline();
+        self.flush_others(true)?;
+        self.write_inline();
+        Ok(())
+    }
+
+    /// As [`Disk::flush`], but for the write that is made here, if there may be one and is:
+    /// [`Disk::write_inline`] is to follow.
+    ///
+    /// # Errors
+    /// As for [`Disk::flush`].
+    pub fn flush_others(&mut self, may_be_inline: bool) -> io::Result<()> {
+        if may_be_inline && self.put_aside.is_none() {
+            self.put_aside = self.take_inline();
+        }
         while self.writes_begun < self.options.writes_in_flight_max {
             let Some(operation) = self.writes_waiting.pop_front() else {
                 break;
@@ -409,11 +425,22 @@ impl Disk {
             Engine::Uring(it) => it.flush(self.slots.len())?,
             Engine::Threads(_) => {}
         }
-        // Behind the rest, which the device then has meanwhile.
-        if let Some(operation) = inline {
+        Ok(())
+    }
+
+    /// Whether a write is to be made here.
+    #[inline]
+    #[must_use]
+    pub fn has_inline_write(&self) -> bool {
+        self.put_aside.is_some()
+    }
+
+    /// Makes the write that is to be made here, behind the rest, which the device has meanwhile.
+    #[inline]
+    pub fn write_inline(&mut self) {
+        if let Some(operation) = self.put_aside.take() {
             self.perform_inline(operation);
         }
-        Ok(())
     }
 
     /// Whether a write has ended that was made inside [`Disk::flush`] and is not reaped.
@@ -458,7 +485,8 @@ impl Disk {
     /// How many requests were submitted and have not come back.
     #[inline]
     pub fn in_flight(&self) -> usize {
-        self.slots.len() + self.writes_waiting.len() + self.reads_waiting.len()
+        let put_aside = usize::from(self.put_aside.is_some());
+        self.slots.len() + self.writes_waiting.len() + self.reads_waiting.len() + put_aside
     }
 
     /// Begins what waits and blocks until at least one completion was moved to `into`, or until

@@ -2,15 +2,21 @@
 
 use penstock_shard::audit::Audited;
 use penstock_shard::replication::{LinkId, PartitionId};
-use penstock_shard::{Mail, Network, SessionId};
+use penstock_shard::{Mail, Network, SessionId, Shard};
 
 use super::mailbox::Mailbox;
+use crate::disk::arena::Arena;
+use crate::event_loop::engine::Peers;
 
 /// Nothing reaches a caller while the turn is carried out: the thread of the shard takes the
 /// replies behind it, straight out of the outbox. There is no other node.
 pub(super) struct Callers<'a> {
     /// To the other shards, if there may be any.
     pub(super) mailbox: Option<&'a Mailbox>,
+}
+
+impl Peers for Callers<'_> {
+    fn send_links_at_once(&mut self, _: &mut Shard<Arena>) {}
 }
 
 impl Network for Callers<'_> {

@@ -21,6 +21,13 @@ use crate::system::advice;
 
 pub(crate) use super::shell::{Helpers, Turn};
 
+/// Whom the shard of an engine talks to.
+pub(crate) trait Peers: Network {
+    /// Sends what links have to send, as much as their sockets take now. The thread waits for the
+    /// device next.
+    fn send_links_at_once(&mut self, shard: &mut Shard<Arena>);
+}
+
 /// One shard and its disk.
 pub(crate) struct Engine {
     pub(crate) shard: Shard<Arena>,
@@ -152,7 +159,7 @@ impl Engine {
         &mut self,
         now: Now,
         clock: impl FnOnce() -> Now,
-        network: &mut impl Network,
+        network: &mut impl Peers,
     ) -> Turn {
         if self.is_dead {
             return Turn::Dead;
@@ -180,12 +187,17 @@ impl Engine {
             shard: &self.shard,
             disk: &mut self.disk,
             helpers: &mut self.helpers,
-            network,
+            network: &mut *network,
             is_stopped: &mut self.is_stopped,
+            may_wait_for_device: self.shard.may_wait_for_device(&self.outbox),
         };
         if let Err(end) = carry_out(&mut self.outbox, &mut shell) {
             self.is_dead = true;
             return end;
+        }
+        if self.disk.has_inline_write() {
+            network.send_links_at_once(&mut self.shard);
+            self.disk.write_inline();
         }
         let is_due_again = self.publish(now) | self.disk.has_inline_arrival();
         Turn::Ended {

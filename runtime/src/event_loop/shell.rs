@@ -58,6 +58,7 @@ pub(super) struct EngineShell<'a, N> {
     pub(super) helpers: &'a mut Helpers,
     pub(super) network: &'a mut N,
     pub(super) is_stopped: &'a mut bool,
+    pub(super) may_wait_for_device: bool,
 }
 
 impl<N: Network> Shell for EngineShell<'_, N> {
@@ -85,12 +86,13 @@ impl<N: Network> Shell for EngineShell<'_, N> {
         *self.is_stopped = true;
     }
 
-    /// All with one system call.
+    /// All with one system call, but for a write that this thread makes itself: what links send
+    /// goes before.
     fn submit(&mut self, requests: &mut Vec<Io<ArenaBlock>>) -> Result<(), Turn> {
         for io in requests.drain(..) {
             self.disk.submit(io);
         }
-        let flushed = self.disk.flush();
+        let flushed = self.disk.flush_others(self.may_wait_for_device);
         flushed.map_err(|error| {
             Turn::Fatal(format!(
                 "shard {}: the disk engine is lost: {error}",

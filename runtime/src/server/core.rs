@@ -41,6 +41,8 @@ pub(crate) struct Core {
     /// By the index of their session.
     pub(super) connections: RefCell<Vec<Option<Rc<Connection>>>>,
     pub(super) links: RefCell<Vec<Rc<Link>>>,
+    /// Empty room for what a link sends.
+    pub(super) link_bytes: RefCell<Vec<u8>>,
     /// To the thread that keeps what has diverged, if this is a node of a cluster.
     pub(super) lostfound: Option<flume::Sender<Found>>,
     /// What was said of links.
@@ -82,6 +84,7 @@ impl Core {
             engine: RefCell::new(engine),
             connections: RefCell::default(),
             links: RefCell::default(),
+            link_bytes: RefCell::default(),
             lostfound,
             lately: RefCell::default(),
             shard: start.shard.shard,
@@ -361,11 +364,6 @@ impl Core {
 
     pub(crate) fn take_link_output(&self, link: LinkId, into: &mut Vec<u8>) {
         self.engine.borrow_mut().shard.take_link_output(link, into);
-    }
-
-    /// Another turn is due.
-    pub(crate) fn take_turn(&self) {
-        self.turn.set();
     }
 
     /// A link has ended on both sides.

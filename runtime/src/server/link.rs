@@ -9,6 +9,7 @@ use penstock_shard::replication::LinkId;
 
 use super::signal::Signal;
 use crate::stats::PlainLink;
+use crate::system::send_at_once;
 use crate::tls::TlsConnection;
 
 /// What others need of a link.
@@ -18,6 +19,10 @@ pub(crate) struct Link {
     pub(crate) has_output: Signal,
     /// The shard may have room for more.
     pub(crate) may_read: Signal,
+    /// The writing task has bytes on their way.
+    pub(super) is_writing: Cell<bool>,
+    /// What goes into the socket next: the rest of what [`Link::send_at_once`] has begun.
+    pub(super) begun: RefCell<Vec<u8>>,
     /// The last that is sent.
     pub(super) last_words: RefCell<Option<Vec<u8>>>,
     /// Open as long as either half is.
@@ -45,6 +50,8 @@ impl Link {
             link,
             has_output: Signal::default(),
             may_read: Signal::default(),
+            is_writing: Cell::new(false),
+            begun: RefCell::default(),
             last_words: RefCell::new(None),
             descriptor,
             has_half_ended: Cell::new(false),
@@ -54,6 +61,47 @@ impl Link {
             _lifeline: lifeline,
         };
         (link, reader, writer)
+    }
+
+    /// Whether nothing goes into the socket before what is sent now.
+    pub(super) fn may_send_at_once(&self) -> bool {
+        let is_free = !self.is_writing.get() && self.begun.borrow().is_empty();
+        is_free && self.last_words.borrow().is_none() && !self.is_shut.get()
+    }
+
+    /// Sends bytes now, as many as the socket takes; the writing task sends the rest, and meets
+    /// what is wrong. Leaves `bytes` empty.
+    pub(super) fn send_at_once(&self, bytes: &mut Vec<u8>) {
+        let mut begun = self.begun.borrow_mut();
+        match &self.tls {
+            None => std::mem::swap(&mut *begun, bytes),
+            Some(tls) => {
+                let mut tls = tls.borrow_mut();
+                let mut rest = &bytes[..];
+                while !rest.is_empty() {
+                    match tls.seal(std::iter::once(rest), &mut begun) {
+                        // A fault has ended it.
+                        0 => break,
+                        sealed => rest = &rest[sealed..],
+                    }
+                }
+                bytes.clear();
+            }
+        }
+        let sent = send_at_once(self.descriptor, &begun).unwrap_or(0);
+        match sent == begun.len() {
+            // Its memory is for the next link.
+            true => {
+                begun.clear();
+                if self.tls.is_none() {
+                    std::mem::swap(&mut *begun, bytes);
+                }
+            }
+            false => {
+                begun.drain(..sent);
+                self.has_output.set();
+            }
+        }
     }
 
     /// Sends this behind what is sent already, then ends the link.
@@ -77,5 +125,51 @@ impl Link {
             self.shut_down();
         }
         has_ended
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+
+    #[test]
+    fn what_a_socket_takes_leaves_at_once_and_the_writing_task_has_the_rest() {
+        let runtime = monoio::RuntimeBuilder::<monoio::LegacyDriver>::new().build();
+        runtime.expect("a loop").block_on(async {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
+            let address = listener.local_addr().expect("known");
+            let stream = std::net::TcpStream::connect(address).expect("connected");
+            let (mut peer, _) = listener.accept().expect("accepted");
+            stream.set_nonblocking(true).expect("set");
+            let stream = TcpStream::from_std(stream).expect("taken over");
+            let (link, _reader, _writer) = Link::new(LinkId(1), stream, (None, None), None);
+
+            let mut bytes = b"a frame".to_vec();
+            link.send_at_once(&mut bytes);
+            let mut received = [0; 7];
+            peer.read_exact(&mut received).expect("it has left");
+            assert_eq!(&received, b"a frame");
+            assert!(bytes.is_empty() && link.may_send_at_once());
+
+            // More than two sockets hold.
+            let long: Vec<u8> = (0..32 << 20).map(|at: u32| at.to_le_bytes()[1]).collect();
+            link.send_at_once(&mut long.clone());
+            assert!(!link.may_send_at_once(), "the rest goes first");
+            let rest = link.begun.take();
+            assert!((1..long.len()).contains(&rest.len()));
+            let mut received = vec![0; long.len() - rest.len()];
+            peer.read_exact(&mut received).expect("it has left");
+            received.extend_from_slice(&rest);
+            assert!(received == long);
+            assert!(link.may_send_at_once());
+
+            link.is_writing.set(true);
+            assert!(!link.may_send_at_once(), "the task has bytes on their way");
+            link.is_writing.set(false);
+            link.end(b"the last".to_vec());
+            assert!(!link.may_send_at_once(), "nothing comes behind");
+        });
     }
 }

@@ -126,16 +126,21 @@ async fn say_farewell(link: &Link) {
 async fn write(core: Rc<Core>, link: Rc<Link>, mut writer: OwnedWriteHalf<TcpStream>) {
     let (mut buffer, mut ciphertext) = (Vec::new(), Vec::new());
     loop {
+        link.is_writing.set(false);
         link.has_output.wait().await;
+        link.is_writing.set(true);
+        let begun = link.begun.take();
+        if !begun.is_empty() && writer.write_all(begun).await.0.is_err() {
+            break;
+        }
         let last_words = link.last_words.borrow_mut().take();
         let is_last = last_words.is_some();
         match last_words {
             Some(last_words) => buffer = last_words,
             None => core.take_link_output(link.link, &mut buffer),
         }
-        let is_sending = !buffer.is_empty();
         let is_sent = match &link.tls {
-            None if is_sending => {
+            None if !buffer.is_empty() => {
                 let result;
                 (result, buffer) = writer.write_all(buffer).await;
                 result.is_ok()
@@ -147,10 +152,7 @@ async fn write(core: Rc<Core>, link: Rc<Link>, mut writer: OwnedWriteHalf<TcpStr
         if !is_sent {
             break;
         }
-        if is_sending {
-            // More may have come meanwhile.
-            core.take_turn();
-        }
+        // Each turn that leaves more to send says so.
         if is_last || link.is_shut.get() {
             break;
         }

@@ -4,12 +4,31 @@ use std::time::Instant;
 
 use penstock_shard::audit::Audited;
 use penstock_shard::replication::{LinkId, PartitionId};
-use penstock_shard::{Mail, Network, SessionId};
+use penstock_shard::{Mail, Network, SessionId, Shard};
 use tracing::warn;
 
 use super::core::Core;
 use super::messages::Letter;
 use crate::cluster::lostfound::Found;
+use crate::disk::arena::Arena;
+use crate::event_loop::engine::Peers;
+
+/// What a link sends before a write that the loop waits for, at most. A link with more catches up,
+/// and nobody waits for that.
+const AT_ONCE_BYTES_MAX: usize = 64 << 10;
+
+impl Peers for &Core {
+    fn send_links_at_once(&mut self, shard: &mut Shard<Arena>) {
+        let mut bytes = self.link_bytes.borrow_mut();
+        for link in self.links.borrow().iter() {
+            let ready = shard.link_output_bytes(link.link);
+            if (1..=AT_ONCE_BYTES_MAX).contains(&ready) && link.may_send_at_once() {
+                shard.take_link_output(link.link, &mut bytes);
+                link.send_at_once(&mut bytes);
+            }
+        }
+    }
+}
 
 impl Network for &Core {
     fn send(&mut self, sessions: &mut Vec<SessionId>) {

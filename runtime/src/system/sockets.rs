@@ -89,6 +89,25 @@ pub(crate) fn receive_at_once(descriptor: RawFd, buffer: &mut Vec<u8>) -> io::Re
     Ok(bytes)
 }
 
+/// Sends the first of `bytes` to a connection, as many as its socket takes without waiting. Returns
+/// how many bytes that were.
+///
+/// # Errors
+/// [`io::ErrorKind::WouldBlock`] if the socket takes nothing now.
+pub(crate) fn send_at_once(descriptor: RawFd, bytes: &[u8]) -> io::Result<usize> {
+    // SAFETY: the kernel reads at most `bytes.len()` bytes from memory that is borrowed meanwhile;
+    // a number that is no descriptor is an error.
+    let sent = unsafe {
+        libc::send(
+            descriptor,
+            bytes.as_ptr().cast(),
+            bytes.len(),
+            libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL,
+        )
+    };
+    usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+}
+
 /// Ends a connection in both directions, which wakes a task that waits for it. An error means that
 /// the connection has ended already.
 pub(crate) fn shut_down_socket(descriptor: std::os::fd::RawFd) {

@@ -397,6 +397,33 @@ fn a_lone_durable_write_on_a_contended_cpu_enters_no_ring_and_needs_no_thread() 
 }
 
 #[test]
+fn an_inline_write_is_put_aside_until_it_is_asked_for_and_not_taken_where_it_may_not_be_one() {
+    let folder = Folder::new("put_aside");
+    with_each_contended(|mut disk, mut arena| {
+        let (path, fd) = file(&folder, 8);
+        disk.attach(FILE, fd);
+        let mut one = |fill| block(&mut arena, BLOCK_BYTES, fill);
+        disk.submit(write(0, 0, one(1), true));
+        disk.flush_others(true).expect("flush");
+        assert!(disk.has_inline_write() && !disk.has_inline_arrival());
+        assert_eq!((disk.counters().inline, disk.in_flight()), (0, 1));
+        let contents = fs::read(&path).expect("read the file");
+        assert!(contents[..BLOCK_BYTES].iter().all(|&byte| byte != 1));
+        disk.write_inline();
+        assert!(!disk.has_inline_write() && disk.has_inline_arrival());
+        assert_eq!(drained(&mut disk).len(), 1);
+
+        disk.submit(write(1, 0, one(2), true));
+        disk.flush_others(false).expect("flush");
+        assert!(!disk.has_inline_write());
+        assert_eq!(drained(&mut disk).len(), 1);
+        assert_eq!(disk.counters().inline, 1);
+        let contents = fs::read(&path).expect("read the file");
+        assert!(contents[..BLOCK_BYTES].iter().all(|&byte| byte == 2));
+    });
+}
+
+#[test]
 fn only_a_lone_durable_write_is_made_inline_and_only_while_the_cpu_is_contended() {
     let folder = Folder::new("not_inline");
     with_each_contended(|mut disk, mut arena| {

@@ -8,8 +8,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use penstock_client::{Client, Verbs};
+use penstock_net::level::AckLevel;
 use serde_json::Value;
 
+use crate::cluster::nodes::{Cluster, wait_for_follower, wait_for_primary};
 use crate::command::command;
 use crate::process::{Server, the_machine};
 
@@ -81,18 +83,23 @@ fn counter(client: &Client, name: &str) -> u64 {
 /// One SET after the other until the server says that its CPU is contended. `false` on a kernel
 /// that counts no run delay.
 fn is_contended(client: &Client) -> bool {
+    is_contended_beside(client, client)
+}
+
+/// The same of one server while another one is written to.
+fn is_contended_beside(server: &Client, written: &Client) -> bool {
     if fs::metadata("/proc/thread-self/schedstat").is_err() {
         eprintln!("SKIPPED: this kernel counts no run delay");
         return false;
     }
     let until = Instant::now() + BESIDE_MAX;
-    while counter(client, "cpu_contended") == 0 {
+    while counter(server, "cpu_contended") == 0 {
         assert!(
             Instant::now() < until,
             "the CPU counts as free beside all these programs"
         );
         for _ in 0..20 {
-            client.set(b"key", b"value").wait().unwrap();
+            written.set(b"key", b"value").wait().unwrap();
         }
     }
     true
@@ -220,6 +227,32 @@ fn kill_9_keeps_what_the_thread_of_the_shard_made_durable_itself() {
     }
     server.stop();
     fs::remove_dir_all(data).unwrap();
+}
+
+#[test]
+fn a_member_on_a_contended_cpu_answers_its_primary_and_leaves_its_writes_to_the_disk() {
+    let _machine = the_machine();
+    let cluster = Cluster::new("contended-member");
+    let first = cluster.start(1, &["--cluster-new", "--durable-by", "auto"]);
+    wait_for_primary(&first);
+    let second = cluster.start(2, &["--durable-by", "auto"]);
+    wait_for_follower(&first, &second);
+    let (client, member) = (first.client(AckLevel::All), second.client(AckLevel::Disk));
+    let hogs = Hogs::start();
+    if is_contended(&client) && is_contended_beside(&member, &client) {
+        let (inline, flushes) = (
+            counter(&client, "storage_inline"),
+            counter(&member, "flushes"),
+        );
+        for _ in 0..SETS {
+            client.set(b"key", b"value").wait().unwrap();
+        }
+        wait_for_follower(&first, &second);
+        assert!(counter(&client, "storage_inline") > inline);
+        assert!(counter(&member, "flushes") > flushes);
+        assert_eq!(counter(&member, "storage_inline"), 0);
+    }
+    drop(hogs);
 }
 
 #[test]

@@ -111,6 +111,7 @@ pub struct Connecting {
 pub struct Accepting {
     me: Introduction,
     channel: Channel,
+    highest: u16,
     greeted: Option<(Hello, Welcome)>,
 }
 
@@ -180,13 +181,26 @@ impl Connecting {
     #[must_use]
     pub fn new(
         me: Introduction,
+        wanted: (u8, u16),
+        channel: Channel,
+        nonce: Nonce,
+        out: &mut Vec<u8>,
+    ) -> Self {
+        Connecting::up_to(LINK_VERSION_MAX.into(), me, wanted, channel, nonce, out)
+    }
+
+    /// The same, and offers no higher version of the link than this one, as an earlier build.
+    #[must_use]
+    pub fn up_to(
+        highest: u16,
+        me: Introduction,
         (to_node, to_shard): (u8, u16),
         channel: Channel,
         nonce: Nonce,
         out: &mut Vec<u8>,
     ) -> Self {
         let hello = Hello {
-            versions: (LINK_VERSION.into(), LINK_VERSION_MAX.into()),
+            versions: (LINK_VERSION.into(), highest),
             log_format: me.log_format,
             cluster_id: me.cluster_id,
             node_id: me.node_id,
@@ -310,8 +324,15 @@ impl Accepting {
         Accepting {
             me,
             channel,
+            highest: LINK_VERSION_MAX.into(),
             greeted: None,
         }
+    }
+
+    /// Speaks no higher version of the link than this one, as an earlier build.
+    #[must_use]
+    pub fn up_to(self, highest: u16) -> Self {
+        Accepting { highest, ..self }
     }
 
     /// Takes HELLO, and tells what the own proof is to be computed over.
@@ -330,13 +351,13 @@ impl Accepting {
             );
         };
         let me = &self.me;
-        let version = link_version(hello);
+        let (version, highest) = (link_version(hello, self.highest), self.highest);
         if !(hello.versions.0..=hello.versions.1).contains(&version) {
             return refusal(
                 RefusalCode::LinkVersion,
                 format!(
                     "versions {} to {} of the link are offered, and {LINK_VERSION} to \
-                     {LINK_VERSION_MAX} are spoken here",
+                     {highest} are spoken here",
                     hello.versions.0, hello.versions.1
                 ),
             );
@@ -350,7 +371,7 @@ impl Accepting {
                 ),
             );
         }
-        let peer = peer_of(hello);
+        let peer = peer_of(hello, version);
         judge(me, hello.log_format, hello.cluster_id, &peer, &self.channel)?;
         let needed = frame_bytes_needed(hello.record_bytes_max);
         if hello.record_bytes_max > me.record_bytes_max || hello.frame_bytes_max < needed {
@@ -419,18 +440,18 @@ impl Accepting {
     /// If HELLO has not come.
     #[must_use]
     pub fn proven(self) -> Peer {
-        let (hello, _) = self.greeted.expect("HELLO was taken");
-        peer_of(&hello)
+        let (hello, welcome) = self.greeted.expect("HELLO was taken");
+        peer_of(&hello, welcome.version)
     }
 }
 
-/// The version that is spoken with who says this: the highest one that both know.
-fn link_version(hello: &Hello) -> u16 {
-    let (least, highest) = (LINK_VERSION.into(), LINK_VERSION_MAX.into());
-    hello.versions.1.clamp(least, highest)
+/// The version that is spoken with who says this: the highest one that both know, up to `highest`.
+fn link_version(hello: &Hello, highest: u16) -> u16 {
+    hello.versions.1.clamp(LINK_VERSION.into(), highest)
 }
 
-fn peer_of(hello: &Hello) -> Peer {
+/// Who says this, by a link of this version.
+fn peer_of(hello: &Hello, link_version: u16) -> Peer {
     Peer {
         node_id: hello.node_id,
         node: hello.node,
@@ -438,7 +459,7 @@ fn peer_of(hello: &Hello) -> Peer {
         shard: hello.shard,
         shards: hello.shards,
         frame_bytes_max: hello.frame_bytes_max,
-        link_version: link_version(hello),
+        link_version,
     }
 }
 

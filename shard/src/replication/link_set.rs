@@ -399,6 +399,12 @@ impl<B: Block> LinkSet<B> {
         self.table.output(link)
     }
 
+    /// How many bytes are to be sent by a link; 0 by one that is gone.
+    #[must_use]
+    pub fn output_bytes(&self, link: LinkId) -> usize {
+        self.table.output_bytes(link)
+    }
+
     /// Links with something to be sent.
     pub fn sendable(&self) -> impl Iterator<Item = LinkId> + '_ {
         self.table.sendable()

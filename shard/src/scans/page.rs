@@ -14,7 +14,6 @@ use penstock_storage::store::Store;
 use penstock_storage::system_key::is_system;
 use penstock_storage::version::SLOTS;
 
-use crate::cluster::Redirect;
 use crate::key_tables::KeyTables;
 use crate::scanning::{
     BLOCKS_A_STEP_MAX, ColdKey, ENTRIES_A_STEP_MAX, Order, READ_BYTES_A_STEP_MAX, READS_A_STEP_MAX,
@@ -27,8 +26,6 @@ pub(crate) enum Halt {
     Reads(Vec<Wanted>),
     /// The first key cannot be read.
     Unread(Unread),
-    /// Another node writes the first slot.
-    Elsewhere(Redirect),
 }
 
 /// The reads that a page lacks.

@@ -17,8 +17,8 @@ use crate::mail::ReplyAddress;
 use crate::replication::gate::Outcome;
 use crate::replication::{Needed, PartitionId, Waiting};
 
-use crate::replica_waits::ReplicaReply;
-use crate::requests::parking::Origin;
+use crate::replica_waits::{REPLICA_REPLIES_MAX, ReplicaReply};
+use crate::requests::parking::{Origin, Parked};
 
 use super::operation::{Leave, Own};
 use super::{Now, Outbox, Shard};
@@ -60,6 +60,23 @@ impl<P: Blocks> Shard<P> {
         let linked = self.linked.as_ref().filter(|_| !leave.is_of_member)?;
         let needed = linked.needed(leave.level, own.asked.is_read());
         needed.filter(|needed| is_done || !matches!(needed, Needed::Some(_)))
+    }
+
+    /// Whether a reply may begin to wait for members of a partition; otherwise why not.
+    pub(super) fn may_wait_for(
+        &self,
+        partition: usize,
+        needed: Needed,
+    ) -> Result<(), (Status, String)> {
+        let linked = self.linked.as_ref();
+        match linked.and_then(|it| it.lacks_members(partition, needed)) {
+            Some(lacking) => Err((Status::NoReplicas, lacking)),
+            None if !self.replica_waits.has_room() => Err((
+                Status::Busy,
+                format!("{REPLICA_REPLIES_MAX} replies wait for other nodes, which is the limit"),
+            )),
+            None => Ok(()),
+        }
     }
 
     /// Says in the answer to a write with a token, which begins at `from`, that this node has begun
@@ -105,9 +122,41 @@ impl<P: Blocks> Shard<P> {
             deadline_us @ 1.. if own.asked.is_read() => deadline_us,
             _ => u64::MAX,
         };
+        self.wait_within(now, own.slot, until_us, whom);
+    }
+
+    /// Keeps the answer to a step of a scan until the members of the partition of its slot have
+    /// what it tells.
+    #[cold]
+    pub(super) fn page_at_members(
+        &mut self,
+        now: Now,
+        step: &Parked,
+        needed: Needed,
+        page: Pieces,
+    ) {
+        let whom = ReplicaReply {
+            origin: step.origin,
+            address: step.address,
+            came_us: step.came_us,
+            needed,
+            is_change: false,
+            item: page,
+            behind: Vec::new(),
+        };
+        let until_us = match step.deadline_us {
+            0 => u64::MAX,
+            deadline_us => deadline_us,
+        };
+        self.wait_within(now, step.slot, until_us, whom);
+    }
+
+    /// Keeps a reply about a slot until the needed members have all that was appended by now, for
+    /// the time of the plan and until `until_us` at most.
+    fn wait_within(&mut self, now: Now, slot: u16, until_us: u64, whom: ReplicaReply) {
         let linked = self.linked.as_ref().expect("the level was refused without");
         let deadline_us = until_us.min(now.us + linked.replica_timeout_us());
-        let partition = PartitionId::try_from(partition_of(own.slot)).expect("256");
+        let partition = PartitionId::try_from(partition_of(slot)).expect("256");
         self.wait_for_members(partition, deadline_us, whom);
     }
 

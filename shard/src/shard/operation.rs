@@ -31,7 +31,6 @@ use crate::execute::token::{self, Looked};
 use crate::execute::{Cold, Context, Ran, program, refused, run};
 use crate::mail::ReplyAddress;
 use crate::member_read::{Stale, look_at_member};
-use crate::replica_waits::REPLICA_REPLIES_MAX;
 use crate::requests::parking::{Origin, Parked};
 use crate::stats::Stats;
 
@@ -652,20 +651,13 @@ impl<P: Blocks> Shard<P> {
         if let Some(elsewhere) = linked.elsewhere(partition) {
             return Err(self.refuse_elsewhere(asked, operation, &elsewhere, out));
         }
-        let needed = linked.needed(level, asked.is_read());
-        let lacking = needed.and_then(|needed| linked.lacks_members(partition, needed));
-        let lack = match (needed, lacking) {
-            (_, Some(lacking)) => Some((Status::NoReplicas, lacking)),
-            (Some(_), None) if !self.replica_waits.has_room() => Some((
-                Status::Busy,
-                format!("{REPLICA_REPLIES_MAX} replies wait for other nodes, which is the limit"),
-            )),
-            _ => None,
-        };
-        match lack {
-            Some((status, message)) => {
-                Err(self.refuse_item(asked, operation, status, &message, out))
-            }
+        match linked.needed(level, asked.is_read()) {
+            Some(needed) => match self.may_wait_for(partition, needed) {
+                Ok(()) => Ok(leave),
+                Err((status, message)) => {
+                    Err(self.refuse_item(asked, operation, status, &message, out))
+                }
+            },
             None => Ok(leave),
         }
     }
@@ -872,7 +864,8 @@ pub(super) fn least_level<P: Blocks>(
     }
 }
 
-fn level_of(settings: &Settings, is_unleveled: bool) -> AckLevel {
+/// The level that these settings give a request at least, which may have named none.
+pub(super) fn level_of(settings: &Settings, is_unleveled: bool) -> AckLevel {
     let least = AckLevel::from_code(settings.level_min).unwrap_or_default();
     match read_default(settings.level_default) {
         Ok(Some(level)) if is_unleveled => least.max(level),

@@ -1,5 +1,6 @@
 //! Pages of SCAN, step by step.
 
+use penstock_net::level::AckLevel;
 use penstock_net::reply::ReplyHead;
 use penstock_net::request::{Verb, Version};
 use penstock_net::scan::ScanRequest;
@@ -8,20 +9,34 @@ use penstock_storage::io::{Blocks, Completion};
 use penstock_storage::place::Lsn;
 use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::store::{AdmitError, part_read};
+use penstock_storage::version::{last_slot_of_partition, partition_of};
 
 use crate::answers::Asked;
 use crate::busy::Told;
 use crate::cluster::Redirect;
+use crate::replication::Needed;
 use crate::requests::parking::{Origin, Parked};
-use crate::scanning::{ColdKey, Reading, STEPS_A_TURN_MAX, ScanRead, Unread, slot_of_cursor};
+use crate::scanning::{
+    ColdKey, Reading, STEPS_A_TURN_MAX, Scan, ScanRead, Unread, Wanted, slot_of_cursor,
+};
 use crate::scans::page::Halt;
 
-use super::operation::{Operation, Step};
+use super::operation::{Operation, Step, level_of};
 use super::reads::{bytes_read, not_read, not_written};
 use super::{Now, Outbox, Shard};
 
 /// What answers count as.
 const SCAN: Asked = Asked::Verb(Verb::Scan);
+
+/// What became of a step of a scan.
+enum Stepped {
+    /// Its answer is written and waits for this record.
+    Told(Lsn),
+    /// Its page is written and waits for members.
+    ToldBehind(Needed),
+    /// It needs these reads.
+    Lacks(Vec<Wanted>),
+}
 
 impl<P: Blocks> Shard<P> {
     /// Takes a step of a scan in, or sends it to the shard whose slots it has come to.
@@ -55,12 +70,10 @@ impl<P: Blocks> Shard<P> {
         if let Err(elsewhere) = self.last_scanned(slot) {
             return self.refuse_elsewhere(SCAN, operation, &elsewhere, out);
         }
-        if operation.level.waits_for_members() {
-            let message = format!(
-                "a SCAN has no ack level {}: read the keys by GET at that level",
-                operation.level.name()
-            );
-            let status = Status::Unsupported;
+        let is_unleveled = operation.address.is_unleveled;
+        if let Err((status, message)) =
+            self.leave_of_step(operation.level, is_unleveled, slot, request.prefix)
+        {
             return self.refuse_item(SCAN, operation, status, &message, out);
         }
         if self.scans.steps.is_full() {
@@ -73,6 +86,28 @@ impl<P: Blocks> Shard<P> {
         // The number of scans bounds what they hold.
         self.scans.steps.begin(operation.parked(slot, 0));
         Step::Later
+    }
+
+    /// The level of a step of a scan, which is at least that of a GET of each key that it may tell,
+    /// and whom its page waits for; otherwise why it is refused.
+    fn leave_of_step(
+        &self,
+        asked: AckLevel,
+        is_unleveled: bool,
+        slot: u16,
+        prefix: &[u8],
+    ) -> Result<(AckLevel, Option<Needed>), (Status, String)> {
+        let settings = self.store.keyspaces().within(slot, prefix);
+        let level = settings
+            .map(|settings| level_of(settings, is_unleveled))
+            .fold(asked, AckLevel::max);
+        let level = self.reachable(level);
+        let linked = self.linked.as_ref();
+        let needed = linked.and_then(|linked| linked.needed(level, true));
+        if let Some(needed) = needed {
+            self.may_wait_for(partition_of(slot), needed)?;
+        }
+        Ok((level, needed))
     }
 
     /// The last slot that a page tells which begins in this slot: behind it another shard or
@@ -94,8 +129,6 @@ impl<P: Blocks> Shard<P> {
             let Parked {
                 origin,
                 address,
-                level,
-                deadline_us,
                 came_us,
                 ..
             } = scan.parked;
@@ -103,60 +136,88 @@ impl<P: Blocks> Shard<P> {
                 continue;
             }
             self.renew_rights(&mut scan.parked);
-            let request = ScanRequest::read(&scan.parked.item).expect("checked when it came");
-            let rights = scan.parked.rights.as_deref();
-            let judged = rights.map_or(Ok(()), |rights| rights.judge_scan(&request));
             let mut pieces = self.requests.take_scratch();
-            let out = pieces.written();
-            let head = |status| ReplyHead::new(status, address.item, level, Version::default());
-            let gate = if let Err(denied) = judged {
-                self.stats.refuse(SCAN, Status::Denied);
-                head(Status::Denied).write_message(out, &denied);
-                Some(Lsn(0))
-            } else if let Some((status, message)) = self.comes_too_late(now, deadline_us) {
-                self.stats.refuse(SCAN, status);
-                head(status).write_message(out, &message);
-                Some(Lsn(0))
-            } else {
-                // Another node may have taken over since the step came.
-                let last_slot = self.last_scanned(scan.parked.slot);
-                let page = last_slot.map_err(Halt::Elsewhere).and_then(|last_slot| {
-                    let limits = self.setup.limits();
-                    let page = self.scans.page(&self.store, &scan, limits, last_slot);
-                    page.write(out)
-                });
-                match page {
-                    Ok(gate) => {
-                        self.stats.answer(SCAN, Status::Ok);
-                        head(Status::Ok).patch(out, 0);
-                        Some(self.gate(level, gate))
-                    }
-                    Err(Halt::Unread(Unread { status, message })) => {
-                        self.stats.answer(SCAN, status);
-                        out.clear();
-                        head(status).write_message(out, &message);
-                        Some(Lsn(0))
-                    }
-                    Err(Halt::Elsewhere(elsewhere)) => {
-                        self.stats.refuse(SCAN, elsewhere.status());
-                        ReplyHead {
-                            version: elsewhere.version(),
-                            ..head(elsewhere.status())
-                        }
-                        .write_message(out, &elsewhere);
-                        Some(Lsn(0))
-                    }
-                    Err(Halt::Reads(wanted)) => {
-                        self.scans.steps.wait(scan, &wanted);
-                        None
-                    }
+            match self.step_of_scan(now, &scan, pieces.written()) {
+                Stepped::Told(gate) => {
+                    self.stats.answer_later(now.us, came_us);
+                    self.answer_detached(origin, address, Told::behind(gate), &pieces, outbox);
                 }
-            };
-            if let Some(gate) = gate {
-                self.stats.answer_later(now.us, came_us);
-                self.answer_detached(origin, address, Told::behind(gate), &pieces, outbox);
+                Stepped::ToldBehind(needed) => {
+                    let page = pieces.split_off(0);
+                    self.page_at_members(now, &scan.parked, needed, page);
+                }
+                Stepped::Lacks(wanted) => self.scans.steps.wait(scan, &wanted),
             }
             self.requests.give_scratch(pieces);
+        }
+    }
+
+    /// Writes the answer to a step of a scan, if it needs no read.
+    fn step_of_scan(&mut self, now: Now, scan: &Scan, out: &mut Vec<u8>) -> Stepped {
+        let Parked {
+            address,
+            deadline_us,
+            slot,
+            ..
+        } = scan.parked;
+        let head = |status, level| ReplyHead::new(status, address.item, level, Version::default());
+        let request = ScanRequest::read(&scan.parked.item).expect("checked when it came");
+        let rights = scan.parked.rights.as_deref();
+        if let Err(denied) = rights.map_or(Ok(()), |rights| rights.judge_scan(&request)) {
+            self.stats.refuse(SCAN, Status::Denied);
+            head(Status::Denied, scan.parked.level).write_message(out, &denied);
+            return Stepped::Told(Lsn(0));
+        }
+        if let Some((status, message)) = self.comes_too_late(now, deadline_us) {
+            self.stats.refuse(SCAN, status);
+            head(status, scan.parked.level).write_message(out, &message);
+            return Stepped::Told(Lsn(0));
+        }
+        // Another node may have taken over since the step came, and a keyspace may have changed.
+        let last_slot = match self.last_scanned(slot) {
+            Ok(last_slot) => last_slot,
+            Err(elsewhere) => {
+                self.stats.refuse(SCAN, elsewhere.status());
+                ReplyHead {
+                    version: elsewhere.version(),
+                    ..head(elsewhere.status(), scan.parked.level)
+                }
+                .write_message(out, &elsewhere);
+                return Stepped::Told(Lsn(0));
+            }
+        };
+        let (asked, is_unleveled) = (scan.parked.level, address.is_unleveled);
+        let (level, needed) = match self.leave_of_step(asked, is_unleveled, slot, request.prefix) {
+            Ok(leave) => leave,
+            Err((status, message)) => {
+                self.stats.refuse(SCAN, status);
+                head(status, asked).write_message(out, &message);
+                return Stepped::Told(Lsn(0));
+            }
+        };
+        let last_slot = match needed {
+            // Each partition has members of its own to wait for.
+            Some(_) => last_slot.min(last_slot_of_partition(slot)),
+            None => last_slot,
+        };
+        let limits = self.setup.limits();
+        let page = self.scans.page(&self.store, scan, limits, last_slot);
+        match page.write(out) {
+            Ok(gate) => {
+                self.stats.answer(SCAN, Status::Ok);
+                head(Status::Ok, level).patch(out, 0);
+                match needed {
+                    Some(needed) => Stepped::ToldBehind(needed),
+                    None => Stepped::Told(self.gate(level, gate)),
+                }
+            }
+            Err(Halt::Unread(Unread { status, message })) => {
+                self.stats.answer(SCAN, status);
+                out.clear();
+                head(status, level).write_message(out, &message);
+                Stepped::Told(Lsn(0))
+            }
+            Err(Halt::Reads(wanted)) => Stepped::Lacks(wanted),
         }
     }
 

@@ -80,6 +80,17 @@ impl<P: Blocks> Shard<P> {
         .min()
     }
 
+    /// Whether the loop may stand still for the device at the end of this turn. On a node alone its
+    /// disk decides. On a node of a cluster somebody must wait here for what is written, which
+    /// nobody does for what a member applies; and no reply of this turn may wait for the loop,
+    /// because then others are at work.
+    #[must_use]
+    pub fn may_wait_for_device(&self, outbox: &Outbox<P::Block>) -> bool {
+        let is_awaited = || self.stats.waits_for_disk() || !self.replica_waits.is_empty();
+        let is_alone = || outbox.sendable.is_empty() && outbox.mail.is_empty();
+        self.linked.is_none() || (is_awaited() && is_alone())
+    }
+
     /// Whether something ended since the last turn, and what waits for that goes on in the next
     /// one.
     #[must_use]

@@ -7,17 +7,20 @@ use penstock_net::keyspace::{Action, Settings};
 use penstock_net::level::AckLevel;
 use penstock_net::link::Membership;
 use penstock_net::link::frame::LINK_VERSION;
+use penstock_net::link::message::LINK_PARTITIONS;
 use penstock_net::request::{BatchRequest, Condition};
+use penstock_net::scan::{ScanPage, ScanRequest};
+use penstock_net::slot::SLOTS;
 use penstock_net::status::Status;
-use penstock_shard::Event;
 use penstock_shard::cluster::Plan;
 use penstock_shard::replication::LinkId;
 use penstock_shard::replication::handshake::Peer;
+use penstock_shard::{Event, slot_of_cursor};
 use penstock_storage::log::SyncMethod;
 
 use crate::image::Image;
 use crate::key;
-use crate::leases::{G, LEARNER, Node, Pair, SYNC, pair, peer, plan};
+use crate::leases::{G, LEARNER, Node, Pair, SYNC, pair, partition, peer, plan};
 use crate::server::Server;
 
 /// The plan with this number, in which node 1 writes the partition of the keys.
@@ -57,6 +60,100 @@ fn level_all_waits_for_the_member_and_a_client_that_does_not_know_it_is_told_rep
         Some((Status::Ok, AckLevel::Replica))
     );
     assert_eq!(all_is_disk(&pair.nodes[0]), 0);
+}
+
+/// Ends a turn of a node. Whether its loop may stand still for the device.
+fn turn(node: &mut Node) -> bool {
+    let server = &mut node.server;
+    server
+        .shard
+        .step(server.now, Event::TurnEnds, &mut server.outbox);
+    let may_wait = server.shard.may_wait_for_device(&server.outbox);
+    server.turn();
+    may_wait
+}
+
+/// Brings the other node what this one ships; how many frames of links that is.
+fn carry(pair: &mut Pair, from: usize) -> usize {
+    let mut frames = 0;
+    for link in std::mem::take(&mut pair.nodes[from].server.links) {
+        let mut bytes = Vec::new();
+        let shard = &mut pair.nodes[from].server.shard;
+        shard.take_link_output(link, &mut bytes);
+        frames += frames_of(&bytes);
+        let bytes = &bytes;
+        let received = Event::LinkReceived { link, bytes };
+        pair.nodes[1 - from].server.step_quietly(received);
+    }
+    frames
+}
+
+/// How many frames of a link these bytes are.
+fn frames_of(mut bytes: &[u8]) -> usize {
+    let mut frames = 0;
+    while let Some(body) = bytes.first_chunk::<4>() {
+        bytes = &bytes[u32::from_le_bytes(*body) as usize..];
+        frames += 1;
+    }
+    frames
+}
+
+#[test]
+fn a_write_at_level_all_takes_one_frame_each_way_beside_the_flush_and_no_flush_of_the_member() {
+    let mut pair = linked();
+    let id = pair.nodes[0].set_and_leave(AckLevel::All);
+    assert!(turn(&mut pair.nodes[0]), "somebody waits for this disk");
+    assert_eq!(pair.nodes[0].server.device.under_way().len(), 1);
+    // The record leaves while the device has it, and the mark in the turn that takes it in.
+    assert_eq!(carry(&mut pair, 0), 1);
+    turn(&mut pair.nodes[1]);
+    assert!(pair.nodes[1].server.device.under_way().is_empty());
+    assert_eq!(carry(&mut pair, 1), 1);
+    turn(&mut pair.nodes[0]);
+    assert_eq!(told(&pair.nodes[0], id), None, "not on the disk here");
+    pair.nodes[0].server.end(0);
+    let may_wait = turn(&mut pair.nodes[0]);
+    assert!(told(&pair.nodes[0], id).is_some());
+    assert!(!may_wait, "a reply is to leave");
+
+    // What the member applies nobody waits for, so its loop goes on meanwhile.
+    assert_eq!(carry(&mut pair, 0), 1);
+    let may_wait = turn(&mut pair.nodes[1]);
+    assert_eq!(pair.nodes[1].server.device.under_way().len(), 1);
+    assert!(!may_wait, "nobody waits");
+}
+
+/// Asks for the keys of a partition that begin with a prefix.
+fn scan(server: &mut Server, level: AckLevel, id: usize, prefix: &[u8]) {
+    let slots = u64::from(SLOTS / LINK_PARTITIONS);
+    let request = ScanRequest {
+        cursor: (u64::from(partition()) * slots) << 32,
+        prefix,
+        entries_max: 8,
+        bytes_max: 4096,
+        wants_values: true,
+    };
+    server.send_at(level, id, |batch, out| batch.scan(out, &request));
+}
+
+#[test]
+fn a_page_of_what_was_written_at_level_all_waits_like_a_get_and_ends_with_its_partition() {
+    let mut pair = linked();
+    let write = pair.nodes[0].set_and_leave(AckLevel::Disk);
+    let page = write + 100;
+    let server = &mut pair.nodes[0].server;
+    server.settle();
+    scan(server, AckLevel::All, page, b"");
+    server.settle();
+    assert_eq!(told(&pair.nodes[0], page), None);
+    pair.settle();
+    let replica = Some((Status::Ok, AckLevel::Replica));
+    assert_eq!(told(&pair.nodes[0], page), replica);
+    let reply = &pair.nodes[0].server.replies[&page];
+    let shown = ScanPage::read(&reply.value).expect("a page");
+    assert_eq!(shown.entries().count(), 1);
+    let slots = SLOTS / LINK_PARTITIONS;
+    assert_eq!(slot_of_cursor(shown.cursor), (partition() + 1) * slots);
 }
 
 #[test]
@@ -307,6 +404,52 @@ fn a_keyspace_has_level_all_and_a_default_level_only_when_each_node_of_the_plan_
                 assert!(text.contains("node 2 has not offered"), "{text}");
             }
         }
+    }
+}
+
+#[test]
+fn a_page_of_keys_whose_keyspace_asks_for_all_waits_and_no_other_page_does() {
+    let mut server = writer_of_all(&[u16::from(LINK_VERSION) + 1]);
+    let least = Settings {
+        level_min: AckLevel::All,
+        ..Settings::default()
+    };
+    server.send(1, |batch, out| {
+        batch.keyspace(out, b"key:", Action::Set(least));
+    });
+    server.settle();
+    assert_eq!(server.replies[&1].status, Status::Ok);
+    let level = |server: &mut Server, id, prefix: &[u8]| {
+        scan(server, AckLevel::Disk, id, prefix);
+        server.settle();
+        let reply = server.replies.get(&id)?;
+        Some((reply.status, reply.level))
+    };
+    // Nobody may write next.
+    assert_eq!(
+        level(&mut server, 2, b""),
+        Some((Status::Ok, AckLevel::Disk))
+    );
+    let mut plan = of(2, 4, &[]);
+    for assignment in &mut plan.partitions {
+        assignment.primary = 1;
+        assignment.members = vec![(2, SYNC)];
+    }
+    plan.clients.truncate(2);
+    plan.is_leased = false;
+    server.replan(plan);
+    server.settle();
+    for (id, prefix) in (10..).zip([&b""[..], b"k", b"key:", b"key:1"]) {
+        assert_eq!(level(&mut server, id, prefix), None, "{prefix:?}");
+    }
+    for (id, prefix) in (20..).zip([&b"kez"[..], b"other"]) {
+        let disk = Some((Status::Ok, AckLevel::Disk));
+        assert_eq!(level(&mut server, id, prefix), disk, "{prefix:?}");
+    }
+    server.now.us += 1_000_000;
+    server.settle();
+    for id in 10..14 {
+        assert_eq!(server.replies[&id].status, Status::NoReplicas);
     }
 }
 

@@ -13,6 +13,15 @@ pub fn partition_of(slot: u16) -> usize {
     usize::from(slot) / (SLOTS as usize / PARTITIONS)
 }
 
+/// The last slot of the partition of a slot.
+#[inline]
+#[must_use]
+pub fn last_slot_of_partition(slot: u16) -> u16 {
+    let slots = SLOTS as usize / PARTITIONS;
+    let last = usize::from(slot) / slots * slots + slots - 1;
+    u16::try_from(last).expect("a slot")
+}
+
 /// The version of a key: compared in this order, never reused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version {

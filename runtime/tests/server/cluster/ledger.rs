@@ -179,6 +179,34 @@ fn the_ledger_of_the_bench_at_level_replica_balances_over_switches_a_kill_and_a_
 }
 
 #[test]
+fn a_bench_at_level_all_is_told_all_beside_a_member_and_disk_where_nobody_may_write_next() {
+    let _clusters = beside_clusters();
+    let cluster = Cluster::new("cluster-bench-all");
+    let (first, second) = cluster.start_two();
+    let reached = |at: &Server| {
+        let mut bench = command(&["bench", "decr", "--level", "all", "--json"]);
+        bench.args(["--connections", "2", "--warmup", "0", "--duration", "0.3"]);
+        let output = bench.arg("--addr").arg(at.address.to_string()).output();
+        let output = output.expect("it runs");
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{told}");
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let level = report["level_reached"]
+            .as_str()
+            .expect("a name")
+            .to_string();
+        (level, told)
+    };
+    assert_eq!(reached(&first), ("all".into(), String::new()));
+    cluster.edits(&["drop", "--node", "2"]);
+    drop(second);
+    until("nobody may write next", || {
+        let (level, told) = reached(&first);
+        level == "disk" && told.contains("no other node may write next")
+    });
+}
+
+#[test]
 fn a_bench_without_a_ledger_ends_where_another_node_writes_and_names_it() {
     let _clusters = beside_clusters();
     let cluster = Cluster::new("cluster-bench-elsewhere");

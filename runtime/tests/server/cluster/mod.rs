@@ -24,6 +24,7 @@ mod strangers;
 mod switches;
 mod third_party;
 mod units;
+mod upgrade;
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -16,12 +16,17 @@ use penstock_net::hello::{ClientHello, ServerHello};
 use penstock_net::level::AckLevel;
 use penstock_net::receive::{Received, Receiver};
 
-use crate::command::command;
+use crate::command::{command, program};
 use crate::process::signal;
 use crate::scrape::ask;
 
 /// What is waited for comes in well under a second on a machine with nothing else to do.
 pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The test that serves as an earlier build, in a process of its own.
+const EARLIER_BUILD: &str = "cluster::upgrade::serves_as_an_earlier_build";
+/// The variable that tells it the highest version of links to offer.
+pub const LINKS_UP_TO: &str = "LINKS_UP_TO";
 
 /// A server that a failing test takes down with it.
 pub struct Server {
@@ -338,28 +343,52 @@ sync = [{}]
     }
 
     fn process(&self, plan: &[String], node: u8, more: &[&str]) -> Child {
+        let mut serve = command(&["serve"]);
+        serve.args(self.words(plan, node, more));
+        spawned(&mut serve)
+    }
+
+    /// How a node is told what it serves.
+    fn words(&self, plan: &[String], node: u8, more: &[&str]) -> Vec<String> {
         let usual = ["--shards", if node == 1 { "2" } else { "1" }];
         let shards = if more.contains(&"--shards") {
             &[][..]
         } else {
             &usual
         };
-        command(&["serve", "--shard-ports", "0"])
-            .args(["--admin-listen", "127.0.0.1:0"])
-            .arg("--listen")
-            .arg(format!("127.0.0.1:{}", self.clients[usize::from(node) - 1]))
-            .args(shards)
-            .args(["--cache-bytes", "1MiB"])
-            .args(["--value-bytes-max", "16KiB", "--segment-bytes", "2MiB"])
-            .args(["--cluster-node", &node.to_string()])
-            .args(plan)
-            .arg("--data")
-            .arg(self.data(node))
-            .args(more)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("it starts")
+        let listen = format!("127.0.0.1:{}", self.clients[usize::from(node) - 1]);
+        let (number, data) = (node.to_string(), self.data(node).display().to_string());
+        let of_all = [
+            ["--shard-ports", "0"],
+            ["--admin-listen", "127.0.0.1:0"],
+            ["--listen", &listen],
+            ["--cache-bytes", "1MiB"],
+            ["--value-bytes-max", "16KiB"],
+            ["--segment-bytes", "2MiB"],
+            ["--cluster-node", &number],
+            ["--data", &data],
+        ];
+        let words = of_all.iter().flatten().chain(shards).chain(more);
+        let words = words.map(|word| (*word).to_string());
+        words.chain(plan.iter().cloned()).collect()
+    }
+
+    /// Starts a node as a build that offers no higher version of links than this one: a process of
+    /// this binary, which is told by variables what it serves.
+    pub fn start_earlier(&self, node: u8, links_up_to: u16) -> Server {
+        let this = std::env::current_exe()
+            .expect("known")
+            .display()
+            .to_string();
+        let mut serve = program(&this);
+        serve.args(["--exact", EARLIER_BUILD, "--ignored", "--nocapture"]);
+        serve.env(LINKS_UP_TO, links_up_to.to_string());
+        let words = self.words(&self.plan_in("cluster.toml"), node, &[]);
+        for option in words.chunks(2) {
+            let name = option[0].trim_start_matches('-').replace('-', "_");
+            serve.env(format!("PENSTOCK_{}", name.to_uppercase()), &option[1]);
+        }
+        served(spawned(&mut serve), node)
     }
 
     /// Starts a server that ends by itself. Returns its exit code and its output.
@@ -406,37 +435,46 @@ sync = [{}]
 
     /// Starts a node that is told where the plan is by these words.
     pub fn start_with(&self, plan: &[String], node: u8, more: &[&str]) -> Server {
-        let mut process = self.process(plan, node, more);
-        let said = Arc::new(Mutex::new(Vec::new()));
-        let errors = BufReader::new(process.stderr.take().expect("piped"));
-        let heard = Arc::clone(&said);
-        std::thread::spawn(move || {
-            for line in errors.lines().map_while(Result::ok) {
-                println!("node {node}: {line}");
-                heard.lock().expect("no test fails with it").push(line);
-            }
-        });
-        let (mut admin, mut address) = (None, None);
-        let mut banner = BufReader::new(process.stdout.take().expect("piped")).lines();
-        for line in banner.by_ref().map_while(Result::ok) {
-            let word = line.split_whitespace().nth(1).unwrap_or_default();
-            if line.starts_with("admin") {
-                admin = word.strip_prefix("http://").map(|it| it.parse());
-            }
-            if line.starts_with("listening") {
-                address = Some(word.parse());
-            }
-            if line == "ready" {
-                break;
-            }
+        served(self.process(plan, node, more), node)
+    }
+}
+
+fn spawned(serve: &mut Command) -> Child {
+    serve.stdout(Stdio::piped()).stderr(Stdio::piped());
+    serve.spawn().expect("it starts")
+}
+
+/// A node that begins to serve.
+fn served(mut process: Child, node: u8) -> Server {
+    let said = Arc::new(Mutex::new(Vec::new()));
+    let errors = BufReader::new(process.stderr.take().expect("piped"));
+    let heard = Arc::clone(&said);
+    std::thread::spawn(move || {
+        for line in errors.lines().map_while(Result::ok) {
+            println!("node {node}: {line}");
+            heard.lock().expect("no test fails with it").push(line);
         }
-        std::thread::spawn(move || banner.for_each(drop));
-        Server {
-            process,
-            address: address.expect("it listens").expect("an address"),
-            admin: admin.expect("it tells").expect("an address"),
-            said,
+    });
+    let (mut admin, mut address) = (None, None);
+    let mut banner = BufReader::new(process.stdout.take().expect("piped")).lines();
+    for line in banner.by_ref().map_while(Result::ok) {
+        let word = line.split_whitespace().nth(1).unwrap_or_default();
+        if line.starts_with("admin") {
+            admin = word.strip_prefix("http://").map(|it| it.parse());
         }
+        if line.starts_with("listening") {
+            address = Some(word.parse());
+        }
+        if line == "ready" {
+            break;
+        }
+    }
+    std::thread::spawn(move || banner.for_each(drop));
+    Server {
+        process,
+        address: address.expect("it listens").expect("an address"),
+        admin: admin.expect("it tells").expect("an address"),
+        said,
     }
 }
 

@@ -147,6 +147,15 @@ impl<B: Block> LinkTable<B> {
         }
     }
 
+    /// How many bytes are to be sent by a link.
+    pub(super) fn output_bytes(&self, link: LinkId) -> usize {
+        match (self.senders.get(&link), self.receivers.get(&link)) {
+            (Some(it), _) => it.output.len(),
+            (None, Some(it)) => it.output.len(),
+            (None, None) => 0,
+        }
+    }
+
     /// Links with something to be sent.
     pub(super) fn sendable(&self) -> impl Iterator<Item = LinkId> + '_ {
         let senders = self.senders.iter().map(|(&link, it)| (link, &it.output));

@@ -163,6 +163,22 @@ impl Keyspaces {
             .map(|(keyspace, in_force)| (&*keyspace.prefix, &in_force.settings))
     }
 
+    /// The settings that are in force for some key of a slot that begins with this prefix.
+    pub fn within<'a>(&'a self, slot: u16, prefix: &'a [u8]) -> impl Iterator<Item = &'a Settings> {
+        let partition = partition_of(slot);
+        let is_before = |keyspace: &Keyspace| &*keyspace.prefix <= prefix;
+        let longer = self.keyspaces.partition_point(is_before);
+        let longer = self.keyspaces[longer..]
+            .iter()
+            .take_while(move |keyspace| keyspace.prefix.starts_with(prefix))
+            .filter_map(move |keyspace| keyspace.partitions[partition].as_deref())
+            .filter(|in_force| !in_force.settings.is_dropped);
+        let own = self.matching(self.longest(prefix), partition, prefix);
+        let mut own = own.map(|(_, in_force)| in_force);
+        let own = own.find(|in_force| !in_force.settings.is_dropped);
+        own.into_iter().chain(longer).map(|it| &it.settings)
+    }
+
     /// The layout that values of a key are marked with.
     #[inline]
     pub(crate) fn layout(&self, slot: u16, key: &[u8]) -> u16 {
