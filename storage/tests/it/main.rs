@@ -24,6 +24,7 @@ mod replica;
 mod run;
 mod scrub;
 mod seed;
+mod small_disk;
 mod snapshot;
 mod staged;
 mod steady;

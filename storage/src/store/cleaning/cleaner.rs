@@ -37,6 +37,15 @@ impl Default for CleaningConfig {
     }
 }
 
+/// What a log may have of the disk as it is now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RoomOnDisk {
+    /// Bytes of all its segments, those that can still be made included.
+    pub log_bytes: u64,
+    /// Bytes of the segments that are made now.
+    pub segment_bytes: u64,
+}
+
 /// What cleaning did since the store was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CleaningCounters {
@@ -116,6 +125,10 @@ pub(crate) struct Cleaner<B> {
     /// How fast writes may go.
     pub(crate) pace: Pace,
     pub(super) fullness: Fullness,
+    /// Edits and deletions that found no room were refused at the last step.
+    pub(super) refuses_edits: bool,
+    /// What the log may have of the disk, if somebody has said.
+    pub(super) room: Option<RoomOnDisk>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -296,6 +309,8 @@ impl<B> Cleaner<B> {
             counters: CleaningCounters::default(),
             pace: Pace::default(),
             fullness: Fullness::default(),
+            refuses_edits: false,
+            room: None,
         }
     }
 

@@ -14,6 +14,6 @@ pub mod pace;
 pub(crate) mod pick;
 pub mod sizing;
 
-pub use cleaner::{Backlog, CleaningConfig, CleaningCounters, Damaged};
+pub use cleaner::{Backlog, CleaningConfig, CleaningCounters, Damaged, RoomOnDisk};
 pub use liveness::Liveness;
 pub use pace::Fill;

@@ -74,10 +74,14 @@ impl<P: Blocks> Store<P> {
                 <= (durable_end.segment_sequence, durable_end.end_offset)
         });
         // With a spare that is still to come more can be copied than without.
-        let is_final = is_settled && !self.log().awaits_spare();
+        let awaits_spare = self.log().awaits_spare() || self.log().is_segment_returning();
+        let is_final = is_settled && !awaits_spare;
         let may_seal = picked.is_none() && is_final;
-        let is_sealed = may_seal && (self.seal_wasted() || self.seal_expired(now_us));
+        let is_sealed = may_seal && (self.seal_wasted(has_refused) || self.seal_expired(now_us));
         self.cleaner.is_hopeless = picked.is_none() && is_final && !is_sealed;
+        if has_refused && self.cleaner.is_hopeless {
+            self.log_mut().found_nothing();
+        }
         self.cleaner
             .expired
             .picked(now_us, (picked.is_some(), is_sealed), is_final);
@@ -131,20 +135,24 @@ impl<P: Blocks> Store<P> {
     }
 
     /// Seals the open segment for cleaning while the disk is full and no sealed segment can be
-    /// cleaned. It pays where the open segment is nearly full and a quarter of it is superseded, as
-    /// by a counter that changes again and again. Returns whether the segment was sealed.
-    fn seal_wasted(&mut self) -> bool {
+    /// cleaned. It pays where a quarter of the segment was written and does not count any more, as
+    /// by a counter that changes again and again, and the segment is nearly full or nobody may
+    /// fill it. A deletion or an edit that was refused takes less: `has_refused`. Returns whether
+    /// the segment was sealed.
+    fn seal_wasted(&mut self, has_refused: bool) -> bool {
         let Some((file, bytes)) = self.log().open_segment().filter(|_| self.log().is_low()) else {
             return false;
         };
-        let is_used_up = self.log().open_segment_bytes_left() < bytes / 8;
-        let gain = bytes.saturating_sub(self.counts_in(file).parts);
+        let left = self.log().open_segment_bytes_left();
+        let is_used_up = left < bytes / 8 || has_refused || self.log().lacks_room();
+        let gain_min = bytes / if has_refused { 16 } else { 4 };
+        let gain = bytes.saturating_sub(left + self.counts_in(file).parts);
         // Cleaning copies what still counts into the next spare, which may be a short one. Without
         // room for all of it there, the last spare would be used up and no segment released.
         let is_oldest = self.log().sealed_segments().is_empty() && !self.cleaner.keeps_deletions;
         let kept = self.copies_bytes(file, is_oldest);
         let fits = kept <= self.log().sure_bytes_of_spare();
-        is_used_up && gain >= bytes / 4 && fits && self.log_mut().seal_for_cleaning()
+        is_used_up && gain >= gain_min && fits && self.log_mut().seal_for_cleaning()
     }
 
     /// How fast to clean, and which segment, if there is one that pays; whether it is the oldest.
@@ -209,13 +217,15 @@ impl<P: Blocks> Store<P> {
                 continue;
             }
             let hoards_keys = self.hoards_expired_keys(segment.file);
-            // Expired keys are taken out once, so no credit is needed for an end.
-            if segment.file_bytes > credit && !hoards_keys {
-                continue;
-            }
             let is_oldest = at == 0 && may_be_oldest;
             let kept = self.copies_bytes(segment.file, is_oldest);
             let gain = segment.file_bytes.saturating_sub(kept);
+            // Expired keys are taken out once, so no credit is needed for an end. Nor is it where
+            // each segment gives back half of itself.
+            let is_free = hoards_keys || (is_low && gain > segment.file_bytes / 2);
+            if segment.file_bytes > credit && !is_free {
+                continue;
+            }
             let is_crowded = is_oldest && tombstone_bytes > total_bytes / 8 && !is_low;
             if kept > sure_bytes {
                 continue;
