@@ -61,7 +61,9 @@ impl<P: Blocks> Log<P> {
 
     /// Whether a segment was given back, and what became of its room is not told yet.
     pub(crate) fn is_segment_returning(&self) -> bool {
-        self.releases.is_room_returning() || self.writes.has_release()
+        // What comes back to a log with all its spares is for nobody.
+        let comes_back = self.releases.is_room_returning() || self.writes.has_release();
+        comes_back && self.lacks_spares()
     }
 
     /// Begins with short segments that grow with the log up to `most_bytes`. Asked for before the
@@ -325,24 +327,18 @@ impl<P: Blocks> Log<P> {
     }
 
     /// Whether a deletion or an edit found no room since the last call, and none was coming.
-    pub(crate) fn take_refused(&mut self) -> bool {
-        self.supply.take_refused()
+    pub(crate) fn take_lack(&mut self) -> bool {
+        self.supply.take_lack()
     }
 
-    /// Whether a deletion or an edit waits for [`Log::take_refused`].
-    pub(crate) fn has_refused(&self) -> bool {
-        self.supply.refusals().0
+    /// How often a spare was refused.
+    pub(crate) fn spare_refusals(&self) -> u64 {
+        self.supply.refusals()
     }
 
-    /// Whether deletions and edits that find no room are refused.
-    pub(crate) fn refuses_edits(&self) -> bool {
-        self.supply.refusals().1
-    }
-
-    /// Cleaning has nothing to do on behalf of what [`Log::take_refused`] told: behind the next
-    /// spare that is refused it is answered FULL until something comes.
-    pub(crate) fn found_nothing(&mut self) {
-        self.supply.found_nothing();
+    /// Whether deletions and edits that find no room are refused from now on, or wait.
+    pub(crate) fn refuse_edits(&mut self, refuses_edits: bool) {
+        self.supply.refuse_edits(refuses_edits);
     }
 
     /// Whether no more spares can be had and the last ones are kept back.

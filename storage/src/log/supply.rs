@@ -30,6 +30,8 @@ const END_SHARE: u64 = 4;
 pub(super) struct Supply {
     spares: VecDeque<Spare>,
     is_refused: bool,
+    /// How often a spare was refused.
+    refusals: u64,
     /// How long new segments are, if they begin short.
     growth: Option<Growth>,
     /// The last spare is left to cleaning.
@@ -45,11 +47,9 @@ pub(super) struct Supply {
     /// What grows the store found no room since that was judged, and nothing came.
     is_stuck: bool,
     /// What takes no more room than before found none since it was last asked.
-    has_refused: bool,
-    /// Cleaning found nothing to do on its behalf, and since then nothing came, and whether another
-    /// spare was refused since then.
-    has_nothing: bool,
-    is_hopeless: bool,
+    has_lack: bool,
+    /// Such is refused.
+    refuses_edits: bool,
 }
 
 impl Supply {
@@ -58,6 +58,7 @@ impl Supply {
         Supply {
             spares: VecDeque::new(),
             is_refused: false,
+            refusals: 0,
             growth: None,
             keeps_reserve,
             relief_comes: false,
@@ -65,9 +66,8 @@ impl Supply {
             is_judged: false,
             is_tight: false,
             is_stuck: false,
-            has_refused: false,
-            has_nothing: false,
-            is_hopeless: false,
+            has_lack: false,
+            refuses_edits: false,
         }
     }
 
@@ -146,9 +146,8 @@ impl Supply {
             }
             Purpose::Keep | Purpose::Relieve if is_room_coming => Room::Wait,
             Purpose::Keep | Purpose::Relieve => {
-                self.has_refused = true;
-                // Cleaning may find something on its behalf.
-                match self.is_hopeless {
+                self.has_lack = true;
+                match self.refuses_edits {
                     true => Room::Full,
                     false => Room::Wait,
                 }
@@ -210,7 +209,6 @@ impl Supply {
             return false;
         }
         self.spares.push_back(spare);
-        (self.has_nothing, self.is_hopeless) = (false, false);
         true
     }
 
@@ -235,8 +233,12 @@ impl Supply {
     pub(super) fn refuse(&mut self) {
         self.is_judged &= self.is_low();
         self.is_refused = true;
-        // Whoever makes spares has tried once more, and knows of a log without any.
-        self.is_hopeless = self.has_nothing;
+        self.refusals += 1;
+    }
+
+    /// How often a spare was refused.
+    pub(super) fn refusals(&self) -> u64 {
+        self.refusals
     }
 
     /// Whether no more spares could be had when one was asked for last.
@@ -261,8 +263,6 @@ impl Supply {
 
     pub(super) fn expect_relief(&mut self, relief_comes: bool) {
         self.relief_comes = relief_comes;
-        self.has_nothing &= !relief_comes;
-        self.is_hopeless &= !relief_comes;
     }
 
     pub(super) fn set_tight(&mut self, is_tight: bool) {
@@ -293,18 +293,12 @@ impl Supply {
         std::mem::take(&mut self.is_stuck)
     }
 
-    pub(super) fn take_refused(&mut self) -> bool {
-        std::mem::take(&mut self.has_refused)
+    pub(super) fn take_lack(&mut self) -> bool {
+        std::mem::take(&mut self.has_lack)
     }
 
-    /// Whether what takes no more room than before waits for a choice of cleaning, and whether it
-    /// is refused: there was nothing to choose, and another spare was refused since then.
-    pub(super) fn refusals(&self) -> (bool, bool) {
-        (self.has_refused, self.is_hopeless)
-    }
-
-    /// Cleaning looked for something to do on behalf of what was refused, and found nothing.
-    pub(super) fn found_nothing(&mut self) {
-        self.has_nothing = true;
+    /// Whether what takes no more room than before and finds none is refused from now on, or waits.
+    pub(super) fn refuse_edits(&mut self, refuses_edits: bool) {
+        self.refuses_edits = refuses_edits;
     }
 }

@@ -28,6 +28,7 @@ use crate::store::cleaning::cleaner::INHERITED_PICK_US;
 use crate::store::cleaning::cleaner::PICK_US;
 use crate::store::cleaning::cleaner::Rate;
 use crate::store::cleaning::cleaner::RoomOnDisk;
+use crate::store::cleaning::lack::Facts;
 use crate::store::cleaning::pace::{Fill, Headroom, Occupancy, PaceCounters};
 use crate::store::cleaning::sizing::DiskShare;
 use crate::store::store::Store;
@@ -87,7 +88,7 @@ impl<P: Blocks> Store<P> {
             },
             Some(_) => None,
             None => {
-                let must_pick = cleaner.must_pick || self.log().has_refused();
+                let must_pick = cleaner.must_pick || cleaner.lack.waits();
                 let pick_us = must_pick.then_some(cleaner.next_pick_us);
                 let inherited_us = self.inheritance.next().map(|_| cleaner.inherited_pick_us);
                 let due_us = cleaner.expired.due_us();
@@ -98,7 +99,9 @@ impl<P: Blocks> Store<P> {
         };
         let paced_us = cleaner.pace.deadline_us();
         let judged_us = cleaner.fullness.deadline_us();
-        [next_us, paced_us, judged_us].into_iter().flatten().min()
+        let lack_us = cleaner.lack.deadline_us();
+        let all_us = [next_us, paced_us, judged_us, lack_us];
+        all_us.into_iter().flatten().min()
     }
 
     /// Whether it is time to ask once more if there is room to rewrite what is inherited.
@@ -143,13 +146,14 @@ impl<P: Blocks> Store<P> {
         if is_low {
             self.give_way();
         }
+        let turns_edits_away = self.mind_edits(now_us);
         if self.waits_for_keys() {
             self.cleaner.rate = Rate::Unbounded;
         }
         if self.cleaner.victim.is_none()
             && (self.cleaner.must_pick
                 || is_low
-                || self.log().has_refused()
+                || self.cleaner.lack.waits()
                 || self.is_inherited_due(now_us)
                 || self.cleaner.expired.is_due(now_us))
             && now_us >= self.cleaner.next_pick_us
@@ -184,10 +188,37 @@ impl<P: Blocks> Store<P> {
         let relief_comes = (is_busy || !cleaner.is_hopeless) && !is_blocked;
         self.cleaner.expired.is_blocked = is_blocked;
         self.log_mut().expect_relief(relief_comes);
-        let refuses = self.log().refuses_edits();
-        let has_turned = refuses != std::mem::replace(&mut self.cleaner.refuses_edits, refuses);
-        let goes_on = self.pace_writes(now_us) || has_turned;
+        let goes_on = self.pace_writes(now_us) || turns_edits_away;
         goes_on || (held_block && !self.cleaner.holds_block())
+    }
+
+    /// Judges whether edits and deletions that find no room are refused. Whether they are from now
+    /// on: those that waited are to try again.
+    fn mind_edits(&mut self, now_us: u64) -> bool {
+        let facts = Facts {
+            found_none: self.log_mut().take_lack(),
+            appended_bytes: self.appended_bytes(),
+            is_hopeless: self.cleaner.is_hopeless,
+            refusals: self.log().spare_refusals(),
+        };
+        let lack = &mut self.cleaner.lack;
+        let refused = lack.refuses();
+        let begins = lack.turn(now_us, facts);
+        let refuses = lack.refuses();
+        if begins {
+            // What found no room can earn nothing: cleaning goes through the log once for it, and
+            // seals what it needs for that.
+            self.cleaner.credit_bytes += 2 * self.used_bytes();
+            self.cleaner.must_pick = true;
+            self.cleaner.is_hopeless = false;
+        }
+        self.log_mut().refuse_edits(refuses);
+        refuses && !refused
+    }
+
+    /// Bytes of the sealed segments and the open one.
+    pub(super) fn used_bytes(&self) -> u64 {
+        self.log().used_segments().map(|(_, bytes)| bytes).sum()
     }
 
     /// Judges whether what grows is refused, and how fast writes may go. Whether writes that waited
@@ -267,13 +298,13 @@ impl<P: Blocks> Store<P> {
             space_percent_max: self.cleaner.config.space_percent_max,
             is_low: log.is_low(),
             relief_comes: log.is_room_coming(),
-            has_headroom: log.headroom_bytes() >= segment_bytes / 8,
+            has_headroom: log.has_spares() && log.headroom_bytes() >= segment_bytes / 8,
             is_stuck: false,
         }
     }
 
     /// Bytes of all records that were ever appended, copies left out.
-    fn appended_bytes(&self) -> u64 {
+    pub(super) fn appended_bytes(&self) -> u64 {
         let counters = self.log().counters();
         counters.record_bytes - counters.moved_bytes
     }

@@ -5,6 +5,7 @@ use crate::format::frame::FrameHome;
 use crate::format::record::PartKind;
 use crate::store::cleaning::expired::Expired;
 use crate::store::cleaning::expiring::Expires;
+use crate::store::cleaning::lack::Lack;
 use crate::store::cleaning::pace::{Fullness, Pace};
 use crate::store::versions::entry::KeyId;
 use crate::types::io::{BLOCK_BYTES, Block, IoToken};
@@ -106,6 +107,9 @@ pub(crate) struct Cleaner<B> {
     pub(super) credit_bytes: u64,
     /// Commit bytes for which credit was given.
     pub(super) credited_bytes: u64,
+    /// The most bytes of own records that did not count any more, as far as credit was given for
+    /// them; below zero while what was there at the start counts beside few own ones.
+    pub(super) credited_dead_bytes: i64,
     /// What is kept for others.
     pub(crate) backlog: Option<Backlog>,
     /// [`Store::keep_deletions`].
@@ -125,8 +129,8 @@ pub(crate) struct Cleaner<B> {
     /// How fast writes may go.
     pub(crate) pace: Pace,
     pub(super) fullness: Fullness,
-    /// Edits and deletions that found no room were refused at the last step.
-    pub(super) refuses_edits: bool,
+    /// Edits and deletions that find no room.
+    pub(super) lack: Lack,
     /// What the log may have of the disk, if somebody has said.
     pub(super) room: Option<RoomOnDisk>,
 }
@@ -297,6 +301,7 @@ impl<B> Cleaner<B> {
             next_pick_us: 0,
             credit_bytes: 0,
             credited_bytes: 0,
+            credited_dead_bytes: i64::MIN,
             backlog: None,
             keeps_deletions: false,
             has_picked: false,
@@ -309,7 +314,7 @@ impl<B> Cleaner<B> {
             counters: CleaningCounters::default(),
             pace: Pace::default(),
             fullness: Fullness::default(),
-            refuses_edits: false,
+            lack: Lack::default(),
             room: None,
         }
     }

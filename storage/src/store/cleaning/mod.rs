@@ -7,6 +7,7 @@ pub(crate) mod expired;
 pub(crate) mod expired_keys;
 pub mod expiring;
 pub(crate) mod judge;
+pub(crate) mod lack;
 pub mod live;
 pub(crate) mod liveness;
 pub(crate) mod moves;
