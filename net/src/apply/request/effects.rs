@@ -24,7 +24,12 @@ pub struct Effects<'a> {
 
 impl<'a> Effects<'a> {
     /// The effects that stand behind instruction `number` of the request, an ON_EXPIRE of this key.
-    pub(super) fn new(request: &ApplyRequest<'a>, number: usize, key: u8, count: u8) -> Self {
+    pub(in crate::apply) fn new(
+        request: &ApplyRequest<'a>,
+        number: usize,
+        key: u8,
+        count: u8,
+    ) -> Self {
         Effects {
             request: *request,
             number,
