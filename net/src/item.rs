@@ -57,10 +57,6 @@ impl ItemForm {
 
 /// One item, checked as far as that needs no store, as a view of its bytes.
 #[derive(Clone, Copy, Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "a view lives on the stack for one operation"
-)]
 pub enum Item<'a> {
     /// GET, SET, DEL, GET_AT, HISTORY or KEYSPACE.
     Verb(Request<'a>),
