@@ -7,7 +7,6 @@ pub(crate) mod expired;
 pub(crate) mod expired_keys;
 pub mod expiring;
 pub(crate) mod judge;
-pub(crate) mod lack;
 pub mod live;
 pub(crate) mod liveness;
 pub(crate) mod moves;
@@ -15,6 +14,6 @@ pub mod pace;
 pub(crate) mod pick;
 pub mod sizing;
 
-pub use cleaner::{Backlog, CleaningConfig, CleaningCounters, Damaged, RoomOnDisk};
+pub use cleaner::{Backlog, CleaningConfig, CleaningCounters, Damaged};
 pub use liveness::Liveness;
 pub use pace::Fill;
