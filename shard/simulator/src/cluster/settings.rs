@@ -132,7 +132,8 @@ impl World {
             | Status::Busy
             | Status::Draining
             | Status::Full => Ok(()),
-            // The operator had this node hold nothing of a partition, if only until its answer left.
+            // The operator had this node hold nothing of a partition, at least until its answer
+            // left.
             Status::Unsupported if self.nodes[node].has_lacked(came_us) => {
                 self.meet("keyspaces at a node that lacks a partition");
                 Ok(())
