@@ -41,10 +41,12 @@ impl<P: Blocks> Shard<P> {
         let mut homes = Homes::default();
         let mut last: Option<Known<'m>> = None;
         for (at, into) in (next..).zip(ahead.begin(next, count)) {
+            let slot = mail.items[at].slot;
             let known = likely_key(mail.item(at)).map(|key| match last {
-                Some(last) if is_same(last.key, key) => Known { key, ..last },
+                // The slot of a KEYSPACE or SCAN is not that of the key that its prefix is.
+                Some(last) if last.slot == slot && is_same(last.key, key) => Known { key, ..last },
                 _ => {
-                    let (slot, hash) = (mail.items[at].slot, self.setup.hash().of(key));
+                    let hash = self.setup.hash().of(key);
                     homes.push((slot, hash), |all| self.store.prefetch(all));
                     Known { key, slot, hash }
                 }

@@ -1,6 +1,8 @@
 //! The same of items that another shard sent: the connections are on one shard of a node, most keys
 //! are on the other one.
 
+use penstock_net::slot::{SLOTS, slot_of};
+
 use super::*;
 
 /// The two shards of a node. Clients talk to the first one.
@@ -101,4 +103,49 @@ fn runs_of_another_shard_are_answered_as_their_items_are_one_by_one() {
         count += 1;
     }
     assert!(in_runs > 100 * count, "{in_runs} items in runs");
+}
+
+#[test]
+fn a_key_that_is_the_prefix_of_a_keyspace_before_it_in_the_mail_is_looked_up_in_its_own_slot() {
+    let log = log_config(SyncMethod::DurableWrite, 1);
+    let config = |number| shard_config(number, 2, 1);
+    let mut pair = Pair::new(config, &log, Budget::of_cache(1 << 20));
+    let now = Now { us: 1, unix_ms: 1 };
+    // Of the shard that decides about keyspaces, in another slot than the first one.
+    let of_first = |key: &String| (1..SLOTS / 2).contains(&slot_of(key.as_bytes()));
+    let key = (0..).map(|number| format!("key {number}")).find(of_first);
+    let key = key.expect("half of all keys").into_bytes();
+    let take = [instruction(Operation::Sub, 0, 1)];
+    let stock = 5u64.to_le_bytes();
+
+    let mut send =
+        |request_id: u64, items: usize, add: &dyn Fn(&mut BatchRequest, &mut Vec<u8>)| {
+            let mut bytes = Vec::new();
+            let mut batch = BatchRequest::begin(&mut bytes, request_id, AckLevel::Disk, 0, items);
+            add(&mut batch, &mut bytes);
+            batch.finish(&mut bytes);
+            pair.0[1].send(now, 0, &bytes);
+            pair.settle(now);
+            pair.0[1].read_answers();
+            let answers = std::mem::take(&mut pair.0[1].answers);
+            let items = answers.into_iter().filter(|((.., item), _)| item.is_some());
+            let read = |bytes: &[u8]| {
+                let item = ReplyItem::read(bytes).expect("a reply item");
+                (item.head.status, item.value.to_vec())
+            };
+            let items: Vec<_> = items.map(|(_, all)| read(&all[0])).collect();
+            items
+        };
+    // The answer to HELLO and the segments.
+    send(1, 1, &|batch, out| batch.get(out, &key));
+    let answers = send(2, 4, &|batch, out| {
+        batch.keyspace(out, &key, Action::Set(Settings::default()));
+        batch.set(out, &key, &stock, Condition::Always);
+        batch.keyspace(out, &key, Action::Drop);
+        batch.update_if(out, &key, None, &take, None);
+    });
+    assert_eq!(answers[1].0, Status::Ok);
+    assert_eq!(answers[3].0, Status::Ok, "{answers:?}");
+    let answers = send(3, 1, &|batch, out| batch.get(out, &key));
+    assert_eq!(answers, [(Status::Ok, 4u64.to_le_bytes().to_vec())]);
 }
