@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn another_level_than_was_asked_for_is_told_with_its_reason() {
+    fn another_level_than_was_asked_for_is_reported_with_its_reason() {
         let told = |asked, reached| other_level(asked, reached).unwrap_or_default();
         assert_eq!(told(AckLevel::All, AckLevel::All), "");
         let alone = told(AckLevel::All, AckLevel::Disk);

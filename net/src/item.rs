@@ -1,8 +1,8 @@
 //! The items of a batch: a closed set of forms, and what each of them asks.
 //!
-//! The form follows from one byte of an item. Whoever asks what an item is matches on [`ItemForm`]
-//! before the item is read, or on [`Item`] after that: a new form is a compile error at each place
-//! that must know of it.
+//! The form follows from one byte of an item. Code that depends on the form matches on [`ItemForm`]
+//! before the item is read, and on [`Item`] after. A new form is a compile error in each such
+//! match.
 
 use crate::apply::{APPLY, ApplyRequest};
 use crate::ping::{PING, PingItem};

@@ -73,7 +73,7 @@ fn written(node: &mut Node, id: usize, token: Token) -> &Reply {
 }
 
 #[test]
-fn a_retry_is_told_the_version_of_the_first_try_also_when_a_rewind_writes_its_token_anew() {
+fn a_retry_answers_the_version_of_the_first_try_also_when_a_rewind_writes_its_token_anew() {
     let mut pair = pair(SYNC);
     pair.link();
     pair.settle();

@@ -43,7 +43,7 @@ struct ChangedKey<'k> {
     found: ChangeKey<'k>,
     value: Value<'k>,
     expiry_ms: Option<u64>,
-    /// What is to run when it expires is what was.
+    /// The effects that its expiry runs stay as they were.
     keeps_effects: bool,
     /// Fields of its value were edited in the cell.
     is_edited: bool,
@@ -71,7 +71,7 @@ pub struct Change<'s, 'k, P: Blocks, const KEYS: usize> {
     slot: u16,
     keys: [ChangedKey<'k>; KEYS],
     count: usize,
-    /// What is to run when these keys expire, by their numbers; nothing of most changes.
+    /// New effects of an expiry, each with the number of its key. Most changes have none.
     armed: Vec<(usize, EffectsArea)>,
     /// Bytes of the part of each key, 0 of those that have not changed; nothing if another
     /// edit came since they were counted.

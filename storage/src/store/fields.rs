@@ -19,7 +19,7 @@ impl FieldBefore {
     /// # Panics
     /// If the field has another length, or begins beyond 4 GiB.
     #[inline(always)]
-    pub fn new(start: usize, field: &[u8]) -> Self {
+    fn new(start: usize, field: &[u8]) -> Self {
         let mut bytes = [0; 8];
         // Fixed lengths: a copy of a variable length would be a call.
         match *field {

@@ -179,7 +179,7 @@ fn the_ledger_of_the_bench_at_level_replica_balances_over_switches_a_kill_and_a_
 }
 
 #[test]
-fn a_bench_at_level_all_is_told_all_beside_a_member_and_disk_where_nobody_may_write_next() {
+fn a_bench_at_level_all_reaches_all_beside_a_member_and_disk_where_nobody_may_write_next() {
     let _clusters = beside_clusters();
     let cluster = Cluster::new("cluster-bench-all");
     let (first, second) = cluster.start_two();

@@ -196,7 +196,7 @@ fn write_key<P: Blocks<Block = B>, B: Block, H: Fn(&[u8]) -> u32>(
         return Err(NotNow);
     }
     let cell = match found {
-        Found::Cached(id) => store.name_told_version((slot, hash), id),
+        Found::Cached(id) => store.keep_answer_version((slot, hash), id),
         Found::Absent => {
             let id = store.insert((slot, hash), key, &[], None);
             store.delete((slot, hash), id);

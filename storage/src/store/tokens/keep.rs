@@ -169,7 +169,7 @@ impl<P: Blocks> Store<P> {
     /// value names another one. So the value of a token names the present version, and each retry
     /// is told what the first try was. Other keys do not change. The cell of the key; its value is
     /// longer by [`TokenAnswer::VERSION_BYTES`] at most.
-    pub fn name_told_version(&mut self, home: (u16, u32), id: CellId) -> CellId {
+    pub fn keep_answer_version(&mut self, home: (u16, u32), id: CellId) -> CellId {
         let cell = self.keys.cell(id);
         let answer = match is_token(cell.key()) {
             true => TokenAnswer::decode(cell.value()).filter(|it| it.version.is_none()),
