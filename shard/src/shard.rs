@@ -240,6 +240,7 @@ impl<P: Blocks> Shard<P> {
                 bytes,
                 is_reused,
             } => self.spare_came(file, salt, bytes, is_reused),
+            Event::Room(room) => self.store.set_room(room),
             Event::SpareRefused => self.spare_refused(None),
             Event::SpareFailed(failure) => self.spare_refused(Some(failure)),
             Event::InheritedGone => self.forget_inherited(outbox),

@@ -11,8 +11,8 @@ pub(super) struct Releases {
     owes_contents: bool,
     /// Files that may be removed.
     removable: Vec<FileId>,
-    /// A file was removed, and its room has not been offered to the supply yet.
-    room_returns: bool,
+    /// Files that were removed and whose room has not been offered to the supply yet.
+    returning: usize,
 }
 
 impl Releases {
@@ -53,17 +53,22 @@ impl Releases {
     /// The next file that may be removed.
     pub(super) fn take_removable(&mut self) -> Option<FileId> {
         let file = self.removable.pop()?;
-        self.room_returns = true;
+        self.returning += 1;
         Some(file)
     }
 
-    /// A spare came, or was refused: that is what became of the room of a removed file.
+    /// A spare came: that is what became of the room of a removed file.
     pub(super) fn room_returned(&mut self) {
-        self.room_returns = false;
+        self.returning = self.returning.saturating_sub(1);
+    }
+
+    /// A spare was refused, or no more are wanted: nothing is on its way.
+    pub(super) fn room_settled(&mut self) {
+        self.returning = 0;
     }
 
     /// Whether the room of a file is on its way back.
     pub(super) fn is_room_returning(&self) -> bool {
-        self.room_returns || !self.removable.is_empty()
+        self.returning > 0 || !self.removable.is_empty()
     }
 }

@@ -5,6 +5,7 @@ use crate::format::frame::FrameHome;
 use crate::format::record::PartKind;
 use crate::store::cleaning::expired::Expired;
 use crate::store::cleaning::expiring::Expires;
+use crate::store::cleaning::lack::Lack;
 use crate::store::cleaning::pace::{Fullness, Pace};
 use crate::store::versions::entry::KeyId;
 use crate::types::io::{BLOCK_BYTES, Block, IoToken};
@@ -35,6 +36,15 @@ impl Default for CleaningConfig {
             log_bytes_max: 0,
         }
     }
+}
+
+/// What a log may have of the disk as it is now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RoomOnDisk {
+    /// Bytes of all its segments, those that can still be made included.
+    pub log_bytes: u64,
+    /// Bytes of the segments that are made now.
+    pub segment_bytes: u64,
 }
 
 /// What cleaning did since the store was opened.
@@ -97,6 +107,9 @@ pub(crate) struct Cleaner<B> {
     pub(super) credit_bytes: u64,
     /// Commit bytes for which credit was given.
     pub(super) credited_bytes: u64,
+    /// The most bytes of own records that did not count any more, as far as credit was given for
+    /// them; below zero while what was there at the start counts beside few own ones.
+    pub(super) credited_dead_bytes: i64,
     /// What is kept for others.
     pub(crate) backlog: Option<Backlog>,
     /// [`Store::keep_deletions`].
@@ -116,6 +129,10 @@ pub(crate) struct Cleaner<B> {
     /// How fast writes may go.
     pub(crate) pace: Pace,
     pub(super) fullness: Fullness,
+    /// Edits and deletions that find no room.
+    pub(super) lack: Lack,
+    /// What the log may have of the disk, if somebody has said.
+    pub(super) room: Option<RoomOnDisk>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -284,6 +301,7 @@ impl<B> Cleaner<B> {
             next_pick_us: 0,
             credit_bytes: 0,
             credited_bytes: 0,
+            credited_dead_bytes: i64::MIN,
             backlog: None,
             keeps_deletions: false,
             has_picked: false,
@@ -296,6 +314,8 @@ impl<B> Cleaner<B> {
             counters: CleaningCounters::default(),
             pace: Pace::default(),
             fullness: Fullness::default(),
+            lack: Lack::default(),
+            room: None,
         }
     }
 
