@@ -61,9 +61,15 @@ impl RoomShare {
             .wrapping_add(change);
         let room_bytes = self.known.room_bytes.load(Ordering::Relaxed);
         let half = room_bytes.saturating_sub(all_bytes) / 2;
-        let by_held = u128::from(half) * u128::from(held_bytes) / u128::from(all_bytes.max(1));
-        let by_held = u64::try_from(by_held).unwrap_or(half);
         let evenly = half / self.known.logs.load(Ordering::Relaxed).max(1);
+        // While no log has a segment all have the same.
+        let by_held = match all_bytes {
+            0 => evenly,
+            all => {
+                let by_held = u128::from(half) * u128::from(held_bytes) / u128::from(all);
+                u64::try_from(by_held).unwrap_or(half)
+            }
+        };
         (room_bytes > 0).then(|| held_bytes.saturating_add(by_held).saturating_add(evenly))
     }
 }
@@ -86,11 +92,13 @@ mod tests {
         let (mut one, mut other) = (figures.share(), figures.share());
         assert_eq!(one.log_bytes(100), None, "nothing is measured");
         figures.clone().set(1_000);
+        assert_eq!(one.log_bytes(0), Some(500), "no log has a segment");
         assert_eq!(one.log_bytes(100), Some(100 + 450 + 225));
         assert_eq!(other.log_bytes(300), Some(300 + 225 + 150));
         assert_eq!(one.log_bytes(100), Some(100 + 75 + 150));
         assert_eq!(other.log_bytes(100), Some(500), "segments went back");
         drop(other);
+        assert_eq!(one.log_bytes(0), Some(1_000));
         assert_eq!(one.log_bytes(100), Some(1_000));
         figures.set(10);
         assert_eq!(one.log_bytes(100), Some(100), "what is there is there");

@@ -344,8 +344,7 @@ impl Helper {
         }
         // Without an answer the last one holds.
         if let Ok(bytes) = self.room.all_bytes() {
-            self.room_figures
-                .set(bytes.saturating_sub(self.short_bytes));
+            self.room_figures.set(bytes);
         }
         let took = began.elapsed();
         self.measure_at = began + took + MEASURE_AFTER.max(took * MEASURE_PAUSE_SHARE);

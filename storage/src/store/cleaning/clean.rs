@@ -32,7 +32,7 @@ use crate::store::cleaning::lack::Facts;
 use crate::store::cleaning::pace::{Fill, Headroom, Occupancy, PaceCounters};
 use crate::store::cleaning::sizing::DiskShare;
 use crate::store::store::Store;
-use crate::types::io::{Blocks, Io};
+use crate::types::io::{BLOCK_BYTES, Blocks, Io};
 use crate::types::place::FileId;
 use crate::types::place::Lsn;
 
@@ -313,12 +313,17 @@ impl<P: Blocks> Store<P> {
     /// for a log that has none at all.
     fn more_bytes(&self) -> Option<u64> {
         let room = self.cleaner.room.filter(|_| !self.is_inheriting())?;
+        Some(self.whole_bytes(room.log_bytes, room.segment_bytes))
+    }
+
+    /// Bytes of the segments of `segment_bytes` that can be made beside those that are there, in a
+    /// log that may have `log_bytes`.
+    fn whole_bytes(&self, log_bytes: u64, segment_bytes: u64) -> u64 {
         let log = self.log();
         let short_bytes = log.config().segment_bytes_min();
-        let left_bytes = room
-            .log_bytes
-            .saturating_sub(log.held_bytes() + short_bytes);
-        Some(left_bytes - left_bytes % room.segment_bytes.max(1))
+        let short_bytes = short_bytes.next_multiple_of(BLOCK_BYTES as u64);
+        let left_bytes = log_bytes.saturating_sub(log.held_bytes() + short_bytes);
+        left_bytes - left_bytes % segment_bytes.max(1)
     }
 
     /// Whether writes of clients are to wait while cleaning makes room; deletions never are.
@@ -344,10 +349,8 @@ impl<P: Blocks> Store<P> {
     #[must_use]
     pub fn fill(&self, log_bytes: u64) -> Fill {
         let occupancy = self.occupancy();
-        let usual_bytes = self.log().longest_segment_bytes().max(1);
-        // Only whole segments are made.
-        let more_bytes = log_bytes.saturating_sub(occupancy.held_bytes);
-        let most_bytes = occupancy.held_bytes + more_bytes / usual_bytes * usual_bytes;
+        let more_bytes = self.whole_bytes(log_bytes, self.log().longest_segment_bytes());
+        let most_bytes = occupancy.held_bytes + more_bytes;
         Fill {
             counting_bytes: occupancy.counting_bytes,
             counting_bytes_max: occupancy.counting_bytes_max(most_bytes),

@@ -41,7 +41,8 @@ impl Default for CleaningConfig {
 /// What a log may have of the disk as it is now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RoomOnDisk {
-    /// Bytes of all its segments, those that can still be made included.
+    /// Bytes of all its segments, those that can still be made included, and a short one for a log
+    /// that has none at all.
     pub log_bytes: u64,
     /// Bytes of the segments that are made now.
     pub segment_bytes: u64,
