@@ -28,6 +28,7 @@ use crate::store::cleaning::cleaner::INHERITED_PICK_US;
 use crate::store::cleaning::cleaner::PICK_US;
 use crate::store::cleaning::cleaner::Rate;
 use crate::store::cleaning::cleaner::RoomOnDisk;
+use crate::store::cleaning::expiring::TICK_MS;
 use crate::store::cleaning::lack::Facts;
 use crate::store::cleaning::pace::{Fill, Headroom, Occupancy, PaceCounters};
 use crate::store::cleaning::sizing::DiskShare;
@@ -273,11 +274,13 @@ impl<P: Blocks> Store<P> {
     fn occupancy(&self) -> Occupancy {
         let log = self.log();
         let more_bytes = self.more_bytes();
-        let mut counting_bytes = 0;
+        let (mut counting_bytes, mut leaving_bytes) = (0, 0);
         let mut longest_bytes = 0;
+        let soon_ms = self.time_ms() + TICK_MS;
         for (file, bytes) in log.used_segments() {
             let live = self.counts_in(file);
             counting_bytes += live.parts + live.tombstones;
+            leaving_bytes += live.parts - self.live.counts(file, soon_ms).parts;
             longest_bytes = longest_bytes.max(bytes);
         }
         let room = self
@@ -291,6 +294,7 @@ impl<P: Blocks> Store<P> {
         };
         Occupancy {
             counting_bytes,
+            leaving_bytes,
             held_bytes: log.held_bytes_within(segment_bytes),
             more_bytes,
             appended_bytes: self.appended_bytes(),

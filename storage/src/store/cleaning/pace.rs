@@ -141,6 +141,9 @@ fn full_percent(space_percent_max: u32) -> u64 {
 pub(crate) struct Occupancy {
     /// Bytes that count.
     pub(crate) counting_bytes: u64,
+    /// Bytes of those that have expired within a tick of the account, or have already: expiry is
+    /// rounded up to ticks.
+    pub(crate) leaving_bytes: u64,
     /// Bytes of all segments that the log has, spares included. A spare counts as no longer than
     /// the largest segment in use: what is beyond that holds nothing yet.
     pub(crate) held_bytes: u64,
@@ -168,7 +171,17 @@ impl Occupancy {
     /// those that hold none of it.
     fn fits(&self, held_bytes: u64, percent: u64) -> bool {
         let working = self.working_bytes(held_bytes);
-        percent_of(self.counting_bytes, percent, 400).saturating_add(working) <= held_bytes
+        percent_of(self.staying_bytes(), percent, 400).saturating_add(working) <= held_bytes
+    }
+
+    /// Bytes that count and do not leave by themselves at once.
+    fn staying_bytes(&self) -> u64 {
+        self.counting_bytes.saturating_sub(self.leaving_bytes)
+    }
+
+    /// Whether room is under way: a segment comes back, or a worthwhile part of one expires.
+    fn is_room_under_way(&self) -> bool {
+        self.relief_comes || self.leaving_bytes > self.segment_bytes / 8
     }
 
     /// Bytes of so many that hold nothing that counts. Where these are more than half of all bytes,
@@ -267,7 +280,9 @@ impl Fullness {
             since_us.is_some_and(|since_us| now_us >= since_us + least_us)
         };
         self.quiet_since_us = since(self.quiet_since_us, !it.is_low);
-        let may_be_stuck = it.is_low && !it.relief_comes;
+        // Nothing but edits that expire again and again keeps this up, and these find room.
+        let expires_soon = !it.relief_comes && it.is_room_under_way();
+        let may_be_stuck = it.is_low && !it.is_room_under_way();
         let was_stuck = self.stuck_since_us.is_some();
         self.judged_us = now_us;
         self.appended_bytes = it.appended_bytes;
@@ -276,14 +291,16 @@ impl Fullness {
         self.held_bytes_max = self.held_bytes_max.max(it.held_bytes);
         let most_bytes = self.most_bytes(it);
         let is_over = it.is_roomy(most_bytes) && it.has_headroom;
+        // What expires tells nobody: the time begins anew, and its end is a time to judge.
+        let before_us = self.stuck_since_us.filter(|_| !expires_soon);
         self.stuck_since_us = since(
-            self.stuck_since_us,
-            may_be_stuck && (it.is_stuck || (was_stuck && !is_over)),
+            before_us,
+            it.is_low && !it.relief_comes && (it.is_stuck || (was_stuck && !is_over)),
         );
         let is_bounded = it.is_low || it.more_bytes.is_some();
         let slack_bytes = it
             .counting_bytes_max(most_bytes)
-            .saturating_sub(it.counting_bytes);
+            .saturating_sub(it.staying_bytes());
         self.slack_bytes = is_bounded.then_some(slack_bytes);
         if lasts(self.stuck_since_us, STUCK_US) {
             // Nothing is on its way: others took it.
@@ -319,6 +336,7 @@ mod tests {
     fn occupancy(counting_bytes: u64) -> Occupancy {
         Occupancy {
             counting_bytes,
+            leaving_bytes: 0,
             held_bytes: 104,
             more_bytes: None,
             appended_bytes: 0,
@@ -361,6 +379,32 @@ mod tests {
         assert!(!judge(stuck) && !judge(without_relief) && judge(without_relief));
         assert!(judge(without_relief));
         assert!(!judge(occupancy(10)));
+    }
+
+    #[test]
+    fn what_may_have_expired_makes_no_log_full_and_a_stuck_one_waits_for_it() {
+        let of = |counting_bytes, leaving_bytes, is_low| Occupancy {
+            leaving_bytes,
+            is_low,
+            more_bytes: Some(0),
+            segment_bytes: 8,
+            relief_comes: false,
+            is_stuck: is_low,
+            ..occupancy(counting_bytes)
+        };
+        let mut fullness = Fullness::default();
+        fullness.judge(0, &of(95, 60, false));
+        assert!(!fullness.is_full(), "35 stay");
+        for now_us in [1, STUCK_US + 1, 9 * STUCK_US] {
+            fullness.judge(now_us, &of(95, 60, true));
+            assert!(!fullness.is_full(), "room is under way");
+            assert_eq!(fullness.deadline_us(), Some(now_us + STUCK_US));
+        }
+        // A part of a segment that is worth nothing is no room.
+        fullness.judge(10 * STUCK_US, &of(35, 1, true));
+        assert!(fullness.is_full());
+        fullness.judge(10 * STUCK_US + 1, &of(95, 10, false));
+        assert!(fullness.is_full(), "85 stay");
     }
 
     #[test]
