@@ -20,7 +20,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -88,6 +88,8 @@ pub enum SpareOutcome {
     Refused {
         /// What is free on the file system, in bytes.
         free_bytes: u64,
+        /// How many files the shard had given back by then.
+        released: u64,
     },
     /// The disk or the system fails.
     Failed {
@@ -112,6 +114,8 @@ struct Wanted {
     bytes: u64,
     least_bytes: u64,
     is_starved: Arc<AtomicBool>,
+    /// Files of the shard that came back.
+    released: Arc<AtomicU64>,
     deliver: Deliver,
 }
 
@@ -129,7 +133,8 @@ enum Order {
     Expect(TakingOver),
     TakenOver(Deliver),
     Make(Wanted),
-    Release(FileId),
+    /// A file, and how many came back from its shard.
+    Release(FileId, Arc<AtomicU64>),
     Stop,
 }
 
@@ -200,6 +205,7 @@ impl Spares {
         SpareHandle {
             orders: self.orders.clone(),
             is_starved: Arc::default(),
+            released: Arc::default(),
             room_figures: self.room_figures.clone(),
         }
     }
@@ -219,6 +225,8 @@ impl Drop for Spares {
 pub struct SpareHandle {
     orders: flume::Sender<Order>,
     is_starved: Arc<AtomicBool>,
+    /// Files that the helper has back from the shard.
+    released: Arc<AtomicU64>,
     room_figures: RoomFigures,
 }
 
@@ -236,6 +244,7 @@ impl SpareHandle {
             bytes,
             least_bytes,
             is_starved: Arc::clone(&self.is_starved),
+            released: Arc::clone(&self.released),
             deliver,
         }));
     }
@@ -253,7 +262,7 @@ impl SpareHandle {
     /// Gives back a file that nothing refers to any more and that no disk reads or writes. That
     /// nothing in it counts must be durable.
     pub fn release(&self, file: FileId) {
-        self.send(Order::Release(file));
+        self.send(Order::Release(file, Arc::clone(&self.released)));
     }
 
     /// The shard needs inherited logs no more; said once. `deliver` gets
@@ -316,7 +325,10 @@ impl Helper {
                 }
                 Ok(Order::TakenOver(deliver)) => self.taken_over.push(deliver),
                 Ok(Order::Make(wanted)) => self.wanted.push_back(wanted),
-                Ok(Order::Release(file)) => self.take_back(file),
+                Ok(Order::Release(file, released)) => {
+                    self.take_back(file);
+                    released.fetch_add(1, Ordering::Relaxed);
+                }
                 Ok(Order::Stop) | Err(flume::RecvTimeoutError::Disconnected) => return,
                 Err(flume::RecvTimeoutError::Timeout) => {
                     let is_due = match retry_at {
@@ -545,14 +557,18 @@ impl Helper {
     /// Tells why there is no file.
     fn refuse(&self, error: &io::Error) {
         for wanted in &self.wanted {
-            (wanted.deliver)(self.refusal(error));
+            let released = wanted.released.load(Ordering::Relaxed);
+            (wanted.deliver)(self.refusal(error, released));
         }
     }
 
-    fn refusal(&self, error: &io::Error) -> SpareOutcome {
+    fn refusal(&self, error: &io::Error, released: u64) -> SpareOutcome {
         if is_full(error) {
             let free_bytes = system::free_bytes(self.segments.folder()).unwrap_or(0);
-            SpareOutcome::Refused { free_bytes }
+            SpareOutcome::Refused {
+                free_bytes,
+                released,
+            }
         } else {
             let failure = match open_files::is_exhausted(error) {
                 true => SpareFailure::NoDescriptor,

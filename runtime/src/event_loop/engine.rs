@@ -126,6 +126,7 @@ impl Engine {
                 ));
                 return None;
             }
+            refused if self.helpers.supply.is_overtaken(refused) => return None,
             _ => {}
         }
         let is_full = self.shard.store().log().is_full();

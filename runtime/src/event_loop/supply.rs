@@ -41,6 +41,8 @@ pub(crate) struct SegmentSupply {
     short_bytes: u64,
     room: RoomShare,
     room_due_us: u64,
+    /// Files that were given back.
+    released: u64,
     /// 0 in both while the room is not known.
     fill: Fill,
     fill_due_us: u64,
@@ -71,6 +73,7 @@ impl SegmentSupply {
             short_bytes,
             room,
             room_due_us: 0,
+            released: 0,
             fill: Fill::default(),
             fill_due_us: 0,
             fill_notice: FillNotice::default(),
@@ -173,8 +176,15 @@ impl SegmentSupply {
     }
 
     /// Gives a file back.
-    pub(super) fn release(&self, file: FileId) {
+    pub(super) fn release(&mut self, file: FileId) {
+        self.released += 1;
         self.spares.release(file);
+    }
+
+    /// Whether another answer comes behind this refusal: a file that the shard has given back had
+    /// not arrived by then.
+    pub(super) fn is_overtaken(&self, outcome: &SpareOutcome) -> bool {
+        matches!(outcome, SpareOutcome::Refused { released, .. } if *released < self.released)
     }
 
     /// The shard has taken over what it inherited.
@@ -211,7 +221,7 @@ impl SegmentSupply {
                 };
                 Some(format!("no segment can be made ready: {error}{mend}"))
             }
-            SpareOutcome::Refused { free_bytes } if is_full => Some(format!(
+            SpareOutcome::Refused { free_bytes, .. } if is_full => Some(format!(
                 "no segment can be made ready, and what grows is answered FULL: the disk or \
                  disk_bytes_max is used up ({free_bytes} bytes of the disk are free){}",
                 carried()

@@ -59,7 +59,7 @@ impl<P: Blocks> Log<P> {
         self.supply.relief_comes() || tells || self.is_segment_returning()
     }
 
-    /// Whether a segment was given back, and what became of its room is not told yet.
+    /// Whether a segment was given back, or a spare came, and what comes behind it is not told yet.
     pub(crate) fn is_segment_returning(&self) -> bool {
         // What comes back to a log with all its spares is for nobody.
         let comes_back = self.releases.is_room_returning() || self.writes.has_release();
@@ -147,7 +147,7 @@ impl<P: Blocks> Log<P> {
             is_reused,
         };
         match self.supply.add(spare) {
-            true => self.releases.room_returned(),
+            true => self.releases.answer_comes(),
             false => self.releases.allow([file]),
         }
         if !self.lacks_spares() {
@@ -156,10 +156,16 @@ impl<P: Blocks> Log<P> {
         }
     }
 
-    /// No spare can be had for lack of space.
+    /// No spare can be had for lack of space. To be said behind the last file that was removed:
+    /// whoever makes spares has seen that one go.
     pub fn spare_refused(&mut self) {
         self.supply.refuse();
         self.releases.room_settled();
+    }
+
+    /// A file of [`Log::take_removable`] has not gone yet: another answer comes behind it.
+    pub fn removal_goes_on(&mut self) {
+        self.releases.answer_comes();
     }
 
     /// Bytes of copies that the log can surely take before a spare comes: in the open segment or,

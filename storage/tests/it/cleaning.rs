@@ -571,3 +571,45 @@ fn whatever_finds_no_room_and_gets_none_is_full_after_a_while_and_asked_anew_lat
     yard.clean(|_| ());
     assert!(yard.try_put(Purpose::Keep, 7, &[8; VALUE_BYTES]));
 }
+
+/// One spare came, and the next one is made for as long as that takes.
+#[test]
+fn a_log_whose_next_spare_is_being_made_is_not_full_before_that_is_refused() {
+    let config = config(SyncMethod::DurableWrite);
+    let log = Log::with_history(config, LogStart::default(), History::default(), Heap);
+    let mut yard = Yard::empty(log);
+    for number in 0..100 {
+        yard.put(number);
+    }
+    yard.turn();
+    yard.is_full = true;
+    while yard.store.log().has_spares() {
+        assert!(yard.store.log_mut().seal_for_cleaning());
+        yard.turn();
+    }
+    let pass = |yard: &mut Yard, is_refused: bool| {
+        yard.clean(|_| ());
+        yard.turn();
+        while yard.store.take_removable().is_some() {}
+        if is_refused {
+            yard.store.log_mut().spare_refused();
+        }
+    };
+    // Cleaning does what it can.
+    (0..300).for_each(|_| pass(&mut yard, true));
+    yard.add_spare();
+    let mut number = 100;
+    while yard.try_put(Purpose::Grow, number, &[7; VALUE_BYTES]) {
+        number += 1;
+    }
+    let grows = |yard: &mut Yard| yard.store.room(Purpose::Grow, 4, VALUE_BYTES, false);
+    for _ in 0..500 {
+        assert_eq!(grows(&mut yard), Room::Wait);
+        pass(&mut yard, false);
+    }
+    for _ in 0..300 {
+        pass(&mut yard, true);
+        grows(&mut yard);
+    }
+    assert_eq!(grows(&mut yard), Room::Full);
+}
