@@ -54,6 +54,9 @@ const REMOVED_A_ROUND_MAX: usize = 16;
 /// How long a request that found no file waits before it is tried again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
+/// There is no room for a segment yet: key tables leave for it, and shards have some of them open.
+const TABLES_LEAVE: io::ErrorKind = io::ErrorKind::ResourceBusy;
+
 /// How long after a measurement of the room on the disk the next one is due, at least, and in
 /// lengths of the measurement itself: a directory of many files takes a while to list.
 const MEASURE_AFTER: Duration = Duration::from_secs(1);
@@ -446,6 +449,8 @@ impl Helper {
                 self.served.push(wanted.deliver);
                 Some(Instant::now())
             }
+            // Room is under way, so nothing is said before the next try.
+            Err(error) if error.kind() == TABLES_LEAVE => Some(Instant::now() + RETRY_AFTER),
             Err(error) => {
                 self.refuse(&error);
                 Some(Instant::now() + RETRY_AFTER)
@@ -599,9 +604,12 @@ impl Helper {
     fn make(&mut self, bytes: u64, kept_bytes: u64) -> io::Result<Spare> {
         let wanted_bytes = bytes + kept_bytes;
         // A table that cannot be removed is no reason to refuse a segment.
-        let _ = self.room.clear_for_segment(wanted_bytes);
+        let tables_leave = self.room.clear_for_segment(wanted_bytes).unwrap_or(false);
         if !self.room.has_for_segment(wanted_bytes)? {
-            return Err(io::ErrorKind::StorageFull.into());
+            return Err(match tables_leave {
+                true => TABLES_LEAVE.into(),
+                false => io::ErrorKind::StorageFull.into(),
+            });
         }
         let file = self.unused_number()?;
         let path = self.segments.path(file);
