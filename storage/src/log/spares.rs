@@ -302,6 +302,13 @@ impl<P: Blocks> Log<P> {
         spares.chain(sealed).chain(open).max().unwrap_or(0)
     }
 
+    /// Bytes of the segments that it has when it is large.
+    pub(crate) fn usual_segment_bytes(&self) -> u64 {
+        let longest_bytes = self.longest_segment_bytes();
+        let most_bytes = self.supply.most_bytes();
+        most_bytes.map_or(longest_bytes, |most_bytes| most_bytes.max(longest_bytes))
+    }
+
     /// The files of the sealed segments and the open one, and their lengths.
     pub(crate) fn used_segments(&self) -> impl Iterator<Item = (FileId, u64)> {
         let sealed = self.sealed_segments().iter();

@@ -190,6 +190,11 @@ impl Supply {
         growth.map_or(usual_bytes, |growth| growth.next_bytes().min(usual_bytes))
     }
 
+    /// Bytes of the segments that a large log has, if it begins with short ones.
+    pub(super) fn most_bytes(&self) -> Option<u64> {
+        self.growth.as_ref().map(Growth::most_bytes)
+    }
+
     /// Spares that are wanted now by a log with or without an open segment and sealed ones.
     pub(super) fn wanted(&self, has_segment: bool, has_sealed: bool) -> usize {
         let is_new = self.growth.is_some() && !has_sealed;

@@ -352,8 +352,13 @@ impl<P: Blocks> Store<P> {
     /// summed over all segments, so this is for once in a while.
     #[must_use]
     pub fn fill(&self, log_bytes: u64) -> Fill {
-        let occupancy = self.occupancy();
-        let more_bytes = self.whole_bytes(log_bytes, self.log().longest_segment_bytes());
+        // Short segments of a young log leave before the disk is full.
+        let usual_bytes = self.log().usual_segment_bytes();
+        let occupancy = Occupancy {
+            segment_bytes: usual_bytes,
+            ..self.occupancy()
+        };
+        let more_bytes = self.whole_bytes(log_bytes, usual_bytes);
         let most_bytes = occupancy.held_bytes + more_bytes;
         Fill {
             counting_bytes: occupancy.counting_bytes,
