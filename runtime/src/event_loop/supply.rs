@@ -137,7 +137,7 @@ impl SegmentSupply {
         }
         let segments = store.log().sealed_segments().len() as u64;
         self.fill_due_us = now.us + FILL_US + FILL_US_PER_SEGMENT * segments;
-        let log_bytes = self.room.log_bytes(store.held_bytes());
+        let log_bytes = self.room.log_bytes(store.log().held_bytes());
         // Inherited logs take room that is free when they are gone.
         let log_bytes = log_bytes.filter(|_| !store.is_inheriting());
         self.fill = log_bytes.map_or_else(Fill::default, |bytes| store.fill(bytes));

@@ -377,8 +377,8 @@ fn a_full_directory_gives_a_starved_shard_one_short_file_and_others_none() {
     assert!(is_refused(&behind));
 }
 
-/// A refusal that a shard gets behind a file that it gave back is overtaken if the file is not among
-/// these: what becomes of its room is not said yet.
+/// A refusal that a shard gets behind a file that it gave back is overtaken if the file is not
+/// among these: what becomes of its room is not said yet.
 #[test]
 fn a_refusal_tells_how_many_files_its_shard_had_given_back() {
     let folder = Folder::new("released_count");

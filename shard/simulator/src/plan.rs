@@ -66,6 +66,15 @@ pub enum Blow {
 /// A key: name, slot, counter, strict.
 type KeyPlan = (Vec<u8>, u16, bool, bool);
 
+/// What segment files may have of the disk.
+#[derive(Clone, Copy, Debug)]
+pub struct FilesPlan {
+    /// Files that it has room for; 0 for any number.
+    pub most: usize,
+    /// Shards are told what their logs may have of it.
+    pub are_told: bool,
+}
+
 /// One simulated run.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -118,10 +127,8 @@ pub struct Plan {
     /// Parts of a million of starts that ask for another limit of values, at most
     /// `value_bytes_max`.
     pub limits: u32,
-    /// Segment files that the disk has room for; 0 for any number.
-    pub files_max: usize,
-    /// Shards are told what their logs may have of the disk.
-    pub tells_room: bool,
+    /// What segment files may have of the disk.
+    pub segment_files: FilesPlan,
     /// Bytes of the value cache of each shard.
     pub cache_bytes: usize,
     /// Bytes of index and values of each shard, at most.
@@ -300,8 +307,10 @@ impl Plan {
             reshards: Random::new(seed, 10).pick(&[0, 0, 300_000, 800_000]),
             replies_bytes_max: Random::new(seed, 13).pick(&[500, 4_000, 32_000, 1 << 20]),
             limits: Random::new(seed, 11).pick(&[0, 0, 300_000, 800_000]),
-            files_max: random.pick(&[0, 0, 0, 5, 8, 14]) * usize::from(shards),
-            tells_room: has_room_told(seed) && Random::new(seed, 122).chance(800_000),
+            segment_files: FilesPlan {
+                most: random.pick(&[0, 0, 0, 5, 8, 14]) * usize::from(shards),
+                are_told: has_room_told(seed) && Random::new(seed, 122).chance(800_000),
+            },
             cache_bytes: random.pick(&[0, 2_000, 8_000, 32_000, 1 << 20]),
             // Index without keys and what is kept for values, and room for some keys more.
             memory_bytes_max: match random.chance(150_000) {

@@ -472,7 +472,7 @@ impl World {
             failure: None,
         };
         let segment_bytes = usize::try_from(world.segment_bytes()).expect("small files");
-        world.disk.borrow_mut().bytes_max = world.plan.files_max * segment_bytes;
+        world.disk.borrow_mut().bytes_max = world.plan.segment_files.most * segment_bytes;
         world
     }
 
@@ -724,7 +724,7 @@ fn oracle_of(plan: &Plan) -> Oracle {
     // What fails once is read again, and the client sees none of it.
     oracle.may_fail_to_read = plan.budget == Budget::Detectable
         || (plan.disk.read_error + plan.disk.bad_read > 0 && !plan.disk.is_passing);
-    oracle.may_be_full = plan.files_max > 0
+    oracle.may_be_full = plan.segment_files.most > 0
         || plan.memory_bytes_max < usize::MAX
         || plan
             .blows

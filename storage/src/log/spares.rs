@@ -316,6 +316,11 @@ impl<P: Blocks> Log<P> {
         sealed.chain(self.open_segment())
     }
 
+    /// Bytes of the sealed segments and the open one.
+    pub(crate) fn used_bytes(&self) -> u64 {
+        self.used_segments().map(|(_, bytes)| bytes).sum()
+    }
+
     /// Bytes of all segments that it has, spares included.
     #[must_use]
     pub fn held_bytes(&self) -> u64 {

@@ -497,7 +497,7 @@ impl World {
         for shard in 0..usize::from(self.layout.shards) {
             self.turn_soon(shard);
         }
-        if self.plan.tells_room && self.plan.files_max > 0 {
+        if self.plan.segment_files.are_told && self.plan.segment_files.most > 0 {
             self.tell_room(self.run);
         }
         if self.first_frame_crash > 0 && self.chance.chance(500_000) {
@@ -637,7 +637,7 @@ impl World {
                 self.step(shard, ShardEvent::GiveUpKeyTables);
                 self.step(shard, ShardEvent::SpareRefused);
                 // The helper tries again whenever a file was removed; this is as good.
-                let again_us = match self.plan.files_max {
+                let again_us = match self.plan.segment_files.most {
                     0 => 1_000_000,
                     _ => 20_000,
                 };

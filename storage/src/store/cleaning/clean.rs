@@ -29,11 +29,10 @@ use crate::store::cleaning::cleaner::PICK_US;
 use crate::store::cleaning::cleaner::Rate;
 use crate::store::cleaning::cleaner::RoomOnDisk;
 use crate::store::cleaning::expiring::TICK_MS;
-use crate::store::cleaning::lack::Facts;
 use crate::store::cleaning::pace::{Fill, Headroom, Occupancy, PaceCounters};
 use crate::store::cleaning::sizing::DiskShare;
 use crate::store::store::Store;
-use crate::types::io::{BLOCK_BYTES, Blocks, Io};
+use crate::types::io::{Blocks, Io};
 use crate::types::place::FileId;
 use crate::types::place::Lsn;
 
@@ -147,7 +146,7 @@ impl<P: Blocks> Store<P> {
         if is_low {
             self.give_way();
         }
-        let turns_edits_away = self.mind_edits(now_us);
+        let turns_edits_away = self.cleaner.mind_edits(now_us, &mut self.log);
         if self.waits_for_keys() {
             self.cleaner.rate = Rate::Unbounded;
         }
@@ -193,35 +192,6 @@ impl<P: Blocks> Store<P> {
         goes_on || (held_block && !self.cleaner.holds_block())
     }
 
-    /// Judges whether edits and deletions that find no room are refused. Whether they are from now
-    /// on: those that waited are to try again.
-    fn mind_edits(&mut self, now_us: u64) -> bool {
-        let facts = Facts {
-            found_none: self.log_mut().take_lack(),
-            appended_bytes: self.appended_bytes(),
-            is_hopeless: self.cleaner.is_hopeless,
-            refusals: self.log().spare_refusals(),
-        };
-        let lack = &mut self.cleaner.lack;
-        let refused = lack.refuses();
-        let begins = lack.turn(now_us, facts);
-        let refuses = lack.refuses();
-        if begins {
-            // What found no room can earn nothing: cleaning goes through the log once for it, and
-            // seals what it needs for that.
-            self.cleaner.credit_bytes += 2 * self.used_bytes();
-            self.cleaner.must_pick = true;
-            self.cleaner.is_hopeless = false;
-        }
-        self.log_mut().refuse_edits(refuses);
-        refuses && !refused
-    }
-
-    /// Bytes of the sealed segments and the open one.
-    pub(super) fn used_bytes(&self) -> u64 {
-        self.log().used_segments().map(|(_, bytes)| bytes).sum()
-    }
-
     /// Judges whether what grows is refused, and how fast writes may go. Whether writes that waited
     /// may go on.
     fn pace_writes(&mut self, now_us: u64) -> bool {
@@ -232,7 +202,7 @@ impl<P: Blocks> Store<P> {
         let is_pressed = is_low || was_full || self.cleaner.fullness.deadline_us().is_some();
         let segments = self.log().sealed_segments().len();
         let is_wanted = is_pressed && self.log().wants_judgement();
-        let appended_bytes = self.appended_bytes();
+        let appended_bytes = self.log().counters().appended_bytes();
         let fullness = &self.cleaner.fullness;
         if is_wanted || fullness.is_due(now_us, segments, appended_bytes, is_pressed) {
             let is_stuck = self.log_mut().take_stuck();
@@ -273,7 +243,8 @@ impl<P: Blocks> Store<P> {
     /// as much as a spare can have, and of each spare as much as a segment in use.
     fn occupancy(&self) -> Occupancy {
         let log = self.log();
-        let more_bytes = self.more_bytes();
+        let room = self.cleaner.room.filter(|_| !self.is_inheriting());
+        let more_bytes = room.map(|room| room.more_bytes(log));
         let (mut counting_bytes, mut leaving_bytes) = (0, 0);
         let mut longest_bytes = 0;
         let soon_ms = self.time_ms() + TICK_MS;
@@ -283,10 +254,7 @@ impl<P: Blocks> Store<P> {
             leaving_bytes += live.parts - self.live.counts(file, soon_ms).parts;
             longest_bytes = longest_bytes.max(bytes);
         }
-        let room = self
-            .cleaner
-            .room
-            .filter(|_| more_bytes.is_some_and(|more| more > 0));
+        let room = room.filter(|_| more_bytes.is_some_and(|more| more > 0));
         let segment_bytes = match (room, log.longest_spare_bytes()) {
             (Some(room), _) => longest_bytes.max(room.segment_bytes),
             (None, Some(spare_bytes)) if longest_bytes > 0 => longest_bytes.min(spare_bytes),
@@ -297,7 +265,7 @@ impl<P: Blocks> Store<P> {
             leaving_bytes,
             held_bytes: log.held_bytes_within(segment_bytes),
             more_bytes,
-            appended_bytes: self.appended_bytes(),
+            appended_bytes: log.counters().appended_bytes(),
             segment_bytes,
             space_percent_max: self.cleaner.config.space_percent_max,
             is_low: log.is_low(),
@@ -305,29 +273,6 @@ impl<P: Blocks> Store<P> {
             has_headroom: log.has_spares() && log.headroom_bytes() >= segment_bytes / 8,
             is_stuck: false,
         }
-    }
-
-    /// Bytes of all records that were ever appended, copies left out.
-    pub(super) fn appended_bytes(&self) -> u64 {
-        let counters = self.log().counters();
-        counters.record_bytes - counters.moved_bytes
-    }
-
-    /// Bytes of the segments that can still be made: only whole ones are, and a short one is left
-    /// for a log that has none at all.
-    fn more_bytes(&self) -> Option<u64> {
-        let room = self.cleaner.room.filter(|_| !self.is_inheriting())?;
-        Some(self.whole_bytes(room.log_bytes, room.segment_bytes))
-    }
-
-    /// Bytes of the segments of `segment_bytes` that can be made beside those that are there, in a
-    /// log that may have `log_bytes`.
-    fn whole_bytes(&self, log_bytes: u64, segment_bytes: u64) -> u64 {
-        let log = self.log();
-        let short_bytes = log.config().segment_bytes_min();
-        let short_bytes = short_bytes.next_multiple_of(BLOCK_BYTES as u64);
-        let left_bytes = log_bytes.saturating_sub(log.held_bytes() + short_bytes);
-        left_bytes - left_bytes % segment_bytes.max(1)
     }
 
     /// Whether writes of clients are to wait while cleaning makes room; deletions never are.
@@ -358,18 +303,16 @@ impl<P: Blocks> Store<P> {
             segment_bytes: usual_bytes,
             ..self.occupancy()
         };
-        let more_bytes = self.whole_bytes(log_bytes, usual_bytes);
+        let room = RoomOnDisk {
+            log_bytes,
+            segment_bytes: usual_bytes,
+        };
+        let more_bytes = room.more_bytes(self.log());
         let most_bytes = occupancy.held_bytes + more_bytes;
         Fill {
             counting_bytes: occupancy.counting_bytes,
             counting_bytes_max: occupancy.counting_bytes_max(most_bytes),
         }
-    }
-
-    /// Bytes of all segments of the log, spares included.
-    #[must_use]
-    pub fn held_bytes(&self) -> u64 {
-        self.log().held_bytes()
     }
 
     /// Its share of the disk; nothing without a limit.

@@ -3,6 +3,7 @@
 // ---- pages
 pub(crate) mod clean;
 pub(crate) mod cleaner;
+pub(crate) mod credit;
 pub(crate) mod expired;
 pub(crate) mod expired_keys;
 pub mod expiring;

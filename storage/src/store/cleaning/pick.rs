@@ -3,10 +3,10 @@
 use crate::format::contents::SealedSegment;
 use crate::log::supply::SPARES_READY;
 use crate::planted::{Bug, is_planted};
-use crate::store::cleaning::cleaner::CREDIT_FACTOR;
 use crate::store::cleaning::cleaner::Move;
 use crate::store::cleaning::cleaner::Rate;
 use crate::store::cleaning::cleaner::Victim;
+use crate::store::cleaning::credit::Earnings;
 use crate::store::store::Store;
 use crate::types::io::Blocks;
 
@@ -35,39 +35,20 @@ impl<P: Blocks> Store<P> {
         true
     }
 
-    /// Gives credit for what was committed since the last choice, or ceased to count, if that is
-    /// more, and for what has expired: each byte once. So whatever cleaning does, it comes to an
-    /// end.
-    fn earn(&mut self, now_us: u64) {
-        let commit_bytes = self.log().counters().commit_bytes;
-        let used = self.log().used_segments();
-        let counting_bytes: u64 = used
-            .map(|(file, _)| self.counts_in(file))
-            .map(|counts| counts.parts + counts.tombstones)
-            .sum();
-        let dead_bytes = self.appended_bytes().cast_signed() - counting_bytes.cast_signed();
-        let expired_bytes = self.count_expired(now_us);
-        let used_bytes = self.used_bytes();
-        let cleaner = &mut self.cleaner;
-        let mut earned_bytes = 0;
-        if !std::mem::replace(&mut cleaner.has_picked, true) {
-            // What an earlier run left is worth going through once.
-            earned_bytes += 2 * used_bytes;
-            cleaner.credited_dead_bytes = dead_bytes;
-        }
-        let committed_bytes = commit_bytes - cleaner.credited_bytes;
-        let died_bytes = dead_bytes - cleaner.credited_dead_bytes;
-        cleaner.credited_bytes = commit_bytes;
-        cleaner.credited_dead_bytes += died_bytes.max(0);
-        let more_bytes = committed_bytes.max(died_bytes.max(0).cast_unsigned());
-        earned_bytes += (more_bytes + expired_bytes) * CREDIT_FACTOR;
-        let most_bytes = CREDIT_FACTOR * used_bytes;
-        cleaner.credit_bytes = (cleaner.credit_bytes + earned_bytes).min(most_bytes);
-    }
-
     /// Picks the segment to clean next, if too much of the log does not count any more.
     pub(super) fn pick_next(&mut self, now_us: u64) {
-        self.earn(now_us);
+        let used = self.log().used_segments();
+        let counts = used.map(|(file, _)| self.counts_in(file));
+        let counting_bytes: u64 = counts.map(|it| it.parts + it.tombstones).sum();
+        let counters = self.log().counters();
+        let appended_bytes = counters.appended_bytes();
+        let earnings = Earnings {
+            commit_bytes: counters.commit_bytes,
+            dead_bytes: appended_bytes.cast_signed() - counting_bytes.cast_signed(),
+            expired_bytes: self.count_expired(now_us),
+            used_bytes: self.log().used_bytes(),
+        };
+        self.cleaner.credit.earn(earnings);
         let (rate, picked) = self.pick();
         self.cleaner.must_pick = false;
         self.cleaner.rate = rate;
@@ -98,7 +79,7 @@ impl<P: Blocks> Store<P> {
         self.cleaner.was_inherited = false;
         if let Some((segment, is_oldest)) = picked {
             let cleaner = &mut self.cleaner;
-            cleaner.credit_bytes = cleaner.credit_bytes.saturating_sub(segment.file_bytes);
+            cleaner.credit.spend(segment.file_bytes);
             if self.release_unread(&segment) {
                 self.cleaner.next_pick_us = now_us;
                 self.cleaner.must_pick = true;
@@ -155,10 +136,10 @@ impl<P: Blocks> Store<P> {
         let is_oldest = self.log().sealed_segments().is_empty() && !self.cleaner.keeps_deletions;
         let kept = self.copies_bytes(file, is_oldest);
         let fits = kept <= self.log().sure_bytes_of_spare();
-        let pays = self.cleaner.credit_bytes >= 2 * bytes && gain >= gain_min;
+        let pays = self.cleaner.credit.bytes() >= 2 * bytes && gain >= gain_min;
         let seals = is_used_up && pays && fits && self.log_mut().seal_for_cleaning();
         if seals {
-            self.cleaner.credit_bytes -= bytes;
+            self.cleaner.credit.spend(bytes);
         }
         seals
     }
@@ -169,7 +150,7 @@ impl<P: Blocks> Store<P> {
         let durable_end = (durable_end.segment_sequence, durable_end.end_offset);
         let is_low = self.log().is_low();
         let segments = self.log().sealed_segments();
-        let credit = self.cleaner.credit_bytes;
+        let credit = self.cleaner.credit.bytes();
         if segments.is_empty() {
             return (Rate::Bytes(0), None);
         }
