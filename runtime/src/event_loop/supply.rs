@@ -138,8 +138,10 @@ impl SegmentSupply {
         let segments = store.log().sealed_segments().len() as u64;
         self.fill_due_us = now.us + FILL_US + FILL_US_PER_SEGMENT * segments;
         let log_bytes = self.room.log_bytes(store.log().held_bytes());
-        // Inherited logs take room that is free when they are gone.
-        let log_bytes = log_bytes.filter(|_| !store.is_inheriting());
+        // Inherited logs take room that is free when they are gone. How long segments are is not
+        // known before there is one.
+        let is_known = store.log().held_bytes() > 0 && !store.is_inheriting();
+        let log_bytes = log_bytes.filter(|_| is_known);
         self.fill = log_bytes.map_or_else(Fill::default, |bytes| store.fill(bytes));
         let percent = self.fill_notice.due(self.fill)?;
         Some(format!(
