@@ -121,7 +121,10 @@ fn main() {
     server.turn_ends();
     if let Some(prefixes) = prefixes {
         let session = server.session;
-        server.shard.set_rights(session, Some(rights_of(prefixes)));
+        server
+            .shard
+            .front_mut()
+            .set_rights(session, Some(rights_of(prefixes)));
     }
     let mut draw = Draw(1);
     // A token that comes again is answered from memory.
@@ -421,7 +424,7 @@ fn counted_output(shard: &mut Shard<Pool>, now: Now, session: SessionId, output:
 
 #[inline(never)]
 fn counted_link_output(shard: &mut Shard<Pool>, link: LinkId, output: &mut Vec<u8>) {
-    shard.take_link_output(link, output);
+    shard.execution_mut().take_link_output(link, output);
 }
 
 struct Server {
@@ -514,7 +517,7 @@ impl Server {
             ..shard_config()
         };
         let mut shard = Shard::new(config, store);
-        let session = shard.open_session(now);
+        let session = shard.front_mut().open_session(now);
         let mut server = Server {
             shard,
             outbox: Outbox::default(),

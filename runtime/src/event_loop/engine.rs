@@ -178,7 +178,7 @@ impl Engine {
         self.disk.set_contended(self.thread.waited_us());
         self.take_in(now);
         self.step(now, Event::TurnEnds);
-        if self.shard.is_unchecked() {
+        if self.shard.execution().is_unchecked() {
             self.shard.end_turn(clock(), &mut self.outbox);
         }
         let was_stopped = self.is_stopped;
@@ -189,7 +189,7 @@ impl Engine {
             helpers: &mut self.helpers,
             network: &mut *network,
             is_stopped: &mut self.is_stopped,
-            may_wait_for_device: self.shard.may_wait_for_device(&self.outbox),
+            may_wait_for_device: self.shard.execution().may_wait_for_device(&self.outbox),
         };
         if let Err(end) = carry_out(&mut self.outbox, &mut shell) {
             self.is_dead = true;
@@ -209,10 +209,10 @@ impl Engine {
     /// Gives the shard what came in since the last turn.
     fn take_in(&mut self, now: Now) {
         self.reap(now);
-        if self.shard.is_writing_snapshot() {
+        if self.shard.execution().is_writing_snapshot() {
             self.take_snapshot_outcomes(now);
         }
-        if self.shard.awaits_key_table() {
+        if self.shard.execution().awaits_key_table() {
             self.take_key_tables(now);
         }
         if self.helpers.key_tables.must_leave() {
@@ -224,7 +224,7 @@ impl Engine {
         }
         if let Some(bound) = &self.helpers.memory {
             let bytes = bound.share();
-            bound.tell(self.number, self.shard.usage().memory_bytes);
+            bound.tell(self.number, self.shard.store().usage().memory_bytes);
             self.step(now, Event::MemoryBound { bytes });
         }
     }
@@ -259,7 +259,8 @@ impl Engine {
 
     /// When a turn is due at the latest, for the sake of those who read the numbers.
     pub(crate) fn publish_deadline_us(&self) -> u64 {
-        self.publisher.deadline_us(self.shard.is_linked())
+        self.publisher
+            .deadline_us(self.shard.execution().is_linked())
     }
 
     fn take_snapshot_outcomes(&mut self, now: Now) {

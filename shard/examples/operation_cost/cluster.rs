@@ -108,7 +108,10 @@ fn carry(from: &mut Server, to: &mut Server) {
     let mut bytes = Vec::new();
     match from.is_counted {
         true => counted_link_output(&mut from.shard, LINK, &mut bytes),
-        false => from.shard.take_link_output(LINK, &mut bytes),
+        false => from
+            .shard
+            .execution_mut()
+            .take_link_output(LINK, &mut bytes),
     }
     if !bytes.is_empty() {
         to.step(Event::LinkReceived {

@@ -607,7 +607,7 @@ impl World {
             return;
         }
         let node = self.node.as_mut().expect("it runs");
-        self.links[link].session = Some(node.cores[shard].shard.open_session(now));
+        self.links[link].session = Some(node.cores[shard].shard.front_mut().open_session(now));
     }
 
     fn reach_server(&mut self, link: usize, bytes: &[u8]) {

@@ -83,7 +83,10 @@ impl Side {
         store.set_budget(budget);
         let mut shard = Shard::new(config, store);
         let now = Now { us: 1, unix_ms: 1 };
-        let sessions = [shard.open_session(now), shard.open_session(now)];
+        let sessions = [
+            shard.front_mut().open_session(now),
+            shard.front_mut().open_session(now),
+        ];
         let mut hello = Vec::new();
         let client = ClientHello {
             protocol_min: 1,
@@ -109,7 +112,7 @@ impl Side {
 
     fn send(&mut self, now: Now, which: usize, bytes: &[u8]) {
         self.inbox[which].extend_from_slice(bytes);
-        if !self.shard.is_paused(self.sessions[which]) {
+        if !self.shard.front().is_paused(self.sessions[which]) {
             self.hand_over(now, which);
         }
     }
@@ -246,7 +249,7 @@ impl Side {
             plain_sets: 0,
             ..self.shard.counters()
         };
-        let (log, stages) = (store.log(), self.shard.stages().all());
+        let (log, stages) = (store.log(), self.shard.execution().stages().all());
         let mut newest = Vec::new();
         let rest = store.newest_parts(Default::default(), usize::MAX, &mut |part| {
             newest.push(part);

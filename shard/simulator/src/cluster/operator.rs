@@ -236,7 +236,7 @@ impl World {
     /// Lets a node write what it has of a scan or a rewind, if there is one in the middle of it.
     fn promote_incomplete(&mut self) {
         let cores = |node: usize| self.nodes[node].cores.iter().flatten();
-        let states = |node| cores(node).flat_map(|core| core.shard.partitions());
+        let states = |node| cores(node).flat_map(|core| core.shard.execution().partitions());
         let found = (0..NODES).find_map(|node| {
             // One that has nothing would begin another past.
             let is_incomplete = |it: &PartitionStatus| it.received > 0 && it.role.is_incomplete();

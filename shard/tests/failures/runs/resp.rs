@@ -24,7 +24,7 @@ const NATIVE: usize = 1;
 
 impl Peer {
     fn new(mut side: Side, now: Now) -> Peer {
-        side.sessions[OF_RESP] = side.shard.open_session_translated(now, 0);
+        side.sessions[OF_RESP] = side.shard.front_mut().open_session_translated(now, 0);
         side.inbox[OF_RESP] = Conversation::greeting();
         let limits = Limits {
             frame_bytes_max: 4 << 10,

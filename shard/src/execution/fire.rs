@@ -8,12 +8,13 @@ use penstock_storage::timers::Timer;
 use penstock_storage::version::partition_of;
 
 use crate::cluster::ClusterMember;
+use crate::event::Outbox;
 use crate::execute::Cold;
 use crate::execute::fire::{Failure, Fire, Fired};
+use crate::execution::Execution;
 use crate::firing::{CHAIN_MAX, CHAIN_STEPS_MAX, COUNTED_A_PAUSE_MAX, FIRES_A_TURN_MAX};
 use crate::firing::{FULL_A_TURN_MAX, LOOKS_A_TURN_MAX, READS_A_TURN_MAX};
-
-use super::{Now, Outbox, Shard};
+use crate::now::Now;
 
 /// What a turn may still do.
 struct Left {
@@ -30,10 +31,10 @@ impl Left {
     }
 }
 
-impl<P: Blocks> Shard<P> {
+impl<P: Blocks> Execution<P> {
     /// Fires armed keys whose time has come, as many as a turn has room for. Keys that must be read
     /// for that are read side by side.
-    pub(super) fn fire_due(&mut self, now: Now, outbox: &mut Outbox<P::Block>) {
+    pub(crate) fn fire_due(&mut self, now: Now, outbox: &mut Outbox<P::Block>) {
         let begins = self.firing.begins(now.us, self.phase.has_progress());
         if !self.store.has_due() {
             self.firing.has_room();
@@ -111,7 +112,7 @@ impl<P: Blocks> Shard<P> {
     }
 
     /// When timers are to be looked at the next time.
-    pub(super) fn firing_deadline_us(&self, now: Now) -> Option<u64> {
+    pub(crate) fn firing_deadline_us(&self, now: Now) -> Option<u64> {
         let earliest_ms = self.store.timers().earliest_ms()?;
         let wait_ms = earliest_ms.saturating_sub(self.store.time_ms());
         let due_us = now.us.saturating_add(wait_ms.saturating_mul(1000));
@@ -119,7 +120,7 @@ impl<P: Blocks> Shard<P> {
     }
 
     /// Fires the key that an operation has met before its effects have run. `Ok` when it is gone.
-    pub(super) fn fire_first(&mut self, now: Now, home: (u16, u32), id: CellId) -> Fired {
+    pub(crate) fn fire_first(&mut self, now: Now, home: (u16, u32), id: CellId) -> Fired {
         let timer = Timer {
             expiry_ms: self.store.cell(id).expiry_ms().unwrap_or_default(),
             slot: home.0,

@@ -7,7 +7,7 @@ use penstock_net::limits::HISTORY_VERSIONS_MAX;
 use penstock_net::request::{Extra, Request, Tells};
 
 /// The answer to a read would have so many bytes, for which there is no room.
-pub(super) struct Outgrown(pub(super) usize);
+pub(crate) struct Outgrown(pub(crate) usize);
 
 impl fmt::Display for Outgrown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -20,7 +20,7 @@ impl fmt::Display for Outgrown {
 }
 
 /// What the answer of an operation on a value of so many bytes is taken to hold.
-pub(super) fn answer_bytes(request: &Request<'_>, value_bytes: usize) -> usize {
+pub(crate) fn answer_bytes(request: &Request<'_>, value_bytes: usize) -> usize {
     match request.verb.tells() {
         Tells::PastValue => value_bytes,
         Tells::Versions => HISTORY_VERSIONS_MAX as usize * KEPT_BYTES,
@@ -30,6 +30,6 @@ pub(super) fn answer_bytes(request: &Request<'_>, value_bytes: usize) -> usize {
 }
 
 /// Whether the answer may show the value that the key has now.
-pub(super) fn may_show_value(request: &Request<'_>) -> bool {
+pub(crate) fn may_show_value(request: &Request<'_>) -> bool {
     request.verb.tells() == Tells::Value || request.extra == Extra::Show
 }

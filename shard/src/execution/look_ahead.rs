@@ -26,18 +26,18 @@ use penstock_storage::store::PREFETCH_KEYS_MAX;
 use penstock_storage::version::{Version as Stored, partition_of};
 
 use crate::execute::token;
+use crate::execution::Execution;
+use crate::execution::batch_run::{BatchRun, Passed, Progress};
+use crate::execution::operation::Known;
+use crate::execution::plain_answers::PlainAnswers;
+use crate::execution::window::{Ahead, Homes, LookAhead, PlainLeave};
+use crate::now::Now;
 use crate::replication;
 
-use super::batch::{BatchRun, Passed, Progress};
-use super::operation::Known;
-use super::plain_answers::PlainAnswers;
-use super::window::{Ahead, Homes, LookAhead, PlainLeave};
-use super::{Now, Shard};
-
-impl<P: Blocks> Shard<P> {
+impl<P: Blocks> Execution<P> {
     /// Looks at the items of a batch from `next` on, and starts loading what they will look up.
     #[inline]
-    pub(super) fn look_ahead<'a>(
+    pub(crate) fn look_ahead<'a>(
         &self,
         batch: Batch<'a>,
         next: usize,
@@ -120,7 +120,7 @@ impl<P: Blocks> Shard<P> {
 
     /// How the plain items of a batch may be answered, until something else runs.
     #[inline]
-    pub(super) fn plain_leave(&self, run: &BatchRun) -> PlainLeave {
+    pub(crate) fn plain_leave(&self, run: &BatchRun) -> PlainLeave {
         let gets = self.setup.answers_runs()
             && self.requests.parking.is_empty()
             && run.has_room()
@@ -132,7 +132,7 @@ impl<P: Blocks> Shard<P> {
     /// Answers a plain item of a key that this shard owns. `None`: it needs more than its cell and
     /// the open frame.
     #[inline]
-    pub(super) fn answer_plainly(
+    pub(crate) fn answer_plainly(
         &mut self,
         now: Now,
         run: &mut BatchRun,
@@ -208,7 +208,7 @@ impl<P: Blocks> Shard<P> {
 
     /// Notes what the plain answers of a reply frame depend on, and counts them.
     #[inline]
-    pub(super) fn end_plain_answers(&mut self, run: &mut BatchRun) {
+    pub(crate) fn end_plain_answers(&mut self, run: &mut BatchRun) {
         let PlainAnswers {
             reads,
             sets,
@@ -237,7 +237,7 @@ fn lacks(rights: Option<&Rights>, key: &[u8], plain: Plain<'_>) -> bool {
 
 /// Whether two keys are the same. Neighbours of a batch mostly differ in their last bytes.
 #[inline]
-pub(super) fn is_same(a: &[u8], b: &[u8]) -> bool {
+pub(crate) fn is_same(a: &[u8], b: &[u8]) -> bool {
     a.last_chunk::<8>() == b.last_chunk::<8>() && a == b
 }
 

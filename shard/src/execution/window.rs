@@ -4,10 +4,10 @@ use penstock_net::request::Plain;
 use penstock_storage::index::CellId;
 use penstock_storage::store::PREFETCH_KEYS_MAX;
 
-use super::operation::Known;
+use crate::execution::operation::Known;
 
 /// What is known of some items.
-pub(super) struct LookAhead<'a> {
+pub(crate) struct LookAhead<'a> {
     /// The first of them in the batch or mail, and how many they are.
     start: usize,
     count: usize,
@@ -15,25 +15,25 @@ pub(super) struct LookAhead<'a> {
     /// The only cell of each key, if nothing has changed since.
     cells: Option<[Option<CellId>; PREFETCH_KEYS_MAX]>,
     /// Nothing but plain items ran since it was found how they may be answered.
-    pub(super) leave: Option<PlainLeave>,
+    pub(crate) leave: Option<PlainLeave>,
 }
 
 /// What is known of one item: where its key is looked up, and what it asks if it is plain.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Ahead<'a> {
-    pub(super) known: Option<Known<'a>>,
-    pub(super) plain: Option<Plain<'a>>,
+pub(crate) struct Ahead<'a> {
+    pub(crate) known: Option<Known<'a>>,
+    pub(crate) plain: Option<Plain<'a>>,
 }
 
 /// Which plain items nothing but the store's cells and open frame decides about.
 #[derive(Clone, Copy)]
-pub(super) struct PlainLeave {
-    pub(super) gets: bool,
-    pub(super) sets: bool,
+pub(crate) struct PlainLeave {
+    pub(crate) gets: bool,
+    pub(crate) sets: bool,
 }
 
 impl<'a> LookAhead<'a> {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         LookAhead {
             start: 0,
             count: 0,
@@ -46,32 +46,32 @@ impl<'a> LookAhead<'a> {
     /// Begins a new window of `count` items at item `start`. The caller fills each of the places
     /// that this returns before it asks for one.
     #[inline]
-    pub(super) fn begin(&mut self, start: usize, count: usize) -> &mut [Ahead<'a>] {
+    pub(crate) fn begin(&mut self, start: usize, count: usize) -> &mut [Ahead<'a>] {
         (self.start, self.count, self.cells) = (start, count, None);
         &mut self.items[..count]
     }
 
     /// Has the only cells of all keys.
     #[inline]
-    pub(super) fn has_cells(&mut self, cells: [Option<CellId>; PREFETCH_KEYS_MAX]) {
+    pub(crate) fn has_cells(&mut self, cells: [Option<CellId>; PREFETCH_KEYS_MAX]) {
         self.cells = Some(cells);
     }
 
     /// Whether something is known of an item.
     #[inline]
-    pub(super) fn covers(&self, item: usize) -> bool {
+    pub(crate) fn covers(&self, item: usize) -> bool {
         item.wrapping_sub(self.start) < self.count
     }
 
     /// What is known of the key of an item.
     #[inline]
-    pub(super) fn known(&self, item: usize) -> Option<Known<'a>> {
+    pub(crate) fn known(&self, item: usize) -> Option<Known<'a>> {
         self.items[item - self.start].known
     }
 
     /// What a plain item asks, its key, and its only cell.
     #[inline(always)]
-    pub(super) fn plain(&self, item: usize) -> Option<(Plain<'a>, Known<'a>, Option<CellId>)> {
+    pub(crate) fn plain(&self, item: usize) -> Option<(Plain<'a>, Known<'a>, Option<CellId>)> {
         let at = item - self.start;
         let ahead = &self.items[at];
         let (plain, known) = (ahead.plain?, ahead.known?);
@@ -84,7 +84,7 @@ impl<'a> LookAhead<'a> {
 
     /// The slot of an item that is not plain, if its key is known.
     #[inline]
-    pub(super) fn slot_of_no_plain(&self, item: usize) -> Option<u16> {
+    pub(crate) fn slot_of_no_plain(&self, item: usize) -> Option<u16> {
         let ahead = &self.items[item - self.start];
         ahead
             .known
@@ -95,20 +95,20 @@ impl<'a> LookAhead<'a> {
     /// A plain item went to the shard that owns its key. No cell has moved, but there may be less
     /// room for replies.
     #[inline]
-    pub(super) fn something_left(&mut self) {
+    pub(crate) fn something_left(&mut self) {
         self.leave = None;
     }
 
     /// An item ran that may have moved cells, and may have to be waited for.
     #[inline]
-    pub(super) fn something_ran(&mut self) {
+    pub(crate) fn something_ran(&mut self) {
         (self.cells, self.leave) = (None, None);
     }
 }
 
 /// Slots and hashes that are to be loaded together.
 #[derive(Default)]
-pub(super) struct Homes {
+pub(crate) struct Homes {
     homes: [(u16, u32); PREFETCH_KEYS_MAX],
     count: usize,
 }
@@ -116,7 +116,7 @@ pub(super) struct Homes {
 impl Homes {
     /// Adds one. If there is no room, the others are loaded first.
     #[inline]
-    pub(super) fn push(&mut self, home: (u16, u32), load: impl FnOnce(&[(u16, u32)])) {
+    pub(crate) fn push(&mut self, home: (u16, u32), load: impl FnOnce(&[(u16, u32)])) {
         if self.count == self.homes.len() {
             load(&self.homes);
             self.count = 0;
@@ -126,7 +126,7 @@ impl Homes {
     }
 
     /// Those that were added and not loaded.
-    pub(super) fn all(&self) -> &[(u16, u32)] {
+    pub(crate) fn all(&self) -> &[(u16, u32)] {
         &self.homes[..self.count]
     }
 }

@@ -3,19 +3,19 @@
 use penstock_storage::place::Lsn;
 
 /// Items of a reply frame that were answered without an operation.
-pub(super) struct PlainAnswers {
+pub(crate) struct PlainAnswers {
     /// GETs and SETs.
-    pub(super) reads: u64,
-    pub(super) sets: u64,
+    pub(crate) reads: u64,
+    pub(crate) sets: u64,
     /// Up to where the log is durable, as long as the event lasts.
     durable: Lsn,
     /// The newest record that the answers show, and how many show what is not durable.
-    pub(super) newest: Lsn,
-    pub(super) waiting: u64,
+    pub(crate) newest: Lsn,
+    pub(crate) waiting: u64,
 }
 
 impl PlainAnswers {
-    pub(super) fn new(durable: Lsn) -> Self {
+    pub(crate) fn new(durable: Lsn) -> Self {
         PlainAnswers {
             reads: 0,
             sets: 0,
@@ -27,14 +27,14 @@ impl PlainAnswers {
 
     /// The answer to a GET shows what is durable when the log is durable up to there.
     #[inline]
-    pub(super) fn read(&mut self, lsn: Lsn) {
+    pub(crate) fn read(&mut self, lsn: Lsn) {
         self.reads += 1;
         self.shows(lsn);
     }
 
     /// The same of a SET.
     #[inline]
-    pub(super) fn set(&mut self, lsn: Lsn) {
+    pub(crate) fn set(&mut self, lsn: Lsn) {
         self.sets += 1;
         self.shows(lsn);
     }

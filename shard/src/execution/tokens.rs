@@ -3,19 +3,20 @@
 use penstock_storage::io::Blocks;
 use penstock_storage::version::partition_of;
 
+use crate::event::Outbox;
 use crate::event::TokenHorizon;
 use crate::execute::Cold;
 use crate::execute::token::{Unlogged, horizon_of, log_horizon};
-
-use super::{Now, Outbox, Shard};
+use crate::execution::Execution;
+use crate::now::Now;
 
 /// Horizons that are logged, or read, in one look, at most.
 const STEPS_A_LOOK_MAX: usize = 16;
 
-impl<P: Blocks> Shard<P> {
+impl<P: Blocks> Execution<P> {
     /// Looks up horizons that are not known, and logs those that let tokens be dropped. Only the
     /// node that writes a partition does the latter.
-    pub(super) fn mind_tokens(&mut self, now: Now, outbox: &mut Outbox<P::Block>) {
+    pub(crate) fn mind_tokens(&mut self, now: Now, outbox: &mut Outbox<P::Block>) {
         if self.store.tokens() == 0
             || self.phase.is_stopping()
             || !self.chores.tokens.begins_look(now.us)
@@ -67,7 +68,7 @@ impl<P: Blocks> Shard<P> {
 
     /// A key of this slot was read. If it is the horizon of its partition, that is learned before
     /// it may leave the cache again: nobody has used it, so it leaves first.
-    pub(super) fn learn_horizon(&mut self, slot: u16) {
+    pub(crate) fn learn_horizon(&mut self, slot: u16) {
         let partition = partition_of(slot);
         if self.store.horizon(partition).is_none() && self.store.usage().tokens > 0 {
             // What is still on the disk alone is read when the chore looks.
