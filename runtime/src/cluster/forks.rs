@@ -9,7 +9,8 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 
-use penstock_storage::record::{PartKind, PartSpec, RecordSpec};
+use penstock_storage::record::{PartSpec, RecordSpec};
+use penstock_storage::version::Version;
 
 use super::lost::{Lost, Writer};
 use super::lostfound::{LOSTFOUND, read_file, written_by};
@@ -22,26 +23,12 @@ pub(super) type ForkValues = BTreeMap<(Vec<u8>, Writer), Option<Vec<u8>>>;
 
 /// Writes the record of a key at the end of `bytes`: what it was `before` the tail.
 pub(super) fn encode(slot: u16, lost: &Lost, before: Option<&[u8]>, bytes: &mut Vec<u8>) {
-    let part = PartSpec {
-        kind: match before {
-            Some(_) => PartKind::Put,
-            None => PartKind::Tombstone,
-        },
-        key: &lost.key,
-        value: before.unwrap_or_default(),
-        expiry_ms: None,
-        layout: 0,
-        is_crowded: false,
-    };
+    let parts = [match before {
+        Some(value) => PartSpec::put(&lost.key, value),
+        None => PartSpec::tombstone(&lost.key),
+    }];
     let (epoch, sequence) = lost.version;
-    let record = RecordSpec {
-        slot,
-        epoch,
-        sequence,
-        time_ms: 0,
-        parts: &[part],
-        extension: &[],
-    };
+    let record = RecordSpec::new(slot, Version { epoch, sequence }, 0, &parts);
     let start = bytes.len();
     bytes.resize(start + record.bytes(), 0);
     record.encode_part(0, &mut bytes[start..]);

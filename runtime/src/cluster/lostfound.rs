@@ -310,25 +310,16 @@ impl Kept {
 mod tests {
     use super::*;
     use penstock_storage::record::{PartSpec, RecordSpec};
+    use penstock_storage::version::Version;
     use std::cell::RefCell;
 
     fn encoded(sequence: u64, kind: PartKind, value: &[u8]) -> Vec<u8> {
-        let part = PartSpec {
+        let parts = [PartSpec {
             kind,
-            key: b"key",
-            value,
-            expiry_ms: None,
-            layout: 0,
-            is_crowded: false,
-        };
-        let record = RecordSpec {
-            slot: 64,
-            epoch: 7,
-            sequence,
-            time_ms: 5,
-            parts: &[part],
-            extension: &[],
-        };
+            ..PartSpec::put(b"key", value)
+        }];
+        let version = Version { epoch: 7, sequence };
+        let record = RecordSpec::new(64, version, 5, &parts);
         let mut bytes = vec![0; record.bytes()];
         record.encode_part(0, &mut bytes);
         bytes

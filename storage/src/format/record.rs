@@ -102,6 +102,58 @@ pub(super) const fn padded(len: usize) -> usize {
     (len + 7) & !7
 }
 
+impl<'a> PartSpec<'a> {
+    /// A value of opaque bytes that never expires, under a key whose hash no other key has.
+    #[inline]
+    #[must_use]
+    pub const fn put(key: &'a [u8], value: &'a [u8]) -> Self {
+        PartSpec {
+            kind: PartKind::Put,
+            key,
+            value,
+            expiry_ms: None,
+            layout: 0,
+            is_crowded: false,
+        }
+    }
+
+    /// The end of a key whose hash no other key has.
+    #[inline]
+    #[must_use]
+    pub const fn tombstone(key: &'a [u8]) -> Self {
+        PartSpec {
+            kind: PartKind::Tombstone,
+            ..PartSpec::put(key, &[])
+        }
+    }
+
+    /// The same, where another key may have the hash.
+    #[inline]
+    #[must_use]
+    pub const fn crowded(self) -> Self {
+        PartSpec {
+            is_crowded: true,
+            ..self
+        }
+    }
+}
+
+impl<'a> RecordSpec<'a> {
+    /// The change with this version, made at `time_ms`. No part has an extension area.
+    #[inline]
+    #[must_use]
+    pub const fn new(slot: u16, version: Version, time_ms: u64, parts: &'a [PartSpec<'a>]) -> Self {
+        RecordSpec {
+            slot,
+            epoch: version.epoch,
+            sequence: version.sequence,
+            time_ms,
+            parts,
+            extension: &[],
+        }
+    }
+}
+
 impl RecordSpec<'_> {
     /// The encoded size of the record, in bytes.
     #[inline]

@@ -1,7 +1,7 @@
 //! A SET that gives a cached key another value where it stands, as a record in the open frame.
 
 use crate::format::plain_part::PlainBody;
-use crate::format::record::{PartKind, PartSpec, RecordSpec};
+use crate::format::record::{PartSpec, RecordSpec};
 use crate::memory::index::entry::CellId;
 use crate::planted::{Bug, is_planted};
 use crate::store::store::Store;
@@ -69,22 +69,8 @@ impl<P: Blocks> Store<P> {
             if !log.has_open_room(body.part_bytes()) {
                 return None;
             }
-            let part = PartSpec {
-                kind: PartKind::Put,
-                key,
-                value,
-                expiry_ms: None,
-                layout: 0,
-                is_crowded: false,
-            };
-            let record = RecordSpec {
-                slot,
-                epoch: version.epoch,
-                sequence: version.sequence,
-                time_ms,
-                parts: &[part],
-                extension: &[],
-            };
+            let parts = [PartSpec::put(key, value)];
+            let record = RecordSpec::new(slot, version, time_ms, &parts);
             let (lsn, place) = log.append_plain(now_us, &record, body);
             logged = Some((lsn, place));
             Some((lsn, PackedPlace::new(place, version.sequence)))

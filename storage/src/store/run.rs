@@ -119,13 +119,10 @@ impl<P: Blocks> Store<P> {
         let cell = self.keys.cell(id);
         let layout = self.keyspaces.layout(slot, cell.key());
         let is_crowded = self.keys.entries().is_crowded(slot, hash);
+        let parts = [part_of(cell, layout, is_crowded)];
         let record = RecordSpec {
-            slot,
-            epoch: version.epoch,
-            sequence: version.sequence,
-            time_ms: self.time_ms(),
-            parts: &[part_of(cell, layout, is_crowded)],
             extension: if is_one { &[] } else { &extension },
+            ..RecordSpec::new(slot, version, self.time_ms(), &parts)
         };
         let lsn = self.log.append(now_us, &record, &mut self.places);
         assert_eq!(Some(lsn), changes.lsn, "nothing was appended in between");
@@ -250,20 +247,12 @@ mod tests {
         let encoded = |kind, sequence, changes, parts: usize| {
             let part = PartSpec {
                 kind,
-                key: b"stock:42",
-                value: &[],
-                expiry_ms: None,
-                layout: 0,
-                is_crowded: false,
+                ..PartSpec::put(b"stock:42", &[])
             };
-            let area = ChangesArea::new(changes);
+            let (area, parts) = (ChangesArea::new(changes), vec![part; parts]);
             let record = RecordSpec {
-                slot: 77,
-                epoch: 1,
-                sequence,
-                time_ms: 5,
-                parts: &vec![part; parts],
                 extension: &[area.bytes()],
+                ..RecordSpec::new(77, Version { epoch: 1, sequence }, 5, &parts)
             };
             let mut bytes = vec![0; record.bytes()];
             record.encode_part(0, &mut bytes);
