@@ -451,7 +451,7 @@ impl Server {
             Beside::Nothing | Beside::Keyspace | Beside::Ruled => Server::new(None),
             Beside::Alone => {
                 let mut server = Server::new(None);
-                server.shard.leave_runs();
+                server.shard.leave_repeats();
                 server
             }
             Beside::Cluster => Server::new(Some(cluster::WRITER)),

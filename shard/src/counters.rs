@@ -48,9 +48,9 @@ pub struct Counters {
     /// key they have.
     pub in_runs: u64,
     /// GETs of batches that were answered from their cells alone.
-    pub plain_reads: u64,
+    pub direct_gets: u64,
     /// SETs of batches that needed their cells and the open frame of the log alone.
-    pub plain_sets: u64,
+    pub direct_sets: u64,
     /// Changes of keyspaces that this shard decided.
     pub keyspace_changes: u64,
     /// PING frames.

@@ -7,9 +7,9 @@
 pub(crate) mod fire;
 pub(crate) mod past;
 pub(crate) mod program;
-pub(crate) mod run_of_additions;
-pub(crate) mod run_of_items;
-pub(crate) mod run_of_updates;
+pub(crate) mod repeat_additions;
+pub(crate) mod repeat_items;
+pub(crate) mod repeat_updates;
 pub(crate) mod token;
 
 use std::sync::Arc;
@@ -127,7 +127,7 @@ pub(crate) struct Context<'a> {
     /// The token that is to be kept with the change.
     pub(crate) token: Option<&'a NewToken>,
     /// A program on fields of one key may run as a run of one change.
-    pub(crate) answers_runs: bool,
+    pub(crate) answers_repeats: bool,
     /// An armed key that has expired is missing although its effects have not run: they run
     /// elsewhere, or there is no room for them.
     pub(crate) hides_unfired: bool,

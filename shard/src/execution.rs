@@ -3,6 +3,7 @@
 
 pub(crate) mod answer_bytes;
 pub(crate) mod batch_run;
+pub(crate) mod direct_answers;
 pub(crate) mod events;
 pub(crate) mod fire;
 pub(crate) mod links;
@@ -11,11 +12,10 @@ pub(crate) mod mailed;
 pub(crate) mod members;
 pub(crate) mod memory;
 pub(crate) mod operation;
-pub(crate) mod plain_answers;
 pub(crate) mod queries;
 pub(crate) mod reads;
 pub(crate) mod refusals;
-pub(crate) mod runs;
+pub(crate) mod repeats;
 pub(crate) mod scans;
 pub(crate) mod settings;
 pub(crate) mod tokens;

@@ -20,9 +20,9 @@ pub(crate) mod members;
 mod memory;
 pub(crate) mod operation;
 pub(crate) mod reads;
+pub(crate) mod repeats;
 pub(crate) mod rights;
 pub(crate) mod run_item;
-pub(crate) mod runs;
 pub(crate) mod scans;
 pub(crate) mod settings;
 mod told;
@@ -336,7 +336,7 @@ impl<P: Blocks> Shard<P> {
     /// Has each item run by itself from now on, also one that repeats the item before it, and one
     /// that needs its cell and the open frame alone. For tests that compare both ways.
     #[doc(hidden)]
-    pub fn leave_runs(&mut self) {
-        self.execution.setup.leave_runs();
+    pub fn leave_repeats(&mut self) {
+        self.execution.setup.leave_repeats();
     }
 }

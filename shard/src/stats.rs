@@ -82,11 +82,11 @@ impl Stats {
 
     /// So many GETs and SETs found their keys and needed their cells and the open frame alone.
     #[inline]
-    pub(crate) fn answer_plainly(&mut self, gets: u64, sets: u64) {
+    pub(crate) fn answer_directly(&mut self, gets: u64, sets: u64) {
         self.answers(Asked::Verb(Verb::Get), Status::Ok, gets);
         self.answers(Asked::Verb(Verb::Set), Status::Ok, sets);
-        self.counters.plain_reads += gets;
-        self.counters.plain_sets += sets;
+        self.counters.direct_gets += gets;
+        self.counters.direct_sets += sets;
     }
 
     /// So many items were answered together with the one before them.

@@ -176,7 +176,7 @@ impl Fire<'_> {
             brought: None,
             standing: None,
             shared_bytes_min: usize::MAX,
-            answers_runs: false,
+            answers_repeats: false,
             hides_unfired: true,
             token: None,
         }

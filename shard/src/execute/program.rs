@@ -17,7 +17,7 @@ use penstock_storage::place::Lsn;
 use penstock_storage::planted::{self, Bug, is_planted};
 use penstock_storage::store::{Change, ChangeKey, Committed, Found, Store};
 
-use super::run_of_updates::run_alone;
+use super::repeat_updates::answer_alone;
 use super::{
     Cold, Context, Key, Ran, expiry_after, no, no_room, not_past_by_store_alone, refused, stored,
     token, wire,
@@ -31,7 +31,7 @@ pub(crate) fn run<P: Blocks>(
     request: &ApplyRequest<'_>,
     out: &mut Vec<u8>,
 ) -> Ran {
-    if let Some(ran) = run_alone(store, context, request, out) {
+    if let Some(ran) = answer_alone(store, context, request, out) {
         return ran;
     }
     match request.keys().len() {

@@ -10,7 +10,7 @@ use penstock_net::rights::Rights;
 use penstock_storage::place::Lsn;
 use penstock_storage::planted::{self, Bug};
 
-use crate::execution::plain_answers::PlainAnswers;
+use crate::execution::direct_answers::DirectAnswers;
 use crate::mail::SessionId;
 
 /// Bytes of a connection that wait to be run.
@@ -68,7 +68,7 @@ pub(crate) struct BatchRun {
     /// A frame of so many bytes is ended.
     pub(crate) full_bytes: usize,
     /// What was answered without an operation.
-    pub(crate) plain: PlainAnswers,
+    pub(crate) plain: DirectAnswers,
     /// What its items are judged by. The session has it back at the end: a count of its owners
     /// would be shared by all cores.
     pub(crate) rights: Option<Arc<Rights>>,

@@ -17,10 +17,10 @@ use penstock_net::request::{
 };
 use penstock_net::rights::{Need, Rights};
 use penstock_net::status::Status;
+use penstock_storage::direct_part::DirectBody;
 use penstock_storage::index::CellId;
 use penstock_storage::io::Blocks;
 use penstock_storage::place::Lsn;
-use penstock_storage::plain_part::PlainBody;
 use penstock_storage::planted::{self, Bug};
 use penstock_storage::store::PREFETCH_KEYS_MAX;
 use penstock_storage::version::{Version as Stored, partition_of};
@@ -28,9 +28,9 @@ use penstock_storage::version::{Version as Stored, partition_of};
 use crate::execute::token;
 use crate::execution::Execution;
 use crate::execution::batch_run::{BatchRun, Passed, Progress};
+use crate::execution::direct_answers::DirectAnswers;
 use crate::execution::operation::Known;
-use crate::execution::plain_answers::PlainAnswers;
-use crate::execution::window::{Ahead, Homes, LookAhead, PlainLeave};
+use crate::execution::window::{Ahead, DirectLeave, Homes, LookAhead};
 use crate::now::Now;
 use crate::replication;
 
@@ -120,23 +120,24 @@ impl<P: Blocks> Execution<P> {
 
     /// How the plain items of a batch may be answered, until something else runs.
     #[inline]
-    pub(crate) fn plain_leave(&self, run: &BatchRun) -> PlainLeave {
-        let gets = self.setup.answers_runs()
+    pub(crate) fn direct_leave(&self, run: &BatchRun) -> DirectLeave {
+        let gets = self.setup.answers_repeats()
             && self.requests.parking.is_empty()
             && run.has_room()
             && !run.level().waits_for_members();
-        let sets = gets && self.store.sets_plainly() && !self.changes_wait_for_members(run.level());
-        PlainLeave { gets, sets }
+        let sets =
+            gets && self.store.allows_direct_set() && !self.changes_wait_for_members(run.level());
+        DirectLeave { gets, sets }
     }
 
     /// Answers a plain item of a key that this shard owns. `None`: it needs more than its cell and
     /// the open frame.
     #[inline]
-    pub(crate) fn answer_plainly(
+    pub(crate) fn answer_directly(
         &mut self,
         now: Now,
         run: &mut BatchRun,
-        leave: PlainLeave,
+        leave: DirectLeave,
         (plain, known, only): (Plain<'_>, Known<'_>, Option<CellId>),
     ) -> Option<Passed> {
         if let Some(linked) = &self.linked
@@ -146,10 +147,10 @@ impl<P: Blocks> Execution<P> {
             return None;
         }
         match plain {
-            Plain::Get if leave.gets => self.read_plainly(run, known, only)?,
+            Plain::Get if leave.gets => self.direct_get(run, known, only)?,
             Plain::Set { body, value_len } if leave.sets => {
-                let body = PlainBody::new(body, known.key.len(), value_len)?;
-                self.set_plainly(now, run, known, body, only)?;
+                let body = DirectBody::new(body, known.key.len(), value_len)?;
+                self.direct_set(now, run, known, body, only)?;
             }
             _ => return None,
         }
@@ -161,14 +162,14 @@ impl<P: Blocks> Execution<P> {
 
     /// Answers a GET from its cell.
     #[inline(always)]
-    fn read_plainly(
+    fn direct_get(
         &mut self,
         run: &mut BatchRun,
         known: Known<'_>,
         only: Option<CellId>,
     ) -> Option<()> {
         let Known { key, slot, hash } = known;
-        let read = self.store.read_plain((slot, hash), key, only)?;
+        let read = self.store.direct_get((slot, hash), key, only)?;
         if read.value.len() >= self.setup.config().shared_bytes_min {
             return None;
         }
@@ -190,16 +191,16 @@ impl<P: Blocks> Execution<P> {
 
     /// Gives a key another value in its cell, and answers that.
     #[inline(always)]
-    fn set_plainly(
+    fn direct_set(
         &mut self,
         now: Now,
         run: &mut BatchRun,
         known: Known<'_>,
-        body: PlainBody<'_>,
+        body: DirectBody<'_>,
         only: Option<CellId>,
     ) -> Option<()> {
         let home = (known.slot, known.hash);
-        let (lsn, version) = self.store.set_plain(now.us, home, body, only)?;
+        let (lsn, version) = self.store.direct_set(now.us, home, body, only)?;
         ReplyHead::new(Status::Ok, run.number(run.next), run.level(), wire(version))
             .write(run.out.written(), &[]);
         run.plain.set(lsn);
@@ -208,15 +209,15 @@ impl<P: Blocks> Execution<P> {
 
     /// Notes what the plain answers of a reply frame depend on, and counts them.
     #[inline]
-    pub(crate) fn end_plain_answers(&mut self, run: &mut BatchRun) {
-        let PlainAnswers {
+    pub(crate) fn end_direct_answers(&mut self, run: &mut BatchRun) {
+        let DirectAnswers {
             reads,
             sets,
             newest,
             waiting,
             ..
         } = run.plain;
-        self.stats.answer_plainly(reads, sets);
+        self.stats.answer_directly(reads, sets);
         if waiting > 0 {
             let gate = self.gate_of(run.level(), newest, waiting);
             run.depends_on(gate);

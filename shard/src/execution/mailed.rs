@@ -10,7 +10,7 @@ use crate::busy::Told;
 use crate::execution::Execution;
 use crate::execution::look_ahead::is_same;
 use crate::execution::operation::Known;
-use crate::execution::runs::ItemsBehind;
+use crate::execution::repeats::ItemsBehind;
 use crate::execution::window::{Ahead, Homes, LookAhead};
 use crate::mail::{MailedRequest, RequestMail};
 use crate::now::Now;

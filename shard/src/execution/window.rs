@@ -15,7 +15,7 @@ pub(crate) struct LookAhead<'a> {
     /// The only cell of each key, if nothing has changed since.
     cells: Option<[Option<CellId>; PREFETCH_KEYS_MAX]>,
     /// Nothing but plain items ran since it was found how they may be answered.
-    pub(crate) leave: Option<PlainLeave>,
+    pub(crate) leave: Option<DirectLeave>,
 }
 
 /// What is known of one item: where its key is looked up, and what it asks if it is plain.
@@ -27,7 +27,7 @@ pub(crate) struct Ahead<'a> {
 
 /// Which plain items nothing but the store's cells and open frame decides about.
 #[derive(Clone, Copy)]
-pub(crate) struct PlainLeave {
+pub(crate) struct DirectLeave {
     pub(crate) gets: bool,
     pub(crate) sets: bool,
 }

@@ -11,8 +11,8 @@ use penstock_storage::planted::{Bug, is_planted};
 
 use crate::event::Outbox;
 use crate::execution::batch_run::{Arrival, BatchRun, Passed, Progress, deadline_us_of};
+use crate::execution::direct_answers::DirectAnswers;
 use crate::execution::operation::{Known, Operation, Step};
-use crate::execution::plain_answers::PlainAnswers;
 use crate::execution::window::LookAhead;
 use crate::mail::ReplyAddress;
 use crate::now::Now;
@@ -47,8 +47,8 @@ impl<P: Blocks> Shard<P> {
                 Some(item) if !is_others => {
                     let leave = *ahead
                         .leave
-                        .get_or_insert_with(|| self.execution.plain_leave(&run));
-                    self.execution.answer_plainly(now, &mut run, leave, item)
+                        .get_or_insert_with(|| self.execution.direct_leave(&run));
+                    self.execution.answer_directly(now, &mut run, leave, item)
                 }
                 _ => None,
             };
@@ -120,7 +120,7 @@ impl<P: Blocks> Shard<P> {
             gate: Lsn(0),
             is_busy: false,
             owed: 0,
-            plain: PlainAnswers::new(self.execution.store.log().durable()),
+            plain: DirectAnswers::new(self.execution.store.log().durable()),
             rights,
             room,
             full_bytes: match is_expired {
@@ -233,7 +233,7 @@ impl<P: Blocks> Shard<P> {
         is_whole: bool,
         outbox: &mut Outbox<P::Block>,
     ) {
-        self.execution.end_plain_answers(&mut run);
+        self.execution.end_direct_answers(&mut run);
         let Arrival { id, came_us } = run.arrival;
         let (request_id, owed, mut out) = (run.request_id, run.owed, run.out);
         let answered = run.reply.len();

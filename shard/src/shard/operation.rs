@@ -210,7 +210,7 @@ impl<P: Blocks> Shard<P> {
                 brought: operation.brought,
                 standing: leave.standing,
                 shared_bytes_min: self.execution.setup.config().shared_bytes_min,
-                answers_runs: self.execution.setup.answers_runs(),
+                answers_repeats: self.execution.setup.answers_repeats(),
                 hides_unfired,
                 token: None,
             };

@@ -112,7 +112,7 @@ fn compare(seed: u64) -> [u64; 2] {
         let side = Side::new(config.clone(), log.clone(), Budget::of_cache(1 << 20));
         Peer::new(side, now)
     });
-    peers[1].side.shard.leave_runs();
+    peers[1].side.shard.leave_repeats();
     let (mut last, mut beside) = (0, 0);
     for step in 0..150 {
         let context = format!("seed {seed}, step {step}");

@@ -16,9 +16,9 @@ use penstock_storage::store::Found;
 
 use crate::answers::Asked;
 use crate::execute::Ran;
-use crate::execute::run_of_additions::RunOfAdditions;
-use crate::execute::run_of_items::{Answered, RunOfItems};
-use crate::execute::run_of_updates::RunOfUpdates;
+use crate::execute::repeat_additions::RepeatedAdditions;
+use crate::execute::repeat_items::{Answered, RepeatedItems};
+use crate::execute::repeat_updates::RepeatedUpdates;
 use crate::execution::Execution;
 use crate::execution::batch_run::{BatchRun, Passed, Progress};
 use crate::mail::ReplyAddress;
@@ -81,7 +81,7 @@ impl<P: Blocks> Execution<P> {
         answer: Range<usize>,
         behind: &mut impl ItemsBehind<'b>,
     ) -> Option<Lsn> {
-        if !self.setup.answers_runs() {
+        if !self.setup.answers_repeats() {
             return None;
         }
         let before = answered(item, answer, behind.out())?;
@@ -122,7 +122,7 @@ impl<P: Blocks> Execution<P> {
         }
         let (home, id) = self.home_and_cell(request.key)?;
         let durable = self.store.log().durable();
-        let mut items = RunOfUpdates::open(&mut self.store, now.us, home, id, &request, before)?;
+        let mut items = RepeatedUpdates::open(&mut self.store, now.us, home, id, &request, before)?;
         Some(answer_all(&mut items, &mut self.stats, durable, behind))
     }
 
@@ -137,7 +137,7 @@ impl<P: Blocks> Execution<P> {
         let first = Addition::of(before.item, value_bytes_max)?;
         let (home, id) = self.home_and_cell(first.key())?;
         let durable = self.store.log().durable();
-        let mut items = RunOfAdditions::open(&mut self.store, now.us, home, id, first, before)?;
+        let mut items = RepeatedAdditions::open(&mut self.store, now.us, home, id, first, before)?;
         Some(answer_all(&mut items, &mut self.stats, durable, behind))
     }
 
@@ -247,7 +247,7 @@ pub(crate) struct Done {
 
 /// Answers the items of a run, as far as it goes.
 #[inline]
-pub(crate) fn answer_all<'b, R: RunOfItems<'b>>(
+pub(crate) fn answer_all<'b, R: RepeatedItems<'b>>(
     items: &mut R,
     stats: &mut Stats,
     durable: Lsn,

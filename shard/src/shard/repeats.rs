@@ -11,7 +11,7 @@ use penstock_net::request::may_repeat;
 use penstock_storage::io::Blocks;
 
 use crate::execution::batch_run::{BatchRun, Passed, Progress};
-use crate::execution::runs::BehindInWait;
+use crate::execution::repeats::BehindInWait;
 use crate::now::Now;
 use crate::replication::Waiting;
 use crate::shard::Shard;

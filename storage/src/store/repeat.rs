@@ -135,7 +135,7 @@ impl<P: Blocks> Store<P> {
 
 /// What became of a change of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RunStep<E> {
+pub enum RepeatStep<E> {
     /// The key shows it, and that is durable when the log is durable up to there.
     Committed(Lsn),
     /// It edits nothing.
@@ -171,7 +171,7 @@ impl<P: Blocks> Run<'_, P> {
 
     /// Edits fields of the value, which counts as used, as one change: all of it or nothing.
     #[inline(always)]
-    pub fn change<E>(&mut self, edit: impl FnOnce(Fields<'_>) -> Result<(), E>) -> RunStep<E> {
+    pub fn change<E>(&mut self, edit: impl FnOnce(Fields<'_>) -> Result<(), E>) -> RepeatStep<E> {
         let Store {
             keys, field_edits, ..
         } = &mut *self.store;
@@ -179,19 +179,19 @@ impl<P: Blocks> Run<'_, P> {
         let mut is_edited = false;
         let edited = edit(Fields::new(0, value, field_edits, &mut is_edited));
         if !is_edited {
-            return edited.map_or_else(RunStep::Stopped, |()| RunStep::Same);
+            return edited.map_or_else(RepeatStep::Stopped, |()| RepeatStep::Same);
         }
         let step = match edited {
-            Err(stop) => RunStep::Stopped(stop),
+            Err(stop) => RepeatStep::Stopped(stop),
             Ok(()) => match self.changes.add() {
                 Some((version, lsn)) => {
                     (self.version, self.lsn) = (version, lsn);
-                    RunStep::Committed(lsn)
+                    RepeatStep::Committed(lsn)
                 }
-                None => RunStep::Alone,
+                None => RepeatStep::Alone,
             },
         };
-        if !matches!(step, RunStep::Committed(_)) && !is_planted(Bug::RunKeepsUnlogged) {
+        if !matches!(step, RepeatStep::Committed(_)) && !is_planted(Bug::RunKeepsUnlogged) {
             FieldEdit::undone(field_edits).for_each(|edit| edit.undo(value));
         }
         field_edits.clear();

@@ -3,7 +3,7 @@
 use penstock_storage::place::Lsn;
 
 /// Items of a reply frame that were answered without an operation.
-pub(crate) struct PlainAnswers {
+pub(crate) struct DirectAnswers {
     /// GETs and SETs.
     pub(crate) reads: u64,
     pub(crate) sets: u64,
@@ -14,9 +14,9 @@ pub(crate) struct PlainAnswers {
     pub(crate) waiting: u64,
 }
 
-impl PlainAnswers {
+impl DirectAnswers {
     pub(crate) fn new(durable: Lsn) -> Self {
-        PlainAnswers {
+        DirectAnswers {
             reads: 0,
             sets: 0,
             durable,

@@ -1,6 +1,6 @@
 //! A SET that gives a cached key another value where it stands, as a record in the open frame.
 
-use crate::format::plain_part::PlainBody;
+use crate::format::direct_part::DirectBody;
 use crate::format::record::{PartSpec, RecordSpec};
 use crate::memory::index::entry::CellId;
 use crate::planted::{Bug, is_planted};
@@ -11,11 +11,11 @@ use crate::types::place::Lsn;
 use crate::types::version::{Version, partition_of};
 
 impl<P: Blocks> Store<P> {
-    /// Whether nothing but the key and the open frame decides whether [`Store::set_plain`] sets a
+    /// Whether nothing but the key and the open frame decides whether [`Store::direct_set`] sets a
     /// key: no bound on what is written, memory and segments for all that comes. The answer holds
     /// as long as nothing but that and reads run.
     #[must_use]
-    pub fn sets_plainly(&self) -> bool {
+    pub fn allows_direct_set(&self) -> bool {
         !self.cleaner.pace.is_bounded() && !self.is_memory_short() && self.log.takes_all()
     }
 
@@ -26,18 +26,18 @@ impl<P: Blocks> Store<P> {
     }
 
     /// As a [`Store::change`] that puts the value of `body` without an expiry, if
-    /// [`Store::sets_plainly`]. The only cell of the key's slot and hash by [`Store::only_cells`]
-    /// is this one if nothing came, went or moved since.
+    /// [`Store::allows_direct_set`]. The only cell of the key's slot and hash by
+    /// [`Store::only_cells`] is this one if nothing came, went or moved since.
     ///
     /// `None`, and nothing has changed: a keyspace may rule the key, or it is not cached, is
     /// deleted, has an expiry or shares its hash, its cell must become another one, or the open
     /// frame has no room.
     #[inline(always)]
-    pub fn set_plain(
+    pub fn direct_set(
         &mut self,
         now_us: u64,
         (slot, hash): (u16, u32),
-        body: PlainBody<'_>,
+        body: DirectBody<'_>,
         only: Option<CellId>,
     ) -> Option<(Lsn, Version)> {
         let (key, value) = (body.key(), body.value());
@@ -65,13 +65,13 @@ impl<P: Blocks> Store<P> {
             ..
         } = self;
         let mut logged = None;
-        let before = keys.set_plain(id, (key, value), version, || {
+        let before = keys.direct_set(id, (key, value), version, || {
             if !log.has_open_room(body.part_bytes()) {
                 return None;
             }
             let parts = [PartSpec::put(key, value)];
             let record = RecordSpec::new(slot, version, time_ms, &parts);
-            let (lsn, place) = log.append_plain(now_us, &record, body);
+            let (lsn, place) = log.append_direct(now_us, &record, body);
             logged = Some((lsn, place));
             Some((lsn, PackedPlace::new(place, version.sequence)))
         })?;

@@ -19,16 +19,16 @@ use penstock_storage::index::CellId;
 use penstock_storage::io::Blocks;
 use penstock_storage::place::Lsn;
 use penstock_storage::planted::{self, Bug, is_planted};
-use penstock_storage::store::{FieldBefore, Fields, Found, Run, RunStep, Store};
+use penstock_storage::store::{FieldBefore, Fields, Found, RepeatStep, Run, Store};
 
-use super::run_of_items::{Answered, RunOfItems};
+use super::repeat_items::{Answered, RepeatedItems};
 use super::{Context, Ran, wire};
 
 /// Instructions of an item that are decoded once for all items that have the same.
 const INSTRUCTIONS_MAX: usize = 8;
 
 /// Items that repeat one another.
-pub(crate) struct RunOfUpdates<'s, 'b, P: Blocks> {
+pub(crate) struct RepeatedUpdates<'s, 'b, P: Blocks> {
     changes: Run<'s, P>,
     level: AckLevel,
     /// The heads of answers OK.
@@ -50,7 +50,7 @@ struct No<'b> {
     status: Status,
 }
 
-impl<'s, 'b, P: Blocks> RunOfUpdates<'s, 'b, P> {
+impl<'s, 'b, P: Blocks> RepeatedUpdates<'s, 'b, P> {
     /// Items behind one of this request, which has just been executed on a key with this slot, hash
     /// and cell. `None` if each of them must run by itself.
     pub(crate) fn open(
@@ -81,7 +81,7 @@ impl<'s, 'b, P: Blocks> RunOfUpdates<'s, 'b, P> {
         }
         let version = wire(changes.version());
         let head = ReplyHead::new(Status::Ok, 0, before.level, version);
-        Some(RunOfUpdates {
+        Some(RepeatedUpdates {
             changes,
             level: before.level,
             heads: HeadTemplate::new(&head),
@@ -113,15 +113,15 @@ impl<'s, 'b, P: Blocks> RunOfUpdates<'s, 'b, P> {
             .changes
             .change(|fields| run_all(fields, (instruction, program.len()), out));
         let gate = match step {
-            RunStep::Committed(lsn) => lsn,
-            RunStep::Same => self.changes.lsn(),
-            RunStep::Stopped(stop) => {
+            RepeatStep::Committed(lsn) => lsn,
+            RepeatStep::Same => self.changes.lsn(),
+            RepeatStep::Stopped(stop) => {
                 out.truncate(from);
                 let version = wire(self.changes.version());
                 let head = |status| ReplyHead::new(status, number, self.level, version);
                 return Some(stopped(head, stop, self.changes.lsn(), out));
             }
-            RunStep::Alone => {
+            RepeatStep::Alone => {
                 out.truncate(from);
                 return None;
             }
@@ -138,7 +138,7 @@ impl<'s, 'b, P: Blocks> RunOfUpdates<'s, 'b, P> {
 /// Runs the program of an UPDATE_IF on a key of this slot and hash as a run of one change. `None`
 /// if the program must run by itself: nothing has changed then.
 #[inline]
-pub(super) fn run_alone<P: Blocks>(
+pub(super) fn answer_alone<P: Blocks>(
     store: &mut Store<P>,
     context: &Context<'_>,
     request: &ApplyRequest<'_>,
@@ -146,7 +146,7 @@ pub(super) fn run_alone<P: Blocks>(
 ) -> Option<Ran> {
     let keeps_expiry = request.terms().is_some_and(|it| it.expiry == Expiry::Keep);
     let is_of_one_key = request.keys().len() == 1 && context.token.is_none();
-    if !(context.answers_runs && keeps_expiry && is_of_one_key) {
+    if !(context.answers_repeats && keeps_expiry && is_of_one_key) {
         return None;
     }
     let instructions = request.instructions_of_fields()?;
@@ -160,14 +160,14 @@ pub(super) fn run_alone<P: Blocks>(
     let instruction = |number: usize| instructions.instruction(number);
     let program = (instruction, instructions.count());
     let gate = match changes.change(|fields| run_all(fields, program, out)) {
-        RunStep::Committed(lsn) => lsn,
-        RunStep::Same => changes.lsn(),
-        RunStep::Stopped(stop) => {
+        RepeatStep::Committed(lsn) => lsn,
+        RepeatStep::Same => changes.lsn(),
+        RepeatStep::Stopped(stop) => {
             out.truncate(from);
             let head = |status| context.head(status, wire(changes.version()));
             return Some(stopped(head, stop, changes.lsn(), out));
         }
-        RunStep::Alone => {
+        RepeatStep::Alone => {
             out.truncate(from);
             return None;
         }
@@ -276,7 +276,7 @@ fn run_on(instruction: &Instruction, value: &mut [u8]) -> (Outcome, Option<Field
     (outcome, before)
 }
 
-impl<'b, P: Blocks> RunOfItems<'b> for RunOfUpdates<'_, 'b, P> {
+impl<'b, P: Blocks> RepeatedItems<'b> for RepeatedUpdates<'_, 'b, P> {
     const VERB: Verb = Verb::UpdateIf;
 
     #[inline]

@@ -20,7 +20,7 @@ pub(crate) struct Answered<'b> {
 }
 
 /// Items that repeat one another, on one key that is looked up once.
-pub(crate) trait RunOfItems<'b> {
+pub(crate) trait RepeatedItems<'b> {
     /// Their verb.
     const VERB: Verb;
 

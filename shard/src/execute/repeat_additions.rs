@@ -13,11 +13,11 @@ use penstock_storage::index::CellId;
 use penstock_storage::io::Blocks;
 use penstock_storage::store::{Run, Store};
 
-use super::run_of_items::{Answered, RunOfItems};
+use super::repeat_items::{Answered, RepeatedItems};
 use super::{Ran, wire};
 
 /// Additions that repeat one another.
-pub(crate) struct RunOfAdditions<'s, 'b, P: Blocks> {
+pub(crate) struct RepeatedAdditions<'s, 'b, P: Blocks> {
     changes: Run<'s, P>,
     /// The heads of answers OK.
     heads: HeadTemplate,
@@ -30,7 +30,7 @@ pub(crate) struct RunOfAdditions<'s, 'b, P: Blocks> {
     text_bytes: usize,
 }
 
-impl<'s, 'b, P: Blocks> RunOfAdditions<'s, 'b, P> {
+impl<'s, 'b, P: Blocks> RepeatedAdditions<'s, 'b, P> {
     /// Items behind this one, which has just been executed on a key with this slot, hash and cell.
     /// `None` if each of them must run by itself.
     pub(crate) fn open(
@@ -49,7 +49,7 @@ impl<'s, 'b, P: Blocks> RunOfAdditions<'s, 'b, P> {
         let (number, text_bytes) = (Decimal::read(text)?, text.len());
         let version = wire(changes.version());
         let head = ReplyHead::new(Status::Ok, 0, before.level, version);
-        Some(RunOfAdditions {
+        Some(RepeatedAdditions {
             changes,
             heads: HeadTemplate::new(&head),
             first,
@@ -61,7 +61,7 @@ impl<'s, 'b, P: Blocks> RunOfAdditions<'s, 'b, P> {
     }
 }
 
-impl<'b, P: Blocks> RunOfItems<'b> for RunOfAdditions<'_, 'b, P> {
+impl<'b, P: Blocks> RepeatedItems<'b> for RepeatedAdditions<'_, 'b, P> {
     const VERB: Verb = Verb::Apply;
 
     #[inline]

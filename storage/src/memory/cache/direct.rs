@@ -20,7 +20,7 @@ impl Cache {
     /// head, or has a version of another epoch than this one, which is not that of the run, or
     /// `append` does not log the change.
     #[inline(always)]
-    pub(crate) fn set_plain(
+    pub(crate) fn direct_set(
         &mut self,
         id: CellId,
         (key, value): (&[u8], &[u8]),

@@ -1,7 +1,7 @@
 //! Records of one plain part that go into the open frame as it is.
 
+use crate::format::direct_part::DirectBody;
 use crate::format::frame::FRAME_HEADER_BYTES;
-use crate::format::plain_part::PlainBody;
 use crate::format::record::RecordSpec;
 use crate::log::log::Log;
 use crate::log::room::Purpose;
@@ -28,16 +28,16 @@ impl<P: Blocks> Log<P> {
     /// As [`Log::append`] of a record of one part with this body, for which the open frame has
     /// room. The key is none of the store's own.
     #[inline(always)]
-    pub(crate) fn append_plain(
+    pub(crate) fn append_direct(
         &mut self,
         now_us: u64,
         record: &RecordSpec<'_>,
-        body: PlainBody<'_>,
+        body: DirectBody<'_>,
     ) -> (Lsn, Place) {
         let (segment, open) = self.open.both_mut();
         let bytes = body.part_bytes();
         let at = FRAME_HEADER_BYTES + open.body_bytes;
-        record.encode_plain(body, &mut open.block.bytes_mut()[at..at + bytes]);
+        record.encode_direct(body, &mut open.block.bytes_mut()[at..at + bytes]);
         self.sealing
             .record_begins(open.record_count, now_us + self.config.interval_us);
         open.body_bytes += bytes;

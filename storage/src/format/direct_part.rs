@@ -8,13 +8,13 @@ use crate::format::record::{
 
 /// A key and a value as a part has them: each with zeros behind it up to a multiple of 8.
 #[derive(Clone, Copy, Debug)]
-pub struct PlainBody<'a> {
+pub struct DirectBody<'a> {
     bytes: &'a [u8],
     key: &'a [u8],
     value: &'a [u8],
 }
 
-impl<'a> PlainBody<'a> {
+impl<'a> DirectBody<'a> {
     /// A key and a value of these lengths. `None` if no part has these bytes.
     #[inline(always)]
     #[must_use]
@@ -28,7 +28,7 @@ impl<'a> PlainBody<'a> {
         if !is_good {
             return None;
         }
-        Some(PlainBody {
+        Some(DirectBody {
             bytes,
             key: &of_key[..key_len],
             value: &of_value[..value_len],
@@ -72,7 +72,7 @@ impl RecordSpec<'_> {
     /// # Panics
     /// If `into` is not as long as the part.
     #[inline(always)]
-    pub(crate) fn encode_plain(&self, body: PlainBody<'_>, into: &mut [u8]) {
+    pub(crate) fn encode_direct(&self, body: DirectBody<'_>, into: &mut [u8]) {
         let (header, rest) = into
             .split_first_chunk_mut::<PART_HEADER_BYTES>()
             .expect("a part has a header");
@@ -95,7 +95,7 @@ mod tests {
             let mut bytes = vec![0; padded(key_len) + padded(value_len)];
             bytes[..key_len].fill(b'k');
             bytes[padded(key_len)..][..value_len].fill(0xA5);
-            let body = PlainBody::new(&bytes, key_len, value_len).expect("it is good");
+            let body = DirectBody::new(&bytes, key_len, value_len).expect("it is good");
             for is_crowded in [false, true] {
                 let parts = [PartSpec {
                     kind: PartKind::Put,
@@ -116,7 +116,7 @@ mod tests {
                 let mut expected = vec![0xAA; record.bytes()];
                 record.encode_part(0, &mut expected);
                 let mut plain = vec![0xEE; body.part_bytes()];
-                record.encode_plain(body, &mut plain);
+                record.encode_direct(body, &mut plain);
                 assert_eq!(plain, expected, "{key_len} {value_len}");
             }
         }
@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn no_body_is_made_of_bytes_that_no_part_has() {
         let bytes = [b"key\0\0\0\0\0".as_slice(), b"a value of 20 bytes.\0\0\0\0"].concat();
-        assert!(PlainBody::new(&bytes, 3, 20).is_some());
+        assert!(DirectBody::new(&bytes, 3, 20).is_some());
         for (key_len, value_len) in [
             (0, 20),
             (2, 20),
@@ -136,11 +136,11 @@ mod tests {
             (40, 0),
         ] {
             assert!(
-                PlainBody::new(&bytes, key_len, value_len).is_none(),
+                DirectBody::new(&bytes, key_len, value_len).is_none(),
                 "{key_len} {value_len}"
             );
         }
-        assert!(PlainBody::new(&bytes[..24], 3, 20).is_none());
-        assert!(PlainBody::new(&[], 1, 0).is_none());
+        assert!(DirectBody::new(&bytes[..24], 3, 20).is_none());
+        assert!(DirectBody::new(&[], 1, 0).is_none());
     }
 }

@@ -9,7 +9,7 @@ use crate::types::version::Version;
 
 /// A key as a GET shows it.
 #[derive(Clone, Copy, Debug)]
-pub struct PlainRead<'a> {
+pub struct DirectRead<'a> {
     /// Its cell.
     pub id: CellId,
     /// Its value.
@@ -28,12 +28,12 @@ impl<P: Blocks> Store<P> {
     /// deleted, or has an expiry.
     #[inline(always)]
     #[must_use]
-    pub fn read_plain(
+    pub fn direct_get(
         &self,
         (slot, hash): (u16, u32),
         key: &[u8],
         only: Option<CellId>,
-    ) -> Option<PlainRead<'_>> {
+    ) -> Option<DirectRead<'_>> {
         if self.may_be_ruled(key) {
             return None;
         }
@@ -49,7 +49,7 @@ impl<P: Blocks> Store<P> {
             return None;
         }
         // No closure: as a function of its own it costs a GET thirty instructions.
-        Some(PlainRead {
+        Some(DirectRead {
             id,
             value: cell.value(),
             is_used: cell.is_used(),
