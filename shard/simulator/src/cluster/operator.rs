@@ -135,9 +135,11 @@ impl World {
             self.calm();
         }
         if self.phase == Phase::Settle && self.clients.iter().all(|it| it.operation.is_none()) {
-            match self.difference() {
+            let difference = self.difference();
+            self.note_rest(difference.is_none());
+            match difference {
                 // All effects are to have run.
-                None if self.may_expire() => {}
+                None if self.may_fire() => {}
                 None => {
                     self.phase = Phase::Done;
                     return self.judge();
