@@ -141,10 +141,11 @@ impl<B: Block> LinkSet<B> {
     ) -> Result<Self, UnreadableNote> {
         let tags = Arc::new(Tags::default());
         let partitions = recovery::partitions(&config.me, &tags, store)?;
-        let positions = partitions
-            .iter()
-            .map(|(&number, partition)| (number, partition.applied()));
-        let ring = Ring::new(config.ring_bytes_max, store.log().appended(), positions);
+        let appended = store.log().appended();
+        let mut ring = Ring::new(config.ring_bytes_max, appended);
+        ring.read_on(appended, |number| {
+            position_of(store.highest(usize::from(number)))
+        });
         store.log_mut().tap();
         // Before anything is cleaned: diverged records may stand anywhere.
         store.hold_back(Some(Backlog {
