@@ -15,6 +15,7 @@
 //! | `ruled` | a keyspace of all keys that says nothing |
 //! | `cluster` | the shard is of a cluster of two nodes, and the other one is down |
 //! | `member` | the same, and the other one takes all in: what it does is not counted |
+//! | `left` | the same, and the other one has just gone down |
 //!
 //! | kind | items of a batch |
 //! |---|---|
@@ -145,6 +146,10 @@ fn main() {
             frame.finish()
         })
         .collect();
+    if beside == Beside::Left {
+        cluster::part(&mut server);
+        server.member = None;
+    }
     server.is_counted = true;
     let began = Instant::now();
     for number in 0..batches {
@@ -197,6 +202,7 @@ enum Beside {
     Ruled,
     Cluster,
     Member,
+    Left,
 }
 
 impl Beside {
@@ -207,6 +213,7 @@ impl Beside {
             "ruled" => Beside::Ruled,
             "cluster" => Beside::Cluster,
             "member" => Beside::Member,
+            "left" => Beside::Left,
             _ => return None,
         })
     }
@@ -436,6 +443,7 @@ struct Server {
     done: VecDeque<Completion<PooledBlock>>,
     files_made: u32,
     output: Vec<u8>,
+    link_output: Vec<u8>,
     sent_bytes: usize,
     released: usize,
     /// From here on the shard's own instructions count.
@@ -455,7 +463,7 @@ impl Server {
                 server
             }
             Beside::Cluster => Server::new(Some(cluster::WRITER)),
-            Beside::Member => {
+            Beside::Member | Beside::Left => {
                 let mut server = Server::new(Some(cluster::WRITER));
                 let mut member = Server::new(Some(cluster::MEMBER));
                 cluster::link(&mut server, &mut member);
@@ -466,7 +474,9 @@ impl Server {
         let (prefix, versions): (&[u8], u8) = match beside {
             Beside::Keyspace => (b"a foreign prefix", 3),
             Beside::Ruled => (b"", 0),
-            Beside::Nothing | Beside::Alone | Beside::Cluster | Beside::Member => return server,
+            Beside::Nothing | Beside::Alone | Beside::Cluster | Beside::Member | Beside::Left => {
+                return server;
+            }
         };
         let settings = Settings {
             versions,
@@ -527,6 +537,7 @@ impl Server {
             done: VecDeque::new(),
             files_made: 0,
             output: Vec::new(),
+            link_output: Vec::new(),
             sent_bytes: 0,
             released: 0,
             is_counted: false,

@@ -319,13 +319,16 @@ impl<'a> PartView<'a> {
     ///
     /// # Panics
     /// If they end before the part does.
+    #[inline]
     #[must_use]
     pub fn again(bytes: &'a [u8]) -> Self {
         let header = bytes
             .first_chunk::<PART_HEADER_BYTES>()
             .expect("it was read");
+        let len = read_u32(&header[0..4]) as usize;
+        assert!(len >= PART_HEADER_BYTES, "it was read");
         PartView {
-            bytes: &bytes[..read_u32(&header[0..4]) as usize],
+            bytes: &bytes[..len],
             kind: match header[8] {
                 2 => PartKind::Tombstone,
                 _ => PartKind::Put,
@@ -547,6 +550,7 @@ impl<'a> PartView<'a> {
     }
 
     /// The extension area, or nothing.
+    #[inline]
     #[must_use]
     pub fn extension(&self) -> &'a [u8] {
         let expires = self.bytes[9] & FLAG_EXPIRY != 0;
