@@ -20,11 +20,13 @@ pub(crate) mod scans;
 pub(crate) mod settings;
 pub(crate) mod tokens;
 pub(crate) mod turn;
+pub(crate) mod verbs;
 pub(crate) mod window;
 
 use penstock_storage::io::Blocks;
 use penstock_storage::store::Store;
 
+use crate::accounts::stats::Stats;
 use crate::chores::Chores;
 use crate::cluster::ClusterMember;
 use crate::firing::Firing;
@@ -36,7 +38,6 @@ use crate::requests::Requests;
 use crate::scans::Scans;
 use crate::segment_files::SegmentFiles;
 use crate::setup::Setup;
-use crate::stats::Stats;
 
 /// The side of the shard that faces its store.
 pub struct Execution<P: Blocks> {

@@ -9,7 +9,7 @@ use penstock_storage::cleaning::CleaningConfig;
 use penstock_storage::version::{PARTITIONS, SLOTS};
 
 use crate::cluster::ClusterConfig;
-use crate::execute::KeyHash;
+use crate::execution::verbs::KeyHash;
 use crate::sessions::{ClientBounds, Patience};
 use crate::snapshots::SnapshotPolicy;
 use crate::topology::Topology;

@@ -35,11 +35,12 @@ use penstock_storage::io::Blocks;
 use penstock_storage::place::Lsn;
 use penstock_storage::store::Store;
 
+use crate::accounts::stats::Stats;
 use crate::chores::Chores;
 use crate::cluster::ClusterMember;
 use crate::event::{Event, Fatal, Outbox};
-use crate::execute::KeyHash;
 use crate::execution::Execution;
+use crate::execution::verbs::KeyHash;
 use crate::firing::Firing;
 use crate::front::Front;
 use crate::keyspaces::{Done, Keyspaces};
@@ -55,7 +56,6 @@ use crate::scans::Scans;
 use crate::segment_files::SegmentFiles;
 use crate::setup::{Setup, ShardConfig, hash_check};
 use crate::snapshots::{SnapshotStart, Snapshots};
-use crate::stats::Stats;
 
 /// One core's state machine. Each member owns its state; the methods here and in the modules below
 /// take an event or a step of the turn through several of them.

@@ -9,9 +9,9 @@ use penstock_storage::version::partition_of;
 
 use crate::cluster::ClusterMember;
 use crate::event::Outbox;
-use crate::execute::Cold;
-use crate::execute::fire::{Failure, Fire, Fired};
 use crate::execution::Execution;
+use crate::execution::verbs::Cold;
+use crate::execution::verbs::fire::{Failure, Fire, Fired};
 use crate::firing::{CHAIN_MAX, CHAIN_STEPS_MAX, COUNTED_A_PAUSE_MAX, FIRES_A_TURN_MAX};
 use crate::firing::{FULL_A_TURN_MAX, LOOKS_A_TURN_MAX, READS_A_TURN_MAX};
 use crate::now::Now;

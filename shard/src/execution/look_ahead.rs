@@ -25,11 +25,11 @@ use penstock_storage::planted::{self, Bug};
 use penstock_storage::store::PREFETCH_KEYS_MAX;
 use penstock_storage::version::{Version as Stored, partition_of};
 
-use crate::execute::token;
 use crate::execution::Execution;
 use crate::execution::batch_run::{BatchRun, Passed, Progress};
 use crate::execution::direct_answers::DirectAnswers;
 use crate::execution::operation::Known;
+use crate::execution::verbs::token;
 use crate::execution::window::{Ahead, DirectLeave, Homes, LookAhead};
 use crate::now::Now;
 use crate::replication;

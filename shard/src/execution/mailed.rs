@@ -6,7 +6,7 @@ use penstock_storage::io::Blocks;
 use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::store::PREFETCH_KEYS_MAX;
 
-use crate::busy::Told;
+use crate::accounts::busy::Told;
 use crate::execution::Execution;
 use crate::execution::look_ahead::is_same;
 use crate::execution::operation::Known;

@@ -22,17 +22,17 @@ use penstock_storage::place::{Lsn, Place};
 use penstock_storage::store::Store;
 use penstock_storage::version::partition_of;
 
-use crate::answers::Asked;
-use crate::execute::fire::Fired;
-use crate::execute::token::{self, Looked};
-use crate::execute::{Context, Ran, program, run};
+use crate::accounts::answers::Asked;
+use crate::accounts::stats::Stats;
 use crate::execution::Execution;
 use crate::execution::answer_bytes::may_show_value;
+use crate::execution::verbs::fire::Fired;
+use crate::execution::verbs::token::{self, Looked};
+use crate::execution::verbs::{Context, Ran, program, run};
 use crate::mail::ReplyAddress;
 use crate::member_read::look_at_member;
 use crate::now::Now;
 use crate::requests::parking::{Origin, Parked};
-use crate::stats::Stats;
 
 /// An item, whom it answers, how durable, and until when.
 #[derive(Clone, Copy)]

@@ -13,15 +13,15 @@ use penstock_storage::place::FileId;
 use penstock_storage::store::Store;
 use penstock_storage::system_key::is_system;
 
-use crate::answers::Asked;
-use crate::execute::look;
+use crate::accounts::answers::Asked;
+use crate::accounts::stages::Stages;
 use crate::execution::Execution;
 use crate::execution::operation::least_level;
+use crate::execution::verbs::look;
 use crate::key_tables::KeyTableCounters;
 use crate::now::Now;
 use crate::snapshots::SnapshotCounters;
 use crate::spare_failure::SpareFailure;
-use crate::stages::Stages;
 
 impl<P: Blocks> Execution<P> {
     /// What a GET of `key` at `level` shows at once, without a frame: the value and its version, or

@@ -9,9 +9,9 @@ use penstock_storage::record::PartView;
 use penstock_storage::store::{AdmitError, aligned_span};
 
 use crate::event::Outbox;
-use crate::execute::Cold;
-use crate::execute::past::in_block;
 use crate::execution::Execution;
+use crate::execution::verbs::Cold;
+use crate::execution::verbs::past::in_block;
 use crate::now::Now;
 
 impl<P: Blocks> Execution<P> {

@@ -11,8 +11,8 @@ use penstock_net::status::Status;
 use penstock_storage::io::Blocks;
 use penstock_storage::place::Lsn;
 
-use crate::answers::Asked;
-use crate::busy::Told;
+use crate::accounts::answers::Asked;
+use crate::accounts::busy::Told;
 use crate::cluster::Redirect;
 use crate::execution::Execution;
 use crate::execution::operation::{Operation, Step};

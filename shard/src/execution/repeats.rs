@@ -14,17 +14,17 @@ use penstock_storage::io::Blocks;
 use penstock_storage::place::Lsn;
 use penstock_storage::store::Found;
 
-use crate::answers::Asked;
-use crate::execute::Ran;
-use crate::execute::repeat_additions::RepeatedAdditions;
-use crate::execute::repeat_items::{Answered, RepeatedItems};
-use crate::execute::repeat_updates::RepeatedUpdates;
+use crate::accounts::answers::Asked;
+use crate::accounts::stats::Stats;
 use crate::execution::Execution;
 use crate::execution::batch_run::{BatchRun, Passed, Progress};
+use crate::execution::verbs::Ran;
+use crate::execution::verbs::repeat_additions::RepeatedAdditions;
+use crate::execution::verbs::repeat_items::{Answered, RepeatedItems};
+use crate::execution::verbs::repeat_updates::RepeatedUpdates;
 use crate::mail::ReplyAddress;
 use crate::now::Now;
 use crate::replica_waits::ReplicaReply;
-use crate::stats::Stats;
 
 impl<P: Blocks> Execution<P> {
     /// Answers the items behind the one that was just answered, as long as they repeat it. The

@@ -11,7 +11,7 @@ use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::store::{AdmitError, part_read};
 use penstock_storage::version::{last_slot_of_partition, partition_of};
 
-use crate::answers::Asked;
+use crate::accounts::answers::Asked;
 use crate::cluster::Redirect;
 use crate::event::Outbox;
 use crate::execution::Execution;

@@ -10,7 +10,7 @@ use penstock_storage::io::Blocks;
 use penstock_storage::keyspace::{KEYSPACES_MAX, SETTINGS_BYTES, Settings, keyspace_key};
 use penstock_storage::log::Room;
 
-use crate::answers::Asked;
+use crate::accounts::answers::Asked;
 use crate::execution::Execution;
 use crate::execution::operation::{Operation, Own, Step};
 use crate::keyspaces::{Change, Keyspaces, from_wire, purpose_of, to_wire};

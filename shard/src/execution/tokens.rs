@@ -5,9 +5,9 @@ use penstock_storage::version::partition_of;
 
 use crate::event::Outbox;
 use crate::event::TokenHorizon;
-use crate::execute::Cold;
-use crate::execute::token::{Unlogged, horizon_of, log_horizon};
 use crate::execution::Execution;
+use crate::execution::verbs::Cold;
+use crate::execution::verbs::token::{Unlogged, horizon_of, log_horizon};
 use crate::now::Now;
 
 /// Horizons that are logged, or read, in one look, at most.

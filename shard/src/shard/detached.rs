@@ -10,10 +10,10 @@ use penstock_storage::io::Blocks;
 use penstock_storage::place::{Lsn, Place};
 use penstock_storage::planted::{self, Bug, is_planted};
 
-use crate::busy::Told;
+use crate::accounts::busy::Told;
 use crate::event::Outbox;
-use crate::execute::Cold;
 use crate::execution::operation::{Operation, Step};
+use crate::execution::verbs::Cold;
 use crate::mail::{Mail, MailedReply, MailedRequest, ReplyAddress, ReplyMail};
 use crate::now::Now;
 use crate::requests::mailboxes::MailRoom;

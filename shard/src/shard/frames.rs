@@ -15,8 +15,8 @@ use penstock_net::stranger::{Opening, Stranger, opening};
 use penstock_storage::io::Blocks;
 use penstock_storage::place::Lsn;
 
+use crate::accounts::busy::Told;
 use crate::admission::Short;
-use crate::busy::Told;
 use crate::event::Outbox;
 use crate::execution::batch_run::{Arrival, Progress, deadline_us_of};
 use crate::logins::Stage;

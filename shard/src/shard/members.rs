@@ -9,7 +9,7 @@ use penstock_storage::io::Blocks;
 use penstock_storage::place::Lsn;
 use penstock_storage::version::partition_of;
 
-use crate::busy::Told;
+use crate::accounts::busy::Told;
 use crate::event::Outbox;
 use crate::execution::operation::Own;
 use crate::mail::ReplyAddress;

@@ -3,7 +3,7 @@
 use penstock_net::request::Request;
 use penstock_storage::io::Blocks;
 
-use crate::answers::Asked;
+use crate::accounts::answers::Asked;
 use crate::event::Outbox;
 use crate::execution::answer_bytes::{Outgrown, may_show_value};
 use crate::mail::{ReplyAddress, SessionId};

@@ -11,10 +11,10 @@ use penstock_storage::place::Lsn;
 use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::store::Found;
 
-use crate::answers::Asked;
-use crate::execute::{Cold, Context, Ran, refused};
+use crate::accounts::answers::Asked;
 use crate::execution::answer_bytes::{Outgrown, answer_bytes};
 use crate::execution::operation::{Asks, Leave, Operation, Own, Step, obey};
+use crate::execution::verbs::{Cold, Context, Ran, refused};
 use crate::now::Now;
 use crate::shard::Shard;
 

@@ -7,12 +7,12 @@ use penstock_storage::io::{Blocks, Completion, IoToken};
 use penstock_storage::place::Lsn;
 use penstock_storage::planted::{Bug, is_planted};
 
-use crate::busy::Told;
+use crate::accounts::busy::Told;
 use crate::event::Outbox;
-use crate::execute::Cold;
 use crate::execution::operation::Operation;
 use crate::execution::reads::Admitted;
 use crate::execution::reads::bytes_read;
+use crate::execution::verbs::Cold;
 use crate::now::Now;
 use crate::requests::parking::{Finished, Parked, Waiter};
 use crate::shard::Shard;

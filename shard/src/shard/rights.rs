@@ -8,7 +8,7 @@ use penstock_net::status::Status;
 use penstock_storage::io::Blocks;
 use penstock_storage::place::Lsn;
 
-use crate::answers::Asked;
+use crate::accounts::answers::Asked;
 use crate::event::Outbox;
 use crate::execution::operation::{Operation, Step};
 use crate::mail::SessionId;

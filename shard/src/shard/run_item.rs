@@ -11,7 +11,7 @@ use penstock_storage::io::Blocks;
 use penstock_storage::place::Lsn;
 use penstock_storage::version::partition_of;
 
-use crate::answers::Asked;
+use crate::accounts::answers::Asked;
 use crate::event::Outbox;
 use crate::execution::operation::{Operation, Step};
 use crate::mail::SessionId;

@@ -4,7 +4,7 @@ use penstock_net::scan::ScanRequest;
 use penstock_net::status::Status;
 use penstock_storage::io::Blocks;
 
-use crate::busy::Told;
+use crate::accounts::busy::Told;
 use crate::event::Outbox;
 use crate::execution::operation::{Operation, Step};
 use crate::execution::scans::{SCAN, Stepped};

@@ -8,7 +8,7 @@ use penstock_net::status::Status;
 use penstock_storage::io::Blocks;
 use penstock_storage::place::Lsn;
 
-use crate::busy::Told;
+use crate::accounts::busy::Told;
 use crate::event::Outbox;
 use crate::execution::settings::KEYSPACE;
 use crate::keyspaces::{Change, Done, to_wire};

@@ -2,8 +2,8 @@
 
 use penstock_storage::io::Blocks;
 
+use crate::accounts::counters::{Counters, ReplicationCounters};
 use crate::cluster::LeaseCounters;
-use crate::counters::{Counters, ReplicationCounters};
 use crate::now::Now;
 use crate::shard::Shard;
 

@@ -4,11 +4,11 @@ use penstock_net::request::Verb;
 use penstock_net::status::Status;
 use penstock_storage::place::Lsn;
 
+use crate::accounts::answers::Asked;
+use crate::accounts::busy::Waits;
+use crate::accounts::counters::Counters;
+use crate::accounts::stages::{OnDisk, Stages};
 use crate::admission::Short;
-use crate::answers::Asked;
-use crate::busy::Waits;
-use crate::counters::Counters;
-use crate::stages::{OnDisk, Stages};
 
 /// The counts of a shard. Counts that another type owns are added by [`crate::Shard::counters`].
 #[derive(Debug, Default)]

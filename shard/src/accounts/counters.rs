@@ -1,6 +1,6 @@
 //! What a shard counts.
 
-use crate::answers::{Answers, Statuses};
+use crate::accounts::answers::{Answers, Statuses};
 use crate::cluster::LeaseCounters;
 use crate::firing::FiringCounters;
 use crate::logins::LoginCounters;
