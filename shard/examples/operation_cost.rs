@@ -15,6 +15,7 @@
 //! | `ruled` | a keyspace of all keys that says nothing |
 //! | `cluster` | the shard is of a cluster of two nodes, and the other one is down |
 //! | `member` | the same, and the other one takes all in: what it does is not counted |
+//! | `left` | the same, and the other one has just gone down |
 //!
 //! | kind | items of a batch |
 //! |---|---|
@@ -121,7 +122,10 @@ fn main() {
     server.turn_ends();
     if let Some(prefixes) = prefixes {
         let session = server.session;
-        server.shard.set_rights(session, Some(rights_of(prefixes)));
+        server
+            .shard
+            .front_mut()
+            .set_rights(session, Some(rights_of(prefixes)));
     }
     let mut draw = Draw(1);
     // A token that comes again is answered from memory.
@@ -142,6 +146,10 @@ fn main() {
             frame.finish()
         })
         .collect();
+    if beside == Beside::Left {
+        cluster::part(&mut server);
+        server.member = None;
+    }
     server.is_counted = true;
     let began = Instant::now();
     for number in 0..batches {
@@ -194,6 +202,7 @@ enum Beside {
     Ruled,
     Cluster,
     Member,
+    Left,
 }
 
 impl Beside {
@@ -204,6 +213,7 @@ impl Beside {
             "ruled" => Beside::Ruled,
             "cluster" => Beside::Cluster,
             "member" => Beside::Member,
+            "left" => Beside::Left,
             _ => return None,
         })
     }
@@ -421,7 +431,7 @@ fn counted_output(shard: &mut Shard<Pool>, now: Now, session: SessionId, output:
 
 #[inline(never)]
 fn counted_link_output(shard: &mut Shard<Pool>, link: LinkId, output: &mut Vec<u8>) {
-    shard.take_link_output(link, output);
+    shard.execution_mut().take_link_output(link, output);
 }
 
 struct Server {
@@ -433,6 +443,7 @@ struct Server {
     done: VecDeque<Completion<PooledBlock>>,
     files_made: u32,
     output: Vec<u8>,
+    link_output: Vec<u8>,
     sent_bytes: usize,
     released: usize,
     /// From here on the shard's own instructions count.
@@ -448,11 +459,11 @@ impl Server {
             Beside::Nothing | Beside::Keyspace | Beside::Ruled => Server::new(None),
             Beside::Alone => {
                 let mut server = Server::new(None);
-                server.shard.leave_runs();
+                server.shard.leave_repeats();
                 server
             }
             Beside::Cluster => Server::new(Some(cluster::WRITER)),
-            Beside::Member => {
+            Beside::Member | Beside::Left => {
                 let mut server = Server::new(Some(cluster::WRITER));
                 let mut member = Server::new(Some(cluster::MEMBER));
                 cluster::link(&mut server, &mut member);
@@ -463,7 +474,9 @@ impl Server {
         let (prefix, versions): (&[u8], u8) = match beside {
             Beside::Keyspace => (b"a foreign prefix", 3),
             Beside::Ruled => (b"", 0),
-            Beside::Nothing | Beside::Alone | Beside::Cluster | Beside::Member => return server,
+            Beside::Nothing | Beside::Alone | Beside::Cluster | Beside::Member | Beside::Left => {
+                return server;
+            }
         };
         let settings = Settings {
             versions,
@@ -514,7 +527,7 @@ impl Server {
             ..shard_config()
         };
         let mut shard = Shard::new(config, store);
-        let session = shard.open_session(now);
+        let session = shard.front_mut().open_session(now);
         let mut server = Server {
             shard,
             outbox: Outbox::default(),
@@ -524,6 +537,7 @@ impl Server {
             done: VecDeque::new(),
             files_made: 0,
             output: Vec::new(),
+            link_output: Vec::new(),
             sent_bytes: 0,
             released: 0,
             is_counted: false,

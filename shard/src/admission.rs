@@ -8,8 +8,8 @@
 
 mod budget;
 
-use crate::busy::retry_after_ms;
-use crate::stages::OnDisk;
+use crate::accounts::busy::retry_after_ms;
+use crate::accounts::stages::OnDisk;
 
 use budget::{Budget, Credit};
 

@@ -3,7 +3,7 @@
 use penstock_storage::index::CellId;
 use penstock_storage::timers::Timer;
 
-use crate::execute::fire::Fired;
+use crate::execution::verbs::fire::Fired;
 
 /// Keys that fire in a turn, at most; what operations fire beside that is not counted here.
 pub(crate) const FIRES_A_TURN_MAX: usize = 256;

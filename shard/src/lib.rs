@@ -12,18 +12,16 @@
 //! It does not know: sockets, rings, threads, clocks, files.
 #![forbid(unsafe_code)]
 
+pub mod accounts;
 mod admission;
-pub mod answers;
 pub mod audit;
 pub mod bad_places;
-mod busy;
 mod chores;
 pub mod cluster;
-mod counted;
-pub mod counters;
 pub mod event;
-mod execute;
+pub mod execution;
 pub mod firing;
+pub mod front;
 pub mod key_tables;
 mod keyspaces;
 pub mod lease;
@@ -46,13 +44,11 @@ pub mod shard;
 mod shell;
 pub mod snapshots;
 mod spare_failure;
-pub mod stages;
-mod stats;
 mod tokens;
 pub mod topology;
 
+pub use accounts::counters::{Counters, ReplicationCounters};
 pub use bad_places::BadPlace;
-pub use counters::{Counters, ReplicationCounters};
 pub use event::{Event, Fatal, Outbox, Outside, TokenHorizon};
 pub use firing::{FailedEffects, FiringCounters};
 pub use key_tables::{KeyTableCounters, KeyTableOrder};

@@ -34,8 +34,8 @@ use penstock_storage::snapshot::{
 use penstock_storage::store::{PREFETCH_KEYS_MAX, Store};
 use penstock_storage::system_key::is_system;
 
-use crate::counted::CountedBytes;
-use crate::execute::KeyHash;
+use crate::accounts::counted::CountedBytes;
+use crate::execution::verbs::KeyHash;
 use crate::setup::{ShardConfig, hash_check};
 use crate::shard::Shard;
 use crate::snapshots::{Behind, SnapshotStart};

@@ -4,7 +4,7 @@ use penstock_net::pieces::Pieces;
 use penstock_net::status::Status;
 use penstock_storage::place::Lsn;
 
-use crate::counters::ReplicationCounters;
+use crate::accounts::counters::ReplicationCounters;
 use crate::mail::ReplyAddress;
 use crate::replication::gate::Outcome;
 use crate::replication::planted::{Bug, is_planted};

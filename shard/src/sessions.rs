@@ -3,8 +3,14 @@
 //! A connection's share of [`ClientMemory`] and the total change by one function here, so the total
 //! is always the sum over the open connections.
 
+mod access;
+mod account;
 mod arriving;
 mod memory;
+mod output;
+mod pause;
+mod peer;
+mod sending;
 mod session;
 mod taking;
 
@@ -94,8 +100,8 @@ impl Sessions {
     // ---- one connection ----
 
     /// A connection was accepted, which may say nothing for the usual time.
-    pub(crate) fn open(&mut self, now_us: u64, medium: Medium, has_peer: bool) -> SessionId {
-        self.open_idle(now_us, medium, has_peer, self.patience.idle_us_max)
+    pub(crate) fn open(&mut self, now_us: u64, medium: Medium, is_remote: bool) -> SessionId {
+        self.open_idle(now_us, medium, is_remote, self.patience.idle_us_max)
     }
 
     /// A connection was accepted, which may say nothing for `idle_us_max`; 0 is for ever.
@@ -103,7 +109,7 @@ impl Sessions {
         &mut self,
         now_us: u64,
         medium: Medium,
-        has_peer: bool,
+        is_remote: bool,
         idle_us_max: u64,
     ) -> SessionId {
         let index = self.free.pop().unwrap_or_else(|| {
@@ -111,7 +117,7 @@ impl Sessions {
             u32::try_from(self.all.len() - 1).expect("connections are bounded")
         });
         let session = &mut self.all[index as usize];
-        session.begin(now_us, medium, has_peer);
+        session.begin(now_us, medium, is_remote);
         session.idle_us_max = idle_us_max;
         self.counts.opened += 1;
         self.counts.open += 1;
@@ -128,9 +134,9 @@ impl Sessions {
         };
         let next = session.generation.wrapping_add(1);
         let generation = planted::or(Bug::SameGeneration, session.generation, next);
-        let awaited_bytes = session.awaited_bytes;
-        let held = session.held_bytes() + session.kept_bytes;
-        let input_bytes = session.input_bytes;
+        let awaited_bytes = session.account.awaited_bytes;
+        let held = session.held_bytes() + session.account.kept_bytes;
+        let input_bytes = session.account.input_bytes;
         *session = Session::new(FRAME_BYTES_BEFORE_HELLO_MAX);
         session.generation = generation;
         self.memory.gives_awaited(awaited_bytes);
@@ -148,7 +154,7 @@ impl Sessions {
     /// All open connections from outside.
     pub(crate) fn ids_of_peers(&self) -> Vec<SessionId> {
         let all = (0u32..).zip(&self.all);
-        all.filter(|(_, session)| session.is_open && session.has_peer)
+        all.filter(|(_, session)| session.is_open && session.peer.is_remote)
             .map(|(index, session)| SessionId {
                 index,
                 generation: session.generation,
@@ -186,7 +192,7 @@ impl Sessions {
     /// Whether the bytes of a connection that were not consumed are to be kept.
     pub(crate) fn is_paused(&self, id: SessionId) -> bool {
         let session = self.at(id);
-        session.generation == id.generation && session.is_paused
+        session.generation == id.generation && session.pause.is_on()
     }
 
     // ---- its replies ----
@@ -209,8 +215,7 @@ impl Sessions {
             session.is_in_gated = true;
             self.gated.push(id);
         }
-        if session.output.has_sendable() && !session.is_announced {
-            session.is_announced = true;
+        if session.output.has_sendable() && session.sending.announce() {
             sendable.push(id);
         }
     }
@@ -224,8 +229,7 @@ impl Sessions {
                 return false;
             }
             session.output.release(durable);
-            if session.output.has_sendable() && !session.is_announced {
-                session.is_announced = true;
+            if session.output.has_sendable() && session.sending.announce() {
                 sendable.push(id);
             }
             session.is_in_gated = session.output.is_gated();
@@ -268,8 +272,7 @@ impl Sessions {
     /// The turn has ended in which these came to be sendable.
     pub(crate) fn mark_ready(&mut self, now_us: u64, sendable: &[SessionId]) {
         for id in sendable {
-            let session = &mut self.all[id.index()];
-            session.ready_us = session.ready_us.or(Some(now_us));
+            self.all[id.index()].sending.mark_ready(now_us);
         }
     }
 
@@ -283,25 +286,15 @@ impl Sessions {
     /// The network took so many bytes more of what was taken.
     pub(crate) fn took(&mut self, now_us: u64, id: SessionId, bytes: usize) {
         if let Some(session) = self.get_open(id) {
-            session.took_us = now_us;
-            session.took_bytes += bytes;
-            session.taking.gave(bytes);
+            session.sending.took(now_us, bytes);
         }
     }
 
     /// All that was taken has been handed to the network. `None` if the connection is gone.
     pub(crate) fn sent(&mut self, id: SessionId) -> Option<Sent> {
-        let session = self.get_open(id)?;
-        let (sent_bytes, took_us) = (session.leaving_bytes, session.took_us);
-        session.leaving_bytes = 0;
-        let took_bytes = std::mem::take(&mut session.took_bytes);
-        session.taking.gave(sent_bytes - took_bytes);
-        // The network took the last of it when it last took some.
-        let left = session.leaving.take();
+        let (sent_bytes, sent) = self.get_open(id)?.sending.sent();
         self.memory.gives_reply(sent_bytes);
-        Some(Sent {
-            left: left.map(|(ready_us, operations)| (took_us, ready_us, operations)),
-        })
+        Some(sent)
     }
 
     // ---- memory ----
@@ -333,7 +326,7 @@ impl Sessions {
     /// Keeps room for an answer that will come. Closed connections have none.
     pub(crate) fn reserve(&mut self, id: SessionId, bytes: usize) {
         if let Some(session) = self.get_open(id) {
-            session.reserved_bytes += bytes;
+            session.account.reserved_bytes += bytes;
             self.memory.takes_reply(bytes);
         }
     }
@@ -341,7 +334,7 @@ impl Sessions {
     /// Ends that, before it is answered.
     pub(crate) fn unreserve(&mut self, id: SessionId, bytes: usize) {
         if let Some(session) = self.get_open(id) {
-            session.reserved_bytes -= bytes;
+            session.account.reserved_bytes -= bytes;
             self.memory.gives_reply(bytes);
         }
     }
@@ -351,8 +344,8 @@ impl Sessions {
         let session = &mut self.all[id.index()];
         let kept = self
             .memory
-            .kept_for_answer(session.read_answer_bytes, is_read);
-        session.awaited_bytes += kept;
+            .kept_for_answer(session.account.read_answer_bytes, is_read);
+        session.account.awaited_bytes += kept;
         self.memory.takes_awaited(kept);
         kept
     }
@@ -366,7 +359,7 @@ impl Sessions {
     ) {
         let session = &mut self.all[id.index()];
         for (bytes, kept) in answers {
-            session.answered(bytes, kept);
+            session.account.answered(bytes, kept);
             self.memory.gives_awaited(kept);
         }
     }
@@ -378,7 +371,7 @@ impl Sessions {
         if let Some(session) = self.get_open(id) {
             session.claim.unread_bytes = 0;
             let now = ClientMemory::counted_input(bytes);
-            let before = std::mem::replace(&mut session.input_bytes, now);
+            let before = std::mem::replace(&mut session.account.input_bytes, now);
             self.memory.changes_input(before, now);
         }
     }
@@ -393,8 +386,8 @@ impl Sessions {
             true => session.partial_frame(now_us, held.input),
             false => session.arriving = None,
         }
-        let before = session.outside_bytes + session.kept_bytes;
-        (session.outside_bytes, session.kept_bytes) = (held.replies, held.kept);
+        let before = session.account.outside_bytes + session.account.kept_bytes;
+        (session.account.outside_bytes, session.account.kept_bytes) = (held.replies, held.kept);
         self.memory.gives_reply(before);
         self.memory.takes_reply(held.replies + held.kept);
         self.note_input(id, held.input);
@@ -404,7 +397,8 @@ impl Sessions {
     /// run.
     #[inline]
     pub(crate) fn refusal_of_input(&self, id: SessionId, bytes: usize) -> Option<Refusal> {
-        self.memory.refusal_of_input(self.at(id).input_bytes, bytes)
+        self.memory
+            .refusal_of_input(self.at(id).account.input_bytes, bytes)
     }
 
     // ---- pauses ----
@@ -418,10 +412,7 @@ impl Sessions {
     /// first among them expires at `expires_us`, unless that is 0.
     pub(crate) fn pause(&mut self, id: SessionId, since_us: u64, expires_us: u64) {
         let session = &mut self.all[id.index()];
-        session.expires_us = expires_us;
-        if !session.is_paused {
-            session.is_paused = true;
-            session.waits_since_us = Some(since_us);
+        if session.pause.begin(since_us, expires_us) {
             self.counts.pauses += 1;
             self.paused.push(id);
         }
@@ -438,7 +429,7 @@ impl Sessions {
     pub(crate) fn resume(&mut self, into: &mut Vec<SessionId>) {
         let has_room = self.room_for_replies() > 0;
         self.resume_those(into, |sessions, id| {
-            let asks_for_much = sessions.at(id).asks_for_much;
+            let asks_for_much = sessions.at(id).pause.waits_for_much();
             sessions.has_room_for_replies(id) && (!asks_for_much || has_room)
         });
     }
@@ -446,7 +437,7 @@ impl Sessions {
     /// Lets connections go on whose next request has expired while it waited for room.
     pub(crate) fn resume_expired(&mut self, now_us: u64, into: &mut Vec<SessionId>) {
         self.resume_those(into, |sessions, id| {
-            sessions.may_expire(now_us, id, sessions.at(id).expires_us)
+            sessions.may_expire(now_us, id, sessions.at(id).pause.expires_us())
         });
     }
 
@@ -462,9 +453,7 @@ impl Sessions {
             }
             let goes_on = may_go_on(self, id);
             if goes_on {
-                let session = self.at_mut(id);
-                session.is_paused = false;
-                session.asks_for_much = false;
+                self.at_mut(id).pause.end();
                 into.push(id);
             }
             !goes_on
@@ -476,7 +465,7 @@ impl Sessions {
 
     /// Whether replies have taken all room while a connection, or another shard, waits for it.
     pub(crate) fn is_short_of_room(&self, has_untold: bool) -> bool {
-        let waits = |id: &SessionId| self.at(*id).asks_for_much;
+        let waits = |id: &SessionId| self.at(*id).pause.waits_for_much();
         self.room_for_replies() == 0 && (self.paused.iter().any(waits) || has_untold)
     }
 
@@ -489,12 +478,12 @@ impl Sessions {
     ) {
         let stall_us_max = self.patience.write_stall_us_max;
         for (index, session) in (0u32..).zip(&mut self.all) {
-            if !session.is_open || !session.has_peer {
+            if !session.is_open || !session.peer.is_remote {
                 continue;
             }
-            if !session.waits_for_peer() && !session.is_paused {
-                session.taking.rests();
-            } else if is_short || session.taking.wants_look(now_us, stall_us_max) {
+            if !session.waits_for_peer() && !session.pause.is_on() {
+                session.sending.taking.rests();
+            } else if is_short || session.sending.taking.wants_look(now_us, stall_us_max) {
                 looks.push(SessionId {
                     index,
                     generation: session.generation,
@@ -515,7 +504,7 @@ impl Sessions {
         let stall_us_max = self.patience.write_stall_us_max;
         let session = self.get_open(id)?;
         let is_taken = !session.waits_for_peer();
-        let pace = session.taking.look(now_us, bytes, is_taken);
+        let pace = session.sending.taking.look(now_us, bytes, is_taken);
         if pace.is_too_slow(stall_us_max) {
             Some("the peer took too little of its replies within write_stall_timeout_ms")
         } else if is_short

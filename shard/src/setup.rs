@@ -9,7 +9,7 @@ use penstock_storage::cleaning::CleaningConfig;
 use penstock_storage::version::{PARTITIONS, SLOTS};
 
 use crate::cluster::ClusterConfig;
-use crate::execute::KeyHash;
+use crate::execution::verbs::KeyHash;
 use crate::sessions::{ClientBounds, Patience};
 use crate::snapshots::SnapshotPolicy;
 use crate::topology::Topology;
@@ -111,7 +111,7 @@ pub(crate) struct Setup {
     hash: KeyHash,
     partitions: Vec<usize>,
     frame_full_bytes: usize,
-    answers_runs: bool,
+    answers_repeats: bool,
 }
 
 impl Setup {
@@ -124,19 +124,19 @@ impl Setup {
             hash: KeyHash::new(config.hash_seed),
             partitions: config.partitions(),
             frame_full_bytes: frame_bytes_max.saturating_sub(item_bytes_max),
-            answers_runs: true,
+            answers_repeats: true,
             config,
         }
     }
 
     /// Whether repeated items are answered in runs, and plain items without an operation.
-    pub(crate) fn answers_runs(&self) -> bool {
-        self.answers_runs
+    pub(crate) fn answers_repeats(&self) -> bool {
+        self.answers_repeats
     }
 
     /// Has each item run by itself from now on.
-    pub(crate) fn leave_runs(&mut self) {
-        self.answers_runs = false;
+    pub(crate) fn leave_repeats(&mut self) {
+        self.answers_repeats = false;
     }
 
     #[inline]

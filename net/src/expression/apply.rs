@@ -19,6 +19,10 @@
 //! else        = "else" REASON                             1..255
 //! ```
 //!
+//! `penstock update-if KEY` has one key without a name, and perhaps one that is called `second`.
+//! There an instruction begins behind the NAME and its dot or space, as in `u32@0 >= 1`, `exists`
+//! or `second.u8@0 == 1`; `second.exists` is `second exists`.
+//!
 //! A NAME is one of those that `--key NAME=KEY` gives. What ends in `=` alone is an effect. What
 //! stands behind `when NAME expires:` runs then; several such arguments of one NAME, one behind the
 //! other, run together. Without anything behind it the end of the key is logged, and nothing runs.
@@ -34,8 +38,7 @@
 //! ```
 
 use crate::apply::{
-    Action, Apply, ApplyInstruction, ApplyKey, Arithmetic, BitTest, Comparison, NumberAt,
-    NumberKind, Operand, Rate,
+    Action, ApplyInstruction, Arithmetic, BitTest, Comparison, NumberAt, NumberKind, Operand, Rate,
 };
 use crate::instruction::FieldType;
 use crate::limits::EXPIRY_MS_MAX;
@@ -45,93 +48,9 @@ use crate::version::Version;
 use super::cursor::{Cursor, ExpressionError, parse_number, to_bits};
 use super::layout::{FieldKind, LayoutField, ValueLayout};
 use super::scope::{Filled, Scope, fields_text, kind_text};
+use super::step::{NamedKey, PutWay, Step};
 use super::times::{parse_lifetime, parse_version};
-use super::{Literal, TYPES_TEXT};
-
-/// Words that begin an instruction or an operand, so nothing is named so.
-pub(super) const RESERVED: [&str; 5] = ["before", "since", "return", "now", "when"];
-
-/// A key by the name that instructions use.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NamedKey {
-    /// Letters, digits and underscores.
-    pub name: String,
-    /// The key itself.
-    pub key: String,
-}
-
-/// One argument.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// An instruction as it is.
-    Instruction(ApplyInstruction),
-    /// A key gets a value.
-    Put {
-        /// The number of the key.
-        key: u8,
-        /// What becomes of the value that is there.
-        way: PutWay,
-        /// The value.
-        value: Literal,
-    },
-    /// Something runs when a key expires, or nothing.
-    OnExpiry {
-        /// The number of the key that expires.
-        key: u8,
-        /// An effect.
-        effect: Option<Box<Step>>,
-    },
-}
-
-/// What a value does to the one that is there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PutWay {
-    /// It takes its place, and nothing of the key stays.
-    Put,
-    /// It is for a key that has none.
-    Start,
-    /// It takes its place; the expiry stays, and what runs then.
-    Replace,
-}
-
-impl PutWay {
-    const ALL: [PutWay; 3] = [PutWay::Put, PutWay::Start, PutWay::Replace];
-
-    /// The word for it.
-    #[must_use]
-    pub fn word(self) -> &'static str {
-        match self {
-            PutWay::Put => "put",
-            PutWay::Start => "start",
-            PutWay::Replace => "replace",
-        }
-    }
-
-    /// The way with this word.
-    #[must_use]
-    pub fn of_word(word: &str) -> Option<Self> {
-        PutWay::ALL.into_iter().find(|way| way.word() == word)
-    }
-
-    /// The effect of bytes of the data.
-    #[must_use]
-    pub fn action(self, start: u32, len: u32) -> Action {
-        match self {
-            PutWay::Put => Action::Put { start, len },
-            PutWay::Start => Action::Start { start, len },
-            PutWay::Replace => Action::Replace { start, len },
-        }
-    }
-
-    /// Adds the effect to an APPLY.
-    pub fn add(self, apply: &mut Apply, key: ApplyKey, value: &[u8]) {
-        match self {
-            PutWay::Put => apply.put(key, value),
-            PutWay::Start => apply.start(key, value),
-            PutWay::Replace => apply.replace(key, value),
-        };
-    }
-}
+use super::{Literal, TYPES_TEXT, is_of_name};
 
 /// Times in milliseconds since 1970, and lifetimes in milliseconds.
 const TIMES: (i128, i128) = (1, EXPIRY_MS_MAX as i128);
@@ -166,33 +85,11 @@ const OPERATORS_TEXT: &str = "==, !=, <, <=, >, >=, has all|any|no bits, =, +=, 
 const KEY_TEXT: &str =
     "exists, absent, version, put, start, replace, del, expires, or . and a number";
 
-impl NamedKey {
-    /// Reads `NAME=KEY`; the key has all that is behind the first `=`.
-    ///
-    /// # Errors
-    /// What is allowed.
-    pub fn parse(text: &str) -> Result<NamedKey, String> {
-        let allowed = || {
-            "allowed is NAME=KEY, with a NAME of letters, digits and _ that begins with a letter"
-                .to_string()
-        };
-        let (name, key) = text.split_once('=').ok_or_else(allowed)?;
-        let is_name = name.starts_with(|first: char| first.is_ascii_alphabetic())
-            && name.chars().all(is_of_name);
-        if !is_name {
-            return Err(allowed());
-        }
-        if RESERVED.contains(&name) {
-            return Err(format!(
-                "{name} is a word of the instructions; allowed is any other NAME"
-            ));
-        }
-        Ok(NamedKey {
-            name: name.into(),
-            key: key.into(),
-        })
-    }
-}
+/// The words that are about a key itself, and end no name of a number.
+const KEY_WORDS: [&str; 5] = ["exists", "absent", "version", "del", "expires"];
+/// What may be said of the only key, up to the types.
+const ONLY_KEY_TEXT: &str = "exists, absent, version, put, start, replace, del, expires, before, \
+                             since, return, when, decimal or TYPE@OFFSET with TYPE one of ";
 
 /// Reads one guard or effect on the keys with these names.
 ///
@@ -220,6 +117,14 @@ pub fn parse_step_in(
     Ok((step, reader.filled))
 }
 
+/// Reads one guard or effect of `penstock update-if`, which names no key, or the second one.
+///
+/// # Errors
+/// The first column that cannot be read, with what is allowed there.
+pub fn parse_step_of_only_key(text: &str) -> Result<Step, ExpressionError> {
+    parse_step_in(text, &Scope::of_only_key()).map(|(step, _)| step)
+}
+
 /// A number as instructions write it, without the name of its key.
 pub fn number_name(at: NumberAt) -> String {
     match at.kind() {
@@ -236,10 +141,6 @@ fn operand_range(change: Arithmetic, kind: NumberKind) -> (i128, i128) {
         (_, true) => (i64::MIN.into(), i64::MAX.into()),
         (_, false) => (0, u64::MAX.into()),
     }
-}
-
-fn is_of_name(character: char) -> bool {
-    character.is_ascii_alphanumeric() || character == '_'
 }
 
 struct Reader<'a> {
@@ -270,25 +171,57 @@ impl<'a> Reader<'a> {
                 (key, Action::Return(number.at))
             }
             name => {
-                let key = self.scope.key(name).ok_or_else(|| {
+                let key = self.scope.key(name);
+                if key.is_none() && self.scope.has_only_key() {
+                    self.cursor.at = start;
+                    return self.on_named(0);
+                }
+                let key = key.ok_or_else(|| {
                     let names = self.scope.keys_text();
                     self.error_at(start, &format!("before, since, return, when, or {names}"))
                 })?;
                 if self.cursor.take(".") {
-                    let number = self.number_of(key)?;
-                    (key, self.on_number(number)?)
-                } else {
-                    self.cursor.skip_spaces();
-                    let start = self.cursor.at;
-                    let word = self.cursor.word();
-                    if let Some(way) = PutWay::of_word(word) {
-                        let value = self.value(key)?;
-                        return Ok(Step::Put { key, way, value });
-                    }
-                    (key, self.on_key(word, start)?)
+                    return self.on_named(key);
                 }
+                self.cursor.skip_spaces();
+                let start = self.cursor.at;
+                let word = self.cursor.word();
+                if let Some(way) = PutWay::of_word(word) {
+                    let value = self.value(key)?;
+                    return Ok(Step::Put { key, way, value });
+                }
+                (key, self.on_key(word, start)?)
             }
         };
+        self.end(key, action)
+    }
+
+    /// What is said of a key after its name and a dot, or of the only one: a guard or an effect on
+    /// one of its numbers, or on the key itself.
+    fn on_named(&mut self, key: u8) -> Result<Step, ExpressionError> {
+        if self.scope.has_only_key() {
+            let start = self.cursor.at;
+            let word = self.cursor.word();
+            if let Some(way) = PutWay::of_word(word) {
+                let value = self.value(key)?;
+                return Ok(Step::Put { key, way, value });
+            }
+            if KEY_WORDS.contains(&word) {
+                let action = self.on_key(word, start)?;
+                return self.end(key, action);
+            }
+            self.cursor.at = start;
+            if NumberKind::from_name(word).is_none() {
+                return Err(self.error_at(start, &format!("{ONLY_KEY_TEXT}{TYPES_TEXT}")));
+            }
+        }
+        let number = self.number_of(key)?;
+        let action = self.on_number(number)?;
+        self.end(key, action)
+    }
+
+    /// The instruction, with its reason, at the end of the text.
+    fn end(&mut self, key: u8, action: Action) -> Result<Step, ExpressionError> {
         let reason = self.cursor.reason_and_end()?;
         Ok(Step::Instruction(ApplyInstruction {
             key,
@@ -302,7 +235,13 @@ impl<'a> Reader<'a> {
         self.cursor.skip_spaces();
         let start = self.cursor.at;
         let name = self.name();
-        let key = self.scope.key(name);
+        let key = match self.scope.key(name) {
+            None if self.scope.has_only_key() => {
+                self.cursor.at = start;
+                Some(0)
+            }
+            key => key,
+        };
         let key = key.ok_or_else(|| self.error_at(start, "the name of the key that expires"))?;
         self.keyword("expires")?;
         self.cursor.skip_spaces();
@@ -639,7 +578,11 @@ impl<'a> Reader<'a> {
         self.cursor.skip_spaces();
         let start = self.cursor.at;
         let name = self.name();
-        let key = self.scope.key(name).filter(|_| self.cursor.take("."));
+        let mut key = self.scope.key(name).filter(|_| self.cursor.take("."));
+        if key.is_none() && self.scope.has_only_key() {
+            self.cursor.at = start;
+            key = Some(0);
+        }
         let key = key.ok_or_else(|| self.error_at(start, &self.scope.number_text()))?;
         Ok((key, self.number_of(key)?))
     }

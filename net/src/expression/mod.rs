@@ -1,36 +1,29 @@
-//! The little language of `penstock update-if`: one guard or effect per word of the shell.
+//! The little language of the commands and of the files of a schema: guards, effects and values.
 //!
-//! ```text
-//! instruction = [ "second." ] ( "exists" | "absent" | field operator number ) [ "else" reason ]
-//! field       = type "@" offset                      u32@0, i64be@8
-//! type        = u8 | u16 | u32 | u64 | i8 | i16 | i32 | i64, then [ "be" ] for big-endian
-//! operator    = "==" | "!=" | "<" | "<=" | ">" | ">="     guards
-//!             | "=" | "+=" | "-="                         effects
-//! number      = 100 | -5 | 1_000 | 0xff
-//! reason      = 1..255, given back if this instruction is the one that fails
-//! ```
+//! One guard or effect stands in one word of the shell: [`parse_step`] for `penstock apply`,
+//! [`parse_step_of_only_key`] for `penstock update-if`. A number outside its type is refused here,
+//! so that no request carries one.
 //!
-//! Offsets count bytes from the start of the value. `second.` means the second key of the request.
-//! A number outside its type is refused here, so that no request carries one. Values are written as
-//! plain text, `0x...`, typed numbers (`u32:100` or `u32:100,u64be:7`), `@file`, or `text:...` for
-//! a text that would be read as one of these.
+//! A value is plain text, `0x...`, typed numbers (`u32:100` or `u32:100,u64be:7`), `@file`, or
+//! `text:...` for a text that would be read as one of these.
 
 mod apply;
 mod cursor;
 mod layout;
 mod scope;
+mod step;
 pub mod times;
 
 use std::path::PathBuf;
 
-use crate::instruction::{FieldType, Instruction, Operation};
+use crate::instruction::FieldType;
 
-use apply::RESERVED;
-pub use apply::{NamedKey, PutWay, Step, number_name, parse_step, parse_step_in};
-use cursor::{Cursor, error, to_bits};
+pub use apply::{number_name, parse_step, parse_step_in, parse_step_of_only_key};
+use cursor::{Cursor, error};
 pub use cursor::{ExpressionError, parse_number};
 pub use layout::{FieldKind, LayoutField, TEXT_BYTES, ValueLayout};
 pub use scope::{Filled, Scope, ScopeKey, kind_text};
+pub use step::{NamedKey, PutWay, Step};
 
 /// A field of a value: where it lies and how it is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,90 +43,22 @@ pub enum Literal {
     File(PathBuf),
 }
 
-/// The operators, longer ones first, so that `<=` is not read as `<`.
-const OPERATORS: [(&str, Operation); 9] = [
-    ("==", Operation::Eq),
-    ("!=", Operation::Ne),
-    ("<=", Operation::Le),
-    (">=", Operation::Ge),
-    ("+=", Operation::Add),
-    ("-=", Operation::Sub),
-    ("<", Operation::Lt),
-    (">", Operation::Gt),
-    ("=", Operation::Set),
-];
-
-/// The field of `exists` and `absent`, which look at none: the wire needs one.
-const NO_FIELD: Field = Field {
-    field_type: FieldType::U8,
-    offset: 0,
-};
+/// Words that begin an instruction or an operand, so nothing is named so.
+const RESERVED: [&str; 5] = ["before", "since", "return", "now", "when"];
 
 /// Whether a key or an argument may have this name: letters, digits and underscores behind a
 /// letter, and no word of the instructions.
 pub fn is_name(text: &str) -> bool {
     text.starts_with(|first: char| first.is_ascii_alphabetic())
-        && text
-            .chars()
-            .all(|it| it.is_ascii_alphanumeric() || it == '_')
+        && text.chars().all(is_of_name)
         && !RESERVED.contains(&text)
 }
 
+fn is_of_name(character: char) -> bool {
+    character.is_ascii_alphanumeric() || character == '_'
+}
+
 const TYPES_TEXT: &str = "u8, u16, u32, u64, i8, i16, i32 or i64, with be for big-endian";
-const OPERATORS_TEXT: &str = "==, !=, <, <=, >, >=, =, += or -=";
-
-/// Reads one guard or effect of `penstock update-if`.
-///
-/// # Errors
-/// The first column that cannot be read, with what is allowed there.
-pub fn parse_instruction(text: &str) -> Result<Instruction, ExpressionError> {
-    let mut cursor = Cursor::begin(text);
-    cursor.skip_spaces();
-    let key = u8::from(cursor.take("second."));
-    let start = cursor.at;
-    let (operation, field, number) = match cursor.word() {
-        "exists" => (Operation::Exists, NO_FIELD, 0),
-        "absent" => (Operation::Absent, NO_FIELD, 0),
-        word => {
-            let field_type = FieldType::from_name(word).ok_or_else(|| {
-                cursor.error_at(
-                    start,
-                    format!("exists, absent or TYPE@OFFSET with TYPE one of {TYPES_TEXT}"),
-                )
-            })?;
-            comparison(&mut cursor, field_type)?
-        }
-    };
-    let reason = cursor.reason_and_end()?;
-    Ok(Instruction {
-        operation,
-        field_type: field.field_type,
-        key,
-        reason,
-        offset: field.offset,
-        immediate: to_bits(number),
-    })
-}
-
-/// `@OFFSET OPERATOR NUMBER`
-fn comparison(
-    cursor: &mut Cursor<'_>,
-    field_type: FieldType,
-) -> Result<(Operation, Field, i128), ExpressionError> {
-    let offset = cursor.offset()?;
-    cursor.skip_spaces();
-    let start = cursor.at;
-    let operation = OPERATORS
-        .iter()
-        .find(|(sign, _)| cursor.take(sign))
-        .map(|(_, operation)| *operation)
-        .ok_or_else(|| cursor.error_at(start, OPERATORS_TEXT.into()))?;
-    cursor.skip_spaces();
-    let start = cursor.at;
-    let number = parse_number(field_type.range(), cursor.number())
-        .map_err(|allowed| cursor.error_at(start, allowed))?;
-    Ok((operation, Field { field_type, offset }, number))
-}
 
 impl Field {
     /// Reads `u32@0`.
@@ -240,6 +165,8 @@ fn parse_hex(text: &str, digits: &str) -> Result<Vec<u8>, ExpressionError> {
 
 #[cfg(test)]
 mod tests {
+    use crate::instruction::{Instruction, Operation};
+
     use super::*;
 
     fn every_type() -> impl Iterator<Item = FieldType> {
@@ -253,8 +180,14 @@ mod tests {
         }
     }
 
+    /// The instruction of an UPDATE_IF that a text stands for.
+    fn parse_instruction(text: &str) -> Result<Instruction, ExpressionError> {
+        let step = parse_step_of_only_key(text)?;
+        Ok(step.of_update_if().expect("an UPDATE_IF does it"))
+    }
+
     fn refusal(text: &str) -> String {
-        parse_instruction(text).unwrap_err().to_string()
+        parse_step_of_only_key(text).unwrap_err().to_string()
     }
 
     #[test]
@@ -278,7 +211,18 @@ mod tests {
 
     #[test]
     fn every_operator_is_read_as_itself() {
-        for (sign, operation) in OPERATORS {
+        let operators = [
+            ("==", Operation::Eq),
+            ("!=", Operation::Ne),
+            ("<=", Operation::Le),
+            (">=", Operation::Ge),
+            ("+=", Operation::Add),
+            ("-=", Operation::Sub),
+            ("<", Operation::Lt),
+            (">", Operation::Gt),
+            ("=", Operation::Set),
+        ];
+        for (sign, operation) in operators {
             let text = format!("i16@4 {sign} 7");
             assert_eq!(
                 parse_instruction(&text).unwrap().operation,
@@ -318,8 +262,8 @@ mod tests {
             }
             for number in [min - 1, max + 1] {
                 let text = format!("{name}@0 = {number}");
-                let allowed = format!("allowed is a number, {min}..{max}");
-                assert!(refusal(&text).ends_with(&allowed), "{}", refusal(&text));
+                let allowed = format!("allowed is a number, {min}..{max}, now");
+                assert!(refusal(&text).contains(&allowed), "{}", refusal(&text));
             }
         }
     }
@@ -328,12 +272,10 @@ mod tests {
     fn refusal_points_at_the_column_and_says_what_is_allowed() {
         assert_eq!(
             refusal("u32@0 => 1"),
-            "\"u32@0 => 1\", column 8: found \"> 1\", allowed is a number, 0..4294967295"
+            "\"u32@0 => 1\", column 8: found \"> 1\", allowed is a number, 0..4294967295, now, \
+             TYPE@OFFSET or decimal"
         );
-        assert_eq!(
-            refusal("u32@0 ~ 1"),
-            format!("\"u32@0 ~ 1\", column 7: found \"~ 1\", allowed is {OPERATORS_TEXT}")
-        );
+        assert!(refusal("u32@0 ~ 1").contains("column 7: found \"~ 1\", allowed is ==, !=, <"));
         assert!(refusal("u33@0 = 1").contains("column 1: found \"u33@0 = 1\", allowed is exists"));
         assert!(refusal("").contains("column 1: it ends where exists"));
         assert!(refusal("u32 >= 1").contains("column 4: found \" >= 1\", allowed is @OFFSET"));
@@ -362,7 +304,7 @@ mod tests {
                 text.push_str(pieces[index]);
             }
             for error in [
-                parse_instruction(&text).err(),
+                parse_step_of_only_key(&text).err(),
                 Literal::parse(&text).err(),
                 Field::parse(&text).err(),
             ] {

@@ -21,6 +21,8 @@ pub struct Scope<'a> {
     keys: Vec<ScopeKey<'a>>,
     arguments: &'a [Argument],
     is_program: bool,
+    /// What names no key is about the first one.
+    has_only_key: bool,
 }
 
 /// A place of a step that an argument fills.
@@ -58,6 +60,17 @@ impl<'a> Scope<'a> {
             keys: keys.collect(),
             arguments: &[],
             is_program: false,
+            has_only_key: false,
+        }
+    }
+
+    /// The keys of `penstock update-if`: what names no key is about the only one, and a second key
+    /// may be there as `second`.
+    pub fn of_only_key() -> Scope<'static> {
+        let names = ["", "second"];
+        Scope {
+            has_only_key: true,
+            ..Scope::of_command(names.into_iter())
         }
     }
 
@@ -67,6 +80,7 @@ impl<'a> Scope<'a> {
             keys,
             arguments,
             is_program: true,
+            has_only_key: false,
         }
     }
 
@@ -75,9 +89,15 @@ impl<'a> Scope<'a> {
         self.is_program
     }
 
+    /// Whether what names no key is about the first one.
+    pub(super) fn has_only_key(&self) -> bool {
+        self.has_only_key
+    }
+
     /// The number of the key with this name.
     pub(super) fn key(&self, name: &str) -> Option<u8> {
-        let number = self.keys.iter().position(|key| key.name == name)?;
+        let is_named = |key: &ScopeKey<'_>| !name.is_empty() && key.name == name;
+        let number = self.keys.iter().position(is_named)?;
         u8::try_from(number).ok()
     }
 
@@ -105,6 +125,7 @@ impl<'a> Scope<'a> {
     /// What may stand where a number of a key is to be named.
     pub(super) fn number_text(&self) -> String {
         match self.is_program {
+            false if self.has_only_key => "TYPE@OFFSET or decimal".to_string(),
             false => "NAME.TYPE@OFFSET or NAME.decimal, with a NAME that --key gives".to_string(),
             true => {
                 let arguments: Vec<&str> =

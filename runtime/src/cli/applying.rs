@@ -84,61 +84,22 @@ impl ApplyArgs {
         check_keys(keys)?;
         let steps = self.instructions.iter().map(|text| parse_step(text, keys));
         let steps: Vec<Step> = steps.collect::<Result<_, _>>().map_err(Failure::usage)?;
-        let program = Program::new(keys, steps)?;
-        let mut connection = self.server.connect()?;
-        if connection.hello.features & FEATURE_APPLY == 0 {
-            return Err(Failure::usage(format_args!(
-                "the server at {} is older than apply; update it first",
-                self.server
-            )));
-        }
-        let mut instructions = program.apply.instructions().iter();
-        let arms = instructions.any(|instruction| instruction.effects().is_some());
-        if arms && connection.hello.features & FEATURE_ON_EXPIRE == 0 {
-            return Err(Failure::usage(format_args!(
-                "the server at {} is older than effects of an expiry; update it first",
-                self.server
-            )));
-        }
-        let mut instructions = program.apply.instructions().iter();
-        let replaces = instructions.any(ApplyInstruction::replaces);
-        if replaces && connection.hello.features & FEATURE_REPLACE == 0 {
-            return Err(Failure::usage(format_args!(
-                "the server at {} is older than replace; update it first",
-                self.server
-            )));
-        }
-        if !self.digits_are_numbers {
-            program.look(&mut connection)?;
-        }
-        let (level, ask) = (self.level.ack(), Ask::Apply(&program.apply));
-        let answer = self.token.call(&mut connection, level, ask)?;
-        if is_denied(&answer) {
-            let at = usize::from(answer.head.instruction);
-            let text = program
-                .arguments
-                .get(at)
-                .and_then(|&at| self.instructions.get(at));
-            let text = text.map(String::as_str);
-            let instructions = program.apply.instructions();
-            return Err(Failure::no(program.names.failed(
-                instructions,
-                text,
-                &answer,
-            )));
-        }
-        let first = keys.first().map_or("", |it| it.key.as_str());
-        let answer = answer.done(first)?;
-        let mut out = Output::of_write();
-        for told in program
-            .names
-            .told(program.apply.instructions(), &answer.value)
-        {
-            out.line(format_args!("{told}"));
-        }
-        out.finish()?;
-        answer.report(connection.hello.interval_ms)
+        let asking = Asking {
+            server: &self.server,
+            level: self.level,
+            token: &self.token,
+            digits_are_numbers: self.digits_are_numbers,
+        };
+        Program::new(keys, steps)?.ask(&self.instructions, &asking)
     }
+}
+
+/// How a program is asked.
+pub(super) struct Asking<'a> {
+    pub(super) server: &'a ServerAddress,
+    pub(super) level: Level,
+    pub(super) token: &'a TokenArgs,
+    pub(super) digits_are_numbers: bool,
 }
 
 /// Refuses more keys than there may be, and a name or a key that stands twice.
@@ -164,7 +125,7 @@ fn check_keys(keys: &[NamedKey]) -> Result<(), Failure> {
 }
 
 /// What is asked, and the names for it.
-struct Program<'a> {
+pub(super) struct Program<'a> {
     names: Names<'a>,
     apply: Apply,
     /// Of each instruction, the argument that it comes from.
@@ -182,7 +143,11 @@ struct FieldBefore {
 }
 
 impl<'a> Program<'a> {
-    fn new(keys: &'a [NamedKey], steps: Vec<Step>) -> Result<Self, Failure> {
+    /// The program of these steps on keys of these names.
+    ///
+    /// # Errors
+    /// A file of a value that cannot be read.
+    pub(super) fn new(keys: &'a [NamedKey], steps: Vec<Step>) -> Result<Self, Failure> {
         let mut apply = Apply::new();
         let handles: Vec<ApplyKey> = keys
             .iter()
@@ -237,6 +202,59 @@ impl<'a> Program<'a> {
             arguments,
             fields,
         })
+    }
+
+    /// Runs the program; prints the numbers that it tells, or which step failed. `texts` has the
+    /// text of each step.
+    ///
+    /// # Errors
+    /// As the server answers; the line names the step that failed and what it saw.
+    pub(super) fn ask(&self, texts: &[String], asking: &Asking<'_>) -> Result<(), Failure> {
+        let mut connection = asking.server.connect()?;
+        self.check_features(&connection, asking.server)?;
+        if !asking.digits_are_numbers {
+            self.look(&mut connection)?;
+        }
+        let (level, ask) = (asking.level.ack(), Ask::Apply(&self.apply));
+        let answer = asking.token.call(&mut connection, level, ask)?;
+        let instructions = self.apply.instructions();
+        if is_denied(&answer) {
+            let at = usize::from(answer.head.instruction);
+            let text = self.arguments.get(at).and_then(|&at| texts.get(at));
+            let text = text.map(String::as_str);
+            return Err(Failure::no(self.names.failed(instructions, text, &answer)));
+        }
+        let answer = answer.done(self.names.key(0))?;
+        let mut out = Output::of_write();
+        for told in self.names.told(instructions, &answer.value) {
+            out.line(format_args!("{told}"));
+        }
+        out.finish()?;
+        answer.report(connection.hello.interval_ms)
+    }
+
+    /// Refuses what the server is too old for.
+    fn check_features(
+        &self,
+        connection: &Connection,
+        server: &ServerAddress,
+    ) -> Result<(), Failure> {
+        let instructions = self.apply.instructions();
+        let arms = instructions.iter().any(|it| it.effects().is_some());
+        let replaces = instructions.iter().any(ApplyInstruction::replaces);
+        let wanted = [
+            (true, FEATURE_APPLY, "apply"),
+            (arms, FEATURE_ON_EXPIRE, "effects of an expiry"),
+            (replaces, FEATURE_REPLACE, "replace"),
+        ];
+        for (is_wanted, feature, name) in wanted {
+            if is_wanted && connection.hello.features & feature == 0 {
+                return Err(Failure::usage(format_args!(
+                    "the server at {server} is older than {name}; update it first"
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// Asks for the fields before the request, and refuses it or warns where one is text.

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
-use penstock::cluster::placement::{Accepted, Draft, Moved, Standing, Takeover};
+use penstock::cluster::plan::placement::{Accepted, Draft, Moved, Standing, Takeover};
 use penstock_net::link::message::LINK_PARTITIONS;
 use serde_json::Value;
 

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
-use penstock::cluster::placement::{Draft, FailoverSettings, FailoverStep};
+use penstock::cluster::plan::placement::{Draft, FailoverSettings, FailoverStep};
 use penstock_net::link::message::LINK_PARTITIONS;
 
 use super::Failure;

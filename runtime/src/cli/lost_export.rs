@@ -5,8 +5,8 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
-use penstock::cluster::lost::AtFork;
-use penstock::cluster::lost_writes::{LostChange, LostWrite, lost_writes};
+use penstock::cluster::lostfound::lost::AtFork;
+use penstock::cluster::lostfound::lost_writes::{LostChange, LostWrite, lost_writes};
 use penstock_net::level::AckLevel;
 use penstock_net::request::{Ask, Condition, Token, Version};
 use penstock_net::status::Status;

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use penstock::cluster::lost::Lost;
+use penstock::cluster::lostfound::lost::Lost;
+use penstock::cluster::lostfound::tails::read_lost_beside;
 use penstock::cluster::lostfound::{KeptFile, read_lostfound};
-use penstock::cluster::tails::read_lost_beside;
 
 use super::Failure;
 

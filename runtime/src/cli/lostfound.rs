@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use penstock::cluster::lost::Units;
+use penstock::cluster::lostfound::lost::Units;
 
 use super::lost_export::{EXPORT_EXAMPLES, ExportArgs};
 use super::lost_files::{files_of, lost_of};

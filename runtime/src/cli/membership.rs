@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use penstock::cluster::new_cluster::{NewNode, import, make_cluster, make_in_etcd};
-use penstock::cluster::placement::{Draft, Standing};
+use penstock::cluster::plan::new_cluster::{NewNode, import, make_cluster, make_in_etcd};
+use penstock::cluster::plan::placement::{Draft, Standing};
 use penstock_net::level::AckLevel;
 use penstock_net::link::message::LINK_PARTITIONS;
 use penstock_net::request::Ask;

@@ -55,9 +55,11 @@ impl<'a> Names<'a> {
                 _ => false,
             })
         });
-        match field {
-            Some(field) => format!("{name}.{}", field.name),
-            None => format!("{name}.{}", number_name(at)),
+        let number = field.map_or_else(|| number_name(at), |field| field.name.clone());
+        match name {
+            // The only key of an update-if has none.
+            "" => number,
+            name => format!("{name}.{number}"),
         }
     }
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use penstock::cluster::placement::Draft;
+use penstock::cluster::plan::placement::Draft;
 use serde_json::Value;
 
 use super::Failure;

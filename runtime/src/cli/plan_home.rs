@@ -4,8 +4,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use clap::Args;
-use penstock::cluster::home::PlanPlace;
-use penstock::cluster::placement::{Draft, text_of};
+use penstock::cluster::plan::home::PlanPlace;
+use penstock::cluster::plan::placement::{Draft, text_of};
 use penstock::etcd::{EtcdAccess, endpoints_of};
 
 use super::Failure;

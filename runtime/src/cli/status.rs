@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use clap::Args;
-use penstock::cluster::placement::nodes_of;
+use penstock::cluster::plan::placement::nodes_of;
 use serde_json::{Value, json};
 
 use super::Failure;

@@ -297,7 +297,7 @@ pub fn stored(word: &str, value: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use penstock_net::expression::parse_instruction;
+    use penstock_net::expression::parse_step_of_only_key;
 
     fn field(text: &str) -> Field {
         Field::parse(text).expect("a field")
@@ -321,7 +321,8 @@ mod tests {
     #[test]
     fn what_a_field_was_follows_from_what_it_became() {
         let was = |text: &str, after: u32| {
-            let instruction = parse_instruction(text).expect("an effect");
+            let step = parse_step_of_only_key(text).expect("an effect");
+            let instruction = step.of_update_if().expect("of a field");
             let field = field_of(&instruction).expect("it has one");
             before(&instruction, field, after.into()).map(|it| (it.text, it.number))
         };

@@ -1,18 +1,23 @@
 //! The commands that write keys: `set`, `del`, `expire`, `persist` and `update-if`.
 
+use std::iter;
+
 use clap::Args;
+use penstock_net::apply::{Action, ApplyInstruction, Operand};
 use penstock_net::instruction::{Instruction, Operation};
 use penstock_net::reply::ITEM_FLAG_OVERFLOW;
 use penstock_net::request::{Ask, Condition, Expiry, Version};
 use penstock_net::status::Status;
 
+use super::applying::{Asking, Program};
 use super::connection::{Answer, ServerAddress};
+use super::names::numbers;
 use super::output::Output;
 use super::text_field;
 use super::token::TokenArgs;
 use super::values::{Level, parse_expiry, parse_lifetime, parse_version, read_literal};
 use super::{EXIT_CODES, Failure};
-use penstock_net::expression::parse_instruction;
+use penstock_net::expression::{Literal, NamedKey, PutWay, Step, parse_step_of_only_key};
 
 const SET_EXAMPLES: &str = "\
 A VALUE is plain text, 0x and hexadecimal digits, typed numbers (u32:100 or u32:100,u64be:7),
@@ -36,10 +41,11 @@ Examples:
   penstock del greeting --if-version 256:17";
 
 const UPDATE_IF_EXAMPLES: &str = "\
-An INSTRUCTION is a guard or an effect; all of them happen or none does, in their order.
-  guards   exists, absent, FIELD == NUMBER, and != < <= > >=
+An INSTRUCTION is a guard or an effect; all of them happen or none does, in their order. It is what
+apply takes, without the NAME of the key and its dot.
+  guards   exists, absent, FIELD == NUMBER, and != < <= > >=; see apply for all others
   effects  FIELD = NUMBER, FIELD += NUMBER, FIELD -= NUMBER; leaving the type's range fails like a
-           guard
+           guard; min= max= &= |= ^=, put VALUE, del, expires in TIME and others: see apply
   FIELD    TYPE@OFFSET: u8 u16 u32 u64 i8 i16 i32 i64, with be for big-endian, and bytes from the
            start of the value
   second.  before a guard or effect: it is about the key of --second
@@ -52,7 +58,9 @@ Examples:
   penstock update-if hits:home 'u64@0 += 1' --start u64:0
   penstock update-if stock:42 'u32@0 -= 1' --token new   asked again with this token, it sells once
   penstock update-if 'stock:{42}' 'second.u8@0 == 1 else 3' 'u32@0 -= 1 else 1' \\
-    --second 'sale:{42}'";
+    --second 'sale:{42}'
+  penstock update-if calls:ann 'u64@0 rate 10/s burst 20' --start u64:0 --ttl 1m
+    exit code 1 if ann calls too often";
 
 const EXPIRE_EXAMPLES: &str = "\
 Examples:
@@ -247,6 +255,17 @@ impl WriteArgs {
 }
 
 impl LifetimeArgs {
+    /// The expiry as an instruction takes it.
+    fn operand(&self) -> Option<Operand> {
+        match self.expiry()? {
+            Expiry::In(ms) => Some(Operand::Now {
+                plus_ms: i64::try_from(ms).expect("48 bits"),
+            }),
+            Expiry::At(ms) => Some(Operand::Immediate(ms)),
+            Expiry::Never | Expiry::Keep => None,
+        }
+    }
+
     fn expiry(&self) -> Option<Expiry> {
         self.ttl.map(Expiry::In).or(self.expire_at.map(Expiry::At))
     }
@@ -292,22 +311,56 @@ fn set_expiry(
 impl UpdateIfArgs {
     /// Runs the instructions; prints the fields that were changed, or which instruction failed.
     pub fn run(self) -> Result<(), Failure> {
-        let instructions: Vec<Instruction> = self
-            .instructions
-            .iter()
-            .map(|text| parse_instruction(text))
-            .collect::<Result<_, _>>()
-            .map_err(Failure::usage)?;
+        let steps = self.instructions.iter();
+        let steps = steps.map(|text| parse_step_of_only_key(text));
+        let steps: Vec<Step> = steps.collect::<Result<_, _>>().map_err(Failure::usage)?;
         if self.second.is_none()
-            && let Some(at) = instructions
-                .iter()
-                .position(|instruction| instruction.key == 1)
+            && let Some(at) = steps.iter().position(|step| names_key(step, SECOND))
         {
             return Err(Failure::usage(format_args!(
                 "{:?} is about a second key: give it with --second KEY",
                 self.instructions[at]
             )));
         }
+        match steps.iter().map(Step::of_update_if).collect() {
+            Some(instructions) => self.update(instructions),
+            None => self.apply(steps),
+        }
+    }
+
+    /// Asks an APPLY: an UPDATE_IF has no such instructions.
+    fn apply(&self, mut steps: Vec<Step>) -> Result<(), Failure> {
+        let mut texts = self.instructions.clone();
+        if let Some(start) = &self.start {
+            let (way, value) = (PutWay::Start, Literal::Bytes(read_literal(start)?));
+            steps.insert(0, Step::Put { key: 0, way, value });
+            texts.insert(0, format!("--start {start}"));
+        }
+        if let Some(expiry) = self.lifetime.operand() {
+            steps.push(Step::Instruction(ApplyInstruction {
+                key: 0,
+                reason: 0,
+                action: Action::Expire(expiry),
+            }));
+            texts.push("the expiry".into());
+        }
+        let named = |name: &str, key: &str| NamedKey {
+            name: name.into(),
+            key: key.into(),
+        };
+        let second = self.second.iter().map(|key| named("second", key));
+        let keys: Vec<_> = iter::once(named("", &self.key)).chain(second).collect();
+        let asking = Asking {
+            server: &self.server,
+            level: self.level,
+            token: &self.token,
+            digits_are_numbers: self.digits_are_numbers,
+        };
+        Program::new(&keys, steps)?.ask(&texts, &asking)
+    }
+
+    /// Asks an UPDATE_IF.
+    fn update(&self, instructions: Vec<Instruction>) -> Result<(), Failure> {
         let start = self.start.as_deref().map(read_literal).transpose()?;
         let mut connection = self.server.connect()?;
         let update = text_field::Update {
@@ -379,6 +432,22 @@ impl UpdateIfArgs {
             reason => format!(", reason {reason}"),
         };
         format!("{text:?} failed: {saw}{reason}; nothing was changed")
+    }
+}
+
+/// The number of the key of `--second`.
+const SECOND: u8 = 1;
+
+/// Whether a step is about the key with this number.
+fn names_key(step: &Step, number: u8) -> bool {
+    match step {
+        Step::Instruction(instruction) => {
+            instruction.key == number || numbers(instruction).any(|(key, _)| key == number)
+        }
+        Step::Put { key, .. } => *key == number,
+        Step::OnExpiry { key, effect } => {
+            *key == number || effect.as_ref().is_some_and(|step| names_key(step, number))
+        }
     }
 }
 

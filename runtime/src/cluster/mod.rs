@@ -7,35 +7,11 @@
 //! link that has proven itself to the core of its shard; from there on the core's own loop serves
 //! it (`server/link.rs`). When a link that this node made has ended, it is made again.
 
-mod authority;
 pub mod certificates;
-mod document;
-mod failover;
-mod failover_keys;
-pub(crate) mod file;
-pub(crate) mod first_plan;
-mod forks;
-mod greeting;
-mod greetings;
-pub mod home;
-mod judge;
-pub(crate) mod kept_plan;
 mod leases;
-mod link_tls;
-mod link_versions;
-pub mod lost;
-pub mod lost_writes;
+mod links;
 pub mod lostfound;
-pub mod new_cluster;
-pub(crate) mod note_forks;
-pub mod placement;
-mod plan_watch;
-mod renewing;
-mod replacing;
-pub(crate) mod seen;
-pub mod tails;
-mod toml_values;
-mod wished;
+pub mod plan;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -58,17 +34,17 @@ use crate::stats::{PlainLink, Stats};
 use crate::system::lines::Lately;
 use crate::tls::TlsConnection;
 
-use self::failover::{decide, serve_taken, swap};
-use self::file::{ClusterFile, Secret};
-use self::greeting::{Greeted, Greeter, RefusedBy, Ungreeted};
-use self::greetings::Greetings;
-use self::home::PlanPlace;
-pub(crate) use self::leases::LeaseParts;
-use self::leases::Leases;
-pub(crate) use self::link_tls::LinkTls;
-pub use self::link_versions::offer_links_up_to;
-use self::plan_watch::watch;
-use self::seen::Seen;
+pub(crate) use crate::cluster::leases::LeaseParts;
+use crate::cluster::leases::Leases;
+use crate::cluster::leases::failover::{decide, serve_taken, swap};
+use crate::cluster::links::greeting::{Greeted, Greeter, RefusedBy, Ungreeted};
+use crate::cluster::links::greetings::Greetings;
+pub(crate) use crate::cluster::links::link_tls::LinkTls;
+pub use crate::cluster::links::link_versions::offer_links_up_to;
+use crate::cluster::plan::file::{ClusterFile, Secret};
+use crate::cluster::plan::home::PlanPlace;
+use crate::cluster::plan::plan_watch::watch;
+use crate::cluster::plan::seen::Seen;
 
 /// How long a connection may take to be made, and to prove itself.
 const GREETING: Duration = Duration::from_secs(3);

@@ -203,7 +203,7 @@ impl Core {
     fn feed(&mut self, now: Now, lane: u16) {
         let session = self.session(now, lane);
         while let Some(&id) = self.lanes[usize::from(lane)].waiting.front() {
-            if self.engine.shard.is_paused(session) {
+            if self.engine.shard.front().is_paused(session) {
                 return;
             }
             let call = &entry(&mut self.under_way, id).call;
@@ -230,7 +230,7 @@ impl Core {
 
     #[cold]
     fn open_session(&mut self, now: Now, lane: u16) -> SessionId {
-        let session = self.engine.shard.open_session_in_memory(now);
+        let session = self.engine.shard.front_mut().open_session_in_memory(now);
         self.lanes[usize::from(lane)].session = Some(session);
         if self.lane_of.len() <= session.index() {
             self.lane_of.resize(session.index() + 1, 0);

@@ -106,7 +106,7 @@ impl Local {
             spin: Spin::new(Duration::from_micros(start.config.spin_us.into())),
             disk,
         };
-        let session = engine.shard.open_session_in_memory(watch.now());
+        let session = engine.shard.front_mut().open_session_in_memory(watch.now());
         let mut store = Local {
             engine,
             watch,
@@ -167,7 +167,7 @@ impl Local {
     ) -> Result<Option<R>, ClientError> {
         self.refuse_if_failed()?;
         let now = self.watch.now();
-        if let Some(found) = self.engine.shard.look(now, self.level, key) {
+        if let Some(found) = self.engine.shard.execution_mut().look(now, self.level, key) {
             let shown = found.map(|(value, version)| read(value, version));
             self.call_ends(now);
             return Ok(shown);
@@ -449,7 +449,7 @@ impl Local {
     fn begin_again(&mut self) {
         let (now, session) = (self.watch.now(), self.session);
         self.engine.step(now, Event::Closed { session });
-        self.session = self.engine.shard.open_session_in_memory(now);
+        self.session = self.engine.shard.front_mut().open_session_in_memory(now);
         self.say_hello();
     }
 

@@ -179,7 +179,7 @@ impl Engine {
         self.disk.set_contended(self.thread.waited_us());
         self.take_in(now);
         self.step(now, Event::TurnEnds);
-        if self.shard.is_unchecked() {
+        if self.shard.execution().is_unchecked() {
             self.shard.end_turn(clock(), &mut self.outbox);
         }
         let was_stopped = self.is_stopped;
@@ -190,7 +190,7 @@ impl Engine {
             helpers: &mut self.helpers,
             network: &mut *network,
             is_stopped: &mut self.is_stopped,
-            may_wait_for_device: self.shard.may_wait_for_device(&self.outbox),
+            may_wait_for_device: self.shard.execution().may_wait_for_device(&self.outbox),
         };
         if let Err(end) = carry_out(&mut self.outbox, &mut shell) {
             self.is_dead = true;
@@ -210,10 +210,10 @@ impl Engine {
     /// Gives the shard what came in since the last turn.
     fn take_in(&mut self, now: Now) {
         self.reap(now);
-        if self.shard.is_writing_snapshot() {
+        if self.shard.execution().is_writing_snapshot() {
             self.take_snapshot_outcomes(now);
         }
-        if self.shard.awaits_key_table() {
+        if self.shard.execution().awaits_key_table() {
             self.take_key_tables(now);
         }
         if self.helpers.key_tables.must_leave() {
@@ -229,14 +229,15 @@ impl Engine {
         }
         if let Some(bound) = &self.helpers.memory {
             let bytes = bound.share();
-            bound.tell(self.number, self.shard.usage().memory_bytes);
+            bound.tell(self.number, self.shard.store().usage().memory_bytes);
             self.step(now, Event::MemoryBound { bytes });
         }
     }
 
     /// Tells people that what grows is answered FULL, and that it is taken again.
     fn tell_full(&mut self, now: Now) {
-        let is_full = self.shard.store().log().is_full() && self.shard.spare_failure().is_none();
+        let is_full =
+            self.shard.store().log().is_full() && self.shard.execution().spare_failure().is_none();
         let supply = &mut self.helpers.supply;
         if let Some(text) = supply.full_news(now, is_full, || carried(&self.shard)) {
             let shard = self.number;
@@ -274,7 +275,8 @@ impl Engine {
 
     /// When a turn is due at the latest, for the sake of those who read the numbers.
     pub(crate) fn publish_deadline_us(&self) -> u64 {
-        self.publisher.deadline_us(self.shard.is_linked())
+        self.publisher
+            .deadline_us(self.shard.execution().is_linked())
     }
 
     fn take_snapshot_outcomes(&mut self, now: Now) {

@@ -111,7 +111,7 @@ impl Publisher {
         self.published_turn = self.turns;
         let store = shard.store();
         let log = store.log();
-        let failure = shard.spare_failure();
+        let failure = shard.execution().spare_failure();
         let sample = Sample {
             shard: shard.counters(),
             log: log.counters(),
@@ -119,11 +119,11 @@ impl Publisher {
             pace: store.pace_counters(),
             disk,
             thread,
-            usage: shard.usage(),
+            usage: shard.store().usage(),
             inherited_bytes: store.inherited_bytes(),
             scrub: store.scrub_counters(),
-            snapshots: shard.snapshot_counters(),
-            key_tables: shard.key_table_counters(),
+            snapshots: shard.execution().snapshot_counters(),
+            key_tables: shard.execution().key_table_counters(),
             replication: shard.replication_counters(now),
             turns: self.turns,
             received_bytes: traffic.received_bytes,
@@ -146,10 +146,18 @@ impl Publisher {
             visible_keys: store.visible_keys() as u64,
         };
         let none = &Histogram::default();
-        let (received, durable) = shard.replication_delays().unwrap_or((none, none));
+        let (received, durable) = shard
+            .execution()
+            .replication_delays()
+            .unwrap_or((none, none));
         let rest = [log.flushes_us(), log.batches(), received, durable];
-        self.stats
-            .publish(self.number, now.us, &sample, shard.stages(), rest);
+        self.stats.publish(
+            self.number,
+            now.us,
+            &sample,
+            shard.execution().stages(),
+            rest,
+        );
         if is_asked || now.us >= self.looked_around_us + LOOK_AROUND_US {
             self.look_around(now, shard);
         }
@@ -157,9 +165,11 @@ impl Publisher {
 
     /// Publishes what is known of the cluster, if there is one.
     pub(super) fn look_around(&mut self, now: Now, shard: &mut Shard<Arena>) {
-        if shard.is_linked() {
+        if shard.execution().is_linked() {
             self.looked_around_us = now.us;
-            shard.look_around(now, &mut self.replication);
+            shard
+                .execution_mut()
+                .look_around(now, &mut self.replication);
             self.stats
                 .publish_replication(self.number, &mut self.replication);
         }
@@ -185,7 +195,7 @@ impl Publisher {
             resident_bytes: resident_bytes().unwrap_or(0),
             prefaulted_bytes: prefaulted_bytes(),
         };
-        let nodes = shard.nodes();
+        let nodes = shard.execution().nodes();
         let cores = nodes.map_or(Vec::new(), |_| self.stats.replication());
         let cluster = nodes.map(|(me, nodes)| {
             let failover = FailoverInfo::new(&self.stats.failover);

@@ -147,7 +147,7 @@ impl Core {
     /// it.
     #[inline]
     fn now_of_output(&self) -> Now {
-        match self.engine.borrow().shard.is_unchecked() {
+        match self.engine.borrow().shard.execution().is_unchecked() {
             true => self.read_clock(),
             false => self.now(),
         }
@@ -232,7 +232,7 @@ impl Core {
     }
 
     pub(crate) fn is_finished(&self, session: SessionId) -> bool {
-        self.engine.borrow().shard.is_finished(session)
+        self.engine.borrow().shard.front().is_finished(session)
     }
 
     /// Brings the shard what comes with a connection that was opened just now. `None` if nobody has
@@ -240,7 +240,7 @@ impl Core {
     pub(super) fn greet(&self, session: SessionId, transport: Transport) -> Option<Transport> {
         let now = self.now();
         let shard = &mut self.engine.borrow_mut().shard;
-        if !shard.needs_logins() {
+        if !shard.front().needs_logins() {
             return None;
         }
         let mut nonce = [0; 32];
@@ -250,7 +250,7 @@ impl Core {
                     nonce,
                     transport: transport.clone(),
                 };
-                shard.greet(now, session, greeting);
+                shard.front_mut().greet(now, session, greeting);
             }
             // Nobody can log in by a connection that nobody has greeted.
             Err(error) => warn!(shard = self.shard, %error, "no random numbers: {error}"),
@@ -268,16 +268,16 @@ impl Core {
 
     /// Whether a connection may ask.
     pub(crate) fn is_open(&self, session: SessionId) -> bool {
-        self.engine.borrow().shard.is_open(session)
+        self.engine.borrow().shard.front().is_open(session)
     }
 
     /// What the user of a connection may do; `None` is everything.
     pub(crate) fn rights_of(&self, session: SessionId) -> Option<Arc<Rights>> {
-        self.engine.borrow().shard.rights_of(session)
+        self.engine.borrow().shard.front().rights_of(session)
     }
 
     pub(crate) fn is_paused(&self, session: SessionId) -> bool {
-        self.engine.borrow().shard.is_paused(session)
+        self.engine.borrow().shard.front().is_paused(session)
     }
 
     /// So many connections were turned away for want of descriptors, which is told once in a while.
@@ -343,12 +343,16 @@ impl Core {
 
     /// Bytes that are left for replies of all connections.
     pub(super) fn room_for_replies(&self) -> usize {
-        self.engine.borrow().shard.room_for_replies()
+        self.engine.borrow().shard.front().room_for_replies()
     }
 
     /// Gives back what the shard keeps empty for a connection.
     pub(super) fn give_back(&self, session: SessionId) {
-        self.engine.borrow_mut().shard.give_back(session);
+        self.engine
+            .borrow_mut()
+            .shard
+            .front_mut()
+            .give_back(session);
     }
 
     /// A connection has ended on both sides.
@@ -359,11 +363,15 @@ impl Core {
     }
 
     pub(crate) fn may_read_link(&self, link: LinkId) -> bool {
-        self.engine.borrow().shard.may_read_link(link)
+        self.engine.borrow().shard.execution().may_read_link(link)
     }
 
     pub(crate) fn take_link_output(&self, link: LinkId, into: &mut Vec<u8>) {
-        self.engine.borrow_mut().shard.take_link_output(link, into);
+        self.engine
+            .borrow_mut()
+            .shard
+            .execution_mut()
+            .take_link_output(link, into);
     }
 
     /// A link has ended on both sides.

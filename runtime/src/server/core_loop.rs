@@ -154,7 +154,7 @@ fn serve(start: CoreStart, opened: Opened) -> Result<Rc<Core>, ServeError> {
     };
     let core = Rc::new(Core::new(&start, opened.engine, lostfound));
     if core.audit.is_open() {
-        core.engine.borrow_mut().shard.begin_audit();
+        core.engine.borrow_mut().shard.front_mut().begin_audit();
     }
     if let Some(users) = start.users {
         // Before anybody can connect.
@@ -369,8 +369,10 @@ impl Speech {
         let session = {
             let shard = &mut core.engine.borrow_mut().shard;
             match self {
-                Speech::Native => shard.open_session(now),
-                Speech::Resp(host) => shard.open_session_translated(now, host.idle_us_max()),
+                Speech::Native => shard.front_mut().open_session(now),
+                Speech::Resp(host) => shard
+                    .front_mut()
+                    .open_session_translated(now, host.idle_us_max()),
             }
         };
         let transport = transport_of(&stream, secured.as_ref().map(|it| &it.peer));

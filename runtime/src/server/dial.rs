@@ -7,7 +7,7 @@ use penstock_net::link::NodeName;
 use tracing::warn;
 
 use super::error::{ServeError, system};
-use crate::cluster::home::PlanPlace;
+use crate::cluster::plan::home::PlanPlace;
 use crate::cluster::{Deliver, Dialing, LinkTls, NodePlan, Reread};
 use crate::startup::node::{Node, OpenError};
 use crate::system::lines::tell;

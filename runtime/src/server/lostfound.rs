@@ -7,8 +7,8 @@ use penstock_shard::replication::PartitionId;
 use tracing::warn;
 
 use super::messages::{CoreStart, Letter, Report};
+use crate::cluster::lostfound::note_forks::note_forks;
 use crate::cluster::lostfound::{self, Found};
-use crate::cluster::note_forks::note_forks;
 
 /// Starts the thread that keeps what has diverged on this shard.
 pub(super) fn keep_lostfound(start: &CoreStart) -> io::Result<flume::Sender<Found>> {

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use penstock_net::link::RefusalCode;
 use penstock_net::status::Status;
-use penstock_shard::answers::Asked;
+use penstock_shard::accounts::answers::Asked;
 use penstock_shard::cluster::{PartitionRole, ReplicationStatus};
 use penstock_storage::histogram::bound;
 use prometheus_client::collector::Collector;

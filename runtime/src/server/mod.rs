@@ -50,7 +50,7 @@ use std::time::Instant;
 use tracing::warn;
 
 use crate::cluster::Reread;
-use crate::cluster::home::PlanPlace;
+use crate::cluster::plan::home::PlanPlace;
 use crate::config::exposure::Exposed;
 use crate::config::{Config, exposed};
 use crate::directory::{DirectoryError, DirectoryLock};

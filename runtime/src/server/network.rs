@@ -21,9 +21,11 @@ impl Peers for &Core {
     fn send_links_at_once(&mut self, shard: &mut Shard<Arena>) {
         let mut bytes = self.link_bytes.borrow_mut();
         for link in self.links.borrow().iter() {
-            let ready = shard.link_output_bytes(link.link);
+            let ready = shard.execution().link_output_bytes(link.link);
             if (1..=AT_ONCE_BYTES_MAX).contains(&ready) && link.may_send_at_once() {
-                shard.take_link_output(link.link, &mut bytes);
+                shard
+                    .execution_mut()
+                    .take_link_output(link.link, &mut bytes);
                 link.send_at_once(&mut bytes);
             }
         }

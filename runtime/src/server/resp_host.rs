@@ -18,7 +18,7 @@ use penstock_shard::cursor_order;
 use penstock_storage::store::clock::BEHIND_MS_TOLD;
 
 use super::hashing::Hashing;
-use crate::cluster::file::ClusterFile;
+use crate::cluster::plan::file::ClusterFile;
 use crate::startup::node::Node;
 use crate::stats::{Stats, total};
 use crate::system::memory::resident_bytes;

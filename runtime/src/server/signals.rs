@@ -14,7 +14,7 @@ use signal_hook::iterator::{Handle, Signals};
 use tracing::{error, info, warn};
 
 use crate::cluster::Reread;
-use crate::cluster::home::PlanPlace;
+use crate::cluster::plan::home::PlanPlace;
 use crate::schema::RunningSchema;
 use crate::server::logging::Logging;
 use crate::system::lines;

@@ -3,10 +3,10 @@
 use penstock_shard::opening::OpeningError;
 
 use super::error::OpenError;
-use crate::cluster::file::{ClusterFile, numbers_of};
-use crate::cluster::first_plan::first_plan;
-use crate::cluster::home::PlanPlace;
-use crate::cluster::seen::{NAME as PEERS, Whose, check, hex};
+use crate::cluster::plan::file::{ClusterFile, numbers_of};
+use crate::cluster::plan::first_plan::first_plan;
+use crate::cluster::plan::home::PlanPlace;
+use crate::cluster::plan::seen::{NAME as PEERS, Whose, check, hex};
 use crate::config::Config;
 use crate::directory::DirectoryError;
 

@@ -104,12 +104,16 @@ impl ShardStart {
             arena,
         )
         .map_err(refused(self.segments.data()))?;
-        shard.scrub_within(u64::from(self.config.scrub_period_s) * 1_000_000);
+        shard
+            .execution_mut()
+            .scrub_within(u64::from(self.config.scrub_period_s) * 1_000_000);
         if let Some(schema) = &self.schema {
-            shard.serve_schema(Arc::clone(schema));
+            shard.execution_mut().serve_schema(Arc::clone(schema));
         }
         if self.starts_small {
-            shard.grow_segments(self.config.segment_bytes);
+            shard
+                .execution_mut()
+                .grow_segments(self.config.segment_bytes);
         }
         let recovery_ms = began.elapsed().as_millis();
 
@@ -120,7 +124,9 @@ impl ShardStart {
                 .map_err(system("open a segment"))?;
             disk.attach(file, fd);
         }
-        shard.expect_key_tables(&self.key_tables_left);
+        shard
+            .execution_mut()
+            .expect_key_tables(&self.key_tables_left);
         let torn = recovered.torn.map_or(String::new(), |torn| {
             format!(
                 "; {} was torn at offset {}: nothing acknowledged as durable was there, \
@@ -143,7 +149,7 @@ impl ShardStart {
         let text = format!(
             "core {}, {} keys from {from}{inherited}{} records in {recovery_ms} ms{torn}{refused}",
             self.core.map_or("any".into(), |core| core.id.to_string()),
-            shard.usage().keys,
+            shard.store().usage().keys,
             recovered.records
         );
         let log_ms = shard.store().carried_ms();

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use penstock_net::link::RefusalCode;
 use penstock_net::status::Status;
-use penstock_shard::answers::Asked;
+use penstock_shard::accounts::answers::Asked;
+use penstock_shard::accounts::stages::Stages;
 use penstock_shard::cluster::ReplicationStatus;
-use penstock_shard::stages::Stages;
 use penstock_storage::histogram::{BUCKETS, Histogram};
 
 use super::failover::FailoverFacts;

@@ -1,7 +1,7 @@
 //! The numbers of a core, from the one table below: INFO and `/metrics` tell the same ones.
 
 use penstock_net::request::Verb;
-use penstock_shard::answers::Asked;
+use penstock_shard::accounts::answers::Asked;
 use penstock_shard::{Counters, KeyTableCounters, ReplicationCounters, SnapshotCounters};
 use penstock_storage::cleaning::{CleaningCounters, Fill};
 use penstock_storage::log::LogCounters;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use penstock_net::link::Membership;
 use penstock_net::status::Status;
-use penstock_shard::answers::Asked;
+use penstock_shard::accounts::answers::Asked;
 use penstock_shard::cluster::{PartitionRole, PartitionStatus, ReplicationStatus};
 use penstock_shard::replication::reads::Unread;
 use penstock_shard::replication::{Duty, LinkState, PeerStatus};
@@ -351,8 +351,8 @@ fn peers(cores: &[ReplicationStatus]) -> Vec<Peer> {
 
 #[cfg(test)]
 mod tests {
+    use penstock_shard::accounts::stages::Stages;
     use penstock_shard::replication::{Epoch, Lag, Traffic};
-    use penstock_shard::stages::Stages;
     use penstock_storage::histogram::Histogram;
 
     use super::super::blocks::Stats;

@@ -100,7 +100,7 @@ impl World {
         };
         let mut shard = Shard::new(config, store);
         let now = Now { us: 1, unix_ms: 1 };
-        let session = shard.open_session(now);
+        let session = shard.front_mut().open_session(now);
         let mut world = World {
             shard,
             outbox: Outbox::default(),
@@ -237,7 +237,7 @@ fn reads_writes_and_decrements_allocate_nothing_once_they_are_warm() {
     let programs = Programs::new(vec![program.clone()]);
     let text = String::new();
     let schema = Arc::new(ServedSchema { programs, text });
-    world.shard.serve_schema(schema);
+    world.shard.execution_mut().serve_schema(schema);
     let unix_ms = world.now.unix_ms;
     // All but the first of these are answered again.
     let retry = batch(|batch, out, number| {
@@ -256,7 +256,7 @@ fn reads_writes_and_decrements_allocate_nothing_once_they_are_warm() {
         ("retry", &retry),
     ] {
         for rights in [None, Some(all_rights())] {
-            world.shard.set_rights(world.session, rights);
+            world.shard.front_mut().set_rights(world.session, rights);
             count(&mut world, name, frame);
         }
     }

@@ -8,7 +8,7 @@ use penstock_net::apply::{
 };
 use penstock_net::expression::{
     ExpressionError, Field, FieldKind, LayoutField, Literal, NamedKey, Step, TEXT_BYTES,
-    ValueLayout, number_name, parse_instruction, parse_step,
+    ValueLayout, number_name, parse_step, parse_step_of_only_key,
 };
 use penstock_net::instruction::{Instruction, Operation};
 
@@ -21,16 +21,18 @@ pub fn judge(input: &[u8]) {
     let text = String::from_utf8_lossy(choices.rest());
     let bytes = text.len();
     match manner % 5 {
-        0 => match in_proportion(bytes, || parse_instruction(&text)) {
-            Ok(instruction) => {
-                let read = Instruction::read(&instruction.encode(), 0, 2);
-                assert_eq!(
-                    read,
-                    Ok(instruction),
-                    "the server takes what the shell sends"
-                );
-                let plain = written(instruction);
-                assert_eq!(parse_instruction(&plain), Ok(instruction), "{plain}");
+        0 => match in_proportion(bytes, || parse_step_of_only_key(&text)) {
+            Ok(step) => {
+                if let Some(instruction) = step.of_update_if() {
+                    let read = Instruction::read(&instruction.encode(), 0, 2);
+                    assert_eq!(
+                        read,
+                        Ok(instruction),
+                        "the server takes what the shell sends"
+                    );
+                    let plain = written(instruction);
+                    assert_eq!(parse_step_of_only_key(&plain), Ok(step), "{plain}");
+                }
             }
             Err(error) => check(&text, &error),
         },

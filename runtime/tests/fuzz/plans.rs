@@ -4,8 +4,8 @@
 //! An input is one byte that chooses what is read (0 to 3: a key, a swap, a login, a plan), then
 //! its text. Of answers, the byte also chooses the status.
 
-use penstock::cluster::home::PlanPlace;
-use penstock::cluster::placement::nodes_in;
+use penstock::cluster::plan::home::PlanPlace;
+use penstock::cluster::plan::placement::nodes_in;
 use penstock::etcd::EtcdAccess;
 use penstock::etcd::answer::{AnswerError, read_login, read_range, read_swap};
 

@@ -188,6 +188,30 @@ fn guards_and_effects(server: &Server) {
             )
             .contains("CROSS_SLOT")
     );
+    // What only an APPLY does: the same words without the name of the key.
+    let call = [
+        "update-if",
+        "calls",
+        "u64@0 rate 1/m burst 1",
+        "--start",
+        "u64:0",
+        "--ttl",
+        "1h",
+    ];
+    assert!(server.told(0, &call).starts_with("u64@0 = "));
+    let told = server.told(1, &call);
+    assert!(told.contains("failed: the units are there in"), "{told}");
+    assert_ne!(server.told(0, &["ttl", "calls"]), "never\n");
+    let told = server.told(0, &["update-if", "stock:42", "u32@0 max= 3", "return u8@0"]);
+    assert!(told.starts_with("u32@0 = 3\nu8@0 = 3\n"), "{told}");
+    let told = server.told(1, &["update-if", "stock:42", "u32@0 < u32@0", "put gone"]);
+    assert!(
+        told.contains("\"u32@0 < u32@0\" failed: u32@0 is 3"),
+        "{told}"
+    );
+    let told = server.told(2, &["update-if", "stock:42", "second.u8@0 == u8@0"]);
+    assert!(told.contains("--second KEY"), "{told}");
+    server.told(0, &["update-if", "stock:42", "u32@0 = 0"]);
 }
 
 /// Missing keys, empty and large values, conditions; `stock:42` is 5 in the end.

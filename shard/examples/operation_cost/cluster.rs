@@ -93,6 +93,11 @@ pub fn link(writer: &mut Server, member: &mut Server) {
     member.step(up(WRITER, false));
 }
 
+/// Ends the link between them.
+pub fn part(writer: &mut Server) {
+    writer.step(Event::LinkDown { link: LINK });
+}
+
 /// Brings to each what the other one has for it.
 pub fn exchange(writer: &mut Server, member: &mut Server) {
     carry(writer, member);
@@ -105,10 +110,14 @@ fn carry(from: &mut Server, to: &mut Server) {
     if links.sendable.is_empty() {
         return;
     }
-    let mut bytes = Vec::new();
+    // As in the server, one buffer is filled while the other one is sent.
+    let mut bytes = std::mem::take(&mut from.link_output);
     match from.is_counted {
         true => counted_link_output(&mut from.shard, LINK, &mut bytes),
-        false => from.shard.take_link_output(LINK, &mut bytes),
+        false => from
+            .shard
+            .execution_mut()
+            .take_link_output(LINK, &mut bytes),
     }
     if !bytes.is_empty() {
         to.step(Event::LinkReceived {
@@ -116,4 +125,6 @@ fn carry(from: &mut Server, to: &mut Server) {
             bytes: &bytes,
         });
     }
+    bytes.clear();
+    from.link_output = bytes;
 }

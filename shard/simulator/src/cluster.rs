@@ -803,7 +803,7 @@ impl World {
                         || it.duty != Duty::Primary && !lags.into_iter().all(is_level)
                         || it.duty == Duty::Primary && it.staleness_us.is_none()
                 };
-                if let Some(peer) = core.shard.peers(now).find(is_wrong) {
+                if let Some(peer) = core.shard.execution().peers(now).find(is_wrong) {
                     return Some(format!("node {} says {peer:?}", number_of(node)));
                 }
             }

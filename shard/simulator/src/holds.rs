@@ -114,6 +114,8 @@ pub struct Holds {
     is_prompt: bool,
     /// Reads of the disk may fail, and with them effects.
     may_fail: bool,
+    /// Since when a cluster is at rest: each hold has a node that is to run its effects.
+    rests_since_us: Option<u64>,
     /// What the last look has still to send.
     last: VecDeque<(usize, Act, Subject)>,
     last_step: u8,
@@ -153,6 +155,7 @@ impl Holds {
             latest_ms: vec![0],
             is_prompt: false,
             may_fail,
+            rests_since_us: None,
             last: VecDeque::new(),
             last_step: 0,
             met: MUST_MEET.iter().map(|&what| (what, 0)).collect(),
@@ -190,6 +193,19 @@ impl Holds {
     /// Whether what is sent from now on meets a node that nothing holds up.
     pub fn set_prompt(&mut self, is_prompt: bool) {
         self.is_prompt = is_prompt;
+    }
+
+    /// A cluster is at rest now: each hold has a node that is to run its effects; or not.
+    pub fn set_rest(&mut self, now_us: u64, is_at_rest: bool) {
+        let since_us = self.rests_since_us.unwrap_or(now_us);
+        self.rests_since_us = is_at_rest.then_some(since_us);
+    }
+
+    /// Whether a cluster has been at rest for so long, whenever it was said.
+    #[must_use]
+    pub fn has_rested(&self, now_us: u64, for_us: u64) -> bool {
+        let since_us = self.rests_since_us;
+        since_us.is_some_and(|since_us| now_us >= since_us + for_us)
     }
 
     /// Effects may fail from now on, because a read of the disk may.

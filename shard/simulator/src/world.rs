@@ -611,7 +611,7 @@ impl World {
             return;
         }
         let node = self.node.as_mut().expect("it runs");
-        self.links[link].session = Some(node.cores[shard].shard.open_session(now));
+        self.links[link].session = Some(node.cores[shard].shard.front_mut().open_session(now));
     }
 
     fn reach_server(&mut self, link: usize, bytes: &[u8]) {

@@ -15,7 +15,7 @@ use penstock_storage::place::{FileId, Lsn};
 use penstock_storage::store::Store;
 use penstock_storage::version::{SLOTS, partition_of};
 
-use crate::execute::KeyHash;
+use crate::execution::verbs::KeyHash;
 use crate::keyspaces::Writer as SettingsWriter;
 use crate::replication::handshake::Peer;
 use crate::replication::link_set::{LinkAction, LinkSet, LinkTime};

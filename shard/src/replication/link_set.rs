@@ -23,6 +23,7 @@ mod receiver_link;
 mod recovery;
 mod replicas;
 mod rewrite;
+mod sealed_frames;
 mod sender_link;
 mod store_turn;
 mod sweep;
@@ -141,11 +142,7 @@ impl<B: Block> LinkSet<B> {
     ) -> Result<Self, UnreadableNote> {
         let tags = Arc::new(Tags::default());
         let partitions = recovery::partitions(&config.me, &tags, store)?;
-        let positions = partitions
-            .iter()
-            .map(|(&number, partition)| (number, partition.applied()));
-        let ring = Ring::new(config.ring_bytes_max, store.log().appended(), positions);
-        store.log_mut().tap();
+        let ring = Ring::new(config.ring_bytes_max, store.log().appended());
         // Before anything is cleaned: diverged records may stand anywhere.
         store.hold_back(Some(Backlog {
             behind: Lsn(0),
@@ -716,9 +713,8 @@ impl<B: Block> LinkSet<B> {
         let tags = Arc::clone(&self.tags);
         self.replicas.prefetch.reads.begin_turn(time.now_us);
         self.confirmations.note_appended(time.now_us, store);
-        while let Some(frame) = store.log_mut().take_sealed() {
-            self.ring.push(frame.first, frame.bytes);
-        }
+        let is_read = !self.table.senders.is_empty();
+        sealed_frames::hand_over(&mut self.ring, is_read, store);
         let mut turn = StoreTurn {
             time,
             store,

@@ -60,13 +60,6 @@ impl<'a> ShippedRecord<'a> {
     /// # Errors
     /// [`RecordFault`].
     pub fn read(bytes: &'a [u8]) -> Result<(Self, &'a [u8]), RecordFault> {
-        Self::read_by(PartView::read, bytes)
-    }
-
-    fn read_by<E>(
-        read_part: impl Fn(&'a [u8]) -> Result<PartView<'a>, E>,
-        bytes: &'a [u8],
-    ) -> Result<(Self, &'a [u8]), RecordFault> {
         let mut end = 0;
         let mut first: Option<PartView<'a>> = None;
         let mut is_strange = false;
@@ -75,7 +68,7 @@ impl<'a> ShippedRecord<'a> {
                 return Err(RecordFault::Cut);
             }
             let fault = RecordFault::Part { offset: end };
-            let part = read_part(&bytes[end..]).map_err(|_| fault)?;
+            let part = PartView::read(&bytes[end..]).map_err(|_| fault)?;
             let head = *first.get_or_insert(part);
             let version = |part: &PartView<'_>| {
                 (
@@ -98,8 +91,31 @@ impl<'a> ShippedRecord<'a> {
             }
         }
         let part = first.expect("a record has a part");
-        let partition = partition_of(part.slot());
         let record = ShippedRecord {
+            is_strange,
+            ..Self::of(&part, &bytes[..end])
+        };
+        Ok((record, &bytes[end..]))
+    }
+
+    /// The record at the start of bytes that the log of this node has encoded, and what stands
+    /// behind it. It needs no check, and a log with a strange one would be refused.
+    ///
+    /// # Panics
+    /// If they do not begin with a whole record.
+    #[inline(always)]
+    #[must_use]
+    pub fn own(bytes: &'a [u8]) -> (Self, &'a [u8]) {
+        let (part, end) = own_head(bytes);
+        let (bytes, rest) = bytes.split_at(end);
+        (Self::of(&part, bytes), rest)
+    }
+
+    /// The record with this first part. Whether it is strange is not known.
+    #[inline(always)]
+    fn of(part: &PartView<'_>, bytes: &'a [u8]) -> Self {
+        let partition = partition_of(part.slot());
+        ShippedRecord {
             partition: PartitionId::try_from(partition).expect("there are 256"),
             position: Position {
                 epoch: part.epoch(),
@@ -108,10 +124,9 @@ impl<'a> ShippedRecord<'a> {
             changes: part.changes(),
             is_copy: part.is_copy(),
             is_local: is_local(part.key()),
-            is_strange,
-            bytes: &bytes[..end],
-        };
-        Ok((record, &bytes[end..]))
+            is_strange: false,
+            bytes,
+        }
     }
 }
 
@@ -130,20 +145,27 @@ pub fn records(mut bytes: &[u8]) -> impl Iterator<Item = Result<ShippedRecord<'_
     })
 }
 
-/// The records in bytes that the log of this node has just encoded. They need no check.
+/// The first part of the record at the start of bytes that the log of this node has encoded, and
+/// how many bytes the record has.
 ///
 /// # Panics
-/// If they are no records.
-pub fn own_records(mut bytes: &[u8]) -> impl Iterator<Item = ShippedRecord<'_>> {
-    std::iter::from_fn(move || {
-        if bytes.is_empty() {
-            return None;
-        }
-        let again = |bytes| Ok::<_, ()>(PartView::again(bytes));
-        let (record, rest) =
-            ShippedRecord::read_by(again, bytes).expect("the log's own records are whole");
-        bytes = rest;
-        Some(record)
+/// If they do not begin with a record.
+#[inline(always)]
+pub(super) fn own_head(bytes: &[u8]) -> (PartView<'_>, usize) {
+    let head = PartView::again(bytes);
+    assert!(head.ordinal() == 0, "a record begins with its first part");
+    let end = match head.count() {
+        ..=1 => head.bytes().len(),
+        count => own_end(bytes, count),
+    };
+    (head, end)
+}
+
+/// Bytes of the first so many parts.
+#[cold]
+fn own_end(bytes: &[u8], parts: usize) -> usize {
+    (0..parts).fold(0, |end, _| {
+        end + PartView::again(&bytes[end..]).bytes().len()
     })
 }
 
@@ -184,6 +206,8 @@ mod tests {
         let record = read[0].expect("it checks");
         assert_eq!((record.partition, record.position), (7, at));
         assert!(!record.is_copy && record.bytes == bytes);
+        let own = [&bytes[..], &[7; 50]].concat();
+        assert_eq!(ShippedRecord::own(&own), (record, &[7; 50][..]));
         for cut in (8..bytes.len()).step_by(8) {
             assert!(ShippedRecord::read(&bytes[..cut]).is_err(), "cut at {cut}");
         }

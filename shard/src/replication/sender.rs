@@ -811,7 +811,7 @@ mod tests {
     #[test]
     fn no_clock_is_told_back_while_another_node_may_write_what_is_shipped() {
         let mut sender = Sender::new(2, (0, 0), 4 << 20);
-        let (ring, partitions) = (Ring::new(0, Lsn(0), []), Partitions::default());
+        let (ring, partitions) = (Ring::new(0, Lsn(0)), Partitions::default());
         let told = |sender: &mut Sender| {
             let mut out = Vec::new();
             let durable = Lsn(0);

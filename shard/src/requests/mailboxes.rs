@@ -11,7 +11,7 @@ use penstock_storage::if_planted;
 use penstock_storage::place::Lsn;
 use penstock_storage::planted::{self, Bug, is_planted};
 
-use crate::busy::Told;
+use crate::accounts::busy::Told;
 use crate::mail::{
     Mail, MailedReply, MailedRequest, ReplyAddress, ReplyMail, RequestMail, SessionId, TakenMail,
 };

@@ -18,7 +18,7 @@ use penstock_storage::place::Place;
 use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::store::aligned_span;
 
-use crate::execute::Cold;
+use crate::execution::verbs::Cold;
 use crate::mail::ReplyAddress;
 
 /// An operation that was taken out of its frame or mail because it cannot run now.

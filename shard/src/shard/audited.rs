@@ -2,90 +2,29 @@
 
 use std::fmt;
 
-use penstock_net::auth::AuthFault;
-use penstock_net::request::Extra;
 use penstock_storage::io::Blocks;
 
-use crate::audit::{Actor, AuditedWhat, name_of};
+use crate::audit::AuditedWhat;
 use crate::mail::SessionId;
-use crate::requests::parking::Origin;
-
-use super::Shard;
-use super::operation::Operation;
+use crate::shard::Shard;
 
 impl<P: Blocks> Shard<P> {
-    /// Somebody reads [`crate::Outbox::audited`] from now on. Nothing is put there before.
-    pub fn begin_audit(&mut self) {
-        self.audit.begin();
-    }
-
-    /// A connection has logged in.
-    pub(super) fn audit_login(&mut self, id: SessionId) {
-        if self.audit.is_read() {
-            let actor = self.actor(id);
-            self.audit.tell(actor, AuditedWhat::LoggedIn);
-        }
-    }
-
-    /// A message of a login of a connection was refused. `login` is whose login it was.
-    pub(super) fn audit_refused(
-        &mut self,
-        id: SessionId,
-        login: Option<Box<str>>,
-        fault: AuthFault,
-    ) {
-        if self.audit.is_read() {
-            let actor = Actor {
-                login,
-                ..self.actor(id)
-            };
-            self.audit.tell(actor, AuditedWhat::LoginRefused(fault));
-        }
-    }
-
-    /// A connection is ended, because its user is gone.
-    pub(super) fn audit_gone(&mut self, id: SessionId) {
-        if self.audit.is_read() {
-            let actor = self.actor(id);
-            self.audit.tell(actor, AuditedWhat::UserGone);
-        }
-    }
-
     /// Something that a connection has asked for was denied.
     #[cold]
     pub(super) fn audit_denied(&mut self, id: SessionId, denied: &impl fmt::Display) {
-        let now_us = self.store.time_ms().saturating_mul(1000);
-        if !self.audit.is_read() {
+        let now_us = self.execution.store.time_ms().saturating_mul(1000);
+        if !self.front.audit.is_read() {
             return;
         }
-        let Some(session) = self.sessions.get_open(id) else {
+        let Some(session) = self.front.sessions.get_open(id) else {
             return;
         };
-        if let Some(times) = session.denials.count(now_us) {
+        if let Some(times) = session.access.denials.count(now_us) {
             let text = denied.to_string();
-            let actor = self.actor(id);
-            self.audit.tell(actor, AuditedWhat::Denied { text, times });
+            let actor = self.front.actor(id);
+            self.front
+                .audit
+                .tell(actor, AuditedWhat::Denied { text, times });
         }
-    }
-
-    /// A connection of this shard asks for a change of a keyspace, and may.
-    #[cold]
-    pub(super) fn audit_keyspace(&mut self, operation: &Operation<'_>, extra: Extra, key: &[u8]) {
-        if let Extra::Keyspace(action) = extra
-            && let Some(action) = name_of(&action)
-            && operation.origin == Origin::Here
-            && self.audit.is_read()
-        {
-            let actor = self.actor(operation.address.session);
-            let prefix = key.into();
-            self.audit
-                .tell(actor, AuditedWhat::KeyspaceAsked { action, prefix });
-        }
-    }
-
-    /// What is known of the one who asks by a connection.
-    fn actor(&mut self, id: SessionId) -> Actor {
-        let login = self.sessions.get_open(id).and_then(|it| it.login.as_ref());
-        login.map_or_else(Actor::default, |login| login.actor())
     }
 }

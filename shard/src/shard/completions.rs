@@ -2,7 +2,11 @@
 
 use penstock_storage::io::{Asker, Blocks, Completion};
 
-use super::{Fatal, Now, Outbox, Shard};
+use crate::event::Outbox;
+use crate::now::Now;
+use crate::shard::Shard;
+
+use super::Fatal;
 
 impl<P: Blocks> Shard<P> {
     /// Hands the end of a read, write or sync to the part of the shard that asked for it.
@@ -12,15 +16,15 @@ impl<P: Blocks> Shard<P> {
         completion: Completion<P::Block>,
         outbox: &mut Outbox<P::Block>,
     ) {
-        self.phase.note_progress(true);
+        self.execution.phase.note_progress(true);
         match completion.token.asker {
             Asker::LogWrite | Asker::LogSync => self.log_written(now, completion, outbox),
-            Asker::Cleaning => self.store.clean_read(completion),
-            Asker::Scrub => self.store.scrub_read(now.us, completion),
+            Asker::Cleaning => self.execution.store.clean_read(completion),
+            Asker::Scrub => self.execution.store.scrub_read(now.us, completion),
             Asker::Operation => self.key_read(now, &completion, outbox),
-            Asker::Scan => self.scan_read(&completion, outbox),
+            Asker::Scan => self.execution.scan_read(&completion, outbox),
             Asker::Link => {
-                if let Some(links) = self.links() {
+                if let Some(links) = self.execution.links() {
                     links.read(completion);
                 }
             }
@@ -34,22 +38,22 @@ impl<P: Blocks> Shard<P> {
         completion: Completion<P::Block>,
         outbox: &mut Outbox<P::Block>,
     ) {
-        let before = self.store.log().durable();
-        if let Err(poisoned) = self.store.log_mut().completed(now.us, completion) {
+        let before = self.execution.store.log().durable();
+        if let Err(poisoned) = self.execution.store.log_mut().completed(now.us, completion) {
             let fatal = Fatal::Log {
-                shard: self.setup.shard(),
+                shard: self.execution.setup.shard(),
                 poisoned,
                 durable: before,
             };
-            self.phase.end(fatal);
+            self.execution.phase.end(fatal);
             outbox.fatal = Some(fatal);
             return;
         }
-        if self.store.log().durable() > before {
+        if self.execution.store.log().durable() > before {
             // Operations that wait for a version to be in a file run before the turn ends.
-            self.store.settle_young();
-            let durable = self.store.log().durable();
-            self.sessions.release(durable, &mut outbox.sendable);
+            self.execution.store.settle_young();
+            let durable = self.execution.store.log().durable();
+            self.front.sessions.release(durable, &mut outbox.sendable);
         }
     }
 }

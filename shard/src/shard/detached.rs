@@ -2,25 +2,23 @@
 
 use std::sync::Arc;
 
-use penstock_net::item::ItemForm;
 use penstock_net::pieces::{Pieces, PiecesReader};
 use penstock_net::reply::BatchReply;
-use penstock_net::request::Request;
 use penstock_net::status::Status;
 use penstock_storage::if_planted;
 use penstock_storage::io::Blocks;
 use penstock_storage::place::{Lsn, Place};
 use penstock_storage::planted::{self, Bug, is_planted};
 
-use crate::answers::Asked;
-use crate::busy::Told;
-use crate::execute::Cold;
+use crate::accounts::busy::Told;
+use crate::event::Outbox;
+use crate::execution::operation::{Operation, Step};
+use crate::execution::verbs::Cold;
 use crate::mail::{Mail, MailedReply, MailedRequest, ReplyAddress, ReplyMail};
+use crate::now::Now;
 use crate::requests::mailboxes::MailRoom;
 use crate::requests::parking::{Origin, PARKED_MAX, Parked};
-
-use super::operation::{Operation, Step};
-use super::{Now, Outbox, Shard};
+use crate::shard::Shard;
 
 impl<P: Blocks> Shard<P> {
     /// Has an operation wait for a read, and keeps so many bytes free for its answer.
@@ -33,34 +31,29 @@ impl<P: Blocks> Shard<P> {
         out: &mut Vec<u8>,
     ) -> Step {
         let item = operation.item;
-        let bytes_max = self.setup.config().parked_bytes_max;
-        if !self.requests.parking.has_room(item.len(), bytes_max) {
+        let bytes_max = self.execution.setup.config().parked_bytes_max;
+        if !self
+            .execution
+            .requests
+            .parking
+            .has_room(item.len(), bytes_max)
+        {
             let message = format!(
                 "{} operations of {} bytes wait for reads: \
                  the limits are {PARKED_MAX} and {bytes_max} bytes",
-                self.requests.parking.len(),
-                self.requests.parking.parked_bytes(),
+                self.execution.requests.parking.len(),
+                self.execution.requests.parking.parked_bytes(),
             );
-            let asked = self.asked_by(item);
-            return self.refuse_item(asked, operation, Status::Busy, &message, out);
+            let asked = self.execution.asked_by(item);
+            return self
+                .execution
+                .refuse_item(asked, operation, Status::Busy, &message, out);
         }
-        self.stats.park();
+        self.execution.stats.park();
         self.reserve(operation.origin, &operation.address, reserved);
         let parked = operation.parked(slot, reserved);
-        self.requests.parking.park(cold, parked);
+        self.execution.requests.parking.park(cold, parked);
         Step::Later
-    }
-
-    /// What an item asks for.
-    #[cold]
-    pub(super) fn asked_by(&self, item: &[u8]) -> Asked {
-        if let Some(verb) = ItemForm::of(item).verb() {
-            return Asked::Verb(verb);
-        }
-        match Request::read(item, self.setup.limits().value_bytes_max) {
-            Ok(request) => Asked::Verb(request.verb),
-            Err(_) => Asked::Unreadable,
-        }
     }
 
     /// Hands an item over to the shard that owns its slot.
@@ -76,19 +69,21 @@ impl<P: Blocks> Shard<P> {
             operation.origin == Origin::Here,
             "the shards of a node agree on who owns a slot"
         );
-        match self.requests.mail.room(owner) {
+        match self.execution.requests.mail.room(owner) {
             MailRoom::Yes => {}
             MailRoom::Wait => return Step::Postponed,
             MailRoom::Full(items) => {
                 let message =
                     format!("{items} items are on their way to shard {owner}, which is the limit");
-                let asked = self.asked_by(operation.item);
-                return self.refuse_item(asked, operation, Status::Busy, &message, out);
+                let asked = self.execution.asked_by(operation.item);
+                return self
+                    .execution
+                    .refuse_item(asked, operation, Status::Busy, &message, out);
             }
         }
-        self.stats.forward();
+        self.execution.stats.forward();
         let session = operation.address.session;
-        let kept = self.sessions.reserve_awaited(session, is_read);
+        let kept = self.front.sessions.reserve_awaited(session, is_read);
         let request = MailedRequest {
             address: ReplyAddress {
                 answer_bytes: u32::try_from(kept).expect("a frame bounds it"),
@@ -100,19 +95,22 @@ impl<P: Blocks> Shard<P> {
             slot,
             end: 0,
         };
-        self.requests.mail.ask(owner, request, operation.item);
+        self.execution
+            .requests
+            .mail
+            .ask(owner, request, operation.item);
         Step::Later
     }
 
     /// Runs the operations that found no room, in order, until one finds none again.
     pub(super) fn run_postponed(&mut self, now: Now, outbox: &mut Outbox<P::Block>) {
-        for _ in 0..self.requests.postponed.len() {
-            let Some(parked) = self.requests.postponed.pop() else {
+        for _ in 0..self.execution.requests.postponed.len() {
+            let Some(parked) = self.execution.requests.postponed.pop() else {
                 break;
             };
             if let Some(parked) = self.run_detached(now, parked, None, outbox) {
                 // What was postponed first goes first the next time.
-                self.requests.postponed.insert(0, parked);
+                self.execution.requests.postponed.insert(0, parked);
                 break;
             }
         }
@@ -130,24 +128,27 @@ impl<P: Blocks> Shard<P> {
     ) -> Option<Parked> {
         let reserved = parked.reserved;
         self.unreserve(&mut parked);
-        self.renew_rights(&mut parked);
+        self.front.renew_rights(&mut parked);
         let operation = Operation {
             deadline_us: planted::or(Bug::ForgetParkedDeadline, 0, parked.deadline_us),
             brought,
             ..Operation::of(&parked)
         };
-        let mut out = self.requests.take_scratch();
+        let mut out = self.execution.requests.take_scratch();
         let step = match self.outgrown(&parked, reserved) {
             None => self.operation(now, &operation, &mut out),
-            Some(_) if self.is_denied(&operation) => self.operation(now, &operation, &mut out),
+            Some(_) if self.execution.is_denied(&operation) => {
+                self.operation(now, &operation, &mut out)
+            }
             Some((asked, outgrown)) => {
                 let out = out.written();
-                self.refuse_item(asked, &operation, Status::Busy, &outgrown, out)
+                self.execution
+                    .refuse_item(asked, &operation, Status::Busy, &outgrown, out)
             }
         };
-        let told = self.told(&step);
+        let told = self.execution.told(&step);
         if let Some(told) = told {
-            self.stats.answer_later(now.us, parked.came_us);
+            self.execution.stats.answer_later(now.us, parked.came_us);
             self.answer_detached(parked.origin, parked.address, told, &out, outbox);
         }
         let postponed = match step {
@@ -158,7 +159,7 @@ impl<P: Blocks> Shard<P> {
                 Some(parked)
             }
         };
-        self.requests.give_scratch(out);
+        self.execution.requests.give_scratch(out);
         postponed
     }
 
@@ -167,31 +168,21 @@ impl<P: Blocks> Shard<P> {
     pub(super) fn expire(&mut self, now: Now, outbox: &mut Outbox<P::Block>) {
         if_planted!(Bug::ForgetParkedDeadline, return);
         let is_over = |parked: &Parked| parked.deadline_us != 0 && now.us > parked.deadline_us;
-        for mut parked in self.requests.take_out(is_over) {
+        for mut parked in self.execution.requests.take_out(is_over) {
             self.unreserve(&mut parked);
             let operation = Operation::of(&parked);
             let (status, message) = self
+                .execution
                 .comes_too_late(now, parked.deadline_us)
                 .expect("its deadline has passed");
-            let asked = self.asked_by(&parked.item);
+            let asked = self.execution.asked_by(&parked.item);
             let mut out = Vec::new();
-            self.refuse_item(asked, &operation, status, &message, &mut out);
-            self.stats.answer_later(now.us, parked.came_us);
+            self.execution
+                .refuse_item(asked, &operation, status, &message, &mut out);
+            self.execution.stats.answer_later(now.us, parked.came_us);
             let out = out.into();
             let told = Told::behind(Lsn(0));
             self.answer_detached(parked.origin, parked.address, told, &out, outbox);
-        }
-    }
-
-    /// What the frame of an answer depends on and tells, if the step has written one.
-    pub(super) fn told(&self, step: &Step) -> Option<Told> {
-        match *step {
-            Step::Answered(gate) => Some(Told::behind(gate)),
-            Step::Busy => Some(Told {
-                gate: Lsn(0),
-                retry_after_ms: self.stats.retry_after_ms(),
-            }),
-            Step::Later | Step::Postponed => None,
         }
     }
 
@@ -207,8 +198,11 @@ impl<P: Blocks> Shard<P> {
         match origin {
             Origin::Here => self.answer_here(address, told, item, outbox),
             Origin::Shard(from) => {
-                self.stats.execute_for_other(1);
-                self.requests.mail.answer(from, address, told, item);
+                self.execution.stats.execute_for_other(1);
+                self.execution
+                    .requests
+                    .mail
+                    .answer(from, address, told, item);
             }
         }
     }
@@ -216,7 +210,7 @@ impl<P: Blocks> Shard<P> {
     /// Hands the answers of another shard to their connections. Neighbouring answers to one request
     /// share a frame.
     pub(super) fn deliver_mail(&mut self, mail: &ReplyMail, outbox: &mut Outbox<P::Block>) {
-        self.requests.mail.answered(mail);
+        self.execution.requests.mail.answered(mail);
         let mut start = 0;
         let mut bytes = mail.bytes.reader();
         let mut rest = &mail.items[..];
@@ -227,7 +221,7 @@ impl<P: Blocks> Shard<P> {
                     && reply.address.request_id == address.request_id
             };
             // As many as one frame has room for.
-            let full = start + self.setup.frame_full_bytes();
+            let full = start + self.execution.setup.frame_full_bytes();
             let of_request = rest.iter().take_while(is_same);
             let before = of_request.take_while(|reply| reply.end as usize <= full);
             let (group, others) = rest.split_at(before.count().max(1));
@@ -235,16 +229,16 @@ impl<P: Blocks> Shard<P> {
             let end = group.last().map_or(start, |last| last.end as usize);
             let is_void = group.iter().any(|reply| reply.is_void);
             if is_void {
-                self.sessions.void(address.session);
+                self.front.sessions.void(address.session);
                 bytes.skip(end - start);
-            } else if self.sessions.get_open(address.session).is_some() {
+            } else if self.front.sessions.get_open(address.session).is_some() {
                 self.deliver_group(mail.from, group, start, &mut bytes, outbox);
             } else if !is_planted(Bug::ShiftAfterClosed) {
                 bytes.skip(end - start);
             }
             start = end;
         }
-        self.phase.note_progress(true);
+        self.execution.phase.note_progress(true);
     }
 
     /// Hands answers to one request of an open connection over in one frame. Their bytes begin at
@@ -264,14 +258,16 @@ impl<P: Blocks> Shard<P> {
             item_start = reply.end as usize;
             (bytes, reply.address.answer_bytes as usize)
         });
-        self.sessions.unreserve_awaited(address.session, answers);
-        let session = self.sessions.at_mut(address.session);
+        self.front
+            .sessions
+            .unreserve_awaited(address.session, answers);
+        let session = self.front.sessions.at_mut(address.session);
         let more = session.settle(address.request_id, group.len());
         let out = &mut session.output.pieces;
         let reply = BatchReply::begin(out, address.request_id, group.len());
         let retry_after_ms = group.iter().map(|item| item.retry_after_ms).max();
         let mut reply = reply
-            .over(session.medium)
+            .over(session.peer.medium)
             .retry_after(retry_after_ms.unwrap_or(0));
         let mut item_start = start;
         for item in group {
@@ -285,16 +281,23 @@ impl<P: Blocks> Shard<P> {
 
     /// Runs the items of other shards that were held, as far as there is room for their answers.
     pub(super) fn run_held(&mut self, now: Now, outbox: &mut Outbox<P::Block>) {
-        for from in 0..self.requests.mail.shards() {
-            while self.requests.postponed.is_empty()
-                && let Some(held) = self.requests.mail.next_held(from, self.phase.is_stopping())
+        for from in 0..self.execution.requests.mail.shards() {
+            while self.execution.requests.postponed.is_empty()
+                && let Some(held) = self
+                    .execution
+                    .requests
+                    .mail
+                    .next_held(from, self.execution.phase.is_stopping())
             {
-                if self.is_held_back(now, held.deadline_us, &held.item) {
-                    self.requests.mail.hold_first(from, held);
+                if self
+                    .execution
+                    .is_held_back(now, held.deadline_us, &held.item)
+                {
+                    self.execution.requests.mail.hold_first(from, held);
                     break;
                 }
                 if let Some(held) = self.run_detached(now, held, None, outbox) {
-                    self.requests.postponed.push(held);
+                    self.execution.requests.postponed.push(held);
                 }
             }
         }
@@ -302,16 +305,22 @@ impl<P: Blocks> Shard<P> {
 
     /// Sends what may leave for other shards.
     pub(super) fn send_mail(&mut self, now: Now, outbox: &mut Outbox<P::Block>) {
-        outbox.mail.append(&mut self.keyspaces.take_mail());
-        if let Some(failed) = self.logins.take_failed() {
-            let own = self.setup.shard();
-            let others = (0..self.setup.config().topology.shards()).filter(|to| *to != own);
+        outbox
+            .mail
+            .append(&mut self.execution.keyspaces.take_mail());
+        if let Some(failed) = self.front.logins.take_failed() {
+            let own = self.execution.setup.shard();
+            let others =
+                (0..self.execution.setup.config().topology.shards()).filter(|to| *to != own);
             let mail = others.map(|to| (to, Mail::FailedLogins(Arc::clone(&failed))));
             outbox.mail.extend(mail);
         }
-        let durable = self.store.log().durable();
-        let may_tell_taken = self.sessions.may_tell_taken();
-        let (shard, mail) = (self.setup.shard(), &mut self.requests.mail);
+        let durable = self.execution.store.log().durable();
+        let may_tell_taken = self.front.sessions.may_tell_taken();
+        let (shard, mail) = (
+            self.execution.setup.shard(),
+            &mut self.execution.requests.mail,
+        );
         mail.send(now.us, shard, durable, may_tell_taken, &mut outbox.mail);
     }
 }

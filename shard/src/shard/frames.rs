@@ -3,8 +3,7 @@
 use penstock_net::auth::AuthFault;
 use penstock_net::batch::Batch;
 use penstock_net::frame::{Header, Medium, Opcode, write_frame};
-use penstock_net::hello::{ClientHello, FEATURE_ALL, FEATURE_BEGAN};
-use penstock_net::item;
+use penstock_net::hello::ClientHello;
 use penstock_net::level::AckLevel;
 use penstock_net::pieces::Pieces;
 use penstock_net::program::SCHEMA_ASKED;
@@ -16,14 +15,15 @@ use penstock_net::stranger::{Opening, Stranger, opening};
 use penstock_storage::io::Blocks;
 use penstock_storage::place::Lsn;
 
-use crate::admission::{Asked, Short};
-use crate::busy::Told;
+use crate::accounts::busy::Told;
+use crate::admission::Short;
+use crate::event::Outbox;
+use crate::execution::batch_run::{Arrival, Progress, deadline_us_of};
 use crate::logins::Stage;
 use crate::mail::{ReplyAddress, SessionId};
+use crate::now::Now;
 use crate::sessions::{SMALL_ANSWER_BYTES, Session};
-
-use super::batch::{Arrival, Progress, deadline_us_of};
-use super::{Now, Outbox, Shard};
+use crate::shard::Shard;
 
 /// What was taken of the bytes of a connection.
 enum Taken {
@@ -45,18 +45,18 @@ impl<P: Blocks> Shard<P> {
         bytes: &[u8],
         outbox: &mut Outbox<P::Block>,
     ) -> usize {
-        let Some(session) = self.sessions.get_open(id) else {
+        let Some(session) = self.front.sessions.get_open(id) else {
             return bytes.len();
         };
         if session.is_ending {
             return bytes.len();
         }
-        if session.is_paused() {
+        if session.pause.is_on() {
             return 0;
         }
         session.last_heard_us = now.us;
-        self.admission.hears(&mut session.claim);
-        if !session.has_said_hello() && session.medium == Medium::Wire {
+        self.front.admission.hears(&mut session.claim);
+        if !session.access.has_said_hello() && session.peer.medium == Medium::Wire {
             match opening(bytes) {
                 Opening::Stranger(stranger) => {
                     self.answer_stranger(id, stranger, outbox);
@@ -70,7 +70,7 @@ impl<P: Blocks> Shard<P> {
                 Opening::Undecided | Opening::Frame => {}
             }
         }
-        let came_us = session.waits_since_us.take().unwrap_or(now.us);
+        let came_us = session.pause.take_since_us(now.us);
         let arrival = Arrival { id, came_us };
         let mut consumed = 0;
         loop {
@@ -93,16 +93,18 @@ impl<P: Blocks> Shard<P> {
         outbox: &mut Outbox<P::Block>,
     ) -> Taken {
         let Arrival { id, came_us } = arrival;
-        if !self.sessions.has_room_for_replies(id) || !self.requests.postponed.is_empty() {
-            let expires_us = self.front_deadline_us(id, rest, came_us);
-            if !self.sessions.may_expire(now.us, id, expires_us) {
+        if !self.front.sessions.has_room_for_replies(id)
+            || !self.execution.requests.postponed.is_empty()
+        {
+            let expires_us = self.front.front_deadline_us(id, rest, came_us);
+            if !self.front.sessions.may_expire(now.us, id, expires_us) {
                 // What is left came with what was taken; what comes next does not.
                 let since_us = if rest.is_empty() { now.us } else { came_us };
-                self.sessions.pause(id, since_us, expires_us);
+                self.front.sessions.pause(id, since_us, expires_us);
                 return Taken::Enough;
             }
         }
-        let session = self.sessions.at_mut(id);
+        let session = self.front.sessions.at_mut(id);
         match session.receiver.next(rest) {
             Received::Incomplete { .. } => self.partial_frame(now, id, rest, outbox),
             Received::Skipped { consumed } => {
@@ -119,7 +121,7 @@ impl<P: Blocks> Shard<P> {
                 is_fatal,
             } => {
                 session.arriving = None;
-                let is_last = is_fatal || !session.has_said_hello();
+                let is_last = is_fatal || !session.access.has_said_hello();
                 self.refuse(id, header.as_ref(), refusal, is_last, outbox);
                 match is_last {
                     true => Taken::All,
@@ -134,10 +136,10 @@ impl<P: Blocks> Shard<P> {
                 session.arriving = None;
                 if !self.frame(now, arrival, &header, body, outbox) {
                     let expires_us = deadline_us_of(&header, came_us);
-                    self.sessions.pause(id, came_us, expires_us);
+                    self.front.sessions.pause(id, came_us, expires_us);
                     return Taken::Enough;
                 }
-                match self.sessions.at(id).is_ending {
+                match self.front.sessions.at(id).is_ending {
                     true => Taken::All,
                     false => Taken::Bytes(consumed),
                 }
@@ -153,13 +155,13 @@ impl<P: Blocks> Shard<P> {
         rest: &[u8],
         outbox: &mut Outbox<P::Block>,
     ) -> Taken {
-        let refusal = self.sessions.refusal_of_input(id, rest.len());
-        let session = self.sessions.at_mut(id);
+        let refusal = self.front.sessions.refusal_of_input(id, rest.len());
+        let session = self.front.sessions.at_mut(id);
         if let Some(refusal) = refusal
             && let Some((header, given_up)) = session.receiver.give_up(rest)
         {
             session.passes_over(now.us, 0);
-            let is_last = !session.has_said_hello();
+            let is_last = !session.access.has_said_hello();
             self.refuse(id, Some(&header), refusal, is_last, outbox);
             return Taken::Bytes(given_up);
         }
@@ -185,14 +187,14 @@ impl<P: Blocks> Shard<P> {
         outbox: &mut Outbox<P::Block>,
     ) {
         let status = refusal.status();
-        self.stats.refuse_frame(status);
+        self.execution.stats.refuse_frame(status);
         let retry_after_ms = match (status, &refusal) {
-            (Status::Busy, _) => self.stats.retry_after_ms(),
+            (Status::Busy, _) => self.execution.stats.retry_after_ms(),
             (_, Refusal::Auth(AuthFault::Delayed(ms))) => u16::try_from(*ms).unwrap_or(u16::MAX),
             _ => 0,
         };
-        let shard = self.setup.shard();
-        let session = self.sessions.at_mut(id);
+        let shard = self.execution.setup.shard();
+        let session = self.front.sessions.at_mut(id);
         write_error(
             session.output.pieces.written(),
             header,
@@ -203,7 +205,7 @@ impl<P: Blocks> Shard<P> {
         );
         session.is_ending |= is_last;
         self.note(id, Lsn(0), 0, outbox);
-        self.bound_unsent(id, outbox);
+        self.front.bound_unsent(id, outbox);
     }
 
     /// Tells a client of another protocol where it is, in its own words, and ends its connection.
@@ -214,8 +216,8 @@ impl<P: Blocks> Shard<P> {
         stranger: Stranger,
         outbox: &mut Outbox<P::Block>,
     ) {
-        self.stats.refuse_frame(Status::Malformed);
-        let session = self.sessions.at_mut(id);
+        self.execution.stats.refuse_frame(Status::Malformed);
+        let session = self.front.sessions.at_mut(id);
         let answer = stranger.answer().as_bytes();
         session.output.pieces.written().extend_from_slice(answer);
         session.is_ending = true;
@@ -232,9 +234,9 @@ impl<P: Blocks> Shard<P> {
         outbox: &mut Outbox<P::Block>,
     ) -> bool {
         let id = arrival.id;
-        let refusal = match self.judge(id, header) {
+        let refusal = match self.front.judge(id, header) {
             Ok((Opcode::Batch, level)) => match self.may_begin_batch(id, header, level, body) {
-                Ok(batch) => match self.is_short(now, id, header, batch) {
+                Ok(batch) => match self.front.is_short(now, id, header, batch) {
                     None => return self.run_batch(now, arrival, header, batch, level, outbox),
                     Some(short) => {
                         self.shed(id, header, short, batch.len(), outbox);
@@ -259,9 +261,8 @@ impl<P: Blocks> Shard<P> {
             }
             Ok((Opcode::Hello, _)) => match ClientHello::read(body) {
                 Ok(hello) => {
-                    let session: &mut Session = self.sessions.at_mut(id);
-                    session.tells_began = hello.features & FEATURE_BEGAN != 0;
-                    session.tells_all = hello.features & FEATURE_ALL != 0;
+                    let session: &mut Session = self.front.sessions.at_mut(id);
+                    session.peer.offers(hello.features);
                     self.say_hello(id, header, outbox);
                     return true;
                 }
@@ -269,7 +270,7 @@ impl<P: Blocks> Shard<P> {
             },
             Err(refusal) => refusal,
         };
-        let is_last = !self.sessions.at(id).has_said_hello();
+        let is_last = !self.front.sessions.at(id).access.has_said_hello();
         self.refuse(id, Some(header), refusal, is_last, outbox);
         true
     }
@@ -284,55 +285,13 @@ impl<P: Blocks> Shard<P> {
         body: &'a [u8],
     ) -> Result<Batch<'a>, Refusal> {
         let batch = Batch::read(body)?;
-        if self.sessions.at(id).is_under_way(header.request_id) {
+        if self.front.sessions.at(id).is_under_way(header.request_id) {
             Err(Refusal::RequestUnderWay(header.request_id))
-        } else if level == AckLevel::Replica && self.linked.is_none() {
+        } else if level == AckLevel::Replica && self.execution.linked.is_none() {
             Err(Refusal::Replica)
         } else {
             Ok(batch)
         }
-    }
-
-    /// What is short, if a batch is to be refused for that before it runs.
-    #[inline]
-    fn is_short(
-        &mut self,
-        now: Now,
-        id: SessionId,
-        header: &Header,
-        batch: Batch<'_>,
-    ) -> Option<Short> {
-        let session = self.sessions.at(id);
-        let (under_way, operations) = (session.output.operations(), batch.len() as u64);
-        match self
-            .admission
-            .is_free(&session.claim, under_way, operations)
-        {
-            true => None,
-            false => self.judge_batch(now, id, header, batch),
-        }
-    }
-
-    /// The same for a connection that has much under way. A batch that has run in part goes on.
-    #[cold]
-    fn judge_batch(
-        &mut self,
-        now: Now,
-        id: SessionId,
-        header: &Header,
-        batch: Batch<'_>,
-    ) -> Option<Short> {
-        let session = self.sessions.at_mut(id);
-        if session.interrupted.is_some() || session.medium != Medium::Wire {
-            return None;
-        }
-        let asked = Asked {
-            under_way: session.output.operations(),
-            operations: batch.len() as u64,
-            bytes: u64::from(header.len),
-            is_write: may_write(batch),
-        };
-        self.admission.refuses(now.us, &mut session.claim, asked)
     }
 
     /// Answers a batch BUSY that has run in no part.
@@ -345,11 +304,11 @@ impl<P: Blocks> Shard<P> {
         operations: usize,
         outbox: &mut Outbox<P::Block>,
     ) {
-        self.stats.shed(short, operations as u64);
-        let shard = self.setup.shard();
+        self.execution.stats.shed(short, operations as u64);
+        let shard = self.execution.setup.shard();
         let mut answer = Header::reply(header.opcode, header.request_id, Status::Busy, shard);
-        answer.deadline_or_retry_ms = self.admission.retry_after_ms(short);
-        let out = self.sessions.at_mut(id).output.pieces.written();
+        answer.deadline_or_retry_ms = self.front.admission.retry_after_ms(short);
+        let out = self.front.sessions.at_mut(id).output.pieces.written();
         write_frame(out, answer, short.message());
         self.note(id, Lsn(0), 0, outbox);
     }
@@ -368,7 +327,7 @@ impl<P: Blocks> Shard<P> {
         loop {
             match self.batch(now, arrival, header, batch, level, outbox) {
                 Progress::Whole => return true,
-                Progress::FrameFull if self.sessions.has_room_for_replies(arrival.id) => {}
+                Progress::FrameFull if self.front.sessions.has_room_for_replies(arrival.id) => {}
                 Progress::FrameFull | Progress::NoRoom => return false,
             }
         }
@@ -382,29 +341,35 @@ impl<P: Blocks> Shard<P> {
         body: &[u8],
         outbox: &mut Outbox<P::Block>,
     ) -> bool {
-        if body.len() > SMALL_ANSWER_BYTES && self.sessions.room_for_replies() == 0 {
-            self.sessions.at_mut(id).asks_for_much = true;
+        if body.len() > SMALL_ANSWER_BYTES && self.front.sessions.room_for_replies() == 0 {
+            self.front.sessions.at_mut(id).pause.wants_much();
             return false;
         }
-        self.stats.ping();
-        let out = self.sessions.at_mut(id).output.pieces.written();
-        write_ping_reply(out, header, body, self.setup.shard());
+        self.execution.stats.ping();
+        let out = self.front.sessions.at_mut(id).output.pieces.written();
+        write_ping_reply(out, header, body, self.execution.setup.shard());
         self.note(id, Lsn(0), 0, outbox);
-        self.bound_unsent(id, outbox);
+        self.front.bound_unsent(id, outbox);
         true
     }
 
     /// Answers a HELLO: from now on the connection may ask, or log in.
     fn say_hello(&mut self, id: SessionId, header: &Header, outbox: &mut Outbox<P::Block>) {
-        let must_log_in = self.logins.are_needed() && self.sessions.at(id).has_peer;
-        let hello = self.setup.config().hello.at(self.store.time_ms());
-        let session: &mut Session = self.sessions.at_mut(id);
+        let must_log_in =
+            self.front.logins.are_needed() && self.front.sessions.at(id).peer.is_remote;
+        let hello = self
+            .execution
+            .setup
+            .config()
+            .hello
+            .at(self.execution.store.time_ms());
+        let session: &mut Session = self.front.sessions.at_mut(id);
         let out = session.output.pieces.written();
         match must_log_in {
             true => {
-                session.stage = Stage::Authenticating;
-                let is_by_wire = session.medium == Medium::Wire;
-                let login = session.login.as_ref();
+                session.access.stage = Stage::Authenticating;
+                let is_by_wire = session.peer.medium == Medium::Wire;
+                let login = session.access.login.as_ref();
                 let methods = login.map_or(0, |login| login.methods(is_by_wire));
                 let nonce = login.map_or([0; 32], |login| login.nonce());
                 hello
@@ -421,32 +386,10 @@ impl<P: Blocks> Shard<P> {
 
     /// A connection may ask from now on.
     pub(super) fn open(&mut self, id: SessionId) {
-        let frame_bytes_max = self.setup.limits().frame_bytes_max;
-        let session: &mut Session = self.sessions.at_mut(id);
-        session.stage = Stage::Open;
+        let frame_bytes_max = self.execution.setup.limits().frame_bytes_max;
+        let session: &mut Session = self.front.sessions.at_mut(id);
+        session.access.stage = Stage::Open;
         session.receiver.set_frame_bytes_max(frame_bytes_max);
-    }
-
-    /// Checks the header's fields, that HELLO is said first and once, and that a login comes before
-    /// anything else at a shard with users.
-    #[inline]
-    fn judge(&self, id: SessionId, header: &Header) -> Result<(Opcode, AckLevel), Refusal> {
-        let is_hello = header.opcode == Opcode::Hello as u8;
-        match (self.sessions.at(id).stage, is_hello) {
-            (Stage::Hello, false) => Err(Refusal::HelloExpected {
-                opcode: header.opcode,
-            }),
-            (Stage::Open, false) | (Stage::Hello, true) => header.read_request(),
-            (_, true) => Err(Refusal::HelloRepeated),
-            (Stage::Authenticating, false) => {
-                const AUTH: u8 = Opcode::Auth as u8;
-                const PING: u8 = Opcode::Ping as u8;
-                match header.opcode {
-                    AUTH | PING => header.read_request(),
-                    _ => Err(Refusal::Auth(AuthFault::Required)),
-                }
-            }
-        }
     }
 
     /// Gives an operation of a connection of this shard its answer.
@@ -457,13 +400,13 @@ impl<P: Blocks> Shard<P> {
         item: &Pieces,
         outbox: &mut Outbox<P::Block>,
     ) {
-        let shard = self.setup.shard();
-        let Some(session) = self.sessions.get_open(address.session) else {
+        let shard = self.execution.setup.shard();
+        let Some(session) = self.front.sessions.get_open(address.session) else {
             return;
         };
         let more = session.settle(address.request_id, 1);
         let out = &mut session.output.pieces;
-        let mut reply = BatchReply::begin(out, address.request_id, 1).over(session.medium);
+        let mut reply = BatchReply::begin(out, address.request_id, 1).over(session.peer.medium);
         reply.raw(out, &mut item.reader(), item.len());
         let reply = reply.retry_after(told.retry_after_ms);
         reply.finish(out, shard, more, false);
@@ -480,13 +423,9 @@ impl<P: Blocks> Shard<P> {
         operations: usize,
         outbox: &mut Outbox<P::Block>,
     ) {
-        let gates = (gate, self.store.log().durable());
-        self.sessions
+        let gates = (gate, self.execution.store.log().durable());
+        self.front
+            .sessions
             .note_output(id, gates, operations, &mut outbox.sendable);
     }
-}
-
-/// Whether an item of a batch may write.
-fn may_write(batch: Batch<'_>) -> bool {
-    (0..batch.len()).any(|number| item::may_write(batch.item(number)))
 }

@@ -2,103 +2,25 @@
 
 use penstock_net::level::AckLevel;
 use penstock_net::pieces::Pieces;
-use penstock_net::reply::{
-    BatchReply, ITEM_FLAG_BEGAN, ITEM_FLAG_REPLAYED, ITEM_FLAGS_AT, ITEM_LEVEL_AT, ReplyHead,
-};
+use penstock_net::reply::{BatchReply, ITEM_LEVEL_AT, ReplyHead};
 use penstock_net::request::Version;
 use penstock_net::status::Status;
 use penstock_storage::io::Blocks;
 use penstock_storage::place::Lsn;
-use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::version::partition_of;
 
-use crate::busy::Told;
+use crate::accounts::busy::Told;
+use crate::event::Outbox;
+use crate::execution::operation::Own;
 use crate::mail::ReplyAddress;
+use crate::now::Now;
+use crate::replica_waits::ReplicaReply;
 use crate::replication::gate::Outcome;
 use crate::replication::{Needed, PartitionId, Waiting};
-
-use crate::replica_waits::{REPLICA_REPLIES_MAX, ReplicaReply};
 use crate::requests::parking::{Origin, Parked};
-
-use super::operation::{Leave, Own};
-use super::{Now, Outbox, Shard};
+use crate::shard::Shard;
 
 impl<P: Blocks> Shard<P> {
-    /// What the reply must wait for at this level, after asking the log for it.
-    #[inline]
-    pub(super) fn gate(&mut self, level: AckLevel, lsn: Lsn) -> Lsn {
-        self.gate_of(level, lsn, 1)
-    }
-
-    /// The same of the replies of so many operations, which wait for nothing behind this record.
-    #[inline]
-    pub(super) fn gate_of(&mut self, level: AckLevel, lsn: Lsn, operations: u64) -> Lsn {
-        let log = self.store.log_mut();
-        if level >= AckLevel::Disk && !is_planted(Bug::AckEarly) {
-            if lsn <= log.durable() {
-                return Lsn(0);
-            }
-            log.want_durable(lsn);
-            self.stats.wait(lsn, operations);
-            return lsn;
-        }
-        // The log makes what nobody waits for durable within its interval by itself.
-        Lsn(0)
-    }
-
-    /// Whether each change at this level waits by itself until other nodes have it.
-    #[inline]
-    pub(super) fn changes_wait_for_members(&self, level: AckLevel) -> bool {
-        let linked = self.linked.as_ref();
-        linked.is_some_and(|linked| linked.needed(level, false).is_some())
-    }
-
-    /// Whom the answer to an item waits for. One that has changed nothing waits at levels `all` and
-    /// `replica` alone.
-    #[inline]
-    pub(super) fn needed(&self, leave: &Leave, own: &Own<'_>, is_done: bool) -> Option<Needed> {
-        let linked = self.linked.as_ref().filter(|_| !leave.is_of_member)?;
-        let needed = linked.needed(leave.level, own.asked.is_read());
-        needed.filter(|needed| is_done || !matches!(needed, Needed::Some(_)))
-    }
-
-    /// Whether a reply may begin to wait for members of a partition; otherwise why not.
-    pub(super) fn may_wait_for(
-        &self,
-        partition: usize,
-        needed: Needed,
-    ) -> Result<(), (Status, String)> {
-        let linked = self.linked.as_ref();
-        match linked.and_then(|it| it.lacks_members(partition, needed)) {
-            Some(lacking) => Err((Status::NoReplicas, lacking)),
-            None if !self.replica_waits.has_room() => Err((
-                Status::Busy,
-                format!("{REPLICA_REPLIES_MAX} replies wait for other nodes, which is the limit"),
-            )),
-            None => Ok(()),
-        }
-    }
-
-    /// Says in the answer to a write with a token, which begins at `from`, that this node has begun
-    /// to write its partition behind the time of the token: what became of an earlier try is not
-    /// known here.
-    #[cold]
-    pub(super) fn tell_began(&self, own: &Own<'_>, from: usize, pieces: &mut Pieces) {
-        let Some((token, linked)) = own.asks.token().zip(self.linked.as_ref()) else {
-            return;
-        };
-        if token.time_ms() >= linked.began_ms(partition_of(own.slot)) {
-            return;
-        }
-        // What a write answers is not shared, so it is the end of what was written.
-        let answer_bytes = pieces.len() - from;
-        let out = pieces.written();
-        let at = out.len() - answer_bytes + ITEM_FLAGS_AT;
-        if out[at] & ITEM_FLAG_REPLAYED == 0 {
-            out[at] |= ITEM_FLAG_BEGAN;
-        }
-    }
-
     /// Keeps the answer of an item until the members of its partition have what it tells.
     #[cold]
     pub(super) fn answer_at_members(
@@ -154,7 +76,11 @@ impl<P: Blocks> Shard<P> {
     /// Keeps a reply about a slot until the needed members have all that was appended by now, for
     /// the time of the plan and until `until_us` at most.
     fn wait_within(&mut self, now: Now, slot: u16, until_us: u64, whom: ReplicaReply) {
-        let linked = self.linked.as_ref().expect("the level was refused without");
+        let linked = self
+            .execution
+            .linked
+            .as_ref()
+            .expect("the level was refused without");
         let deadline_us = until_us.min(now.us + linked.replica_timeout_us());
         let partition = PartitionId::try_from(partition_of(slot)).expect("256");
         self.wait_for_members(partition, deadline_us, whom);
@@ -171,7 +97,7 @@ impl<P: Blocks> Shard<P> {
         for (address, _, bytes) in whom.answers() {
             self.reserve(whom.origin, &address, bytes);
         }
-        let log = self.store.log_mut();
+        let log = self.execution.store.log_mut();
         let lsn = log.appended();
         log.want_durable(lsn);
         let waiting = Waiting {
@@ -181,13 +107,13 @@ impl<P: Blocks> Shard<P> {
             deadline_us,
             whom,
         };
-        self.replica_waits.wait(waiting);
+        self.execution.replica_waits.wait(waiting);
     }
 
     /// Takes the reply out that has begun to wait in this operation, so that those behind it join
     /// it, and gives its room back.
     pub(super) fn take_newest_wait(&mut self) -> Option<Waiting<ReplicaReply>> {
-        let waiting = self.replica_waits.take_newest()?;
+        let waiting = self.execution.replica_waits.take_newest()?;
         let whom = &waiting.whom;
         for (address, _, bytes) in whom.answers() {
             self.unreserve_bytes(whom.origin, &address, bytes);
@@ -197,24 +123,29 @@ impl<P: Blocks> Shard<P> {
 
     /// Answers what need not wait for members any longer.
     pub(super) fn release_replicas(&mut self, now: Now, outbox: &mut Outbox<P::Block>) {
-        let Some(linked) = &self.linked else { return };
-        if self.replica_waits.is_empty() {
+        let Some(linked) = &self.execution.linked else {
+            return;
+        };
+        if self.execution.replica_waits.is_empty() {
             return;
         }
         // Behind the stop nobody may come to have it.
-        let now_us = match self.phase.is_stopping() {
+        let now_us = match self.execution.phase.is_stopping() {
             true => u64::MAX,
             false => now.us,
         };
-        let durable = self.store.log().durable();
+        let durable = self.execution.store.log().durable();
         let set = |partition| linked.sync_set(partition);
         let ended = self
+            .execution
             .replica_waits
             .take_ended(now_us, durable, linked.deposed(), set);
         for (reply, outcome) in ended {
             for (address, _, bytes) in reply.answers() {
                 self.unreserve_bytes(reply.origin, &address, bytes);
-                self.stats.answer_behind_members(now.us, reply.came_us);
+                self.execution
+                    .stats
+                    .answer_behind_members(now.us, reply.came_us);
             }
             self.end_wait(reply, outcome, outbox);
         }
@@ -259,13 +190,13 @@ impl<P: Blocks> Shard<P> {
         } = reply.address;
         match reply.origin {
             Origin::Here => {
-                let shard = self.setup.shard();
-                let Some(session) = self.sessions.get_open(id) else {
+                let shard = self.execution.setup.shard();
+                let Some(session) = self.front.sessions.get_open(id) else {
                     return;
                 };
                 let more = session.settle(request_id, count);
                 let out = &mut session.output.pieces;
-                let mut frame = BatchReply::begin(out, request_id, count).over(session.medium);
+                let mut frame = BatchReply::begin(out, request_id, count).over(session.peer.medium);
                 for (_, _, bytes) in reply.answers() {
                     frame.raw(out, &mut bytes_of, bytes);
                 }
@@ -273,10 +204,10 @@ impl<P: Blocks> Shard<P> {
                 self.note(id, Lsn(0), count, outbox);
             }
             Origin::Shard(from) => {
-                self.stats.execute_for_other(count as u64);
+                self.execution.stats.execute_for_other(count as u64);
                 for (address, _, bytes) in reply.answers() {
                     let told = Told::behind(Lsn(0));
-                    let mail = &mut self.requests.mail;
+                    let mail = &mut self.execution.requests.mail;
                     mail.answer_part(from, address, told, bytes, &mut bytes_of);
                 }
             }

@@ -1,10 +1,8 @@
 //! RUN: an item becomes one of APPLY, which then runs, parks or is mailed as any other.
 
-use std::sync::Arc;
-
 use penstock_net::frame::Header;
 use penstock_net::pieces::Pieces;
-use penstock_net::program::{RunRequest, ServedSchema};
+use penstock_net::program::RunRequest;
 use penstock_net::refusal::{Refusal, ShownName};
 use penstock_net::reply::write_info_reply;
 use penstock_net::request::Verb;
@@ -13,19 +11,15 @@ use penstock_storage::io::Blocks;
 use penstock_storage::place::Lsn;
 use penstock_storage::version::partition_of;
 
-use crate::answers::Asked;
+use crate::accounts::answers::Asked;
+use crate::event::Outbox;
+use crate::execution::operation::{Operation, Step};
 use crate::mail::SessionId;
+use crate::now::Now;
 use crate::sessions::SMALL_ANSWER_BYTES;
-
-use super::operation::{Operation, Step};
-use super::{Now, Outbox, Shard};
+use crate::shard::Shard;
 
 impl<P: Blocks> Shard<P> {
-    /// Runs the programs of this schema from now on.
-    pub fn serve_schema(&mut self, schema: Arc<ServedSchema>) {
-        self.programs.replace(schema);
-    }
-
     /// Takes a RUN in. What waits or goes to another shard is the item of APPLY.
     pub(super) fn run_item(
         &mut self,
@@ -36,10 +30,10 @@ impl<P: Blocks> Shard<P> {
         let name = match operation.rights {
             Some(_) => RunRequest::read(operation.item)
                 .ok()
-                .and_then(|run| self.programs.name_of(&run)),
+                .and_then(|run| self.execution.programs.name_of(&run)),
             None => None,
         };
-        let item = match self.programs.take(operation.item) {
+        let item = match self.execution.programs.take(operation.item) {
             Ok(item) => item,
             Err(refusal) => return self.refuse_run(now, operation, refusal, pieces.written()),
         };
@@ -50,7 +44,7 @@ impl<P: Blocks> Shard<P> {
             ..*operation
         };
         let step = self.apply_item(now, &apply, pieces);
-        self.programs.give(item);
+        self.execution.programs.give(item);
         step
     }
 
@@ -66,7 +60,7 @@ impl<P: Blocks> Shard<P> {
     ) -> Step {
         let asked = Asked::Verb(Verb::Apply);
         if let (Some(rights), Ok(run)) = (operation.rights, RunRequest::read(operation.item)) {
-            let name = self.programs.name_of(&run);
+            let name = self.execution.programs.name_of(&run);
             let name = name.as_ref().map(ShownName::as_str);
             if let Err(denied) = rights.judge_run(name, run.keys()) {
                 return self.deny(asked, operation, &denied, out);
@@ -74,19 +68,25 @@ impl<P: Blocks> Shard<P> {
         }
         let run = match (refusal, RunRequest::read(operation.item)) {
             (Refusal::ProgramUnknown { .. }, Ok(run)) => run,
-            _ => return self.refuse_unreadable(operation, refusal, out),
+            _ => return self.execution.refuse_unreadable(operation, refusal, out),
         };
-        if let Some((status, message)) = self.comes_too_late(now, operation.deadline_us) {
-            return self.refuse_item(asked, operation, status, &message, out);
+        if let Some((status, message)) = self.execution.comes_too_late(now, operation.deadline_us) {
+            return self
+                .execution
+                .refuse_item(asked, operation, status, &message, out);
         }
         let slot = slot_of(run.key());
-        let elsewhere = match &self.linked {
-            Some(linked) if self.setup.owns(slot) => linked.elsewhere(partition_of(slot)),
+        let elsewhere = match &self.execution.linked {
+            Some(linked) if self.execution.setup.owns(slot) => linked.elsewhere(partition_of(slot)),
             _ => None,
         };
         match elsewhere {
-            Some(elsewhere) => self.refuse_elsewhere(asked, operation, &elsewhere, out),
-            None => self.refuse_item(asked, operation, refusal.status(), &refusal, out),
+            Some(elsewhere) => self
+                .execution
+                .refuse_elsewhere(asked, operation, &elsewhere, out),
+            None => self
+                .execution
+                .refuse_item(asked, operation, refusal.status(), &refusal, out),
         }
     }
 
@@ -97,13 +97,13 @@ impl<P: Blocks> Shard<P> {
         header: &Header,
         outbox: &mut Outbox<P::Block>,
     ) -> bool {
-        let is_long = self.programs.text().len() > SMALL_ANSWER_BYTES;
-        if is_long && self.sessions.room_for_replies() == 0 {
-            self.sessions.at_mut(id).asks_for_much = true;
+        let is_long = self.execution.programs.text().len() > SMALL_ANSWER_BYTES;
+        if is_long && self.front.sessions.room_for_replies() == 0 {
+            self.front.sessions.at_mut(id).pause.wants_much();
             return false;
         }
-        let (shard, text) = (self.setup.shard(), self.programs.text());
-        let out = self.sessions.at_mut(id).output.pieces.written();
+        let (shard, text) = (self.execution.setup.shard(), self.execution.programs.text());
+        let out = self.front.sessions.at_mut(id).output.pieces.written();
         write_info_reply(out, header.request_id, shard, text);
         self.note(id, Lsn(0), 0, outbox);
         true

@@ -37,7 +37,12 @@ fn both_read(plan: &Plan) -> Pair {
 /// Whether node 2 was told to begin, and the generation that node 1 has promised.
 fn outcome(pair: &Pair) -> (bool, u32) {
     let [writer, member] = &pair.nodes;
-    let promised = writer.server.shard.partition(partition()).expect("its own");
+    let promised = writer
+        .server
+        .shard
+        .execution()
+        .partition(partition())
+        .expect("its own");
     (member.standing().is_able, promised.epoch.generation())
 }
 
@@ -100,7 +105,12 @@ fn a_retry_answers_the_version_of_the_first_try_also_when_a_rewind_writes_its_to
     }
     pair.settle();
     let [old, new] = &mut pair.nodes;
-    let state = old.server.shard.partition(partition()).expect("its own");
+    let state = old
+        .server
+        .shard
+        .execution()
+        .partition(partition())
+        .expect("its own");
     assert_eq!(state.role, PartitionRole::Following);
     let counters = new.server.shard.replication_counters(new.server.now);
     assert!(counters.links.rewritten > 0, "{counters:?}");

@@ -74,7 +74,7 @@ impl Pair {
             }
         };
         let mut members = [member(first, false), member(second, second_is_full)];
-        let session = members[0].shard.open_session(now);
+        let session = members[0].shard.front_mut().open_session(now);
         let mut pair = Pair {
             members,
             session,

@@ -346,7 +346,7 @@ fn what_may_have_run_behind_a_lease_is_not_answered_and_its_connection_ends() {
 fn what_is_taken_before_the_turn_ends_is_held_against_the_lease_at_once() {
     let (mut node, end_us) = with_a_read(500);
     let server = &mut node.server;
-    assert!(server.shard.is_unchecked());
+    assert!(server.shard.execution().is_unchecked());
     server.now.us = end_us;
     let mut out = Vec::new();
     server
@@ -566,7 +566,7 @@ impl Pair {
                 for link in std::mem::take(&mut self.nodes[at].server.links) {
                     let mut bytes = Vec::new();
                     let shard = &mut self.nodes[at].server.shard;
-                    shard.take_link_output(link, &mut bytes);
+                    shard.execution_mut().take_link_output(link, &mut bytes);
                     let received = Event::LinkReceived {
                         link,
                         bytes: &bytes,

@@ -68,7 +68,7 @@ fn turn(node: &mut Node) -> bool {
     server
         .shard
         .step(server.now, Event::TurnEnds, &mut server.outbox);
-    let may_wait = server.shard.may_wait_for_device(&server.outbox);
+    let may_wait = server.shard.execution().may_wait_for_device(&server.outbox);
     server.turn();
     may_wait
 }
@@ -79,7 +79,7 @@ fn carry(pair: &mut Pair, from: usize) -> usize {
     for link in std::mem::take(&mut pair.nodes[from].server.links) {
         let mut bytes = Vec::new();
         let shard = &mut pair.nodes[from].server.shard;
-        shard.take_link_output(link, &mut bytes);
+        shard.execution_mut().take_link_output(link, &mut bytes);
         frames += frames_of(&bytes);
         let bytes = &bytes;
         let received = Event::LinkReceived { link, bytes };

@@ -120,11 +120,12 @@ impl Node {
     }
 
     fn connect(&mut self, transport: Transport) -> SessionId {
-        let id = self.shard.open_session(self.now);
+        let id = self.shard.front_mut().open_session(self.now);
         self.nonce += 1;
         let nonce = [self.nonce; 32];
-        if self.shard.needs_logins() {
+        if self.shard.front().needs_logins() {
             self.shard
+                .front_mut()
                 .greet(self.now, id, Greeting { nonce, transport });
         }
         id
@@ -311,7 +312,7 @@ fn no_opcode_but_hello_auth_and_ping_is_taken_before_a_login() {
             "opcode {opcode:#04x} ran an item"
         );
         assert!(node.outbox.info.is_empty() && node.outbox.io.is_empty());
-        assert!(!node.shard.is_finished(id), "the connection lives");
+        assert!(!node.shard.front().is_finished(id), "the connection lives");
         assert!(node.log_in(id, "ann/till-7", key(7), None).is_ok());
     }
 }
@@ -324,7 +325,7 @@ fn a_login_before_hello_is_refused_like_anything_else_and_a_second_one_by_its_na
         .ask(id, &auth(AuthMethod::Scram, b"n,,n=ann"))
         .remove(0);
     assert_eq!(early.status, Status::HelloExpected);
-    assert!(node.shard.is_finished(id));
+    assert!(node.shard.front().is_finished(id));
     let id = node.greeted(plain("127.0.0.1"));
     node.log_in(id, "ann/till-7", key(7), None).expect("in");
     let again = node
@@ -406,14 +407,14 @@ fn the_fifth_failure_ends_the_connection_and_delays_its_address_alone() {
     ] {
         let refused = node.log_in(id, name, secret, None).expect_err("wrong");
         texts.push(refused.text().to_string());
-        assert!(!node.shard.is_finished(id));
+        assert!(!node.shard.front().is_finished(id));
         assert_eq!(node.gets(id), Status::Auth);
     }
     texts.dedup();
     assert_eq!(texts.len(), 1, "one text for all: {texts:?}");
     node.log_in(id, "ann/till-7", key(8), None)
         .expect_err("wrong");
-    assert!(node.shard.is_finished(id));
+    assert!(node.shard.front().is_finished(id));
     let id = node.greeted(plain("10.0.0.1"));
     let refused = node
         .log_in(id, "ann/till-7", key(7), None)
@@ -448,7 +449,7 @@ fn failures_at_all_shards_of_a_node_count_together_and_each_once() {
         shards[at]
             .log_in(id, "ann/till-7", key(8), None)
             .expect_err("wrong");
-        is_ended.push(shards[at].shard.is_finished(id));
+        is_ended.push(shards[at].shard.front().is_finished(id));
         let node = &mut shards[at];
         node.shard.step(node.now, Event::TurnEnds, &mut node.outbox);
         let mail: Vec<_> = node.outbox.mail.drain(..).collect();
@@ -590,17 +591,17 @@ fn without_users_hello_opens_a_connection_and_a_login_is_refused_by_its_name() {
 #[test]
 fn a_connection_of_which_nothing_is_known_cannot_log_in_and_one_of_the_process_need_not() {
     let mut node = Node::new(Some(users(&[7])));
-    let unknown = node.shard.open_session(node.now);
+    let unknown = node.shard.front_mut().open_session(node.now);
     node.ask(unknown, &hello());
     assert_eq!(node.gets(unknown), Status::Auth);
     assert!(node.log_in(unknown, "ann/till-7", key(7), None).is_err());
-    let embedded = node.shard.open_session_in_memory(node.now);
+    let embedded = node.shard.front_mut().open_session_in_memory(node.now);
     let received = Event::Received {
         session: embedded,
         bytes: &hello(),
     };
     node.shard.step(node.now, received, &mut node.outbox);
-    assert!(node.shard.is_open(embedded));
+    assert!(node.shard.front().is_open(embedded));
     assert!(node.let_in(users(&[])).is_empty());
 }
 
@@ -629,14 +630,14 @@ fn every_cut_and_every_flipped_bit_of_the_frames_of_a_login_lets_nobody_in() {
             _ => None,
         });
         let Some(challenge) = challenge else {
-            assert!(!node.shard.is_open(id), "byte {at}, bit {bit}");
+            assert!(!node.shard.front().is_open(id), "byte {at}, bit {bit}");
             continue;
         };
         let proof = login.prove(&challenge.salted()).expect("challenged");
         let last = auth(AuthMethod::Scram, proof.as_bytes());
         let end = first_len + last.len();
         node.ask(id, &change(last, first_len));
-        if node.shard.is_open(id) {
+        if node.shard.front().is_open(id) {
             made.push((at, end));
         }
         if at > end {
@@ -656,7 +657,7 @@ fn every_cut_and_every_flipped_bit_of_the_frames_of_a_login_lets_nobody_in() {
         let mut node = Node::new(Some(users(&[7])));
         let id = id(&mut node);
         assert!(node.ask(id, &frame[..cut]).is_empty());
-        assert!(!node.shard.is_open(id));
+        assert!(!node.shard.front().is_open(id));
     }
 }
 

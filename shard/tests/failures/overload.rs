@@ -71,8 +71,8 @@ impl Node {
         let now = Now { us: 1, unix_ms: 1 };
         let mut shard = Shard::new(config, store);
         let session = match medium {
-            Medium::Memory => shard.open_session_in_memory(now),
-            Medium::Wire => shard.open_session(now),
+            Medium::Memory => shard.front_mut().open_session_in_memory(now),
+            Medium::Wire => shard.front_mut().open_session(now),
         };
         let mut node = Node {
             shard,
@@ -287,7 +287,7 @@ fn a_frame_that_waits_for_room_goes_on_when_its_connection_is_ahead() {
     node.flood();
     node.turn();
     assert!(
-        node.shard.is_paused(node.session),
+        node.shard.front().is_paused(node.session),
         "there is no room for all"
     );
     node.settle();
@@ -321,7 +321,7 @@ fn an_operation_whose_deadline_passed_while_it_waited_is_not_executed() {
     node.hand_over();
     node.turn();
     assert!(
-        node.shard.is_paused(node.session),
+        node.shard.front().is_paused(node.session),
         "there is no room for all"
     );
     node.now.us += 6_000;

@@ -49,7 +49,10 @@ fn rights_of(all: &[(Right, &[u8])]) -> Arc<Rights> {
 
 fn obey(server: &mut Server, all: &[(Right, &[u8])]) {
     let session = server.session;
-    server.shard.set_rights(session, Some(rights_of(all)));
+    server
+        .shard
+        .front_mut()
+        .set_rights(session, Some(rights_of(all)));
 }
 
 /// The answer to a frame that is no batch.
@@ -209,7 +212,7 @@ fn a_program_that_the_user_may_not_run_is_denied_whether_the_node_knows_it_or_no
     other.grant_run("give", b"k:").expect("granted");
     let session = server.session;
     let rights = Arc::new(Rights::new("till", &other));
-    server.shard.set_rights(session, Some(rights));
+    server.shard.front_mut().set_rights(session, Some(rights));
     let run = items()
         .into_iter()
         .find(|item| item.row.starts_with("RUN"))
@@ -278,7 +281,7 @@ fn items_behind_one_that_only_looked_are_not_taken_into_its_run() {
     let expected = [Status::Ok, Status::Denied, Status::Ok, Status::Denied];
     assert_eq!(statuses, expected);
     let session = server.session;
-    server.shard.set_rights(session, None);
+    server.shard.front_mut().set_rights(session, None);
     let reply = server.answer(3, |batch, out| batch.get(out, KEY));
     assert_eq!(reply.value, 5u64.to_le_bytes(), "nothing was changed");
 }

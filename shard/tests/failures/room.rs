@@ -106,7 +106,7 @@ impl Node {
     }
 
     fn connect(&mut self, shard: usize, reads: bool) -> usize {
-        let session = self.members[shard].shard.open_session(self.now);
+        let session = self.members[shard].shard.front_mut().open_session(self.now);
         let mut inbox = Vec::new();
         ClientHello {
             protocol_min: 1,

@@ -83,7 +83,10 @@ impl Side {
         store.set_budget(budget);
         let mut shard = Shard::new(config, store);
         let now = Now { us: 1, unix_ms: 1 };
-        let sessions = [shard.open_session(now), shard.open_session(now)];
+        let sessions = [
+            shard.front_mut().open_session(now),
+            shard.front_mut().open_session(now),
+        ];
         let mut hello = Vec::new();
         let client = ClientHello {
             protocol_min: 1,
@@ -109,7 +112,7 @@ impl Side {
 
     fn send(&mut self, now: Now, which: usize, bytes: &[u8]) {
         self.inbox[which].extend_from_slice(bytes);
-        if !self.shard.is_paused(self.sessions[which]) {
+        if !self.shard.front().is_paused(self.sessions[which]) {
             self.hand_over(now, which);
         }
     }
@@ -234,7 +237,7 @@ impl Side {
     /// How many items it has answered in runs, and how many plain GETs and SETs.
     fn quick(&self) -> [u64; 3] {
         let counters = self.shard.counters();
-        [counters.in_runs, counters.plain_reads, counters.plain_sets]
+        [counters.in_runs, counters.direct_gets, counters.direct_sets]
     }
 
     /// What it counts and holds.
@@ -242,11 +245,11 @@ impl Side {
         let store = self.shard.store();
         let counters = Counters {
             in_runs: 0,
-            plain_reads: 0,
-            plain_sets: 0,
+            direct_gets: 0,
+            direct_sets: 0,
             ..self.shard.counters()
         };
-        let (log, stages) = (store.log(), self.shard.stages().all());
+        let (log, stages) = (store.log(), self.shard.execution().stages().all());
         let mut newest = Vec::new();
         let rest = store.newest_parts(Default::default(), usize::MAX, &mut |part| {
             newest.push(part);
@@ -615,7 +618,7 @@ fn compare_sides(
     files_max: usize,
     mut batch: impl FnMut(&mut Random, u64, (Now, &mut [Side; 2])) -> Option<Vec<u8>>,
 ) -> [u64; 3] {
-    sides[1].shard.leave_runs();
+    sides[1].shard.leave_repeats();
     let mut now = Now { us: 1, unix_ms: 1 };
     for step in 0..STEPS {
         let action = random.below(10);
@@ -664,7 +667,7 @@ fn compare_answers(seed: u64) -> u64 {
     // All keys stay in memory: an item whose key is cold runs behind those of other keys.
     let budget = Budget::of_cache(1 << 20);
     let mut sides = [(); 2].map(|()| Side::new(config.clone(), log.clone(), budget));
-    sides[1].shard.leave_runs();
+    sides[1].shard.leave_repeats();
     let mut now = Now { us: 1, unix_ms: 1 };
     for step in 0..STEPS / 3 {
         let which = random.below(2);
@@ -722,10 +725,10 @@ fn runs_that_change_nothing_and_plain_items_are_answered_logged_and_counted_as_o
             .for_each(|(all, it)| *all += it);
         count += 1;
     }
-    let [in_runs, plain_reads, plain_sets] = quick;
+    let [in_runs, direct_gets, direct_sets] = quick;
     assert!(
-        in_runs > 100 * count && plain_reads > 50 * count && plain_sets > 50 * count,
-        "{in_runs} items in runs, {plain_reads} plain GETs, {plain_sets} plain SETs"
+        in_runs > 100 * count && direct_gets > 50 * count && direct_sets > 50 * count,
+        "{in_runs} items in runs, {direct_gets} plain GETs, {direct_sets} plain SETs"
     );
 }
 

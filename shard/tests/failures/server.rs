@@ -349,7 +349,8 @@ impl Server {
         let refused = opened.snapshots_refused.iter();
         let refused = refused.map(|(_, error)| error.to_string()).collect();
         let mut shard = opened.shard;
-        shard.expect_key_tables(&key_tables::found(&image));
+        let tables = key_tables::found(&image);
+        shard.execution_mut().expect_key_tables(&tables);
         let now = Now { us: 1, unix_ms };
         let mut outbox = Outbox::default();
         let mut salt = 1_000 * incarnation;
@@ -371,13 +372,12 @@ impl Server {
                 &mut outbox,
             );
         }
-        let session = shard.open_session(now);
         let mut server = Server {
+            session: shard.front_mut().open_session(now),
             shard,
             outbox,
             device: Device::holding(image),
             now,
-            session,
             inbox: Vec::new(),
             replies: BTreeMap::new(),
             told_ms_max: 0,
@@ -435,18 +435,18 @@ impl Server {
 
     /// How many operations passed queue, apply, flush and reply.
     pub fn staged(&self) -> [u64; 4] {
-        let stages = self.shard.stages().all();
-        stages.map(|stage| stage.counts().iter().sum())
+        let stages = self.shard.execution().stages();
+        stages.all().map(|stage| stage.counts().iter().sum())
     }
 
     /// What its key tables did.
     pub fn key_tables(&self) -> KeyTableCounters {
-        self.shard.key_table_counters()
+        self.shard.execution().key_table_counters()
     }
 
     /// The segments that may have key tables.
     pub fn key_table_homes(&self) -> Vec<TableHome> {
-        self.shard.key_table_homes().collect()
+        self.shard.execution().key_table_homes().collect()
     }
 
     /// There is no room for key tables.
@@ -494,7 +494,7 @@ impl Server {
 
     /// What the shard holds.
     pub fn usage(&self) -> Usage {
-        self.shard.usage()
+        self.shard.store().usage()
     }
 
     /// The request to the disk with this number is to fail.
@@ -617,7 +617,7 @@ impl Server {
     }
 
     pub fn hand_over(&mut self) {
-        if !self.shard.is_paused(self.session) {
+        if !self.shard.front().is_paused(self.session) {
             let received = Event::Received {
                 session: self.session,
                 bytes: &self.inbox,
@@ -841,10 +841,11 @@ impl Server {
             self.turn();
             let is_quiet = self.device.under_way().is_empty()
                 && self.outbox.sendable.is_empty()
-                && !self.shard.is_paused(self.session);
-            quiet_turns = match is_quiet || self.is_fatal {
-                true => quiet_turns + 1,
-                false => 0,
+                && !self.shard.front().is_paused(self.session);
+            quiet_turns = if is_quiet || self.is_fatal {
+                quiet_turns + 1
+            } else {
+                0
             };
             if quiet_turns == 20 {
                 return;

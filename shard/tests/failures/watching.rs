@@ -118,7 +118,10 @@ impl World {
             value_bytes_max: 3 << 10,
         };
         let peers = (0..PEERS).map(|_| {
-            let session = server.shard.open_session_translated(server.now, 0);
+            let session = server
+                .shard
+                .front_mut()
+                .open_session_translated(server.now, 0);
             server.session = session;
             server.inbox = Conversation::greeting();
             server.hand_over();

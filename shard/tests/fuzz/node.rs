@@ -181,7 +181,7 @@ impl Node {
     }
 
     pub fn connect(&mut self, shard: usize) -> usize {
-        let id = self.members[shard].shard.open_session(self.now);
+        let id = self.members[shard].shard.front_mut().open_session(self.now);
         self.connections.push(Connection {
             shard,
             id,
@@ -217,7 +217,7 @@ impl Node {
             ..
         } = &mut self.connections[connection];
         let member = &mut self.members[*shard];
-        if *is_closed || member.shard.is_paused(*id) {
+        if *is_closed || member.shard.front().is_paused(*id) {
             return;
         }
         let received = Event::Received {
@@ -369,7 +369,7 @@ impl Node {
             }
             let waits = |connection: &Connection| {
                 let shard = &self.members[connection.shard].shard;
-                !connection.is_closed && shard.is_paused(connection.id)
+                !connection.is_closed && shard.front().is_paused(connection.id)
             };
             // What a turn makes possible, the next one does.
             let is_quiet = is_quiet && !self.connections.iter().any(waits);
@@ -385,7 +385,7 @@ impl Node {
     /// Whether the server has closed its side for good, or would as soon as all has left.
     pub fn is_finished(&self, connection: usize) -> bool {
         let Connection { shard, id, .. } = self.connections[connection];
-        self.members[shard].shard.is_finished(id)
+        self.members[shard].shard.front().is_finished(id)
     }
 
     /// What every shard counted.

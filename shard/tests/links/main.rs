@@ -107,6 +107,16 @@ fn a_tail_in_an_inherited_log_is_kept_before_what_supersedes_it_is_applied() {
 }
 
 #[test]
+fn a_ring_that_nobody_reads_rests_and_a_member_that_comes_back_lacks_nothing() {
+    for seed in 0..5 {
+        for writes in [1, 10, 18, 22, 60] {
+            let _named = Seed(seed);
+            World::leave_for(seed, writes);
+        }
+    }
+}
+
+#[test]
 fn a_value_that_a_node_has_swept_is_not_left_at_an_empty_node_that_it_scans() {
     for seed in 0..5 {
         let _named = Seed(seed);

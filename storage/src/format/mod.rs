@@ -4,12 +4,12 @@
 pub mod checksum;
 pub mod contents;
 pub mod corruption;
+pub mod direct_part;
 pub mod extension;
 pub mod frame;
 pub(crate) mod frame_body;
 pub mod horizon;
 pub mod layout;
-pub mod plain_part;
 pub mod reached;
 pub mod record;
 pub mod row;

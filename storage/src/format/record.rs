@@ -5,10 +5,14 @@
 //! parts of a record stand side by side in one frame and tell their ordinal and their number.
 //! Every byte is described in `FORMAT.md`.
 
+mod spec;
+
 use crate::format::checksum::crc32;
 use crate::format::extension::{self, EFFECTS_BYTES_MAX};
 use crate::planted::{Bug, is_planted};
 use crate::types::version::Version;
+
+pub use spec::{PartKind, PartSpec, RecordSpec, part_bytes};
 
 /// Bytes of a part before its key.
 pub const PART_HEADER_BYTES: usize = 40;
@@ -35,67 +39,6 @@ pub(super) const CRC_AT: usize = 4;
 pub const SEQUENCE_MAX: u64 = (1 << 48) - 1;
 /// The latest expiry, in unix milliseconds.
 pub const EXPIRY_MS_MAX: u64 = (1 << TIME_BITS) - 1;
-
-/// What a part says of its key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PartKind {
-    /// The key has this value.
-    Put,
-    /// The key is gone.
-    Tombstone,
-}
-
-/// One part to be written.
-#[derive(Clone, Copy, Debug)]
-pub struct PartSpec<'a> {
-    /// Put or tombstone; a tombstone has an empty value.
-    pub kind: PartKind,
-    /// 1 to [`KEY_BYTES_MAX`] bytes.
-    pub key: &'a [u8],
-    /// At most [`VALUE_BYTES_MAX`] bytes.
-    pub value: &'a [u8],
-    /// Unix milliseconds from which on the key is gone.
-    pub expiry_ms: Option<u64>,
-    /// The layout of the value; 0 is opaque bytes.
-    pub layout: u16,
-    /// Another key of the same hash may be in the index: to know which one the part belongs to, its
-    /// key must be compared.
-    pub is_crowded: bool,
-}
-
-/// One record to be written.
-#[derive(Clone, Copy, Debug)]
-pub struct RecordSpec<'a> {
-    /// The slot that all keys route to.
-    pub slot: u16,
-    /// 24-bit term and 8-bit node ordinal.
-    pub epoch: u32,
-    /// Dense per partition, from 1.
-    pub sequence: u64,
-    /// Unix milliseconds, 48 bits.
-    pub time_ms: u64,
-    /// 1 to [`PARTS_MAX`] parts.
-    pub parts: &'a [PartSpec<'a>],
-    /// The encoded extension areas of the first parts (each a multiple of 8 bytes, or nothing); the
-    /// others have none.
-    pub extension: &'a [&'a [u8]],
-}
-
-/// The encoded size of a part, in bytes.
-#[inline]
-#[must_use]
-pub const fn part_bytes(
-    key_len: usize,
-    value_len: usize,
-    expiry: bool,
-    extension_len: usize,
-) -> usize {
-    PART_HEADER_BYTES
-        + padded(key_len)
-        + padded(value_len)
-        + if expiry { 8 } else { 0 }
-        + extension_len
-}
 
 #[inline]
 pub(super) const fn padded(len: usize) -> usize {
@@ -376,13 +319,16 @@ impl<'a> PartView<'a> {
     ///
     /// # Panics
     /// If they end before the part does.
+    #[inline]
     #[must_use]
     pub fn again(bytes: &'a [u8]) -> Self {
         let header = bytes
             .first_chunk::<PART_HEADER_BYTES>()
             .expect("it was read");
+        let len = read_u32(&header[0..4]) as usize;
+        assert!(len >= PART_HEADER_BYTES, "it was read");
         PartView {
-            bytes: &bytes[..read_u32(&header[0..4]) as usize],
+            bytes: &bytes[..len],
             kind: match header[8] {
                 2 => PartKind::Tombstone,
                 _ => PartKind::Put,
@@ -604,6 +550,7 @@ impl<'a> PartView<'a> {
     }
 
     /// The extension area, or nothing.
+    #[inline]
     #[must_use]
     pub fn extension(&self) -> &'a [u8] {
         let expires = self.bytes[9] & FLAG_EXPIRY != 0;

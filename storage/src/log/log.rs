@@ -358,6 +358,11 @@ impl<P: Blocks> Log<P> {
         self.tapped.get_or_insert_default();
     }
 
+    /// Keeps no copies from now on, and gives up those that were not taken.
+    pub fn untap(&mut self) {
+        self.tapped = None;
+    }
+
     /// The next frame that was sealed.
     pub fn take_sealed(&mut self) -> Option<SealedFrame> {
         self.tapped.as_mut()?.pop_front()

@@ -5,6 +5,7 @@
 pub(crate) mod account;
 pub(crate) mod clock;
 pub(crate) mod config;
+pub(crate) mod direct;
 pub(crate) mod frames;
 pub(crate) mod growth;
 #[expect(
@@ -14,7 +15,6 @@ pub(crate) mod growth;
 pub(crate) mod log;
 pub(crate) mod open;
 pub(crate) mod phase;
-pub(crate) mod plain;
 pub(crate) mod release;
 pub(crate) mod room;
 pub(crate) mod sealing;

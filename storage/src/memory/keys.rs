@@ -351,16 +351,16 @@ impl Keys {
         now
     }
 
-    /// As [`Cache::set_plain`].
+    /// As [`Cache::direct_set`].
     #[inline(always)]
-    pub(crate) fn set_plain(
+    pub(crate) fn direct_set(
         &mut self,
         id: CellId,
         key_and_value: (&[u8], &[u8]),
         version: Version,
         append: impl FnOnce() -> Option<(Lsn, PackedPlace)>,
     ) -> Option<PackedPlace> {
-        self.cache.set_plain(id, key_and_value, version, append)
+        self.cache.direct_set(id, key_and_value, version, append)
     }
 
     /// As [`Keys::set_value`] of the key of an entry.

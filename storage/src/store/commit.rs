@@ -144,12 +144,8 @@ impl<P: Blocks> Store<P> {
             }
         };
         let record = |parts| RecordSpec {
-            slot,
-            epoch: version.epoch,
-            sequence: version.sequence,
-            time_ms,
-            parts,
             extension,
+            ..RecordSpec::new(slot, version, time_ms, parts)
         };
         let part = |(hash, id)| {
             let cell = keys.cell(id);

@@ -184,12 +184,8 @@ impl<P: Blocks> Store<P> {
         let mut made = [const { None }; PARTS_MAX];
         let (extension, extended) = extension_of(parts, &mut made);
         let record = RecordSpec {
-            slot,
-            epoch: version.epoch,
-            sequence: version.sequence,
-            time_ms,
-            parts: specs,
             extension: &extension[..extended],
+            ..RecordSpec::new(slot, version, time_ms, specs)
         };
         let lsn = self.log_record(now_us, &record);
         self.see_own(first);
@@ -279,14 +275,8 @@ impl<P: Blocks> Store<P> {
         if !is_dense && !self.keyspaces.is_news(part) {
             return None;
         }
-        let record = RecordSpec {
-            slot: part.slot(),
-            epoch: part.epoch(),
-            sequence: part.sequence(),
-            time_ms: part.time_ms(),
-            parts: &[spec_of(part, false)],
-            extension: &[],
-        };
+        let parts = [spec_of(part, false)];
+        let record = RecordSpec::new(part.slot(), part.version(), part.time_ms(), &parts);
         let lsn = self.log_record(now_us, &record);
         let replaced = self.keyspaces.take(part, self.place_of_part(0));
         self.live.replaces(replaced);
@@ -309,22 +299,8 @@ impl<P: Blocks> Store<P> {
         if self.is_moving(from) {
             return None;
         }
-        let part = PartSpec {
-            kind: PartKind::Tombstone,
-            key: cell.key(),
-            value: &[],
-            expiry_ms: None,
-            layout: 0,
-            is_crowded: true,
-        };
-        let record = RecordSpec {
-            slot,
-            epoch: version.epoch,
-            sequence: version.sequence,
-            time_ms: self.time_ms(),
-            parts: &[part],
-            extension: &[],
-        };
+        let parts = [PartSpec::tombstone(cell.key()).crowded()];
+        let record = RecordSpec::new(slot, version, self.time_ms(), &parts);
         let mut bytes = vec![0; record.bytes()];
         record.encode_part(0, &mut bytes);
         let part = PartView::read(&bytes).expect("just written");
@@ -373,22 +349,12 @@ impl<P: Blocks> Store<P> {
             value.len()
         );
         let count = self.locals.get(slot).map_or(0, |newest| newest.count) + 1;
-        let part = PartSpec {
-            kind: PartKind::Put,
-            key,
-            value,
-            expiry_ms: None,
-            layout: 0,
-            is_crowded: true,
-        };
-        let record = RecordSpec {
-            slot,
+        let parts = [PartSpec::put(key, value).crowded()];
+        let version = Version {
             epoch: 0,
             sequence: count,
-            time_ms: self.time_ms(),
-            parts: &[part],
-            extension: &[],
         };
+        let record = RecordSpec::new(slot, version, self.time_ms(), &parts);
         let lsn = self.log_record(now_us, &record);
         let place = self.place_of_part(0);
         self.live.gains(place);

@@ -9,7 +9,7 @@
 //! - a cell whose last change is not durable stays in memory, so the place of a cold entry can be
 //!   read from the disk at any time.
 
-use crate::format::record::{PARTS_MAX, PartKind, PartSpec, RecordSpec};
+use crate::format::record::{PARTS_MAX, PartSpec, RecordSpec};
 use crate::log::log::Log;
 use crate::memory::cache::cell::Cell;
 use crate::memory::cell_room::CellRoom;
@@ -227,22 +227,8 @@ impl<P: Blocks> Store<P> {
         let version = self.next_version(slot);
         let time_ms = self.time_ms();
         let value: [u8; SETTINGS_BYTES] = self.keyspaces.to_log(prefix, partition_of(slot));
-        let part = PartSpec {
-            kind: PartKind::Put,
-            key,
-            value: &value,
-            expiry_ms: None,
-            layout: 0,
-            is_crowded: false,
-        };
-        let record = RecordSpec {
-            slot,
-            epoch: version.epoch,
-            sequence: version.sequence,
-            time_ms,
-            parts: &[part],
-            extension: &[],
-        };
+        let parts = [PartSpec::put(key, &value)];
+        let record = RecordSpec::new(slot, version, time_ms, &parts);
         let lsn = self.log.append(now_us, &record, &mut self.places);
         self.cleaner.must_pick = true;
         let record = Record {

@@ -2,7 +2,7 @@
 
 use penstock_storage::extension::EffectsArea;
 use penstock_storage::record::part_bytes;
-use penstock_storage::store::{RunStep, Store};
+use penstock_storage::store::{RepeatStep, Store};
 
 use crate::change::{NOW_MS, SLOT, filled_store, found, seen};
 use crate::heap::Heap;
@@ -56,8 +56,8 @@ fn a_run_that_changes_nothing_logs_nothing() {
     let key = found(&store, 1);
     let id = key.cell.expect("it is there");
     let mut run = store.run(0, (SLOT, key.hash), id).expect("it has a value");
-    assert_eq!(run.change(|_| Ok::<(), ()>(())), RunStep::Same);
-    assert_eq!(run.change(|_| Err(7)), RunStep::Stopped(7));
+    assert_eq!(run.change(|_| Ok::<(), ()>(())), RepeatStep::Same);
+    assert_eq!(run.change(|_| Err(7)), RepeatStep::Stopped(7));
     drop(run);
     assert_eq!(seen(&store), before);
     assert_eq!(store.log().counters().records, counters.records);

@@ -420,3 +420,79 @@ fn what_runs_when_a_key_expires_is_an_effect_or_nothing() {
         assert!(error.contains(allowed), "{error}");
     }
 }
+
+/// The same text with the name of its key and without: `a.u32@0 >= 1` and `u32@0 >= 1`.
+#[test]
+fn what_is_said_of_the_only_key_is_what_is_said_of_a_named_one() {
+    let keys = [NamedKey::parse("a=k").expect("a named key")];
+    for (named, only) in [
+        ("a exists", "exists"),
+        ("a absent else 3", "absent else 3"),
+        ("a absent since 1:2", "absent since 1:2"),
+        ("a version 1:2", "version 1:2"),
+        ("a del", "del"),
+        ("a put u32:7", "put u32:7"),
+        ("a start text:", "start text:"),
+        ("a replace x else", "replace x else"),
+        ("a expires in 10m", "expires in 10m"),
+        ("a expires never", "expires never"),
+        ("a expires at a.u64@8", "expires at u64@8"),
+        ("before a.u64@8", "before u64@8"),
+        ("return a.decimal", "return decimal"),
+        ("a.u32@0 >= 1 else 7", "u32@0 >= 1 else 7"),
+        ("a.u32@0 < a.i64be@4", "u32@0 < i64be@4"),
+        ("a.u8@0 has any bits 0x0f", "u8@0 has any bits 0x0f"),
+        ("a.u32@0 += 1 saturating", "u32@0 += 1 saturating"),
+        ("a.decimal min= -5", "decimal min= -5"),
+        ("a.u64@0 = now+30s", "u64@0 = now+30s"),
+        (
+            "a.u64@0 rate 10/s burst 20 take 2",
+            "u64@0 rate 10/s burst 20 take 2",
+        ),
+        ("when a expires: a del", "when expires: del"),
+        ("when a expires", "when expires"),
+    ] {
+        let step = parse_step(named, &keys).expect(named);
+        assert_eq!(parse_step_of_only_key(only), Ok(step), "{only}");
+    }
+    let second = parse_step_of_only_key("second.u8@0 == u8@1").expect("a guard");
+    let both = [
+        keys[0].clone(),
+        NamedKey::parse("second=l").expect("a named key"),
+    ];
+    assert_eq!(Ok(second), parse_step("second.u8@0 == a.u8@1", &both));
+    assert_eq!(
+        parse_step_of_only_key("second.exists"),
+        parse_step_of_only_key("second exists"),
+    );
+}
+
+#[test]
+fn an_instruction_is_one_of_an_update_if_or_of_an_apply_alone() {
+    let is_of_update_if = |text: &str| {
+        let step = parse_step_of_only_key(text).expect(text);
+        step.of_update_if().is_some()
+    };
+    for text in [
+        "exists",
+        "second.absent",
+        "u32@0 >= 1 else 2",
+        "i8@3 -= 5",
+        "u8@0 += 300",
+        "u64be@0 = 9",
+    ] {
+        assert!(is_of_update_if(text), "{text}");
+    }
+    for text in [
+        "u32@0 min= 1",
+        "u32@0 >= u32@4",
+        "decimal += 1",
+        "version 1:2",
+        "put x",
+        "return u8@0",
+        "u8@0 += 1 saturating",
+        "when expires: del",
+    ] {
+        assert!(!is_of_update_if(text), "{text}");
+    }
+}

@@ -12,12 +12,12 @@ use penstock_net::link::{
 };
 use penstock_shard::replication::receiver::LinkRefusal;
 
-use super::super::greeting::Greeted;
+use crate::cluster::links::greeting::Greeted;
 use crate::tls::TlsConnection;
 
 /// The longest wait for a frame: how soon a change of what is claimed leaves, and how soon a thread
 /// hears that it is over.
-pub(super) const LOOK: Duration = Duration::from_millis(20);
+pub(crate) const LOOK: Duration = Duration::from_millis(20);
 /// A peer that takes nothing for so long has no connection.
 const WRITE: Duration = Duration::from_secs(1);
 const PIECE_BYTES: usize = 4096;
@@ -26,7 +26,7 @@ const FAREWELL_READS_MAX: u32 = 10;
 
 /// Why a connection has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in super::super) enum LineEnd {
+pub(crate) enum LineEnd {
     /// What the other end sent is refused, and it was told so.
     Refused(LinkRefusal),
     /// The other end refuses it.
@@ -36,7 +36,7 @@ pub(in super::super) enum LineEnd {
 }
 
 /// A connection.
-pub(in super::super) struct LeaseLine {
+pub(crate) struct LeaseLine {
     stream: Arc<TcpStream>,
     tls: Option<TlsConnection>,
     received: Vec<u8>,
@@ -47,14 +47,14 @@ pub(in super::super) struct LeaseLine {
 }
 
 /// Frames that are to be sent.
-pub(super) struct Outgoing {
+pub(crate) struct Outgoing {
     bytes: Vec<u8>,
     next: u64,
 }
 
 impl Outgoing {
     /// Appends a frame. Its marks and its time are 0.
-    pub(super) fn put(&mut self, message: &LinkMessage<'_>) {
+    pub(crate) fn put(&mut self, message: &LinkMessage<'_>) {
         let header = LinkHeader {
             number: self.next,
             ..LinkHeader::default()
@@ -69,7 +69,7 @@ impl LeaseLine {
     ///
     /// # Errors
     /// What the system said.
-    pub(in super::super) fn new(
+    pub(crate) fn new(
         stream: Arc<TcpStream>,
         greeted: Greeted,
         is_source: bool,
@@ -98,7 +98,7 @@ impl LeaseLine {
     ///
     /// # Errors
     /// [`LineEnd::Failed`].
-    pub(super) fn receive(&mut self) -> Result<(), LineEnd> {
+    pub(crate) fn receive(&mut self) -> Result<(), LineEnd> {
         let mut piece = [0; PIECE_BYTES];
         let bytes = match (&mut &*self.stream).read(&mut piece) {
             Ok(0) => return Err(closed()),
@@ -131,7 +131,7 @@ impl LeaseLine {
     ///
     /// # Errors
     /// [`LineEnd`]: bytes that are no such frames, what `take` refuses, or a refusal that came.
-    pub(super) fn frames(
+    pub(crate) fn frames(
         &mut self,
         mut take: impl FnMut(&LinkMessage<'_>, &mut Outgoing) -> Result<(), LinkRefusal>,
     ) -> Result<u64, LineEnd> {
@@ -166,7 +166,7 @@ impl LeaseLine {
     }
 
     /// Frames that are to be sent with the next [`LeaseLine::flush`].
-    pub(super) fn outgoing(&mut self) -> &mut Outgoing {
+    pub(crate) fn outgoing(&mut self) -> &mut Outgoing {
         &mut self.outgoing
     }
 
@@ -174,7 +174,7 @@ impl LeaseLine {
     ///
     /// # Errors
     /// [`LineEnd::Failed`].
-    pub(super) fn flush(&mut self) -> Result<(), LineEnd> {
+    pub(crate) fn flush(&mut self) -> Result<(), LineEnd> {
         if self.outgoing.bytes.is_empty() {
             return Ok(());
         }
@@ -196,7 +196,7 @@ impl LeaseLine {
     }
 
     /// Tells the other end why it is over.
-    pub(in super::super) fn refuse(&mut self, refusal: LinkRefusal) -> LineEnd {
+    pub(crate) fn refuse(&mut self, refusal: LinkRefusal) -> LineEnd {
         self.outgoing.put(&LinkMessage::Refused(Refused {
             code: refusal.code,
             text: &refusal.text,

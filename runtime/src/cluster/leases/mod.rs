@@ -16,6 +16,8 @@
 //! - What shards may serve is published under the lock, and before the CONFIRM of it leaves.
 //! - Of a connection that another one has replaced nothing counts any more.
 
+pub(crate) mod failover;
+
 mod line;
 mod serving;
 #[cfg(test)]
@@ -33,14 +35,14 @@ use penstock_shard::lease::{Failover, FailoverPlan, LeaseRules, LeaseTable, Wish
 use penstock_shard::replication::handshake::{Introduction, Peer};
 use penstock_storage::version::SLOTS;
 
-use super::file::ClusterFile;
-use super::home::Revision;
+use crate::cluster::plan::file::ClusterFile;
+use crate::cluster::plan::home::Revision;
 use crate::stats::Stats;
 use crate::system::boot_clock::BootClock;
 
-pub(super) use self::line::LeaseLine;
+pub(crate) use self::line::LeaseLine;
 use self::line::{LineEnd, Outgoing};
-pub(super) use self::serving::{End, Serving};
+pub(crate) use self::serving::{End, Serving};
 
 /// What leases of a node are made from.
 pub(crate) struct LeaseParts {
@@ -52,7 +54,7 @@ pub(crate) struct LeaseParts {
 }
 
 /// What a node decides by.
-pub(super) struct Leases {
+pub(crate) struct Leases {
     me: Introduction,
     parts: LeaseParts,
     topology: Topology,
@@ -84,30 +86,30 @@ struct Met {
 
 /// A connection that both sides have proven themselves on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Connected {
-    pub(super) node: u8,
+pub(crate) struct Connected {
+    pub(crate) node: u8,
     number: u64,
 }
 
 /// What holds of a connection at a moment.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Pulse {
-    pub(super) rules: LeaseRules,
+pub(crate) struct Pulse {
+    pub(crate) rules: LeaseRules,
     /// See [`Failover::claim_changes`].
-    pub(super) changes: u64,
+    pub(crate) changes: u64,
 }
 
 /// A change that this node asks the plan's home for.
-pub(super) struct Swap {
-    pub(super) wish: Wish,
+pub(crate) struct Swap {
+    pub(crate) wish: Wish,
     /// The plan that it was decided by, and the revision of the home that has exactly that.
-    pub(super) file: Arc<ClusterFile>,
-    pub(super) revision: Revision,
+    pub(crate) file: Arc<ClusterFile>,
+    pub(crate) revision: Revision,
 }
 
 impl Leases {
     /// Of a node that starts, with the plan that it has read.
-    pub(super) fn new(me: Introduction, parts: LeaseParts, plan: Option<FailoverPlan>) -> Leases {
+    pub(crate) fn new(me: Introduction, parts: LeaseParts, plan: Option<FailoverPlan>) -> Leases {
         let leases = Leases {
             me,
             topology: Topology::new(me.shards),
@@ -120,7 +122,7 @@ impl Leases {
 
     /// A plan is in force, which the home has under a revision. To be told before the shards hear
     /// of the plan.
-    pub(super) fn take_plan(
+    pub(crate) fn take_plan(
         &self,
         plan: Option<FailoverPlan>,
         home: Option<(Arc<ClusterFile>, Revision)>,
@@ -145,23 +147,23 @@ impl Leases {
     }
 
     /// The home has the plan in force under this revision.
-    pub(super) fn note_home(&self, file: Arc<ClusterFile>, revision: Revision) {
+    pub(crate) fn note_home(&self, file: Arc<ClusterFile>, revision: Revision) {
         self.state().home = Some((file, revision));
     }
 
     /// The home has another plan than the one in force, which was refused, or none: a swap would
     /// fail.
-    pub(super) fn forget_home(&self) {
+    pub(crate) fn forget_home(&self) {
         self.state().home = None;
     }
 
     /// Whether the plan in force has failover.
-    pub(super) fn is_on(&self) -> bool {
+    pub(crate) fn is_on(&self) -> bool {
         self.state().is_on
     }
 
     /// The other nodes that hold a partition which this one holds. None without failover.
-    pub(super) fn neighbours(&self) -> Vec<u8> {
+    pub(crate) fn neighbours(&self) -> Vec<u8> {
         let state = self.state();
         let Some(failover) = state.failover.as_ref().filter(|_| state.is_on) else {
             return Vec::new();
@@ -183,7 +185,7 @@ impl Leases {
     // ---- connections ----
 
     /// A connection of another node, which replaces an older one. `None` without failover.
-    pub(super) fn connect(&self, peer: &Peer, stream: &Arc<TcpStream>) -> Option<Connected> {
+    pub(crate) fn connect(&self, peer: &Peer, stream: &Arc<TcpStream>) -> Option<Connected> {
         let mut state = self.state();
         let now_us = self.parts.clock.now_us();
         if !state.is_on {
@@ -302,7 +304,7 @@ impl Leases {
     // ---- decisions ----
 
     /// Looks, and returns a change that is to be asked for. [`Leases::swapped`] is to follow.
-    pub(super) fn look(&self) -> Option<Swap> {
+    pub(crate) fn look(&self) -> Option<Swap> {
         let mut state = self.state();
         let state = &mut *state;
         let failover = state.failover.as_mut().filter(|_| state.is_on)?;
@@ -332,7 +334,7 @@ impl Leases {
     }
 
     /// The swap is over. The next one is not asked for before `pause`.
-    pub(super) fn swapped(&self, pause: Duration) {
+    pub(crate) fn swapped(&self, pause: Duration) {
         let mut state = self.state();
         let pause_us = u64::try_from(pause.as_micros()).unwrap_or(u64::MAX);
         state.wishes_from_us = self.parts.clock.now_us().saturating_add(pause_us);

@@ -8,19 +8,19 @@ use penstock_net::link::{LinkMessage, RefusalCode};
 use penstock_shard::replication::link_set::not_named;
 use penstock_shard::replication::receiver::LinkRefusal;
 
-use super::{Connected, LeaseLine, Leases, LineEnd};
+use crate::cluster::leases::{Connected, LeaseLine, Leases, LineEnd};
 
 /// What a connection is served by.
-pub(in super::super) struct Serving<'a> {
-    pub(in super::super) leases: &'a Leases,
-    pub(in super::super) is_over: &'a AtomicBool,
+pub(crate) struct Serving<'a> {
+    pub(crate) leases: &'a Leases,
+    pub(crate) is_over: &'a AtomicBool,
     /// Whether the plan in force names the other node.
-    pub(in super::super) is_named: &'a dyn Fn() -> bool,
+    pub(crate) is_named: &'a dyn Fn() -> bool,
 }
 
 /// Why a connection was served no longer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in super::super) enum End {
+pub(crate) enum End {
     /// A newer one counts, the plan has no failover any more, or the process ends.
     Over,
     /// No frame came for the grace.
@@ -49,7 +49,7 @@ impl fmt::Display for End {
 
 impl Serving<'_> {
     /// Sends and answers heartbeats until the connection ends.
-    pub(in super::super) fn serve(&self, connected: Connected, line: &mut LeaseLine) -> End {
+    pub(crate) fn serve(&self, connected: Connected, line: &mut LeaseLine) -> End {
         let end = self.run(connected, line);
         self.leases.disconnect(connected);
         end

@@ -15,10 +15,10 @@ use penstock_shard::cluster::Assignment;
 use penstock_shard::lease::{Placing, Standing};
 use penstock_shard::replication::receiver::LinkRefusal;
 
-use super::super::file::Secret;
-use super::super::greeting::{Greeted, Greeter};
-use super::super::seen::Seen;
 use super::*;
+use crate::cluster::links::greeting::{Greeted, Greeter};
+use crate::cluster::plan::file::Secret;
+use crate::cluster::plan::seen::Seen;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Node 1 writes this one, node 2 is its sync set.

@@ -163,7 +163,7 @@ impl World {
         let shard = self.workload.index(usize::from(self.nodes[node].shards));
         let now = self.now_of(node);
         let core = self.core(node, shard).expect("it runs");
-        let session = core.shard.open_session(now);
+        let session = core.shard.front_mut().open_session(now);
         let connection = self.next_connection;
         self.next_connection += 1;
         let run = self.nodes[node].run;

@@ -17,7 +17,7 @@ use super::{NODES, Step, World};
 const HOLDS_FROM: u64 = 660_000_000;
 /// How long holds live, in milliseconds.
 const LIFETIMES_MS: &[u64] = &[20, 200, 200, 1_000, 1_000, 4_000, 15_000];
-/// So long behind the last expiry all effects have run.
+/// So long behind the last expiry, and since all partitions are served, all effects have run.
 const FIRED_MS_MAX: u64 = 1_000;
 
 /// How far the wall clock of each node is ahead of the slowest: not so far that a run waits for it
@@ -111,13 +111,23 @@ impl World {
         keys.map(|(key, of)| (key, partition(of))).collect()
     }
 
-    /// Whether a hold may still expire by the slowest clock, or has just done so.
-    pub(super) fn may_expire(&mut self) -> bool {
+    /// The nodes are the same now, and each partition has a writer that serves it; or not.
+    pub(super) fn note_rest(&mut self, is_at_rest: bool) {
+        if let Some(holds) = &mut self.holds {
+            holds.set_rest(self.now_us, is_at_rest);
+        }
+    }
+
+    /// Whether effects may still be to run, at rest. A hold may expire by the slowest clock, or has
+    /// just done so. Or a writer has just got its lease back: it comes to what has expired without
+    /// one in a later turn.
+    pub(super) fn may_fire(&mut self) -> bool {
         let slowest_ms = (0..NODES).map(|node| self.now_of(node).unix_ms).min();
         let Some(holds) = &mut self.holds else {
             return false;
         };
         holds.close();
         slowest_ms < Some(holds.last_expiry_ms() + FIRED_MS_MAX)
+            || !holds.has_rested(self.now_us, FIRED_MS_MAX * 1_000)
     }
 }

@@ -146,7 +146,9 @@ impl World {
         let End { node, shard, .. } = end;
         let mut bytes = Vec::new();
         let core = self.core(node, shard).expect("it runs");
-        core.shard.take_link_output(link, &mut bytes);
+        core.shard
+            .execution_mut()
+            .take_link_output(link, &mut bytes);
         if !bytes.is_empty() {
             self.send_link(node, shard, link.0, bytes);
             // More may have come meanwhile.
@@ -232,7 +234,7 @@ impl World {
                 return;
             }
             let core = self.core(end.node, end.shard).expect("it runs");
-            if !core.shard.may_read_link(LinkId(link)) {
+            if !core.shard.execution().may_read_link(LinkId(link)) {
                 return;
             }
             let state = self.links.get_mut(&link).expect("looked up above");

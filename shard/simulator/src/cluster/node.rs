@@ -475,13 +475,13 @@ impl Node {
     /// What it is to a partition, while it runs.
     pub(super) fn partition(&self, partition: u16) -> Option<PartitionStatus> {
         let mut cores = self.cores.iter().flatten();
-        cores.find_map(|core| core.shard.partition(partition))
+        cores.find_map(|core| core.shard.execution().partition(partition))
     }
 
     /// The last version of a partition in its log, while it runs.
     pub(super) fn last_version(&self, partition: u16) -> Option<Version> {
         let mut cores = self.cores.iter().flatten();
-        let core = cores.find(|core| core.shard.partition(partition).is_some())?;
+        let core = cores.find(|core| core.shard.execution().partition(partition).is_some())?;
         Some(core.shard.store().highest(usize::from(partition)))
     }
 

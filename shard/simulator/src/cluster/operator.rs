@@ -135,9 +135,11 @@ impl World {
             self.calm();
         }
         if self.phase == Phase::Settle && self.clients.iter().all(|it| it.operation.is_none()) {
-            match self.difference() {
+            let difference = self.difference();
+            self.note_rest(difference.is_none());
+            match difference {
                 // All effects are to have run.
-                None if self.may_expire() => {}
+                None if self.may_fire() => {}
                 None => {
                     self.phase = Phase::Done;
                     return self.judge();
@@ -236,7 +238,7 @@ impl World {
     /// Lets a node write what it has of a scan or a rewind, if there is one in the middle of it.
     fn promote_incomplete(&mut self) {
         let cores = |node: usize| self.nodes[node].cores.iter().flatten();
-        let states = |node| cores(node).flat_map(|core| core.shard.partitions());
+        let states = |node| cores(node).flat_map(|core| core.shard.execution().partitions());
         let found = (0..NODES).find_map(|node| {
             // One that has nothing would begin another past.
             let is_incomplete = |it: &PartitionStatus| it.received > 0 && it.role.is_incomplete();

@@ -124,7 +124,7 @@ impl World {
         let node = self.node.as_mut().expect("it runs");
         let state = &mut node.cores[shard].shard;
         state.take_output(now, session, &mut bytes);
-        let is_finished = state.is_finished(session);
+        let is_finished = state.front().is_finished(session);
         if !bytes.is_empty() {
             self.trace.fold_bytes(&bytes);
             if self.links[link].is_abandoned {

@@ -357,13 +357,13 @@ impl World {
             recovered.start.last_lsn.0,
             inherited_records,
         ]);
-        opened.scrub_within(self.plan.scrub_us);
+        opened.execution_mut().scrub_within(self.plan.scrub_us);
         if self.plan.grows_segments {
-            opened.grow_segments(self.segment_bytes());
+            opened.execution_mut().grow_segments(self.segment_bytes());
         }
         let tables = &self.disk.borrow().key_tables;
         let tables = tables.iter().map(|(file, it)| (*file, it.len() as u64));
-        opened.expect_key_tables(&tables.collect());
+        opened.execution_mut().expect_key_tables(&tables.collect());
         let core = Core {
             shard: opened,
             outbox: Outbox::default(),
@@ -720,7 +720,7 @@ impl World {
             }
             KeyTableOrder::Remove(file) => {
                 let node = self.node.as_ref().expect("it runs");
-                let mut homes = node.cores[shard].shard.key_table_homes();
+                let mut homes = node.cores[shard].shard.execution().key_table_homes();
                 if homes.any(|home| home.file == file) {
                     self.hit(Fault::KeyTableGivenUp);
                 }
@@ -835,7 +835,7 @@ impl World {
     fn count_key_tables(&mut self) {
         let cores = self.node.iter().flat_map(|node| &node.cores);
         let is_read = cores
-            .map(|core| core.shard.key_table_counters().block_reads)
+            .map(|core| core.shard.execution().key_table_counters().block_reads)
             .any(|reads| reads > 0);
         if is_read {
             self.hit(Fault::KeyTableRead);

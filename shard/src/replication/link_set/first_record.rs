@@ -3,7 +3,8 @@
 use penstock_net::link::Position;
 use penstock_storage::io::{Block, Blocks};
 use penstock_storage::log::{Purpose, Room};
-use penstock_storage::record::{PartKind, PartSpec, RecordSpec};
+use penstock_storage::record::{PartSpec, RecordSpec};
+use penstock_storage::version::Version;
 
 use crate::replication::epoch::EpochHistory;
 use crate::replication::record::parts_of;
@@ -66,22 +67,9 @@ impl FirstRecord {
 
     fn encode(&self, slot: u16, key: &[u8], time_ms: u64) -> Vec<u8> {
         let value = self.history.encode();
-        let part = PartSpec {
-            kind: PartKind::Put,
-            key,
-            value: &value,
-            expiry_ms: None,
-            layout: 0,
-            is_crowded: false,
-        };
-        let record = RecordSpec {
-            slot,
-            epoch: self.at.epoch,
-            sequence: self.at.sequence,
-            time_ms,
-            parts: &[part],
-            extension: &[],
-        };
+        let parts = [PartSpec::put(key, &value)];
+        let Position { epoch, sequence } = self.at;
+        let record = RecordSpec::new(slot, Version { epoch, sequence }, time_ms, &parts);
         let mut bytes = vec![0; record.bytes()];
         record.encode_part(0, &mut bytes);
         bytes

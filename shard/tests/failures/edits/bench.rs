@@ -153,6 +153,7 @@ impl Bench {
         let session = self
             .server
             .shard
+            .front_mut()
             .open_session_translated(self.server.now, 0);
         let limits = Limits {
             frame_bytes_max: 16 << 10,

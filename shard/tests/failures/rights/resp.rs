@@ -72,8 +72,11 @@ struct Peer {
 impl Peer {
     fn connect(mut server: Server, rights: Option<Arc<Rights>>) -> Peer {
         let (shard, now) = (&mut server.shard, server.now);
-        server.session = shard.open_session_translated(now, 0);
-        server.shard.set_rights(server.session, rights.clone());
+        server.session = shard.front_mut().open_session_translated(now, 0);
+        server
+            .shard
+            .front_mut()
+            .set_rights(server.session, rights.clone());
         let limits = Limits {
             frame_bytes_max: 16 << 10,
             value_bytes_max: 3 << 10,

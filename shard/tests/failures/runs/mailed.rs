@@ -49,7 +49,10 @@ fn compare(seed: u64) -> u64 {
         ..shard_config(number, 2, 1)
     };
     let mut pairs = [(); 2].map(|()| Pair::new(config, &log, Budget::of_cache(1 << 20)));
-    pairs[1].0.iter_mut().for_each(|it| it.shard.leave_runs());
+    pairs[1]
+        .0
+        .iter_mut()
+        .for_each(|it| it.shard.leave_repeats());
     let mut now = Now { us: 1, unix_ms: 1 };
     for step in 0..STEPS / 6 {
         let which = random.below(2);

@@ -24,7 +24,7 @@ const NATIVE: usize = 1;
 
 impl Peer {
     fn new(mut side: Side, now: Now) -> Peer {
-        side.sessions[OF_RESP] = side.shard.open_session_translated(now, 0);
+        side.sessions[OF_RESP] = side.shard.front_mut().open_session_translated(now, 0);
         side.inbox[OF_RESP] = Conversation::greeting();
         let limits = Limits {
             frame_bytes_max: 4 << 10,
@@ -112,7 +112,7 @@ fn compare(seed: u64) -> [u64; 2] {
         let side = Side::new(config.clone(), log.clone(), Budget::of_cache(1 << 20));
         Peer::new(side, now)
     });
-    peers[1].side.shard.leave_runs();
+    peers[1].side.shard.leave_repeats();
     let (mut last, mut beside) = (0, 0);
     for step in 0..150 {
         let context = format!("seed {seed}, step {step}");

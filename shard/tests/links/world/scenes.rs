@@ -195,7 +195,9 @@ impl World {
         let (second, third) = ((first + 1) % NODES, (first + 2) % NODES);
         let key = world.keys[&partition][2].clone();
         let all = (0..NODES).flat_map(|from| (0..NODES).map(move |to| (from, to)));
-        world.cut = all.filter(|&pair| pair != (first, second)).collect();
+        // The ring of the second one is read by a link that has nothing to ship until then.
+        let is_there = |pair: &(usize, usize)| [(first, second), (second, third)].contains(pair);
+        world.cut = all.filter(|pair| !is_there(pair)).collect();
         let pairs: Vec<_> = world.links.keys().copied().collect();
         pairs.into_iter().for_each(|pair| world.close(pair));
         world.exchange(20);
@@ -203,6 +205,7 @@ impl World {
         assert!(world.commit(first, partition, &put).is_some());
         world.exchange(20);
         assert!(world.contents(second, partition).contains_key(&key));
+        assert!(world.nodes[second].links.memory().ring_bytes > 0);
 
         world.part(first, second);
         let deletion = [(key.clone(), None)];
@@ -226,12 +229,56 @@ impl World {
 
         world.part(first, second);
         assert!(world.promote_to(partition, second, false));
-        world.exchange(6);
-        world.cut.remove(&(second, third));
-        world.exchange(60);
+        world.exchange(66);
         let state = world.state(third, partition);
         assert!(state.is_readable(), "{state:?}");
         assert!(!world.contents(third, partition).contains_key(&key));
+        world.settle(false);
+        world.check_end();
+    }
+
+    /// The only member goes away, for so many writes of a kibibyte, and comes back. Meanwhile the
+    /// ring of the node that writes goes on, or gives up all that it holds; in the end both nodes
+    /// have the same.
+    pub fn leave_for(seed: u64, writes: usize) {
+        let mut world = World::new(seed, Some(1));
+        (world.ring_bytes, world.backlog_bytes) = (20_000, u64::MAX);
+        (0..NODES).for_each(|at| world.restart(at));
+        let partition = PARTITIONS[0];
+        let first = world.plan[&partition].primary;
+        let second = (first + 1) % NODES;
+        let all = (0..NODES).flat_map(|from| (0..NODES).map(move |to| (from, to)));
+        world.cut = all.filter(|&pair| pair != (first, second)).collect();
+        let pairs: Vec<_> = world.links.keys().copied().collect();
+        pairs.into_iter().for_each(|pair| world.close(pair));
+        world.exchange(20);
+        let keys = world.keys[&partition].clone();
+        let write = |world: &mut World, number: usize| {
+            let put = [(keys[number % keys.len()].clone(), Some(vec![7; 1_000]))];
+            assert!(world.commit(first, partition, &put).is_some());
+            world.exchange(2);
+            world.nodes[first].links.memory().ring_bytes
+        };
+        let is_at_rest = |held: &u64| *held == 0;
+        let held: Vec<_> = (0..40).map(|number| write(&mut world, number)).collect();
+        assert!(!held.iter().any(is_at_rest), "{held:?}");
+        world.part(first, second);
+        let held: Vec<_> = (0..writes)
+            .map(|number| write(&mut world, number))
+            .collect();
+        let (going_on, at_rest) = held.split_at(held.len().min(18));
+        assert!(!going_on.iter().any(is_at_rest), "{held:?}");
+        assert!(at_rest.iter().skip(4).all(is_at_rest), "{held:?}");
+        assert!(held.iter().all(|held| *held <= 20_000), "{held:?}");
+        world.cut.remove(&(first, second));
+        let mut turns = 0;
+        while !world.state(second, partition).is_readable() {
+            world.exchange(1);
+            turns += 1;
+            assert!(turns < 1_000, "{writes} writes are not caught up with");
+        }
+        let held = write(&mut world, 0);
+        assert!(!is_at_rest(&held));
         world.settle(false);
         world.check_end();
     }

@@ -4,10 +4,10 @@
 mod armed;
 pub(crate) mod cell;
 pub(crate) mod cells;
+mod direct;
 pub(crate) mod hand;
 pub(crate) mod large;
 pub(crate) mod page;
-mod plain;
 pub(crate) mod thin;
 
 #[cfg(test)]

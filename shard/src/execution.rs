@@ -1,0 +1,57 @@
+//! What is asked: the store of this core, the requests that wait, and everything that works on the
+//! store beside them. Knows no connection.
+
+pub(crate) mod answer_bytes;
+pub(crate) mod batch_run;
+pub(crate) mod direct_answers;
+pub(crate) mod events;
+pub(crate) mod fire;
+pub(crate) mod links;
+pub(crate) mod look_ahead;
+pub(crate) mod mailed;
+pub(crate) mod members;
+pub(crate) mod memory;
+pub(crate) mod operation;
+pub(crate) mod queries;
+pub(crate) mod reads;
+pub(crate) mod refusals;
+pub(crate) mod repeats;
+pub(crate) mod scans;
+pub(crate) mod settings;
+pub(crate) mod tokens;
+pub(crate) mod turn;
+pub(crate) mod verbs;
+pub(crate) mod window;
+
+use penstock_storage::io::Blocks;
+use penstock_storage::store::Store;
+
+use crate::accounts::stats::Stats;
+use crate::chores::Chores;
+use crate::cluster::ClusterMember;
+use crate::firing::Firing;
+use crate::keyspaces::Keyspaces;
+use crate::phase::Phase;
+use crate::programs::ProgramRunner;
+use crate::replica_waits::ReplicaWaits;
+use crate::requests::Requests;
+use crate::scans::Scans;
+use crate::segment_files::SegmentFiles;
+use crate::setup::Setup;
+
+/// The side of the shard that faces its store.
+pub struct Execution<P: Blocks> {
+    pub(crate) setup: Setup,
+    pub(crate) phase: Phase,
+    pub(crate) store: Store<P>,
+    pub(crate) requests: Requests,
+    pub(crate) scans: Scans,
+    pub(crate) keyspaces: Keyspaces,
+    pub(crate) firing: Firing,
+    pub(crate) programs: ProgramRunner,
+    pub(crate) linked: Option<Box<ClusterMember<P::Block>>>,
+    pub(crate) replica_waits: ReplicaWaits,
+    pub(crate) files: SegmentFiles,
+    pub(crate) chores: Chores,
+    pub(crate) stats: Stats,
+}

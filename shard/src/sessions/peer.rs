@@ -1,0 +1,34 @@
+//! Who is at the other end of a connection, and what its client understands.
+
+use penstock_net::frame::Medium;
+use penstock_net::hello::{FEATURE_ALL, FEATURE_BEGAN};
+
+/// The other end of one connection.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    /// What frames pass through.
+    pub(crate) medium: Medium,
+    /// A network is between: the peer takes its replies when it can.
+    pub(crate) is_remote: bool,
+    /// The client wants `FEATURE_BEGAN`.
+    pub(crate) tells_began: bool,
+    /// The client wants `FEATURE_ALL`.
+    pub(crate) tells_all: bool,
+}
+
+impl Peer {
+    pub(super) fn new(medium: Medium, is_remote: bool) -> Self {
+        Peer {
+            medium,
+            is_remote,
+            tells_began: false,
+            tells_all: false,
+        }
+    }
+
+    /// The client has offered features in its HELLO.
+    pub(crate) fn offers(&mut self, features: u64) {
+        self.tells_began = features & FEATURE_BEGAN != 0;
+        self.tells_all = features & FEATURE_ALL != 0;
+    }
+}

@@ -1,0 +1,118 @@
+//! What is to be written: a record and its parts.
+
+use crate::types::version::Version;
+
+use super::{PART_HEADER_BYTES, padded};
+
+/// What a part says of its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PartKind {
+    /// The key has this value.
+    Put,
+    /// The key is gone.
+    Tombstone,
+}
+
+/// One part to be written.
+#[derive(Clone, Copy, Debug)]
+pub struct PartSpec<'a> {
+    /// Put or tombstone; a tombstone has an empty value.
+    pub kind: PartKind,
+    /// 1 to [`KEY_BYTES_MAX`] bytes.
+    pub key: &'a [u8],
+    /// At most [`VALUE_BYTES_MAX`] bytes.
+    pub value: &'a [u8],
+    /// Unix milliseconds from which on the key is gone.
+    pub expiry_ms: Option<u64>,
+    /// The layout of the value; 0 is opaque bytes.
+    pub layout: u16,
+    /// Another key of the same hash may be in the index: to know which one the part belongs to, its
+    /// key must be compared.
+    pub is_crowded: bool,
+}
+
+/// One record to be written.
+#[derive(Clone, Copy, Debug)]
+pub struct RecordSpec<'a> {
+    /// The slot that all keys route to.
+    pub slot: u16,
+    /// 24-bit term and 8-bit node ordinal.
+    pub epoch: u32,
+    /// Dense per partition, from 1.
+    pub sequence: u64,
+    /// Unix milliseconds, 48 bits.
+    pub time_ms: u64,
+    /// 1 to [`PARTS_MAX`] parts.
+    pub parts: &'a [PartSpec<'a>],
+    /// The encoded extension areas of the first parts (each a multiple of 8 bytes, or nothing); the
+    /// others have none.
+    pub extension: &'a [&'a [u8]],
+}
+
+/// The encoded size of a part, in bytes.
+#[inline]
+#[must_use]
+pub const fn part_bytes(
+    key_len: usize,
+    value_len: usize,
+    expiry: bool,
+    extension_len: usize,
+) -> usize {
+    PART_HEADER_BYTES
+        + padded(key_len)
+        + padded(value_len)
+        + if expiry { 8 } else { 0 }
+        + extension_len
+}
+
+impl<'a> PartSpec<'a> {
+    /// A value of opaque bytes that never expires, under a key whose hash no other key has.
+    #[inline]
+    #[must_use]
+    pub const fn put(key: &'a [u8], value: &'a [u8]) -> Self {
+        PartSpec {
+            kind: PartKind::Put,
+            key,
+            value,
+            expiry_ms: None,
+            layout: 0,
+            is_crowded: false,
+        }
+    }
+
+    /// The end of a key whose hash no other key has.
+    #[inline]
+    #[must_use]
+    pub const fn tombstone(key: &'a [u8]) -> Self {
+        PartSpec {
+            kind: PartKind::Tombstone,
+            ..PartSpec::put(key, &[])
+        }
+    }
+
+    /// The same, where another key may have the hash.
+    #[inline]
+    #[must_use]
+    pub const fn crowded(self) -> Self {
+        PartSpec {
+            is_crowded: true,
+            ..self
+        }
+    }
+}
+
+impl<'a> RecordSpec<'a> {
+    /// The change with this version, made at `time_ms`. No part has an extension area.
+    #[inline]
+    #[must_use]
+    pub const fn new(slot: u16, version: Version, time_ms: u64, parts: &'a [PartSpec<'a>]) -> Self {
+        RecordSpec {
+            slot,
+            epoch: version.epoch,
+            sequence: version.sequence,
+            time_ms,
+            parts,
+            extension: &[],
+        }
+    }
+}
