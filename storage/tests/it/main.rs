@@ -25,7 +25,6 @@ mod replica;
 mod run;
 mod scrub;
 mod seed;
-mod small_disk;
 mod snapshot;
 mod steady;
 mod store;

@@ -3,12 +3,10 @@
 // ---- pages
 pub(crate) mod clean;
 pub(crate) mod cleaner;
-pub(crate) mod credit;
 pub(crate) mod expired;
 pub(crate) mod expired_keys;
 pub mod expiring;
 pub(crate) mod judge;
-pub(crate) mod lack;
 pub mod live;
 pub(crate) mod liveness;
 pub(crate) mod moves;
@@ -16,6 +14,6 @@ pub mod pace;
 pub(crate) mod pick;
 pub mod sizing;
 
-pub use cleaner::{Backlog, CleaningConfig, CleaningCounters, Damaged, RoomOnDisk};
+pub use cleaner::{Backlog, CleaningConfig, CleaningCounters, Damaged};
 pub use liveness::Liveness;
 pub use pace::Fill;
