@@ -114,8 +114,10 @@ pub struct Holds {
     is_prompt: bool,
     /// Reads of the disk may fail, and with them effects.
     may_fail: bool,
-    /// Since when a cluster is at rest: each hold has a node that is to run its effects.
-    rests_since_us: Option<u64>,
+    /// How long a cluster was at rest, in all: each hold had a node that is to run its effects.
+    rested_us: u64,
+    /// When that was last looked at.
+    rest_seen_us: Option<u64>,
     /// What the last look has still to send.
     last: VecDeque<(usize, Act, Subject)>,
     last_step: u8,
@@ -155,7 +157,8 @@ impl Holds {
             latest_ms: vec![0],
             is_prompt: false,
             may_fail,
-            rests_since_us: None,
+            rested_us: 0,
+            rest_seen_us: None,
             last: VecDeque::new(),
             last_step: 0,
             met: MUST_MEET.iter().map(|&what| (what, 0)).collect(),
@@ -195,17 +198,20 @@ impl Holds {
         self.is_prompt = is_prompt;
     }
 
-    /// A cluster is at rest now: each hold has a node that is to run its effects; or not.
-    pub fn set_rest(&mut self, now_us: u64, is_at_rest: bool) {
-        let since_us = self.rests_since_us.unwrap_or(now_us);
-        self.rests_since_us = is_at_rest.then_some(since_us);
+    /// A cluster is at rest now: each hold has a node that is to run its effects; or not. A node
+    /// that writes by itself, as for tokens, makes the nodes differ for a moment again and again,
+    /// so the times of rest are added up.
+    pub fn note_rest(&mut self, now_us: u64, is_at_rest: bool) {
+        let seen_us = self.rest_seen_us.replace(now_us).unwrap_or(now_us);
+        if is_at_rest {
+            self.rested_us += now_us - seen_us;
+        }
     }
 
-    /// Whether a cluster has been at rest for so long, whenever it was said.
+    /// Whether a cluster has been at rest for so long.
     #[must_use]
-    pub fn has_rested(&self, now_us: u64, for_us: u64) -> bool {
-        let since_us = self.rests_since_us;
-        since_us.is_some_and(|since_us| now_us >= since_us + for_us)
+    pub fn has_rested(&self, for_us: u64) -> bool {
+        self.rested_us >= for_us
     }
 
     /// Effects may fail from now on, because a read of the disk may.

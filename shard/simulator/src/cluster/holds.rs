@@ -114,7 +114,7 @@ impl World {
     /// The nodes are the same now, and each partition has a writer that serves it; or not.
     pub(super) fn note_rest(&mut self, is_at_rest: bool) {
         if let Some(holds) = &mut self.holds {
-            holds.set_rest(self.now_us, is_at_rest);
+            holds.note_rest(self.now_us, is_at_rest);
         }
     }
 
@@ -128,6 +128,6 @@ impl World {
         };
         holds.close();
         slowest_ms < Some(holds.last_expiry_ms() + FIRED_MS_MAX)
-            || !holds.has_rested(self.now_us, FIRED_MS_MAX * 1_000)
+            || !holds.has_rested(FIRED_MS_MAX * 1_000)
     }
 }

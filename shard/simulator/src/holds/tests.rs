@@ -455,14 +455,14 @@ fn the_last_values_of_a_cluster_are_judged_as_a_lot() {
 }
 
 #[test]
-fn a_cluster_rests_since_the_last_time_that_a_hold_had_nobody_to_run_its_effects() {
+fn a_cluster_has_rested_when_its_times_of_rest_are_long_enough() {
     let mut holds = History::of_hold().holds;
-    assert!(!holds.has_rested(9_000, 0), "nobody has looked");
-    holds.set_rest(1_000, true);
-    holds.set_rest(1_300, true);
-    assert!(!holds.has_rested(1_999, 1_000) && holds.has_rested(2_000, 1_000));
-    holds.set_rest(2_300, false);
-    assert!(!holds.has_rested(9_000, 0));
-    holds.set_rest(2_600, true);
-    assert!(!holds.has_rested(3_599, 1_000) && holds.has_rested(3_600, 1_000));
+    assert!(!holds.has_rested(1), "nobody has looked");
+    holds.note_rest(1_000, true);
+    holds.note_rest(1_300, true);
+    assert!(holds.has_rested(300) && !holds.has_rested(301));
+    holds.note_rest(2_300, false);
+    assert!(!holds.has_rested(301), "no rest");
+    holds.note_rest(2_600, true);
+    assert!(holds.has_rested(600) && !holds.has_rested(601));
 }
