@@ -184,39 +184,40 @@ impl<'a> Reader<'a> {
                     return self.on_named(key);
                 }
                 self.cursor.skip_spaces();
-                let start = self.cursor.at;
-                let word = self.cursor.word();
-                if let Some(way) = PutWay::of_word(word) {
-                    let value = self.value(key)?;
-                    return Ok(Step::Put { key, way, value });
-                }
-                (key, self.on_key(word, start)?)
+                return self.on_whole_key(key);
             }
         };
         self.end(key, action)
     }
 
     /// What is said of a key after its name and a dot, or of the only one: a guard or an effect on
-    /// one of its numbers, or on the key itself.
+    /// one of its numbers. The only key itself is meant where no number stands.
     fn on_named(&mut self, key: u8) -> Result<Step, ExpressionError> {
         if self.scope.has_only_key() {
             let start = self.cursor.at;
             let word = self.cursor.word();
-            if let Some(way) = PutWay::of_word(word) {
-                let value = self.value(key)?;
-                return Ok(Step::Put { key, way, value });
-            }
-            if KEY_WORDS.contains(&word) {
-                let action = self.on_key(word, start)?;
-                return self.end(key, action);
-            }
             self.cursor.at = start;
+            if KEY_WORDS.contains(&word) || PutWay::of_word(word).is_some() {
+                return self.on_whole_key(key);
+            }
             if NumberKind::from_name(word).is_none() {
                 return Err(self.error_at(start, &format!("{ONLY_KEY_TEXT}{TYPES_TEXT}")));
             }
         }
         let number = self.number_of(key)?;
         let action = self.on_number(number)?;
+        self.end(key, action)
+    }
+
+    /// A guard or an effect on a key itself, which begins with its word.
+    fn on_whole_key(&mut self, key: u8) -> Result<Step, ExpressionError> {
+        let start = self.cursor.at;
+        let word = self.cursor.word();
+        if let Some(way) = PutWay::of_word(word) {
+            let value = self.value(key)?;
+            return Ok(Step::Put { key, way, value });
+        }
+        let action = self.on_key(word, start)?;
         self.end(key, action)
     }
 
