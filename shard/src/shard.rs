@@ -9,22 +9,22 @@
 //! answered in later frames of the same request.
 
 mod audited;
-pub(crate) mod batch;
+mod batch;
 mod completions;
-pub(crate) mod detached;
-pub(crate) mod frames;
+mod detached;
+mod frames;
 mod leases;
 mod login;
-pub(crate) mod mailed;
-pub(crate) mod members;
+mod mailed;
+mod members;
 mod memory;
-pub(crate) mod operation;
-pub(crate) mod reads;
-pub(crate) mod repeats;
-pub(crate) mod rights;
-pub(crate) mod run_item;
-pub(crate) mod scans;
-pub(crate) mod settings;
+mod operation;
+mod reads;
+mod repeats;
+mod rights;
+mod run_item;
+mod scans;
+mod settings;
 mod told;
 mod turn;
 
@@ -57,8 +57,8 @@ use crate::segment_files::SegmentFiles;
 use crate::setup::{Setup, ShardConfig, hash_check};
 use crate::snapshots::{SnapshotStart, Snapshots};
 
-/// One core's state machine. Each member owns its state; the methods here and in the modules below
-/// take an event or a step of the turn through several of them.
+/// One core's state machine. Its two members own all state; the methods here and in the modules
+/// below take an event or a step of the turn through both.
 pub struct Shard<P: Blocks> {
     pub(crate) front: Front,
     pub(crate) execution: Execution<P>,
@@ -150,7 +150,7 @@ impl<P: Blocks> Shard<P> {
     /// The store, for what the owner reports of it.
     #[must_use]
     pub fn store(&self) -> &Store<P> {
-        self.execution.store()
+        &self.execution.store
     }
 
     /// Takes one event in. For [`Event::Received`] the result is how many bytes were consumed.

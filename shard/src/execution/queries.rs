@@ -10,7 +10,6 @@ use penstock_net::status::Status;
 use penstock_storage::io::Blocks;
 use penstock_storage::key_table::TableHome;
 use penstock_storage::place::FileId;
-use penstock_storage::store::Store;
 use penstock_storage::system_key::is_system;
 
 use crate::accounts::answers::Asked;
@@ -120,11 +119,5 @@ impl<P: Blocks> Execution<P> {
     #[must_use]
     pub fn is_writing_snapshot(&self) -> bool {
         self.chores.snapshots.is_writing()
-    }
-
-    /// The store, for what the owner reports of it.
-    #[must_use]
-    pub fn store(&self) -> &Store<P> {
-        &self.store
     }
 }

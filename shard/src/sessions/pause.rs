@@ -3,7 +3,8 @@
 /// The pause of one connection. A connection that is paused stands in `Sessions::paused`.
 #[derive(Debug, Default)]
 pub(crate) struct Pause {
-    wait: Wait,
+    /// The bytes are not read: they wait for room.
+    is_on: bool,
     /// Since when the bytes of the connection wait to be read, in microseconds; the deadlines of
     /// their requests count from there. Outlives the pause until the bytes are read.
     since_us: Option<u64>,
@@ -13,23 +14,13 @@ pub(crate) struct Pause {
     asks_for_much: bool,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Wait {
-    /// The bytes are read.
-    #[default]
-    None,
-    /// They wait for room.
-    ForRoom,
-}
-
 impl Pause {
     /// Begins a pause, or goes on with the one that is; `true` if it has begun.
     pub(super) fn begin(&mut self, since_us: u64, expires_us: u64) -> bool {
         self.expires_us = expires_us;
-        let begins = self.wait == Wait::None;
+        let begins = !self.is_on;
         if begins {
-            self.wait = Wait::ForRoom;
-            self.since_us = Some(since_us);
+            (self.is_on, self.since_us) = (true, Some(since_us));
         }
         begins
     }
@@ -40,13 +31,12 @@ impl Pause {
     }
 
     pub(super) fn end(&mut self) {
-        self.wait = Wait::None;
-        self.asks_for_much = false;
+        (self.is_on, self.asks_for_much) = (false, false);
     }
 
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
-        self.wait == Wait::ForRoom
+        self.is_on
     }
 
     pub(super) fn waits_for_much(&self) -> bool {
