@@ -17,8 +17,7 @@ impl<P: Blocks> Execution<P> {
         self.linked.as_mut().map(|linked| linked.links())
     }
 
-    /// Moves what is to be sent by a link to `into`, which is empty; nothing of a link that is
-    /// gone.
+    /// Moves the output of a link to `into`, which is empty. A link that is gone has none.
     pub fn take_link_output(&mut self, link: LinkId, into: &mut Vec<u8>) {
         if let Some(output) = self.links().and_then(|links| links.output(link)) {
             std::mem::swap(output, into);

@@ -22,7 +22,7 @@ const UNSENT: &str = "it reads no answers and is not logged in";
 
 impl Front {
     /// Whether connections must log in. If so, each one that is accepted is followed by
-    /// [`Shard::greet`].
+    /// [`Front::greet`].
     #[inline]
     pub fn needs_logins(&self) -> bool {
         self.logins.are_needed()

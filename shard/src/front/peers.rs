@@ -12,7 +12,7 @@ const ENDED: &str = "what it asked for may have run when the lease of this node 
                      it was executed is unknown";
 
 impl Front {
-    /// A connection was accepted of which nothing is known: at a shard with users it cannot log in.
+    /// Opens a connection of which nothing is known. At a shard with users it cannot log in.
     pub fn open_session(&mut self, now: Now) -> SessionId {
         self.sessions.open(now.us, Medium::Wire, true)
     }
@@ -23,10 +23,10 @@ impl Front {
         self.sessions.open(now.us, Medium::Memory, false)
     }
 
-    /// A connection was accepted whose bytes its driver translates to frames in memory. Its peer
-    /// is judged as that of every connection, but for silence: it may say nothing for `idle_us_max`
-    /// microseconds, or for ever if that is 0. What the driver holds comes as [`Event::Outside`].
-    /// [`Shard::greet`] follows if there are users.
+    /// Opens a connection whose bytes its driver translates to frames in memory. Its peer is judged
+    /// as that of every connection, but for silence: it may say nothing for `idle_us_max`
+    /// microseconds, or for ever if that is 0. What the driver holds comes as
+    /// [`crate::Event::Outside`]. [`Front::greet`] follows if there are users.
     pub fn open_session_translated(&mut self, now: Now, idle_us_max: u64) -> SessionId {
         self.sessions
             .open_idle(now.us, Medium::Memory, true, idle_us_max)

@@ -120,7 +120,7 @@ impl Ring {
         self.readers = Readers::Here;
     }
 
-    /// Nobody lacks what stands up to this record, or it is on the disk for whoever does.
+    /// Records up to `appended` are not held: a reader that lacks them reads the disk.
     ///
     /// # Panics
     /// If the ring does not rest.

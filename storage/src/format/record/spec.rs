@@ -1,4 +1,4 @@
-//! What is to be written: a record and its parts.
+//! A record and its parts, as a writer gives them to the encoder.
 
 use crate::types::version::Version;
 
