@@ -1,8 +1,8 @@
 //! The little language of the commands and of the files of a schema: guards, effects and values.
 //!
 //! One guard or effect stands in one word of the shell: [`parse_step`] for `penstock apply`,
-//! [`parse_step_of_only_key`] for `penstock update-if`. A number outside its type is refused here,
-//! so that no request carries one.
+//! [`parse_step_of_only_key`] for `penstock update-if`. A number is compared and set within the
+//! range of its field. What is added may be more: the sum decides, at the server.
 //!
 //! A value is plain text, `0x...`, typed numbers (`u32:100` or `u32:100,u64be:7`), `@file`, or
 //! `text:...` for a text that would be read as one of these.
