@@ -185,7 +185,9 @@ fn a_bench_at_level_all_reaches_all_beside_a_member_and_disk_where_nobody_may_wr
     let (first, second) = cluster.start_two();
     let reached = |at: &Server| {
         let mut bench = command(&["bench", "decr", "--level", "all", "--json"]);
-        bench.args(["--connections", "2", "--warmup", "0", "--duration", "0.3"]);
+        // It ends by its requests: a busy machine may do nothing within a time.
+        bench.args(["--connections", "2", "--warmup", "0"]);
+        bench.args(["--requests", "50", "--duration", "30"]);
         let output = bench.arg("--addr").arg(at.address.to_string()).output();
         let output = output.expect("it runs");
         let told = String::from_utf8_lossy(&output.stderr).into_owned();
