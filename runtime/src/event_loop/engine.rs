@@ -126,6 +126,7 @@ impl Engine {
                 ));
                 return None;
             }
+            refused if self.helpers.supply.is_overtaken(refused) => return None,
             _ => {}
         }
         let is_full = self.shard.store().log().is_full();
@@ -218,6 +219,10 @@ impl Engine {
         if self.helpers.key_tables.must_leave() {
             self.step(now, Event::GiveUpKeyTables);
         }
+        if let Some(room) = self.helpers.supply.room_news(now, self.shard.store()) {
+            self.step(now, Event::Room(room));
+        }
+        self.tell_full(now);
         if let Some(text) = self.helpers.supply.fill_news(now, self.shard.store()) {
             let shard = self.number;
             warn!(shard, "shard {shard}: {text}");
@@ -226,6 +231,17 @@ impl Engine {
             let bytes = bound.share();
             bound.tell(self.number, self.shard.store().usage().memory_bytes);
             self.step(now, Event::MemoryBound { bytes });
+        }
+    }
+
+    /// Tells people that what grows is answered FULL, and that it is taken again.
+    fn tell_full(&mut self, now: Now) {
+        let is_full =
+            self.shard.store().log().is_full() && self.shard.execution().spare_failure().is_none();
+        let supply = &mut self.helpers.supply;
+        if let Some(text) = supply.full_news(now, is_full, || carried(&self.shard)) {
+            let shard = self.number;
+            warn!(shard, "shard {shard}: {text}");
         }
     }
 

@@ -23,10 +23,15 @@ pub const SPARES_READY: usize = 3;
 /// With fewer spares nothing but cleaning goes on in a new segment.
 const SPARES_TO_ROTATE: usize = 2;
 
+/// The share of a segment that is its end: what only deletions, edits and cleaning take.
+const END_SHARE: u64 = 4;
+
 /// Spare segments, and what is refused while they are lacking.
 pub(super) struct Supply {
     spares: VecDeque<Spare>,
     is_refused: bool,
+    /// How often a spare was refused.
+    refusals: u64,
     /// How long new segments are, if they begin short.
     growth: Option<Growth>,
     /// The last spare is left to cleaning.
@@ -41,8 +46,10 @@ pub(super) struct Supply {
     is_tight: bool,
     /// What grows the store found no room since that was judged, and nothing came.
     is_stuck: bool,
-    /// What takes no more room than before was refused since it was last asked.
-    has_refused: bool,
+    /// What takes no more room than before found none since it was last asked.
+    has_lack: bool,
+    /// Such is refused.
+    refuses_edits: bool,
 }
 
 impl Supply {
@@ -51,6 +58,7 @@ impl Supply {
         Supply {
             spares: VecDeque::new(),
             is_refused: false,
+            refusals: 0,
             growth: None,
             keeps_reserve,
             relief_comes: false,
@@ -58,7 +66,8 @@ impl Supply {
             is_judged: false,
             is_tight: false,
             is_stuck: false,
-            has_refused: false,
+            has_lack: false,
+            refuses_edits: false,
         }
     }
 
@@ -93,15 +102,30 @@ impl Supply {
             Purpose::Clean | Purpose::Relieve => false,
             _ if is_planted(Bug::NoReserve) || !self.keeps_reserve => false,
             Purpose::Keep => is_needed,
-            Purpose::Grow => is_needed || (self.is_low() && (self.is_full || !self.is_judged)),
+            Purpose::Grow => is_needed || self.is_full || (self.is_low() && !self.is_judged),
+        }
+    }
+
+    /// Whether the end of the open segment is left to deletions and edits: they have no other room
+    /// while only cleaning may take the last spare. Whether another one comes is not known before
+    /// it is there.
+    pub(super) fn keeps_end(&self) -> bool {
+        self.keeps_reserve && self.spares.len() < SPARES_TO_ROTATE && !is_planted(Bug::NoReserve)
+    }
+
+    /// Bytes at the end of an open segment of so many that what grows leaves to others.
+    pub(super) fn end_bytes(&self, segment_bytes: u64) -> u64 {
+        match self.keeps_end() {
+            true => segment_bytes / END_SHARE,
+            false => 0,
         }
     }
 
     /// Whether a record of this purpose may take the next spare into use.
-    pub(super) fn has_for(&self, purpose: Purpose, has_segment: bool) -> bool {
+    pub(super) fn has_for(&self, purpose: Purpose) -> bool {
         let needed = match purpose {
             Purpose::Clean | Purpose::Relieve => 1,
-            _ if !has_segment || !self.keeps_reserve => 1,
+            _ if !self.keeps_reserve => 1,
             _ if is_planted(Bug::NoReserve) => 1,
             Purpose::Keep | Purpose::Grow => SPARES_TO_ROTATE,
         };
@@ -112,17 +136,21 @@ impl Supply {
     /// once when the log is full; what makes room, or takes none, when cleaning cannot help either.
     pub(super) fn no_room(&mut self, purpose: Purpose, is_room_coming: bool) -> Room {
         match purpose {
+            Purpose::Grow if self.is_full() => Room::Full,
             _ if !self.is_refused => Room::Wait,
             // Nobody cleans a log that keeps no reserve.
-            Purpose::Grow if self.is_full || !self.keeps_reserve => Room::Full,
+            Purpose::Grow if !self.keeps_reserve => Room::Full,
             Purpose::Grow => {
                 self.is_stuck |= self.is_judged && !is_room_coming;
                 Room::Wait
             }
             Purpose::Keep | Purpose::Relieve if is_room_coming => Room::Wait,
             Purpose::Keep | Purpose::Relieve => {
-                self.has_refused = true;
-                Room::Full
+                self.has_lack = true;
+                match self.refuses_edits {
+                    true => Room::Full,
+                    false => Room::Wait,
+                }
             }
             Purpose::Clean => Room::Wait,
         }
@@ -160,6 +188,11 @@ impl Supply {
     pub(super) fn bytes_wanted(&self, usual_bytes: u64) -> u64 {
         let growth = self.growth.as_ref();
         growth.map_or(usual_bytes, |growth| growth.next_bytes().min(usual_bytes))
+    }
+
+    /// Bytes of the segments that a large log has, if it begins with short ones.
+    pub(super) fn most_bytes(&self) -> Option<u64> {
+        self.growth.as_ref().map(Growth::most_bytes)
     }
 
     /// Spares that are wanted now by a log with or without an open segment and sealed ones.
@@ -205,6 +238,12 @@ impl Supply {
     pub(super) fn refuse(&mut self) {
         self.is_judged &= self.is_low();
         self.is_refused = true;
+        self.refusals += 1;
+    }
+
+    /// How often a spare was refused.
+    pub(super) fn refusals(&self) -> u64 {
+        self.refusals
     }
 
     /// Whether no more spares could be had when one was asked for last.
@@ -218,7 +257,7 @@ impl Supply {
     }
 
     /// Whether there is no spare at all and none can be had.
-    pub(super) fn is_starved(&self) -> bool {
+    pub(super) fn lacks_any(&self) -> bool {
         self.is_refused && self.spares.is_empty()
     }
 
@@ -250,11 +289,21 @@ impl Supply {
         self.is_stuck || !self.is_judged
     }
 
+    /// Whether what grows the store found no room since that was judged, and nothing came.
+    pub(super) fn is_stuck(&self) -> bool {
+        self.is_stuck
+    }
+
     pub(super) fn take_stuck(&mut self) -> bool {
         std::mem::take(&mut self.is_stuck)
     }
 
-    pub(super) fn take_refused(&mut self) -> bool {
-        std::mem::take(&mut self.has_refused)
+    pub(super) fn take_lack(&mut self) -> bool {
+        std::mem::take(&mut self.has_lack)
+    }
+
+    /// Whether what takes no more room than before and finds none is refused from now on, or waits.
+    pub(super) fn refuse_edits(&mut self, refuses_edits: bool) {
+        self.refuses_edits = refuses_edits;
     }
 }
