@@ -108,6 +108,7 @@ impl Engine {
     /// Tells the shard the outcome of its request for a segment file. Returns a message for people,
     /// if the outcome deserves one.
     pub(crate) fn take_spare(&mut self, now: Now, outcome: SpareOutcome) -> Option<String> {
+        self.give_room(now);
         match &outcome {
             SpareOutcome::InheritedGone => {
                 self.step(now, Event::InheritedGone);
@@ -219,9 +220,7 @@ impl Engine {
         if self.helpers.key_tables.must_leave() {
             self.step(now, Event::GiveUpKeyTables);
         }
-        if let Some(room) = self.helpers.supply.room_news(now, self.shard.store()) {
-            self.step(now, Event::Room(room));
-        }
+        self.give_room(now);
         self.tell_full(now);
         if let Some(text) = self.helpers.supply.fill_news(now, self.shard.store()) {
             let shard = self.number;
@@ -231,6 +230,13 @@ impl Engine {
             let bytes = bound.share();
             bound.tell(self.number, self.shard.store().usage().memory_bytes);
             self.step(now, Event::MemoryBound { bytes });
+        }
+    }
+
+    /// Tells the shard what its log may have of the disk, if that is due.
+    fn give_room(&mut self, now: Now) {
+        if let Some(room) = self.helpers.supply.room_news(now, self.shard.store()) {
+            self.step(now, Event::Room(room));
         }
     }
 

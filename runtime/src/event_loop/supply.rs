@@ -115,9 +115,10 @@ impl SegmentSupply {
         if now.us < self.room_due_us {
             return None;
         }
-        self.room_due_us = now.us + ROOM_US;
         let log = store.log();
+        // The first measurement is told before the first spare is used.
         let log_bytes = self.room.log_bytes(log.held_bytes())?;
+        self.room_due_us = now.us + ROOM_US;
         Some(RoomOnDisk {
             log_bytes,
             segment_bytes: log.spare_bytes_wanted(self.segment_bytes),

@@ -84,7 +84,7 @@ impl<P: Blocks> Log<P> {
         };
         let mut frame_bytes = self.open.segment().and_then(frame_within);
         if frame_bytes.is_none() {
-            if !self.supply.has_for(purpose) {
+            if !self.supply.has_for(purpose, self.open.segment().is_some()) {
                 return self.no_room(purpose);
             }
             let is_kept_back = matches!(purpose, Purpose::Keep | Purpose::Grow);

@@ -354,6 +354,11 @@ impl<P: Blocks> Log<P> {
         self.supply.refusals()
     }
 
+    /// So many more segments can surely be made for it as things are.
+    pub(crate) fn set_segments_left(&mut self, segments_left: u64) {
+        self.supply.set_segments_left(segments_left);
+    }
+
     /// Whether deletions and edits that find no room are refused from now on, or wait.
     pub(crate) fn refuse_edits(&mut self, refuses_edits: bool) {
         self.supply.refuse_edits(refuses_edits);

@@ -23,6 +23,10 @@ pub const SPARES_READY: usize = 3;
 /// With fewer spares nothing but cleaning goes on in a new segment.
 const SPARES_TO_ROTATE: usize = 2;
 
+/// So many more segments have room where the log does as on a large disk: other logs may take some
+/// of them before the room is told again.
+const SEGMENTS_FAR: u64 = 2 * SPARES_READY as u64;
+
 /// The share of a segment that is its end: what only deletions, edits and cleaning take.
 const END_SHARE: u64 = 4;
 
@@ -30,6 +34,9 @@ const END_SHARE: u64 = 4;
 pub(super) struct Supply {
     spares: VecDeque<Spare>,
     is_refused: bool,
+    /// How many more segments can surely be made. Where nobody says, any number can until one is
+    /// refused.
+    segments_left: u64,
     /// How often a spare was refused.
     refusals: u64,
     /// How long new segments are, if they begin short.
@@ -58,6 +65,7 @@ impl Supply {
         Supply {
             spares: VecDeque::new(),
             is_refused: false,
+            segments_left: u64::MAX,
             refusals: 0,
             growth: None,
             keeps_reserve,
@@ -107,10 +115,21 @@ impl Supply {
     }
 
     /// Whether the end of the open segment is left to deletions and edits: they have no other room
-    /// while only cleaning may take the last spare. Whether another one comes is not known before
-    /// it is there.
+    /// while only cleaning may take the last spare. Unless the room is far from used up, nobody
+    /// knows whether another one comes before it is there.
     pub(super) fn keeps_end(&self) -> bool {
-        self.keeps_reserve && self.spares.len() < SPARES_TO_ROTATE && !is_planted(Bug::NoReserve)
+        let lacks_second = self.spares.len() < SPARES_TO_ROTATE && !self.has_far_room();
+        self.keeps_reserve && lacks_second && !is_planted(Bug::NoReserve)
+    }
+
+    /// Whether all spares that are wanted come for certain.
+    fn has_far_room(&self) -> bool {
+        !self.is_refused && self.segments_left >= SEGMENTS_FAR
+    }
+
+    /// So many more segments can be made now.
+    pub(super) fn set_segments_left(&mut self, segments_left: u64) {
+        self.segments_left = segments_left;
     }
 
     /// Bytes at the end of an open segment of so many that what grows leaves to others.
@@ -122,10 +141,11 @@ impl Supply {
     }
 
     /// Whether a record of this purpose may take the next spare into use.
-    pub(super) fn has_for(&self, purpose: Purpose) -> bool {
+    pub(super) fn has_for(&self, purpose: Purpose, has_segment: bool) -> bool {
         let needed = match purpose {
             Purpose::Clean | Purpose::Relieve => 1,
             _ if !self.keeps_reserve => 1,
+            _ if !has_segment && self.has_far_room() => 1,
             _ if is_planted(Bug::NoReserve) => 1,
             Purpose::Keep | Purpose::Grow => SPARES_TO_ROTATE,
         };
@@ -214,6 +234,7 @@ impl Supply {
             return false;
         }
         self.spares.push_back(spare);
+        self.segments_left = self.segments_left.saturating_sub(1);
         true
     }
 

@@ -37,6 +37,8 @@ use super::{Core, Event, FLUSH_TURNS_US_MAX, FLUSH_WRITES_MAX, Node, Phase, Step
 
 /// Between two times that the room on the disk is told, in microseconds.
 const ROOM_US: u64 = 100_000;
+/// More than any run writes.
+const LARGE_ROOM_BYTES: u64 = 1 << 40;
 
 impl World {
     pub(super) fn start(&mut self) -> Step {
@@ -497,7 +499,7 @@ impl World {
         for shard in 0..usize::from(self.layout.shards) {
             self.turn_soon(shard);
         }
-        if self.plan.segment_files.are_told && self.plan.segment_files.most > 0 {
+        if self.plan.segment_files.are_told {
             self.tell_room(self.run);
         }
         if self.first_frame_crash > 0 && self.chance.chance(500_000) {
@@ -653,7 +655,10 @@ impl World {
         }
         let used = self.disk.borrow().used_bytes();
         let all = self.disk.borrow().bytes_max;
-        let free_bytes = all.saturating_sub(used) as u64;
+        let free_bytes = match all {
+            0 => LARGE_ROOM_BYTES,
+            _ => all.saturating_sub(used) as u64,
+        };
         let shards = self.node.as_ref().map_or(0, |node| node.cores.len());
         for shard in 0..shards {
             let Some(node) = self.node.as_ref() else {

@@ -50,6 +50,15 @@ impl<P: Blocks> Store<P> {
         if self.cleaner.room.replace(room) != Some(room) {
             self.cleaner.fullness.forget_slack();
         }
+        // What is inherited may be counted as room that others give back.
+        let inherited = self.inherited_segments();
+        let inherited_bytes: u64 = inherited.map(|(_, it)| it.file_bytes).sum();
+        let sure = RoomOnDisk {
+            log_bytes: room.log_bytes.saturating_sub(inherited_bytes),
+            ..room
+        };
+        let segments_left = sure.more_bytes(self.log()) / room.segment_bytes.max(1);
+        self.log_mut().set_segments_left(segments_left);
     }
 
     /// What cleaning did.
