@@ -455,3 +455,61 @@ fn on_some_small_disks_edits_and_deletions_go_on_and_full_ends_when_all_is_delet
 fn on_any_small_disk_edits_and_deletions_go_on_and_full_ends_when_all_is_deleted() {
     judge(&cases());
 }
+
+/// A log with so many spares and room for so many more segments, for which none is made.
+fn plant_with(spares: u64, more: u64) -> Plant {
+    let segment_bytes = 8 * least_bytes();
+    let mut plant = Plant::new(Case {
+        disk_bytes: (spares + more) * segment_bytes + least_bytes(),
+        segment_bytes,
+        begins_short: false,
+        value_bytes: 1_000,
+        a_turn: 64,
+    });
+    plant.due_turns = usize::MAX;
+    for _ in 0..spares {
+        let file = plant
+            .disk
+            .create(usize::try_from(segment_bytes).expect("small"));
+        let salt = plant.salts.next();
+        plant.store.log_mut().add_spare(file, salt, segment_bytes);
+    }
+    plant.turn();
+    plant
+}
+
+#[test]
+fn the_first_record_waits_for_a_second_spare_only_where_the_room_is_nearly_used_up() {
+    for (more, tried) in [(6, Tried::Done), (5, Tried::Waits)] {
+        let mut plant = plant_with(1, more);
+        assert_eq!(plant.set(Purpose::Grow, 0), tried, "room for {more} more");
+    }
+}
+
+#[test]
+fn growth_leaves_the_end_of_the_last_segment_only_where_the_room_is_nearly_used_up() {
+    for (more, takes_the_end) in [(6, true), (5, false)] {
+        let mut plant = plant_with(2, more);
+        let numbers = 0..100_000;
+        let waits = |plant: &mut Plant, number| {
+            plant.turn();
+            plant.set(Purpose::Grow, number) == Tried::Waits
+        };
+        let waited = numbers.into_iter().any(|number| waits(&mut plant, number));
+        assert!(waited, "one segment takes fewer");
+        let left = plant.store.log().open_segment_bytes_left();
+        let end_bytes = plant.case.segment_bytes / 4;
+        assert_eq!(
+            left < end_bytes / 2,
+            takes_the_end,
+            "{left} are left, room for {more} more"
+        );
+        assert_eq!(
+            plant.set(Purpose::Keep, 0),
+            match takes_the_end {
+                true => Tried::Waits,
+                false => Tried::Done,
+            }
+        );
+    }
+}
