@@ -303,7 +303,8 @@ options! {
     /// so that a start need not read more of it; of long records, and with a large index, it is
     /// more. 0 takes none.
     snapshot_bytes: u64 = "32MiB", Kind::Size(0, 1 << 40), Tuning;
-    /// Group commits that may be on their way to the disk at once, per shard.
+    /// Group commits that may be on their way to the disk at once, per shard. While many clients
+    /// wait and writes are short, one.
     frames_in_flight: u32 = "2", Kind::Count(1, 16), Tuning;
     /// What makes the writes of the log durable where a ring does the work of the disk: the ring, a
     /// thread beside it, or the one that is faster at the moment. Only auto lets the thread of a

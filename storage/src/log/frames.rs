@@ -38,9 +38,18 @@ impl<P: Blocks> Log<P> {
         self.phase.is_closing() && self.writes.is_empty() && self.open.segment().is_none()
     }
 
-    /// Whether the open frame holds something and may be written now.
+    /// Whether the open frame holds something that may be written beside what is under way.
     pub(super) fn may_seal(&self) -> bool {
         self.open.holds_records() && self.writes.has_room(self.config.frames_in_flight_max)
+    }
+
+    /// Until when the open frame waits for the write under way, so that more records share its own
+    /// write. `None`: the frame does not wait. A clean stop gathers nothing.
+    pub(super) fn gathers_until_us(&self) -> Option<u64> {
+        if self.phase.is_closing() {
+            return None;
+        }
+        self.writes.gathers_until_us(self.open.body_bytes())
     }
 
     #[cold]

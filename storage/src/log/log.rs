@@ -2,7 +2,8 @@
 //!
 //! Records are encoded straight into the block of the open frame. A frame is sealed and written as
 //! soon as fewer than `frames_in_flight_max` writes are under way and somebody waits for one of its
-//! records; what arrives meanwhile joins the next frame. Every write of a log (segment headers,
+//! records; what arrives meanwhile joins the next frame. A small frame waits for a crowded write to
+//! end first ([`super::gathering`]). Every write of a log (segment headers,
 //! frames, summaries, marks) is an entry of one queue, and a record is durable only when its entry
 //! and all before it are. Segment headers and marks are under way alone: they go when everything
 //! before them is durable, and what stands behind them waits until they are. So a header proves
@@ -310,7 +311,8 @@ impl<P: Blocks> Log<P> {
         }
         self.emit(now_us, io);
         if self.may_seal() {
-            if self.sealing.is_due(now_us) || self.phase.is_closing() {
+            let gathers = self.gathers_until_us().is_some_and(|until| now_us < until);
+            if !gathers && (self.sealing.is_due(now_us) || self.phase.is_closing()) {
                 self.seal_open();
                 self.emit(now_us, io);
             }
@@ -328,7 +330,11 @@ impl<P: Blocks> Log<P> {
         if self.phase.is_poisoned() {
             None
         } else if self.may_seal() {
-            Some(self.sealing.due_us())
+            match self.gathers_until_us() {
+                Some(until_us) if self.sealing.is_wanted() => Some(until_us),
+                Some(until_us) => Some(until_us.max(self.sealing.due_us())),
+                None => Some(self.sealing.due_us()),
+            }
         } else {
             // With writes under way the next completion is what pump has to wait for.
             let must_rest = self.writes.is_empty()

@@ -7,6 +7,7 @@ pub(crate) mod clock;
 pub(crate) mod config;
 pub(crate) mod direct;
 pub(crate) mod frames;
+pub(crate) mod gathering;
 pub(crate) mod growth;
 #[expect(
     clippy::module_inception,

@@ -65,9 +65,14 @@ impl Sealing {
         self.wanted = self.wanted.max(lsn);
     }
 
+    /// Whether somebody waits for a record of the open frame.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.wanted > self.sealed
+    }
+
     /// Whether somebody waits for a record of the open frame, or its interval is over.
     pub(super) fn is_due(&self, now_us: u64) -> bool {
-        self.wanted > self.sealed || now_us >= self.interval_end_us
+        self.is_wanted() || now_us >= self.interval_end_us
     }
 
     /// When the open frame is due although nobody waits.

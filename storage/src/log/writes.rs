@@ -9,6 +9,7 @@ use crate::format::contents::History;
 use crate::format::frame::{FrameHeader, FrameHome, FrameKind};
 use crate::histogram::Histogram;
 use crate::log::config::{LogConfig, SyncMethod};
+use crate::log::gathering::{Gathering, OldestWrite};
 use crate::log::release::Releases;
 use crate::log::told::{LogCounters, Poisoned};
 use crate::planted::{self, Bug, is_planted};
@@ -79,6 +80,7 @@ pub(super) struct Writes<B> {
     recorded_durable: Lsn,
     /// Microseconds from the emission of each write until the device had it for good.
     flushes_us: Histogram,
+    gathering: Gathering,
 }
 
 impl<B: Block> Writes<B> {
@@ -97,6 +99,7 @@ impl<B: Block> Writes<B> {
             written: start.last_lsn,
             recorded_durable: start.last_lsn,
             flushes_us: Histogram::default(),
+            gathering: Gathering::default(),
         }
     }
 
@@ -113,6 +116,16 @@ impl<B: Block> Writes<B> {
     /// Whether another write would be emitted at once, as far as `most` allow it.
     pub(super) fn has_room(&self, most: usize) -> bool {
         self.waiting == 0 && self.under_way < most
+    }
+
+    /// Until when the open frame, with `body_bytes` of records, waits for the oldest write under
+    /// way. `None`: the frame does not wait.
+    pub(super) fn gathers_until_us(&self, body_bytes: usize) -> Option<u64> {
+        let oldest = self.queue.front().map(|write| OldestWrite {
+            emitted_us: write.emitted_us,
+            records: write.last_lsn.0.saturating_sub(self.durable.0),
+        });
+        self.gathering.until_us(oldest, body_bytes)
     }
 
     /// The last record that is durable.
@@ -224,8 +237,9 @@ impl<B: Block> Writes<B> {
             }) {
                 write.progress = Progress::Durable;
                 self.under_way -= 1;
-                self.flushes_us
-                    .add(now_us.saturating_sub(write.emitted_us), 1);
+                let took_us = now_us.saturating_sub(write.emitted_us);
+                self.flushes_us.add(took_us, 1);
+                self.gathering.add(took_us);
             }
         } else {
             assert_eq!(write.progress, Progress::UnderWay, "a write completes once");
@@ -233,8 +247,9 @@ impl<B: Block> Writes<B> {
                 SyncMethod::DurableWrite => {
                     write.progress = Progress::Durable;
                     self.under_way -= 1;
-                    self.flushes_us
-                        .add(now_us.saturating_sub(write.emitted_us), 1);
+                    let took_us = now_us.saturating_sub(write.emitted_us);
+                    self.flushes_us.add(took_us, 1);
+                    self.gathering.add(took_us);
                     let past_gap = self.durable.max(write.last_lsn);
                     self.durable = planted::or(Bug::DurablePastGap, past_gap, self.durable);
                 }

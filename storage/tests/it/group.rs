@@ -340,3 +340,145 @@ fn a_thousand_restarts_with_a_record_each_cost_three_blocks_each() {
     let whole = 3 * crate::journal::SEGMENT_BYTES;
     assert!(bytes <= 1_000 * 3 * BLOCK_BYTES + whole, "{bytes} bytes");
 }
+
+/// A log that knows how long a write takes, with a write of `records` under way since now.
+fn busy(records: usize) -> Journal {
+    let mut journal = ready(SyncMethod::DurableWrite);
+    for _ in 0..3 {
+        journal.put(b"key", b"value");
+        journal.pump();
+        journal.now_us += WRITE_US;
+        journal.complete(0);
+    }
+    for _ in 0..records {
+        journal.put(b"key", b"value");
+    }
+    journal.pump();
+    assert_eq!(journal.disk.under_way().len(), 1);
+    journal
+}
+
+/// How long a write takes.
+const WRITE_US: u64 = 80;
+
+#[test]
+fn a_small_frame_waits_for_a_crowded_write_and_takes_what_comes_meanwhile() {
+    let mut journal = busy(8);
+    let frames = journal.log.counters().frames;
+    for _ in 0..20 {
+        journal.put(b"key", b"value");
+        journal.pump();
+        journal.now_us += 1;
+    }
+    assert_eq!(journal.disk.under_way().len(), 1);
+    journal.complete(0);
+    journal.pump();
+    assert_eq!(journal.disk.under_way().len(), 1);
+    journal.complete(0);
+    let appended = journal.log.appended();
+    assert_eq!(journal.log.durable(), appended);
+    assert_eq!(journal.log.counters().frames, frames + 1);
+}
+
+#[test]
+fn a_frame_waits_for_twice_the_usual_time_at_most_and_asks_for_a_turn_then() {
+    let mut journal = busy(8);
+    let emitted_us = journal.now_us;
+    journal.put(b"key", b"value");
+    journal.pump();
+    assert_eq!(
+        journal.log.deadline_us(),
+        Some(emitted_us + 2 * WRITE_US),
+        "the loop sleeps until then"
+    );
+    journal.now_us = emitted_us + 2 * WRITE_US - 1;
+    journal.pump();
+    assert_eq!(journal.disk.under_way().len(), 1);
+    journal.now_us += 1;
+    journal.pump();
+    assert_eq!(journal.disk.under_way().len(), 2);
+}
+
+#[test]
+fn a_record_that_nobody_waits_for_leaves_a_crowded_write_and_its_interval_behind() {
+    let mut journal = busy(8);
+    let begun_us = journal.now_us;
+    journal.append(&vec![(b"key".to_vec(), None)]).unwrap();
+    journal.pump();
+    assert_eq!(journal.log.deadline_us(), Some(begun_us + 1_000));
+    journal.now_us += 1_000;
+    journal.pump();
+    assert_eq!(journal.disk.under_way().len(), 2);
+}
+
+#[test]
+fn a_second_client_a_block_of_records_and_a_clean_stop_wait_for_no_write() {
+    let mut journal = busy(7);
+    journal.put(b"key", b"value");
+    journal.pump();
+    assert_eq!(journal.disk.under_way().len(), 2);
+
+    let mut journal = busy(8);
+    journal.put(b"key", &[1; BLOCK_BYTES]);
+    journal.pump();
+    assert_eq!(journal.disk.under_way().len(), 2);
+
+    let mut journal = busy(8);
+    journal.put(b"key", b"value");
+    journal.log.close();
+    journal.pump();
+    assert_eq!(journal.disk.under_way().len(), 2);
+    journal.flush();
+    assert!(journal.log.is_closed());
+}
+
+/// Flushes and the microseconds from put to durable, over `rounds` puts of each client. Each client
+/// waits for its answer and comes back 1 us after the one before.
+fn in_turn(clients: usize, rounds: usize) -> (u64, u64) {
+    let mut journal = ready(SyncMethod::DurableWrite);
+    let mut ready: Vec<(u64, usize)> = (0..clients).map(|it| (it as u64, it)).collect();
+    let mut waiting: Vec<(Lsn, u64)> = Vec::new();
+    let mut ends: Vec<u64> = Vec::new();
+    let before = journal.log.counters().flushes;
+    let (mut left, mut waited_us) = (clients * rounds, 0);
+    while left > 0 || !waiting.is_empty() {
+        journal.add_spares();
+        ready.sort_unstable();
+        while left > 0 && ready.first().is_some_and(|it| it.0 <= journal.now_us) {
+            ready.remove(0);
+            waiting.push((journal.put(b"key", b"value"), journal.now_us));
+            left -= 1;
+        }
+        journal.pump();
+        ends.resize(journal.disk.under_way().len(), journal.now_us + WRITE_US);
+        if ends.first().is_some_and(|&end| end <= journal.now_us) {
+            ends.remove(0);
+            journal.complete(0);
+            let durable = journal.log.durable();
+            let answered = waiting.iter().filter(|it| it.0 <= durable);
+            let mut back_us = journal.now_us;
+            for &(_, since_us) in answered {
+                waited_us += journal.now_us - since_us;
+                back_us += 1;
+                ready.push((back_us, 0));
+            }
+            waiting.retain(|it| it.0 > durable);
+            continue;
+        }
+        journal.now_us += 1;
+    }
+    let flushes = journal.log.counters().flushes - before;
+    (flushes, waited_us / (clients * rounds) as u64)
+}
+
+/// Half of the clients wait while the write of the other half is under way.
+#[test]
+fn many_clients_share_writes_by_halves_and_two_clients_never_wait_for_each_other() {
+    let (flushes, _) = in_turn(50, 40);
+    let writes = 50 * 40 / 20;
+    assert!(flushes <= writes, "{flushes} flushes, {writes} are due");
+    let (flushes, waited_us) = in_turn(2, 40);
+    assert!(flushes >= 40);
+    // Segment headers included; whoever waits for the other one waits for two writes.
+    assert!(waited_us < WRITE_US * 3 / 2, "{waited_us} us");
+}
