@@ -129,7 +129,6 @@ impl<N: Network> Shell for EngineShell<'_, N> {
     ) -> Result<(), Turn> {
         let shard = self.number;
         let segments = &self.helpers.supply.segments;
-        let data = segments.data();
         for damaged in cleaning.drain(..) {
             let offset = damaged.offset;
             let path = segments.path(damaged.file);
@@ -140,10 +139,11 @@ impl<N: Network> Shell for EngineShell<'_, N> {
                 offset,
                 "shard {shard}: {file} is damaged at offset {offset}: cleaning leaves it as it is; \
                  to see more, once the server is stopped: {}",
-                advice::inspect(data)
+                advice::inspect(segments.data())
             );
         }
         for rotten in scrub.drain(..) {
+            let data = segments.data();
             error!(
                 shard,
                 file = %segments.path(rotten.file).display(),
