@@ -506,6 +506,23 @@ impl<'a> ReplyItem<'a> {
     }
 }
 
+/// Whether a reply item begins as one of an item that changed nothing because an instruction or a
+/// condition did not hold, and that shows what was there.
+#[inline]
+#[must_use]
+pub fn is_denial(item: &[u8]) -> bool {
+    item.first_chunk::<2>().is_some_and(|code| {
+        let code = u16::from_le_bytes(*code);
+        [
+            Status::GuardFailed,
+            Status::NotFound,
+            Status::VersionMismatch,
+        ]
+        .iter()
+        .any(|status| status.code() == code)
+    })
+}
+
 /// A reply item that tells a value, or that there is none, and nothing more.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlainReply<'a> {

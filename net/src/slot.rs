@@ -22,19 +22,27 @@ pub fn slot_of(key: &[u8]) -> u16 {
     }
 }
 
+/// The `{tag}` that a key begins with, braces included: every key that begins with these bytes has
+/// the same slot. `None` if it begins otherwise; [`slot_of`] decides then.
+#[inline]
+#[must_use]
+pub fn leading_tag(key: &[u8]) -> Option<&[u8]> {
+    if key.first() != Some(&b'{') {
+        return None;
+    }
+    match key.iter().position(|&byte| byte == b'}') {
+        // An empty tag is none.
+        None | Some(1) => None,
+        Some(close) => Some(&key[..=close]),
+    }
+}
+
 /// Whether two keys begin with the same `{tag}`, so that both have one slot. Keys of one slot that
 /// begin otherwise are not told apart from others: [`slot_of`] does.
 #[inline]
 #[must_use]
 pub fn begin_with_one_tag(one: &[u8], other: &[u8]) -> bool {
-    if one.first() != Some(&b'{') {
-        return false;
-    }
-    match one.iter().position(|&byte| byte == b'}') {
-        // An empty tag is none.
-        None | Some(1) => false,
-        Some(close) => other.get(..=close) == Some(&one[..=close]),
-    }
+    leading_tag(one).is_some_and(|tag| other.starts_with(tag))
 }
 
 /// Two bytes that lead to a slot as a `{tag}` of a key, wherever it stands: [`slot_of`] backwards.

@@ -6,6 +6,7 @@
 mod addition;
 mod builder;
 mod decimal;
+mod denied;
 mod instruction;
 mod number;
 mod rate;
@@ -17,6 +18,7 @@ pub(crate) use addition::may_repeat_addition;
 pub use builder::{Apply, ApplyField, ApplyKey};
 pub(crate) use decimal::write_decimal;
 pub use decimal::{DECIMAL_BYTES_MAX, Decimal};
+pub use denied::{DeniedApply, may_repeat_denied};
 pub use instruction::{Action, ApplyInstruction, Arithmetic, BitTest, Comparison, Operand};
 pub use number::{NumberAt, NumberKind};
 pub use rate::{Rate, TooEarly};

@@ -10,7 +10,7 @@ use crate::request::{Extension, Token, field};
 /// The number of the operation in an item.
 pub const RUN: u8 = 11;
 /// Bytes before the extension.
-pub(super) const HEAD_BYTES: usize = 40;
+pub(crate) const HEAD_BYTES: usize = 40;
 const NAMES: [&str; APPLY_KEYS_MAX] = [
     "key 0", "key 1", "key 2", "key 3", "key 4", "key 5", "key 6", "key 7",
 ];

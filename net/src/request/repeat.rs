@@ -4,6 +4,7 @@
 use crate::apply::may_repeat_addition;
 use crate::batch::read_u16;
 use crate::instruction::{INSTRUCTION_BYTES, Instruction};
+use crate::program::RUN;
 use crate::request::head::ITEM_HEADER_BYTES;
 use crate::request::verb::Verb;
 
@@ -11,8 +12,9 @@ use crate::request::verb::Verb;
 #[inline]
 #[must_use]
 pub fn may_begin_run(item: &[u8]) -> bool {
-    item.get(2)
-        .is_some_and(|verb| *verb == Verb::UpdateIf as u8 || *verb == Verb::Apply as u8)
+    item.get(2).is_some_and(|verb| {
+        *verb == Verb::UpdateIf as u8 || *verb == Verb::Apply as u8 || *verb == RUN
+    })
 }
 
 /// Whether an item repeats the one before it, as far as its head tells: an UPDATE_IF of one key
