@@ -15,6 +15,8 @@ const KEPT_BYTES_MAX: usize = 64 << 10;
 pub(crate) struct ProgramRunner {
     schema: Arc<ServedSchema>,
     buffer: Vec<u8>,
+    /// Room for the item behind the one in `buffer`.
+    second: Vec<u8>,
 }
 
 impl ProgramRunner {
@@ -42,15 +44,42 @@ impl ProgramRunner {
     /// # Errors
     /// The first [`Refusal`].
     pub(crate) fn take(&mut self, item: &[u8]) -> Result<Vec<u8>, Refusal> {
-        let run = RunRequest::read(item)?;
-        self.schema.programs.expand(&run, &mut self.buffer)?;
-        Ok(std::mem::take(&mut self.buffer))
+        let mut buffer = std::mem::take(&mut self.buffer);
+        match self.expand(item, &mut buffer) {
+            Ok(()) => Ok(buffer),
+            Err(refusal) => {
+                self.buffer = buffer;
+                Err(refusal)
+            }
+        }
     }
 
     /// Keeps a buffer for the next item.
     pub(crate) fn give(&mut self, buffer: Vec<u8>) {
         if buffer.capacity() <= KEPT_BYTES_MAX {
             self.buffer = buffer;
+        }
+    }
+
+    /// Makes the item of APPLY that an item of RUN is, in the place of what `out` holds.
+    ///
+    /// # Errors
+    /// The first [`Refusal`].
+    pub(crate) fn expand(&self, item: &[u8], out: &mut Vec<u8>) -> Result<(), Refusal> {
+        let run = RunRequest::read(item)?;
+        self.schema.programs.expand(&run, out)
+    }
+
+    /// Room for the items behind one that was taken, to be given back by
+    /// [`ProgramRunner::give_second`].
+    pub(crate) fn take_second(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.second)
+    }
+
+    /// Keeps that room for the next run.
+    pub(crate) fn give_second(&mut self, buffer: Vec<u8>) {
+        if buffer.capacity() <= KEPT_BYTES_MAX {
+            self.second = buffer;
         }
     }
 }

@@ -110,6 +110,13 @@ impl ReplicaWaits {
         self.counters.waits
     }
 
+    /// The answer of the newest one, which has begun to wait in this operation. Empty if nobody
+    /// waits, or if a part of the answer is shared.
+    pub(crate) fn newest_answer(&self) -> &[u8] {
+        let newest = self.gates.newest();
+        newest.and_then(|it| it.item.whole()).unwrap_or_default()
+    }
+
     /// Takes the newest one out, which has begun to wait in this operation.
     pub(crate) fn take_newest(&mut self) -> Option<Waiting<ReplicaReply>> {
         let waiting = self.gates.take_newest()?;

@@ -1,7 +1,7 @@
 //! Items that other shards sent, before they run, and the runs among them.
 
 use penstock_net::pieces::Pieces;
-use penstock_net::request::{likely_key, may_begin_run, may_repeat};
+use penstock_net::request::{likely_key, may_begin_run};
 use penstock_storage::io::Blocks;
 use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::store::PREFETCH_KEYS_MAX;
@@ -10,7 +10,7 @@ use crate::accounts::busy::Told;
 use crate::execution::Execution;
 use crate::execution::look_ahead::is_same;
 use crate::execution::operation::Known;
-use crate::execution::repeats::ItemsBehind;
+use crate::execution::repeats::{ItemsBehind, is_followed};
 use crate::execution::window::{Ahead, Homes, LookAhead};
 use crate::mail::{MailedRequest, RequestMail};
 use crate::now::Now;
@@ -109,16 +109,21 @@ impl RequestMail {
         &self.bytes[start as usize..self.items[at].end as usize]
     }
 
-    /// Whether the item behind this one may repeat it: both are of one request.
-    pub(crate) fn is_repeated(&self, at: usize) -> bool {
-        let Some(next) = self.items.get(at + 1) else {
-            return false;
-        };
-        let (one, other) = (&self.items[at].address, &next.address);
-        let is_of_request = one.session == other.session && one.request_id == other.request_id;
-        is_of_request
+    /// Whether the item behind this one may be answered with it: both are of one request, and this
+    /// one has that answer.
+    pub(crate) fn is_followed(&self, at: usize, answer: &[u8]) -> bool {
+        self.goes_on(at)
             && may_begin_run(self.item(at))
-            && may_repeat(self.item(at), self.item(at + 1))
+            && is_followed(self.item(at), answer, self.item(at + 1))
+    }
+
+    /// Whether there is an item behind this one, of the same request.
+    fn goes_on(&self, at: usize) -> bool {
+        let one = &self.items[at].address;
+        self.items.get(at + 1).is_some_and(|next| {
+            let other = &next.address;
+            one.session == other.session && one.request_id == other.request_id
+        })
     }
 }
 
@@ -141,7 +146,7 @@ impl<'m> ItemsBehind<'m> for BehindInMail<'_, 'm> {
     fn next(&self) -> Option<(u16, &'m [u8])> {
         let next = self.last + 1;
         self.mail
-            .is_repeated(self.last)
+            .goes_on(self.last)
             .then(|| (self.mail.items[next].address.item, self.mail.item(next)))
     }
 
@@ -180,7 +185,7 @@ impl<'m> ItemsBehind<'m> for BehindInMailWait<'_, 'm> {
     fn next(&self) -> Option<(u16, &'m [u8])> {
         let next = self.last + 1;
         let has_room = self.whom.count() < self.room && self.room_bytes > 0;
-        (has_room && self.mail.is_repeated(self.last))
+        (has_room && self.mail.goes_on(self.last))
             .then(|| (self.mail.items[next].address.item, self.mail.item(next)))
     }
 

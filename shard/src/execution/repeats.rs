@@ -2,10 +2,11 @@
 
 use std::ops::Range;
 
-use penstock_net::apply::Addition;
+use penstock_net::apply::{Addition, may_repeat_denied};
 use penstock_net::batch::Batch;
 use penstock_net::item::ItemForm;
-use penstock_net::reply::ReplyItem;
+use penstock_net::program::RunRequest;
+use penstock_net::reply::{ReplyItem, is_denial};
 use penstock_net::request::{Request, may_repeat};
 use penstock_net::rights::{Need, Rights};
 use penstock_net::status::Status;
@@ -20,6 +21,7 @@ use crate::execution::Execution;
 use crate::execution::batch_run::{BatchRun, Passed, Progress};
 use crate::execution::verbs::Ran;
 use crate::execution::verbs::repeat_additions::RepeatedAdditions;
+use crate::execution::verbs::repeat_denials::{Applies, Judge, RepeatedDenials};
 use crate::execution::verbs::repeat_items::{Answered, RepeatedItems};
 use crate::execution::verbs::repeat_updates::RepeatedUpdates;
 use crate::mail::ReplyAddress;
@@ -38,7 +40,11 @@ impl<P: Blocks> Execution<P> {
         answer_at: usize,
     ) -> Passed {
         let next = run.next + 1;
-        match next < batch.len() && may_repeat(batch.item(run.next), batch.item(next)) {
+        if next >= batch.len() {
+            return Passed::On;
+        }
+        let answer = &run.out.written()[answer_at..];
+        match is_followed(batch.item(run.next), answer, batch.item(next)) {
             true => self.answer_repeats(now, run, batch, answer_at),
             false => Passed::On,
         }
@@ -91,9 +97,14 @@ impl<P: Blocks> Execution<P> {
             return None;
         }
         let done = match ItemForm::of(item) {
+            ItemForm::Apply | ItemForm::Run if before.status != Status::Ok => {
+                self.answer_denials(rights, behind, &before)
+            }
             ItemForm::Apply => self.answer_additions(now, behind, &before),
-            ItemForm::Common => self.answer_updates(now, rights, behind, before),
-            ItemForm::Run | ItemForm::Scan | ItemForm::Ping => None,
+            ItemForm::Common if is_of_guard(before.status) => {
+                self.answer_updates(now, rights, behind, before)
+            }
+            ItemForm::Common | ItemForm::Run | ItemForm::Scan | ItemForm::Ping => None,
         }?;
         self.stats.answers(done.asked, Status::Ok, done.ok);
         self.stats.answer_in_run(done.items);
@@ -138,6 +149,48 @@ impl<P: Blocks> Execution<P> {
         let (home, id) = self.home_and_cell(first.key())?;
         let durable = self.store.log().durable();
         let mut items = RepeatedAdditions::open(&mut self.store, now.us, home, id, first, before)?;
+        Some(answer_all(&mut items, &mut self.stats, durable, behind))
+    }
+
+    /// Answers APPLYs, or RUNs of one program, behind the one that an instruction has just denied.
+    pub(crate) fn answer_denials<'b>(
+        &mut self,
+        rights: Option<&Rights>,
+        behind: &mut impl ItemsBehind<'b>,
+        before: &Answered<'b>,
+    ) -> Option<Done> {
+        if ItemForm::of(before.item) == ItemForm::Apply {
+            return self.answer_denials_of(before.item, &mut Vec::new(), rights, behind, before);
+        }
+        let first = self.programs.take(before.item).ok()?;
+        let mut next = self.programs.take_second();
+        let done = self.answer_denials_of(&first, &mut next, rights, behind, before);
+        self.programs.give(first);
+        self.programs.give_second(next);
+        done
+    }
+
+    /// The same of this APPLY; `next` has room for others.
+    fn answer_denials_of<'b>(
+        &mut self,
+        first: &[u8],
+        next: &mut Vec<u8>,
+        rights: Option<&Rights>,
+        behind: &mut impl ItemsBehind<'b>,
+        before: &Answered<'b>,
+    ) -> Option<Done> {
+        let value_bytes_max = self.setup.limits().value_bytes_max;
+        let durable = self.store.log().durable();
+        let run = rights.and_then(|_| RunRequest::read(before.item).ok());
+        let judge = Judge {
+            hash: self.setup.hash(),
+            programs: &self.programs,
+            rights,
+            program: run.and_then(|run| self.programs.name_of(&run)),
+        };
+        let applies = Applies { first, next };
+        let store = &mut self.store;
+        let mut items = RepeatedDenials::open(store, judge, applies, before, value_bytes_max)?;
         Some(answer_all(&mut items, &mut self.stats, durable, behind))
     }
 
@@ -286,11 +339,23 @@ pub(crate) fn answered<'b>(
     out: &[u8],
 ) -> Option<Answered<'b>> {
     let head = ReplyItem::read(&out[answer.clone()]).ok()?.head;
-    let is_executed = matches!(head.status, Status::Ok | Status::GuardFailed);
+    let is_executed = head.status == Status::Ok || is_denial(out.get(answer.clone())?);
     is_executed.then_some(Answered {
         item,
         answer,
         level: head.level,
         status: head.status,
+        instruction: head.instruction,
     })
+}
+
+/// Whether an UPDATE_IF with this answer has found its key.
+fn is_of_guard(status: Status) -> bool {
+    matches!(status, Status::Ok | Status::GuardFailed)
+}
+
+/// Whether an item may be answered with the one before it, which has this answer.
+#[inline]
+pub(crate) fn is_followed(before: &[u8], answer: &[u8], item: &[u8]) -> bool {
+    may_repeat(before, item) || (is_denial(answer) && may_repeat_denied(before, item))
 }

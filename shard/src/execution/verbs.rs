@@ -8,6 +8,7 @@ pub(crate) mod fire;
 pub(crate) mod past;
 pub(crate) mod program;
 pub(crate) mod repeat_additions;
+pub(crate) mod repeat_denials;
 pub(crate) mod repeat_items;
 pub(crate) mod repeat_updates;
 pub(crate) mod token;

@@ -197,6 +197,12 @@ impl<T> ReplicaGates<T> {
         self.waiting += 1;
     }
 
+    /// The newest one, if nobody was answered since it came.
+    pub fn newest(&self) -> Option<&T> {
+        let newest = self.queues.get(self.newest.as_ref()?)?.waiting.back()?;
+        Some(&newest.whom)
+    }
+
     /// Takes the newest one out, if nobody was answered since it came.
     pub fn take_newest(&mut self) -> Option<Waiting<T>> {
         let of = self.newest.take()?;

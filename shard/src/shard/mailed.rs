@@ -64,7 +64,7 @@ impl<P: Blocks> Shard<P> {
         if let Some(told) = self.execution.told(&step) {
             let mail_to = &mut self.execution.requests.mail;
             mail_to.answer(mail.from, request.address, told, &out);
-            if matches!(step, Step::Answered(_)) && mail.is_repeated(at) {
+            if matches!(step, Step::Answered(_)) && mail.is_followed(at, out.written()) {
                 count += self.execution.execute_behind(now, mail, at, &mut out);
             }
             self.execution
@@ -74,7 +74,9 @@ impl<P: Blocks> Shard<P> {
         } else if matches!(step, Step::Postponed) {
             let postponed = operation.parked(request.slot, 0);
             self.execution.requests.postponed.push(postponed);
-        } else if has_begun_to_wait && mail.is_repeated(at) {
+        } else if has_begun_to_wait
+            && mail.is_followed(at, self.execution.replica_waits.newest_answer())
+        {
             count += self.execute_waiting(now, mail, at);
         }
         self.execution.requests.give_scratch(out);

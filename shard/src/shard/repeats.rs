@@ -7,11 +7,10 @@
 //! waits before it, the settings of its keyspace, the part of this node in a cluster.
 
 use penstock_net::batch::Batch;
-use penstock_net::request::may_repeat;
 use penstock_storage::io::Blocks;
 
 use crate::execution::batch_run::{BatchRun, Passed, Progress};
-use crate::execution::repeats::BehindInWait;
+use crate::execution::repeats::{BehindInWait, is_followed};
 use crate::now::Now;
 use crate::replication::Waiting;
 use crate::shard::Shard;
@@ -27,7 +26,8 @@ impl<P: Blocks> Shard<P> {
         batch: Batch<'_>,
     ) -> Passed {
         let next = run.next + 1;
-        if next >= batch.len() || !may_repeat(batch.item(run.next), batch.item(next)) {
+        let answer = self.execution.replica_waits.newest_answer();
+        if next >= batch.len() || !is_followed(batch.item(run.next), answer, batch.item(next)) {
             return Passed::On;
         }
         let Some(waiting) = self.take_newest_wait() else {

@@ -6,12 +6,13 @@ mod secrecy;
 
 use std::sync::Arc;
 
+use penstock_net::apply::Apply;
 use penstock_net::frame::{Header, Opcode, write_frame};
 use penstock_net::level::AckLevel;
-use penstock_net::program::{Programs, SCHEMA_ASKED, ServedSchema};
+use penstock_net::program::{Programs, Run, SCHEMA_ASKED, ServedSchema};
 use penstock_net::receive::{Received, Receiver};
 use penstock_net::reply::text_of;
-use penstock_net::request::{BatchRequest, Condition, Expiry, Token, Verb};
+use penstock_net::request::{Ask, BatchRequest, Condition, Expiry, Token, Verb};
 use penstock_net::rights::{Grants, Right, Rights};
 use penstock_net::scan::ScanRequest;
 use penstock_net::status::Status;
@@ -284,6 +285,55 @@ fn items_behind_one_that_only_looked_are_not_taken_into_its_run() {
     server.shard.front_mut().set_rights(session, None);
     let reply = server.answer(3, |batch, out| batch.get(out, KEY));
     assert_eq!(reply.value, 5u64.to_le_bytes(), "nothing was changed");
+}
+
+/// Of two counters of `{1}` the first one is full, so the program is denied at its first
+/// instruction, before the second key is used.
+#[test]
+fn items_behind_a_denied_one_are_judged_by_their_own_keys() {
+    let mut server = open(Budget::of_cache(1 << 20));
+    server.set(1, b"{1}full", &u64::MAX.to_le_bytes());
+    server.settle();
+    obey(
+        &mut server,
+        &[
+            (Right::Read, b"{1}"),
+            (Right::Write, b"{1}full"),
+            (Right::Write, b"{1}mine"),
+            (Right::Run, b"{1}full"),
+            (Right::Run, b"{1}mine"),
+        ],
+    );
+    let names = ["{1}mine0", "{1}mine1", "{1}your1", "{1}mine2", "{1}mine3"];
+    let expected = names.map(|name| match name.contains("mine") {
+        true => Status::GuardFailed,
+        false => Status::Denied,
+    });
+    for is_run in [false, true] {
+        let in_runs = server.counters().in_runs;
+        let mut batch = BatchRequest::begin(&mut server.inbox, 2, AckLevel::Disk, 0, names.len());
+        for name in names {
+            let run = Run::new(take().id()).key(b"{1}full").key(name.as_bytes());
+            let mut apply = Apply::new();
+            let (full, mine) = (apply.key(b"{1}full"), apply.key(name.as_bytes()));
+            apply
+                .then(full.u64(0).increase(1u64))
+                .then(mine.u64(0).increase(1u64));
+            match is_run {
+                true => Ask::Run(&run.argument(1u8)).write(&mut batch, &mut server.inbox),
+                false => batch.apply(&mut server.inbox, &apply),
+            }
+        }
+        batch.finish(&mut server.inbox);
+        server.raw = Some(Vec::new());
+        server.hand_over();
+        server.settle();
+        let bytes = server.raw.take().expect("kept");
+        let mut statuses = Vec::new();
+        crate::server::for_each_reply(&bytes, |_, item| statuses.push(item.head.status));
+        assert_eq!(statuses, expected, "RUN: {is_run}");
+        assert_eq!(server.counters().in_runs, in_runs + 2);
+    }
 }
 
 /// A server whose keys are on the disk alone.

@@ -6,6 +6,7 @@
 //! changes something is one record, so the bytes of the log differ. The answers are the same.
 
 mod mailed;
+mod purchases;
 mod resp;
 mod ruled;
 
@@ -415,6 +416,9 @@ fn batch(random: &mut Random, request_id: u64, keyspaces: Option<bool>, runs: Ru
                         false => batch.get(&mut out, &key),
                     }
                 }
+            }
+            7 if random.once_in(2) => {
+                purchases::purchases(random, &mut batch, &mut out, items_max);
             }
             7 if runs == Runs::Change => additions(random, &mut batch, &mut out, items_max),
             7..10 => sets(random, &mut batch, &mut out, items_max),

@@ -17,6 +17,8 @@ pub(crate) struct Answered<'b> {
     /// The level that the answer tells.
     pub(crate) level: AckLevel,
     pub(crate) status: Status,
+    /// The instruction that did not hold, if one did not.
+    pub(crate) instruction: u8,
 }
 
 /// Items that repeat one another, on one key that is looked up once.

@@ -70,33 +70,63 @@ pub(crate) fn home_of(
     (key, hash.of(&key))
 }
 
-/// Looks the token of an item up, and writes the answer if that is known.
-#[cold]
-pub(crate) fn look<P: Blocks>(
+/// What is known of a token.
+enum Standing {
+    /// A read is needed first.
+    Cold(Cold),
+    /// A write with the token was executed, and this is its key.
+    Kept(KeptToken),
+    /// The token is refused: too old, or too far ahead.
+    Refused(Refusal),
+    /// No write with the token was executed.
+    New(FoundNew),
+}
+
+/// The key of a token whose answer is kept.
+struct KeptToken {
+    id: CellId,
+    lsn: Lsn,
+    version: Version,
+}
+
+/// What a new token is kept by.
+struct FoundNew {
+    key: [u8; TOKEN_KEY_BYTES],
+    at: TokenAt,
+    /// The horizon that is in force from now on, and the one that the log has.
+    horizon: Horizon,
+    known: Option<Horizon>,
+}
+
+/// Looks a token up in its slot. It has two callers, and what it returns is large.
+#[inline(always)]
+fn standing_of<P: Blocks>(
     store: &mut Store<P>,
-    context: &Context<'_>,
+    hash: &KeyHash,
+    slot: u16,
     token: Token,
-    item: &[u8],
-    out: &mut Vec<u8>,
-) -> Looked {
-    let partition = partition_of(context.slot);
-    let known = match horizon_of(store, context.hash, partition) {
+) -> Standing {
+    let known = match horizon_of(store, hash, partition_of(slot)) {
         Ok(known) => known,
-        Err(cold) => return Looked::Ran(Ran::Cold(cold)),
+        Err(cold) => return Standing::Cold(cold),
     };
-    let (key, hash) = home_of(context.hash, context.slot, token.bytes());
-    let found = store.find(context.slot, hash, &key);
+    let (key, hash) = home_of(hash, slot, token.bytes());
+    let found = store.find(slot, hash, &key);
     if let Found::Cold(place) = found {
-        return Looked::Ran(Ran::Cold(Cold {
-            slot: context.slot,
+        return Standing::Cold(Cold {
+            slot,
             hash,
             place,
             version: None,
-        }));
+        });
     }
     let at = Key::new(store, hash, &key, found);
-    if at.value_cell().is_some() {
-        return Looked::Ran(tell_again(store, context, &at, request_hash(item), out));
+    if let Some(id) = at.value_cell() {
+        return Standing::Kept(KeptToken {
+            id,
+            lsn: at.lsn,
+            version: at.version,
+        });
     }
     let (token_ms, now_ms) = (token.time_ms(), store.time_ms());
     let horizon = match known {
@@ -114,15 +144,62 @@ pub(crate) fn look<P: Blocks>(
     };
     let from_ms = horizon.from_ms(now_ms);
     if token_ms < from_ms && !is_planted(Bug::TokenBorderUnasked) {
-        let refusal = Refusal::TokenTooOld { token_ms, from_ms };
-        return Looked::Ran(refused(context, refusal, out));
+        return Standing::Refused(Refusal::TokenTooOld { token_ms, from_ms });
     }
     if token_ms > now_ms + TOKEN_AHEAD_MS_MAX {
-        let refusal = Refusal::TokenAhead { token_ms, now_ms };
-        return Looked::Ran(refused(context, refusal, out));
+        return Standing::Refused(Refusal::TokenAhead { token_ms, now_ms });
     }
+    Standing::New(FoundNew {
+        key,
+        at: TokenAt {
+            hash,
+            cell: at.at.cell,
+        },
+        horizon,
+        known,
+    })
+}
+
+/// Whether a token is new, and nothing must be read or logged to know that.
+#[inline]
+pub(crate) fn is_new<P: Blocks>(
+    store: &mut Store<P>,
+    hash: &KeyHash,
+    slot: u16,
+    token: Token,
+) -> bool {
+    match standing_of(store, hash, slot, token) {
+        Standing::New(found) => found.known == Some(found.horizon),
+        Standing::Cold(_) | Standing::Kept(_) | Standing::Refused(_) => false,
+    }
+}
+
+/// Looks the token of an item up, and writes the answer if that is known.
+#[cold]
+pub(crate) fn look<P: Blocks>(
+    store: &mut Store<P>,
+    context: &Context<'_>,
+    token: Token,
+    item: &[u8],
+    out: &mut Vec<u8>,
+) -> Looked {
+    let found = match standing_of(store, context.hash, context.slot, token) {
+        Standing::New(found) => found,
+        Standing::Cold(cold) => return Looked::Ran(Ran::Cold(cold)),
+        Standing::Refused(refusal) => return Looked::Ran(refused(context, refusal, out)),
+        Standing::Kept(kept) => {
+            return Looked::Ran(tell_again(store, context, &kept, request_hash(item), out));
+        }
+    };
+    let FoundNew {
+        key,
+        at,
+        horizon,
+        known,
+    } = found;
     let mut lack = None;
     if known != Some(horizon) {
+        let partition = partition_of(context.slot);
         match log_horizon(store, context.hash, context.now_us, partition, horizon) {
             Ok(()) => {}
             Err(Unlogged::Cold(cold)) => return Looked::Ran(Ran::Cold(cold)),
@@ -131,12 +208,10 @@ pub(crate) fn look<P: Blocks>(
             Err(Unlogged::NoRoom(no_room)) => lack = Some(no_room),
         }
     }
+    let token_ms = token.time_ms();
     Looked::New(NewToken {
         key,
-        at: TokenAt {
-            hash,
-            cell: at.at.cell,
-        },
+        at,
         request_hash: request_hash(item),
         expiry_ms: horizon.expiry_ms(token_ms),
         token_ms,
@@ -227,12 +302,11 @@ fn horizon_key(partition: usize) -> (u16, [u8; HORIZON_KEY_BYTES]) {
 fn tell_again<P: Blocks>(
     store: &Store<P>,
     context: &Context<'_>,
-    at: &Key<'_>,
+    at: &KeptToken,
     request_hash: u64,
     out: &mut Vec<u8>,
 ) -> Ran {
-    let id = at.value_cell().expect("the caller looked");
-    let kept = TokenAnswer::decode(store.cell(id).value());
+    let kept = TokenAnswer::decode(store.cell(at.id).value());
     let kept = kept.expect("what a start does not understand it refuses");
     if kept.request_hash != request_hash && !is_planted(Bug::TokenOfOtherRequest) {
         let Ran::Answered { status, .. } = refused(context, Refusal::TokenReused, out) else {

@@ -10,6 +10,7 @@ use penstock_shard::replication::PENDING_BYTES_MAX;
 use penstock_shard::replication::handshake::Introduction;
 use penstock_shard::replication::link_set::LinkSetConfig;
 
+use super::purchases::purchases;
 use super::*;
 
 /// Some are a prefix of a keyspace, some begin with one, some share no more than its first byte,
@@ -83,7 +84,8 @@ fn mixed_batch(random: &mut Random, request_id: u64, levels: &[AckLevel]) -> Vec
                 items_max,
                 Runs::ChangeNothing,
             ),
-            7..32 => batch.get(&mut out, key),
+            7 => purchases(random, &mut batch, &mut out, items_max),
+            8..32 => batch.get(&mut out, key),
             _ => {
                 let len = [0, 8, 15, 16, 16, 17, 24, 300][random.below(8)];
                 let value = vec![(random.next() & 3).to_le_bytes()[0]; len];
