@@ -30,6 +30,7 @@
 //! | `buy` | APPLY: one unit of one key, and a hold with an expiry under another key |
 //! | `buy_token` | the same with a token |
 //! | `buy_sold_out` | as `buy`, of a key that has nothing left |
+//! | `buy_token_sold_out` | the same with a token |
 
 #[path = "../../runtime/src/system/checksum.rs"]
 mod checksum;
@@ -111,7 +112,7 @@ fn main() {
         server.turn_ends();
     }
     let stock = match kind {
-        Kind::SoldOut | Kind::BuySoldOut => [0; 16],
+        Kind::SoldOut | Kind::BuySoldOut | Kind::BuyTokenSoldOut => [0; 16],
         _ => [9; 16],
     };
     let mut frame = Batch::begin(3);
@@ -130,7 +131,7 @@ fn main() {
     let mut draw = Draw(1);
     // A token that comes again is answered from memory.
     let distinct = match kind {
-        Kind::BuyToken => batches,
+        Kind::BuyToken | Kind::BuyTokenSoldOut => batches,
         _ => 500,
     };
     let frames: Vec<Vec<u8>> = (0..distinct)
@@ -138,7 +139,7 @@ fn main() {
             let mut frame = Batch::begin(depth);
             for number in 0..depth {
                 let key = name(draw.below(keys));
-                if matches!(kind, Kind::BuyToken) {
+                if matches!(kind, Kind::BuyToken | Kind::BuyTokenSoldOut) {
                     frame.batch.token(draw.token());
                 }
                 frame.add(kind, number as u64, &key, &value);
@@ -233,6 +234,7 @@ enum Kind {
     Buy,
     BuyToken,
     BuySoldOut,
+    BuyTokenSoldOut,
 }
 
 impl Kind {
@@ -250,6 +252,7 @@ impl Kind {
             "buy" => Kind::Buy,
             "buy_token" => Kind::BuyToken,
             "buy_sold_out" => Kind::BuySoldOut,
+            "buy_token_sold_out" => Kind::BuyTokenSoldOut,
             _ => return None,
         })
     }
@@ -333,7 +336,7 @@ impl Batch {
                 self.update(STOCK, &[ge(1), sub(1), token]);
             }
             Kind::Decimals => self.decrease(),
-            Kind::Buy | Kind::BuyToken | Kind::BuySoldOut => self.buy(key),
+            Kind::Buy | Kind::BuyToken | Kind::BuySoldOut | Kind::BuyTokenSoldOut => self.buy(key),
         }
     }
 
