@@ -8,14 +8,19 @@ use super::super::glob;
 use super::super::host::Host;
 use super::super::parser::Arguments;
 use super::super::request::ScanStep;
-use super::super::scan::{is_inside_slot, long_cursor, slot_of_cursor};
+use super::super::scan::{cursor_at, is_inside_slot, long_cursor, slot_of_cursor};
 use super::super::sink::Sink;
 use super::super::table::Name;
 use super::{Passed, Talk};
 
 impl Talk {
     /// SCAN.
-    pub(super) fn scan(&mut self, args: Arguments<'_>, sink: &mut Sink<'_>, host: &dyn Host) -> Passed {
+    pub(super) fn scan(
+        &mut self,
+        args: Arguments<'_>,
+        sink: &mut Sink<'_>,
+        host: &dyn Host,
+    ) -> Passed {
         let step = match ScanStep::read(args) {
             Ok(step) => step,
             Err(fault) => return self.refuse(|out| fault.write(args, out)),
@@ -32,6 +37,18 @@ impl Talk {
             });
             return Passed::Whole;
         }
+        let share = host.share();
+        let cursor = match step.cursor {
+            0 if *share.start() > 0 => cursor_at(*share.start(), host.scan_order()),
+            cursor => cursor,
+        };
+        let slot = slot_of_cursor(cursor);
+        if !share.contains(&slot) {
+            let text = format!(
+                "ERR SCAN: the cursor stands in slot {slot}, which another core has: begin anew"
+            );
+            return self.refuse_only(text.as_bytes());
+        }
         if !sink.has_room(1, 2 * KEY_BYTES_MAX) {
             return Passed::Part;
         }
@@ -40,18 +57,17 @@ impl Talk {
         batch.scan(
             out,
             &ScanRequest {
-                cursor: long_cursor(step.cursor, host.scan_order()),
+                cursor: long_cursor(cursor, host.scan_order()),
                 prefix,
                 entries_max: step.count.min(SCAN_ENTRIES_MAX),
                 bytes_max: SCAN_BYTES_MAX,
                 wants_values: false,
             },
         );
-        let slot = slot_of_cursor(step.cursor);
         self.ring.subject().set(Name::Scan, b"", args.len(), slot);
         let fold = Fold::Scan {
             pattern: pattern.map(Box::from),
-            is_inside: is_inside_slot(step.cursor),
+            is_inside: is_inside_slot(cursor),
         };
         let entry = self.ring.push(fold, self.protocol);
         self.ring.add_item(entry);
