@@ -162,7 +162,7 @@ options! {
     resp_shard_ports: u16 = "0", Kind::Count(0, 65535), Main;
     /// Host that CLUSTER names to clients of Redis, where they reach this server by another one
     /// than it listens on. off names the address of resp_listen, or none if that is 0.0.0.0 or
-    /// [::]: clients take the host that they asked.
+    /// [::]: some clients take the host that they asked, and others need this.
     resp_announce: Option<String> = "off", Kind::WordOrOff, Main;
     /// The port that CLUSTER names for core 0, and this + i for core i, where clients reach the
     /// cores by other ports than resp_shard_ports. 0 names those.
