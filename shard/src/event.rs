@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use penstock_net::program::ServedSchema;
 use penstock_net::users::Users;
-use penstock_storage::cleaning::Damaged;
+use penstock_storage::cleaning::{Damaged, RoomOnDisk};
 use penstock_storage::io::{Completion, Io};
 use penstock_storage::key_table::KeyTable;
 use penstock_storage::log::Poisoned;
@@ -98,6 +98,8 @@ pub enum Event<'a, B> {
     Completed(Completion<B>),
     /// Another shard sent a batch.
     Mail(Mail),
+    /// What the log may have of the disk as it is now.
+    Room(RoomOnDisk),
     /// A segment file is ready: full of zeros, or one that served before.
     Spare {
         /// The file.

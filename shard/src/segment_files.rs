@@ -49,6 +49,11 @@ impl SegmentFiles {
         self.leaving.push(file);
     }
 
+    /// Whether a released file is still read.
+    pub(crate) fn has_leaving(&self) -> bool {
+        !self.leaving.is_empty()
+    }
+
     /// The released files. [`SegmentFiles::leave`] gives back those that are still read.
     pub(crate) fn take_leaving(&mut self) -> Vec<FileId> {
         std::mem::take(&mut self.leaving)

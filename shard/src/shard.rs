@@ -208,6 +208,7 @@ impl<P: Blocks> Shard<P> {
                 bytes,
                 is_reused,
             } => self.execution.spare_came(file, salt, bytes, is_reused),
+            Event::Room(room) => self.execution.store.set_room(room),
             Event::SpareRefused => self.execution.spare_refused(None),
             Event::SpareFailed(failure) => self.execution.spare_refused(Some(failure)),
             Event::InheritedGone => self.execution.forget_inherited(outbox),

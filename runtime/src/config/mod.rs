@@ -305,7 +305,8 @@ options! {
     prefault_percent: u32 = "3", Kind::Count(0, 100), Tuning;
     /// Size of one segment file of the log. It must hold four of the largest records, and 1044KiB
     /// at least. 0 takes 64MiB, or less where six for each shard would be more than a quarter of
-    /// disk_bytes_max.
+    /// disk_bytes_max, or of what the file system has for segments at the start. Where fewer than
+    /// twelve of what is given have room there, segments are shorter.
     segment_bytes: u64 = "0B", Kind::Size(0, GIB), Tuning;
     /// Cleaning keeps the segments of the log below this share of the bytes that count in them, in
     /// percent. Lower costs more copies.

@@ -103,16 +103,18 @@ impl DiskRoom {
     }
 
     /// Segment files are about to take so many bytes more: if that leaves little, all tables leave.
+    /// Whether some left: a shard that has one of them open holds its room for a while.
     ///
     /// # Errors
     /// As the system says; some tables may be left.
-    pub fn clear_for_segment(&self, bytes: u64) -> io::Result<()> {
+    pub fn clear_for_segment(&self, bytes: u64) -> io::Result<bool> {
         if self.key_tables.is_empty()? || !self.is_low(bytes)? {
-            return Ok(());
+            return Ok(false);
         }
         // Shards are told first: one that takes a table over behind this gives it up again.
         self.clearances.fetch_add(1, Ordering::Relaxed);
-        self.key_tables.remove_all()
+        self.key_tables.remove_all()?;
+        Ok(true)
     }
 
     /// How often tables had to leave. Who uses one looks whether it was more often.

@@ -20,7 +20,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -53,6 +53,9 @@ const REMOVED_A_ROUND_MAX: usize = 16;
 
 /// How long a request that found no file waits before it is tried again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// There is no room for a segment yet: key tables leave for it, and shards have some of them open.
+const TABLES_LEAVE: io::ErrorKind = io::ErrorKind::ResourceBusy;
 
 /// How long after a measurement of the room on the disk the next one is due, at least, and in
 /// lengths of the measurement itself: a directory of many files takes a while to list.
@@ -88,6 +91,8 @@ pub enum SpareOutcome {
     Refused {
         /// What is free on the file system, in bytes.
         free_bytes: u64,
+        /// How many files the shard had given back by then.
+        released: u64,
     },
     /// The disk or the system fails.
     Failed {
@@ -112,6 +117,8 @@ struct Wanted {
     bytes: u64,
     least_bytes: u64,
     is_starved: Arc<AtomicBool>,
+    /// Files of the shard that came back.
+    released: Arc<AtomicU64>,
     deliver: Deliver,
 }
 
@@ -129,7 +136,8 @@ enum Order {
     Expect(TakingOver),
     TakenOver(Deliver),
     Make(Wanted),
-    Release(FileId),
+    /// A file, and how many came back from its shard.
+    Release(FileId, Arc<AtomicU64>),
     Stop,
 }
 
@@ -200,6 +208,7 @@ impl Spares {
         SpareHandle {
             orders: self.orders.clone(),
             is_starved: Arc::default(),
+            released: Arc::default(),
             room_figures: self.room_figures.clone(),
         }
     }
@@ -219,6 +228,8 @@ impl Drop for Spares {
 pub struct SpareHandle {
     orders: flume::Sender<Order>,
     is_starved: Arc<AtomicBool>,
+    /// Files that the helper has back from the shard.
+    released: Arc<AtomicU64>,
     room_figures: RoomFigures,
 }
 
@@ -236,6 +247,7 @@ impl SpareHandle {
             bytes,
             least_bytes,
             is_starved: Arc::clone(&self.is_starved),
+            released: Arc::clone(&self.released),
             deliver,
         }));
     }
@@ -253,7 +265,7 @@ impl SpareHandle {
     /// Gives back a file that nothing refers to any more and that no disk reads or writes. That
     /// nothing in it counts must be durable.
     pub fn release(&self, file: FileId) {
-        self.send(Order::Release(file));
+        self.send(Order::Release(file, Arc::clone(&self.released)));
     }
 
     /// The shard needs inherited logs no more; said once. `deliver` gets
@@ -316,7 +328,10 @@ impl Helper {
                 }
                 Ok(Order::TakenOver(deliver)) => self.taken_over.push(deliver),
                 Ok(Order::Make(wanted)) => self.wanted.push_back(wanted),
-                Ok(Order::Release(file)) => self.take_back(file),
+                Ok(Order::Release(file, released)) => {
+                    self.take_back(file);
+                    released.fetch_add(1, Ordering::Relaxed);
+                }
                 Ok(Order::Stop) | Err(flume::RecvTimeoutError::Disconnected) => return,
                 Err(flume::RecvTimeoutError::Timeout) => {
                     let is_due = match retry_at {
@@ -344,8 +359,7 @@ impl Helper {
         }
         // Without an answer the last one holds.
         if let Ok(bytes) = self.room.all_bytes() {
-            self.room_figures
-                .set(bytes.saturating_sub(self.short_bytes));
+            self.room_figures.set(bytes);
         }
         let took = began.elapsed();
         self.measure_at = began + took + MEASURE_AFTER.max(took * MEASURE_PAUSE_SHARE);
@@ -435,6 +449,8 @@ impl Helper {
                 self.served.push(wanted.deliver);
                 Some(Instant::now())
             }
+            // Room is under way, so nothing is said before the next try.
+            Err(error) if error.kind() == TABLES_LEAVE => Some(Instant::now() + RETRY_AFTER),
             Err(error) => {
                 self.refuse(&error);
                 Some(Instant::now() + RETRY_AFTER)
@@ -546,14 +562,18 @@ impl Helper {
     /// Tells why there is no file.
     fn refuse(&self, error: &io::Error) {
         for wanted in &self.wanted {
-            (wanted.deliver)(self.refusal(error));
+            let released = wanted.released.load(Ordering::Relaxed);
+            (wanted.deliver)(self.refusal(error, released));
         }
     }
 
-    fn refusal(&self, error: &io::Error) -> SpareOutcome {
+    fn refusal(&self, error: &io::Error, released: u64) -> SpareOutcome {
         if is_full(error) {
             let free_bytes = system::free_bytes(self.segments.folder()).unwrap_or(0);
-            SpareOutcome::Refused { free_bytes }
+            SpareOutcome::Refused {
+                free_bytes,
+                released,
+            }
         } else {
             let failure = match open_files::is_exhausted(error) {
                 true => SpareFailure::NoDescriptor,
@@ -584,9 +604,12 @@ impl Helper {
     fn make(&mut self, bytes: u64, kept_bytes: u64) -> io::Result<Spare> {
         let wanted_bytes = bytes + kept_bytes;
         // A table that cannot be removed is no reason to refuse a segment.
-        let _ = self.room.clear_for_segment(wanted_bytes);
+        let tables_leave = self.room.clear_for_segment(wanted_bytes).unwrap_or(false);
         if !self.room.has_for_segment(wanted_bytes)? {
-            return Err(io::ErrorKind::StorageFull.into());
+            return Err(match tables_leave {
+                true => TABLES_LEAVE.into(),
+                false => io::ErrorKind::StorageFull.into(),
+            });
         }
         let file = self.unused_number()?;
         let path = self.segments.path(file);

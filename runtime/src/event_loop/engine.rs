@@ -108,6 +108,7 @@ impl Engine {
     /// Tells the shard the outcome of its request for a segment file. Returns a message for people,
     /// if the outcome deserves one.
     pub(crate) fn take_spare(&mut self, now: Now, outcome: SpareOutcome) -> Option<String> {
+        self.give_room(now);
         match &outcome {
             SpareOutcome::InheritedGone => {
                 self.step(now, Event::InheritedGone);
@@ -126,6 +127,7 @@ impl Engine {
                 ));
                 return None;
             }
+            refused if self.helpers.supply.is_overtaken(refused) => return None,
             _ => {}
         }
         let is_full = self.shard.store().log().is_full();
@@ -218,6 +220,8 @@ impl Engine {
         if self.helpers.key_tables.must_leave() {
             self.step(now, Event::GiveUpKeyTables);
         }
+        self.give_room(now);
+        self.tell_full(now);
         if let Some(text) = self.helpers.supply.fill_news(now, self.shard.store()) {
             let shard = self.number;
             warn!(shard, "shard {shard}: {text}");
@@ -226,6 +230,24 @@ impl Engine {
             let bytes = bound.share();
             bound.tell(self.number, self.shard.store().usage().memory_bytes);
             self.step(now, Event::MemoryBound { bytes });
+        }
+    }
+
+    /// Tells the shard what its log may have of the disk, if that is due.
+    fn give_room(&mut self, now: Now) {
+        if let Some(room) = self.helpers.supply.room_news(now, self.shard.store()) {
+            self.step(now, Event::Room(room));
+        }
+    }
+
+    /// Tells people that what grows is answered FULL, and that it is taken again.
+    fn tell_full(&mut self, now: Now) {
+        let is_full =
+            self.shard.store().log().is_full() && self.shard.execution().spare_failure().is_none();
+        let supply = &mut self.helpers.supply;
+        if let Some(text) = supply.full_news(now, is_full, || carried(&self.shard)) {
+            let shard = self.number;
+            warn!(shard, "shard {shard}: {text}");
         }
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use penstock_shard::{Now, SpareFailure};
-use penstock_storage::cleaning::Fill;
+use penstock_storage::cleaning::{Fill, RoomOnDisk};
 use penstock_storage::io::Blocks;
 use penstock_storage::place::FileId;
 use penstock_storage::store::Store;
@@ -21,6 +21,9 @@ const LACK_TOLD_US: u64 = 60_000_000;
 const FILL_US: u64 = 1_000_000;
 const FILL_US_PER_SEGMENT: u64 = 40;
 
+/// How long after a shard was told what its log may have of the disk it is told again.
+const ROOM_US: u64 = 100_000;
+
 /// The first segments are short if an earlier run left no spares: the first writes wait until they
 /// are full of zeros. A write needs a spare behind the segment that it goes to, so there are two.
 const FIRST_SEGMENTS: u8 = 2;
@@ -37,6 +40,9 @@ pub(crate) struct SegmentSupply {
     segment_bytes: u64,
     short_bytes: u64,
     room: RoomShare,
+    room_due_us: u64,
+    /// Files that were given back.
+    released: u64,
     /// 0 in both while the room is not known.
     fill: Fill,
     fill_due_us: u64,
@@ -45,6 +51,8 @@ pub(crate) struct SegmentSupply {
     /// is.
     first_segments: Option<u8>,
     is_lack_told: bool,
+    /// What was told last is that what grows is answered FULL before a segment was refused.
+    is_full_told: bool,
     lack_tellable_us: u64,
 }
 
@@ -64,11 +72,14 @@ impl SegmentSupply {
             segment_bytes,
             short_bytes,
             room,
+            room_due_us: 0,
+            released: 0,
             fill: Fill::default(),
             fill_due_us: 0,
             fill_notice: FillNotice::default(),
             first_segments: None,
             is_lack_told: false,
+            is_full_told: false,
             lack_tellable_us: 0,
         }
     }
@@ -95,6 +106,25 @@ impl SegmentSupply {
         );
     }
 
+    /// What the log may have of the disk as it is now, if it is time to say so.
+    pub(super) fn room_news<P: Blocks>(
+        &mut self,
+        now: Now,
+        store: &Store<P>,
+    ) -> Option<RoomOnDisk> {
+        if now.us < self.room_due_us {
+            return None;
+        }
+        let log = store.log();
+        // The first measurement is told before the first spare is used.
+        let log_bytes = self.room.log_bytes(log.held_bytes())?;
+        self.room_due_us = now.us + ROOM_US;
+        Some(RoomOnDisk {
+            log_bytes,
+            segment_bytes: log.spare_bytes_wanted(self.segment_bytes),
+        })
+    }
+
     /// How near the log was to FULL when that was measured last.
     pub(super) fn fill(&self) -> Fill {
         self.fill
@@ -108,9 +138,11 @@ impl SegmentSupply {
         }
         let segments = store.log().sealed_segments().len() as u64;
         self.fill_due_us = now.us + FILL_US + FILL_US_PER_SEGMENT * segments;
-        let log_bytes = self.room.log_bytes(store.held_bytes());
-        // Inherited logs take room that is free when they are gone.
-        let log_bytes = log_bytes.filter(|_| !store.is_inheriting());
+        let log_bytes = self.room.log_bytes(store.log().held_bytes());
+        // Inherited logs take room that is free when they are gone. How long segments are is not
+        // known before there is one.
+        let is_known = store.log().held_bytes() > 0 && !store.is_inheriting();
+        let log_bytes = log_bytes.filter(|_| is_known);
         self.fill = log_bytes.map_or_else(Fill::default, |bytes| store.fill(bytes));
         let percent = self.fill_notice.due(self.fill)?;
         Some(format!(
@@ -122,9 +154,40 @@ impl SegmentSupply {
         ))
     }
 
+    /// What people should know when what grows is answered FULL before a segment is refused, and
+    /// when that ends. As [`SegmentSupply::news`], and at most as often.
+    pub(super) fn full_news(
+        &mut self,
+        now: Now,
+        is_full: bool,
+        carried: impl Fn() -> String,
+    ) -> Option<String> {
+        if is_full && !self.is_lack_told && now.us >= self.lack_tellable_us {
+            (self.is_lack_told, self.is_full_told) = (true, true);
+            self.lack_tellable_us = now.us + LACK_TOLD_US;
+            return Some(format!(
+                "what grows is answered FULL: the disk or disk_bytes_max is used up but for what \
+                 deletions and edits need{}",
+                carried()
+            ));
+        }
+        let ends = !is_full && self.is_full_told;
+        ends.then(|| {
+            (self.is_lack_told, self.is_full_told) = (false, false);
+            "what grows is taken again".into()
+        })
+    }
+
     /// Gives a file back.
-    pub(super) fn release(&self, file: FileId) {
+    pub(super) fn release(&mut self, file: FileId) {
+        self.released += 1;
         self.spares.release(file);
+    }
+
+    /// Whether another answer comes behind this refusal: a file that the shard has given back had
+    /// not arrived by then.
+    pub(super) fn is_overtaken(&self, outcome: &SpareOutcome) -> bool {
+        matches!(outcome, SpareOutcome::Refused { released, .. } if *released < self.released)
     }
 
     /// The shard has taken over what it inherited.
@@ -161,7 +224,7 @@ impl SegmentSupply {
                 };
                 Some(format!("no segment can be made ready: {error}{mend}"))
             }
-            SpareOutcome::Refused { free_bytes } if is_full => Some(format!(
+            SpareOutcome::Refused { free_bytes, .. } if is_full => Some(format!(
                 "no segment can be made ready, and what grows is answered FULL: the disk or \
                  disk_bytes_max is used up ({free_bytes} bytes of the disk are free){}",
                 carried()
@@ -174,6 +237,7 @@ impl SegmentSupply {
         };
         (lack.is_some() != self.is_lack_told && is_due).then(|| {
             self.is_lack_told = lack.is_some();
+            self.is_full_told = matches!(outcome, SpareOutcome::Refused { .. }) && lack.is_some();
             self.lack_tellable_us = now.us + LACK_TOLD_US;
             lack.unwrap_or_else(|| "what grows is taken again".into())
         })

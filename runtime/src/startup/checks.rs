@@ -438,12 +438,13 @@ fn free_space(demand: &Demand<'_>) -> Check {
         Err(error) => return wrong(NAME, "unknown", error.to_string(), mend),
     };
     let value = format!("{} MiB", free >> 20);
-    // Each shard has one segment open and two ready ahead.
+    // What segments have already counts as well. Each shard has one open and two ready ahead.
+    let has = free.saturating_add(demand.segments.bytes().unwrap_or(0));
     let wanted = demand
         .segment_bytes
         .saturating_mul(3)
         .saturating_mul(u64::from(demand.shards));
-    if free >= wanted {
+    if has >= wanted {
         return fine(NAME, value);
     }
     let cause = format!(

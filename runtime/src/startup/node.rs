@@ -33,7 +33,7 @@ use super::clock_check::ClockCheck;
 pub use super::error::OpenError;
 pub(crate) use super::error::system;
 use super::helpers::NodeHelpers;
-use super::limits::{check_disk_bytes, check_file_bytes, hold_values, segment_bytes_of};
+use super::limits::{RoomFound, check_disk_bytes, check_file_bytes, hold_values, segment_bytes_of};
 use super::membership::{check_directory, read_cluster, whose};
 use super::retiming::RetimingThread;
 use super::room::{ConnectionBound, Room};
@@ -167,7 +167,7 @@ impl Node {
                 asked => u32::from(asked),
             },
             // What values of earlier starts need is known behind this.
-            segment_bytes: segment_bytes_of(&config, config.shards.max(1), 0),
+            segment_bytes: segment_bytes_of(&config, config.shards.max(1), 0, None),
         };
         let file_bytes_max = bound.file_bytes_max();
         check_file_bytes(options.segment_bytes, file_bytes_max)?;
@@ -182,9 +182,10 @@ impl Node {
         };
         check_cores(shards, &allowed)?;
         let value_bytes_of_before = identity.value_bytes_max;
-        config.segment_bytes = segment_bytes_of(&config, shards, value_bytes_of_before);
+        let room_found = RoomFound::of(&directory)?;
+        config.segment_bytes =
+            segment_bytes_of(&config, shards, value_bytes_of_before, Some(room_found));
         check_file_bytes(config.segment_bytes, file_bytes_max)?;
-
         let disk_mode = disk_mode(&config);
         banner(&config, &directory, shards, say);
         let rings = RingPlan::find(disk_mode, shards, bound == Bound::Process)
@@ -194,7 +195,7 @@ impl Node {
         hold_values(&mut config, value_bytes_of_before, say)?;
         let value_bytes = value_bytes_of_before.max(config.value_bytes_max);
         let short_bytes = segment_bytes_for(value_bytes).next_multiple_of(BLOCK_BYTES as u64);
-        check_disk_bytes(&config, shards, short_bytes, value_bytes, say)?;
+        check_disk_bytes(&config, shards, short_bytes, value_bytes, (room_found, say))?;
         let room = Room::of(&config, bound == Bound::Process, shards, value_bytes);
         let memory = match bound {
             Bound::Process => Some(room.bound_memory(config.memory_max == 0, say)?),

@@ -71,7 +71,7 @@ fn a_full_disk_is_told_to_who_asks_and_the_file_comes_when_there_is_room() {
     // At least one more try is refused as well before there is room.
     for _ in 0..2 {
         match inbox.recv_timeout(LONG).expect("an outcome comes") {
-            SpareOutcome::Refused { free_bytes } => assert!(free_bytes < 16 << 20),
+            SpareOutcome::Refused { free_bytes, .. } => assert!(free_bytes < 16 << 20),
             other => panic!("{other:?}"),
         }
         let names = fs::read_dir(directory.segments().folder())
@@ -209,4 +209,25 @@ fn a_directory_is_started_on_a_disk_on_which_no_byte_is_left() {
         let directory = Directory::open(&path, options()).expect("it needs none");
         assert_eq!(directory.identity().incarnation, incarnation);
     }
+}
+
+#[test]
+fn no_segment_is_refused_while_a_shard_closes_a_key_table_that_leaves_for_it() {
+    let folder = Folder::new("table_leaves_a_full_disk");
+    let Some(mounted) = Mounted::new(&folder) else {
+        return;
+    };
+    let directory = Directory::open(&mounted.0, options()).expect("open on a fresh file system");
+    let tables = directory.key_tables();
+    let path = tables.path().join("00000001.keys");
+    fs::write(&path, vec![1; 30 << 20]).expect("a table");
+    let opened = File::open(&path).expect("open");
+    let spares = start(&directory);
+    let inbox = ask(&spares.handle(), 40 << 20);
+    while !tables.list().expect("list").is_empty() {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    drop(opened);
+    let outcome = inbox.recv_timeout(LONG).expect("an outcome comes");
+    assert!(matches!(outcome, SpareOutcome::Ready(_)), "{outcome:?}");
 }

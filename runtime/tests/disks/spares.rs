@@ -377,6 +377,35 @@ fn a_full_directory_gives_a_starved_shard_one_short_file_and_others_none() {
     assert!(is_refused(&behind));
 }
 
+/// A refusal that a shard gets behind a file that it gave back is overtaken if the file is not
+/// among these: what becomes of its room is not said yet.
+#[test]
+fn a_refusal_tells_how_many_files_its_shard_had_given_back() {
+    let folder = Folder::new("released_count");
+    let directory = folder.data();
+    let room = room(&directory, 2 << 20);
+    let spares = Spares::start(room, OWNER, 0, Leftovers::default()).expect("start");
+    let (shard, other) = (spares.handle(), spares.handle());
+    let refused = |inbox: &flume::Receiver<SpareOutcome>| match inbox
+        .recv_timeout(LONG)
+        .expect("an outcome comes")
+    {
+        SpareOutcome::Refused { released, .. } => released,
+        outcome => panic!("{outcome:?}"),
+    };
+    let first = ready(&ask(&shard, 1 << 20)).file;
+    ready(&ask(&other, 1 << 20));
+    let third = ask(&other, 1 << 20);
+    assert_eq!(refused(&third), 0);
+    let fourth = ask(&shard, 1 << 20);
+    assert_eq!(refused(&fourth), 0);
+    shard.release(first);
+    // Its room goes to the one that has waited longer.
+    while !matches!(third.recv_timeout(LONG), Ok(SpareOutcome::Ready(_))) {}
+    while refused(&fourth) == 0 {}
+    assert_eq!(refused(&fourth), 1);
+}
+
 /// Run below, by a process whose files may not be as long.
 #[test]
 #[ignore = "the limit of the length of files is that of a process"]

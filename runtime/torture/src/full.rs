@@ -18,7 +18,7 @@ use crate::server::{Refusal, Server};
 use crate::volume::{FileSystem, Volume};
 use crate::wire::{ANSWER_MAX, Wire};
 use crate::world::World;
-use crate::{Done, Kind, Turn, process};
+use crate::{Done, Kind, Turn, process, small_disk};
 
 /// How long until the disk is full, and until an answer of a kind must have come.
 const FULL_MAX: Duration = Duration::from_secs(300);
@@ -35,6 +35,8 @@ pub struct Full {
     served: u64,
     declined: u64,
     went_on: u64,
+    /// What came of small file systems as a whole, once they were tried.
+    small: Option<String>,
 }
 
 impl Full {
@@ -46,6 +48,7 @@ impl Full {
             served: 0,
             declined: 0,
             went_on: 0,
+            small: None,
         }
     }
 }
@@ -53,6 +56,9 @@ impl Full {
 impl Kind for Full {
     fn round(&mut self, turn: Turn<'_>) -> Result<Done, String> {
         let Turn { binary, random, .. } = turn;
+        if self.small.is_none() {
+            self.small = Some(small_disk::try_all(binary, &self.folder)?);
+        }
         let setting = self.settings[turn.which];
         let mut disk = SmallDisk::make(&self.folder.join("small"), random)?;
         let data = disk.volume.place().join("data");
@@ -105,8 +111,12 @@ impl Kind for Full {
     fn totals(&self) -> String {
         format!(
             "{} answers of FULL, {} rounds went on when room came back, restarts on a full disk: \
-             {} served, {} said that they lack room",
-            self.refused, self.went_on, self.served, self.declined
+             {} served, {} said that they lack room; {}",
+            self.refused,
+            self.went_on,
+            self.served,
+            self.declined,
+            self.small.as_deref().unwrap_or_default()
         )
     }
 }

@@ -23,6 +23,7 @@ mod random;
 mod sales;
 mod server;
 mod shutdown;
+mod small_disk;
 mod stop;
 mod tokens;
 mod volume;

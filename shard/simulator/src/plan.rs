@@ -22,6 +22,9 @@ const HOLDS_FROM: u64 = 600_000_000;
 /// Those below are from before clients ran transactions, and have none.
 const TRANSACTIONS_FROM: u64 = 700_000_000;
 
+/// Those below are from before shards were told what their logs may have of a small disk.
+const ROOM_FROM: u64 = 800_000_000;
+
 /// Units that a missing counter is made with are at least this many, and no others are.
 const MADE_FROM: u64 = 1 << 40;
 
@@ -62,6 +65,15 @@ pub enum Blow {
 
 /// A key: name, slot, counter, strict.
 type KeyPlan = (Vec<u8>, u16, bool, bool);
+
+/// What segment files may have of the disk.
+#[derive(Clone, Copy, Debug)]
+pub struct FilesPlan {
+    /// Files that it has room for; 0 for any number.
+    pub most: usize,
+    /// Shards are told what their logs may have of it.
+    pub are_told: bool,
+}
 
 /// One simulated run.
 #[derive(Clone, Debug)]
@@ -115,8 +127,8 @@ pub struct Plan {
     /// Parts of a million of starts that ask for another limit of values, at most
     /// `value_bytes_max`.
     pub limits: u32,
-    /// Segment files that the disk has room for; 0 for any number.
-    pub files_max: usize,
+    /// What segment files may have of the disk.
+    pub segment_files: FilesPlan,
     /// Bytes of the value cache of each shard.
     pub cache_bytes: usize,
     /// Bytes of index and values of each shard, at most.
@@ -227,6 +239,12 @@ pub(crate) fn sends_rushes(seed: u64, first: u64) -> bool {
     sends(seed, first, 1_882_994_000_000_000)
 }
 
+/// Whether shards may be told what their logs may have of the disk: those of numbered seeds from
+/// [`ROOM_FROM`] on are, and those of seeds that a clock gives since then.
+fn has_room_told(seed: u64) -> bool {
+    (ROOM_FROM..1_000_000_000).contains(&seed) || seed >= 1_883_251_000_000_000
+}
+
 /// Whether a seed may send APPLYs: numbered seeds do from `first` on, and those that a clock gives
 /// since there is APPLY. Stored seeds of before keep their draws.
 pub(crate) fn sends_applies(seed: u64, first: u64) -> bool {
@@ -289,7 +307,10 @@ impl Plan {
             reshards: Random::new(seed, 10).pick(&[0, 0, 300_000, 800_000]),
             replies_bytes_max: Random::new(seed, 13).pick(&[500, 4_000, 32_000, 1 << 20]),
             limits: Random::new(seed, 11).pick(&[0, 0, 300_000, 800_000]),
-            files_max: random.pick(&[0, 0, 0, 5, 8, 14]) * usize::from(shards),
+            segment_files: FilesPlan {
+                most: random.pick(&[0, 0, 0, 5, 8, 14]) * usize::from(shards),
+                are_told: has_room_told(seed) && Random::new(seed, 122).chance(800_000),
+            },
             cache_bytes: random.pick(&[0, 2_000, 8_000, 32_000, 1 << 20]),
             // Index without keys and what is kept for values, and room for some keys more.
             memory_bytes_max: match random.chance(150_000) {

@@ -63,6 +63,9 @@ enum Event {
         run: u64,
         file: FileId,
     },
+    Room {
+        run: u64,
+    },
     Snapshot {
         run: u64,
         shard: usize,
@@ -469,7 +472,7 @@ impl World {
             failure: None,
         };
         let segment_bytes = usize::try_from(world.segment_bytes()).expect("small files");
-        world.disk.borrow_mut().bytes_max = world.plan.files_max * segment_bytes;
+        world.disk.borrow_mut().bytes_max = world.plan.segment_files.most * segment_bytes;
         world
     }
 
@@ -529,6 +532,7 @@ impl World {
                 world.step(to, ShardEvent::Mail(mail));
             }),
             Event::Spare { run, shard } => self.spare(run, shard),
+            Event::Room { run } => self.tell_room(run),
             Event::Remove { run, file } => self.of_run(run, |world| {
                 world.disk.borrow_mut().unlink(file);
             }),
@@ -675,6 +679,7 @@ fn is_of_node(event: &Event) -> bool {
             | Event::DiskDone { .. }
             | Event::Mail { .. }
             | Event::Spare { .. }
+            | Event::Room { .. }
             | Event::Remove { .. }
             | Event::Snapshot { .. }
             | Event::KeyTable { .. }
@@ -694,6 +699,7 @@ fn code_of(event: &Event) -> u64 {
         Event::Mail { to, .. } => 4 + 64 * (*to as u64),
         Event::Spare { shard, .. } => 5 + 64 * (*shard as u64),
         Event::Exit { .. } => 6,
+        Event::Room { .. } => 21,
         Event::TakenOver { .. } => 19,
         Event::Snapshot { shard, .. } => 18 + 64 * (*shard as u64),
         Event::KeyTable { shard, .. } => 20 + 64 * (*shard as u64),
@@ -718,7 +724,7 @@ fn oracle_of(plan: &Plan) -> Oracle {
     // What fails once is read again, and the client sees none of it.
     oracle.may_fail_to_read = plan.budget == Budget::Detectable
         || (plan.disk.read_error + plan.disk.bad_read > 0 && !plan.disk.is_passing);
-    oracle.may_be_full = plan.files_max > 0
+    oracle.may_be_full = plan.segment_files.most > 0
         || plan.memory_bytes_max < usize::MAX
         || plan
             .blows

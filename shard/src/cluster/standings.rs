@@ -27,7 +27,7 @@ impl<B: Block> Standings<'_, B> {
     /// here.
     pub(super) fn tell<P: Blocks<Block = B>>(mut self, store: &Store<P>) {
         // Nothing can be noted in such a log: a begin waits for it.
-        let can_note = !store.log().is_starved();
+        let can_note = !store.log().lacks_any_spare();
         for partition in self.links.partitions() {
             let state = self.links.partition(partition).expect("the shard's");
             let is_candidate = state.is_whole() && state.has_followed();

@@ -40,6 +40,9 @@ impl<P: Blocks> Execution<P> {
     pub(crate) fn spare_refused(&mut self, failure: Option<SpareFailure>) {
         self.files.refused(failure);
         self.store.log_mut().spare_refused();
+        if self.files.has_leaving() {
+            self.store.log_mut().removal_goes_on();
+        }
         self.phase.note_progress(true);
     }
 

@@ -210,8 +210,12 @@ impl Pair {
     }
 
     pub fn settle(&mut self) {
-        for _ in 0..50 {
+        for round in 0..50 {
             for number in 0..2 {
+                // Whoever makes spares tries once more, in vain.
+                if round == 25 && self.members[number].is_full {
+                    self.add_spare(number);
+                }
                 self.turn(number);
                 self.deliver(number);
                 self.end_requests(number);

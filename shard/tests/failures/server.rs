@@ -654,19 +654,14 @@ impl Server {
         self.device.submit(&mut requests);
         for _ in 0..outbox.spares {
             if self.ask(Asked::Spare).is_some() || self.is_full || self.is_used_up {
-                let refused = Event::SpareRefused;
-                self.shard.step(self.now, refused, &mut self.outbox);
+                self.shard
+                    .step(self.now, Event::SpareRefused, &mut self.outbox);
             } else {
                 self.add_spare();
             }
         }
-        let returned = if self.is_used_up {
-            outbox.removals.len()
-        } else {
-            0
-        };
-        for _ in 0..returned {
-            self.add_spare();
+        if self.is_used_up {
+            outbox.removals.iter().for_each(|_| self.add_spare());
         }
         if outbox.has_taken_over {
             self.layout.inherited.clear();
@@ -678,8 +673,8 @@ impl Server {
             gone.expect("an inherited file is let go of once");
         }
         for _ in outbox.removals.iter().filter(|_| self.is_full) {
-            let refused = Event::SpareRefused;
-            self.shard.step(self.now, refused, &mut self.outbox);
+            self.shard
+                .step(self.now, Event::SpareRefused, &mut self.outbox);
         }
         for write in outbox.snapshots {
             self.write_snapshot(write);
@@ -854,6 +849,11 @@ impl Server {
             };
             if quiet_turns == 20 {
                 return;
+            }
+            if quiet_turns == 10 && (self.is_full || self.is_used_up) {
+                // Whoever makes spares tries once more, in vain.
+                self.shard
+                    .step(self.now, Event::SpareRefused, &mut self.outbox);
             }
             self.end(0);
             self.now.us += 1_000;

@@ -13,9 +13,8 @@ impl<P: Blocks> Log<P> {
     /// Whether records of all purposes are appended as long as the open frame has room for them.
     /// The answer holds until another frame is opened.
     pub(crate) fn takes_all(&self) -> bool {
-        !self
-            .supply
-            .is_kept_back(Purpose::Grow, self.open.segment().is_some())
+        let has_segment = self.open.segment().is_some();
+        !self.supply.is_kept_back(Purpose::Grow, has_segment) && !self.supply.keeps_end()
     }
 
     /// Whether the open frame has room for so many bytes.

@@ -50,6 +50,11 @@ impl Growth {
         self.next_bytes
     }
 
+    /// Bytes of those that a log has when it is large.
+    pub(crate) fn most_bytes(&self) -> u64 {
+        self.most_bytes
+    }
+
     /// A segment was begun; those before it have `held_bytes`.
     pub(crate) fn begins(&mut self, now_us: u64, held_bytes: u64) {
         let is_fast = held_bytes > 0 && now_us < self.opened_us + FILLED_US_MIN;

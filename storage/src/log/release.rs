@@ -11,8 +11,9 @@ pub(super) struct Releases {
     owes_contents: bool,
     /// Files that may be removed.
     removable: Vec<FileId>,
-    /// A file was removed, and its room has not been offered to the supply yet.
-    room_returns: bool,
+    /// Whoever makes spares has an answer to give: a file was removed, or a spare came and more are
+    /// wanted.
+    is_answer_due: bool,
 }
 
 impl Releases {
@@ -53,17 +54,22 @@ impl Releases {
     /// The next file that may be removed.
     pub(super) fn take_removable(&mut self) -> Option<FileId> {
         let file = self.removable.pop()?;
-        self.room_returns = true;
+        self.is_answer_due = true;
         Some(file)
     }
 
-    /// A spare came, or was refused: that is what became of the room of a removed file.
-    pub(super) fn room_returned(&mut self) {
-        self.room_returns = false;
+    /// Whoever makes spares goes on with the next, or with a file that leaves just now.
+    pub(super) fn answer_comes(&mut self) {
+        self.is_answer_due = true;
     }
 
-    /// Whether the room of a file is on its way back.
+    /// A spare was refused, or no more are wanted: nothing is on its way.
+    pub(super) fn room_settled(&mut self) {
+        self.is_answer_due = false;
+    }
+
+    /// Whether the room of a file is on its way back, or a spare is being made.
     pub(super) fn is_room_returning(&self) -> bool {
-        self.room_returns || !self.removable.is_empty()
+        self.is_answer_due || !self.removable.is_empty()
     }
 }

@@ -22,6 +22,7 @@ impl<P: Blocks> Log<P> {
         if self
             .supply
             .is_kept_back(purpose, self.open.segment().is_some())
+            || self.is_end_kept(purpose, bytes)
         {
             return self.no_room(purpose);
         }
@@ -29,6 +30,19 @@ impl<P: Blocks> Log<P> {
             Some(open) if bytes <= open.body_bytes_max - open.body_bytes => Room::Yes,
             _ => self.make_room(purpose, bytes),
         }
+    }
+
+    /// Whether a record of this purpose would take the end of the open segment from deletions and
+    /// edits.
+    #[inline]
+    fn is_end_kept(&self, purpose: Purpose, bytes: usize) -> bool {
+        if purpose != Purpose::Grow || !self.supply.keeps_end() {
+            return false;
+        }
+        self.open_segment().is_some_and(|(_, segment_bytes)| {
+            let needed = self.supply.end_bytes(segment_bytes) + bytes as u64;
+            self.open_segment_bytes_left() < needed
+        })
     }
 
     /// What to say to a record of this purpose when there is no room.
@@ -45,9 +59,11 @@ impl<P: Blocks> Log<P> {
         self.supply.relief_comes() || tells || self.is_segment_returning()
     }
 
-    /// Whether a segment was given back, and what became of its room is not told yet.
+    /// Whether a segment was given back, or a spare came, and what comes behind it is not told yet.
     pub(crate) fn is_segment_returning(&self) -> bool {
-        self.releases.is_room_returning() || self.writes.has_release()
+        // What comes back to a log with all its spares is for nobody.
+        let comes_back = self.releases.is_room_returning() || self.writes.has_release();
+        comes_back && self.lacks_spares()
     }
 
     /// Begins with short segments that grow with the log up to `most_bytes`. Asked for before the
@@ -131,18 +147,25 @@ impl<P: Blocks> Log<P> {
             is_reused,
         };
         match self.supply.add(spare) {
-            true => self.releases.room_returned(),
+            true => self.releases.answer_comes(),
             false => self.releases.allow([file]),
         }
         if !self.lacks_spares() {
             self.supply.completed();
+            self.releases.room_settled();
         }
     }
 
-    /// No spare can be had for lack of space.
+    /// No spare can be had for lack of space. To be said behind the last file that was removed:
+    /// whoever makes spares has seen that one go.
     pub fn spare_refused(&mut self) {
         self.supply.refuse();
-        self.releases.room_returned();
+        self.releases.room_settled();
+    }
+
+    /// A file of [`Log::take_removable`] has not gone yet: another answer comes behind it.
+    pub fn removal_goes_on(&mut self) {
+        self.releases.answer_comes();
     }
 
     /// Bytes of copies that the log can surely take before a spare comes: in the open segment or,
@@ -258,10 +281,13 @@ impl<P: Blocks> Log<P> {
         self.supply.is_full()
     }
 
-    /// Bytes that can be appended before another segment comes, the last spare left out.
+    /// Bytes that can be appended before another segment comes, the last spare left out, and what
+    /// is left to deletions and edits.
     pub(crate) fn headroom_bytes(&self) -> u64 {
         let spares = self.supply.bytes().rev().skip(1);
-        self.open_segment_bytes_left() + spares.sum::<u64>()
+        let open = self.open_segment();
+        let end_bytes = open.map_or(0, |(_, bytes)| self.supply.end_bytes(bytes));
+        self.open_segment_bytes_left().saturating_sub(end_bytes) + spares.sum::<u64>()
     }
 
     /// Bytes of the longest among the last sealed segment, the open one and the spares.
@@ -276,14 +302,66 @@ impl<P: Blocks> Log<P> {
         spares.chain(sealed).chain(open).max().unwrap_or(0)
     }
 
-    /// Bytes of spares.
-    pub(crate) fn spare_bytes(&self) -> u64 {
-        self.supply.bytes().sum()
+    /// Bytes of the segments that it has when it is large.
+    pub(crate) fn usual_segment_bytes(&self) -> u64 {
+        let longest_bytes = self.longest_segment_bytes();
+        let most_bytes = self.supply.most_bytes();
+        most_bytes.map_or(longest_bytes, |most_bytes| most_bytes.max(longest_bytes))
     }
 
-    /// Whether a deletion or an edit was refused as FULL since the last call.
-    pub(crate) fn take_refused(&mut self) -> bool {
-        self.supply.take_refused()
+    /// The files of the sealed segments and the open one, and their lengths.
+    pub(crate) fn used_segments(&self) -> impl Iterator<Item = (FileId, u64)> {
+        let sealed = self.sealed_segments().iter();
+        let sealed = sealed.map(|it| (it.file, it.file_bytes));
+        sealed.chain(self.open_segment())
+    }
+
+    /// Bytes of the sealed segments and the open one.
+    pub(crate) fn used_bytes(&self) -> u64 {
+        self.used_segments().map(|(_, bytes)| bytes).sum()
+    }
+
+    /// Bytes of all segments that it has, spares included.
+    #[must_use]
+    pub fn held_bytes(&self) -> u64 {
+        self.held_bytes_within(u64::MAX)
+    }
+
+    /// The same, of each segment so many at most.
+    pub(crate) fn held_bytes_within(&self, most_bytes: u64) -> u64 {
+        let used = self.used_segments().map(|(_, bytes)| bytes);
+        let all = used.chain(self.supply.bytes());
+        all.map(|bytes| bytes.min(most_bytes)).sum()
+    }
+
+    /// Bytes of the longest spare, if there is one.
+    pub(crate) fn longest_spare_bytes(&self) -> Option<u64> {
+        self.supply.bytes().max()
+    }
+
+    /// Whether what grows the store is refused, or found no room and none comes.
+    pub(crate) fn lacks_room(&self) -> bool {
+        self.supply.is_full() || self.supply.is_stuck()
+    }
+
+    /// Whether a deletion or an edit found no room since the last call, and none was coming.
+    pub(crate) fn take_lack(&mut self) -> bool {
+        self.supply.take_lack()
+    }
+
+    /// How often a spare was refused.
+    pub(crate) fn spare_refusals(&self) -> u64 {
+        self.supply.refusals()
+    }
+
+    /// So many more segments can surely be made for it as things are.
+    pub(crate) fn set_segments_left(&mut self, segments_left: u64) {
+        self.supply.set_segments_left(segments_left);
+    }
+
+    /// Whether deletions and edits that find no room are refused from now on, or wait.
+    pub(crate) fn refuse_edits(&mut self, refuses_edits: bool) {
+        self.supply.refuse_edits(refuses_edits);
     }
 
     /// Whether no more spares can be had and the last ones are kept back.
@@ -292,12 +370,20 @@ impl<P: Blocks> Log<P> {
         self.supply.is_low()
     }
 
-    /// Whether it has no spare at all and none of the usual length can be had: even a short one, of
-    /// [`LogConfig::segment_bytes_min`], helps then: it takes the frame that reports a release.
+    /// Whether it has no spare at all, none of the usual length can be had, and none comes back by
+    /// itself: even a short one, of [`LogConfig::segment_bytes_min`], helps then: the frame that
+    /// reports a release fits. What counts in longer segments has no room in it, so none is taken
+    /// before.
     ///
     /// [`LogConfig::segment_bytes_min`]: crate::log::LogConfig::segment_bytes_min
     #[must_use]
     pub fn is_starved(&self) -> bool {
-        self.supply.is_starved()
+        self.lacks_any_spare() && !self.is_room_coming()
+    }
+
+    /// Whether it has no spare at all, and none of the usual length can be had.
+    #[must_use]
+    pub fn lacks_any_spare(&self) -> bool {
+        self.supply.lacks_any()
     }
 }

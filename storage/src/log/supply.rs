@@ -23,10 +23,22 @@ pub const SPARES_READY: usize = 3;
 /// With fewer spares nothing but cleaning goes on in a new segment.
 const SPARES_TO_ROTATE: usize = 2;
 
+/// So many more segments have room where the log does as on a large disk: other logs may take some
+/// of them before the room is told again.
+const SEGMENTS_FAR: u64 = 2 * SPARES_READY as u64;
+
+/// The share of a segment that is its end: what only deletions, edits and cleaning take.
+const END_SHARE: u64 = 4;
+
 /// Spare segments, and what is refused while they are lacking.
 pub(super) struct Supply {
     spares: VecDeque<Spare>,
     is_refused: bool,
+    /// How many more segments can surely be made. Where nobody says, any number can until one is
+    /// refused.
+    segments_left: u64,
+    /// How often a spare was refused.
+    refusals: u64,
     /// How long new segments are, if they begin short.
     growth: Option<Growth>,
     /// The last spare is left to cleaning.
@@ -41,8 +53,10 @@ pub(super) struct Supply {
     is_tight: bool,
     /// What grows the store found no room since that was judged, and nothing came.
     is_stuck: bool,
-    /// What takes no more room than before was refused since it was last asked.
-    has_refused: bool,
+    /// What takes no more room than before found none since it was last asked.
+    has_lack: bool,
+    /// Such is refused.
+    refuses_edits: bool,
 }
 
 impl Supply {
@@ -51,6 +65,8 @@ impl Supply {
         Supply {
             spares: VecDeque::new(),
             is_refused: false,
+            segments_left: u64::MAX,
+            refusals: 0,
             growth: None,
             keeps_reserve,
             relief_comes: false,
@@ -58,7 +74,8 @@ impl Supply {
             is_judged: false,
             is_tight: false,
             is_stuck: false,
-            has_refused: false,
+            has_lack: false,
+            refuses_edits: false,
         }
     }
 
@@ -93,7 +110,33 @@ impl Supply {
             Purpose::Clean | Purpose::Relieve => false,
             _ if is_planted(Bug::NoReserve) || !self.keeps_reserve => false,
             Purpose::Keep => is_needed,
-            Purpose::Grow => is_needed || (self.is_low() && (self.is_full || !self.is_judged)),
+            Purpose::Grow => is_needed || self.is_full || (self.is_low() && !self.is_judged),
+        }
+    }
+
+    /// Whether the end of the open segment is left to deletions and edits: they have no other room
+    /// while only cleaning may take the last spare. Unless the room is far from used up, nobody
+    /// knows whether another one comes before it is there.
+    pub(super) fn keeps_end(&self) -> bool {
+        let lacks_second = self.spares.len() < SPARES_TO_ROTATE && !self.has_far_room();
+        self.keeps_reserve && lacks_second && !is_planted(Bug::NoReserve)
+    }
+
+    /// Whether all spares that are wanted come for certain.
+    fn has_far_room(&self) -> bool {
+        !self.is_refused && self.segments_left >= SEGMENTS_FAR
+    }
+
+    /// So many more segments can be made now.
+    pub(super) fn set_segments_left(&mut self, segments_left: u64) {
+        self.segments_left = segments_left;
+    }
+
+    /// Bytes at the end of an open segment of so many that what grows leaves to others.
+    pub(super) fn end_bytes(&self, segment_bytes: u64) -> u64 {
+        match self.keeps_end() {
+            true => segment_bytes / END_SHARE,
+            false => 0,
         }
     }
 
@@ -101,7 +144,8 @@ impl Supply {
     pub(super) fn has_for(&self, purpose: Purpose, has_segment: bool) -> bool {
         let needed = match purpose {
             Purpose::Clean | Purpose::Relieve => 1,
-            _ if !has_segment || !self.keeps_reserve => 1,
+            _ if !self.keeps_reserve => 1,
+            _ if !has_segment && self.has_far_room() => 1,
             _ if is_planted(Bug::NoReserve) => 1,
             Purpose::Keep | Purpose::Grow => SPARES_TO_ROTATE,
         };
@@ -112,17 +156,21 @@ impl Supply {
     /// once when the log is full; what makes room, or takes none, when cleaning cannot help either.
     pub(super) fn no_room(&mut self, purpose: Purpose, is_room_coming: bool) -> Room {
         match purpose {
+            Purpose::Grow if self.is_full() => Room::Full,
             _ if !self.is_refused => Room::Wait,
             // Nobody cleans a log that keeps no reserve.
-            Purpose::Grow if self.is_full || !self.keeps_reserve => Room::Full,
+            Purpose::Grow if !self.keeps_reserve => Room::Full,
             Purpose::Grow => {
                 self.is_stuck |= self.is_judged && !is_room_coming;
                 Room::Wait
             }
             Purpose::Keep | Purpose::Relieve if is_room_coming => Room::Wait,
             Purpose::Keep | Purpose::Relieve => {
-                self.has_refused = true;
-                Room::Full
+                self.has_lack = true;
+                match self.refuses_edits {
+                    true => Room::Full,
+                    false => Room::Wait,
+                }
             }
             Purpose::Clean => Room::Wait,
         }
@@ -162,6 +210,11 @@ impl Supply {
         growth.map_or(usual_bytes, |growth| growth.next_bytes().min(usual_bytes))
     }
 
+    /// Bytes of the segments that a large log has, if it begins with short ones.
+    pub(super) fn most_bytes(&self) -> Option<u64> {
+        self.growth.as_ref().map(Growth::most_bytes)
+    }
+
     /// Spares that are wanted now by a log with or without an open segment and sealed ones.
     pub(super) fn wanted(&self, has_segment: bool, has_sealed: bool) -> usize {
         let is_new = self.growth.is_some() && !has_sealed;
@@ -181,6 +234,7 @@ impl Supply {
             return false;
         }
         self.spares.push_back(spare);
+        self.segments_left = self.segments_left.saturating_sub(1);
         true
     }
 
@@ -205,6 +259,12 @@ impl Supply {
     pub(super) fn refuse(&mut self) {
         self.is_judged &= self.is_low();
         self.is_refused = true;
+        self.refusals += 1;
+    }
+
+    /// How often a spare was refused.
+    pub(super) fn refusals(&self) -> u64 {
+        self.refusals
     }
 
     /// Whether no more spares could be had when one was asked for last.
@@ -218,7 +278,7 @@ impl Supply {
     }
 
     /// Whether there is no spare at all and none can be had.
-    pub(super) fn is_starved(&self) -> bool {
+    pub(super) fn lacks_any(&self) -> bool {
         self.is_refused && self.spares.is_empty()
     }
 
@@ -250,11 +310,21 @@ impl Supply {
         self.is_stuck || !self.is_judged
     }
 
+    /// Whether what grows the store found no room since that was judged, and nothing came.
+    pub(super) fn is_stuck(&self) -> bool {
+        self.is_stuck
+    }
+
     pub(super) fn take_stuck(&mut self) -> bool {
         std::mem::take(&mut self.is_stuck)
     }
 
-    pub(super) fn take_refused(&mut self) -> bool {
-        std::mem::take(&mut self.has_refused)
+    pub(super) fn take_lack(&mut self) -> bool {
+        std::mem::take(&mut self.has_lack)
+    }
+
+    /// Whether what takes no more room than before and finds none is refused from now on, or waits.
+    pub(super) fn refuse_edits(&mut self, refuses_edits: bool) {
+        self.refuses_edits = refuses_edits;
     }
 }

@@ -92,3 +92,10 @@ pub struct LogCounters {
     /// Bytes of the frames that hold a commit, as the device sees them.
     pub commit_bytes: u64,
 }
+
+impl LogCounters {
+    /// Bytes of all records but those that cleaning moved.
+    pub(crate) fn appended_bytes(&self) -> u64 {
+        self.record_bytes - self.moved_bytes
+    }
+}

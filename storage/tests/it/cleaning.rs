@@ -383,8 +383,12 @@ fn a_short_spare_is_kept_when_what_counts_would_not_fit_in_it() {
     // Half of what is written counts.
     let mut number = 0;
     while number < 100 || yard.store.log().open_segment_bytes_left() > short_bytes {
-        yard.put(number);
-        yard.put(number & !1);
+        // What grows leaves the end of the segment to edits.
+        for number in [number, number & !1] {
+            while !yard.try_put(Purpose::Keep, number, &[7; VALUE_BYTES]) {
+                yard.turn();
+            }
+        }
         number += 1;
     }
     yard.turn();
@@ -524,4 +528,93 @@ fn a_version_that_ended_by_a_time_leaves_no_older_one_in_its_place_in_a_time_bef
     );
     let yard = yard.restarted(last_ms);
     assert!(matches!(yard.was(key, second_ms), WasAt::NotKept { .. }));
+}
+
+/// The last spare went to a segment that was begun for cleaning, and no other one comes. Most of
+/// that segment is empty, and only copies may take it.
+#[test]
+fn whatever_finds_no_room_and_gets_none_is_full_after_a_while_and_asked_anew_later() {
+    let config = config(SyncMethod::DurableWrite);
+    let log = Log::with_history(config, LogStart::default(), History::default(), Heap);
+    let mut yard = Yard::empty(log);
+    for number in 0..100 {
+        yard.put(number);
+    }
+    yard.turn();
+    yard.is_full = true;
+    while yard.store.log().has_spares() {
+        assert!(yard.store.log_mut().seal_for_cleaning());
+        yard.turn();
+    }
+    yard.store.log_mut().spare_refused();
+    let mut answers = [Vec::new(), Vec::new()];
+    for _ in 0..1_500 {
+        for (purpose, answers) in [Purpose::Grow, Purpose::Keep].into_iter().zip(&mut answers) {
+            let room = yard.store.room(purpose, 4, VALUE_BYTES, false);
+            assert_ne!(room, Room::Yes, "there is none");
+            if answers.last() != Some(&room) {
+                answers.push(room);
+            }
+        }
+        yard.clean(|_| ());
+        yard.turn();
+        // Others take the room of what is removed.
+        while yard.store.take_removable().is_some() {}
+        yard.store.log_mut().spare_refused();
+    }
+    let [grows, keeps] = answers;
+    assert_eq!(grows, [Room::Wait, Room::Full]);
+    // Nobody tells that room came, so each second another one waits for it.
+    assert_eq!(keeps, [Room::Wait, Room::Full, Room::Wait, Room::Full]);
+    yard.is_full = false;
+    yard.turn();
+    yard.clean(|_| ());
+    assert!(yard.try_put(Purpose::Keep, 7, &[8; VALUE_BYTES]));
+}
+
+/// One spare came, and the next one is made for as long as that takes.
+#[test]
+fn a_log_whose_next_spare_is_being_made_is_not_full_before_that_is_refused() {
+    let config = config(SyncMethod::DurableWrite);
+    let log = Log::with_history(config, LogStart::default(), History::default(), Heap);
+    let mut yard = Yard::empty(log);
+    for number in 0..100 {
+        yard.put(number);
+    }
+    yard.turn();
+    yard.is_full = true;
+    while yard.store.log().has_spares() {
+        assert!(yard.store.log_mut().seal_for_cleaning());
+        yard.turn();
+    }
+    let pass = |yard: &mut Yard, is_refused: bool| {
+        yard.clean(|_| ());
+        yard.turn();
+        while yard.store.take_removable().is_some() {}
+        if is_refused {
+            yard.store.log_mut().spare_refused();
+        }
+    };
+    // Cleaning does what it can.
+    (0..300).for_each(|_| pass(&mut yard, true));
+    yard.add_spare();
+    let mut number = 100;
+    let mut fill = |yard: &mut Yard| {
+        while yard.try_put(Purpose::Grow, number, &[7; VALUE_BYTES]) {
+            number += 1;
+        }
+    };
+    let grows = |yard: &mut Yard| yard.store.room(Purpose::Grow, 4, VALUE_BYTES, false);
+    for _ in 0..500 {
+        // What cleaning gives back is taken at once.
+        fill(&mut yard);
+        assert_ne!(grows(&mut yard), Room::Full, "a spare is being made");
+        pass(&mut yard, false);
+    }
+    for _ in 0..300 {
+        fill(&mut yard);
+        pass(&mut yard, true);
+        grows(&mut yard);
+    }
+    assert_eq!(grows(&mut yard), Room::Full);
 }

@@ -25,6 +25,7 @@ mod replica;
 mod run;
 mod scrub;
 mod seed;
+mod small_disk;
 mod snapshot;
 mod steady;
 mod store;

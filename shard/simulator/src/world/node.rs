@@ -13,6 +13,7 @@ use penstock_shard::{
     Topology, opening,
 };
 use penstock_storage::budget::Budget as MemoryBudget;
+use penstock_storage::cleaning::RoomOnDisk;
 use penstock_storage::io::BLOCK_BYTES;
 use penstock_storage::key_table::{KeyTable, TableHome};
 use penstock_storage::log::LogConfig;
@@ -33,6 +34,11 @@ use crate::plan::Budget;
 use crate::starts::compare_starts;
 
 use super::{Core, Event, FLUSH_TURNS_US_MAX, FLUSH_WRITES_MAX, Node, Phase, Step, World};
+
+/// Between two times that the room on the disk is told, in microseconds.
+const ROOM_US: u64 = 100_000;
+/// More than any run writes.
+const LARGE_ROOM_BYTES: u64 = 1 << 40;
 
 impl World {
     pub(super) fn start(&mut self) -> Step {
@@ -493,6 +499,9 @@ impl World {
         for shard in 0..usize::from(self.layout.shards) {
             self.turn_soon(shard);
         }
+        if self.plan.segment_files.are_told {
+            self.tell_room(self.run);
+        }
         if self.first_frame_crash > 0 && self.chance.chance(500_000) {
             self.first_frame_crash = self.plan.first_frame_crashes;
         }
@@ -630,13 +639,39 @@ impl World {
                 self.step(shard, ShardEvent::GiveUpKeyTables);
                 self.step(shard, ShardEvent::SpareRefused);
                 // The helper tries again whenever a file was removed; this is as good.
-                let again_us = match self.plan.files_max {
+                let again_us = match self.plan.segment_files.most {
                     0 => 1_000_000,
                     _ => 20_000,
                 };
                 self.at(self.now_us + again_us, Event::Spare { run, shard });
             }
         }
+    }
+
+    /// Tells each shard what its log may have of the disk: what is free is shared out evenly.
+    pub(super) fn tell_room(&mut self, run: u64) {
+        if !self.is_run(run) {
+            return;
+        }
+        let used = self.disk.borrow().used_bytes();
+        let all = self.disk.borrow().bytes_max;
+        let free_bytes = match all {
+            0 => LARGE_ROOM_BYTES,
+            _ => all.saturating_sub(used) as u64,
+        };
+        let shards = self.node.as_ref().map_or(0, |node| node.cores.len());
+        for shard in 0..shards {
+            let Some(node) = self.node.as_ref() else {
+                return;
+            };
+            let log = node.cores[shard].shard.store().log();
+            let room = RoomOnDisk {
+                log_bytes: log.held_bytes() + free_bytes / shards as u64,
+                segment_bytes: log.spare_bytes_wanted(self.segment_bytes()),
+            };
+            self.step(shard, ShardEvent::Room(room));
+        }
+        self.at(self.now_us + ROOM_US, Event::Room { run });
     }
 
     /// The inherited logs are void from now on.

@@ -27,6 +27,8 @@ use crate::store::cleaning::cleaner::Damaged;
 use crate::store::cleaning::cleaner::INHERITED_PICK_US;
 use crate::store::cleaning::cleaner::PICK_US;
 use crate::store::cleaning::cleaner::Rate;
+use crate::store::cleaning::cleaner::RoomOnDisk;
+use crate::store::cleaning::expiring::TICK_MS;
 use crate::store::cleaning::pace::{Fill, Headroom, Occupancy, PaceCounters};
 use crate::store::cleaning::sizing::DiskShare;
 use crate::store::store::Store;
@@ -39,6 +41,24 @@ impl<P: Blocks> Store<P> {
     pub fn set_cleaning(&mut self, config: CleaningConfig) {
         assert!(config.space_percent_max > 100 && config.bytes_per_s >= 4096);
         self.cleaner.config = config;
+    }
+
+    /// Tells what the log may have of the disk as it is now. To be told again as it changes: what
+    /// grows is refused before the room is used up. Without it, that begins when a segment is
+    /// refused.
+    pub fn set_room(&mut self, room: RoomOnDisk) {
+        if self.cleaner.room.replace(room) != Some(room) {
+            self.cleaner.fullness.forget_slack();
+        }
+        // What is inherited may be counted as room that others give back.
+        let inherited = self.inherited_segments();
+        let inherited_bytes: u64 = inherited.map(|(_, it)| it.file_bytes).sum();
+        let sure = RoomOnDisk {
+            log_bytes: room.log_bytes.saturating_sub(inherited_bytes),
+            ..room
+        };
+        let segments_left = sure.more_bytes(self.log()) / room.segment_bytes.max(1);
+        self.log_mut().set_segments_left(segments_left);
     }
 
     /// What cleaning did.
@@ -77,7 +97,8 @@ impl<P: Blocks> Store<P> {
             },
             Some(_) => None,
             None => {
-                let pick_us = cleaner.must_pick.then_some(cleaner.next_pick_us);
+                let must_pick = cleaner.must_pick || cleaner.lack.waits();
+                let pick_us = must_pick.then_some(cleaner.next_pick_us);
                 let inherited_us = self.inheritance.next().map(|_| cleaner.inherited_pick_us);
                 let due_us = cleaner.expired.due_us();
                 let expired_us = due_us.map(|us| us.max(cleaner.next_pick_us));
@@ -87,7 +108,9 @@ impl<P: Blocks> Store<P> {
         };
         let paced_us = cleaner.pace.deadline_us();
         let judged_us = cleaner.fullness.deadline_us();
-        [next_us, paced_us, judged_us].into_iter().flatten().min()
+        let lack_us = cleaner.lack.deadline_us();
+        let all_us = [next_us, paced_us, judged_us, lack_us];
+        all_us.into_iter().flatten().min()
     }
 
     /// Whether it is time to ask once more if there is room to rewrite what is inherited.
@@ -132,12 +155,14 @@ impl<P: Blocks> Store<P> {
         if is_low {
             self.give_way();
         }
+        let turns_edits_away = self.cleaner.mind_edits(now_us, &mut self.log);
         if self.waits_for_keys() {
             self.cleaner.rate = Rate::Unbounded;
         }
         if self.cleaner.victim.is_none()
             && (self.cleaner.must_pick
                 || is_low
+                || self.cleaner.lack.waits()
                 || self.is_inherited_due(now_us)
                 || self.cleaner.expired.is_due(now_us))
             && now_us >= self.cleaner.next_pick_us
@@ -163,7 +188,7 @@ impl<P: Blocks> Store<P> {
         let cleaner = &self.cleaner;
         let is_busy = cleaner.victim.is_some() || !cleaner.moves.is_empty();
         // Without a place for its copies it gives nothing back, until a segment can be had again.
-        let is_blocked = self.log().is_starved()
+        let is_blocked = self.log().lacks_any_spare()
             && cleaner.moves.is_empty()
             && cleaner
                 .victim
@@ -172,7 +197,7 @@ impl<P: Blocks> Store<P> {
         let relief_comes = (is_busy || !cleaner.is_hopeless) && !is_blocked;
         self.cleaner.expired.is_blocked = is_blocked;
         self.log_mut().expect_relief(relief_comes);
-        let goes_on = self.pace_writes(now_us);
+        let goes_on = self.pace_writes(now_us) || turns_edits_away;
         goes_on || (held_block && !self.cleaner.holds_block())
     }
 
@@ -183,11 +208,12 @@ impl<P: Blocks> Store<P> {
         let was_full = self.cleaner.fullness.is_full();
         // A log that was stuck and is low no more is judged once more, or its deadline would stay
         // for ever.
-        let concerns = is_low || was_full || self.cleaner.fullness.deadline_us().is_some();
+        let is_pressed = is_low || was_full || self.cleaner.fullness.deadline_us().is_some();
         let segments = self.log().sealed_segments().len();
-        if concerns
-            && (self.log().wants_judgement() || self.cleaner.fullness.is_due(now_us, segments))
-        {
+        let is_wanted = is_pressed && self.log().wants_judgement();
+        let appended_bytes = self.log().counters().appended_bytes();
+        let fullness = &self.cleaner.fullness;
+        if is_wanted || fullness.is_due(now_us, segments, appended_bytes, is_pressed) {
             let is_stuck = self.log_mut().take_stuck();
             let occupancy = Occupancy {
                 is_stuck,
@@ -221,27 +247,39 @@ impl<P: Blocks> Store<P> {
         }
     }
 
-    /// What the log has and what of that counts.
+    /// What the log has and what of that counts. What counts in a segment has to have room in a
+    /// spare when it is cleaned, and a spare is no more than one segment. So of each segment counts
+    /// as much as a spare can have, and of each spare as much as a segment in use.
     fn occupancy(&self) -> Occupancy {
         let log = self.log();
-        let (mut counting_bytes, mut held_bytes, mut segment_bytes) = (0, log.spare_bytes(), 0);
-        let sealed = log
-            .sealed_segments()
-            .iter()
-            .map(|it| (it.file, it.file_bytes));
-        for (file, bytes) in sealed.chain(log.open_segment()) {
+        let room = self.cleaner.room.filter(|_| !self.is_inheriting());
+        let more_bytes = room.map(|room| room.more_bytes(log));
+        let (mut counting_bytes, mut leaving_bytes) = (0, 0);
+        let mut longest_bytes = 0;
+        let soon_ms = self.time_ms() + TICK_MS;
+        for (file, bytes) in log.used_segments() {
             let live = self.counts_in(file);
             counting_bytes += live.parts + live.tombstones;
-            held_bytes += bytes;
-            segment_bytes = segment_bytes.max(bytes);
+            leaving_bytes += live.parts - self.live.counts(file, soon_ms).parts;
+            longest_bytes = longest_bytes.max(bytes);
         }
+        let room = room.filter(|_| more_bytes.is_some_and(|more| more > 0));
+        let segment_bytes = match (room, log.longest_spare_bytes()) {
+            (Some(room), _) => longest_bytes.max(room.segment_bytes),
+            (None, Some(spare_bytes)) if longest_bytes > 0 => longest_bytes.min(spare_bytes),
+            (None, spare_bytes) => longest_bytes.max(spare_bytes.unwrap_or(0)),
+        };
         Occupancy {
             counting_bytes,
-            held_bytes,
+            leaving_bytes,
+            held_bytes: log.held_bytes_within(segment_bytes),
+            more_bytes,
+            appended_bytes: log.counters().appended_bytes(),
             segment_bytes,
             space_percent_max: self.cleaner.config.space_percent_max,
             is_low: log.is_low(),
             relief_comes: log.is_room_coming(),
+            has_headroom: log.has_spares() && log.headroom_bytes() >= segment_bytes / 8,
             is_stuck: false,
         }
     }
@@ -258,7 +296,7 @@ impl<P: Blocks> Store<P> {
         self.cleaner.pace.waits();
     }
 
-    /// Bytes of records that counted when the log was last low or full.
+    /// Bytes of records that counted when that was judged last.
     #[must_use]
     pub fn counting_bytes(&self) -> u64 {
         self.cleaner.fullness.counting_bytes()
@@ -268,24 +306,22 @@ impl<P: Blocks> Store<P> {
     /// summed over all segments, so this is for once in a while.
     #[must_use]
     pub fn fill(&self, log_bytes: u64) -> Fill {
-        let occupancy = self.occupancy();
-        let usual_bytes = self.log().longest_segment_bytes().max(1);
-        // Only whole segments are made.
-        let more_bytes = log_bytes.saturating_sub(occupancy.held_bytes);
-        let most_bytes = occupancy.held_bytes + more_bytes / usual_bytes * usual_bytes;
+        // Short segments of a young log leave before the disk is full.
+        let usual_bytes = self.log().usual_segment_bytes();
+        let occupancy = Occupancy {
+            segment_bytes: usual_bytes,
+            ..self.occupancy()
+        };
+        let room = RoomOnDisk {
+            log_bytes,
+            segment_bytes: usual_bytes,
+        };
+        let more_bytes = room.more_bytes(self.log());
+        let most_bytes = occupancy.held_bytes + more_bytes;
         Fill {
             counting_bytes: occupancy.counting_bytes,
             counting_bytes_max: occupancy.counting_bytes_max(most_bytes),
         }
-    }
-
-    /// Bytes of all segments of the log, spares included.
-    #[must_use]
-    pub fn held_bytes(&self) -> u64 {
-        let log = self.log();
-        let sealed = log.sealed_segments().iter().map(|it| it.file_bytes);
-        let open = log.open_segment().map(|(_, bytes)| bytes);
-        sealed.chain(open).sum::<u64>() + log.spare_bytes()
     }
 
     /// Its share of the disk; nothing without a limit.

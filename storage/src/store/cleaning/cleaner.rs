@@ -3,11 +3,14 @@
 use crate::format::contents::SealedSegment;
 use crate::format::frame::FrameHome;
 use crate::format::record::PartKind;
+use crate::log::log::Log;
+use crate::store::cleaning::credit::Credit;
 use crate::store::cleaning::expired::Expired;
 use crate::store::cleaning::expiring::Expires;
+use crate::store::cleaning::lack::{Facts, Lack};
 use crate::store::cleaning::pace::{Fullness, Pace};
 use crate::store::versions::entry::KeyId;
-use crate::types::io::{BLOCK_BYTES, Block, IoToken};
+use crate::types::io::{BLOCK_BYTES, Block, Blocks, IoToken};
 use crate::types::place::FileId;
 use crate::types::place::{Lsn, Place};
 use crate::types::version::{PARTITIONS, Sequences};
@@ -34,6 +37,29 @@ impl Default for CleaningConfig {
             bytes_per_s: 32 << 20,
             log_bytes_max: 0,
         }
+    }
+}
+
+/// What a log may have of the disk as it is now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RoomOnDisk {
+    /// Bytes of all its segments, those that can still be made included, and a short one for a log
+    /// that has none at all.
+    pub log_bytes: u64,
+    /// Bytes of the segments that are made now.
+    pub segment_bytes: u64,
+}
+
+impl RoomOnDisk {
+    /// Bytes of the segments that can still be made for a log: only whole ones are, and a short one
+    /// is left for a log that has none at all.
+    pub(super) fn more_bytes<P: Blocks>(self, log: &Log<P>) -> u64 {
+        let short_bytes = log.config().segment_bytes_min();
+        let short_bytes = short_bytes.next_multiple_of(BLOCK_BYTES as u64);
+        let left_bytes = self
+            .log_bytes
+            .saturating_sub(log.held_bytes() + short_bytes);
+        left_bytes - left_bytes % self.segment_bytes.max(1)
     }
 }
 
@@ -92,16 +118,12 @@ pub(crate) struct Cleaner<B> {
     /// Bytes in a second, by how far the target is missed.
     pub(super) rate: Rate,
     pub(super) next_pick_us: u64,
-    /// Bytes of segments that may still be cleaned. Commits earn them: without commits cleaning
-    /// comes to an end, however much the frames of its copies are padded.
-    pub(super) credit_bytes: u64,
-    /// Commit bytes for which credit was given.
-    pub(super) credited_bytes: u64,
+    /// What may still be cleaned.
+    pub(super) credit: Credit,
     /// What is kept for others.
     pub(crate) backlog: Option<Backlog>,
     /// [`Store::keep_deletions`].
     pub(crate) keeps_deletions: bool,
-    pub(super) has_picked: bool,
     /// The last choice found nothing that could be cleaned.
     pub(super) is_hopeless: bool,
     /// The last victim was an inherited segment: an own one goes first.
@@ -116,6 +138,10 @@ pub(crate) struct Cleaner<B> {
     /// How fast writes may go.
     pub(crate) pace: Pace,
     pub(super) fullness: Fullness,
+    /// Edits and deletions that find no room.
+    pub(super) lack: Lack,
+    /// What the log may have of the disk, if somebody has said.
+    pub(super) room: Option<RoomOnDisk>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -212,10 +238,6 @@ pub(super) const PICK_US: u64 = 10_000;
 /// As long between two tries to rewrite inherited segments, in microseconds.
 pub(super) const INHERITED_PICK_US: u64 = 100_000;
 
-/// Bytes of segments that one byte of commits lets cleaning go through, at most. A segment that is
-/// nine tenths full of what counts takes ten of its kind to give back one.
-pub(super) const CREDIT_FACTOR: u64 = 10;
-
 /// What may be saved up for one burst, in bytes.
 const BURST_BYTES: i64 = 1 << 20;
 
@@ -282,11 +304,9 @@ impl<B> Cleaner<B> {
             budget_us: 0,
             rate: Rate::Bytes(0),
             next_pick_us: 0,
-            credit_bytes: 0,
-            credited_bytes: 0,
+            credit: Credit::default(),
             backlog: None,
             keeps_deletions: false,
-            has_picked: false,
             is_hopeless: false,
             was_inherited: false,
             inherited_pick_us: 0,
@@ -296,7 +316,31 @@ impl<B> Cleaner<B> {
             counters: CleaningCounters::default(),
             pace: Pace::default(),
             fullness: Fullness::default(),
+            lack: Lack::default(),
+            room: None,
         }
+    }
+
+    /// Judges whether edits and deletions that find no room are refused. Whether they are from now
+    /// on: those that waited are to try again.
+    pub(super) fn mind_edits<P: Blocks>(&mut self, now_us: u64, log: &mut Log<P>) -> bool {
+        let facts = Facts {
+            found_none: log.take_lack(),
+            appended_bytes: log.counters().appended_bytes(),
+            is_hopeless: self.is_hopeless,
+            refusals: log.spare_refusals(),
+        };
+        let refused = self.lack.refuses();
+        if self.lack.turn(now_us, facts) {
+            // What found no room can earn nothing: cleaning goes through the log once for it, and
+            // seals what it needs for that.
+            self.credit.pass(log.used_bytes());
+            self.must_pick = true;
+            self.is_hopeless = false;
+        }
+        let refuses = self.lack.refuses();
+        log.refuse_edits(refuses);
+        refuses && !refused
     }
 
     pub(super) fn holds_block(&self) -> bool {

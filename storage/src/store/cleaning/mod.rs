@@ -3,10 +3,12 @@
 // ---- pages
 pub(crate) mod clean;
 pub(crate) mod cleaner;
+pub(crate) mod credit;
 pub(crate) mod expired;
 pub(crate) mod expired_keys;
 pub mod expiring;
 pub(crate) mod judge;
+pub(crate) mod lack;
 pub mod live;
 pub(crate) mod liveness;
 pub(crate) mod moves;
@@ -14,6 +16,6 @@ pub mod pace;
 pub(crate) mod pick;
 pub mod sizing;
 
-pub use cleaner::{Backlog, CleaningConfig, CleaningCounters, Damaged};
+pub use cleaner::{Backlog, CleaningConfig, CleaningCounters, Damaged, RoomOnDisk};
 pub use liveness::Liveness;
 pub use pace::Fill;

@@ -23,6 +23,9 @@ const STUCK_US: u64 = 100_000;
 const JUDGE_US_PER_SEGMENT: u64 = 4;
 /// Segments that hold nothing that counts: the open one and the spares.
 const SEGMENTS_WORKING: u64 = 4;
+/// The least of that where there are few, in quarters of a segment: the one that cleaning takes,
+/// and a part of the open one, which deletions and edits take until it is sealed and cleaned.
+const QUARTERS_WORKING_MIN: u64 = 5;
 
 /// How often writes waited for cleaning, and how long.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -138,8 +141,16 @@ fn full_percent(space_percent_max: u32) -> u64 {
 pub(crate) struct Occupancy {
     /// Bytes that count.
     pub(crate) counting_bytes: u64,
-    /// Bytes of all segments that the log has, spares included.
+    /// Bytes of those that have expired within a tick of the account, or have already: expiry is
+    /// rounded up to ticks.
+    pub(crate) leaving_bytes: u64,
+    /// Bytes of all segments that the log has, spares included. A spare counts as no longer than
+    /// the largest segment in use: what is beyond that holds nothing yet.
     pub(crate) held_bytes: u64,
+    /// Bytes of the segments that can still be made, if that is known.
+    pub(crate) more_bytes: Option<u64>,
+    /// Bytes of all records that were ever appended, copies left out.
+    pub(crate) appended_bytes: u64,
     /// Bytes of the largest segment.
     pub(crate) segment_bytes: u64,
     /// As
@@ -149,30 +160,48 @@ pub(crate) struct Occupancy {
     pub(crate) is_low: bool,
     /// Cleaning gives a segment back, or one is on its way.
     pub(crate) relief_comes: bool,
+    /// What grows finds a worthwhile part of a segment as things are.
+    pub(crate) has_headroom: bool,
     /// A write found no room at all, and nothing came.
     pub(crate) is_stuck: bool,
 }
 
 impl Occupancy {
     /// Whether what counts, times `percent` over 400, has room in so many bytes of segments beside
-    /// those that hold none of it. Where these are more than half of all bytes, the limit is
-    /// smaller than the sizing rule wants: half is for data then, and a log that gets stuck is full
-    /// ([`Fullness::judge`]).
+    /// those that hold none of it.
     fn fits(&self, held_bytes: u64, percent: u64) -> bool {
         let working = self.working_bytes(held_bytes);
-        percent_of(self.counting_bytes, percent, 400).saturating_add(working) <= held_bytes
+        percent_of(self.staying_bytes(), percent, 400).saturating_add(working) <= held_bytes
     }
 
-    /// Bytes of so many that hold nothing that counts.
+    /// Bytes that count and do not leave by themselves at once.
+    fn staying_bytes(&self) -> u64 {
+        self.counting_bytes.saturating_sub(self.leaving_bytes)
+    }
+
+    /// Whether room is under way: a segment comes back, or a worthwhile part of one expires.
+    fn is_room_under_way(&self) -> bool {
+        self.relief_comes || self.leaving_bytes > self.segment_bytes / 8
+    }
+
+    /// Bytes of so many that hold nothing that counts. Where these are more than half of all bytes,
+    /// the limit is smaller than the sizing rule wants: half is for data then, and a log that gets
+    /// stuck is full ([`Fullness::judge`]).
     fn working_bytes(&self, held_bytes: u64) -> u64 {
-        (SEGMENTS_WORKING * self.segment_bytes).min(held_bytes / 2)
+        let least_bytes = QUARTERS_WORKING_MIN * self.segment_bytes / 4;
+        (SEGMENTS_WORKING * self.segment_bytes).min(least_bytes.max(held_bytes / 2))
     }
 
-    /// The most bytes that may count in so many bytes of segments before a low log is full
+    /// The most bytes that may count in so many bytes of segments before the log is full
     /// ([`Fullness::judge`]).
     pub(crate) fn counting_bytes_max(&self, held_bytes: u64) -> u64 {
-        let data_bytes = held_bytes - self.working_bytes(held_bytes);
+        let data_bytes = held_bytes.saturating_sub(self.working_bytes(held_bytes));
         percent_of(data_bytes, 400, full_percent(self.space_percent_max))
+    }
+
+    /// Whether what counts leaves cleaning three quarters of what `space_percent_max` gives it.
+    fn is_roomy(&self, most_bytes: u64) -> bool {
+        self.fits(most_bytes, 100 + 3 * u64::from(self.space_percent_max))
     }
 }
 
@@ -196,15 +225,28 @@ pub(crate) struct Fullness {
     quiet_since_us: Option<u64>,
     stuck_since_us: Option<u64>,
     counting_bytes: u64,
+    /// Bytes of records that may be appended before more could count than may. `None` while it is
+    /// not known how many segments there can be.
+    slack_bytes: Option<u64>,
+    appended_bytes: u64,
     judged_us: u64,
 }
 
 impl Fullness {
-    /// Whether a log of so many segments is to be judged again.
-    pub(crate) fn is_due(&self, now_us: u64, segments: usize) -> bool {
-        let pause_us = JUDGE_US_PER_SEGMENT * segments as u64;
+    /// Whether a log of so many segments, to which so many bytes of records were ever appended, is
+    /// to be judged again; `is_pressed` if it is low or full.
+    pub(crate) fn is_due(
+        &self,
+        now_us: u64,
+        segments: usize,
+        appended_bytes: u64,
+        is_pressed: bool,
+    ) -> bool {
+        let grown_bytes = appended_bytes - self.appended_bytes;
+        let is_wanted = is_pressed || self.slack_bytes.is_some_and(|slack| grown_bytes > slack);
+        let is_rested = now_us >= self.judged_us + JUDGE_US_PER_SEGMENT * segments as u64;
         let is_stuck_for_long = self.deadline_us().is_some_and(|due_us| now_us >= due_us);
-        now_us >= self.judged_us + pause_us || is_stuck_for_long
+        (is_wanted && is_rested) || is_stuck_for_long
     }
 
     /// Bytes that counted when it was judged last.
@@ -216,42 +258,73 @@ impl Fullness {
         self.is_full
     }
 
+    /// What the log may have of the disk has changed: the next turn judges.
+    pub(crate) fn forget_slack(&mut self) {
+        self.slack_bytes = Some(0);
+        self.appended_bytes = 0;
+    }
+
     /// When [`Fullness::judge`] is due for the sake of writes that wait.
     pub(crate) fn deadline_us(&self) -> Option<u64> {
         let since_us = self.stuck_since_us.filter(|_| !self.is_full);
         since_us.map(|since_us| since_us + STUCK_US)
     }
 
-    /// Judges anew. Half of what `space_percent_max` gives cleaning to work with makes a low log
-    /// full when it is used up; a log with three quarters of that left, or with more segments than
-    /// it ever had, is full no more.
+    /// Judges anew. Half of what `space_percent_max` gives cleaning to work with makes a log full
+    /// when it is used up: a low one, and one that is known to get no more segments than that
+    /// takes, before it is low, so that what is left is there for deletions and edits. A log with
+    /// three quarters of that left, or with more segments than it ever had, is full no more.
     pub(crate) fn judge(&mut self, now_us: u64, it: &Occupancy) {
         let since = |since_us: Option<u64>, still: bool| still.then(|| since_us.unwrap_or(now_us));
         let lasts = |since_us: Option<u64>, least_us| {
             since_us.is_some_and(|since_us| now_us >= since_us + least_us)
         };
         self.quiet_since_us = since(self.quiet_since_us, !it.is_low);
-        let may_be_stuck = it.is_low && !it.relief_comes;
+        // Nothing but edits that expire again and again keeps this up, and these find room.
+        let expires_soon = !it.relief_comes && it.is_room_under_way();
+        let may_be_stuck = it.is_low && !it.is_room_under_way();
         let was_stuck = self.stuck_since_us.is_some();
         self.judged_us = now_us;
-        self.stuck_since_us = since(
-            self.stuck_since_us,
-            may_be_stuck && (it.is_stuck || was_stuck),
-        );
+        self.appended_bytes = it.appended_bytes;
         self.counting_bytes = it.counting_bytes;
-        let percent = u64::from(it.space_percent_max);
         let has_grown = it.held_bytes > self.held_bytes_max && !it.is_low;
         self.held_bytes_max = self.held_bytes_max.max(it.held_bytes);
+        let most_bytes = self.most_bytes(it);
+        let is_over = it.is_roomy(most_bytes) && it.has_headroom;
+        // What expires tells nobody: the time begins anew, and its end is a time to judge.
+        let before_us = self.stuck_since_us.filter(|_| !expires_soon);
+        self.stuck_since_us = since(
+            before_us,
+            it.is_low && !it.relief_comes && (it.is_stuck || (was_stuck && !is_over)),
+        );
+        let is_bounded = it.is_low || it.more_bytes.is_some();
+        let slack_bytes = it
+            .counting_bytes_max(most_bytes)
+            .saturating_sub(it.staying_bytes());
+        self.slack_bytes = is_bounded.then_some(slack_bytes);
         if lasts(self.stuck_since_us, STUCK_US) {
             // Nothing is on its way: others took it.
             self.held_bytes_max = it.held_bytes;
             self.is_full = true;
         } else if self.is_full {
-            let is_roomy = it.fits(self.held_bytes_max, 100 + 3 * percent) && !may_be_stuck;
-            self.is_full = !is_roomy && !has_grown && !lasts(self.quiet_since_us, QUIET_US);
+            let is_over = is_over || (it.is_roomy(most_bytes) && !may_be_stuck);
+            // Without anybody who says what there can be, more segments are the sign of more room.
+            let has_more =
+                it.more_bytes.is_none() && (has_grown || lasts(self.quiet_since_us, QUIET_US));
+            self.is_full = !is_over && !has_more;
         } else {
-            let full_percent = full_percent(it.space_percent_max);
-            self.is_full = it.is_low && !it.fits(self.held_bytes_max, full_percent);
+            self.is_full = is_bounded && !it.fits(most_bytes, full_percent(it.space_percent_max));
+        }
+    }
+
+    /// Bytes of all segments that there can be. A low log was refused one, so it gets no more than
+    /// it had before, whatever the room was when that was measured.
+    fn most_bytes(&self, it: &Occupancy) -> u64 {
+        let known_bytes = it.more_bytes.map(|more| it.held_bytes.saturating_add(more));
+        match known_bytes {
+            Some(known_bytes) if it.is_low => known_bytes.min(self.held_bytes_max),
+            Some(known_bytes) => known_bytes,
+            None => self.held_bytes_max,
         }
     }
 }
@@ -263,11 +336,15 @@ mod tests {
     fn occupancy(counting_bytes: u64) -> Occupancy {
         Occupancy {
             counting_bytes,
+            leaving_bytes: 0,
             held_bytes: 104,
+            more_bytes: None,
+            appended_bytes: 0,
             segment_bytes: 1,
             space_percent_max: 140,
             is_low: true,
             relief_comes: true,
+            has_headroom: false,
             is_stuck: false,
         }
     }
@@ -305,6 +382,32 @@ mod tests {
     }
 
     #[test]
+    fn what_may_have_expired_makes_no_log_full_and_a_stuck_one_waits_for_it() {
+        let of = |counting_bytes, leaving_bytes, is_low| Occupancy {
+            leaving_bytes,
+            is_low,
+            more_bytes: Some(0),
+            segment_bytes: 8,
+            relief_comes: false,
+            is_stuck: is_low,
+            ..occupancy(counting_bytes)
+        };
+        let mut fullness = Fullness::default();
+        fullness.judge(0, &of(95, 60, false));
+        assert!(!fullness.is_full(), "35 stay");
+        for now_us in [1, STUCK_US + 1, 9 * STUCK_US] {
+            fullness.judge(now_us, &of(95, 60, true));
+            assert!(!fullness.is_full(), "room is under way");
+            assert_eq!(fullness.deadline_us(), Some(now_us + STUCK_US));
+        }
+        // A part of a segment that is worth nothing is no room.
+        fullness.judge(10 * STUCK_US, &of(35, 1, true));
+        assert!(fullness.is_full());
+        fullness.judge(10 * STUCK_US + 1, &of(95, 10, false));
+        assert!(fullness.is_full(), "85 stay");
+    }
+
+    #[test]
     fn a_log_of_few_segments_is_not_full_while_it_is_empty() {
         let of = |counting_bytes| Occupancy {
             held_bytes: 9,
@@ -322,7 +425,7 @@ mod tests {
 
     #[test]
     fn as_much_as_may_count_is_where_a_low_log_becomes_full() {
-        for (held_bytes, segment_bytes) in [(104, 1), (9, 4), (100_000, 64), (1, 64), (0, 1)] {
+        for (held_bytes, segment_bytes) in [(104, 1), (9, 4), (100_000, 64)] {
             let of = |counting_bytes| Occupancy {
                 held_bytes,
                 segment_bytes,
@@ -368,21 +471,24 @@ mod tests {
         let mut fullness = Fullness::default();
         let mut judgements = 0;
         for now_us in (1_000_000..2_000_000).step_by(10) {
-            if fullness.is_due(now_us, 10_000) {
+            if fullness.is_due(now_us, 10_000, 0, true) {
                 fullness.judge(now_us, &occupancy(1));
                 judgements += 1;
             }
         }
         assert_eq!(judgements, 25, "one in 40 ms");
-        assert!(fullness.is_due(2_000_001, 3), "few segments cost little");
+        assert!(
+            fullness.is_due(2_000_001, 3, 0, true),
+            "few segments cost little"
+        );
         let stuck = Occupancy {
             is_stuck: true,
             relief_comes: false,
             ..occupancy(1)
         };
         fullness.judge(2_000_000, &stuck);
-        assert!(!fullness.is_due(2_000_000 + STUCK_US - 1, 1 << 20));
-        assert!(fullness.is_due(2_000_000 + STUCK_US, 1 << 20));
+        assert!(!fullness.is_due(2_000_000 + STUCK_US - 1, 1 << 20, 0, true));
+        assert!(fullness.is_due(2_000_000 + STUCK_US, 1 << 20, 0, true));
     }
 
     #[test]

@@ -3,10 +3,10 @@
 use crate::format::contents::SealedSegment;
 use crate::log::supply::SPARES_READY;
 use crate::planted::{Bug, is_planted};
-use crate::store::cleaning::cleaner::CREDIT_FACTOR;
 use crate::store::cleaning::cleaner::Move;
 use crate::store::cleaning::cleaner::Rate;
 use crate::store::cleaning::cleaner::Victim;
+use crate::store::cleaning::credit::Earnings;
 use crate::store::store::Store;
 use crate::types::io::Blocks;
 
@@ -37,32 +37,18 @@ impl<P: Blocks> Store<P> {
 
     /// Picks the segment to clean next, if too much of the log does not count any more.
     pub(super) fn pick_next(&mut self, now_us: u64) {
-        let commit_bytes = self.log().counters().commit_bytes;
-        let sealed_bytes: u64 = self
-            .log()
-            .sealed_segments()
-            .iter()
-            .map(|s| s.file_bytes)
-            .sum();
-        let segments = self.log().sealed_segments().iter();
-        let segment_bytes_max = segments.map(|s| s.file_bytes).max().unwrap_or(0);
-        let has_refused = self.log_mut().take_refused();
-        let cleaner = &mut self.cleaner;
-        let mut earned_bytes = (commit_bytes - cleaner.credited_bytes) * CREDIT_FACTOR;
-        if !std::mem::replace(&mut cleaner.has_picked, true) {
-            // What an earlier run left is worth going through once.
-            earned_bytes += 2 * sealed_bytes;
-        }
-        cleaner.credited_bytes = commit_bytes;
-        // Likewise what has expired, each byte once.
-        earned_bytes += self.count_expired(now_us) * CREDIT_FACTOR;
-        let cleaner = &mut self.cleaner;
-        if has_refused {
-            // What was refused can earn nothing: a segment is gone through on its behalf.
-            earned_bytes += segment_bytes_max;
-        }
-        cleaner.credit_bytes =
-            (cleaner.credit_bytes + earned_bytes).min(CREDIT_FACTOR * sealed_bytes);
+        let used = self.log().used_segments();
+        let counts = used.map(|(file, _)| self.counts_in(file));
+        let counting_bytes: u64 = counts.map(|it| it.parts + it.tombstones).sum();
+        let counters = self.log().counters();
+        let appended_bytes = counters.appended_bytes();
+        let earnings = Earnings {
+            commit_bytes: counters.commit_bytes,
+            dead_bytes: appended_bytes.cast_signed() - counting_bytes.cast_signed(),
+            expired_bytes: self.count_expired(now_us),
+            used_bytes: self.log().used_bytes(),
+        };
+        self.cleaner.credit.earn(earnings);
         let (rate, picked) = self.pick();
         self.cleaner.must_pick = false;
         self.cleaner.rate = rate;
@@ -74,7 +60,8 @@ impl<P: Blocks> Store<P> {
                 <= (durable_end.segment_sequence, durable_end.end_offset)
         });
         // With a spare that is still to come more can be copied than without.
-        let is_final = is_settled && !self.log().awaits_spare();
+        let awaits_spare = self.log().awaits_spare() || self.log().is_segment_returning();
+        let is_final = is_settled && !awaits_spare;
         let may_seal = picked.is_none() && is_final;
         let is_sealed = may_seal && (self.seal_wasted() || self.seal_expired(now_us));
         self.cleaner.is_hopeless = picked.is_none() && is_final && !is_sealed;
@@ -92,7 +79,7 @@ impl<P: Blocks> Store<P> {
         self.cleaner.was_inherited = false;
         if let Some((segment, is_oldest)) = picked {
             let cleaner = &mut self.cleaner;
-            cleaner.credit_bytes = cleaner.credit_bytes.saturating_sub(segment.file_bytes);
+            cleaner.credit.spend(segment.file_bytes);
             if self.release_unread(&segment) {
                 self.cleaner.next_pick_us = now_us;
                 self.cleaner.must_pick = true;
@@ -131,20 +118,30 @@ impl<P: Blocks> Store<P> {
     }
 
     /// Seals the open segment for cleaning while the disk is full and no sealed segment can be
-    /// cleaned. It pays where the open segment is nearly full and a quarter of it is superseded, as
-    /// by a counter that changes again and again. Returns whether the segment was sealed.
+    /// cleaned. It pays where a quarter of the segment was written and does not count any more, as
+    /// by a counter that changes again and again, and the segment is nearly full or nobody may
+    /// fill it. A deletion or an edit that waits takes less. Sealing costs credit, as the cleaning
+    /// behind it does. Returns whether the segment was sealed.
     fn seal_wasted(&mut self) -> bool {
         let Some((file, bytes)) = self.log().open_segment().filter(|_| self.log().is_low()) else {
             return false;
         };
-        let is_used_up = self.log().open_segment_bytes_left() < bytes / 8;
-        let gain = bytes.saturating_sub(self.counts_in(file).parts);
+        let left = self.log().open_segment_bytes_left();
+        let is_awaited = self.cleaner.lack.waits();
+        let is_used_up = left < bytes / 8 || is_awaited || self.log().lacks_room();
+        let gain_min = bytes / if is_awaited { 16 } else { 4 };
+        let gain = bytes.saturating_sub(left + self.counts_in(file).parts);
         // Cleaning copies what still counts into the next spare, which may be a short one. Without
         // room for all of it there, the last spare would be used up and no segment released.
         let is_oldest = self.log().sealed_segments().is_empty() && !self.cleaner.keeps_deletions;
         let kept = self.copies_bytes(file, is_oldest);
         let fits = kept <= self.log().sure_bytes_of_spare();
-        is_used_up && gain >= bytes / 4 && fits && self.log_mut().seal_for_cleaning()
+        let pays = self.cleaner.credit.bytes() >= 2 * bytes && gain >= gain_min;
+        let seals = is_used_up && pays && fits && self.log_mut().seal_for_cleaning();
+        if seals {
+            self.cleaner.credit.spend(bytes);
+        }
+        seals
     }
 
     /// How fast to clean, and which segment, if there is one that pays; whether it is the oldest.
@@ -153,7 +150,7 @@ impl<P: Blocks> Store<P> {
         let durable_end = (durable_end.segment_sequence, durable_end.end_offset);
         let is_low = self.log().is_low();
         let segments = self.log().sealed_segments();
-        let credit = self.cleaner.credit_bytes;
+        let credit = self.cleaner.credit.bytes();
         if segments.is_empty() {
             return (Rate::Bytes(0), None);
         }
@@ -209,13 +206,13 @@ impl<P: Blocks> Store<P> {
                 continue;
             }
             let hoards_keys = self.hoards_expired_keys(segment.file);
+            let is_oldest = at == 0 && may_be_oldest;
+            let kept = self.copies_bytes(segment.file, is_oldest);
+            let gain = segment.file_bytes.saturating_sub(kept);
             // Expired keys are taken out once, so no credit is needed for an end.
             if segment.file_bytes > credit && !hoards_keys {
                 continue;
             }
-            let is_oldest = at == 0 && may_be_oldest;
-            let kept = self.copies_bytes(segment.file, is_oldest);
-            let gain = segment.file_bytes.saturating_sub(kept);
             let is_crowded = is_oldest && tombstone_bytes > total_bytes / 8 && !is_low;
             if kept > sure_bytes {
                 continue;

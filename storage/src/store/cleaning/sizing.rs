@@ -4,6 +4,8 @@
 //! is on its way back, and the loss by rounding to whole segments. The rest holds what counts at
 //! [`DiskShare::space_percent_max`], so that cleaning always finds a segment that pays.
 
+use crate::types::io::BLOCK_BYTES;
+
 /// Segments of each shard that a limit must have room for beside the data.
 pub const SEGMENTS_BESIDE: u64 = 6;
 
@@ -20,6 +22,18 @@ pub fn segment_bytes_within(log_bytes_max: u64, least_bytes: u64) -> u64 {
         limit => (limit / (4 * SEGMENTS_BESIDE)).clamp(1, SEGMENT_BYTES_USUAL),
     };
     (1 << most.ilog2()).max(least_bytes)
+}
+
+/// Bytes of a segment where `asked_bytes` were asked for: as much less that twice
+/// [`SEGMENTS_BESIDE`] of them have room in `log_bytes` bytes, or `least_bytes` if that is more.
+/// With fewer segments most of the room would hold no data, and the rest of it no segment.
+#[must_use]
+pub fn segment_bytes_fitting(asked_bytes: u64, log_bytes: u64, least_bytes: u64) -> u64 {
+    let share = log_bytes / (2 * SEGMENTS_BESIDE);
+    let whole_blocks = share - share % BLOCK_BYTES as u64;
+    asked_bytes
+        .min(whole_blocks)
+        .max(least_bytes.min(asked_bytes))
 }
 
 /// What one shard may take of the disk, and in which pieces.
@@ -115,6 +129,22 @@ mod tests {
             space_percent_max: 140,
         };
         assert_eq!(share.live_bytes_max() / MIB, 148);
+    }
+
+    #[test]
+    fn segments_that_were_asked_for_are_cut_where_few_of_them_have_room() {
+        let least_bytes = 1044 << 10;
+        for (asked_bytes, log_bytes, segment_bytes) in [
+            (64 * MIB, 768 * MIB, 64 * MIB),
+            (64 * MIB, 767 * MIB, 64 * MIB - 88 * 1024),
+            (9 * MIB, 30 * MIB, 5 << 19),
+            (9 * MIB, MIB, least_bytes),
+            (MIB, MIB, MIB),
+        ] {
+            let found = segment_bytes_fitting(asked_bytes, log_bytes, least_bytes);
+            assert_eq!(found, segment_bytes, "{asked_bytes} in {log_bytes}");
+            assert_eq!(found % BLOCK_BYTES as u64, 0);
+        }
     }
 
     #[test]
