@@ -72,6 +72,18 @@ impl Level {
     }
 }
 
+/// By which ports connections come, and what is spoken there.
+#[derive(Args, Clone, Debug)]
+pub struct PortArgs {
+    /// Bytes in, bytes out, for a server that only echoes (examples/bare_echo)
+    #[arg(long)]
+    pub raw: bool,
+    /// All connections by the port that the shards share; otherwise each comes by the port of a
+    /// shard, if these can be reached, and asks for keys of that shard alone
+    #[arg(long, conflicts_with = "raw")]
+    pub shared_port: bool,
+}
+
 /// The arguments.
 #[derive(Args, Clone, Debug)]
 pub struct BenchArgs {
@@ -153,9 +165,9 @@ pub struct BenchArgs {
     /// end are made anew, also to another node, and what they had not been answered is unknown
     #[arg(long)]
     pub ledger: bool,
-    /// Bytes in, bytes out, for a server that only echoes (examples/bare_echo)
-    #[arg(long)]
-    pub raw: bool,
+    /// By which ports.
+    #[command(flatten)]
+    pub ports: PortArgs,
     /// Run on this CPU
     #[arg(long)]
     pub pin: Option<usize>,
@@ -205,7 +217,7 @@ impl BenchArgs {
                 self.addr.len()
             ));
         }
-        if self.raw && matches!(self.tls.client_tls(), Ok(Some(_))) {
+        if self.ports.raw && matches!(self.tls.client_tls(), Ok(Some(_))) {
             return wrong("--raw is of a server without TLS, and --tls-ca asks for TLS".into());
         }
         let is_time = |seconds: f64| seconds.is_finite() && (0.0..=86_400.0).contains(&seconds);
@@ -230,7 +242,7 @@ impl BenchArgs {
         if self.ledger && self.workload() != Workload::Decr {
             return wrong("--ledger keeps accounts of decr only".into());
         }
-        if self.raw && self.workload() != Workload::Echo {
+        if self.ports.raw && self.workload() != Workload::Echo {
             return wrong(
                 "--raw speaks to a server that only echoes: use the workload echo".into(),
             );

@@ -16,6 +16,7 @@ use crate::BenchError;
 use crate::args::BenchArgs;
 use crate::connection::{Account, Connection, Secured};
 use crate::control::Control;
+use crate::cores::Seats;
 use crate::entry::into_parts;
 use crate::ledger::Ledger;
 use crate::report::Report;
@@ -49,7 +50,7 @@ pub(crate) fn drive(args: &BenchArgs, prepares: bool) -> Result<Report, BenchErr
         false => None,
     };
     // With a ledger another node may have taken over by the end, and has counted something else.
-    let mut control = if args.raw || args.addr.len() > 1 {
+    let mut control = if args.ports.raw || args.addr.len() > 1 {
         None
     } else {
         Some(Control::connect(args)?)
@@ -109,23 +110,26 @@ fn connect(args: &BenchArgs, poll: &Poll) -> Result<Vec<Connection>, BenchError>
     let failed = |error: std::io::Error| unreachable_at(args, &error);
     let law = Law::new(args);
     let access = args.access()?;
+    let seats = Seats::of(args, &access)?;
     let mut connections = Vec::new();
     for number in 0..args.connections {
-        let open = |address: &SocketAddr| match args.raw {
+        let seat = seats.seat(number);
+        let open = |address: &SocketAddr| match args.ports.raw {
             true => access.connect(*address, SILENCE),
             false => access.enter(*address, SILENCE),
         };
-        let mut tried = args.addr.iter().map(open);
+        let others = args.addr.iter().skip(1);
+        let mut tried = std::iter::once(&seat.address).chain(others).map(open);
         let made = tried.find(Result::is_ok);
-        let stream = made.unwrap_or_else(|| open(&args.addr[0]))?;
+        let stream = made.unwrap_or_else(|| open(&seat.address))?;
         let (stream, session) = into_parts(stream).map_err(failed)?;
         let mut connection = Connection::new(
             stream,
             session.map(Secured::new),
             access.clone(),
-            Load::new(args, law.clone(), u64::from(number)),
+            Load::new(args, law.of(seat.slots.clone()), u64::from(number)),
             args.depth as usize,
-            args.raw,
+            args.ports.raw,
         );
         let interest = Interest::READABLE | Interest::WRITABLE;
         poll.registry()

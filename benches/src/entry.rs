@@ -8,7 +8,7 @@ use penstock_client::login::ConnectionLogin;
 use penstock_client::tls::{ClientTls, TlsSession};
 use penstock_client::{ClientOptions, Identity};
 use penstock_net::frame::{Header, Opcode};
-use penstock_net::hello::{ClientHello, FEATURE_ALL, ServerHello};
+use penstock_net::hello::{ClientHello, FEATURE_ALL, ServerHello, SlotRange};
 use penstock_net::level::AckLevel;
 use penstock_net::receive::{Received, Receiver, is_tls};
 use penstock_net::reply::text_of;
@@ -94,6 +94,15 @@ impl Access {
 
     /// As [`Access::connect`], and waits until the connection is open.
     pub(crate) fn enter(&self, address: SocketAddr, time: Duration) -> Result<Stream, BenchError> {
+        Ok(self.enter_greeted(address, time)?.0)
+    }
+
+    /// The same, with the shards of the server, their slots and their ports.
+    pub(crate) fn enter_greeted(
+        &self,
+        address: SocketAddr,
+        time: Duration,
+    ) -> Result<(Stream, Vec<SlotRange>), BenchError> {
         let failed = |error: std::io::Error| unreachable_at(address, &error);
         let mut stream = self.connect(address, time)?;
         let socket = stream.socket();
@@ -116,7 +125,7 @@ impl Access {
             }
             if entry.is_open() {
                 stream.socket().set_read_timeout(None).map_err(failed)?;
-                return Ok(stream);
+                return Ok((stream, entry.slots));
             }
         }
     }
@@ -144,6 +153,8 @@ pub(crate) fn into_parts(
 pub(crate) struct Entry {
     login: ConnectionLogin,
     is_open: bool,
+    /// What the server has said of its shards.
+    slots: Vec<SlotRange>,
 }
 
 impl Entry {
@@ -165,6 +176,7 @@ impl Entry {
         Ok(Entry {
             login,
             is_open: false,
+            slots: Vec::new(),
         })
     }
 
@@ -222,6 +234,7 @@ impl Entry {
         }
         let hello = ServerHello::read(body);
         let hello = hello.map_err(|refusal| BenchError::WrongAnswer(refusal.to_string()))?;
+        self.slots.clone_from(&hello.slots);
         match self.login.greeted(&hello, out) {
             Ok(is_open) => {
                 self.is_open = is_open;

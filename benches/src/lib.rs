@@ -13,6 +13,7 @@ mod args;
 mod compare;
 mod connection;
 mod control;
+mod cores;
 mod driver;
 mod entry;
 mod host;
@@ -92,7 +93,7 @@ pub fn run(args: &BenchArgs) -> Result<(), BenchError> {
 /// failure is told and fails nothing.
 fn clean(args: &BenchArgs) {
     // A server that only echoes has none.
-    if args.keep || args.filled || args.raw {
+    if args.keep || args.filled || args.ports.raw {
         return;
     }
     let cleaned = match args.ledger {

@@ -1,7 +1,7 @@
 //! The frames that a connection sends: built once, sent many times under new request ids and keys.
 
 use std::hash::{BuildHasher, RandomState};
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::rc::Rc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -9,6 +9,7 @@ use penstock_net::apply::Apply;
 use penstock_net::frame::{HEADER_BYTES, Header, Opcode, write_frame};
 use penstock_net::instruction::{FieldType, Instruction, Operation};
 use penstock_net::request::{BatchRequest, Condition, Token};
+use penstock_net::slot::slot_of;
 
 use crate::args::{BenchArgs, Workload};
 
@@ -20,7 +21,8 @@ pub(crate) const SALE_STOCK: &[u8] = b"{buy}:stock";
 pub(crate) const STOCK_INITIAL: u64 = 1 << 62;
 /// Different shots of reads and writes that a connection of mixed cycles through.
 const SHOTS: usize = 16;
-/// Bytes of the name of a key, and where its digits stand in it.
+/// The name of the first key, and where the digits stand in it.
+const KEY: &[u8; KEY_BYTES] = b"bench:0000000000";
 const KEY_BYTES: usize = 16;
 const KEY_DIGITS: Range<usize> = 6..KEY_BYTES;
 /// Bytes of a hold.
@@ -115,9 +117,17 @@ impl Load {
     }
 }
 
-/// How keys are drawn; the connections share its table.
+/// How keys are drawn.
 #[derive(Clone)]
-pub(crate) enum Law {
+pub(crate) struct Law {
+    form: Form,
+    /// Keys of these slots alone, of which there is one at least.
+    slots: Option<RangeInclusive<u16>>,
+}
+
+/// The connections share its table.
+#[derive(Clone)]
+enum Form {
     /// Each of so many alike.
     Uniform(u32),
     /// Low numbers more often.
@@ -126,16 +136,33 @@ pub(crate) enum Law {
 
 impl Law {
     pub(crate) fn new(args: &BenchArgs) -> Law {
-        match args.workload() {
-            Workload::Mixed => Law::Zipf(Rc::new(Zipf::new(args.keys, 0.99))),
-            _ => Law::Uniform(args.keys),
-        }
+        let form = match args.workload() {
+            Workload::Mixed => Form::Zipf(Rc::new(Zipf::new(args.keys, 0.99))),
+            _ => Form::Uniform(args.keys),
+        };
+        Law { form, slots: None }
+    }
+
+    /// The same for keys of these slots alone; `None` is all.
+    pub(crate) fn of(&self, slots: Option<RangeInclusive<u16>>) -> Law {
+        let form = self.form.clone();
+        Law { form, slots }
     }
 
     fn draw(&self, random: &mut Random) -> u32 {
-        match self {
-            Law::Uniform(keys) => random.below(*keys),
-            Law::Zipf(zipf) => u32::try_from(zipf.draw(random)).expect("--keys has 32 bits"),
+        let mut name = *KEY;
+        loop {
+            let number = match &self.form {
+                Form::Uniform(keys) => random.below(*keys),
+                Form::Zipf(zipf) => u32::try_from(zipf.draw(random)).expect("--keys has 32 bits"),
+            };
+            let Some(slots) = &self.slots else {
+                return number;
+            };
+            write_digits(number, &mut name[KEY_DIGITS]);
+            if slots.contains(&slot_of(&name)) {
+                return number;
+            }
         }
     }
 }
@@ -318,6 +345,23 @@ fn shot(args: &BenchArgs, random: &mut Random, value: &[u8]) -> Shot {
     }
 }
 
+/// The load of a command line.
+#[cfg(test)]
+pub(crate) fn load(words: &[&str]) -> (BenchArgs, Load) {
+    #[derive(clap::Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: BenchArgs,
+    }
+    // Whatever PENSTOCK_ADDR says here.
+    let words = ["bench", "--addr", "127.0.0.1:1"].iter().chain(words);
+    let Ok(cli) = <Cli as clap::Parser>::try_parse_from(words) else {
+        panic!("arguments")
+    };
+    let load = Load::new(&cli.args, Law::new(&cli.args), 3);
+    (cli.args, load)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -325,16 +369,6 @@ mod tests {
     use penstock_net::batch::Batch;
     use penstock_net::receive::{Received, Receiver};
     use penstock_net::request::Request;
-
-    fn load(words: &[&str]) -> (BenchArgs, Load) {
-        // Whatever PENSTOCK_ADDR says here.
-        let words = ["bench", "--addr", "127.0.0.1:1"].iter().chain(words);
-        let Ok(cli) = <Cli as clap::Parser>::try_parse_from(words) else {
-            panic!("arguments")
-        };
-        let load = Load::new(&cli.args, Law::new(&cli.args), 3);
-        (cli.args, load)
-    }
 
     #[test]
     fn a_shot_is_valid_under_every_request_id() {
@@ -379,6 +413,21 @@ mod tests {
             }
             let all = (0..args.keys as usize).map(key).collect();
             assert_eq!(seen, all, "{workload}");
+        }
+    }
+
+    #[test]
+    fn a_load_of_some_slots_draws_all_keys_of_these_and_no_others() {
+        let slots = 3000..=9000;
+        for workload in ["get", "mixed"] {
+            let (args, _) = load(&[workload, "--keys", "300"]);
+            let law = Law::new(&args).of(Some(slots.clone()));
+            let mut random = Random(7);
+            let drawn = (0..100_000).map(|_| law.draw(&mut random) as usize);
+            let drawn: std::collections::BTreeSet<usize> = drawn.collect();
+            let is_of_them = |number: &usize| slots.contains(&slot_of(&key(*number)));
+            let all = (0..300).filter(is_of_them).collect();
+            assert_eq!(drawn, all, "{workload}");
         }
     }
 
@@ -430,12 +479,6 @@ mod tests {
             }
             assert_eq!(seen.len() - before, distinct, "{words:?}");
         }
-    }
-
-    #[derive(clap::Parser)]
-    struct Cli {
-        #[command(flatten)]
-        args: BenchArgs,
     }
 
     #[test]

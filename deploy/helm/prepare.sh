@@ -1,13 +1,14 @@
 #!/bin/sh
 # What must be there before the chart: the plan in etcd, with failover on, and a folder of files for
 # its Secret. Where it has run before, it makes what is missing.
-#   prepare.sh FOLDER RELEASE NAMESPACE
+#   prepare.sh FOLDER RELEASE NAMESPACE [FIRST-LAST]
+# The last are the ports of the cores for clients of Redis: 7430-7431 for respShardPorts 7430.
 #   kubectl create secret generic penstock --from-file=FOLDER
 # It needs `penstock`, and the etcd of PENSTOCK_ETCD_ENDPOINTS and the variables beside it.
 # The folder `FOLDER.ca` has the key that signs certificates: keep it away from the cluster.
 set -eu
 umask 077
-folder=$1 release=$2 namespace=$3
+folder=$1 release=$2 namespace=$3 cores=${4:+,$4}
 : "${PENSTOCK_ETCD_ENDPOINTS:?the etcd that is to have the plan}"
 mkdir -p "$folder" "$folder.ca"
 
@@ -19,9 +20,9 @@ name() { printf '%s-%s.%s.%s.svc' "$release" "$(($1 - 1))" "$release" "$namespac
 if ! penstock cluster show > /dev/null 2>&1; then
     # Each pod says where it takes links when it starts.
     penstock cluster init --secret-file "$folder.ca/unused.secret" \
-        --node "1,127.0.0.1:7414,$(name 1):7411,$(name 1):7413" \
-        --node "2,127.0.0.2:7414,$(name 2):7411,$(name 2):7413" \
-        --node "3,127.0.0.3:7414,$(name 3):7411,$(name 3):7413"
+        --node "1,127.0.0.1:7414,$(name 1):7411,$(name 1):7413$cores" \
+        --node "2,127.0.0.2:7414,$(name 2):7411,$(name 2):7413$cores" \
+        --node "3,127.0.0.3:7414,$(name 3):7411,$(name 3):7413$cores"
     rm -f "$folder.ca/unused.secret"
     penstock cluster failover on
 fi

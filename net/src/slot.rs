@@ -1,6 +1,8 @@
 //! The slot of a key: CRC-16/XMODEM of the key, or of its `{tag}`, modulo 16384, as Redis Cluster
 //! specifies it. Keys with the same tag have the same slot.
 
+use std::ops::RangeInclusive;
+
 /// Number of slots.
 pub const SLOTS: u16 = 16_384;
 
@@ -43,6 +45,36 @@ pub fn leading_tag(key: &[u8]) -> Option<&[u8]> {
 #[must_use]
 pub fn begin_with_one_tag(one: &[u8], other: &[u8]) -> bool {
     leading_tag(one).is_some_and(|tag| other.starts_with(tag))
+}
+
+/// Slots of a partition: what belongs together on each node, whatever its number of shards.
+const PARTITION_SLOTS: u16 = 64;
+
+/// The partitions of all slots.
+const PARTITIONS: u16 = SLOTS / PARTITION_SLOTS;
+
+/// The core that owns a slot on a node of so many cores, 1 to 256: each core has neighbouring
+/// partitions, and nearly as many as each other one.
+#[inline]
+#[must_use]
+pub fn core_of(slot: u16, cores: u16) -> u16 {
+    slot / PARTITION_SLOTS * cores / PARTITIONS
+}
+
+/// The slots that a core owns on a node of so many cores, 1 to 256.
+#[must_use]
+pub fn slots_of(core: u16, cores: u16) -> RangeInclusive<u16> {
+    let begin = |core: u16| {
+        let partition = (u32::from(core) * u32::from(PARTITIONS)).div_ceil(cores.into());
+        u16::try_from(partition).expect("at most 256") * PARTITION_SLOTS
+    };
+    begin(core)..=begin(core + 1) - 1
+}
+
+/// The last slot of the partition of a slot.
+#[must_use]
+pub fn partition_end(slot: u16) -> u16 {
+    slot | (PARTITION_SLOTS - 1)
 }
 
 /// Two bytes that lead to a slot as a `{tag}` of a key, wherever it stands: [`slot_of`] backwards.
@@ -163,6 +195,21 @@ const fn tables() -> [[u16; 256]; STRIDE] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_slot_has_one_core_whatever_their_number_is() {
+        for cores in [1, 2, 3, 7, 64, 255, 256] {
+            let mut next = 0;
+            for core in 0..cores {
+                let slots = slots_of(core, cores);
+                assert_eq!(*slots.start(), next, "{cores} cores");
+                next = slots.end() + 1;
+                assert!(slots.clone().all(|slot| core_of(slot, cores) == core));
+                assert_eq!(partition_end(*slots.end()), *slots.end());
+            }
+            assert_eq!(next, SLOTS);
+        }
+    }
 
     #[test]
     fn the_published_check_values_hold() {

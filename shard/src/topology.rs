@@ -2,7 +2,7 @@
 //! groups are nearly equal.
 
 use penstock_net::hello::SlotRange;
-use penstock_storage::version::{PARTITIONS, SLOTS, partition_of};
+use penstock_net::slot::{SLOTS, core_of, slots_of};
 
 /// The shards of a node, at most: one partition each.
 pub const SHARDS_MAX: u16 = 256;
@@ -31,23 +31,13 @@ impl Topology {
     #[inline]
     #[must_use]
     pub fn owner(&self, slot: u16) -> u16 {
-        if self.shards == 1 {
-            return 0;
-        }
-        let owner = partition_of(slot) * usize::from(self.shards) / PARTITIONS;
-        u16::try_from(owner).expect("below the number of shards")
+        core_of(slot, self.shards)
     }
 
     /// The last of the slots that the owner of `slot` has.
     #[must_use]
     pub fn last_slot(&self, slot: u16) -> u16 {
-        let owner = self.owner(slot);
-        let partition_slots = SLOTS / u16::try_from(PARTITIONS).expect("few partitions");
-        let mut last = slot | (partition_slots - 1);
-        while last + 1 < SLOTS && self.owner(last + 1) == owner {
-            last += partition_slots;
-        }
-        last
+        *slots_of(self.owner(slot), self.shards).end()
     }
 
     /// The slot map, with `port(shard)` as the port of each shard.

@@ -150,7 +150,7 @@ pub(super) fn write(
             let now_ms = told.map_or(0, |told| told.time_ms);
             replies.integer(ttl_of(told.map(|told| told.expiry_ms), now_ms, *form));
         }
-        Fold::Scan { pattern, .. } => page(pattern.as_deref(), item.value, replies),
+        Fold::Scan { pattern, .. } => page(pattern.as_deref(), told, replies),
         Fold::Written | Fold::Transaction | Fold::Increased(_) | Fold::Apply | Fold::Nodes(_) => {}
     }
 }
@@ -177,8 +177,8 @@ pub(super) fn end_fold(fold: &Fold, sum: i64, replies: &mut Replies<'_>) {
 }
 
 /// A page of keys: those that match, behind the cursor of the next page.
-fn page(pattern: Option<&[u8]>, page: &[u8], replies: &mut Replies<'_>) {
-    let Ok(page) = ScanPage::read(page) else {
+fn page(pattern: Option<&[u8]>, told: Told<'_>, replies: &mut Replies<'_>) {
+    let Ok(page) = ScanPage::read(told.item.value) else {
         return replies.error(b"ERR a page of keys has another form than expected");
     };
     let is_wanted = |key: &[u8]| pattern.is_none_or(|pattern| glob::matches(pattern, key));
@@ -186,7 +186,11 @@ fn page(pattern: Option<&[u8]>, page: &[u8], replies: &mut Replies<'_>) {
     replies.array(2);
     let mut text = [0; 20];
     let mut rest = &mut text[..];
-    write!(rest, "{}", scan::short_cursor(page.cursor)).expect("20 digits at most");
+    let cursor = scan::short_cursor(page.cursor);
+    // The page of a core is its last one when the next slot is that of another core.
+    let is_over = !told.host.share().contains(&scan::slot_of_cursor(cursor));
+    let cursor = if is_over { 0 } else { cursor };
+    write!(rest, "{cursor}").expect("20 digits at most");
     let len = 20 - rest.len();
     replies.bulk(&text[..len]);
     replies.array(keys().count());
@@ -212,7 +216,8 @@ fn pass_over(slot: u16, is_inside: bool, host: &dyn Host, replies: &mut Replies<
         return replies.error(text.as_bytes());
     }
     let mut own = view.ranges.iter().filter(|range| range.writer == view.me);
-    let next = own.find(|range| range.first > slot);
+    let share = host.share();
+    let next = own.find(|range| range.first > slot && share.contains(&range.first));
     let cursor = next.map_or(0, |range| scan::cursor_at(range.first, host.scan_order()));
     replies.array(2);
     replies.bulk(cursor.to_string().as_bytes());
@@ -301,7 +306,7 @@ pub(super) fn failed(told: Told<'_>, slot: u16, replies: &mut Replies<'_>) {
 pub(super) fn moved(slot: u16, node: Option<u8>, host: &dyn Host, replies: &mut Replies<'_>) {
     let view = host.cluster().unwrap_or_default();
     let writer = node.or_else(|| view.range_of(slot).map(|range| range.writer));
-    match writer.and_then(|writer| view.address_of(writer)) {
+    match writer.and_then(|writer| view.address_of(writer, slot)) {
         Some(address) => replies.error(format!("MOVED {slot} {address}").as_bytes()),
         None => replies.error(b"CLUSTERDOWN Hash slot not served"),
     }

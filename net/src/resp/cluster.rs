@@ -2,28 +2,41 @@
 
 use std::fmt::Write as _;
 
-use crate::slot::{SLOTS, slot_of};
+use crate::slot::{SLOTS, core_of, partition_end, slot_of, slots_of};
 
+use super::cores::{CorePorts, OwnCore};
 use super::host::{ClusterNode, ClusterView, Facts, Host, SlotRange};
 use super::parser::Arguments;
 use super::reply::Replies;
 use super::words::{unknown_subcommand, wrong_subcommand};
 
-/// A node as it is told.
+/// A node as clients see it: a core with a port of its own, or all of a node.
 struct Told {
     name: String,
     host: String,
     port: u16,
 }
 
-/// What is told of a cluster: neighbouring slots, who writes them, and who holds them besides.
-/// Nodes without an address for clients of Redis are left out, and so are the slots they write.
+/// Neighbouring slots, who writes them, and who holds them besides: places in `Layout::nodes`.
+type Placed = (u16, u16, usize, Vec<usize>);
+
+/// A cluster as clients see it. Nodes without an address for clients of Redis are left out, and so
+/// are the slots they write.
 struct Layout {
     me: String,
     nodes: Vec<Told>,
-    /// With places in `nodes`.
-    ranges: Vec<(u16, u16, usize, Vec<usize>)>,
+    /// The port that the cores share, for a connection that came by it: it has no slots.
+    entry: Option<Told>,
+    ranges: Vec<Placed>,
     known: usize,
+}
+
+/// Where the cores of a node stand in `Layout::nodes`.
+struct Places {
+    number: u8,
+    first: usize,
+    /// One, if the node has one port.
+    cores: u16,
 }
 
 /// Who writes, who holds besides, and which slots.
@@ -75,73 +88,100 @@ pub(super) fn node_name(node: &[u8; 16]) -> String {
 
 /// The name of a node of a cluster: 32 digits of the cluster, 8 of its number there.
 fn member_name(cluster: &[u8; 16], number: u8) -> String {
-    let mut name = String::new();
-    for byte in cluster {
-        let _ = write!(name, "{byte:02x}");
-    }
-    let _ = write!(name, "{number:08x}");
-    name
+    format!("{}{number:08x}", digits(cluster))
 }
 
-/// Whether this node writes a slot.
-pub(super) fn writes(view: &ClusterView) -> bool {
-    view.ranges.iter().any(|range| range.writer == view.me)
+/// The name of a core: 32 digits of the node or its cluster, 4 of the core, 4 of the node's number,
+/// which is 0 of a node alone.
+fn core_name(identity: &[u8; 16], core: u16, number: u8) -> String {
+    format!("{}{:04x}{number:04x}", digits(identity), core + 1)
+}
+
+fn digits(identity: &[u8; 16]) -> String {
+    identity.iter().fold(String::new(), |mut name, byte| {
+        let _ = write!(name, "{byte:02x}");
+        name
+    })
 }
 
 impl Layout {
     fn of(host: &dyn Host) -> Layout {
         match host.cluster() {
-            Some(view) => Layout::of_view(&view),
-            None => Layout::alone(&host.facts()),
+            Some(view) => Layout::of_view(&view, host.core()),
+            None => Layout::alone(&host.facts(), host.core()),
         }
     }
 
-    fn alone(facts: &Facts) -> Layout {
-        let me = node_name(&facts.node);
+    fn alone(facts: &Facts, own: Option<OwnCore>) -> Layout {
+        let at = |name, port| Told {
+            name,
+            host: facts.announced_host.clone(),
+            port,
+        };
+        let node = at(node_name(&facts.node), facts.port);
+        let Some(ports) = facts.announced_cores else {
+            return Layout {
+                me: node.name.clone(),
+                nodes: vec![node],
+                entry: None,
+                ranges: vec![(0, SLOTS - 1, 0, Vec::new())],
+                known: 1,
+            };
+        };
+        let name = |core| core_name(&facts.node, core, 0);
+        let nodes = (0..ports.cores()).map(|core| at(name(core), ports.port(core)));
+        let ranges = (0..ports.cores()).map(|core| {
+            let slots = slots_of(core, ports.cores());
+            (*slots.start(), *slots.end(), core.into(), Vec::new())
+        });
+        let entry = own.is_none().then_some(node);
         Layout {
-            nodes: vec![Told {
-                name: me.clone(),
-                host: facts.ip.clone(),
-                port: facts.port,
-            }],
+            me: own.map_or(node_name(&facts.node), |own| name(own.core)),
+            nodes: nodes.collect(),
+            ranges: ranges.collect(),
+            known: usize::from(ports.cores()) + usize::from(entry.is_some()),
+            entry,
+        }
+    }
+
+    fn of_view(view: &ClusterView, own: Option<OwnCore>) -> Layout {
+        let (mut nodes, mut places, mut entry) = (Vec::new(), Vec::new(), None);
+        let mut me = member_name(&view.id, view.me);
+        for node in &view.nodes {
+            let Some((host, port)) = address(node) else {
+                continue;
+            };
+            let at = |name, port| Told {
+                name,
+                host: host.to_string(),
+                port,
+            };
+            places.push(Places {
+                number: node.number,
+                first: nodes.len(),
+                cores: node.cores.map_or(1, CorePorts::cores),
+            });
+            let whole = at(member_name(&view.id, node.number), port);
+            let Some(ports) = node.cores else {
+                nodes.push(whole);
+                continue;
+            };
+            let name = |core| core_name(&view.id, core, node.number);
+            nodes.extend((0..ports.cores()).map(|core| at(name(core), ports.port(core))));
+            match own {
+                _ if node.number != view.me => {}
+                Some(own) if own.core < ports.cores() => me = name(own.core),
+                _ => entry = Some(whole),
+            }
+        }
+        let of_core = |node: &ClusterNode| node.cores.map_or(1, |ports| ports.cores().into());
+        let known: usize = view.nodes.iter().map(of_core).sum();
+        Layout {
             me,
-            ranges: vec![(0, SLOTS - 1, 0, Vec::new())],
-            known: 1,
-        }
-    }
-
-    fn of_view(view: &ClusterView) -> Layout {
-        let told = |node: &ClusterNode| {
-            let (host, port) = node.resp.as_deref()?.rsplit_once(':')?;
-            Some(Told {
-                name: member_name(&view.id, node.number),
-                host: host.trim_matches(['[', ']']).to_string(),
-                port: port.parse().ok()?,
-            })
-        };
-        let nodes: Vec<Told> = view.nodes.iter().filter_map(told).collect();
-        let place = |number: u8| {
-            let name = member_name(&view.id, number);
-            nodes.iter().position(|node| node.name == name)
-        };
-        let range = |range: &SlotRange| {
-            // To clients a node is a master or a replica, so one that writes is no replica.
-            let is_replica = |member: &&u8| view.ranges.iter().all(|it| it.writer != **member);
-            let members = range.members.iter().filter(is_replica);
-            let members = members.filter_map(|member| place(*member));
-            Some((
-                range.first,
-                range.last,
-                place(range.writer)?,
-                members.collect(),
-            ))
-        };
-        let ranges = view.ranges.iter().filter_map(range).collect();
-        Layout {
-            me: member_name(&view.id, view.me),
-            ranges,
+            ranges: ranges(view, &places, nodes.len()),
             nodes,
-            known: view.nodes.len(),
+            known: known + usize::from(entry.is_some()),
+            entry,
         }
     }
 
@@ -243,11 +283,13 @@ impl Layout {
         replies.bulk(b"online");
     }
 
-    /// A line for each node. One that writes nothing is told as a replica of who writes first of
-    /// what it holds.
+    /// A line for each node, the entry port first, if it is asked. One that writes nothing is told
+    /// as a replica of who writes first of what it holds.
     fn nodes(&self) -> String {
         let mut text = String::new();
-        for (number, node) in self.nodes.iter().enumerate() {
+        // No place in `nodes` is so high, so it has no slots.
+        let entry = self.entry.iter().map(|entry| (usize::MAX, entry));
+        for (number, node) in entry.chain(self.nodes.iter().enumerate()) {
             let myself = if node.name == self.me { "myself," } else { "" };
             let written = self.ranges.iter().filter(|range| range.2 == number);
             let written: Vec<String> = written
@@ -273,6 +315,59 @@ impl Layout {
     }
 }
 
+/// Where clients of Redis find a node.
+fn address(node: &ClusterNode) -> Option<(&str, u16)> {
+    let (host, port) = node.resp.as_deref()?.rsplit_once(':')?;
+    Some((host.trim_matches(['[', ']']), port.parse().ok()?))
+}
+
+/// The slots of a cluster with this many places. Ranges are split at the borders of the cores of
+/// who writes and of who holds them besides. To clients a node is a master or a replica, so one
+/// that writes is no replica.
+fn ranges(view: &ClusterView, places: &[Places], count: usize) -> Vec<Placed> {
+    let place = |number: u8, slot: u16| {
+        let node = places.iter().find(|node| node.number == number)?;
+        Some(node.first + usize::from(core_of(slot, node.cores)))
+    };
+    let mut writes = vec![false; count];
+    for (range, (first, _)) in pieces(view) {
+        if let Some(writer) = place(range.writer, first) {
+            writes[writer] = true;
+        }
+    }
+    let mut placed: Vec<Placed> = Vec::new();
+    for (range, (first, last)) in pieces(view) {
+        let Some(writer) = place(range.writer, first) else {
+            continue;
+        };
+        let members = range.members.iter();
+        let members = members.filter_map(|member| place(*member, first));
+        let members: Vec<usize> = members.filter(|member| !writes[*member]).collect();
+        match placed.last_mut() {
+            Some((.., end, before, others))
+                if first > range.first && (*before, &*others) == (writer, &members) =>
+            {
+                *end = last;
+            }
+            _ => placed.push((first, last, writer, members)),
+        }
+    }
+    placed
+}
+
+/// The parts of all ranges, each within one partition, so that a core has all of it or nothing.
+fn pieces(view: &ClusterView) -> impl Iterator<Item = (&SlotRange, (u16, u16))> {
+    view.ranges.iter().flat_map(|range| {
+        let mut next = Some(range.first);
+        std::iter::from_fn(move || {
+            let first = next?;
+            let last = partition_end(first).min(range.last);
+            next = (last < range.last).then(|| last + 1);
+            Some((range, (first, last)))
+        })
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -292,6 +387,7 @@ mod tests {
         let node = |number, resp: Option<&str>| ClusterNode {
             number,
             resp: resp.map(str::to_string),
+            cores: None,
         };
         let view = ClusterView {
             id: [0xAB; 16],
@@ -307,7 +403,7 @@ mod tests {
                 range(200, SLOTS - 1, 3, &[1, 2]),
             ],
         };
-        let layout = Layout::of_view(&view);
+        let layout = Layout::of_view(&view, None);
         let name = |number: u8| format!("{}{number:08x}", "ab".repeat(16));
         assert_eq!(
             layout.nodes(),
@@ -323,5 +419,118 @@ mod tests {
         let info = layout.info();
         assert!(info.contains("cluster_state:fail\r\ncluster_slots_assigned:200\r\n"));
         assert!(info.contains("cluster_known_nodes:3\r\ncluster_size:2\r\n"));
+    }
+
+    #[test]
+    fn each_core_is_a_node_with_its_slots_and_names_that_stay() {
+        let facts = |port, cores| Facts {
+            node: [0xAB; 16],
+            announced_host: "host".into(),
+            port,
+            announced_cores: CorePorts::new(7430, cores),
+            ..Facts::default()
+        };
+        let name = |core: u16| format!("{}{:04x}0000", "ab".repeat(16), core + 1);
+        let own = OwnCore { core: 1, cores: 2 };
+        let by_core = Layout::alone(&facts(7431, 2), Some(own));
+        assert_eq!(
+            by_core.nodes(),
+            format!(
+                "{} host:7430@17430 master - 0 0 1 connected 0-8191\n\
+                 {} host:7431@17431 myself,master - 0 0 1 connected 8192-16383\n",
+                name(0),
+                name(1)
+            )
+        );
+        assert_eq!(by_core.me, name(1));
+        assert!(
+            by_core
+                .info()
+                .contains("cluster_known_nodes:2\r\ncluster_size:2\r\n")
+        );
+        // The entry port is a node of its own, without slots.
+        let by_entry = Layout::alone(&facts(7413, 2), None);
+        let nodes = by_entry.nodes();
+        let (entry, cores) = nodes.split_once('\n').expect("lines");
+        assert_eq!(
+            entry,
+            format!(
+                "{} host:7413@17413 myself,master - 0 0 1 connected",
+                "ab".repeat(20)
+            )
+        );
+        assert_eq!(cores, by_core.nodes().replace("myself,", ""));
+        // Another number of shards moves slots, and no name.
+        let by_three = Layout::alone(&facts(7413, 3), None);
+        let names = by_three.nodes.iter().map(|node| node.name.clone());
+        assert_eq!(names.collect::<Vec<_>>(), [0, 1, 2].map(name));
+        let borders = by_three.ranges.iter().map(|range| (range.0, range.1));
+        let expected = [(0, 5503), (5504, 10_943), (10_944, 16_383)];
+        assert_eq!(borders.collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn members_with_another_number_of_shards_split_slots_at_the_borders_of_both() {
+        let node = |number: u8, cores: u16| ClusterNode {
+            number,
+            resp: Some(format!("[::{number}]:7413")),
+            cores: CorePorts::new(7430, cores),
+        };
+        let view = ClusterView {
+            id: [0xAB; 16],
+            me: 2,
+            nodes: vec![node(1, 2), node(2, 3), node(3, 0)],
+            ranges: vec![range(0, SLOTS - 1, 1, &[2, 3])],
+        };
+        let layout = Layout::of_view(&view, Some(OwnCore { core: 2, cores: 3 }));
+        // Two cores of node 1, then three of node 2, then node 3, which has one port.
+        let expected = [
+            (0, 5503, 0, vec![2, 5]),
+            (5504, 8191, 0, vec![3, 5]),
+            (8192, 10_943, 1, vec![3, 5]),
+            (10_944, SLOTS - 1, 1, vec![4, 5]),
+        ];
+        assert_eq!(layout.ranges, expected);
+        let name = |core: u16, number: u8| format!("{}{core:04x}{number:04x}", "ab".repeat(16));
+        assert_eq!(layout.me, name(3, 2));
+        assert_eq!(layout.nodes[5].name, name(0, 3));
+        let nodes = layout.nodes();
+        let replica = |core: u16, port: u16, mine: &str, of: u16| {
+            let (name, of) = (name(core, 2), name(of, 1));
+            let bus = port + 10_000;
+            format!("{name} ::2:{port}@{bus} {mine}slave {of} 0 0 1 connected\n")
+        };
+        for (core, mine, of) in [(1, "", 1), (2, "", 1), (3, "myself,", 2)] {
+            let line = replica(core, 7429 + core, mine, of);
+            assert!(nodes.contains(&line), "{line} in {nodes}");
+        }
+        assert_eq!(view.address_of(1, 8191).as_deref(), Some("[::1]:7430"));
+        assert_eq!(view.address_of(1, 8192).as_deref(), Some("[::1]:7431"));
+        assert_eq!(view.address_of(3, 8192).as_deref(), Some("[::3]:7413"));
+    }
+
+    #[test]
+    fn a_core_that_writes_is_a_master_beside_one_of_its_node_that_does_not() {
+        let node = |number: u8| ClusterNode {
+            number,
+            resp: Some(format!("h{number}:7413")),
+            cores: CorePorts::new(7430, 2),
+        };
+        let view = ClusterView {
+            id: [0xAB; 16],
+            me: 2,
+            nodes: vec![node(1), node(2)],
+            ranges: vec![range(0, 8255, 1, &[2]), range(8256, SLOTS - 1, 2, &[1])],
+        };
+        let layout = Layout::of_view(&view, None);
+        // The second core of each writes, so it is a replica of nobody.
+        let expected = [
+            (0, 8191, 0, vec![2]),
+            (8192, 8255, 1, vec![]),
+            (8256, SLOTS - 1, 3, vec![]),
+        ];
+        assert_eq!(layout.ranges, expected);
+        assert!(layout.nodes().contains(" h2:7413@17413 myself,master - "));
+        assert!(!view.writes_in(0..=8191) && view.writes_in(8192..=SLOTS - 1));
     }
 }

@@ -5,6 +5,7 @@ mod held;
 mod login;
 mod multi;
 mod own;
+mod pages;
 mod repeats;
 mod shaped;
 
@@ -15,11 +16,10 @@ use crate::batch::Batch;
 use crate::frame::{HEADER_BYTES, Header, Opcode};
 use crate::hello::ClientHello;
 use crate::level::AckLevel;
-use crate::limits::{KEY_BYTES_MAX, Limits, SCAN_BYTES_MAX, SCAN_ENTRIES_MAX};
+use crate::limits::{KEY_BYTES_MAX, Limits};
 use crate::reply::{ReplyHead, ReplyItem, text_of};
 use crate::request::{Condition, Wanted};
 use crate::rights::Rights;
-use crate::scan::ScanRequest;
 use crate::slot::slot_of;
 use crate::status::Status;
 use crate::stranger::answer_of_resp;
@@ -27,7 +27,6 @@ use crate::version::Version;
 
 use super::answer::{Fold, Told, moved};
 use super::bound::ReplyBound;
-use super::glob;
 use super::host::{Client, Host, SlowCommand};
 use super::items::{put_get, put_item};
 use super::local::{self, Bounds};
@@ -35,10 +34,9 @@ use super::login::RespLogin;
 use super::options::Options;
 use super::parser::{Arguments, Parsed, Parser};
 use super::reply::Protocol;
-use super::request::{Fault, Request, ScanStep};
+use super::request::{Fault, Request};
 use super::rights;
 use super::ring::{Answered, Ring};
-use super::scan::{is_inside_slot, long_cursor, slot_of_cursor};
 use super::shapes::{Form, Shapes};
 use super::sink::Sink;
 use super::table::{self, Name};
@@ -804,50 +802,6 @@ impl Talk {
     /// An error that leaves MULTI as it is.
     fn refuse_only(&mut self, text: &[u8]) -> Passed {
         self.error(text);
-        Passed::Whole
-    }
-
-    fn scan(&mut self, args: Arguments<'_>, sink: &mut Sink<'_>, host: &dyn Host) -> Passed {
-        let step = match ScanStep::read(args) {
-            Ok(step) => step,
-            Err(fault) => return self.refuse(|out| fault.write(args, out)),
-        };
-        let pattern = step.pattern.filter(|pattern| *pattern != b"*");
-        let prefix = pattern.map_or(&[][..], glob::literal_prefix);
-        // No key is so long, and all are strings.
-        if prefix.len() > KEY_BYTES_MAX || step.wants_others {
-            let protocol = self.protocol;
-            self.ring.reply(protocol, &mut self.out, |replies| {
-                replies.array(2);
-                replies.bulk(b"0");
-                replies.array(0);
-            });
-            return Passed::Whole;
-        }
-        if !sink.has_room(1, 2 * KEY_BYTES_MAX) {
-            return Passed::Part;
-        }
-        let first = self.ring.next_item();
-        let (batch, out) = sink.batch(first);
-        batch.scan(
-            out,
-            &ScanRequest {
-                cursor: long_cursor(step.cursor, host.scan_order()),
-                prefix,
-                entries_max: step.count.min(SCAN_ENTRIES_MAX),
-                bytes_max: SCAN_BYTES_MAX,
-                wants_values: false,
-            },
-        );
-        let slot = slot_of_cursor(step.cursor);
-        self.ring.subject().set(Name::Scan, b"", args.len(), slot);
-        let fold = Fold::Scan {
-            pattern: pattern.map(Box::from),
-            is_inside: is_inside_slot(step.cursor),
-        };
-        let entry = self.ring.push(fold, self.protocol);
-        self.ring.add_item(entry);
-        self.ring.close(entry, &mut self.out);
         Passed::Whole
     }
 }

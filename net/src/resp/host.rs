@@ -1,8 +1,13 @@
 //! What a connection asks of the server around it.
 
+use std::borrow::Cow;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use crate::program::ServedSchema;
+use crate::slot::SLOTS;
+
+use super::cores::{CorePorts, OwnCore};
 
 /// A connection, as CLIENT LIST tells it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -32,10 +37,14 @@ pub struct Client {
 pub struct Facts {
     /// The version of the server.
     pub version: &'static str,
-    /// The port of RESP.
+    /// The port of RESP that the connection came by.
     pub port: u16,
     /// The address of RESP without the port.
     pub ip: String,
+    /// The host that CLUSTER names of a node alone; empty for the one that the client asked.
+    pub announced_host: String,
+    /// The ports of the cores that CLUSTER names of a node alone, if they have any.
+    pub announced_cores: Option<CorePorts>,
     /// The identity of the node.
     pub node: [u8; 16],
     /// The process.
@@ -50,7 +59,7 @@ pub struct Facts {
     pub resident_bytes: u64,
     /// Resident bytes, at most.
     pub memory_max: u64,
-    /// Keys of all shards.
+    /// Keys of all shards, or of the core by whose own port the connection came.
     pub keys: u64,
     /// Operations that were answered.
     pub operations: u64,
@@ -64,7 +73,7 @@ pub struct Facts {
     pub keepalive_s: u64,
     /// Shards.
     pub shards: u16,
-    /// Whether the node is one of a cluster.
+    /// Whether INFO and HELLO name the node as one of a cluster.
     pub is_clustered: bool,
 }
 
@@ -92,6 +101,8 @@ pub struct ClusterNode {
     pub number: u8,
     /// HOST:PORT of its RESP port, if the cluster's file tells it.
     pub resp: Option<String>,
+    /// The ports of its cores at that host, if the cluster's file has them.
+    pub cores: Option<CorePorts>,
 }
 
 /// Neighbouring slots with the same writer and members.
@@ -123,11 +134,24 @@ pub struct ClusterView {
 }
 
 impl ClusterView {
-    /// HOST:PORT of a node's RESP port.
+    /// HOST:PORT of the RESP port at which a node has a slot: that of the core that owns it, or of
+    /// the node.
     #[must_use]
-    pub fn address_of(&self, number: u8) -> Option<&str> {
+    pub fn address_of(&self, number: u8, slot: u16) -> Option<Cow<'_, str>> {
         let node = self.nodes.iter().find(|node| node.number == number)?;
-        node.resp.as_deref()
+        let resp = node.resp.as_deref()?;
+        let Some(cores) = node.cores else {
+            return Some(resp.into());
+        };
+        let (host, _) = resp.rsplit_once(':')?;
+        Some(format!("{host}:{}", cores.port_of_slot(slot)).into())
+    }
+
+    /// Whether this node writes a slot of these.
+    #[must_use]
+    pub fn writes_in(&self, slots: RangeInclusive<u16>) -> bool {
+        let mut own = self.ranges.iter().filter(|range| range.writer == self.me);
+        own.any(|range| range.first <= *slots.end() && range.last >= *slots.start())
     }
 
     /// Whether this node answers reads of a slot: as its writer, or as a member, too.
@@ -177,6 +201,16 @@ pub trait Host {
 
     /// Drops them.
     fn forget_slow_commands(&self);
+
+    /// The core by whose own port the connection came; `None` for the port that all share.
+    fn core(&self) -> Option<OwnCore> {
+        None
+    }
+
+    /// The slots that the port of the connection stands for: those of its core, or all.
+    fn share(&self) -> RangeInclusive<u16> {
+        self.core().map_or(0..=SLOTS - 1, OwnCore::slots)
+    }
 
     /// The cluster, if the node is one of several.
     fn cluster(&self) -> Option<ClusterView>;

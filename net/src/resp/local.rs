@@ -197,9 +197,10 @@ pub(super) fn write_hello(client: &Client, host: &dyn Host, replies: &mut Replie
     replies.array(0);
 }
 
-/// Whether the node is one of a cluster and writes nothing.
+/// Whether the node is one of a cluster and writes nothing of what the port stands for.
 fn is_replica(host: &dyn Host) -> bool {
-    host.cluster().is_some_and(|view| !cluster::writes(&view))
+    let view = host.cluster();
+    view.is_some_and(|view| !view.writes_in(host.share()))
 }
 
 /// A name without blanks and what no terminal shows.

@@ -10,6 +10,7 @@ mod cluster;
 mod commands;
 mod config;
 mod conversation;
+mod cores;
 mod early;
 mod glob;
 mod host;
@@ -39,6 +40,7 @@ mod words;
 
 pub use bound::ReplyBound;
 pub use conversation::Conversation;
+pub use cores::{CorePorts, OwnCore};
 pub use host::{Client, ClusterNode, ClusterView, Facts, Host, SlotRange, SlowCommand};
 pub use parser::{ARGUMENTS_MAX, Arguments, Broken, LINE_BYTES_MAX, Parsed, Parser};
 pub use reply::{Protocol, Replies};

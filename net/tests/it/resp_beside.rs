@@ -62,6 +62,7 @@ impl Host for Beside {
         let node = |number, resp: Option<&str>| ClusterNode {
             number,
             resp: resp.map(str::to_string),
+            cores: None,
         };
         Some(ClusterView {
             id: [7; 16],

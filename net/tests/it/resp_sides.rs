@@ -65,6 +65,7 @@ impl Host for Around {
         let node = |number| ClusterNode {
             number,
             resp: Some(format!("10.0.0.{number}:7413")),
+            cores: None,
         };
         Some(ClusterView {
             id: [7; 16],

@@ -103,10 +103,10 @@ pub struct InitArgs {
     #[arg(long, value_name = "FILE")]
     secret_file: Option<PathBuf>,
     /// A node: its number, where it takes links from the others, where clients find it, and
-    /// perhaps where clients of Redis do
+    /// perhaps where clients of Redis do, and the ports at which those find its cores
     #[arg(
         long,
-        value_name = "NUMBER,LINKS,CLIENTS[,RESP]",
+        value_name = "NUMBER,LINKS,CLIENTS[,RESP[,FIRST-LAST]]",
         value_parser = NewNode::parse,
         required = true
     )]
@@ -129,8 +129,12 @@ pub struct AddArgs {
     #[command(flatten)]
     home: HomeArgs,
     /// Its number, where it takes links from the others, where clients find it, and perhaps where
-    /// clients of Redis do
-    #[arg(long, value_name = "NUMBER,LINKS,CLIENTS[,RESP]", value_parser = NewNode::parse)]
+    /// clients of Redis do, and the ports at which those find its cores
+    #[arg(
+        long,
+        value_name = "NUMBER,LINKS,CLIENTS[,RESP[,FIRST-LAST]]",
+        value_parser = NewNode::parse
+    )]
     node: NewNode,
     /// With failover on: it stays a learner until `penstock cluster sync`
     #[arg(long)]
@@ -328,14 +332,9 @@ impl AddArgs {
     /// Adds the node.
     pub fn run(self) -> Result<(), Failure> {
         let mut draft = self.home.draft()?;
-        let NewNode {
-            number,
-            links,
-            clients,
-            resp,
-        } = self.node;
+        let number = self.node.number;
         draft
-            .add(number, links, &clients, resp.as_deref())
+            .add(&self.node)
             .and_then(|()| draft.place(0..=LINK_PARTITIONS - 1, number, Standing::Learner))
             .and_then(|_| draft.stay_learner(number, self.learner))
             .map_err(Failure::usage)?;

@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 pub(crate) enum Listener {
     /// The port that all shards share, and the ports of the shards beside it.
     Clients,
-    /// Clients of Redis.
+    /// Clients of Redis: the entry port, and the ports of the cores beside it.
     Resp,
     /// Probes and metrics.
     Admin,

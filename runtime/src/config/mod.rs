@@ -10,6 +10,7 @@ mod environment;
 pub(crate) mod exposure;
 mod link_tls;
 mod option;
+pub(crate) mod ports;
 mod quantity;
 mod settings;
 mod source;
@@ -155,6 +156,20 @@ options! {
     /// or insecure. If listen has port 0, so has the default; a node of a cluster has none by
     /// default.
     resp_listen: Option<SocketAddr> = "127.0.0.1:7413", Kind::AddressOrOff, Main;
+    /// Port of core 0 for clients of Redis that know the slots; core i listens on this + i, at the
+    /// address of resp_listen. CLUSTER names each core as a node then, so that clients for clusters
+    /// reach the core that owns a key. 0 opens no such ports.
+    resp_shard_ports: u16 = "0", Kind::Count(0, 65535), Main;
+    /// Host that CLUSTER names to clients of Redis, where they reach this server by another one
+    /// than it listens on. off names the address of resp_listen, or none if that is 0.0.0.0 or
+    /// [::]: some clients take the host that they asked, and others need this.
+    resp_announce: Option<String> = "off", Kind::WordOrOff, Main;
+    /// The port that CLUSTER names for core 0, and this + i for core i, where clients reach the
+    /// cores by other ports than resp_shard_ports. 0 names those.
+    resp_announce_ports: u16 = "0", Kind::Count(0, 65535), Main;
+    /// Say cluster_enabled:1 in INFO and mode cluster in HELLO at a node alone, too: some clients
+    /// for clusters ask for it.
+    resp_cluster_enabled: bool = "false", Kind::Switch, Main;
     /// Shards, each on a core of its own: no more than CPUs that the process may use. 0 takes the
     /// number that the data directory has, or one per allowed CPU if it is new.
     shards: u16 = "0", Kind::Count(0, 256), Main;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use super::environment::{self, VariableFile};
 use super::link_tls::link_tls_conflict;
 use super::option::Value;
+use super::ports::port_conflict;
 use super::quantity::size_text;
 use super::source::{ConfigError, Origin, position, source_text};
 use super::toml_file::read_file;
@@ -235,15 +236,6 @@ impl Settings {
         }
         self.check_resp()?;
         self.check_etcd()?;
-        if let Some(admin) = config.admin_listen
-            && admin.port() != 0
-            && admin.port() == config.listen.port()
-        {
-            return self.conflict(
-                "admin_listen",
-                &format!("it has the port of listen = {}", config.listen),
-            );
-        }
         let frame_min = u64::from(config.value_bytes_max) + FRAME_OVERHEAD_BYTES;
         if u64::from(config.frame_bytes_max) < frame_min {
             return self.conflict(
@@ -276,48 +268,10 @@ impl Settings {
                 ),
             );
         }
-        if config.shard_ports != 0 {
-            let first = u32::from(config.shard_ports);
-            let ports = first..first + u32::from(config.shards.max(1));
-            if ports.end > 1 << 16 {
-                return self.conflict(
-                    "shard_ports",
-                    &format!(
-                        "{} shards from there end at port {}, the last is 65535",
-                        config.shards,
-                        ports.end - 1
-                    ),
-                );
-            }
-            if ports.contains(&config.listen.port().into()) {
-                return self.conflict(
-                    "shard_ports",
-                    &format!(
-                        "the ports of the shards, {}..{}, take in that of listen = {}",
-                        first,
-                        ports.end - 1,
-                        config.listen
-                    ),
-                );
-            }
-            for (name, address) in [
-                ("admin_listen", config.admin_listen),
-                ("resp_listen", config.resp_listen),
-            ] {
-                let port = address.map_or(0, |address| address.port());
-                if ports.contains(&port.into()) {
-                    return self.conflict(
-                        "shard_ports",
-                        &format!(
-                            "the ports of the shards, {}..{}, take in that of {name}, {port}",
-                            first,
-                            ports.end - 1,
-                        ),
-                    );
-                }
-            }
+        match port_conflict(config, config.shards.max(1), None) {
+            Some((name, cause)) => self.conflict(name, &cause),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// A certificate has a key, and clients show theirs over TLS alone.
@@ -366,24 +320,34 @@ impl Settings {
         }
     }
 
-    /// The address for clients of Redis: a port of its own.
+    /// What CLUSTER names to clients of Redis belongs to a port for them.
     fn check_resp(&self) -> Result<(), ConfigError> {
         let config = &self.config;
-        let Some(resp) = config.resp_listen else {
-            return Ok(());
-        };
-        let others = [
-            ("listen", Some(config.listen)),
-            ("admin_listen", config.admin_listen),
+        let ports = config.resp_shard_ports != 0;
+        let announced = [
+            ("resp_announce", config.resp_announce.is_some()),
+            ("resp_announce_ports", config.resp_announce_ports != 0),
         ];
-        for (name, other) in others {
-            if let Some(other) = other
-                && resp.port() != 0
-                && resp.port() == other.port()
-            {
-                let cause = format!("it has the port of {name} = {other}");
-                return self.conflict("resp_listen", &cause);
+        if config.resp_listen.is_none() {
+            let of_resp = [
+                ("resp_shard_ports", ports),
+                ("resp_cluster_enabled", config.resp_cluster_enabled),
+            ];
+            for (name, is_given) in of_resp.into_iter().chain(announced) {
+                if is_given {
+                    return self.conflict(name, "there is no resp_listen");
+                }
             }
+        }
+        if config.resp_announce_ports != 0 && !ports {
+            return self.conflict("resp_announce_ports", "there are no resp_shard_ports");
+        }
+        if config.is_clustered()
+            && let Some((name, _)) = announced.iter().find(|(_, is_given)| *is_given)
+        {
+            let cause = "the plan of the cluster has what clients are sent to: resp and resp_ports \
+                         of the node";
+            return self.conflict(name, cause);
         }
         Ok(())
     }
@@ -678,6 +642,35 @@ mod tests {
         }
         let shards = [("shard_ports", "7413"), ("shards", "2")];
         assert!(refusal(&shards, &[], "").contains("resp_listen"));
+    }
+
+    #[test]
+    fn what_clients_of_redis_are_sent_to_belongs_to_a_port_for_them() {
+        let (off, ports) = (("resp_listen", "off"), ("resp_shard_ports", "7430"));
+        let host = ("resp_announce", "shop.example");
+        let announced = ("resp_announce_ports", "30000");
+        let all = [ports, host, announced, ("resp_cluster_enabled", "true")];
+        let config = resolve(&all, &[], "").expect("good").config;
+        assert_eq!(config.resp_announce.as_deref(), Some("shop.example"));
+        assert_eq!(config.resp_announce_ports, 30_000);
+        for option in all {
+            let cause = refusal(&[off, option], &[], "");
+            assert!(cause.contains("there is no resp_listen"), "{cause}");
+        }
+        let alone = refusal(&[announced], &[], "");
+        assert!(alone.contains("there are no resp_shard_ports"), "{alone}");
+        let node = [
+            ("cluster", "c.toml"),
+            ("resp_listen", "127.0.0.1:7413"),
+            ports,
+        ];
+        assert!(resolve(&node, &[], "").is_ok());
+        for option in [host, announced] {
+            let cause = refusal(&[&node[..], &[option]].concat(), &[], "");
+            assert!(cause.contains("resp and resp_ports of the node"), "{cause}");
+        }
+        let shards = [("resp_shard_ports", "7412"), ("shards", "2")];
+        assert!(refusal(&shards, &[], "").contains("that of admin_listen = 127.0.0.1:7412"));
     }
 
     #[test]

@@ -33,7 +33,8 @@ pub(super) struct Start<'a> {
     pub(super) config: &'a Config,
     pub(super) shared: SocketAddr,
     pub(super) own_ports: &'a [u16],
-    pub(super) resp: Option<SocketAddr>,
+    /// The address for clients of Redis, and the ports of the cores, if they have any.
+    pub(super) resp: Option<(SocketAddr, Vec<u16>)>,
     pub(super) tls: &'a ServedByPort,
     pub(super) open_to_anyone: &'a [Exposed],
     pub(super) io: &'a str,
@@ -210,8 +211,15 @@ impl<'a> Conductor<'a> {
             "listening    {shared} (every shard), ports {} (one each)",
             ports.join(" ")
         );
-        if let Some(resp) = resp {
-            tell!("resp         {resp} (clients of Redis)");
+        if let Some((resp, ports)) = resp {
+            let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
+            match ports.is_empty() {
+                true => tell!("resp         {resp} (clients of Redis)"),
+                false => tell!(
+                    "resp         {resp} (clients of Redis), ports {} (one core each)",
+                    ports.join(" ")
+                ),
+            }
         }
         if tls.clients.is_some() {
             tell!("tls          1.3 alone, on the ports of clients");

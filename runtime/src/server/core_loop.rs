@@ -162,21 +162,25 @@ fn serve(start: CoreStart, opened: Opened) -> Result<Rc<Core>, ServeError> {
     }
     let connection_bound = Rc::new(start.connection_bound.clone());
     monoio::spawn(watch_disk(Rc::clone(&core), wake));
-    let resp = start.resp.map(|(listener, host)| {
-        let host = host.of_core(start.shard.schema.clone());
-        (listener, Rc::new(host))
-    });
-    let host = resp.as_ref().map(|(_, host)| Rc::clone(host));
+    let native = start.listeners.into_iter().map(|it| (it, Speech::Native));
+    let mut listeners: Vec<_> = native.collect();
+    let mut host = None;
+    if let Some(resp) = start.resp {
+        let entry = Rc::new(resp.host.of_core(start.shard.schema.clone()));
+        if let Some(own) = resp.own {
+            let by_own = entry.by_own_port(start.shard.shard, listen::port_of(&own));
+            listeners.push((own, Speech::Resp(Rc::new(by_own))));
+        }
+        listeners.push((resp.entry, Speech::Resp(Rc::clone(&entry))));
+        host = Some(entry);
+    }
     monoio::spawn(read_mail(Rc::clone(&core), start.inbox, host));
     if !core.spin.limit().is_zero() {
         let echo = Rc::new(Signal::default());
         monoio::spawn(spin(Rc::clone(&core), Rc::clone(&echo)));
         monoio::spawn(spin_echo(Rc::clone(&core), echo));
     }
-    let native = start.listeners.into_iter().map(|it| (it, Speech::Native));
-    let resp = resp.into_iter();
-    let resp = resp.map(|(listener, host)| (listener, Speech::Resp(host)));
-    for (listener, speech) in native.chain(resp) {
+    for (listener, speech) in listeners {
         listen::open(&listener)?;
         let listener = TcpListener::from_std(listener);
         let listener = listener.map_err(system("take over a listening socket"))?;

@@ -1,6 +1,6 @@
 //! The threads of all cores, and how they are reached.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::thread::JoinHandle;
@@ -11,8 +11,8 @@ use penstock_net::users::Users;
 use super::audit::{Audit, Field};
 use super::core_loop;
 use super::error::{ServeError, system};
-use super::listen::port_of;
-use super::messages::{CoreStart, Letter, Report};
+use super::listen::{RespListeners, port_of};
+use super::messages::{CoreStart, Letter, Report, RespStart};
 use super::resp_host::RespHost;
 use super::served_users::DeliverUsers;
 use super::stalled_threads::StalledThreads;
@@ -41,13 +41,13 @@ pub(super) struct Cores {
 
 impl Cores {
     /// Starts a thread for each shard of `node`, with its listener on the shared port, the one on
-    /// its own port, and the one of RESP if there is such a port. Each recovers its log, reports to
+    /// its own port, and those of RESP if there are such ports. Each recovers its log, reports to
     /// `reports` and waits for [`Cores::begin`].
     pub(super) fn start(
         node: &Node,
         shared: Vec<TcpListener>,
         own: Vec<TcpListener>,
-        resp: Option<(SocketAddr, Vec<TcpListener>)>,
+        resp: Option<RespListeners>,
         (tls, users): (Option<&Arc<ServedTls>>, Option<&Arc<Users>>),
         audit: &Audit,
         reports: &flume::Sender<Report>,
@@ -58,13 +58,10 @@ impl Cores {
         let boxes: Vec<_> = (0..shards).map(|_| flume::unbounded()).collect();
         let outboxes: Vec<_> = boxes.iter().map(|(sender, _)| sender.clone()).collect();
         let connections = Arc::new(AtomicU32::new(0));
-        let (host, mut resp) = match resp {
-            Some((address, listeners)) => {
-                let host = RespHost::new(node, address, &connections);
-                (Some(host), listeners.into_iter())
-            }
-            None => (None, Vec::new().into_iter()),
-        };
+        let host = resp.as_ref();
+        let host = host.map(|it| RespHost::new(node, it.address, &connections));
+        let (entry, own_resp) = resp.map_or_else(Default::default, |it| (it.entry, it.own));
+        let (mut entry, mut own_resp) = (entry.into_iter(), own_resp.into_iter());
         let stalled = StalledThreads::start();
         let stalled = stalled.map_err(system("start the thread that frees stalled ones"))?;
         let mut threads = Vec::new();
@@ -75,7 +72,14 @@ impl Cores {
             let start = CoreStart {
                 shard: opening,
                 listeners: vec![shared, own],
-                resp: resp.next().zip(host.clone()),
+                resp: entry
+                    .next()
+                    .zip(host.clone())
+                    .map(|(entry, host)| RespStart {
+                        entry,
+                        own: own_resp.next(),
+                        host,
+                    }),
                 users: users.cloned(),
                 audit: audit.clone(),
                 tls: tls.cloned(),

@@ -12,22 +12,59 @@ use socket2::TcpKeepalive;
 
 use super::error::ServeError;
 use crate::config::Config;
-use crate::startup::node::OpenError;
 
-/// The address for clients of Redis and its listeners, once per shard; `None` if it is off.
-pub(super) fn bind_resp(
-    config: &Config,
-    shards: u16,
-) -> Result<Option<(SocketAddr, Vec<TcpListener>)>, ServeError> {
+/// The sockets for clients of Redis.
+pub(super) struct RespListeners {
+    /// The address that all shards share.
+    pub(super) address: SocketAddr,
+    /// Of that address, one per shard.
+    pub(super) entry: Vec<TcpListener>,
+    /// The ports of the shards, in their order; none if they have no ports of their own.
+    pub(super) own: Vec<TcpListener>,
+}
+
+impl RespListeners {
+    /// The ports of the shards.
+    pub(super) fn own_ports(&self) -> Vec<u16> {
+        self.own.iter().map(port_of).collect()
+    }
+}
+
+/// Takes the addresses for clients of Redis; `None` if they are off.
+pub(super) fn bind_resp(config: &Config, shards: u16) -> Result<Option<RespListeners>, ServeError> {
     let Some(address) = config.resp_listen else {
         return Ok(None);
     };
-    let listeners =
-        reserve_together(address, shards, keepalive(config)).map_err(|error| match error {
-            ServeError::Listen { address, error } => ServeError::ListenResp { address, error },
-            other => other,
-        })?;
-    Ok(Some(listeners))
+    let keepalive = keepalive(config);
+    let bound = || {
+        let (address, entry) = reserve_together(address, shards, keepalive.clone())?;
+        let own = match config.resp_shard_ports {
+            0 => Vec::new(),
+            base => reserve_each(address.ip(), base..base + shards, keepalive.as_ref())?,
+        };
+        Ok(RespListeners {
+            address,
+            entry,
+            own,
+        })
+    };
+    let bound = bound().map_err(|error| match error {
+        ServeError::Listen { address, error } => ServeError::ListenResp { address, error },
+        other => other,
+    });
+    bound.map(Some)
+}
+
+/// A socket for each port.
+fn reserve_each(
+    ip: IpAddr,
+    ports: impl IntoIterator<Item = u16>,
+    keepalive: Option<&TcpKeepalive>,
+) -> Result<Vec<TcpListener>, ServeError> {
+    let ports = ports.into_iter();
+    ports
+        .map(|port| reserve(SocketAddr::new(ip, port), false, keepalive))
+        .collect()
 }
 
 /// The listener for other nodes.
@@ -82,28 +119,20 @@ const CONNECTIONS_WAITING_MAX: i32 = 4096;
 
 const UNKNOWN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-/// The sockets: of the shared port one per shard, and one port per shard.
+/// The sockets: of the shared port one per shard, and one port per shard. `port_conflict` has
+/// judged the ports of the shards.
 pub(super) fn bind(
     config: &Config,
     shards: u16,
 ) -> Result<(Vec<TcpListener>, Vec<TcpListener>), ServeError> {
     let keepalive = keepalive(config);
     let (_, shared) = reserve_together(config.listen, shards, keepalive.clone())?;
-    let mut own = Vec::new();
-    for shard in 0..shards {
-        let port = match config.shard_ports {
-            0 => 0,
-            base => base.checked_add(shard).ok_or_else(|| {
-                let ports_max = u16::MAX - base;
-                OpenError::Option(format!(
-                    "--shard-ports {base} leaves no port for shard {shard}; at most {ports_max} \
-                     are possible"
-                ))
-            })?,
-        };
-        let address = SocketAddr::new(config.listen.ip(), port);
-        own.push(reserve(address, false, keepalive.as_ref())?);
-    }
+    let port_of_shard = |shard| match config.shard_ports {
+        0 => 0,
+        base => base + shard,
+    };
+    let ports = (0..shards).map(port_of_shard);
+    let own = reserve_each(config.listen.ip(), ports, keepalive.as_ref())?;
     Ok((shared, own))
 }
 

@@ -65,12 +65,21 @@ pub(crate) enum Report {
     Gone,
 }
 
+/// What a core serves clients of Redis with.
+pub(crate) struct RespStart {
+    /// On the address that all cores share.
+    pub(crate) entry: TcpListener,
+    /// On the port of the core, if it has one.
+    pub(crate) own: Option<TcpListener>,
+    pub(crate) host: RespHost,
+}
+
 /// What a core is made of; moves to its thread.
 pub(crate) struct CoreStart {
     pub(crate) shard: ShardStart,
     pub(crate) listeners: Vec<TcpListener>,
     /// The port for clients of Redis, if there is one.
-    pub(crate) resp: Option<(TcpListener, RespHost)>,
+    pub(crate) resp: Option<RespStart>,
     /// Those who are let in; `None` is everybody.
     pub(crate) users: Option<Arc<Users>>,
     /// What is told of connections.

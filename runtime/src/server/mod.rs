@@ -52,6 +52,7 @@ use tracing::warn;
 use crate::cluster::Reread;
 use crate::cluster::plan::home::PlanPlace;
 use crate::config::exposure::Exposed;
+use crate::config::ports::port_conflict;
 use crate::config::{Config, exposed};
 use crate::directory::{DirectoryError, DirectoryLock};
 use crate::startup::checks;
@@ -147,9 +148,10 @@ fn serve_audited(config: Config, logging: &Logging, audit: &Audit) -> Result<(),
     let shown = watched(&node, (logging, audit), &served_tls, open_to_anyone.len());
     health.watch(shown);
 
-    let (shared, own) = bind(&config, shards)?;
+    let (shared, own) = bind_clients(&node)?;
     let resp = bind_resp(&config, shards)?;
-    let resp_address = resp.as_ref().map(|(address, _)| *address);
+    let resp_at = resp.as_ref().map(|it| (it.address, it.own_ports()));
+    let resp_address = resp.as_ref().map(|it| it.address);
     let links = node.links_address().map(bind_links).transpose()?;
     let own_ports: Vec<u16> = own.iter().map(port_of).collect();
     let shared_address = shared[0]
@@ -182,7 +184,7 @@ fn serve_audited(config: Config, logging: &Logging, audit: &Audit) -> Result<(),
         config: &config,
         shared: shared_address,
         own_ports: &own_ports,
-        resp: resp_address,
+        resp: resp_at,
         tls: &served_tls,
         open_to_anyone: &open_to_anyone,
         io: node.rings.io(),
@@ -230,6 +232,15 @@ fn refuse_open_door(
         let text = format!("{} {}: {it}", it.listener.option(), it.address);
         OpenError::Option(text).into()
     })
+}
+
+/// Takes the ports for native clients, when those of the shards are judged once more: their number
+/// is known now.
+fn bind_clients(node: &Node) -> Result<(Vec<TcpListener>, Vec<TcpListener>), ServeError> {
+    match port_conflict(&node.config, node.shards(), node.links_address()) {
+        None => bind(&node.config, node.shards()),
+        Some((name, cause)) => Err(OpenError::Option(format!("{name}: {cause}")).into()),
+    }
 }
 
 /// Reads the certificate, if the ports are to speak TLS.

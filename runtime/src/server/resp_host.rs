@@ -11,14 +11,17 @@ use penstock_net::link::Membership;
 use penstock_net::link::message::LINK_PARTITIONS;
 use penstock_net::program::ServedSchema;
 use penstock_net::resp::{
-    Client, ClusterNode, ClusterView, Facts, Host, SLOW_COMMANDS_MAX, SlotRange, SlowCommand,
+    Client, ClusterNode, ClusterView, CorePorts, Facts, Host, OwnCore, SLOW_COMMANDS_MAX,
+    SlotRange, SlowCommand,
 };
 use penstock_net::slot::SLOTS;
 use penstock_shard::cursor_order;
 use penstock_storage::store::clock::BEHIND_MS_TOLD;
+use tracing::warn;
 
 use super::hashing::Hashing;
 use crate::cluster::plan::file::ClusterFile;
+use crate::config::Config;
 use crate::startup::node::Node;
 use crate::stats::{Stats, total};
 use crate::system::memory::resident_bytes;
@@ -67,6 +70,10 @@ struct SlowCommands {
 pub(crate) struct RespHost {
     /// What never changes; the rest is filled in when it is asked for.
     facts: Facts,
+    /// The node is one of a cluster.
+    is_clustered: bool,
+    /// The core by whose own port the connections come.
+    own: Option<OwnCore>,
     limits: Limits,
     /// Bytes of a reply of EXEC and of CLIENT LIST, at most.
     reply_bytes_max: usize,
@@ -92,11 +99,17 @@ impl RespHost {
         let (config, identity) = (&node.config, node.directory.identity());
         let cluster = node.cluster_file();
         let cluster = cluster.map(|file| view_of(file, config.cluster_node));
+        let announced_cores = announced_cores(config, node.shards());
+        if let Some(view) = &cluster {
+            warn_of_ports(announced_cores, view);
+        }
         RespHost {
             facts: Facts {
                 version: env!("CARGO_PKG_VERSION"),
                 port: address.port(),
                 ip: address.ip().to_string(),
+                announced_host: announced_host(config, address),
+                announced_cores,
                 node: identity.node_id,
                 pid: std::process::id(),
                 clients_max: node.connection_bound().max.into(),
@@ -105,9 +118,11 @@ impl RespHost {
                 idle_s: config.resp_idle_timeout_s.into(),
                 keepalive_s: config.tcp_keepalive_s.into(),
                 shards: node.shards(),
-                is_clustered: config.is_clustered(),
+                is_clustered: config.is_clustered() || config.resp_cluster_enabled,
                 ..Facts::default()
             },
+            is_clustered: config.is_clustered(),
+            own: None,
             limits: Limits {
                 frame_bytes_max: config.frame_bytes_max,
                 value_bytes_max: config.value_bytes_max,
@@ -136,6 +151,20 @@ impl RespHost {
         }
     }
 
+    /// The same for connections to `port`, which belongs to this core alone.
+    pub(crate) fn by_own_port(&self, core: u16, port: u16) -> Self {
+        let cores = self.facts.shards;
+        let facts = Facts {
+            port,
+            ..self.facts.clone()
+        };
+        RespHost {
+            facts,
+            own: Some(OwnCore { core, cores }),
+            ..self.clone()
+        }
+    }
+
     /// The shard of the core runs another schema.
     pub(crate) fn serve_schema(&self, schema: Arc<ServedSchema>) {
         *self.schema.write().unwrap_or_else(PoisonError::into_inner) = schema;
@@ -153,7 +182,11 @@ impl RespHost {
     pub(crate) fn learn(&self, file: &ClusterFile) {
         let mut cluster = self.cluster.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(before) = &*cluster {
-            *cluster = Some(view_of(file, before.me));
+            let view = view_of(file, before.me);
+            if view.nodes != before.nodes {
+                warn_of_ports(self.facts.announced_cores, &view);
+            }
+            *cluster = Some(view);
         }
     }
 
@@ -164,7 +197,7 @@ impl RespHost {
 
     /// Whether the node is one of several.
     pub(crate) fn is_clustered(&self) -> bool {
-        self.facts.is_clustered
+        self.is_clustered
     }
 
     fn slow(&self) -> MutexGuard<'_, SlowCommands> {
@@ -203,12 +236,16 @@ impl Host for RespHost {
     }
 
     fn facts(&self) -> Facts {
-        let now = total(&self.stats.read());
+        let readings = self.stats.read();
+        let now = total(&readings);
+        let keys_of = self
+            .own
+            .map_or(&now, |own| &readings[usize::from(own.core)]);
         Facts {
             uptime_s: self.began.elapsed().as_secs(),
             clients: self.open.load(Ordering::Relaxed).into(),
             resident_bytes: resident_bytes().unwrap_or(0),
-            keys: now.figure("keys"),
+            keys: keys_of.figure("keys"),
             operations: now.answers.as_flattened().iter().sum(),
             connections: now.figure("connections_opened"),
             ..self.facts.clone()
@@ -245,6 +282,10 @@ impl Host for RespHost {
         self.slow().commands.clear();
     }
 
+    fn core(&self) -> Option<OwnCore> {
+        self.own
+    }
+
     fn cluster(&self) -> Option<ClusterView> {
         let cluster = self.cluster.read().unwrap_or_else(PoisonError::into_inner);
         cluster.clone()
@@ -266,11 +307,46 @@ impl Host for RespHost {
     }
 }
 
+/// The host that CLUSTER names of a node alone. An address that stands for all of the machine is
+/// none that a client could ask: it keeps the one that it has.
+fn announced_host(config: &Config, address: SocketAddr) -> String {
+    match (&config.resp_announce, address.ip()) {
+        (Some(host), _) => host.clone(),
+        (None, ip) if ip.is_unspecified() => String::new(),
+        (None, ip) => ip.to_string(),
+    }
+}
+
+/// The ports that CLUSTER names for the cores of a node alone, if they have any.
+fn announced_cores(config: &Config, shards: u16) -> Option<CorePorts> {
+    match (config.resp_shard_ports, config.resp_announce_ports) {
+        (0, _) => None,
+        (base, 0) | (_, base) => CorePorts::new(base, shards),
+    }
+}
+
+/// Warns where the plan names other cores of this node than have a port: clients would go to ports
+/// that nobody opens, or past cores that have one.
+fn warn_of_ports(own: Option<CorePorts>, view: &ClusterView) {
+    let node = view.nodes.iter().find(|node| node.number == view.me);
+    let planned = node.and_then(|node| node.cores);
+    let [planned, opened] = [planned, own].map(|ports| ports.map_or(0, CorePorts::cores));
+    if planned != opened {
+        warn!(
+            planned,
+            opened,
+            "the plan names {planned} ports of cores of this node (resp_ports), and {opened} are \
+             opened (resp_shard_ports)"
+        );
+    }
+}
+
 /// What connections are told of a cluster's file by node `me`.
 fn view_of(file: &ClusterFile, me: u8) -> ClusterView {
     let nodes = file.nodes.iter().map(|node| ClusterNode {
         number: node.number,
         resp: node.resp.clone(),
+        cores: node.resp_ports,
     });
     let slots = SLOTS / LINK_PARTITIONS;
     let mut ranges: Vec<SlotRange> = Vec::new();
@@ -309,4 +385,27 @@ fn unix_us() -> u64 {
     since.map_or(0, |since| {
         u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_keep_the_host_that_they_asked_where_all_addresses_are_listened_on() {
+        let mut config = Config::default();
+        let host = |config: &Config, address: &str| {
+            announced_host(config, address.parse().expect("an address"))
+        };
+        assert_eq!(host(&config, "10.0.0.1:7413"), "10.0.0.1");
+        assert_eq!(host(&config, "0.0.0.0:7413"), "");
+        assert_eq!(host(&config, "[::]:7413"), "");
+        config.resp_announce = Some("shop.example".into());
+        assert_eq!(host(&config, "0.0.0.0:7413"), "shop.example");
+        assert_eq!(announced_cores(&config, 2), None);
+        config.resp_shard_ports = 7430;
+        assert_eq!(announced_cores(&config, 2), CorePorts::new(7430, 2));
+        config.resp_announce_ports = 30_000;
+        assert_eq!(announced_cores(&config, 2), CorePorts::new(30_000, 2));
+    }
 }

@@ -206,3 +206,17 @@ fn a_run_deletes_the_keys_that_it_has_written_and_no_others() {
     server.json(&[&["decr", "--keep"][..], &ENOUGH].concat());
     assert_eq!(server.keys().len(), mine.len() + 1);
 }
+
+#[test]
+fn connections_come_by_the_ports_of_the_shards_unless_they_are_to_share_one() {
+    let server = serve_shards("bench-ports", "disk", "2");
+    let forwarded = |words: &[&str]| {
+        let report = server.json(&[words, &ENOUGH].concat());
+        assert!(report["operations"].as_u64() > Some(0), "{words:?}");
+        report["server"]["forwarded"].as_u64().expect("counted")
+    };
+    for workload in ["set", "mixed", "decr", "buy"] {
+        assert_eq!(forwarded(&[workload]), 0, "{workload}");
+    }
+    assert!(forwarded(&["set", "--shared-port"]) > 0);
+}

@@ -1,6 +1,7 @@
 //! The RESP port of the real server: atomic commands, pipelines, bad input.
 
 mod beyond;
+mod cores;
 mod holds;
 mod lifetimes;
 mod oracle;

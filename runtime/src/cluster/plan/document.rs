@@ -3,6 +3,7 @@
 use std::time::SystemTime;
 
 use penstock_net::link::Membership;
+use penstock_net::resp::CorePorts;
 use penstock_shard::cluster::Assignment;
 use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table, Value, value};
 
@@ -53,6 +54,9 @@ pub(crate) fn edit_nodes(document: &mut DocumentMut, before: &ClusterFile, file:
         table.insert("clients", value(node.clients.clone()));
         if let Some(resp) = &node.resp {
             table.insert("resp", value(resp.clone()));
+        }
+        if let Some(ports) = node.resp_ports {
+            set_numbers(&mut table, "resp_ports", &bounds(ports), true);
         }
         set_switch(&mut table, "learner", node.stays_learner);
         tables.push(table);
@@ -205,6 +209,12 @@ fn fill(table: &mut Table, (first, last): (u16, u16), (assignment, joining): Pla
     ] {
         set_switch(table, name, is_on);
     }
+}
+
+/// The first port and the last one.
+pub(crate) fn bounds(ports: CorePorts) -> [u16; 2] {
+    let all = ports.all();
+    [*all.start(), *all.end()]
 }
 
 /// One that is off need not be written, and one that says the same stays as it is written.

@@ -10,6 +10,7 @@ use std::path::Path;
 
 use penstock_net::link::Membership;
 use penstock_net::link::message::LINK_PARTITIONS;
+use penstock_net::resp::CorePorts;
 use penstock_shard::cluster::{Assignment, Plan};
 use penstock_shard::lease::{FailoverPlan, Placing};
 use penstock_shard::replication::PartitionId;
@@ -55,6 +56,8 @@ pub(crate) struct ClusterNode {
     pub(crate) clients: String,
     /// Where clients of Redis find it, if they are to.
     pub(crate) resp: Option<String>,
+    /// The ports of its cores at the host of `resp`, if they have any.
+    pub(crate) resp_ports: Option<CorePorts>,
     /// It enters no sync set by itself.
     pub(crate) stays_learner: bool,
 }
@@ -413,7 +416,14 @@ fn nodes(table: &Table<'_>) -> Result<Vec<ClusterNode>, String> {
         only(
             table,
             &whose,
-            &["number", "links", "clients", "resp", "learner"],
+            &[
+                "number",
+                "links",
+                "clients",
+                "resp",
+                "resp_ports",
+                "learner",
+            ],
         )?;
         let number = number(table, &whose, "number", 1, 255)?;
         let number = u8::try_from(number).expect("at most 255");
@@ -456,11 +466,20 @@ fn nodes(table: &Table<'_>) -> Result<Vec<ClusterNode>, String> {
                 "{whose}: resp = {resp:?}: HOST:PORT is wanted, for example 127.0.0.1:7413"
             ));
         }
+        let resp_ports = match table.contains_key("resp_ports") {
+            true => Some(resp_ports(
+                &numbers(table, &whose, "resp_ports")?,
+                resp,
+                &whose,
+            )?),
+            false => None,
+        };
         nodes.push(ClusterNode {
             number,
             links,
             clients: clients.into(),
             resp: resp.map(str::to_string),
+            resp_ports,
             stays_learner: switch(table, &whose, "learner")?,
         });
     }
@@ -468,6 +487,38 @@ fn nodes(table: &Table<'_>) -> Result<Vec<ClusterNode>, String> {
         true => Err("there is no [[node]]".into()),
         false => Ok(nodes),
     }
+}
+
+/// The ports of the cores of a node whose own one is at `resp`.
+fn resp_ports(ports: &[u64], resp: Option<&str>, whose: &str) -> Result<CorePorts, String> {
+    let whose = format!("{whose}: resp_ports = {ports:?}");
+    let Some(resp) = resp else {
+        return Err(format!("{whose}: the host is missing: give resp, too"));
+    };
+    let &[first, last] = ports else {
+        return Err(format!(
+            "{whose}: [FIRST, LAST] is wanted, a port for each shard"
+        ));
+    };
+    let ports = core_ports(first, last).ok_or_else(|| {
+        format!("{whose}: the first is 1, the last is 65535, and they are at most 256")
+    })?;
+    match resp
+        .rsplit_once(':')
+        .and_then(|(_, port)| port.parse().ok())
+    {
+        Some(port) if ports.all().contains(&port) => {
+            Err(format!("{whose}: that of resp = {resp} is one of them"))
+        }
+        _ => Ok(ports),
+    }
+}
+
+/// The ports from the first to the last one, if cores may have them.
+pub(crate) fn core_ports(first: u64, last: u64) -> Option<CorePorts> {
+    let first = u16::try_from(first).ok().filter(|first| *first > 0)?;
+    let last = u16::try_from(last).ok()?;
+    CorePorts::new(first, last.checked_sub(first)?.checked_add(1)?)
 }
 
 /// The assignment of a partition, and the numbers of its joining members.
@@ -696,6 +747,35 @@ learners = [1]
         for clients in [&long[1..], "[::1]:7411", "shop-2.shop.svc:7411"] {
             let text = GOOD.replace("127.0.0.2:7411", clients);
             assert_eq!(parse(&text).map(|it| it.nodes.len()), Ok(2), "{clients}");
+        }
+    }
+
+    #[test]
+    fn ports_of_cores_stand_beside_the_address_for_clients_of_redis() {
+        let with = |lines: &str| {
+            let clients = "clients = \"127.0.0.2:7411\"";
+            parse(&GOOD.replace(clients, &format!("{clients}\n{lines}")))
+        };
+        let resp = "resp = \"h:7413\"\n";
+        let ports = |text: &str| with(&format!("{resp}resp_ports = {text}"));
+        let file = ports("[7430, 7432]").expect("good");
+        let read = file.node(2).expect("named").resp_ports;
+        assert_eq!(read, CorePorts::new(7430, 3));
+        assert!(!file.is_same(&with(resp).expect("good")));
+        for (refused, named) in [
+            (with("resp_ports = [7430, 7431]"), "give resp, too"),
+            (ports("[7430]"), "[FIRST, LAST] is wanted"),
+            (ports("[7431, 7430]"), "the last is 65535"),
+            (ports("[0, 1]"), "the first is 1"),
+            (ports("[65535, 65536]"), "the last is 65535"),
+            (ports("[1000, 1256]"), "at most 256"),
+            (
+                ports("[7412, 7413]"),
+                "that of resp = h:7413 is one of them",
+            ),
+        ] {
+            let cause = refused.expect_err(named);
+            assert!(cause.contains(named), "{cause}");
         }
     }
 

@@ -6,11 +6,12 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::SystemTime;
 
+use penstock_net::resp::CorePorts;
 use toml_edit::{DocumentMut, value};
 
-use crate::cluster::plan::document::note_change;
+use crate::cluster::plan::document::{bounds, note_change};
 use crate::cluster::plan::file::{
-    ClusterFile, ClusterFileError, is_address_of_clients, is_host_and_port,
+    ClusterFile, ClusterFileError, core_ports, is_address_of_clients, is_host_and_port,
 };
 use crate::cluster::plan::home::{HomeError, PLAN_BYTES_MAX, PlanPlace, Swapped};
 use crate::cluster::plan::placement::{conflict, failed, failed_at};
@@ -27,21 +28,39 @@ pub struct NewNode {
     pub clients: String,
     /// Where clients of Redis find it, HOST:PORT.
     pub resp: Option<String>,
+    /// The ports at which they find its cores there.
+    pub resp_ports: Option<CorePorts>,
 }
 
 impl NewNode {
-    /// Reads `NUMBER,LINKS,CLIENTS[,RESP]`.
+    /// Reads `NUMBER,LINKS,CLIENTS[,RESP[,FIRST-LAST]]`.
     ///
     /// # Errors
     /// What is wanted.
     pub fn parse(text: &str) -> Result<NewNode, String> {
         let wanted = "NUMBER,LINKS,CLIENTS or NUMBER,LINKS,CLIENTS,RESP is wanted, for example \
-                      2,10.0.0.2:7414,10.0.0.2:7411,10.0.0.2:7413";
+                      2,10.0.0.2:7414,10.0.0.2:7411,10.0.0.2:7413, and behind RESP the ports of \
+                      its cores for clients of Redis, if they have any: ,7430-7431";
         let words: Vec<&str> = text.split(',').collect();
-        let (number, links, clients, resp) = match *words.as_slice() {
-            [number, links, clients] => (number, links, clients, None),
-            [number, links, clients, resp] => (number, links, clients, Some(resp)),
+        let [number, links, clients, ref of_redis @ ..] = *words.as_slice() else {
+            return Err(wanted.into());
+        };
+        let (resp, ports) = match *of_redis {
+            [] => (None, None),
+            [resp] => (Some(resp), None),
+            [resp, ports] => (Some(resp), Some(ports)),
             _ => return Err(wanted.into()),
+        };
+        let read = |ports: &str| {
+            let (first, last) = ports.split_once('-')?;
+            core_ports(first.parse().ok()?, last.parse().ok()?)
+        };
+        let resp_ports = match ports {
+            None => None,
+            Some(ports) => Some(
+                read(ports)
+                    .ok_or_else(|| format!("resp_ports = {ports:?} is not FIRST-LAST; {wanted}"))?,
+            ),
         };
         if !is_address_of_clients(clients) {
             return Err(format!("clients = {clients:?} is not HOST:PORT; {wanted}"));
@@ -57,6 +76,7 @@ impl NewNode {
                 .map_err(|_| format!("links = {links:?} is not IP:PORT; {wanted}"))?,
             clients: clients.into(),
             resp: resp.map(str::to_string),
+            resp_ports,
         })
     }
 }
@@ -245,6 +265,7 @@ fn placed(nodes: &[NewNode]) -> String {
         links,
         clients,
         resp,
+        resp_ports,
     } in nodes
     {
         let clients = value(clients.clone()).to_string();
@@ -252,6 +273,9 @@ fn placed(nodes: &[NewNode]) -> String {
             &format!("\n[[node]]\nnumber = {number}\nlinks = \"{links}\"\nclients = {clients}\n");
         if let Some(resp) = resp {
             text += &format!("resp = {}\n", value(resp.clone()));
+        }
+        if let Some(ports) = resp_ports {
+            text += &format!("resp_ports = {:?}\n", bounds(*ports));
         }
     }
     let numbers: Vec<String> = nodes.iter().map(|it| it.number.to_string()).collect();
@@ -338,6 +362,7 @@ mod tests {
                 links,
                 clients: format!("host-{number}:7411"),
                 resp,
+                resp_ports: None,
             }
         };
         let nodes = [node(1), node(2), node(5)];

@@ -181,14 +181,20 @@ pub fn is_within_patience(mut is_so: impl FnMut() -> bool) -> bool {
 /// starts again must find its own port free. The range ends below the ports that the kernel gives
 /// out by itself.
 pub fn free_port() -> u16 {
+    free_ports(1)
+}
+
+/// The first of so many free ports in a row, of the same range.
+pub fn free_ports(count: u16) -> u16 {
     const PORTS: u16 = 12_000;
     static TAKEN: AtomicU16 = AtomicU16::new(0);
     // Another run of these tests on the same machine begins elsewhere.
     let begin = u16::try_from(std::process::id() % 20).expect("small") * 600;
+    let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
     (0..PORTS)
-        .map(|_| 20_000 + (begin + TAKEN.fetch_add(1, Ordering::Relaxed)) % PORTS)
-        .find(|&port| TcpListener::bind(("127.0.0.1", port)).is_ok())
-        .expect("one is free")
+        .map(|_| 20_000 + (begin + TAKEN.fetch_add(count, Ordering::Relaxed)) % PORTS)
+        .find(|&first| (first..first + count).all(is_free))
+        .expect("they are free")
 }
 
 /// Writes a secret that nobody else may read.

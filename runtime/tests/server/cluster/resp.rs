@@ -9,7 +9,9 @@ use std::process::Command;
 
 use penstock_client::{Client, ClientOptions};
 
-use super::nodes::{Cluster, Server, free_port, until, wait_for_follower, wait_for_primary};
+use super::nodes::{
+    Cluster, Server, free_port, free_ports, until, wait_for_follower, wait_for_primary,
+};
 use crate::process::beside_clusters;
 use crate::resp::Talk;
 
@@ -21,32 +23,55 @@ struct Nodes {
     cluster: Cluster,
     servers: Vec<Server>,
     resp: [SocketAddr; 3],
+    /// The first port of the cores of each; 0 is none.
+    base: [u16; 3],
 }
 
 /// Three nodes: the first writes the lower half, the second the upper one, the third holds all.
 fn start(name: &str) -> Nodes {
+    start_with(name, [0; 3])
+}
+
+/// The same. The cores of a node have so many ports, which the plan names; 0 is none.
+fn start_with(name: &str, cores: [u16; 3]) -> Nodes {
     let cluster = Cluster::new(name);
     let resp = [(); 3].map(|()| SocketAddr::from(([127, 0, 0, 1], free_port())));
     let file = cluster.folder.join("cluster.toml");
     let mut text = fs::read_to_string(&file).expect("written");
-    for (clients, resp) in cluster.clients.iter().zip(&resp) {
+    let base = cores.map(|count| if count == 0 { 0 } else { free_ports(count) });
+    let ports = |node: usize| (base[node], base[node] + cores[node].saturating_sub(1));
+    for (node, clients) in cluster.clients.iter().enumerate() {
         let line = format!("clients = \"127.0.0.1:{clients}\"\n");
-        text = text.replace(&line, &format!("{line}resp = \"{resp}\"\n"));
+        let mut more = format!("resp = \"{}\"\n", resp[node]);
+        if let (first @ 1.., last) = ports(node) {
+            more += &format!("resp_ports = [{first}, {last}]\n");
+        }
+        text = text.replace(&line, &format!("{line}{more}"));
     }
     fs::write(&file, text).expect("written");
-    let listen = resp.map(|address| address.to_string());
-    let first = cluster.start(1, &["--cluster-new", "--resp-listen", &listen[0]]);
+    let started = |number: u8, more: &[&str]| {
+        let node = usize::from(number) - 1;
+        let (listen, base) = (resp[node].to_string(), base[node].to_string());
+        let words = ["--resp-listen", &listen, "--resp-shard-ports", &base];
+        cluster.start(number, &[&words, more].concat())
+    };
+    let first = started(1, &["--cluster-new"]);
     wait_for_primary(&first);
-    let second = cluster.start(2, &["--resp-listen", &listen[1]]);
+    let second = started(2, &[]);
     wait_for_follower(&first, &second);
-    cluster.edits(&["add", "--node", &format!("{},{}", cluster.third(), resp[2])]);
-    let third = cluster.start(3, &["--resp-listen", &listen[2]]);
+    let mut third = format!("{},{}", cluster.third(), resp[2]);
+    if let (first @ 1.., last) = ports(2) {
+        third += &format!(",{first}-{last}");
+    }
+    cluster.edits(&["add", "--node", &third]);
+    let third = started(3, &[]);
     wait_for_follower(&first, &third);
     cluster.does(&["switch", "--to", "2", "--partitions", "128-255"]);
     Nodes {
         cluster,
         servers: vec![first, second, third],
         resp,
+        base,
     }
 }
 
@@ -251,6 +276,67 @@ fn clients_of_redis_are_sent_to_who_writes_and_members_answer_as_old_as_they_all
     scans_tell_what_each_node_writes(&nodes, [&mut one, &mut two, &mut three], high);
 
     finds_its_way_with_redis_py(&nodes);
+    stop(nodes);
+}
+
+/// Node 1 has two cores, node 2 has one, and node 3 has one port for all.
+#[test]
+fn a_moved_slot_has_the_port_of_the_core_that_owns_it() {
+    let _clusters = beside_clusters();
+    let nodes = start_with("cluster-resp-cores", [2, 1, 0]);
+    let at = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
+    let [low, lower, high] = [nodes.base[0], nodes.base[0] + 1, nodes.base[1]].map(at);
+    let [mut one, mut idle, mut two] = [low, lower, high].map(Talk::with);
+    let mut three = Talk::with(nodes.resp[2]);
+    let slots = [OF_ONE, OF_TWO].map(|key| slot_of(&mut one, key));
+    until("each writes its half", || {
+        one.ask(&["SET", OF_ONE, "1"]) == "+OK\r\n" && two.ask(&["SET", OF_TWO, "2"]) == "+OK\r\n"
+    });
+    let moved = |slot: u16, address: SocketAddr| format!("-MOVED {slot} {address}\r\n");
+    assert_eq!(two.ask(&["GET", OF_ONE]), moved(slots[0], low));
+    assert_eq!(three.ask(&["GET", OF_ONE]), moved(slots[0], low));
+    assert_eq!(one.ask(&["GET", OF_TWO]), moved(slots[1], high));
+    // Within a node nothing is moved.
+    assert_eq!(idle.ask(&["GET", OF_ONE]), "$1\r\n1\r\n");
+
+    let of_one = one.ask(&["CLUSTER", "SLOTS"]);
+    for talk in [&mut idle, &mut two, &mut three] {
+        until("the file was read", || {
+            talk.ask(&["CLUSTER", "SLOTS"]) == of_one
+        });
+    }
+    // The second core of node 1 owns slots of node 2 alone.
+    let lines = idle.ask(&["CLUSTER", "NODES"]);
+    let line = |of: &str| {
+        lines
+            .lines()
+            .find(|line| line.contains(of))
+            .expect("a line")
+    };
+    let writer = line(&high.to_string()).split(' ').next().expect("a name");
+    let expected = format!("{lower}@{} myself,slave {writer} ", lower.port() + 10_000);
+    assert!(line(&lower.to_string()).contains(&expected), "{lines}");
+    assert!(line(&low.to_string()).contains(" master - "), "{lines}");
+    assert!(idle.ask(&["INFO", "replication"]).contains("role:slave"));
+    assert!(one.ask(&["INFO", "replication"]).contains("role:master"));
+    let info = three.ask(&["CLUSTER", "INFO"]);
+    assert!(
+        info.contains("cluster_known_nodes:4\r\ncluster_size:2\r\n"),
+        "{info}"
+    );
+
+    let mut all = BTreeSet::from([OF_ONE.to_string(), OF_TWO.to_string()]);
+    for number in 0..100 {
+        let key = format!("scanned:{number}");
+        let is_low = slot_of(&mut one, &key) < 8192;
+        let talk = if is_low { &mut one } else { &mut two };
+        assert_eq!(talk.ask(&["SET", &key, "v"]), "+OK\r\n");
+        all.insert(key);
+    }
+    let keys_of_one = scanned(&mut one);
+    assert_eq!(scanned(&mut idle), BTreeSet::new());
+    assert_eq!(&keys_of_one | &scanned(&mut two), all);
+    assert_eq!(scanned(&mut Talk::with(nodes.resp[0])), keys_of_one);
     stop(nodes);
 }
 

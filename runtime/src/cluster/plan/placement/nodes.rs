@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 
 use crate::cluster::plan::file::{ClusterFileError, ClusterNode, GENERATION_MAX};
+use crate::cluster::plan::new_cluster::NewNode;
 use crate::cluster::plan::placement::Draft;
 
 impl Draft {
@@ -11,13 +12,8 @@ impl Draft {
     ///
     /// # Errors
     /// The number or an address is taken.
-    pub fn add(
-        &mut self,
-        number: u8,
-        links: SocketAddr,
-        clients: &str,
-        resp: Option<&str>,
-    ) -> Result<(), ClusterFileError> {
+    pub fn add(&mut self, node: &NewNode) -> Result<(), ClusterFileError> {
+        let (number, links) = (node.number, node.links);
         let taken = self.file.nodes.iter();
         if let Some(other) = taken
             .clone()
@@ -31,8 +27,9 @@ impl Draft {
         self.file.nodes.push(ClusterNode {
             number,
             links,
-            clients: clients.into(),
-            resp: resp.map(str::to_string),
+            clients: node.clients.clone(),
+            resp: node.resp.clone(),
+            resp_ports: node.resp_ports,
             stays_learner: false,
         });
         Ok(())

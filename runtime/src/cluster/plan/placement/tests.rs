@@ -1,12 +1,12 @@
 //! Changes of a plan in a file.
 
 use std::fs;
-use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use super::*;
+use crate::cluster::plan::new_cluster::NewNode;
 
 const HEAD: &str = "# Ours.
 version = 1
@@ -217,22 +217,21 @@ fn a_sync_set_in_which_nobody_may_be_promoted_begins_in_a_generation_of_its_own(
     assert_eq!(draft.renewals(), (100..=255).collect::<Vec<u16>>());
 }
 
+fn new(node: &str) -> NewNode {
+    NewNode::parse(node).expect("a node")
+}
+
 #[test]
 fn nodes_come_and_go_and_leave_what_is_written_of_the_others() {
     let example = Example::new("nodes", &format!("{HEAD}{PLACED}"));
     let mut draft = example.draft();
     draft
-        .add(
-            7,
-            "127.0.0.1:7417".parse().expect("good"),
-            "seven:7411",
-            Some("seven:7413"),
-        )
+        .add(&new("7,127.0.0.1:7417,seven:7411,seven:7413,7430-7432"))
         .and_then(|()| draft.place(0..=255, 7, Standing::Learner))
         .expect("added");
     draft.write().expect("written");
     let added = "\n[[node]]\nnumber = 7\nlinks = \"127.0.0.1:7417\"\nclients = \"seven:7411\"\n\
-                 resp = \"seven:7413\"\n";
+                 resp = \"seven:7413\"\nresp_ports = [7430, 7432]\n";
     let placed = PLACED.replace("[3]", "[3, 7]");
     let text = example.text();
     assert!(text.contains(&format!("7611\"\n{added}")), "{text}");
@@ -299,7 +298,6 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
         assert!(cause.contains(named), "{cause}");
     }
     let mut draft = example.draft();
-    let links = |port| SocketAddr::from(([127, 0, 0, 1], port));
     for (refused, named) in [
         (draft.drop_node(1), "writes partition 0"),
         (draft.drop_node(9), "no node 9"),
@@ -307,8 +305,11 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
             draft.place(0..=9, 1, Standing::Sync).map(drop),
             "writes partition 0",
         ),
-        (draft.add(2, links(1), "here", None), "there is node 2"),
-        (draft.add(9, links(7416), "here", None), "there is node 3"),
+        (draft.add(&new("2,127.0.0.1:1,here:1")), "there is node 2"),
+        (
+            draft.add(&new("9,127.0.0.1:7416,here:1")),
+            "there is node 3",
+        ),
     ] {
         let cause = refused.expect_err(named).to_string();
         assert!(cause.contains(named), "{cause}");

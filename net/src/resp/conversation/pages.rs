@@ -1,0 +1,77 @@
+//! SCAN: pages of the keys that the port stands for.
+
+use crate::limits::{KEY_BYTES_MAX, SCAN_BYTES_MAX, SCAN_ENTRIES_MAX};
+use crate::scan::ScanRequest;
+
+use super::super::answer::Fold;
+use super::super::glob;
+use super::super::host::Host;
+use super::super::parser::Arguments;
+use super::super::request::ScanStep;
+use super::super::scan::{cursor_at, is_inside_slot, long_cursor, slot_of_cursor};
+use super::super::sink::Sink;
+use super::super::table::Name;
+use super::{Passed, Talk};
+
+impl Talk {
+    /// SCAN.
+    pub(super) fn scan(
+        &mut self,
+        args: Arguments<'_>,
+        sink: &mut Sink<'_>,
+        host: &dyn Host,
+    ) -> Passed {
+        let step = match ScanStep::read(args) {
+            Ok(step) => step,
+            Err(fault) => return self.refuse(|out| fault.write(args, out)),
+        };
+        let pattern = step.pattern.filter(|pattern| *pattern != b"*");
+        let prefix = pattern.map_or(&[][..], glob::literal_prefix);
+        // No key is so long, and all are strings.
+        if prefix.len() > KEY_BYTES_MAX || step.wants_others {
+            let protocol = self.protocol;
+            self.ring.reply(protocol, &mut self.out, |replies| {
+                replies.array(2);
+                replies.bulk(b"0");
+                replies.array(0);
+            });
+            return Passed::Whole;
+        }
+        let share = host.share();
+        let cursor = match step.cursor {
+            0 if *share.start() > 0 => cursor_at(*share.start(), host.scan_order()),
+            cursor => cursor,
+        };
+        let slot = slot_of_cursor(cursor);
+        if !share.contains(&slot) {
+            let text = format!(
+                "ERR SCAN: the cursor stands in slot {slot}, which another core has: begin anew"
+            );
+            return self.refuse_only(text.as_bytes());
+        }
+        if !sink.has_room(1, 2 * KEY_BYTES_MAX) {
+            return Passed::Part;
+        }
+        let first = self.ring.next_item();
+        let (batch, out) = sink.batch(first);
+        batch.scan(
+            out,
+            &ScanRequest {
+                cursor: long_cursor(cursor, host.scan_order()),
+                prefix,
+                entries_max: step.count.min(SCAN_ENTRIES_MAX),
+                bytes_max: SCAN_BYTES_MAX,
+                wants_values: false,
+            },
+        );
+        self.ring.subject().set(Name::Scan, b"", args.len(), slot);
+        let fold = Fold::Scan {
+            pattern: pattern.map(Box::from),
+            is_inside: is_inside_slot(cursor),
+        };
+        let entry = self.ring.push(fold, self.protocol);
+        self.ring.add_item(entry);
+        self.ring.close(entry, &mut self.out);
+        Passed::Whole
+    }
+}
