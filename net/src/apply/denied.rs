@@ -65,7 +65,7 @@ impl Part {
 
 impl DeniedApply {
     /// The item, whose instruction `failed` was the first that did not hold. `None` if the item is
-    /// bad, or has no part that may differ.
+    /// bad, or has no such instruction.
     #[must_use]
     pub fn of(item: &[u8], failed: usize, value_bytes_max: u32) -> Option<Self> {
         let request = ApplyRequest::read(item, value_bytes_max).ok()?;
@@ -113,7 +113,7 @@ impl DeniedApply {
             let others = denied.names()[..number].iter().chain(denied.used());
             others.into_iter().any(|other| other.len() == name.len())
         });
-        (denied.free_count > 0).then_some(denied)
+        Some(denied)
     }
 
     fn may_differ(&mut self, part: Part) {
@@ -192,19 +192,28 @@ fn token_bytes(part: &[u8]) -> [u8; Token::BYTES] {
 }
 
 /// Whether an item may be an APPLY or a RUN that is denied as the one before it was, as far as its
-/// head and instructions show without being read.
+/// head, instructions and first key show without being read.
 #[inline]
 #[must_use]
 pub fn may_repeat_denied(before: &[u8], item: &[u8]) -> bool {
     let Some(head) = before.first_chunk::<HEAD_BYTES>() else {
         return false;
     };
-    let end = match head[2] {
-        APPLY => HEAD_BYTES + usize::from(head[5]) * INSTRUCTION_BYTES,
-        RUN => RUN_HEAD_BYTES,
+    let (end, keys_at) = match head[2] {
+        APPLY => {
+            let end = HEAD_BYTES + usize::from(head[5]) * INSTRUCTION_BYTES;
+            (end, usize::from(read_u16(head, 0)))
+        }
+        RUN => (
+            RUN_HEAD_BYTES,
+            RUN_HEAD_BYTES + usize::from(read_u16(head, 6)),
+        ),
         _ => return false,
     };
-    before.len() == item.len() && before.get(..end) == item.get(..end)
+    let key = keys_at..keys_at + usize::from(read_u16(head, 8));
+    before.len() == item.len()
+        && before.get(..end) == item.get(..end)
+        && before.get(key.clone()) == item.get(key)
 }
 
 #[cfg(test)]
@@ -232,7 +241,7 @@ mod tests {
     }
 
     fn denied(item: &[u8], failed: usize) -> DeniedApply {
-        DeniedApply::of(item, failed, VALUE_BYTES_MAX).expect("parts may differ")
+        DeniedApply::of(item, failed, VALUE_BYTES_MAX).expect("it has that instruction")
     }
 
     #[test]
@@ -255,7 +264,10 @@ mod tests {
         // The second instruction is about the stock, the third one puts the hold.
         assert!(denied(&item, 1).is_repeated_by(&item, &of_hold));
         assert!(denied(&item, 1).is_repeated_by(&item, &of_data));
-        assert!(DeniedApply::of(&item, 2, VALUE_BYTES_MAX).is_none());
+        let all_used = denied(&item, 2);
+        assert!(all_used.is_repeated_by(&item, &item));
+        assert!(!all_used.is_repeated_by(&item, &of_hold));
+        assert!(!all_used.is_repeated_by(&item, &of_data));
         assert!(DeniedApply::of(&item, 4, VALUE_BYTES_MAX).is_none());
         let mut beside = Apply::new();
         let stock = beside.key(b"{drop}stock");
@@ -263,7 +275,10 @@ mod tests {
         beside.then(stock.u64(0).at_most(limit.u64(0)));
         let mut item = Vec::new();
         beside.write(&mut item);
-        assert!(DeniedApply::of(&item, 0, VALUE_BYTES_MAX).is_none());
+        let mut other = item.clone();
+        let limit_at = item.len() - 8;
+        other[limit_at] ^= 1;
+        assert!(!denied(&item, 0).is_repeated_by(&item, &other));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The sources of a configuration, merged by rank and checked.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use super::environment::{self, VariableFile};
@@ -342,6 +343,12 @@ impl Settings {
         if config.resp_announce_ports != 0 && !ports {
             return self.conflict("resp_announce_ports", "there are no resp_shard_ports");
         }
+        if let Some(host) = &config.resp_announce
+            && !is_host(host)
+        {
+            let cause = "a host is an IP address, or 1 to 253 letters, digits, '.', '-' and '_'";
+            return self.conflict("resp_announce", cause);
+        }
         if config.is_clustered()
             && let Some((name, _)) = announced.iter().find(|(_, is_given)| *is_given)
         {
@@ -361,6 +368,14 @@ impl Settings {
             cause: cause.to_string(),
         })
     }
+}
+
+/// Whether clients of Redis can be told that word as a host: it has none of the signs that divide
+/// an answer of CLUSTER NODES.
+fn is_host(word: &str) -> bool {
+    let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
+    word.parse::<IpAddr>().is_ok()
+        || ((1..=253).contains(&word.len()) && word.bytes().all(is_letter))
 }
 
 #[cfg(test)]
@@ -656,6 +671,16 @@ mod tests {
         for option in all {
             let cause = refusal(&[off, option], &[], "");
             assert!(cause.contains("there is no resp_listen"), "{cause}");
+        }
+        for bad in ["h:9", "x,y@z", "fe80::1%eth0"] {
+            let cause = refusal(&[("resp_announce", bad)], &[], "");
+            assert!(cause.contains("a host is an IP address"), "{bad}: {cause}");
+        }
+        for good in ["::1", "10.0.0.7", "node_1.shop-2.example"] {
+            assert!(
+                resolve(&[("resp_announce", good)], &[], "").is_ok(),
+                "{good}"
+            );
         }
         let alone = refusal(&[announced], &[], "");
         assert!(alone.contains("there are no resp_shard_ports"), "{alone}");

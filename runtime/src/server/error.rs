@@ -83,7 +83,7 @@ impl fmt::Display for ServeError {
             ServeError::ListenResp { address, error } => write!(
                 f,
                 "cannot listen on {address} for clients of Redis: {error}; choose another address \
-                 with --resp-listen, or off"
+                 with --resp-listen or --resp-shard-ports, or off"
             ),
             ServeError::ListenLinks { address, error } => write!(
                 f,

@@ -8,6 +8,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::time::Duration;
 
+use penstock_net::resp::CorePorts;
 use socket2::TcpKeepalive;
 
 use super::error::ServeError;
@@ -40,7 +41,10 @@ pub(super) fn bind_resp(config: &Config, shards: u16) -> Result<Option<RespListe
         let (address, entry) = reserve_together(address, shards, keepalive.clone())?;
         let own = match config.resp_shard_ports {
             0 => Vec::new(),
-            base => reserve_each(address.ip(), base..base + shards, keepalive.as_ref())?,
+            base => {
+                let ports = CorePorts::new(base, shards).expect("judged with the options");
+                reserve_each(address.ip(), ports.all(), keepalive.as_ref())?
+            }
         };
         Ok(RespListeners {
             address,

@@ -4,6 +4,7 @@
 //! All nodes have the same plan, in a file or in etcd. It is read at the start, and anew when it
 //! changes; a plan that says something wrong changes nothing.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -483,10 +484,44 @@ fn nodes(table: &Table<'_>) -> Result<Vec<ClusterNode>, String> {
             stays_learner: switch(table, &whose, "learner")?,
         });
     }
+    check_core_ports(&nodes)?;
     match nodes.is_empty() {
         true => Err("there is no [[node]]".into()),
         false => Ok(nodes),
     }
+}
+
+/// Refuses a port of a core that another core, or another service of a node, has at the same host.
+fn check_core_ports(nodes: &[ClusterNode]) -> Result<(), String> {
+    let mut taken: HashMap<(&str, u16), (u8, &str)> = HashMap::new();
+    for node in nodes {
+        for (what, address) in [
+            ("clients", Some(&node.clients)),
+            ("resp", node.resp.as_ref()),
+        ] {
+            let address = address.and_then(|it| it.rsplit_once(':'));
+            if let Some((host, port)) = address
+                && let Ok(port) = port.parse()
+            {
+                taken.insert((host, port), (node.number, what));
+            }
+        }
+    }
+    for node in nodes {
+        let host = node.resp.as_ref().and_then(|it| it.rsplit_once(':'));
+        let (Some((host, _)), Some(ports)) = (host, node.resp_ports) else {
+            continue;
+        };
+        for port in ports.all() {
+            if let Some((other, what)) = taken.insert((host, port), (node.number, "resp_ports")) {
+                return Err(format!(
+                    "node {}: resp_ports: {host}:{port} is one of {what} of node {other}",
+                    node.number
+                ));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The ports of the cores of a node whose own one is at `resp`.
@@ -772,6 +807,14 @@ learners = [1]
             (
                 ports("[7412, 7413]"),
                 "that of resp = h:7413 is one of them",
+            ),
+            (
+                with("resp = \"127.0.0.2:7413\"\nresp_ports = [7410, 7411]"),
+                "node 2: resp_ports: 127.0.0.2:7411 is one of clients of node 2",
+            ),
+            (
+                with("resp = \"127.0.0.1:7413\"\nresp_ports = [7410, 7412]"),
+                "127.0.0.1:7411 is one of clients of node 1",
             ),
         ] {
             let cause = refused.expect_err(named);
