@@ -336,6 +336,47 @@ fn items_behind_a_denied_one_are_judged_by_their_own_keys() {
     }
 }
 
+/// An APPLY and the APPLY that a RUN becomes may have the same bytes. The rights for them differ.
+#[test]
+fn a_run_behind_denied_applies_is_judged_as_a_run_and_an_apply_behind_runs_as_an_apply() {
+    let mut server = open(Budget::of_cache(1 << 20));
+    server.set(1, b"{1}full", &u64::MAX.to_le_bytes());
+    server.settle();
+    let mut ask = |rights: &[(Right, &[u8])], runs: [bool; 4]| {
+        obey(&mut server, rights);
+        let mut batch = BatchRequest::begin(&mut server.inbox, 2, AckLevel::Disk, 0, runs.len());
+        for (number, is_run) in runs.into_iter().enumerate() {
+            let name = format!("{{1}}mine{number}");
+            let run = Run::new(take().id()).key(b"{1}full").key(name.as_bytes());
+            let mut apply = Apply::new();
+            let (full, mine) = (apply.key(b"{1}full"), apply.key(name.as_bytes()));
+            apply
+                .then(full.u64(0).increase(1u64))
+                .then(mine.u64(0).increase(1u64));
+            match is_run {
+                true => Ask::Run(&run.argument(1u8)).write(&mut batch, &mut server.inbox),
+                false => batch.apply(&mut server.inbox, &apply),
+            }
+        }
+        batch.finish(&mut server.inbox);
+        server.raw = Some(Vec::new());
+        server.hand_over();
+        server.settle();
+        let bytes = server.raw.take().expect("kept");
+        let mut statuses = Vec::new();
+        crate::server::for_each_reply(&bytes, |_, item| statuses.push(item.head.status));
+        statuses
+    };
+    let (no, denied) = (Status::GuardFailed, Status::Denied);
+    let writer: &[(Right, &[u8])] = &[(Right::Read, b"{1}"), (Right::Write, b"{1}")];
+    assert_eq!(
+        ask(writer, [false, false, true, false]),
+        [no, no, denied, no]
+    );
+    let runner: &[(Right, &[u8])] = &[(Right::Run, b"{1}")];
+    assert_eq!(ask(runner, [true, true, false, true]), [no, no, denied, no]);
+}
+
 /// A server whose keys are on the disk alone.
 fn cold() -> Server {
     let mut server = open(Budget::of_cache(0));

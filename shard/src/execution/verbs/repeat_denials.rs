@@ -7,10 +7,9 @@
 //! key that has a value, must be read or has effects that are due, a token that is known. If one of
 //! these says otherwise than for the first item, the item runs by itself.
 
-use std::marker::PhantomData;
 use std::ops::Range;
 
-use penstock_net::apply::DeniedApply;
+use penstock_net::apply::{DeniedApply, may_repeat_denied};
 use penstock_net::item::ItemForm;
 use penstock_net::refusal::ShownName;
 use penstock_net::reply::write_again;
@@ -31,8 +30,10 @@ use crate::programs::ProgramRunner;
 pub(crate) struct RepeatedDenials<'s, 'b, P: Blocks> {
     store: &'s mut Store<P>,
     judge: Judge<'s>,
+    /// The item that was denied.
+    before: &'b [u8],
     denied: DeniedApply,
-    /// The APPLY that was denied.
+    /// The APPLY that the item is or becomes.
     first: &'s [u8],
     slot: u16,
     /// Keys that begin with these bytes are of the slot.
@@ -45,7 +46,6 @@ pub(crate) struct RepeatedDenials<'s, 'b, P: Blocks> {
     gate: Lsn,
     /// Where a RUN becomes an APPLY.
     expanded: &'s mut Vec<u8>,
-    items: PhantomData<&'b [u8]>,
 }
 
 /// What items of a run are read and judged by.
@@ -88,6 +88,7 @@ impl<'s, 'b, P: Blocks> RepeatedDenials<'s, 'b, P> {
         Some(RepeatedDenials {
             store,
             judge,
+            before: before.item,
             denied,
             first,
             slot,
@@ -97,7 +98,6 @@ impl<'s, 'b, P: Blocks> RepeatedDenials<'s, 'b, P> {
             seen,
             gate,
             expanded: applies.next,
-            items: PhantomData,
         })
     }
 
@@ -111,8 +111,11 @@ impl<'s, 'b, P: Blocks> RepeatedDenials<'s, 'b, P> {
             && token.is_none_or(|it| token::is_new(self.store, self.judge.hash, self.slot, it))
     }
 
-    /// The same of a RUN, by the APPLY that it becomes.
+    /// The same of a RUN of the same program, by the APPLY that it becomes.
     fn is_run_answered_alike(&mut self, item: &[u8]) -> bool {
+        if !may_repeat_denied(self.before, item) {
+            return false;
+        }
         let mut expanded = std::mem::take(self.expanded);
         let is_read = self.judge.programs.expand(item, &mut expanded).is_ok();
         let is_alike = is_read && self.is_answered_alike(&expanded);
@@ -186,10 +189,10 @@ impl<'b, P: Blocks> RepeatedItems<'b> for RepeatedDenials<'_, 'b, P> {
 
     #[inline]
     fn next(&mut self, number: u16, item: &'b [u8], out: &mut Vec<u8>) -> Option<Ran> {
-        let is_alike = match ItemForm::of(item) {
-            ItemForm::Apply => self.is_answered_alike(item),
+        // An APPLY and a RUN of the same bytes are judged by different rights.
+        let is_alike = match ItemForm::of(self.before) {
             ItemForm::Run => self.is_run_answered_alike(item),
-            ItemForm::Common | ItemForm::Scan | ItemForm::Ping => false,
+            _ => ItemForm::of(item) == ItemForm::Apply && self.is_answered_alike(item),
         };
         if !is_alike {
             return None;
