@@ -226,10 +226,24 @@ impl Engine {
             let shard = self.number;
             warn!(shard, "shard {shard}: {text}");
         }
-        if let Some(bound) = &self.helpers.memory {
-            let bytes = bound.share();
-            bound.tell(self.number, self.shard.store().usage().memory_bytes);
-            self.step(now, Event::MemoryBound { bytes });
+        self.bound_memory(now);
+    }
+
+    /// Tells the shard what index and values may take now.
+    fn bound_memory(&mut self, now: Now) {
+        let Some(bound) = &self.helpers.memory else {
+            return;
+        };
+        bound.tell(self.number, self.shard.store().usage().memory_bytes);
+        let mut bytes = bound.share();
+        self.shard
+            .step(now, Event::MemoryBound { bytes }, &mut self.outbox);
+        // Before the first new key is refused.
+        if !self.shard.store().has_room_for_keys() {
+            bound.make_room();
+            bytes = bound.share();
+            self.shard
+                .step(now, Event::MemoryBound { bytes }, &mut self.outbox);
         }
     }
 

@@ -5,12 +5,16 @@
 //! allocator) is not counted but measured: a thread looks at the resident memory every few
 //! milliseconds, takes off what the shards say that they hold, and gives them the rest. Between two
 //! looks the thread prefaults memory for values.
+//!
+//! The allocator keeps what connections free, and that counts as others'. It goes back to the
+//! system when the bound is near, and before a shard refuses a new key
+//! ([`MemoryBound::make_room`]).
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -20,8 +24,14 @@ use crate::system::huge_pages;
 
 /// Between two looks at the resident memory.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// After memory was given back in vain, it is not tried again for so long.
+/// After memory was given back in vain because the bound is near, it is not tried again for so
+/// long: a full cache is always near its bound.
 const VAIN_PAUSE: Duration = Duration::from_secs(1);
+/// Between two tries for shards that have no room for a new key, at the least.
+const REFUSED_PAUSE: Duration = Duration::from_millis(20);
+/// That pause is so many times as long as the last try took, at the least: the core that would
+/// refuse stands still meanwhile.
+const PAUSE_TIMES: u32 = 19;
 /// How long memory is prefaulted between two looks, but for the last huge page. The thread sleeps
 /// as long at the least.
 const PREFAULT_MAX: Duration = Duration::from_millis(5);
@@ -123,7 +133,73 @@ pub(crate) struct MemoryBound {
     data_max: AtomicU64,
     /// What those of each shard take.
     held: Vec<AtomicU64>,
+    tries: Mutex<Tries>,
     is_over: AtomicBool,
+}
+
+/// The process whose memory is bounded.
+trait Process {
+    fn now(&self) -> Instant;
+    fn resident_bytes(&self) -> io::Result<u64>;
+    /// Gives the memory that is free and kept back to the system.
+    fn give_back_free(&self);
+}
+
+/// The one that this runs in.
+struct ThisProcess;
+
+impl Process for ThisProcess {
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+
+    fn resident_bytes(&self) -> io::Result<u64> {
+        resident_bytes()
+    }
+
+    fn give_back_free(&self) {
+        huge_pages::give_back_free_memory();
+        system::give_back_free_memory();
+    }
+}
+
+/// Why free memory is to go back to the system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Need {
+    /// The process takes nearly all that it may.
+    BoundIsNear,
+    /// A shard has no room for a new key.
+    KeyIsRefused,
+}
+
+/// When free memory may go back to the system again; at once if nothing is said.
+#[derive(Debug, Default)]
+struct Tries {
+    near_from: Option<Instant>,
+    refused_from: Option<Instant>,
+}
+
+impl Tries {
+    fn is_due(&self, now: Instant, need: Need) -> bool {
+        let from = match need {
+            Need::BoundIsNear => self.near_from,
+            Need::KeyIsRefused => self.refused_from,
+        };
+        from.is_none_or(|from| now >= from)
+    }
+
+    /// Gives free memory back; returns what is resident then.
+    fn give_back(&mut self, process: &impl Process, resident: u64) -> u64 {
+        let began = process.now();
+        process.give_back_free();
+        let after = process.resident_bytes().unwrap_or(resident);
+        let ended = process.now();
+        let was_vain = resident.saturating_sub(after) < WORTH_BYTES;
+        self.near_from = was_vain.then_some(ended + VAIN_PAUSE);
+        let took = ended.saturating_duration_since(began);
+        self.refused_from = Some(ended + REFUSED_PAUSE.max(took * PAUSE_TIMES));
+        after
+    }
 }
 
 impl MemoryBound {
@@ -135,6 +211,7 @@ impl MemoryBound {
             cells_min: u64::from(shards) * fixed.cells_bytes_min,
             data_max: AtomicU64::new(0),
             held: (0..shards).map(|_| AtomicU64::new(0)).collect(),
+            tries: Mutex::default(),
             is_over: AtomicBool::new(false),
         };
         bound.leave(bound.others_min);
@@ -178,10 +255,46 @@ impl MemoryBound {
     }
 
     fn look(&self, resident: u64) {
-        let Some(held) = self.held() else { return };
+        if let Some(others) = self.others(resident) {
+            self.leave(others.max(self.others_min));
+        }
+    }
+
+    /// What all the rest takes of so many resident bytes.
+    fn others(&self, resident: u64) -> Option<u64> {
         // What is prefaulted is for values, and goes back to the system when memory is short.
-        let held = held + huge_pages::prefaulted_bytes();
-        self.leave(resident.saturating_sub(held).max(self.others_min));
+        let held = self.held()? + huge_pages::prefaulted_bytes();
+        Some(resident.saturating_sub(held))
+    }
+
+    /// A shard has no room for a new key: measures anew what others take, without the free memory
+    /// that the allocator keeps, so that no key is refused for what connections no longer have.
+    /// Free memory goes back each 20 ms at most, and for a twentieth of the time at most. Whoever
+    /// comes meanwhile waits.
+    #[cold]
+    pub(crate) fn make_room(&self) {
+        self.make_room_in(&ThisProcess);
+    }
+
+    fn make_room_in(&self, process: &impl Process) {
+        let mut tries = self.tries();
+        let now = process.now();
+        if !tries.is_due(now, Need::KeyIsRefused) {
+            return;
+        }
+        tries.refused_from = Some(now + REFUSED_PAUSE);
+        let Ok(resident) = process.resident_bytes() else {
+            return;
+        };
+        let is_worth = |others: u64| others >= self.others_min + WORTH_BYTES;
+        match self.others(resident).is_some_and(is_worth) {
+            true => self.look(tries.give_back(process, resident)),
+            false => self.look(resident),
+        }
+    }
+
+    fn tries(&self) -> MutexGuard<'_, Tries> {
+        self.tries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether so much of the bound is left that prefaulted memory would not go back at once.
@@ -202,36 +315,35 @@ impl MemoryBound {
     }
 
     fn run(&self) {
-        let mut not_before = Instant::now();
         let mut pause = LOOK_EVERY;
         while !self.is_over.load(Ordering::Relaxed) {
             std::thread::sleep(pause);
             let began = Instant::now();
-            let Ok(mut resident) = resident_bytes() else {
+            if self.look_around(&ThisProcess).is_err() {
                 continue;
-            };
-            let most = self.max - self.slack();
-            if resident > most && huge_pages::prefaulted_bytes() > 0 {
-                huge_pages::give_back_prefaulted(resident - most);
-                resident = resident_bytes().unwrap_or(resident);
             }
-            if resident > most && Instant::now() >= not_before {
-                // What the allocator keeps counts as others', and would drive values out for
-                // nothing.
-                huge_pages::give_back_free_memory();
-                system::give_back_free_memory();
-                let after = resident_bytes().unwrap_or(resident);
-                if resident.saturating_sub(after) < WORTH_BYTES {
-                    not_before = Instant::now() + VAIN_PAUSE;
-                }
-                resident = after;
-            }
-            self.look(resident);
             if self.held().is_some() {
                 self.prefault();
             }
             pause = LOOK_EVERY.saturating_sub(began.elapsed()).max(PREFAULT_MAX);
         }
+    }
+
+    /// One look of the thread. What the allocator keeps counts as others', and would drive values
+    /// out for nothing.
+    fn look_around(&self, process: &impl Process) -> io::Result<()> {
+        let mut tries = self.tries();
+        let mut resident = process.resident_bytes()?;
+        let most = self.max - self.slack();
+        if resident > most && huge_pages::prefaulted_bytes() > 0 {
+            huge_pages::give_back_prefaulted(resident - most);
+            resident = process.resident_bytes().unwrap_or(resident);
+        }
+        if resident > most && tries.is_due(process.now(), Need::BoundIsNear) {
+            resident = tries.give_back(process, resident);
+        }
+        self.look(resident);
+        Ok(())
     }
 
     fn prefault(&self) {
@@ -261,6 +373,8 @@ impl Drop for Watch {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
     #[test]
@@ -291,6 +405,142 @@ mod tests {
         bound.look(u64::MAX);
         assert_eq!(bound.share(), 0);
         assert!(available_bytes() < u64::MAX && resident_bytes().unwrap() > 0);
+    }
+
+    /// A process of a clock and of bytes that a test sets.
+    struct Scripted {
+        now: Cell<Instant>,
+        used: Cell<u64>,
+        /// What the allocator keeps of what was freed.
+        kept: Cell<u64>,
+        /// How long it takes to give that back.
+        takes: Cell<Duration>,
+        tries: Cell<u32>,
+        looks: Cell<u32>,
+    }
+
+    impl Scripted {
+        fn new(used: u64) -> Scripted {
+            Scripted {
+                now: Cell::new(Instant::now()),
+                used: Cell::new(used),
+                kept: Cell::new(0),
+                takes: Cell::new(Duration::ZERO),
+                tries: Cell::new(0),
+                looks: Cell::new(0),
+            }
+        }
+
+        fn pass(&self, ms: u64) {
+            self.now.set(self.now.get() + Duration::from_millis(ms));
+        }
+
+        fn free(&self, bytes: u64) {
+            self.used.set(self.used.get() - bytes);
+            self.kept.set(self.kept.get() + bytes);
+        }
+    }
+
+    impl Process for Scripted {
+        fn now(&self) -> Instant {
+            self.now.get()
+        }
+
+        fn resident_bytes(&self) -> io::Result<u64> {
+            self.looks.set(self.looks.get() + 1);
+            Ok(self.used.get() + self.kept.get())
+        }
+
+        fn give_back_free(&self) {
+            self.kept.set(0);
+            self.tries.set(self.tries.get() + 1);
+            self.now.set(self.now.get() + self.takes.get());
+        }
+    }
+
+    const FIXED: Fixed = Fixed {
+        buffer_bytes: 1 << 20,
+        cells_bytes_min: 3 << 20,
+    };
+
+    /// A bound of twice what this process takes at the least and 64 MiB, of one shard that holds 1
+    /// MiB; what its share is at best; and a process of which connections take so many bytes.
+    fn crowded(connections: u64) -> (MemoryBound, usize, Scripted) {
+        let max = 2 * MemoryBound::new(1 << 40, 1, FIXED).unwrap().others_min + (64 << 20);
+        let bound = MemoryBound::new(max, 1, FIXED).unwrap();
+        bound.tell(0, 1 << 20);
+        let process = Scripted::new(bound.others_min + (1 << 20) + connections);
+        let best = bound.share();
+        bound.look_around(&process).unwrap();
+        (bound, best, process)
+    }
+
+    /// Half frames of connections drive the process to its bound, so giving back is in vain. Then
+    /// the connections end.
+    #[test]
+    fn a_key_is_not_refused_for_what_connections_have_given_back() {
+        let (bound, best, process) = crowded(0);
+        assert_eq!(bound.share(), best);
+        process.used.set(bound.max());
+        bound.look_around(&process).unwrap();
+        assert_eq!((bound.share(), process.tries.get()), (0, 1), "in vain");
+        process.pass(20);
+        process.free(bound.max() - bound.others_min - (1 << 20));
+        bound.look_around(&process).unwrap();
+        assert_eq!(bound.share(), 0, "the thread tries a second later");
+        bound.make_room_in(&process);
+        assert_eq!((bound.share(), process.tries.get()), (best, 2));
+    }
+
+    /// The thread gives nothing back below the bound.
+    #[test]
+    fn what_the_allocator_keeps_below_the_bound_refuses_no_key_for_ever() {
+        let (bound, best, process) = crowded(40 << 20);
+        assert_eq!(bound.share(), best - (40 << 20));
+        process.free(40 << 20);
+        for _ in 0..1_000 {
+            process.pass(10);
+            bound.look_around(&process).unwrap();
+        }
+        assert_eq!((bound.share(), process.tries.get()), (best - (40 << 20), 0));
+        bound.make_room_in(&process);
+        assert_eq!((bound.share(), process.tries.get()), (best, 1));
+    }
+
+    #[test]
+    fn free_memory_goes_back_for_refused_keys_for_a_twentieth_of_the_time_at_most() {
+        let (bound, _, process) = crowded(40 << 20);
+        let tries_in_a_second = |takes_ms: u64| {
+            process.takes.set(Duration::from_millis(takes_ms));
+            process.pass(10_000);
+            let (before, until) = (process.tries.get(), process.now() + Duration::from_secs(1));
+            while process.now() < until {
+                bound.make_room_in(&process);
+                process.now.set(process.now() + Duration::from_micros(100));
+            }
+            process.tries.get() - before
+        };
+        assert_eq!(tries_in_a_second(0), 50);
+        assert_eq!(tries_in_a_second(1), 48, "each 21 ms");
+        assert_eq!(tries_in_a_second(10), 5, "each 200 ms");
+        // Where nothing but data has grown, there is nothing to give back, and each look is bounded
+        // too.
+        process.used.set(bound.others_min + (1 << 20));
+        process.looks.set(0);
+        assert_eq!(tries_in_a_second(0), 0);
+        assert_eq!(process.looks.get(), 50);
+    }
+
+    /// Values fill what they may, and the process is near its bound all the time.
+    #[test]
+    fn a_full_cache_gives_nothing_back_in_vain_but_each_second() {
+        let (bound, _, process) = crowded(0);
+        process.used.set(bound.max());
+        for _ in 0..1_000 {
+            process.pass(10);
+            bound.look_around(&process).unwrap();
+        }
+        assert_eq!(process.tries.get(), 10);
     }
 
     #[test]

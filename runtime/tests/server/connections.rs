@@ -108,6 +108,15 @@ impl Served {
         }
     }
 
+    /// Waits until so much is resident.
+    fn resident_over(&self, least: u64) {
+        let until = Instant::now() + PATIENCE;
+        while self.resident_bytes() < least {
+            assert!(Instant::now() < until, "{}", self.resident_bytes());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
     /// How the kernel's timer of a connection stands at the server's end: 2 is keep-alive.
     fn timer_of(&self, stream: &TcpStream) -> u8 {
         let ours = stream.local_addr().unwrap().port();
@@ -278,6 +287,65 @@ fn connections_beyond_what_memory_max_carries_are_refused_by_name() {
         );
         in_a_row = 0;
         std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(served.resident_bytes() < 48 * MIB);
+}
+
+/// Sets new keys until none is taken any more, or so many are; returns how many were. `next` is the
+/// number of the next key.
+fn fill(stream: &mut TcpStream, next: &mut u32, most: usize) -> usize {
+    const AT_ONCE: u32 = 500;
+    let mut taken = 0;
+    while taken < most {
+        let numbers = *next..*next + AT_ONCE;
+        *next = numbers.end;
+        let commands: Vec<String> = numbers.map(|it| format!("SET new:{it} v")).collect();
+        let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
+        let mut told = ask(stream, &commands);
+        while told.matches("\r\n").count() < commands.len() {
+            told += &String::from_utf8(hear(stream)).unwrap();
+        }
+        let more = told.matches("+OK\r\n").count();
+        assert_eq!(
+            more + told.matches("-OOM ").count(),
+            commands.len(),
+            "{told}"
+        );
+        if more == 0 {
+            break;
+        }
+        taken += more;
+    }
+    taken
+}
+
+/// The allocator keeps what the connections had, because keys lie beside it, and the process is not
+/// near its bound.
+#[test]
+fn new_keys_find_room_in_what_connections_had_when_those_have_ended() {
+    let _one = the_machine();
+    let options = ["--memory-max", "48MiB", "--value-bytes-max", "64KiB"];
+    let served = Served::start("kept", &options);
+    let mut keys = served.connect(Port::Resp);
+    let before = served.resident_bytes();
+    let part = &set(Port::Resp, "k", &[b'v'; 2_000])[..900];
+    let mut open: Vec<TcpStream> = (0..1_500).map(|_| served.connect(Port::Resp)).collect();
+    for stream in &mut open {
+        stream.write_all(part).unwrap();
+    }
+    served.resident_over(before + 6 * MIB);
+    let mut next = 0;
+    let taken = fill(&mut keys, &mut next, usize::MAX);
+    assert!(taken > 10_000, "{taken}");
+    assert!(served.resident_bytes() < 48 * MIB);
+    drop(open);
+    // Some room for keys is left in what the index has.
+    const MORE: usize = 50_000;
+    let until = Instant::now() + PATIENCE;
+    let mut more = 0;
+    while more < MORE {
+        more += fill(&mut keys, &mut next, MORE - more);
+        assert!(Instant::now() < until, "{more} behind {taken}");
     }
     assert!(served.resident_bytes() < 48 * MIB);
 }
