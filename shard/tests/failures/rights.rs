@@ -311,29 +311,39 @@ fn items_behind_a_denied_one_are_judged_by_their_own_keys() {
     });
     for is_run in [false, true] {
         let in_runs = server.counters().in_runs;
-        let mut batch = BatchRequest::begin(&mut server.inbox, 2, AckLevel::Disk, 0, names.len());
-        for name in names {
-            let run = Run::new(take().id()).key(b"{1}full").key(name.as_bytes());
-            let mut apply = Apply::new();
-            let (full, mine) = (apply.key(b"{1}full"), apply.key(name.as_bytes()));
-            apply
-                .then(full.u64(0).increase(1u64))
-                .then(mine.u64(0).increase(1u64));
-            match is_run {
-                true => Ask::Run(&run.argument(1u8)).write(&mut batch, &mut server.inbox),
-                false => batch.apply(&mut server.inbox, &apply),
-            }
-        }
-        batch.finish(&mut server.inbox);
-        server.raw = Some(Vec::new());
-        server.hand_over();
-        server.settle();
-        let bytes = server.raw.take().expect("kept");
-        let mut statuses = Vec::new();
-        crate::server::for_each_reply(&bytes, |_, item| statuses.push(item.head.status));
+        let statuses = ask_denied(&mut server, names.map(|name| (name, is_run)));
         assert_eq!(statuses, expected, "RUN: {is_run}");
         assert_eq!(server.counters().in_runs, in_runs + 2);
     }
+}
+
+/// The statuses of items that would add to the counter `{1}full` and to a key each. An item is an
+/// APPLY, or the RUN that becomes the same APPLY (`true`).
+fn ask_denied<const ITEMS: usize>(
+    server: &mut Server,
+    items: [(&str, bool); ITEMS],
+) -> Vec<Status> {
+    let mut batch = BatchRequest::begin(&mut server.inbox, 2, AckLevel::Disk, 0, ITEMS);
+    for (name, is_run) in items {
+        let run = Run::new(take().id()).key(b"{1}full").key(name.as_bytes());
+        let mut apply = Apply::new();
+        let (full, other) = (apply.key(b"{1}full"), apply.key(name.as_bytes()));
+        apply
+            .then(full.u64(0).increase(1u64))
+            .then(other.u64(0).increase(1u64));
+        match is_run {
+            true => Ask::Run(&run.argument(1u8)).write(&mut batch, &mut server.inbox),
+            false => batch.apply(&mut server.inbox, &apply),
+        }
+    }
+    batch.finish(&mut server.inbox);
+    server.raw = Some(Vec::new());
+    server.hand_over();
+    server.settle();
+    let bytes = server.raw.take().expect("kept");
+    let mut statuses = Vec::new();
+    crate::server::for_each_reply(&bytes, |_, item| statuses.push(item.head.status));
+    statuses
 }
 
 /// An APPLY and the APPLY that a RUN becomes may have the same bytes. The rights for them differ.
@@ -344,28 +354,9 @@ fn a_run_behind_denied_applies_is_judged_as_a_run_and_an_apply_behind_runs_as_an
     server.settle();
     let mut ask = |rights: &[(Right, &[u8])], runs: [bool; 4]| {
         obey(&mut server, rights);
-        let mut batch = BatchRequest::begin(&mut server.inbox, 2, AckLevel::Disk, 0, runs.len());
-        for (number, is_run) in runs.into_iter().enumerate() {
-            let name = format!("{{1}}mine{number}");
-            let run = Run::new(take().id()).key(b"{1}full").key(name.as_bytes());
-            let mut apply = Apply::new();
-            let (full, mine) = (apply.key(b"{1}full"), apply.key(name.as_bytes()));
-            apply
-                .then(full.u64(0).increase(1u64))
-                .then(mine.u64(0).increase(1u64));
-            match is_run {
-                true => Ask::Run(&run.argument(1u8)).write(&mut batch, &mut server.inbox),
-                false => batch.apply(&mut server.inbox, &apply),
-            }
-        }
-        batch.finish(&mut server.inbox);
-        server.raw = Some(Vec::new());
-        server.hand_over();
-        server.settle();
-        let bytes = server.raw.take().expect("kept");
-        let mut statuses = Vec::new();
-        crate::server::for_each_reply(&bytes, |_, item| statuses.push(item.head.status));
-        statuses
+        let mut names = ["{1}mine0", "{1}mine1", "{1}mine2", "{1}mine3"].into_iter();
+        let items = runs.map(|is_run| (names.next().expect("four"), is_run));
+        ask_denied(&mut server, items)
     };
     let (no, denied) = (Status::GuardFailed, Status::Denied);
     let writer: &[(Right, &[u8])] = &[(Right::Read, b"{1}"), (Right::Write, b"{1}")];
