@@ -4,7 +4,9 @@
 //! The first item of a run goes the way of every item. Its answer tells that it was executed here
 //! and at once, and at which level. Nothing comes between it and the items behind it, so all that
 //! was asked on that way has the same answer for them: the deadline, the owner of the slot, what
-//! waits before it, the settings of its keyspace, the part of this node in a cluster.
+//! waits before it, the settings of its keyspace, the part of this node in a cluster. A denied item
+//! may be followed by items with other keys; [`crate::execution::verbs::repeat_denials`] asks what
+//! those keys can change.
 
 use penstock_net::batch::Batch;
 use penstock_storage::io::Blocks;

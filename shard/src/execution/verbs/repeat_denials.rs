@@ -78,10 +78,9 @@ impl<'s, 'b, P: Blocks> RepeatedDenials<'s, 'b, P> {
         let denied = DeniedApply::of(first, before.instruction.into(), value_bytes_max)?;
         let key = denied.used_keys(first).next()?;
         let (slot, tag) = (slot_of(key), leading_tag(key));
-        let newest = |mut newest: Lsn, name| {
+        let newest = |newest: Lsn, name| {
             let key = in_memory(store, slot, judge.hash.of(name), name)?;
-            newest = newest.max(key.lsn);
-            Some(newest)
+            Some(newest.max(key.lsn))
         };
         let seen = denied.used_keys(first).try_fold(Lsn(0), newest)?;
         let gate = denied.free_keys(first).try_fold(seen, newest)?;

@@ -21,7 +21,7 @@ pub(crate) struct Answered<'b> {
     pub(crate) instruction: u8,
 }
 
-/// Items that repeat one another, on one key that is looked up once.
+/// Items that repeat one another. What all of them have in common is found out once.
 pub(crate) trait RepeatedItems<'b> {
     /// Their verb.
     const VERB: Verb;
