@@ -221,7 +221,7 @@ impl Engine {
             self.step(now, Event::GiveUpKeyTables);
         }
         self.give_room(now);
-        self.tell_full(now);
+        self.warn_of_full(now);
         if let Some(text) = self.helpers.supply.fill_news(now, self.shard.store()) {
             let shard = self.number;
             warn!(shard, "shard {shard}: {text}");
@@ -255,7 +255,7 @@ impl Engine {
     }
 
     /// Tells people that what grows is answered FULL, and that it is taken again.
-    fn tell_full(&mut self, now: Now) {
+    fn warn_of_full(&mut self, now: Now) {
         let is_full =
             self.shard.store().log().is_full() && self.shard.execution().spare_failure().is_none();
         let supply = &mut self.helpers.supply;

@@ -52,7 +52,7 @@ pub(crate) struct SegmentSupply {
     first_segments: Option<u8>,
     is_lack_told: bool,
     /// What was told last is that what grows is answered FULL before a segment was refused.
-    is_full_told: bool,
+    is_full_reported: bool,
     lack_tellable_us: u64,
 }
 
@@ -79,7 +79,7 @@ impl SegmentSupply {
             fill_notice: FillNotice::default(),
             first_segments: None,
             is_lack_told: false,
-            is_full_told: false,
+            is_full_reported: false,
             lack_tellable_us: 0,
         }
     }
@@ -163,7 +163,7 @@ impl SegmentSupply {
         carried: impl Fn() -> String,
     ) -> Option<String> {
         if is_full && !self.is_lack_told && now.us >= self.lack_tellable_us {
-            (self.is_lack_told, self.is_full_told) = (true, true);
+            (self.is_lack_told, self.is_full_reported) = (true, true);
             self.lack_tellable_us = now.us + LACK_TOLD_US;
             return Some(format!(
                 "what grows is answered FULL: the disk or disk_bytes_max is used up but for what \
@@ -171,9 +171,9 @@ impl SegmentSupply {
                 carried()
             ));
         }
-        let ends = !is_full && self.is_full_told;
+        let ends = !is_full && self.is_full_reported;
         ends.then(|| {
-            (self.is_lack_told, self.is_full_told) = (false, false);
+            (self.is_lack_told, self.is_full_reported) = (false, false);
             "what grows is taken again".into()
         })
     }
@@ -237,7 +237,8 @@ impl SegmentSupply {
         };
         (lack.is_some() != self.is_lack_told && is_due).then(|| {
             self.is_lack_told = lack.is_some();
-            self.is_full_told = matches!(outcome, SpareOutcome::Refused { .. }) && lack.is_some();
+            self.is_full_reported =
+                matches!(outcome, SpareOutcome::Refused { .. }) && lack.is_some();
             self.lack_tellable_us = now.us + LACK_TOLD_US;
             lack.unwrap_or_else(|| "what grows is taken again".into())
         })

@@ -267,10 +267,10 @@ impl MemoryBound {
         Some(resident.saturating_sub(held))
     }
 
-    /// A shard has no room for a new key: measures anew what others take, without the free memory
-    /// that the allocator keeps, so that no key is refused for what connections no longer have.
-    /// Free memory goes back each 20 ms at most, and for a twentieth of the time at most. Whoever
-    /// comes meanwhile waits.
+    /// Measures anew what others take, without the free memory that the allocator keeps. A shard
+    /// that has no room for a new key calls this, so no key is refused for what connections no
+    /// longer have. Free memory goes back each 20 ms at most, and for a twentieth of the time at
+    /// most. A second shard waits until the first one is done.
     #[cold]
     pub(crate) fn make_room(&self) {
         self.make_room_in(&ThisProcess);
@@ -319,7 +319,7 @@ impl MemoryBound {
         while !self.is_over.load(Ordering::Relaxed) {
             std::thread::sleep(pause);
             let began = Instant::now();
-            if self.look_around(&ThisProcess).is_err() {
+            if self.measure(&ThisProcess).is_err() {
                 continue;
             }
             if self.held().is_some() {
@@ -331,7 +331,7 @@ impl MemoryBound {
 
     /// One look of the thread. What the allocator keeps counts as others', and would drive values
     /// out for nothing.
-    fn look_around(&self, process: &impl Process) -> io::Result<()> {
+    fn measure(&self, process: &impl Process) -> io::Result<()> {
         let mut tries = self.tries();
         let mut resident = process.resident_bytes()?;
         let most = self.max - self.slack();
@@ -463,15 +463,15 @@ mod tests {
         cells_bytes_min: 3 << 20,
     };
 
-    /// A bound of twice what this process takes at the least and 64 MiB, of one shard that holds 1
-    /// MiB; what its share is at best; and a process of which connections take so many bytes.
+    /// A bound of one shard that holds 1 MiB, the largest share of the shard, and a process whose
+    /// connections take this many bytes. The bound is 64 MiB and twice the least of a process.
     fn crowded(connections: u64) -> (MemoryBound, usize, Scripted) {
         let max = 2 * MemoryBound::new(1 << 40, 1, FIXED).unwrap().others_min + (64 << 20);
         let bound = MemoryBound::new(max, 1, FIXED).unwrap();
         bound.tell(0, 1 << 20);
         let process = Scripted::new(bound.others_min + (1 << 20) + connections);
         let best = bound.share();
-        bound.look_around(&process).unwrap();
+        bound.measure(&process).unwrap();
         (bound, best, process)
     }
 
@@ -482,11 +482,11 @@ mod tests {
         let (bound, best, process) = crowded(0);
         assert_eq!(bound.share(), best);
         process.used.set(bound.max());
-        bound.look_around(&process).unwrap();
+        bound.measure(&process).unwrap();
         assert_eq!((bound.share(), process.tries.get()), (0, 1), "in vain");
         process.pass(20);
         process.free(bound.max() - bound.others_min - (1 << 20));
-        bound.look_around(&process).unwrap();
+        bound.measure(&process).unwrap();
         assert_eq!(bound.share(), 0, "the thread tries a second later");
         bound.make_room_in(&process);
         assert_eq!((bound.share(), process.tries.get()), (best, 2));
@@ -500,7 +500,7 @@ mod tests {
         process.free(40 << 20);
         for _ in 0..1_000 {
             process.pass(10);
-            bound.look_around(&process).unwrap();
+            bound.measure(&process).unwrap();
         }
         assert_eq!((bound.share(), process.tries.get()), (best - (40 << 20), 0));
         bound.make_room_in(&process);
@@ -538,7 +538,7 @@ mod tests {
         process.used.set(bound.max());
         for _ in 0..1_000 {
             process.pass(10);
-            bound.look_around(&process).unwrap();
+            bound.measure(&process).unwrap();
         }
         assert_eq!(process.tries.get(), 10);
     }

@@ -532,7 +532,7 @@ impl World {
                 world.step(to, ShardEvent::Mail(mail));
             }),
             Event::Spare { run, shard } => self.spare(run, shard),
-            Event::Room { run } => self.tell_room(run),
+            Event::Room { run } => self.give_room(run),
             Event::Remove { run, file } => self.of_run(run, |world| {
                 world.disk.borrow_mut().unlink(file);
             }),

@@ -212,7 +212,7 @@ impl Pair {
     pub fn settle(&mut self) {
         for round in 0..50 {
             for number in 0..2 {
-                // Whoever makes spares tries once more, in vain.
+                // The maker of spares tries once more, in vain.
                 if round == 25 && self.members[number].is_full {
                     self.add_spare(number);
                 }

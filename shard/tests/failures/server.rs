@@ -851,7 +851,7 @@ impl Server {
                 return;
             }
             if quiet_turns == 10 && (self.is_full || self.is_used_up) {
-                // Whoever makes spares tries once more, in vain.
+                // The maker of spares tries once more, in vain.
                 self.shard
                     .step(self.now, Event::SpareRefused, &mut self.outbox);
             }

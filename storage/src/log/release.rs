@@ -11,7 +11,7 @@ pub(super) struct Releases {
     owes_contents: bool,
     /// Files that may be removed.
     removable: Vec<FileId>,
-    /// Whoever makes spares has an answer to give: a file was removed, or a spare came and more are
+    /// The maker of spares has an answer to give: a file was removed, or a spare came and more are
     /// wanted.
     is_answer_due: bool,
 }
@@ -58,7 +58,7 @@ impl Releases {
         Some(file)
     }
 
-    /// Whoever makes spares goes on with the next, or with a file that leaves just now.
+    /// The maker of spares goes on with the next, or with a file that leaves just now.
     pub(super) fn answer_comes(&mut self) {
         self.is_answer_due = true;
     }

@@ -500,7 +500,7 @@ impl World {
             self.turn_soon(shard);
         }
         if self.plan.segment_files.are_told {
-            self.tell_room(self.run);
+            self.give_room(self.run);
         }
         if self.first_frame_crash > 0 && self.chance.chance(500_000) {
             self.first_frame_crash = self.plan.first_frame_crashes;
@@ -649,7 +649,7 @@ impl World {
     }
 
     /// Tells each shard what its log may have of the disk: what is free is shared out evenly.
-    pub(super) fn tell_room(&mut self, run: u64) {
+    pub(super) fn give_room(&mut self, run: u64) {
         if !self.is_run(run) {
             return;
         }

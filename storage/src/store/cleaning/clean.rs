@@ -155,7 +155,7 @@ impl<P: Blocks> Store<P> {
         if is_low {
             self.give_way();
         }
-        let turns_edits_away = self.cleaner.mind_edits(now_us, &mut self.log);
+        let turns_edits_away = self.cleaner.judge_edits(now_us, &mut self.log);
         if self.waits_for_keys() {
             self.cleaner.rate = Rate::Unbounded;
         }

@@ -323,7 +323,7 @@ impl<B> Cleaner<B> {
 
     /// Judges whether edits and deletions that find no room are refused. Whether they are from now
     /// on: those that waited are to try again.
-    pub(super) fn mind_edits<P: Blocks>(&mut self, now_us: u64, log: &mut Log<P>) -> bool {
+    pub(super) fn judge_edits<P: Blocks>(&mut self, now_us: u64, log: &mut Log<P>) -> bool {
         let facts = Facts {
             found_none: log.take_lack(),
             appended_bytes: log.counters().appended_bytes(),
