@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use penstock_net::frame::Opcode;
+use penstock_net::hello::ServerHello;
+use penstock_net::level::AckLevel;
 use penstock_net::program::SCHEMA_ASKED;
 use penstock_net::reply::text_of;
 use penstock_net::request::{Ask, Condition, Expiry, MemberRead, Token};
@@ -115,6 +117,22 @@ impl Client {
         })
     }
 
+    /// The same connections, whose answers must have reached this level instead of
+    /// [`ClientOptions::level`].
+    #[must_use]
+    pub fn with_level(&self, level: AckLevel) -> Client {
+        Client {
+            driver: self.driver.with_level(level),
+        }
+    }
+
+    /// What a server has told of itself: its features, limits, shards and time. Of several nodes,
+    /// the one whose HELLO came last.
+    #[must_use]
+    pub fn hello(&self) -> ServerHello {
+        self.driver.hello()
+    }
+
     /// Reads a value, perhaps at a node that does not write it. [`ClientOptions::follows`] must be
     /// set for [`MemberGet::or_writer`].
     pub fn get_of_member(&self, key: &[u8], get: &MemberGet) -> Pending<MemberValue> {
@@ -205,11 +223,13 @@ impl Client {
 
     /// The server's state as JSON.
     pub fn info(&self) -> Pending<String> {
-        self.driver.ask_frame(Opcode::Info, &[], |body| {
-            text_of(body)
-                .map(str::to_string)
-                .ok_or_else(|| ClientError::Protocol("INFO is not a text".into()))
-        })
+        self.driver.ask_frame(Opcode::Info, &[], info_of)
+    }
+
+    /// The layouts and programs of the server as JSON. A server that is older than programs is
+    /// [`ClientError::Refused`].
+    pub fn schema(&self) -> Pending<String> {
+        self.driver.ask_frame(Opcode::Info, &SCHEMA_ASKED, info_of)
     }
 
     /// The programs that the server has, by their names. A program whose files change has another
@@ -231,4 +251,10 @@ impl Client {
             ServedPrograms::read(text.as_bytes())
         })
     }
+}
+
+fn info_of(body: &[u8]) -> Result<String, ClientError> {
+    text_of(body)
+        .map(str::to_string)
+        .ok_or_else(|| ClientError::Protocol("INFO is not a text".into()))
 }

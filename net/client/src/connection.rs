@@ -18,7 +18,6 @@ use penstock_net::hello::{
 use penstock_net::item::ItemForm;
 use penstock_net::level::AckLevel;
 use penstock_net::limits::{BATCH_ITEMS_MAX, Limits};
-use penstock_net::placement::Placement;
 use penstock_net::receive::{Received, Receiver, is_tls};
 use penstock_net::reply::{ReplyItem, text_of};
 use penstock_net::request::{BatchRequest, Token, ask_without_show};
@@ -26,18 +25,9 @@ use penstock_net::status::{Executed, Status};
 
 /// The state of one connection.
 pub(crate) struct Connection {
-    level: AckLevel,
     limits: Limits,
-    /// The server shows the value that keeps a condition from holding.
-    shows: bool,
-    /// The server knows APPLY.
-    applies: bool,
-    /// The server knows RUN.
-    runs: bool,
-    /// The server knows tokens.
-    names: bool,
-    /// The time of the shard when it said HELLO; 0 if it did not tell.
-    server_time_ms: u64,
+    /// `FEATURE_*` of the server; none before its HELLO.
+    features: u64,
     has_hello: bool,
     /// The server speaks another protocol at this port.
     is_of_another_kind: bool,
@@ -58,8 +48,8 @@ pub(crate) struct Connection {
     refused: Vec<Refused>,
     follows: bool,
     retries_busy: bool,
-    /// The placement of HELLO, until [`Connection::take_placement`] takes it.
-    placement: Option<Placement>,
+    /// The HELLO that opened the connection, until [`Connection::take_hello`] takes it.
+    hello: Option<ServerHello>,
 }
 
 impl Connection {
@@ -86,13 +76,8 @@ impl Connection {
         let receiver = Receiver::new(64 << 20);
         Ok((
             Connection {
-                level: options.level,
                 limits,
-                shows: false,
-                applies: false,
-                runs: false,
-                names: false,
-                server_time_ms: 0,
+                features: 0,
                 has_hello: false,
                 is_of_another_kind: false,
                 login,
@@ -106,28 +91,18 @@ impl Connection {
                 refused: Vec::new(),
                 follows: options.follows,
                 retries_busy: options.retries_busy,
-                placement: None,
+                hello: None,
             },
             hello,
         ))
     }
 
-    /// Bytes of a value that the server takes, at most, as HELLO told it.
-    pub(crate) fn value_bytes_max(&self) -> u32 {
-        self.limits.value_bytes_max
-    }
-
     /// Whether operations may be sent: HELLO is answered, and the login, if there is one.
-    pub(crate) fn server_time_ms(&self) -> u64 {
-        self.server_time_ms
-    }
-
     pub(crate) fn has_hello(&self) -> bool {
         self.has_hello
     }
 
-    /// Whether the server has said that its port is none for this client: asking again is of no
-    /// use.
+    /// Whether what answers at this port is none for this client: asking again is of no use.
     pub(crate) fn is_of_another_kind(&self) -> bool {
         self.is_of_another_kind
     }
@@ -147,9 +122,14 @@ impl Connection {
         self.unwelcome.take()
     }
 
-    /// Takes the placement that HELLO told; `None` after the first time.
-    pub(crate) fn take_placement(&mut self) -> Option<Placement> {
-        self.placement.take()
+    /// Takes the HELLO from which on operations may be sent; `None` after the first time.
+    pub(crate) fn take_hello(&mut self) -> Option<ServerHello> {
+        self.hello.take()
+    }
+
+    /// Whether the server has this feature.
+    fn has(&self, feature: u64) -> bool {
+        self.features & feature != 0
     }
 
     /// Takes the operations that this node did not execute, because another node must answer.
@@ -171,6 +151,7 @@ impl Connection {
     /// Encodes the operations that wait into as few frames as possible. An operation over the
     /// server's frame limit goes alone: the server refuses it and names the limit.
     pub(crate) fn send(&mut self, queue: &mut VecDeque<Queued>, now: Instant, out: &mut Vec<u8>) {
+        let names = self.has(FEATURE_TOKENS);
         while let Some(first) = queue.pop_front() {
             if first.until <= now {
                 first.fail(ClientError::Deadline);
@@ -186,7 +167,7 @@ impl Connection {
             let deadline_ms = u16::try_from(until.duration_since(now).as_millis())
                 .unwrap_or(u16::MAX)
                 .max(1);
-            first.what.sent(self.names);
+            first.what.sent(names);
             if let What::Frame { opcode, body, .. } = &first.what {
                 write_frame(
                     out,
@@ -196,31 +177,32 @@ impl Connection {
                 self.sent.insert(request_id, vec![Some(first)]);
                 continue;
             }
+            let level = first.level;
             let mut group = vec![first];
             let mut bytes = 64 + frame_bytes(&group[0]);
             while group.len() < BATCH_ITEMS_MAX
                 && let Some(next) = queue.front()
                 && next.until > now
+                && next.level == level
                 && self.unknown_to_server(next).is_none()
                 && matches!(next.what, What::Item { .. })
                 && bytes + frame_bytes(next) <= self.limits.frame_bytes_max as usize
             {
                 bytes += frame_bytes(next);
                 let next = queue.pop_front().expect("looked at above");
-                next.what.sent(self.names);
+                next.what.sent(names);
                 group.push(next);
             }
             // A frame has the deadline of its first item. The deadlines of the others are close.
-            let mut batch =
-                BatchRequest::begin(out, request_id, self.level, deadline_ms, group.len());
+            let mut batch = BatchRequest::begin(out, request_id, level, deadline_ms, group.len());
             for queued in &group {
                 if let What::Item { item, .. } = &queued.what {
                     let from = out.len();
-                    if let Some(token) = queued.token().filter(|_| self.names) {
+                    if let Some(token) = queued.token().filter(|_| names) {
                         batch.token(token);
                     }
                     batch.raw(out, item.bytes());
-                    if !self.shows {
+                    if !self.has(FEATURE_SHOWN) {
                         ask_without_show(&mut out[from..]);
                     }
                 }
@@ -240,15 +222,15 @@ impl Connection {
             Item::Plain { .. } => false,
             Item::Named { by_caller, .. } => *by_caller || queued.is_in_doubt,
         };
-        if needs_token && !self.names {
+        if needs_token && !self.has(FEATURE_TOKENS) {
             return Some("the server does not know tokens: feature bit 8 is missing in its HELLO");
         }
         let bytes = item.bytes();
         match ItemForm::of(bytes) {
-            ItemForm::Run if !self.runs => {
+            ItemForm::Run if !self.has(FEATURE_RUN) => {
                 Some("the server does not know RUN: feature bit 10 is missing in its HELLO")
             }
-            ItemForm::Apply if !self.applies => {
+            ItemForm::Apply if !self.has(FEATURE_APPLY) => {
                 Some("the server does not know APPLY: feature bit 7 is missing in its HELLO")
             }
             _ => None,
@@ -282,6 +264,7 @@ impl Connection {
                     }
                 }
                 Received::Refused { refusal, .. } => {
+                    self.is_of_another_kind = !self.has_hello;
                     break Err(ClientError::Protocol(refusal.to_string()));
                 }
                 Received::Skipped { consumed } => at += consumed,
@@ -307,7 +290,7 @@ impl Connection {
     /// Takes the operations that were sent and may be executed twice: reads, and writes with a
     /// token. The server may answer the others yet.
     pub(crate) fn take_repeatable(&mut self) -> Vec<Queued> {
-        let knows_tokens = self.names;
+        let knows_tokens = self.has(FEATURE_TOKENS);
         let slots = self.sent.values_mut().flatten();
         let taken =
             slots.filter_map(|slot| slot.take_if(|queued| queued.may_be_repeated(knows_tokens)));
@@ -340,11 +323,12 @@ impl Connection {
 
     /// Gives up the operations whose deadline has passed.
     pub(crate) fn expire(&mut self, now: Instant) {
+        let names = self.has(FEATURE_TOKENS);
         for slot in self.sent.values_mut().flatten() {
             if slot.as_ref().is_some_and(|queued| queued.until <= now)
                 && let Some(mut queued) = slot.take()
             {
-                if self.names {
+                if names {
                     queued.doubt();
                 }
                 queued.fail(ClientError::Unknown("no answer within the deadline".into()));
@@ -358,12 +342,8 @@ impl Connection {
         let hello = ServerHello::read(hello)
             .map_err(|refusal| ClientError::Protocol(refusal.to_string()))?;
         self.limits = hello.limits;
-        self.server_time_ms = hello.time_ms;
-        self.shows = hello.features & FEATURE_SHOWN != 0;
-        self.applies = hello.features & FEATURE_APPLY != 0;
-        self.runs = hello.features & FEATURE_RUN != 0;
-        self.names = hello.features & FEATURE_TOKENS != 0;
-        self.placement = hello.placement;
+        self.features = hello.features;
+        self.hello = Some(hello);
         self.has_hello = true;
         Ok(())
     }
@@ -429,6 +409,7 @@ impl Connection {
                 Err(unwelcome) => self.refused(unwelcome),
             };
         }
+        let names = self.has(FEATURE_TOKENS);
         // An operation that was given up may be answered late.
         let Some(items) = self.sent.get_mut(&header.request_id) else {
             return Ok(());
@@ -452,7 +433,7 @@ impl Connection {
                     continue;
                 };
                 let answer = Answer::of_item(&item);
-                if self.names && answer.status.executed() == Executed::Unknown {
+                if names && answer.status.executed() == Executed::Unknown {
                     queued.doubt();
                 }
                 match queued {
@@ -569,6 +550,37 @@ mod tests {
         let told = told.0.lock().expect("nobody panics with it");
         assert_eq!(told.len(), 1);
         assert!(told[0].as_ref().is_ok_and(|it| it.status == Status::Ok));
+    }
+
+    #[test]
+    fn a_frame_has_operations_of_one_level() {
+        let options = ClientOptions::default();
+        let (mut connection, _) = Connection::begin(&options, None).expect("no login");
+        let (now, pending) = (Instant::now(), Arc::default());
+        let get = |level| {
+            let item = Item::of(&Ask::get(b"key"));
+            let done = Box::new(Told::default());
+            let until = now + Duration::from_secs(1);
+            let queued = Queued::new(What::Item { item, done }, until, &pending);
+            Queued { level, ..queued }
+        };
+        let levels = [AckLevel::Disk, AckLevel::Disk, AckLevel::None];
+        let mut queue = levels.map(get).into_iter().collect();
+        let mut out = Vec::new();
+        connection.send(&mut queue, now, &mut out);
+        let (mut receiver, mut at, mut sent) = (Receiver::new(1 << 20), 0, Vec::new());
+        while let Received::Frame {
+            header,
+            body,
+            consumed,
+        } = receiver.next(&out[at..])
+        {
+            at += consumed;
+            let batch = Batch::read(body).expect("a batch");
+            sent.push((header.level_or_status, batch.len()));
+        }
+        let code = |level| AckLevel::code(level).into();
+        assert_eq!(sent, [(code(AckLevel::Disk), 2), (code(AckLevel::None), 1)]);
     }
 
     #[test]

@@ -23,6 +23,8 @@ use crate::server_time::ServerTime;
 use crate::silence::{Silence, Step};
 use crate::state::State;
 use penstock_net::frame::Opcode;
+use penstock_net::hello::ServerHello;
+use penstock_net::level::AckLevel;
 use penstock_net::receive::is_tls;
 use penstock_net::request::{Ask, Token};
 
@@ -38,6 +40,8 @@ const TICK: Duration = Duration::from_millis(20);
 #[derive(Clone)]
 pub(crate) struct Driver {
     shared: Arc<Shared>,
+    /// What the answers to this handle's operations must have reached.
+    level: AckLevel,
     /// Counts the handles: the threads hold only `Shared`.
     _alive: Arc<Alive>,
 }
@@ -124,6 +128,7 @@ impl Driver {
         options: ClientOptions,
     ) -> Result<Driver, ClientError> {
         let until = Instant::now() + options.deadline;
+        let level = options.level;
         let state = State::new(addresses.iter().cloned().map(Node::new).collect());
         let shared = Arc::new(Shared {
             options,
@@ -133,6 +138,7 @@ impl Driver {
         let driver = Driver {
             _alive: Arc::new(Alive(Arc::clone(&shared))),
             shared: Arc::clone(&shared),
+            level,
         };
         let mut last = ClientError::NotSent("no address was given".into());
         for number in 0..addresses.len() {
@@ -177,6 +183,19 @@ impl Driver {
         read: fn(Answer) -> Result<T, ClientError>,
     ) -> Pending<T> {
         self.ask_until(ask, member, read, Instant::now() + self.deadline())
+    }
+
+    /// The same connections with answers of another level.
+    pub(crate) fn with_level(&self, level: AckLevel) -> Driver {
+        Driver {
+            level,
+            ..self.clone()
+        }
+    }
+
+    /// The HELLO that came last. A driver that has started has one: its PING was sent behind it.
+    pub(crate) fn hello(&self) -> ServerHello {
+        self.shared.lock().hello.clone().expect("it has started")
     }
 
     /// The time from the call of an operation to its answer.
@@ -299,6 +318,7 @@ impl Driver {
         let pending_max = self.shared.options.pending_max;
         let is_full = state.pending.load(Ordering::Relaxed) >= pending_max;
         let queued = Queued {
+            level: self.level,
             partition,
             member,
             is_in_doubt,
@@ -580,21 +600,15 @@ fn read(shared: &Arc<Shared>, reader: Reader) {
                 let is_refused = is_refused || link.connection.is_of_another_kind();
                 let elsewhere = link.connection.take_elsewhere();
                 let refused = link.connection.take_refused();
-                let placement = link.connection.take_placement();
-                let server_time_ms = link.connection.server_time_ms();
+                let hello = link.connection.take_hello();
                 if is_refused && let Err(error) = &outcome {
                     node.refused(error);
                 }
                 node.heard(now);
-                if let Some(value_bytes_max) = node.greeted(had_hello) {
-                    shared.server_time.note(server_time_ms, now);
-                    // The greatest of all: a node refuses by itself what is too long for it.
-                    state.value_bytes_max = state.value_bytes_max.max(Some(value_bytes_max));
-                }
-                if shared.options.follows
-                    && let Some(placement) = placement
-                {
-                    state.learn(&placement);
+                node.greeted(hello.is_some());
+                if let Some(hello) = hello {
+                    shared.server_time.note(hello.time_ms, now);
+                    state.greeted(hello, shared.options.follows);
                 }
                 for (queued, answer) in elsewhere {
                     state.put_back(queued, answer, now);

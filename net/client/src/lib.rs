@@ -55,6 +55,7 @@ pub use penstock_net::apply::{
 };
 pub use penstock_net::auth::{Identity, LoginFault, Secret, SecretFault};
 pub use penstock_net::field::Field;
+pub use penstock_net::hello::ServerHello;
 pub use penstock_net::instruction::{FieldType, Instruction, Operation};
 pub use penstock_net::keyspace::{Action, At, History, Keyspace};
 pub use penstock_net::level::AckLevel;

@@ -9,7 +9,7 @@ use crate::channel::Channel;
 use crate::connection::Connection;
 use crate::login::Unwelcome;
 use crate::operation::ClientError;
-use crate::queued::Queued;
+use crate::queued::{Queued, What};
 use crate::silence::Silence;
 
 /// The first wait between two tries to connect. Each next wait is twice as long.
@@ -83,13 +83,13 @@ impl Node {
         self.is_asleep = false;
     }
 
-    /// Looks how far HELLO and the login of the connection have come. Returns how many bytes of a
-    /// value the node takes, if operations may be sent from now on.
-    pub(crate) fn greeted(&mut self, had_hello: bool) -> Option<u32> {
-        let connection = &mut self.link.as_mut()?.connection;
+    /// HELLO and the login of the connection may have come further. `is_opened`: operations may be
+    /// sent from now on.
+    pub(crate) fn greeted(&mut self, is_opened: bool) {
+        let Some(Link { connection, .. }) = &mut self.link else {
+            return;
+        };
         let (has_output, unwelcome) = (connection.has_output(), connection.take_unwelcome());
-        let is_opened = !had_hello && connection.has_hello();
-        let value_bytes_max = connection.value_bytes_max();
         if has_output || is_opened {
             self.wake();
         }
@@ -100,7 +100,6 @@ impl Node {
             self.unwelcome = None;
             self.backoff = BACKOFF_MIN;
         }
-        is_opened.then_some(value_bytes_max)
     }
 
     /// The node does not let the client in, or is not trusted: what waits for it is told so, and it
@@ -136,13 +135,17 @@ impl Node {
         }
     }
 
-    /// The node and this client do not speak the same TLS, or do not trust each other. Asking again
-    /// at once would not change that: what waits for the node is told so, and the next try is a
-    /// second away.
+    /// The node is no Penstock server, or it and this client do not speak the same TLS or do not
+    /// trust each other. Asking again at once would not change that: what waits for the node ends,
+    /// and the next try is a second away. A question about the node itself ends with the cause.
     pub(crate) fn refused(&mut self, error: &ClientError) {
         self.backoff = BACKOFF_MAX;
         for queued in self.queue.drain(..) {
-            queued.fail(ClientError::NotSent(error.to_string()));
+            let error = match queued.what {
+                What::Frame { .. } => error.clone(),
+                What::Item { .. } => ClientError::NotSent(error.to_string()),
+            };
+            queued.fail(error);
         }
     }
 

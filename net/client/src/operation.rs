@@ -415,7 +415,9 @@ impl ClientError {
     #[must_use]
     pub fn of_frame(status: Option<Status>, text: &str) -> ClientError {
         match status {
-            Some(Status::Draining | Status::Busy) => ClientError::Busy(text.to_string()),
+            Some(status @ (Status::Draining | Status::Busy)) => {
+                ClientError::Busy(format!("{}: {text}", status.name()))
+            }
             _ => ClientError::Refused(Answer {
                 status: status.unwrap_or(Status::Malformed),
                 reason: 0,

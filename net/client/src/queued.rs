@@ -8,11 +8,14 @@ use crate::named::{NamedWrite, Unknown};
 use crate::operation::{Answer, ClientError, Promise};
 use crate::options::ReadFrom;
 use penstock_net::frame::Opcode;
+use penstock_net::level::AckLevel;
 use penstock_net::request::{Ask, Effect, Token};
 use penstock_net::status::Status;
 
 /// An operation on its way.
 pub(crate) struct Queued {
+    /// What its answer must have reached.
+    pub(crate) level: AckLevel,
     pub(crate) until: Instant,
     /// The partition of its key; none if the operation is about more than one key.
     pub(crate) partition: Option<u16>,
@@ -167,6 +170,7 @@ impl Queued {
     /// An operation that was just asked. It counts in `pending` until it is over.
     pub(crate) fn new(what: What, until: Instant, pending: &Arc<AtomicUsize>) -> Queued {
         Queued {
+            level: AckLevel::Disk,
             until,
             partition: None,
             member: None,

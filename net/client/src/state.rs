@@ -11,6 +11,7 @@ use crate::operation::{Answer, ClientError};
 use crate::options::ReadFrom;
 use crate::queued::{MemberTry, Queued, Refused};
 use crate::retry::{RetryBudget, free_pause};
+use penstock_net::hello::ServerHello;
 use penstock_net::placement::{Placement, Writer};
 use penstock_net::status::Status;
 
@@ -39,6 +40,8 @@ pub(crate) struct State {
     pub(crate) pending: Arc<AtomicUsize>,
     /// Number of the member that is asked next.
     pub(crate) member_turn: usize,
+    /// The HELLO that came last.
+    pub(crate) hello: Option<ServerHello>,
     /// Bytes of a value, at most: the greatest of what nodes have told.
     pub(crate) value_bytes_max: Option<u32>,
     pub(crate) is_over: bool,
@@ -55,6 +58,7 @@ impl State {
             budget: RetryBudget::default(),
             pending: Arc::default(),
             member_turn: 0,
+            hello: None,
             value_bytes_max: None,
             is_over: false,
         }
@@ -99,7 +103,17 @@ impl State {
         Some(self.nodes.len() - 1)
     }
 
-    pub(crate) fn learn(&mut self, placement: &Placement) {
+    /// Operations may be sent to a node that tells this of itself.
+    pub(crate) fn greeted(&mut self, hello: ServerHello, follows: bool) {
+        if follows && let Some(placement) = &hello.placement {
+            self.learn(placement);
+        }
+        // The greatest of all: a node refuses by itself what is too long for it.
+        self.value_bytes_max = self.value_bytes_max.max(Some(hello.limits.value_bytes_max));
+        self.hello = Some(hello);
+    }
+
+    fn learn(&mut self, placement: &Placement) {
         for range in &placement.writers {
             let mut nodes = placement.nodes.iter();
             let Some(named) = nodes.find(|it| it.node == range.node) else {

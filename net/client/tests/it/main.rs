@@ -1,6 +1,7 @@
 //! The client against a small server of the test's own: a map behind the codec, which answers in
 //! the way that each test wants.
 
+mod facts;
 mod silence;
 mod tokens;
 
