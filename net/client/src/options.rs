@@ -11,7 +11,8 @@ use penstock_net::request::Version;
 pub struct ClientOptions {
     /// For the server's logs, at most 64 bytes.
     pub name: String,
-    /// The ack level of every operation; [`Client::with_level`](crate::Client::with_level) has another.
+    /// The ack level of every operation, but for those of
+    /// [`Client::with_level`](crate::Client::with_level).
     pub level: AckLevel,
     /// The time from the call to the answer, with the time to connect.
     pub deadline: Duration,

@@ -8,12 +8,12 @@ use penstock_net::hello::{FEATURE_APPLY, FEATURE_ON_EXPIRE, FEATURE_REPLACE};
 use penstock_net::limits::APPLY_KEYS_MAX;
 use penstock_net::request::Ask;
 
-use super::connection::{Connection, ServerAddress};
 use super::names::{Names, is_denied, numbers};
 use super::output::Output;
+use super::server::{Connection, ServerAddress};
 use super::text_field::Place;
 use super::token::TokenArgs;
-use super::values::{Level, value_of};
+use super::values::{Level, done, report, value_of};
 use super::{EXIT_CODES, Failure};
 use penstock_net::expression::{Field, NamedKey, PutWay, Step, parse_step};
 
@@ -210,27 +210,27 @@ impl<'a> Program<'a> {
     /// # Errors
     /// As the server answers; the line names the step that failed and what it saw.
     pub(super) fn ask(&self, texts: &[String], asking: &Asking<'_>) -> Result<(), Failure> {
-        let mut connection = asking.server.connect()?;
+        let connection = asking.server.connect()?;
         self.check_features(&connection, asking.server)?;
         if !asking.digits_are_numbers {
-            self.look(&mut connection)?;
+            self.look(&connection)?;
         }
         let (level, ask) = (asking.level.ack(), Ask::Apply(&self.apply));
-        let answer = asking.token.call(&mut connection, level, ask)?;
+        let answer = asking.token.call(&connection, level, ask)?;
         let instructions = self.apply.instructions();
         if is_denied(&answer) {
-            let at = usize::from(answer.head.instruction);
+            let at = usize::from(answer.instruction);
             let text = self.arguments.get(at).and_then(|&at| texts.get(at));
             let text = text.map(String::as_str);
             return Err(Failure::no(self.names.failed(instructions, text, &answer)));
         }
-        let answer = answer.done(self.names.key(0))?;
+        let answer = done(answer, self.names.key(0))?;
         let mut out = Output::of_write();
         for told in self.names.told(instructions, &answer.value) {
             out.line(format_args!("{told}"));
         }
         out.finish()?;
-        answer.report(connection.hello.interval_ms)
+        report(&answer, connection.hello().interval_ms)
     }
 
     /// Refuses what the server is too old for.
@@ -248,7 +248,7 @@ impl<'a> Program<'a> {
             (replaces, FEATURE_REPLACE, "replace"),
         ];
         for (is_wanted, feature, name) in wanted {
-            if is_wanted && connection.hello.features & feature == 0 {
+            if is_wanted && connection.hello().features & feature == 0 {
                 return Err(Failure::usage(format_args!(
                     "the server at {server} is older than {name}; update it first"
                 )));
@@ -258,7 +258,7 @@ impl<'a> Program<'a> {
     }
 
     /// Asks for the fields before the request, and refuses it or warns where one is text.
-    fn look(&self, connection: &mut Connection) -> Result<(), Failure> {
+    fn look(&self, connection: &Connection) -> Result<(), Failure> {
         for FieldBefore { key, at, start } in &self.fields {
             // A decimal is text by its kind.
             let NumberKind::Field(field_type) = at.kind() else {

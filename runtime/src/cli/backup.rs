@@ -7,12 +7,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use clap::Args;
 use penstock::backup::{self, BackupError, manifest::Manifest};
 use penstock::directory::identity::Identity;
+use penstock_client::ServerHello;
 use penstock_storage::log::DurableEnd;
 use penstock_storage::place::Lsn;
 
-use super::connection::ServerAddress;
 use super::inspect::check;
 use super::output::{Output, count, hex};
+use super::server::ServerAddress;
 use super::{EXIT_CODES, Failure};
 
 const BACKUP_EXAMPLES: &str = "\
@@ -227,27 +228,26 @@ fn failure(error: BackupError) -> Failure {
 /// Asks each shard how far its log is durable. Each is asked on its own port, because a shard knows
 /// the numbers of other shards only as of some moments ago.
 fn durable_ends(server: &ServerAddress, identity: &Identity) -> Result<Vec<DurableEnd>, Failure> {
-    let first = server.connect()?;
-    let is_ours = |hello: &penstock_net::hello::ServerHello| {
+    let first = server.connect_node()?.hello();
+    let is_ours = |hello: &ServerHello| {
         // The node id is random and belongs to this directory alone. The cluster id may come from
         // the cluster's file, so it proves nothing.
         hello.node_id == identity.node_id
     };
-    if !is_ours(&first.hello) {
+    if !is_ours(&first) {
         return Err(Failure::usage(format_args!(
             "the server at {server} is node {}, and the data directory is of node {}: name the \
              one that uses it with --addr",
-            hex(&first.hello.node_id),
+            hex(&first.node_id),
             hex(&identity.node_id)
         )));
     }
-    if first.hello.incarnation != identity.incarnation {
+    if first.incarnation != identity.incarnation {
         return Err(Failure::server(
             "the server was started again while its files were linked: try again",
         ));
     }
     let ports: BTreeMap<u16, u16> = first
-        .hello
         .slots
         .iter()
         .map(|range| (range.shard, range.port))
@@ -255,10 +255,10 @@ fn durable_ends(server: &ServerAddress, identity: &Identity) -> Result<Vec<Durab
     let mut ends = Vec::new();
     for (shard, port) in ports {
         let own = server.on_port(port);
-        let mut connection = own.connect()?;
-        let is_same = is_ours(&connection.hello)
-            && (connection.hello.shard, connection.hello.incarnation)
-                == (shard, first.hello.incarnation);
+        let connection = own.connect_node()?;
+        let hello = connection.hello();
+        let is_same =
+            is_ours(&hello) && (hello.shard, hello.incarnation) == (shard, first.incarnation);
         if !is_same {
             return Err(Failure::server(format_args!(
                 "{own} is not shard {shard} of {server}, or the server was started again meanwhile"

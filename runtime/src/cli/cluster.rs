@@ -8,7 +8,6 @@ use penstock_net::link::message::LINK_PARTITIONS;
 use serde_json::Value;
 
 use super::certificates::{CERTS_EXAMPLES, CertsArgs};
-use super::connection::ServerAddress;
 use super::failover::{FAILOVER_EXAMPLES, FailoverArgs, PAUSE_EXAMPLES, pause};
 use super::lostfound::{LOSTFOUND_EXAMPLES, LostfoundArgs};
 use super::membership::{
@@ -19,6 +18,7 @@ use super::membership::{
 use super::output::{Output, PLAN_CHANGED, count};
 use super::partitions::{ANSWER, check_revision, first_last, states_of, writers};
 use super::plan_home::{HomeArgs, SHOW_EXAMPLES};
+use super::server::ServerAddress;
 use super::status::{STATUS_EXAMPLES, StatusArgs, info_of};
 use super::{EXIT_CODES, Failure};
 

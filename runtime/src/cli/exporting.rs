@@ -4,11 +4,11 @@ use clap::Args;
 use penstock_client::Entry;
 use penstock_net::level::AckLevel;
 
-use super::connection::ServerAddress;
 use super::layout_value::{printed, read_value};
 use super::output::Output;
 use super::rows::{Columns, Format};
-use super::values::{check_mark, failure_of};
+use super::server::{ServerAddress, failure_of};
+use super::values::check_mark;
 use super::{EXIT_CODES, Failure};
 
 const EXPORT_EXAMPLES: &str = "\

@@ -8,11 +8,11 @@ use penstock::cluster::plan::placement::{Draft, FailoverSettings, FailoverStep};
 use penstock_net::link::message::LINK_PARTITIONS;
 
 use super::Failure;
-use super::connection::ServerAddress;
 use super::membership::check_written;
 use super::output::{Output, PLAN_CHANGED};
 use super::partitions::ANSWER;
 use super::plan_home::HomeArgs;
+use super::server::ServerAddress;
 use super::status::info_of;
 
 /// Examples of `penstock cluster failover`.

@@ -3,15 +3,15 @@
 use std::io::Stdout;
 
 use clap::{Args, Subcommand, ValueEnum};
-use penstock_net::keyspace::{Action, History, Keyspace, Settings, read_keyspaces};
+use penstock_net::keyspace::{Action, Keyspace, Settings};
 use penstock_net::level::AckLevel;
 use penstock_net::limits::KEYSPACE_BYTES_MAX;
 use penstock_net::request::Ask;
 use penstock_net::status::Status;
 
-use super::connection::{Connection, ServerAddress, refused};
 use super::output::Output;
-use super::values::{parse_lifetime, version_text};
+use super::server::{Connection, ServerAddress, failure_of, refused};
+use super::values::{done, parse_lifetime, version_text};
 use super::{EXIT_CODES, Failure};
 
 /// What the help of the commands about keyspaces ends with.
@@ -147,32 +147,32 @@ impl KeyspaceCommand {
     pub fn run(self) -> Result<(), Failure> {
         match self {
             KeyspaceCommand::Create(args) => {
-                let mut connection = args.server.connect()?;
+                let connection = args.server.connect()?;
                 let settings = args.over(Settings::default());
                 let prefix = args.prefix.as_bytes();
                 report(
                     Output::of_write(),
-                    &ask(&mut connection, prefix, Action::Create(settings))?,
+                    &ask(&connection, prefix, Action::Create(settings))?,
                 )
             }
             KeyspaceCommand::Set(args) => {
-                let mut connection = args.server.connect()?;
+                let connection = args.server.connect()?;
                 let prefix = args.prefix.as_bytes();
-                let there = ask(&mut connection, b"", Action::List)?;
+                let there = ask(&connection, b"", Action::List)?;
                 let before = there.iter().find(|keyspace| keyspace.prefix == prefix);
                 let settings = args.over(before.map_or_else(Settings::default, |it| it.settings));
                 report(
                     Output::of_write(),
-                    &ask(&mut connection, prefix, Action::Set(settings))?,
+                    &ask(&connection, prefix, Action::Set(settings))?,
                 )
             }
             KeyspaceCommand::List(args) => {
-                let there = ask(&mut args.server.connect()?, b"", Action::List)?;
+                let there = ask(&args.server.connect()?, b"", Action::List)?;
                 report(Output::stdout(), &there)
             }
             KeyspaceCommand::Drop(args) => {
-                let mut connection = args.server.connect()?;
-                ask(&mut connection, args.prefix.as_bytes(), Action::Drop)?;
+                let connection = args.server.connect()?;
+                ask(&connection, args.prefix.as_bytes(), Action::Drop)?;
                 let mut out = Output::of_write();
                 out.line(format_args!("ok, keyspace {:?} is dropped", args.prefix));
                 out.finish()
@@ -202,20 +202,16 @@ impl SetArgs {
 impl HistoryArgs {
     /// Prints a line for each version.
     pub fn run(self) -> Result<(), Failure> {
-        let answer = self
-            .server
-            .connect()?
-            .call(
-                AckLevel::Disk,
-                Ask::History {
-                    key: self.key.as_bytes(),
-                    before: self.before,
-                    limit: self.limit,
-                },
-            )?
-            .done(&self.key)?;
-        let history = History::read(&answer.value)
-            .ok_or_else(|| Failure::server("the answer is no history"))?;
+        let answer = self.server.connect()?.call(
+            AckLevel::Disk,
+            Ask::History {
+                key: self.key.as_bytes(),
+                before: self.before,
+                limit: self.limit,
+            },
+        )?;
+        let history = done(answer, &self.key)?.history();
+        let history = history.map_err(|error| failure_of(&error))?;
         let mut out = Output::stdout();
         for kept in &history.versions {
             let what = if kept.is_deletion {
@@ -243,11 +239,7 @@ impl HistoryArgs {
     }
 }
 
-fn ask(
-    connection: &mut Connection,
-    prefix: &[u8],
-    action: Action,
-) -> Result<Vec<Keyspace>, Failure> {
+fn ask(connection: &Connection, prefix: &[u8], action: Action) -> Result<Vec<Keyspace>, Failure> {
     if prefix.len() > KEYSPACE_BYTES_MAX {
         return Err(Failure::usage(format_args!(
             "PREFIX has {} bytes; 0 to {KEYSPACE_BYTES_MAX} are allowed",
@@ -255,10 +247,9 @@ fn ask(
         )));
     }
     let answer = connection.call(AckLevel::Disk, Ask::Keyspace { prefix, action })?;
-    match answer.head.status {
-        Status::Ok => read_keyspaces(&answer.value)
-            .ok_or_else(|| Failure::server("the answer is no list of keyspaces")),
-        status => Err(refused(status, &String::from_utf8_lossy(&answer.value))),
+    match answer.status {
+        Status::Ok => answer.keyspaces().map_err(|error| failure_of(&error)),
+        _ => Err(refused(&answer)),
     }
 }
 

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 
 use clap::{Args, Command};
 
-use super::connection::ServerAddress;
+use super::server::ServerAddress;
 
 /// The words of the command line, with leading options of a server behind the name of the command.
 pub fn moved_behind(tree: &Command, words: Vec<OsString>) -> Vec<OsString> {

@@ -14,11 +14,11 @@ use penstock_net::limits::{KEY_BYTES_MAX, VALUE_BYTES_HARD_MAX};
 use penstock_net::status::Status;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use super::connection::ServerAddress;
 use super::layout_value::{ValueWriter, bytes_of};
 use super::output::{Output, count};
 use super::rows::{Columns, Format, Row, Rows};
-use super::values::{Level, check_mark, failure_of};
+use super::server::{ServerAddress, failure_of};
+use super::values::{Level, check_mark};
 use super::{EXIT_CODES, Failure};
 
 /// Rows that are sent and not answered, at most.

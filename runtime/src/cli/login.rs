@@ -6,8 +6,6 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use penstock::system::private_file::read_private;
 use penstock_client::{Identity, Secret};
-use penstock_net::auth::{BINDING_BYTES, LOGIN_NONCE_BYTES, Login};
-use penstock_net::hello::{AUTH_CERTIFICATE, AUTH_NONE, AUTH_SCRAM, AUTH_SCRAM_BOUND, ServerHello};
 
 use super::Failure;
 
@@ -58,50 +56,6 @@ impl LoginArgs {
             (None, Some(_)) => Err(Failure::usage(format_args!(
                 "--secret-file needs --user NAME, or {USER}: whose secret it is"
             ))),
-        }
-    }
-}
-
-/// How a command logs in.
-pub(super) enum Way {
-    /// Nobody has to.
-    None,
-    /// By the certificate of the connection.
-    Certificate,
-    /// By a secret.
-    Scram(Login),
-}
-
-/// The login that a server and a command agree on.
-///
-/// # Errors
-/// What keeps them from agreeing.
-pub(super) fn begin_login(
-    hello: &ServerHello,
-    identity: Option<&Identity>,
-    binding: Option<[u8; BINDING_BYTES]>,
-) -> Result<Way, String> {
-    let needs_none = hello.auth_methods & AUTH_NONE != 0;
-    let method = match binding {
-        Some(_) => AUTH_SCRAM_BOUND,
-        None => AUTH_SCRAM,
-    };
-    match identity {
-        None if needs_none => Ok(Way::None),
-        None if hello.auth_methods & AUTH_CERTIFICATE != 0 => Ok(Way::Certificate),
-        None => Err("it has users: give --user and --secret-file".into()),
-        Some(_) if needs_none => Err(
-            "it has no users, so it does not prove that it is the server \
-             of --user; leave out --user and --secret-file to ask it all the same"
-                .into(),
-        ),
-        Some(_) if hello.auth_methods & method == 0 => {
-            Err("it does not bind logins to this connection as this command does".into())
-        }
-        Some(identity) => {
-            let mut random = [0; LOGIN_NONCE_BYTES];
-            getrandom::fill(&mut random).map_err(|error| format!("no random numbers: {error}"))?;
-            Ok(Way::Scram(Login::new(identity, binding, &random)))
         }
     }
 }

@@ -7,15 +7,16 @@ use std::path::PathBuf;
 use clap::Args;
 use penstock::cluster::lostfound::lost::AtFork;
 use penstock::cluster::lostfound::lost_writes::{LostChange, LostWrite, lost_writes};
+use penstock_client::Answer;
 use penstock_net::level::AckLevel;
 use penstock_net::request::{Ask, Condition, Token, Version};
 use penstock_net::status::Status;
 use serde_json::{Value, json};
 
 use super::Failure;
-use super::connection::{Connection, ServerAddress};
 use super::lost_files::{files_of, lost_of};
 use super::output::{Output, hex};
+use super::server::{Connection, ServerAddress};
 
 pub const EXPORT_EXAMPLES: &str = "\
 Nothing is changed, and nothing is decided: a write in lostfound may have been acknowledged or not,
@@ -155,10 +156,10 @@ fn present_of(writer: &mut Result<Connection, String>, key: &[u8]) -> Present {
         Err(cause) => return Present::Unknown(cause.clone()),
     };
     match connection.call(AckLevel::Disk, Ask::get(key)) {
-        Ok(answer) => match answer.head.status {
-            Status::Ok => Present::Is(answer.head.version, answer.value),
+        Ok(answer) => match answer.status {
+            Status::Ok => Present::Is(answer.version, answer.value.to_vec()),
             Status::NotFound => Present::Missing,
-            status => Present::Unknown(refusal(status, &answer.value)),
+            _ => Present::Unknown(refusal(&answer)),
         },
         Err(failure) => {
             *writer = Err(failure.line.clone());
@@ -205,10 +206,10 @@ fn ask_for_token(writer: &mut Result<Connection, String>, key: &[u8], token: Tok
         when: Condition::Version(NEVER).into(),
     };
     match connection.call_named(AckLevel::Disk, ask, token) {
-        Ok(answer) => match answer.head.status {
+        Ok(answer) => match answer.status {
             Status::TokenReused => There::Token,
             Status::NotFound | Status::VersionMismatch => There::No,
-            status => There::Unknown(refusal(status, &answer.value)),
+            _ => There::Unknown(refusal(&answer)),
         },
         Err(failure) => {
             *writer = Err(failure.line.clone());
@@ -217,8 +218,9 @@ fn ask_for_token(writer: &mut Result<Connection, String>, key: &[u8], token: Tok
     }
 }
 
-fn refusal(status: Status, message: &[u8]) -> String {
-    format!("{}: {}", status.name(), String::from_utf8_lossy(message))
+fn refusal(answer: &Answer) -> String {
+    let message = String::from_utf8_lossy(&answer.value);
+    format!("{}: {message}", answer.status.name())
 }
 
 /// A write as an object.

@@ -16,10 +16,10 @@ use penstock_storage::version::partition_of;
 use serde_json::Value;
 
 use super::Failure;
-use super::connection::ServerAddress;
 use super::output::{Output, PLAN_CHANGED, count};
 use super::partitions::{ANSWER, first_last, states_of, writers};
 use super::plan_home::{EtcdArgs, HomeArgs, author};
+use super::server::ServerAddress;
 
 pub const INIT_EXAMPLES: &str = "\
 The first node is to write everything, and the others are its sync set. Nothing may be there yet:
@@ -557,22 +557,19 @@ impl MemberArgs {
         let patient = server
             .clone()
             .within(until.saturating_duration_since(Instant::now()));
-        let mut connection = patient.connect().map_err(|failure| failure.line)?;
+        let connection = patient.connect().map_err(|failure| failure.line)?;
         for &partition in partitions {
             let key = keys[usize::from(partition)].as_ref().expect("found");
             loop {
                 let answer = connection
                     .call(AckLevel::Replica, Ask::get(key.as_bytes()))
                     .map_err(|failure| failure.line)?;
-                let is_reached = matches!(answer.head.status, Status::Ok | Status::NotFound)
-                    && answer.head.level == AckLevel::Replica;
+                let is_reached = matches!(answer.status, Status::Ok | Status::NotFound)
+                    && answer.level == AckLevel::Replica;
                 if is_reached {
                     break;
                 }
-                retry(format!(
-                    "partition {partition}: {}",
-                    answer.head.status.name()
-                ))?;
+                retry(format!("partition {partition}: {}", answer.status.name()))?;
             }
         }
         Ok(())

@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
+use penstock_client::Answer;
 use penstock_net::apply::{Action, ApplyInstruction, NumberAt, NumberKind, Operand};
-use penstock_net::reply::ITEM_FLAG_OVERFLOW;
 use penstock_net::request::Version;
 use penstock_net::status::Status;
 
-use super::connection::Answer;
 use super::values::version_text;
 use penstock_net::expression::{FieldKind, NamedKey, ValueLayout, number_name};
 
@@ -79,7 +78,7 @@ impl<'a> Names<'a> {
         let key = self.key(instruction.key);
         let bits = answer.value.first_chunk().copied().map(u64::from_le_bytes);
         let bits = bits.unwrap_or_default();
-        match (answer.head.status, instruction.action) {
+        match (answer.status, instruction.action) {
             (Status::NotFound, _) => {
                 let mut missing = vec![format!("{key:?}")];
                 for (other, _) in numbers(instruction) {
@@ -102,7 +101,7 @@ impl<'a> Names<'a> {
             }
             (_, Action::Compare(_, at, _) | Action::Bits(_, at, _) | Action::Change(_, at, _)) => {
                 let number = number_text(at.kind(), bits);
-                let range = match answer.head.flags & ITEM_FLAG_OVERFLOW != 0 {
+                let range = match answer.is_overflow {
                     true => format!(" and would leave the range of {}", at.kind().name()),
                     false => String::new(),
                 };
@@ -119,13 +118,12 @@ impl<'a> Names<'a> {
         text: Option<&str>,
         answer: &Answer,
     ) -> String {
-        let head = &answer.head;
-        let instruction = instructions.get(usize::from(head.instruction));
+        let instruction = instructions.get(usize::from(answer.instruction));
         let (Some(text), Some(instruction)) = (text, instruction) else {
             return "a guard failed; nothing was changed".to_string();
         };
         let saw = self.saw(instruction, answer);
-        let reason = match head.reason {
+        let reason = match answer.reason {
             0 => String::new(),
             reason => format!(", reason {reason}"),
         };
@@ -136,7 +134,7 @@ impl<'a> Names<'a> {
 /// Whether an answer is the no of an instruction.
 pub(super) fn is_denied(answer: &Answer) -> bool {
     matches!(
-        answer.head.status,
+        answer.status,
         Status::GuardFailed | Status::NotFound | Status::VersionMismatch
     )
 }

@@ -7,7 +7,7 @@ use penstock::cluster::plan::placement::Draft;
 use serde_json::Value;
 
 use super::Failure;
-use super::connection::ServerAddress;
+use super::server::ServerAddress;
 use super::status::info_of;
 
 /// How long a node may take to answer.

@@ -1,9 +1,11 @@
 //! The commands that ask a running server about itself: `ping` and `info`.
 
+use std::time::Instant;
+
 use clap::Args;
 
-use super::connection::ServerAddress;
 use super::output::Output;
+use super::server::{ServerAddress, failure_of};
 use super::status::{is_alone, read_info};
 use super::{EXIT_CODES, Failure};
 
@@ -48,11 +50,16 @@ pub struct InfoArgs {
 impl PingArgs {
     /// Prints how long each round took.
     pub fn run(self) -> Result<(), Failure> {
-        let mut connection = self.server.connect()?;
+        let connection = self.server.connect_node()?;
         let mut out = Output::stdout();
         for round in 1..=self.count {
-            let took = connection.ping(&u64::from(round).to_le_bytes())?;
-            out.line(format_args!("pong {round}: {} us", took.as_micros()));
+            let begun = Instant::now();
+            let pong = connection.client().ping().wait();
+            pong.map_err(|error| failure_of(&error))?;
+            out.line(format_args!(
+                "pong {round}: {} us",
+                begun.elapsed().as_micros()
+            ));
         }
         out.finish()
     }
@@ -61,7 +68,7 @@ impl PingArgs {
 impl InfoArgs {
     /// Prints the server's own account.
     pub fn run(self) -> Result<(), Failure> {
-        let mut info = self.server.connect()?.info()?;
+        let mut info = self.server.connect_node()?.info()?;
         if let Some(part) = &self.part {
             info = part_of(&info, part, &self.server)?;
         }

@@ -6,17 +6,14 @@ use clap::Args;
 use penstock_net::instruction::FieldType;
 use penstock_net::keyspace::At;
 use penstock_net::level::AckLevel;
-use penstock_net::limits::SCAN_ENTRIES_MAX;
 use penstock_net::reply::Standing;
 use penstock_net::request::{Ask, MemberRead, Version, Wanted};
-use penstock_net::scan::{ScanPage, ScanRequest, ScanValue};
-use penstock_net::status::Status;
 
-use super::connection::ServerAddress;
 use super::layout_value::Cell;
 use super::output::{Output, hex};
 use super::schema::{SchemaArgs, fields_of};
-use super::values::{parse_expiry, parse_version, version_text};
+use super::server::{ServerAddress, failure_of};
+use super::values::{done, parse_expiry, parse_version, version_text};
 use super::{EXIT_CODES, Failure};
 use penstock_net::expression::{Field, ValueLayout, is_name};
 
@@ -140,14 +137,21 @@ impl GetArgs {
             (None, Some(read)) => Ask::GetOfMember { key, read },
             (None, None) => Ask::get(key),
         };
-        let mut connection = self.server.connect()?;
+        let connection = match ask {
+            Ask::GetOfMember { .. } => self.server.connect_node()?,
+            _ => self.server.connect()?,
+        };
         let shown = Form::Shown;
         let form = self.form.as_ref().unwrap_or(&shown);
         let layout = match form {
-            Form::Layout(name) => Some(self.schema.layout(&mut connection, name)?),
+            Form::Layout(name) => Some(self.schema.layout(&connection, name)?),
             _ => None,
         };
-        let answer = connection.call(AckLevel::Disk, ask)?.done(&self.key)?;
+        let answer = match ask {
+            Ask::GetOfMember { .. } => connection.call_member(ask)?,
+            _ => connection.call(AckLevel::Disk, ask)?,
+        };
+        let answer = done(answer, &self.key)?;
         let mut out = Output::stdout();
         match form {
             Form::Layout(name) => {
@@ -184,7 +188,7 @@ impl GetArgs {
         }
         out.finish()?;
         if self.version {
-            eprintln!("version {}", version_text(answer.head.version));
+            eprintln!("version {}", version_text(answer.version));
             match answer.standing {
                 None => {}
                 Some(Standing { age_us, through }) if age_us == u64::MAX => {
@@ -215,8 +219,8 @@ impl TtlArgs {
             key: self.key.as_bytes(),
             wanted: Wanted::Expiry,
         };
-        let mut connection = self.server.connect()?;
-        let answer = connection.call(AckLevel::Disk, ask)?.done(&self.key)?;
+        let connection = self.server.connect()?;
+        let answer = done(connection.call(AckLevel::Disk, ask)?, &self.key)?;
         let told = answer
             .expiry
             .ok_or_else(|| Failure::server("the answer does not tell the expiry"))?;
@@ -232,9 +236,9 @@ impl TtlArgs {
 impl ScanArgs {
     /// Prints the keys, one in a line.
     pub fn run(self) -> Result<(), Failure> {
-        let mut connection = self.server.connect()?;
+        let connection = self.server.connect()?;
         let layout = match &self.layout {
-            Some(name) => Some(self.schema.layout(&mut connection, name)?),
+            Some(name) => Some(self.schema.layout(&connection, name)?),
             None => None,
         };
         let shown = |key: &str, value: &[u8]| match (&layout, &self.layout) {
@@ -242,44 +246,20 @@ impl ScanArgs {
             _ => Ok(printable(value)),
         };
         let mut out = Output::stdout();
-        let mut left = self.limit.unwrap_or(u64::MAX);
-        let mut cursor = 0;
-        while left > 0 && !out.is_broken() {
-            let request = ScanRequest {
-                cursor,
-                entries_max: u32::try_from(left)
-                    .map_or(SCAN_ENTRIES_MAX, |left| left.min(SCAN_ENTRIES_MAX)),
-                wants_values: self.values || layout.is_some(),
-                ..ScanRequest::begin(self.prefix.as_bytes())
-            };
-            let answer = connection
-                .call(AckLevel::Disk, Ask::Scan(request))?
-                .done(&self.prefix)?;
-            let page = ScanPage::read(&answer.value).map_err(Failure::server)?;
-            // A page ends behind all keys of one hash.
-            for entry in page
-                .entries()
-                .take(usize::try_from(left).unwrap_or(usize::MAX))
-            {
-                left -= 1;
-                let key = printable(entry.key);
-                match entry.value {
-                    ScanValue::NotAsked => out.line(format_args!("{key}")),
-                    ScanValue::Bytes(value) => {
-                        out.line(format_args!("{key}\t{}", shown(&key, value)?));
-                    }
-                    ScanValue::LeftOut => {
-                        let answer = connection.call(AckLevel::Disk, Ask::get(entry.key))?;
-                        // It may be gone by now.
-                        if answer.head.status != Status::NotFound {
-                            let value = answer.done(&key)?.value;
-                            out.line(format_args!("{key}\t{}", shown(&key, &value)?));
-                        }
-                    }
-                }
+        let wants_values = self.values || layout.is_some();
+        let limit = self.limit.map_or(usize::MAX, |limit| {
+            usize::try_from(limit).unwrap_or(usize::MAX)
+        });
+        let client = connection.client();
+        let entries = client.scan(self.prefix.as_bytes(), wants_values);
+        for entry in entries.take(limit) {
+            let entry = entry.map_err(|error| failure_of(&error))?;
+            let key = printable(&entry.key);
+            match &entry.value {
+                None => out.line(format_args!("{key}")),
+                Some(value) => out.line(format_args!("{key}\t{}", shown(&key, value)?)),
             }
-            cursor = page.cursor;
-            if cursor == 0 {
+            if out.is_broken() {
                 break;
             }
         }

@@ -4,11 +4,11 @@ use clap::Args;
 use penstock_net::instruction::FieldType;
 use penstock_net::level::AckLevel;
 
-use super::connection::ServerAddress;
 use super::layout_value::{Cell, read_field};
 use super::output::{Output, count};
 use super::schema::SchemaArgs;
-use super::values::{check_mark, failure_of, parse_layout};
+use super::server::{ServerAddress, failure_of};
+use super::values::{check_mark, parse_layout};
 use super::{EXIT_CODES, Failure};
 use penstock_net::expression::{Field, FieldKind, LayoutField, ValueLayout, is_name};
 

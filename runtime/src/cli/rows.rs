@@ -11,8 +11,8 @@ use penstock_net::limits::VALUE_BYTES_HARD_MAX;
 use serde_json::Value;
 
 use super::Failure;
-use super::connection::ServerAddress;
 use super::schema::SchemaArgs;
+use super::server::ServerAddress;
 use super::values::parse_layout;
 use penstock_net::expression::ValueLayout;
 

@@ -6,13 +6,13 @@ use penstock_net::hello::FEATURE_RUN;
 use penstock_net::program::{Argument, ArgumentKind, Run, RunArgument};
 use penstock_net::request::Ask;
 
-use super::connection::ServerAddress;
 use super::layout_value::bytes_of;
 use super::names::{Names, is_denied};
 use super::output::Output;
 use super::schema::SchemaArgs;
+use super::server::ServerAddress;
 use super::token::TokenArgs;
-use super::values::Level;
+use super::values::{Level, done, report};
 use super::{EXIT_CODES, Failure};
 use penstock_net::expression::{NamedKey, parse_number};
 
@@ -51,31 +51,31 @@ pub struct RunArgs {
 impl RunArgs {
     /// Runs the program; prints the numbers that it tells, or which guard failed.
     pub fn run(self) -> Result<(), Failure> {
-        let mut connection = self.server.connect()?;
-        if connection.hello.features & FEATURE_RUN == 0 {
+        let connection = self.server.connect()?;
+        if connection.hello().features & FEATURE_RUN == 0 {
             return Err(Failure::usage(format_args!(
                 "the server at {} is older than programs; update it first",
                 self.server
             )));
         }
-        let schema = self.schema.read(&mut connection)?;
+        let schema = self.schema.read(&connection)?;
         let named = self.find(&schema)?;
         let (keys, run) = self.asked(named)?;
         let ask = Ask::Run(&run);
-        let answer = self.token.call(&mut connection, self.level.ack(), ask)?;
+        let answer = self.token.call(&connection, self.level.ack(), ask)?;
         let names = Names::with_layouts(&keys, layouts(named, &schema));
         let instructions = named.program.instructions();
         if is_denied(&answer) {
-            let text = named.text(answer.head.instruction.into());
+            let text = named.text(answer.instruction.into());
             return Err(Failure::no(names.failed(instructions, text, &answer)));
         }
-        let answer = answer.done(keys.first().map_or("", |it| it.key.as_str()))?;
+        let answer = done(answer, keys.first().map_or("", |it| it.key.as_str()))?;
         let mut out = Output::of_write();
         for told in names.told(instructions, &answer.value) {
             out.line(format_args!("{told}"));
         }
         out.finish()?;
-        answer.report(connection.hello.interval_ms)
+        report(&answer, connection.hello().interval_ms)
     }
 
     fn find<'s>(&self, schema: &'s Schema) -> Result<&'s NamedProgram, Failure> {

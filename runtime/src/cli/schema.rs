@@ -6,9 +6,9 @@ use clap::{Args, Subcommand};
 use penstock::schema::{Schema, Written};
 use penstock_net::hello::FEATURE_RUN;
 
-use super::connection::{Connection, ServerAddress};
 use super::layout_value::{Cell, read_field};
 use super::output::Output;
+use super::server::{Connection, ServerAddress, failure_of};
 use super::{EXIT_CODES, Failure};
 use penstock_net::expression::ValueLayout;
 
@@ -88,23 +88,25 @@ impl CheckArgs {
 
 impl SchemaArgs {
     /// Reads the schema of the directory, or that of the server.
-    pub(super) fn read(&self, connection: &mut Connection) -> Result<Schema, Failure> {
+    pub(super) fn read(&self, connection: &Connection) -> Result<Schema, Failure> {
         if let Some(directory) = &self.schema {
             return Schema::read(directory).map_err(Failure::usage);
         }
-        if connection.hello.features & FEATURE_RUN == 0 {
+        if connection.hello().features & FEATURE_RUN == 0 {
             return Err(Failure::usage(
                 "the server is older than schemas: update it, or give --schema DIR for names of \
                  layouts",
             ));
         }
-        Schema::of_json(&connection.schema()?).map_err(Failure::server)
+        let text = connection.client().schema().wait();
+        let text = text.map_err(|error| failure_of(&error))?;
+        Schema::of_json(&text).map_err(Failure::server)
     }
 
     /// The layout with this name.
     pub(super) fn layout(
         &self,
-        connection: &mut Connection,
+        connection: &Connection,
         name: &str,
     ) -> Result<ValueLayout, Failure> {
         find_layout(&self.read(connection)?, name)
@@ -118,7 +120,7 @@ impl SchemaArgs {
     ) -> Result<ValueLayout, Failure> {
         match &self.schema {
             Some(directory) => find_layout(&Schema::read(directory).map_err(Failure::usage)?, name),
-            None => self.layout(&mut server.connect()?, name),
+            None => self.layout(&server.connect()?, name),
         }
     }
 }

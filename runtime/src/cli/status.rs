@@ -7,9 +7,9 @@ use penstock::cluster::plan::placement::nodes_of;
 use serde_json::{Value, json};
 
 use super::Failure;
-use super::connection::ServerAddress;
 use super::output::Output;
 use super::plan_home::HomeArgs;
+use super::server::ServerAddress;
 
 /// Ranges of partitions that a cell names, at most.
 const RANGES_MAX: usize = 3;
@@ -127,7 +127,7 @@ impl StatusArgs {
 
 /// The INFO of a server, which must be a node of a cluster.
 pub fn info_of(server: &ServerAddress) -> Result<Value, Failure> {
-    let info = read_info(&server.connect()?.info()?, server)?;
+    let info = read_info(&server.connect_node()?.info()?, server)?;
     match info["partitions"].is_array() {
         true => Ok(info),
         false => Err(is_alone(server)),

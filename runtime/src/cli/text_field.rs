@@ -10,7 +10,7 @@ use penstock_net::request::{Ask, Expiry};
 use penstock_net::status::Status;
 
 use super::Failure;
-use super::connection::Connection;
+use super::server::Connection;
 
 /// A field that reads as digits is refused from so many bytes on. Shorter ones often hold such a
 /// number rightly.
@@ -77,7 +77,7 @@ impl Place<'_> {
     ///
     /// # Errors
     /// [`Failure`] if a field of four bytes or more is text, or the server cannot be asked.
-    pub fn look(&self, connection: &mut Connection, start: Option<&[u8]>) -> Result<(), Failure> {
+    pub fn look(&self, connection: &Connection, start: Option<&[u8]>) -> Result<(), Failure> {
         let Place { key, name, field } = self;
         let (found, holds) = match self.found(connection)? {
             Found::Number(number) => (Some(number), "holds"),
@@ -106,11 +106,11 @@ impl Place<'_> {
 
     /// Refuses the operation if the value is too short for the field because it is a number that
     /// was set as text. If it is too short otherwise, the operation tells that.
-    fn refuse_short_text(&self, connection: &mut Connection) -> Result<(), Failure> {
+    fn refuse_short_text(&self, connection: &Connection) -> Result<(), Failure> {
         let Place { key, name, field } = self;
         let answer = connection.call(AckLevel::None, Ask::get(key.as_bytes()))?;
         let text = match std::str::from_utf8(&answer.value) {
-            Ok(text) if answer.head.status == Status::Ok => text,
+            Ok(text) if answer.status == Status::Ok => text,
             _ => return Ok(()),
         };
         let digits = text.strip_prefix('-').unwrap_or(text);
@@ -126,7 +126,7 @@ impl Place<'_> {
     }
 
     /// What is in the field.
-    fn found(&self, connection: &mut Connection) -> Result<Found, Failure> {
+    fn found(&self, connection: &Connection) -> Result<Found, Failure> {
         let Field { field_type, offset } = self.field;
         // A guard that never holds: the answer to it shows the field, however long the value is.
         let never = Instruction {
@@ -146,7 +146,7 @@ impl Place<'_> {
         };
         let answer = connection.call(AckLevel::None, ask)?;
         let bits = answer.value.first_chunk().copied().map(u64::from_le_bytes);
-        Ok(match (answer.head.status, bits) {
+        Ok(match (answer.status, bits) {
             (Status::GuardFailed, Some(bits)) => Found::Number(number_of(field_type, bits)),
             (Status::BadField, _) => Found::Short,
             _ => Found::Nothing,
@@ -194,7 +194,7 @@ impl Update<'_> {
     ///
     /// # Errors
     /// [`Failure`] if a field of four bytes or more is text, or the server cannot be asked.
-    pub fn look(&self, connection: &mut Connection) -> Result<(), Failure> {
+    pub fn look(&self, connection: &Connection) -> Result<(), Failure> {
         for ((key, ..), field) in self.fields() {
             let prefix = if key == 0 { "" } else { "second." };
             let place = Place {

@@ -3,14 +3,14 @@
 use std::str::FromStr;
 
 use clap::Args;
-use penstock_client::{new_token, new_token_at};
+use penstock_client::Answer;
 use penstock_net::hello::FEATURE_TOKENS;
 use penstock_net::level::AckLevel;
 use penstock_net::request::{Ask, Token};
 
 use super::Failure;
-use super::connection::{Answer, Connection};
 use super::output::Output;
+use super::server::Connection;
 
 /// The name that a write gets.
 #[derive(Args)]
@@ -46,14 +46,14 @@ impl TokenArgs {
     /// sent, so that it is known whatever comes.
     pub(super) fn call(
         &self,
-        connection: &mut Connection,
+        connection: &Connection,
         level: AckLevel,
         ask: Ask<'_>,
     ) -> Result<Answer, Failure> {
         let Some(wanted) = self.token else {
             return connection.call(level, ask);
         };
-        if connection.hello.features & FEATURE_TOKENS == 0 {
+        if connection.hello().features & FEATURE_TOKENS == 0 {
             return Err(Failure::usage(
                 "the server is older than --token; update it first",
             ));
@@ -61,12 +61,7 @@ impl TokenArgs {
         let token = match wanted {
             Wanted::Given(token) => token,
             Wanted::New => {
-                let told_ms = connection.hello.time_ms;
-                let token = match told_ms {
-                    0 => new_token(),
-                    // The connection is new, so what HELLO has told is the time of now.
-                    time_ms => new_token_at(time_ms),
-                };
+                let token = connection.client().new_token();
                 let token = token.map_err(|error| {
                     Failure::usage(format_args!("--token new: no random numbers: {error}"))
                 })?;

@@ -4,17 +4,16 @@ use std::fs::File;
 use std::io::Read;
 
 use clap::ValueEnum;
-use penstock_client::{Client, ClientError, Verbs};
+use penstock_client::{Answer, Client, Execution, Verbs};
 use penstock_net::keyspace::Action;
 use penstock_net::level::AckLevel;
 use penstock_net::limits::{EXPIRY_MS_MAX, VALUE_BYTES_HARD_MAX};
-use penstock_net::reply::{ITEM_FLAG_BEGAN, ITEM_FLAG_REPLAYED};
 use penstock_net::request::Version;
 use penstock_net::status::Status;
 
 use super::Failure;
-use super::connection::{Answer, refused};
 use super::output::Output;
+use super::server::{failure_of, refused};
 pub(super) use penstock_net::expression::times::{parse_lifetime, parse_version};
 use penstock_net::expression::{Literal, ValueLayout};
 
@@ -45,45 +44,43 @@ impl Level {
     }
 }
 
-impl Answer {
-    /// The answer if its status is OK, otherwise the failure that the command ends with.
-    pub(super) fn done(self, key: &str) -> Result<Answer, Failure> {
-        Err(match self.head.status {
-            Status::Ok => return Ok(self),
-            Status::NotFound => Failure::no(format_args!("{key:?} does not exist")),
-            Status::Exists => Failure::no(format_args!("{key:?} exists; nothing was changed")),
-            Status::VersionMismatch => Failure::no(format_args!(
-                "{key:?} has version {}; nothing was changed",
-                version_text(self.head.version)
-            )),
-            status => refused(status, &String::from_utf8_lossy(&self.value)),
-        })
-    }
+/// The answer if its status is OK, otherwise the failure that the command ends with.
+pub(super) fn done(answer: Answer, key: &str) -> Result<Answer, Failure> {
+    Err(match answer.status {
+        Status::Ok => return Ok(answer),
+        Status::NotFound => Failure::no(format_args!("{key:?} does not exist")),
+        Status::Exists => Failure::no(format_args!("{key:?} exists; nothing was changed")),
+        Status::VersionMismatch => Failure::no(format_args!(
+            "{key:?} has version {}; nothing was changed",
+            version_text(answer.version)
+        )),
+        _ => refused(&answer),
+    })
+}
 
-    /// Prints the version of a write and the level that it reached.
-    pub(super) fn report(&self, interval_ms: u32) -> Result<(), Failure> {
-        let mut out = Output::of_write();
-        let level = self.head.level;
-        let loss = match level {
-            AckLevel::None => ", a crash may lose it".to_string(),
-            AckLevel::Interval => format!(", a crash within {interval_ms} ms may lose it"),
-            AckLevel::Disk | AckLevel::All | AckLevel::Replica => String::new(),
-        };
-        let replayed = match self.head.flags {
-            flags if flags & ITEM_FLAG_REPLAYED != 0 => ", replayed: it was executed before",
-            flags if flags & ITEM_FLAG_BEGAN != 0 => {
-                ", and the node began to write behind the time of the token: an earlier try at \
-                 another node may be lost, or in its lostfound"
-            }
-            _ => "",
-        };
-        out.line(format_args!(
-            "ok, version {}, level {}{loss}{replayed}",
-            version_text(self.head.version),
-            level.name()
-        ));
-        out.finish()
-    }
+/// Prints the version of a write and the level that it reached.
+pub(super) fn report(answer: &Answer, interval_ms: u32) -> Result<(), Failure> {
+    let mut out = Output::of_write();
+    let level = answer.level;
+    let loss = match level {
+        AckLevel::None => ", a crash may lose it".to_string(),
+        AckLevel::Interval => format!(", a crash within {interval_ms} ms may lose it"),
+        AckLevel::Disk | AckLevel::All | AckLevel::Replica => String::new(),
+    };
+    let replayed = match answer.execution {
+        Execution::Now => "",
+        Execution::Before => ", replayed: it was executed before",
+        Execution::ByLaterWriter => {
+            ", and the node began to write behind the time of the token: an earlier try at \
+             another node may be lost, or in its lostfound"
+        }
+    };
+    out.line(format_args!(
+        "ok, version {}, level {}{loss}{replayed}",
+        version_text(answer.version),
+        level.name()
+    ));
+    out.finish()
 }
 
 /// Reads a layout as an argument.
@@ -114,17 +111,6 @@ pub(super) fn check_mark(
              differs in name, type or offset",
             String::from_utf8_lossy(prefix)
         ))),
-    }
-}
-
-/// The failure that an operation of a client ends with.
-pub(super) fn failure_of(error: &ClientError) -> Failure {
-    match error {
-        ClientError::No(_) => Failure::no(error),
-        ClientError::Refused(answer) => {
-            refused(answer.status, &String::from_utf8_lossy(&answer.value))
-        }
-        _ => Failure::server(error),
     }
 }
 

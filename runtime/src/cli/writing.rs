@@ -3,19 +3,21 @@
 use std::iter;
 
 use clap::Args;
+use penstock_client::Answer;
 use penstock_net::apply::{Action, ApplyInstruction, Operand};
 use penstock_net::instruction::{Instruction, Operation};
-use penstock_net::reply::ITEM_FLAG_OVERFLOW;
 use penstock_net::request::{Ask, Condition, Expiry, Version};
 use penstock_net::status::Status;
 
 use super::applying::{Asking, Program};
-use super::connection::{Answer, ServerAddress};
 use super::names::numbers;
 use super::output::Output;
+use super::server::ServerAddress;
 use super::text_field;
 use super::token::TokenArgs;
-use super::values::{Level, parse_expiry, parse_lifetime, parse_version, read_literal};
+use super::values::{
+    Level, done, parse_expiry, parse_lifetime, parse_version, read_literal, report,
+};
 use super::{EXIT_CODES, Failure};
 use penstock_net::expression::{Literal, NamedKey, PutWay, Step, parse_step_of_only_key};
 
@@ -213,19 +215,19 @@ impl SetArgs {
         };
         let expiry = self.lifetime.expiry().unwrap_or(unsaid);
         let level = self.write.level.ack();
-        let mut connection = self.write.server.connect()?;
+        let connection = self.write.server.connect()?;
         let ask = Ask::Set {
             key: self.key.as_bytes(),
             value: &value,
             when: condition.into(),
             expiry,
         };
-        let answer = self.write.token.call(&mut connection, level, ask)?;
-        let answer = answer.done(&self.key)?;
+        let answer = self.write.token.call(&connection, level, ask)?;
+        let answer = done(answer, &self.key)?;
         let mut out = Output::of_write();
         out.line(format_args!("{}", text_field::stored(&self.value, &value)));
         out.finish()?;
-        answer.report(connection.hello.interval_ms)
+        report(&answer, connection.hello().interval_ms)
     }
 }
 
@@ -234,13 +236,14 @@ impl DelArgs {
     pub fn run(self) -> Result<(), Failure> {
         let condition = self.write.condition();
         let level = self.write.level.ack();
-        let mut connection = self.write.server.connect()?;
+        let connection = self.write.server.connect()?;
         let ask = Ask::Del {
             key: self.key.as_bytes(),
             when: condition.into(),
         };
-        let answer = self.write.token.call(&mut connection, level, ask)?;
-        answer.done(&self.key)?.report(connection.hello.interval_ms)
+        let answer = self.write.token.call(&connection, level, ask)?;
+        let answer = done(answer, &self.key)?;
+        report(&answer, connection.hello().interval_ms)
     }
 }
 
@@ -296,7 +299,7 @@ fn set_expiry(
     level: Level,
     expiry: Expiry,
 ) -> Result<(), Failure> {
-    let mut connection = server.connect()?;
+    let connection = server.connect()?;
     let ask = Ask::UpdateIf {
         key: key.as_bytes(),
         second_key: None,
@@ -305,7 +308,7 @@ fn set_expiry(
         expiry,
     };
     let answer = connection.call(level.ack(), ask)?;
-    answer.done(key)?.report(connection.hello.interval_ms)
+    report(&done(answer, key)?, connection.hello().interval_ms)
 }
 
 impl UpdateIfArgs {
@@ -362,7 +365,7 @@ impl UpdateIfArgs {
     /// Asks an UPDATE_IF.
     fn update(&self, instructions: Vec<Instruction>) -> Result<(), Failure> {
         let start = self.start.as_deref().map(read_literal).transpose()?;
-        let mut connection = self.server.connect()?;
+        let connection = self.server.connect()?;
         let update = text_field::Update {
             key: &self.key,
             second: self.second.as_deref(),
@@ -370,7 +373,7 @@ impl UpdateIfArgs {
             start: start.as_deref(),
         };
         if !self.digits_are_numbers {
-            update.look(&mut connection)?;
+            update.look(&connection)?;
         }
         let ask = Ask::UpdateIf {
             key: self.key.as_bytes(),
@@ -380,11 +383,11 @@ impl UpdateIfArgs {
             expiry: self.lifetime.expiry().unwrap_or(Expiry::Keep),
         };
         let level = self.level.ack();
-        let answer = self.token.call(&mut connection, level, ask)?;
-        if answer.head.status == Status::GuardFailed {
+        let answer = self.token.call(&connection, level, ask)?;
+        if answer.status == Status::GuardFailed {
             return Err(Failure::no(self.failed(&instructions, &answer)));
         }
-        let answer = answer.done(&self.key)?;
+        let answer = done(answer, &self.key)?;
         let mut out = Output::of_write();
         let effects = instructions
             .iter()
@@ -402,13 +405,12 @@ impl UpdateIfArgs {
         if !self.digits_are_numbers {
             update.warn(&answer.value);
         }
-        answer.report(connection.hello.interval_ms)
+        report(&answer, connection.hello().interval_ms)
     }
 
     /// The instruction that failed and the value that it saw, as text.
     fn failed(&self, instructions: &[Instruction], answer: &Answer) -> String {
-        let head = &answer.head;
-        let at = usize::from(head.instruction);
+        let at = usize::from(answer.instruction);
         let (Some(text), Some(instruction)) = (self.instructions.get(at), instructions.get(at))
         else {
             return "a guard failed; nothing was changed".to_string();
@@ -421,13 +423,13 @@ impl UpdateIfArgs {
         let saw = match instruction.operation {
             Operation::Exists => "the key does not exist".to_string(),
             Operation::Absent => "the key exists".to_string(),
-            _ if head.flags & ITEM_FLAG_OVERFLOW != 0 => format!(
+            _ if answer.is_overflow => format!(
                 "the field is {actual} and would leave the range of {}",
                 instruction.field_type.name()
             ),
             _ => format!("the field is {actual}"),
         };
-        let reason = match head.reason {
+        let reason = match answer.reason {
             0 => String::new(),
             reason => format!(", reason {reason}"),
         };
