@@ -1,7 +1,7 @@
 //! The flags of `serve`, made from the table of options.
 
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
-use penstock::config::{ConfigOption, Group, Kind, OPTIONS};
+use penstock::config::{ConfigOption, Group, Kind, OPTIONS, REMOVED, RemovedOption};
 
 /// The options that were given as flags, as written; the configuration reads and checks them with
 /// the other sources.
@@ -19,9 +19,10 @@ impl FromArgMatches for OptionFlags {
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        for option in OPTIONS {
-            if let Some(text) = matches.get_one::<String>(option.name) {
-                self.given.push((option.name, text.clone()));
+        let names = OPTIONS.iter().map(|option| option.name);
+        for name in names.chain(REMOVED.iter().map(|removed| removed.name)) {
+            if let Some(text) = matches.get_one::<String>(name) {
+                self.given.push((name, text.clone()));
             }
         }
         Ok(())
@@ -30,12 +31,20 @@ impl FromArgMatches for OptionFlags {
 
 impl Args for OptionFlags {
     fn augment_args(command: Command) -> Command {
-        OPTIONS.iter().map(flag).fold(command, Command::arg)
+        let flags = OPTIONS.iter().map(flag).chain(REMOVED.iter().map(gone));
+        flags.fold(command, Command::arg)
     }
 
     fn augment_args_for_update(command: Command) -> Command {
         Self::augment_args(command)
     }
+}
+
+/// The flag of an option that is gone: the configuration refuses it with what took its place.
+fn gone(removed: &'static RemovedOption) -> Arg {
+    Arg::new(removed.name)
+        .long(removed.name.replace('_', "-"))
+        .hide(true)
 }
 
 fn flag(option: &'static ConfigOption) -> Arg {

@@ -13,7 +13,8 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use super::OPTIONS;
-use super::option::{ENVIRONMENT_PREFIX, Kind, nearest};
+use super::option::{ConfigOption, ENVIRONMENT_PREFIX, Kind};
+use super::removed::no_such;
 
 /// Variables under the prefix that are no options of the server: where the file is, and the address
 /// that clients use, as whom, and whom they trust there.
@@ -53,8 +54,8 @@ pub enum VariableError {
     Unknown {
         /// The variable.
         variable: String,
-        /// The known one that is nearest to it.
-        nearest: String,
+        /// That there is none, and which one is nearest or what took its place.
+        cause: String,
     },
     /// The option is the path of a file: name the file in the option's own variable.
     IsPath {
@@ -84,11 +85,9 @@ pub enum VariableError {
 impl fmt::Display for VariableError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            VariableError::Unknown { variable, nearest } => write!(
-                f,
-                "environment {}: no such option; the nearest is {nearest}",
-                variable.escape_debug()
-            ),
+            VariableError::Unknown { variable, cause } => {
+                write!(f, "environment {}: {cause}", variable.escape_debug())
+            }
             VariableError::IsPath { variable, known } => write!(
                 f,
                 "environment {variable}: no such option; {known} names the file itself"
@@ -171,7 +170,7 @@ fn meaning(variable: &str, value: &str) -> Result<Meaning, VariableError> {
         None if is_service_link(variable, value) => Ok(Meaning::ServiceLink),
         None => Err(VariableError::Unknown {
             variable: variable.into(),
-            nearest: nearest(OPTIONS, &rest.to_lowercase()).variable(),
+            cause: no_such(&rest.to_lowercase(), ConfigOption::variable),
         }),
     }
 }

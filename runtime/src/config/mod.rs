@@ -12,6 +12,7 @@ mod link_tls;
 mod option;
 pub(crate) mod ports;
 mod quantity;
+mod removed;
 mod settings;
 mod source;
 mod toml_file;
@@ -29,6 +30,7 @@ pub use environment::{VariableError, VariableFile};
 pub use option::{ConfigOption, ENVIRONMENT_PREFIX, Group, Kind};
 pub use quantity::Unit;
 pub(crate) use quantity::size_text;
+pub use removed::{REMOVED, RemovedOption};
 pub use settings::{Settings, Sources};
 pub use source::{ConfigError, Origin};
 
@@ -68,15 +70,6 @@ pub enum DurableBy {
     Ring,
     /// The threads alone.
     Thread,
-}
-
-/// Whether cached values lie on huge pages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HugePageMode {
-    /// Where the system gives them to who asks.
-    Auto,
-    /// Never.
-    Off,
 }
 
 /// How a line of the log is written.
@@ -296,9 +289,6 @@ options! {
     write_stall_timeout_ms: u32 = "20s", Kind::Duration(Unit::Milliseconds, 10, 600_000), Limits;
     /// Memory for values, all shards together, as far as memory_max leaves it.
     cache_bytes: u64 = "1GiB", Kind::Size(MIB, 1 << 44), Tuning;
-    /// Keep cached values on huge pages of the system, where it gives them to who asks; off leaves
-    /// them on small ones.
-    huge_pages: HugePageMode = "auto", Kind::Choice(&["auto", "off"]), Tuning;
     /// How much memory for values is touched before it is needed, in percent of cache_bytes, or of
     /// memory_max if that is less. The first touch of a huge page may take milliseconds. 100
     /// touches all of it in the background behind the start. It needs huge pages.
@@ -314,13 +304,6 @@ options! {
     /// What a shard's cleaning may read and copy in a second when there is little to do. It rises
     /// with what is to be done.
     cleaning_bytes_per_s: u64 = "32MiB", Kind::Size(64 * KIB, 16 * GIB), Tuning;
-    /// New log of a shard, if its records are short, after which it takes a snapshot of its index,
-    /// so that a start need not read more of it; of long records, and with a large index, it is
-    /// more. 0 takes none.
-    snapshot_bytes: u64 = "32MiB", Kind::Size(0, 1 << 40), Tuning;
-    /// Group commits that may be on their way to the disk at once, per shard. While many clients
-    /// wait and writes are short, one.
-    frames_in_flight: u32 = "2", Kind::Count(1, 16), Tuning;
     /// What makes the writes of the log durable where a ring does the work of the disk: the ring, a
     /// thread beside it, or the one that is faster at the moment. Only auto lets the thread of a
     /// shard make a lone write itself while other programs want its core.
@@ -472,11 +455,6 @@ from_value! {
         "ring" => DurableBy::Ring,
         "thread" => DurableBy::Thread,
         other => panic!("the table lists {other}, which makes nothing durable"),
-    };
-    HugePageMode: Value::Word(word) => match word {
-        "auto" => HugePageMode::Auto,
-        "off" => HugePageMode::Off,
-        other => panic!("the table lists {other}, which is no mode"),
     };
     LogFormat: Value::Word(word) => match word {
         "text" => LogFormat::Text,

@@ -5,9 +5,10 @@ use std::path::PathBuf;
 
 use super::environment::{self, VariableFile};
 use super::link_tls::link_tls_conflict;
-use super::option::Value;
+use super::option::{ConfigOption, Value};
 use super::ports::port_conflict;
 use super::quantity::size_text;
+use super::removed::no_such;
 use super::source::{ConfigError, Origin, position, source_text};
 use super::toml_file::read_file;
 use super::{Config, OPTIONS, exposed};
@@ -114,7 +115,10 @@ impl Settings {
             given.push((value.index, origin, value.text));
         }
         for (name, text) in &sources.flags {
-            let index = position(name).expect("flags are made from the table");
+            let index = position(name).ok_or_else(|| ConfigError::Unknown {
+                source: format!("--{}", name.replace('_', "-")),
+                cause: no_such(name, ConfigOption::flag),
+            })?;
             given.push((index, Origin::Flag, text.clone()));
         }
 
@@ -416,18 +420,18 @@ mod tests {
 
     #[test]
     fn flag_beats_environment_beats_file_beats_default() {
-        let file = "shards = 3\nspin_us = 3\nframes_in_flight = 3\n";
+        let file = "shards = 3\nspin_us = 3\nprefault_percent = 5\n";
         let environment = [("PENSTOCK_SHARDS", "2"), ("PENSTOCK_SPIN_US", "2")];
         let settings = resolve(&[("shards", "1")], &environment, file).unwrap();
         let config = &settings.config;
         assert_eq!(
-            (config.shards, config.spin_us, config.frames_in_flight),
-            (1, 2, 3)
+            (config.shards, config.spin_us, config.prefault_percent),
+            (1, 2, 5)
         );
         assert_eq!(settings.origin("shards"), Some(Origin::Flag));
         assert_eq!(settings.origin("spin_us"), Some(Origin::Environment));
         assert_eq!(
-            settings.origin("frames_in_flight"),
+            settings.origin("prefault_percent"),
             Some(Origin::File { line: 3 })
         );
         assert_eq!(settings.origin("data"), Some(Origin::Default));

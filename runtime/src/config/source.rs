@@ -49,8 +49,8 @@ pub enum ConfigError {
     Unknown {
         /// Where it was written, with the name.
         source: String,
-        /// The known name that is nearest to it.
-        nearest: String,
+        /// That there is none, and which name is nearest or what took its place.
+        cause: String,
     },
     /// The option exists and does not take that value: mend the value.
     BadValue {
@@ -87,9 +87,7 @@ impl fmt::Display for ConfigError {
             ConfigError::NotToml { path, line, cause } => {
                 write!(f, "{}:{line}: not TOML: {cause}", path.display())
             }
-            ConfigError::Unknown { source, nearest } => {
-                write!(f, "{source}: no such option; the nearest is {nearest}")
-            }
+            ConfigError::Unknown { source, cause } => write!(f, "{source}: {cause}"),
             ConfigError::Variable(error) => error.fmt(f),
             ConfigError::BadValue {
                 source,

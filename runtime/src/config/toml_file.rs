@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::OPTIONS;
-use super::option::nearest;
+use super::removed::no_such;
 use super::source::{ConfigError, Origin, position, source_text};
 use super::toml_line::line_of_error;
 
@@ -31,7 +31,7 @@ pub(super) fn read_file(path: &Path, text: &str, given: &mut Given) -> Result<()
         let Some(index) = position(name) else {
             return Err(ConfigError::Unknown {
                 source: format!("{}:{line}: {}", path.display(), name.escape_debug()),
-                nearest: nearest(OPTIONS, name).name.to_string(),
+                cause: no_such(name, |option| option.name.into()),
             });
         };
         let option = &OPTIONS[index];

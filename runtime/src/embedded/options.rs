@@ -29,7 +29,6 @@ pub struct Options {
     memory_max: u64,
     value_bytes_max: u32,
     interval: Duration,
-    frames_in_flight: u32,
     schema: Option<PathBuf>,
 }
 
@@ -48,7 +47,6 @@ impl Default for Options {
             memory_max: 0,
             value_bytes_max: 1 << 20,
             interval: Duration::from_millis(100),
-            frames_in_flight: 2,
             schema: None,
         }
     }
@@ -153,15 +151,6 @@ impl Options {
         }
     }
 
-    /// Group commits that may be on their way to the disk at once, per shard; default 2.
-    #[must_use]
-    pub fn frames_in_flight(self, frames_in_flight: u32) -> Self {
-        Options {
-            frames_in_flight,
-            ..self
-        }
-    }
-
     /// Directory of the layouts and programs, in files whose names end in `.toml`; default none. It
     /// is read when the store is opened. See [`Penstock::program`](super::Penstock::program).
     #[must_use]
@@ -202,7 +191,6 @@ impl Options {
             ("cache_bytes", self.cache_bytes.to_string()),
             ("memory_max", self.memory_max.to_string()),
             ("segment_bytes", self.segment_bytes.to_string()),
-            ("frames_in_flight", self.frames_in_flight.to_string()),
             ("spin_us", format!("{}us", self.spin.as_micros())),
         ];
         let sources = Sources {

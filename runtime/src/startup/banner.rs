@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::checks::{self, Demand};
 use crate::VERSION;
-use crate::config::{Config, HugePageMode};
+use crate::config::Config;
 use crate::directory::Directory;
 use crate::disk::RingPlan;
 use crate::system::advice::Problem;
@@ -62,7 +62,6 @@ pub(super) fn banner(config: &Config, directory: &Directory, shards: u16, say: S
         shards: u32::from(shards),
         segment_bytes: config.segment_bytes,
         connections_max: u64::from(config.connections_max),
-        wants_huge_pages: config.huge_pages == HugePageMode::Auto,
     };
     for check in checks::look(&demand) {
         say(format_args!("{:<12} {}", check.name, check.value));

@@ -40,8 +40,6 @@ pub struct Demand<'a> {
     pub segment_bytes: u64,
     /// How many connections may be open.
     pub connections_max: u64,
-    /// Whether cached values are to lie on huge pages.
-    pub wants_huge_pages: bool,
 }
 
 /// Raises the limits of open files and of locked memory as far as the process may, and looks at
@@ -52,7 +50,7 @@ pub fn look(demand: &Demand<'_>) -> Vec<Check> {
         kernel(),
         io_uring(),
         locked_memory(),
-        huge_pages(demand),
+        huge_pages(),
         open_files(demand),
         cores(demand),
         file_system(folder),
@@ -137,18 +135,15 @@ fn locked_memory() -> Check {
     }
 }
 
-fn huge_pages(demand: &Demand<'_>) -> Check {
+fn huge_pages() -> Check {
     const NAME: &str = "huge pages";
-    if !demand.wants_huge_pages {
-        return fine(NAME, "off");
-    }
     match huge_pages::support() {
         (Support::OnRequest, setting) => fine(NAME, setting),
         (Support::Never, setting) => wrong(
             NAME,
             setting,
             "cached values lie on small pages, which makes random reads of much memory slower",
-            "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled, or huge_pages = \"off\"",
+            "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
         ),
     }
 }

@@ -43,7 +43,7 @@ use super::timing::time_disk;
 use crate::cluster::LeaseParts;
 use crate::cluster::plan::file::ClusterFile;
 use crate::cluster::plan::seen::claim;
-use crate::config::{Config, HugePageMode, IoMode, segment_bytes_for};
+use crate::config::{Config, IoMode, segment_bytes_for};
 use crate::directory::room::DiskRoom;
 use crate::directory::{Directory, DirectoryOptions};
 use crate::disk::{self, DiskOptions, RingPlan};
@@ -55,6 +55,10 @@ use crate::system::huge_pages::{self, Support};
 use crate::system::memory::{self, MemoryBound, Watch};
 use crate::system::wall::unix_ms;
 use crate::system::{Resource, limit, raise_limit, random_u64, require_threads};
+
+/// New log of a shard, if its records are short, after which it takes a snapshot of its index, in
+/// bytes: a start need not read more of it. Of long records, and with a large index, it is more.
+const SNAPSHOT_LOG_BYTES: u64 = 32 << 20;
 
 /// How long a clean stop may wait for a snapshot of an index, in microseconds.
 const SNAPSHOT_STOP_US_MAX: u64 = 3_000_000;
@@ -425,7 +429,7 @@ impl Node {
                 log_bytes_max: config.disk_bytes_max / u64::from(self.shards()),
             },
             snapshots: SnapshotPolicy {
-                log_bytes: config.snapshot_bytes,
+                log_bytes: SNAPSHOT_LOG_BYTES,
                 stop_us_max: SNAPSHOT_STOP_US_MAX,
             },
             cluster: self.cluster_of(shard),
@@ -514,7 +518,7 @@ fn use_machine(config: &Config, memory_max: Option<u64>) {
     if let Some(crc32) = checksum::of_short() {
         use_for_short(crc32);
     }
-    if config.huge_pages == HugePageMode::Auto && huge_pages::support().0 == Support::OnRequest {
+    if huge_pages::support().0 == Support::OnRequest {
         huge_pages::allow(memory::available_bytes());
         let values_bytes = config.cache_bytes.min(memory_max.unwrap_or(u64::MAX));
         let ahead_bytes = values_bytes / 100 * u64::from(config.prefault_percent);

@@ -32,6 +32,10 @@ use crate::stats::{ServerFacts, Stats};
 use crate::system::boot_clock::BootClock;
 use crate::system::memory::MemoryBound;
 
+/// Group commits that may be on their way to the disk at once. While many clients wait and writes
+/// are short, the log has one.
+const FRAMES_IN_FLIGHT_MAX: usize = 2;
+
 /// What one shard starts from.
 pub(crate) struct ShardStart {
     pub(crate) shard: u16,
@@ -169,8 +173,7 @@ impl ShardStart {
             log_id: self.inventory.layout.log_of(self.shard),
             frame_bytes: FRAME_BYTES,
             record_bytes_max: self.record_bytes_max,
-            frames_in_flight_max: usize::try_from(self.config.frames_in_flight)
-                .expect("a small number"),
+            frames_in_flight_max: FRAMES_IN_FLIGHT_MAX,
             frames_sealed_max: 8,
             sync: self.sync,
             interval_us: u64::from(self.config.interval_ms) * 1000,

@@ -11,7 +11,6 @@ fn demand(directory: &Directory) -> Demand<'_> {
         shards: 1,
         segment_bytes: 1 << 20,
         connections_max: 100,
-        wants_huge_pages: true,
     }
 }
 

@@ -165,7 +165,6 @@ fn check_quantity(name: &str, text: &str, flags: &[(&'static str, String)], sett
         "write_stall_timeout_ms" => config.write_stall_timeout_ms.into(),
         "cache_bytes" => config.cache_bytes.into(),
         "segment_bytes" => config.segment_bytes.into(),
-        "snapshot_bytes" => config.snapshot_bytes.into(),
         "disk_bytes_max" => config.disk_bytes_max.into(),
         "memory_max" => config.memory_max.into(),
         "cleaning_bytes_per_s" => config.cleaning_bytes_per_s.into(),

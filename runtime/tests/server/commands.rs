@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
-use penstock::config::OPTIONS;
+use penstock::config::{OPTIONS, REMOVED};
 use penstock::directory::{Directory, DirectoryOptions};
 
 use crate::command::command;
@@ -128,6 +128,10 @@ fn wrong_configuration_is_one_line_and_exit_code_2() {
         2,
         "--io = \"epoll\": allowed is auto, uring or threads",
     );
+    for removed in REMOVED {
+        let flag = format!("--{}", removed.name.replace('_', "-"));
+        assert_refused(&penstock(&["serve", &flag, "2"], &[]), 2, removed.instead);
+    }
     assert_refused(
         &penstock(&["serve", "--listen", "0.0.0.0:7411"], &[]),
         2,
