@@ -380,9 +380,7 @@ impl Connection {
         }
         let status = Status::from_code(header.level_or_status);
         if status != Some(Status::Ok) {
-            let text = text_of(body)
-                .unwrap_or("an error without a text")
-                .to_string();
+            let text = String::from(text_of(body).unwrap_or("an error without a text"));
             let Some(items) = self.sent.remove(&header.request_id) else {
                 return Err(self.refused_whole(status, text));
             };
