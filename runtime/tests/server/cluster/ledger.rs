@@ -286,7 +286,7 @@ fn what_the_ledger_of_the_bench_misses_at_level_disk_is_in_lostfound() {
     let _clusters = beside_clusters();
     for (name, loss) in [("beside", Loss::Beside), ("alone", Loss::Alone)] {
         let cluster = Cluster::new(&format!("cluster-bench-disk-{name}"));
-        let returned = |has_sold_alone| {
+        let returned = |has_sold_alone: bool| {
             // The log is read while its node writes.
             let lost = units_in_lostfound(&cluster);
             assert!(lost > 0 || !has_sold_alone);
