@@ -43,6 +43,9 @@ pub const FEATURE_BEGAN: u64 = 8192;
 /// Requests and settings may have level `all`, settings a default level: at a server that has it.
 /// A client that wants it is told that level; any other one is told `replica` for it.
 pub const FEATURE_ALL: u64 = 16384;
+/// A server's feature: it reads `resp_ports` of a `[[node]]` in the plan of a cluster, which
+/// earlier builds refuse.
+pub const FEATURE_PLAN_CORE_PORTS: u64 = 32768;
 /// Authentication: none.
 pub const AUTH_NONE: u16 = 1;
 /// SCRAM-SHA-256 on a connection without encryption.

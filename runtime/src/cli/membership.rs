@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use penstock::cluster::plan::new_cluster::{NewNode, import, make_cluster, make_in_etcd};
-use penstock::cluster::plan::placement::{Draft, Standing};
+use penstock::cluster::plan::placement::{CorePortsReaders, Draft, Standing};
 use penstock_net::level::AckLevel;
 use penstock_net::link::message::LINK_PARTITIONS;
 use penstock_net::request::Ask;
@@ -19,6 +19,7 @@ use super::Failure;
 use super::output::{Output, PLAN_CHANGED, count};
 use super::partitions::{ANSWER, first_last, states_of, writers};
 use super::plan_home::{EtcdArgs, HomeArgs, author};
+use super::plan_keys::check_core_ports;
 use super::server::ServerAddress;
 
 pub const INIT_EXAMPLES: &str = "\
@@ -317,6 +318,8 @@ impl ImportArgs {
         let place = self.etcd.place()?;
         let place =
             place.ok_or_else(|| Failure::usage("which etcd? Give --etcd-endpoints URLS"))?;
+        let readers = CorePortsReaders::of_import(&place, &self.from).map_err(Failure::usage)?;
+        check_core_ports(readers)?;
         let revision = import(&place, &self.from, &author()).map_err(Failure::usage)?;
         let mut out = Output::stdout();
         out.done("the plan was imported");
@@ -338,6 +341,7 @@ impl AddArgs {
             .and_then(|()| draft.place(0..=LINK_PARTITIONS - 1, number, Standing::Learner))
             .and_then(|_| draft.stay_learner(number, self.learner))
             .map_err(Failure::usage)?;
+        check_core_ports(draft.core_ports_readers())?;
         draft.write().map_err(Failure::usage)?;
         let mut out = Output::stdout();
         out.done(PLAN_CHANGED);

@@ -22,6 +22,7 @@ mod options;
 mod output;
 mod partitions;
 mod plan_home;
+mod plan_keys;
 mod probing;
 mod reading;
 mod reporting;

@@ -41,6 +41,7 @@ use crate::cluster::links::greeting::{Greeted, Greeter, RefusedBy, Ungreeted};
 use crate::cluster::links::greetings::Greetings;
 pub(crate) use crate::cluster::links::link_tls::LinkTls;
 pub use crate::cluster::links::link_versions::offer_links_up_to;
+pub(crate) use crate::cluster::links::link_versions::offered_features;
 use crate::cluster::plan::file::{ClusterFile, Secret};
 use crate::cluster::plan::home::PlanPlace;
 use crate::cluster::plan::plan_watch::watch;

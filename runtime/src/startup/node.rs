@@ -9,7 +9,8 @@ use core_affinity::CoreId;
 use penstock_net::hello::{
     AUTH_NONE, FEATURE_ABSENT_SINCE, FEATURE_ALL, FEATURE_APPLY, FEATURE_BEGAN, FEATURE_EXPIRY,
     FEATURE_KEYSPACES, FEATURE_MEMBER_READS, FEATURE_ON_EXPIRE, FEATURE_PING_ITEMS,
-    FEATURE_REPLACE, FEATURE_RUN, FEATURE_SCAN, FEATURE_SHOWN, FEATURE_TOKENS, ServerHello,
+    FEATURE_PLAN_CORE_PORTS, FEATURE_REPLACE, FEATURE_RUN, FEATURE_SCAN, FEATURE_SHOWN,
+    FEATURE_TOKENS, ServerHello,
 };
 use penstock_net::limits::Limits;
 use penstock_net::link::NodeStart;
@@ -40,9 +41,9 @@ use super::room::{ConnectionBound, Room};
 pub(crate) use super::shard::{Opened, ShardStart};
 use super::survey::survey;
 use super::timing::time_disk;
-use crate::cluster::LeaseParts;
 use crate::cluster::plan::file::ClusterFile;
 use crate::cluster::plan::seen::claim;
+use crate::cluster::{LeaseParts, offered_features};
 use crate::config::{Config, IoMode, segment_bytes_for};
 use crate::directory::room::DiskRoom;
 use crate::directory::{Directory, DirectoryOptions};
@@ -104,7 +105,8 @@ const FEATURES: u64 = FEATURE_EXPIRY
     | FEATURE_REPLACE
     | FEATURE_ABSENT_SINCE
     | FEATURE_BEGAN
-    | FEATURE_ALL;
+    | FEATURE_ALL
+    | FEATURE_PLAN_CORE_PORTS;
 
 /// What all shards of a data directory start from. Holds the directory's lock and the thread that
 /// makes segment files, so it is to outlive the shards.
@@ -395,7 +397,7 @@ impl Node {
             },
             node_id: identity.node_id,
             incarnation: identity.incarnation,
-            features: FEATURES,
+            features: offered_features(FEATURES),
             nonce: [0; 32],
             limits: Limits {
                 frame_bytes_max: config.frame_bytes_max,

@@ -2,12 +2,14 @@
 
 use std::sync::atomic::{AtomicU16, Ordering};
 
+use penstock_net::hello::FEATURE_PLAN_CORE_PORTS;
 use penstock_net::link::frame::LINK_VERSION_MAX;
 
 static HIGHEST: AtomicU16 = AtomicU16::new(LINK_VERSION_MAX as u16);
 
-/// Offers no higher version of links than this one from now on, as an earlier build does: a test of
-/// upgrades calls it before the process serves. The `penstock` command never does.
+/// Offers no higher version of links than this one from now on, and of `HELLO` no feature that is
+/// newer than these links, as an earlier build does: a test of upgrades calls it before the process
+/// serves. The `penstock` command never does.
 pub fn offer_links_up_to(version: u16) {
     HIGHEST.store(version, Ordering::Relaxed);
 }
@@ -15,4 +17,13 @@ pub fn offer_links_up_to(version: u16) {
 /// The highest version that is offered.
 pub(crate) fn highest_offered() -> u16 {
     HIGHEST.load(Ordering::Relaxed)
+}
+
+/// What `HELLO` offers of these features.
+pub(crate) fn offered_features(features: u64) -> u64 {
+    if highest_offered() < u16::from(LINK_VERSION_MAX) {
+        features & !FEATURE_PLAN_CORE_PORTS
+    } else {
+        features
+    }
 }

@@ -112,3 +112,33 @@ fn level_all_is_refused_by_the_name_of_the_node_until_the_last_one_of_three_is_u
     wait_for_follower(&first, &nodes.1);
     cluster.has_lost_nothing();
 }
+
+#[test]
+fn ports_of_cores_are_refused_by_the_name_of_the_node_until_each_node_reads_them() {
+    let _clusters = beside_clusters();
+    let cluster = Cluster::new("cluster-upgrade-ports");
+    let first = cluster.start(1, &["--cluster-new"]);
+    first.until_role("primary");
+    let second = cluster.start_earlier(2, LINK_VERSION.into());
+    wait_for_follower(&first, &second);
+    let plan = || std::fs::read_to_string(cluster.folder.join("cluster.toml")).expect("there");
+    let before = plan();
+    let third = format!("{},127.0.0.1:7413,7430-7431", cluster.third());
+    let add = || cluster.edit(&["add", "--node", &third]);
+    let is_refused = |cause: &str| {
+        let (is_done, text) = add();
+        assert!(!is_done && text.contains(cause), "{text}");
+        assert!(text.contains("node 2 at "), "{text}");
+        assert_eq!(plan(), before);
+    };
+    is_refused("is of an earlier build, which refuses a plan with resp_ports");
+    drop(second);
+    is_refused("may be of an earlier build, which refuses a plan with resp_ports");
+    let second = cluster.start(2, &[]);
+    wait_for_follower(&first, &second);
+    let (is_done, text) = add();
+    assert!(
+        is_done && plan().contains("resp_ports = [7430, 7431]"),
+        "{text}"
+    );
+}

@@ -66,6 +66,42 @@ pub fn nodes_in(place: &PlanPlace, text: String) -> Result<Vec<(u8, String)>, Cl
     Ok(nodes_and_clients(ClusterFile::of(place, text)?))
 }
 
+/// Nodes that read `resp_ports` of a `[[node]]` for the first time when a plan is written.
+pub struct CorePortsReaders {
+    /// Each node, and where clients find it. None if the plan has no `resp_ports`, or had one.
+    pub nodes: Vec<(u8, String)>,
+    /// Whether there was a plan, so that each node has read one.
+    pub had_plan: bool,
+}
+
+impl CorePortsReaders {
+    fn of(before: Option<ClusterFile>, after: &ClusterFile) -> CorePortsReaders {
+        let has = |file: &ClusterFile| file.nodes.iter().any(|it| it.resp_ports.is_some());
+        let (had_plan, had) = (before.is_some(), before.as_ref().is_some_and(has));
+        let readers = before.unwrap_or_else(|| after.clone());
+        let nodes = if has(after) && !had {
+            nodes_and_clients(readers)
+        } else {
+            Vec::new()
+        };
+        CorePortsReaders { nodes, had_plan }
+    }
+
+    /// Those of a plan that `import` would put into `place`.
+    ///
+    /// # Errors
+    /// What is wrong with the plan of the file.
+    pub fn of_import(place: &PlanPlace, from: &Path) -> Result<CorePortsReaders, ClusterFileError> {
+        let text = std::fs::read_to_string(from)
+            .map_err(|error| failed_at(from, &format!("cannot be read: {error}")))?;
+        let after = ClusterFile::without_secret(text).map_err(|cause| failed_at(from, &cause))?;
+        // What is no plan at all is replaced.
+        let before = text_of(place).ok();
+        let before = before.and_then(|text| ClusterFile::of(place, text).ok());
+        Ok(CorePortsReaders::of(before, &after))
+    }
+}
+
 /// The document of the plan, as it stands there.
 ///
 /// # Errors
@@ -115,6 +151,12 @@ impl Draft {
             before: file.clone(),
             file,
         })
+    }
+
+    /// Who reads `resp_ports` for the first time when this is written.
+    #[must_use]
+    pub fn core_ports_readers(&self) -> CorePortsReaders {
+        CorePortsReaders::of(Some(self.before.clone()), &self.file)
     }
 
     /// The numbers of the nodes.
