@@ -345,5 +345,5 @@ impl KeyTables {
 
 /// What tables may take of the memory, and as much again their blocks.
 fn share<P: Blocks>(store: &Store<P>) -> usize {
-    store.budget().memory_bytes_max / MEMORY_SHARE
+    store.data().budget().memory_bytes_max / MEMORY_SHARE
 }

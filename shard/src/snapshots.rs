@@ -205,7 +205,7 @@ impl Snapshots {
                 // appended until then is replayed by a start that comes before the end.
                 let grown = store.log().counters().record_bytes - self.logged.bytes;
                 let pace = u128::from(interval / 2).max(1);
-                let usage = store.usage();
+                let usage = store.data().usage();
                 let entries = (usage.keys + usage.versions) as u128;
                 let due = entries * u128::from(grown) / pace;
                 usize::try_from(due.saturating_sub(taking.entries().into()))

@@ -234,12 +234,12 @@ impl Engine {
         let Some(bound) = &self.helpers.memory else {
             return;
         };
-        bound.tell(self.number, self.shard.store().usage().memory_bytes);
+        bound.tell(self.number, self.shard.store().data().usage().memory_bytes);
         let mut bytes = bound.share();
         self.shard
             .step(now, Event::MemoryBound { bytes }, &mut self.outbox);
         // Before the first new key is refused.
-        if !self.shard.store().has_room_for_keys() {
+        if !self.shard.store().data().has_room_for_keys() {
             bound.make_room();
             bytes = bound.share();
             self.shard

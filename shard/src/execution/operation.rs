@@ -401,7 +401,7 @@ impl<P: Blocks> Execution<P> {
                     standing = Some(found);
                     if read.staleness_us_max == 0 {
                         // Whoever wants it as it is now may ask later whether it was so meanwhile.
-                        self.store.remember_removals();
+                        self.store.data_mut().remember_removals();
                     }
                 }
                 Some(Ok((found, true))) => {
@@ -450,7 +450,7 @@ impl<P: Blocks> Execution<P> {
                 .token()
                 .map(|token| (slot, token::home_of(hash, slot, token.bytes()).1));
             let keys = keys.iter().map(|key| (slot, hash.of(key)));
-            self.store.pin(keys.chain(token));
+            self.store.data_mut().pin(keys.chain(token));
         }
     }
 

@@ -35,7 +35,9 @@ impl<P: Blocks> Execution<P> {
                 return Err((Status::Io, not_read(place, *failure)));
             }
             let admitted = match version {
-                None => store.admit((slot, hash), place, bytes, |key| key_hash.home_of(key)),
+                None => store
+                    .data_mut()
+                    .admit((slot, hash), place, bytes, |key| key_hash.home_of(key)),
                 // A version of the past stays out of the cache.
                 Some(version) => bytes
                     .get(in_block(place)..)

@@ -311,7 +311,8 @@ impl<B: Block> LinkSet<B> {
     /// the begin of each need not tell each write.
     pub fn follow_commits<P: Blocks<Block = B>>(&mut self, store: &Store<P>) {
         let partitions = &mut self.replicas.partitions;
-        self.commits.follow(store.sequences(), partitions);
+        self.commits
+            .follow(store.data().numbering().sequences(), partitions);
     }
 
     /// A client's write was committed with this version.

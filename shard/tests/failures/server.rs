@@ -494,7 +494,7 @@ impl Server {
 
     /// What the shard holds.
     pub fn usage(&self) -> Usage {
-        self.shard.store().usage()
+        self.shard.store().data().usage()
     }
 
     /// The request to the disk with this number is to fail.
@@ -553,7 +553,7 @@ impl Server {
 
     /// The time of the store.
     pub fn time_ms(&self) -> u64 {
-        self.shard.store().time_ms()
+        self.shard.store().data().time_ms()
     }
 
     pub fn get(&mut self, id: usize, key: &[u8]) {

@@ -151,7 +151,8 @@ impl<P: Blocks> Log<P> {
     }
 
     /// Bytes that a record may have, at most.
-    pub(crate) fn record_bytes_max(&self) -> usize {
+    #[must_use]
+    pub fn record_bytes_max(&self) -> usize {
         self.config.record_bytes_max
     }
 

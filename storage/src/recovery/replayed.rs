@@ -231,13 +231,13 @@ impl Replayed {
         &self.keyspaces
     }
 
-    /// As [`Store::prefetch`], for keys that are seldom in the processor's cache: so it pays to
+    /// As [`Keys::prefetch`], for keys that are seldom in the processor's cache: so it pays to
     /// look for the entries that are not at their home.
     ///
-    /// [`Store::prefetch`]: crate::store::Store::prefetch
+    /// [`Keys::prefetch`]: crate::store::Keys::prefetch
     #[inline]
     pub fn prefetch(&self, keys: &[(u16, u32)]) {
-        let _ = self.keys.load_only(keys);
+        let _ = self.keys.only_cells(keys);
     }
 
     /// Takes in one replayed part. The newest version of a key wins, wherever it stands.

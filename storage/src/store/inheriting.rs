@@ -17,7 +17,7 @@ impl<P: Blocks> Store<P> {
         } in logs
         {
             if_planted!(Bug::SequencesNotTakenOver, continue);
-            self.raise_sequences(&history.sequences);
+            self.data.numbering.raise(&history.sequences);
             self.log_mut().inherit(history, *time_ms);
         }
         self.inheritance = Inheritance::of(logs);
@@ -71,7 +71,7 @@ impl<P: Blocks> Store<P> {
         self.apply_moves();
         for inherited in &self.inheritance.segments {
             let file = inherited.segment.file;
-            let parts_bytes = self.live.parts(file);
+            let parts_bytes = self.data.live.parts(file);
             assert!(
                 parts_bytes == 0 || is_planted(Bug::ForgetOneMove),
                 "the index points to {parts_bytes} bytes of {:08}.seg, all of which was judged",
@@ -85,7 +85,7 @@ impl<P: Blocks> Store<P> {
     pub fn forget_inherited(&mut self) -> Vec<FileId> {
         let files: Vec<FileId> = self.inherited_files().collect();
         for &file in &files {
-            self.live.forget(file);
+            self.data.live.forget(file);
         }
         self.inheritance = Inheritance::default();
         self.cleaner.must_pick = true;

@@ -66,7 +66,7 @@ impl<P: Blocks> Store<P> {
             let sizes = [most, most.min(CHUNK_BYTES / 4), BLOCK_BYTES];
             let taken = sizes
                 .iter()
-                .find_map(|&bytes| Some((bytes, self.take_block(bytes)?)));
+                .find_map(|&bytes| Some((bytes, self.blocks.take(bytes)?)));
             if let Some((bytes, block)) = taken {
                 scrub.next_us = now_us;
                 scrub.tokens += 1;

@@ -64,6 +64,7 @@ impl Shelf {
         }
         let cell = self
             .store
+            .keys_mut()
             .insert((64, number), &number.to_le_bytes(), value, None);
         let (lsn, _) = self.store.commit(self.now_us, 64, &[(number, cell)]);
         self.store.log_mut().want_durable(lsn);

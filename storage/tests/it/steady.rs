@@ -106,9 +106,12 @@ impl Plant {
         }
         let number = u32::try_from(number).expect("few");
         let (key, value) = (number.to_le_bytes(), [7; VALUE_BYTES]);
-        let cell = match self.store.find(64, number << 1, &key) {
+        let cell = match self.store.keys().find(64, number << 1, &key) {
             Found::Cached(cell) => cell,
-            Found::Absent => self.store.insert((64, number << 1), &key, &value, None),
+            Found::Absent => self
+                .store
+                .keys_mut()
+                .insert((64, number << 1), &key, &value, None),
             Found::Cold(_) => panic!("all are in memory"),
         };
         let (lsn, _) = self.store.commit(self.now_us, 64, &[(number << 1, cell)]);

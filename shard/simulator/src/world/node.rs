@@ -382,7 +382,7 @@ impl World {
     fn note_sequences(&mut self, opened: &Shard<Pool>, topology: Topology, shard: u16) {
         for slot in (0..SLOTS).filter(|&slot| topology.owner(slot) == shard) {
             let partition = partition_of(slot);
-            let found = opened.store().sequences()[partition];
+            let found = opened.store().data().numbering().sequences()[partition];
             let last = &mut self.sequences[partition];
             if found < *last {
                 self.failure = Some(format!(

@@ -3,7 +3,7 @@
 //!
 //! The life of a segment that is cleaned: it is picked by what it gives back for what it costs
 //! (Rosenblum and Ousterhout, "The design and implementation of a log-structured file system",
-//! 1991). It is read in chunks, past the cache. [`Store::liveness`] judges each part. A part that
+//! 1991). It is read in chunks, past the cache. [`Data::liveness`](crate::store::Data::liveness) judges each part. A part that
 //! still counts is copied into the open frame beside the commits, with the version that it has.
 //! When a copy is durable the index points to it. When all parts have been judged the segment is
 //! released: a contents frame of the log says so, and becomes durable only after everything before
@@ -122,13 +122,13 @@ impl<P: Blocks> Store<P> {
     pub fn take_removable(&mut self) -> Option<FileId> {
         self.apply_moves();
         let file = self.log_mut().take_removable()?;
-        let parts_bytes = self.live.parts(file);
+        let parts_bytes = self.data.live.parts(file);
         assert!(
             parts_bytes == 0,
             "the index points to {parts_bytes} bytes of {:08}.seg, which is released",
             file.0
         );
-        self.live.forget(file);
+        self.data.live.forget(file);
         Some(file)
     }
 
@@ -256,11 +256,11 @@ impl<P: Blocks> Store<P> {
         let more_bytes = room.map(|room| room.more_bytes(log));
         let (mut counting_bytes, mut leaving_bytes) = (0, 0);
         let mut longest_bytes = 0;
-        let soon_ms = self.time_ms() + TICK_MS;
+        let soon_ms = self.data.time_ms() + TICK_MS;
         for (file, bytes) in log.used_segments() {
-            let live = self.counts_in(file);
+            let live = self.data.counts_in(file);
             counting_bytes += live.parts + live.tombstones;
-            leaving_bytes += live.parts - self.live.counts(file, soon_ms).parts;
+            leaving_bytes += live.parts - self.data.live.counts(file, soon_ms).parts;
             longest_bytes = longest_bytes.max(bytes);
         }
         let room = room.filter(|_| more_bytes.is_some_and(|more| more > 0));

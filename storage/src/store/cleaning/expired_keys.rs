@@ -6,11 +6,12 @@ use crate::store::cleaning::expired::KEYS_MIN;
 use crate::store::cleaning::expired::PICK_US;
 use crate::store::cleaning::expired::SETTLES_MS;
 use crate::store::cleaning::live::Counts;
+use crate::store::data::Data;
 use crate::store::store::Store;
 use crate::types::io::Blocks;
 use crate::types::place::FileId;
 
-impl<P: Blocks> Store<P> {
+impl Data {
     /// What counts in a file now.
     pub(super) fn counts_in(&self, file: FileId) -> Counts {
         self.live.counts(file, self.time_ms())
@@ -30,7 +31,9 @@ impl<P: Blocks> Store<P> {
         let keys = keys.saturating_sub(self.horizons.count());
         keys.saturating_sub(expired.saturating_sub(entries.tokens()))
     }
+}
 
+impl<P: Blocks> Store<P> {
     /// Whether a new key for which the index has no room now is to wait, because cleaning takes out
     /// keys that have expired.
     #[must_use]
@@ -44,21 +47,21 @@ impl<P: Blocks> Store<P> {
     /// Whether the index has no room for a new key while keys stand in it that have expired. A
     /// choice goes by this, and not by what the choice before it has found.
     pub(super) fn is_full_of_expired(&self) -> bool {
-        let all = self.keys.entries().len() as u64;
-        !self.has_room_for_keys() && self.cleaner.expired.keys > all / 16
+        let all = self.data.keys.entries().len() as u64;
+        !self.data.has_room_for_keys() && self.cleaner.expired.keys > all / 16
     }
 
     /// Counts what has expired. Returns the bytes that have expired since the last call.
     pub(super) fn count_expired(&mut self, now_us: u64) -> u64 {
-        let now_ms = self.time_ms();
+        let now_ms = self.data.time_ms();
         let commit_bytes = self.log().counters().commit_bytes;
         let before = self.cleaner.expired.bytes;
         let (mut bytes, mut keys, mut next_ms) = (0, 0, None::<u64>);
         let sealed = self.log().sealed_segments().iter().map(|it| it.file);
         let open = self.log().open_segment().map(|(file, _)| file);
         for file in sealed.chain(open) {
-            let counts = self.live.counts(file, now_ms);
-            let (tokens, more_ms) = self.live.gone_tokens(file, now_ms);
+            let counts = self.data.live.counts(file, now_ms);
+            let (tokens, more_ms) = self.data.live.gone_tokens(file, now_ms);
             bytes += counts.expired;
             keys += counts.expired_count.max(tokens);
             next_ms = next_ms
@@ -67,7 +70,7 @@ impl<P: Blocks> Store<P> {
                 .chain(more_ms)
                 .min();
         }
-        let all = self.keys.entries().len() as u64;
+        let all = self.data.keys.entries().len() as u64;
         let expired = &mut self.cleaner.expired;
         expired.observe(now_us, commit_bytes);
         (expired.bytes, expired.keys) = (bytes, keys);
@@ -83,9 +86,9 @@ impl<P: Blocks> Store<P> {
     /// Whether so many keys of a file have expired that cleaning the file for them pays.
     pub(super) fn hoards_expired_keys(&self, file: FileId) -> bool {
         let expired = &self.cleaner.expired;
-        let counts = self.counts_in(file);
+        let counts = self.data.counts_in(file);
         // What is superseded beside tokens hides them from the account of what has expired.
-        let (tokens, _) = self.live.gone_tokens(file, self.time_ms());
+        let (tokens, _) = self.data.live.gone_tokens(file, self.data.time_ms());
         if tokens >= KEYS_MIN && tokens * 4 >= counts.count {
             return true;
         }
@@ -100,8 +103,8 @@ impl<P: Blocks> Store<P> {
     /// Whether cleaning a segment gives back half of it or more, much of that because of what has
     /// expired, and waiting would not soon make it more.
     pub(super) fn is_spent(&self, segment: &SealedSegment, gain: u64) -> bool {
-        let counts = self.counts_in(segment.file);
-        let soon_ms = self.time_ms() + SETTLES_MS;
+        let counts = self.data.counts_in(segment.file);
+        let soon_ms = self.data.time_ms() + SETTLES_MS;
         gain >= segment.file_bytes / 2
             && counts.expired >= segment.file_bytes / 4
             && counts.next_ms.is_none_or(|next_ms| next_ms > soon_ms)
@@ -113,7 +116,7 @@ impl<P: Blocks> Store<P> {
         let Some((file, bytes)) = self.log().open_segment() else {
             return false;
         };
-        let counts = self.counts_in(file);
+        let counts = self.data.counts_in(file);
         // On a full disk nothing fills it up, because what would is refused.
         let is_low = self.log().is_low();
         let is_spent = match is_low {
@@ -137,7 +140,7 @@ impl<P: Blocks> Store<P> {
             return false;
         }
         let is_oldest = self.log().sealed_segments().is_empty() && !self.cleaner.keeps_deletions;
-        let kept = self.copies_bytes(file, is_oldest);
+        let kept = self.data.copies_bytes(file, is_oldest);
         // The last spares are for what makes room for certain.
         let has_spares = !self.log().lacks_spares();
         (has_spares || (must_be && kept <= self.log().sure_bytes_of_spare()))

@@ -139,15 +139,15 @@ impl<P: Blocks> Store<P> {
     fn end_of_segment(&mut self, victim: &Victim<P::Block>) {
         let segment = victim.segment;
         // Before the point of no return: each part that counts was copied.
-        if self.live.parts(segment.file) != self.moving_bytes(segment.file) {
+        if self.data.live.parts(segment.file) != self.moving_bytes(segment.file) {
             self.report_damaged(victim);
             return;
         }
         // A keyspace that keeps versions may keep a part that was to go.
         assert!(
             victim.copied_bytes <= victim.counting_bytes
-                || self.keyspaces.keeps_versions()
-                || self.live.has_forgotten_times(),
+                || self.data.keyspaces.keeps_versions()
+                || self.data.live.has_forgotten_times(),
             "{} bytes of {:08}.seg were copied, of which {} counted: the others were taken for \
              expired",
             victim.copied_bytes,
@@ -190,13 +190,19 @@ impl<P: Blocks> Store<P> {
                 *highest = (*highest).max(part.sequence());
             }
             let judged = Judged {
-                liveness: self.liveness(&part, place, victim.is_oldest, hash_of),
+                liveness: self.data.liveness(
+                    self.log.history(),
+                    &part,
+                    place,
+                    victim.is_oldest,
+                    hash_of,
+                ),
                 hash: hash_of(part.key()),
                 part,
                 place,
             };
             self.carry_time_of_drop(victim, &judged);
-            if !self.drop_versions(&judged, &mut step.parts) {
+            if !self.data.drop_versions(&judged, &mut step.parts) {
                 return (at, JudgeEnd::StepDone);
             }
             match judged.liveness {
@@ -205,7 +211,8 @@ impl<P: Blocks> Store<P> {
                         u64::from(part.kind() == PartKind::Tombstone);
                 }
                 Liveness::Expired => {
-                    self.forget(part.slot(), judged.hash, (place, part.sequence()));
+                    self.data
+                        .forget(part.slot(), judged.hash, (place, part.sequence()));
                     self.cleaner.counters.expired_dropped += 1;
                 }
                 Liveness::Copied(_) if is_planted(Bug::ForgetOneMove) && bytes % 7 == 5 => {}
@@ -238,11 +245,12 @@ impl<P: Blocks> Store<P> {
         // that its successor superseded.
         let ends = (is_gone || liveness == Liveness::Dead)
             && self
+                .data
                 .keyspaces
                 .rule(part.slot(), part.key())
                 .is_some_and(|rule| rule.retention_ms > 0);
         if expires || ends {
-            let time_ms = self.time_ms();
+            let time_ms = self.data.time_ms();
             self.log_mut().carry_time(time_ms);
             if victim.is_inherited && !is_planted(Bug::InheritedTimeUntold) {
                 self.log_mut().owe_contents();
@@ -278,13 +286,13 @@ impl<P: Blocks> Store<P> {
         if is_kept_back || self.log_mut().room(purpose, copy.bytes) != Room::Yes {
             return Some(JudgeEnd::NoRoom);
         }
-        let is_crowded = self.is_crowded(part.slot(), hash, place);
+        let is_crowded = self.data.is_crowded(part.slot(), hash, place);
         let (lsn, to) = self
             .log_mut()
             .append_moved(now_us, part, copy.moved, is_crowded);
         step.bytes = step.bytes.saturating_sub(copy.bytes);
         // The log does not say yet that this token may be gone, although the account does.
-        let is_late_token = is_token(part.key()) && self.is_expired(part.expiry_ms());
+        let is_late_token = is_token(part.key()) && self.data.is_expired(part.expiry_ms());
         if copy.kind == PartKind::Put && !is_late_token {
             step.copied_bytes += u64::from(place.bytes);
         }
@@ -309,8 +317,8 @@ impl<P: Blocks> Store<P> {
     /// When a copy of a part stops to count. A token that is kept behind its time is not met again
     /// at once: the log may say soon that it may be gone.
     fn copy_expires(&self, part: &PartView<'_>, is_late_token: bool) -> Option<Expires> {
-        let expires = part_expires(&self.keyspaces, part)?;
-        let again_ms = self.time_ms() + raised_within_ms(self.horizons.wanted_ms());
+        let expires = part_expires(&self.data.keyspaces, part)?;
+        let again_ms = self.data.time_ms() + raised_within_ms(self.data.horizons.wanted_ms());
         Some(match is_late_token {
             true => Expires {
                 by_ms: expires.by_ms.max(again_ms),
@@ -337,7 +345,7 @@ impl<P: Blocks> Store<P> {
         victim.chunk = Chunk::Missing(frame_bytes);
         // Memory may be short, or a part of a standard frame block all that is left.
         let block = loop {
-            if let Some(block) = self.take_block(bytes) {
+            if let Some(block) = self.blocks.take(bytes) {
                 break block;
             }
             if bytes == least {

@@ -1,6 +1,6 @@
 //! What counts in each file of the log: the one account that cleaning decides by.
 //!
-//! Each part that [`liveness`](crate::store::store::Store::liveness) would keep is counted here: a
+//! Each part that [`liveness`](crate::store::Data::liveness) would keep is counted here: a
 //! segment without any is released unread. An expired part is still pointed to, and leaves only
 //! when its segment is read. [`Counts`] says how much of a file has expired.
 //!

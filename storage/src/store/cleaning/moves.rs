@@ -7,6 +7,7 @@ use crate::planted::{Bug, is_planted};
 use crate::store::cleaning::cleaner::Move;
 use crate::store::cleaning::judge::Judged;
 use crate::store::cleaning::liveness::Liveness;
+use crate::store::data::Data;
 use crate::store::store::Store;
 use crate::store::versions::entry::KeyId;
 use crate::types::io::Blocks;
@@ -14,7 +15,7 @@ use crate::types::packed_place::PackedPlace;
 use crate::types::place::FileId;
 use crate::types::place::{Lsn, Place};
 
-impl<P: Blocks> Store<P> {
+impl Data {
     /// Takes the entries of versions out that go with a part: its own entry, and the entries of
     /// older versions when none of these is kept. Takes out at most `left` entries, which falls.
     /// Returns whether all of them are out.
@@ -87,6 +88,23 @@ impl<P: Blocks> Store<P> {
         }
     }
 
+    /// Bytes that copies of what counts in a file take, at most.
+    pub(super) fn copies_bytes(&self, file: FileId, is_oldest: bool) -> u64 {
+        let live = self.counts_in(file);
+        if self.versions.is_empty() {
+            let deletions = live.tombstones + live.deletions;
+            return live.parts + if is_oldest { 0 } else { deletions };
+        }
+        let kept = self.versions.copies(file);
+        let deletions = match is_oldest {
+            true => kept.deletion_bytes,
+            false => live.tombstones.max(kept.deletion_bytes) + live.deletions,
+        };
+        live.parts + deletions + kept.unmarked * SUCCESSOR_BYTES as u64
+    }
+}
+
+impl<P: Blocks> Store<P> {
     /// Lets the index point to the copies that are durable by now.
     pub(crate) fn apply_moves(&mut self) {
         let durable = self.log().durable();
@@ -99,12 +117,13 @@ impl<P: Blocks> Store<P> {
                 PartKind::Tombstone if moved.was == PartKind::Put => {
                     // The deletion stands for a value that had expired. The index forgets the
                     // value, unless the key has changed since.
-                    self.forget(moved.slot, moved.hash, (moved.from, moved.sequence));
-                    let live = &mut self.live;
-                    if !self.versions.is_empty() {
+                    self.data
+                        .forget(moved.slot, moved.hash, (moved.from, moved.sequence));
+                    let live = &mut self.data.live;
+                    if !self.data.versions.is_empty() {
                         // Older ones went before the copy was made.
                         let mut left = usize::MAX;
-                        self.versions.remove_through(
+                        self.data.versions.remove_through(
                             moved.id,
                             moved.sequence,
                             &mut left,
@@ -113,31 +132,33 @@ impl<P: Blocks> Store<P> {
                             },
                         );
                     }
-                    self.live.gains_tombstone(moved.to);
+                    self.data.live.gains_tombstone(moved.to);
                 }
                 PartKind::Tombstone => {
-                    self.moved_version(&moved);
-                    self.live.gains_tombstone(moved.to);
+                    self.data.moved_version(&moved);
+                    self.data.live.gains_tombstone(moved.to);
                 }
                 PartKind::Put => {
                     // Unless the key has changed since.
-                    if let Some(candidate) =
-                        self.keys.pointer_to(moved.slot, moved.hash, moved.from)
+                    if let Some(candidate) = self
+                        .data
+                        .keys
+                        .pointer_to(moved.slot, moved.hash, moved.from)
                     {
                         let packed = PackedPlace::new(moved.to, moved.sequence);
                         let Candidate { position, home } = candidate;
-                        self.keys.point_to(position, home, packed);
-                        self.live.loses(moved.from);
-                        self.live.gains_until(moved.to, moved.expires);
-                    } else if self.keyspaces.moved(moved.slot, moved.from, moved.to) {
-                        self.live.loses(moved.from);
-                        self.live.gains(moved.to);
-                    } else if self.locals.stands_at(moved.slot, moved.from) {
-                        self.locals.moved(moved.slot, moved.to);
-                        self.live.loses(moved.from);
-                        self.live.gains(moved.to);
+                        self.data.keys.point_to(position, home, packed);
+                        self.data.live.loses(moved.from);
+                        self.data.live.gains_until(moved.to, moved.expires);
+                    } else if self.data.keyspaces.moved(moved.slot, moved.from, moved.to) {
+                        self.data.live.loses(moved.from);
+                        self.data.live.gains(moved.to);
+                    } else if self.data.locals.stands_at(moved.slot, moved.from) {
+                        self.data.locals.moved(moved.slot, moved.to);
+                        self.data.live.loses(moved.from);
+                        self.data.live.gains(moved.to);
                     }
-                    self.moved_version(&moved);
+                    self.data.moved_version(&moved);
                 }
             }
         }
@@ -178,34 +199,20 @@ impl<P: Blocks> Store<P> {
         lsn
     }
 
-    /// Bytes that copies of what counts in a file take, at most.
-    pub(super) fn copies_bytes(&self, file: FileId, is_oldest: bool) -> u64 {
-        let live = self.counts_in(file);
-        if self.versions.is_empty() {
-            let deletions = live.tombstones + live.deletions;
-            return live.parts + if is_oldest { 0 } else { deletions };
-        }
-        let kept = self.versions.copies(file);
-        let deletions = match is_oldest {
-            true => kept.deletion_bytes,
-            false => live.tombstones.max(kept.deletion_bytes) + live.deletions,
-        };
-        live.parts + deletions + kept.unmarked * SUCCESSOR_BYTES as u64
-    }
-
     /// Bytes of the parts in a file that count and that are copied already.
     pub(super) fn moving_bytes(&self, file: FileId) -> u64 {
         let moves = self.cleaner.moves.iter();
         moves
             .filter(|moved| moved.from.file == file)
             .filter(|moved| {
-                let version = self.versions.get(moved.id, moved.sequence);
-                self.keys
+                let version = self.data.versions.get(moved.id, moved.sequence);
+                self.data
+                    .keys
                     .pointer_to(moved.slot, moved.hash, moved.from)
                     .is_some()
                     || version.is_some_and(|(_, it)| it.is_counted && it.place == moved.from)
-                    || self.keyspaces.stands_at(moved.slot, moved.from)
-                    || self.locals.stands_at(moved.slot, moved.from)
+                    || self.data.keyspaces.stands_at(moved.slot, moved.from)
+                    || self.data.locals.stands_at(moved.slot, moved.from)
             })
             .map(|moved| u64::from(moved.from.bytes))
             .sum()

@@ -15,14 +15,14 @@ impl<P: Blocks> Store<P> {
     /// far its records went. Whether that was done.
     fn release_unread(&mut self, segment: &SealedSegment) -> bool {
         let (parts, tombstones) = (
-            self.live.parts(segment.file),
-            self.live.tombstones(segment.file),
+            self.data.live.parts(segment.file),
+            self.data.live.tombstones(segment.file),
         );
         // The index also points to expired parts. A segment with such parts is read, so that their
         // keys leave the index.
         let counts = parts > 0 || (tombstones > 0 && !is_planted(Bug::DropUnread));
         // A version that leaves takes an entry with it, and the time at which it left is told.
-        if counts || !self.versions.is_empty() || self.keyspaces.keeps_versions() {
+        if counts || !self.data.versions.is_empty() || self.data.keyspaces.keeps_versions() {
             return false;
         }
         let reached = &self.log().history().reached;
@@ -38,7 +38,7 @@ impl<P: Blocks> Store<P> {
     /// Picks the segment to clean next, if too much of the log does not count any more.
     pub(super) fn pick_next(&mut self, now_us: u64) {
         let used = self.log().used_segments();
-        let counts = used.map(|(file, _)| self.counts_in(file));
+        let counts = used.map(|(file, _)| self.data.counts_in(file));
         let counting_bytes: u64 = counts.map(|it| it.parts + it.tombstones).sum();
         let counters = self.log().counters();
         let appended_bytes = counters.appended_bytes();
@@ -88,7 +88,7 @@ impl<P: Blocks> Store<P> {
             let home = self.log().home_of(&segment);
             self.cleaner.highest.fill(0);
             let mut victim = Victim::new(segment, home, is_oldest);
-            victim.counting_bytes = self.counts_in(segment.file).parts;
+            victim.counting_bytes = self.data.counts_in(segment.file).parts;
             self.cleaner.victim = Some(victim);
         }
     }
@@ -130,11 +130,11 @@ impl<P: Blocks> Store<P> {
         let is_awaited = self.cleaner.lack.waits();
         let is_used_up = left < bytes / 8 || is_awaited || self.log().lacks_room();
         let gain_min = bytes / if is_awaited { 16 } else { 4 };
-        let gain = bytes.saturating_sub(left + self.counts_in(file).parts);
+        let gain = bytes.saturating_sub(left + self.data.counts_in(file).parts);
         // Cleaning copies what still counts into the next spare, which may be a short one. Without
         // room for all of it there, the last spare would be used up and no segment released.
         let is_oldest = self.log().sealed_segments().is_empty() && !self.cleaner.keeps_deletions;
-        let kept = self.copies_bytes(file, is_oldest);
+        let kept = self.data.copies_bytes(file, is_oldest);
         let fits = kept <= self.log().sure_bytes_of_spare();
         let pays = self.cleaner.credit.bytes() >= 2 * bytes && gain >= gain_min;
         let seals = is_used_up && pays && fits && self.log_mut().seal_for_cleaning();
@@ -158,14 +158,14 @@ impl<P: Blocks> Store<P> {
         let mut counting_bytes = 0;
         let mut tombstone_bytes = 0;
         for segment in segments {
-            let live = self.counts_in(segment.file);
+            let live = self.data.counts_in(segment.file);
             total_bytes += segment.file_bytes;
             counting_bytes += live.parts + live.tombstones;
             // Where something older stands before it, a deletion takes the place of what has
             // expired.
             tombstone_bytes += live.deletions;
             // Deletions that are kept stay wherever they stand.
-            let kept_bytes = self.versions.copies(segment.file).deletion_bytes;
+            let kept_bytes = self.data.versions.copies(segment.file).deletion_bytes;
             tombstone_bytes += live.tombstones.saturating_sub(kept_bytes);
         }
         let segment_bytes = segments.iter().map(|s| s.file_bytes).max().unwrap_or(0);
@@ -207,7 +207,7 @@ impl<P: Blocks> Store<P> {
             }
             let hoards_keys = self.hoards_expired_keys(segment.file);
             let is_oldest = at == 0 && may_be_oldest;
-            let kept = self.copies_bytes(segment.file, is_oldest);
+            let kept = self.data.copies_bytes(segment.file, is_oldest);
             let gain = segment.file_bytes.saturating_sub(kept);
             // Expired keys are taken out once, so no credit is needed for an end.
             if segment.file_bytes > credit && !hoards_keys {
@@ -228,7 +228,7 @@ impl<P: Blocks> Store<P> {
             let score = match is_crowded {
                 true => u128::MAX,
                 false if is_index_full && !is_tight => {
-                    let keys = self.counts_in(segment.file).expired_count;
+                    let keys = self.data.counts_in(segment.file).expired_count;
                     (u128::from(keys) << 32) / cost
                 }
                 false => (u128::from(gain) << 32) / cost,

@@ -288,7 +288,8 @@ impl Keyspaces {
             .map(|at| &self.keyspaces[at].newest)
     }
 
-    /// Hears of settings; whether they are newer than what was heard before.
+    /// Hears of settings, which are to be logged in every partition; whether they are newer than
+    /// what was heard before.
     ///
     /// # Errors
     /// [`KeyspaceError`] if there is no room for another prefix.
@@ -306,7 +307,7 @@ impl Keyspaces {
     ///
     /// # Errors
     /// As [`Keyspaces::hear`].
-    pub(crate) fn hear_recorded(
+    pub fn hear_recorded(
         &mut self,
         prefix: &[u8],
         settings: Settings,
@@ -319,7 +320,7 @@ impl Keyspaces {
 
     /// Forgets what was heard of and stands in no record. Nobody may log it any more: another node
     /// writes, and may have settled for something else.
-    pub(crate) fn forget_unrecorded(&mut self) {
+    pub fn forget_unrecorded(&mut self) {
         for keyspace in &mut self.keyspaces {
             keyspace.newest = keyspace.recorded;
         }

@@ -43,6 +43,7 @@ impl Member {
         let mut places = Vec::new();
         let mut note = |entry: NewestPart| places.push((entry.key, entry.place()));
         self.store
+            .keys()
             .newest_parts(Cursor::default(), usize::MAX, &mut note);
         places.sort_unstable_by_key(|&(at, place)| (at, place.file, place.offset));
         places
@@ -162,7 +163,7 @@ fn member_with_a_deletion_twice(keeps_versions: bool) -> (Member, [bool; 3]) {
     let mut member = Member::new(1);
     if keeps_versions {
         member.rest();
-        let heard = member.store.hear(b"", super::settings(1));
+        let heard = member.store.keyspaces_mut().hear(b"", super::settings(1));
         assert_eq!(heard, Ok(true));
         let key = keyspace_key(0, b"");
         let room = member
@@ -202,7 +203,7 @@ fn a_key_whose_deletion_was_not_durable_when_its_record_came_again_stays_deleted
     for keeps_versions in [false, true] {
         let (mut member, logged) = member_with_a_deletion_twice(keeps_versions);
         let last = key(SLOTS[0], 3);
-        let find = |member: &Member| member.store.find(SLOTS[0], hash(&last), &last);
+        let find = |member: &Member| member.store.keys().find(SLOTS[0], hash(&last), &last);
         assert_eq!(find(&member), Found::Absent);
         let before = member.places();
         let snapshot = member.snapshot();
@@ -221,7 +222,7 @@ fn of_equal_deletions_the_last_one_is_kept_as_a_version() {
     assert_eq!(logged, [true; 3]);
     let deletions = |member: &Member| {
         let mut places = Vec::new();
-        member.store.versions(&mut |entry| {
+        member.store.data().versions(&mut |entry| {
             if entry.is_deletion {
                 places.push((entry.version.sequence, entry.place));
             }
@@ -247,13 +248,13 @@ fn a_key_that_was_swept_is_there_again_when_its_record_comes_again_behind_the_sw
     let all = vec![(stays, value(1)), (swept.clone(), value(2))];
     assert!(member.ship(slot, 11, &all).is_some());
     let home = (slot, hash(&swept));
-    let find = |member: &Member| member.store.find(slot, home.1, &swept);
+    let find = |member: &Member| member.store.keys().find(slot, home.1, &swept);
     let Found::Cached(id) = find(&member) else {
         panic!("the key was just written");
     };
     let bytes = record(slot, 11, &all);
     let is_sweeping = |member: &Member| {
-        let is_it = |part| member.store.is_sweeping(part, hash(part.key()));
+        let is_it = |part| member.store.keys().is_sweeping(part, hash(part.key()));
         parts(&bytes).iter().map(is_it).collect::<Vec<_>>()
     };
     assert_eq!(is_sweeping(&member), [false, false]);
@@ -313,7 +314,7 @@ fn a_key_that_came_again_survives_the_cleaning_of_the_segment_of_its_sweep() {
     let bytes = record(slot, 11, &all);
     member.rest();
     member.warm(&parts(&bytes));
-    let Found::Cached(id) = member.store.find(slot, home.1, &swept) else {
+    let Found::Cached(id) = member.store.keys().find(slot, home.1, &swept) else {
         panic!("it is in memory");
     };
     assert_eq!(
