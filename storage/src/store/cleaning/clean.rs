@@ -180,7 +180,7 @@ impl<P: Blocks> Cleaning<P> {
         if is_low {
             self.give_way();
         }
-        let turns_edits_away = self.cleaner.judge_edits(now_us, &mut store.log);
+        let turns_edits_away = self.cleaner.judge_edits(now_us, store.log);
         if self.waits_for_keys(store.data) {
             self.cleaner.rate = Rate::Unbounded;
         }
@@ -256,7 +256,6 @@ impl<P: Blocks> Cleaning<P> {
 
     /// The bytes that are left until a segment comes back, and those that copies may need.
     fn headroom(&self, log: &Log<P>) -> Headroom {
-        let log = log;
         let claimed_bytes = match &self.cleaner.victim {
             Some(victim) => {
                 victim.segment.file_bytes - victim.offset.min(victim.segment.file_bytes)
@@ -276,7 +275,6 @@ impl<P: Blocks> Cleaning<P> {
     /// spare when it is cleaned, and a spare is no more than one segment. So of each segment counts
     /// as much as a spare can have, and of each spare as much as a segment in use.
     fn occupancy(&self, data: &Data, log: &Log<P>) -> Occupancy {
-        let log = log;
         let room = self.cleaner.room.filter(|_| !self.inheritance.is_there());
         let more_bytes = room.map(|room| room.more_bytes(log));
         let (mut counting_bytes, mut leaving_bytes) = (0, 0);
