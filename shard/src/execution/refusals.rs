@@ -117,7 +117,7 @@ impl<P: Blocks> Execution<P> {
         }
     }
 
-    /// What the frame of an answer depends on and tells, if it has written one.
+    /// What the frame of an answer depends on and tells, if a reply item was written.
     pub(crate) fn told(&self, disposition: &Disposition) -> Option<Told> {
         match *disposition {
             Disposition::Answered(gate) => Some(Told::behind(gate)),
