@@ -83,7 +83,7 @@ impl<P: Blocks> Shard<P> {
         mut store: Store<P>,
         snapshots: SnapshotStart,
     ) -> Result<Self, PartitionId> {
-        store.set_cleaning(config.cleaning);
+        store.cleaning_mut().configure(config.cleaning);
         store.data_mut().keep_tokens_for(config.token_horizon_ms);
         let linked = match config.cluster.clone() {
             Some(cluster) => {

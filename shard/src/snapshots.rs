@@ -244,7 +244,7 @@ impl Snapshots {
     /// Whether a clean stop need not wait for a snapshot any more. Everything should be durable
     /// then, so that little is left to be replayed.
     pub(crate) fn may_stop<P: Blocks>(&mut self, now: Now, store: &mut Store<P>) -> bool {
-        if self.policy.log_bytes == 0 || store.is_inheriting() {
+        if self.policy.log_bytes == 0 || store.cleaning().inheritance().is_there() {
             return true;
         }
         let until_us = *self
@@ -294,7 +294,7 @@ impl Snapshots {
 
     fn is_due<P: Blocks>(&self, now: Now, store: &Store<P>) -> bool {
         // One could not tell of inherited logs.
-        if store.is_inheriting() {
+        if store.cleaning().inheritance().is_there() {
             return false;
         }
         let behind = self.behind(store);

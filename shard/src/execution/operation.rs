@@ -304,7 +304,7 @@ impl<P: Blocks> Execution<P> {
     /// Nothing else waits for that: neither reads nor deletions.
     #[inline]
     pub(crate) fn is_held_back(&mut self, now: Now, deadline_us: u64, item: &[u8]) -> bool {
-        self.store.holds_writes() && self.is_write_in_time(now, deadline_us, item)
+        self.store.cleaning().holds_writes() && self.is_write_in_time(now, deadline_us, item)
     }
 
     #[cold]
@@ -318,7 +318,7 @@ impl<P: Blocks> Execution<P> {
             item.effect() == Effect::Writes && is_own
         });
         if is_held_back {
-            self.store.write_waits();
+            self.store.cleaning_mut().write_waits();
         }
         is_held_back
     }

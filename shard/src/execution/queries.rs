@@ -70,7 +70,8 @@ impl<P: Blocks> Execution<P> {
     /// Looks through all sealed segments once within each `period_us`; 0, as at first, is never.
     pub fn scrub_within(&mut self, period_us: u64) {
         self.store
-            .set_scrub(period_us, self.setup.config().hash_seed);
+            .scrubbing_mut()
+            .configure(period_us, self.setup.config().hash_seed);
     }
 
     /// The segments that may have key tables.

@@ -81,7 +81,7 @@ impl<P: Blocks> Execution<P> {
 
     /// Tells people of damage that was found.
     pub(crate) fn tell_damage(&mut self, outbox: &mut Outbox<P::Block>) {
-        while let Some(rotten) = self.store.take_rotten() {
+        while let Some(rotten) = self.store.scrubbing_mut().take_rotten() {
             outbox.rotten.push(rotten);
         }
         outbox.bad_places.extend(self.chores.take_bad_places());

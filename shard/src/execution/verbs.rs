@@ -432,13 +432,19 @@ fn full<P: Blocks>(store: &Store<P>, context: &Context<'_>, out: &mut Vec<u8>) -
             }
             false => "",
         };
-        let carries = store.disk_share().map_or_else(String::new, |share| {
-            let (counting, most) = (store.counting_bytes() >> 20, share.live_bytes_max() >> 20);
-            format!(
-                "; {counting} MiB of records count in this shard, and its share of \
+        let carries = store
+            .cleaning()
+            .disk_share(store.log())
+            .map_or_else(String::new, |share| {
+                let (counting, most) = (
+                    store.cleaning().counting_bytes() >> 20,
+                    share.live_bytes_max() >> 20,
+                );
+                format!(
+                    "; {counting} MiB of records count in this shard, and its share of \
                      disk_bytes_max carries {most} MiB"
-            )
-        });
+                )
+            });
         let message = format_args!(
             "the disk is full, or disk_bytes_max is used up: no segment can be made ready for new \
              records{carries}{mend}"

@@ -19,7 +19,7 @@ impl<P: Blocks> Shard<P> {
         self.execution.phase.note_progress(true);
         match completion.token.asker {
             Asker::LogWrite | Asker::LogSync => self.log_written(now, completion, outbox),
-            Asker::Cleaning => self.execution.store.clean_read(completion),
+            Asker::Cleaning => self.execution.store.cleaning_mut().read(completion),
             Asker::Scrub => self.execution.store.scrub_read(now.us, completion),
             Asker::Operation => self.key_read(now, &completion, outbox),
             Asker::Scan => self.execution.scan_read(&completion, outbox),

@@ -264,7 +264,7 @@ impl Side {
             log.counters(),
             store.data().usage(),
             store.data().numbering().sequences(),
-            store.counting_bytes()
+            store.cleaning().counting_bytes()
         )
     }
 }

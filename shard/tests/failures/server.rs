@@ -519,12 +519,12 @@ impl Server {
 
     /// Segments that cleaning has found damaged.
     pub fn damaged(&self) -> u64 {
-        self.shard.store().cleaning_counters().damaged
+        self.shard.store().cleaning().counters().damaged
     }
 
     /// Segments that cleaning went through.
     pub fn cleaned(&self) -> u64 {
-        self.shard.store().cleaning_counters().segments
+        self.shard.store().cleaning().counters().segments
     }
 
     /// Records that cleaning has copied.

@@ -288,7 +288,7 @@ impl World {
             self.next_salt += 1;
             store.log_mut().add_spare(file, self.next_salt, bytes);
         }
-        store.set_cleaning(CleaningConfig {
+        store.cleaning_mut().configure(CleaningConfig {
             space_percent_max: 120,
             bytes_per_s: 1 << 30,
             log_bytes_max: 0,
@@ -429,8 +429,7 @@ impl World {
         }
         let mut cells = Vec::new();
         for (key, value) in puts {
-            let home = (slot, hash(node.salt, key));
-            let known = node.cell(key);
+            let (home, known) = ((slot, hash(node.salt, key)), node.cell(key));
             let keys = node.store.keys_mut();
             let mut id = known.unwrap_or_else(|| keys.insert(home, key, &[], None));
             match value {
@@ -779,7 +778,7 @@ impl World {
                 let log = node.store.log_mut();
                 log.completed(node.now_us, completion).expect("sound");
             }
-            Asker::Cleaning => node.store.clean_read(completion),
+            Asker::Cleaning => node.store.cleaning_mut().read(completion),
             Asker::Link => node.links.read(completion),
             _ => panic!("a read of nobody"),
         }

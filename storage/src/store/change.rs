@@ -134,7 +134,8 @@ impl<'k, P: Blocks, const KEYS: usize> Change<'_, 'k, P, KEYS> {
         self.store.data.time_ms()
     }
 
-    /// The time from which lifetimes count, as [`Clock::next_ms`](crate::store::clock::Clock::next_ms).
+    /// The time from which lifetimes count, as
+    /// [`Clock::next_ms`](crate::store::clock::Clock::next_ms).
     #[must_use]
     pub fn lifetimes_from_ms(&self) -> u64 {
         self.store.data.clock.next_ms()

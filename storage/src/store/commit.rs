@@ -110,7 +110,7 @@ impl<P: Blocks> Store<P> {
     }
 
     /// Logs the present contents of `cells`, keys of one `slot` with their hashes, as one record:
-    /// all of them or none survive a crash. [`Log::room`](crate::log::log::Log::room) must have said yes.
+    /// all of them or none survive a crash. The log must have had room for them.
     #[inline]
     pub fn commit(&mut self, now_us: u64, slot: u16, cells: &[(u32, CellId)]) -> (Lsn, Version) {
         let version = self.data.next_version(slot);
@@ -154,11 +154,11 @@ impl<P: Blocks> Store<P> {
                     .append(now_us, &record(&parts[..cells.len()]), places)
             }
         };
-        self.cleaner.must_pick = true;
-        if self.cleaner.pace.is_bounded() {
+        self.cleaning.cleaner.must_pick = true;
+        if self.cleaning.cleaner.pace.is_bounded() {
             let places = self.places[..cells.len()].iter();
             let bytes = places.map(|place| u64::from(place.bytes)).sum();
-            self.cleaner.pace.takes(bytes);
+            self.cleaning.cleaner.pace.takes(bytes);
         }
         if self.data.keyspaces.keeps_versions() {
             let cells = self.places.iter().copied().zip(cells.iter().copied());
@@ -172,7 +172,7 @@ impl<P: Blocks> Store<P> {
 
     /// Logs a record. Where its parts stand is known until the next one.
     pub(crate) fn log_record(&mut self, now_us: u64, record: &RecordSpec<'_>) -> Lsn {
-        self.cleaner.must_pick = true;
+        self.cleaning.cleaner.must_pick = true;
         self.log.append(now_us, record, &mut self.places)
     }
 

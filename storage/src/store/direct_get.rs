@@ -22,8 +22,9 @@ pub struct DirectRead<'a> {
 }
 
 impl Data {
-    /// What a GET of `key` shows, whose only cell by [`Keys::only_cells`](crate::store::Keys::only_cells) is this one if nothing
-    /// came, went or moved since. `None`: a keyspace may rule the key, or it is not cached, is
+    /// What a GET of `key` shows, whose only cell by
+    /// [`Keys::only_cells`](crate::store::Keys::only_cells) is this one if nothing came, went or
+    /// moved since. `None`: a keyspace may rule the key, or it is not cached, is
     /// deleted, or has an expiry.
     #[inline(always)]
     #[must_use]

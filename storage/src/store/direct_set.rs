@@ -25,12 +25,15 @@ impl<P: Blocks> Store<P> {
     /// as long as nothing but that and reads run.
     #[must_use]
     pub fn allows_direct_set(&self) -> bool {
-        !self.cleaner.pace.is_bounded() && !self.data.is_memory_short() && self.log.takes_all()
+        !self.cleaning.cleaner.pace.is_bounded()
+            && !self.data.is_memory_short()
+            && self.log.takes_all()
     }
 
     /// As a [`Store::change`] that puts the value of `body` without an expiry, if
     /// [`Store::allows_direct_set`]. The only cell of the key's slot and hash by
-    /// [`Keys::only_cells`](crate::store::Keys::only_cells) is this one if nothing came, went or moved since.
+    /// [`Keys::only_cells`](crate::store::Keys::only_cells) is this one if nothing came, went or
+    /// moved since.
     ///
     /// `None`, and nothing has changed: a keyspace may rule the key, or it is not cached, is
     /// deleted, has an expiry or shares its hash, its cell must become another one, or the open
@@ -60,7 +63,10 @@ impl<P: Blocks> Store<P> {
         };
         let time_ms = self.data.time_ms();
         let Store {
-            log, data, cleaner, ..
+            log,
+            data,
+            cleaning,
+            ..
         } = self;
         let Data {
             keys,
@@ -81,7 +87,7 @@ impl<P: Blocks> Store<P> {
         })?;
         let (lsn, place) = logged?;
         numbering.go_on_behind(partition, version);
-        cleaner.must_pick = true;
+        cleaning.cleaner.must_pick = true;
         live.moves(before, place);
         Some((lsn, version))
     }

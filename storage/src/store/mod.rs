@@ -32,11 +32,13 @@ pub(crate) mod scrubbing;
 )]
 pub(crate) mod store;
 pub(crate) mod tokens;
+pub(crate) mod upkeep;
 pub(crate) mod usage;
 pub mod versions;
 pub use crate::memory::keys::{Found, Keys, PREFETCH_KEYS_MAX, TimedKey};
 
 pub use change::Change;
+pub use cleaning::Cleaning;
 pub use cold::{AdmitError, aligned_span, part_read};
 pub use commit::{ChangeKey, Committed, NoRoom, TokenPart};
 pub use data::Data;

@@ -12,7 +12,6 @@ use crate::format::system_key::{
 use crate::memory::index::entry::CellId;
 use crate::memory::keys::Found;
 use crate::planted::{Bug, is_planted};
-use crate::store::cleaning::cleaner::Backlog;
 use crate::store::cleaning::liveness::Liveness;
 use crate::store::data::Data;
 use crate::store::keyspace::settings::is_understood;
@@ -112,20 +111,9 @@ impl<P: Blocks> Store<P> {
         !matches!(liveness, Liveness::Dead | Liveness::Kept(_)) && !is_forgotten
     }
 
-    /// Lets the index point to the copies that are durable by now.
-    pub fn settle_copies(&mut self) {
-        self.apply_moves();
-    }
-
-    /// Up to which record copies were appended that may not be durable yet.
-    pub fn moving_until(&mut self) -> Option<Lsn> {
-        self.apply_moves();
-        self.cleaner.last_move()
-    }
-
     /// Logs a record that was written elsewhere under its own version and time, and takes in what
     /// it says of keys that have no newer version. `parts` are all of its parts, checked; nothing
-    /// of it may be cold ([`Keys::cold_of`]) and [`Log::room`] must have said yes to
+    /// of it may be cold ([`Keys::cold_of`]) and the log must have had room for
     /// as many bytes as they have. Without `is_dense`, a record that brings nothing newer
     /// is left out: `None`. A deletion that is not durable counts as older than the same one.
     /// A key of it that is being swept has a newer version: ask [`Keys::is_sweeping`] before.
@@ -257,7 +245,7 @@ impl<P: Blocks> Store<P> {
         let cell = self.data.keys.cell(id);
         let packed = cell.place();
         let from = packed.place().expect("the key was logged");
-        if self.is_moving(from) {
+        if self.cleaning.is_moving(from) {
             return None;
         }
         let parts = [PartSpec::tombstone(cell.key()).crowded()];
@@ -265,7 +253,9 @@ impl<P: Blocks> Store<P> {
         let mut bytes = vec![0; record.bytes()];
         record.encode_part(0, &mut bytes);
         let part = PartView::read(&bytes).expect("just written");
-        let lsn = self.move_as_deletion(now_us, &part, hash, from);
+        let lsn = self
+            .cleaning
+            .move_as_deletion(&mut self.log, now_us, &part, hash, from);
         self.data.keys.mark_deleted((slot, hash), id);
         // It stays in memory until that is durable.
         self.data.keys.set_change(id, version, packed, Some(lsn));
@@ -309,31 +299,6 @@ impl<P: Blocks> Store<P> {
     #[must_use]
     pub fn forgotten(&self, partition: usize) -> u64 {
         self.log().history().forgotten[partition]
-    }
-
-    /// Whether from the next segment on no deletion is dropped because nothing older is in the log
-    /// any more: somebody who reads the log from its begin to its end may have read that before it
-    /// was released.
-    pub fn keep_deletions(&mut self, keeps: bool) {
-        if self.cleaner.keeps_deletions != keeps {
-            self.cleaner.keeps_deletions = keeps;
-            self.cleaner.must_pick = true;
-        }
-    }
-
-    /// Whether deletions are being dropped out of the oldest segment. Who begins to read now may
-    /// read what they hide, and never get to them.
-    #[must_use]
-    pub fn is_dropping_deletions(&self) -> bool {
-        self.cleaner.is_dropping_deletions()
-    }
-
-    /// From now on cleaning leaves this to those who lack it, while there is room on the disk.
-    pub fn hold_back(&mut self, backlog: Option<Backlog>) {
-        if self.cleaner.backlog != backlog {
-            self.cleaner.backlog = backlog;
-            self.cleaner.must_pick = true;
-        }
     }
 }
 

@@ -10,11 +10,10 @@ use crate::format::record::{PARTS_MAX, PartSpec, RecordSpec};
 use crate::log::log::Log;
 use crate::memory::keys::Keys;
 use crate::planted::{self, Bug};
-use crate::store::cleaning::cleaner::Cleaner;
+use crate::store::cleaning::cleaning::Cleaning;
 use crate::store::data::Data;
 use crate::store::edited_values::EditedValues;
 use crate::store::fields::FieldEdit;
-use crate::store::inheritance::Inheritance;
 use crate::store::keyspace::keyspaces::Keyspaces;
 use crate::store::keyspace::settings::{Record, SETTINGS_BYTES};
 use crate::store::loaded::Loaded;
@@ -29,9 +28,8 @@ pub struct Store<P: Blocks> {
     pub(super) log: Log<P>,
     pub(super) blocks: P,
     pub(crate) data: Data,
-    pub(crate) cleaner: Cleaner<P::Block>,
-    pub(crate) scrub: Scrub,
-    pub(crate) inheritance: Inheritance,
+    pub(super) cleaning: Cleaning<P>,
+    pub(super) scrub: Scrub,
     pub(super) places: [Place; PARTS_MAX],
     /// What the open change has edited.
     pub(super) field_edits: Vec<FieldEdit>,
@@ -54,9 +52,8 @@ impl<P: Blocks> Store<P> {
             log,
             blocks,
             data: Data::new(epoch, sequences, loaded.into()),
-            cleaner: Cleaner::new(),
+            cleaning: Cleaning::new(),
             scrub: Scrub::default(),
-            inheritance: Inheritance::default(),
             places: [Place::default(); PARTS_MAX],
             field_edits: Vec::new(),
             edited: EditedValues::default(),
@@ -96,6 +93,19 @@ impl<P: Blocks> Store<P> {
         &mut self.data.keys
     }
 
+    /// The cleaning: its settings and what it did.
+    #[inline]
+    #[must_use]
+    pub fn cleaning(&self) -> &Cleaning<P> {
+        &self.cleaning
+    }
+
+    /// The cleaning: its settings and the ends of its reads.
+    #[inline]
+    pub fn cleaning_mut(&mut self) -> &mut Cleaning<P> {
+        &mut self.cleaning
+    }
+
     /// What is known of the keys.
     #[inline(always)]
     #[must_use]
@@ -119,7 +129,7 @@ impl<P: Blocks> Store<P> {
         let parts = [PartSpec::put(key, &value)];
         let record = RecordSpec::new(slot, version, time_ms, &parts);
         let lsn = self.log.append(now_us, &record, &mut self.places);
-        self.cleaner.must_pick = true;
+        self.cleaning.cleaner.must_pick = true;
         let record = Record {
             slot,
             key,

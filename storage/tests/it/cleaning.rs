@@ -61,7 +61,7 @@ impl Yard {
         for number in (0..KEYS).filter(|number| number % 4 > 0) {
             yard.put(number);
         }
-        yard.store.set_cleaning(CleaningConfig {
+        yard.store.cleaning_mut().configure(CleaningConfig {
             space_percent_max: 101,
             bytes_per_s: 1 << 30,
             log_bytes_max: 0,
@@ -231,7 +231,7 @@ impl Yard {
                 .expect("a read has a block")
                 .bytes_mut(),
         );
-        self.store.clean_read(completion);
+        self.store.cleaning_mut().read(completion);
         true
     }
 }
@@ -247,7 +247,7 @@ fn segments_in_which_nothing_counts_are_released_unread_and_a_start_finds_what_w
         yard.turn();
         yard.clean(|_| ());
     }
-    let counters = yard.store.cleaning_counters();
+    let counters = yard.store.cleaning().counters();
     assert!(counters.unread > 20, "{counters:?}");
     // At most the segment with the other key was read and copied, once.
     assert!(counters.segments - counters.unread <= 1, "{counters:?}");
@@ -284,14 +284,14 @@ fn deletions_stay_in_the_log_while_somebody_reads_it_from_its_begin() {
             yard.turn();
             yard.clean(|_| ());
         }
-        yard.store.cleaning_counters()
+        yard.store.cleaning().counters()
     };
-    yard.store.keep_deletions(true);
+    yard.store.cleaning_mut().keep_deletions(true);
     let kept = clean(&mut yard);
     assert!(kept.segments > 4, "{kept:?}");
     assert_eq!(kept.tombstones_dropped, 0);
-    assert!(!yard.store.is_dropping_deletions());
-    yard.store.keep_deletions(false);
+    assert!(!yard.store.cleaning().is_dropping_deletions());
+    yard.store.cleaning_mut().keep_deletions(false);
     let dropped = clean(&mut yard);
     assert!(dropped.tombstones_dropped > 0, "{dropped:?}");
 }
@@ -334,7 +334,7 @@ fn a_frame_that_is_read_again_in_its_middle_is_checked_again() {
                 yard.disk.files.remove(&file);
             }
         }
-        let damaged = yard.store.take_damaged();
+        let damaged = yard.store.cleaning_mut().take_damaged();
         assert!(damaged.is_some(), "nothing is told with {more} more");
     }
 }
@@ -372,7 +372,7 @@ fn a_log_of_as_many_segments_as_it_may_have_keeps_those_that_belong_to_cleaning(
         most_sealed = most_sealed.max(yard.store.log().sealed_segments().len());
     }
     let most = yard.store.log().segments_max();
-    let counters = yard.store.cleaning_counters();
+    let counters = yard.store.cleaning().counters();
     assert!(most_sealed <= most - most / 8, "{most_sealed} of {most}");
     assert!(
         counters.segments > 1_000 && written > 2_000,
@@ -427,7 +427,7 @@ fn no_segment_is_begun_on_a_full_disk_whose_kept_versions_do_not_fit_in_a_spare_
     let log = Log::with_history(config, LogStart::default(), History::default(), Heap);
     let mut yard = Yard::empty(log);
     yard.segment_bytes = 1 << 20;
-    yard.store.set_cleaning(CleaningConfig {
+    yard.store.cleaning_mut().configure(CleaningConfig {
         space_percent_max: 101,
         bytes_per_s: 1 << 30,
         log_bytes_max: 0,
@@ -471,7 +471,7 @@ fn no_segment_is_begun_on_a_full_disk_whose_kept_versions_do_not_fit_in_a_spare_
         yard.turn();
         yard.clean(|_| {});
     }
-    let counters = yard.store.cleaning_counters();
+    let counters = yard.store.cleaning().counters();
     assert_eq!((counters.reads, counters.segments), (0, 0));
     assert_eq!(yard.store.log().sure_bytes_of_spare(), spare_bytes);
 }
@@ -483,7 +483,7 @@ fn a_version_that_ended_by_a_time_leaves_no_older_one_in_its_place_in_a_time_bef
     const RETENTION_MS: u64 = 1_000;
     let log = Log::new(config(SyncMethod::DurableWrite), LogStart::default(), Heap);
     let mut yard = Yard::empty(log);
-    yard.store.set_cleaning(CleaningConfig {
+    yard.store.cleaning_mut().configure(CleaningConfig {
         space_percent_max: 101,
         bytes_per_s: 1 << 30,
         log_bytes_max: 0,

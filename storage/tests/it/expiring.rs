@@ -61,7 +61,7 @@ impl Yard {
     }
 
     fn set_cleaning(&mut self) {
-        self.store.set_cleaning(CleaningConfig {
+        self.store.cleaning_mut().configure(CleaningConfig {
             space_percent_max: 140,
             bytes_per_s: 32 << 20,
             log_bytes_max: LOG_BYTES_MAX,
@@ -408,7 +408,7 @@ fn nothing_visible_is_lost_and_no_older_value_comes_back() {
             for _ in 0..random.below(40) {
                 yard.clean(|_| ());
             }
-            dropped += yard.store.cleaning_counters().expired_dropped;
+            dropped += yard.store.cleaning().counters().expired_dropped;
             yard = started(yard, snapshot);
             check(&mut yard, &model, seed);
         }

@@ -171,7 +171,7 @@ impl Member {
     }
 
     fn prepare(&mut self) {
-        self.store.set_cleaning(CleaningConfig {
+        self.store.cleaning_mut().configure(CleaningConfig {
             space_percent_max: 110,
             bytes_per_s: 1 << 30,
             log_bytes_max: 0,
@@ -416,7 +416,7 @@ impl Member {
                 let log = self.store.log_mut();
                 log.completed(self.now_us, completion).expect("it is sound");
             }
-            Asker::Cleaning => self.store.clean_read(completion),
+            Asker::Cleaning => self.store.cleaning_mut().read(completion),
             _ => panic!("a read of nobody"),
         }
     }
@@ -485,7 +485,7 @@ impl Member {
                 bytes_max: 3 * SEGMENT_BYTES as u64,
             }),
         };
-        self.store.hold_back(self.backlog);
+        self.store.cleaning_mut().hold_back(self.backlog);
     }
 
     /// What is kept for others is there: no sequence behind what is forgotten is missing.

@@ -179,7 +179,7 @@ impl Plant {
             let is_read = matches!(self.disk.under_way()[0], Io::Read { .. });
             let completion = self.disk.complete(0);
             if is_read {
-                self.store.clean_read(completion);
+                self.store.cleaning_mut().read(completion);
                 continue;
             }
             let log = self.store.log_mut();
@@ -191,8 +191,8 @@ impl Plant {
     }
 
     fn room(&mut self, purpose: Purpose, value_bytes: usize) -> Tried {
-        if purpose == Purpose::Grow && self.store.holds_writes() {
-            self.store.write_waits();
+        if purpose == Purpose::Grow && self.store.cleaning().holds_writes() {
+            self.store.cleaning_mut().write_waits();
             return Tried::Waits;
         }
         match self.store.room(purpose, 4, value_bytes, false) {
@@ -358,8 +358,8 @@ impl Plant {
             log.open_segment_bytes_left(),
             log.held_bytes(),
             self.taken_bytes,
-            self.store.cleaning_counters(),
-            self.store.counting_bytes(),
+            self.store.cleaning().counters(),
+            self.store.cleaning().counting_bytes(),
         )
     }
 

@@ -730,7 +730,8 @@ impl World {
                     self.hit(Fault::KeyTableGivenUp);
                 }
                 let cores = node.cores.iter();
-                let mut inherited = cores.flat_map(|core| core.shard.store().inherited_files());
+                let mut inherited =
+                    cores.flat_map(|core| core.shard.store().cleaning().inheritance().files());
                 // Another shard may have it open.
                 if inherited.any(|of| of == file) {
                     return;

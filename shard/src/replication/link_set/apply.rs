@@ -95,7 +95,7 @@ impl Applier {
         for (at, &number) in numbers.iter().enumerate() {
             // Diverged records in an inherited log would not be rewritten once something supersedes
             // them, and would vanish with that log.
-            if turn.store.is_inheriting() && is_searched(number) {
+            if turn.store.cleaning().inheritance().is_there() && is_searched(number) {
                 continue;
             }
             let next = &numbers[at..];

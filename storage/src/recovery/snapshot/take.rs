@@ -80,9 +80,9 @@ impl<P: Blocks> Store<P> {
     /// key hash makes of a constant. To be called between two changes, behind [`Store::settle`].
     /// None if nothing was logged yet, or while a copy that is durable is not known to the index.
     pub fn begin_snapshot(&mut self, number: u64, hash_check: u64) -> Option<(Taking, Vec<u8>)> {
-        self.apply_moves();
+        self.settle_copies();
         let position = self.log().position()?;
-        if self.covered() < position.lsn {
+        if self.cleaning().covered(self.log().durable()) < position.lsn {
             return None;
         }
         // A deletion that is neither told here nor read behind this would be in nobody's count.

@@ -102,7 +102,7 @@ pub struct Backlog {
 
 /// The cleaner of one store.
 #[derive(Debug)]
-pub(crate) struct Cleaner<B> {
+pub(in crate::store) struct Cleaner<B> {
     pub(super) config: CleaningConfig,
     pub(super) victim: Option<Victim<B>>,
     /// How far the records of each partition in it go, as far as it was judged; copies left out.
@@ -122,7 +122,7 @@ pub(crate) struct Cleaner<B> {
     pub(super) credit: Credit,
     /// What is kept for others.
     pub(crate) backlog: Option<Backlog>,
-    /// [`Store::keep_deletions`].
+    /// Whether no deletion is dropped from the next segment on.
     pub(crate) keeps_deletions: bool,
     /// The last choice found nothing that could be cleaned.
     pub(super) is_hopeless: bool,
@@ -286,13 +286,7 @@ impl<B> Cleaner<B> {
         self.moves.back().map(|moved| moved.lsn)
     }
 
-    /// See [`Store::is_dropping_deletions`]. Inherited segments vanish all at once.
-    pub(crate) fn is_dropping_deletions(&self) -> bool {
-        let victim = self.victim.as_ref();
-        victim.is_some_and(|victim| victim.is_oldest && !victim.is_inherited)
-    }
-
-    pub(crate) fn new() -> Self {
+    pub(super) fn new() -> Self {
         Cleaner {
             config: CleaningConfig::default(),
             victim: None,

@@ -86,7 +86,10 @@ fn member_with_a_record_twice() -> (Member, Place) {
     let mut member = Member::new(1);
     member.link();
     // Cleaning begins with the next start.
-    member.store.set_cleaning(CleaningConfig::default());
+    member
+        .store
+        .cleaning_mut()
+        .configure(CleaningConfig::default());
     let [stays, goes] = [1, 2].map(|number| key(slot, number));
     let value = |byte: u8, len: usize| Some((vec![byte; len], None));
     let both = vec![(stays, value(1, 20)), (goes.clone(), value(2, 20))];
@@ -130,7 +133,7 @@ fn a_key_of_a_record_that_came_again_survives_starts_without_and_with_a_snapshot
     let snapshot = member.snapshot();
     member.crash(2);
     // Room is short, so cleaning picks the segment that gives back most.
-    member.store.set_cleaning(CleaningConfig {
+    member.store.cleaning_mut().configure(CleaningConfig {
         log_bytes_max: 4 * SEGMENT_BYTES as u64,
         ..CleaningConfig::default()
     });
@@ -147,7 +150,10 @@ fn a_key_of_a_record_that_came_again_survives_starts_without_and_with_a_snapshot
         member.complete();
     }
     assert!(!is_there(&member), "the segment of the first part");
-    member.store.set_cleaning(CleaningConfig::default());
+    member
+        .store
+        .cleaning_mut()
+        .configure(CleaningConfig::default());
     member.rest();
     let keys = |member: &Member| member.places().iter().map(|it| it.0).collect::<Vec<_>>();
     let before = keys(&member);
@@ -174,7 +180,10 @@ fn member_with_a_deletion_twice(keeps_versions: bool) -> (Member, [bool; 3]) {
         member.store.commit_settings(now_us, slot, &key, b"");
     }
     member.link();
-    member.store.set_cleaning(CleaningConfig::default());
+    member
+        .store
+        .cleaning_mut()
+        .configure(CleaningConfig::default());
     let [stays, first, last] = [1, 2, 3].map(|number| key(slot, number));
     let value = |byte: u8| Some((vec![byte; 20], None));
     let all = vec![
@@ -242,7 +251,10 @@ fn a_key_that_was_swept_is_there_again_when_its_record_comes_again_behind_the_sw
     let slot = SLOTS[0];
     let mut member = Member::new(1);
     member.link();
-    member.store.set_cleaning(CleaningConfig::default());
+    member
+        .store
+        .cleaning_mut()
+        .configure(CleaningConfig::default());
     let [stays, swept] = [1, 2].map(|number| key(slot, number));
     let value = |byte: u8| Some((vec![byte; 20], None));
     let all = vec![(stays, value(1)), (swept.clone(), value(2))];
@@ -287,7 +299,7 @@ fn a_key_that_came_again_survives_the_cleaning_of_the_segment_of_its_sweep() {
         space_percent_max: 10_000,
         ..CleaningConfig::default()
     };
-    member.store.set_cleaning(rests);
+    member.store.cleaning_mut().configure(rests);
     let [stays, swept, often] = [1, 2, 3].map(|number| key(slot, number));
     let value = |byte: u8, bytes: usize| Some((vec![byte; bytes], None));
     let all = vec![(stays, value(1, 20)), (swept.clone(), value(2, 20))];
@@ -337,7 +349,10 @@ fn a_key_that_came_again_survives_the_cleaning_of_the_segment_of_its_sweep() {
     churn(&mut member, &mut sequence, again);
     assert!(second != first && again != second);
 
-    member.store.set_cleaning(CleaningConfig::default());
+    member
+        .store
+        .cleaning_mut()
+        .configure(CleaningConfig::default());
     let has = |member: &Member, file| {
         let mut sealed = member.store.log().sealed_segments().iter();
         sealed.any(|segment| segment.file == file)
@@ -364,7 +379,7 @@ fn a_key_that_came_again_survives_the_cleaning_of_the_segment_of_its_sweep() {
         pump(&mut member);
     }
     assert!(has(&member, first) && !has(&member, second));
-    member.store.set_cleaning(rests);
+    member.store.cleaning_mut().configure(rests);
     pump(&mut member);
     member.rest();
     let before = member.places();

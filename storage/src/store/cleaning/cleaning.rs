@@ -1,0 +1,39 @@
+//! What a store cleans with, and what it cleans.
+
+use crate::log::log::Log;
+use crate::store::cleaning::cleaner::Cleaner;
+use crate::store::data::Data;
+use crate::store::inheritance::Inheritance;
+use crate::types::io::Blocks;
+
+/// The cleaning of one store: its cleaner, and what is still to be taken over from logs of an
+/// earlier generation. It decides what is read, copied and released, and how fast writes may go;
+/// what it decides about is [`Cleaned`].
+#[derive(Debug)]
+pub struct Cleaning<P: Blocks> {
+    pub(in crate::store) cleaner: Cleaner<P::Block>,
+    pub(in crate::store) inheritance: Inheritance,
+}
+
+/// What is cleaned: the log, what is known of the keys in it, and the blocks for what is read.
+pub(in crate::store) struct Cleaned<'s, P: Blocks> {
+    pub(in crate::store) data: &'s mut Data,
+    pub(in crate::store) log: &'s mut Log<P>,
+    pub(in crate::store) blocks: &'s mut P,
+}
+
+impl<P: Blocks> Cleaning<P> {
+    pub(in crate::store) fn new() -> Self {
+        Cleaning {
+            cleaner: Cleaner::new(),
+            inheritance: Inheritance::default(),
+        }
+    }
+
+    /// What is taken over from logs of an earlier generation.
+    #[inline]
+    #[must_use]
+    pub fn inheritance(&self) -> &Inheritance {
+        &self.inheritance
+    }
+}
