@@ -8,8 +8,7 @@ use crate::store::store::Store;
 use crate::types::io::{BLOCK_BYTES, Blocks, Io, IoToken};
 use crate::types::packed_place::PackedPlace;
 use crate::types::place::Place;
-use crate::types::version::Version;
-use crate::types::version::partition_of;
+use crate::types::version::{Version, partition_of};
 
 /// Why a part that was read is not the one that the index asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

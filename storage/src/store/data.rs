@@ -133,6 +133,22 @@ impl Data {
         (exists, expiry_ms, version, lsn)
     }
 
+    /// Whether an armed key may have expired.
+    #[inline]
+    #[must_use]
+    pub fn has_due(&self) -> bool {
+        let earliest_ms = self.keys.timers().earliest_ms();
+        earliest_ms.is_some_and(|earliest_ms| earliest_ms <= self.time_ms())
+    }
+
+    /// Whether a cached key is armed and has expired. It is hidden as any expired key is, and stays
+    /// until a change ends it: one record with its effects, made by the node that writes the
+    /// partition, before anything else looks at the key.
+    #[must_use]
+    pub fn must_fire(&self, id: CellId) -> bool {
+        self.is_expired(self.keys.cell(id).expiry_ms()) && self.keys.cells().effects(id).is_some()
+    }
+
     pub(super) fn next_version(&mut self, slot: u16) -> Version {
         self.numbering.next(partition_of(slot))
     }

@@ -2,8 +2,7 @@
 
 use crate::if_planted;
 use crate::planted::{Bug, is_planted};
-use crate::store::cleaning::cleaning::Cleaned;
-use crate::store::cleaning::cleaning::Cleaning;
+use crate::store::cleaning::cleaning::{Cleaned, Cleaning};
 use crate::store::data::Data;
 use crate::store::inheritance::Inheritance;
 use crate::types::io::Blocks;

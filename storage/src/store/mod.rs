@@ -2,7 +2,6 @@
 //! shape. The layer uses memory and log. It does not know how a directory is read at a start.
 
 // ---- pages
-pub(crate) mod armed;
 pub(crate) mod change;
 pub mod cleaning;
 pub mod clock;

@@ -113,10 +113,10 @@ impl<P: Blocks> Store<P> {
 
     /// Logs a record that was written elsewhere under its own version and time, and takes in what
     /// it says of keys that have no newer version. `parts` are all of its parts, checked; nothing
-    /// of it may be cold ([`Keys::cold_of`]) and the log must have had room for
-    /// as many bytes as they have. Without `is_dense`, a record that brings nothing newer
-    /// is left out: `None`. A deletion that is not durable counts as older than the same one.
-    /// A key of it that is being swept has a newer version: ask [`Keys::is_sweeping`] before.
+    /// of it may be cold and the log must have had room for as many bytes as they have. Without
+    /// `is_dense`, a record that brings nothing newer is left out: `None`. A deletion that is not
+    /// durable counts as older than the same one. A key of it that is being swept has a newer
+    /// version. [`Store::keys`] says what is cold or swept.
     ///
     /// # Panics
     /// If the parts are not one record, or a local one.
@@ -263,7 +263,7 @@ impl<P: Blocks> Store<P> {
     }
 
     /// Logs the local record of the partition of `slot`, to which `key` leads; it takes the place
-    /// of the one before. [`Store::room_for_local`] must have said yes.
+    /// of the one before. [`Store::room`] must have said yes.
     ///
     /// # Panics
     /// If the key is none of a local record, or the value longer than [`LOCAL_BYTES_MAX`].

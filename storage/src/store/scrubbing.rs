@@ -2,10 +2,7 @@
 
 use crate::format::corruption::Corruption;
 use crate::log::log::Log;
-use crate::store::scrub::AGAIN_US;
-use crate::store::scrub::CHUNK_BYTES;
-use crate::store::scrub::Scrub;
-use crate::store::scrub::ScrubCounters;
+use crate::store::scrub::{AGAIN_US, CHUNK_BYTES, Scrub, ScrubCounters};
 use crate::store::store::Store;
 use crate::types::io::{Asker, BLOCK_BYTES, Blocks, Completion, Io, IoToken};
 use crate::types::place::FileId;

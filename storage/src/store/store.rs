@@ -20,8 +20,7 @@ use crate::store::loaded::Loaded;
 use crate::store::scrub::Scrub;
 use crate::types::io::Blocks;
 use crate::types::place::{Lsn, Place};
-use crate::types::version::Sequences;
-use crate::types::version::partition_of;
+use crate::types::version::{Sequences, partition_of};
 
 /// The data of one shard.
 pub struct Store<P: Blocks> {

@@ -93,6 +93,12 @@ impl Data {
         self.room.pin(homes);
     }
 
+    /// Pins these keys in memory until the next call, at most as many as a record has parts: those
+    /// that the effects of one armed key need, beside those of [`Data::pin`].
+    pub fn pin_due(&mut self, homes: impl IntoIterator<Item = (u16, u32)>) {
+        self.room.pin_due(homes);
+    }
+
     /// Whether cells should leave before more come.
     #[must_use]
     pub fn is_over_budget(&self) -> bool {

@@ -2,10 +2,9 @@
 
 use crate::memory::timers::Timer;
 use crate::planted::{self, Bug, is_planted};
-use crate::recovery::snapshot::format::COVERED_SEGMENTS_MAX;
-use crate::recovery::snapshot::format::CoveredSegment;
-use crate::recovery::snapshot::format::SnapshotHeader;
-use crate::recovery::snapshot::format::SnapshotName;
+use crate::recovery::snapshot::format::{
+    COVERED_SEGMENTS_MAX, CoveredSegment, SnapshotHeader, SnapshotName,
+};
 use crate::recovery::snapshot::write::SnapshotWriter;
 use crate::store::cleaning::live::FileTimes;
 use crate::store::keyspace::settings::SettingsEntry;

@@ -21,24 +21,17 @@
 //! agree on an order, and it would spare nothing where all keys are equally hot.
 
 use crate::log::log::Log;
-use crate::store::cleaning::cleaner::Backlog;
-use crate::store::cleaning::cleaner::Chunk;
-use crate::store::cleaning::cleaner::CleaningConfig;
-use crate::store::cleaning::cleaner::CleaningCounters;
-use crate::store::cleaning::cleaner::Damaged;
-use crate::store::cleaning::cleaner::INHERITED_PICK_US;
-use crate::store::cleaning::cleaner::PICK_US;
-use crate::store::cleaning::cleaner::Rate;
-use crate::store::cleaning::cleaner::RoomOnDisk;
-use crate::store::cleaning::cleaning::Cleaned;
-use crate::store::cleaning::cleaning::Cleaning;
+use crate::store::cleaning::cleaner::{
+    Backlog, Chunk, CleaningConfig, CleaningCounters, Damaged, INHERITED_PICK_US, PICK_US, Rate,
+    RoomOnDisk,
+};
+use crate::store::cleaning::cleaning::{Cleaned, Cleaning};
 use crate::store::cleaning::expiring::TICK_MS;
 use crate::store::cleaning::pace::{Fill, Headroom, Occupancy, PaceCounters};
 use crate::store::cleaning::sizing::DiskShare;
 use crate::store::data::Data;
 use crate::types::io::{Blocks, Io};
-use crate::types::place::FileId;
-use crate::types::place::Lsn;
+use crate::types::place::{FileId, Lsn};
 
 impl<P: Blocks> Cleaning<P> {
     /// Sets when and how fast to clean.

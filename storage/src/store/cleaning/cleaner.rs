@@ -11,8 +11,7 @@ use crate::store::cleaning::lack::{Facts, Lack};
 use crate::store::cleaning::pace::{Fullness, Pace};
 use crate::store::versions::entry::KeyId;
 use crate::types::io::{BLOCK_BYTES, Block, Blocks, IoToken};
-use crate::types::place::FileId;
-use crate::types::place::{Lsn, Place};
+use crate::types::place::{FileId, Lsn, Place};
 use crate::types::version::{PARTITIONS, Sequences};
 use std::collections::VecDeque;
 

@@ -8,7 +8,7 @@ use crate::types::io::Blocks;
 
 /// The cleaning of one store: its cleaner, and what is still to be taken over from logs of an
 /// earlier generation. It decides what is read, copied and released, and how fast writes may go;
-/// what it decides about is [`Cleaned`].
+/// each step is lent what it cleans.
 #[derive(Debug)]
 pub struct Cleaning<P: Blocks> {
     pub(in crate::store) cleaner: Cleaner<P::Block>,

@@ -1,12 +1,8 @@
 //! Finds expired keys, and the segments to clean or seal for them.
 
 use crate::format::contents::SealedSegment;
-use crate::store::cleaning::cleaning::Cleaned;
-use crate::store::cleaning::cleaning::Cleaning;
-use crate::store::cleaning::expired::FILLS_S;
-use crate::store::cleaning::expired::KEYS_MIN;
-use crate::store::cleaning::expired::PICK_US;
-use crate::store::cleaning::expired::SETTLES_MS;
+use crate::store::cleaning::cleaning::{Cleaned, Cleaning};
+use crate::store::cleaning::expired::{FILLS_S, KEYS_MIN, PICK_US, SETTLES_MS};
 use crate::store::cleaning::live::Counts;
 use crate::store::data::Data;
 use crate::types::io::Blocks;

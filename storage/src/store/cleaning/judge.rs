@@ -6,15 +6,10 @@ use crate::format::system_key::{is_local, is_token};
 use crate::log::room::{Purpose, Room};
 use crate::log::told::Moved;
 use crate::planted::{Bug, is_planted};
-use crate::store::cleaning::cleaner::CHUNK_BYTES;
-use crate::store::cleaning::cleaner::Chunk;
-use crate::store::cleaning::cleaner::Damaged;
-use crate::store::cleaning::cleaner::Move;
-use crate::store::cleaning::cleaner::STEP_BYTES;
-use crate::store::cleaning::cleaner::STEP_PARTS;
-use crate::store::cleaning::cleaner::Victim;
-use crate::store::cleaning::cleaning::Cleaned;
-use crate::store::cleaning::cleaning::Cleaning;
+use crate::store::cleaning::cleaner::{
+    CHUNK_BYTES, Chunk, Damaged, Move, STEP_BYTES, STEP_PARTS, Victim,
+};
+use crate::store::cleaning::cleaning::{Cleaned, Cleaning};
 use crate::store::cleaning::expiring::Expires;
 use crate::store::cleaning::liveness::Liveness;
 use crate::store::data::Data;

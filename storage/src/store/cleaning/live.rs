@@ -18,8 +18,7 @@ use crate::planted::{self, Bug};
 use crate::store::cleaning::expiring::{Amount, Expires, Expiring};
 use crate::store::keyspace::keyspaces::Replaced;
 use crate::types::packed_place::{FILES_MAX, PackedPlace};
-use crate::types::place::FileId;
-use crate::types::place::Place;
+use crate::types::place::{FileId, Place};
 
 /// Bytes in each file that count.
 #[derive(Debug, Default)]

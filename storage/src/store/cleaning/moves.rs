@@ -13,8 +13,7 @@ use crate::store::data::Data;
 use crate::store::versions::entry::KeyId;
 use crate::types::io::Blocks;
 use crate::types::packed_place::PackedPlace;
-use crate::types::place::FileId;
-use crate::types::place::{Lsn, Place};
+use crate::types::place::{FileId, Lsn, Place};
 
 impl Data {
     /// Takes the entries of versions out that go with a part: its own entry, and the entries of

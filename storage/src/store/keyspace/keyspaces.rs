@@ -16,13 +16,9 @@ use crate::format::system_key::is_system;
 use crate::store::keyspace::first_bytes::FirstBytes;
 use crate::store::keyspace::floor::{Floor, Floors};
 use crate::store::keyspace::rule::Rule;
-use crate::store::keyspace::settings::KEYSPACES_MAX;
-use crate::store::keyspace::settings::Record;
-use crate::store::keyspace::settings::SETTINGS_BYTES;
-use crate::store::keyspace::settings::Settings;
-use crate::store::keyspace::settings::SettingsEntry;
-use crate::store::keyspace::settings::Since;
-use crate::store::keyspace::settings::prefix_of;
+use crate::store::keyspace::settings::{
+    KEYSPACES_MAX, Record, SETTINGS_BYTES, Settings, SettingsEntry, Since, prefix_of,
+};
 use crate::types::place::Place;
 use crate::types::version::{PARTITIONS, Version, partition_of};
 
