@@ -10,21 +10,21 @@ use crate::types::place::FileId;
 
 impl<P: Blocks> Cleaning<P> {
     /// As [`Store::has_taken_over`](crate::store::Store::has_taken_over).
-    pub(in crate::store) fn has_taken_over(&mut self, on: &mut Cleaned<'_, P>) -> bool {
+    pub(in crate::store) fn has_taken_over(&mut self, store: &mut Cleaned<'_, P>) -> bool {
         if !self.inheritance.is_there() || !self.inheritance.is_judged() {
             return false;
         }
-        let appended = on.log.appended();
+        let appended = store.log.appended();
         let judged_at = *self.inheritance.judged_at.get_or_insert(appended);
         if_planted!(Bug::TakenOverUndurable, return true);
-        on.log.want_durable(judged_at);
-        if on.log.durable() < judged_at || on.log.owes_contents() {
+        store.log.want_durable(judged_at);
+        if store.log.durable() < judged_at || store.log.owes_contents() {
             return false;
         }
-        self.apply_moves(on.data, on.log.durable());
+        self.apply_moves(store.data, store.log.durable());
         for inherited in &self.inheritance.segments {
             let file = inherited.segment.file;
-            let parts_bytes = on.data.live.parts(file);
+            let parts_bytes = store.data.live.parts(file);
             assert!(
                 parts_bytes == 0 || is_planted(Bug::ForgetOneMove),
                 "the index points to {parts_bytes} bytes of {:08}.seg, all of which was judged",

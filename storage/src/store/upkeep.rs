@@ -31,8 +31,8 @@ impl<P: Blocks> Store<P> {
         hash_of: &impl Fn(&[u8]) -> u32,
         io: &mut Vec<Io<P::Block>>,
     ) -> bool {
-        let (cleaning, mut on) = self.parts();
-        cleaning.clean(&mut on, now_us, hash_of, io)
+        let (cleaning, mut store) = self.parts();
+        cleaning.clean(&mut store, now_us, hash_of, io)
     }
 
     /// Cleans no more: the segment under way stays as it is. Whether that gave memory back.
@@ -75,8 +75,8 @@ impl<P: Blocks> Store<P> {
 
     /// The next file that may be removed, because the log tells durably that it is released.
     pub fn take_removable(&mut self) -> Option<FileId> {
-        let (cleaning, mut on) = self.parts();
-        cleaning.take_removable(&mut on)
+        let (cleaning, mut store) = self.parts();
+        cleaning.take_removable(&mut store)
     }
 
     /// Takes `logs` over, oldest first, whose parts were replayed before those of the own log.
@@ -98,8 +98,8 @@ impl<P: Blocks> Store<P> {
     /// # Panics
     /// If the index points into one of them although all was judged.
     pub fn has_taken_over(&mut self) -> bool {
-        let (cleaning, mut on) = self.parts();
-        cleaning.has_taken_over(&mut on)
+        let (cleaning, mut store) = self.parts();
+        cleaning.has_taken_over(&mut store)
     }
 
     /// The inherited logs have vanished. Returns their files, to which nothing refers any more.

@@ -141,16 +141,19 @@ impl<P: Blocks> Cleaning<P> {
     }
 
     /// As [`Store::take_removable`](crate::store::Store::take_removable).
-    pub(in crate::store) fn take_removable(&mut self, on: &mut Cleaned<'_, P>) -> Option<FileId> {
-        self.apply_moves(on.data, on.log.durable());
-        let file = on.log.take_removable()?;
-        let parts_bytes = on.data.live.parts(file);
+    pub(in crate::store) fn take_removable(
+        &mut self,
+        store: &mut Cleaned<'_, P>,
+    ) -> Option<FileId> {
+        self.apply_moves(store.data, store.log.durable());
+        let file = store.log.take_removable()?;
+        let parts_bytes = store.data.live.parts(file);
         assert!(
             parts_bytes == 0,
             "the index points to {parts_bytes} bytes of {:08}.seg, which is released",
             file.0
         );
-        on.data.live.forget(file);
+        store.data.live.forget(file);
         Some(file)
     }
 
@@ -165,20 +168,20 @@ impl<P: Blocks> Cleaning<P> {
     /// As [`Store::clean`](crate::store::Store::clean).
     pub(in crate::store) fn clean(
         &mut self,
-        on: &mut Cleaned<'_, P>,
+        store: &mut Cleaned<'_, P>,
         now_us: u64,
         hash_of: &impl Fn(&[u8]) -> u32,
         io: &mut Vec<Io<P::Block>>,
     ) -> bool {
         let held_block = self.cleaner.holds_block();
-        self.apply_moves(on.data, on.log.durable());
+        self.apply_moves(store.data, store.log.durable());
         self.cleaner.refill(now_us);
-        let is_low = on.log.is_low() || on.log.has_most_segments();
+        let is_low = store.log.is_low() || store.log.has_most_segments();
         if is_low {
             self.give_way();
         }
-        let turns_edits_away = self.cleaner.judge_edits(now_us, &mut on.log);
-        if self.waits_for_keys(on.data) {
+        let turns_edits_away = self.cleaner.judge_edits(now_us, &mut store.log);
+        if self.waits_for_keys(store.data) {
             self.cleaner.rate = Rate::Unbounded;
         }
         if self.cleaner.victim.is_none()
@@ -190,7 +193,7 @@ impl<P: Blocks> Cleaning<P> {
             && now_us >= self.cleaner.next_pick_us
         {
             self.cleaner.next_pick_us = now_us + if is_low { PICK_US / 10 } else { PICK_US };
-            self.pick_next(on, now_us);
+            self.pick_next(store, now_us);
             self.cleaner.inherited_pick_us = now_us + INHERITED_PICK_US;
         }
         // What was read is judged at once: the memory that it takes may be all that a cold read or
@@ -198,7 +201,7 @@ impl<P: Blocks> Cleaning<P> {
         if (self.cleaner.budget_bytes >= 0 || self.cleaner.holds_block())
             && let Some(mut victim) = self.cleaner.victim.take()
         {
-            if self.step(on, now_us, &mut victim, hash_of, io) {
+            if self.step(store, now_us, &mut victim, hash_of, io) {
                 self.cleaner.victim = Some(victim);
             } else {
                 self.cleaner.next_pick_us = now_us;
@@ -210,7 +213,7 @@ impl<P: Blocks> Cleaning<P> {
         let cleaner = &self.cleaner;
         let is_busy = cleaner.victim.is_some() || !cleaner.moves.is_empty();
         // Without a place for its copies it gives nothing back, until a segment can be had again.
-        let is_blocked = on.log.lacks_any_spare()
+        let is_blocked = store.log.lacks_any_spare()
             && cleaner.moves.is_empty()
             && cleaner
                 .victim
@@ -218,35 +221,35 @@ impl<P: Blocks> Cleaning<P> {
                 .is_some_and(|victim| victim.is_memory_short || victim.blocked_since_us.is_some());
         let relief_comes = (is_busy || !cleaner.is_hopeless) && !is_blocked;
         self.cleaner.expired.is_blocked = is_blocked;
-        on.log.expect_relief(relief_comes);
-        let goes_on = self.pace_writes(on, now_us) || turns_edits_away;
+        store.log.expect_relief(relief_comes);
+        let goes_on = self.pace_writes(store, now_us) || turns_edits_away;
         goes_on || (held_block && !self.cleaner.holds_block())
     }
 
     /// Judges whether what grows is refused, and how fast writes may go. Whether writes that waited
     /// may go on.
-    fn pace_writes(&mut self, on: &mut Cleaned<'_, P>, now_us: u64) -> bool {
-        let is_low = on.log.is_low();
+    fn pace_writes(&mut self, store: &mut Cleaned<'_, P>, now_us: u64) -> bool {
+        let is_low = store.log.is_low();
         let was_full = self.cleaner.fullness.is_full();
         // A log that was stuck and is low no more is judged once more, or its deadline would stay
         // for ever.
         let is_pressed = is_low || was_full || self.cleaner.fullness.deadline_us().is_some();
-        let segments = on.log.sealed_segments().len();
-        let is_wanted = is_pressed && on.log.wants_judgement();
-        let appended_bytes = on.log.counters().appended_bytes();
+        let segments = store.log.sealed_segments().len();
+        let is_wanted = is_pressed && store.log.wants_judgement();
+        let appended_bytes = store.log.counters().appended_bytes();
         let fullness = &self.cleaner.fullness;
         if is_wanted || fullness.is_due(now_us, segments, appended_bytes, is_pressed) {
-            let is_stuck = on.log.take_stuck();
+            let is_stuck = store.log.take_stuck();
             let occupancy = Occupancy {
                 is_stuck,
-                ..self.occupancy(on.data, on.log)
+                ..self.occupancy(store.data, store.log)
             };
             self.cleaner.fullness.judge(now_us, &occupancy);
             let is_full = self.cleaner.fullness.is_full();
-            on.log.set_full(is_full);
+            store.log.set_full(is_full);
         }
-        let is_paced = is_low && on.log.is_room_coming();
-        let headroom = is_paced.then(|| self.headroom(on.log));
+        let is_paced = is_low && store.log.is_room_coming();
+        let headroom = is_paced.then(|| self.headroom(store.log));
         let goes_on = self.cleaner.pace.turn(now_us, headroom);
         goes_on || was_full != self.cleaner.fullness.is_full()
     }

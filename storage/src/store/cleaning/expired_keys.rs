@@ -59,16 +59,16 @@ impl<P: Blocks> Cleaning<P> {
     }
 
     /// Counts what has expired. Returns the bytes that have expired since the last call.
-    pub(super) fn count_expired(&mut self, on: &mut Cleaned<'_, P>, now_us: u64) -> u64 {
-        let now_ms = on.data.time_ms();
-        let commit_bytes = on.log.counters().commit_bytes;
+    pub(super) fn count_expired(&mut self, store: &mut Cleaned<'_, P>, now_us: u64) -> u64 {
+        let now_ms = store.data.time_ms();
+        let commit_bytes = store.log.counters().commit_bytes;
         let before = self.cleaner.expired.bytes;
         let (mut bytes, mut keys, mut next_ms) = (0, 0, None::<u64>);
-        let sealed = on.log.sealed_segments().iter().map(|it| it.file);
-        let open = on.log.open_segment().map(|(file, _)| file);
+        let sealed = store.log.sealed_segments().iter().map(|it| it.file);
+        let open = store.log.open_segment().map(|(file, _)| file);
         for file in sealed.chain(open) {
-            let counts = on.data.live.counts(file, now_ms);
-            let (tokens, more_ms) = on.data.live.gone_tokens(file, now_ms);
+            let counts = store.data.live.counts(file, now_ms);
+            let (tokens, more_ms) = store.data.live.gone_tokens(file, now_ms);
             bytes += counts.expired;
             keys += counts.expired_count.max(tokens);
             next_ms = next_ms
@@ -77,7 +77,7 @@ impl<P: Blocks> Cleaning<P> {
                 .chain(more_ms)
                 .min();
         }
-        let all = on.data.keys.entries().len() as u64;
+        let all = store.data.keys.entries().len() as u64;
         let expired = &mut self.cleaner.expired;
         expired.observe(now_us, commit_bytes);
         (expired.bytes, expired.keys) = (bytes, keys);
@@ -109,22 +109,22 @@ impl<P: Blocks> Cleaning<P> {
 
     /// Seals the open segment for what has expired in it, if it would not be full before long by
     /// itself. Whether that was done.
-    pub(super) fn seal_expired(&mut self, on: &mut Cleaned<'_, P>, now_us: u64) -> bool {
-        let Some((file, bytes)) = on.log.open_segment() else {
+    pub(super) fn seal_expired(&mut self, store: &mut Cleaned<'_, P>, now_us: u64) -> bool {
+        let Some((file, bytes)) = store.log.open_segment() else {
             return false;
         };
-        let counts = on.data.counts_in(file);
+        let counts = store.data.counts_in(file);
         // On a full disk nothing fills it up, because what would is refused.
-        let is_low = on.log.is_low();
+        let is_low = store.log.is_low();
         let is_spent = match is_low {
             true => counts.expired >= bytes / 8,
             false => counts.expired >= bytes / 4 && counts.next_ms.is_none(),
         };
-        if !is_spent && !self.hoards_expired_keys(on.data, file) {
+        if !is_spent && !self.hoards_expired_keys(store.data, file) {
             return false;
         }
-        let must_be = is_low || self.is_full_of_expired(on.data);
-        let left = on.log.open_segment_bytes_left();
+        let must_be = is_low || self.is_full_of_expired(store.data);
+        let left = store.log.open_segment_bytes_left();
         let fills = self
             .cleaner
             .expired
@@ -136,11 +136,11 @@ impl<P: Blocks> Cleaning<P> {
             self.cleaner.expired.pick_by(now_us + PICK_US);
             return false;
         }
-        let is_oldest = on.log.sealed_segments().is_empty() && !self.cleaner.keeps_deletions;
-        let kept = on.data.copies_bytes(file, is_oldest);
+        let is_oldest = store.log.sealed_segments().is_empty() && !self.cleaner.keeps_deletions;
+        let kept = store.data.copies_bytes(file, is_oldest);
         // The last spares are for what makes room for certain.
-        let has_spares = !on.log.lacks_spares();
-        (has_spares || (must_be && kept <= on.log.sure_bytes_of_spare()))
-            && on.log.seal_for_cleaning()
+        let has_spares = !store.log.lacks_spares();
+        (has_spares || (must_be && kept <= store.log.sure_bytes_of_spare()))
+            && store.log.seal_for_cleaning()
     }
 }

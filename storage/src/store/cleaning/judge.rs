@@ -85,7 +85,7 @@ impl<P: Blocks> Cleaning<P> {
     /// Goes on with the segment that is cleaned; `false` when it is released or given up.
     pub(super) fn step(
         &mut self,
-        on: &mut Cleaned<'_, P>,
+        store: &mut Cleaned<'_, P>,
         now_us: u64,
         victim: &mut Victim<P::Block>,
         hash_of: &impl Fn(&[u8]) -> u32,
@@ -98,7 +98,7 @@ impl<P: Blocks> Cleaning<P> {
         };
         loop {
             if victim.offset >= victim.segment.end.end_offset {
-                self.end_of_segment(on, victim);
+                self.end_of_segment(store, victim);
                 return false;
             }
             match &victim.chunk {
@@ -107,7 +107,7 @@ impl<P: Blocks> Cleaning<P> {
                     return true;
                 }
                 &Chunk::Missing(frame_bytes) => {
-                    self.read_chunk(on, victim, frame_bytes, io);
+                    self.read_chunk(store, victim, frame_bytes, io);
                     return true;
                 }
                 Chunk::Read { .. } => {}
@@ -128,7 +128,8 @@ impl<P: Blocks> Cleaning<P> {
             if matches!(frame.kind, FrameKind::Commit | FrameKind::Repair) {
                 let body_start = at + FRAME_HEADER_BYTES;
                 let body = &victim.chunk.bytes()[body_start..][..frame.body_bytes as usize];
-                let (judged_bytes, end) = self.judge(on, now_us, victim, body, &mut step, hash_of);
+                let (judged_bytes, end) =
+                    self.judge(store, now_us, victim, body, &mut step, hash_of);
                 victim.judged_bytes = judged_bytes;
                 victim.copied_bytes += std::mem::take(&mut step.copied_bytes);
                 match end {
@@ -150,18 +151,18 @@ impl<P: Blocks> Cleaning<P> {
 
     /// Releases a segment whose parts are all judged, or gives it up if a part that counts was not
     /// copied.
-    fn end_of_segment(&mut self, on: &mut Cleaned<'_, P>, victim: &Victim<P::Block>) {
+    fn end_of_segment(&mut self, store: &mut Cleaned<'_, P>, victim: &Victim<P::Block>) {
         let segment = victim.segment;
         // Before the point of no return: each part that counts was copied.
-        if on.data.live.parts(segment.file) != self.moving_bytes(on.data, segment.file) {
+        if store.data.live.parts(segment.file) != self.moving_bytes(store.data, segment.file) {
             self.report_damaged(victim);
             return;
         }
         // A keyspace that keeps versions may keep a part that was to go.
         assert!(
             victim.copied_bytes <= victim.counting_bytes
-                || on.data.keyspaces.keeps_versions()
-                || on.data.live.has_forgotten_times(),
+                || store.data.keyspaces.keeps_versions()
+                || store.data.live.has_forgotten_times(),
             "{} bytes of {:08}.seg were copied, of which {} counted: the others were taken for \
              expired",
             victim.copied_bytes,
@@ -173,7 +174,7 @@ impl<P: Blocks> Cleaning<P> {
             false => {
                 let sequence = segment.end.sequence;
                 let highest = *self.cleaner.highest;
-                on.log.release(sequence, &highest);
+                store.log.release(sequence, &highest);
             }
         }
         self.cleaner.counters.segments += 1;
@@ -183,7 +184,7 @@ impl<P: Blocks> Cleaning<P> {
     /// is all of it.
     fn judge(
         &mut self,
-        on: &mut Cleaned<'_, P>,
+        store: &mut Cleaned<'_, P>,
         now_us: u64,
         victim: &Victim<P::Block>,
         body: &[u8],
@@ -205,8 +206,8 @@ impl<P: Blocks> Cleaning<P> {
                 *highest = (*highest).max(part.sequence());
             }
             let judged = Judged {
-                liveness: on.data.liveness(
-                    on.log.history(),
+                liveness: store.data.liveness(
+                    store.log.history(),
                     &part,
                     place,
                     victim.is_oldest,
@@ -216,8 +217,8 @@ impl<P: Blocks> Cleaning<P> {
                 part,
                 place,
             };
-            on.carry_time_of_drop(victim, &judged);
-            if !on.data.drop_versions(&judged, &mut step.parts) {
+            store.carry_time_of_drop(victim, &judged);
+            if !store.data.drop_versions(&judged, &mut step.parts) {
                 return (at, JudgeEnd::StepDone);
             }
             match judged.liveness {
@@ -226,13 +227,15 @@ impl<P: Blocks> Cleaning<P> {
                         u64::from(part.kind() == PartKind::Tombstone);
                 }
                 Liveness::Expired => {
-                    on.data
+                    store
+                        .data
                         .forget(part.slot(), judged.hash, (place, part.sequence()));
                     self.cleaner.counters.expired_dropped += 1;
                 }
                 Liveness::Copied(_) if is_planted(Bug::ForgetOneMove) && bytes % 7 == 5 => {}
                 Liveness::Copied(_) | Liveness::Kept(_) | Liveness::KeptDeletion => {
-                    if let Some(end) = self.copy(on, now_us, victim.is_inherited, &judged, step) {
+                    if let Some(end) = self.copy(store, now_us, victim.is_inherited, &judged, step)
+                    {
                         return (at, end);
                     }
                 }
@@ -249,7 +252,7 @@ impl<P: Blocks> Cleaning<P> {
     /// there is none now.
     fn copy(
         &mut self,
-        on: &mut Cleaned<'_, P>,
+        store: &mut Cleaned<'_, P>,
         now_us: u64,
         is_inherited: bool,
         judged: &Judged<'_>,
@@ -270,15 +273,15 @@ impl<P: Blocks> Cleaning<P> {
             true => Purpose::Grow,
             false => Purpose::Clean,
         };
-        let is_kept_back = purpose == Purpose::Grow && on.log.is_low();
-        if is_kept_back || on.log.room(purpose, copy.bytes) != Room::Yes {
+        let is_kept_back = purpose == Purpose::Grow && store.log.is_low();
+        if is_kept_back || store.log.room(purpose, copy.bytes) != Room::Yes {
             return Some(JudgeEnd::NoRoom);
         }
-        let is_crowded = on.data.is_crowded(part.slot(), hash, place);
-        let (lsn, to) = on.log.append_moved(now_us, part, copy.moved, is_crowded);
+        let is_crowded = store.data.is_crowded(part.slot(), hash, place);
+        let (lsn, to) = store.log.append_moved(now_us, part, copy.moved, is_crowded);
         step.bytes = step.bytes.saturating_sub(copy.bytes);
         // The log does not say yet that this token may be gone, although the account does.
-        let is_late_token = is_token(part.key()) && on.data.is_expired(part.expiry_ms());
+        let is_late_token = is_token(part.key()) && store.data.is_expired(part.expiry_ms());
         if copy.kind == PartKind::Put && !is_late_token {
             step.copied_bytes += u64::from(place.bytes);
         }
@@ -293,7 +296,7 @@ impl<P: Blocks> Cleaning<P> {
             was: part.kind(),
             kind: copy.kind,
             is_marked: matches!(copy.moved, Moved::Superseded(_)),
-            expires: on.data.copy_expires(part, is_late_token),
+            expires: store.data.copy_expires(part, is_late_token),
             from: place,
             to,
         });
@@ -303,7 +306,7 @@ impl<P: Blocks> Cleaning<P> {
     /// Reads on from the frame that is judged next; tried again later if no block is free.
     fn read_chunk(
         &mut self,
-        on: &mut Cleaned<'_, P>,
+        store: &mut Cleaned<'_, P>,
         victim: &mut Victim<P::Block>,
         frame_bytes: usize,
         io: &mut Vec<Io<P::Block>>,
@@ -318,7 +321,7 @@ impl<P: Blocks> Cleaning<P> {
         victim.chunk = Chunk::Missing(frame_bytes);
         // Memory may be short, or a part of a standard frame block all that is left.
         let block = loop {
-            if let Some(block) = on.blocks.take(bytes) {
+            if let Some(block) = store.blocks.take(bytes) {
                 break block;
             }
             if bytes == least {

@@ -13,64 +13,64 @@ use crate::types::io::Blocks;
 impl<P: Blocks> Cleaning<P> {
     /// Releases a segment in which nothing counts: what was in it need not be known, but for how
     /// far its records went. Whether that was done.
-    fn release_unread(&mut self, on: &mut Cleaned<'_, P>, segment: &SealedSegment) -> bool {
+    fn release_unread(&mut self, store: &mut Cleaned<'_, P>, segment: &SealedSegment) -> bool {
         let (parts, tombstones) = (
-            on.data.live.parts(segment.file),
-            on.data.live.tombstones(segment.file),
+            store.data.live.parts(segment.file),
+            store.data.live.tombstones(segment.file),
         );
         // The index also points to expired parts. A segment with such parts is read, so that their
         // keys leave the index.
         let counts = parts > 0 || (tombstones > 0 && !is_planted(Bug::DropUnread));
         // A version that leaves takes an entry with it, and the time at which it left is told.
-        if counts || !on.data.versions.is_empty() || on.data.keyspaces.keeps_versions() {
+        if counts || !store.data.versions.is_empty() || store.data.keyspaces.keeps_versions() {
             return false;
         }
-        let reached = &on.log.history().reached;
+        let reached = &store.log.history().reached;
         let Some(&highest) = reached.of_segment(segment.end.last_lsn) else {
             return false;
         };
-        on.log.release(segment.end.sequence, &highest);
+        store.log.release(segment.end.sequence, &highest);
         self.cleaner.counters.segments += 1;
         self.cleaner.counters.unread += 1;
         true
     }
 
     /// Picks the segment to clean next, if too much of the log does not count any more.
-    pub(super) fn pick_next(&mut self, on: &mut Cleaned<'_, P>, now_us: u64) {
-        let used = on.log.used_segments();
-        let counts = used.map(|(file, _)| on.data.counts_in(file));
+    pub(super) fn pick_next(&mut self, store: &mut Cleaned<'_, P>, now_us: u64) {
+        let used = store.log.used_segments();
+        let counts = used.map(|(file, _)| store.data.counts_in(file));
         let counting_bytes: u64 = counts.map(|it| it.parts + it.tombstones).sum();
-        let counters = on.log.counters();
+        let counters = store.log.counters();
         let appended_bytes = counters.appended_bytes();
         let earnings = Earnings {
             commit_bytes: counters.commit_bytes,
             dead_bytes: appended_bytes.cast_signed() - counting_bytes.cast_signed(),
-            expired_bytes: self.count_expired(on, now_us),
-            used_bytes: on.log.used_bytes(),
+            expired_bytes: self.count_expired(store, now_us),
+            used_bytes: store.log.used_bytes(),
         };
         self.cleaner.credit.earn(earnings);
-        let (rate, picked) = self.pick(on.data, on.log);
+        let (rate, picked) = self.pick(store.data, store.log);
         self.cleaner.must_pick = false;
         self.cleaner.rate = rate;
-        on.log.set_tight(rate == Rate::Unbounded);
-        let durable_end = on.log.durable_end();
-        let newest = on.log.sealed_segments().last();
+        store.log.set_tight(rate == Rate::Unbounded);
+        let durable_end = store.log.durable_end();
+        let newest = store.log.sealed_segments().last();
         let is_settled = newest.is_none_or(|segment| {
             (segment.end.sequence, segment.end.end_offset)
                 <= (durable_end.segment_sequence, durable_end.end_offset)
         });
         // With a spare that is still to come more can be copied than without.
-        let awaits_spare = on.log.awaits_spare() || on.log.is_segment_returning();
+        let awaits_spare = store.log.awaits_spare() || store.log.is_segment_returning();
         let is_final = is_settled && !awaits_spare;
         let may_seal = picked.is_none() && is_final;
-        let is_sealed = may_seal && (self.seal_wasted(on) || self.seal_expired(on, now_us));
+        let is_sealed = may_seal && (self.seal_wasted(store) || self.seal_expired(store, now_us));
         self.cleaner.is_hopeless = picked.is_none() && is_final && !is_sealed;
         self.cleaner
             .expired
             .picked(now_us, (picked.is_some(), is_sealed), is_final);
-        let must_make_room = on.log.is_low() || on.log.has_most_segments();
+        let must_make_room = store.log.is_low() || store.log.has_most_segments();
         let goes_before = picked.is_none() || !self.cleaner.was_inherited;
-        if !must_make_room && goes_before && self.take_inherited(on.log) {
+        if !must_make_room && goes_before && self.take_inherited(store.log) {
             if rate == Rate::Bytes(0) || rate == Rate::Unbounded {
                 self.cleaner.rate = Rate::Bytes(self.cleaner.config.bytes_per_s);
             }
@@ -80,15 +80,15 @@ impl<P: Blocks> Cleaning<P> {
         if let Some((segment, is_oldest)) = picked {
             let cleaner = &mut self.cleaner;
             cleaner.credit.spend(segment.file_bytes);
-            if self.release_unread(on, &segment) {
+            if self.release_unread(store, &segment) {
                 self.cleaner.next_pick_us = now_us;
                 self.cleaner.must_pick = true;
                 return;
             }
-            let home = on.log.home_of(&segment);
+            let home = store.log.home_of(&segment);
             self.cleaner.highest.fill(0);
             let mut victim = Victim::new(segment, home, is_oldest);
-            victim.counting_bytes = on.data.counts_in(segment.file).parts;
+            victim.counting_bytes = store.data.counts_in(segment.file).parts;
             self.cleaner.victim = Some(victim);
         }
     }
@@ -122,22 +122,22 @@ impl<P: Blocks> Cleaning<P> {
     /// by a counter that changes again and again, and the segment is nearly full or nobody may
     /// fill it. A deletion or an edit that waits takes less. Sealing costs credit, as the cleaning
     /// behind it does. Returns whether the segment was sealed.
-    fn seal_wasted(&mut self, on: &mut Cleaned<'_, P>) -> bool {
-        let Some((file, bytes)) = on.log.open_segment().filter(|_| on.log.is_low()) else {
+    fn seal_wasted(&mut self, store: &mut Cleaned<'_, P>) -> bool {
+        let Some((file, bytes)) = store.log.open_segment().filter(|_| store.log.is_low()) else {
             return false;
         };
-        let left = on.log.open_segment_bytes_left();
+        let left = store.log.open_segment_bytes_left();
         let is_awaited = self.cleaner.lack.waits();
-        let is_used_up = left < bytes / 8 || is_awaited || on.log.lacks_room();
+        let is_used_up = left < bytes / 8 || is_awaited || store.log.lacks_room();
         let gain_min = bytes / if is_awaited { 16 } else { 4 };
-        let gain = bytes.saturating_sub(left + on.data.counts_in(file).parts);
+        let gain = bytes.saturating_sub(left + store.data.counts_in(file).parts);
         // Cleaning copies what still counts into the next spare, which may be a short one. Without
         // room for all of it there, the last spare would be used up and no segment released.
-        let is_oldest = on.log.sealed_segments().is_empty() && !self.cleaner.keeps_deletions;
-        let kept = on.data.copies_bytes(file, is_oldest);
-        let fits = kept <= on.log.sure_bytes_of_spare();
+        let is_oldest = store.log.sealed_segments().is_empty() && !self.cleaner.keeps_deletions;
+        let kept = store.data.copies_bytes(file, is_oldest);
+        let fits = kept <= store.log.sure_bytes_of_spare();
         let pays = self.cleaner.credit.bytes() >= 2 * bytes && gain >= gain_min;
-        let seals = is_used_up && pays && fits && on.log.seal_for_cleaning();
+        let seals = is_used_up && pays && fits && store.log.seal_for_cleaning();
         if seals {
             self.cleaner.credit.spend(bytes);
         }
