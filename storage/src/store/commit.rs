@@ -154,11 +154,11 @@ impl<P: Blocks> Store<P> {
                     .append(now_us, &record(&parts[..cells.len()]), places)
             }
         };
-        self.cleaning.cleaner.must_pick = true;
-        if self.cleaning.cleaner.pace.is_bounded() {
+        self.cleaning.note_record();
+        if self.cleaning.bounds_writes() {
             let places = self.places[..cells.len()].iter();
             let bytes = places.map(|place| u64::from(place.bytes)).sum();
-            self.cleaning.cleaner.pace.takes(bytes);
+            self.cleaning.note_written(bytes);
         }
         if self.data.keyspaces.keeps_versions() {
             let cells = self.places.iter().copied().zip(cells.iter().copied());
@@ -172,7 +172,7 @@ impl<P: Blocks> Store<P> {
 
     /// Logs a record. Where its parts stand is known until the next one.
     pub(crate) fn log_record(&mut self, now_us: u64, record: &RecordSpec<'_>) -> Lsn {
-        self.cleaning.cleaner.must_pick = true;
+        self.cleaning.note_record();
         self.log.append(now_us, record, &mut self.places)
     }
 

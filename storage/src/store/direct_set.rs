@@ -25,9 +25,7 @@ impl<P: Blocks> Store<P> {
     /// as long as nothing but that and reads run.
     #[must_use]
     pub fn allows_direct_set(&self) -> bool {
-        !self.cleaning.cleaner.pace.is_bounded()
-            && !self.data.is_memory_short()
-            && self.log.takes_all()
+        !self.cleaning.bounds_writes() && !self.data.is_memory_short() && self.log.takes_all()
     }
 
     /// As a [`Store::change`] that puts the value of `body` without an expiry, if
@@ -87,7 +85,7 @@ impl<P: Blocks> Store<P> {
         })?;
         let (lsn, place) = logged?;
         numbering.go_on_behind(partition, version);
-        cleaning.cleaner.must_pick = true;
+        cleaning.note_record();
         live.moves(before, place);
         Some((lsn, version))
     }

@@ -41,7 +41,7 @@ impl<P: Blocks> Cleaning<P> {
             data.live.forget(file);
         }
         self.inheritance = Inheritance::default();
-        self.cleaner.must_pick = true;
+        self.note_record();
         files
     }
 }

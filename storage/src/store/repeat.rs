@@ -68,7 +68,7 @@ impl<P: Blocks> Store<P> {
         let keeps_versions = self.data.keyspaces.keeps_versions()
             && self.data.keyspaces.may_rule(self.data.keys.cell(id).key());
         let is_alone = keeps_versions
-            || self.cleaning.cleaner.pace.is_bounded()
+            || self.cleaning.bounds_writes()
             || self.data.keys.cells().effects(id).is_some();
         if !exists || is_alone {
             return None;
@@ -130,7 +130,7 @@ impl<P: Blocks> Store<P> {
         self.data
             .numbering
             .go_on_behind(partition_of(slot), changes.newest);
-        self.cleaning.cleaner.must_pick = true;
+        self.cleaning.note_record();
         self.note_change(lsn, version, (slot, hash), 0, id);
     }
 }

@@ -128,7 +128,7 @@ impl<P: Blocks> Store<P> {
         let parts = [PartSpec::put(key, &value)];
         let record = RecordSpec::new(slot, version, time_ms, &parts);
         let lsn = self.log.append(now_us, &record, &mut self.places);
-        self.cleaning.cleaner.must_pick = true;
+        self.cleaning.note_record();
         let record = Record {
             slot,
             key,

@@ -70,7 +70,7 @@ impl<P: Blocks> Store<P> {
     /// Up to which record copies were appended that may not be durable yet.
     pub fn moving_until(&mut self) -> Option<Lsn> {
         self.settle_copies();
-        self.cleaning.cleaner.last_move()
+        self.cleaning.last_move()
     }
 
     /// The next file that may be removed, because the log tells durably that it is released.

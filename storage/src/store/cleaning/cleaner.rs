@@ -101,7 +101,7 @@ pub struct Backlog {
 
 /// The cleaner of one store.
 #[derive(Debug)]
-pub(in crate::store) struct Cleaner<B> {
+pub(super) struct Cleaner<B> {
     pub(super) config: CleaningConfig,
     pub(super) victim: Option<Victim<B>>,
     /// How far the records of each partition in it go, as far as it was judged; copies left out.
@@ -120,22 +120,22 @@ pub(in crate::store) struct Cleaner<B> {
     /// What may still be cleaned.
     pub(super) credit: Credit,
     /// What is kept for others.
-    pub(crate) backlog: Option<Backlog>,
+    pub(super) backlog: Option<Backlog>,
     /// Whether no deletion is dropped from the next segment on.
-    pub(crate) keeps_deletions: bool,
+    pub(super) keeps_deletions: bool,
     /// The last choice found nothing that could be cleaned.
     pub(super) is_hopeless: bool,
     /// The last victim was an inherited segment: an own one goes first.
     pub(super) was_inherited: bool,
     pub(super) inherited_pick_us: u64,
     /// Something changed since the last choice.
-    pub(crate) must_pick: bool,
+    pub(super) must_pick: bool,
     /// What had expired at the last choice.
     pub(super) expired: Expired,
     pub(super) tokens: u64,
     pub(super) counters: CleaningCounters,
     /// How fast writes may go.
-    pub(crate) pace: Pace,
+    pub(super) pace: Pace,
     pub(super) fullness: Fullness,
     /// Edits and deletions that find no room.
     pub(super) lack: Lack,
@@ -280,11 +280,6 @@ impl<B> Victim<B> {
 }
 
 impl<B> Cleaner<B> {
-    /// The last copy that is not known to be durable.
-    pub(crate) fn last_move(&self) -> Option<Lsn> {
-        self.moves.back().map(|moved| moved.lsn)
-    }
-
     pub(super) fn new() -> Self {
         Cleaner {
             config: CleaningConfig::default(),
