@@ -8,9 +8,6 @@ use penstock::cluster::lostfound::{KeptFile, read_lostfound};
 
 use super::Failure;
 
-/// How often a log is read, at most: it may change while its node runs.
-const READS_MAX: usize = 3;
-
 /// What stands in the lostfound of a data directory.
 pub fn files_of(data: &Path) -> Result<Vec<KeptFile>, Failure> {
     read_lostfound(data).map_err(|error| Failure::usage(format!("{}: {error}", data.display())))
@@ -21,11 +18,5 @@ pub fn files_of(data: &Path) -> Result<Vec<KeptFile>, Failure> {
 /// # Errors
 /// Why that cannot be told now.
 pub fn lost_of(data: &Path) -> Result<Vec<Lost>, String> {
-    let mut read = read_lost_beside(data);
-    for _ in 1..READS_MAX {
-        if read.is_err() {
-            read = read_lost_beside(data);
-        }
-    }
-    read.map_err(|error| error.to_string())
+    read_lost_beside(data).map_err(|error| error.to_string())
 }

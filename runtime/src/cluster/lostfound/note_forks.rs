@@ -24,9 +24,6 @@ const KEPT_BYTES_MAX: u64 = 64 << 20;
 /// For the shards of a process.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// A log that is written meanwhile may be unreadable at its end for a moment.
-const READS_MAX: usize = 3;
-
 /// Notes what the log tells of the tails of these partitions, durably; what it does not tell any
 /// more is left out.
 ///
@@ -46,13 +43,7 @@ pub(crate) fn note_forks(
              at beside the traffic"
         )));
     }
-    let mut read = read_lost_beside(data);
-    for _ in 1..READS_MAX {
-        if read.is_err() {
-            read = read_lost_beside(data);
-        }
-    }
-    let lost = read?;
+    let lost = read_lost_beside(data)?;
     let mut bytes = Vec::new();
     for lost in &lost {
         let slot = slot_of(&lost.key);

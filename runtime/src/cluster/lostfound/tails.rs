@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::rc::Rc;
+use std::time::Duration;
 
 use penstock_storage::contents::Contents;
 use penstock_storage::inspect::inspect_laid_out;
@@ -38,15 +39,42 @@ impl std::fmt::Display for LostError {
     }
 }
 
+/// How often a log is read, at most. A reading meets frames that the node writes meanwhile, so the
+/// last ones may stand there in part.
+const READS_MAX: u32 = 9;
+
+/// The pause after the first reading that failed. Each further pause is twice as long: 2.6 s in
+/// all, in which a frame that was under way has long been written.
+const PAUSE_FIRST: Duration = Duration::from_millis(10);
+
 /// What the tails in a node's lostfound did, key by key, in the order in which they were written.
-/// Reads the whole log. The node may be running: its log changes meanwhile, so a record may not be
-/// readable now.
+/// Reads the whole log, and once more after a pause where a record is not readable: the node may
+/// be running, and its log changes meanwhile.
 ///
 /// # Errors
-/// [`LostError`].
+/// [`LostError`] of the last of [`READS_MAX`] readings.
 pub fn read_lost_beside(data: &Path) -> Result<Vec<Lost>, LostError> {
-    let directory = Directory::beside(data).map_err(LostError::Directory)?;
-    read(data, &directory)
+    let once = || {
+        let directory = Directory::beside(data).map_err(LostError::Directory)?;
+        read(data, &directory)
+    };
+    read_again(once, std::thread::sleep)
+}
+
+/// Calls `read` until it succeeds, at most [`READS_MAX`] times, with `pause` in between.
+fn read_again<T, E>(
+    mut read: impl FnMut() -> Result<T, E>,
+    mut pause: impl FnMut(Duration),
+) -> Result<T, E> {
+    let mut last = read();
+    for again in 0..READS_MAX - 1 {
+        if last.is_ok() {
+            break;
+        }
+        pause(PAUSE_FIRST * (1 << again));
+        last = read();
+    }
+    last
 }
 
 fn read(data: &Path, directory: &Directory) -> Result<Vec<Lost>, LostError> {
@@ -314,6 +342,25 @@ mod tests {
 
     fn was(value: Option<&[u8]>) -> AtFork {
         AtFork::Was(value.map(<[u8]>::to_vec))
+    }
+
+    #[test]
+    fn a_log_is_read_again_after_ever_longer_pauses_and_given_up_with_the_last_error() {
+        for fails in 0..=READS_MAX {
+            let (mut reads, mut pauses) = (0, Vec::new());
+            let read = || {
+                reads += 1;
+                if reads > fails { Ok(reads) } else { Err(reads) }
+            };
+            let done = read_again(read, |pause| pauses.push(pause));
+            if fails < READS_MAX {
+                assert_eq!(done, Ok(fails + 1));
+            } else {
+                assert_eq!(done, Err(READS_MAX));
+            }
+            assert_eq!(pauses.len(), fails.min(READS_MAX - 1) as usize);
+            assert!(pauses.is_sorted_by(|one, next| *one * 2 == *next));
+        }
     }
 
     #[test]

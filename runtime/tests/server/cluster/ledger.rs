@@ -125,13 +125,28 @@ fn sales_of_one_node_that_are_missing_behind_its_replacement_are_those_in_its_lo
     ledger.check(sold + lost);
 }
 
+/// How the node that writes is lost.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Loss {
+    /// The other node has received what it could.
+    Beside,
+    /// The other node was gone before, and what was sold since then is on no other node.
+    Alone,
+}
+
 /// Sells by `penstock bench` through a switch and back, and then through a kill of the node that
-/// writes and its replacement. Returns the report, and whether its command has found it balanced;
-/// the killed one is back.
-fn bench_through_changes(cluster: &Cluster, level: &str) -> (serde_json::Value, bool) {
+/// writes and its replacement. `returned` is called when the killed node is back and sales go on,
+/// with whether the killed node has sold alone. Returns the report, and whether its command has
+/// found it balanced.
+fn bench_through_changes(
+    cluster: &Cluster,
+    level: &str,
+    loss: Loss,
+    returned: impl FnOnce(bool),
+) -> (serde_json::Value, bool) {
     let mut first = cluster.start(1, &["--cluster-new"]);
     wait_for_primary(&first);
-    let second = cluster.start(2, &[]);
+    let mut second = cluster.start(2, &[]);
     wait_for_follower(&first, &second);
     let mut bench = command(&["bench", "decr", "--ledger", "--json", "--connections", "4"])
         .args(["--depth", "4", "--warmup", "0", "--duration", "8"])
@@ -143,9 +158,11 @@ fn bench_through_changes(cluster: &Cluster, level: &str) -> (serde_json::Value, 
     // On a busy machine it may be over before all has happened; its account must hold in any case.
     let mut sell = |server: &Server| {
         let before = server.stand().1;
+        let is_sold = || server.stand().1 > before + 100;
         until("it sells", || {
-            server.stand().1 > before + 100 || bench.try_wait().expect("ours").is_some()
+            is_sold() || bench.try_wait().expect("ours").is_some()
         });
+        is_sold()
     };
     for (node, from, to) in [("2", &first, &second), ("1", &second, &first)] {
         wait_for_follower_role(to);
@@ -154,10 +171,21 @@ fn bench_through_changes(cluster: &Cluster, level: &str) -> (serde_json::Value, 
     }
     sell(&first);
     wait_for_follower_role(&second);
-    drop(first);
-    cluster.does(&["promote", "--to", "2", "--force", "--keep-sync"]);
+    let mut has_sold_alone = false;
+    if loss == Loss::Alone {
+        drop(second);
+        has_sold_alone = sell(&first);
+        drop(first);
+        second = cluster.start(2, &[]);
+        cluster.does(&["promote", "--to", "2", "--force", "--accept-loss"]);
+    } else {
+        drop(first);
+        cluster.does(&["promote", "--to", "2", "--force", "--keep-sync"]);
+    }
     wait_for_primary(&second);
     first = cluster.start(1, &[]);
+    wait_for_follower(&second, &first);
+    returned(has_sold_alone);
     let output = bench.wait_with_output().expect("it ends");
     wait_for_follower(&second, &first);
     let report = serde_json::from_slice(&output.stdout).expect("JSON");
@@ -173,7 +201,7 @@ fn wait_for_follower_role(server: &Server) {
 fn the_ledger_of_the_bench_at_level_replica_balances_over_switches_a_kill_and_a_promotion() {
     let _clusters = beside_clusters();
     let cluster = Cluster::new("cluster-bench-replica");
-    let (report, is_balanced) = bench_through_changes(&cluster, "replica");
+    let (report, is_balanced) = bench_through_changes(&cluster, "replica", Loss::Beside, |_| ());
     assert!(is_balanced, "{report}");
     assert!(report["acked"].as_u64().expect("a number") > 0, "{report}");
 }
@@ -236,26 +264,42 @@ fn a_bench_without_a_ledger_ends_where_another_node_writes_and_names_it() {
     ends(running, &second);
 }
 
-#[test]
-fn what_the_ledger_of_the_bench_misses_at_level_disk_is_in_lostfound() {
-    let _clusters = beside_clusters();
-    let cluster = Cluster::new("cluster-bench-disk");
-    let (report, is_balanced) = bench_through_changes(&cluster, "disk");
-    let number = |name: &str| report[name].as_u64().expect("a number");
-    let missing = report["ledger"]["missing"].as_u64().expect("a number");
-    assert_eq!(is_balanced, missing == 0, "{report}");
+/// By how much lostfound of node 1 has changed numbers of 8 bytes downwards. A record stands for as
+/// many changes as ran together, so records are not counted.
+fn units_in_lostfound(cluster: &Cluster) -> u64 {
     let listed = command(&["cluster", "lostfound", "--units"])
         .arg(cluster.data(1))
         .output()
         .expect("it runs");
-    let told = String::from_utf8_lossy(&listed.stdout).into_owned();
-    // A record stands for as many changes as ran together, so records are not counted. Where
-    // nothing is lost there is no such line.
-    let units = told.split("numbers of 8 bytes: -").nth(1);
-    let units = units.and_then(|it| it.split(' ').next());
-    let lost: u64 = units.map_or(0, |it| it.parse().expect("a number"));
-    let sold = report["ledger"]["sold"].as_u64().expect("a number");
-    let (acked, unknown) = (number("acked"), number("unknown") + number("unanswered"));
-    println!("{acked} acknowledged, {unknown} unknown, {sold} sold, {lost} in lostfound");
-    assert!((acked..=acked + unknown).contains(&(sold + lost)));
+    let error = String::from_utf8_lossy(&listed.stderr);
+    assert!(listed.status.success(), "{error}");
+    let text = String::from_utf8_lossy(&listed.stdout);
+    assert!(!text.contains("unknown"), "{text}");
+    let units = text.split("numbers of 8 bytes: ").nth(1);
+    let units = units.and_then(|it| it.split(' ').next()).expect("a line");
+    let changed: i64 = units.parse().expect("a number");
+    u64::try_from(-changed).expect("sold, not returned")
+}
+
+#[test]
+fn what_the_ledger_of_the_bench_misses_at_level_disk_is_in_lostfound() {
+    let _clusters = beside_clusters();
+    for (name, loss) in [("beside", Loss::Beside), ("alone", Loss::Alone)] {
+        let cluster = Cluster::new(&format!("cluster-bench-disk-{name}"));
+        let returned = |has_sold_alone| {
+            // The log is read while its node writes.
+            let lost = units_in_lostfound(&cluster);
+            assert!(lost > 0 || !has_sold_alone);
+            assert!((0..30).all(|_| units_in_lostfound(&cluster) == lost));
+        };
+        let (report, is_balanced) = bench_through_changes(&cluster, "disk", loss, returned);
+        let number = |name: &str| report[name].as_u64().expect("a number");
+        let missing = report["ledger"]["missing"].as_u64().expect("a number");
+        assert_eq!(is_balanced, missing == 0, "{report}");
+        let lost = units_in_lostfound(&cluster);
+        let sold = report["ledger"]["sold"].as_u64().expect("a number");
+        let (acked, unknown) = (number("acked"), number("unknown") + number("unanswered"));
+        println!("{acked} acknowledged, {unknown} unknown, {sold} sold, {lost} in lostfound");
+        assert!((acked..=acked + unknown).contains(&(sold + lost)));
+    }
 }
