@@ -127,7 +127,7 @@ impl KeyTables {
         let own = log.sealed_segments().iter();
         own.filter(move |it| (it.end.sequence, it.end.end_offset) <= known)
             .map(move |it| (log.config().log_id, it))
-            .chain(store.inherited_segments())
+            .chain(store.cleaning().inheritance().segments())
             .map(move |(log_id, it)| TableHome {
                 owner: log.config().owner,
                 file: it.file,
@@ -345,5 +345,5 @@ impl KeyTables {
 
 /// What tables may take of the memory, and as much again their blocks.
 fn share<P: Blocks>(store: &Store<P>) -> usize {
-    store.budget().memory_bytes_max / MEMORY_SHARE
+    store.data().budget().memory_bytes_max / MEMORY_SHARE
 }

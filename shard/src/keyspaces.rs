@@ -183,10 +183,10 @@ impl Keyspaces {
     pub(crate) fn hear<P: Blocks>(&mut self, store: &mut Store<P>, mail: &KeyspaceMail) {
         for (prefix, settings) in &mail.keyspaces {
             let heard = match mail.is_awaited {
-                false => store.hear_recorded(prefix, *settings),
+                false => store.keyspaces_mut().hear_recorded(prefix, *settings),
                 // It comes by a record or not at all, as at another node.
                 true if self.writes_nothing => continue,
-                true => store.hear(prefix, *settings),
+                true => store.keyspaces_mut().hear(prefix, *settings),
             };
             // Beyond the limit there is none on the shard that decides either.
             if heard == Ok(true) {
@@ -257,7 +257,7 @@ impl Keyspaces {
             return;
         }
         if self.writes_nothing {
-            store.forget_unrecorded_settings();
+            store.keyspaces_mut().forget_unrecorded();
         }
         let all = store.keyspaces();
         for (prefix, _) in all.iter() {
@@ -296,7 +296,13 @@ impl Keyspaces {
     pub(crate) fn next_revision<P: Blocks>(store: &Store<P>) -> u64 {
         let known = store.keyspaces().iter();
         let newest = known.map(|(_, settings)| settings.revision).max();
-        let first = u64::from(store.epoch().max(store.leads(0))) << 32;
+        let first = u64::from(
+            store
+                .data()
+                .numbering()
+                .opened()
+                .max(store.data().numbering().epoch(0)),
+        ) << 32;
         newest.map_or(0, |newest| newest + 1).max(first)
     }
 

@@ -55,8 +55,8 @@ pub(crate) fn look_at_member<P: Blocks>(
 ) -> Option<Result<(Standing, bool), Stale>> {
     let is_served = |linked: &&mut ClusterMember<P::Block>| linked.elsewhere(partition).is_none();
     let through = Version {
-        epoch: store.leads(partition),
-        sequence: store.sequences()[partition],
+        epoch: store.data().numbering().epoch(partition),
+        sequence: store.data().numbering().sequences()[partition],
     };
     let (standing, is_member, holds_version) = match linked {
         Some(linked) if is_served(&linked) => {

@@ -84,8 +84,8 @@ impl<P: Blocks> Shard<P> {
         mut store: Store<P>,
         snapshots: SnapshotStart,
     ) -> Result<Self, PartitionId> {
-        store.set_cleaning(config.cleaning);
-        store.keep_tokens_for(config.token_horizon_ms);
+        store.cleaning_mut().configure(config.cleaning);
+        store.data_mut().keep_tokens_for(config.token_horizon_ms);
         let linked = match config.cluster.clone() {
             Some(cluster) => {
                 config.hello.placement = Some(cluster.plan.placement());
@@ -243,9 +243,9 @@ impl<P: Blocks> Shard<P> {
             Event::MemoryBound { bytes } => {
                 let budget = Budget {
                     memory_bytes_max: bytes,
-                    ..self.execution.store.budget()
+                    ..self.execution.store.data().budget()
                 };
-                self.execution.store.set_budget(budget);
+                self.execution.store.data_mut().set_budget(budget);
             }
             Event::Sync => {
                 let log = self.execution.store.log_mut();

@@ -205,7 +205,7 @@ impl Snapshots {
                 // appended until then is replayed by a start that comes before the end.
                 let grown = store.log().counters().record_bytes - self.logged.bytes;
                 let pace = u128::from(interval / 2).max(1);
-                let usage = store.usage();
+                let usage = store.data().usage();
                 let entries = (usage.keys + usage.versions) as u128;
                 let due = entries * u128::from(grown) / pace;
                 usize::try_from(due.saturating_sub(taking.entries().into()))
@@ -244,7 +244,7 @@ impl Snapshots {
     /// Whether a clean stop need not wait for a snapshot any more. Everything should be durable
     /// then, so that little is left to be replayed.
     pub(crate) fn may_stop<P: Blocks>(&mut self, now: Now, store: &mut Store<P>) -> bool {
-        if self.policy.log_bytes == 0 || store.is_inheriting() {
+        if self.policy.log_bytes == 0 || store.cleaning().inheritance().is_there() {
             return true;
         }
         let until_us = *self
@@ -294,7 +294,7 @@ impl Snapshots {
 
     fn is_due<P: Blocks>(&self, now: Now, store: &Store<P>) -> bool {
         // One could not tell of inherited logs.
-        if store.is_inheriting() {
+        if store.cleaning().inheritance().is_there() {
             return false;
         }
         let behind = self.behind(store);

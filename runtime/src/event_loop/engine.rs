@@ -234,12 +234,12 @@ impl Engine {
         let Some(bound) = &self.helpers.memory else {
             return;
         };
-        bound.tell(self.number, self.shard.store().usage().memory_bytes);
+        bound.tell(self.number, self.shard.store().data().usage().memory_bytes);
         let mut bytes = bound.share();
         self.shard
             .step(now, Event::MemoryBound { bytes }, &mut self.outbox);
         // Before the first new key is refused.
-        if !self.shard.store().has_room_for_keys() {
+        if !self.shard.store().data().has_room_for_keys() {
             bound.make_room();
             bytes = bound.share();
             self.shard
@@ -330,13 +330,13 @@ impl Engine {
 /// What the shard's share of the disk carries, if there is a limit.
 fn carried(shard: &Shard<Arena>) -> String {
     let store = shard.store();
-    let Some(share) = store.disk_share() else {
+    let Some(share) = store.cleaning().disk_share(store.log()) else {
         return String::new();
     };
     format!(
         ": {} MiB of records count in this shard, and its share of disk_bytes_max carries {} MiB; \
          delete some, or give --disk-bytes-max more",
-        store.counting_bytes() >> 20,
+        store.cleaning().counting_bytes() >> 20,
         share.live_bytes_max() >> 20
     )
 }

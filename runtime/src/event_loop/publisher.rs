@@ -115,13 +115,13 @@ impl Publisher {
         let sample = Sample {
             shard: shard.counters(),
             log: log.counters(),
-            cleaning: store.cleaning_counters(),
-            pace: store.pace_counters(),
+            cleaning: store.cleaning().counters(),
+            pace: store.cleaning().pace_counters(),
             disk,
             thread,
-            usage: shard.store().usage(),
-            inherited_bytes: store.inherited_bytes(),
-            scrub: store.scrub_counters(),
+            usage: shard.store().data().usage(),
+            inherited_bytes: store.cleaning().inheritance().bytes_left(),
+            scrub: store.scrubbing().counters(),
             snapshots: shard.execution().snapshot_counters(),
             key_tables: shard.execution().key_table_counters(),
             replication: shard.replication_counters(now),
@@ -140,10 +140,10 @@ impl Publisher {
             has_no_descriptor: log.is_full() && failure == Some(SpareFailure::NoDescriptor),
             has_no_segment_file: log.is_full() && failure == Some(SpareFailure::System),
             is_log_full: log.has_most_segments(),
-            is_memory_full: !store.has_room_for_keys() && !store.waits_for_keys(),
+            is_memory_full: !store.data().has_room_for_keys() && !store.waits_for_keys(),
             token_halvings: store.token_halvings().into(),
-            clock_behind_us: store.clock_behind_ms() * 1_000,
-            visible_keys: store.visible_keys() as u64,
+            clock_behind_us: store.data().clock().behind_ms() * 1_000,
+            visible_keys: store.data().visible_keys() as u64,
         };
         let none = &Histogram::default();
         let (received, durable) = shard

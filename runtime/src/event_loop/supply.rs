@@ -141,7 +141,7 @@ impl SegmentSupply {
         let log_bytes = self.room.log_bytes(store.log().held_bytes());
         // Inherited logs take room that is free when they are gone. How long segments are is not
         // known before there is one.
-        let is_known = store.log().held_bytes() > 0 && !store.is_inheriting();
+        let is_known = store.log().held_bytes() > 0 && !store.cleaning().inheritance().is_there();
         let log_bytes = log_bytes.filter(|_| is_known);
         self.fill = log_bytes.map_or_else(Fill::default, |bytes| store.fill(bytes));
         let percent = self.fill_notice.due(self.fill)?;

@@ -263,7 +263,7 @@ impl Core {
     pub(super) fn ahead_ms(&self) -> i64 {
         let engine = self.engine.borrow();
         let store = engine.shard.store();
-        store.time_ms().cast_signed() - store.wall_ms().cast_signed()
+        store.data().time_ms().cast_signed() - store.data().clock().wall_ms().cast_signed()
     }
 
     /// Whether a connection may ask.

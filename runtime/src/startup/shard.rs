@@ -149,7 +149,7 @@ impl ShardStart {
         let text = format!(
             "core {}, {} keys from {from}{inherited}{} records in {recovery_ms} ms{torn}{refused}",
             self.core.map_or("any".into(), |core| core.id.to_string()),
-            shard.store().usage().keys,
+            shard.store().data().usage().keys,
             recovered.records
         );
         let log_ms = shard.store().carried_ms();

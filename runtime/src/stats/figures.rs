@@ -45,7 +45,7 @@ pub(crate) struct Sample {
     pub(crate) token_halvings: u64,
     /// By how much the wall clock is behind the time of the store, in microseconds.
     pub(crate) clock_behind_us: u64,
-    /// [`Store::visible_keys`](penstock_storage::store::Store::visible_keys).
+    /// [`Data::visible_keys`](penstock_storage::store::Data::visible_keys).
     pub(crate) visible_keys: u64,
 }
 

@@ -60,10 +60,10 @@ enum Seen {
 }
 
 fn look((store, disk): (&Store<Pool>, &Disk), (slot, hash): (u16, u32), key: &[u8]) -> Seen {
-    let place = match store.find(slot, hash, key) {
+    let place = match store.keys().find(slot, hash, key) {
         Found::Absent => return Seen::Absent,
         Found::Cached(id) => {
-            let cell = store.cell(id);
+            let cell = store.keys().cell(id);
             return match cell.is_deleted() {
                 true => Seen::Absent,
                 false => Seen::Value(cell.value().to_vec()),

@@ -29,7 +29,9 @@ pub fn compare_starts(
     let store = shard.store();
     let (mut with, mut without) = (Vec::new(), Vec::new());
     let start = Cursor::default();
-    store.newest_parts(start, usize::MAX, &mut |entry| with.push(part_of(&entry)));
+    store
+        .keys()
+        .newest_parts(start, usize::MAX, &mut |entry| with.push(part_of(&entry)));
     memory.newest_parts(start, usize::MAX, &mut |entry| {
         without.push(part_of(&entry))
     });
@@ -90,7 +92,10 @@ fn compare_notes(
     (with, without): (&History, &History),
 ) -> Result<(), String> {
     for slot in (0..SLOTS).step_by(usize::from(SLOTS) / PARTITIONS) {
-        let notes = (store.local(slot), store.epochs_found(slot));
+        let notes = (
+            store.data().locals().value(slot),
+            store.data().locals().epochs_found(slot),
+        );
         let other = memory.notes(slot);
         if notes != other {
             return Err(format!(
@@ -148,7 +153,7 @@ fn compare_pasts(
         past.insert(0, it);
     };
     let (mut with, mut without) = (Pasts::new(), Pasts::new());
-    store.versions(&mut |it| note(&mut with, it));
+    store.data().versions(&mut |it| note(&mut with, it));
     memory.versions(&mut |it| note(&mut without, it));
     let now_ms = store.carried_ms();
     let none = Vec::new();

@@ -135,7 +135,7 @@ impl Core {
         if self.outbox.fatal.is_some() {
             return Ok(());
         }
-        let time_ms = self.shard.store().time_ms();
+        let time_ms = self.shard.store().data().time_ms();
         if let Some((seen_us, seen_ms)) = self.seen {
             let passed_ms = (now.us - seen_us) / 1_000;
             let (least, most) = (passed_ms * 63 / 64, passed_ms * 65 / 64);

@@ -67,7 +67,7 @@ pub(crate) struct ClusterMember<B> {
 fn time<P: Blocks>(now_us: u64, store: &Store<P>) -> LinkTime {
     LinkTime {
         now_us,
-        time_ms: store.time_ms(),
+        time_ms: store.data().time_ms(),
     }
 }
 

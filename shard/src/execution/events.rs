@@ -17,7 +17,7 @@ impl<P: Blocks> Execution<P> {
     /// A step begins in which something comes to be that depends on the time.
     #[inline]
     pub(crate) fn step_begins(&mut self, now: Now, may_execute: bool) {
-        self.store.observe(now.us, now.unix_ms);
+        self.store.data_mut().observe(now.us, now.unix_ms);
         self.stats.event(now.us);
         if let Some(linked) = &mut self.linked {
             linked.steps(now.us, &self.store, may_execute);

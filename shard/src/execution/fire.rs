@@ -36,7 +36,7 @@ impl<P: Blocks> Execution<P> {
     /// for that are read side by side.
     pub(crate) fn fire_due(&mut self, step: &mut Step<'_, P::Block>) {
         let begins = self.firing.begins(step.now.us, self.phase.has_progress());
-        if !self.store.has_due() {
+        if !self.store.data().has_due() {
             self.firing.has_room();
             return;
         }
@@ -58,8 +58,8 @@ impl<P: Blocks> Execution<P> {
         let (begin, mut has_wrapped) = (self.firing.behind(), self.firing.behind().is_none());
         let (mut behind, mut has_seen_all) = (begin, false);
         while left.is_any() {
-            let next = self.store.timers().next_behind(behind);
-            let time_ms = self.store.time_ms();
+            let next = self.store.keys().timers().next_behind(behind);
+            let time_ms = self.store.data().time_ms();
             let Some(timer) = next.filter(|timer| timer.expiry_ms <= time_ms) else {
                 behind = None;
                 if std::mem::replace(&mut has_wrapped, true) {
@@ -92,9 +92,9 @@ impl<P: Blocks> Execution<P> {
     /// Counts keys that are due, none of which finds room, from where the last count ended.
     fn count_full(&mut self) {
         let (mut behind, mut count) = (self.firing.counted(), 0);
-        let time_ms = self.store.time_ms();
+        let time_ms = self.store.data().time_ms();
         for _ in 0..COUNTED_A_PAUSE_MAX {
-            let next = self.store.timers().next_behind(behind);
+            let next = self.store.keys().timers().next_behind(behind);
             behind = next.filter(|timer| timer.expiry_ms <= time_ms);
             let Some(timer) = behind else {
                 break;
@@ -113,8 +113,8 @@ impl<P: Blocks> Execution<P> {
 
     /// When timers are to be looked at the next time.
     pub(crate) fn firing_deadline_us(&self, now: Now) -> Option<u64> {
-        let earliest_ms = self.store.timers().earliest_ms()?;
-        let wait_ms = earliest_ms.saturating_sub(self.store.time_ms());
+        let earliest_ms = self.store.keys().timers().earliest_ms()?;
+        let wait_ms = earliest_ms.saturating_sub(self.store.data().time_ms());
         let due_us = now.us.saturating_add(wait_ms.saturating_mul(1000));
         Some(due_us.max(self.firing.resume_us()))
     }
@@ -122,7 +122,7 @@ impl<P: Blocks> Execution<P> {
     /// Fires the key that an operation has met before its effects have run. `Ok` when it is gone.
     pub(crate) fn fire_first(&mut self, now: Now, home: (u16, u32), id: CellId) -> Fired {
         let timer = Timer {
-            expiry_ms: self.store.cell(id).expiry_ms().unwrap_or_default(),
+            expiry_ms: self.store.keys().cell(id).expiry_ms().unwrap_or_default(),
             slot: home.0,
             hash: home.1,
         };
@@ -140,14 +140,14 @@ impl<P: Blocks> Execution<P> {
         if self.fires_elsewhere(timer) {
             return false;
         }
-        match self.store.at_timer(timer) {
+        match self.store.keys().at_timer(timer) {
             TimedKey::Gone => {
-                self.store.drop_timer(timer);
+                self.store.keys_mut().drop_timer(timer);
                 self.firing.is_stale();
                 true
             }
             TimedKey::Cold(_) if self.firing.take_unread(home) => {
-                self.store.drop_timer(timer);
+                self.store.keys_mut().drop_timer(timer);
                 self.firing.cannot_read();
                 true
             }
@@ -176,8 +176,8 @@ impl<P: Blocks> Execution<P> {
                     left.full = left.full.saturating_sub(1);
                 }
                 // Another key of its hash may have kept it.
-                if is_over && self.store.at_timer(timer) == TimedKey::Gone {
-                    self.store.drop_timer(timer);
+                if is_over && self.store.keys().at_timer(timer) == TimedKey::Gone {
+                    self.store.keys_mut().drop_timer(timer);
                 }
                 is_over
             }
@@ -242,7 +242,7 @@ impl<P: Blocks> Execution<P> {
     ) -> Fired {
         let mut effects = std::mem::take(&mut self.firing.effects);
         effects.clear();
-        effects.extend_from_slice(self.store.effects(id).unwrap_or_default());
+        effects.extend_from_slice(self.store.keys().effects(id).unwrap_or_default());
         let mut told = std::mem::take(&mut self.firing.told);
         let hash = self.setup.hash();
         let fire = Fire {
@@ -269,14 +269,15 @@ impl<P: Blocks> Execution<P> {
                 }
                 if self.firing.pinned().is_none() {
                     self.firing.pins(Some(timer));
-                    self.store.pin_due(homes);
+                    self.store.data_mut().pin_due(homes);
                 }
             }
         }
         (self.firing.effects, self.firing.told) = (effects, told);
         // The cell of a key that is gone stays until that is durable.
         let store = &self.store;
-        self.firing.note(|| store.cell(id).key().to_vec(), fired);
+        self.firing
+            .note(|| store.keys().cell(id).key().to_vec(), fired);
         fired
     }
 
@@ -291,12 +292,13 @@ impl<P: Blocks> Execution<P> {
         };
         let fired = fire.end_alone(&mut self.store, why);
         let store = &self.store;
-        self.firing.note(|| store.cell(id).key().to_vec(), fired);
+        self.firing
+            .note(|| store.keys().cell(id).key().to_vec(), fired);
         fired
     }
 
     fn unpin_due(&mut self) {
         self.firing.pins(None);
-        self.store.pin_due(None);
+        self.store.data_mut().pin_due(None);
     }
 }

@@ -86,10 +86,10 @@ impl<P: Blocks> Execution<P> {
             *home = last_own;
         }
         if is_any_plain {
-            ahead.has_cells(self.store.only_cells(&homes[..count]));
+            ahead.has_cells(self.store.keys().only_cells(&homes[..count]));
         } else if !is_one_key {
             // One hot key is in the processor's cache already.
-            self.store.prefetch(&homes[..count]);
+            self.store.keys().prefetch(&homes[..count]);
         }
         if has_others {
             self.look_at_others(batch, next..next + count, ahead);
@@ -108,14 +108,14 @@ impl<P: Blocks> Execution<P> {
             };
             let hash = self.setup.hash();
             likely_other_keys(item, |key| {
-                homes.push((slot, hash.of(key)), |all| self.store.prefetch(all));
+                homes.push((slot, hash.of(key)), |all| self.store.keys().prefetch(all));
             });
             if let Some(token) = likely_token(item) {
                 let home = (slot, token::home_of(hash, slot, token).1);
-                homes.push(home, |all| self.store.prefetch(all));
+                homes.push(home, |all| self.store.keys().prefetch(all));
             }
         }
-        self.store.prefetch(homes.all());
+        self.store.keys().prefetch(homes.all());
     }
 
     /// How the plain items of a batch may be answered, until something else runs.
@@ -169,7 +169,7 @@ impl<P: Blocks> Execution<P> {
         only: Option<CellId>,
     ) -> Option<()> {
         let Known { key, slot, hash } = known;
-        let read = self.store.direct_get((slot, hash), key, only)?;
+        let read = self.store.data().direct_get((slot, hash), key, only)?;
         if read.value.len() >= self.setup.config().shared_bytes_min {
             return None;
         }
@@ -183,7 +183,7 @@ impl<P: Blocks> Execution<P> {
         let (id, is_used) = (read.id, read.is_used);
         let lsn = planted::or(Bug::AnswerUnflushed, Lsn(0), read.lsn);
         if !is_used {
-            self.store.touch(id);
+            self.store.keys_mut().touch(id);
         }
         run.plain.read(lsn);
         Some(())

@@ -35,14 +35,14 @@ impl<P: Blocks> Execution<P> {
                 Some(last) if last.slot == slot && is_same(last.key, key) => Known { key, ..last },
                 _ => {
                     let hash = self.setup.hash().of(key);
-                    homes.push((slot, hash), |all| self.store.prefetch(all));
+                    homes.push((slot, hash), |all| self.store.keys().prefetch(all));
                     Known { key, slot, hash }
                 }
             });
             *into = Ahead { known, plain: None };
             last = known.or(last);
         }
-        self.store.prefetch(homes.all());
+        self.store.keys().prefetch(homes.all());
     }
 
     /// Runs the items that repeat the one at this place, whose answer is all of `out`. Returns how

@@ -35,7 +35,7 @@ impl<P: Blocks> Execution<P> {
             Tells::Value | Tells::Fields => {}
         }
         let hash = self.setup.hash().of(request.key);
-        let bytes = self.value_bytes(self.store.find(slot, hash, request.key));
+        let bytes = self.value_bytes(self.store.keys().find(slot, hash, request.key));
         bytes + REPLY_HEAD_BYTES_MAX > bytes_max
     }
 
@@ -43,7 +43,7 @@ impl<P: Blocks> Execution<P> {
     pub(crate) fn value_bytes(&self, found: Found) -> usize {
         match found {
             Found::Cold(place) => place.bytes as usize,
-            Found::Cached(id) => self.store.cell(id).value().len(),
+            Found::Cached(id) => self.store.keys().cell(id).value().len(),
             Found::Absent => 0,
         }
     }
@@ -52,9 +52,9 @@ impl<P: Blocks> Execution<P> {
     /// let the hand go on and, when it finds nothing more that may leave, to have the log make that
     /// durable: then the loop rests until the disk has done it.
     pub(crate) fn mind_memory(&mut self, waits: bool) {
-        let is_short = self.store.is_memory_short();
-        if (waits || is_short) && self.store.is_over_budget() {
-            if self.store.may_shrink() {
+        let is_short = self.store.data().is_memory_short();
+        if (waits || is_short) && self.store.data().is_over_budget() {
+            if self.store.data().may_shrink() {
                 self.phase.note_progress(true);
             } else {
                 let log = self.store.log_mut();

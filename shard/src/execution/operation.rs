@@ -304,7 +304,7 @@ impl<P: Blocks> Execution<P> {
     /// Nothing else waits for that: neither reads nor deletions.
     #[inline]
     pub(crate) fn is_held_back(&mut self, now: Now, deadline_us: u64, item: &[u8]) -> bool {
-        self.store.holds_writes() && self.is_write_in_time(now, deadline_us, item)
+        self.store.cleaning().holds_writes() && self.is_write_in_time(now, deadline_us, item)
     }
 
     #[cold]
@@ -318,7 +318,7 @@ impl<P: Blocks> Execution<P> {
             item.effect() == Effect::Writes && is_own
         });
         if is_held_back {
-            self.store.write_waits();
+            self.store.cleaning_mut().write_waits();
         }
         is_held_back
     }
@@ -401,7 +401,7 @@ impl<P: Blocks> Execution<P> {
                     standing = Some(found);
                     if read.staleness_us_max == 0 {
                         // Whoever wants it as it is now may ask later whether it was so meanwhile.
-                        self.store.remember_removals();
+                        self.store.data_mut().remember_removals();
                     }
                 }
                 Some(Ok((found, true))) => {
@@ -450,7 +450,7 @@ impl<P: Blocks> Execution<P> {
                 .token()
                 .map(|token| (slot, token::home_of(hash, slot, token.bytes()).1));
             let keys = keys.iter().map(|key| (slot, hash.of(key)));
-            self.store.pin(keys.chain(token));
+            self.store.data_mut().pin(keys.chain(token));
         }
     }
 

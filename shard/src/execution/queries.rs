@@ -37,7 +37,7 @@ impl<P: Blocks> Execution<P> {
         if !self.requests.is_idle() || self.phase.is_stopping() || self.phase.fatal().is_some() {
             return None;
         }
-        self.store.observe(now.us, now.unix_ms);
+        self.store.data_mut().observe(now.us, now.unix_ms);
         self.stats.event(now.us);
         let is_unleveled = level == AckLevel::None;
         let level = level.max(self.setup.config().level_min);
@@ -58,8 +58,8 @@ impl<P: Blocks> Execution<P> {
             return Some(None);
         };
         self.stats.answer(Asked::Verb(Verb::Get), Status::Ok);
-        self.store.touch(id);
-        Some(Some((self.store.cell(id).value(), version)))
+        self.store.keys_mut().touch(id);
+        Some(Some((self.store.keys().cell(id).value(), version)))
     }
 
     /// Begins with short segments that grow with the log up to `most_bytes`; before the first turn.
@@ -70,7 +70,8 @@ impl<P: Blocks> Execution<P> {
     /// Looks through all sealed segments once within each `period_us`; 0, as at first, is never.
     pub fn scrub_within(&mut self, period_us: u64) {
         self.store
-            .set_scrub(period_us, self.setup.config().hash_seed);
+            .scrubbing_mut()
+            .configure(period_us, self.setup.config().hash_seed);
     }
 
     /// The segments that may have key tables.

@@ -35,7 +35,9 @@ impl<P: Blocks> Execution<P> {
                 return Err((Status::Io, not_read(place, *failure)));
             }
             let admitted = match version {
-                None => store.admit((slot, hash), place, bytes, |key| key_hash.home_of(key)),
+                None => store
+                    .data_mut()
+                    .admit((slot, hash), place, bytes, |key| key_hash.home_of(key)),
                 // A version of the past stays out of the cache.
                 Some(version) => bytes
                     .get(in_block(place)..)
@@ -95,7 +97,7 @@ impl<P: Blocks> Execution<P> {
                 .clean(step.now.us, &|key| hash.of(key), &mut step.outbox.io),
         };
         self.phase.note_progress(has_progress);
-        while let Some(damaged) = self.store.take_damaged() {
+        while let Some(damaged) = self.store.cleaning_mut().take_damaged() {
             step.outbox.damaged.push(damaged);
         }
         while let Some(file) = self.store.take_removable() {
@@ -116,20 +118,20 @@ impl<P: Blocks> Execution<P> {
     pub(crate) fn reads_file(&self, file: FileId) -> bool {
         self.requests.parking.reads_file(file)
             || self.scans.steps.reads_file(file)
-            || self.store.scrub_reads(file)
+            || self.store.scrubbing().reads(file)
             || self.linked.as_ref().is_some_and(|it| it.is_reading(file))
     }
 
     /// Tells, once, that nothing refers to the inherited logs any more.
     pub(crate) fn take_over(&mut self, outbox: &mut Outbox<P::Block>) {
-        if !self.store.is_inheriting()
+        if !self.store.cleaning().inheritance().is_there()
             || self.files.has_told_taken_over()
             || self.phase.is_stopping()
             || !self.store.has_taken_over()
         {
             return;
         }
-        let mut files = self.store.inherited_files();
+        let mut files = self.store.cleaning().inheritance().files();
         if !files.any(|file| self.reads_file(file)) || is_planted(Bug::TakenOverUnderRead) {
             self.files.tell_taken_over();
             outbox.has_taken_over = true;

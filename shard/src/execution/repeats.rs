@@ -198,7 +198,7 @@ impl<P: Blocks> Execution<P> {
     /// executed on it.
     pub(crate) fn home_and_cell(&self, key: &[u8]) -> Option<((u16, u32), CellId)> {
         let (slot, hash) = self.setup.hash().home_of(key);
-        match self.store.find(slot, hash, key) {
+        match self.store.keys().find(slot, hash, key) {
             Found::Cached(id) => Some(((slot, hash), id)),
             Found::Absent | Found::Cold(_) => None,
         }

@@ -17,14 +17,14 @@ impl<P: Blocks> Execution<P> {
     /// Looks up horizons that are not known, and logs those that let tokens be dropped. Only the
     /// node that writes a partition does the latter.
     pub(crate) fn mind_tokens(&mut self, step: &mut Step<'_, P::Block>) {
-        if self.store.tokens() == 0
+        if self.store.keys().tokens() == 0
             || self.phase.is_stopping()
             || !self.chores.tokens.begins_look(step.now.us)
         {
             return;
         }
-        if self.store.fit_token_horizon() {
-            let usage = self.store.usage();
+        if self.store.data_mut().fit_token_horizon() {
+            let usage = self.store.data().usage();
             step.outbox.token_horizon = Some(TokenHorizon {
                 horizon_ms: self.store.token_horizon_ms(),
                 configured_ms: self.setup.config().token_horizon_ms,
@@ -54,7 +54,7 @@ impl<P: Blocks> Execution<P> {
             .linked
             .as_ref()
             .is_none_or(|linked| linked.elsewhere(partition).is_none());
-        let raised = self.store.raised_horizon(partition);
+        let raised = self.store.data().raised_horizon(partition);
         let Some(raised) = raised.filter(|_| is_written_here) else {
             return false;
         };
@@ -70,7 +70,7 @@ impl<P: Blocks> Execution<P> {
     /// it may leave the cache again: nobody has used it, so it leaves first.
     pub(crate) fn learn_horizon(&mut self, slot: u16) {
         let partition = partition_of(slot);
-        if self.store.horizon(partition).is_none() && self.store.usage().tokens > 0 {
+        if self.store.horizon(partition).is_none() && self.store.data().usage().tokens > 0 {
             // What is still on the disk alone is read when the chore looks.
             horizon_of(&mut self.store, self.setup.hash(), partition).ok();
         }

@@ -29,11 +29,11 @@ impl<P: Blocks> Execution<P> {
     /// Emits the reads for which there is memory: those that operations wait for before those of
     /// scans, because the client of an operation knows the key that it wants.
     pub(crate) fn issue_reads(&mut self, outbox: &mut Outbox<P::Block>) {
-        let mut waits_for_memory = self.store.is_memory_short();
+        let mut waits_for_memory = self.store.data().is_memory_short();
         while let Some((token, place, start)) = self.requests.parking.next_read() {
             // A second attempt is counted since the first.
             let under_way = self.requests.parking.bytes_under_way();
-            let has_room = start.is_some() || self.store.has_room_to_read(under_way);
+            let has_room = start.is_some() || self.store.data().has_room_to_read(under_way);
             if !has_room || !self.read(token, place, start, outbox) {
                 self.requests.parking.not_issued(token);
                 waits_for_memory |= !has_room;
@@ -82,7 +82,7 @@ impl<P: Blocks> Execution<P> {
 
     /// Tells people of damage that was found.
     pub(crate) fn tell_damage(&mut self, outbox: &mut Outbox<P::Block>) {
-        while let Some(rotten) = self.store.take_rotten() {
+        while let Some(rotten) = self.store.scrubbing_mut().take_rotten() {
             outbox.rotten.push(rotten);
         }
         outbox.bad_places.extend(self.chores.take_bad_places());

@@ -159,7 +159,7 @@ pub(crate) fn run<P: Blocks>(
     out: &mut Pieces,
 ) -> Ran {
     let hash = context.key_hash;
-    let found = store.find(context.slot, hash, request.key);
+    let found = store.keys().find(context.slot, hash, request.key);
     if let Found::Cold(place) = found {
         let slot = context.slot;
         return Ran::Cold(Cold {
@@ -193,7 +193,7 @@ pub(crate) fn look<P: Blocks>(
     slot: u16,
     key: &[u8],
 ) -> Option<(Option<CellId>, Version, Lsn)> {
-    match store.find(slot, hash, key) {
+    match store.keys().find(slot, hash, key) {
         Found::Cold(_) => None,
         found => {
             let key = Key::new(store, hash, key, found);
@@ -220,7 +220,7 @@ impl<'a> Key<'a> {
     fn new<P: Blocks>(store: &Store<P>, hash: u32, key: &'a [u8], found: Found) -> Self {
         match found {
             Found::Cached(id) => {
-                let (exists, expiry_ms, version, lsn) = store.standing(id);
+                let (exists, expiry_ms, version, lsn) = store.data().standing(id);
                 let at = ChangeKey {
                     key,
                     hash,
@@ -268,7 +268,7 @@ impl<'a> Key<'a> {
     fn unfired_cell<P: Blocks>(&self, store: &Store<P>) -> Option<CellId> {
         // Nearly every key has a value or no cell.
         match (self.at.exists, self.at.cell) {
-            (false, Some(id)) if store.must_fire(id) => Some(id),
+            (false, Some(id)) if store.data().must_fire(id) => Some(id),
             _ => None,
         }
     }
@@ -312,7 +312,7 @@ fn get<P: Blocks>(
     let head = context.head(status, key.version);
     match key.value_cell() {
         Some(id) => {
-            let cell = store.cell(id);
+            let cell = store.keys().cell(id);
             let is_used = cell.is_used();
             let is_plain = request.wanted == Wanted::Value && context.standing.is_none();
             if is_plain && cell.value().len() < context.shared_bytes_min {
@@ -321,7 +321,7 @@ fn get<P: Blocks>(
                 write_telling(store, context, request.wanted, id, head, out);
             }
             if !is_used {
-                store.touch(id);
+                store.keys_mut().touch(id);
             }
         }
         None => head.write_telling(out.written(), None, context.standing, &[]),
@@ -341,16 +341,16 @@ fn write_telling<P: Blocks>(
     head: ReplyHead,
     out: &mut Pieces,
 ) {
-    let cell = store.cell(id);
+    let cell = store.keys().cell(id);
     let told = (wanted != Wanted::Value).then(|| ExpiryTold {
         expiry_ms: cell.expiry_ms().unwrap_or(0),
-        time_ms: store.lifetimes_from_ms(),
+        time_ms: store.data().clock().next_ms(),
     });
     let value = match wanted {
         Wanted::Expiry => &[],
         Wanted::Value | Wanted::ValueAndExpiry => cell.value(),
     };
-    match store.shared_value(id) {
+    match store.keys().shared_value(id) {
         Some((block, range)) if value.len() >= context.shared_bytes_min => {
             head.share(out, told, context.standing, Arc::clone(block), range);
         }
@@ -389,7 +389,7 @@ fn lost<P: Blocks>(
             let mut head = context.head(status, key.version);
             head.flags = ITEM_FLAG_SHOWN;
             write_telling(store, context, Wanted::Value, id, head, out);
-            store.touch(id);
+            store.keys_mut().touch(id);
             Ran::Answered {
                 gate: key.lsn,
                 status,
@@ -432,13 +432,19 @@ fn full<P: Blocks>(store: &Store<P>, context: &Context<'_>, out: &mut Vec<u8>) -
             }
             false => "",
         };
-        let carries = store.disk_share().map_or_else(String::new, |share| {
-            let (counting, most) = (store.counting_bytes() >> 20, share.live_bytes_max() >> 20);
-            format!(
-                "; {counting} MiB of records count in this shard, and its share of \
+        let carries = store
+            .cleaning()
+            .disk_share(store.log())
+            .map_or_else(String::new, |share| {
+                let (counting, most) = (
+                    store.cleaning().counting_bytes() >> 20,
+                    share.live_bytes_max() >> 20,
+                );
+                format!(
+                    "; {counting} MiB of records count in this shard, and its share of \
                      disk_bytes_max carries {most} MiB"
-            )
-        });
+                )
+            });
         let message = format_args!(
             "the disk is full, or disk_bytes_max is used up: no segment can be made ready for new \
              records{carries}{mend}"
@@ -473,26 +479,26 @@ fn no_room<P: Blocks>(
 
 #[cold]
 fn no_memory<P: Blocks>(store: &Store<P>, context: &Context<'_>, out: &mut Vec<u8>) -> Ran {
-    let usage = store.usage();
+    let usage = store.data().usage();
     let mut message = format!(
         "no memory for another key: memory_max = {} leaves this shard {} bytes, and the index of \
          its {} keys takes {} of at most {}",
         context.memory_max,
-        store.budget().memory_bytes_max,
+        store.data().budget().memory_bytes_max,
         usage.keys,
         usage.index_bytes,
-        store.budget().index_bytes_max(),
+        store.data().budget().index_bytes_max(),
     );
     if store.keyspaces().keeps_versions() || usage.versions > 0 {
         message = format!(
             "no memory for another key or kept version: memory_max = {} leaves this shard {} \
              bytes, and its {} keys and {} kept versions take {} of at most {}",
             context.memory_max,
-            store.budget().memory_bytes_max,
+            store.data().budget().memory_bytes_max,
             usage.keys,
             usage.versions,
             usage.index_bytes + usage.version_bytes,
-            store.budget().index_bytes_max(),
+            store.data().budget().index_bytes_max(),
         );
     }
     memory_full(context, &message, out)
@@ -504,16 +510,16 @@ fn no_memory_for_timers<P: Blocks>(
     context: &Context<'_>,
     out: &mut Vec<u8>,
 ) -> Ran {
-    let usage = store.usage();
+    let usage = store.data().usage();
     let message = format!(
         "no memory for another armed key: memory_max = {} leaves this shard {} bytes, and its {} \
          keys and {} timers of armed keys take {} of at most {}",
         context.memory_max,
-        store.budget().memory_bytes_max,
+        store.data().budget().memory_bytes_max,
         usage.keys,
         usage.timers,
         usage.index_bytes + usage.timer_bytes,
-        store.budget().index_bytes_max(),
+        store.data().budget().index_bytes_max(),
     );
     memory_full(context, &message, out)
 }
@@ -540,11 +546,11 @@ fn expiry_after<P: Blocks>(
         Expiry::Never if !is_planted(Bug::SetKeepsExpiry) => Ok(None),
         Expiry::Never | Expiry::Keep => Ok(key.at.expiry_ms.filter(|_| key.at.exists)),
         Expiry::At(ms) => {
-            let (now_ms, behind_ms) = (store.time_ms(), store.clock_behind_ms());
+            let (now_ms, behind_ms) = (store.data().time_ms(), store.data().clock().behind_ms());
             not_past_by_store_alone(ms, now_ms, behind_ms).map(|()| Some(ms))
         }
         Expiry::In(ms) => {
-            let now_ms = planted::or(Bug::LifetimeIsTime, 0, store.lifetimes_from_ms());
+            let now_ms = planted::or(Bug::LifetimeIsTime, 0, store.data().clock().next_ms());
             Some(now_ms + ms)
                 .filter(|&at_ms| at_ms <= EXPIRY_MS_MAX)
                 .map(Some)

@@ -144,7 +144,7 @@ impl<B: Block> LinkSet<B> {
         let partitions = recovery::partitions(&config.me, &tags, store)?;
         let ring = Ring::new(config.ring_bytes_max, store.log().appended());
         // Before anything is cleaned: diverged records may stand anywhere.
-        store.hold_back(Some(Backlog {
+        store.cleaning_mut().hold_back(Some(Backlog {
             behind: Lsn(0),
             bytes_max: config.backlog_bytes_max,
         }));
@@ -311,7 +311,8 @@ impl<B: Block> LinkSet<B> {
     /// the begin of each need not tell each write.
     pub fn follow_commits<P: Blocks<Block = B>>(&mut self, store: &Store<P>) {
         let partitions = &mut self.replicas.partitions;
-        self.commits.follow(store.sequences(), partitions);
+        self.commits
+            .follow(store.data().numbering().sequences(), partitions);
     }
 
     /// A client's write was committed with this version.
@@ -737,10 +738,10 @@ impl<B: Block> LinkSet<B> {
             link.receiver.pump(time.now_us, durable, partitions, out);
         }
         let backlog = self.backlog();
-        turn.store.hold_back(backlog);
+        turn.store.cleaning_mut().hold_back(backlog);
         let mut senders = self.table.senders.values_mut();
         let wants_deletions = senders.any(|it| it.sender.wants_deletions());
-        turn.store.keep_deletions(wants_deletions);
+        turn.store.cleaning_mut().keep_deletions(wants_deletions);
     }
 
     /// Lets each sender ship.

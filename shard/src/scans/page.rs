@@ -82,7 +82,7 @@ impl<'a, P: Blocks> PageMaker<'a, P> {
         let next = loop {
             group.clear();
             let visit = &mut |at, home| group.push((at, home));
-            let behind = from.and_then(|from| self.store.keys_from(from, visit));
+            let behind = from.and_then(|from| self.store.keys().keys_from(from, visit));
             let Some(&(at, _)) = group.first().filter(|(at, _)| at.slot <= self.last_slot) else {
                 break None;
             };
@@ -209,7 +209,7 @@ impl<'a, P: Blocks> PageMaker<'a, P> {
         let entry = found.find(at, packed).ok_or(part)?;
         let is_told = entry.key.starts_with(self.request.prefix)
             && !is_system(entry.key)
-            && !self.store.is_expired(entry.expiry_ms);
+            && !self.store.data().is_expired(entry.expiry_ms);
         match is_told && self.request.wants_values {
             true => Err(part),
             false => Ok(entry),
@@ -237,11 +237,11 @@ impl<'a, P: Blocks> PageMaker<'a, P> {
         };
         let entry = match home {
             Home::Memory(id) => {
-                let cell = self.store.cell(id);
+                let cell = self.store.keys().cell(id);
                 // Leaving a key out also shows its last change, so the gate counts for it, too.
-                *gate = self.store.lsn(id).max(*gate);
-                let version = self.store.version(id);
-                self.store.exists(id).then(|| ScanEntry {
+                *gate = self.store.keys().lsn(id).max(*gate);
+                let version = self.store.keys().version(id);
+                self.store.data().exists(id).then(|| ScanEntry {
                     key: cell.key(),
                     version: Version {
                         epoch: version.epoch,
@@ -254,12 +254,14 @@ impl<'a, P: Blocks> PageMaker<'a, P> {
                 })
             }
             Home::Disk(packed) => match self.scan.known(at, packed) {
-                Some(Ok(cold)) => (!self.store.is_expired(cold.expiry_ms)).then(|| of_cold(cold)),
+                Some(Ok(cold)) => {
+                    (!self.store.data().is_expired(cold.expiry_ms)).then(|| of_cold(cold))
+                }
                 Some(Err(unread)) => return Err(unread.clone()),
                 None => self
                     .asked_of_table(at, packed)
                     .ok()
-                    .filter(|entry| !self.store.is_expired(entry.expiry_ms))
+                    .filter(|entry| !self.store.data().is_expired(entry.expiry_ms))
                     .map(|entry| ScanEntry {
                         key: entry.key,
                         version: Version {

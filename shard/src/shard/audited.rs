@@ -12,7 +12,7 @@ impl<P: Blocks> Shard<P> {
     /// Something that a connection has asked for was denied.
     #[cold]
     pub(super) fn audit_denied(&mut self, id: SessionId, denied: &impl fmt::Display) {
-        let now_us = self.execution.store.time_ms().saturating_mul(1000);
+        let now_us = self.execution.store.data().time_ms().saturating_mul(1000);
         if !self.front.audit.is_read() {
             return;
         }

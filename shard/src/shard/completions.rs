@@ -17,7 +17,7 @@ impl<P: Blocks> Shard<P> {
         self.execution.phase.note_progress(true);
         match completion.token.asker {
             Asker::LogWrite | Asker::LogSync => self.log_written(step, completion),
-            Asker::Cleaning => self.execution.store.clean_read(completion),
+            Asker::Cleaning => self.execution.store.cleaning_mut().read(completion),
             Asker::Scrub => self.execution.store.scrub_read(step.now.us, completion),
             Asker::Operation => self.key_read(step, &completion),
             Asker::Scan => self.execution.scan_read(&completion, step.outbox),

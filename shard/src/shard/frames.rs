@@ -363,7 +363,7 @@ impl<P: Blocks> Shard<P> {
             .setup
             .config()
             .hello
-            .at(self.execution.store.time_ms());
+            .at(self.execution.store.data().time_ms());
         let session: &mut Session = self.front.sessions.at_mut(id);
         let out = session.output.pieces.written();
         match must_log_in {

@@ -65,12 +65,11 @@ impl<P: Blocks> Shard<P> {
                 self.front.take_rights(id);
                 self.open(id);
                 self.front.audit_login(id);
-                let told = self
+                let told = self.execution.setup.config().hello.at(self
                     .execution
-                    .setup
-                    .config()
-                    .hello
-                    .at(self.execution.store.time_ms());
+                    .store
+                    .data()
+                    .time_ms());
                 hello = told.body();
                 AuthReply::Done {
                     message: message.as_bytes(),

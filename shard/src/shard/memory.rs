@@ -89,9 +89,9 @@ impl<P: Blocks> Shard<P> {
             return None;
         }
         let hash = self.execution.setup.hash().of(request.key);
-        let bytes = self
-            .execution
-            .value_bytes(self.execution.store.find(*slot, hash, request.key));
+        let bytes =
+            self.execution
+                .value_bytes(self.execution.store.keys().find(*slot, hash, request.key));
         // In the log the same value takes a little more than in memory: key, header, and what is
         // told of a place is rounded up by a sixteenth.
         let in_log = reserved + reserved / 8 + request.key.len() + AWAITED_BYTES;

@@ -143,7 +143,7 @@ impl<P: Blocks> Shard<P> {
         let (slot, hash) = (own.slot, own.hash);
         let reserved = match own.asks {
             Asks::Item(request) => {
-                let found = self.execution.store.find(slot, hash, request.key);
+                let found = self.execution.store.keys().find(slot, hash, request.key);
                 if let Found::Cold(place) = found
                     && !self.execution.requests.parking.is_full()
                 {
@@ -229,7 +229,7 @@ impl<P: Blocks> Shard<P> {
                     {
                         return disposition;
                     }
-                    hides_unfired = self.execution.store.must_fire(id);
+                    hides_unfired = self.execution.store.data().must_fire(id);
                 }
                 ran => break ran,
             }

@@ -74,7 +74,7 @@ impl<P: Blocks> Shard<P> {
         }
         if ends_pin {
             // The operation that the keys are kept for runs before anything leaves.
-            self.execution.store.pin(None);
+            self.execution.store.data_mut().pin(None);
         }
         // The waiters are older than the postponed operations: they were parked before those, or
         // taken from their front. So waiters that find no room go to the front of the postponed
@@ -102,7 +102,7 @@ impl<P: Blocks> Shard<P> {
                         && std::mem::take(&mut admitted.is_new)
                     {
                         let Cold { slot, hash, .. } = colds[number];
-                        self.execution.store.forget_use((slot, hash));
+                        self.execution.store.keys_mut().forget_use((slot, hash));
                     }
                 }
                 _ => {

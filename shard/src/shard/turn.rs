@@ -74,9 +74,12 @@ impl<P: Blocks> Shard<P> {
         [
             store.log().deadline_us(),
             has_deadlines.then_some(sweep_us),
-            (store.tokens() > 0 && is_serving).then_some(tokens_us),
-            store.cleaning_deadline_us().filter(|_| is_serving),
-            store.scrub_deadline_us().filter(|_| is_serving),
+            (store.keys().tokens() > 0 && is_serving).then_some(tokens_us),
+            store.cleaning().deadline_us().filter(|_| is_serving),
+            store
+                .scrubbing()
+                .deadline_us(store.log())
+                .filter(|_| is_serving),
             is_due.then_some(now.us),
             self.execution
                 .firing_deadline_us(now)

@@ -81,7 +81,7 @@ impl Side {
         let sequences = [sequence; PARTITIONS];
         let replayed = Replayed::new(budget.cache_bytes_max);
         let mut store = Store::new(log, Heap, 257, sequences, replayed);
-        store.set_budget(budget);
+        store.data_mut().set_budget(budget);
         let mut shard = Shard::new(config, store);
         let now = Now { us: 1, unix_ms: 1 };
         let sessions = [
@@ -252,17 +252,19 @@ impl Side {
         };
         let (log, stages) = (store.log(), self.shard.execution().stages().all());
         let mut newest = Vec::new();
-        let rest = store.newest_parts(Default::default(), usize::MAX, &mut |part| {
-            newest.push(part);
-        });
+        let rest = store
+            .keys()
+            .newest_parts(Default::default(), usize::MAX, &mut |part| {
+                newest.push(part);
+            });
         assert!(rest.is_none(), "all keys were visited");
         let history = (log.history(), log.position(), log.open_segment_bytes_left());
         format!(
             "{counters:?} {:?} {stages:?} {history:?} {:?} {newest:?} {:?} {:?}",
             log.counters(),
-            store.usage(),
-            store.sequences(),
-            store.counting_bytes()
+            store.data().usage(),
+            store.data().numbering().sequences(),
+            store.cleaning().counting_bytes()
         )
     }
 }
@@ -694,7 +696,9 @@ fn compare_answers(seed: u64) -> u64 {
         let counts = sides.each_ref().map(|side| side.answers.len());
         assert_eq!(counts[0], counts[1], "{context}");
         sides.iter_mut().for_each(|side| side.answers.clear());
-        let [runs, alone] = sides.each_ref().map(|side| side.shard.store().sequences());
+        let [runs, alone] = sides
+            .each_ref()
+            .map(|side| side.shard.store().data().numbering().sequences());
         assert!(runs == alone, "{context}: the numbers of changes differ");
         now.us += [0, 1, 700, 3_000][random.below(4)];
         now.unix_ms = now.us / 1_000;

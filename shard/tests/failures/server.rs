@@ -494,7 +494,7 @@ impl Server {
 
     /// What the shard holds.
     pub fn usage(&self) -> Usage {
-        self.shard.store().usage()
+        self.shard.store().data().usage()
     }
 
     /// The request to the disk with this number is to fail.
@@ -519,12 +519,12 @@ impl Server {
 
     /// Segments that cleaning has found damaged.
     pub fn damaged(&self) -> u64 {
-        self.shard.store().cleaning_counters().damaged
+        self.shard.store().cleaning().counters().damaged
     }
 
     /// Segments that cleaning went through.
     pub fn cleaned(&self) -> u64 {
-        self.shard.store().cleaning_counters().segments
+        self.shard.store().cleaning().counters().segments
     }
 
     /// Records that cleaning has copied.
@@ -553,7 +553,7 @@ impl Server {
 
     /// The time of the store.
     pub fn time_ms(&self) -> u64 {
-        self.shard.store().time_ms()
+        self.shard.store().data().time_ms()
     }
 
     pub fn get(&mut self, id: usize, key: &[u8]) {

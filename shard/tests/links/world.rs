@@ -288,7 +288,7 @@ impl World {
             self.next_salt += 1;
             store.log_mut().add_spare(file, self.next_salt, bytes);
         }
-        store.set_cleaning(CleaningConfig {
+        store.cleaning_mut().configure(CleaningConfig {
             space_percent_max: 120,
             bytes_per_s: 1 << 30,
             log_bytes_max: 0,
@@ -429,12 +429,12 @@ impl World {
         }
         let mut cells = Vec::new();
         for (key, value) in puts {
-            let home = (slot, hash(node.salt, key));
-            let known = node.cell(key);
-            let mut id = known.unwrap_or_else(|| node.store.insert(home, key, &[], None));
+            let (home, known) = ((slot, hash(node.salt, key)), node.cell(key));
+            let keys = node.store.keys_mut();
+            let mut id = known.unwrap_or_else(|| keys.insert(home, key, &[], None));
             match value {
-                Some(value) => id = node.store.set_value(home, id, value, None),
-                None => node.store.delete(home, id),
+                Some(value) => id = keys.set_value(home, id, value, None),
+                None => keys.mark_deleted(home, id),
             }
             cells.push((home.1, id));
         }
@@ -595,8 +595,8 @@ impl World {
         }
         let salt = node.salt;
         let hash_of = |key: &[u8]| hash(salt, key);
-        node.store
-            .observe(node.now_us, TIME_MS + node.now_us / 1_000);
+        let unix_ms = TIME_MS + node.now_us / 1_000;
+        node.store.data_mut().observe(node.now_us, unix_ms);
         if self.full.contains(&at) {
             node.store.log_mut().spare_refused();
         }
@@ -621,7 +621,7 @@ impl World {
         node.store.log_mut().pump(node.now_us, io);
         let time = LinkTime {
             now_us: node.now_us,
-            time_ms: node.store.time_ms(),
+            time_ms: node.store.data().time_ms(),
         };
         node.links.give_out(time, &mut node.store, &hash_of, io);
         let reads = |it: &&Io<HeapBlock>| match it {
@@ -778,7 +778,7 @@ impl World {
                 let log = node.store.log_mut();
                 log.completed(node.now_us, completion).expect("sound");
             }
-            Asker::Cleaning => node.store.clean_read(completion),
+            Asker::Cleaning => node.store.cleaning_mut().read(completion),
             Asker::Link => node.links.read(completion),
             _ => panic!("a read of nobody"),
         }

@@ -25,27 +25,17 @@ use crate::histogram::Histogram;
 use crate::if_planted;
 use crate::log::account::LogAccount;
 use crate::log::clock::LogClock;
-use crate::log::config::LogConfig;
-use crate::log::config::SEGMENT_TAIL_BYTES;
+use crate::log::config::{LogConfig, SEGMENT_TAIL_BYTES};
 use crate::log::open::OpenEnd;
 use crate::log::phase::Phase;
 use crate::log::release::Releases;
 use crate::log::sealing::Sealing;
 use crate::log::supply::Supply;
-use crate::log::told::DurableEnd;
-use crate::log::told::DurableSegment;
-use crate::log::told::LogCounters;
-use crate::log::told::Moved;
-use crate::log::told::Poisoned;
-use crate::log::told::SealedFrame;
+use crate::log::told::{DurableEnd, DurableSegment, LogCounters, Moved, Poisoned, SealedFrame};
 use crate::log::writes::Writes;
 use crate::planted::{Bug, is_planted};
 use crate::types::io::{BLOCK_BYTES, Block, Blocks, Completion, Io};
-use crate::types::place::FileId;
-use crate::types::place::LogPosition;
-use crate::types::place::LogStart;
-use crate::types::place::Lsn;
-use crate::types::place::Place;
+use crate::types::place::{FileId, LogPosition, LogStart, Lsn, Place};
 use crate::types::version::{PARTITIONS, Sequences, Version, partition_of};
 use std::cmp::Ordering;
 use std::collections::VecDeque;
@@ -151,7 +141,8 @@ impl<P: Blocks> Log<P> {
     }
 
     /// Bytes that a record may have, at most.
-    pub(crate) fn record_bytes_max(&self) -> usize {
+    #[must_use]
+    pub fn record_bytes_max(&self) -> usize {
         self.config.record_bytes_max
     }
 

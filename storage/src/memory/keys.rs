@@ -7,9 +7,9 @@
 //! - an armed key has a timer, in memory or not.
 
 use crate::format::extension::EffectsArea;
-use crate::format::record::{PARTS_MAX, PartView};
+use crate::format::record::{PARTS_MAX, PartKind, PartView, part_bytes};
 use crate::if_planted;
-use crate::memory::cache::cell::{Cell, Changed, is_same_key};
+use crate::memory::cache::cell::{Cell, Changed, SMALL_BYTES_MAX, is_same_key};
 use crate::memory::cache::cells::{Cache, ValuePlace};
 use crate::memory::index::entry::{Candidate, CellId, Home, Position, is_token_hash};
 use crate::memory::index::table::Index;
@@ -19,6 +19,8 @@ use crate::planted::{Bug, is_planted};
 use crate::types::packed_place::{Cursor, NewestPart, PackedPlace};
 use crate::types::place::{Lsn, Place};
 use crate::types::version::Version;
+use std::ops::Range;
+use std::sync::Arc;
 
 /// What is known of a key without a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,15 +34,29 @@ pub enum Found {
     Cold(Place),
 }
 
+/// What stands where a timer points.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimedKey {
+    /// The armed key with this expiry.
+    Armed(CellId),
+    /// This must be read first to know.
+    Cold(Place),
+    /// No such key: the timer is out of date.
+    Gone,
+}
+
 /// Keys whose cells are prefetched at a time: about as many loads as a processor has in flight.
 pub const PREFETCH_KEYS_MAX: usize = 16;
 
 /// How far the hands of the cache move in one turn, at most.
 const EVICTION_STEPS_MAX: usize = 8192;
 
-/// Index and value cache.
+/// Index, value cache and timers of a shard.
+///
+/// What is open to other crates finds keys and reads cells. A cell that is inserted, marked as
+/// deleted or given a value is to be committed by the store before anything else runs.
 #[derive(Debug)]
-pub(crate) struct Keys {
+pub struct Keys {
     index: Index,
     cache: Cache,
     timers: Timers,
@@ -70,14 +86,43 @@ impl Keys {
 
     /// When armed keys expire.
     #[inline]
-    pub(crate) fn timers(&self) -> &Timers {
+    #[must_use]
+    pub fn timers(&self) -> &Timers {
         &self.timers
     }
 
     /// A cached key.
     #[inline]
-    pub(crate) fn cell(&self, id: CellId) -> Cell<'_> {
+    #[must_use]
+    pub fn cell(&self, id: CellId) -> Cell<'_> {
         self.cache.cell(id)
+    }
+
+    /// The version of a cached key.
+    #[inline]
+    #[must_use]
+    pub fn version(&self, id: CellId) -> Version {
+        self.cache.version(id)
+    }
+
+    /// Up to where the log must be durable before what a cached key shows is.
+    #[inline]
+    #[must_use]
+    pub fn lsn(&self, id: CellId) -> Lsn {
+        self.cache.lsn(id)
+    }
+
+    /// The value as a part of a block that replies may hold, as [`Cache::shared_value`].
+    #[must_use]
+    pub fn shared_value(&self, id: CellId) -> Option<(&Arc<[u8]>, Range<usize>)> {
+        self.cache.shared_value(id)
+    }
+
+    /// Tokens in the index, expired ones included.
+    #[inline]
+    #[must_use]
+    pub fn tokens(&self) -> usize {
+        self.index.tokens()
     }
 
     /// Whether a cell is that of `key`.
@@ -86,9 +131,10 @@ impl Keys {
         is_same_key(self.cache.cell(id).key(), key)
     }
 
-    /// Looks `key` of `slot` up by its hash.
+    /// Looks `key` of `slot` up; `hash` is its hash with the shard's seed.
     #[inline(always)]
-    pub(crate) fn find(&self, slot: u16, hash: u32, key: &[u8]) -> Found {
+    #[must_use]
+    pub fn find(&self, slot: u16, hash: u32, key: &[u8]) -> Found {
         let mut cold = None;
         for candidate in self.index.candidates(slot, hash) {
             match candidate.home {
@@ -106,7 +152,7 @@ impl Keys {
     /// stage's loads do not depend on one another, so the processor overlaps their cache misses.
     /// Changes nothing.
     #[inline]
-    pub(crate) fn load_likely(&self, keys: &[(u16, u32)]) {
+    pub fn prefetch(&self, keys: &[(u16, u32)]) {
         let mut cells = [None; PREFETCH_KEYS_MAX];
         for (cell, &(slot, hash)) in cells.iter_mut().zip(keys) {
             *cell = self.index.likely_cell(slot, hash);
@@ -114,10 +160,12 @@ impl Keys {
         self.load_cells(&cells);
     }
 
-    /// As [`Keys::load_likely`], for keys that are seldom in the processor's cache: so it pays to
-    /// look for the entries that are not at their home. Returns the only cell that each may be in.
+    /// As [`Keys::prefetch`], for keys that are seldom in the processor's cache: so it pays to look
+    /// for the entries that are not at their home. Returns the cell that each key is in, or that it
+    /// is in none if no other key has its slot and hash.
     #[inline]
-    pub(crate) fn load_only(&self, keys: &[(u16, u32)]) -> [Option<CellId>; PREFETCH_KEYS_MAX] {
+    #[must_use]
+    pub fn only_cells(&self, keys: &[(u16, u32)]) -> [Option<CellId>; PREFETCH_KEYS_MAX] {
         let homes = keys.iter().map(|&(slot, hash)| self.index.load(slot, hash));
         std::hint::black_box(homes.fold(0, u32::wrapping_add));
         let mut cells = [None; PREFETCH_KEYS_MAX];
@@ -145,7 +193,7 @@ impl Keys {
     /// Visits where the newest parts of keys stand, from `from` on in the order of slots and
     /// hashes, at least `entries` of them unless they end before. Returns where to go on, or `None`
     /// at the end. A deletion is no entry: it is durable and about to leave, or a replay finds it.
-    pub(crate) fn newest_parts(
+    pub fn newest_parts(
         &self,
         from: Cursor,
         entries: usize,
@@ -171,6 +219,126 @@ impl Keys {
         })
     }
 
+    /// Visits the keys that have the first slot and hash from `from` on, in the order of both,
+    /// without touching them. Returns where the next ones stand, or `None` at the end. A key that
+    /// is there from the first step to the last is visited.
+    pub fn keys_from(&self, from: Cursor, visit: &mut impl FnMut(Cursor, Home)) -> Option<Cursor> {
+        self.index
+            .walk(from, 1, &mut |at, candidate| visit(at, candidate.home))
+    }
+
+    /// Visits the keys that have the next slots and hashes from `from` on up to slot `last`, about
+    /// `entries` of them. Where to go on, or `None` behind the last slot.
+    pub fn homes_from(
+        &self,
+        from: Cursor,
+        last: u16,
+        entries: usize,
+        visit: &mut impl FnMut((u16, u32), Home),
+    ) -> Option<Cursor> {
+        let next = self.index.walk(from, entries, &mut |at, candidate| {
+            if at.slot <= last {
+                visit((at.slot, at.hash), candidate.home);
+            }
+        });
+        next.filter(|next| next.slot <= last)
+    }
+
+    /// The places that must be read and admitted for these slots and hashes all at once, before a
+    /// record with these keys of one slot can be applied.
+    pub fn cold_of<'k>(
+        &self,
+        slot: u16,
+        keys: impl IntoIterator<Item = &'k [u8]>,
+        hash_of: &impl Fn(&[u8]) -> u32,
+    ) -> Vec<((u16, u32), Place)> {
+        let mut cold = Vec::new();
+        for key in keys {
+            let home = (slot, hash_of(key));
+            if let Found::Cold(_) = self.find(home.0, home.1, key) {
+                let places = self.index.candidates(home.0, home.1);
+                let places = places.filter_map(|candidate| match candidate.home {
+                    Home::Disk(packed) => packed.place(),
+                    Home::Memory(_) => None,
+                });
+                for place in places {
+                    if !cold.contains(&(home, place)) {
+                        cold.push((home, place));
+                    }
+                }
+            }
+        }
+        cold
+    }
+
+    /// Whether the key of this part is swept, with this version, and that is not durable yet. Until
+    /// then the index has the key as deleted, so a store that applies the part would leave the
+    /// value out. `hash` is that of the key.
+    #[must_use]
+    pub fn is_sweeping(&self, part: &PartView<'_>, hash: u32) -> bool {
+        let brings_value = part.kind() == PartKind::Put && !part.is_superseded();
+        brings_value
+            && match self.find(part.slot(), hash, part.key()) {
+                Found::Cached(id) => {
+                    self.cell(id).is_deleted() && self.version(id) == part.version()
+                }
+                Found::Absent | Found::Cold(_) => false,
+            }
+    }
+
+    /// What runs when a cached key expires, as an item of APPLY.
+    #[must_use]
+    pub fn effects(&self, id: CellId) -> Option<&[u8]> {
+        let area = self.cache.effects(id)?;
+        Some(area.effects())
+    }
+
+    /// What a timer points to.
+    #[must_use]
+    pub fn at_timer(&self, timer: Timer) -> TimedKey {
+        let mut cold = None;
+        for candidate in self.index.candidates(timer.slot, timer.hash) {
+            match candidate.home {
+                Home::Memory(id) => {
+                    let is_it = self.cell(id).expiry_ms() == Some(timer.expiry_ms)
+                        && self.cache.effects(id).is_some();
+                    if is_it {
+                        return TimedKey::Armed(id);
+                    }
+                }
+                Home::Disk(packed) => cold = cold.or(packed.place()),
+            }
+        }
+        cold.map_or(TimedKey::Gone, TimedKey::Cold)
+    }
+
+    /// Bytes that the part of a cached key takes in a record.
+    #[must_use]
+    pub fn part_bytes_of(&self, id: CellId) -> usize {
+        let cell = self.cell(id);
+        let expires = cell.expiry_ms().is_some();
+        let effects_bytes = self.effects_bytes(id);
+        part_bytes(cell.key().len(), cell.value().len(), expires, effects_bytes)
+    }
+
+    /// The same, but at least as many bytes, by the number of the cell alone.
+    #[inline]
+    #[must_use]
+    pub fn part_bytes_max_of(&self, id: CellId) -> usize {
+        match Cache::is_large(id) || self.cache.has_armed() {
+            true => self.part_bytes_of(id),
+            // Key and value are in the cell. Each is filled to a multiple of eight bytes.
+            false => part_bytes(0, SMALL_BYTES_MAX, true, 0) + 2 * 8,
+        }
+    }
+
+    /// Bytes that a part of a cached key has of what runs when it expires.
+    #[inline]
+    pub(crate) fn effects_bytes(&self, id: CellId) -> usize {
+        let area = self.cache.effects(id);
+        area.map_or(0, |area| area.bytes().len())
+    }
+
     /// Where the newest part of a key stands, if it was logged.
     pub(crate) fn place_of(&self, home: Home) -> Option<Place> {
         match home {
@@ -190,8 +358,9 @@ impl Keys {
         candidates.find(|candidate| self.place_of(candidate.home) == Some(place))
     }
 
-    /// Adds a cell for a key of this slot and hash, which has no entry.
-    pub(crate) fn insert(
+    /// Adds a cell for a key of this slot and hash, which has no entry. It must be committed or
+    /// discarded before anything else runs.
+    pub fn insert(
         &mut self,
         (slot, hash): (u16, u32),
         key: &[u8],
@@ -265,8 +434,8 @@ impl Keys {
         });
     }
 
-    /// Takes a timer out whose time has come.
-    pub(crate) fn drop_timer(&mut self, timer: Timer) {
+    /// Takes a timer out that points to no key, or whose time has come.
+    pub fn drop_timer(&mut self, timer: Timer) {
         self.timers.remove(timer);
     }
 
@@ -294,8 +463,15 @@ impl Keys {
         }
     }
 
-    /// Removes a cached key of this slot and hash.
-    pub(crate) fn remove_cached(&mut self, (slot, hash): (u16, u32), id: CellId) {
+    /// Takes back a [`Keys::insert`] of this slot and hash that is not to be committed.
+    ///
+    /// # Panics
+    /// If the key was logged.
+    pub fn discard(&mut self, (slot, hash): (u16, u32), id: CellId) {
+        assert!(
+            self.cell(id).place() == PackedPlace::default(),
+            "only a key that was never logged is discarded"
+        );
         self.index.remove(self.index.position_of(slot, hash, id));
         self.cache.remove(id);
     }
@@ -320,7 +496,7 @@ impl Keys {
     /// Gives a cached key of this slot and hash another value and expiry, and disarms it. It may
     /// have another cell then, which is the answer.
     #[inline]
-    pub(crate) fn set_value(
+    pub fn set_value(
         &mut self,
         home: (u16, u32),
         id: CellId,
@@ -401,7 +577,7 @@ impl Keys {
     }
 
     /// Marks a cached key of this slot and hash as deleted.
-    pub(crate) fn mark_deleted(&mut self, home: (u16, u32), id: CellId) {
+    pub fn mark_deleted(&mut self, home: (u16, u32), id: CellId) {
         self.forget_timer(home, id);
         self.cache.mark_deleted(id);
     }
@@ -429,7 +605,7 @@ impl Keys {
 
     /// Notes that a cached key was read.
     #[inline]
-    pub(crate) fn touch(&mut self, id: CellId) {
+    pub fn touch(&mut self, id: CellId) {
         self.cache.touch(id);
     }
 
@@ -438,8 +614,9 @@ impl Keys {
         self.cache.forget_use(id);
     }
 
-    /// Takes back that the keys of this slot and hash were used.
-    pub(crate) fn forget_use(&mut self, (slot, hash): (u16, u32)) {
+    /// Takes back that the keys of this slot and hash were used, if they have come lately: the
+    /// operation that a key is read for is no sign that there will be another.
+    pub fn forget_use(&mut self, (slot, hash): (u16, u32)) {
         for candidate in self.index.candidates(slot, hash) {
             if let Home::Memory(id) = candidate.home {
                 self.cache.forget_use(id);

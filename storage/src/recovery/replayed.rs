@@ -3,11 +3,9 @@
 use crate::format::contents::History;
 use crate::format::extension::EffectsArea;
 use crate::format::record::{PartKind, PartView};
-use crate::format::system_key::is_system;
-use crate::format::system_key::{is_epochs, is_indexed, is_local};
+use crate::format::system_key::{is_epochs, is_indexed, is_local, is_system};
 use crate::memory::budget::Budget;
-use crate::memory::index::entry::is_token_hash;
-use crate::memory::index::entry::{Candidate, CellId, Home, Position};
+use crate::memory::index::entry::{Candidate, CellId, Home, Position, is_token_hash};
 use crate::memory::keys::Keys;
 use crate::memory::pinned::Pinned;
 use crate::memory::timers::Timer;
@@ -23,10 +21,8 @@ use crate::store::local::{LocalRecords, PartitionEntry};
 use crate::store::versions::collect::Collected;
 use crate::store::versions::entry::{KeyId, VersionEntry};
 use crate::store::versions::table::Versions;
-use crate::types::packed_place::NewestPart;
-use crate::types::packed_place::{Cursor, PackedPlace};
-use crate::types::place::FileId;
-use crate::types::place::{Lsn, Place};
+use crate::types::packed_place::{Cursor, NewestPart, PackedPlace};
+use crate::types::place::{FileId, Lsn, Place};
 use crate::types::version::{Version, partition_of};
 
 use crate::store::expiry::part_expires;
@@ -206,9 +202,7 @@ impl Replayed {
         self.time_ms
     }
 
-    /// As [`Store::newest_parts`].
-    ///
-    /// [`Store::newest_parts`]: crate::store::Store::newest_parts
+    /// As [`Keys::newest_parts`].
     pub fn newest_parts(
         &self,
         from: Cursor,
@@ -218,9 +212,7 @@ impl Replayed {
         self.keys.newest_parts(from, entries, visit)
     }
 
-    /// As [`Store::versions`].
-    ///
-    /// [`Store::versions`]: crate::store::Store::versions
+    /// As [`Data::versions`](crate::store::Data::versions).
     pub fn versions(&self, visit: &mut impl FnMut(VersionEntry)) {
         self.versions.walk(0, usize::MAX, visit);
     }
@@ -231,13 +223,11 @@ impl Replayed {
         &self.keyspaces
     }
 
-    /// As [`Store::prefetch`], for keys that are seldom in the processor's cache: so it pays to
+    /// As [`Keys::prefetch`], for keys that are seldom in the processor's cache: so it pays to
     /// look for the entries that are not at their home.
-    ///
-    /// [`Store::prefetch`]: crate::store::Store::prefetch
     #[inline]
     pub fn prefetch(&self, keys: &[(u16, u32)]) {
-        let _ = self.keys.load_only(keys);
+        let _ = self.keys.only_cells(keys);
     }
 
     /// Takes in one replayed part. The newest version of a key wins, wherever it stands.

@@ -14,11 +14,10 @@
 use crate::format::extension::EffectsArea;
 use crate::format::record::{PARTS_MAX, part_bytes};
 use crate::log::room::{Purpose, Room};
-use crate::memory::cache::cell::SMALL_BYTES_MAX;
-use crate::memory::cache::cells::Cache;
 use crate::memory::index::entry::CellId;
 use crate::planted::{self, Bug, is_planted};
 use crate::store::commit::{ChangeKey, Committed, NoRoom, TokenPart};
+use crate::store::data::Data;
 use crate::store::fields::FieldEdit;
 use crate::store::store::Store;
 use crate::types::io::Blocks;
@@ -78,6 +77,14 @@ pub struct Change<'s, 'k, P: Blocks, const KEYS: usize> {
     parts: Option<[usize; KEYS]>,
 }
 
+impl Data {
+    /// Whether the index may take new keys of this slot, all of them: it may grow, or each finds a
+    /// free entry of its own.
+    pub(super) fn has_room_for_new(&self, slot: u16, hashes: &[u32]) -> bool {
+        self.has_room_for_keys() || self.keys.entries().has_free_entries(slot, hashes)
+    }
+}
+
 impl<P: Blocks> Store<P> {
     /// Opens a change of keys of one slot that were just looked up and are not cold. Only the first
     /// `count` of `keys` are meant.
@@ -118,77 +125,40 @@ impl<P: Blocks> Store<P> {
             parts: None,
         }
     }
-
-    /// Bytes that a record may have, at most.
-    #[must_use]
-    pub fn record_bytes_max(&self) -> usize {
-        self.log.record_bytes_max()
-    }
-
-    /// Bytes that the part of a cached key takes in a record.
-    #[must_use]
-    pub fn part_bytes_of(&self, id: CellId) -> usize {
-        let cell = self.cell(id);
-        let expires = cell.expiry_ms().is_some();
-        let effects_bytes = self.effects_bytes(id);
-        part_bytes(cell.key().len(), cell.value().len(), expires, effects_bytes)
-    }
-
-    /// The same, but at least as many bytes, by a look at the number of the cell alone.
-    #[inline]
-    #[must_use]
-    pub fn part_bytes_max_of(&self, id: CellId) -> usize {
-        match Cache::is_large(id) || self.keys.cells().has_armed() {
-            true => self.part_bytes_of(id),
-            // Key and value are in the cell. Each is filled to a multiple of eight bytes.
-            false => part_bytes(0, SMALL_BYTES_MAX, true, 0) + 2 * 8,
-        }
-    }
-
-    /// Bytes that a part of a cached key has of what runs when it expires.
-    #[inline]
-    pub(super) fn effects_bytes(&self, id: CellId) -> usize {
-        let area = self.keys.cells().effects(id);
-        area.map_or(0, |area| area.bytes().len())
-    }
-
-    /// Whether the index may take new keys of this slot, all of them: it may grow, or each finds a
-    /// free entry of its own.
-    pub(super) fn has_room_for_new(&self, slot: u16, hashes: &[u32]) -> bool {
-        self.has_room_for_keys() || self.keys.entries().has_free_entries(slot, hashes)
-    }
 }
 
 impl<'k, P: Blocks, const KEYS: usize> Change<'_, 'k, P, KEYS> {
     /// The time of the store in unix milliseconds.
     #[must_use]
     pub fn time_ms(&self) -> u64 {
-        self.store.time_ms()
+        self.store.data.time_ms()
     }
 
-    /// The time from which lifetimes count, as [`Store::lifetimes_from_ms`].
+    /// The time from which lifetimes count, as
+    /// [`Clock::next_ms`](crate::store::clock::Clock::next_ms).
     #[must_use]
     pub fn lifetimes_from_ms(&self) -> u64 {
-        self.store.lifetimes_from_ms()
+        self.store.data.clock.next_ms()
     }
 
-    /// [`Store::clock_behind_ms`].
+    /// [`Clock::behind_ms`](crate::store::clock::Clock::behind_ms).
     #[must_use]
     pub fn clock_behind_ms(&self) -> u64 {
-        self.store.clock_behind_ms()
+        self.store.data.clock.behind_ms()
     }
 
     /// Bytes that its record may have, at most.
     #[must_use]
     pub fn record_bytes_max(&self) -> usize {
-        self.store.record_bytes_max()
+        self.store.log.record_bytes_max()
     }
 
-    /// As [`Store::may_have_changed`], of a key before this change.
+    /// As [`Data::may_have_changed`], of a key before this change.
     #[must_use]
     pub fn may_have_changed(&self, which: usize, since: Version) -> bool {
         let found = &self.keys[which].found;
         self.store
+            .data
             .may_have_changed((self.slot, found.hash), found.cell, since)
     }
 
@@ -200,7 +170,7 @@ impl<'k, P: Blocks, const KEYS: usize> Change<'_, 'k, P, KEYS> {
             Value::None => None,
             Value::Stored => {
                 let id = self.keys[which].found.cell.expect("it exists");
-                Some(self.store.cell(id).value())
+                Some(self.store.data.keys.cell(id).value())
             }
             Value::Copied => Some(self.store.edited.of(which)),
             Value::Put(value) => Some(value),
@@ -215,7 +185,7 @@ impl<'k, P: Blocks, const KEYS: usize> Change<'_, 'k, P, KEYS> {
     pub fn field_mut(&mut self, which: usize, start: usize, width: usize) -> &mut [u8] {
         self.parts = None;
         let Store {
-            keys,
+            data: Data { keys, .. },
             edited,
             field_edits,
             ..
@@ -303,7 +273,7 @@ impl<'k, P: Blocks, const KEYS: usize> Change<'_, 'k, P, KEYS> {
     /// Whether this change or any key of the store has effects: nearly never.
     #[inline]
     fn are_effects(&self) -> bool {
-        !self.armed.is_empty() || self.store.keys.cells().has_armed()
+        !self.armed.is_empty() || self.store.data.keys.cells().has_armed()
     }
 
     #[inline]
@@ -321,7 +291,7 @@ impl<'k, P: Blocks, const KEYS: usize> Change<'_, 'k, P, KEYS> {
                 && key
                     .found
                     .cell
-                    .is_some_and(|id| self.store.effects_bytes(id) > 0)
+                    .is_some_and(|id| self.store.data.keys.effects_bytes(id) > 0)
     }
 
     /// Whether this change arms a key.
@@ -353,7 +323,7 @@ impl<'k, P: Blocks, const KEYS: usize> Change<'_, 'k, P, KEYS> {
     }
 
     /// Logs the change as one record: all of it or nothing survives a crash. The bytes of the
-    /// record are within [`Store::record_bytes_max`].
+    /// record are within [`Log::record_bytes_max`](crate::log::log::Log::record_bytes_max).
     ///
     /// # Errors
     /// [`NoRoom`]. Every key is as it was before the change.
@@ -420,7 +390,7 @@ impl<'k, P: Blocks, const KEYS: usize> Change<'_, 'k, P, KEYS> {
         }
         let key = &self.keys[which];
         let kept = key.found.cell.filter(|_| key.keeps_effects);
-        kept.map_or(0, |id| self.store.effects_bytes(id))
+        kept.map_or(0, |id| self.store.data.keys.effects_bytes(id))
     }
 
     /// Finds room for the record with these bytes of parts, and for what the change adds to memory.
@@ -437,8 +407,11 @@ impl<'k, P: Blocks, const KEYS: usize> Change<'_, 'k, P, KEYS> {
             }
             let (key, store) = (&self.keys[which], &*self.store);
             if !self.armed.is_empty() && self.is_armed(which) {
-                let is_new = key.found.cell.is_none_or(|id| store.effects_bytes(id) == 0);
-                if is_new && !store.has_room_for_keys() {
+                let is_new = key
+                    .found
+                    .cell
+                    .is_none_or(|id| store.data.keys.effects_bytes(id) == 0);
+                if is_new && !store.data.has_room_for_keys() {
                     return Err(match store.waits_or_lacks_memory() {
                         NoRoom::Memory => NoRoom::Timers,
                         other => other,
@@ -446,8 +419,10 @@ impl<'k, P: Blocks, const KEYS: usize> Change<'_, 'k, P, KEYS> {
                 }
                 (grows, needs_memory) = (true, true);
             }
-            let adds_version = store.adds_version(self.slot, key.found.hash, key.found.key);
-            if adds_version && !store.has_room_for_keys() {
+            let adds_version = store
+                .data
+                .adds_version(self.slot, key.found.hash, key.found.key);
+            if adds_version && !store.data.has_room_for_keys() {
                 return Err(store.waits_or_lacks_memory());
             }
             let Some(value) = self.value(which) else {
@@ -459,7 +434,7 @@ impl<'k, P: Blocks, const KEYS: usize> Change<'_, 'k, P, KEYS> {
             }
             // A cell has its value in steps of eight bytes.
             let cell = key.found.cell.filter(|_| key.found.exists);
-            let held = cell.map(|id| store.cell(id).value().len());
+            let held = cell.map(|id| store.data.keys.cell(id).value().len());
             let is_longer = held.is_none_or(|held| value.len() > held.next_multiple_of(8));
             grows |= is_longer || adds_version;
             needs_memory |= held != Some(value.len());
@@ -473,10 +448,10 @@ impl<'k, P: Blocks, const KEYS: usize> Change<'_, 'k, P, KEYS> {
             new[new_count] = token.at.hash;
             return store.room_with_token(self.slot, bytes, &new[..=new_count], token);
         }
-        if new_count > 0 && !store.has_room_for_new(self.slot, &new[..new_count]) {
+        if new_count > 0 && !store.data.has_room_for_new(self.slot, &new[..new_count]) {
             return Err(store.waits_or_lacks_memory());
         }
-        if needs_memory && store.is_memory_short() {
+        if needs_memory && store.data.is_memory_short() {
             return Err(NoRoom::Wait);
         }
         let purpose = match grows {
@@ -500,7 +475,7 @@ impl<'k, P: Blocks, const KEYS: usize> Change<'_, 'k, P, KEYS> {
                 logged[count] = (hash, id);
                 if let Some(at) = self.armed.iter().position(|(armed, _)| *armed == which) {
                     let (_, area) = self.armed.swap_remove(at);
-                    self.store.keys.arm((self.slot, hash), id, area);
+                    self.store.data.keys.arm((self.slot, hash), id, area);
                 }
                 count += 1;
             }
@@ -526,11 +501,19 @@ impl<'k, P: Blocks, const KEYS: usize> Change<'_, 'k, P, KEYS> {
         let value = match value {
             Value::Copied => {
                 if let Some(id) = self.cell_as_long(which, expiry_ms) {
-                    let Store { keys, edited, .. } = &mut *self.store;
+                    let Store {
+                        data: Data { keys, .. },
+                        edited,
+                        ..
+                    } = &mut *self.store;
                     keys.value_mut(id).copy_from_slice(edited.of(which));
                     return id;
                 }
-                let Store { keys, edited, .. } = &mut *self.store;
+                let Store {
+                    data: Data { keys, .. },
+                    edited,
+                    ..
+                } = &mut *self.store;
                 if let Some(id) = found.cell.filter(|_| keeps_effects) {
                     return keys.set_value_of_armed(home, id, edited.of(which), expiry_ms);
                 }
@@ -542,7 +525,7 @@ impl<'k, P: Blocks, const KEYS: usize> Change<'_, 'k, P, KEYS> {
             }
             Value::Put(value) => value,
             Value::Stored => {
-                let (id, keys) = (found.cell.expect("it exists"), &mut self.store.keys);
+                let (id, keys) = (found.cell.expect("it exists"), &mut self.store.data.keys);
                 if !keeps_effects {
                     keys.disarm(home, id);
                 }
@@ -553,11 +536,11 @@ impl<'k, P: Blocks, const KEYS: usize> Change<'_, 'k, P, KEYS> {
             }
             Value::None => {
                 let id = found.cell.expect("it exists");
-                self.store.keys.mark_deleted(home, id);
+                self.store.data.keys.mark_deleted(home, id);
                 return id;
             }
         };
-        let keys = &mut self.store.keys;
+        let keys = &mut self.store.data.keys;
         match found.cell {
             Some(id) if keeps_effects => keys.set_value_of_armed(home, id, value, expiry_ms),
             Some(id) => keys.set_value(home, id, value, expiry_ms),
@@ -574,7 +557,7 @@ impl<'k, P: Blocks, const KEYS: usize> Change<'_, 'k, P, KEYS> {
             ..
         } = &self.keys[which];
         let id = found.cell.filter(|_| found.exists && *keeps_effects)?;
-        let held = self.store.keys.cell(id).value().len();
+        let held = self.store.data.keys.cell(id).value().len();
         let is_as_long = held == self.store.edited.of(which).len();
         (is_as_long && expiry_ms == found.expiry_ms).then_some(id)
     }
@@ -585,7 +568,9 @@ impl<P: Blocks, const KEYS: usize> Change<'_, '_, P, KEYS> {
     #[cold]
     fn undo(&mut self) {
         let Store {
-            keys, field_edits, ..
+            data: Data { keys, .. },
+            field_edits,
+            ..
         } = &mut *self.store;
         for edit in FieldEdit::undone(field_edits) {
             let id = self.keys[edit.which()].found.cell.expect("it exists");

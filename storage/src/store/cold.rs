@@ -3,18 +3,59 @@
 use crate::format::record::{PartKind, PartView};
 use crate::memory::index::entry::Home;
 use crate::planted::{self, Bug};
+use crate::store::data::Data;
 use crate::store::store::Store;
 use crate::types::io::{BLOCK_BYTES, Blocks, Io, IoToken};
 use crate::types::packed_place::PackedPlace;
 use crate::types::place::Place;
-use crate::types::version::Version;
-use crate::types::version::partition_of;
+use crate::types::version::{Version, partition_of};
 
 /// Why a part that was read is not the one that the index asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AdmitError {
     /// The bytes are not a valid part, or the part of another key or version.
     Corrupt,
+}
+
+impl Data {
+    /// Takes the key that stands at `place` into the cache, if an entry for `slot` and `hash` still
+    /// points there: the index may have moved on while the read was under way. `read` is what
+    /// [`Store::read`] asked for, or less at the end of the file.
+    ///
+    /// # Errors
+    /// [`AdmitError::Corrupt`] if the index points to `place` and the bytes read are not the part
+    /// of the entry. Nothing is cached then.
+    pub fn admit(
+        &mut self,
+        (slot, hash): (u16, u32),
+        place: Place,
+        read: &[u8],
+        home_of: impl Fn(&[u8]) -> (u16, u32),
+    ) -> Result<(), AdmitError> {
+        let current = self
+            .keys
+            .entries()
+            .candidates(slot, hash)
+            .find_map(|candidate| match candidate.home {
+                Home::Disk(packed) if packed.place() == Some(place) => {
+                    Some((candidate.position, packed))
+                }
+                _ => None,
+            });
+        let Some((position, packed)) = current else {
+            return Ok(());
+        };
+        let part = part_read((slot, hash), packed, read, home_of)?;
+        let own_epoch = self.numbering.epoch(partition_of(slot));
+        let version = Version {
+            epoch: planted::or(Bug::AdmitWithOwnEpoch, own_epoch, part.epoch()),
+            sequence: part.sequence(),
+        };
+        // Parts on disk are durable: the cell would still be in memory otherwise.
+        let at = (position, (slot, hash));
+        self.keys.admit(at, packed, &part, version);
+        Ok(())
+    }
 }
 
 impl<P: Blocks> Store<P> {
@@ -55,45 +96,6 @@ impl<P: Blocks> Store<P> {
             block,
             len: u32::try_from(BLOCK_BYTES).expect("a block is small"),
         })
-    }
-
-    /// Takes the key that stands at `place` into the cache, if an entry for `slot` and `hash` still
-    /// points there: the index may have moved on while the read was under way. `read` is what
-    /// [`Store::read`] asked for, or less at the end of the file.
-    ///
-    /// # Errors
-    /// [`AdmitError::Corrupt`] if the index points to `place` and the bytes read are not the part
-    /// of the entry. Nothing is cached then.
-    pub fn admit(
-        &mut self,
-        (slot, hash): (u16, u32),
-        place: Place,
-        read: &[u8],
-        home_of: impl Fn(&[u8]) -> (u16, u32),
-    ) -> Result<(), AdmitError> {
-        let current = self
-            .keys
-            .entries()
-            .candidates(slot, hash)
-            .find_map(|candidate| match candidate.home {
-                Home::Disk(packed) if packed.place() == Some(place) => {
-                    Some((candidate.position, packed))
-                }
-                _ => None,
-            });
-        let Some((position, packed)) = current else {
-            return Ok(());
-        };
-        let part = part_read((slot, hash), packed, read, home_of)?;
-        let own_epoch = self.epoch_of(partition_of(slot));
-        let version = Version {
-            epoch: planted::or(Bug::AdmitWithOwnEpoch, own_epoch, part.epoch()),
-            sequence: part.sequence(),
-        };
-        // Parts on disk are durable: the cell would still be in memory otherwise.
-        let at = (position, (slot, hash));
-        self.keys.admit(at, packed, &part, version);
-        Ok(())
     }
 }
 

@@ -7,6 +7,7 @@ use crate::if_planted;
 use crate::memory::cache::cell::Cell;
 use crate::memory::index::entry::{CellId, is_token_hash};
 use crate::planted::{Bug, is_planted};
+use crate::store::data::Data;
 use crate::store::expiry::{expires, token_expires};
 use crate::store::store::Store;
 use crate::types::io::Blocks;
@@ -79,6 +80,25 @@ pub struct Committed {
     pub version: Version,
 }
 
+impl Data {
+    /// The part of a cell that expires counts from now on. The time of its record is `time_ms`, or
+    /// before that.
+    #[cold]
+    fn gains_expiring(&mut self, place: Place, (slot, hash): (u16, u32), id: CellId, time_ms: u64) {
+        let cell = self.keys.cell(id);
+        if self.keys.cells().effects(id).is_some() {
+            // It counts until its effects have run.
+            return self.live.gains(place);
+        }
+        let expiry_ms = cell.expiry_ms();
+        let expires = match is_token_hash(hash) {
+            true => token_expires(cell.key(), expiry_ms),
+            false => expires(&self.keyspaces, slot, cell.key(), expiry_ms, time_ms),
+        };
+        self.live.gains_until(place, expires);
+    }
+}
+
 impl<P: Blocks> Store<P> {
     /// Why there is no room for another key or kept version: cleaning is about to make some, or
     /// nothing does.
@@ -89,52 +109,13 @@ impl<P: Blocks> Store<P> {
         }
     }
 
-    /// Adds a cell for a key of this slot and hash that was found absent. It must be committed or
-    /// discarded before anything else runs.
-    pub fn insert(
-        &mut self,
-        (slot, hash): (u16, u32),
-        key: &[u8],
-        value: &[u8],
-        expiry_ms: Option<u64>,
-    ) -> CellId {
-        self.keys.insert((slot, hash), key, value, expiry_ms)
-    }
-
-    /// Takes back an [`Store::insert`] that is not to be committed.
-    pub fn discard(&mut self, (slot, hash): (u16, u32), id: CellId) {
-        assert!(
-            self.keys.cell(id).place() == PackedPlace::default(),
-            "only a key that was never logged is discarded"
-        );
-        self.keys.remove_cached((slot, hash), id);
-    }
-
-    /// Gives a cached key of this slot and hash another value and expiry before a commit. It may
-    /// have another cell then, which is the answer.
-    #[inline]
-    pub fn set_value(
-        &mut self,
-        home: (u16, u32),
-        id: CellId,
-        value: &[u8],
-        expiry_ms: Option<u64>,
-    ) -> CellId {
-        self.keys.set_value(home, id, value, expiry_ms)
-    }
-
-    /// Marks a cached key of this slot and hash as deleted before a commit.
-    pub fn delete(&mut self, home: (u16, u32), id: CellId) {
-        self.keys.mark_deleted(home, id);
-    }
-
     /// Logs the present contents of `cells`, keys of one `slot` with their hashes, as one record:
-    /// all of them or none survive a crash. [`Store::room_for`] must have said yes.
+    /// all of them or none survive a crash. The log must have had room for them.
     #[inline]
     pub fn commit(&mut self, now_us: u64, slot: u16, cells: &[(u32, CellId)]) -> (Lsn, Version) {
-        let version = self.next_version(slot);
-        let time_ms = self.time_ms();
-        let (keys, keyspaces) = (&self.keys, &self.keyspaces);
+        let version = self.data.next_version(slot);
+        let time_ms = self.data.time_ms();
+        let (keys, keyspaces) = (&self.data.keys, &self.data.keyspaces);
         let areas;
         let extension = match keys.cells().has_armed() {
             false => &[][..],
@@ -173,15 +154,15 @@ impl<P: Blocks> Store<P> {
                     .append(now_us, &record(&parts[..cells.len()]), places)
             }
         };
-        self.cleaner.must_pick = true;
-        if self.cleaner.pace.is_bounded() {
+        self.cleaning.note_record();
+        if self.cleaning.bounds_writes() {
             let places = self.places[..cells.len()].iter();
             let bytes = places.map(|place| u64::from(place.bytes)).sum();
-            self.cleaner.pace.takes(bytes);
+            self.cleaning.note_written(bytes);
         }
-        if self.keyspaces.keeps_versions() {
-            let cells = cells.iter().copied().enumerate();
-            self.keep_versions(lsn, version, time_ms, slot, cells);
+        if self.data.keyspaces.keeps_versions() {
+            let cells = self.places.iter().copied().zip(cells.iter().copied());
+            self.data.keep_versions(lsn, version, time_ms, slot, cells);
         }
         for (at, &(hash, id)) in cells.iter().enumerate() {
             self.note_change(lsn, version, (slot, hash), at, id);
@@ -191,7 +172,7 @@ impl<P: Blocks> Store<P> {
 
     /// Logs a record. Where its parts stand is known until the next one.
     pub(crate) fn log_record(&mut self, now_us: u64, record: &RecordSpec<'_>) -> Lsn {
-        self.cleaner.must_pick = true;
+        self.cleaning.note_record();
         self.log.append(now_us, record, &mut self.places)
     }
 
@@ -212,38 +193,22 @@ impl<P: Blocks> Store<P> {
     ) {
         let place = self.places[ordinal];
         let mut packed = PackedPlace::new(place, version.sequence);
-        if_planted! { Bug::PlaceOfFirstKey, ordinal > 0, packed = self.keys.cell(id).place() }
-        let changed = self.keys.set_change(id, version, packed, Some(lsn));
+        if_planted! { Bug::PlaceOfFirstKey, ordinal > 0, packed = self.data.keys.cell(id).place() }
+        let changed = self.data.keys.set_change(id, version, packed, Some(lsn));
         // A deletion counts like a value until it is durable and its entry leaves.
         match changed.expires() {
-            false => self.live.moves(changed.before, place),
+            false => self.data.live.moves(changed.before, place),
             true => {
                 if let Some(old) = changed.before.place() {
-                    self.live.loses(old);
+                    self.data.live.loses(old);
                 }
-                self.gains_expiring(place, (slot, hash), id);
+                self.data
+                    .gains_expiring(place, (slot, hash), id, self.log.time_ms());
             }
         }
         if changed.is_deleted() {
-            self.deletions.push_back((lsn, slot, hash, version));
+            self.data.deletions.push_back((lsn, slot, hash, version));
         }
-    }
-
-    #[cold]
-    fn gains_expiring(&mut self, place: Place, (slot, hash): (u16, u32), id: CellId) {
-        let cell = self.keys.cell(id);
-        if self.keys.cells().effects(id).is_some() {
-            // It counts until its effects have run.
-            return self.live.gains(place);
-        }
-        // The time of its record, or a later one.
-        let time_ms = self.log.time_ms();
-        let expiry_ms = cell.expiry_ms();
-        let expires = match is_token_hash(hash) {
-            true => token_expires(cell.key(), expiry_ms),
-            false => expires(&self.keyspaces, slot, cell.key(), expiry_ms, time_ms),
-        };
-        self.live.gains_until(place, expires);
     }
 }
 

@@ -2,8 +2,7 @@
 
 use crate::memory::index::entry::CellId;
 use crate::memory::keys::Found;
-use crate::store::store::Store;
-use crate::types::io::Blocks;
+use crate::store::data::Data;
 use crate::types::place::Lsn;
 use crate::types::version::Version;
 
@@ -22,9 +21,10 @@ pub struct DirectRead<'a> {
     pub lsn: Lsn,
 }
 
-impl<P: Blocks> Store<P> {
-    /// What a GET of `key` shows, whose only cell by [`Store::only_cells`] is this one if nothing
-    /// came, went or moved since. `None`: a keyspace may rule the key, or it is not cached, is
+impl Data {
+    /// What a GET of `key` shows, whose only cell by
+    /// [`Keys::only_cells`](crate::store::Keys::only_cells) is this one if nothing came, went or
+    /// moved since. `None`: a keyspace may rule the key, or it is not cached, is
     /// deleted, or has an expiry.
     #[inline(always)]
     #[must_use]
@@ -39,7 +39,7 @@ impl<P: Blocks> Store<P> {
         }
         let id = match only {
             Some(id) if self.keys.is_at(id, key) => id,
-            _ => match self.find(slot, hash, key) {
+            _ => match self.keys.find(slot, hash, key) {
                 Found::Cached(id) => id,
                 Found::Absent | Found::Cold(_) => return None,
             },

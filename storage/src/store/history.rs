@@ -2,11 +2,12 @@
 
 use crate::memory::index::entry::CellId;
 use crate::planted::{Bug, is_planted};
+use crate::store::data::Data;
 use crate::store::keyspace::rule::Rule;
 use crate::store::store::Store;
 use crate::store::versions::entry::{KeptVersion, KeyId, VersionEntry};
 use crate::types::io::Blocks;
-use crate::types::place::Lsn;
+use crate::types::place::{Lsn, Place};
 use crate::types::version::Version;
 
 /// A point in the history of a key.
@@ -43,9 +44,9 @@ enum Past {
     Entries(KeyId, Option<KeptVersion>),
 }
 
-impl<P: Blocks> Store<P> {
-    /// Notes the versions that a commit wrote, before the cells get them. The superseded parts stay
-    /// live.
+impl Data {
+    /// Notes the versions that a commit wrote, each with the place of its part, before the cells
+    /// get them. The superseded parts stay live.
     #[cold]
     pub(crate) fn keep_versions(
         &mut self,
@@ -53,10 +54,9 @@ impl<P: Blocks> Store<P> {
         version: Version,
         time_ms: u64,
         slot: u16,
-        cells: impl Iterator<Item = (usize, (u32, CellId))>,
+        cells: impl Iterator<Item = (Place, (u32, CellId))>,
     ) {
-        for (at, (hash, id)) in cells {
-            let place = self.places[at];
+        for (place, (hash, id)) in cells {
             let cell = self.keys.cell(id);
             let Some(rule) = self.keyspaces.rule(slot, cell.key()) else {
                 continue;
@@ -106,6 +106,27 @@ impl<P: Blocks> Store<P> {
         }
     }
 
+    #[cold]
+    pub(super) fn settle_versions(&mut self, durable: Lsn) {
+        self.versions.settle(durable);
+        let now_ms = self.time_ms();
+        let (keys, live) = (&self.keys, &mut self.live);
+        self.versions.sweep(
+            &self.keyspaces,
+            now_ms,
+            |id, place| keys.stands_at((id.slot(), id.hash()), place),
+            |place| live.loses(place),
+        );
+    }
+
+    /// Visits the versions that are known in keyspaces that keep them, also some that are not kept
+    /// any more: by slot and hash, those of a key from the oldest to the newest.
+    pub fn versions(&self, visit: &mut impl FnMut(VersionEntry)) {
+        self.versions.walk(0, usize::MAX, visit);
+    }
+}
+
+impl<P: Blocks> Store<P> {
     /// What is known without a read of a key as it was then. `current` is its cell, if it has one.
     #[must_use]
     pub fn version_at(
@@ -115,7 +136,7 @@ impl<P: Blocks> Store<P> {
         current: Option<CellId>,
         at: At,
     ) -> WasAt {
-        let Some(rule) = self.keyspaces.rule(slot, key) else {
+        let Some(rule) = self.data.keyspaces.rule(slot, key) else {
             return WasAt::NotKept {
                 oldest: None,
                 from_ms: 0,
@@ -123,7 +144,7 @@ impl<P: Blocks> Store<P> {
         };
         let not_kept = |oldest| WasAt::NotKept {
             oldest,
-            from_ms: rule.complete_from_ms(self.time_ms()),
+            from_ms: rule.complete_from_ms(self.data.time_ms()),
         };
         let Some(past) = self.past_of((slot, hash), key, current, rule) else {
             return not_kept(None);
@@ -144,8 +165,8 @@ impl<P: Blocks> Store<P> {
             Past::Entries(_, None) => (None, None, 0),
             Past::Entries(id, Some(oldest)) => {
                 let from = oldest.version.sequence;
-                let then = self.versions.newest_where(id, from, is_then);
-                let entries = self.versions.newer(id, from, 0);
+                let then = self.data.versions.newest_where(id, from, is_then);
+                let entries = self.data.versions.newer(id, from, 0);
                 let superseded = entries.skip(1).take(usize::from(rule.versions)).count();
                 (then, Some(oldest), superseded)
             }
@@ -156,7 +177,7 @@ impl<P: Blocks> Store<P> {
         // No older version was dropped if fewer than the limit are there and none was too old.
         let is_complete = (rule.versions == 0 || superseded < usize::from(rule.versions))
             && match at {
-                At::TimeMs(ms) => ms >= rule.complete_from_ms(self.time_ms()),
+                At::TimeMs(ms) => ms >= rule.complete_from_ms(self.data.time_ms()),
                 At::Version(at) => rule.retention_ms == 0 && at >= rule.since.version,
             };
         match is_complete {
@@ -175,13 +196,16 @@ impl<P: Blocks> Store<P> {
         current: Option<CellId>,
         before: u64,
     ) -> Option<impl Iterator<Item = KeptVersion>> {
-        let rule = self.keyspaces.rule(slot, key)?;
+        let rule = self.data.keyspaces.rule(slot, key)?;
         let (newest, entries) = match self.past_of((slot, hash), key, current, rule)? {
             Past::Newest(newest) => (Some(newest), None),
             Past::Entries(id, oldest) => (None, oldest.map(|oldest| (id, oldest))),
         };
-        let entries =
-            entries.map(|(id, oldest)| self.versions.newer(id, oldest.version.sequence, before));
+        let entries = entries.map(|(id, oldest)| {
+            self.data
+                .versions
+                .newer(id, oldest.version.sequence, before)
+        });
         let newest = newest.filter(|it| before == 0 || it.version.sequence < before);
         Some(newest.into_iter().chain(entries.into_iter().flatten()))
     }
@@ -195,10 +219,10 @@ impl<P: Blocks> Store<P> {
         rule: Rule,
     ) -> Option<Past> {
         let id = KeyId::new(slot, hash, key);
-        let newest = self.versions.newest(id);
+        let newest = self.data.versions.newest(id);
         match (current, newest) {
             (Some(id), newest) => {
-                let (cell, version) = (self.keys.cell(id), self.keys.cells().version(id));
+                let (cell, version) = (self.data.keys.cell(id), self.data.keys.cells().version(id));
                 if newest.is_some_and(|newest| newest.version > version) {
                     return None;
                 }
@@ -220,7 +244,7 @@ impl<P: Blocks> Store<P> {
                         time_ms: 0,
                         expiry_ms: cell.expiry_ms().unwrap_or(0),
                         place,
-                        is_young: self.keys.cells().lsn(id) > self.log.durable(),
+                        is_young: self.data.keys.cells().lsn(id) > self.log.durable(),
                         is_counted: false,
                         is_marked: false,
                     }));
@@ -230,32 +254,16 @@ impl<P: Blocks> Store<P> {
             (None, Some(newest)) if !newest.is_deletion => return None,
             (None, _) => {}
         }
-        let oldest = self.versions.oldest_kept(id, rule, self.time_ms());
+        let oldest = self
+            .data
+            .versions
+            .oldest_kept(id, rule, self.data.time_ms());
         Some(Past::Entries(id, oldest))
     }
 
     /// Takes note that more of the log is durable, for those who wait for a version to be in a
     /// file.
     pub fn settle_young(&mut self) {
-        self.versions.settle(self.log.durable());
-    }
-
-    #[cold]
-    pub(super) fn settle_versions(&mut self, durable: Lsn) {
-        self.versions.settle(durable);
-        let now_ms = self.time_ms();
-        let (keys, live) = (&self.keys, &mut self.live);
-        self.versions.sweep(
-            &self.keyspaces,
-            now_ms,
-            |id, place| keys.stands_at((id.slot(), id.hash()), place),
-            |place| live.loses(place),
-        );
-    }
-
-    /// Visits the versions that are known in keyspaces that keep them, also some that are not kept
-    /// any more: by slot and hash, those of a key from the oldest to the newest.
-    pub fn versions(&self, visit: &mut impl FnMut(VersionEntry)) {
-        self.versions.walk(0, usize::MAX, visit);
+        self.data.versions.settle(self.log.durable());
     }
 }

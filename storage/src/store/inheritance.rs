@@ -11,7 +11,7 @@
 use crate::format::contents::{History, SealedSegment};
 use crate::format::frame::FrameHome;
 use crate::store::cleaning::cleaner::Victim;
-use crate::types::place::Lsn;
+use crate::types::place::{FileId, Lsn};
 
 /// Times that a segment is tried that cannot be read or does not check.
 const TRIES: u32 = 3;
@@ -29,7 +29,7 @@ pub struct InheritedLog {
 
 /// How far a store has come with what it inherited.
 #[derive(Debug, Default)]
-pub(crate) struct Inheritance {
+pub struct Inheritance {
     pub(super) segments: Vec<Inherited>,
     /// The segment that is judged next.
     pub(super) next: usize,
@@ -67,8 +67,28 @@ impl Inheritance {
     }
 
     /// Whether inherited logs are there.
-    pub(crate) fn is_there(&self) -> bool {
+    #[inline]
+    #[must_use]
+    pub fn is_there(&self) -> bool {
         !self.segments.is_empty()
+    }
+
+    /// Bytes of inherited segments that are still to be gone through.
+    #[must_use]
+    pub fn bytes_left(&self) -> u64 {
+        let left = self.segments.get(self.next..).unwrap_or_default();
+        left.iter().map(|left| left.segment.file_bytes).sum()
+    }
+
+    /// The segments of inherited logs, each with the number of its log.
+    pub fn segments(&self) -> impl Iterator<Item = (u64, &SealedSegment)> {
+        let segments = self.segments.iter();
+        segments.map(|inherited| (inherited.home.log_id, &inherited.segment))
+    }
+
+    /// The files of inherited logs.
+    pub fn files(&self) -> impl Iterator<Item = FileId> {
+        self.segments().map(|(_, segment)| segment.file)
     }
 
     /// The segment to be judged next and the frame from which on.

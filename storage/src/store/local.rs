@@ -39,13 +39,19 @@ pub(crate) struct LocalRecord {
 
 /// The newest local record of each partition that has one.
 #[derive(Debug, Default)]
-pub(crate) struct LocalRecords {
+pub struct LocalRecords {
     of: Vec<Option<LocalRecord>>,
     /// The newest record of epochs of each partition.
     epochs: BTreeMap<usize, (Version, Vec<u8>)>,
 }
 
 impl LocalRecords {
+    /// The value of the newest one of a partition, by one of its slots.
+    #[must_use]
+    pub fn value(&self, slot: u16) -> Option<&[u8]> {
+        self.get(slot).map(|newest| newest.value.as_slice())
+    }
+
     pub(crate) fn get(&self, slot: u16) -> Option<&LocalRecord> {
         self.of.get(partition_of(slot))?.as_ref()
     }
@@ -139,7 +145,9 @@ impl LocalRecords {
         }
     }
 
-    pub(crate) fn epochs_found(&self, slot: u16) -> Option<&[u8]> {
+    /// The value of the newest record of epochs of a partition, by one of its slots.
+    #[must_use]
+    pub fn epochs_found(&self, slot: u16) -> Option<&[u8]> {
         let (_, value) = self.epochs.get(&partition_of(slot))?;
         Some(value)
     }

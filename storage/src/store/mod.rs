@@ -2,12 +2,12 @@
 //! shape. The layer uses memory and log. It does not know how a directory is read at a start.
 
 // ---- pages
-pub(crate) mod armed;
 pub(crate) mod change;
 pub mod cleaning;
 pub mod clock;
 pub(crate) mod cold;
 pub(crate) mod commit;
+pub(crate) mod data;
 pub(crate) mod direct_get;
 pub(crate) mod direct_set;
 pub(crate) mod edited_values;
@@ -31,19 +31,23 @@ pub(crate) mod scrubbing;
 )]
 pub(crate) mod store;
 pub(crate) mod tokens;
+pub(crate) mod upkeep;
 pub(crate) mod usage;
 pub mod versions;
-pub use crate::memory::keys::{Found, PREFETCH_KEYS_MAX};
+pub use crate::memory::keys::{Found, Keys, PREFETCH_KEYS_MAX, TimedKey};
 
-pub use armed::TimedKey;
 pub use change::Change;
+pub use cleaning::Cleaning;
 pub use cold::{AdmitError, aligned_span, part_read};
 pub use commit::{ChangeKey, Committed, NoRoom, TokenPart};
+pub use data::Data;
 pub use direct_get::DirectRead;
 pub use fields::{FieldBefore, Fields};
 pub use history::{At, WasAt};
 pub use loaded::Loaded;
+pub use local::LocalRecords;
+pub use numbering::Numbering;
 pub use repeat::{RepeatStep, Run};
 pub use store::Store;
-pub use tokens::horizons::HORIZON_MS;
+pub use tokens::horizons::{HORIZON_MS, Horizons};
 pub use usage::Usage;

@@ -4,7 +4,7 @@ use crate::types::version::{Epochs, PARTITIONS, Sequences, Version};
 
 /// Numbers the changes of a store.
 #[derive(Debug)]
-pub(super) struct Numbering {
+pub struct Numbering {
     /// With which the store was opened.
     opened: u32,
     /// With which each partition is written.
@@ -23,18 +23,22 @@ impl Numbering {
         }
     }
 
-    /// The epoch with which the store was opened.
-    pub(super) fn opened(&self) -> u32 {
+    /// The epoch with which the store was opened: it writes with it wherever it does not lead in
+    /// another.
+    #[must_use]
+    pub fn opened(&self) -> u32 {
         self.opened
     }
 
     /// The epoch with which a partition is written.
-    pub(super) fn epoch(&self, partition: usize) -> u32 {
+    #[must_use]
+    pub fn epoch(&self, partition: usize) -> u32 {
         self.epochs[partition]
     }
 
     /// The last sequence given out in each partition.
-    pub(super) fn sequences(&self) -> &Sequences {
+    #[must_use]
+    pub fn sequences(&self) -> &Sequences {
         &self.sequences
     }
 

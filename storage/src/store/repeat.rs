@@ -14,6 +14,7 @@ use crate::memory::index::entry::CellId;
 use crate::memory::keys::Keys;
 use crate::planted::{self, Bug, is_planted};
 use crate::store::commit::part_of;
+use crate::store::data::Data;
 use crate::store::fields::{FieldEdit, Fields};
 use crate::store::store::Store;
 use crate::types::io::Blocks;
@@ -63,16 +64,16 @@ impl<P: Blocks> Store<P> {
     /// change must be looked at by itself: where its versions may be kept, of an armed key, and
     /// while what is appended is bounded.
     pub fn run(&mut self, now_us: u64, home: (u16, u32), id: CellId) -> Option<Run<'_, P>> {
-        let (exists, _, version, lsn) = self.standing(id);
-        let keeps_versions =
-            self.keyspaces.keeps_versions() && self.keyspaces.may_rule(self.keys.cell(id).key());
+        let (exists, _, version, lsn) = self.data.standing(id);
+        let keeps_versions = self.data.keyspaces.keeps_versions()
+            && self.data.keyspaces.may_rule(self.data.keys.cell(id).key());
         let is_alone = keeps_versions
-            || self.cleaner.pace.is_bounded()
-            || self.keys.cells().effects(id).is_some();
+            || self.cleaning.bounds_writes()
+            || self.data.keys.cells().effects(id).is_some();
         if !exists || is_alone {
             return None;
         }
-        let newest = self.numbering.last(partition_of(home.0));
+        let newest = self.data.numbering.last(partition_of(home.0));
         // Answers of a run are made alike, so all of its versions have one epoch.
         let may_change = newest.epoch == version.epoch && self.takes_run(id);
         self.field_edits.clear();
@@ -94,7 +95,7 @@ impl<P: Blocks> Store<P> {
 
     /// Whether the open frame takes the record of a run on a key.
     fn takes_run(&self, id: CellId) -> bool {
-        let cell = self.keys.cell(id);
+        let cell = self.data.keys.cell(id);
         let expires = cell.expiry_ms().is_some();
         let bytes = part_bytes(
             cell.key().len(),
@@ -116,19 +117,20 @@ impl<P: Blocks> Store<P> {
         let area = ChangesArea::new(changes.count);
         let is_one = changes.count == 1 || is_planted(Bug::RunOneChange);
         let extension = [area.bytes()];
-        let cell = self.keys.cell(id);
-        let layout = self.keyspaces.layout(slot, cell.key());
-        let is_crowded = self.keys.entries().is_crowded(slot, hash);
+        let cell = self.data.keys.cell(id);
+        let layout = self.data.keyspaces.layout(slot, cell.key());
+        let is_crowded = self.data.keys.entries().is_crowded(slot, hash);
         let parts = [part_of(cell, layout, is_crowded)];
         let record = RecordSpec {
             extension: if is_one { &[] } else { &extension },
-            ..RecordSpec::new(slot, version, self.time_ms(), &parts)
+            ..RecordSpec::new(slot, version, self.data.time_ms(), &parts)
         };
         let lsn = self.log.append(now_us, &record, &mut self.places);
         assert_eq!(Some(lsn), changes.lsn, "nothing was appended in between");
-        self.numbering
+        self.data
+            .numbering
             .go_on_behind(partition_of(slot), changes.newest);
-        self.cleaner.must_pick = true;
+        self.cleaning.note_record();
         self.note_change(lsn, version, (slot, hash), 0, id);
     }
 }
@@ -166,14 +168,16 @@ impl<P: Blocks> Run<'_, P> {
     /// The value of the key now.
     #[must_use]
     pub fn value(&self) -> &[u8] {
-        self.store.keys.cell(self.id).value()
+        self.store.data.keys.cell(self.id).value()
     }
 
     /// Edits fields of the value, which counts as used, as one change: all of it or nothing.
     #[inline(always)]
     pub fn change<E>(&mut self, edit: impl FnOnce(Fields<'_>) -> Result<(), E>) -> RepeatStep<E> {
         let Store {
-            keys, field_edits, ..
+            data: Data { keys, .. },
+            field_edits,
+            ..
         } = &mut *self.store;
         let value = used_value(keys, &mut self.place, self.id);
         let mut is_edited = false;
@@ -208,7 +212,7 @@ impl<P: Blocks> Run<'_, P> {
     #[inline]
     pub fn replace(&mut self, value: &[u8]) -> Option<Lsn> {
         let (version, lsn) = self.changes.add()?;
-        let keys = &mut self.store.keys;
+        let keys = &mut self.store.data.keys;
         let stored = used_value(keys, &mut self.place, self.id);
         stored.copy_from_slice(value);
         (self.version, self.lsn) = (version, lsn);

@@ -4,23 +4,79 @@
 //! Nothing of this happens to a store alone: there each commit is of the one epoch of its start.
 
 use crate::format::extension::EffectsArea;
-use crate::format::record::{PARTS_MAX, PartKind, PartSpec, PartView, RecordSpec, part_bytes};
+use crate::format::record::{PARTS_MAX, PartKind, PartSpec, PartView, RecordSpec};
 use crate::format::system_key::{
     LOCAL_BYTES_MAX, is_epochs, is_horizon, is_indexed, is_local, is_system, is_token,
     token_time_ms,
 };
-use crate::log::room::{Purpose, Room};
-use crate::memory::index::entry::{CellId, Home};
+use crate::memory::index::entry::CellId;
 use crate::memory::keys::Found;
 use crate::planted::{Bug, is_planted};
-use crate::store::cleaning::cleaner::Backlog;
 use crate::store::cleaning::liveness::Liveness;
+use crate::store::data::Data;
 use crate::store::keyspace::settings::is_understood;
 use crate::store::store::Store;
 use crate::types::io::Blocks;
-use crate::types::packed_place::Cursor;
 use crate::types::place::{Lsn, Place};
 use crate::types::version::{Version, partition_of};
+
+impl Data {
+    /// The cell that takes in a part of a record that was written elsewhere, or `None` if the key
+    /// has no older version.
+    ///
+    /// Without `is_dense` the same deletion may be in the index, logged and not durable. The record
+    /// that it deletes may stand behind it in the log by now, logged again for another key. So the
+    /// deletion is logged again, as if the first one had left the index.
+    fn cell_for(
+        &mut self,
+        home: (u16, u32),
+        part: &PartView<'_>,
+        is_dense: bool,
+    ) -> Option<CellId> {
+        let id = match self.keys.find(home.0, home.1, part.key()) {
+            Found::Cached(id) => id,
+            Found::Absent => return Some(self.keys.insert(home, part.key(), &[], None)),
+            Found::Cold(_) => panic!("what is cold is read before"),
+        };
+        let known = self.keys.version(id);
+        if known < part.version() {
+            return Some(id);
+        }
+        let is_same = known == part.version()
+            && part.kind() == PartKind::Tombstone
+            && self.keys.cell(id).is_deleted();
+        if is_dense || !is_same {
+            return None;
+        }
+        // A key that was swept is not among these: cleaning takes it out.
+        let of = (home.0, home.1, known);
+        let mut deletions = self.deletions.iter();
+        if !deletions.any(|&(_, slot, hash, version)| (slot, hash, version) == of) {
+            return None;
+        }
+        let position = self.keys.entries().position_of(home.0, home.1, id);
+        self.forget_deletion(position, id);
+        self.note_removal(home.0, home.1, known.sequence);
+        Some(self.keys.insert(home, part.key(), &[], None))
+    }
+
+    /// Takes note of a record under a key of the store's own that the index has.
+    fn see_own(&mut self, part: &PartView<'_>) {
+        if is_epochs(part.key()) {
+            self.locals.see(part);
+        } else if is_horizon(part.key()) {
+            self.horizons.forget(partition_of(part.slot()));
+        }
+    }
+
+    /// Takes out what is known of the past of a partition, a part in each call; whether all is out.
+    /// Its records that have diverged are not to stand among those that follow.
+    pub fn forget_past(&mut self, partition: usize) -> bool {
+        let live = &mut self.live;
+        self.versions
+            .forget(partition, FORGOTTEN_MAX, |place| live.loses(place))
+    }
+}
 
 impl<P: Blocks> Store<P> {
     /// Commits of a partition have the epoch of `after` and go on behind its sequence.
@@ -33,42 +89,9 @@ impl<P: Blocks> Store<P> {
             last <= after,
             "partition {partition} goes on behind {after:?}, and its log holds {last:?}"
         );
-        self.set_position(partition, after);
+        self.data.set_position(partition, after);
         // What another node has logged since may be otherwise.
-        self.horizons.forget(partition);
-    }
-
-    /// The epoch of the commits of a partition.
-    #[must_use]
-    pub fn leads(&self, partition: usize) -> u32 {
-        self.epoch_of(partition)
-    }
-
-    /// The places that must be read, and [`Store::admit`]ted for these slots and hashes all at
-    /// once, before a record with these keys of one slot can be applied.
-    pub fn cold_of<'k>(
-        &self,
-        slot: u16,
-        keys: impl IntoIterator<Item = &'k [u8]>,
-        hash_of: &impl Fn(&[u8]) -> u32,
-    ) -> Vec<((u16, u32), Place)> {
-        let mut cold = Vec::new();
-        for key in keys {
-            let home = (slot, hash_of(key));
-            if let Found::Cold(_) = self.find(home.0, home.1, key) {
-                let places = self.keys.entries().candidates(home.0, home.1);
-                let places = places.filter_map(|candidate| match candidate.home {
-                    Home::Disk(packed) => packed.place(),
-                    Home::Memory(_) => None,
-                });
-                for place in places {
-                    if !cold.contains(&(home, place)) {
-                        cold.push((home, place));
-                    }
-                }
-            }
-        }
-        cold
+        self.data.horizons.forget(partition);
     }
 
     /// Whether a member that begins with nothing needs a part of a durable segment: the newest part
@@ -81,34 +104,19 @@ impl<P: Blocks> Store<P> {
         place: Place,
         hash_of: &impl Fn(&[u8]) -> u32,
     ) -> bool {
-        let liveness = self.liveness(part, place, false, hash_of);
+        let liveness = self
+            .data
+            .liveness(self.log.history(), part, place, false, hash_of);
         let is_forgotten = is_token(part.key()) && is_planted(Bug::TokenForgottenByScan);
         !matches!(liveness, Liveness::Dead | Liveness::Kept(_)) && !is_forgotten
     }
 
-    /// Lets the index point to the copies that are durable by now.
-    pub fn settle_copies(&mut self) {
-        self.apply_moves();
-    }
-
-    /// Up to which record copies were appended that may not be durable yet.
-    pub fn moving_until(&mut self) -> Option<Lsn> {
-        self.apply_moves();
-        self.cleaner.last_move()
-    }
-
-    /// The value of the newest record of epochs of a partition, by one of its slots.
-    #[must_use]
-    pub fn epochs_found(&self, slot: u16) -> Option<&[u8]> {
-        self.locals.epochs_found(slot)
-    }
-
     /// Logs a record that was written elsewhere under its own version and time, and takes in what
     /// it says of keys that have no newer version. `parts` are all of its parts, checked; nothing
-    /// of it may be cold ([`Store::cold_of`]) and [`Store::room_for`] must have said yes to
-    /// as many bytes as they have. Without `is_dense`, a record that brings nothing newer
-    /// is left out: `None`. A deletion that is not durable counts as older than the same one.
-    /// A key of it that is being swept has a newer version: ask [`Store::is_sweeping`] before.
+    /// of it may be cold and the log must have had room for as many bytes as they have. Without
+    /// `is_dense`, a record that brings nothing newer is left out: `None`. A deletion that is not
+    /// durable counts as older than the same one. A key of it that is being swept has a newer
+    /// version. [`Store::keys`] says what is cold or swept.
     ///
     /// # Panics
     /// If the parts are not one record, or a local one.
@@ -140,19 +148,22 @@ impl<P: Blocks> Store<P> {
             if part.is_superseded() && part.kind() == PartKind::Put {
                 continue;
             }
-            let Some(known) = self.cell_for(home, part, is_dense) else {
+            let Some(known) = self.data.cell_for(home, part, is_dense) else {
                 continue;
             };
             let id = match part.kind() {
                 PartKind::Put => {
-                    let id = self.set_value(home, known, part.value(), part.expiry_ms());
+                    let id = self
+                        .data
+                        .keys
+                        .set_value(home, known, part.value(), part.expiry_ms());
                     if let Some(effects) = part.effects() {
-                        self.keys.arm(home, id, EffectsArea::new(effects));
+                        self.data.keys.arm(home, id, EffectsArea::new(effects));
                     }
                     id
                 }
                 PartKind::Tombstone => {
-                    self.delete(home, known);
+                    self.data.keys.mark_deleted(home, known);
                     known
                 }
             };
@@ -164,7 +175,7 @@ impl<P: Blocks> Store<P> {
 
         // What has a newer version already must be compared by a replay, whatever else it finds.
         let is_crowded = |cell: Option<(u32, CellId)>| {
-            cell.is_none_or(|(hash, _)| self.keys.entries().is_crowded(slot, hash))
+            cell.is_none_or(|(hash, _)| self.data.keys.entries().is_crowded(slot, hash))
         };
         let (one, mut many);
         let specs = match parts {
@@ -188,99 +199,37 @@ impl<P: Blocks> Store<P> {
             ..RecordSpec::new(slot, version, time_ms, specs)
         };
         let lsn = self.log_record(now_us, &record);
-        self.see_own(first);
-        if self.keyspaces.keeps_versions() {
-            let changed = cells.iter().enumerate();
-            let changed = changed.filter_map(|(at, cell)| Some((at, (*cell)?)));
-            self.keep_versions(lsn, version, time_ms, slot, changed);
+        self.data.see_own(first);
+        if self.data.keyspaces.keeps_versions() {
+            let changed = self.places.iter().zip(&cells);
+            let changed = changed.filter_map(|(&place, cell)| Some((place, (*cell)?)));
+            self.data
+                .keep_versions(lsn, version, time_ms, slot, changed);
         }
         for (at, cell) in cells.iter().enumerate() {
             if let Some((hash, id)) = *cell {
                 self.note_change(lsn, version, (slot, hash), at, id);
                 if let Some(token_ms) = token_time_ms(parts[at].key()) {
-                    self.note_token(slot, id, token_ms);
+                    self.data.note_token(slot, id, token_ms);
                 }
             }
         }
-        self.carry_time(time_ms);
+        self.data.carry_time(time_ms);
         Some(lsn)
-    }
-
-    /// Whether [`Store::sweep`] has taken out the key of this part, with this version, and that is
-    /// not durable yet. Until then the index has the key as deleted, so [`Store::apply`] would
-    /// leave the value out. `hash` is that of the key.
-    #[must_use]
-    pub fn is_sweeping(&self, part: &PartView<'_>, hash: u32) -> bool {
-        let brings_value = part.kind() == PartKind::Put && !part.is_superseded();
-        brings_value
-            && match self.find(part.slot(), hash, part.key()) {
-                Found::Cached(id) => {
-                    self.cell(id).is_deleted() && self.version(id) == part.version()
-                }
-                Found::Absent | Found::Cold(_) => false,
-            }
-    }
-
-    /// The cell that takes in a part of a record that was written elsewhere, or `None` if the key
-    /// has no older version.
-    ///
-    /// Without `is_dense` the same deletion may be in the index, logged and not durable. The record
-    /// that it deletes may stand behind it in the log by now, logged again for another key. So the
-    /// deletion is logged again, as if the first one had left the index.
-    fn cell_for(
-        &mut self,
-        home: (u16, u32),
-        part: &PartView<'_>,
-        is_dense: bool,
-    ) -> Option<CellId> {
-        let id = match self.find(home.0, home.1, part.key()) {
-            Found::Cached(id) => id,
-            Found::Absent => return Some(self.insert(home, part.key(), &[], None)),
-            Found::Cold(_) => panic!("what is cold is read before"),
-        };
-        let known = self.version(id);
-        if known < part.version() {
-            return Some(id);
-        }
-        let is_same = known == part.version()
-            && part.kind() == PartKind::Tombstone
-            && self.cell(id).is_deleted();
-        if is_dense || !is_same {
-            return None;
-        }
-        // A key that was swept is not among these: cleaning takes it out.
-        let of = (home.0, home.1, known);
-        let mut deletions = self.deletions.iter();
-        if !deletions.any(|&(_, slot, hash, version)| (slot, hash, version) == of) {
-            return None;
-        }
-        let position = self.keys.entries().position_of(home.0, home.1, id);
-        self.forget_deletion(position, id);
-        self.note_removal(home.0, home.1, known.sequence);
-        Some(self.insert(home, part.key(), &[], None))
-    }
-
-    /// Takes note of a record under a key of the store's own that the index has.
-    fn see_own(&mut self, part: &PartView<'_>) {
-        if is_epochs(part.key()) {
-            self.locals.see(part);
-        } else if is_horizon(part.key()) {
-            self.horizons.forget(partition_of(part.slot()));
-        }
     }
 
     /// As [`Store::apply`], of a record of settings: they are in force from here on.
     fn apply_settings(&mut self, now_us: u64, part: &PartView<'_>, is_dense: bool) -> Option<Lsn> {
         assert!(is_understood(part), "what is not understood is refused");
-        if !is_dense && !self.keyspaces.is_news(part) {
+        if !is_dense && !self.data.keyspaces.is_news(part) {
             return None;
         }
         let parts = [spec_of(part, false)];
         let record = RecordSpec::new(part.slot(), part.version(), part.time_ms(), &parts);
         let lsn = self.log_record(now_us, &record);
-        let replaced = self.keyspaces.take(part, self.place_of_part(0));
-        self.live.replaces(replaced);
-        self.carry_time(part.time_ms());
+        let replaced = self.data.keyspaces.take(part, self.place_of_part(0));
+        self.data.live.replaces(replaced);
+        self.data.carry_time(part.time_ms());
         Some(lsn)
     }
 
@@ -292,53 +241,29 @@ impl<P: Blocks> Store<P> {
     /// # Panics
     /// If the key was never logged.
     pub fn sweep(&mut self, now_us: u64, (slot, hash): (u16, u32), id: CellId) -> Option<Lsn> {
-        let version = self.version(id);
-        let cell = self.cell(id);
+        let version = self.data.keys.version(id);
+        let cell = self.data.keys.cell(id);
         let packed = cell.place();
         let from = packed.place().expect("the key was logged");
-        if self.is_moving(from) {
+        if self.cleaning.is_moving(from) {
             return None;
         }
         let parts = [PartSpec::tombstone(cell.key()).crowded()];
-        let record = RecordSpec::new(slot, version, self.time_ms(), &parts);
+        let record = RecordSpec::new(slot, version, self.data.time_ms(), &parts);
         let mut bytes = vec![0; record.bytes()];
         record.encode_part(0, &mut bytes);
         let part = PartView::read(&bytes).expect("just written");
-        let lsn = self.move_as_deletion(now_us, &part, hash, from);
-        self.delete((slot, hash), id);
+        let lsn = self
+            .cleaning
+            .move_as_deletion(&mut self.log, now_us, &part, hash, from);
+        self.data.keys.mark_deleted((slot, hash), id);
         // It stays in memory until that is durable.
-        self.keys.set_change(id, version, packed, Some(lsn));
+        self.data.keys.set_change(id, version, packed, Some(lsn));
         Some(lsn)
     }
 
-    /// Visits the keys that have the next slots and hashes from `from` on up to slot `last`, about
-    /// `entries` of them. Where to go on, or `None` behind the last slot.
-    pub fn homes_from(
-        &self,
-        from: Cursor,
-        last: u16,
-        entries: usize,
-        visit: &mut impl FnMut((u16, u32), Home),
-    ) -> Option<Cursor> {
-        let next = self
-            .keys
-            .entries()
-            .walk(from, entries, &mut |at, candidate| {
-                if at.slot <= last {
-                    visit((at.slot, at.hash), candidate.home);
-                }
-            });
-        next.filter(|next| next.slot <= last)
-    }
-
-    /// Whether a local record with a key and value of these lengths can be logged now.
-    pub fn room_for_local(&mut self, key_bytes: usize, value_bytes: usize) -> Room {
-        let bytes = part_bytes(key_bytes, value_bytes, false, 0);
-        self.log_mut().room(Purpose::Keep, bytes)
-    }
-
     /// Logs the local record of the partition of `slot`, to which `key` leads; it takes the place
-    /// of the one before. [`Store::room_for_local`] must have said yes.
+    /// of the one before. [`Store::room`] must have said yes.
     ///
     /// # Panics
     /// If the key is none of a local record, or the value longer than [`LOCAL_BYTES_MAX`].
@@ -348,38 +273,26 @@ impl<P: Blocks> Store<P> {
             "a local record of {} bytes",
             value.len()
         );
-        let count = self.locals.get(slot).map_or(0, |newest| newest.count) + 1;
+        let count = self.data.locals.get(slot).map_or(0, |newest| newest.count) + 1;
         let parts = [PartSpec::put(key, value).crowded()];
         let version = Version {
             epoch: 0,
             sequence: count,
         };
-        let record = RecordSpec::new(slot, version, self.time_ms(), &parts);
+        let record = RecordSpec::new(slot, version, self.data.time_ms(), &parts);
         let lsn = self.log_record(now_us, &record);
         let place = self.place_of_part(0);
-        self.live.gains(place);
-        if let Some(before) = self.locals.put(slot, count, place, value) {
-            self.live.loses(before);
+        self.data.live.gains(place);
+        if let Some(before) = self.data.locals.put(slot, count, place, value) {
+            self.data.live.loses(before);
         }
-        if self.keyspaces.set_floor(partition_of(slot), value) && self.keyspaces.keeps_versions() {
+        if self.data.keyspaces.set_floor(partition_of(slot), value)
+            && self.data.keyspaces.keeps_versions()
+        {
             // What has expired may be kept again.
-            self.live.forget_times();
+            self.data.live.forget_times();
         }
         lsn
-    }
-
-    /// The local record of a partition, by one of its slots.
-    #[must_use]
-    pub fn local(&self, slot: u16) -> Option<&[u8]> {
-        self.locals.get(slot).map(|newest| newest.value.as_slice())
-    }
-
-    /// Takes out what is known of the past of a partition, a part in each call; whether all is out.
-    /// Its records that have diverged are not to stand among those that follow.
-    pub fn forget_past(&mut self, partition: usize) -> bool {
-        let live = &mut self.live;
-        self.versions
-            .forget(partition, FORGOTTEN_MAX, |place| live.loses(place))
     }
 
     /// Up to which sequence records of a partition may be gone from the log.
@@ -387,40 +300,9 @@ impl<P: Blocks> Store<P> {
     pub fn forgotten(&self, partition: usize) -> u64 {
         self.log().history().forgotten[partition]
     }
-
-    /// The highest version of a partition in the log.
-    #[must_use]
-    pub fn highest(&self, partition: usize) -> Version {
-        self.log().history().last(partition)
-    }
-
-    /// Whether from the next segment on no deletion is dropped because nothing older is in the log
-    /// any more: somebody who reads the log from its begin to its end may have read that before it
-    /// was released.
-    pub fn keep_deletions(&mut self, keeps: bool) {
-        if self.cleaner.keeps_deletions != keeps {
-            self.cleaner.keeps_deletions = keeps;
-            self.cleaner.must_pick = true;
-        }
-    }
-
-    /// Whether deletions are being dropped out of the oldest segment. Who begins to read now may
-    /// read what they hide, and never get to them.
-    #[must_use]
-    pub fn is_dropping_deletions(&self) -> bool {
-        self.cleaner.is_dropping_deletions()
-    }
-
-    /// From now on cleaning leaves this to those who lack it, while there is room on the disk.
-    pub fn hold_back(&mut self, backlog: Option<Backlog>) {
-        if self.cleaner.backlog != backlog {
-            self.cleaner.backlog = backlog;
-            self.cleaner.must_pick = true;
-        }
-    }
 }
 
-/// Kept versions that one call of [`Store::forget_past`] takes out, at most.
+/// Kept versions that one call of [`Data::forget_past`] takes out, at most.
 const FORGOTTEN_MAX: usize = 4_096;
 
 /// The extension areas of parts as they are logged here, and how many there are up to the last one.

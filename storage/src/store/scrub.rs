@@ -39,7 +39,7 @@ pub struct ScrubCounters {
 
 /// Where a shard is in looking through its log.
 #[derive(Debug, Default)]
-pub(crate) struct Scrub {
+pub struct Scrub {
     /// 0 is never.
     pub(super) period_us: u64,
     /// Decides where the first pass begins.

@@ -4,6 +4,7 @@ use crate::format::record::part_bytes;
 use crate::log::room::{Purpose, Room};
 use crate::memory::budget::Budget;
 use crate::planted::{Bug, is_planted};
+use crate::store::data::Data;
 use crate::store::removals::Removals;
 use crate::store::store::Store;
 use crate::store::versions::entry::KeyId;
@@ -14,27 +15,7 @@ const TOKEN_BYTES: usize = 16;
 /// Tokens may take one part of so many of the memory for the index.
 const TOKENS_SHARE: usize = 4;
 
-impl<P: Blocks> Store<P> {
-    /// Whether a record with one part for a key and value of these lengths can be logged now.
-    #[inline]
-    pub fn room(
-        &mut self,
-        purpose: Purpose,
-        key_bytes: usize,
-        value_bytes: usize,
-        expires: bool,
-    ) -> Room {
-        let expires = expires && !is_planted(Bug::RoomWithoutExpiry);
-        self.log
-            .room(purpose, part_bytes(key_bytes, value_bytes, expires, 0))
-    }
-
-    /// Whether a record of `bytes` of parts can be logged now.
-    #[inline]
-    pub fn room_for(&mut self, purpose: Purpose, bytes: usize) -> Room {
-        self.log.room(purpose, bytes)
-    }
-
+impl Data {
     /// Keeps index and values within this from now on, as cells leave.
     #[inline]
     pub fn set_budget(&mut self, budget: Budget) {
@@ -80,13 +61,6 @@ impl<P: Blocks> Store<P> {
         self.fixed_bytes() <= self.room.budget().index_bytes_max()
     }
 
-    /// Whether the index may take a key of this slot and hash: it may grow, or need not.
-    #[inline]
-    #[must_use]
-    pub fn has_room_for_key(&self, (slot, hash): (u16, u32)) -> bool {
-        self.has_room_for_keys() || self.keys.entries().has_free_entry(slot, hash)
-    }
-
     /// Whether a change of this key keeps one version more than it drops. Such a change takes more
     /// memory, and more of the log counts, whatever the length of the value.
     #[inline]
@@ -117,6 +91,12 @@ impl<P: Blocks> Store<P> {
     /// next one are pinned.
     pub fn pin(&mut self, homes: impl IntoIterator<Item = (u16, u32)>) {
         self.room.pin(homes);
+    }
+
+    /// Pins these keys in memory until the next call, at most as many as a record has parts: those
+    /// that the effects of one armed key need, beside those of [`Data::pin`].
+    pub fn pin_due(&mut self, homes: impl IntoIterator<Item = (u16, u32)>) {
+        self.room.pin_due(homes);
     }
 
     /// Whether cells should leave before more come.
@@ -166,11 +146,33 @@ impl<P: Blocks> Store<P> {
     }
 }
 
+impl<P: Blocks> Store<P> {
+    /// Whether a record with one part for a key and value of these lengths can be logged now.
+    #[inline]
+    pub fn room(
+        &mut self,
+        purpose: Purpose,
+        key_bytes: usize,
+        value_bytes: usize,
+        expires: bool,
+    ) -> Room {
+        let expires = expires && !is_planted(Bug::RoomWithoutExpiry);
+        self.log
+            .room(purpose, part_bytes(key_bytes, value_bytes, expires, 0))
+    }
+
+    /// Whether a record of `bytes` of parts can be logged now.
+    #[inline]
+    pub fn room_for(&mut self, purpose: Purpose, bytes: usize) -> Room {
+        self.log.room(purpose, bytes)
+    }
+}
+
 /// How much a store holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Keys in the index; expired ones and deletions that are not durable yet included.
-    /// [`Store::visible_keys`] leaves out the former.
+    /// [`Data::visible_keys`] leaves out the former.
     pub keys: usize,
     /// Keys whose value is in loaded.
     pub cells: usize,

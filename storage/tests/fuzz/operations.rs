@@ -174,6 +174,7 @@ impl World {
         let (number, place) = read.expect("it was asked");
         let block = completion.block.expect("a read has a block");
         self.store
+            .data_mut()
             .admit((SLOT, hash(&key(number))), place, block.bytes(), home_of)
             .expect("what was written");
     }
@@ -253,10 +254,11 @@ impl World {
             .map(|((number, value), id)| {
                 let key = key(*number);
                 let home = home_of(&key);
-                let mut id = id.unwrap_or_else(|| self.store.insert(home, &key, &[], None));
+                let mut id =
+                    id.unwrap_or_else(|| self.store.keys_mut().insert(home, &key, &[], None));
                 match value {
-                    Some(value) => id = self.store.set_value(home, id, value, None),
-                    None => self.store.delete(home, id),
+                    Some(value) => id = self.store.keys_mut().set_value(home, id, value, None),
+                    None => self.store.keys_mut().mark_deleted(home, id),
                 }
                 (home.1, id)
             })
@@ -273,16 +275,16 @@ impl World {
     /// What the store knows of a key; a cold one is asked of the disk.
     fn look(&mut self, number: u8) -> Found {
         let key = key(number);
-        let found = self.store.find(SLOT, hash(&key), &key);
+        let found = self.store.keys().find(SLOT, hash(&key), &key);
         let expected = self.state.get(&number);
         match found {
             Found::Cached(id) => {
-                let cell = self.store.cell(id);
+                let cell = self.store.keys().cell(id);
                 assert_eq!(cell.key(), key);
-                let value =
-                    (!cell.is_deleted()).then(|| (self.store.version(id), cell.value().to_vec()));
+                let value = (!cell.is_deleted())
+                    .then(|| (self.store.keys().version(id), cell.value().to_vec()));
                 assert_eq!(value.as_ref(), expected, "key {number}");
-                self.store.touch(id);
+                self.store.keys_mut().touch(id);
             }
             Found::Absent => assert_eq!(None, expected, "key {number}"),
             // Perhaps of another key with the same hash.
@@ -317,7 +319,7 @@ impl World {
                 "key {number} never becomes warm"
             );
         }
-        assert!(self.store.usage().keys >= self.state.len());
+        assert!(self.store.data().usage().keys >= self.state.len());
     }
 
     fn crash(&mut self, choices: &mut Choices<'_>) {

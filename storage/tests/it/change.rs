@@ -32,7 +32,7 @@ pub fn store(files: u32) -> Store<Heap> {
         store.log_mut().add_spare(FileId(file), salt, SEGMENT_BYTES);
     }
     store.log_mut().pump(0, &mut Vec::new());
-    store.observe(0, NOW_MS);
+    store.data_mut().observe(0, NOW_MS);
     store
 }
 
@@ -58,9 +58,9 @@ fn hash(which: usize) -> u32 {
 
 pub fn found(store: &Store<Heap>, which: usize) -> ChangeKey<'static> {
     let (key, hash) = (KEYS[which], hash(which));
-    let (cell, exists, expiry_ms) = match store.find(SLOT, hash, key) {
+    let (cell, exists, expiry_ms) = match store.keys().find(SLOT, hash, key) {
         Found::Cached(id) => {
-            let (exists, expiry_ms, _, _) = store.standing(id);
+            let (exists, expiry_ms, _, _) = store.data().standing(id);
             (Some(id), exists, expiry_ms)
         }
         Found::Absent => (None, false, None),
@@ -86,8 +86,8 @@ pub fn seen(store: &Store<Heap>) -> Vec<Seen> {
     let one = |which| {
         let found = found(store, which);
         let value = found.cell.filter(|_| found.exists).map(|id| {
-            let value = store.cell(id).value().to_vec();
-            (value, found.expiry_ms, store.version(id))
+            let value = store.keys().cell(id).value().to_vec();
+            (value, found.expiry_ms, store.keys().version(id))
         });
         (found.cell.is_some(), value)
     };

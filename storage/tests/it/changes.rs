@@ -28,7 +28,7 @@ fn held(store: &Store<Heap>) -> Vec<Held> {
         Some(Value {
             bytes,
             expiry_ms,
-            effects: store.effects(id).map(<[u8]>::to_vec),
+            effects: store.keys().effects(id).map(<[u8]>::to_vec),
         })
     })
     .collect()
@@ -47,7 +47,7 @@ fn check_timers(store: &Store<Heap>, model: &[Held]) {
     let mut expected: Vec<Timer> = armed.collect();
     expected.sort_unstable();
     let mut timers = Vec::new();
-    while let Some(next) = store.timers().next_behind(timers.last().copied()) {
+    while let Some(next) = store.keys().timers().next_behind(timers.last().copied()) {
         timers.push(next);
     }
     assert_eq!(timers, expected);

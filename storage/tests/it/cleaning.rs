@@ -61,7 +61,7 @@ impl Yard {
         for number in (0..KEYS).filter(|number| number % 4 > 0) {
             yard.put(number);
         }
-        yard.store.set_cleaning(CleaningConfig {
+        yard.store.cleaning_mut().configure(CleaningConfig {
             space_percent_max: 101,
             bytes_per_s: 1 << 30,
             log_bytes_max: 0,
@@ -94,9 +94,12 @@ impl Yard {
         }
         let home = (64, number << 1);
         let key = number.to_le_bytes();
-        let cell = match self.store.find(64, number << 1, &key) {
-            Found::Cached(cell) => self.store.set_value(home, cell, value, expiry_ms),
-            Found::Absent => self.store.insert(home, &key, value, expiry_ms),
+        let cell = match self.store.keys().find(64, number << 1, &key) {
+            Found::Cached(cell) => self
+                .store
+                .keys_mut()
+                .set_value(home, cell, value, expiry_ms),
+            Found::Absent => self.store.keys_mut().insert(home, &key, value, expiry_ms),
             Found::Cold(_) => panic!("all are in memory"),
         };
         let (lsn, _) = self.store.commit(self.now_us, 64, &[(number << 1, cell)]);
@@ -108,10 +111,14 @@ impl Yard {
         while self.store.room(Purpose::Keep, 4, 0, false) != Room::Yes {
             self.turn();
         }
-        let Found::Cached(cell) = self.store.find(64, number << 1, &number.to_le_bytes()) else {
+        let Found::Cached(cell) = self
+            .store
+            .keys()
+            .find(64, number << 1, &number.to_le_bytes())
+        else {
             panic!("all are in memory")
         };
-        self.store.delete((64, number << 1), cell);
+        self.store.keys_mut().mark_deleted((64, number << 1), cell);
         let (lsn, _) = self.store.commit(self.now_us, 64, &[(number << 1, cell)]);
         self.store.log_mut().want_durable(lsn);
     }
@@ -135,7 +142,10 @@ impl Yard {
     /// Gives the keys of a prefix settings of their own.
     pub(crate) fn keep_versions(&mut self, prefix: &[u8], settings: Settings) {
         self.pump();
-        self.store.hear(prefix, settings).expect("there is room");
+        self.store
+            .keyspaces_mut()
+            .hear(prefix, settings)
+            .expect("there is room");
         let key = keyspace_key(1, prefix);
         let room = self
             .store
@@ -147,13 +157,14 @@ impl Yard {
     pub(crate) fn pass(&mut self, ms: u64) {
         self.now_us += ms * 1_000;
         self.store
+            .data_mut()
             .observe(self.now_us, START_MS + self.now_us / 1_000);
     }
 
     /// What the key `number` was then.
     fn was(&self, number: u32, ms: u64) -> WasAt {
         let key = number.to_le_bytes();
-        let Found::Cached(cell) = self.store.find(64, number << 1, &key) else {
+        let Found::Cached(cell) = self.store.keys().find(64, number << 1, &key) else {
             panic!("all are in memory")
         };
         self.store
@@ -181,7 +192,7 @@ impl Yard {
         let log = Log::with_history(config, recovered.start, recovered.history.clone(), Heap);
         let sequences = *recovered.history.sequences.clone();
         self.store = Store::new(log, Heap, 2 << 8, sequences, memory);
-        self.store.observe(1, ms);
+        self.store.data_mut().observe(1, ms);
         self
     }
 
@@ -220,7 +231,7 @@ impl Yard {
                 .expect("a read has a block")
                 .bytes_mut(),
         );
-        self.store.clean_read(completion);
+        self.store.cleaning_mut().read(completion);
         true
     }
 }
@@ -236,16 +247,19 @@ fn segments_in_which_nothing_counts_are_released_unread_and_a_start_finds_what_w
         yard.turn();
         yard.clean(|_| ());
     }
-    let counters = yard.store.cleaning_counters();
+    let counters = yard.store.cleaning().counters();
     assert!(counters.unread > 20, "{counters:?}");
     // At most the segment with the other key was read and copied, once.
     assert!(counters.segments - counters.unread <= 1, "{counters:?}");
-    let last = yard.store.sequences()[1];
-    let sequence_of =
-        |yard: &Yard, number: u32| match yard.store.find(64, number << 1, &number.to_le_bytes()) {
-            Found::Cached(cell) => yard.store.version(cell).sequence,
-            _ => panic!("all are in memory"),
-        };
+    let last = yard.store.data().numbering().sequences()[1];
+    let sequence_of = |yard: &Yard, number: u32| match yard.store.keys().find(
+        64,
+        number << 1,
+        &number.to_le_bytes(),
+    ) {
+        Found::Cached(cell) => yard.store.keys().version(cell).sequence,
+        _ => panic!("all are in memory"),
+    };
     let first = sequence_of(&yard, 5);
     assert_eq!(sequence_of(&yard, 3), last);
     // Released records are told as gone, and none behind them.
@@ -270,14 +284,14 @@ fn deletions_stay_in_the_log_while_somebody_reads_it_from_its_begin() {
             yard.turn();
             yard.clean(|_| ());
         }
-        yard.store.cleaning_counters()
+        yard.store.cleaning().counters()
     };
-    yard.store.keep_deletions(true);
+    yard.store.cleaning_mut().keep_deletions(true);
     let kept = clean(&mut yard);
     assert!(kept.segments > 4, "{kept:?}");
     assert_eq!(kept.tombstones_dropped, 0);
-    assert!(!yard.store.is_dropping_deletions());
-    yard.store.keep_deletions(false);
+    assert!(!yard.store.cleaning().is_dropping_deletions());
+    yard.store.cleaning_mut().keep_deletions(false);
     let dropped = clean(&mut yard);
     assert!(dropped.tombstones_dropped > 0, "{dropped:?}");
 }
@@ -320,7 +334,7 @@ fn a_frame_that_is_read_again_in_its_middle_is_checked_again() {
                 yard.disk.files.remove(&file);
             }
         }
-        let damaged = yard.store.take_damaged();
+        let damaged = yard.store.cleaning_mut().take_damaged();
         assert!(damaged.is_some(), "nothing is told with {more} more");
     }
 }
@@ -358,7 +372,7 @@ fn a_log_of_as_many_segments_as_it_may_have_keeps_those_that_belong_to_cleaning(
         most_sealed = most_sealed.max(yard.store.log().sealed_segments().len());
     }
     let most = yard.store.log().segments_max();
-    let counters = yard.store.cleaning_counters();
+    let counters = yard.store.cleaning().counters();
     assert!(most_sealed <= most - most / 8, "{most_sealed} of {most}");
     assert!(
         counters.segments > 1_000 && written > 2_000,
@@ -413,7 +427,7 @@ fn no_segment_is_begun_on_a_full_disk_whose_kept_versions_do_not_fit_in_a_spare_
     let log = Log::with_history(config, LogStart::default(), History::default(), Heap);
     let mut yard = Yard::empty(log);
     yard.segment_bytes = 1 << 20;
-    yard.store.set_cleaning(CleaningConfig {
+    yard.store.cleaning_mut().configure(CleaningConfig {
         space_percent_max: 101,
         bytes_per_s: 1 << 30,
         log_bytes_max: 0,
@@ -457,7 +471,7 @@ fn no_segment_is_begun_on_a_full_disk_whose_kept_versions_do_not_fit_in_a_spare_
         yard.turn();
         yard.clean(|_| {});
     }
-    let counters = yard.store.cleaning_counters();
+    let counters = yard.store.cleaning().counters();
     assert_eq!((counters.reads, counters.segments), (0, 0));
     assert_eq!(yard.store.log().sure_bytes_of_spare(), spare_bytes);
 }
@@ -469,7 +483,7 @@ fn a_version_that_ended_by_a_time_leaves_no_older_one_in_its_place_in_a_time_bef
     const RETENTION_MS: u64 = 1_000;
     let log = Log::new(config(SyncMethod::DurableWrite), LogStart::default(), Heap);
     let mut yard = Yard::empty(log);
-    yard.store.set_cleaning(CleaningConfig {
+    yard.store.cleaning_mut().configure(CleaningConfig {
         space_percent_max: 101,
         bytes_per_s: 1 << 30,
         log_bytes_max: 0,
@@ -488,7 +502,7 @@ fn a_version_that_ended_by_a_time_leaves_no_older_one_in_its_place_in_a_time_bef
         yard.put(number);
     }
     yard.pass(100);
-    let second_ms = yard.store.time_ms();
+    let second_ms = yard.store.data().time_ms();
     yard.put(key);
     for round in 0..4 {
         for number in 5_000..6_000 {
@@ -504,7 +518,7 @@ fn a_version_that_ended_by_a_time_leaves_no_older_one_in_its_place_in_a_time_bef
     let (first, second) = (yard.was(key, second_ms - 1), yard.was(key, second_ms));
     assert_ne!(first, second);
     yard.pass(RETENTION_MS - 10);
-    let last_ms = yard.store.time_ms();
+    let last_ms = yard.store.data().time_ms();
     yard.put(1);
     yard.turn();
     yard.pass(20);

@@ -46,14 +46,14 @@ impl Yard {
         let mut yard = Yard::empty(log);
         yard.set_cleaning();
         yard.pass(1);
-        yard.store.set_budget(Budget {
+        yard.store.data_mut().set_budget(Budget {
             cache_bytes_max: 1 << 22,
             // The index without keys, and room for some.
             memory_bytes_max: (2 << 20 | 527_256) * 8 / 7,
             cells_bytes_min: 1 << 20,
         });
         let mut number = 0;
-        while yard.store.has_room_for_keys() {
+        while yard.store.data().has_room_for_keys() {
             yard.put_for(number, (number % 2 > 0).then_some(LIFE_MS));
             number += 1;
         }
@@ -61,7 +61,7 @@ impl Yard {
     }
 
     fn set_cleaning(&mut self) {
-        self.store.set_cleaning(CleaningConfig {
+        self.store.cleaning_mut().configure(CleaningConfig {
             space_percent_max: 140,
             bytes_per_s: 32 << 20,
             log_bytes_max: LOG_BYTES_MAX,
@@ -70,22 +70,34 @@ impl Yard {
 
     /// Reads a key that is on disk only.
     fn warm(&mut self, number: u32) {
-        if let Found::Cold(place) = self.store.find(64, number << 1, &number.to_le_bytes()) {
+        if let Found::Cold(place) = self
+            .store
+            .keys()
+            .find(64, number << 1, &number.to_le_bytes())
+        {
             let (offset, bytes) = aligned_span(place);
             let start = usize::try_from(offset).expect("small files");
             let read = &self.disk.files[&place.file][start..][..bytes as usize];
             let home_of = |key: &[u8]| (64, hash(key));
-            let admitted = self.store.admit((64, number << 1), place, read, home_of);
+            let admitted = self
+                .store
+                .data_mut()
+                .admit((64, number << 1), place, read, home_of);
             admitted.expect("the part is there");
         }
     }
 
     /// Deletes a key, unless it has expired: nobody finds it then.
     fn delete_if_there(&mut self, number: u32, model: &mut Model) {
-        let is_there = |yard: &Yard| match yard.store.find(64, number << 1, &number.to_le_bytes()) {
-            Found::Cached(id) => yard.store.exists(id),
-            _ => false,
-        };
+        let is_there =
+            |yard: &Yard| match yard
+                .store
+                .keys()
+                .find(64, number << 1, &number.to_le_bytes())
+            {
+                Found::Cached(id) => yard.store.data().exists(id),
+                _ => false,
+            };
         if is_there(self) {
             self.delete(number);
             model.remove(&number);
@@ -140,7 +152,7 @@ fn values_that_expire_give_their_room_back_while_others_come() {
         if number % 10 == 0 {
             yard.work(4 * LIFE_MS / 2_500);
             log_bytes_max = log_bytes_max.max(yard.log_bytes());
-            keys_max = keys_max.max(yard.store.usage().keys);
+            keys_max = keys_max.max(yard.store.data().usage().keys);
         }
     }
     assert!(log_bytes_max < LOG_BYTES_MAX, "{log_bytes_max} bytes");
@@ -155,17 +167,20 @@ fn what_has_expired_leaves_an_idle_store() {
         yard.put_for(number, (number % 10 > 0).then_some(LIFE_MS));
     }
     yard.work(LIFE_MS / 2);
-    assert_eq!(yard.store.usage().keys, 8_000);
+    assert_eq!(yard.store.data().usage().keys, 8_000);
     let before = yard.log_bytes();
     yard.work(LIFE_MS + 60_000);
-    let (keys, after) = (yard.store.usage().keys, yard.log_bytes());
+    let (keys, after) = (yard.store.data().usage().keys, yard.log_bytes());
     assert!(
         keys < 1_600,
         "{keys} keys are left, of which 800 have not expired"
     );
     assert!(after < before / 4, "{after} of {before} bytes are left");
     for number in (0..8_000).step_by(10) {
-        let found = yard.store.find(64, number << 1, &number.to_le_bytes());
+        let found = yard
+            .store
+            .keys()
+            .find(64, number << 1, &number.to_le_bytes());
         assert_ne!(found, Found::Absent, "{number}");
     }
 }
@@ -180,9 +195,9 @@ fn an_index_that_is_full_of_expired_keys_has_room_again() {
         memory_bytes_max: 3 << 20,
         cells_bytes_min: 1 << 20,
     };
-    yard.store.set_budget(budget);
+    yard.store.data_mut().set_budget(budget);
     let mut number = 0;
-    while yard.store.has_room_for_keys() {
+    while yard.store.data().has_room_for_keys() {
         // One in twenty stays, so all that is in the index is no more than the log may hold.
         yard.put_for(number, (number % 20 > 0).then_some(60_000));
         number += 1;
@@ -196,10 +211,10 @@ fn an_index_that_is_full_of_expired_keys_has_room_again() {
     yard.clean(|_| ());
     assert!(yard.store.waits_for_keys(), "nearly all have expired");
     yard.work(2_000);
-    assert!(yard.store.has_room_for_keys());
+    assert!(yard.store.data().has_room_for_keys());
     yard.work(30_000);
     assert!(!yard.store.waits_for_keys());
-    let keys = yard.store.usage().keys;
+    let keys = yard.store.data().usage().keys;
     assert!(
         keys < number as usize / 20 + 2_048,
         "{keys} of {number} keys"
@@ -221,10 +236,10 @@ fn a_full_index_of_a_log_without_sealed_segments_keeps_no_new_key_waiting() {
 #[test]
 fn keys_that_expired_in_the_open_segment_leave_a_full_index() {
     let mut yard = Yard::with_a_full_index();
-    let keys = yard.store.usage().keys;
+    let keys = yard.store.data().usage().keys;
     yard.work(LIFE_MS + 5_000);
-    assert_eq!(yard.store.usage().keys, keys.div_ceil(2));
-    assert!(yard.store.has_room_for_keys());
+    assert_eq!(yard.store.data().usage().keys, keys.div_ceil(2));
+    assert!(yard.store.data().has_room_for_keys());
 }
 
 /// What a start makes of the log, with a snapshot or all of it.
@@ -280,7 +295,7 @@ fn started(yard: Yard, snapshot: Option<(SnapshotName, Vec<u8>)>) -> Yard {
     next.now_us = yard.now_us;
     next.store = Store::new(log, Heap, epoch, sequences, memory);
     next.set_cleaning();
-    next.store.observe(next.now_us, time_ms);
+    next.store.data_mut().observe(next.now_us, time_ms);
     next
 }
 
@@ -313,12 +328,12 @@ fn a_start_knows_what_has_expired_from_its_snapshot_and_from_the_whole_log() {
         }
         yard.turn();
         let mut yard = started(yard, has_snapshot.then_some(snapshot));
-        assert_eq!(yard.store.visible_keys(), 9_000);
+        assert_eq!(yard.store.data().visible_keys(), 9_000);
         yard.pass(LIFE_MS + 2_000);
-        let visible = yard.store.visible_keys();
+        let visible = yard.store.data().visible_keys();
         assert!((900..=920).contains(&visible), "{visible} of 900 keys");
         yard.work(60_000);
-        let keys = yard.store.usage().keys;
+        let keys = yard.store.data().usage().keys;
         assert!(keys < 1_924, "{keys} keys, with a snapshot: {has_snapshot}");
     }
 }
@@ -331,17 +346,26 @@ fn check(yard: &mut Yard, model: &Model, seed: u64) {
         yard.warm(number);
         let expected = model.get(&number).copied();
         let expected =
-            expected.filter(|(_, until)| until.is_none_or(|ms| ms > yard.store.time_ms()));
-        let found = match yard.store.find(64, number << 1, &number.to_le_bytes()) {
-            Found::Cached(id) if yard.store.exists(id) => Some(yard.store.cell(id).value()[0]),
+            expected.filter(|(_, until)| until.is_none_or(|ms| ms > yard.store.data().time_ms()));
+        let found = match yard
+            .store
+            .keys()
+            .find(64, number << 1, &number.to_le_bytes())
+        {
+            Found::Cached(id) if yard.store.data().exists(id) => {
+                Some(yard.store.keys().cell(id).value()[0])
+            }
             _ => None,
         };
         assert_eq!(found, expected.map(|it| it.0), "key {number}, seed {seed}");
     }
     let visible = model
         .values()
-        .filter(|(_, until)| until.is_none_or(|ms| ms > yard.store.time_ms()));
-    assert!(yard.store.visible_keys() >= visible.count(), "seed {seed}");
+        .filter(|(_, until)| until.is_none_or(|ms| ms > yard.store.data().time_ms()));
+    assert!(
+        yard.store.data().visible_keys() >= visible.count(),
+        "seed {seed}"
+    );
 }
 
 const NUMBERS: u32 = 600;
@@ -364,7 +388,7 @@ fn nothing_visible_is_lost_and_no_older_value_comes_back() {
                 match random.below(8) {
                     0 if model.contains_key(&number) => yard.delete_if_there(number, &mut model),
                     _ => {
-                        let until = life_ms.map(|ms| yard.store.time_ms() + ms);
+                        let until = life_ms.map(|ms| yard.store.data().time_ms() + ms);
                         while !yard.try_put_until(Purpose::Grow, number, &[value; 100], until) {
                             yard.turn();
                         }
@@ -384,7 +408,7 @@ fn nothing_visible_is_lost_and_no_older_value_comes_back() {
             for _ in 0..random.below(40) {
                 yard.clean(|_| ());
             }
-            dropped += yard.store.cleaning_counters().expired_dropped;
+            dropped += yard.store.cleaning().counters().expired_dropped;
             yard = started(yard, snapshot);
             check(&mut yard, &model, seed);
         }

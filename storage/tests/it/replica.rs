@@ -171,7 +171,7 @@ impl Member {
     }
 
     fn prepare(&mut self) {
-        self.store.set_cleaning(CleaningConfig {
+        self.store.cleaning_mut().configure(CleaningConfig {
             space_percent_max: 110,
             bytes_per_s: 1 << 30,
             log_bytes_max: 0,
@@ -216,11 +216,14 @@ impl Member {
 
     fn warm(&mut self, parts: &[PartView<'_>]) {
         let keys = || parts.iter().map(PartView::key);
-        for (home, place) in self.store.cold_of(parts[0].slot(), keys(), &hash) {
+        for (home, place) in self.store.keys().cold_of(parts[0].slot(), keys(), &hash) {
             self.met.cold += 1;
             self.read(home, place);
         }
-        assert_eq!(self.store.cold_of(parts[0].slot(), keys(), &hash), []);
+        assert_eq!(
+            self.store.keys().cold_of(parts[0].slot(), keys(), &hash),
+            []
+        );
     }
 
     fn read(&mut self, home: (u16, u32), place: Place) {
@@ -232,6 +235,7 @@ impl Member {
         let completion = self.disk.complete(self.disk.under_way().len() - 1);
         let block = completion.block.expect("a read has a block");
         self.store
+            .data_mut()
             .admit(home, place, block.bytes(), home_of)
             .expect("what was written");
     }
@@ -253,7 +257,10 @@ impl Member {
         let is_dense = self.random.once_in(2);
         let lsn = self.store.apply(self.now_us, &parts, is_dense, &hash);
         let lsn = lsn.expect("it is news");
-        assert!(self.store.time_ms() >= time_ms, "the time goes on with it");
+        assert!(
+            self.store.data().time_ms() >= time_ms,
+            "the time goes on with it"
+        );
         self.was_appended(lsn, slot);
     }
 
@@ -309,7 +316,7 @@ impl Member {
         });
         let mut cells = Vec::new();
         for (key, _) in &change {
-            while let Found::Cold(place) = self.store.find(slot, hash(key), key) {
+            while let Found::Cold(place) = self.store.keys().find(slot, hash(key), key) {
                 self.read((slot, hash(key)), place);
             }
         }
@@ -318,16 +325,16 @@ impl Member {
         }
         for (key, value) in &change {
             let home = home_of(key);
-            let mut id: CellId = match self.store.find(slot, home.1, key) {
+            let mut id: CellId = match self.store.keys().find(slot, home.1, key) {
                 Found::Cached(id) => id,
-                Found::Absent => self.store.insert(home, key, &[], None),
+                Found::Absent => self.store.keys_mut().insert(home, key, &[], None),
                 Found::Cold(_) => panic!("read above"),
             };
             match value {
                 Some((bytes, expiry_ms)) => {
-                    id = self.store.set_value(home, id, bytes, *expiry_ms);
+                    id = self.store.keys_mut().set_value(home, id, bytes, *expiry_ms);
                 }
-                None => self.store.delete(home, id),
+                None => self.store.keys_mut().mark_deleted(home, id),
             }
             cells.push((home.1, id));
         }
@@ -352,11 +359,18 @@ impl Member {
         let key = local_key(slot);
         let len = 8 + self.random.below(100);
         let value = vec![self.random.next().to_le_bytes()[0]; len];
-        if self.store.room_for_local(key.len(), value.len()) != Room::Yes {
+        if self
+            .store
+            .room(Purpose::Keep, key.len(), value.len(), false)
+            != Room::Yes
+        {
             return;
         }
         let lsn = self.store.note_local(self.now_us, slot, &key, &value);
-        assert_eq!(self.store.local(slot), Some(value.as_slice()));
+        assert_eq!(
+            self.store.data().locals().value(slot),
+            Some(value.as_slice())
+        );
         let notes = self.notes.get_mut(&slot).expect("all are there");
         notes.push((lsn, value));
     }
@@ -402,7 +416,7 @@ impl Member {
                 let log = self.store.log_mut();
                 log.completed(self.now_us, completion).expect("it is sound");
             }
-            Asker::Cleaning => self.store.clean_read(completion),
+            Asker::Cleaning => self.store.cleaning_mut().read(completion),
             _ => panic!("a read of nobody"),
         }
     }
@@ -431,12 +445,12 @@ impl Member {
                 self.store.settle(&home_of);
                 let key = key(slot, number);
                 let found = loop {
-                    match self.store.find(slot, hash(&key), &key) {
+                    match self.store.keys().find(slot, hash(&key), &key) {
                         Found::Cold(place) => self.read((slot, hash(&key)), place),
-                        Found::Cached(id) if !self.store.cell(id).is_deleted() => {
-                            let cell = self.store.cell(id);
+                        Found::Cached(id) if !self.store.keys().cell(id).is_deleted() => {
+                            let cell = self.store.keys().cell(id);
                             let value = (cell.value().to_vec(), cell.expiry_ms());
-                            break Some((self.store.version(id), value.0, value.1));
+                            break Some((self.store.keys().version(id), value.0, value.1));
                         }
                         Found::Cached(_) | Found::Absent => break None,
                     }
@@ -449,7 +463,7 @@ impl Member {
                 );
             }
             let last = self.last(slot);
-            assert_eq!(self.store.highest(partition_of(slot)), last);
+            assert_eq!(self.store.log().history().last(partition_of(slot)), last);
         }
     }
 
@@ -471,7 +485,7 @@ impl Member {
                 bytes_max: 3 * SEGMENT_BYTES as u64,
             }),
         };
-        self.store.hold_back(self.backlog);
+        self.store.cleaning_mut().hold_back(self.backlog);
     }
 
     /// What is kept for others is there: no sequence behind what is forgotten is missing.
@@ -589,7 +603,11 @@ impl Member {
             let notes = self.notes.get_mut(&slot).expect("there");
             notes.retain(|(lsn, _)| *lsn <= last_lsn);
             let newest = notes.last().map(|(_, value)| value.as_slice());
-            assert_eq!(self.store.local(slot), newest, "slot {slot}");
+            assert_eq!(
+                self.store.data().locals().value(slot),
+                newest,
+                "slot {slot}"
+            );
             self.met.local_kept += u32::from(newest.is_some());
         }
         self.check_forgotten(&found);
@@ -617,15 +635,15 @@ impl Member {
             self.store.room(Purpose::Grow, key.len(), len, false),
             Room::Yes
         );
-        let id = match self.store.find(home.0, home.1, key) {
+        let id = match self.store.keys().find(home.0, home.1, key) {
             Found::Cached(id) => id,
-            Found::Absent => self.store.insert(home, key, &[], None),
+            Found::Absent => self.store.keys_mut().insert(home, key, &[], None),
             Found::Cold(_) => panic!("there is room for all of them"),
         };
         let id = match value {
-            Some(value) => self.store.set_value(home, id, value, None),
+            Some(value) => self.store.keys_mut().set_value(home, id, value, None),
             None => {
-                self.store.delete(home, id);
+                self.store.keys_mut().mark_deleted(home, id);
                 id
             }
         };
@@ -635,7 +653,7 @@ impl Member {
     /// The versions of a key that are kept, the newest first.
     fn history(&self, key: &[u8]) -> Vec<(Version, bool, u64)> {
         let home = home_of(key);
-        let current = match self.store.find(home.0, home.1, key) {
+        let current = match self.store.keys().find(home.0, home.1, key) {
             Found::Cached(id) => Some(id),
             Found::Absent => None,
             Found::Cold(_) => panic!("there is room for all of them"),
@@ -665,7 +683,7 @@ fn applied_settings_are_in_force_and_applied_records_keep_the_versions_before_th
     let mut now_ms = TIME_MS;
     let mut tick = |member: &mut Member| {
         now_ms += 5;
-        member.store.observe(member.now_us, now_ms);
+        member.store.data_mut().observe(member.now_us, now_ms);
     };
     let keys = [key(slot, 1), key(slot, 2)];
     let settings_key = keyspace_key(0, b"");
@@ -673,7 +691,10 @@ fn applied_settings_are_in_force_and_applied_records_keep_the_versions_before_th
         tick(&mut source);
         if round == 1 || round == 5 {
             source.rest();
-            let heard = source.store.hear(b"", settings(round.into()));
+            let heard = source
+                .store
+                .keyspaces_mut()
+                .hear(b"", settings(round.into()));
             assert_eq!(heard, Ok(true));
             let room = source
                 .store

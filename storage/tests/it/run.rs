@@ -24,7 +24,7 @@ fn changed(store: &mut Store<Heap>, which: usize, values: &[&[u8; 8]]) -> Vec<u6
 fn changes_of_a_run_have_versions_of_their_own_and_one_record() {
     let mut store = filled_store();
     let before = seen(&store)[1].1.clone().expect("it has a value");
-    let newest = store.sequences()[usize::from(SLOT) / 64];
+    let newest = store.data().numbering().sequences()[usize::from(SLOT) / 64];
     let (counters, last) = (store.log().counters(), store.log().appended());
     let values = [b"00000001", b"00000002", b"00000003"];
     assert_eq!(changed(&mut store, 1, &values), [last.0 + 1; 3]);

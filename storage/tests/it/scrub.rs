@@ -54,7 +54,7 @@ impl Shelf {
             }
             shelf.put(number, &value);
         }
-        shelf.store.set_scrub(PERIOD_US, SEED);
+        shelf.store.scrubbing_mut().configure(PERIOD_US, SEED);
         shelf
     }
 
@@ -64,6 +64,7 @@ impl Shelf {
         }
         let cell = self
             .store
+            .keys_mut()
             .insert((64, number), &number.to_le_bytes(), value, None);
         let (lsn, _) = self.store.commit(self.now_us, 64, &[(number, cell)]);
         self.store.log_mut().want_durable(lsn);
@@ -92,9 +93,12 @@ impl Shelf {
 
     /// Waits for the next read and has `spoil` change what came of it.
     fn look(&mut self, spoil: impl Fn(&mut [u8]) -> Result<(), IoFailure>) {
-        self.now_us = self
-            .now_us
-            .max(self.store.scrub_deadline_us().expect("there are segments"));
+        self.now_us = self.now_us.max(
+            self.store
+                .scrubbing()
+                .deadline_us(self.store.log())
+                .expect("there are segments"),
+        );
         self.store.scrub(self.now_us, &mut self.requests);
         self.disk.submit(&mut self.requests);
         assert!(self.disk.under_way().len() <= 1);
@@ -108,11 +112,11 @@ impl Shelf {
 
     /// Looks until `passes` more passes are over; what was told.
     fn pass(&mut self, passes: u64) -> Vec<Corruption> {
-        let until = self.store.scrub_counters().passes + passes;
+        let until = self.store.scrubbing().counters().passes + passes;
         let mut told = Vec::new();
-        while self.store.scrub_counters().passes < until {
+        while self.store.scrubbing().counters().passes < until {
             self.look(|_| Ok(()));
-            told.extend(self.store.take_rotten());
+            told.extend(self.store.scrubbing_mut().take_rotten());
         }
         told
     }
@@ -133,9 +137,9 @@ fn a_sound_log_is_read_within_the_period_and_nothing_is_told() {
         let mut shelf = Shelf::filled(segments, value_bytes);
         // The first pass begins somewhere.
         assert_eq!(shelf.pass(1), []);
-        let (from_us, from) = (shelf.now_us, shelf.store.scrub_counters().bytes);
+        let (from_us, from) = (shelf.now_us, shelf.store.scrubbing().counters().bytes);
         assert_eq!(shelf.pass(1), []);
-        let read = shelf.store.scrub_counters().bytes - from;
+        let read = shelf.store.scrubbing().counters().bytes - from;
         assert!(
             read >= shelf.sealed_bytes(),
             "{read} bytes of {}",
@@ -183,12 +187,12 @@ fn a_first_pass_begins_elsewhere_by_the_seed() {
     let mut begun = BTreeSet::new();
     for seed in 0..8 {
         let mut shelf = Shelf::filled(4, 3_000);
-        shelf.store.set_scrub(PERIOD_US, seed);
+        shelf.store.scrubbing_mut().configure(PERIOD_US, seed);
         shelf.store.scrub(0, &mut shelf.requests);
         let Some(Io::Read { file, .. }) = shelf.requests.first() else {
             panic!("nothing is read");
         };
-        assert!(shelf.store.scrub_reads(*file) && !shelf.store.scrub_reads(FileId(99)));
+        assert!(shelf.store.scrubbing().reads(*file) && !shelf.store.scrubbing().reads(FileId(99)));
         begun.insert(*file);
     }
     assert_eq!(begun.len(), 4);
@@ -206,9 +210,9 @@ fn what_passes_the_second_time_is_not_told() {
         shelf.look(|_| Err(IoFailure::Device(5)));
         shelf.look(|_| Ok(()));
     }
-    assert!(shelf.store.scrub_counters().passes > 1);
-    assert_eq!(shelf.store.take_rotten(), None);
-    assert_eq!(shelf.store.scrub_counters().damaged, 0);
+    assert!(shelf.store.scrubbing().counters().passes > 1);
+    assert_eq!(shelf.store.scrubbing_mut().take_rotten(), None);
+    assert_eq!(shelf.store.scrubbing().counters().damaged, 0);
 }
 
 #[test]
@@ -216,7 +220,11 @@ fn what_cannot_be_read_is_told_and_the_next_segment_is_looked_at() {
     let mut shelf = Shelf::filled(2, 3_000);
     shelf.look(|_| Err(IoFailure::Device(5)));
     shelf.look(|_| Err(IoFailure::Short { moved: 512 }));
-    let told = shelf.store.take_rotten().expect("twice is enough");
+    let told = shelf
+        .store
+        .scrubbing_mut()
+        .take_rotten()
+        .expect("twice is enough");
     assert_eq!((told.offset, told.cause), (0, "it cannot be read"));
     let first = shelf.store.log().sealed_segments()[0];
     let second = shelf.store.log().sealed_segments()[1];

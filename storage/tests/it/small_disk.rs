@@ -179,7 +179,7 @@ impl Plant {
             let is_read = matches!(self.disk.under_way()[0], Io::Read { .. });
             let completion = self.disk.complete(0);
             if is_read {
-                self.store.clean_read(completion);
+                self.store.cleaning_mut().read(completion);
                 continue;
             }
             let log = self.store.log_mut();
@@ -191,8 +191,8 @@ impl Plant {
     }
 
     fn room(&mut self, purpose: Purpose, value_bytes: usize) -> Tried {
-        if purpose == Purpose::Grow && self.store.holds_writes() {
-            self.store.write_waits();
+        if purpose == Purpose::Grow && self.store.cleaning().holds_writes() {
+            self.store.cleaning_mut().write_waits();
             return Tried::Waits;
         }
         match self.store.room(purpose, 4, value_bytes, false) {
@@ -215,9 +215,9 @@ impl Plant {
             let (home, key) = ((64, number << 1), number.to_le_bytes());
             let mark = self.model.get(&number).map_or(1, |mark| mark + 1);
             let value = vec![mark; self.case.value_bytes];
-            let cell = match self.store.find(64, home.1, &key) {
-                Found::Cached(cell) => self.store.set_value(home, cell, &value, None),
-                Found::Absent => self.store.insert(home, &key, &value, None),
+            let cell = match self.store.keys().find(64, home.1, &key) {
+                Found::Cached(cell) => self.store.keys_mut().set_value(home, cell, &value, None),
+                Found::Absent => self.store.keys_mut().insert(home, &key, &value, None),
                 Found::Cold(_) => panic!("all are in memory"),
             };
             self.commit(number, cell);
@@ -230,11 +230,11 @@ impl Plant {
         let tried = self.room(Purpose::Keep, 0);
         if tried == Tried::Done {
             let home = (64, number << 1);
-            let found = self.store.find(64, home.1, &number.to_le_bytes());
+            let found = self.store.keys().find(64, home.1, &number.to_le_bytes());
             let Found::Cached(cell) = found else {
                 panic!("all are in memory")
             };
-            self.store.delete(home, cell);
+            self.store.keys_mut().mark_deleted(home, cell);
             self.commit(number, cell);
             self.model.remove(&number);
         }
@@ -358,8 +358,8 @@ impl Plant {
             log.open_segment_bytes_left(),
             log.held_bytes(),
             self.taken_bytes,
-            self.store.cleaning_counters(),
-            self.store.counting_bytes(),
+            self.store.cleaning().counters(),
+            self.store.cleaning().counting_bytes(),
         )
     }
 

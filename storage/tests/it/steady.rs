@@ -73,7 +73,7 @@ impl Plant {
         };
         let log = Log::with_history(config, LogStart::default(), History::default(), Heap);
         let mut store = Store::new(log, Heap, 256, [0; 256], Replayed::new(1 << 26));
-        store.set_cleaning(CleaningConfig {
+        store.cleaning_mut().configure(CleaningConfig {
             space_percent_max: SHARE.space_percent_max,
             bytes_per_s: 32 << 20,
             log_bytes_max: SHARE.log_bytes_max,
@@ -92,8 +92,8 @@ impl Plant {
     }
 
     fn set(&mut self, number: usize) -> Tried {
-        if self.store.holds_writes() {
-            self.store.write_waits();
+        if self.store.cleaning().holds_writes() {
+            self.store.cleaning_mut().write_waits();
             return Tried::Waits;
         }
         match self
@@ -106,9 +106,12 @@ impl Plant {
         }
         let number = u32::try_from(number).expect("few");
         let (key, value) = (number.to_le_bytes(), [7; VALUE_BYTES]);
-        let cell = match self.store.find(64, number << 1, &key) {
+        let cell = match self.store.keys().find(64, number << 1, &key) {
             Found::Cached(cell) => cell,
-            Found::Absent => self.store.insert((64, number << 1), &key, &value, None),
+            Found::Absent => self
+                .store
+                .keys_mut()
+                .insert((64, number << 1), &key, &value, None),
             Found::Cold(_) => panic!("all are in memory"),
         };
         let (lsn, _) = self.store.commit(self.now_us, 64, &[(number << 1, cell)]);
@@ -155,7 +158,7 @@ impl Plant {
             let is_read = matches!(self.disk.under_way()[0], Io::Read { .. });
             let completion = self.disk.complete(0);
             match is_read {
-                true => self.store.clean_read(completion),
+                true => self.store.cleaning_mut().read(completion),
                 false => {
                     let log = self.store.log_mut();
                     log.completed(self.now_us, completion)
@@ -233,9 +236,9 @@ fn a_disk_that_is_filled_exactly_to_the_rule_takes_overwrites_without_full() {
             .unwrap_or_else(|full| panic!("{offered} a turn: {full}"));
         eprintln!(
             "{offered} a turn: {longest_us} us, {:?}, {:.2}, {:?} at {} us",
-            plant.store.pace_counters(),
+            plant.store.cleaning().pace_counters(),
             plant.write_amplification(),
-            plant.store.cleaning_counters(),
+            plant.store.cleaning().counters(),
             plant.now_us
         );
         assert_eq!(plant.changes, 0, "{offered} a turn: the notice came");
@@ -260,7 +263,7 @@ fn a_steady_load_near_the_limit_waits_as_little_as_one_at_half_of_it() {
         let keys = keys_of(SHARE.log_bytes_max * percent / 100);
         assert!(keys <= keys_of(SHARE.live_bytes_max()) || percent == 69);
         assert_eq!(plant.fill(keys), Ok(()), "{percent} %");
-        let before = plant.store.pace_counters();
+        let before = plant.store.cleaning().pace_counters();
         let (times, mut random) = (3, Random::new(5));
         // Turns that a set of a caller that waits for none of the others has waited for.
         let mut waits = Vec::with_capacity(keys * times);
@@ -279,7 +282,7 @@ fn a_steady_load_near_the_limit_waits_as_little_as_one_at_half_of_it() {
         }
         waits.sort_unstable();
         let of = |share: usize| waits[waits.len() * share / 10_000];
-        let paced = plant.store.pace_counters().waits - before.waits;
+        let paced = plant.store.cleaning().pace_counters().waits - before.waits;
         eprintln!(
             "{percent} %: p99 {}, p99.9 {}, most {} turns of waiting; paced {paced} times, {} of \
              {} sets",

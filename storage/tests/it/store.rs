@@ -149,9 +149,9 @@ impl Shop {
         'again: for _ in 0..1_000 {
             let mut found = Vec::new();
             for key in keys {
-                match self.store.find(slot_of(key), hash(key), key) {
+                match self.store.keys().find(slot_of(key), hash(key), key) {
                     Found::Cached(id) => {
-                        found.push((!self.store.cell(id).is_deleted()).then_some(id))
+                        found.push((!self.store.keys().cell(id).is_deleted()).then_some(id))
                     }
                     Found::Absent => found.push(None),
                     Found::Cold(place) => {
@@ -173,6 +173,7 @@ impl Shop {
         self.disk.submit(&mut vec![request]);
         let completion = self.disk.complete(self.disk.under_way().len() - 1);
         self.store
+            .data_mut()
             .admit(
                 wanted,
                 place,
@@ -200,19 +201,21 @@ impl Shop {
         // Deleted keys that are still in memory have a cell too.
         let found: Vec<Option<CellId>> = keys
             .iter()
-            .map(|key| match self.store.find(slot_of(key), hash(key), key) {
-                Found::Cached(id) => Some(id),
-                Found::Absent => None,
-                Found::Cold(_) => panic!("read above"),
-            })
+            .map(
+                |key| match self.store.keys().find(slot_of(key), hash(key), key) {
+                    Found::Cached(id) => Some(id),
+                    Found::Absent => None,
+                    Found::Cold(_) => panic!("read above"),
+                },
+            )
             .collect();
         let mut cells = Vec::new();
         for ((key, value), id) in change.iter().zip(found) {
             let home = home_of(key);
-            let mut id = id.unwrap_or_else(|| self.store.insert(home, key, &[], None));
+            let mut id = id.unwrap_or_else(|| self.store.keys_mut().insert(home, key, &[], None));
             match value {
-                Some(value) => id = self.store.set_value(home, id, value, None),
-                None => self.store.delete(home, id),
+                Some(value) => id = self.store.keys_mut().set_value(home, id, value, None),
+                None => self.store.keys_mut().mark_deleted(home, id),
             }
             cells.push((home.1, id));
         }
@@ -228,7 +231,7 @@ impl Shop {
     /// value is what the log has of them.
     fn run(&mut self, slot: usize, number: usize) {
         let key = key(slot, number);
-        let Found::Cached(id) = self.store.find(slot_of(&key), hash(&key), &key) else {
+        let Found::Cached(id) = self.store.keys().find(slot_of(&key), hash(&key), &key) else {
             return;
         };
         let Some(mut run) = self.store.run(self.now_us, home_of(&key), id) else {
@@ -253,14 +256,14 @@ impl Shop {
         let lsn = lsn.expect("it changed");
         self.history.push(vec![(key, Some(value))]);
         assert_eq!(lsn.0, self.history.len() as u64);
-        assert_eq!(Some(self.store.version(id)), before);
+        assert_eq!(Some(self.store.keys().version(id)), before);
         self.store.log_mut().want_durable(lsn);
     }
 
     /// What the store knows of a key of slot 0.
     fn found(&self, number: usize) -> Found {
         let key = key(0, number);
-        self.store.find(slot_of(&key), hash(&key), &key)
+        self.store.keys().find(slot_of(&key), hash(&key), &key)
     }
 
     fn check(&mut self, slot: usize, number: usize) {
@@ -268,7 +271,7 @@ impl Shop {
         let key = key(slot, number);
         let found = self.find(std::slice::from_ref(&key))[0];
         let value = found.map(|id| {
-            let cell = self.store.cell(id);
+            let cell = self.store.keys().cell(id);
             assert_eq!(cell.key(), key);
             cell.value().to_vec()
         });
@@ -331,7 +334,7 @@ impl Shop {
                 (behind.last_file, &behind.truncate, behind.release),
                 (recovered.last_file, &recovered.truncate, recovered.release)
             );
-            assert_eq!(store.usage().keys, opened.usage().keys);
+            assert_eq!(store.data().usage().keys, opened.data().usage().keys);
             assert_eq!(store.carried_ms(), opened.carried_ms());
             if self.random.once_in(2) {
                 self.store = store;
@@ -462,11 +465,11 @@ fn the_cache_returns_to_its_budget_and_cold_keys_come_back() {
     let mut shop = Shop::new(1);
     shop.fill();
     shop.store.settle(&home_of);
-    let usage = shop.store.usage();
+    let usage = shop.store.data().usage();
     assert!(usage.cache_bytes <= CACHE_BYTES, "{usage:?}");
     assert_eq!(usage.keys, KEYS_PER_SLOT);
     shop.check_all();
-    assert!(shop.store.usage().cache_bytes <= CACHE_BYTES + 500);
+    assert!(shop.store.data().usage().cache_bytes <= CACHE_BYTES + 500);
 }
 
 /// A change finds the cells of its keys before it inserts the ones that are missing: the insertion
@@ -477,16 +480,23 @@ fn a_cell_that_was_found_stays_until_the_change_is_committed() {
     shop.fill();
     for number in 0..KEYS_PER_SLOT {
         let known = key(0, number);
-        let Found::Cached(id) = shop.store.find(slot_of(&known), hash(&known), &known) else {
+        let Found::Cached(id) = shop
+            .store
+            .keys()
+            .find(slot_of(&known), hash(&known), &known)
+        else {
             continue;
         };
         for missing in 0..KEYS_PER_SLOT {
             let missing = key(1, missing);
-            let new =
-                shop.store
-                    .insert((slot_of(&missing), hash(&missing)), &missing, b"new", None);
-            assert_eq!(shop.store.cell(id).key(), known);
-            shop.store.discard(home_of(&missing), new);
+            let new = shop.store.keys_mut().insert(
+                (slot_of(&missing), hash(&missing)),
+                &missing,
+                b"new",
+                None,
+            );
+            assert_eq!(shop.store.keys().cell(id).key(), known);
+            shop.store.keys_mut().discard(home_of(&missing), new);
         }
     }
 }
@@ -499,7 +509,7 @@ fn a_misdirected_read_is_refused_and_not_cached() {
     let cold: Vec<(Vec<u8>, Place)> = (0..KEYS_PER_SLOT)
         .map(|number| key(0, number))
         .filter_map(
-            |key| match shop.store.find(slot_of(&key), hash(&key), &key) {
+            |key| match shop.store.keys().find(slot_of(&key), hash(&key), &key) {
                 Found::Cold(place) => Some((key, place)),
                 _ => None,
             },
@@ -527,6 +537,7 @@ fn a_misdirected_read_is_refused_and_not_cached() {
     let block = shop.disk.complete(0).block.expect("a read has a block");
     assert!(
         shop.store
+            .data_mut()
             .admit(
                 (slot_of(first_key), hash(first_key)),
                 *first,
@@ -537,6 +548,7 @@ fn a_misdirected_read_is_refused_and_not_cached() {
     );
     assert_eq!(
         shop.store
+            .keys()
             .find(slot_of(first_key), hash(first_key), first_key),
         Found::Cold(*first)
     );
@@ -572,6 +584,7 @@ fn an_older_part_of_the_same_key_at_the_place_is_refused() {
     let block = shop.disk.complete(0).block.expect("a read has a block");
     assert!(
         shop.store
+            .data_mut()
             .admit((0, hash(&key(0, number))), new, block.bytes(), home_of)
             .is_err()
     );
@@ -588,7 +601,7 @@ fn a_deletion_stays_in_memory_until_it_is_durable() {
         let Found::Cached(id) = shop.found(7) else {
             panic!("it left")
         };
-        assert!(shop.store.cell(id).is_deleted());
+        assert!(shop.store.keys().cell(id).is_deleted());
     }
     shop.pump();
     shop.complete(0);
@@ -654,9 +667,9 @@ fn replay_keeps_the_newer_version_wherever_it_stands() {
             [0; 256],
             memory,
         );
-        let Found::Cached(id) = store.find(0, 5, b"key") else {
+        let Found::Cached(id) = store.keys().find(0, 5, b"key") else {
             panic!("not in memory")
         };
-        assert_eq!(store.cell(id).value(), b"newest", "{order:?}");
+        assert_eq!(store.keys().cell(id).value(), b"newest", "{order:?}");
     }
 }

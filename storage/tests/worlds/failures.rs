@@ -264,18 +264,24 @@ impl Shop {
         }
         let mut cells = Vec::new();
         for (key, value) in change {
-            let mut id = match self.store.find(SLOT, hash(key), key) {
+            let mut id = match self.store.keys().find(SLOT, hash(key), key) {
                 Found::Cached(id) => id,
-                Found::Absent => self.store.insert((SLOT, hash(key)), key, &[], None),
+                Found::Absent => self
+                    .store
+                    .keys_mut()
+                    .insert((SLOT, hash(key)), key, &[], None),
                 Found::Cold(_) => return Err(Stop::Wrong("a warm key went cold".into())),
             };
             match value {
                 Some(value) => {
-                    id = self.store.set_value(home_of(key), id, value, None);
+                    id = self
+                        .store
+                        .keys_mut()
+                        .set_value(home_of(key), id, value, None);
                     self.model.insert(key.clone(), value.clone());
                 }
                 None => {
-                    self.store.delete(home_of(key), id);
+                    self.store.keys_mut().mark_deleted(home_of(key), id);
                     self.model.remove(key);
                 }
             }
@@ -294,7 +300,7 @@ impl Shop {
         self.store.settle(&home_of);
         let key = filled(number, 0).remove(0).0;
         let found = self.warm(&key)?;
-        let value = found.map(|id| self.store.cell(id).value().to_vec());
+        let value = found.map(|id| self.store.keys().cell(id).value().to_vec());
         if value.as_ref() == self.model.get(&key) {
             Ok(())
         } else {
@@ -305,9 +311,9 @@ impl Shop {
     /// The cell of a key, read if it is cold; after a read that fails, once more.
     fn warm(&mut self, key: &[u8]) -> Result<Option<CellId>, Stop> {
         for _ in 0..10 {
-            let place = match self.store.find(SLOT, hash(key), key) {
+            let place = match self.store.keys().find(SLOT, hash(key), key) {
                 Found::Cached(id) => {
-                    return Ok((!self.store.cell(id).is_deleted()).then_some(id));
+                    return Ok((!self.store.keys().cell(id).is_deleted()).then_some(id));
                 }
                 Found::Absent => return Ok(None),
                 Found::Cold(place) => place,
@@ -320,6 +326,7 @@ impl Shop {
             let admitted = match completion.result {
                 Ok(()) => self
                     .store
+                    .data_mut()
                     .admit((SLOT, hash(key)), place, block.bytes(), home_of)
                     .is_ok(),
                 Err(_) => false,

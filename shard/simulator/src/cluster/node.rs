@@ -482,7 +482,13 @@ impl Node {
     pub(super) fn last_version(&self, partition: u16) -> Option<Version> {
         let mut cores = self.cores.iter().flatten();
         let core = cores.find(|core| core.shard.execution().partition(partition).is_some())?;
-        Some(core.shard.store().highest(usize::from(partition)))
+        Some(
+            core.shard
+                .store()
+                .log()
+                .history()
+                .last(usize::from(partition)),
+        )
     }
 
     /// Makes the key table of a segment.
@@ -541,7 +547,7 @@ impl Node {
     pub(super) fn was_at(&self, key: &[u8], at: At) -> Option<WasAt> {
         let (slot, hash) = self.home_of(key);
         let store = self.store_of(slot);
-        let current = match store.find(slot, hash, key) {
+        let current = match store.keys().find(slot, hash, key) {
             Found::Cached(id) => Some(id),
             Found::Absent => None,
             Found::Cold(_) => return None,
@@ -576,13 +582,13 @@ impl Node {
         let owner = usize::from(Topology::new(self.shards).owner(slot));
         let core = &self.cores.as_ref().expect("it runs")[owner];
         let store = core.shard.store();
-        let place = match store.find(slot, hash, key) {
+        let place = match store.keys().find(slot, hash, key) {
             Found::Absent => return Ok(None),
             Found::Cached(id) => {
-                let cell = store.cell(id);
+                let cell = store.keys().cell(id);
                 let value = cell.value().to_vec();
-                return Ok((store.exists(id) && !is_over(cell.expiry_ms()))
-                    .then(|| (store.version(id), value)));
+                return Ok((store.data().exists(id) && !is_over(cell.expiry_ms()))
+                    .then(|| (store.keys().version(id), value)));
             }
             Found::Cold(place) => place,
         };

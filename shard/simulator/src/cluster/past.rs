@@ -288,7 +288,7 @@ impl World {
     fn judge_entries(&self, node: usize, last: &BTreeMap<Vec<u8>, Option<Vec<u8>>>) -> Step {
         let mut known: BTreeMap<(u16, u32), Vec<VersionEntry>> = BTreeMap::new();
         for core in self.nodes[node].cores.iter().flatten() {
-            core.shard.store().versions(&mut |entry| {
+            core.shard.store().data().versions(&mut |entry| {
                 let of_key = known.entry((entry.slot, entry.hash)).or_default();
                 of_key.push(entry);
             });

@@ -34,7 +34,7 @@ impl World {
     /// The latest time of a node: of its wall clock, or of one of its shards.
     pub(super) fn time_ms_of(&self, node: usize) -> u64 {
         let cores = self.nodes[node].cores.iter().flatten();
-        let times = cores.map(|core| core.shard.store().time_ms());
+        let times = cores.map(|core| core.shard.store().data().time_ms());
         times.fold(self.now_of(node).unix_ms, u64::max)
     }
 

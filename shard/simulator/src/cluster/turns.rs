@@ -146,7 +146,7 @@ impl World {
         core.shard.step(now, ShardEvent::TurnEnds, &mut core.outbox);
         core.shard.end_turn(now, &mut core.outbox);
         let store = core.shard.store();
-        let (horizon_ms, time_ms) = (store.token_horizon_ms(), store.time_ms());
+        let (horizon_ms, time_ms) = (store.token_horizon_ms(), store.data().time_ms());
         let deadline_us = core.shard.deadline_us(now);
         // What is carried out steps the shard over a new outbox.
         let mut outbox = std::mem::take(&mut core.outbox);

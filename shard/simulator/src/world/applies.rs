@@ -95,7 +95,7 @@ impl World {
         let is_cold = |part: &&Part| {
             let key = &self.plan.keys[part.key].0;
             let (slot, hash) = home_of(key);
-            matches!(store.find(slot, hash, key), Found::Cold(_))
+            matches!(store.keys().find(slot, hash, key), Found::Cold(_))
         };
         if plan.parts.iter().filter(is_cold).count() > 1 {
             let mut coverage = self.coverage.borrow_mut();

@@ -167,7 +167,7 @@ impl World {
                     let reads = core.shard.counters().reads;
                     format!(
                         "{:?} over {sealed} segments, {reads} reads",
-                        store.scrub_counters()
+                        store.scrubbing().counters()
                     )
                 })
                 .collect();

@@ -424,7 +424,11 @@ impl World {
     pub(super) fn time_ms(&self, key: usize) -> u64 {
         let owner = Topology::new(self.layout.shards).owner(self.plan.keys[key].1);
         self.node.as_ref().map_or(0, |node| {
-            node.cores[usize::from(owner)].shard.store().time_ms()
+            node.cores[usize::from(owner)]
+                .shard
+                .store()
+                .data()
+                .time_ms()
         })
     }
 

@@ -54,12 +54,12 @@ impl World {
         core.shard.step(now, ShardEvent::TurnEnds, &mut core.outbox);
         if let Some(sales) = &mut self.sales {
             let store = core.shard.store();
-            sales.notice(store.token_horizon_ms(), store.time_ms());
+            sales.notice(store.token_horizon_ms(), store.data().time_ms());
         }
         if let Some(holds) = &mut self.holds {
-            holds.notice(core.shard.store().time_ms());
+            holds.notice(core.shard.store().data().time_ms());
         }
-        if !core.shard.store().has_room_for_keys() {
+        if !core.shard.store().data().has_room_for_keys() {
             self.coverage.borrow_mut().fault(Fault::NoMemory);
         }
         let timely = core.judge_time(now);

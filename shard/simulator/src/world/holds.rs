@@ -109,7 +109,9 @@ impl World {
     pub(super) fn state_of_holds(&self) -> String {
         let last_ms = self.holds.as_ref().map(Holds::last_expiry_ms);
         let cores = self.node.iter().flat_map(|node| &node.cores);
-        let times: Vec<_> = cores.map(|core| core.shard.store().time_ms()).collect();
+        let times: Vec<_> = cores
+            .map(|core| core.shard.store().data().time_ms())
+            .collect();
         format!("holds expire until {last_ms:?}, and the time of the shards is {times:?}")
     }
 
@@ -131,7 +133,7 @@ impl World {
             return;
         };
         let cores = self.node.iter().flat_map(|node| &node.cores);
-        let times = cores.map(|core| core.shard.store().time_ms());
+        let times = cores.map(|core| core.shard.store().data().time_ms());
         let is_over = times.min() > Some(holds.last_expiry_ms());
         let mut tries = Vec::new();
         if is_over && self.is_prompt() {

@@ -382,7 +382,7 @@ impl World {
     fn note_sequences(&mut self, opened: &Shard<Pool>, topology: Topology, shard: u16) {
         for slot in (0..SLOTS).filter(|&slot| topology.owner(slot) == shard) {
             let partition = partition_of(slot);
-            let found = opened.store().sequences()[partition];
+            let found = opened.store().data().numbering().sequences()[partition];
             let last = &mut self.sequences[partition];
             if found < *last {
                 self.failure = Some(format!(
@@ -730,7 +730,8 @@ impl World {
                     self.hit(Fault::KeyTableGivenUp);
                 }
                 let cores = node.cores.iter();
-                let mut inherited = cores.flat_map(|core| core.shard.store().inherited_files());
+                let mut inherited =
+                    cores.flat_map(|core| core.shard.store().cleaning().inheritance().files());
                 // Another shard may have it open.
                 if inherited.any(|of| of == file) {
                     return;

@@ -25,7 +25,7 @@ impl World {
     pub(super) fn moment(&self, slot: u16) -> Moment {
         let owner = usize::from(Topology::new(self.layout.shards).owner(slot));
         let time_ms = self.node.as_ref().map_or(self.now().unix_ms, |node| {
-            node.cores[owner].shard.store().time_ms()
+            node.cores[owner].shard.store().data().time_ms()
         });
         Moment {
             us: self.now_us,

@@ -97,7 +97,7 @@ impl Shell for CoreShell<'_> {
         let run = self.run;
         for file in files.drain(..) {
             let core = self.core();
-            let dropped = core.shard.store().cleaning_counters().expired_dropped;
+            let dropped = core.shard.store().cleaning().counters().expired_dropped;
             let has_dropped = std::mem::replace(&mut core.expired_dropped, dropped) < dropped;
             let world = &mut *self.world;
             world.hit(Fault::Released);

@@ -84,7 +84,7 @@ impl Fire<'_> {
 
     /// Deletes the key, whose effects cannot run.
     pub(crate) fn end_alone<P: Blocks>(&self, store: &mut Store<P>, why: Failure) -> Fired {
-        let key = store.cell(self.id).key().to_vec();
+        let key = store.keys().cell(self.id).key().to_vec();
         let mut change = store.change::<1>(self.home.0, [self.expired(store, &key)], 1);
         change.delete(0);
         match change.commit(self.now_us) {
@@ -105,7 +105,7 @@ impl Fire<'_> {
             hash: self.home.1,
             cell: Some(self.id),
             exists: true,
-            expiry_ms: store.cell(self.id).expiry_ms(),
+            expiry_ms: store.keys().cell(self.id).expiry_ms(),
         }
     }
 
@@ -118,7 +118,7 @@ impl Fire<'_> {
         let names = request.keys();
         let (slot, key) = (self.home.0, names[0]);
         let are_of_slot = names.iter().all(|name| slot_of(name) == slot);
-        if !are_of_slot || key != store.cell(self.id).key() {
+        if !are_of_slot || key != store.keys().cell(self.id).key() {
             return self.end_alone(store, Failure::Unknown);
         }
         let context = self.context();

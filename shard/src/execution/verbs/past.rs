@@ -50,13 +50,13 @@ pub(super) fn get_at<P: Blocks>(
     let version = to_wire(kept.version);
     // The cell of an expired key need not have its value any more.
     let newest = key.at.cell.filter(|_| key.at.exists);
-    if let Some(id) = newest.filter(|&id| store.version(id) == kept.version) {
-        store.touch(id);
+    if let Some(id) = newest.filter(|&id| store.keys().version(id) == kept.version) {
+        store.keys_mut().touch(id);
         let told = ExpiryTold {
             expiry_ms: kept.expiry_ms,
             time_ms: kept.time_ms,
         };
-        let value = store.cell(id).value();
+        let value = store.keys().cell(id).value();
         context
             .head(Status::Ok, version)
             .write_telling(out, Some(told), None, value);

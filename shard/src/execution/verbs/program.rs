@@ -134,7 +134,7 @@ pub(crate) fn cold_keys<P: Blocks>(
 ) -> impl Iterator<Item = Cold> {
     request.keys().iter().filter_map(move |key| {
         let hash = hash_of(key);
-        match store.find(slot, hash, key) {
+        match store.keys().find(slot, hash, key) {
             Found::Cold(place) => Some(Cold {
                 slot,
                 hash,
@@ -173,7 +173,7 @@ pub(super) fn look_up<'k, const KEYS: usize, P: Blocks>(
             0 => context.key_hash,
             _ => context.hash.of(name),
         };
-        let found = match store.find(context.slot, hash, name) {
+        let found = match store.keys().find(context.slot, hash, name) {
             Found::Cold(_) if is_planted(Bug::ApplyMissesCold) => Found::Absent,
             found => found,
         };
@@ -191,10 +191,10 @@ pub(super) fn look_up<'k, const KEYS: usize, P: Blocks>(
                 version: None,
             }));
         } else if let Some(id) = key.value_cell() {
-            bytes_max += store.part_bytes_max_of(id);
+            bytes_max += store.keys().part_bytes_max_of(id);
         }
     }
-    let max = store.record_bytes_max();
+    let max = store.log().record_bytes_max();
     if bytes_max > max {
         let bytes = held_bytes(store, context, &all[..names.len()]);
         if bytes > max {
@@ -218,8 +218,8 @@ pub(super) fn look_up<'k, const KEYS: usize, P: Blocks>(
 #[cold]
 fn held_bytes<P: Blocks>(store: &Store<P>, context: &Context<'_>, keys: &[Key<'_>]) -> usize {
     let bytes = keys.iter().map(|key| match key.value_cell() {
-        Some(id) => store.part_bytes_of(id),
-        None => match store.find(context.slot, key.at.hash, key.at.key) {
+        Some(id) => store.keys().part_bytes_of(id),
+        None => match store.keys().find(context.slot, key.at.hash, key.at.key) {
             Found::Cold(place) => place.part_bytes_min(),
             Found::Cached(_) | Found::Absent => 0,
         },
@@ -248,7 +248,7 @@ impl<'k, const KEYS: usize> FoundKeys<'k, KEYS> {
     #[inline]
     fn touch<P: Blocks>(&self, store: &mut Store<P>) {
         for id in self.keys().iter().filter_map(Key::value_cell) {
-            store.touch(id);
+            store.keys_mut().touch(id);
         }
     }
 

@@ -174,7 +174,7 @@ fn in_memory<'k, P: Blocks>(
     hash: u32,
     name: &'k [u8],
 ) -> Option<Key<'k>> {
-    match store.find(slot, hash, name) {
+    match store.keys().find(slot, hash, name) {
         Found::Cold(_) => None,
         found => {
             let key = Key::new(store, hash, name, found);

@@ -150,7 +150,10 @@ pub(super) fn answer_alone<P: Blocks>(
         return None;
     }
     let instructions = request.instructions_of_fields()?;
-    let Found::Cached(id) = store.find(context.slot, context.key_hash, request.key()) else {
+    let Found::Cached(id) = store
+        .keys()
+        .find(context.slot, context.key_hash, request.key())
+    else {
         return None;
     };
     let home = (context.slot, context.key_hash);

@@ -111,7 +111,7 @@ fn standing_of<P: Blocks>(
         Err(cold) => return Standing::Cold(cold),
     };
     let (key, hash) = home_of(hash, slot, token.bytes());
-    let found = store.find(slot, hash, &key);
+    let found = store.keys().find(slot, hash, &key);
     if let Found::Cold(place) = found {
         return Standing::Cold(Cold {
             slot,
@@ -128,7 +128,7 @@ fn standing_of<P: Blocks>(
             version: at.version,
         });
     }
-    let (token_ms, now_ms) = (token.time_ms(), store.time_ms());
+    let (token_ms, now_ms) = (token.time_ms(), store.data().time_ms());
     let horizon = match known {
         None => Horizon::new(store.token_horizon_ms()),
         Some(known) if known.horizon_ms() != store.token_horizon_ms() => {
@@ -234,7 +234,7 @@ pub(crate) fn horizon_of<P: Blocks>(
     }
     let (slot, key) = horizon_key(partition);
     let hash = hash.of(&key);
-    let horizon = match store.find(slot, hash, &key) {
+    let horizon = match store.keys().find(slot, hash, &key) {
         Found::Cold(place) => {
             return Err(Cold {
                 slot,
@@ -243,13 +243,13 @@ pub(crate) fn horizon_of<P: Blocks>(
                 version: None,
             });
         }
-        Found::Cached(id) if store.exists(id) => {
-            let value = store.cell(id).value();
+        Found::Cached(id) if store.data().exists(id) => {
+            let value = store.keys().cell(id).value();
             Some(Horizon::decode(value).expect("what a start does not understand it refuses"))
         }
         Found::Cached(_) | Found::Absent => None,
     };
-    store.learn_horizon(partition, horizon);
+    store.data_mut().learn_horizon(partition, horizon);
     Ok(horizon)
 }
 
@@ -274,7 +274,7 @@ pub(crate) fn log_horizon<P: Blocks>(
 ) -> Result<(), Unlogged> {
     let (slot, key) = horizon_key(partition);
     let hash = hash.of(&key);
-    let found = store.find(slot, hash, &key);
+    let found = store.keys().find(slot, hash, &key);
     if let Found::Cold(place) = found {
         return Err(Unlogged::Cold(Cold {
             slot,
@@ -306,7 +306,7 @@ fn tell_again<P: Blocks>(
     request_hash: u64,
     out: &mut Vec<u8>,
 ) -> Ran {
-    let kept = TokenAnswer::decode(store.cell(at.id).value());
+    let kept = TokenAnswer::decode(store.keys().cell(at.id).value());
     let kept = kept.expect("what a start does not understand it refuses");
     if kept.request_hash != request_hash && !is_planted(Bug::TokenOfOtherRequest) {
         let Ran::Answered { status, .. } = refused(context, Refusal::TokenReused, out) else {

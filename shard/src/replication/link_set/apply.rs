@@ -95,7 +95,7 @@ impl Applier {
         for (at, &number) in numbers.iter().enumerate() {
             // Diverged records in an inherited log would not be rewritten once something supersedes
             // them, and would vanish with that log.
-            if turn.store.is_inheriting() && is_searched(number) {
+            if turn.store.cleaning().inheritance().is_there() && is_searched(number) {
                 continue;
             }
             let next = &numbers[at..];
@@ -194,7 +194,11 @@ impl Applier {
             return Err(Stop::Partition);
         }
         // A key that a scan swept comes from another node, which has it: once the sweep is durable.
-        let is_swept = |part| turn.store.is_sweeping(part, (turn.hash_of)(part.key()));
+        let is_swept = |part| {
+            turn.store
+                .keys()
+                .is_sweeping(part, (turn.hash_of)(part.key()))
+        };
         if !is_dense && parts.iter().any(is_swept) {
             return Err(Stop::Partition);
         }
@@ -255,13 +259,13 @@ impl Applier {
             turn.store.settle_copies();
         }
         if !state.is_whole() {
-            if !turn.store.forget_past(usize::from(number)) {
+            if !turn.store.data_mut().forget_past(usize::from(number)) {
                 replicas.effects.progressed();
                 return Err(Stop::Partition);
             }
-            turn.store.carry_time(time_ms);
+            turn.store.data_mut().carry_time(time_ms);
         }
-        let time_ms = turn.store.time_ms();
+        let time_ms = turn.store.data().time_ms();
         let mut notes = turn.notes();
         if !notes.has_room() {
             return Err(Stop::Turn);
@@ -299,9 +303,9 @@ fn swept_value<P: Blocks, H: Fn(&[u8]) -> u32>(
     }
     let home = (part.slot(), (turn.hash_of)(part.key()));
     let store = &*turn.store;
-    match store.find(home.0, home.1, part.key()) {
-        Found::Cached(id) if store.version(id) == part.version() => {
-            store.exists(id).then_some((home, id))
+    match store.keys().find(home.0, home.1, part.key()) {
+        Found::Cached(id) if store.keys().version(id) == part.version() => {
+            store.data().exists(id).then_some((home, id))
         }
         _ => None,
     }
@@ -337,6 +341,6 @@ fn prefetch<P: Blocks, H: Fn(&[u8]) -> u32>(
         *home = (slot, (turn.hash_of)(key));
         count += 1;
     }
-    turn.store.prefetch(&homes[..count]);
+    turn.store.keys().prefetch(&homes[..count]);
     count
 }

@@ -227,7 +227,7 @@ impl<B: Block> DivergedRecords<B> {
     ) {
         // Inherited records stand in other logs, which the cursor does not read: they are rewritten
         // first.
-        if turn.store.is_inheriting() {
+        if turn.store.cleaning().inheritance().is_there() {
             return;
         }
         let effects = &mut replicas.effects;

@@ -48,7 +48,7 @@ impl FirstRecord {
         if !prefetch.keys(Waiter::Apply(number), keys, turn, effects) {
             return false;
         }
-        let bytes = self.encode(slot, &key, turn.store.time_ms());
+        let bytes = self.encode(slot, &key, turn.store.data().time_ms());
         let parts = parts_of(&bytes);
         if !turn.notes().has_room() || turn.store.room_for(Purpose::Keep, bytes.len()) != Room::Yes
         {

@@ -92,7 +92,10 @@ impl<B: Block> ColdKeys<B> {
             };
             let home_of = |key: &[u8]| (slot_of(key), hash_of(key));
             let bytes = &block.bytes()[..moved];
-            let is_there = store.admit(read.home, read.place, bytes, home_of).is_ok();
+            let is_there = store
+                .data_mut()
+                .admit(read.home, read.place, bytes, home_of)
+                .is_ok();
             admitted.push((read.place, is_there));
         }
         admitted
@@ -112,14 +115,15 @@ impl<B: Block> Prefetch<B> {
     ) -> bool {
         let hash_of = turn.hash_of;
         let store = &*turn.store;
-        let is_cold = |key: &[u8]| matches!(store.find(slot, hash_of(key), key), Found::Cold(_));
+        let is_cold =
+            |key: &[u8]| matches!(store.keys().find(slot, hash_of(key), key), Found::Cold(_));
         if !keys.iter().any(|key| is_cold(key)) {
             if !self.waiting.is_empty() {
                 self.waiting.remove(&waiter);
             }
             return true;
         }
-        let cold_of = |store: &Store<P>| store.cold_of(slot, keys.iter().copied(), hash_of);
+        let cold_of = |store: &Store<P>| store.keys().cold_of(slot, keys.iter().copied(), hash_of);
         self.places(waiter, cold_of, turn, effects)
     }
 

@@ -77,7 +77,7 @@ impl ReceiverLink {
                 break;
             }
             effects.progressed();
-            let (here_ms, there_ms) = (turn.store.wall_ms(), frame.header.time);
+            let (here_ms, there_ms) = (turn.store.data().clock().wall_ms(), frame.header.time);
             self.clock_offset.note(turn.time.now_us, here_ms, there_ms);
             sweeps.note(
                 &frame.message,
@@ -86,7 +86,14 @@ impl ReceiverLink {
                     partition.is_some_and(|it| it.is_opened_by(link))
                         || is_planted(Bug::SweepOfOthers)
                 },
-                |number| turn.store.highest(usize::from(number)).sequence > 0,
+                |number| {
+                    turn.store
+                        .log()
+                        .history()
+                        .last(usize::from(number))
+                        .sequence
+                        > 0
+                },
             );
             start += frame.bytes;
         }

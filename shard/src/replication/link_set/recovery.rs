@@ -36,15 +36,15 @@ pub(super) fn partitions<P: Blocks>(
             continue;
         }
         let unreadable = UnreadableNote { partition: number };
-        let facts = match store.local(slot) {
+        let facts = match store.data().locals().value(slot) {
             Some(value) => Facts::read(value).ok_or(unreadable)?,
             None => Facts::default(),
         };
-        let history = match store.epochs_found(slot) {
+        let history = match store.data().locals().epochs_found(slot) {
             Some(value) => EpochHistory::read(value).ok_or(unreadable)?,
             None => EpochHistory::default(),
         };
-        let highest = position_of(store.highest(usize::from(number)));
+        let highest = position_of(store.log().history().last(usize::from(number)));
         let partition = Partition::recovered(number, facts, history, highest);
         partitions.insert(number, partition);
     }

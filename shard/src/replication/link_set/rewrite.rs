@@ -154,11 +154,11 @@ impl Rewrite {
             }
             return true;
         }
-        if !turn.store.forget_past(usize::from(number)) {
+        if !turn.store.data_mut().forget_past(usize::from(number)) {
             replicas.effects.progressed();
             return false;
         }
-        let time_ms = turn.store.time_ms();
+        let time_ms = turn.store.data().time_ms();
         let mut notes = turn.notes();
         if !notes.has_room() {
             return false;
@@ -187,9 +187,9 @@ fn write_key<P: Blocks<Block = B>, B: Block, H: Fn(&[u8]) -> u32>(
         return Err(NotNow);
     }
     let store = &mut *turn.store;
-    let found = store.find(slot, hash, key);
+    let found = store.keys().find(slot, hash, key);
     let bytes = match found {
-        Found::Cached(id) => store.part_bytes_of(id) + TokenAnswer::VERSION_BYTES,
+        Found::Cached(id) => store.keys().part_bytes_of(id) + TokenAnswer::VERSION_BYTES,
         Found::Absent | Found::Cold(_) => part_bytes(key.len(), 0, false, 0),
     };
     if store.room_for(Purpose::Keep, bytes) != Room::Yes {
@@ -198,8 +198,8 @@ fn write_key<P: Blocks<Block = B>, B: Block, H: Fn(&[u8]) -> u32>(
     let cell = match found {
         Found::Cached(id) => store.keep_answer_version((slot, hash), id),
         Found::Absent => {
-            let id = store.insert((slot, hash), key, &[], None);
-            store.delete((slot, hash), id);
+            let id = store.keys_mut().insert((slot, hash), key, &[], None);
+            store.keys_mut().mark_deleted((slot, hash), id);
             id
         }
         Found::Cold(_) => unreachable!("it was read"),
@@ -248,11 +248,11 @@ fn rewrite_settings<P: Blocks>(
         ..Settings::default()
     };
     let known = store.keyspaces().newest(prefix).copied().unwrap_or(dropped);
-    let floor = u64::from(store.leads(partition_of(slot))) << 32;
+    let floor = u64::from(store.data().numbering().epoch(partition_of(slot))) << 32;
     let settings = Settings {
         revision: known.revision.max(floor) + 1,
         ..known
     };
-    store.hear(prefix, settings).ok()?;
+    store.keyspaces_mut().hear(prefix, settings).ok()?;
     Some(store.commit_settings(now_us, slot, key, prefix))
 }

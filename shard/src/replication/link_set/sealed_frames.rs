@@ -14,7 +14,7 @@ pub(super) fn hand_over<P: Blocks>(ring: &mut Ring, is_read: bool, store: &mut S
         true => {
             let appended = store.log().appended();
             ring.read_on(appended, |number| {
-                position_of(store.highest(usize::from(number)))
+                position_of(store.log().history().last(usize::from(number)))
             });
             store.log_mut().tap();
         }

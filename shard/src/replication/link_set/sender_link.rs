@@ -73,7 +73,7 @@ impl<P: Blocks> LogReach for StoreReach<'_, P> {
     }
 
     fn may_scan(&self) -> bool {
-        !self.0.is_dropping_deletions()
+        !self.0.cleaning().is_dropping_deletions()
     }
 }
 
@@ -180,7 +180,7 @@ impl<B: Block> SenderLink<B> {
     ) {
         // Inherited records stand in other logs, which the cursor does not read: they are rewritten
         // first.
-        if turn.store.is_inheriting() {
+        if turn.store.cleaning().inheritance().is_there() {
             return;
         }
         let stamp = shipped.offers_stamp;

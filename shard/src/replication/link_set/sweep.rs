@@ -71,12 +71,14 @@ impl Sweep {
     ) -> usize {
         *self.batch_keys.get_or_insert_with(|| {
             let (mut keys, mut bytes) = (0, 0);
-            store.homes_from(at, last, SWEEP_KEYS, &mut |_, found| {
-                if let Home::Disk(packed) = found {
-                    bytes += packed.place().map_or(0, |place| place.bytes as usize);
-                }
-                keys += usize::from(keys == 0 || bytes <= bytes_max);
-            });
+            store
+                .keys()
+                .homes_from(at, last, SWEEP_KEYS, &mut |_, found| {
+                    if let Home::Disk(packed) = found {
+                        bytes += packed.place().map_or(0, |place| place.bytes as usize);
+                    }
+                    keys += usize::from(keys == 0 || bytes <= bytes_max);
+                });
             keys.max(1)
         })
     }
@@ -173,7 +175,7 @@ impl Sweeps {
         let keys = sweep.batch_keys(at, last, bytes_max, turn.store);
         let cold_of = |store: &Store<P>| {
             let mut cold = Vec::new();
-            store.homes_from(at, last, keys, &mut |home, found| {
+            store.keys().homes_from(at, last, keys, &mut |home, found| {
                 if let Home::Disk(packed) = found {
                     cold.extend(packed.place().map(|place| (home, place)));
                 }
@@ -185,16 +187,16 @@ impl Sweeps {
         }
         let mut gone = Vec::new();
         let store = &*turn.store;
-        let next = store.homes_from(at, last, keys, &mut |home, found| {
+        let next = store.keys().homes_from(at, last, keys, &mut |home, found| {
             if let Home::Memory(id) = found
-                && !store.cell(id).is_deleted()
-                && !sweep.has_come(store.cell(id).key())
+                && !store.keys().cell(id).is_deleted()
+                && !sweep.has_come(store.keys().cell(id).key())
             {
                 gone.push((home, id));
             }
         });
         for (home, id) in gone {
-            let key_bytes = turn.store.cell(id).key().len();
+            let key_bytes = turn.store.keys().cell(id).key().len();
             if turn.store.room(Purpose::Keep, key_bytes, 0, false) != Room::Yes {
                 return false;
             }

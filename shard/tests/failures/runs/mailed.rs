@@ -77,7 +77,7 @@ fn compare(seed: u64) -> u64 {
             "{context}"
         );
         for number in 0..2 {
-            let of = |pair: &Pair| *pair.0[number].shard.store().sequences();
+            let of = |pair: &Pair| *pair.0[number].shard.store().data().numbering().sequences();
             assert!(
                 of(runs) == of(alone),
                 "{context}: the numbers of changes differ"

@@ -139,7 +139,7 @@ impl World {
                     .is_some_and(|it| it <= 20 * STALENESS_US_MAX);
                 assert!(is_fresh || at == primary, "node {at}: {age_us:?}");
                 let store = &self.nodes[at].store;
-                let highest = store.highest(usize::from(partition));
+                let highest = store.log().history().last(usize::from(partition));
                 assert_eq!(position(highest), applied, "node {at}");
                 let is_scanned = here.facts().dense_behind > 0;
                 self.met.more("scanned", u64::from(is_scanned));
@@ -183,10 +183,10 @@ impl World {
             let node = &mut self.nodes[at];
             node.settle();
             let Some(id) = node.cell(&key) else { continue };
-            let cell = node.store.cell(id);
+            let cell = node.store.keys().cell(id);
             if !cell.is_deleted() {
                 let value = cell.value().to_vec();
-                contents.insert(key, (node.store.version(id), value));
+                contents.insert(key, (node.store.keys().version(id), value));
             }
         }
         contents

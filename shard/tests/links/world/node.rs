@@ -83,7 +83,7 @@ impl Node {
     pub(super) fn time(&self) -> LinkTime {
         LinkTime {
             now_us: self.now_us,
-            time_ms: self.store.time_ms(),
+            time_ms: self.store.data().time_ms(),
         }
     }
 
@@ -91,7 +91,7 @@ impl Node {
     pub(super) fn cell(&mut self, key: &[u8]) -> Option<CellId> {
         let (slot, salt) = (slot_of(key), self.salt);
         loop {
-            match self.store.find(slot, hash(salt, key), key) {
+            match self.store.keys().find(slot, hash(salt, key), key) {
                 Found::Cached(id) => return Some(id),
                 Found::Absent => return None,
                 Found::Cold(place) => self.read_cold((slot, hash(salt, key)), place),
@@ -108,6 +108,7 @@ impl Node {
         let block = completion.block.expect("a read has a block");
         let home_of = |key: &[u8]| (slot_of(key), hash(salt, key));
         self.store
+            .data_mut()
             .admit(home, place, block.bytes(), home_of)
             .expect("what was written");
     }

@@ -167,16 +167,16 @@ impl World {
             bytes_per_s: 4096,
             log_bytes_max: 0,
         };
-        world.nodes[first].store.set_cleaning(cleaning);
+        world.nodes[first].store.cleaning_mut().configure(cleaning);
         world.cut.remove(&(second, first));
         world.exchange(100);
-        assert!(world.nodes[first].store.is_inheriting());
+        assert!(world.nodes[first].store.cleaning().inheritance().is_there());
         for _ in 0..200 {
             world.nodes[first].now_us += 1_000_000;
             world.exchange(1);
         }
         let node = &world.nodes[first];
-        assert!(!node.store.is_inheriting());
+        assert!(!node.store.cleaning().inheritance().is_there());
         assert!(node.lostfound.contains(&(partition, tail.at)), "{tail:?}");
         world.settle(false);
         world.check_end();

@@ -2,10 +2,9 @@
 
 use crate::memory::timers::Timer;
 use crate::planted::{self, Bug, is_planted};
-use crate::recovery::snapshot::format::COVERED_SEGMENTS_MAX;
-use crate::recovery::snapshot::format::CoveredSegment;
-use crate::recovery::snapshot::format::SnapshotHeader;
-use crate::recovery::snapshot::format::SnapshotName;
+use crate::recovery::snapshot::format::{
+    COVERED_SEGMENTS_MAX, CoveredSegment, SnapshotHeader, SnapshotName,
+};
 use crate::recovery::snapshot::write::SnapshotWriter;
 use crate::store::cleaning::live::FileTimes;
 use crate::store::keyspace::settings::SettingsEntry;
@@ -80,20 +79,20 @@ impl<P: Blocks> Store<P> {
     /// key hash makes of a constant. To be called between two changes, behind [`Store::settle`].
     /// None if nothing was logged yet, or while a copy that is durable is not known to the index.
     pub fn begin_snapshot(&mut self, number: u64, hash_check: u64) -> Option<(Taking, Vec<u8>)> {
-        self.apply_moves();
+        self.settle_copies();
         let position = self.log().position()?;
-        if self.covered() < position.lsn {
+        if self.cleaning().covered(self.log().durable()) < position.lsn {
             return None;
         }
         // A deletion that is neither told here nor read behind this would be in nobody's count.
-        let mut unsettled = self.deletions();
+        let mut unsettled = self.data.deletions();
         assert!(
             unsettled.all(|lsn| lsn > position.lsn),
             "deletions are settled before"
         );
         let log = self.log();
         let history = log.history();
-        let tombstones = |file| u32::try_from(self.live.tombstones(file)).unwrap_or(u32::MAX);
+        let tombstones = |file| u32::try_from(self.data.live.tombstones(file)).unwrap_or(u32::MAX);
         let before = history
             .segments
             .iter()
@@ -163,34 +162,37 @@ impl<P: Blocks> Store<P> {
         let history = self.log().history();
         let next = match *walk {
             Walk::Newest(from) => {
-                let next = self.newest_parts(from, entries, &mut |entry| writer.take(&entry));
+                let next = self
+                    .data
+                    .keys
+                    .newest_parts(from, entries, &mut |entry| writer.take(&entry));
                 next.map(Walk::Newest)
             }
             Walk::Versions(from) => {
                 let mut take = |entry: VersionEntry| writer.take_version(&entry);
-                let next = self.versions.walk(from, entries, &mut take);
+                let next = self.data.versions.walk(from, entries, &mut take);
                 next.map(Walk::Versions)
             }
             Walk::Settings(from) => {
                 let mut take = |entry: SettingsEntry<'_>| writer.take_settings(&entry);
-                let next = self.keyspaces.walk(from, entries, &mut take);
+                let next = self.data.keyspaces.walk(from, entries, &mut take);
                 next.map(Walk::Settings)
             }
             Walk::Partitions => {
                 if history.is_linked {
                     let mut take = |entry: PartitionEntry<'_>| writer.take_partition(&entry);
-                    self.locals.walk(history, &mut take);
+                    self.data.locals.walk(history, &mut take);
                 }
                 None
             }
             Walk::Times(from) => {
                 let mut take = |entry: FileTimes| writer.take_times(&entry);
-                let next = self.live.walk_times(from, entries, &mut take);
+                let next = self.data.live.walk_times(from, entries, &mut take);
                 next.map(Walk::Times)
             }
             Walk::Timers(behind) => {
                 let mut take = |timer: Timer| writer.take_timer(timer);
-                let next = self.keys.timers().walk(behind, entries, &mut take);
+                let next = self.data.keys.timers().walk(behind, entries, &mut take);
                 next.map(|last| Walk::Timers(Some(last)))
             }
             Walk::Ended => {
@@ -220,10 +222,11 @@ impl<P: Blocks> Store<P> {
         }
         if matches!(walk, Walk::Ended) {
             // Versions may be gone whose time had ended, and the log need not tell that time.
-            *time_ms = match self.keyspaces.keeps_versions() && !is_planted(Bug::SnapshotUntimed) {
-                true => self.time_ms().max(self.carried_ms()),
-                false => self.carried_ms(),
-            };
+            *time_ms =
+                match self.data.keyspaces.keeps_versions() && !is_planted(Bug::SnapshotUntimed) {
+                    true => self.data.time_ms().max(self.carried_ms()),
+                    false => self.carried_ms(),
+                };
         }
         Taken::Nothing
     }

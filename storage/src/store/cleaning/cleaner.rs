@@ -11,8 +11,7 @@ use crate::store::cleaning::lack::{Facts, Lack};
 use crate::store::cleaning::pace::{Fullness, Pace};
 use crate::store::versions::entry::KeyId;
 use crate::types::io::{BLOCK_BYTES, Block, Blocks, IoToken};
-use crate::types::place::FileId;
-use crate::types::place::{Lsn, Place};
+use crate::types::place::{FileId, Lsn, Place};
 use crate::types::version::{PARTITIONS, Sequences};
 use std::collections::VecDeque;
 
@@ -102,7 +101,7 @@ pub struct Backlog {
 
 /// The cleaner of one store.
 #[derive(Debug)]
-pub(crate) struct Cleaner<B> {
+pub(super) struct Cleaner<B> {
     pub(super) config: CleaningConfig,
     pub(super) victim: Option<Victim<B>>,
     /// How far the records of each partition in it go, as far as it was judged; copies left out.
@@ -121,22 +120,22 @@ pub(crate) struct Cleaner<B> {
     /// What may still be cleaned.
     pub(super) credit: Credit,
     /// What is kept for others.
-    pub(crate) backlog: Option<Backlog>,
-    /// [`Store::keep_deletions`].
-    pub(crate) keeps_deletions: bool,
+    pub(super) backlog: Option<Backlog>,
+    /// Whether no deletion is dropped from the next segment on.
+    pub(super) keeps_deletions: bool,
     /// The last choice found nothing that could be cleaned.
     pub(super) is_hopeless: bool,
     /// The last victim was an inherited segment: an own one goes first.
     pub(super) was_inherited: bool,
     pub(super) inherited_pick_us: u64,
     /// Something changed since the last choice.
-    pub(crate) must_pick: bool,
+    pub(super) must_pick: bool,
     /// What had expired at the last choice.
     pub(super) expired: Expired,
     pub(super) tokens: u64,
     pub(super) counters: CleaningCounters,
     /// How fast writes may go.
-    pub(crate) pace: Pace,
+    pub(super) pace: Pace,
     pub(super) fullness: Fullness,
     /// Edits and deletions that find no room.
     pub(super) lack: Lack,
@@ -281,18 +280,7 @@ impl<B> Victim<B> {
 }
 
 impl<B> Cleaner<B> {
-    /// The last copy that is not known to be durable.
-    pub(crate) fn last_move(&self) -> Option<Lsn> {
-        self.moves.back().map(|moved| moved.lsn)
-    }
-
-    /// See [`Store::is_dropping_deletions`]. Inherited segments vanish all at once.
-    pub(crate) fn is_dropping_deletions(&self) -> bool {
-        let victim = self.victim.as_ref();
-        victim.is_some_and(|victim| victim.is_oldest && !victim.is_inherited)
-    }
-
-    pub(crate) fn new() -> Self {
+    pub(super) fn new() -> Self {
         Cleaner {
             config: CleaningConfig::default(),
             victim: None,

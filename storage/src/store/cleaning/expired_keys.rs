@@ -1,16 +1,14 @@
 //! Finds expired keys, and the segments to clean or seal for them.
 
 use crate::format::contents::SealedSegment;
-use crate::store::cleaning::expired::FILLS_S;
-use crate::store::cleaning::expired::KEYS_MIN;
-use crate::store::cleaning::expired::PICK_US;
-use crate::store::cleaning::expired::SETTLES_MS;
+use crate::store::cleaning::cleaning::{Cleaned, Cleaning};
+use crate::store::cleaning::expired::{FILLS_S, KEYS_MIN, PICK_US, SETTLES_MS};
 use crate::store::cleaning::live::Counts;
-use crate::store::store::Store;
+use crate::store::data::Data;
 use crate::types::io::Blocks;
 use crate::types::place::FileId;
 
-impl<P: Blocks> Store<P> {
+impl Data {
     /// What counts in a file now.
     pub(super) fn counts_in(&self, file: FileId) -> Counts {
         self.live.counts(file, self.time_ms())
@@ -30,35 +28,47 @@ impl<P: Blocks> Store<P> {
         let keys = keys.saturating_sub(self.horizons.count());
         keys.saturating_sub(expired.saturating_sub(entries.tokens()))
     }
+}
 
-    /// Whether a new key for which the index has no room now is to wait, because cleaning takes out
-    /// keys that have expired.
-    #[must_use]
-    pub fn waits_for_keys(&self) -> bool {
+impl Data {
+    /// Whether cleaning a segment gives back half of it or more, much of that because of what has
+    /// expired, and waiting would not soon make it more.
+    pub(super) fn is_spent(&self, segment: &SealedSegment, gain: u64) -> bool {
+        let counts = self.counts_in(segment.file);
+        let soon_ms = self.time_ms() + SETTLES_MS;
+        gain >= segment.file_bytes / 2
+            && counts.expired >= segment.file_bytes / 4
+            && counts.next_ms.is_none_or(|next_ms| next_ms > soon_ms)
+    }
+}
+
+impl<P: Blocks> Cleaning<P> {
+    /// As [`Store::waits_for_keys`](crate::store::Store::waits_for_keys).
+    pub(in crate::store) fn waits_for_keys(&self, data: &Data) -> bool {
         let expired = &self.cleaner.expired;
-        self.is_full_of_expired()
+        self.is_full_of_expired(data)
             && !expired.is_blocked
             && (self.cleaner.victim.is_some() || !expired.is_hopeless)
     }
 
     /// Whether the index has no room for a new key while keys stand in it that have expired. A
     /// choice goes by this, and not by what the choice before it has found.
-    pub(super) fn is_full_of_expired(&self) -> bool {
-        let all = self.keys.entries().len() as u64;
-        !self.has_room_for_keys() && self.cleaner.expired.keys > all / 16
+    pub(super) fn is_full_of_expired(&self, data: &Data) -> bool {
+        let all = data.keys.entries().len() as u64;
+        !data.has_room_for_keys() && self.cleaner.expired.keys > all / 16
     }
 
     /// Counts what has expired. Returns the bytes that have expired since the last call.
-    pub(super) fn count_expired(&mut self, now_us: u64) -> u64 {
-        let now_ms = self.time_ms();
-        let commit_bytes = self.log().counters().commit_bytes;
+    pub(super) fn count_expired(&mut self, store: &mut Cleaned<'_, P>, now_us: u64) -> u64 {
+        let now_ms = store.data.time_ms();
+        let commit_bytes = store.log.counters().commit_bytes;
         let before = self.cleaner.expired.bytes;
         let (mut bytes, mut keys, mut next_ms) = (0, 0, None::<u64>);
-        let sealed = self.log().sealed_segments().iter().map(|it| it.file);
-        let open = self.log().open_segment().map(|(file, _)| file);
+        let sealed = store.log.sealed_segments().iter().map(|it| it.file);
+        let open = store.log.open_segment().map(|(file, _)| file);
         for file in sealed.chain(open) {
-            let counts = self.live.counts(file, now_ms);
-            let (tokens, more_ms) = self.live.gone_tokens(file, now_ms);
+            let counts = store.data.live.counts(file, now_ms);
+            let (tokens, more_ms) = store.data.live.gone_tokens(file, now_ms);
             bytes += counts.expired;
             keys += counts.expired_count.max(tokens);
             next_ms = next_ms
@@ -67,7 +77,7 @@ impl<P: Blocks> Store<P> {
                 .chain(more_ms)
                 .min();
         }
-        let all = self.keys.entries().len() as u64;
+        let all = store.data.keys.entries().len() as u64;
         let expired = &mut self.cleaner.expired;
         expired.observe(now_us, commit_bytes);
         (expired.bytes, expired.keys) = (bytes, keys);
@@ -81,15 +91,15 @@ impl<P: Blocks> Store<P> {
     }
 
     /// Whether so many keys of a file have expired that cleaning the file for them pays.
-    pub(super) fn hoards_expired_keys(&self, file: FileId) -> bool {
+    pub(super) fn hoards_expired_keys(&self, data: &Data, file: FileId) -> bool {
         let expired = &self.cleaner.expired;
-        let counts = self.counts_in(file);
+        let counts = data.counts_in(file);
         // What is superseded beside tokens hides them from the account of what has expired.
-        let (tokens, _) = self.live.gone_tokens(file, self.time_ms());
+        let (tokens, _) = data.live.gone_tokens(file, data.time_ms());
         if tokens >= KEYS_MIN && tokens * 4 >= counts.count {
             return true;
         }
-        let share = match self.is_full_of_expired() {
+        let share = match self.is_full_of_expired(data) {
             true => 16,
             false if expired.are_many => 4,
             false => return false,
@@ -97,34 +107,24 @@ impl<P: Blocks> Store<P> {
         counts.expired_count > 0 && counts.expired_count * share >= counts.count
     }
 
-    /// Whether cleaning a segment gives back half of it or more, much of that because of what has
-    /// expired, and waiting would not soon make it more.
-    pub(super) fn is_spent(&self, segment: &SealedSegment, gain: u64) -> bool {
-        let counts = self.counts_in(segment.file);
-        let soon_ms = self.time_ms() + SETTLES_MS;
-        gain >= segment.file_bytes / 2
-            && counts.expired >= segment.file_bytes / 4
-            && counts.next_ms.is_none_or(|next_ms| next_ms > soon_ms)
-    }
-
     /// Seals the open segment for what has expired in it, if it would not be full before long by
     /// itself. Whether that was done.
-    pub(super) fn seal_expired(&mut self, now_us: u64) -> bool {
-        let Some((file, bytes)) = self.log().open_segment() else {
+    pub(super) fn seal_expired(&mut self, store: &mut Cleaned<'_, P>, now_us: u64) -> bool {
+        let Some((file, bytes)) = store.log.open_segment() else {
             return false;
         };
-        let counts = self.counts_in(file);
+        let counts = store.data.counts_in(file);
         // On a full disk nothing fills it up, because what would is refused.
-        let is_low = self.log().is_low();
+        let is_low = store.log.is_low();
         let is_spent = match is_low {
             true => counts.expired >= bytes / 8,
             false => counts.expired >= bytes / 4 && counts.next_ms.is_none(),
         };
-        if !is_spent && !self.hoards_expired_keys(file) {
+        if !is_spent && !self.hoards_expired_keys(store.data, file) {
             return false;
         }
-        let must_be = is_low || self.is_full_of_expired();
-        let left = self.log().open_segment_bytes_left();
+        let must_be = is_low || self.is_full_of_expired(store.data);
+        let left = store.log.open_segment_bytes_left();
         let fills = self
             .cleaner
             .expired
@@ -136,11 +136,11 @@ impl<P: Blocks> Store<P> {
             self.cleaner.expired.pick_by(now_us + PICK_US);
             return false;
         }
-        let is_oldest = self.log().sealed_segments().is_empty() && !self.cleaner.keeps_deletions;
-        let kept = self.copies_bytes(file, is_oldest);
+        let is_oldest = store.log.sealed_segments().is_empty() && !self.cleaner.keeps_deletions;
+        let kept = store.data.copies_bytes(file, is_oldest);
         // The last spares are for what makes room for certain.
-        let has_spares = !self.log().lacks_spares();
-        (has_spares || (must_be && kept <= self.log().sure_bytes_of_spare()))
-            && self.log_mut().seal_for_cleaning()
+        let has_spares = !store.log.lacks_spares();
+        (has_spares || (must_be && kept <= store.log.sure_bytes_of_spare()))
+            && store.log.seal_for_cleaning()
     }
 }

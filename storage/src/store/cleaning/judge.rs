@@ -6,26 +6,39 @@ use crate::format::system_key::{is_local, is_token};
 use crate::log::room::{Purpose, Room};
 use crate::log::told::Moved;
 use crate::planted::{Bug, is_planted};
-use crate::store::cleaning::cleaner::CHUNK_BYTES;
-use crate::store::cleaning::cleaner::Chunk;
-use crate::store::cleaning::cleaner::Damaged;
-use crate::store::cleaning::cleaner::Move;
-use crate::store::cleaning::cleaner::STEP_BYTES;
-use crate::store::cleaning::cleaner::STEP_PARTS;
-use crate::store::cleaning::cleaner::Victim;
+use crate::store::cleaning::cleaner::{
+    CHUNK_BYTES, Chunk, Damaged, Move, STEP_BYTES, STEP_PARTS, Victim,
+};
+use crate::store::cleaning::cleaning::{Cleaned, Cleaning};
 use crate::store::cleaning::expiring::Expires;
 use crate::store::cleaning::liveness::Liveness;
+use crate::store::data::Data;
 use crate::store::expiry::part_expires;
-use crate::store::store::Store;
 use crate::store::tokens::horizons::raised_within_ms;
 use crate::store::versions::entry::KeyId;
 use crate::types::io::{Asker, BLOCK_BYTES, Block, Blocks, Completion, Io, IoToken};
 use crate::types::place::Place;
 use crate::types::version::partition_of;
 
-impl<P: Blocks> Store<P> {
+impl Data {
+    /// When a copy of a part stops to count. A token that is kept behind its time is not met again
+    /// at once: the log may say soon that it may be gone.
+    fn copy_expires(&self, part: &PartView<'_>, is_late_token: bool) -> Option<Expires> {
+        let expires = part_expires(&self.keyspaces, part)?;
+        let again_ms = self.time_ms() + raised_within_ms(self.horizons.wanted_ms());
+        Some(match is_late_token {
+            true => Expires {
+                by_ms: expires.by_ms.max(again_ms),
+                ..expires
+            },
+            false => expires,
+        })
+    }
+}
+
+impl<P: Blocks> Cleaning<P> {
     /// The end of a read for cleaning.
-    pub fn clean_read(&mut self, completion: Completion<P::Block>) {
+    pub fn read(&mut self, completion: Completion<P::Block>) {
         let Some(victim) = &mut self.cleaner.victim else {
             return;
         };
@@ -72,6 +85,7 @@ impl<P: Blocks> Store<P> {
     /// Goes on with the segment that is cleaned; `false` when it is released or given up.
     pub(super) fn step(
         &mut self,
+        store: &mut Cleaned<'_, P>,
         now_us: u64,
         victim: &mut Victim<P::Block>,
         hash_of: &impl Fn(&[u8]) -> u32,
@@ -84,7 +98,7 @@ impl<P: Blocks> Store<P> {
         };
         loop {
             if victim.offset >= victim.segment.end.end_offset {
-                self.end_of_segment(victim);
+                self.end_of_segment(store, victim);
                 return false;
             }
             match &victim.chunk {
@@ -93,7 +107,7 @@ impl<P: Blocks> Store<P> {
                     return true;
                 }
                 &Chunk::Missing(frame_bytes) => {
-                    self.read_chunk(victim, frame_bytes, io);
+                    self.read_chunk(store, victim, frame_bytes, io);
                     return true;
                 }
                 Chunk::Read { .. } => {}
@@ -114,7 +128,8 @@ impl<P: Blocks> Store<P> {
             if matches!(frame.kind, FrameKind::Commit | FrameKind::Repair) {
                 let body_start = at + FRAME_HEADER_BYTES;
                 let body = &victim.chunk.bytes()[body_start..][..frame.body_bytes as usize];
-                let (judged_bytes, end) = self.judge(now_us, victim, body, &mut step, hash_of);
+                let (judged_bytes, end) =
+                    self.judge(store, now_us, victim, body, &mut step, hash_of);
                 victim.judged_bytes = judged_bytes;
                 victim.copied_bytes += std::mem::take(&mut step.copied_bytes);
                 match end {
@@ -136,18 +151,18 @@ impl<P: Blocks> Store<P> {
 
     /// Releases a segment whose parts are all judged, or gives it up if a part that counts was not
     /// copied.
-    fn end_of_segment(&mut self, victim: &Victim<P::Block>) {
+    fn end_of_segment(&mut self, store: &mut Cleaned<'_, P>, victim: &Victim<P::Block>) {
         let segment = victim.segment;
         // Before the point of no return: each part that counts was copied.
-        if self.live.parts(segment.file) != self.moving_bytes(segment.file) {
+        if store.data.live.parts(segment.file) != self.moving_bytes(store.data, segment.file) {
             self.report_damaged(victim);
             return;
         }
         // A keyspace that keeps versions may keep a part that was to go.
         assert!(
             victim.copied_bytes <= victim.counting_bytes
-                || self.keyspaces.keeps_versions()
-                || self.live.has_forgotten_times(),
+                || store.data.keyspaces.keeps_versions()
+                || store.data.live.has_forgotten_times(),
             "{} bytes of {:08}.seg were copied, of which {} counted: the others were taken for \
              expired",
             victim.copied_bytes,
@@ -159,7 +174,7 @@ impl<P: Blocks> Store<P> {
             false => {
                 let sequence = segment.end.sequence;
                 let highest = *self.cleaner.highest;
-                self.log_mut().release(sequence, &highest);
+                store.log.release(sequence, &highest);
             }
         }
         self.cleaner.counters.segments += 1;
@@ -169,6 +184,7 @@ impl<P: Blocks> Store<P> {
     /// is all of it.
     fn judge(
         &mut self,
+        store: &mut Cleaned<'_, P>,
         now_us: u64,
         victim: &Victim<P::Block>,
         body: &[u8],
@@ -190,13 +206,19 @@ impl<P: Blocks> Store<P> {
                 *highest = (*highest).max(part.sequence());
             }
             let judged = Judged {
-                liveness: self.liveness(&part, place, victim.is_oldest, hash_of),
+                liveness: store.data.liveness(
+                    store.log.history(),
+                    &part,
+                    place,
+                    victim.is_oldest,
+                    hash_of,
+                ),
                 hash: hash_of(part.key()),
                 part,
                 place,
             };
-            self.carry_time_of_drop(victim, &judged);
-            if !self.drop_versions(&judged, &mut step.parts) {
+            store.carry_time_of_drop(victim, &judged);
+            if !store.data.drop_versions(&judged, &mut step.parts) {
                 return (at, JudgeEnd::StepDone);
             }
             match judged.liveness {
@@ -205,12 +227,15 @@ impl<P: Blocks> Store<P> {
                         u64::from(part.kind() == PartKind::Tombstone);
                 }
                 Liveness::Expired => {
-                    self.forget(part.slot(), judged.hash, (place, part.sequence()));
+                    store
+                        .data
+                        .forget(part.slot(), judged.hash, (place, part.sequence()));
                     self.cleaner.counters.expired_dropped += 1;
                 }
                 Liveness::Copied(_) if is_planted(Bug::ForgetOneMove) && bytes % 7 == 5 => {}
                 Liveness::Copied(_) | Liveness::Kept(_) | Liveness::KeptDeletion => {
-                    if let Some(end) = self.copy(now_us, victim.is_inherited, &judged, step) {
+                    if let Some(end) = self.copy(store, now_us, victim.is_inherited, &judged, step)
+                    {
                         return (at, end);
                     }
                 }
@@ -223,37 +248,11 @@ impl<P: Blocks> Store<P> {
         (at, JudgeEnd::AllDone)
     }
 
-    /// Raises the log's clock to the store's time before a part is dropped because of the time. The
-    /// frame that reports the drop carries this time, so a restart cannot begin at a time at which
-    /// the part had not expired, or at which the version was still kept.
-    fn carry_time_of_drop(&mut self, victim: &Victim<P::Block>, judged: &Judged<'_>) {
-        let (part, liveness) = (&judged.part, judged.liveness);
-        let is_gone = matches!(
-            liveness,
-            Liveness::Expired | Liveness::Copied(PartKind::Tombstone)
-        );
-        let expires =
-            is_gone && part.kind() == PartKind::Put && !is_planted(Bug::ExpireWithoutTime);
-        // At an earlier time, a start would take the version before this one for the version
-        // that its successor superseded.
-        let ends = (is_gone || liveness == Liveness::Dead)
-            && self
-                .keyspaces
-                .rule(part.slot(), part.key())
-                .is_some_and(|rule| rule.retention_ms > 0);
-        if expires || ends {
-            let time_ms = self.time_ms();
-            self.log_mut().carry_time(time_ms);
-            if victim.is_inherited && !is_planted(Bug::InheritedTimeUntold) {
-                self.log_mut().owe_contents();
-            }
-        }
-    }
-
     /// Appends the copy of a part, and notes what the copy changes when it is durable. Returns why
     /// there is none now.
     fn copy(
         &mut self,
+        store: &mut Cleaned<'_, P>,
         now_us: u64,
         is_inherited: bool,
         judged: &Judged<'_>,
@@ -274,17 +273,15 @@ impl<P: Blocks> Store<P> {
             true => Purpose::Grow,
             false => Purpose::Clean,
         };
-        let is_kept_back = purpose == Purpose::Grow && self.log().is_low();
-        if is_kept_back || self.log_mut().room(purpose, copy.bytes) != Room::Yes {
+        let is_kept_back = purpose == Purpose::Grow && store.log.is_low();
+        if is_kept_back || store.log.room(purpose, copy.bytes) != Room::Yes {
             return Some(JudgeEnd::NoRoom);
         }
-        let is_crowded = self.is_crowded(part.slot(), hash, place);
-        let (lsn, to) = self
-            .log_mut()
-            .append_moved(now_us, part, copy.moved, is_crowded);
+        let is_crowded = store.data.is_crowded(part.slot(), hash, place);
+        let (lsn, to) = store.log.append_moved(now_us, part, copy.moved, is_crowded);
         step.bytes = step.bytes.saturating_sub(copy.bytes);
         // The log does not say yet that this token may be gone, although the account does.
-        let is_late_token = is_token(part.key()) && self.is_expired(part.expiry_ms());
+        let is_late_token = is_token(part.key()) && store.data.is_expired(part.expiry_ms());
         if copy.kind == PartKind::Put && !is_late_token {
             step.copied_bytes += u64::from(place.bytes);
         }
@@ -299,30 +296,17 @@ impl<P: Blocks> Store<P> {
             was: part.kind(),
             kind: copy.kind,
             is_marked: matches!(copy.moved, Moved::Superseded(_)),
-            expires: self.copy_expires(part, is_late_token),
+            expires: store.data.copy_expires(part, is_late_token),
             from: place,
             to,
         });
         None
     }
 
-    /// When a copy of a part stops to count. A token that is kept behind its time is not met again
-    /// at once: the log may say soon that it may be gone.
-    fn copy_expires(&self, part: &PartView<'_>, is_late_token: bool) -> Option<Expires> {
-        let expires = part_expires(&self.keyspaces, part)?;
-        let again_ms = self.time_ms() + raised_within_ms(self.horizons.wanted_ms());
-        Some(match is_late_token {
-            true => Expires {
-                by_ms: expires.by_ms.max(again_ms),
-                ..expires
-            },
-            false => expires,
-        })
-    }
-
     /// Reads on from the frame that is judged next; tried again later if no block is free.
     fn read_chunk(
         &mut self,
+        store: &mut Cleaned<'_, P>,
         victim: &mut Victim<P::Block>,
         frame_bytes: usize,
         io: &mut Vec<Io<P::Block>>,
@@ -337,7 +321,7 @@ impl<P: Blocks> Store<P> {
         victim.chunk = Chunk::Missing(frame_bytes);
         // Memory may be short, or a part of a standard frame block all that is left.
         let block = loop {
-            if let Some(block) = self.take_block(bytes) {
+            if let Some(block) = store.blocks.take(bytes) {
                 break block;
             }
             if bytes == least {
@@ -383,6 +367,36 @@ impl<P: Blocks> Store<P> {
             file: victim.segment.file,
             offset: victim.offset,
         });
+    }
+}
+
+impl<P: Blocks> Cleaned<'_, P> {
+    /// Raises the log's clock to the store's time before a part is dropped because of the time. The
+    /// frame that reports the drop carries this time, so a restart cannot begin at a time at which
+    /// the part had not expired, or at which the version was still kept.
+    fn carry_time_of_drop(&mut self, victim: &Victim<P::Block>, judged: &Judged<'_>) {
+        let (part, liveness) = (&judged.part, judged.liveness);
+        let is_gone = matches!(
+            liveness,
+            Liveness::Expired | Liveness::Copied(PartKind::Tombstone)
+        );
+        let expires =
+            is_gone && part.kind() == PartKind::Put && !is_planted(Bug::ExpireWithoutTime);
+        // At an earlier time, a start would take the version before this one for the version
+        // that its successor superseded.
+        let ends = (is_gone || liveness == Liveness::Dead)
+            && self
+                .data
+                .keyspaces
+                .rule(part.slot(), part.key())
+                .is_some_and(|rule| rule.retention_ms > 0);
+        if expires || ends {
+            let time_ms = self.data.time_ms();
+            self.log.carry_time(time_ms);
+            if victim.is_inherited && !is_planted(Bug::InheritedTimeUntold) {
+                self.log.owe_contents();
+            }
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! What counts in each file of the log: the one account that cleaning decides by.
 //!
-//! Each part that [`liveness`](crate::store::store::Store::liveness) would keep is counted here: a
+//! Each part that [`liveness`](crate::store::Data::liveness) would keep is counted here: a
 //! segment without any is released unread. An expired part is still pointed to, and leaves only
 //! when its segment is read. [`Counts`] says how much of a file has expired.
 //!
@@ -18,8 +18,7 @@ use crate::planted::{self, Bug};
 use crate::store::cleaning::expiring::{Amount, Expires, Expiring};
 use crate::store::keyspace::keyspaces::Replaced;
 use crate::types::packed_place::{FILES_MAX, PackedPlace};
-use crate::types::place::FileId;
-use crate::types::place::Place;
+use crate::types::place::{FileId, Place};
 
 /// Bytes in each file that count.
 #[derive(Debug, Default)]

@@ -1,12 +1,12 @@
 //! Whether a part of the log still counts, and as what.
 
+use crate::format::contents::History;
 use crate::format::record::{PartKind, PartView};
 use crate::format::system_key::{is_horizon, is_local, is_system, is_token, token_time_ms};
 use crate::memory::index::entry::{Candidate, Home};
 use crate::planted::{self, Bug, is_planted};
-use crate::store::store::Store;
+use crate::store::data::Data;
 use crate::store::versions::entry::KeyId;
-use crate::types::io::Blocks;
 use crate::types::place::Place;
 use crate::types::version::{Version, partition_of};
 
@@ -25,13 +25,14 @@ pub enum Liveness {
     KeptDeletion,
 }
 
-impl<P: Blocks> Store<P> {
+impl Data {
     /// What becomes of a part that stands at `place` of a sealed and durable segment: the one
-    /// function that says what counts. `is_oldest` if no segment stands before it, and
-    /// [`Store::keep_deletions`] was not wanted.
+    /// function that says what counts. `is_oldest` if no segment stands before it, and deletions
+    /// need not be kept; `history` is that of the log.
     #[must_use]
     pub fn liveness(
         &self,
+        history: &History,
         part: &PartView<'_>,
         place: Place,
         is_oldest: bool,
@@ -96,9 +97,9 @@ impl<P: Blocks> Store<P> {
                     Home::Memory(id) if self.keys.cell(id).key() == part.key() => {
                         // Behind a tail that has diverged older versions may follow, until its keys
                         // are written anew.
-                        let is_newer = self.version(id) > part.version();
+                        let is_newer = self.keys.version(id) > part.version();
                         assert!(
-                            is_newer || self.log().history().is_linked,
+                            is_newer || history.is_linked,
                             "a deletion that is durable has left the index"
                         );
                         is_newer
@@ -118,7 +119,7 @@ impl<P: Blocks> Store<P> {
                     return Liveness::Dead;
                 }
                 // What is older must not seem to be what the next version superseded.
-                let is_over = (is_over || self.came_again(part, hash))
+                let is_over = (is_over || self.came_again(history, part, hash))
                     && self.keyspaces.rule(part.slot(), part.key()).is_none();
                 if is_oldest || is_over || is_planted(Bug::DropTombstone) {
                     Liveness::Dead
@@ -136,15 +137,17 @@ impl<P: Blocks> Store<P> {
     ///
     /// A cold entry tells the low bits of a sequence alone. That another key of this slot has the
     /// same hash of 32 bits and the same 8 bits is taken for impossible.
-    fn came_again(&self, part: &PartView<'_>, hash: u32) -> bool {
-        if !self.log().history().is_linked {
+    fn came_again(&self, history: &History, part: &PartView<'_>, hash: u32) -> bool {
+        if !history.is_linked {
             return false;
         }
         let mut candidates = self.keys.entries().candidates(part.slot(), hash);
         candidates.any(|candidate| match candidate.home {
             Home::Memory(id) => {
                 let cell = self.keys.cell(id);
-                cell.key() == part.key() && !cell.is_deleted() && self.version(id) == part.version()
+                cell.key() == part.key()
+                    && !cell.is_deleted()
+                    && self.keys.version(id) == part.version()
             }
             Home::Disk(packed) => packed.is_sequence(part.sequence()),
         })

@@ -3,6 +3,11 @@
 // ---- pages
 pub(crate) mod clean;
 pub(crate) mod cleaner;
+#[expect(
+    clippy::module_inception,
+    reason = "the type gives its name to the module"
+)]
+pub(crate) mod cleaning;
 pub(crate) mod credit;
 pub(crate) mod expired;
 pub(crate) mod expired_keys;
@@ -17,5 +22,6 @@ pub(crate) mod pick;
 pub mod sizing;
 
 pub use cleaner::{Backlog, CleaningConfig, CleaningCounters, Damaged, RoomOnDisk};
+pub use cleaning::Cleaning;
 pub use liveness::Liveness;
 pub use pace::Fill;

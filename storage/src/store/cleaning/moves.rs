@@ -1,20 +1,21 @@
 //! The copies that cleaning made: what they change once they are durable.
 
 use crate::format::record::{PartKind, PartView, SUCCESSOR_BYTES};
+use crate::log::log::Log;
 use crate::log::told::Moved;
 use crate::memory::index::entry::Candidate;
 use crate::planted::{Bug, is_planted};
 use crate::store::cleaning::cleaner::Move;
+use crate::store::cleaning::cleaning::Cleaning;
 use crate::store::cleaning::judge::Judged;
 use crate::store::cleaning::liveness::Liveness;
-use crate::store::store::Store;
+use crate::store::data::Data;
 use crate::store::versions::entry::KeyId;
 use crate::types::io::Blocks;
 use crate::types::packed_place::PackedPlace;
-use crate::types::place::FileId;
-use crate::types::place::{Lsn, Place};
+use crate::types::place::{FileId, Lsn, Place};
 
-impl<P: Blocks> Store<P> {
+impl Data {
     /// Takes the entries of versions out that go with a part: its own entry, and the entries of
     /// older versions when none of these is kept. Takes out at most `left` entries, which falls.
     /// Returns whether all of them are out.
@@ -87,9 +88,25 @@ impl<P: Blocks> Store<P> {
         }
     }
 
-    /// Lets the index point to the copies that are durable by now.
-    pub(crate) fn apply_moves(&mut self) {
-        let durable = self.log().durable();
+    /// Bytes that copies of what counts in a file take, at most.
+    pub(super) fn copies_bytes(&self, file: FileId, is_oldest: bool) -> u64 {
+        let live = self.counts_in(file);
+        if self.versions.is_empty() {
+            let deletions = live.tombstones + live.deletions;
+            return live.parts + if is_oldest { 0 } else { deletions };
+        }
+        let kept = self.versions.copies(file);
+        let deletions = match is_oldest {
+            true => kept.deletion_bytes,
+            false => live.tombstones.max(kept.deletion_bytes) + live.deletions,
+        };
+        live.parts + deletions + kept.unmarked * SUCCESSOR_BYTES as u64
+    }
+}
+
+impl<P: Blocks> Cleaning<P> {
+    /// Lets the index point to the copies that are durable, with the log durable up to `durable`.
+    pub(in crate::store) fn apply_moves(&mut self, data: &mut Data, durable: Lsn) {
         while let Some(&moved) = self.cleaner.moves.front() {
             if moved.lsn > durable && !is_planted(Bug::MoveBeforeDurable) {
                 break;
@@ -99,12 +116,12 @@ impl<P: Blocks> Store<P> {
                 PartKind::Tombstone if moved.was == PartKind::Put => {
                     // The deletion stands for a value that had expired. The index forgets the
                     // value, unless the key has changed since.
-                    self.forget(moved.slot, moved.hash, (moved.from, moved.sequence));
-                    let live = &mut self.live;
-                    if !self.versions.is_empty() {
+                    data.forget(moved.slot, moved.hash, (moved.from, moved.sequence));
+                    let live = &mut data.live;
+                    if !data.versions.is_empty() {
                         // Older ones went before the copy was made.
                         let mut left = usize::MAX;
-                        self.versions.remove_through(
+                        data.versions.remove_through(
                             moved.id,
                             moved.sequence,
                             &mut left,
@@ -113,54 +130,53 @@ impl<P: Blocks> Store<P> {
                             },
                         );
                     }
-                    self.live.gains_tombstone(moved.to);
+                    data.live.gains_tombstone(moved.to);
                 }
                 PartKind::Tombstone => {
-                    self.moved_version(&moved);
-                    self.live.gains_tombstone(moved.to);
+                    data.moved_version(&moved);
+                    data.live.gains_tombstone(moved.to);
                 }
                 PartKind::Put => {
                     // Unless the key has changed since.
                     if let Some(candidate) =
-                        self.keys.pointer_to(moved.slot, moved.hash, moved.from)
+                        data.keys.pointer_to(moved.slot, moved.hash, moved.from)
                     {
                         let packed = PackedPlace::new(moved.to, moved.sequence);
                         let Candidate { position, home } = candidate;
-                        self.keys.point_to(position, home, packed);
-                        self.live.loses(moved.from);
-                        self.live.gains_until(moved.to, moved.expires);
-                    } else if self.keyspaces.moved(moved.slot, moved.from, moved.to) {
-                        self.live.loses(moved.from);
-                        self.live.gains(moved.to);
-                    } else if self.locals.stands_at(moved.slot, moved.from) {
-                        self.locals.moved(moved.slot, moved.to);
-                        self.live.loses(moved.from);
-                        self.live.gains(moved.to);
+                        data.keys.point_to(position, home, packed);
+                        data.live.loses(moved.from);
+                        data.live.gains_until(moved.to, moved.expires);
+                    } else if data.keyspaces.moved(moved.slot, moved.from, moved.to) {
+                        data.live.loses(moved.from);
+                        data.live.gains(moved.to);
+                    } else if data.locals.stands_at(moved.slot, moved.from) {
+                        data.locals.moved(moved.slot, moved.to);
+                        data.live.loses(moved.from);
+                        data.live.gains(moved.to);
                     }
-                    self.moved_version(&moved);
+                    data.moved_version(&moved);
                 }
             }
         }
     }
 
     /// Whether a copy of what stands there is not durable yet.
-    pub(crate) fn is_moving(&self, from: Place) -> bool {
+    pub(in crate::store) fn is_moving(&self, from: Place) -> bool {
         self.cleaner.moves.iter().any(|moved| moved.from == from)
     }
 
     /// Logs a key's part that stands at `from` again, as a deletion of the same version, and lets
     /// the index forget the key when that is durable. The log must have room.
-    pub(crate) fn move_as_deletion(
+    pub(in crate::store) fn move_as_deletion(
         &mut self,
+        log: &mut Log<P>,
         now_us: u64,
         part: &PartView<'_>,
         hash: u32,
         from: Place,
     ) -> Lsn {
         let kind = PartKind::Tombstone;
-        let (lsn, to) = self
-            .log_mut()
-            .append_moved(now_us, part, Moved::As(kind), true);
+        let (lsn, to) = log.append_moved(now_us, part, Moved::As(kind), true);
         self.cleaner.must_pick = true;
         self.cleaner.moves.push_back(Move {
             lsn,
@@ -178,34 +194,19 @@ impl<P: Blocks> Store<P> {
         lsn
     }
 
-    /// Bytes that copies of what counts in a file take, at most.
-    pub(super) fn copies_bytes(&self, file: FileId, is_oldest: bool) -> u64 {
-        let live = self.counts_in(file);
-        if self.versions.is_empty() {
-            let deletions = live.tombstones + live.deletions;
-            return live.parts + if is_oldest { 0 } else { deletions };
-        }
-        let kept = self.versions.copies(file);
-        let deletions = match is_oldest {
-            true => kept.deletion_bytes,
-            false => live.tombstones.max(kept.deletion_bytes) + live.deletions,
-        };
-        live.parts + deletions + kept.unmarked * SUCCESSOR_BYTES as u64
-    }
-
     /// Bytes of the parts in a file that count and that are copied already.
-    pub(super) fn moving_bytes(&self, file: FileId) -> u64 {
+    pub(super) fn moving_bytes(&self, data: &Data, file: FileId) -> u64 {
         let moves = self.cleaner.moves.iter();
         moves
             .filter(|moved| moved.from.file == file)
             .filter(|moved| {
-                let version = self.versions.get(moved.id, moved.sequence);
-                self.keys
+                let version = data.versions.get(moved.id, moved.sequence);
+                data.keys
                     .pointer_to(moved.slot, moved.hash, moved.from)
                     .is_some()
                     || version.is_some_and(|(_, it)| it.is_counted && it.place == moved.from)
-                    || self.keyspaces.stands_at(moved.slot, moved.from)
-                    || self.locals.stands_at(moved.slot, moved.from)
+                    || data.keyspaces.stands_at(moved.slot, moved.from)
+                    || data.locals.stands_at(moved.slot, moved.from)
             })
             .map(|moved| u64::from(moved.from.bytes))
             .sum()

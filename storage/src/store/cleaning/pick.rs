@@ -1,76 +1,76 @@
 //! Picks the segment that is cleaned next, if one pays.
 
 use crate::format::contents::SealedSegment;
+use crate::log::log::Log;
 use crate::log::supply::SPARES_READY;
 use crate::planted::{Bug, is_planted};
-use crate::store::cleaning::cleaner::Move;
-use crate::store::cleaning::cleaner::Rate;
-use crate::store::cleaning::cleaner::Victim;
+use crate::store::cleaning::cleaner::{Move, Rate, Victim};
+use crate::store::cleaning::cleaning::{Cleaned, Cleaning};
 use crate::store::cleaning::credit::Earnings;
-use crate::store::store::Store;
+use crate::store::data::Data;
 use crate::types::io::Blocks;
 
-impl<P: Blocks> Store<P> {
+impl<P: Blocks> Cleaning<P> {
     /// Releases a segment in which nothing counts: what was in it need not be known, but for how
     /// far its records went. Whether that was done.
-    fn release_unread(&mut self, segment: &SealedSegment) -> bool {
+    fn release_unread(&mut self, store: &mut Cleaned<'_, P>, segment: &SealedSegment) -> bool {
         let (parts, tombstones) = (
-            self.live.parts(segment.file),
-            self.live.tombstones(segment.file),
+            store.data.live.parts(segment.file),
+            store.data.live.tombstones(segment.file),
         );
         // The index also points to expired parts. A segment with such parts is read, so that their
         // keys leave the index.
         let counts = parts > 0 || (tombstones > 0 && !is_planted(Bug::DropUnread));
         // A version that leaves takes an entry with it, and the time at which it left is told.
-        if counts || !self.versions.is_empty() || self.keyspaces.keeps_versions() {
+        if counts || !store.data.versions.is_empty() || store.data.keyspaces.keeps_versions() {
             return false;
         }
-        let reached = &self.log().history().reached;
+        let reached = &store.log.history().reached;
         let Some(&highest) = reached.of_segment(segment.end.last_lsn) else {
             return false;
         };
-        self.log_mut().release(segment.end.sequence, &highest);
+        store.log.release(segment.end.sequence, &highest);
         self.cleaner.counters.segments += 1;
         self.cleaner.counters.unread += 1;
         true
     }
 
     /// Picks the segment to clean next, if too much of the log does not count any more.
-    pub(super) fn pick_next(&mut self, now_us: u64) {
-        let used = self.log().used_segments();
-        let counts = used.map(|(file, _)| self.counts_in(file));
+    pub(super) fn pick_next(&mut self, store: &mut Cleaned<'_, P>, now_us: u64) {
+        let used = store.log.used_segments();
+        let counts = used.map(|(file, _)| store.data.counts_in(file));
         let counting_bytes: u64 = counts.map(|it| it.parts + it.tombstones).sum();
-        let counters = self.log().counters();
+        let counters = store.log.counters();
         let appended_bytes = counters.appended_bytes();
         let earnings = Earnings {
             commit_bytes: counters.commit_bytes,
             dead_bytes: appended_bytes.cast_signed() - counting_bytes.cast_signed(),
-            expired_bytes: self.count_expired(now_us),
-            used_bytes: self.log().used_bytes(),
+            expired_bytes: self.count_expired(store, now_us),
+            used_bytes: store.log.used_bytes(),
         };
         self.cleaner.credit.earn(earnings);
-        let (rate, picked) = self.pick();
+        let (rate, picked) = self.pick(store.data, store.log);
         self.cleaner.must_pick = false;
         self.cleaner.rate = rate;
-        self.log_mut().set_tight(rate == Rate::Unbounded);
-        let durable_end = self.log().durable_end();
-        let newest = self.log().sealed_segments().last();
+        store.log.set_tight(rate == Rate::Unbounded);
+        let durable_end = store.log.durable_end();
+        let newest = store.log.sealed_segments().last();
         let is_settled = newest.is_none_or(|segment| {
             (segment.end.sequence, segment.end.end_offset)
                 <= (durable_end.segment_sequence, durable_end.end_offset)
         });
         // With a spare that is still to come more can be copied than without.
-        let awaits_spare = self.log().awaits_spare() || self.log().is_segment_returning();
+        let awaits_spare = store.log.awaits_spare() || store.log.is_segment_returning();
         let is_final = is_settled && !awaits_spare;
         let may_seal = picked.is_none() && is_final;
-        let is_sealed = may_seal && (self.seal_wasted() || self.seal_expired(now_us));
+        let is_sealed = may_seal && (self.seal_wasted(store) || self.seal_expired(store, now_us));
         self.cleaner.is_hopeless = picked.is_none() && is_final && !is_sealed;
         self.cleaner
             .expired
             .picked(now_us, (picked.is_some(), is_sealed), is_final);
-        let must_make_room = self.log().is_low() || self.log().has_most_segments();
+        let must_make_room = store.log.is_low() || store.log.has_most_segments();
         let goes_before = picked.is_none() || !self.cleaner.was_inherited;
-        if !must_make_room && goes_before && self.take_inherited() {
+        if !must_make_room && goes_before && self.take_inherited(store.log) {
             if rate == Rate::Bytes(0) || rate == Rate::Unbounded {
                 self.cleaner.rate = Rate::Bytes(self.cleaner.config.bytes_per_s);
             }
@@ -80,15 +80,15 @@ impl<P: Blocks> Store<P> {
         if let Some((segment, is_oldest)) = picked {
             let cleaner = &mut self.cleaner;
             cleaner.credit.spend(segment.file_bytes);
-            if self.release_unread(&segment) {
+            if self.release_unread(store, &segment) {
                 self.cleaner.next_pick_us = now_us;
                 self.cleaner.must_pick = true;
                 return;
             }
-            let home = self.log().home_of(&segment);
+            let home = store.log.home_of(&segment);
             self.cleaner.highest.fill(0);
             let mut victim = Victim::new(segment, home, is_oldest);
-            victim.counting_bytes = self.counts_in(segment.file).parts;
+            victim.counting_bytes = store.data.counts_in(segment.file).parts;
             self.cleaner.victim = Some(victim);
         }
     }
@@ -96,7 +96,7 @@ impl<P: Blocks> Store<P> {
     /// Goes on with the inherited segments, if there are any. Commits need not earn that: each is
     /// gone through once. They vanish all at once, so an older part of a deleted key never stays
     /// behind.
-    fn take_inherited(&mut self) -> bool {
+    fn take_inherited(&mut self, log: &mut Log<P>) -> bool {
         let Some((inherited, offset)) = self.inheritance.next() else {
             return false;
         };
@@ -106,7 +106,7 @@ impl<P: Blocks> Store<P> {
         let copied = |moved: &&Move| moved.from.file == file;
         if let Some(last) = self.cleaner.moves.iter().rfind(copied) {
             let lsn = last.lsn;
-            self.log_mut().want_durable(lsn);
+            log.want_durable(lsn);
             return false;
         }
         let mut victim = Victim::new(inherited.segment, inherited.home, true);
@@ -122,22 +122,22 @@ impl<P: Blocks> Store<P> {
     /// by a counter that changes again and again, and the segment is nearly full or nobody may
     /// fill it. A deletion or an edit that waits takes less. Sealing costs credit, as the cleaning
     /// behind it does. Returns whether the segment was sealed.
-    fn seal_wasted(&mut self) -> bool {
-        let Some((file, bytes)) = self.log().open_segment().filter(|_| self.log().is_low()) else {
+    fn seal_wasted(&mut self, store: &mut Cleaned<'_, P>) -> bool {
+        let Some((file, bytes)) = store.log.open_segment().filter(|_| store.log.is_low()) else {
             return false;
         };
-        let left = self.log().open_segment_bytes_left();
+        let left = store.log.open_segment_bytes_left();
         let is_awaited = self.cleaner.lack.waits();
-        let is_used_up = left < bytes / 8 || is_awaited || self.log().lacks_room();
+        let is_used_up = left < bytes / 8 || is_awaited || store.log.lacks_room();
         let gain_min = bytes / if is_awaited { 16 } else { 4 };
-        let gain = bytes.saturating_sub(left + self.counts_in(file).parts);
+        let gain = bytes.saturating_sub(left + store.data.counts_in(file).parts);
         // Cleaning copies what still counts into the next spare, which may be a short one. Without
         // room for all of it there, the last spare would be used up and no segment released.
-        let is_oldest = self.log().sealed_segments().is_empty() && !self.cleaner.keeps_deletions;
-        let kept = self.copies_bytes(file, is_oldest);
-        let fits = kept <= self.log().sure_bytes_of_spare();
+        let is_oldest = store.log.sealed_segments().is_empty() && !self.cleaner.keeps_deletions;
+        let kept = store.data.copies_bytes(file, is_oldest);
+        let fits = kept <= store.log.sure_bytes_of_spare();
         let pays = self.cleaner.credit.bytes() >= 2 * bytes && gain >= gain_min;
-        let seals = is_used_up && pays && fits && self.log_mut().seal_for_cleaning();
+        let seals = is_used_up && pays && fits && store.log.seal_for_cleaning();
         if seals {
             self.cleaner.credit.spend(bytes);
         }
@@ -145,11 +145,11 @@ impl<P: Blocks> Store<P> {
     }
 
     /// How fast to clean, and which segment, if there is one that pays; whether it is the oldest.
-    fn pick(&self) -> (Rate, Option<(SealedSegment, bool)>) {
-        let durable_end = self.log().durable_end();
+    fn pick(&self, data: &Data, log: &Log<P>) -> (Rate, Option<(SealedSegment, bool)>) {
+        let durable_end = log.durable_end();
         let durable_end = (durable_end.segment_sequence, durable_end.end_offset);
-        let is_low = self.log().is_low();
-        let segments = self.log().sealed_segments();
+        let is_low = log.is_low();
+        let segments = log.sealed_segments();
         let credit = self.cleaner.credit.bytes();
         if segments.is_empty() {
             return (Rate::Bytes(0), None);
@@ -158,26 +158,26 @@ impl<P: Blocks> Store<P> {
         let mut counting_bytes = 0;
         let mut tombstone_bytes = 0;
         for segment in segments {
-            let live = self.counts_in(segment.file);
+            let live = data.counts_in(segment.file);
             total_bytes += segment.file_bytes;
             counting_bytes += live.parts + live.tombstones;
             // Where something older stands before it, a deletion takes the place of what has
             // expired.
             tombstone_bytes += live.deletions;
             // Deletions that are kept stay wherever they stand.
-            let kept_bytes = self.versions.copies(segment.file).deletion_bytes;
+            let kept_bytes = data.versions.copies(segment.file).deletion_bytes;
             tombstone_bytes += live.tombstones.saturating_sub(kept_bytes);
         }
         let segment_bytes = segments.iter().map(|s| s.file_bytes).max().unwrap_or(0);
         let config = self.cleaner.config;
         let wanted_bytes = counting_bytes * u64::from(config.space_percent_max) / 100;
-        let bound_bytes = self.sealed_bytes_max(segment_bytes);
+        let bound_bytes = self.sealed_bytes_max(log, segment_bytes);
         // Many starts leave many short segments.
-        let are_many = segments.len() > self.log().segments_max() / 2;
-        let is_tight = is_low || total_bytes >= bound_bytes || self.log().has_most_segments();
+        let are_many = segments.len() > log.segments_max() / 2;
+        let is_tight = is_low || total_bytes >= bound_bytes || log.has_most_segments();
         // Some segments of slack: a short log is not worth cleaning.
         let is_wasteful = total_bytes > wanted_bytes + 2 * segment_bytes;
-        let is_index_full = self.is_full_of_expired();
+        let is_index_full = self.is_full_of_expired(data);
         let rate = if is_tight || is_index_full {
             Rate::Unbounded
         } else {
@@ -194,8 +194,8 @@ impl<P: Blocks> Store<P> {
             false => self.held_from(segments),
         };
         // What can be copied for sure before the victim's own release gives a segment back.
-        let sure_bytes = match self.log().lacks_spares() {
-            true => self.log().sure_bytes(),
+        let sure_bytes = match log.lacks_spares() {
+            true => log.sure_bytes(),
             false => u64::MAX,
         };
         let may_be_oldest = !self.has_older() && !self.cleaner.keeps_deletions;
@@ -205,9 +205,9 @@ impl<P: Blocks> Store<P> {
             if end > durable_end || self.cleaner.avoided.contains(&segment.end.sequence) {
                 continue;
             }
-            let hoards_keys = self.hoards_expired_keys(segment.file);
+            let hoards_keys = self.hoards_expired_keys(data, segment.file);
             let is_oldest = at == 0 && may_be_oldest;
-            let kept = self.copies_bytes(segment.file, is_oldest);
+            let kept = data.copies_bytes(segment.file, is_oldest);
             let gain = segment.file_bytes.saturating_sub(kept);
             // Expired keys are taken out once, so no credit is needed for an end.
             if segment.file_bytes > credit && !hoards_keys {
@@ -218,7 +218,7 @@ impl<P: Blocks> Store<P> {
                 continue;
             }
             let gain_min = segment.file_bytes / if is_tight { 16 } else { 8 };
-            if !is_short && !hoards_keys && !self.is_spent(segment, gain) {
+            if !is_short && !hoards_keys && !data.is_spent(segment, gain) {
                 continue;
             }
             if gain < gain_min.max(1) && !is_crowded && !are_many && !hoards_keys {
@@ -228,7 +228,7 @@ impl<P: Blocks> Store<P> {
             let score = match is_crowded {
                 true => u128::MAX,
                 false if is_index_full && !is_tight => {
-                    let keys = self.counts_in(segment.file).expired_count;
+                    let keys = data.counts_in(segment.file).expired_count;
                     (u128::from(keys) << 32) / cost
                 }
                 false => (u128::from(gain) << 32) / cost,
@@ -243,8 +243,8 @@ impl<P: Blocks> Store<P> {
 
     /// Bytes of sealed segments with which no more file can be made beside the open segment and the
     /// spares: only whole ones are, and a short one for each shard is left out.
-    fn sealed_bytes_max(&self, segment_bytes: u64) -> u64 {
-        let short_bytes = self.log().config().segment_bytes_min();
+    fn sealed_bytes_max(&self, log: &Log<P>, segment_bytes: u64) -> u64 {
+        let short_bytes = log.config().segment_bytes_min();
         match self.cleaner.config.log_bytes_max {
             0 => u64::MAX,
             most => {
@@ -269,6 +269,6 @@ impl<P: Blocks> Store<P> {
 
     /// Whether inherited parts stand before the first segment.
     fn has_older(&self) -> bool {
-        self.is_inheriting() && !is_planted(Bug::OwnTombstoneDropped)
+        self.inheritance.is_there() && !is_planted(Bug::OwnTombstoneDropped)
     }
 }

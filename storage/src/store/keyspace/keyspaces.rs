@@ -16,13 +16,9 @@ use crate::format::system_key::is_system;
 use crate::store::keyspace::first_bytes::FirstBytes;
 use crate::store::keyspace::floor::{Floor, Floors};
 use crate::store::keyspace::rule::Rule;
-use crate::store::keyspace::settings::KEYSPACES_MAX;
-use crate::store::keyspace::settings::Record;
-use crate::store::keyspace::settings::SETTINGS_BYTES;
-use crate::store::keyspace::settings::Settings;
-use crate::store::keyspace::settings::SettingsEntry;
-use crate::store::keyspace::settings::Since;
-use crate::store::keyspace::settings::prefix_of;
+use crate::store::keyspace::settings::{
+    KEYSPACES_MAX, Record, SETTINGS_BYTES, Settings, SettingsEntry, Since, prefix_of,
+};
 use crate::types::place::Place;
 use crate::types::version::{PARTITIONS, Version, partition_of};
 
@@ -288,7 +284,8 @@ impl Keyspaces {
             .map(|at| &self.keyspaces[at].newest)
     }
 
-    /// Hears of settings; whether they are newer than what was heard before.
+    /// Hears of settings, which are to be logged in every partition; whether they are newer than
+    /// what was heard before.
     ///
     /// # Errors
     /// [`KeyspaceError`] if there is no room for another prefix.
@@ -306,7 +303,7 @@ impl Keyspaces {
     ///
     /// # Errors
     /// As [`Keyspaces::hear`].
-    pub(crate) fn hear_recorded(
+    pub fn hear_recorded(
         &mut self,
         prefix: &[u8],
         settings: Settings,
@@ -319,7 +316,7 @@ impl Keyspaces {
 
     /// Forgets what was heard of and stands in no record. Nobody may log it any more: another node
     /// writes, and may have settled for something else.
-    pub(crate) fn forget_unrecorded(&mut self) {
+    pub fn forget_unrecorded(&mut self) {
         for keyspace in &mut self.keyspaces {
             keyspace.newest = keyspace.recorded;
         }

@@ -38,7 +38,7 @@ struct Known {
 
 /// The horizons of all partitions, and how long tokens are to be kept.
 #[derive(Debug)]
-pub(crate) struct Horizons {
+pub struct Horizons {
     of: Box<[Known]>,
     /// Partitions whose horizon is known to be a key.
     keys: usize,
@@ -69,18 +69,22 @@ impl Horizons {
     }
 
     /// How often the configured horizon is halved, because memory for tokens runs out.
-    pub(crate) fn halvings(&self) -> u32 {
+    #[must_use]
+    pub fn halvings(&self) -> u32 {
         self.halvings
     }
 
-    /// How long tokens are to be kept now, in milliseconds.
-    pub(crate) fn wanted_ms(&self) -> u64 {
+    /// How long tokens that are logged now are to be kept, in milliseconds: as long as was
+    /// configured, or less because their memory runs out.
+    #[must_use]
+    pub fn wanted_ms(&self) -> u64 {
         (self.configured_ms >> self.halvings).max(1)
     }
 
     /// The horizon of a partition: `None` if it is not known, and of a partition that never had a
     /// token the inner `None`.
-    pub(crate) fn of(&self, partition: usize) -> Option<Option<Horizon>> {
+    #[must_use]
+    pub fn of(&self, partition: usize) -> Option<Option<Horizon>> {
         self.of[partition].horizon
     }
 

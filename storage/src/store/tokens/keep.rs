@@ -7,45 +7,19 @@ use crate::log::room::{Purpose, Room};
 use crate::memory::index::entry::CellId;
 use crate::memory::keys::Found;
 use crate::store::commit::{ChangeKey, Committed, NoRoom, TokenPart};
+use crate::store::data::Data;
 use crate::store::store::Store;
 use crate::store::tokens::horizons::raised_within_ms;
 use crate::types::io::Blocks;
 use crate::types::version::partition_of;
 
-impl<P: Blocks> Store<P> {
-    /// Tokens in the index, expired ones included.
-    #[inline]
-    #[must_use]
-    pub fn tokens(&self) -> usize {
-        self.keys.entries().tokens()
-    }
-
-    /// How often the horizon is halved because memory for tokens runs out.
-    #[must_use]
-    pub fn token_halvings(&self) -> u32 {
-        self.horizons.halvings()
-    }
-
+impl Data {
     /// Tokens are to be kept for so many milliseconds from now on.
     pub fn keep_tokens_for(&mut self, horizon_ms: u64) {
         self.horizons.configure(horizon_ms);
         // What an earlier start kept for longer is met by cleaning for another reason.
         let by_ms = self.time_ms() + AHEAD_MS_MAX + horizon_ms + raised_within_ms(horizon_ms);
         self.live.restored_by(by_ms);
-    }
-
-    /// How long tokens that are logged now are to be kept, in milliseconds: as long as was said, or
-    /// less because their memory runs out.
-    #[must_use]
-    pub fn token_horizon_ms(&self) -> u64 {
-        self.horizons.wanted_ms()
-    }
-
-    /// The horizon of a partition: `None` if it must be looked up, and of a partition that never
-    /// had a token the inner `None`.
-    #[must_use]
-    pub fn horizon(&self, partition: usize) -> Option<Option<Horizon>> {
-        self.horizons.of(partition)
     }
 
     /// The horizon of a partition was looked up.
@@ -68,6 +42,35 @@ impl<P: Blocks> Store<P> {
         self.horizons.fit(usage.token_bytes, usage.token_bytes_max)
     }
 
+    /// Takes note of a token that is in the log. Nearly no token is ever looked at again, so its
+    /// cell leaves before others do.
+    pub(in crate::store) fn note_token(&mut self, slot: u16, id: CellId, token_ms: u64) {
+        self.keys.forget_use_of(id);
+        self.horizons.note_token(partition_of(slot), token_ms);
+    }
+}
+
+impl<P: Blocks> Store<P> {
+    /// How often the horizon is halved because memory for tokens runs out.
+    #[must_use]
+    pub fn token_halvings(&self) -> u32 {
+        self.data.horizons.halvings()
+    }
+
+    /// How long tokens that are logged now are to be kept, in milliseconds: as long as was said, or
+    /// less because their memory runs out.
+    #[must_use]
+    pub fn token_horizon_ms(&self) -> u64 {
+        self.data.horizons.wanted_ms()
+    }
+
+    /// The horizon of a partition: `None` if it must be looked up, and of a partition that never
+    /// had a token the inner `None`.
+    #[must_use]
+    pub fn horizon(&self, partition: usize) -> Option<Option<Horizon>> {
+        self.data.horizons.of(partition)
+    }
+
     /// Logs a horizon under its key, which was just looked up.
     ///
     /// # Errors
@@ -83,8 +86,10 @@ impl<P: Blocks> Store<P> {
         let mut change = self.change(slot, [at], 1);
         change.put(0, &value, None);
         let committed = change.commit(now_us)?;
-        let now_ms = self.time_ms();
-        self.horizons.logged(partition_of(slot), horizon, now_ms);
+        let now_ms = self.data.time_ms();
+        self.data
+            .horizons
+            .logged(partition_of(slot), horizon, now_ms);
         Ok(committed)
     }
 
@@ -105,8 +110,8 @@ impl<P: Blocks> Store<P> {
         let committed = change.commit(now_us);
         self.token_value = value;
         let committed = committed?;
-        if let Found::Cached(id) = self.find(slot, token.at.hash, token.at.key) {
-            self.note_token(slot, id, token.token_ms);
+        if let Found::Cached(id) = self.data.keys.find(slot, token.at.hash, token.at.key) {
+            self.data.note_token(slot, id, token.token_ms);
         }
         Ok(committed)
     }
@@ -120,14 +125,14 @@ impl<P: Blocks> Store<P> {
         new: &[u32],
         token: &TokenPart<'_>,
     ) -> Result<(), NoRoom> {
-        let (bytes, max) = (bytes + token.bytes(), self.record_bytes_max());
+        let (bytes, max) = (bytes + token.bytes(), self.log.record_bytes_max());
         if bytes > max {
             return Err(NoRoom::Record { bytes, max });
         }
-        if !self.has_room_for_new(slot, new) {
+        if !self.data.has_room_for_new(slot, new) {
             return Err(self.waits_or_lacks_memory());
         }
-        if self.is_memory_short() {
+        if self.data.is_memory_short() {
             return Err(NoRoom::Wait);
         }
         match self.room_for(Purpose::Grow, bytes) {
@@ -147,7 +152,7 @@ impl<P: Blocks> Store<P> {
     ) -> Committed {
         let (lsn, version) = self.commit(now_us, slot, cells);
         let &(_, id) = cells.last().expect("the token's cell");
-        self.note_token(slot, id, token.token_ms);
+        self.data.note_token(slot, id, token.token_ms);
         Committed { lsn, version }
     }
 
@@ -155,7 +160,9 @@ impl<P: Blocks> Store<P> {
     pub(in crate::store) fn put_token(&mut self, slot: u16, token: &TokenPart<'_>) -> CellId {
         let home = (slot, token.at.hash);
         let Store {
-            keys, token_value, ..
+            data: Data { keys, .. },
+            token_value,
+            ..
         } = self;
         token.answer.encode(token_value);
         let expiry_ms = Some(token.expiry_ms);
@@ -170,7 +177,7 @@ impl<P: Blocks> Store<P> {
     /// is told what the first try was. Other keys do not change. The cell of the key; its value is
     /// longer by [`TokenAnswer::VERSION_BYTES`] at most.
     pub fn keep_answer_version(&mut self, home: (u16, u32), id: CellId) -> CellId {
-        let cell = self.keys.cell(id);
+        let cell = self.data.keys.cell(id);
         let answer = match is_token(cell.key()) {
             true => TokenAnswer::decode(cell.value()).filter(|it| it.version.is_none()),
             false => None,
@@ -178,19 +185,12 @@ impl<P: Blocks> Store<P> {
         let Some(answer) = answer else {
             return id;
         };
-        let version = Some(self.keys.cells().version(id));
+        let version = Some(self.data.keys.cells().version(id));
         let mut value = std::mem::take(&mut self.token_value);
         TokenAnswer { version, ..answer }.encode(&mut value);
         let expiry_ms = cell.expiry_ms();
-        let id = self.keys.set_value(home, id, &value, expiry_ms);
+        let id = self.data.keys.set_value(home, id, &value, expiry_ms);
         self.token_value = value;
         id
-    }
-
-    /// Takes note of a token that is in the log. Nearly no token is ever looked at again, so its
-    /// cell leaves before others do.
-    pub(in crate::store) fn note_token(&mut self, slot: u16, id: CellId, token_ms: u64) {
-        self.keys.forget_use_of(id);
-        self.horizons.note_token(partition_of(slot), token_ms);
     }
 }

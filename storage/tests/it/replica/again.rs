@@ -43,6 +43,7 @@ impl Member {
         let mut places = Vec::new();
         let mut note = |entry: NewestPart| places.push((entry.key, entry.place()));
         self.store
+            .keys()
             .newest_parts(Cursor::default(), usize::MAX, &mut note);
         places.sort_unstable_by_key(|&(at, place)| (at, place.file, place.offset));
         places
@@ -85,7 +86,10 @@ fn member_with_a_record_twice() -> (Member, Place) {
     let mut member = Member::new(1);
     member.link();
     // Cleaning begins with the next start.
-    member.store.set_cleaning(CleaningConfig::default());
+    member
+        .store
+        .cleaning_mut()
+        .configure(CleaningConfig::default());
     let [stays, goes] = [1, 2].map(|number| key(slot, number));
     let value = |byte: u8, len: usize| Some((vec![byte; len], None));
     let both = vec![(stays, value(1, 20)), (goes.clone(), value(2, 20))];
@@ -129,7 +133,7 @@ fn a_key_of_a_record_that_came_again_survives_starts_without_and_with_a_snapshot
     let snapshot = member.snapshot();
     member.crash(2);
     // Room is short, so cleaning picks the segment that gives back most.
-    member.store.set_cleaning(CleaningConfig {
+    member.store.cleaning_mut().configure(CleaningConfig {
         log_bytes_max: 4 * SEGMENT_BYTES as u64,
         ..CleaningConfig::default()
     });
@@ -146,7 +150,10 @@ fn a_key_of_a_record_that_came_again_survives_starts_without_and_with_a_snapshot
         member.complete();
     }
     assert!(!is_there(&member), "the segment of the first part");
-    member.store.set_cleaning(CleaningConfig::default());
+    member
+        .store
+        .cleaning_mut()
+        .configure(CleaningConfig::default());
     member.rest();
     let keys = |member: &Member| member.places().iter().map(|it| it.0).collect::<Vec<_>>();
     let before = keys(&member);
@@ -162,7 +169,7 @@ fn member_with_a_deletion_twice(keeps_versions: bool) -> (Member, [bool; 3]) {
     let mut member = Member::new(1);
     if keeps_versions {
         member.rest();
-        let heard = member.store.hear(b"", super::settings(1));
+        let heard = member.store.keyspaces_mut().hear(b"", super::settings(1));
         assert_eq!(heard, Ok(true));
         let key = keyspace_key(0, b"");
         let room = member
@@ -173,7 +180,10 @@ fn member_with_a_deletion_twice(keeps_versions: bool) -> (Member, [bool; 3]) {
         member.store.commit_settings(now_us, slot, &key, b"");
     }
     member.link();
-    member.store.set_cleaning(CleaningConfig::default());
+    member
+        .store
+        .cleaning_mut()
+        .configure(CleaningConfig::default());
     let [stays, first, last] = [1, 2, 3].map(|number| key(slot, number));
     let value = |byte: u8| Some((vec![byte; 20], None));
     let all = vec![
@@ -202,7 +212,7 @@ fn a_key_whose_deletion_was_not_durable_when_its_record_came_again_stays_deleted
     for keeps_versions in [false, true] {
         let (mut member, logged) = member_with_a_deletion_twice(keeps_versions);
         let last = key(SLOTS[0], 3);
-        let find = |member: &Member| member.store.find(SLOTS[0], hash(&last), &last);
+        let find = |member: &Member| member.store.keys().find(SLOTS[0], hash(&last), &last);
         assert_eq!(find(&member), Found::Absent);
         let before = member.places();
         let snapshot = member.snapshot();
@@ -221,7 +231,7 @@ fn of_equal_deletions_the_last_one_is_kept_as_a_version() {
     assert_eq!(logged, [true; 3]);
     let deletions = |member: &Member| {
         let mut places = Vec::new();
-        member.store.versions(&mut |entry| {
+        member.store.data().versions(&mut |entry| {
             if entry.is_deletion {
                 places.push((entry.version.sequence, entry.place));
             }
@@ -241,19 +251,22 @@ fn a_key_that_was_swept_is_there_again_when_its_record_comes_again_behind_the_sw
     let slot = SLOTS[0];
     let mut member = Member::new(1);
     member.link();
-    member.store.set_cleaning(CleaningConfig::default());
+    member
+        .store
+        .cleaning_mut()
+        .configure(CleaningConfig::default());
     let [stays, swept] = [1, 2].map(|number| key(slot, number));
     let value = |byte: u8| Some((vec![byte; 20], None));
     let all = vec![(stays, value(1)), (swept.clone(), value(2))];
     assert!(member.ship(slot, 11, &all).is_some());
     let home = (slot, hash(&swept));
-    let find = |member: &Member| member.store.find(slot, home.1, &swept);
+    let find = |member: &Member| member.store.keys().find(slot, home.1, &swept);
     let Found::Cached(id) = find(&member) else {
         panic!("the key was just written");
     };
     let bytes = record(slot, 11, &all);
     let is_sweeping = |member: &Member| {
-        let is_it = |part| member.store.is_sweeping(part, hash(part.key()));
+        let is_it = |part| member.store.keys().is_sweeping(part, hash(part.key()));
         parts(&bytes).iter().map(is_it).collect::<Vec<_>>()
     };
     assert_eq!(is_sweeping(&member), [false, false]);
@@ -286,7 +299,7 @@ fn a_key_that_came_again_survives_the_cleaning_of_the_segment_of_its_sweep() {
         space_percent_max: 10_000,
         ..CleaningConfig::default()
     };
-    member.store.set_cleaning(rests);
+    member.store.cleaning_mut().configure(rests);
     let [stays, swept, often] = [1, 2, 3].map(|number| key(slot, number));
     let value = |byte: u8, bytes: usize| Some((vec![byte; bytes], None));
     let all = vec![(stays, value(1, 20)), (swept.clone(), value(2, 20))];
@@ -313,7 +326,7 @@ fn a_key_that_came_again_survives_the_cleaning_of_the_segment_of_its_sweep() {
     let bytes = record(slot, 11, &all);
     member.rest();
     member.warm(&parts(&bytes));
-    let Found::Cached(id) = member.store.find(slot, home.1, &swept) else {
+    let Found::Cached(id) = member.store.keys().find(slot, home.1, &swept) else {
         panic!("it is in memory");
     };
     assert_eq!(
@@ -336,7 +349,10 @@ fn a_key_that_came_again_survives_the_cleaning_of_the_segment_of_its_sweep() {
     churn(&mut member, &mut sequence, again);
     assert!(second != first && again != second);
 
-    member.store.set_cleaning(CleaningConfig::default());
+    member
+        .store
+        .cleaning_mut()
+        .configure(CleaningConfig::default());
     let has = |member: &Member, file| {
         let mut sealed = member.store.log().sealed_segments().iter();
         sealed.any(|segment| segment.file == file)
@@ -363,7 +379,7 @@ fn a_key_that_came_again_survives_the_cleaning_of_the_segment_of_its_sweep() {
         pump(&mut member);
     }
     assert!(has(&member, first) && !has(&member, second));
-    member.store.set_cleaning(rests);
+    member.store.cleaning_mut().configure(rests);
     pump(&mut member);
     member.rest();
     let before = member.places();

@@ -52,7 +52,11 @@ impl Member {
     fn tell(&mut self, value: &[u8]) {
         self.rest();
         let key = local_key(SLOT);
-        assert_eq!(self.store.room_for_local(key.len(), value.len()), Room::Yes);
+        assert_eq!(
+            self.store
+                .room(Purpose::Keep, key.len(), value.len(), false),
+            Room::Yes
+        );
         let lsn = self.store.note_local(self.now_us, SLOT, &key, value);
         // What a start is to find.
         let notes = self.notes.get_mut(&SLOT).expect("all are there");
@@ -68,7 +72,7 @@ impl Member {
 
     /// All up to there has come, and no past of it.
     fn join(&mut self, at: Version, time_ms: u64) {
-        assert!(self.store.forget_past(partition_of(SLOT)));
+        assert!(self.store.data_mut().forget_past(partition_of(SLOT)));
         let mut value = [0; LOCAL_BYTES_WITH_FLOOR];
         (value[0], value[1]) = (LOCAL_VERSION, LOCAL_HAS_FLOOR);
         value[FLOOR_TIME_AT..FLOOR_TIME_AT + 8].copy_from_slice(&time_ms.to_le_bytes());
@@ -79,7 +83,7 @@ impl Member {
 
     fn was(&self, key: &[u8], at: At) -> WasAt {
         let home = home_of(key);
-        let current = match self.store.find(home.0, home.1, key) {
+        let current = match self.store.keys().find(home.0, home.1, key) {
             Found::Cached(id) => Some(id),
             Found::Absent => None,
             Found::Cold(_) => panic!("there is room for all of them"),
