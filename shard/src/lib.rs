@@ -44,6 +44,7 @@ pub mod shard;
 mod shell;
 pub mod snapshots;
 mod spare_failure;
+mod step;
 mod tokens;
 pub mod topology;
 

@@ -56,6 +56,7 @@ use crate::scans::Scans;
 use crate::segment_files::SegmentFiles;
 use crate::setup::{Setup, ShardConfig, hash_check};
 use crate::snapshots::{SnapshotStart, Snapshots};
+use crate::step::Step;
 
 /// One core's state machine. Its two members own all state; the methods here and in the modules
 /// below take an event or a step of the turn through both.
@@ -160,16 +161,17 @@ impl<P: Blocks> Shard<P> {
         event: Event<'_, P::Block>,
         outbox: &mut Outbox<P::Block>,
     ) -> usize {
+        let step = &mut Step { now, outbox };
         if let Some(fatal) = self.execution.phase.fatal() {
-            outbox.fatal = Some(fatal);
+            step.outbox.fatal = Some(fatal);
             return 0;
         }
         if !event.is_quiet() {
-            self.execution.step_begins(now, event.may_execute());
+            self.execution.step_begins(step.now, event.may_execute());
         }
         match event {
             Event::Received { session, bytes } => {
-                let consumed = self.received(now, session, bytes, outbox);
+                let consumed = self.received(step, session, bytes);
                 self.front
                     .sessions
                     .note_input(session, bytes.len() - consumed);
@@ -182,7 +184,7 @@ impl<P: Blocks> Shard<P> {
             }
             Event::Outside { session, held } => {
                 let refusal = self.front.sessions.refusal_of_input(session, held.input);
-                self.front.sessions.note_outside(now.us, session, held);
+                self.front.sessions.note_outside(step.now.us, session, held);
                 self.execution
                     .phase
                     .note_progress(self.front.sessions.has_paused());
@@ -196,12 +198,12 @@ impl<P: Blocks> Shard<P> {
                 self.execution.phase.note_progress(has_closed);
             }
             Event::Unacknowledged { session, bytes } => {
-                self.look_at_peer(now, session, bytes, outbox);
+                self.look_at_peer(step, session, bytes);
             }
-            Event::Took { session, bytes } => self.front.sessions.took(now.us, session, bytes),
+            Event::Took { session, bytes } => self.front.sessions.took(step.now.us, session, bytes),
             Event::Sent { session } => self.sent(session),
-            Event::Completed(completion) => self.completed(now, completion, outbox),
-            Event::Mail(mail) => self.mail_came(now, mail, outbox),
+            Event::Completed(completion) => self.completed(step, completion),
+            Event::Mail(mail) => self.mail_came(step, mail),
             Event::Spare {
                 file,
                 salt,
@@ -211,33 +213,33 @@ impl<P: Blocks> Shard<P> {
             Event::Room(room) => self.execution.store.set_room(room),
             Event::SpareRefused => self.execution.spare_refused(None),
             Event::SpareFailed(failure) => self.execution.spare_refused(Some(failure)),
-            Event::InheritedGone => self.execution.forget_inherited(outbox),
+            Event::InheritedGone => self.execution.forget_inherited(step.outbox),
             Event::KeyTable { file, table } => {
-                let orders = &mut outbox.key_tables;
+                let orders = &mut step.outbox.key_tables;
                 let tables = &mut self.execution.scans.tables;
                 tables.arrived(file, table, &self.execution.store, orders);
             }
             Event::GiveUpKeyTables => self
                 .execution
                 .scans
-                .forget_all_tables(&mut outbox.key_tables),
+                .forget_all_tables(&mut step.outbox.key_tables),
             Event::Info {
                 session,
                 request_id,
                 text,
-            } => self.tell_info(session, request_id, text, outbox),
+            } => self.tell_info(session, request_id, text, step.outbox),
             Event::SnapshotWritten { name, is_good } => {
                 let log = self.execution.store.log().counters();
                 self.execution.chores.snapshots.written(name, is_good, log);
             }
-            Event::Plan(plan) => self.execution.replan(now, plan),
+            Event::Plan(plan) => self.execution.replan(step.now, plan),
             Event::Schema(schema) => self.execution.serve_schema(schema),
-            Event::Users(users) => self.front.let_in(users, outbox),
+            Event::Users(users) => self.front.let_in(users, step.outbox),
             Event::LinkUp { .. }
             | Event::LinkReceived { .. }
             | Event::LinkDown { .. }
             | Event::DivergedKept { .. } => self.execution.link_changed(event),
-            Event::TurnEnds => self.turn_ends(now, outbox),
+            Event::TurnEnds => self.turn_ends(step),
             Event::MemoryBound { bytes } => {
                 let budget = Budget {
                     memory_bytes_max: bytes,
@@ -255,14 +257,14 @@ impl<P: Blocks> Shard<P> {
     }
 
     /// Another shard sent a batch.
-    fn mail_came(&mut self, now: Now, mail: Mail, outbox: &mut Outbox<P::Block>) {
+    fn mail_came(&mut self, step: &mut Step<'_, P::Block>, mail: Mail) {
         match mail {
             Mail::Requests(mail) => {
-                self.execute_mail(now, &mail);
+                self.execute_mail(step.now, &mail);
                 self.execution.requests.mail.keep_buffers(mail);
             }
             Mail::Replies(mail) => {
-                self.deliver_mail(&mail, outbox);
+                self.deliver_mail(&mail, step.outbox);
                 self.execution.requests.mail.keep_reply_buffers(mail);
             }
             Mail::Keyspaces(mail) => self
@@ -270,9 +272,11 @@ impl<P: Blocks> Shard<P> {
                 .keyspaces
                 .hear(&mut self.execution.store, &mail),
             Mail::KeyspaceDone { revision, is_full } => {
-                self.keyspace_done(Done { revision, is_full }, outbox);
+                self.keyspace_done(Done { revision, is_full }, step.outbox);
             }
-            Mail::FailedLogins(addresses) => self.front.logins.failed_elsewhere(now.us, &addresses),
+            Mail::FailedLogins(addresses) => {
+                self.front.logins.failed_elsewhere(step.now.us, &addresses)
+            }
             Mail::Taken(mail) => {
                 self.execution.requests.mail.taken(&mail);
                 self.execution.phase.note_progress(true);

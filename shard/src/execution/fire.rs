@@ -8,13 +8,13 @@ use penstock_storage::timers::Timer;
 use penstock_storage::version::partition_of;
 
 use crate::cluster::ClusterMember;
-use crate::event::Outbox;
 use crate::execution::Execution;
 use crate::execution::verbs::Cold;
 use crate::execution::verbs::fire::{Failure, Fire, Fired};
 use crate::firing::{CHAIN_MAX, CHAIN_STEPS_MAX, COUNTED_A_PAUSE_MAX, FIRES_A_TURN_MAX};
 use crate::firing::{FULL_A_TURN_MAX, LOOKS_A_TURN_MAX, READS_A_TURN_MAX};
 use crate::now::Now;
+use crate::step::Step;
 
 /// What a turn may still do.
 struct Left {
@@ -34,8 +34,8 @@ impl Left {
 impl<P: Blocks> Execution<P> {
     /// Fires armed keys whose time has come, as many as a turn has room for. Keys that must be read
     /// for that are read side by side.
-    pub(crate) fn fire_due(&mut self, now: Now, outbox: &mut Outbox<P::Block>) {
-        let begins = self.firing.begins(now.us, self.phase.has_progress());
+    pub(crate) fn fire_due(&mut self, step: &mut Step<'_, P::Block>) {
+        let begins = self.firing.begins(step.now.us, self.phase.has_progress());
         if !self.store.data().has_due() {
             self.firing.has_room();
             return;
@@ -51,7 +51,7 @@ impl<P: Blocks> Execution<P> {
         };
         // The one whose keys are pinned has been waited for.
         if let Some(timer) = self.firing.pinned()
-            && self.look_at(now, timer, &mut left)
+            && self.look_at(step.now, timer, &mut left)
         {
             self.unpin_due();
         }
@@ -74,19 +74,19 @@ impl<P: Blocks> Execution<P> {
             }
             behind = Some(timer);
             left.looks -= 1;
-            self.look_at(now, timer, &mut left);
+            self.look_at(step.now, timer, &mut left);
         }
         self.firing.passed(behind);
         if left.fires < FIRES_A_TURN_MAX {
             // What waits for room or for these keys may go on.
             self.phase.note_progress(true);
         } else if left.full < FULL_A_TURN_MAX {
-            self.firing.pauses_for_room(now.us);
+            self.firing.pauses_for_room(step.now.us);
             self.count_full();
         } else if has_seen_all || left.reads == 0 {
-            self.firing.pauses(now.us);
+            self.firing.pauses(step.now.us);
         }
-        outbox.failed_effects.extend(self.firing.take_failed());
+        step.outbox.failed_effects.extend(self.firing.take_failed());
     }
 
     /// Counts keys that are due, none of which finds room, from where the last count ended.

@@ -99,7 +99,7 @@ pub(crate) struct Known<'a> {
 }
 
 /// What became of an item.
-pub(crate) enum Step {
+pub(crate) enum Disposition {
     /// A reply item was written; it depends on this.
     Answered(Lsn),
     /// A reply item was written that is BUSY; it depends on nothing.
@@ -330,7 +330,7 @@ impl<P: Blocks> Execution<P> {
         now: Now,
         operation: &Operation<'_>,
         out: &mut Vec<u8>,
-    ) -> Step {
+    ) -> Disposition {
         let ping = match PingItem::read(operation.item, self.setup.limits().value_bytes_max) {
             Ok(ping) => ping,
             Err(refusal) => {
@@ -345,7 +345,7 @@ impl<P: Blocks> Execution<P> {
         let item = operation.address.item;
         ReplyHead::new(Status::Ok, item, operation.level, Version::default())
             .write(out, ping.value);
-        Step::Answered(Lsn(0))
+        Disposition::Answered(Lsn(0))
     }
 
     /// Begins the reads of all cold keys of a program, which then go on side by side.
@@ -367,7 +367,7 @@ impl<P: Blocks> Execution<P> {
         own: &Own<'_>,
         (home, id): ((u16, u32), CellId),
         out: &mut Vec<u8>,
-    ) -> Option<Step> {
+    ) -> Option<Disposition> {
         match self.fire_first(now, home, id) {
             Fired::Ran | Fired::Failed(_) => None,
             Fired::Full(_) if own.only_reads() => None,
@@ -377,7 +377,7 @@ impl<P: Blocks> Execution<P> {
                 let status = Status::Full;
                 Some(self.refuse_item(own.asked, own.operation, status, &message, out))
             }
-            Fired::Cold | Fired::Wait | Fired::Behind(..) => Some(Step::Postponed),
+            Fired::Cold | Fired::Wait | Fired::Behind(..) => Some(Disposition::Postponed),
         }
     }
 
@@ -389,7 +389,7 @@ impl<P: Blocks> Execution<P> {
         own: &Own<'_>,
         level: AckLevel,
         out: &mut Vec<u8>,
-    ) -> Result<Leave, Step> {
+    ) -> Result<Leave, Disposition> {
         let (asked, operation) = (own.asked, own.operation);
         let partition = partition_of(own.slot);
         let mut standing = None;

@@ -12,7 +12,7 @@ use crate::event::Outbox;
 use crate::execution::Execution;
 use crate::execution::verbs::Cold;
 use crate::execution::verbs::past::in_block;
-use crate::now::Now;
+use crate::step::Step;
 
 impl<P: Blocks> Execution<P> {
     /// Takes the keys of a read into the cache, where nobody has used them yet, or tells, of each,
@@ -88,20 +88,20 @@ impl<P: Blocks> Execution<P> {
     }
 
     /// A step of cleaning, and what it is done with.
-    pub(crate) fn clean(&mut self, now: Now, outbox: &mut Outbox<P::Block>) {
+    pub(crate) fn clean(&mut self, step: &mut Step<'_, P::Block>) {
         let hash = self.setup.hash();
         let has_progress = match self.phase.is_stopping() {
             true => self.store.stop_cleaning(),
             false => self
                 .store
-                .clean(now.us, &|key| hash.of(key), &mut outbox.io),
+                .clean(step.now.us, &|key| hash.of(key), &mut step.outbox.io),
         };
         self.phase.note_progress(has_progress);
         while let Some(damaged) = self.store.cleaning_mut().take_damaged() {
-            outbox.damaged.push(damaged);
+            step.outbox.damaged.push(damaged);
         }
         while let Some(file) = self.store.take_removable() {
-            self.scans.forget_table(file, &mut outbox.key_tables);
+            self.scans.forget_table(file, &mut step.outbox.key_tables);
             self.files.leave(file);
         }
         for file in self.files.take_leaving() {
@@ -109,7 +109,7 @@ impl<P: Blocks> Execution<P> {
                 self.files.leave(file);
             } else {
                 self.chores.forget_file(file);
-                outbox.removals.push(file);
+                step.outbox.removals.push(file);
             }
         }
     }

@@ -15,7 +15,7 @@ use crate::accounts::answers::Asked;
 use crate::accounts::busy::Told;
 use crate::cluster::Redirect;
 use crate::execution::Execution;
-use crate::execution::operation::{Operation, Step};
+use crate::execution::operation::{Disposition, Operation};
 use crate::member_read::Stale;
 use crate::now::Now;
 
@@ -26,7 +26,7 @@ impl<P: Blocks> Execution<P> {
         operation: &Operation<'_>,
         refusal: Refusal,
         out: &mut Vec<u8>,
-    ) -> Step {
+    ) -> Disposition {
         let status = refusal.status();
         self.refuse_item(Asked::Unreadable, operation, status, &refusal, out)
     }
@@ -40,14 +40,14 @@ impl<P: Blocks> Execution<P> {
         status: Status,
         reason: &dyn fmt::Display,
         out: &mut Vec<u8>,
-    ) -> Step {
+    ) -> Disposition {
         self.stats.refuse(asked, status);
         let item = operation.address.item;
         ReplyHead::new(status, item, operation.level, Version::default())
             .write_message(out, reason);
         match status {
-            Status::Busy => Step::Busy,
-            _ => Step::Answered(Lsn(0)),
+            Status::Busy => Disposition::Busy,
+            _ => Disposition::Answered(Lsn(0)),
         }
     }
 
@@ -59,13 +59,13 @@ impl<P: Blocks> Execution<P> {
         operation: &Operation,
         elsewhere: &Redirect,
         out: &mut Vec<u8>,
-    ) -> Step {
+    ) -> Disposition {
         let status = elsewhere.status();
         self.stats.refuse(asked, status);
         let item = operation.address.item;
         ReplyHead::new(status, item, operation.level, elsewhere.version())
             .write_message(out, elsewhere);
-        Step::Answered(Lsn(0))
+        Disposition::Answered(Lsn(0))
     }
 
     /// Tells how far this node is.
@@ -76,7 +76,7 @@ impl<P: Blocks> Execution<P> {
         operation: &Operation,
         stale: &Stale,
         out: &mut Vec<u8>,
-    ) -> Step {
+    ) -> Disposition {
         self.replica_waits.refuse_member_read();
         self.stats.refuse(asked, Status::Stale);
         let item = operation.address.item;
@@ -86,7 +86,7 @@ impl<P: Blocks> Execution<P> {
             Some(stale.standing),
             stale.to_string().as_bytes(),
         );
-        Step::Answered(Lsn(0))
+        Disposition::Answered(Lsn(0))
     }
 
     /// Why nothing is executed any more.
@@ -117,15 +117,15 @@ impl<P: Blocks> Execution<P> {
         }
     }
 
-    /// What the frame of an answer depends on and tells, if the step has written one.
-    pub(crate) fn told(&self, step: &Step) -> Option<Told> {
-        match *step {
-            Step::Answered(gate) => Some(Told::behind(gate)),
-            Step::Busy => Some(Told {
+    /// What the frame of an answer depends on and tells, if a reply item was written.
+    pub(crate) fn told(&self, disposition: &Disposition) -> Option<Told> {
+        match *disposition {
+            Disposition::Answered(gate) => Some(Told::behind(gate)),
+            Disposition::Busy => Some(Told {
                 gate: Lsn(0),
                 retry_after_ms: self.stats.retry_after_ms(),
             }),
-            Step::Later | Step::Postponed => None,
+            Disposition::Later | Disposition::Postponed => None,
         }
     }
 }

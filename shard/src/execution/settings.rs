@@ -12,7 +12,7 @@ use penstock_storage::log::Room;
 
 use crate::accounts::answers::Asked;
 use crate::execution::Execution;
-use crate::execution::operation::{Operation, Own, Step};
+use crate::execution::operation::{Disposition, Operation, Own};
 use crate::keyspaces::{Change, Keyspaces, from_wire, purpose_of, to_wire};
 use crate::now::Now;
 
@@ -25,7 +25,7 @@ impl<P: Blocks> Execution<P> {
         own: &Own<'_>,
         action: Action,
         out: &mut Vec<u8>,
-    ) -> Step {
+    ) -> Disposition {
         if let Some(linked) = &self.linked {
             // The node that writes partition 0 gives the revisions.
             let decider = linked.elsewhere(0).filter(|_| action != Action::List);
@@ -47,13 +47,13 @@ impl<P: Blocks> Execution<P> {
         operation: &Operation<'_>,
         (prefix, action): (&[u8], Action),
         out: &mut Vec<u8>,
-    ) -> Step {
+    ) -> Disposition {
         let Operation { address, level, .. } = *operation;
         // All that is told here stands in records that were appended.
         let logged = self.store.log().appended();
         if action == Action::List {
             self.list_keyspaces(operation, out);
-            return Step::Answered(self.gate(level, logged));
+            return Disposition::Answered(self.gate(level, logged));
         }
         if self.keyspaces.is_changing() {
             let message = "another keyspace is being changed";
@@ -72,12 +72,12 @@ impl<P: Blocks> Execution<P> {
             (Action::Create(_), Some(_)) if is_logged => {
                 let message = format!("keyspace {name:?} exists");
                 self.answer_keyspace(operation, Status::Exists, &message, out);
-                return Step::Answered(self.gate(level, logged));
+                return Disposition::Answered(self.gate(level, logged));
             }
             (Action::Drop, None) if is_logged => {
                 let message = format!("keyspace {name:?} does not exist");
                 self.answer_keyspace(operation, Status::NotFound, &message, out);
-                return Step::Answered(self.gate(level, logged));
+                return Disposition::Answered(self.gate(level, logged));
             }
             (Action::Create(settings) | Action::Set(settings), _) => from_wire(&settings, revision),
             (Action::Drop | Action::List, _) => Settings {
@@ -110,7 +110,7 @@ impl<P: Blocks> Execution<P> {
             left: self.setup.config().topology.shards(),
         };
         self.keyspaces.begin(self.setup.shard(), change);
-        Step::Later
+        Disposition::Later
     }
 
     /// Writes the settings of all keyspaces.

@@ -3,12 +3,12 @@
 use penstock_storage::io::Blocks;
 use penstock_storage::version::partition_of;
 
-use crate::event::Outbox;
 use crate::event::TokenHorizon;
 use crate::execution::Execution;
 use crate::execution::verbs::Cold;
 use crate::execution::verbs::token::{Unlogged, horizon_of, log_horizon};
 use crate::now::Now;
+use crate::step::Step;
 
 /// Horizons that are logged, or read, in one look, at most.
 const STEPS_A_LOOK_MAX: usize = 16;
@@ -16,16 +16,16 @@ const STEPS_A_LOOK_MAX: usize = 16;
 impl<P: Blocks> Execution<P> {
     /// Looks up horizons that are not known, and logs those that let tokens be dropped. Only the
     /// node that writes a partition does the latter.
-    pub(crate) fn mind_tokens(&mut self, now: Now, outbox: &mut Outbox<P::Block>) {
+    pub(crate) fn mind_tokens(&mut self, step: &mut Step<'_, P::Block>) {
         if self.store.keys().tokens() == 0
             || self.phase.is_stopping()
-            || !self.chores.tokens.begins_look(now.us)
+            || !self.chores.tokens.begins_look(step.now.us)
         {
             return;
         }
         if self.store.data_mut().fit_token_horizon() {
             let usage = self.store.data().usage();
-            outbox.token_horizon = Some(TokenHorizon {
+            step.outbox.token_horizon = Some(TokenHorizon {
                 horizon_ms: self.store.token_horizon_ms(),
                 configured_ms: self.setup.config().token_horizon_ms,
                 bytes: usage.token_bytes,
@@ -36,7 +36,7 @@ impl<P: Blocks> Execution<P> {
         let mut steps = 0;
         for _ in 0..count {
             let at = self.chores.tokens.next_of(count);
-            steps += usize::from(self.mind_horizon(now, self.setup.partitions()[at]));
+            steps += usize::from(self.mind_horizon(step.now, self.setup.partitions()[at]));
             if steps == STEPS_A_LOOK_MAX {
                 return;
             }

@@ -6,6 +6,7 @@ use crate::event::Fatal;
 use crate::event::Outbox;
 use crate::execution::Execution;
 use crate::now::Now;
+use crate::step::Step;
 
 impl<P: Blocks> Execution<P> {
     /// Whether the loop may stand still for the device at the end of this turn. On a node alone its
@@ -59,23 +60,23 @@ impl<P: Blocks> Execution<P> {
     }
 
     /// Applies what links have brought.
-    pub(crate) fn take_in_links(&mut self, now: Now, outbox: &mut Outbox<P::Block>) {
+    pub(crate) fn take_in_links(&mut self, step: &mut Step<'_, P::Block>) {
         if let Some(linked) = &mut self.linked
             && !self.phase.is_stopping()
         {
-            if let Some(plan) = linked.take_deferred(now.us) {
+            if let Some(plan) = linked.take_deferred(step.now.us) {
                 self.setup.place(plan.placement());
-                linked.replan(now.us, plan, &self.store);
+                linked.replan(step.now.us, plan, &self.store);
             }
-            let (io, links) = (&mut outbox.io, &mut outbox.links);
-            linked.take_in(now.us, &mut self.store, self.setup.hash(), io, links);
+            let (io, links) = (&mut step.outbox.io, &mut step.outbox.links);
+            linked.take_in(step.now.us, &mut self.store, self.setup.hash(), io, links);
         }
     }
 
     /// Looks through sealed segments.
-    pub(crate) fn scrub(&mut self, now: Now, outbox: &mut Outbox<P::Block>) {
+    pub(crate) fn scrub(&mut self, step: &mut Step<'_, P::Block>) {
         if !self.phase.is_stopping() {
-            self.store.scrub(now.us, &mut outbox.io);
+            self.store.scrub(step.now.us, &mut step.outbox.io);
         }
     }
 
@@ -95,11 +96,11 @@ impl<P: Blocks> Execution<P> {
     }
 
     /// Goes on with a snapshot of the index, or begins one if it is due.
-    pub(crate) fn take_snapshot(&mut self, now: Now, is_idle: bool, outbox: &mut Outbox<P::Block>) {
-        let writes = &mut outbox.snapshots;
+    pub(crate) fn take_snapshot(&mut self, step: &mut Step<'_, P::Block>, is_idle: bool) {
+        let writes = &mut step.outbox.snapshots;
         self.chores
             .snapshots
-            .step(now, &mut self.store, is_idle, writes);
+            .step(step.now, &mut self.store, is_idle, writes);
     }
 
     /// Seals the log of a shard that stops when nothing is under way any more.
@@ -114,18 +115,18 @@ impl<P: Blocks> Execution<P> {
     }
 
     /// Ships what was sealed. A node that another one has seen further than it is here ends.
-    pub(crate) fn give_out_links(&mut self, now: Now, outbox: &mut Outbox<P::Block>) {
+    pub(crate) fn give_out_links(&mut self, step: &mut Step<'_, P::Block>) {
         if let Some(linked) = &mut self.linked
             && !self.phase.is_stopping()
         {
-            let (io, links) = (&mut outbox.io, &mut outbox.links);
+            let (io, links) = (&mut step.outbox.io, &mut step.outbox.links);
             let waits = &self.replica_waits;
             let is_waited_for = |partition| waits.is_waited_for(partition);
             let hash = self.setup.hash();
-            linked.give_out(now.us, &mut self.store, hash, is_waited_for, io, links);
+            linked.give_out(step.now.us, &mut self.store, hash, is_waited_for, io, links);
             if linked.has_gone_back() {
                 self.phase.end(Fatal::GoneBack);
-                outbox.fatal = Some(Fatal::GoneBack);
+                step.outbox.fatal = Some(Fatal::GoneBack);
             }
         }
     }

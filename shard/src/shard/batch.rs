@@ -9,29 +9,28 @@ use penstock_storage::io::Blocks;
 use penstock_storage::place::Lsn;
 use penstock_storage::planted::{Bug, is_planted};
 
-use crate::event::Outbox;
 use crate::execution::batch_run::{Arrival, BatchRun, Passed, Progress, deadline_us_of};
 use crate::execution::direct_answers::DirectAnswers;
-use crate::execution::operation::{Known, Operation, Step};
+use crate::execution::operation::{Disposition, Known, Operation};
 use crate::execution::window::LookAhead;
 use crate::mail::ReplyAddress;
 use crate::now::Now;
 use crate::requests::parking::Origin;
 use crate::sessions::SMALL_ANSWER_BYTES;
 use crate::shard::Shard;
+use crate::step::Step;
 
 impl<P: Blocks> Shard<P> {
     /// Runs the items of a batch from where it was left, until it is whole or its reply frame ends.
     pub(super) fn batch(
         &mut self,
-        now: Now,
+        step: &mut Step<'_, P::Block>,
         arrival: Arrival,
         header: &Header,
         batch: Batch<'_>,
         level: AckLevel,
-        outbox: &mut Outbox<P::Block>,
     ) -> Progress {
-        let mut run = self.begin_batch(now, arrival, header, batch.len(), level);
+        let mut run = self.begin_batch(step.now, arrival, header, batch.len(), level);
         let mut ahead = LookAhead::new();
         let mut progress = Progress::Whole;
         while run.next < batch.len() {
@@ -48,7 +47,8 @@ impl<P: Blocks> Shard<P> {
                     let leave = *ahead
                         .leave
                         .get_or_insert_with(|| self.execution.direct_leave(&run));
-                    self.execution.answer_directly(now, &mut run, leave, item)
+                    self.execution
+                        .answer_directly(step.now, &mut run, leave, item)
                 }
                 _ => None,
             };
@@ -60,7 +60,7 @@ impl<P: Blocks> Shard<P> {
                         true => ahead.something_left(),
                         false => ahead.something_ran(),
                     }
-                    self.run_next(now, &mut run, batch, known)
+                    self.run_next(step.now, &mut run, batch, known)
                 }
             };
             match passed {
@@ -80,7 +80,7 @@ impl<P: Blocks> Shard<P> {
                 }
             }
         }
-        self.end_batch(now, run, progress == Progress::Whole, outbox);
+        self.end_batch(step, run, progress == Progress::Whole);
         progress
     }
 
@@ -195,27 +195,27 @@ impl<P: Blocks> Shard<P> {
         }
         let is_held_back = self.execution.is_held_back(now, run.deadline_us, item)
             && !self.execution.is_denied(&operation);
-        let step = match is_held_back {
-            true => Step::Postponed,
+        let disposition = match is_held_back {
+            true => Disposition::Postponed,
             false => self.operation(now, &operation, &mut run.out),
         };
-        match step {
-            Step::Answered(lsn) => {
+        match disposition {
+            Disposition::Answered(lsn) => {
                 run.depends_on(lsn);
                 run.passed()
             }
-            Step::Busy => {
+            Disposition::Busy => {
                 run.is_busy = true;
                 run.passed()
             }
-            Step::Later => {
+            Disposition::Later => {
                 run.owed += 1;
                 match self.front.sessions.has_room_for_replies(id) {
                     true => Passed::On,
                     false => Passed::Stop(Progress::NoRoom),
                 }
             }
-            Step::Postponed => {
+            Disposition::Postponed => {
                 if !is_planted(Bug::RepeatInterruptedBatch) {
                     self.front.sessions.at_mut(id).interrupted = Some((run.request_id, run.next));
                 }
@@ -226,20 +226,14 @@ impl<P: Blocks> Shard<P> {
 
     /// Ends a reply frame: hands it to the connection and notes what is answered later.
     #[inline]
-    fn end_batch(
-        &mut self,
-        now: Now,
-        mut run: BatchRun,
-        is_whole: bool,
-        outbox: &mut Outbox<P::Block>,
-    ) {
+    fn end_batch(&mut self, step: &mut Step<'_, P::Block>, mut run: BatchRun, is_whole: bool) {
         self.execution.end_direct_answers(&mut run);
         let Arrival { id, came_us } = run.arrival;
         let (request_id, owed, mut out) = (run.request_id, run.owed, run.out);
         let answered = run.reply.len();
         self.execution
             .stats
-            .answer_at_once(now.us, came_us, answered as u64);
+            .answer_at_once(step.now.us, came_us, answered as u64);
         let session = self.front.sessions.at_mut(id);
         session.access.rights = run.rights;
         if owed > 0 {
@@ -259,7 +253,7 @@ impl<P: Blocks> Shard<P> {
         );
         session.output.pieces = out;
         if has_reply {
-            self.note(id, run.gate, answered, outbox);
+            self.note(id, run.gate, answered, step.outbox);
         }
     }
 }

@@ -12,13 +12,13 @@ use penstock_storage::planted::{self, Bug, is_planted};
 
 use crate::accounts::busy::Told;
 use crate::event::Outbox;
-use crate::execution::operation::{Operation, Step};
+use crate::execution::operation::{Disposition, Operation};
 use crate::execution::verbs::Cold;
 use crate::mail::{Mail, MailedReply, MailedRequest, ReplyAddress, ReplyMail};
-use crate::now::Now;
 use crate::requests::mailboxes::MailRoom;
 use crate::requests::parking::{Origin, PARKED_MAX, Parked};
 use crate::shard::Shard;
+use crate::step::Step;
 
 impl<P: Blocks> Shard<P> {
     /// Has an operation wait for a read, and keeps so many bytes free for its answer.
@@ -29,7 +29,7 @@ impl<P: Blocks> Shard<P> {
         slot: u16,
         reserved: usize,
         out: &mut Vec<u8>,
-    ) -> Step {
+    ) -> Disposition {
         let item = operation.item;
         let bytes_max = self.execution.setup.config().parked_bytes_max;
         if !self
@@ -53,7 +53,7 @@ impl<P: Blocks> Shard<P> {
         self.reserve(operation.origin, &operation.address, reserved);
         let parked = operation.parked(slot, reserved);
         self.execution.requests.parking.park(cold, parked);
-        Step::Later
+        Disposition::Later
     }
 
     /// Hands an item over to the shard that owns its slot.
@@ -64,14 +64,14 @@ impl<P: Blocks> Shard<P> {
         slot: u16,
         is_read: bool,
         out: &mut Vec<u8>,
-    ) -> Step {
+    ) -> Disposition {
         assert!(
             operation.origin == Origin::Here,
             "the shards of a node agree on who owns a slot"
         );
         match self.execution.requests.mail.room(owner) {
             MailRoom::Yes => {}
-            MailRoom::Wait => return Step::Postponed,
+            MailRoom::Wait => return Disposition::Postponed,
             MailRoom::Full(items) => {
                 let message =
                     format!("{items} items are on their way to shard {owner}, which is the limit");
@@ -99,16 +99,16 @@ impl<P: Blocks> Shard<P> {
             .requests
             .mail
             .ask(owner, request, operation.item);
-        Step::Later
+        Disposition::Later
     }
 
     /// Runs the operations that found no room, in order, until one finds none again.
-    pub(super) fn run_postponed(&mut self, now: Now, outbox: &mut Outbox<P::Block>) {
+    pub(super) fn run_postponed(&mut self, step: &mut Step<'_, P::Block>) {
         for _ in 0..self.execution.requests.postponed.len() {
             let Some(parked) = self.execution.requests.postponed.pop() else {
                 break;
             };
-            if let Some(parked) = self.run_detached(now, parked, None, outbox) {
+            if let Some(parked) = self.run_detached(step, parked, None) {
                 // What was postponed first goes first the next time.
                 self.execution.requests.postponed.insert(0, parked);
                 break;
@@ -121,10 +121,9 @@ impl<P: Blocks> Shard<P> {
     #[must_use]
     pub(super) fn run_detached(
         &mut self,
-        now: Now,
+        step: &mut Step<'_, P::Block>,
         mut parked: Parked,
         brought: Option<(Place, &[u8])>,
-        outbox: &mut Outbox<P::Block>,
     ) -> Option<Parked> {
         let reserved = parked.reserved;
         self.unreserve(&mut parked);
@@ -135,10 +134,10 @@ impl<P: Blocks> Shard<P> {
             ..Operation::of(&parked)
         };
         let mut out = self.execution.requests.take_scratch();
-        let step = match self.outgrown(&parked, reserved) {
-            None => self.operation(now, &operation, &mut out),
+        let disposition = match self.outgrown(&parked, reserved) {
+            None => self.operation(step.now, &operation, &mut out),
             Some(_) if self.execution.is_denied(&operation) => {
-                self.operation(now, &operation, &mut out)
+                self.operation(step.now, &operation, &mut out)
             }
             Some((asked, outgrown)) => {
                 let out = out.written();
@@ -146,14 +145,16 @@ impl<P: Blocks> Shard<P> {
                     .refuse_item(asked, &operation, Status::Busy, &outgrown, out)
             }
         };
-        let told = self.execution.told(&step);
+        let told = self.execution.told(&disposition);
         if let Some(told) = told {
-            self.execution.stats.answer_later(now.us, parked.came_us);
-            self.answer_detached(parked.origin, parked.address, told, &out, outbox);
+            self.execution
+                .stats
+                .answer_later(step.now.us, parked.came_us);
+            self.answer_detached(parked.origin, parked.address, told, &out, step.outbox);
         }
-        let postponed = match step {
-            Step::Answered(_) | Step::Busy | Step::Later => None,
-            Step::Postponed => {
+        let postponed = match disposition {
+            Disposition::Answered(_) | Disposition::Busy | Disposition::Later => None,
+            Disposition::Postponed => {
                 parked.reserved = reserved;
                 self.reserve(parked.origin, &parked.address, reserved);
                 Some(parked)
@@ -165,24 +166,26 @@ impl<P: Blocks> Shard<P> {
 
     /// Answers what waits for a read, for room in the log or for room for answers and has passed
     /// its deadline.
-    pub(super) fn expire(&mut self, now: Now, outbox: &mut Outbox<P::Block>) {
+    pub(super) fn expire(&mut self, step: &mut Step<'_, P::Block>) {
         if_planted!(Bug::ForgetParkedDeadline, return);
-        let is_over = |parked: &Parked| parked.deadline_us != 0 && now.us > parked.deadline_us;
+        let is_over = |parked: &Parked| parked.deadline_us != 0 && step.now.us > parked.deadline_us;
         for mut parked in self.execution.requests.take_out(is_over) {
             self.unreserve(&mut parked);
             let operation = Operation::of(&parked);
             let (status, message) = self
                 .execution
-                .comes_too_late(now, parked.deadline_us)
+                .comes_too_late(step.now, parked.deadline_us)
                 .expect("its deadline has passed");
             let asked = self.execution.asked_by(&parked.item);
             let mut out = Vec::new();
             self.execution
                 .refuse_item(asked, &operation, status, &message, &mut out);
-            self.execution.stats.answer_later(now.us, parked.came_us);
+            self.execution
+                .stats
+                .answer_later(step.now.us, parked.came_us);
             let out = out.into();
             let told = Told::behind(Lsn(0));
-            self.answer_detached(parked.origin, parked.address, told, &out, outbox);
+            self.answer_detached(parked.origin, parked.address, told, &out, step.outbox);
         }
     }
 
@@ -280,7 +283,7 @@ impl<P: Blocks> Shard<P> {
     }
 
     /// Runs the items of other shards that were held, as far as there is room for their answers.
-    pub(super) fn run_held(&mut self, now: Now, outbox: &mut Outbox<P::Block>) {
+    pub(super) fn run_held(&mut self, step: &mut Step<'_, P::Block>) {
         for from in 0..self.execution.requests.mail.shards() {
             while self.execution.requests.postponed.is_empty()
                 && let Some(held) = self
@@ -291,12 +294,12 @@ impl<P: Blocks> Shard<P> {
             {
                 if self
                     .execution
-                    .is_held_back(now, held.deadline_us, &held.item)
+                    .is_held_back(step.now, held.deadline_us, &held.item)
                 {
                     self.execution.requests.mail.hold_first(from, held);
                     break;
                 }
-                if let Some(held) = self.run_detached(now, held, None, outbox) {
+                if let Some(held) = self.run_detached(step, held, None) {
                     self.execution.requests.postponed.push(held);
                 }
             }
@@ -304,8 +307,8 @@ impl<P: Blocks> Shard<P> {
     }
 
     /// Sends what may leave for other shards.
-    pub(super) fn send_mail(&mut self, now: Now, outbox: &mut Outbox<P::Block>) {
-        outbox
+    pub(super) fn send_mail(&mut self, step: &mut Step<'_, P::Block>) {
+        step.outbox
             .mail
             .append(&mut self.execution.keyspaces.take_mail());
         if let Some(failed) = self.front.logins.take_failed() {
@@ -313,7 +316,7 @@ impl<P: Blocks> Shard<P> {
             let others =
                 (0..self.execution.setup.config().topology.shards()).filter(|to| *to != own);
             let mail = others.map(|to| (to, Mail::FailedLogins(Arc::clone(&failed))));
-            outbox.mail.extend(mail);
+            step.outbox.mail.extend(mail);
         }
         let durable = self.execution.store.log().durable();
         let may_tell_taken = self.front.sessions.may_tell_taken();
@@ -321,6 +324,12 @@ impl<P: Blocks> Shard<P> {
             self.execution.setup.shard(),
             &mut self.execution.requests.mail,
         );
-        mail.send(now.us, shard, durable, may_tell_taken, &mut outbox.mail);
+        mail.send(
+            step.now.us,
+            shard,
+            durable,
+            may_tell_taken,
+            &mut step.outbox.mail,
+        );
     }
 }

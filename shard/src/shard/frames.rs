@@ -21,9 +21,9 @@ use crate::event::Outbox;
 use crate::execution::batch_run::{Arrival, Progress, deadline_us_of};
 use crate::logins::Stage;
 use crate::mail::{ReplyAddress, SessionId};
-use crate::now::Now;
 use crate::sessions::{SMALL_ANSWER_BYTES, Session};
 use crate::shard::Shard;
+use crate::step::Step;
 
 /// What was taken of the bytes of a connection.
 enum Taken {
@@ -40,10 +40,9 @@ impl<P: Blocks> Shard<P> {
     /// taken.
     pub(super) fn received(
         &mut self,
-        now: Now,
+        step: &mut Step<'_, P::Block>,
         id: SessionId,
         bytes: &[u8],
-        outbox: &mut Outbox<P::Block>,
     ) -> usize {
         let Some(session) = self.front.sessions.get_open(id) else {
             return bytes.len();
@@ -54,27 +53,27 @@ impl<P: Blocks> Shard<P> {
         if session.pause.is_on() {
             return 0;
         }
-        session.last_heard_us = now.us;
+        session.last_heard_us = step.now.us;
         self.front.admission.hears(&mut session.claim);
         if !session.access.has_said_hello() && session.peer.medium == Medium::Wire {
             match opening(bytes) {
                 Opening::Stranger(stranger) => {
-                    self.answer_stranger(id, stranger, outbox);
+                    self.answer_stranger(id, stranger, step.outbox);
                     return bytes.len();
                 }
                 // The rest of the line decides, within the time of a partial frame.
                 Opening::Undecided if !bytes.is_empty() => {
-                    session.partial_frame(now.us, bytes.len());
+                    session.partial_frame(step.now.us, bytes.len());
                     return 0;
                 }
                 Opening::Undecided | Opening::Frame => {}
             }
         }
-        let came_us = session.pause.take_since_us(now.us);
+        let came_us = session.pause.take_since_us(step.now.us);
         let arrival = Arrival { id, came_us };
         let mut consumed = 0;
         loop {
-            match self.next_frame(now, arrival, &bytes[consumed..], outbox) {
+            match self.next_frame(step, arrival, &bytes[consumed..]) {
                 Taken::Bytes(taken) => consumed += taken,
                 Taken::Enough => return consumed,
                 Taken::All => return bytes.len(),
@@ -87,29 +86,32 @@ impl<P: Blocks> Shard<P> {
     #[inline]
     fn next_frame(
         &mut self,
-        now: Now,
+        step: &mut Step<'_, P::Block>,
         arrival: Arrival,
         rest: &[u8],
-        outbox: &mut Outbox<P::Block>,
     ) -> Taken {
         let Arrival { id, came_us } = arrival;
         if !self.front.sessions.has_room_for_replies(id)
             || !self.execution.requests.postponed.is_empty()
         {
             let expires_us = self.front.front_deadline_us(id, rest, came_us);
-            if !self.front.sessions.may_expire(now.us, id, expires_us) {
+            if !self.front.sessions.may_expire(step.now.us, id, expires_us) {
                 // What is left came with what was taken; what comes next does not.
-                let since_us = if rest.is_empty() { now.us } else { came_us };
+                let since_us = if rest.is_empty() {
+                    step.now.us
+                } else {
+                    came_us
+                };
                 self.front.sessions.pause(id, since_us, expires_us);
                 return Taken::Enough;
             }
         }
         let session = self.front.sessions.at_mut(id);
         match session.receiver.next(rest) {
-            Received::Incomplete { .. } => self.partial_frame(now, id, rest, outbox),
+            Received::Incomplete { .. } => self.partial_frame(step, id, rest),
             Received::Skipped { consumed } => {
                 match session.receiver.is_skipping() {
-                    true => session.passes_over(now.us, consumed),
+                    true => session.passes_over(step.now.us, consumed),
                     false => session.arriving = None,
                 }
                 Taken::Bytes(consumed)
@@ -122,7 +124,7 @@ impl<P: Blocks> Shard<P> {
             } => {
                 session.arriving = None;
                 let is_last = is_fatal || !session.access.has_said_hello();
-                self.refuse(id, header.as_ref(), refusal, is_last, outbox);
+                self.refuse(id, header.as_ref(), refusal, is_last, step.outbox);
                 match is_last {
                     true => Taken::All,
                     false => Taken::Bytes(consumed),
@@ -134,7 +136,7 @@ impl<P: Blocks> Shard<P> {
                 consumed,
             } => {
                 session.arriving = None;
-                if !self.frame(now, arrival, &header, body, outbox) {
+                if !self.frame(step, arrival, &header, body) {
                     let expires_us = deadline_us_of(&header, came_us);
                     self.front.sessions.pause(id, came_us, expires_us);
                     return Taken::Enough;
@@ -150,26 +152,25 @@ impl<P: Blocks> Shard<P> {
     /// Waits for the rest of a frame, or gives it up if there is no room for more of it.
     fn partial_frame(
         &mut self,
-        now: Now,
+        step: &mut Step<'_, P::Block>,
         id: SessionId,
         rest: &[u8],
-        outbox: &mut Outbox<P::Block>,
     ) -> Taken {
         let refusal = self.front.sessions.refusal_of_input(id, rest.len());
         let session = self.front.sessions.at_mut(id);
         if let Some(refusal) = refusal
             && let Some((header, given_up)) = session.receiver.give_up(rest)
         {
-            session.passes_over(now.us, 0);
+            session.passes_over(step.now.us, 0);
             let is_last = !session.access.has_said_hello();
-            self.refuse(id, Some(&header), refusal, is_last, outbox);
+            self.refuse(id, Some(&header), refusal, is_last, step.outbox);
             return Taken::Bytes(given_up);
         }
         if !rest.is_empty() {
-            session.partial_frame(now.us, rest.len());
+            session.partial_frame(step.now.us, rest.len());
         } else if session.receiver.is_skipping() {
             // None may have come since the frame was refused: its time runs from now on.
-            session.passes_over(now.us, 0);
+            session.passes_over(step.now.us, 0);
         } else {
             session.arriving = None;
         }
@@ -227,43 +228,44 @@ impl<P: Blocks> Shard<P> {
     /// Runs one frame. `false` if it must be given again because there is no room for it now.
     fn frame(
         &mut self,
-        now: Now,
+        step: &mut Step<'_, P::Block>,
         arrival: Arrival,
         header: &Header,
         body: &[u8],
-        outbox: &mut Outbox<P::Block>,
     ) -> bool {
         let id = arrival.id;
         let refusal = match self.front.judge(id, header) {
             Ok((Opcode::Batch, level)) => match self.may_begin_batch(id, header, level, body) {
-                Ok(batch) => match self.front.is_short(now, id, header, batch) {
-                    None => return self.run_batch(now, arrival, header, batch, level, outbox),
+                Ok(batch) => match self.front.is_short(step.now, id, header, batch) {
+                    None => return self.run_batch(step, arrival, header, batch, level),
                     Some(short) => {
-                        self.shed(id, header, short, batch.len(), outbox);
+                        self.shed(id, header, short, batch.len(), step.outbox);
                         return true;
                     }
                 },
                 Err(refusal) => refusal,
             },
-            Ok((Opcode::Ping, _)) => return self.ping(id, header, body, outbox),
+            Ok((Opcode::Ping, _)) => return self.ping(id, header, body, step.outbox),
             Ok((Opcode::Auth, _)) => {
-                self.log_in(now, id, header, body, outbox);
+                self.log_in(step, id, header, body);
                 return true;
             }
-            Ok((Opcode::Info, _)) if self.denies_info(id, header, body, outbox) => return true,
+            Ok((Opcode::Info, _)) if self.denies_info(id, header, body, step.outbox) => {
+                return true;
+            }
             Ok((Opcode::Info, _)) if body == SCHEMA_ASKED => {
-                return self.tell_schema(id, header, outbox);
+                return self.tell_schema(id, header, step.outbox);
             }
             Ok((Opcode::Info, _)) if !body.is_empty() => Refusal::InfoBody { len: body.len() },
             Ok((Opcode::Info, _)) => {
-                outbox.info.push((id, header.request_id));
+                step.outbox.info.push((id, header.request_id));
                 return true;
             }
             Ok((Opcode::Hello, _)) => match ClientHello::read(body) {
                 Ok(hello) => {
                     let session: &mut Session = self.front.sessions.at_mut(id);
                     session.peer.offers(hello.features);
-                    self.say_hello(id, header, outbox);
+                    self.say_hello(id, header, step.outbox);
                     return true;
                 }
                 Err(refusal) => refusal,
@@ -271,7 +273,7 @@ impl<P: Blocks> Shard<P> {
             Err(refusal) => refusal,
         };
         let is_last = !self.front.sessions.at(id).access.has_said_hello();
-        self.refuse(id, Some(header), refusal, is_last, outbox);
+        self.refuse(id, Some(header), refusal, is_last, step.outbox);
         true
     }
 
@@ -317,15 +319,14 @@ impl<P: Blocks> Shard<P> {
     #[inline]
     fn run_batch(
         &mut self,
-        now: Now,
+        step: &mut Step<'_, P::Block>,
         arrival: Arrival,
         header: &Header,
         batch: Batch<'_>,
         level: AckLevel,
-        outbox: &mut Outbox<P::Block>,
     ) -> bool {
         loop {
-            match self.batch(now, arrival, header, batch, level, outbox) {
+            match self.batch(step, arrival, header, batch, level) {
                 Progress::Whole => return true,
                 Progress::FrameFull if self.front.sessions.has_room_for_replies(arrival.id) => {}
                 Progress::FrameFull | Progress::NoRoom => return false,

@@ -9,19 +9,18 @@ use penstock_storage::place::Lsn;
 use crate::event::Outbox;
 use crate::logins::{Heard, Stage};
 use crate::mail::SessionId;
-use crate::now::Now;
 use crate::shard::Shard;
+use crate::step::Step;
 
 impl<P: Blocks> Shard<P> {
     /// Takes a message of a login.
     #[cold]
     pub(super) fn log_in(
         &mut self,
-        now: Now,
+        step: &mut Step<'_, P::Block>,
         id: SessionId,
         header: &Header,
         body: &[u8],
-        outbox: &mut Outbox<P::Block>,
     ) {
         let session = self.front.sessions.at_mut(id);
         let asked = session
@@ -36,13 +35,13 @@ impl<P: Blocks> Shard<P> {
             _ if is_repeated => (AuthFault::Repeated, false),
             // Nobody knows from where it came.
             None => (AuthFault::Required, false),
-            Some(login) => match self.front.logins.hear(now.us, login, body, is_by_wire) {
-                Ok(heard) => return self.answer_login(id, header, &heard, outbox),
+            Some(login) => match self.front.logins.hear(step.now.us, login, body, is_by_wire) {
+                Ok(heard) => return self.answer_login(id, header, &heard, step.outbox),
                 Err(refused) => (refused.fault, refused.is_last),
             },
         };
         self.front.audit_refused(id, asked, fault);
-        self.refuse(id, Some(header), Refusal::Auth(fault), is_last, outbox);
+        self.refuse(id, Some(header), Refusal::Auth(fault), is_last, step.outbox);
     }
 
     fn answer_login(

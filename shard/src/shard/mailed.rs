@@ -6,7 +6,7 @@
 use penstock_storage::io::Blocks;
 
 use crate::execution::mailed::BehindInMailWait;
-use crate::execution::operation::{Known, Operation, Step};
+use crate::execution::operation::{Disposition, Known, Operation};
 use crate::execution::window::LookAhead;
 use crate::mail::RequestMail;
 use crate::now::Now;
@@ -59,19 +59,21 @@ impl<P: Blocks> Shard<P> {
         let mut out = self.execution.requests.take_scratch();
         let mut count = 1;
         let waits = self.execution.replica_waits.begun();
-        let step = self.operation(now, &operation, &mut out);
+        let disposition = self.operation(now, &operation, &mut out);
         let has_begun_to_wait = self.execution.replica_waits.begun() > waits;
-        if let Some(told) = self.execution.told(&step) {
+        if let Some(told) = self.execution.told(&disposition) {
             let mail_to = &mut self.execution.requests.mail;
             mail_to.answer(mail.from, request.address, told, &out);
-            if matches!(step, Step::Answered(_)) && mail.is_followed(at, out.written()) {
+            if matches!(disposition, Disposition::Answered(_))
+                && mail.is_followed(at, out.written())
+            {
                 count += self.execution.execute_behind(now, mail, at, &mut out);
             }
             self.execution
                 .stats
                 .answer_at_once(now.us, request.came_us, count as u64);
             self.execution.stats.execute_for_other(count as u64);
-        } else if matches!(step, Step::Postponed) {
+        } else if matches!(disposition, Disposition::Postponed) {
             let postponed = operation.parked(request.slot, 0);
             self.execution.requests.postponed.push(postponed);
         } else if has_begun_to_wait

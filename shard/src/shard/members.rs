@@ -19,6 +19,7 @@ use crate::replication::gate::Outcome;
 use crate::replication::{Needed, PartitionId, Waiting};
 use crate::requests::parking::{Origin, Parked};
 use crate::shard::Shard;
+use crate::step::Step;
 
 impl<P: Blocks> Shard<P> {
     /// Keeps the answer of an item until the members of its partition have what it tells.
@@ -122,7 +123,7 @@ impl<P: Blocks> Shard<P> {
     }
 
     /// Answers what need not wait for members any longer.
-    pub(super) fn release_replicas(&mut self, now: Now, outbox: &mut Outbox<P::Block>) {
+    pub(super) fn release_replicas(&mut self, step: &mut Step<'_, P::Block>) {
         let Some(linked) = &self.execution.linked else {
             return;
         };
@@ -132,7 +133,7 @@ impl<P: Blocks> Shard<P> {
         // Behind the stop nobody may come to have it.
         let now_us = match self.execution.phase.is_stopping() {
             true => u64::MAX,
-            false => now.us,
+            false => step.now.us,
         };
         let durable = self.execution.store.log().durable();
         let set = |partition| linked.sync_set(partition);
@@ -145,9 +146,9 @@ impl<P: Blocks> Shard<P> {
                 self.unreserve_bytes(reply.origin, &address, bytes);
                 self.execution
                     .stats
-                    .answer_behind_members(now.us, reply.came_us);
+                    .answer_behind_members(step.now.us, reply.came_us);
             }
-            self.end_wait(reply, outcome, outbox);
+            self.end_wait(reply, outcome, step.outbox);
         }
     }
 

@@ -4,13 +4,12 @@ use penstock_net::request::Request;
 use penstock_storage::io::Blocks;
 
 use crate::accounts::answers::Asked;
-use crate::event::Outbox;
 use crate::execution::answer_bytes::{Outgrown, may_show_value};
 use crate::mail::{ReplyAddress, SessionId};
-use crate::now::Now;
 use crate::requests::parking::{Origin, Parked};
 use crate::sessions::AWAITED_BYTES;
 use crate::shard::Shard;
+use crate::step::Step;
 
 impl<P: Blocks> Shard<P> {
     /// Keeps room for an answer that will come, unless the shard that asked does.
@@ -44,14 +43,16 @@ impl<P: Blocks> Shard<P> {
     /// of them.
     pub(super) fn look_at_peer(
         &mut self,
-        now: Now,
+        step: &mut Step<'_, P::Block>,
         id: SessionId,
         bytes: u64,
-        outbox: &mut Outbox<P::Block>,
     ) {
         let is_short = self.is_short_of_room();
-        let reason = self.front.sessions.judge_peer(now.us, id, bytes, is_short);
-        outbox.close.extend(reason.map(|reason| (id, reason)));
+        let reason = self
+            .front
+            .sessions
+            .judge_peer(step.now.us, id, bytes, is_short);
+        step.outbox.close.extend(reason.map(|reason| (id, reason)));
     }
 
     /// Whether replies have taken all room, and somebody waits for it.

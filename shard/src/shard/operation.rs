@@ -13,7 +13,7 @@ use penstock_storage::store::Found;
 
 use crate::accounts::answers::Asked;
 use crate::execution::answer_bytes::{Outgrown, answer_bytes};
-use crate::execution::operation::{Asks, Leave, Operation, Own, Step, obey};
+use crate::execution::operation::{Asks, Disposition, Leave, Operation, Own, obey};
 use crate::execution::verbs::{Cold, Context, Ran, refused};
 use crate::now::Now;
 use crate::shard::Shard;
@@ -26,7 +26,7 @@ impl<P: Blocks> Shard<P> {
         now: Now,
         operation: &Operation<'_>,
         pieces: &mut Pieces,
-    ) -> Step {
+    ) -> Disposition {
         match ItemForm::of(operation.item) {
             ItemForm::Common => {}
             ItemForm::Apply => return self.apply_item(now, operation, pieces),
@@ -55,7 +55,7 @@ impl<P: Blocks> Shard<P> {
         now: Now,
         operation: &Operation<'_>,
         pieces: &mut Pieces,
-    ) -> Step {
+    ) -> Disposition {
         match ApplyRequest::read(
             operation.item,
             self.execution.setup.limits().value_bytes_max,
@@ -74,7 +74,7 @@ impl<P: Blocks> Shard<P> {
         operation: &Operation<'_>,
         request: &ApplyRequest<'_>,
         pieces: &mut Pieces,
-    ) -> Step {
+    ) -> Disposition {
         self.item_of_key(now, operation, Asks::Program(request), pieces)
     }
 
@@ -86,7 +86,7 @@ impl<P: Blocks> Shard<P> {
         operation: &Operation<'a>,
         asks: Asks<'a>,
         pieces: &mut Pieces,
-    ) -> Step {
+    ) -> Disposition {
         let out = pieces.written();
         let asked = Asked::Verb(asks.verb());
         if let Some(rights) = operation.rights
@@ -139,7 +139,7 @@ impl<P: Blocks> Shard<P> {
 
     /// Has an item wait behind an earlier one of its connection and slot. Its keys are read
     /// meanwhile.
-    fn queue_behind(&mut self, own: &Own<'_>, cold: Cold, out: &mut Vec<u8>) -> Step {
+    fn queue_behind(&mut self, own: &Own<'_>, cold: Cold, out: &mut Vec<u8>) -> Disposition {
         let (slot, hash) = (own.slot, own.hash);
         let reserved = match own.asks {
             Asks::Item(request) => {
@@ -166,7 +166,7 @@ impl<P: Blocks> Shard<P> {
 
     /// Runs an item that nothing stands before.
     #[inline]
-    fn run_own(&mut self, now: Now, own: &Own<'_>, pieces: &mut Pieces) -> Step {
+    fn run_own(&mut self, now: Now, own: &Own<'_>, pieces: &mut Pieces) -> Disposition {
         let operation = own.operation;
         let (mut level, mut ttl_ms) = (operation.level, 0);
         if own.asks.may_be_ruled(self.execution.store.keyspaces()) {
@@ -190,7 +190,7 @@ impl<P: Blocks> Shard<P> {
             },
             false => match self.execution.leave_of(now, own, level, pieces.written()) {
                 Ok(leave) => leave,
-                Err(step) => return step,
+                Err(disposition) => return disposition,
             },
         };
         let from = pieces.len();
@@ -223,11 +223,11 @@ impl<P: Blocks> Shard<P> {
             match ran {
                 Ran::Unfired { slot, hash, id } => {
                     let unfired = ((slot, hash), id);
-                    if let Some(step) =
+                    if let Some(disposition) =
                         self.execution
                             .fire_before(now, own, unfired, pieces.written())
                     {
-                        return step;
+                        return disposition;
                     }
                     hides_unfired = self.execution.store.data().must_fire(id);
                 }
@@ -244,26 +244,26 @@ impl<P: Blocks> Shard<P> {
                 if let Some(needed) = self.execution.needed(&leave, own, is_done) {
                     let item = pieces.split_off(from);
                     self.answer_at_members(now, own, (needed, is_done), item);
-                    Step::Later
+                    Disposition::Later
                 } else if leave.is_of_member {
                     self.execution.replica_waits.answer_member_read();
-                    Step::Answered(Lsn(0))
+                    Disposition::Answered(Lsn(0))
                 } else {
-                    Step::Answered(self.execution.gate(leave.level, gate))
+                    Disposition::Answered(self.execution.gate(leave.level, gate))
                 }
             }
             Ran::Busy => {
                 self.execution.stats.answer(own.asked, Status::Busy);
-                Step::Busy
+                Disposition::Busy
             }
-            Ran::Postponed => Step::Postponed,
+            Ran::Postponed => Disposition::Postponed,
             Ran::Unfired { .. } => unreachable!("it was fired, or is hidden"),
             ran => self.wait_for_read(own, ran, pieces.written()),
         }
     }
 
     /// Has an item wait for the read that it turned out to need.
-    fn wait_for_read(&mut self, own: &Own<'_>, ran: Ran, out: &mut Vec<u8>) -> Step {
+    fn wait_for_read(&mut self, own: &Own<'_>, ran: Ran, out: &mut Vec<u8>) -> Disposition {
         let operation = own.operation;
         let (origin, address) = (operation.origin, &operation.address);
         let (cold, is_other) = match ran {
@@ -291,8 +291,8 @@ impl<P: Blocks> Shard<P> {
             Asks::Item(request) => answer_bytes(request, bytes),
             Asks::Program(_) => 0,
         };
-        let step = self.park(cold, operation, own.slot, reserved, out);
-        if matches!(step, Step::Later) {
+        let disposition = self.park(cold, operation, own.slot, reserved, out);
+        if matches!(disposition, Disposition::Later) {
             match own.asks {
                 Asks::Item(request) if is_other || request.token().is_some() => {
                     self.execution.pin(own, &[request.key]);
@@ -302,11 +302,11 @@ impl<P: Blocks> Shard<P> {
                     if request.keys().len() == 1 && request.token().is_none() => {}
                 Asks::Program(request) => {
                     self.execution.fetch_all(own.slot, request);
-                    if_planted!(Bug::ApplyUnpinned, return step);
+                    if_planted!(Bug::ApplyUnpinned, return disposition);
                     self.execution.pin(own, request.keys());
                 }
             }
         }
-        step
+        disposition
     }
 }

@@ -8,23 +8,21 @@ use penstock_storage::place::Lsn;
 use penstock_storage::planted::{Bug, is_planted};
 
 use crate::accounts::busy::Told;
-use crate::event::Outbox;
 use crate::execution::operation::Operation;
 use crate::execution::reads::Admitted;
 use crate::execution::reads::bytes_read;
 use crate::execution::verbs::Cold;
-use crate::now::Now;
 use crate::requests::parking::{Finished, Parked, Waiter};
 use crate::shard::Shard;
+use crate::step::Step;
 
 impl<P: Blocks> Shard<P> {
     /// A read for parked operations ended. Their keys come into the cache, and the operations run.
     /// A read that brought something wrong is done once more, block by block.
     pub(super) fn key_read(
         &mut self,
-        now: Now,
+        step: &mut Step<'_, P::Block>,
         completion: &Completion<P::Block>,
-        outbox: &mut Outbox<P::Block>,
     ) {
         let token = completion.token;
         let brought = self.execution.requests.parking.again(token);
@@ -46,17 +44,16 @@ impl<P: Blocks> Shard<P> {
             self.execution.requests.parking.read_again(token);
             return;
         }
-        self.run_waiters(now, token, bytes, admitted, outbox);
+        self.run_waiters(step, token, bytes, admitted);
     }
 
     /// Runs the operations that waited for a read, or tells them why their key cannot be read.
     fn run_waiters(
         &mut self,
-        now: Now,
+        step: &mut Step<'_, P::Block>,
         token: IoToken,
         bytes: &[u8],
         mut admitted: Vec<Result<Admitted, (Status, String)>>,
-        outbox: &mut Outbox<P::Block>,
     ) {
         let Finished {
             colds,
@@ -93,11 +90,11 @@ impl<P: Blocks> Shard<P> {
             let is_denied = self.execution.is_denied(&Operation::of(&parked));
             match &mut admitted[number] {
                 Err((status, message)) if !is_behind && !is_denied => {
-                    self.answer_unread(now, parked, *status, message, outbox);
+                    self.answer_unread(step, parked, *status, message);
                 }
                 admitted if kept == 0 => {
                     let brought = admitted.as_ref().ok().map(|it| (it.place, bytes));
-                    if let Some(parked) = self.run_detached(now, parked, brought, outbox) {
+                    if let Some(parked) = self.run_detached(step, parked, brought) {
                         self.execution.requests.postponed.insert(0, parked);
                         kept = 1;
                     }
@@ -119,21 +116,28 @@ impl<P: Blocks> Shard<P> {
     /// Answers an operation whose key cannot be read.
     fn answer_unread(
         &mut self,
-        now: Now,
+        step: &mut Step<'_, P::Block>,
         mut parked: Parked,
         status: Status,
         message: &str,
-        outbox: &mut Outbox<P::Block>,
     ) {
         let asked = self.execution.asked_by(&parked.item);
         self.execution.stats.answer(asked, status);
-        self.execution.stats.answer_later(now.us, parked.came_us);
+        self.execution
+            .stats
+            .answer_later(step.now.us, parked.came_us);
         let mut out = Vec::new();
         let item = parked.address.item;
         ReplyHead::new(status, item, parked.level, Version::default())
             .write_message(&mut out, &message);
         self.unreserve(&mut parked);
         let told = Told::behind(Lsn(0));
-        self.answer_detached(parked.origin, parked.address, told, &out.into(), outbox);
+        self.answer_detached(
+            parked.origin,
+            parked.address,
+            told,
+            &out.into(),
+            step.outbox,
+        );
     }
 }

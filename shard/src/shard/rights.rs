@@ -10,7 +10,7 @@ use penstock_storage::place::Lsn;
 
 use crate::accounts::answers::Asked;
 use crate::event::Outbox;
-use crate::execution::operation::{Operation, Step};
+use crate::execution::operation::{Disposition, Operation};
 use crate::mail::SessionId;
 use crate::requests::parking::Origin;
 use crate::shard::Shard;
@@ -24,7 +24,7 @@ impl<P: Blocks> Shard<P> {
         operation: &Operation<'_>,
         denied: &Denied<'_>,
         out: &mut Vec<u8>,
-    ) -> Step {
+    ) -> Disposition {
         if operation.origin == Origin::Here {
             self.audit_denied(operation.address.session, denied);
         }

@@ -13,7 +13,7 @@ use penstock_storage::version::partition_of;
 
 use crate::accounts::answers::Asked;
 use crate::event::Outbox;
-use crate::execution::operation::{Operation, Step};
+use crate::execution::operation::{Disposition, Operation};
 use crate::mail::SessionId;
 use crate::now::Now;
 use crate::sessions::SMALL_ANSWER_BYTES;
@@ -26,7 +26,7 @@ impl<P: Blocks> Shard<P> {
         now: Now,
         operation: &Operation<'_>,
         pieces: &mut Pieces,
-    ) -> Step {
+    ) -> Disposition {
         let name = match operation.rights {
             Some(_) => RunRequest::read(operation.item)
                 .ok()
@@ -43,9 +43,9 @@ impl<P: Blocks> Shard<P> {
             program: name.as_ref().map(ShownName::as_str),
             ..*operation
         };
-        let step = self.apply_item(now, &apply, pieces);
+        let disposition = self.apply_item(now, &apply, pieces);
         self.execution.programs.give(item);
-        step
+        disposition
     }
 
     /// Answers a RUN that is no APPLY. A program that is not known here may be known by the node
@@ -57,7 +57,7 @@ impl<P: Blocks> Shard<P> {
         operation: &Operation<'_>,
         refusal: Refusal,
         out: &mut Vec<u8>,
-    ) -> Step {
+    ) -> Disposition {
         let asked = Asked::Verb(Verb::Apply);
         if let (Some(rights), Ok(run)) = (operation.rights, RunRequest::read(operation.item)) {
             let name = self.execution.programs.name_of(&run);

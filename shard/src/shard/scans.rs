@@ -5,13 +5,13 @@ use penstock_net::status::Status;
 use penstock_storage::io::Blocks;
 
 use crate::accounts::busy::Told;
-use crate::event::Outbox;
-use crate::execution::operation::{Operation, Step};
+use crate::execution::operation::{Disposition, Operation};
 use crate::execution::scans::{SCAN, Stepped};
 use crate::now::Now;
 use crate::requests::parking::{Origin, Parked};
 use crate::scanning::{STEPS_A_TURN_MAX, slot_of_cursor};
 use crate::shard::Shard;
+use crate::step::Step;
 
 impl<P: Blocks> Shard<P> {
     /// Takes a step of a scan in, or sends it to the shard whose slots it has come to.
@@ -21,7 +21,7 @@ impl<P: Blocks> Shard<P> {
         now: Now,
         operation: &Operation<'_>,
         out: &mut Vec<u8>,
-    ) -> Step {
+    ) -> Disposition {
         let request = match ScanRequest::read(operation.item) {
             Ok(request) => request,
             Err(refusal) => {
@@ -71,11 +71,11 @@ impl<P: Blocks> Shard<P> {
         }
         // The number of scans bounds what they hold.
         self.execution.scans.steps.begin(operation.parked(slot, 0));
-        Step::Later
+        Disposition::Later
     }
 
     /// Runs the steps that are ready, up to a number in each turn.
-    pub(super) fn scan(&mut self, now: Now, outbox: &mut Outbox<P::Block>) {
+    pub(super) fn scan(&mut self, step: &mut Step<'_, P::Block>) {
         for _ in 0..STEPS_A_TURN_MAX {
             let Some(mut scan) = self.execution.scans.steps.next_ready() else {
                 break;
@@ -91,14 +91,17 @@ impl<P: Blocks> Shard<P> {
             }
             self.front.renew_rights(&mut scan.parked);
             let mut pieces = self.execution.requests.take_scratch();
-            match self.execution.step_of_scan(now, &scan, pieces.written()) {
+            match self
+                .execution
+                .step_of_scan(step.now, &scan, pieces.written())
+            {
                 Stepped::Told(gate) => {
-                    self.execution.stats.answer_later(now.us, came_us);
-                    self.answer_detached(origin, address, Told::behind(gate), &pieces, outbox);
+                    self.execution.stats.answer_later(step.now.us, came_us);
+                    self.answer_detached(origin, address, Told::behind(gate), &pieces, step.outbox);
                 }
                 Stepped::ToldBehind(needed) => {
                     let page = pieces.split_off(0);
-                    self.page_at_members(now, &scan.parked, needed, page);
+                    self.page_at_members(step.now, &scan.parked, needed, page);
                 }
                 Stepped::Lacks(wanted) => self.execution.scans.steps.wait(scan, &wanted),
             }

@@ -12,13 +12,13 @@ use crate::accounts::busy::Told;
 use crate::event::Outbox;
 use crate::execution::settings::KEYSPACE;
 use crate::keyspaces::{Change, Done, to_wire};
-use crate::now::Now;
 use crate::shard::Shard;
+use crate::step::Step;
 
 impl<P: Blocks> Shard<P> {
     /// Tells the caller of a change that other nodes have not logged it in time.
-    pub(super) fn end_late_keyspace(&mut self, now: Now, outbox: &mut Outbox<P::Block>) {
-        let Some(change) = self.execution.keyspaces.take_late(now.us) else {
+    pub(super) fn end_late_keyspace(&mut self, step: &mut Step<'_, P::Block>) {
+        let Some(change) = self.execution.keyspaces.take_late(step.now.us) else {
             return;
         };
         let name = KeyspaceName::new(&change.prefix);
@@ -26,7 +26,7 @@ impl<P: Blocks> Shard<P> {
             "keyspace {name:?} is changed in a part of its partitions: a node that writes others \
              has not told in time, and changes it as soon as it hears of it"
         );
-        self.leave_keyspace_open(&change, &message, outbox);
+        self.leave_keyspace_open(&change, &message, step.outbox);
     }
 
     /// Answers a change that is not logged everywhere and goes on without its caller.

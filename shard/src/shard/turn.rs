@@ -2,10 +2,10 @@
 
 use penstock_storage::io::Blocks;
 
-use crate::event::Outbox;
 use crate::keyspaces::{Owned, Writer};
 use crate::now::Now;
 use crate::shard::Shard;
+use crate::step::Step;
 
 impl<P: Blocks> Shard<P> {
     /// All that was ready has been handed over. Each chore does its part and says in `outbox` what
@@ -15,42 +15,47 @@ impl<P: Blocks> Shard<P> {
     /// leave; cells leave the cache only in `settle`, between two operations;
     /// what links bring comes before the log is pumped, and what was sealed is shipped behind it;
     /// mail and replies leave when all that ran in this turn is appended.
-    pub(super) fn turn_ends(&mut self, now: Now, outbox: &mut Outbox<P::Block>) {
-        self.execution.fire_due(now, outbox);
-        self.retry(now, outbox);
+    pub(super) fn turn_ends(&mut self, step: &mut Step<'_, P::Block>) {
+        self.execution.fire_due(step);
+        self.retry(step);
         self.execution.settle();
-        self.scan(now, outbox);
-        self.execution.issue_reads(outbox);
-        self.execution.take_in_links(now, outbox);
-        self.log_keyspaces(now, outbox);
-        self.execution.mind_tokens(now, outbox);
-        self.execution.clean(now, outbox);
-        self.execution.take_over(outbox);
-        self.execution.scrub(now, outbox);
-        self.execution.tell_damage(outbox);
+        self.scan(step);
+        self.execution.issue_reads(step.outbox);
+        self.execution.take_in_links(step);
+        self.log_keyspaces(step);
+        self.execution.mind_tokens(step);
+        self.execution.clean(step);
+        self.execution.take_over(step.outbox);
+        self.execution.scrub(step);
+        self.execution.tell_damage(step.outbox);
         let ran = self.execution.items_of_turn();
-        self.execution.take_snapshot(now, ran == 0, outbox);
-        self.execution.close_when_done(now);
-        self.execution.store.log_mut().pump(now.us, &mut outbox.io);
-        self.execution.give_out_links(now, outbox);
+        self.execution.take_snapshot(step, ran == 0);
+        self.execution.close_when_done(step.now);
+        self.execution
+            .store
+            .log_mut()
+            .pump(step.now.us, &mut step.outbox.io);
+        self.execution.give_out_links(step);
         if self.execution.phase.fatal().is_some() {
             return;
         }
-        self.release_replicas(now, outbox);
-        self.send_mail(now, outbox);
-        self.execution.owe_check(outbox);
-        self.front.close_voided(outbox);
-        self.execution.request_segments(outbox);
-        self.sweep(now, outbox);
-        outbox.is_stopped =
+        self.release_replicas(step);
+        self.send_mail(step);
+        self.execution.owe_check(step.outbox);
+        self.front.close_voided(step.outbox);
+        self.execution.request_segments(step.outbox);
+        self.sweep(step);
+        step.outbox.is_stopped =
             self.execution.phase.is_stopping() && self.execution.store.log().is_closed();
         let durable = self.execution.store.log().durable();
-        let on_disk = self.execution.stats.end_turn(now.us, ran, durable);
-        self.front.admission.turn_ends(now.us, ran, on_disk);
-        self.front.sessions.mark_ready(now.us, &outbox.sendable);
+        let on_disk = self.execution.stats.end_turn(step.now.us, ran, durable);
+        self.front.admission.turn_ends(step.now.us, ran, on_disk);
+        self.front
+            .sessions
+            .mark_ready(step.now.us, &step.outbox.sendable);
         self.front
             .audit
-            .end_turn(&mut outbox.audited, &mut outbox.audited_beyond);
+            .end_turn(&mut step.outbox.audited, &mut step.outbox.audited_beyond);
     }
 
     /// When [`super::Event::TurnEnds`] is to be given at the latest, if nothing else happens.
@@ -103,16 +108,16 @@ impl<P: Blocks> Shard<P> {
     }
 
     /// Lets operations and connections try again that wait for room, if something ended.
-    fn retry(&mut self, now: Now, outbox: &mut Outbox<P::Block>) {
+    fn retry(&mut self, step: &mut Step<'_, P::Block>) {
         if self.execution.phase.take_progress() {
-            self.run_postponed(now, outbox);
-            self.run_held(now, outbox);
-            self.front.sessions.resume(&mut outbox.resume);
+            self.run_postponed(step);
+            self.run_held(step);
+            self.front.sessions.resume(&mut step.outbox.resume);
         }
     }
 
     /// Logs settings of keyspaces that other shards told or that this one decided.
-    fn log_keyspaces(&mut self, now: Now, outbox: &mut Outbox<P::Block>) {
+    fn log_keyspaces(&mut self, step: &mut Step<'_, P::Block>) {
         if self.execution.phase.is_stopping() {
             return;
         }
@@ -130,29 +135,31 @@ impl<P: Blocks> Shard<P> {
         let own = self
             .execution
             .keyspaces
-            .turn(now.us, &mut self.execution.store, &owned);
+            .turn(step.now.us, &mut self.execution.store, &owned);
         self.execution
             .phase
             .note_progress(self.execution.keyspaces.may_go_on());
         if let Some(done) = own {
-            self.keyspace_done(done, outbox);
+            self.keyspace_done(done, step.outbox);
         }
-        self.end_late_keyspace(now, outbox);
+        self.end_late_keyspace(step);
     }
 
     /// Looks at the deadlines of operations and connections, if it is time.
-    fn sweep(&mut self, now: Now, outbox: &mut Outbox<P::Block>) {
-        if !self.execution.chores.begins_sweep(now.us) {
+    fn sweep(&mut self, step: &mut Step<'_, P::Block>) {
+        if !self.execution.chores.begins_sweep(step.now.us) {
             return;
         }
-        self.expire(now, outbox);
+        self.expire(step);
         self.front
             .sessions
-            .resume_expired(now.us, &mut outbox.resume);
+            .resume_expired(step.now.us, &mut step.outbox.resume);
         let is_short = self.is_short_of_room();
         self.front
             .sessions
-            .look_at_peers(now.us, is_short, &mut outbox.looks);
-        outbox.close.extend(self.front.sessions.overdue(now.us));
+            .look_at_peers(step.now.us, is_short, &mut step.outbox.looks);
+        step.outbox
+            .close
+            .extend(self.front.sessions.overdue(step.now.us));
     }
 }
