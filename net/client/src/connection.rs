@@ -358,7 +358,10 @@ impl Connection {
     fn refused_whole(&mut self, status: Option<Status>, text: String) -> ClientError {
         let is_final = matches!(status, Some(Status::Malformed | Status::Unsupported));
         self.is_of_another_kind = is_final && !self.has_hello;
-        ClientError::Protocol(text)
+        match status {
+            Some(Status::Busy | Status::Draining) => ClientError::Busy(text),
+            _ => ClientError::Protocol(text),
+        }
     }
 
     fn reply(&mut self, header: &Header, body: &[u8]) -> Result<(), ClientError> {

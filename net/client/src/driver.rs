@@ -161,6 +161,11 @@ impl Driver {
             let ping = driver.frame(Opcode::Ping, &[], |_| Ok(()), longest);
             match reader.start(&shared).and_then(|()| ping.wait()) {
                 Ok(()) => return Ok(driver),
+                // Each try was turned back: the reason says more than that the time is over.
+                Err(ClientError::Deadline) => {
+                    let turned_back = shared.lock().nodes[number].turned_back.take();
+                    last = turned_back.unwrap_or(ClientError::Deadline);
+                }
                 Err(error) => last = error,
             }
             shared.lock().nodes[number].failed();
@@ -622,6 +627,9 @@ fn read(shared: &Arc<Shared>, reader: Reader) {
                 }
                 shared.release(&mut state, now);
                 if let Err(error) = outcome {
+                    if !had_hello {
+                        state.nodes[number].turned_back = Some(error.clone());
+                    }
                     // Under the same lock: nothing is queued for a connection that is given up.
                     return lose(&mut state, number, Some(generation), &error.to_string());
                 }

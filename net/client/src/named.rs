@@ -7,6 +7,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use penstock_net::request::{Ask, Token};
 
+use crate::operation::Answer;
+
 /// A new token, by the clock and the random numbers of this machine. [`Client::new_token`] goes by
 /// the time of the server.
 ///
@@ -81,12 +83,27 @@ impl NamedWrite {
 pub struct Unknown {
     text: String,
     write: Option<NamedWrite>,
+    answer: Option<Box<Answer>>,
 }
 
 impl Unknown {
     pub(crate) fn of_write(text: String, write: NamedWrite) -> Unknown {
-        let write = Some(write);
-        Unknown { text, write }
+        Unknown {
+            write: Some(write),
+            ..Unknown::from(text)
+        }
+    }
+
+    /// The same, said by this answer.
+    pub(crate) fn said_by(self, answer: Option<Box<Answer>>) -> Unknown {
+        Unknown { answer, ..self }
+    }
+
+    /// The answer of the server that leaves the outcome open, as TOKEN_TOO_OLD does. None if no
+    /// answer came, or if another try than the answered one may have been executed.
+    #[must_use]
+    pub fn answer(&self) -> Option<&Answer> {
+        self.answer.as_deref()
     }
 
     /// Why the outcome is unknown, in words for people.
@@ -111,7 +128,11 @@ impl Unknown {
 
 impl From<String> for Unknown {
     fn from(text: String) -> Unknown {
-        Unknown { text, write: None }
+        Unknown {
+            text,
+            write: None,
+            answer: None,
+        }
     }
 }
 

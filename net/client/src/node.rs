@@ -33,6 +33,8 @@ pub(crate) struct Node {
     pub(crate) try_at: Instant,
     /// Why the node and this client are not made for each other, until it is tried again.
     pub(crate) unwelcome: Option<Unwelcome>,
+    /// Why the last connection ended before its HELLO was answered.
+    pub(crate) turned_back: Option<ClientError>,
     pub(crate) backoff: Duration,
     pub(crate) has_thread: bool,
     /// Signalled when there is something to send, and at the end.
@@ -58,6 +60,7 @@ impl Node {
             is_failing: false,
             try_at: Instant::now(),
             unwelcome: None,
+            turned_back: None,
             backoff: BACKOFF_MIN,
             has_thread: false,
             wake_writer: Arc::new(Condvar::new()),

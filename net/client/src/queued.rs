@@ -10,7 +10,7 @@ use crate::options::ReadFrom;
 use penstock_net::frame::Opcode;
 use penstock_net::level::AckLevel;
 use penstock_net::request::{Ask, Effect, Token};
-use penstock_net::status::Status;
+use penstock_net::status::{Executed, Status};
 
 /// An operation on its way.
 pub(crate) struct Queued {
@@ -214,8 +214,13 @@ impl Queued {
     pub(crate) fn settle(self, outcome: Result<Answer, ClientError>) {
         match outcome {
             Ok(answer) if self.is_in_doubt && !tells_of_earlier_tries(answer.status) => {
+                let says_so = answer.status.executed() == Executed::Unknown;
+                let said_by = says_so.then(|| Box::new(answer.clone()));
                 self.fail(match answer.ok() {
                     Ok(_) => unreachable!("OK tells of earlier tries"),
+                    Err(ClientError::Unknown(unknown)) => {
+                        ClientError::Unknown(unknown.said_by(said_by))
+                    }
                     Err(error) => error,
                 });
             }
@@ -235,7 +240,9 @@ impl Queued {
             (None, error) => error,
             (Some(write), ClientError::Unknown(unknown)) => {
                 let text = unknown.text().to_string();
-                ClientError::Unknown(Unknown::of_write(text, write.clone()))
+                let said_by = unknown.answer().cloned().map(Box::new);
+                let unknown = Unknown::of_write(text, write.clone()).said_by(said_by);
+                ClientError::Unknown(unknown)
             }
             (Some(write), error) => {
                 let text =

@@ -7,7 +7,7 @@ use penstock_net::level::AckLevel;
 use super::layout_value::{printed, read_value};
 use super::output::Output;
 use super::rows::{Columns, Format};
-use super::server::{ServerAddress, failure_of};
+use super::server::ServerAddress;
 use super::values::check_mark;
 use super::{EXIT_CODES, Failure};
 
@@ -64,7 +64,7 @@ impl ExportArgs {
             out.bytes(&csv_line(&columns)?);
         }
         for entry in client.scan(self.prefix.as_bytes(), true) {
-            let entry = entry.map_err(|error| failure_of(&error))?;
+            let entry = entry.map_err(|error| self.server.failed_read(&error))?;
             let line = self.line(&columns, &entry);
             match line {
                 Ok(line) => out.bytes(&line),

@@ -5,7 +5,7 @@ use std::time::Instant;
 use clap::Args;
 
 use super::output::Output;
-use super::server::{ServerAddress, failure_of};
+use super::server::ServerAddress;
 use super::status::{is_alone, read_info};
 use super::{EXIT_CODES, Failure};
 
@@ -55,7 +55,7 @@ impl PingArgs {
         for round in 1..=self.count {
             let begun = Instant::now();
             let pong = connection.client().ping().wait();
-            pong.map_err(|error| failure_of(&error))?;
+            pong.map_err(|error| connection.failed_read(&error))?;
             out.line(format_args!(
                 "pong {round}: {} us",
                 begun.elapsed().as_micros()

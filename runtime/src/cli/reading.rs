@@ -12,7 +12,7 @@ use penstock_net::request::{Ask, MemberRead, Version, Wanted};
 use super::layout_value::Cell;
 use super::output::{Output, hex};
 use super::schema::{SchemaArgs, fields_of};
-use super::server::{ServerAddress, failure_of};
+use super::server::ServerAddress;
 use super::values::{done, parse_expiry, parse_version, version_text};
 use super::{EXIT_CODES, Failure};
 use penstock_net::expression::{Field, ValueLayout, is_name};
@@ -253,7 +253,7 @@ impl ScanArgs {
         let client = connection.client();
         let entries = client.scan(self.prefix.as_bytes(), wants_values);
         for entry in entries.take(limit) {
-            let entry = entry.map_err(|error| failure_of(&error))?;
+            let entry = entry.map_err(|error| connection.failed_read(&error))?;
             let key = printable(&entry.key);
             match &entry.value {
                 None => out.line(format_args!("{key}")),

@@ -7,7 +7,7 @@ use penstock_net::level::AckLevel;
 use super::layout_value::{Cell, read_field};
 use super::output::{Output, count};
 use super::schema::SchemaArgs;
-use super::server::{ServerAddress, failure_of};
+use super::server::ServerAddress;
 use super::values::{check_mark, parse_layout};
 use super::{EXIT_CODES, Failure};
 use penstock_net::expression::{Field, FieldKind, LayoutField, ValueLayout, is_name};
@@ -66,7 +66,7 @@ impl ReportArgs {
         };
         let mut figures = Figures::of(fields, fixed_bytes);
         for entry in client.scan(self.prefix.as_bytes(), true) {
-            let entry = entry.map_err(|error| failure_of(&error))?;
+            let entry = entry.map_err(|error| self.server.failed_read(&error))?;
             figures.add(entry.value.as_deref().unwrap_or_default());
         }
         let mut out = Output::stdout();

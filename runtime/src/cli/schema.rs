@@ -8,7 +8,7 @@ use penstock_net::hello::FEATURE_RUN;
 
 use super::layout_value::{Cell, read_field};
 use super::output::Output;
-use super::server::{Connection, ServerAddress, failure_of};
+use super::server::{Connection, ServerAddress};
 use super::{EXIT_CODES, Failure};
 use penstock_net::expression::ValueLayout;
 
@@ -99,7 +99,7 @@ impl SchemaArgs {
             ));
         }
         let text = connection.client().schema().wait();
-        let text = text.map_err(|error| failure_of(&error))?;
+        let text = text.map_err(|error| connection.failed_read(&error))?;
         Schema::of_json(&text).map_err(Failure::server)
     }
 

@@ -33,6 +33,9 @@ const FOUND: [(&str, &str); 3] = [
     ),
 ];
 
+/// Words of causes for which a server was reached that is not spoken to.
+const REACHED: [&str; 2] = ["certificate", "TLS"];
+
 /// The server that is asked, and how long it may take.
 #[derive(Args, Clone)]
 pub struct ServerAddress {
@@ -135,6 +138,16 @@ impl ServerAddress {
         }
     }
 
+    /// The failure that a read of this server ends with: nothing was executed.
+    pub fn failed_read(&self, error: &ClientError) -> Failure {
+        match error {
+            ClientError::Unknown(unknown) => {
+                Failure::server(format_args!("{self}: {}", unknown.text()))
+            }
+            _ => failure_of(error),
+        }
+    }
+
     fn time(&self) -> Duration {
         Duration::from_millis(self.timeout_ms.into())
     }
@@ -158,7 +171,11 @@ impl ServerAddress {
             return Failure::server(format_args!("{self}: {found}"));
         }
         match error {
+            ClientError::NotSent(cause) if REACHED.iter().any(|it| cause.contains(it)) => {
+                Failure::server(cause)
+            }
             ClientError::NotSent(cause) => Failure::server(format_args!("no server at {cause}")),
+            ClientError::Busy(cause) => Failure::server(format_args!("{self}: {cause}")),
             ClientError::Deadline | ClientError::Unknown(_) => Failure::server(format_args!(
                 "{self}: no answer within {} ms",
                 self.timeout_ms
@@ -207,9 +224,7 @@ impl Connection {
         let answer: Result<AnyAnswer, _> = self.client.with_level(level).ask_for(ask).wait();
         match answer {
             Ok(AnyAnswer(answer)) => Ok(answer),
-            Err(ClientError::Unknown(unknown)) if ask.effect() == Effect::Reads => Err(
-                Failure::server(format_args!("{}: {}", self.address, unknown.text())),
-            ),
+            Err(error) if ask.effect() == Effect::Reads => Err(self.failed_read(&error)),
             Err(error) => Err(failure_of(&error)),
         }
     }
@@ -230,6 +245,10 @@ impl Connection {
         match answer {
             Ok(AnyAnswer(answer)) => Ok(answer),
             Err(ClientError::Unknown(unknown)) => {
+                // The server has answered, and its answer says what is open.
+                if let Some(answer) = unknown.answer() {
+                    return Ok(answer.clone());
+                }
                 let cause = unknown.text();
                 let line = format!("perhaps executed: {cause}; ask the same with --token {token}");
                 Err(Failure::server(line))
@@ -265,7 +284,12 @@ impl Connection {
         self.client
             .info()
             .wait()
-            .map_err(|error| failure_of(&error))
+            .map_err(|error| self.failed_read(&error))
+    }
+
+    /// The failure that a read ends with: nothing was executed.
+    pub fn failed_read(&self, error: &ClientError) -> Failure {
+        self.address.failed_read(error)
     }
 }
 

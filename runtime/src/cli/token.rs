@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use clap::Args;
-use penstock_client::Answer;
+use penstock_client::{Answer, new_token_at};
 use penstock_net::hello::FEATURE_TOKENS;
 use penstock_net::level::AckLevel;
 use penstock_net::request::{Ask, Token};
@@ -61,7 +61,11 @@ impl TokenArgs {
         let token = match wanted {
             Wanted::Given(token) => token,
             Wanted::New => {
-                let token = connection.client().new_token();
+                let token = match connection.hello().time_ms {
+                    0 => connection.client().new_token(),
+                    // The connection is new, so what HELLO has told is the time of now.
+                    time_ms => new_token_at(time_ms),
+                };
                 let token = token.map_err(|error| {
                     Failure::usage(format_args!("--token new: no random numbers: {error}"))
                 })?;

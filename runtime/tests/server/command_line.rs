@@ -116,6 +116,23 @@ fn every_command_that_writes_says_that_it_was_executed_when_nobody_can_be_told()
     fs::remove_dir_all(scratch).unwrap();
 }
 
+#[test]
+fn an_answer_that_leaves_a_write_with_a_token_open_is_told_as_the_server_says_it() {
+    let server = Server::start(&mut serving("old-token"));
+    // Of 1970, which is behind each horizon.
+    let token = penstock_client::Token::new(1, [7; 10]).to_string();
+    let mut asked = at(&server, &["set", "k", "v", "--token", &token]);
+    let output = asked.output().unwrap();
+    let told = errors_of(&output);
+    assert_eq!(output.status.code(), Some(3), "{told}");
+    assert!(told.contains("TOKEN_TOO_OLD"), "{told}");
+    assert!(
+        !told.contains("ask the same"),
+        "it would help nobody: {told}"
+    );
+    server.stop();
+}
+
 /// What a command prints on a terminal.
 fn on_terminal(mut asked: Command) -> String {
     let (mut ours, mut theirs) = (0, 0);

@@ -1,15 +1,16 @@
 //! What a client knows of its server, and the level that each handle asks for.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{Shutdown, SocketAddr, TcpListener};
+use std::time::Duration;
 
-use penstock_client::{AckLevel, Client, ClientError, Verbs};
+use penstock_client::{AckLevel, Client, ClientError, ClientOptions, Verbs};
 use penstock_net::batch::Batch;
 use penstock_net::frame::{Header, Opcode};
 use penstock_net::pieces::Pieces;
 use penstock_net::program::SCHEMA_ASKED;
 use penstock_net::receive::{Received, Receiver};
-use penstock_net::reply::{BatchReply, ReplyHead, write_info_reply, write_ping_reply};
+use penstock_net::reply::{BatchReply, ReplyHead, write_error, write_info_reply, write_ping_reply};
 use penstock_net::request::Version;
 use penstock_net::status::Status;
 
@@ -111,4 +112,30 @@ fn a_server_of_another_kind_is_told_as_that_and_asked_once() {
     assert!(matches!(refused, ClientError::Protocol(_)), "{refused:?}");
     let again = other.join().expect("no panic");
     assert!(again.is_err(), "it was asked again");
+}
+
+#[test]
+fn a_server_that_turns_connections_away_is_told_by_its_reason() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("bound");
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut answer = Vec::new();
+            write_error(&mut answer, None, Status::Busy, 1000, 0, &"3 connections");
+            let mut stream = stream.expect("connected to");
+            let _ = stream.write_all(&answer);
+            let _ = stream.shutdown(Shutdown::Write);
+            // The end of the client.
+            let _ = stream.read_to_end(&mut Vec::new());
+        }
+    });
+    let options = ClientOptions {
+        deadline: Duration::from_millis(300),
+        ..ClientOptions::default()
+    };
+    let refused = Client::connect(address, options).expect_err("it is full");
+    let ClientError::Busy(text) = &refused else {
+        panic!("{refused:?}");
+    };
+    assert!(text.contains("3 connections"), "{text}");
 }

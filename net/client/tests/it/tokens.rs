@@ -319,10 +319,25 @@ fn an_answer_that_leaves_the_outcome_open_can_be_resolved() {
         let server = Server::with_tokens(&[Act::Says(status)]);
         let client = server.client();
         let unknown = unknown(client.update_if(b"stock", &sale()).wait());
+        let answer = unknown.answer().expect("the server has said so");
+        assert_eq!(answer.status, status);
         let write = unknown.write().expect("it has a token");
         let sold: Changed = client.resolve(write).wait().expect("resolved");
         assert!(!sold.is_replayed);
     }
+}
+
+#[test]
+fn a_write_that_is_refused_after_a_lost_answer_has_no_answer_of_its_own() {
+    let server = Server::with_tokens(&[Act::ExecutesAndDies, Act::Says(Status::Full)]);
+    let client = server.client();
+    let unknown = unknown(client.update_if(b"stock", &sale()).wait());
+    assert!(unknown.text().contains("FULL"), "{unknown}");
+    assert_eq!(
+        unknown.answer(),
+        None,
+        "FULL is the answer of the second try"
+    );
 }
 
 #[test]

@@ -28,13 +28,15 @@ pub enum LostError {
     Directory(DirectoryError),
     /// What stands in it, or what the system said.
     Unreadable(String),
+    /// A segment is damaged, or its node writes there now.
+    Damaged(String),
 }
 
 impl std::fmt::Display for LostError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             LostError::Directory(error) => error.fmt(f),
-            LostError::Unreadable(text) => f.write_str(text),
+            LostError::Unreadable(text) | LostError::Damaged(text) => f.write_str(text),
         }
     }
 }
@@ -61,14 +63,14 @@ pub fn read_lost_beside(data: &Path) -> Result<Vec<Lost>, LostError> {
     read_again(once, std::thread::sleep)
 }
 
-/// Calls `read` until it succeeds, at most [`READS_MAX`] times, with `pause` in between.
-fn read_again<T, E>(
-    mut read: impl FnMut() -> Result<T, E>,
+/// Calls `read` until it finds no damage, at most [`READS_MAX`] times, with `pause` in between.
+fn read_again<T>(
+    mut read: impl FnMut() -> Result<T, LostError>,
     mut pause: impl FnMut(Duration),
-) -> Result<T, E> {
+) -> Result<T, LostError> {
     let mut last = read();
     for again in 0..READS_MAX - 1 {
-        if last.is_ok() {
+        if !matches!(last, Err(LostError::Damaged(_))) {
             break;
         }
         pause(PAUSE_FIRST * (1 << again));
@@ -120,7 +122,8 @@ fn read(data: &Path, directory: &Directory) -> Result<Vec<Lost>, LostError> {
         },
     );
     if let Some(damage) = report.damage.first() {
-        return Err(unreadable(damage));
+        let text = format!("{}: {damage}", data.display());
+        return Err(LostError::Damaged(text));
     }
     let mut forgotten = [0; PARTITIONS];
     for log in report.logs.values() {
@@ -350,17 +353,25 @@ mod tests {
             let (mut reads, mut pauses) = (0, Vec::new());
             let read = || {
                 reads += 1;
-                if reads > fails { Ok(reads) } else { Err(reads) }
+                if reads > fails {
+                    Ok(reads)
+                } else {
+                    Err(LostError::Damaged(reads.to_string()))
+                }
             };
             let done = read_again(read, |pause| pauses.push(pause));
+            let done = done.map_err(|error| error.to_string());
             if fails < READS_MAX {
                 assert_eq!(done, Ok(fails + 1));
             } else {
-                assert_eq!(done, Err(READS_MAX));
+                assert_eq!(done, Err(READS_MAX.to_string()));
             }
             assert_eq!(pauses.len(), fails.min(READS_MAX - 1) as usize);
             assert!(pauses.is_sorted_by(|one, next| *one * 2 == *next));
         }
+        let read = || Err::<(), _>(LostError::Unreadable("no directory".into()));
+        let done = read_again(read, |_| panic!("no pause mends that"));
+        assert!(done.is_err());
     }
 
     #[test]

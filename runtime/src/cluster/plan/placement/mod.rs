@@ -95,9 +95,12 @@ impl CorePortsReaders {
         let text = std::fs::read_to_string(from)
             .map_err(|error| failed_at(from, &format!("cannot be read: {error}")))?;
         let after = ClusterFile::without_secret(text).map_err(|cause| failed_at(from, &cause))?;
+        let mut home = place.open().map_err(|cause| failed(place, &cause))?;
+        let stored = home
+            .load()
+            .map_err(|error| failed(place, &error.to_string()))?;
         // What is no plan at all is replaced.
-        let before = text_of(place).ok();
-        let before = before.and_then(|text| ClusterFile::of(place, text).ok());
+        let before = stored.and_then(|it| ClusterFile::of(place, it.text).ok());
         Ok(CorePortsReaders::of(before, &after))
     }
 }
