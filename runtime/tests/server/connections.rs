@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -11,6 +11,7 @@ use penstock_net::hello::ClientHello;
 use penstock_net::level::AckLevel;
 use penstock_net::request::{BatchRequest, Condition};
 
+use crate::cluster::nodes::free_address;
 use crate::command::command;
 use crate::process::{Server, the_machine};
 
@@ -35,9 +36,7 @@ const PORTS: [Port; 2] = [Port::Native, Port::Resp];
 
 impl Served {
     fn start(name: &str, options: &[&str]) -> Served {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let resp = listener.local_addr().unwrap();
-        drop(listener);
+        let resp = free_address();
         let data: PathBuf = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         let _ = fs::remove_dir_all(&data);
         let mut serve = command(&["serve", "--listen", "127.0.0.1:0", "--shard-ports", "0"]);

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use yaml_rust2::{Yaml, YamlLoader};
 
+use crate::cluster::nodes::free_address;
 use crate::command::command;
 use crate::process::Server;
 
@@ -344,11 +345,7 @@ fn a_node_serves_with_the_credentials_that_the_drop_in_names() {
         output.stdout
     };
     let path = |name: &str| scratch.join(name).display().to_string();
-    let port = || {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        listener.local_addr().unwrap().to_string()
-    };
-    let (links, clients) = (port(), port());
+    let (links, clients) = (free_address().to_string(), free_address().to_string());
     let node = format!("1,{links},{clients}");
     run(&[
         "cluster",

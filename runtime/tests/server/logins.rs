@@ -15,6 +15,7 @@ use penstock_net::level::AckLevel;
 use penstock_net::receive::{Received, Receiver};
 use penstock_net::status::Status;
 
+use crate::cluster::nodes::free_address;
 use crate::command::command;
 use crate::process::Server;
 
@@ -67,9 +68,7 @@ impl Served {
     fn start(name: &str) -> Served {
         let folder = folder(name);
         write(&folder.join("users"), &users(7, true), 0o600);
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let resp = listener.local_addr().unwrap();
-        drop(listener);
+        let resp = free_address();
         let mut serve = command(&["serve", "--listen", "127.0.0.1:0", "--shard-ports", "0"]);
         serve.args(["--admin-listen", "off", "--resp-listen", &resp.to_string()]);
         serve.arg("--users").arg(folder.join("users"));

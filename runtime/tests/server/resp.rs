@@ -10,12 +10,13 @@ mod table;
 mod watching;
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use penstock_client::{Client, ClientOptions, Verbs};
 
+use crate::cluster::nodes::free_address;
 use crate::command::command;
 use crate::process::Server;
 
@@ -36,9 +37,7 @@ struct Resp {
 
 /// A server with a RESP port, and what `options` add.
 fn start(name: &str, options: &[&str]) -> Resp {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    drop(listener);
+    let address = free_address();
     let mut serve = command(&["serve", "--listen", "127.0.0.1:0", "--shard-ports", "0"]);
     serve.args(["--admin-listen", "off", "--resp-listen"]);
     serve.arg(address.to_string()).args(options);

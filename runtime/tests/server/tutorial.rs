@@ -1,9 +1,9 @@
 //! Every command of deploy/TUTORIAL.md, in its order, in one shell. What it prints must be what the
 //! page shows. The commands of the first page, README.md, must succeed in their order.
 
-use std::net::TcpListener;
 use std::path::Path;
 
+use crate::cluster::nodes::free_address;
 use crate::command::{command, program};
 use crate::process::Server;
 
@@ -87,11 +87,6 @@ fn lines_are_compared_with_what_is_shown() {
     assert!(!are_alike(&[], &["a"]));
 }
 
-fn free_address() -> String {
-    let bound = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-    bound.unwrap().to_string()
-}
-
 /// The commands of the block below a heading, without their comments; a `\` at the end of a line
 /// goes on.
 fn block_below(page: &str, heading: &str) -> Vec<String> {
@@ -128,7 +123,7 @@ fn every_command_of_the_first_page_succeeds_in_an_empty_folder() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("first-page");
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder).unwrap();
-    let [address, admin, resp] = [(); 3].map(|()| free_address());
+    let [address, admin, resp] = [(); 3].map(|()| free_address().to_string());
     let mut serve = command(&["serve", "--shard-ports", "0", "--listen", &address]);
     serve.args(["--admin-listen", &admin, "--resp-listen", &resp, "--data"]);
     let server = Server::start(serve.arg(folder.join("data")));
@@ -174,7 +169,7 @@ fn every_command_of_the_tutorial_prints_what_the_page_shows() {
     std::fs::create_dir_all(&bin).unwrap();
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_penstock"), bin.join("penstock")).unwrap();
     std::os::unix::fs::symlink(root.join("deploy"), folder.join("deploy")).unwrap();
-    let address = free_address();
+    let address = free_address().to_string();
 
     // The server ends with the shell, whatever a failing step leaves.
     let mut script = String::from("trap 'kill -9 $server 2>/dev/null' EXIT\n");

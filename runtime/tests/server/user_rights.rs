@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use penstock_client::{Client, ClientError, ClientOptions, Identity, Secret, Verbs};
 use penstock_net::status::Status;
 
+use crate::cluster::nodes::free_address;
 use crate::command::command;
 use crate::process::Server;
 
@@ -65,9 +66,7 @@ fn rights_hold_on_every_shard_over_both_ports_and_a_change_reaches_open_connecti
     user(&file, &["grant", "ann", "read", ""]);
     user(&file, &["grant", "till", "write", "order:"]);
     user(&file, &["grant", "till", "read", "stock:"]);
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    let resp = listener.local_addr().expect("an address");
-    drop(listener);
+    let resp = free_address();
     let mut serve = command(&["serve", "--listen", "127.0.0.1:0", "--shard-ports", "0"]);
     serve.args(["--admin-listen", "off", "--resp-listen", &resp.to_string()]);
     serve.args(["--shards", "2"]);

@@ -184,6 +184,11 @@ pub fn free_port() -> u16 {
     free_ports(1)
 }
 
+/// An address of this machine with such a port.
+pub fn free_address() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], free_port()))
+}
+
 /// The first of so many free ports in a row, of the same range.
 pub fn free_ports(count: u16) -> u16 {
     const PORTS: u16 = 12_000;

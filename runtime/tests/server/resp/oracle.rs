@@ -3,13 +3,14 @@
 //! A machine has any version of either. So the test asks its peer for product and version, leaves
 //! out what that version does not know, and skips a peer with which no comparison was ever made.
 
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use super::table::TABLE;
 use super::{Talk, encode, folder, start, words_of};
+use crate::cluster::nodes::free_address;
 
 /// What a line of the table begins with that only a Valkey 9 answers as it should.
 const VALKEY_9: &str = "[9] ";
@@ -57,9 +58,7 @@ struct Peer {
 
 impl Peer {
     fn start(binary: &Path) -> Peer {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        drop(listener);
+        let address = free_address();
         let folder = folder("valkey");
         std::fs::create_dir_all(&folder).unwrap();
         let process = Command::new(binary)

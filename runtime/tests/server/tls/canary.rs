@@ -9,6 +9,7 @@ use penstock_net::auth::{KEY_BYTES, Secret};
 
 use super::admin::Guarded;
 use super::*;
+use crate::cluster::nodes::free_address;
 use crate::logins::is_in_memory;
 
 /// A secret, and its forms in which nobody may find it.
@@ -127,11 +128,7 @@ impl Node {
             let mut canaries = canaries.iter();
             &canaries.find(|it| it.name == name).expect("a canary").text
         };
-        let port = || {
-            let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-            listener.local_addr().expect("bound")
-        };
-        let (links, clients) = (port().to_string(), port().to_string());
+        let (links, clients) = (free_address().to_string(), free_address().to_string());
         let cluster = folder.path("cluster.toml");
         let node = format!("1,{links},{clients}");
         let made = penstock(&["cluster", "init", "--file", &cluster, "--node", &node]).output();
