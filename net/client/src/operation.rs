@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use crate::fields::Fields;
-use crate::named::{NamedWrite, Unknown};
+use crate::named::NamedWrite;
 use crate::told::{Changed, MemberValue, Past, Value};
 #[cfg(doc)]
 use penstock_net::apply::ApplyField;
@@ -294,6 +294,80 @@ impl Answer {
             self.status.name(),
             String::from_utf8_lossy(&self.value)
         )
+    }
+}
+
+/// What is known of an operation that was perhaps executed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unknown {
+    text: String,
+    write: Option<NamedWrite>,
+    answer: Option<Box<Answer>>,
+}
+
+impl Unknown {
+    pub(crate) fn of_write(text: String, write: NamedWrite) -> Unknown {
+        Unknown {
+            write: Some(write),
+            ..Unknown::from(text)
+        }
+    }
+
+    /// The same, said by this answer.
+    pub(crate) fn said_by(self, answer: Option<Box<Answer>>) -> Unknown {
+        Unknown { answer, ..self }
+    }
+
+    /// The answer of the server that leaves the outcome open, as TOKEN_TOO_OLD does. None if no
+    /// answer came, or if another try than the answered one may have been executed.
+    #[must_use]
+    pub fn answer(&self) -> Option<&Answer> {
+        self.answer.as_deref()
+    }
+
+    /// Why the outcome is unknown, in words for people.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The write, if it was sent with a token: [`Client::resolve`](crate::Client::resolve) asks it
+    /// again.
+    #[must_use]
+    pub fn write(&self) -> Option<&NamedWrite> {
+        self.write.as_ref()
+    }
+
+    /// The token of the write, if it was sent with one.
+    #[must_use]
+    pub fn token(&self) -> Option<Token> {
+        self.write.as_ref().map(NamedWrite::token)
+    }
+}
+
+impl From<String> for Unknown {
+    fn from(text: String) -> Unknown {
+        Unknown {
+            text,
+            write: None,
+            answer: None,
+        }
+    }
+}
+
+impl From<&str> for Unknown {
+    fn from(text: &str) -> Unknown {
+        Unknown::from(text.to_string())
+    }
+}
+
+impl fmt::Display for Unknown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)?;
+        match self.token() {
+            Some(token) => write!(f, " (token {token})"),
+            None => Ok(()),
+        }
     }
 }
 

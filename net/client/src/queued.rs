@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use crate::named::{NamedWrite, Unknown};
-use crate::operation::{Answer, ClientError, Promise};
+use crate::named::NamedWrite;
+use crate::operation::{Answer, ClientError, Promise, Unknown};
 use crate::options::ReadFrom;
 use penstock_net::frame::Opcode;
 use penstock_net::level::AckLevel;
