@@ -2,7 +2,7 @@
 
 use penstock_net::link::Position;
 use penstock_storage::keyspace::is_understood;
-use penstock_storage::record::{PARTS_MAX, PartView};
+use penstock_storage::record::PartView;
 use penstock_storage::system_key::is_local;
 use penstock_storage::system_key::{is_system, is_token};
 use penstock_storage::version::{Version, partition_of};
@@ -63,7 +63,8 @@ impl<'a> ShippedRecord<'a> {
         let mut end = 0;
         let mut first: Option<PartView<'a>> = None;
         let mut is_strange = false;
-        for ordinal in 0..PARTS_MAX {
+        // Each part says of how many it is one, which is bounded.
+        for ordinal in 0.. {
             if bytes.len() == end {
                 return Err(RecordFault::Cut);
             }

@@ -1,10 +1,12 @@
-//! The record: one commit of one request, written as one to nine self-contained parts.
+//! The record: one commit of one request, written as 1 to 4,096 self-contained parts.
 //!
 //! A part carries everything that a reader needs (slot, version, time, key, value, its own CRC), so
 //! it can be read, cleaned or shipped alone and unchanged. There is no record header besides: the
 //! parts of a record stand side by side in one frame and tell their ordinal and their number.
 //! Every byte is described in `FORMAT.md`.
 
+mod number;
+mod of_parts;
 mod spec;
 
 use crate::format::checksum::crc32;
@@ -12,12 +14,16 @@ use crate::format::extension::{self, EFFECTS_BYTES_MAX};
 use crate::planted::{Bug, is_planted};
 use crate::types::version::Version;
 
+pub use number::{NUMBER_BYTES, number_bytes};
+pub use of_parts::OfParts;
 pub use spec::{PartKind, PartSpec, RecordSpec, part_bytes};
 
 /// Bytes of a part before its key.
 pub const PART_HEADER_BYTES: usize = 40;
 /// Parts of one record, at most.
-pub const PARTS_MAX: usize = 9;
+pub const PARTS_MAX: usize = 4096;
+/// Parts of a record whose parts are not numbered, at most: the others have four bits for that.
+pub const FEW_PARTS_MAX: usize = 9;
 /// Bytes of a key, at most.
 pub const KEY_BYTES_MAX: usize = 1024;
 /// Bytes of a value, at most.
@@ -28,8 +34,9 @@ const FLAG_EXTENSION: u8 = 2;
 const FLAG_CLEANED: u8 = 4;
 const FLAG_CROWDED: u8 = 8;
 const FLAG_SUPERSEDED: u8 = 16;
+const FLAG_NUMBERED: u8 = 32;
 const FLAGS_KNOWN: u8 =
-    FLAG_EXPIRY | FLAG_EXTENSION | FLAG_CLEANED | FLAG_CROWDED | FLAG_SUPERSEDED;
+    FLAG_EXPIRY | FLAG_EXTENSION | FLAG_CLEANED | FLAG_CROWDED | FLAG_SUPERSEDED | FLAG_NUMBERED;
 /// Bytes that a copy of a superseded version may have more than the part.
 pub const SUCCESSOR_BYTES: usize = extension::SUCCESSOR_AREA_BYTES;
 const TIME_BITS: u32 = 48;
@@ -51,13 +58,12 @@ impl RecordSpec<'_> {
     #[must_use]
     pub fn bytes(&self) -> usize {
         let parts = self.parts.iter().enumerate();
-        parts
-            .map(|(ordinal, part)| {
-                let expires = part.expiry_ms.is_some();
-                let extension_len = self.area(ordinal).len();
-                part_bytes(part.key.len(), part.value.len(), expires, extension_len)
-            })
-            .sum()
+        let bytes = parts.map(|(ordinal, part)| {
+            let expires = part.expiry_ms.is_some();
+            let extension_len = self.area(ordinal).len();
+            part_bytes(part.key.len(), part.value.len(), expires, extension_len)
+        });
+        bytes.sum::<usize>() + self.parts.len() * number_bytes(self.parts.len())
     }
 
     /// The extension area of a part, or nothing.
@@ -87,12 +93,13 @@ impl RecordSpec<'_> {
         let extension = self.area(ordinal);
         assert!(extension.is_empty() || extension::check(extension).is_some());
         assert!(part.kind == PartKind::Put || part.value.is_empty());
+        let number_bytes = number_bytes(self.parts.len());
         let len = part_bytes(
             part.key.len(),
             part.value.len(),
             part.expiry_ms.is_some(),
             extension.len(),
-        );
+        ) + number_bytes;
         let into = &mut into[..len];
         let (header, body) = into
             .split_first_chunk_mut::<PART_HEADER_BYTES>()
@@ -104,6 +111,10 @@ impl RecordSpec<'_> {
         let rest = match part.expiry_ms {
             Some(expiry_ms) => put_padded(rest, &expiry_ms.to_le_bytes()),
             None => rest,
+        };
+        let rest = match number_bytes {
+            0 => rest,
+            _ => put_padded(rest, &number::encode(ordinal, self.parts.len())),
         };
         rest.copy_from_slice(extension);
         let crc = crc32(&into[8..]);
@@ -136,7 +147,13 @@ impl RecordSpec<'_> {
             PartKind::Put => 1,
             PartKind::Tombstone => 2,
         };
-        let numbers = (self.parts.len() << 4) | ordinal;
+        let numbers = match self.parts.len() > FEW_PARTS_MAX {
+            false => (self.parts.len() << 4) | ordinal,
+            true => {
+                flags |= FLAG_NUMBERED;
+                0
+            }
+        };
         header[0..4].copy_from_slice(&low_u32(len).to_le_bytes());
         header[8] = kind;
         header[9] = flags;
@@ -242,11 +259,16 @@ impl<'a> PartView<'a> {
         }
         let key_len = usize::from(u16::from_le_bytes([header[14], header[15]]));
         let value_len = read_u32(&header[16..20]) as usize;
+        let is_numbered = flags & FLAG_NUMBERED != 0;
         let (ordinal, count) = (numbers & 15, numbers >> 4);
+        let is_placed = match is_numbered {
+            false => (1..=FEW_PARTS_MAX).contains(&usize::from(count)) && ordinal < count,
+            // The number tells, and is read below. A copy by cleaning is a record alone.
+            true => numbers == 0 && flags & FLAG_CLEANED == 0,
+        };
         let bounded = (1..=KEY_BYTES_MAX).contains(&key_len)
             && value_len <= VALUE_BYTES_MAX
-            && (1..=PARTS_MAX).contains(&usize::from(count))
-            && ordinal < count
+            && is_placed
             && u16::from_le_bytes([header[12], header[13]]) < crate::types::version::SLOTS
             && (kind == PartKind::Put || value_len == 0);
         if !bounded {
@@ -258,7 +280,8 @@ impl<'a> PartView<'a> {
             key_len,
             value_len,
         };
-        let fixed = part_bytes(key_len, value_len, flags & FLAG_EXPIRY != 0, 0);
+        let number_at = part_bytes(key_len, value_len, flags & FLAG_EXPIRY != 0, 0);
+        let fixed = number_at + if is_numbered { NUMBER_BYTES } else { 0 };
         let extended = flags & FLAG_EXTENSION != 0;
         let padding_clean = |start: usize, len: usize| {
             bytes
@@ -271,6 +294,7 @@ impl<'a> PartView<'a> {
             || part.expiry_ms().is_some_and(|ms| ms > EXPIRY_MS_MAX)
             || !padding_clean(PART_HEADER_BYTES, key_len)
             || !padding_clean(PART_HEADER_BYTES + padded(key_len), value_len)
+            || is_numbered && !number::is_sound(&bytes[number_at..fixed])
         {
             return Err(PartError::Damaged);
         }
@@ -288,7 +312,7 @@ impl<'a> PartView<'a> {
             }
         }
         if extended && let Some(changes) = extension::changes(&bytes[fixed..]) {
-            let may_be_many = kind == PartKind::Put && count == 1;
+            let may_be_many = kind == PartKind::Put && count == 1 && !is_numbered;
             if !may_be_many || !(2..=part.sequence()).contains(&changes) {
                 return Err(PartError::Damaged);
             }
@@ -359,8 +383,7 @@ impl<'a> PartView<'a> {
     /// If `into` is too short.
     pub fn encode_moved(&self, kind: PartKind, is_crowded: bool, into: &mut [u8]) -> usize {
         let len = if kind == self.kind {
-            into[..self.bytes.len()].copy_from_slice(self.bytes);
-            self.bytes.len()
+            self.copy_alone(into)
         } else {
             assert!(kind == PartKind::Tombstone, "nothing becomes a put");
             let part = PartSpec {
@@ -397,10 +420,27 @@ impl<'a> PartView<'a> {
     /// # Panics
     /// If `into` is too short.
     pub fn encode_deletion(&self, is_crowded: bool, into: &mut [u8]) -> usize {
-        let into = &mut into[..self.bytes.len()];
-        into.copy_from_slice(self.bytes);
-        seal_moved(is_crowded, into);
-        into.len()
+        let len = self.copy_alone(into);
+        seal_moved(is_crowded, &mut into[..len]);
+        len
+    }
+
+    /// Copies the part without its number to the start of `into`, and returns how many bytes it has
+    /// there. Its CRC is that of the part with its number.
+    #[inline]
+    fn copy_alone(&self, into: &mut [u8]) -> usize {
+        if self.bytes[9] & FLAG_NUMBERED == 0 {
+            into[..self.bytes.len()].copy_from_slice(self.bytes);
+            return self.bytes.len();
+        }
+        let behind = self.extension();
+        let number_at = self.bytes.len() - behind.len() - NUMBER_BYTES;
+        let len = number_at + behind.len();
+        into[..number_at].copy_from_slice(&self.bytes[..number_at]);
+        into[number_at..len].copy_from_slice(behind);
+        into[0..4].copy_from_slice(&low_u32(len).to_le_bytes());
+        into[9] &= !FLAG_NUMBERED;
+        len
     }
 
     /// Encodes a copy of a version that is kept and that `successor` superseded, as a record of its
@@ -416,16 +456,14 @@ impl<'a> PartView<'a> {
         into: &mut [u8],
     ) -> usize {
         if self.successor().is_some() {
-            let into = &mut into[..self.bytes.len()];
-            into.copy_from_slice(self.bytes);
-            seal_moved(is_crowded, into);
-            return into.len();
+            let len = self.copy_alone(into);
+            seal_moved(is_crowded, &mut into[..len]);
+            return len;
         }
-        let before = self.bytes.len();
+        let before = self.copy_alone(into);
         let area_start = before - self.extension().len();
         let len = area_start + extension::with_successor_bytes(self.extension());
         let into = &mut into[..len];
-        into[..before].copy_from_slice(self.bytes);
         into[before..].fill(0);
         extension::add_successor(successor, &mut into[area_start..]);
         into[0..4].copy_from_slice(&low_u32(len).to_le_bytes());
@@ -474,15 +512,30 @@ impl<'a> PartView<'a> {
     }
 
     /// Position of the part in its record.
+    #[inline]
     #[must_use]
     pub fn ordinal(&self) -> usize {
-        usize::from(self.bytes[10] & 15)
+        match self.bytes[10] {
+            0 => usize::from(self.number()[0]),
+            numbers => usize::from(numbers & 15),
+        }
     }
 
     /// Parts of its record.
+    #[inline]
     #[must_use]
     pub fn count(&self) -> usize {
-        usize::from(self.bytes[10] >> 4)
+        match self.bytes[10] {
+            0 => usize::from(self.number()[1]),
+            numbers => usize::from(numbers >> 4),
+        }
+    }
+
+    /// What the number of a numbered part tells: its ordinal, and the parts of its record.
+    #[cold]
+    fn number(&self) -> [u16; 2] {
+        let behind = self.bytes.len() - self.extension().len();
+        number::read(&self.bytes[behind - NUMBER_BYTES..])
     }
 
     /// The slot.
@@ -553,8 +606,12 @@ impl<'a> PartView<'a> {
     #[inline]
     #[must_use]
     pub fn extension(&self) -> &'a [u8] {
-        let expires = self.bytes[9] & FLAG_EXPIRY != 0;
-        &self.bytes[part_bytes(self.key_len, self.value_len, expires, 0)..]
+        let flags = self.bytes[9];
+        let start = part_bytes(self.key_len, self.value_len, flags & FLAG_EXPIRY != 0, 0);
+        match flags & FLAG_NUMBERED {
+            0 => &self.bytes[start..],
+            _ => &self.bytes[start + NUMBER_BYTES..],
+        }
     }
 
     /// Unix milliseconds from which on the key is gone.

@@ -146,20 +146,18 @@ impl<P: Blocks> Log<P> {
         self.config.record_bytes_max
     }
 
-    /// Appends a record for which [`Log::room`] said yes, and tells where its parts stand. Its
-    /// frame is sealed within the interval even if nobody waits for it.
+    /// Appends a record for which [`Log::room`] said yes, and tells where its parts stand: in as
+    /// many of `places`. Its frame is sealed within the interval even if nobody waits for it.
+    ///
+    /// # Panics
+    /// If it has no part, more than [`PARTS_MAX`], or more than there are `places`.
     #[inline]
-    pub fn append(
-        &mut self,
-        now_us: u64,
-        record: &RecordSpec<'_>,
-        places: &mut [Place; PARTS_MAX],
-    ) -> Lsn {
+    pub fn append(&mut self, now_us: u64, record: &RecordSpec<'_>, places: &mut [Place]) -> Lsn {
         let (segment, open) = self.open.both_mut();
         let body = &mut open.block.bytes_mut()
             [FRAME_HEADER_BYTES..FRAME_HEADER_BYTES + open.body_bytes_max];
         assert!(
-            (1..=PARTS_MAX).contains(&record.parts.len()),
+            (1..=places.len().min(PARTS_MAX)).contains(&record.parts.len()),
             "{} parts",
             record.parts.len()
         );

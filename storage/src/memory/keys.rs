@@ -7,7 +7,7 @@
 //! - an armed key has a timer, in memory or not.
 
 use crate::format::extension::EffectsArea;
-use crate::format::record::{PARTS_MAX, PartKind, PartView, part_bytes};
+use crate::format::record::{OfParts, PartKind, PartView, part_bytes};
 use crate::if_planted;
 use crate::memory::cache::cell::{Cell, Changed, SMALL_BYTES_MAX, is_same_key};
 use crate::memory::cache::cells::{Cache, ValuePlace};
@@ -374,8 +374,8 @@ impl Keys {
 
     /// The extension areas of the parts of cached keys: what runs when they expire.
     #[cold]
-    pub(crate) fn areas_of(&self, cells: &[(u32, CellId)]) -> [&[u8]; PARTS_MAX] {
-        let mut areas = [&[][..]; PARTS_MAX];
+    pub(crate) fn areas_of(&self, cells: &[(u32, CellId)]) -> OfParts<&[u8]> {
+        let mut areas = OfParts::of(&[][..], cells.len());
         for (area, &(_, id)) in areas.iter_mut().zip(cells) {
             *area = self.cache.effects(id).map_or(&[], EffectsArea::bytes);
         }

@@ -1,11 +1,11 @@
 //! The keys whose values stay in memory: those of one operation until it has run, and those of one
 //! armed key until it has fired.
 
-use crate::format::record::PARTS_MAX;
+use crate::format::record::FEW_PARTS_MAX;
 
 /// Slots and hashes of keys that do not leave the cache, of each of both at most as many as a
 /// record has parts.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Pinned {
     operation: Homes,
     due: Homes,
@@ -13,17 +13,11 @@ pub(crate) struct Pinned {
 
 impl Pinned {
     /// These keys of an operation, in the place of those of the one before.
-    ///
-    /// # Panics
-    /// If they are more than [`PARTS_MAX`].
     pub(crate) fn pin(&mut self, homes: impl IntoIterator<Item = (u16, u32)>) {
         self.operation = Homes::new(homes);
     }
 
     /// These keys of an armed key that is due, in the place of those of the one before.
-    ///
-    /// # Panics
-    /// If they are more than [`PARTS_MAX`].
     pub(crate) fn pin_due(&mut self, homes: impl IntoIterator<Item = (u16, u32)>) {
         self.due = Homes::new(homes);
     }
@@ -35,24 +29,33 @@ impl Pinned {
     }
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Homes {
-    homes: [(u16, u32); PARTS_MAX],
+    few: [(u16, u32); FEW_PARTS_MAX],
     count: usize,
+    /// The others, ascending: an eviction asks for each cell that it may take.
+    more: Vec<(u16, u32)>,
 }
 
 impl Homes {
     fn new(homes: impl IntoIterator<Item = (u16, u32)>) -> Self {
         let mut pinned = Homes::default();
         for home in homes {
-            pinned.homes[pinned.count] = home;
-            pinned.count += 1;
+            match pinned.few.get_mut(pinned.count) {
+                Some(place) => {
+                    *place = home;
+                    pinned.count += 1;
+                }
+                None => pinned.more.push(home),
+            }
         }
+        pinned.more.sort_unstable();
         pinned
     }
 
     #[inline]
     fn has(&self, home: (u16, u32)) -> bool {
-        self.homes[..self.count].contains(&home)
+        self.few[..self.count].contains(&home)
+            || !self.more.is_empty() && self.more.binary_search(&home).is_ok()
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::format::frame_body::count_records;
 use crate::format::record::{
-    PART_HEADER_BYTES, PARTS_MAX, PartError, PartView, part_bytes, read_u32,
+    FEW_PARTS_MAX, NUMBER_BYTES, PART_HEADER_BYTES, PartError, PartView, part_bytes, read_u32,
 };
 use crate::repair::damage::LostPart;
 use crate::repair::damage::NAMED_PARTS_MAX;
@@ -27,7 +27,7 @@ impl Salvage {
     /// Takes the parts of the frame whose body begins at `at`, and returns where they end.
     pub(super) fn frame(&mut self, bytes: &[u8], mut at: usize) -> usize {
         // The parts so far of a record that may turn out whole.
-        let mut record: Vec<PartView<'_>> = Vec::with_capacity(PARTS_MAX);
+        let mut record: Vec<PartView<'_>> = Vec::with_capacity(FEW_PARTS_MAX);
         while at < bytes.len() {
             match PartView::read(&bytes[at..]) {
                 Ok(part) => {
@@ -95,13 +95,19 @@ impl Salvage {
 /// stand there twice, agree: so the damage is elsewhere.
 fn unchecked(bytes: &[u8]) -> Option<(usize, LostPart)> {
     const FLAG_EXPIRY: u8 = 1;
+    const FLAG_NUMBERED: u8 = 32;
     let header = bytes.first_chunk::<PART_HEADER_BYTES>()?;
     let len = read_u32(&header[0..4]) as usize;
     let key_bytes = usize::from(u16::from_le_bytes([header[14], header[15]]));
     let value_bytes = read_u32(&header[16..20]) as usize;
     let flags = header[9];
-    if flags & !FLAG_EXPIRY != 0
-        || len != part_bytes(key_bytes, value_bytes, flags != 0, 0)
+    let number_bytes = match flags & FLAG_NUMBERED {
+        0 => 0,
+        _ => NUMBER_BYTES,
+    };
+    let expires = flags & FLAG_EXPIRY != 0;
+    if flags & !(FLAG_EXPIRY | FLAG_NUMBERED) != 0
+        || len != part_bytes(key_bytes, value_bytes, expires, 0) + number_bytes
         || len > bytes.len()
     {
         return None;

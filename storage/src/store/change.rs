@@ -12,13 +12,14 @@
 //! dropped, and the drop gives edited fields their bytes back, the last edit first.
 
 use crate::format::extension::EffectsArea;
-use crate::format::record::{PARTS_MAX, part_bytes};
+use crate::format::record::{FEW_PARTS_MAX, OfParts, PARTS_MAX, number_bytes, part_bytes};
 use crate::log::room::{Purpose, Room};
 use crate::memory::index::entry::CellId;
 use crate::planted::{self, Bug, is_planted};
 use crate::store::commit::{ChangeKey, Committed, NoRoom, TokenPart};
 use crate::store::data::Data;
 use crate::store::fields::FieldEdit;
+use crate::store::key_numbers::{FewKeys, KeyNumbers, ManyKeys};
 use crate::store::store::Store;
 use crate::types::io::Blocks;
 use crate::types::version::Version;
@@ -63,18 +64,31 @@ impl ChangedKey<'_> {
     }
 }
 
-/// An open change of 1 to `KEYS` keys of one slot, no two of them alike. A change that is dropped
-/// leaves every key as it was. Compiled for several numbers, because most changes have few keys.
-pub struct Change<'s, 'k, P: Blocks, const KEYS: usize> {
+/// An open change of 1 to [`KeyNumbers::MAX`] keys of one slot, no two of them alike. A change that
+/// is dropped leaves every key as it was. Compiled for several numbers, because most changes have
+/// few keys.
+pub struct Change<'s, 'k, P: Blocks, K: KeyNumbers> {
     store: &'s mut Store<P>,
     slot: u16,
-    keys: [ChangedKey<'k>; KEYS],
+    keys: K::Of<ChangedKey<'k>>,
     count: usize,
-    /// New effects of an expiry, each with the number of its key. Most changes have none.
+    /// New effects of an expiry, each with the number of its key, which rises. Most changes have
+    /// none.
     armed: Vec<(usize, EffectsArea)>,
     /// Bytes of the part of each key, 0 of those that have not changed; nothing if another
     /// edit came since they were counted.
-    parts: Option<[usize; KEYS]>,
+    parts: Option<K::Of<usize>>,
+}
+
+/// Bytes of a record of these parts, 0 being none, and the number of each of `others` more.
+#[inline]
+fn bytes_of<K: KeyNumbers>(parts: &[usize], others: usize) -> usize {
+    let bytes = parts.iter().sum();
+    if K::MAX < FEW_PARTS_MAX {
+        return bytes;
+    }
+    let count = parts.iter().filter(|bytes| **bytes > 0).count() + others;
+    bytes + count * number_bytes(count)
 }
 
 impl Data {
@@ -97,12 +111,36 @@ impl<P: Blocks> Store<P> {
         slot: u16,
         keys: [ChangeKey<'k>; KEYS],
         count: usize,
-    ) -> Change<'_, 'k, P, KEYS> {
-        const { assert!(0 < KEYS && KEYS <= PARTS_MAX) };
-        assert!((1..=KEYS).contains(&count), "{count} keys");
+    ) -> Change<'_, 'k, P, FewKeys<KEYS>> {
+        self.change_of(slot, &keys, count)
+    }
+
+    /// As [`Store::change`], of more keys: of all of `keys`.
+    ///
+    /// # Panics
+    /// If there is no key, or more than [`PARTS_MAX`].
+    pub fn change_many<'k>(
+        &mut self,
+        slot: u16,
+        keys: &[ChangeKey<'k>],
+    ) -> Change<'_, 'k, P, ManyKeys> {
+        self.change_of(slot, keys, keys.len())
+    }
+
+    /// As [`Store::change`], of as many keys as `K` has room for.
+    ///
+    /// # Panics
+    /// If `count` is 0, or more than there are keys, or more than `K` has room for.
+    #[inline(always)]
+    pub fn change_of<'k, K: KeyNumbers>(
+        &mut self,
+        slot: u16,
+        keys: &[ChangeKey<'k>],
+        count: usize,
+    ) -> Change<'_, 'k, P, K> {
         self.field_edits.clear();
         // Not by `map`, which moves all of the keys first.
-        let keys = std::array::from_fn(|which| {
+        let keys = K::make(count, |which| {
             let found = keys[which];
             ChangedKey {
                 found,
@@ -127,7 +165,7 @@ impl<P: Blocks> Store<P> {
     }
 }
 
-impl<'k, P: Blocks, const KEYS: usize> Change<'_, 'k, P, KEYS> {
+impl<'k, P: Blocks, K: KeyNumbers> Change<'_, 'k, P, K> {
     /// The time of the store in unix milliseconds.
     #[must_use]
     pub fn time_ms(&self) -> u64 {
@@ -156,7 +194,7 @@ impl<'k, P: Blocks, const KEYS: usize> Change<'_, 'k, P, KEYS> {
     /// As [`Data::may_have_changed`], of a key before this change.
     #[must_use]
     pub fn may_have_changed(&self, which: usize, since: Version) -> bool {
-        let found = &self.keys[which].found;
+        let found = self.key(which).found;
         self.store
             .data
             .may_have_changed((self.slot, found.hash), found.cell, since)
@@ -166,10 +204,10 @@ impl<'k, P: Blocks, const KEYS: usize> Change<'_, 'k, P, KEYS> {
     #[inline]
     #[must_use]
     pub fn value(&self, which: usize) -> Option<&[u8]> {
-        match self.keys[which].value {
+        match self.key(which).value {
             Value::None => None,
             Value::Stored => {
-                let id = self.keys[which].found.cell.expect("it exists");
+                let id = self.key(which).found.cell.expect("it exists");
                 Some(self.store.data.keys.cell(id).value())
             }
             Value::Copied => Some(self.store.edited.of(which)),
@@ -190,7 +228,7 @@ impl<'k, P: Blocks, const KEYS: usize> Change<'_, 'k, P, KEYS> {
             field_edits,
             ..
         } = &mut *self.store;
-        let key = &mut self.keys[which];
+        let key = &mut self.keys.as_mut()[which];
         match key.value {
             Value::Stored => {
                 let id = key.found.cell.expect("it exists");
@@ -212,14 +250,14 @@ impl<'k, P: Blocks, const KEYS: usize> Change<'_, 'k, P, KEYS> {
     pub fn replace(&mut self, which: usize, value: &[u8]) {
         self.parts = None;
         self.store.edited.begin(which, value);
-        self.keys[which].value = Value::Copied;
+        self.key_mut(which).value = Value::Copied;
     }
 
     /// Gives a key this value and expiry, whatever it has.
     #[inline]
     pub fn put(&mut self, which: usize, value: &'k [u8], expiry_ms: Option<u64>) {
         self.parts = None;
-        let key = &mut self.keys[which];
+        let key = self.key_mut(which);
         let expiry_ms = planted::or(Bug::ApplyPutKeepsExpiry, key.expiry_ms, expiry_ms);
         (key.value, key.expiry_ms) = (Value::Put(value), expiry_ms);
         key.keeps_effects = false;
@@ -229,14 +267,14 @@ impl<'k, P: Blocks, const KEYS: usize> Change<'_, 'k, P, KEYS> {
     #[inline]
     pub fn put_keeping(&mut self, which: usize, value: &'k [u8]) {
         self.parts = None;
-        self.keys[which].value = Value::Put(value);
+        self.key_mut(which).value = Value::Put(value);
     }
 
     /// Takes the value of a key away.
     #[inline]
     pub fn delete(&mut self, which: usize) {
         self.parts = None;
-        let key = &mut self.keys[which];
+        let key = self.key_mut(which);
         (key.value, key.expiry_ms) = (Value::None, None);
         key.keeps_effects = false;
     }
@@ -245,29 +283,31 @@ impl<'k, P: Blocks, const KEYS: usize> Change<'_, 'k, P, KEYS> {
     #[inline]
     pub fn expire(&mut self, which: usize, expiry_ms: Option<u64>) {
         self.parts = None;
-        self.keys[which].expiry_ms = expiry_ms;
-        self.keys[which].keeps_effects &= expiry_ms.is_some();
+        self.key_mut(which).expiry_ms = expiry_ms;
+        self.key_mut(which).keeps_effects &= expiry_ms.is_some();
     }
 
     /// Has a key that has a value in the record even if it stays as it was: its version is new.
     #[inline(always)]
     pub fn log_unchanged(&mut self, which: usize) {
         self.parts = None;
-        self.keys[which].is_logged = true;
+        self.key_mut(which).is_logged = true;
     }
 
     /// The expiry of a key that has a value.
     #[must_use]
     pub fn expiry_ms(&self, which: usize) -> Option<u64> {
-        self.keys[which].expiry_ms
+        self.key(which).expiry_ms
     }
 
     /// Has this run when a key expires, whatever was to run before. At the commit it has a value
     /// and an expiry.
     pub fn arm(&mut self, which: usize, area: EffectsArea) {
         self.parts = None;
-        self.armed.retain(|(other, _)| *other != which);
-        self.armed.push((which, area));
+        match self.armed_at(which) {
+            Ok(at) => self.armed[at].1 = area,
+            Err(at) => self.armed.insert(at, (which, area)),
+        }
     }
 
     /// Whether this change or any key of the store has effects: nearly never.
@@ -278,13 +318,13 @@ impl<'k, P: Blocks, const KEYS: usize> Change<'_, 'k, P, KEYS> {
 
     #[inline]
     fn is_changed(&self, which: usize) -> bool {
-        self.keys[which].is_changed() || self.are_effects() && self.has_other_effects(which)
+        self.key(which).is_changed() || self.are_effects() && self.has_other_effects(which)
     }
 
     /// Whether something else runs when a key expires than before.
     #[cold]
     fn has_other_effects(&self, which: usize) -> bool {
-        let key = &self.keys[which];
+        let key = self.key(which);
         let drops = !key.keeps_effects && key.found.exists;
         self.is_armed(which)
             || drops
@@ -296,30 +336,45 @@ impl<'k, P: Blocks, const KEYS: usize> Change<'_, 'k, P, KEYS> {
 
     /// Whether this change arms a key.
     fn is_armed(&self, which: usize) -> bool {
-        self.armed.iter().any(|(armed, _)| *armed == which)
+        self.armed_at(which).is_ok()
+    }
+
+    /// Where the effects stand that a key has newly, or where they would.
+    fn armed_at(&self, which: usize) -> Result<usize, usize> {
+        self.armed.binary_search_by_key(&which, |(armed, _)| *armed)
     }
 
     /// Bytes of the record that [`Change::commit`] would log; 0 if nothing has changed.
     #[inline]
     #[must_use]
     pub fn record_bytes(&mut self) -> usize {
-        self.parts().iter().sum()
+        bytes_of::<K>(self.parts().as_ref(), 0)
     }
 
     /// Bytes of the part of each key; 0 of those that have not changed.
     #[inline]
-    fn parts(&mut self) -> [usize; KEYS] {
-        if let Some(parts) = self.parts {
-            return parts;
+    fn parts(&mut self) -> K::Of<usize> {
+        if let Some(parts) = &self.parts {
+            return parts.clone();
         }
-        let mut parts = [0; KEYS];
-        for (which, part) in parts.iter_mut().enumerate().take(self.count) {
-            if self.is_changed(which) {
-                *part = self.part_bytes(which);
+        let parts = K::make(self.count, |which| {
+            match which < self.count && self.is_changed(which) {
+                true => self.part_bytes(which),
+                false => 0,
             }
-        }
-        self.parts = Some(parts);
+        });
+        self.parts = Some(parts.clone());
         parts
+    }
+
+    #[inline(always)]
+    fn key(&self, which: usize) -> &ChangedKey<'k> {
+        &self.keys.as_ref()[which]
+    }
+
+    #[inline(always)]
+    fn key_mut(&mut self, which: usize) -> &mut ChangedKey<'k> {
+        &mut self.keys.as_mut()[which]
     }
 
     /// Logs the change as one record: all of it or nothing survives a crash. The bytes of the
@@ -333,10 +388,11 @@ impl<'k, P: Blocks, const KEYS: usize> Change<'_, 'k, P, KEYS> {
     #[inline(always)]
     pub fn commit(mut self, now_us: u64) -> Result<Committed, NoRoom> {
         let parts = self.parts();
-        self.make_room(&parts, None)?;
-        let mut logged = [(0, CellId(0)); KEYS];
-        let count = self.take_all(&parts, &mut logged);
-        let (lsn, version) = self.store.commit(now_us, self.slot, &logged[..count]);
+        self.make_room(parts.as_ref(), None)?;
+        let mut logged = K::make(self.count, |_| (0, CellId(0)));
+        let count = self.take_all(parts.as_ref(), logged.as_mut());
+        let logged = &logged.as_ref()[..count];
+        let (lsn, version) = self.store.commit(now_us, self.slot, logged);
         self.end();
         Ok(Committed { lsn, version })
     }
@@ -347,13 +403,13 @@ impl<'k, P: Blocks, const KEYS: usize> Change<'_, 'k, P, KEYS> {
     /// [`NoRoom`]. Every key is as it was before the change.
     ///
     /// # Panics
-    /// If nothing has changed: [`Store::commit_token`] then.
+    /// If nothing has changed: [`Store::commit_token`] then. If [`PARTS_MAX`] keys have changed.
     pub fn commit_with(mut self, now_us: u64, token: &TokenPart<'_>) -> Result<Committed, NoRoom> {
-        const { assert!(KEYS < PARTS_MAX) };
+        const { assert!(K::MAX < FEW_PARTS_MAX || K::MAX == PARTS_MAX) };
         let parts = self.parts();
-        self.make_room(&parts, Some(token))?;
-        let mut logged = [(0, CellId(0)); PARTS_MAX];
-        let count = self.take_all(&parts, &mut logged);
+        self.make_room(parts.as_ref(), Some(token))?;
+        let mut logged = OfParts::of((0, CellId(0)), self.count + 1);
+        let count = self.take_all(parts.as_ref(), &mut logged);
         logged[count] = (token.at.hash, self.store.put_token(self.slot, token));
         let committed = self
             .store
@@ -371,7 +427,7 @@ impl<'k, P: Blocks, const KEYS: usize> Change<'_, 'k, P, KEYS> {
     /// Bytes of the part of a key.
     #[inline]
     fn part_bytes(&self, which: usize) -> usize {
-        let key = &self.keys[which];
+        let key = self.key(which);
         let value_len = self.value(which).map_or(0, <[u8]>::len);
         let expires = key.expiry_ms.is_some();
         let effects_len = match expires && self.are_effects() {
@@ -385,27 +441,23 @@ impl<'k, P: Blocks, const KEYS: usize> Change<'_, 'k, P, KEYS> {
     /// Bytes of what will run when a key expires that has an expiry.
     #[cold]
     fn effects_bytes(&self, which: usize) -> usize {
-        if let Some((_, area)) = self.armed.iter().find(|(armed, _)| *armed == which) {
-            return area.bytes().len();
+        if let Ok(at) = self.armed_at(which) {
+            return self.armed[at].1.bytes().len();
         }
-        let key = &self.keys[which];
+        let key = self.key(which);
         let kept = key.found.cell.filter(|_| key.keeps_effects);
         kept.map_or(0, |id| self.store.data.keys.effects_bytes(id))
     }
 
     /// Finds room for the record with these bytes of parts, and for what the change adds to memory.
-    fn make_room(
-        &mut self,
-        parts: &[usize; KEYS],
-        token: Option<&TokenPart<'_>>,
-    ) -> Result<(), NoRoom> {
+    fn make_room(&mut self, parts: &[usize], token: Option<&TokenPart<'_>>) -> Result<(), NoRoom> {
         let (mut grows, mut needs_memory) = (false, false);
-        let (mut new, mut new_count) = ([0; PARTS_MAX], 0);
+        let (mut new, mut new_count) = (OfParts::of(0, self.count + 1), 0);
         for (which, &bytes) in parts.iter().enumerate() {
             if bytes == 0 {
                 continue;
             }
-            let (key, store) = (&self.keys[which], &*self.store);
+            let (key, store) = (self.key(which), &*self.store);
             if !self.armed.is_empty() && self.is_armed(which) {
                 let is_new = key
                     .found
@@ -440,7 +492,7 @@ impl<'k, P: Blocks, const KEYS: usize> Change<'_, 'k, P, KEYS> {
             needs_memory |= held != Some(value.len());
         }
         let bytes = match is_planted(Bug::RoomForOnePart) {
-            false => parts.iter().sum(),
+            false => bytes_of::<K>(parts, token.is_some().into()),
             true => *parts.iter().find(|bytes| **bytes > 0).expect("a change"),
         };
         let store = &mut *self.store;
@@ -467,14 +519,14 @@ impl<'k, P: Blocks, const KEYS: usize> Change<'_, 'k, P, KEYS> {
 
     /// Gives every key whose part has bytes its value, expiry and effects; tells hashes and cells,
     /// and how many they are.
-    fn take_all(&mut self, parts: &[usize; KEYS], logged: &mut [(u32, CellId)]) -> usize {
+    fn take_all(&mut self, parts: &[usize], logged: &mut [(u32, CellId)]) -> usize {
         let mut count = 0;
+        let mut armed = std::mem::take(&mut self.armed).into_iter().peekable();
         for (which, &bytes) in parts.iter().enumerate() {
             if bytes > 0 && !(count > 0 && is_planted(Bug::ApplyOnePart)) {
-                let (hash, id) = (self.keys[which].found.hash, self.take_effect(which));
+                let (hash, id) = (self.key(which).found.hash, self.take_effect(which));
                 logged[count] = (hash, id);
-                if let Some(at) = self.armed.iter().position(|(armed, _)| *armed == which) {
-                    let (_, area) = self.armed.swap_remove(at);
+                if let Some((_, area)) = armed.next_if(|(armed, _)| *armed == which) {
                     self.store.data.keys.arm((self.slot, hash), id, area);
                 }
                 count += 1;
@@ -492,7 +544,7 @@ impl<'k, P: Blocks, const KEYS: usize> Change<'_, 'k, P, KEYS> {
             keeps_effects,
             is_edited,
             ..
-        } = self.keys[which];
+        } = *self.key(which);
         let is_edited = is_edited || matches!(value, Value::Copied);
         if is_planted(Bug::EditForgetsExpiry) && found.exists && is_edited {
             expiry_ms = None;
@@ -555,7 +607,7 @@ impl<'k, P: Blocks, const KEYS: usize> Change<'_, 'k, P, KEYS> {
             found,
             keeps_effects,
             ..
-        } = &self.keys[which];
+        } = self.key(which);
         let id = found.cell.filter(|_| found.exists && *keeps_effects)?;
         let held = self.store.data.keys.cell(id).value().len();
         let is_as_long = held == self.store.edited.of(which).len();
@@ -563,7 +615,7 @@ impl<'k, P: Blocks, const KEYS: usize> Change<'_, 'k, P, KEYS> {
     }
 }
 
-impl<P: Blocks, const KEYS: usize> Change<'_, '_, P, KEYS> {
+impl<P: Blocks, K: KeyNumbers> Change<'_, '_, P, K> {
     /// Gives the fields that were edited in cells their bytes back.
     #[cold]
     fn undo(&mut self) {
@@ -573,13 +625,16 @@ impl<P: Blocks, const KEYS: usize> Change<'_, '_, P, KEYS> {
             ..
         } = &mut *self.store;
         for edit in FieldEdit::undone(field_edits) {
-            let id = self.keys[edit.which()].found.cell.expect("it exists");
+            let id = self.keys.as_ref()[edit.which()]
+                .found
+                .cell
+                .expect("it exists");
             edit.undo(keys.value_mut(id));
         }
     }
 }
 
-impl<P: Blocks, const KEYS: usize> Drop for Change<'_, '_, P, KEYS> {
+impl<P: Blocks, K: KeyNumbers> Drop for Change<'_, '_, P, K> {
     #[inline(always)]
     fn drop(&mut self) {
         if !self.store.field_edits.is_empty() {

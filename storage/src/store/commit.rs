@@ -1,7 +1,7 @@
 //! The commit of a change: the present contents of cells of one slot become one record, and the
 //! index and the live bytes follow it.
 
-use crate::format::record::{PARTS_MAX, PartKind, PartSpec, RecordSpec, part_bytes};
+use crate::format::record::{OfParts, PartKind, PartSpec, RecordSpec, part_bytes};
 use crate::format::token::TokenAnswer;
 use crate::if_planted;
 use crate::memory::cache::cell::Cell;
@@ -134,6 +134,9 @@ impl<P: Blocks> Store<P> {
             part_of(cell, layout, keys.entries().is_crowded(slot, hash))
         };
         let places = &mut self.places;
+        if places.len() < cells.len() {
+            places.resize(cells.len(), Place::default());
+        }
         let lsn = match *cells {
             // Nearly every commit; nine parts would cost it more to lay out than to encode.
             [cell] => self.log.append(now_us, &record(&[part(cell)]), places),
@@ -146,12 +149,11 @@ impl<P: Blocks> Store<P> {
                 self.log.append(now_us, &record(&parts), places)
             }
             _ => {
-                let mut parts = [part(cells[0]); PARTS_MAX];
+                let mut parts = OfParts::of(part(cells[0]), cells.len());
                 for (into, &cell) in parts.iter_mut().zip(cells) {
                     *into = part(cell);
                 }
-                self.log
-                    .append(now_us, &record(&parts[..cells.len()]), places)
+                self.log.append(now_us, &record(&parts), places)
             }
         };
         self.cleaning.note_record();
@@ -173,6 +175,9 @@ impl<P: Blocks> Store<P> {
     /// Logs a record. Where its parts stand is known until the next one.
     pub(crate) fn log_record(&mut self, now_us: u64, record: &RecordSpec<'_>) -> Lsn {
         self.cleaning.note_record();
+        if self.places.len() < record.parts.len() {
+            self.places.resize(record.parts.len(), Place::default());
+        }
         self.log.append(now_us, record, &mut self.places)
     }
 

@@ -40,7 +40,7 @@ impl FieldBefore {
 /// An edit of a field that is undone if the change is not committed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FieldEdit {
-    which: u8,
+    which: u16,
     before: FieldBefore,
 }
 
@@ -49,7 +49,7 @@ impl FieldEdit {
     #[inline(always)]
     pub(super) fn new(which: usize, start: usize, field: &[u8]) -> Self {
         FieldEdit {
-            which: u8::try_from(which).expect("a change has few keys"),
+            which: u16::try_from(which).expect("a record has fewer parts"),
             before: FieldBefore::new(start, field),
         }
     }
@@ -83,7 +83,7 @@ impl FieldEdit {
 /// The value of one key of a change, whose fields are edited.
 #[derive(Debug)]
 pub struct Fields<'c> {
-    which: u8,
+    which: u16,
     value: &'c mut [u8],
     edits: &'c mut Vec<FieldEdit>,
     is_edited: &'c mut bool,
@@ -98,7 +98,7 @@ impl<'c> Fields<'c> {
         is_edited: &'c mut bool,
     ) -> Self {
         Fields {
-            which: u8::try_from(which).expect("a change has few keys"),
+            which: u16::try_from(which).expect("a record has fewer parts"),
             value,
             edits,
             is_edited,

@@ -4,7 +4,7 @@
 //! Nothing of this happens to a store alone: there each commit is of the one epoch of its start.
 
 use crate::format::extension::EffectsArea;
-use crate::format::record::{PARTS_MAX, PartKind, PartSpec, PartView, RecordSpec};
+use crate::format::record::{OfParts, PartKind, PartSpec, PartView, RecordSpec};
 use crate::format::system_key::{
     LOCAL_BYTES_MAX, is_epochs, is_horizon, is_indexed, is_local, is_system, is_token,
     token_time_ms,
@@ -142,7 +142,7 @@ impl<P: Blocks> Store<P> {
         if is_system(first.key()) && !is_indexed(first.key()) {
             return self.apply_settings(now_us, first, is_dense);
         }
-        let mut cells: [Option<(u32, CellId)>; PARTS_MAX] = [None; PARTS_MAX];
+        let mut cells: OfParts<Option<(u32, CellId)>> = OfParts::of(None, parts.len());
         for (cell, part) in cells.iter_mut().zip(parts) {
             let home = (slot, hash_of(part.key()));
             if part.is_superseded() && part.kind() == PartKind::Put {
@@ -185,14 +185,14 @@ impl<P: Blocks> Store<P> {
                 &one[..]
             }
             _ => {
-                many = [spec_of(first, true); PARTS_MAX];
-                for ((spec, part), cell) in many.iter_mut().zip(parts).zip(&cells) {
+                many = OfParts::of(spec_of(first, true), parts.len());
+                for ((spec, part), cell) in many.iter_mut().zip(parts).zip(cells.iter()) {
                     *spec = spec_of(part, is_crowded(*cell));
                 }
-                &many[..parts.len()]
+                &many[..]
             }
         };
-        let mut made = [const { None }; PARTS_MAX];
+        let mut made = OfParts::of(None, parts.len());
         let (extension, extended) = extension_of(parts, &mut made);
         let record = RecordSpec {
             extension: &extension[..extended],
@@ -201,7 +201,7 @@ impl<P: Blocks> Store<P> {
         let lsn = self.log_record(now_us, &record);
         self.data.see_own(first);
         if self.data.keyspaces.keeps_versions() {
-            let changed = self.places.iter().zip(&cells);
+            let changed = self.places.iter().zip(cells.iter());
             let changed = changed.filter_map(|(&place, cell)| Some((place, (*cell)?)));
             self.data
                 .keep_versions(lsn, version, time_ms, slot, changed);
@@ -309,9 +309,9 @@ const FORGOTTEN_MAX: usize = 4_096;
 /// Those that are not in a part stand in `made`.
 fn extension_of<'a>(
     parts: &[PartView<'a>],
-    made: &'a mut [Option<EffectsArea>; PARTS_MAX],
-) -> ([&'a [u8]; PARTS_MAX], usize) {
-    let (mut extension, mut extended) = ([&[][..]; PARTS_MAX], 0);
+    made: &'a mut [Option<EffectsArea>],
+) -> (OfParts<&'a [u8]>, usize) {
+    let (mut extension, mut extended) = (OfParts::of(&[][..], parts.len()), 0);
     for (ordinal, (made, part)) in made.iter_mut().zip(parts).enumerate() {
         if part.extension().is_empty() {
             continue;

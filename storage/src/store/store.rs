@@ -6,7 +6,7 @@
 //! What must hold: a cell whose last change is not durable stays in memory, so the place of a cold
 //! entry can be read from the disk at any time.
 
-use crate::format::record::{PARTS_MAX, PartSpec, RecordSpec};
+use crate::format::record::{FEW_PARTS_MAX, PartSpec, RecordSpec};
 use crate::log::log::Log;
 use crate::memory::keys::Keys;
 use crate::planted::{self, Bug};
@@ -29,7 +29,8 @@ pub struct Store<P: Blocks> {
     pub(crate) data: Data,
     pub(super) cleaning: Cleaning<P>,
     pub(super) scrub: Scrub,
-    pub(super) places: [Place; PARTS_MAX],
+    /// Where the parts of the last record stand, and what is left of a record of more parts.
+    pub(super) places: Vec<Place>,
     /// What the open change has edited.
     pub(super) field_edits: Vec<FieldEdit>,
     /// What the open staged change has edited.
@@ -53,7 +54,7 @@ impl<P: Blocks> Store<P> {
             data: Data::new(epoch, sequences, loaded.into()),
             cleaning: Cleaning::new(),
             scrub: Scrub::default(),
-            places: [Place::default(); PARTS_MAX],
+            places: vec![Place::default(); FEW_PARTS_MAX],
             field_edits: Vec::new(),
             edited: EditedValues::default(),
             token_value: Vec::new(),

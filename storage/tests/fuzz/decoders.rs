@@ -6,7 +6,8 @@
 use penstock_storage::frame::{FRAME_HEADER_BYTES, FrameError, FrameHeader, FrameHome};
 use penstock_storage::io::BLOCK_BYTES;
 use penstock_storage::record::{
-    PART_HEADER_BYTES, PARTS_MAX, PartError, PartKind, PartSpec, PartView, RecordSpec, part_bytes,
+    PART_HEADER_BYTES, PartError, PartKind, PartSpec, PartView, RecordSpec, number_bytes,
+    part_bytes,
 };
 use penstock_storage::segment::{FirstBlock, SegmentHeader};
 use penstock_storage::summary::{SUMMARY_BYTES_MAX, Summary};
@@ -87,7 +88,7 @@ fn part(bytes: &[u8]) {
         part.value().len(),
         part.expiry_ms().is_some(),
         0,
-    );
+    ) + number_bytes(part.count());
     let spec = PartSpec {
         kind: part.kind(),
         key: part.key(),
@@ -101,8 +102,8 @@ fn part(bytes: &[u8]) {
         epoch: part.epoch(),
         sequence: part.sequence(),
         time_ms: part.time_ms(),
-        parts: &[spec; PARTS_MAX][..part.count()],
-        extension: &[&part.bytes()[fixed..]; PARTS_MAX],
+        parts: &vec![spec; part.count()],
+        extension: &vec![&part.bytes()[fixed..]; part.count()],
     };
     let mut again = vec![0xEE; part.bytes().len()];
     assert_eq!(record.encode_part(part.ordinal(), &mut again), again.len());

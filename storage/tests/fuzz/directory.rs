@@ -8,7 +8,7 @@ use penstock_storage::io::BLOCK_BYTES;
 use penstock_storage::log::{Log, LogConfig, Room, SyncMethod};
 use penstock_storage::place::FileId;
 use penstock_storage::place::{LogStart, Place};
-use penstock_storage::record::{PARTS_MAX, PartKind, PartSpec, RecordSpec};
+use penstock_storage::record::{FEW_PARTS_MAX, PartKind, PartSpec, RecordSpec};
 use penstock_storage::recovery::{recover, survey};
 use penstock_storage::segment::{FirstBlock, Owner, SegmentHeader};
 
@@ -159,7 +159,7 @@ fn append(device: &mut Disk, log: &mut Log<Heap>, before: usize, parts: &Parts) 
     while log.room(penstock_storage::log::Purpose::Grow, record.bytes()) != Room::Yes {
         flush(device, log, 0);
     }
-    let lsn = log.append(0, &record, &mut [Place::default(); PARTS_MAX]);
+    let lsn = log.append(0, &record, &mut [Place::default(); FEW_PARTS_MAX]);
     log.want_durable(lsn);
 }
 

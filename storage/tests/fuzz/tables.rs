@@ -13,7 +13,7 @@ use penstock_storage::key_table::{KeyTable, TableHome};
 use penstock_storage::log::{Log, Purpose, Room, SyncMethod};
 use penstock_storage::packed_place::{Cursor, PackedPlace};
 use penstock_storage::place::{LogStart, Place};
-use penstock_storage::record::{KEY_BYTES_MAX, PARTS_MAX, PartKind, PartSpec, RecordSpec};
+use penstock_storage::record::{FEW_PARTS_MAX, KEY_BYTES_MAX, PartKind, PartSpec, RecordSpec};
 use penstock_storage::version::{SLOTS, Version};
 
 use crate::FOLDER;
@@ -222,7 +222,7 @@ fn made(log_id: u64, key_bytes_max: usize) -> Vec<Sealed> {
         while log.room(Purpose::Grow, record.bytes()) != Room::Yes {
             flush(&mut device, &mut log, 0);
         }
-        let mut places = [Place::default(); PARTS_MAX];
+        let mut places = [Place::default(); FEW_PARTS_MAX];
         let lsn = log.append(0, &record, &mut places);
         log.want_durable(lsn);
         if sequence % 40 == 0 {

@@ -1,7 +1,7 @@
 //! Changes beside a model: the state after a commit, and that a dropped change leaves no trace.
 
 use penstock_storage::extension::EffectsArea;
-use penstock_storage::store::{Change, NoRoom, Store};
+use penstock_storage::store::{Change, FewKeys, NoRoom, Store};
 use penstock_storage::timers::Timer;
 
 use crate::change::{KEYS, NOW_MS, SLOT, all_found, filled_store, found, seen, store};
@@ -56,7 +56,12 @@ fn check_timers(store: &Store<Heap>, model: &[Held]) {
 const PUT: &[u8] = b"a longer value than it had";
 
 /// Does something to one key, and the same to its model. Tells whether the key is in the record.
-fn step(random: &mut Random, change: &mut Change<'_, '_, Heap, 8>, which: usize, model: &mut Held) {
+fn step(
+    random: &mut Random,
+    change: &mut Change<'_, '_, Heap, FewKeys<8>>,
+    which: usize,
+    model: &mut Held,
+) {
     let expiry_ms = random
         .once_in(2)
         .then(|| NOW_MS + 9 + random.below(3) as u64);
@@ -92,7 +97,7 @@ fn step(random: &mut Random, change: &mut Change<'_, '_, Heap, 8>, which: usize,
 }
 
 /// Arms some of the keys that have a value and an expiry.
-fn arm(random: &mut Random, change: &mut Change<'_, '_, Heap, 8>, model: &mut [Held]) {
+fn arm(random: &mut Random, change: &mut Change<'_, '_, Heap, FewKeys<8>>, model: &mut [Held]) {
     for (which, held) in model.iter_mut().enumerate() {
         if let Some(value) = held
             && value.expiry_ms.is_some()

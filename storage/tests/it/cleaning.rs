@@ -6,7 +6,7 @@ use penstock_storage::io::{Block, Io};
 use penstock_storage::keyspace::{SETTINGS_BYTES, Settings, keyspace_key};
 use penstock_storage::log::{Log, LogConfig, Purpose, Room, SyncMethod};
 use penstock_storage::place::LogStart;
-use penstock_storage::record::PartView;
+use penstock_storage::record::{PartView, number_bytes, part_bytes};
 use penstock_storage::recovery::Replayed;
 use penstock_storage::recovery::{recover, survey};
 use penstock_storage::store::{At, Found, Store, WasAt};
@@ -105,6 +105,29 @@ impl Yard {
         let (lsn, _) = self.store.commit(self.now_us, 64, &[(number << 1, cell)]);
         self.store.log_mut().want_durable(lsn);
         true
+    }
+
+    /// Gives these keys this value, all in one record.
+    pub(crate) fn put_together(&mut self, numbers: &[u32], value: &[u8]) {
+        let bytes = part_bytes(4, value.len(), false, 0) + number_bytes(numbers.len());
+        while self.store.room_for(Purpose::Grow, numbers.len() * bytes) != Room::Yes {
+            self.turn();
+        }
+        let cells: Vec<_> = numbers
+            .iter()
+            .map(|number| {
+                let (home, key) = ((64, number << 1), number.to_le_bytes());
+                let keys = self.store.keys_mut();
+                let cell = match keys.find(home.0, home.1, &key) {
+                    Found::Cached(cell) => keys.set_value(home, cell, value, None),
+                    Found::Absent => keys.insert(home, &key, value, None),
+                    Found::Cold(_) => panic!("all are in memory"),
+                };
+                (home.1, cell)
+            })
+            .collect();
+        let (lsn, _) = self.store.commit(self.now_us, 64, &cells);
+        self.store.log_mut().want_durable(lsn);
     }
 
     pub(crate) fn delete(&mut self, number: u32) {

@@ -8,16 +8,17 @@ use crate::seed::{Seed, seeds};
 
 /// A record of random shape, mostly small, at times larger than a standard frame.
 fn record(random: &mut Random, number: usize) -> Parts {
-    let count = if random.once_in(4) {
-        1 + random.below(8)
-    } else {
-        1
+    let count = match random.below(48) {
+        0..12 => 1 + random.below(8),
+        // More than a part's four bits can number.
+        12..16 => 9 + random.below(40),
+        _ => 1,
     };
     (0..count)
         .map(|part| {
             let key = format!("{number}/{part}").into_bytes();
             let len = match random.below(20) {
-                0 => random.below(1_500),
+                0 if count < 9 => random.below(1_500),
                 1 if count == 1 => random.below(14_000),
                 _ => random.below(40),
             };

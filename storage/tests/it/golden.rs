@@ -6,7 +6,7 @@ use penstock_storage::io::BLOCK_BYTES;
 use penstock_storage::log::{Log, LogConfig, Room, SyncMethod};
 use penstock_storage::place::FileId;
 use penstock_storage::place::{LogStart, Place};
-use penstock_storage::record::{PARTS_MAX, PartKind, PartSpec, RecordSpec};
+use penstock_storage::record::{FEW_PARTS_MAX, PartKind, PartSpec, RecordSpec};
 use penstock_storage::recovery::{recover, survey};
 use penstock_storage::segment::Owner;
 use penstock_storage::spare::SpareHeader;
@@ -17,8 +17,8 @@ use crate::heap::Heap;
 const FORMAT: &str = include_str!("../../FORMAT.md");
 const SNAPSHOTS: &str = include_str!("../../SNAPSHOTS.md");
 const SEGMENT_BYTES: usize = 1 << 20;
-const SALT: u64 = 0x1122_3344_5566_7788;
-const OWNER: Owner = Owner {
+pub const SALT: u64 = 0x1122_3344_5566_7788;
+pub const OWNER: Owner = Owner {
     cluster_id: [0xC1; 16],
     node_id: [0xD2; 16],
 };
@@ -86,7 +86,7 @@ pub fn written() -> Vec<u8> {
         log.room(penstock_storage::log::Purpose::Grow, record.bytes()),
         Room::Yes
     );
-    let lsn = log.append(0, &record, &mut [Place::default(); PARTS_MAX]);
+    let lsn = log.append(0, &record, &mut [Place::default(); FEW_PARTS_MAX]);
     log.want_durable(lsn);
     let mut requests = Vec::new();
     // The header, the frame, and after some idleness the mark.

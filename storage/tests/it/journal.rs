@@ -6,7 +6,7 @@ use penstock_storage::layout::Layout;
 use penstock_storage::log::{Log, LogConfig, Room, SyncMethod};
 use penstock_storage::place::FileId;
 use penstock_storage::place::{LogStart, Lsn, Place};
-use penstock_storage::record::{PARTS_MAX, PartKind, PartSpec, RecordSpec};
+use penstock_storage::record::{PartKind, PartSpec, RecordSpec};
 use penstock_storage::recovery::{
     Proof, Recovered, RecoveryError, Rows, prove_spare, recover, survey_heads,
 };
@@ -81,7 +81,7 @@ impl Journal {
     }
 
     /// Appends a record if there is room.
-    pub fn append(&mut self, parts: &Parts) -> Option<(Lsn, [Place; PARTS_MAX])> {
+    pub fn append(&mut self, parts: &Parts) -> Option<(Lsn, Vec<Place>)> {
         let specs: Vec<PartSpec<'_>> = parts
             .iter()
             .map(|(key, value)| PartSpec {
@@ -113,7 +113,7 @@ impl Journal {
         {
             return None;
         }
-        let mut places = [Place::default(); PARTS_MAX];
+        let mut places = vec![Place::default(); specs.len()];
         let lsn = self.log.append(self.now_us, &record, &mut places);
         self.appended.push(parts.clone());
         assert_eq!(lsn, Lsn(self.appended.len() as u64));

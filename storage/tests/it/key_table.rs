@@ -10,7 +10,7 @@ use penstock_storage::log::{Log, Purpose, Room, SyncMethod};
 use penstock_storage::packed_place::{Cursor, PackedPlace};
 use penstock_storage::place::FileId;
 use penstock_storage::place::{LogStart, Place};
-use penstock_storage::record::{PARTS_MAX, PartKind, PartSpec, RecordSpec};
+use penstock_storage::record::{FEW_PARTS_MAX, PartKind, PartSpec, RecordSpec};
 use penstock_storage::segment::Owner;
 use penstock_storage::version::Version;
 
@@ -100,7 +100,7 @@ impl Sealed {
                 parts: &[part],
                 extension: &[],
             };
-            let mut places = [Place::default(); PARTS_MAX];
+            let mut places = [Place::default(); FEW_PARTS_MAX];
             let room = log.room(Purpose::Grow, record.bytes());
             if room == Room::Yes {
                 log.append(0, &record, &mut places);

@@ -18,6 +18,7 @@ mod heap;
 mod journal;
 mod key_table;
 mod layers;
+mod many_parts;
 mod random;
 mod released;
 mod repair;

@@ -9,7 +9,9 @@ use penstock_storage::io::{Asker, Block, Io, IoToken, SegmentSource};
 use penstock_storage::log::{Log, LogConfig, Room, SyncMethod};
 use penstock_storage::place::FileId;
 use penstock_storage::place::{LogStart, Place};
-use penstock_storage::record::{PartKind, PartSpec, PartView, RecordSpec, part_bytes};
+use penstock_storage::record::{
+    PartKind, PartSpec, PartView, RecordSpec, number_bytes, part_bytes,
+};
 use penstock_storage::recovery::Replayed;
 use penstock_storage::recovery::{Event, Recovered, Segment, recover, recover_behind, survey};
 use penstock_storage::snapshot::{Coverage, SnapshotName, Taken, Taking, load};
@@ -187,7 +189,10 @@ impl Shop {
     fn change(&mut self, slot: usize, change: Change) -> bool {
         let bytes: usize = change
             .iter()
-            .map(|(key, value)| part_bytes(key.len(), value.as_ref().map_or(0, Vec::len), false, 0))
+            .map(|(key, value)| {
+                let value_len = value.as_ref().map_or(0, Vec::len);
+                part_bytes(key.len(), value_len, false, 0) + number_bytes(change.len())
+            })
             .sum();
         if self
             .store
@@ -430,7 +435,11 @@ fn run(seed: u64) {
             match random.below(10) {
                 0..4 => {
                     let mut change = Change::new();
-                    for _ in 0..1 + random.below(3) {
+                    let keys = match random.once_in(8) {
+                        true => 5 + random.below(40),
+                        false => 1 + random.below(3),
+                    };
+                    for _ in 0..keys {
                         let key = key(slot, random.below(KEYS_PER_SLOT));
                         let value = (0..random.below(90))
                             .map(|_| random.next().to_le_bytes()[0])

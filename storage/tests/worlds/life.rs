@@ -3,7 +3,7 @@
 use penstock_storage::io::Io;
 use penstock_storage::log::{Log, LogConfig, Room, SyncMethod};
 use penstock_storage::place::{LogStart, Lsn, Place};
-use penstock_storage::record::{PARTS_MAX, PartKind, PartSpec, RecordSpec};
+use penstock_storage::record::{PartKind, PartSpec, RecordSpec};
 use penstock_storage::segment::Owner;
 
 use crate::device::Device;
@@ -135,7 +135,7 @@ impl Life {
     }
 
     /// Appends a record that somebody waits for, if there is room.
-    pub fn append(&mut self, parts: &Parts) -> Option<[Place; PARTS_MAX]> {
+    pub fn append(&mut self, parts: &Parts) -> Option<Vec<Place>> {
         let specs: Vec<PartSpec<'_>> = parts
             .iter()
             .map(|(key, value)| PartSpec {
@@ -166,7 +166,7 @@ impl Life {
         {
             return None;
         }
-        let mut places = [Place::default(); PARTS_MAX];
+        let mut places = vec![Place::default(); specs.len()];
         let lsn = self.log.append(self.now_us, &record, &mut places);
         assert_eq!(lsn, Lsn(sequence));
         self.log.want_durable(lsn);

@@ -8,7 +8,7 @@ use penstock_net::slot::slot_of;
 use penstock_storage::index::CellId;
 use penstock_storage::io::Blocks;
 use penstock_storage::planted::{Bug, is_planted};
-use penstock_storage::store::{ChangeKey, NoRoom, Store};
+use penstock_storage::store::{ChangeKey, FewKeys, KeyNumbers, NoRoom, Store};
 
 use super::program::{Missing, look_up, writes_too_much};
 use super::{Cold, Context, KeyHash, program::cold_keys};
@@ -64,10 +64,10 @@ impl Fire<'_> {
             return self.end_alone(store, Failure::Unknown);
         };
         match request.keys().len() {
-            1 => self.run_on::<1, P>(store, &request, told),
-            2 => self.run_on::<2, P>(store, &request, told),
-            3 | 4 => self.run_on::<4, P>(store, &request, told),
-            _ => self.run_on::<APPLY_KEYS_MAX, P>(store, &request, told),
+            1 => self.run_on::<FewKeys<1>, P>(store, &request, told),
+            2 => self.run_on::<FewKeys<2>, P>(store, &request, told),
+            3 | 4 => self.run_on::<FewKeys<4>, P>(store, &request, told),
+            _ => self.run_on::<FewKeys<APPLY_KEYS_MAX>, P>(store, &request, told),
         }
     }
 
@@ -109,7 +109,7 @@ impl Fire<'_> {
         }
     }
 
-    fn run_on<const KEYS: usize, P: Blocks>(
+    fn run_on<K: KeyNumbers, P: Blocks>(
         &self,
         store: &mut Store<P>,
         request: &ApplyRequest<'_>,
@@ -122,7 +122,7 @@ impl Fire<'_> {
             return self.end_alone(store, Failure::Unknown);
         }
         let context = self.context();
-        let mut found = match look_up::<KEYS, P>(store, &context, names) {
+        let mut found = match look_up::<K, P>(store, &context, names) {
             Ok(found) => found,
             Err(Missing::Cold(_)) => return Fired::Cold,
             Err(Missing::TooLarge(refusal)) => {

@@ -15,7 +15,7 @@ use penstock_storage::extension::EffectsArea;
 use penstock_storage::io::Blocks;
 use penstock_storage::place::Lsn;
 use penstock_storage::planted::{self, Bug, is_planted};
-use penstock_storage::store::{Change, ChangeKey, Committed, Found, Store};
+use penstock_storage::store::{Change, ChangeKey, Committed, FewKeys, Found, KeyNumbers, Store};
 
 use super::repeat_updates::answer_alone;
 use super::{
@@ -35,21 +35,21 @@ pub(crate) fn run<P: Blocks>(
         return ran;
     }
     match request.keys().len() {
-        1 => run_on::<1, P>(store, context, request, out),
-        2 => run_on::<2, P>(store, context, request, out),
-        3 | 4 => run_on::<4, P>(store, context, request, out),
-        _ => run_on::<APPLY_KEYS_MAX, P>(store, context, request, out),
+        1 => run_on::<FewKeys<1>, P>(store, context, request, out),
+        2 => run_on::<FewKeys<2>, P>(store, context, request, out),
+        3 | 4 => run_on::<FewKeys<4>, P>(store, context, request, out),
+        _ => run_on::<FewKeys<APPLY_KEYS_MAX>, P>(store, context, request, out),
     }
 }
 
 /// The same with room for so many keys.
-fn run_on<const KEYS: usize, P: Blocks>(
+fn run_on<K: KeyNumbers, P: Blocks>(
     store: &mut Store<P>,
     context: &Context<'_>,
     request: &ApplyRequest<'_>,
     out: &mut Vec<u8>,
 ) -> Ran {
-    let found = match look_up::<KEYS, P>(store, context, request.keys()) {
+    let found = match look_up::<K, P>(store, context, request.keys()) {
         Ok(found) => found,
         Err(Missing::Cold(cold)) => return Ran::Cold(cold),
         Err(Missing::TooLarge(refusal)) => return refused(context, refusal, out),
@@ -61,9 +61,9 @@ fn run_on<const KEYS: usize, P: Blocks>(
         .keys()
         .iter()
         .fold(Lsn(0), |seen, key| seen.max(key.lsn));
-    let seen = planted::or(Bug::ApplyGateOfFirst, found.all[0].lsn, seen);
+    let seen = planted::or(Bug::ApplyGateOfFirst, found.keys()[0].lsn, seen);
     found.touch(store);
-    let first = found.all[0];
+    let first = found.keys()[0];
     let first_version = first.version;
     let mut expires = None;
     if let Some(terms) = request.terms() {
@@ -153,22 +153,23 @@ pub(super) enum Missing {
 }
 
 /// Keys as they are before a program.
-pub(super) struct FoundKeys<'k, const KEYS: usize> {
-    all: [Key<'k>; KEYS],
+pub(super) struct FoundKeys<'k, K: KeyNumbers> {
+    all: K::Of<Key<'k>>,
     count: usize,
 }
 
 /// Looks all keys up. What they hold takes at most the largest record, which is judged before
 /// anything is read.
 #[inline]
-pub(super) fn look_up<'k, const KEYS: usize, P: Blocks>(
+pub(super) fn look_up<'k, K: KeyNumbers, P: Blocks>(
     store: &Store<P>,
     context: &Context<'_>,
     names: &[&'k [u8]],
-) -> Result<FoundKeys<'k, KEYS>, Missing> {
+) -> Result<FoundKeys<'k, K>, Missing> {
     let (mut bytes_max, mut cold) = (0, None);
-    let mut all = [Key::new(store, context.key_hash, names[0], Found::Absent); KEYS];
-    for (number, (key, &name)) in all.iter_mut().zip(names).enumerate() {
+    let none = Key::new(store, context.key_hash, names[0], Found::Absent);
+    let mut all = K::make(names.len(), |_| none);
+    for (number, (key, &name)) in all.as_mut().iter_mut().zip(names).enumerate() {
         let hash = match number {
             0 => context.key_hash,
             _ => context.hash.of(name),
@@ -196,7 +197,7 @@ pub(super) fn look_up<'k, const KEYS: usize, P: Blocks>(
     }
     let max = store.log().record_bytes_max();
     if bytes_max > max {
-        let bytes = held_bytes(store, context, &all[..names.len()]);
+        let bytes = held_bytes(store, context, &all.as_ref()[..names.len()]);
         if bytes > max {
             return Err(Missing::TooLarge(Refusal::ApplyBytes {
                 what: "what the keys of this APPLY hold",
@@ -227,14 +228,14 @@ fn held_bytes<P: Blocks>(store: &Store<P>, context: &Context<'_>, keys: &[Key<'_
     bytes.sum()
 }
 
-impl<'k, const KEYS: usize> FoundKeys<'k, KEYS> {
+impl<'k, K: KeyNumbers> FoundKeys<'k, K> {
     pub(super) fn keys(&self) -> &[Key<'k>] {
-        &self.all[..self.count]
+        &self.all.as_ref()[..self.count]
     }
 
     /// The first key is this one.
     pub(super) fn begin_with(&mut self, key: ChangeKey<'k>) {
-        self.all[0].at = key;
+        self.all.as_mut()[0].at = key;
     }
 
     /// The first key that is to fire before anything looks at it.
@@ -258,19 +259,21 @@ impl<'k, const KEYS: usize> FoundKeys<'k, KEYS> {
         self,
         store: &'s mut Store<P>,
         context: &Context<'_>,
-    ) -> OpenKeys<'s, 'k, P, KEYS> {
-        let mut ttls_ms = [0; KEYS];
-        if !store.keyspaces().is_empty() {
-            for (ttl_ms, key) in ttls_ms.iter_mut().zip(self.keys()) {
+    ) -> OpenKeys<'s, 'k, P, K> {
+        let is_ruled = !store.keyspaces().is_empty();
+        let all = self.all.as_ref();
+        let ttls_ms = K::make(self.count, |number| match all.get(number) {
+            Some(key) if is_ruled && number < self.count => {
                 let keyspace = store.keyspaces().of(context.slot, key.at.key);
-                *ttl_ms = keyspace.map_or(0, |(_, settings)| settings.ttl_ms);
+                keyspace.map_or(0, |(_, settings)| settings.ttl_ms)
             }
-        }
-        let keys = std::array::from_fn(|number| self.all[number].at);
+            _ => 0,
+        });
+        let keys = K::make(self.count, |number| all[number].at);
         OpenKeys {
-            change: store.change(context.slot, keys, self.count),
-            existed: std::array::from_fn(|number| self.all[number].at.exists),
-            versions: std::array::from_fn(|number| self.all[number].version),
+            change: store.change_of(context.slot, keys.as_ref(), self.count),
+            existed: K::make(self.count, |number| all[number].at.exists),
+            versions: K::make(self.count, |number| all[number].version),
             ttls_ms,
             put_bytes: 0,
             is_asked: false,
@@ -279,20 +282,20 @@ impl<'k, const KEYS: usize> FoundKeys<'k, KEYS> {
 }
 
 /// The keys of a program that runs.
-pub(super) struct OpenKeys<'s, 'k, P: Blocks, const KEYS: usize> {
-    change: Change<'s, 'k, P, KEYS>,
+pub(super) struct OpenKeys<'s, 'k, P: Blocks, K: KeyNumbers> {
+    change: Change<'s, 'k, P, K>,
     /// Which keys had a value before, and its version.
-    existed: [bool; KEYS],
-    versions: [Version; KEYS],
+    existed: K::Of<bool>,
+    versions: K::Of<Version>,
     /// The lifetimes that keyspaces give values that begin anew, in milliseconds; 0 is none.
-    ttls_ms: [u64; KEYS],
+    ttls_ms: K::Of<u64>,
     /// Bytes of all values that were put.
     put_bytes: usize,
     /// A request runs, and no effects of an expiry, which nobody could ask again.
     is_asked: bool,
 }
 
-impl<'s, 'k, P: Blocks, const KEYS: usize> OpenKeys<'s, 'k, P, KEYS> {
+impl<'s, 'k, P: Blocks, K: KeyNumbers> OpenKeys<'s, 'k, P, K> {
     /// The time of the store in unix milliseconds.
     pub(super) fn time_ms(&self) -> u64 {
         self.change.time_ms()
@@ -310,20 +313,20 @@ impl<'s, 'k, P: Blocks, const KEYS: usize> OpenKeys<'s, 'k, P, KEYS> {
     }
 
     #[inline(always)]
-    pub(super) fn into_change(self) -> Change<'s, 'k, P, KEYS> {
+    pub(super) fn into_change(self) -> Change<'s, 'k, P, K> {
         self.change
     }
 }
 
-impl<'k, P: Blocks, const KEYS: usize> ApplyKeys<'k> for OpenKeys<'_, 'k, P, KEYS> {
+impl<'k, P: Blocks, K: KeyNumbers> ApplyKeys<'k> for OpenKeys<'_, 'k, P, K> {
     #[inline]
     fn existed(&self, key: usize) -> bool {
-        self.existed[key]
+        self.existed.as_ref()[key]
     }
 
     #[inline]
     fn version(&self, key: usize) -> Version {
-        self.versions[key]
+        self.versions.as_ref()[key]
     }
 
     fn lifetimes_from_ms(&self, _now_ms: u64) -> u64 {
@@ -354,7 +357,7 @@ impl<'k, P: Blocks, const KEYS: usize> ApplyKeys<'k> for OpenKeys<'_, 'k, P, KEY
     }
 
     fn put(&mut self, key: usize, value: &'k [u8]) -> Result<(), Refusal> {
-        let (ms, now_ms) = (self.ttls_ms[key], self.change.lifetimes_from_ms());
+        let (ms, now_ms) = (self.ttls_ms.as_ref()[key], self.change.lifetimes_from_ms());
         if now_ms + ms > EXPIRY_MS_MAX {
             return Err(Refusal::Lifetime { ms, now_ms });
         }

@@ -21,7 +21,9 @@ use penstock_storage::index::CellId;
 use penstock_storage::io::Blocks;
 use penstock_storage::place::Lsn;
 use penstock_storage::planted::{self, Bug, is_planted};
-use penstock_storage::store::{Change, ChangeKey, Committed, Found, NoRoom, Store, TokenPart};
+use penstock_storage::store::{
+    Change, ChangeKey, Committed, Found, KeyNumbers, NoRoom, Store, TokenPart,
+};
 use penstock_storage::system_key::{HORIZON_KEY, TOKEN_KEY_BYTES, token_key};
 use penstock_storage::token::TokenAnswer;
 use penstock_storage::version::{PARTITIONS, SLOTS, Version as Stored, partition_of};
@@ -352,8 +354,8 @@ impl NewToken {
 /// Commits a change, with the token of its request if there is one. The numbers that the answer
 /// tells stand in `out` behind its head, which begins at `from`.
 #[inline(always)]
-pub(super) fn commit<P: Blocks, const KEYS: usize>(
-    change: Change<'_, '_, P, KEYS>,
+pub(super) fn commit<P: Blocks, K: KeyNumbers>(
+    change: Change<'_, '_, P, K>,
     context: &Context<'_>,
     (out, from): (&[u8], usize),
 ) -> Result<Committed, NoRoom> {

@@ -6,7 +6,7 @@ use penstock_storage::index::CellId;
 use penstock_storage::io::{Block, Blocks};
 use penstock_storage::log::{Purpose, Room};
 use penstock_storage::place::Lsn;
-use penstock_storage::record::{PARTS_MAX, PartKind, PartView};
+use penstock_storage::record::{OfParts, PartKind, PartView};
 use penstock_storage::store::{Found, PREFETCH_KEYS_MAX};
 
 use crate::replication::partition::{Applicable, Partition, Role};
@@ -185,11 +185,11 @@ impl Applier {
                 &all
             }
         };
-        let mut keys: [&[u8]; PARTS_MAX] = [&[]; PARTS_MAX];
+        let mut keys = OfParts::of(&[][..], parts.len());
         for (key, part) in keys.iter_mut().zip(parts) {
             *key = part.key();
         }
-        let keys = (first.slot(), &keys[..parts.len()]);
+        let keys = (first.slot(), &keys[..]);
         if !prefetch.keys(Waiter::Apply(number), keys, turn, effects) {
             return Err(Stop::Partition);
         }

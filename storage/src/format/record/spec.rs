@@ -49,7 +49,8 @@ pub struct RecordSpec<'a> {
     pub extension: &'a [&'a [u8]],
 }
 
-/// The encoded size of a part, in bytes.
+/// The encoded size of a part of a record of few parts, in bytes. Each part of a record of more has
+/// [`number_bytes`](super::number_bytes) besides.
 #[inline]
 #[must_use]
 pub const fn part_bytes(

@@ -12,6 +12,7 @@
 //! full to nine tenths is laid out anew an eighth larger, so no insertion moves more than the
 //! entries of two groups, however many keys there are.
 
+use crate::format::record::FEW_PARTS_MAX;
 use crate::memory::index::entry::Candidate;
 use crate::memory::index::entry::CellId;
 use crate::memory::index::entry::Entry;
@@ -163,6 +164,19 @@ impl Index {
     #[must_use]
     pub(crate) fn has_free_entries(&self, slot: u16, hashes: &[u32]) -> bool {
         let groups = &self.slots[usize::from(slot)];
+        if hashes.len() > FEW_PARTS_MAX {
+            // In the order of their groups: nothing is compared with all others.
+            let mut hashes = hashes.to_vec();
+            hashes.sort_unstable_by_key(|&hash| groups.group_of(hash).0);
+            let mut of_groups =
+                hashes.chunk_by(|a, b| groups.group_of(*a).0 == groups.group_of(*b).0);
+            return of_groups.all(|all| {
+                groups
+                    .group_of(all[0])
+                    .1
+                    .has_room_for(all.iter().map(|_| 1).sum())
+            });
+        }
         hashes.iter().all(|&hash| {
             let (number, group, _) = groups.group_of(hash);
             let in_group = hashes.iter().filter(|&&it| groups.group_of(it).0 == number);
