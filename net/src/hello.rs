@@ -46,6 +46,9 @@ pub const FEATURE_ALL: u64 = 16384;
 /// A server's feature: it reads `resp_ports` of a `[[node]]` in the plan of a cluster, which
 /// earlier builds refuse.
 pub const FEATURE_PLAN_CORE_PORTS: u64 = 32768;
+/// A server's feature: an APPLY may have more than
+/// [`FEW_KEYS_MAX`](crate::limits::FEW_KEYS_MAX) keys.
+pub const FEATURE_MANY_KEYS: u64 = 65536;
 /// Authentication: none.
 pub const AUTH_NONE: u16 = 1;
 /// SCRAM-SHA-256 on a connection without encryption.

@@ -4,10 +4,16 @@
 pub const KEY_BYTES_MAX: usize = 1024;
 /// Items of a batch, at most; at least 1.
 pub const BATCH_ITEMS_MAX: usize = 1024;
-/// Instructions of one operation, at most.
+/// Instructions of an operation on few keys, at most.
 pub const INSTRUCTIONS_MAX: usize = 64;
-/// Keys of one APPLY, at most; at least 1.
-pub const APPLY_KEYS_MAX: usize = 8;
+/// Keys of one APPLY, at most; at least 1. Their numbers have 8 bits.
+pub const APPLY_KEYS_MAX: usize = 255;
+/// Keys of an APPLY that any server takes, of a RUN, and of what runs when a key expires, at most:
+/// their lengths stand in the head of the item.
+pub const FEW_KEYS_MAX: usize = 8;
+/// Instructions of an APPLY of more than [`FEW_KEYS_MAX`] keys, at most: an answer has 8 bits for
+/// the number of one, and 255 for none.
+pub const MANY_INSTRUCTIONS_MAX: usize = 255;
 /// Arguments of a program, at most.
 pub const PROGRAM_ARGUMENTS_MAX: usize = 16;
 /// Bytes of the name of a program and of its arguments and keys, at most.
@@ -60,6 +66,17 @@ pub const USER_KEYS_MAX: usize = 16;
 pub const CERTIFICATE_NAME_BYTES_MAX: usize = 255;
 /// Bytes of a frame before HELLO was accepted, at most.
 pub const FRAME_BYTES_BEFORE_HELLO_MAX: u32 = 1024;
+
+/// Instructions of an APPLY of so many keys, at most.
+#[inline]
+#[must_use]
+pub const fn instructions_max(keys: usize) -> usize {
+    if keys > FEW_KEYS_MAX {
+        MANY_INSTRUCTIONS_MAX
+    } else {
+        INSTRUCTIONS_MAX
+    }
+}
 
 /// What a server was configured to accept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use crate::apply::Rate;
 use crate::auth::AuthFault;
 use crate::limits::{
     APPLY_KEYS_MAX, BATCH_ITEMS_MAX, CLIENT_NAME_BYTES_MAX, EFFECTS_BYTES_MAX, EXPIRY_MS_MAX,
-    HISTORY_VERSIONS_MAX, INSTRUCTIONS_MAX, KEY_BYTES_MAX, KEYSPACE_BYTES_MAX,
+    FEW_KEYS_MAX, HISTORY_VERSIONS_MAX, INSTRUCTIONS_MAX, KEY_BYTES_MAX, KEYSPACE_BYTES_MAX,
     PROGRAM_ARGUMENTS_MAX, PROGRAM_NAME_BYTES_MAX, TOKEN_AHEAD_MS_MAX,
 };
 use crate::slot::SLOTS;
@@ -169,12 +169,9 @@ pub enum Refusal {
     InstructionCount { operation: u8, count: u8 },
     #[error("APPLY takes 1 to {apply_keys_max} keys, not {0}", apply_keys_max = APPLY_KEYS_MAX)]
     ApplyKeyCount(u8),
-    #[error(
-        "APPLY takes 0 to {instructions_max} instructions, not {0}",
-        instructions_max = INSTRUCTIONS_MAX
-    )]
-    ApplyInstructionCount(u8),
-    #[error("RUN takes 1 to {apply_keys_max} keys, not {0}", apply_keys_max = APPLY_KEYS_MAX)]
+    #[error("APPLY takes 0 to {max} instructions, not {count}")]
+    ApplyInstructionCount { count: u8, max: usize },
+    #[error("RUN takes 1 to {few_keys_max} keys, not {0}", few_keys_max = FEW_KEYS_MAX)]
     RunKeyCount(u8),
     #[error(
         "RUN takes 0 to {arguments_max} arguments, not {0}",
@@ -432,6 +429,12 @@ pub enum Refusal {
         effects_bytes_max = EFFECTS_BYTES_MAX
     )]
     EffectBytes { instruction: usize, bytes: usize },
+    #[error(
+        "instruction {instruction}: its effects and the key that expires are {keys} keys; at most \
+         {few_keys_max} are stored",
+        few_keys_max = FEW_KEYS_MAX
+    )]
+    EffectKeys { instruction: usize, keys: usize },
     #[error(
         "instruction {instruction}: key {key} does not expire at the end of the request, so its \
          effects would never run"

@@ -8,12 +8,13 @@ use crate::login::{ConnectionLogin, Unwelcome};
 use crate::operation::{Answer, ClientError};
 use crate::options::ClientOptions;
 use crate::queued::{Item, Queued, Refused, What};
+use penstock_net::apply::apply_has_many_keys;
 use penstock_net::auth::BINDING_BYTES;
 use penstock_net::batch::Batch;
 use penstock_net::frame::{FLAG_REPLY, Header, Opcode, write_frame};
 use penstock_net::hello::{
-    ClientHello, FEATURE_ALL, FEATURE_APPLY, FEATURE_BEGAN, FEATURE_RUN, FEATURE_SHOWN,
-    FEATURE_TOKENS, ServerHello,
+    ClientHello, FEATURE_ALL, FEATURE_APPLY, FEATURE_BEGAN, FEATURE_MANY_KEYS, FEATURE_RUN,
+    FEATURE_SHOWN, FEATURE_TOKENS, ServerHello,
 };
 use penstock_net::item::ItemForm;
 use penstock_net::level::AckLevel;
@@ -233,6 +234,10 @@ impl Connection {
             ItemForm::Apply if !self.has(FEATURE_APPLY) => {
                 Some("the server does not know APPLY: feature bit 7 is missing in its HELLO")
             }
+            ItemForm::Apply if apply_has_many_keys(bytes) && !self.has(FEATURE_MANY_KEYS) => Some(
+                "the server does not take more than eight keys in an APPLY: feature bit 16 is \
+                 missing in its HELLO",
+            ),
             _ => None,
         }
     }

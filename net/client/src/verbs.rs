@@ -177,7 +177,7 @@ pub trait Verbs: Sized {
         })
     }
 
-    /// Runs guards and effects on up to eight keys of one slot: all of them take effect, or none.
+    /// Runs guards and effects on up to 255 keys of one slot: all of them take effect, or none.
     /// What does not hold is [`ClientError::No`] with the instruction and its reason
     /// ([`Answer::failed`]). A server that is older than APPLY is [`ClientError::Refused`] with
     /// [`Status::Unsupported`].

@@ -34,7 +34,7 @@ impl<'a> Addition<'a> {
         let Action::Change(Arithmetic::Add, at, Operand::Immediate(_)) = add.action else {
             return None;
         };
-        let is_one = instructions.next().is_none() && request.keys().len() == 1;
+        let is_one = instructions.next().is_none() && request.key_count() == 1;
         let is_plain = at.kind() == NumberKind::Decimal && request.token().is_none();
         (is_one && is_plain).then(|| Addition {
             item,

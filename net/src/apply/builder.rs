@@ -5,7 +5,7 @@ use crate::apply::instruction::{
 };
 use crate::apply::number::NumberAt;
 use crate::apply::rate::Rate;
-use crate::apply::request::{HEAD_BYTES, write_apply};
+use crate::apply::request::{HEAD_BYTES, later_lengths_bytes, write_apply};
 use crate::batch::padded;
 use crate::instruction::{FieldType, INSTRUCTION_BYTES};
 use crate::version::Version;
@@ -102,6 +102,7 @@ impl Apply {
         let keys = self.keys.iter().map(|key| padded(key.len()));
         HEAD_BYTES
             + self.instructions.len() * INSTRUCTION_BYTES
+            + later_lengths_bytes(self.keys.len())
             + keys.sum::<usize>()
             + padded(self.data.len())
     }

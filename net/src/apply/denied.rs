@@ -10,13 +10,13 @@ use crate::apply::instruction::ApplyInstruction;
 use crate::apply::request::{APPLY, ApplyRequest, HEAD_BYTES};
 use crate::batch::{padded, read_u16};
 use crate::instruction::INSTRUCTION_BYTES;
-use crate::limits::APPLY_KEYS_MAX;
+use crate::limits::FEW_KEYS_MAX;
 use crate::program::{RUN, RUN_HEAD_BYTES};
 use crate::request::{Token, is_reserved};
 
 /// Parts of an item that may differ, at most: a token, the names of all keys but the first, and the
 /// data.
-const FREE_MAX: usize = APPLY_KEYS_MAX + 1;
+const FREE_MAX: usize = FEW_KEYS_MAX + 1;
 
 /// An APPLY that was denied.
 ///
@@ -25,10 +25,10 @@ const FREE_MAX: usize = APPLY_KEYS_MAX + 1;
 pub struct DeniedApply {
     bytes: usize,
     /// Where the names stand that may differ; what is behind `name_count` means nothing.
-    names: [Part; APPLY_KEYS_MAX],
+    names: [Part; FEW_KEYS_MAX],
     name_count: usize,
     /// Where the names stand that may not differ, the first key among them.
-    used: [Part; APPLY_KEYS_MAX],
+    used: [Part; FEW_KEYS_MAX],
     used_count: usize,
     /// A name that may differ is as long as another one, so both may become the same.
     may_collide: bool,
@@ -65,10 +65,13 @@ impl Part {
 
 impl DeniedApply {
     /// The item, whose instruction `failed` was the first that did not hold. `None` if the item is
-    /// bad, or has no such instruction.
+    /// bad, has no such instruction, or more keys than [`FEW_KEYS_MAX`].
     #[must_use]
     pub fn of(item: &[u8], failed: usize, value_bytes_max: u32) -> Option<Self> {
         let request = ApplyRequest::read(item, value_bytes_max).ok()?;
+        if request.key_count() > FEW_KEYS_MAX {
+            return None;
+        }
         let ran = request.instruction_bytes().get(..=failed)?;
         let (mut used, mut uses_data) = (1, false);
         for instruction in ran.iter().map(ApplyInstruction::checked) {
@@ -94,7 +97,7 @@ impl DeniedApply {
             denied.may_differ(token);
         }
         let mut at = keys_at;
-        for (number, key) in request.keys().iter().enumerate() {
+        for (number, key) in request.keys().enumerate() {
             let name = Part::new(at, key.len());
             if used & 1 << number == 0 {
                 denied.names[denied.name_count] = name;

@@ -420,10 +420,10 @@ impl ApplyInstruction {
 
     /// The bit of the key that an instruction may change which was checked; 0 if it only looks.
     #[inline]
-    pub(super) fn changed_key(bytes: &[u8; INSTRUCTION_BYTES]) -> u8 {
+    pub(super) fn changed_key(bytes: &[u8; INSTRUCTION_BYTES]) -> Option<u8> {
         let is_effect =
             bytes[0] >= code::SET && bytes[0] != code::RETURN && bytes[0] != code::ABSENT_SINCE;
-        u8::from(is_effect) << (bytes[2] & 7)
+        is_effect.then_some(bytes[2])
     }
 
     /// Whether it may change something. An instruction that only looks is a guard or RETURN.

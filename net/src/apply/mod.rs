@@ -1,4 +1,4 @@
-//! APPLY: guards and effects on up to eight keys of a slot, all of them or none.
+//! APPLY: guards and effects on keys of a slot, all of them or none.
 //!
 //! An item is read as a view ([`ApplyRequest`]). [`run`] decides what it does: the keys as they are
 //! and the time come in by arguments, and nothing but the staged values of [`ApplyKeys`] changes.
@@ -22,5 +22,8 @@ pub use denied::{DeniedApply, may_repeat_denied};
 pub use instruction::{Action, ApplyInstruction, Arithmetic, BitTest, Comparison, Operand};
 pub use number::{NumberAt, NumberKind};
 pub use rate::{Rate, TooEarly};
-pub use request::{APPLY, ApplyRequest, Effects, InstructionsOfFields, Terms, write_apply};
+pub use request::{
+    APPLY, ApplyRequest, Effects, InstructionsOfFields, Keys, Terms, apply_has_many_keys,
+    write_apply,
+};
 pub use run::{ApplyKeys, Cause, Denial, run};

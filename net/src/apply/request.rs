@@ -1,16 +1,20 @@
 //! The program of an APPLY or UPDATE_IF as a view of its item.
 
 mod effects;
+mod keys;
 
 use crate::apply::instruction::ApplyInstruction;
 use crate::batch::{padded, push_padded, read_u16, read_u32};
 use crate::instruction::{INSTRUCTION_BYTES, Instruction};
-use crate::limits::{APPLY_KEYS_MAX, INSTRUCTIONS_MAX, KEY_BYTES_MAX};
+use crate::limits::{APPLY_KEYS_MAX, FEW_KEYS_MAX, KEY_BYTES_MAX, instructions_max};
 use crate::refusal::Refusal;
 use crate::request::verb::Verb;
 use crate::request::{Expiry, Extension, Request, Token, field, is_reserved};
 
 pub use effects::Effects;
+pub use keys::Keys;
+pub(in crate::apply) use keys::later_lengths_bytes;
+use keys::{LaterKeys, check_many, write_later_lengths};
 
 /// The number of the operation in an item.
 pub const APPLY: u8 = Verb::Apply as u8;
@@ -18,14 +22,16 @@ pub const APPLY: u8 = Verb::Apply as u8;
 pub(super) const HEAD_BYTES: usize = 32;
 /// Where the lengths of the third key and those behind it begin.
 const LENGTHS_AT: usize = 16;
-const NAMES: [&str; APPLY_KEYS_MAX] = [
+const NAMES: [&str; FEW_KEYS_MAX] = [
     "key 0", "key 1", "key 2", "key 3", "key 4", "key 5", "key 6", "key 7",
 ];
 
 /// One APPLY, checked, as a view of its bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct ApplyRequest<'a> {
-    keys: [&'a [u8]; APPLY_KEYS_MAX],
+    /// The first eight.
+    keys: [&'a [u8]; FEW_KEYS_MAX],
+    later_keys: LaterKeys<'a>,
     key_count: usize,
     instructions: &'a [[u8; INSTRUCTION_BYTES]],
     /// The bytes that PUT, START and REPLACE take values from.
@@ -80,7 +86,12 @@ impl<'a> ApplyRequest<'a> {
         let (key_count, data_len) = (usize::from(head[4]), read_u32(head, 12));
         let instructions_end = HEAD_BYTES + usize::from(head[5]) * INSTRUCTION_BYTES;
         let keys_at = instructions_end + usize::from(read_u16(head, 6));
-        let keys_end = lengths.iter().fold(keys_at, |end, len| end + padded(*len));
+        let later_at = lengths.iter().fold(keys_at, |end, len| end + padded(*len));
+        let later_keys = match key_count > FEW_KEYS_MAX {
+            false => LaterKeys::default(),
+            true => LaterKeys::read(item, later_at, key_count)?,
+        };
+        let keys_end = later_at + later_lengths_bytes(key_count) + later_keys.bytes();
         let end = keys_end as u64 + u64::from(data_len).next_multiple_of(8);
         if item.len() as u64 != end {
             return Err(Refusal::ItemLength {
@@ -92,16 +103,21 @@ impl<'a> ApplyRequest<'a> {
             Extension::Token(token) => Some(token),
             Extension::None | Extension::Member(_) => None,
         };
-        let mut keys = [&[][..]; APPLY_KEYS_MAX];
+        let mut keys = [&[][..]; FEW_KEYS_MAX];
         let mut at = keys_at;
-        for number in 0..key_count {
+        for number in 0..key_count.min(FEW_KEYS_MAX) {
             let len = lengths[number];
             keys[number] = field(item, at, len, NAMES[number])?;
             at += padded(len);
         }
         let data = field(item, keys_end, data_len as usize, "the data")?;
-        let keys_used = &keys[..key_count];
-        check_names(keys_used)?;
+        match key_count > FEW_KEYS_MAX {
+            false => check_names(&keys[..key_count])?,
+            true => {
+                later_keys.check_padding()?;
+                check_many(Keys::new(&keys, later_keys))?;
+            }
+        }
         let instructions = item[HEAD_BYTES..instructions_end].as_chunks().0;
         // All are checked before the first runs.
         let mut arms = false;
@@ -120,6 +136,7 @@ impl<'a> ApplyRequest<'a> {
         }
         let request = ApplyRequest {
             keys,
+            later_keys,
             key_count,
             instructions,
             data,
@@ -141,7 +158,7 @@ impl<'a> ApplyRequest<'a> {
     #[must_use]
     pub fn of_update_if(request: &Request<'a>) -> Self {
         assert!(request.verb == Verb::UpdateIf, "{:?}", request.verb);
-        let mut keys = [&[][..]; APPLY_KEYS_MAX];
+        let mut keys = [&[][..]; FEW_KEYS_MAX];
         keys[0] = request.key;
         let mut key_count = 1;
         if let Some(second) = request.second_key.filter(|second| *second != request.key) {
@@ -149,6 +166,7 @@ impl<'a> ApplyRequest<'a> {
         }
         ApplyRequest {
             keys,
+            later_keys: LaterKeys::default(),
             key_count,
             instructions: request.instruction_bytes(),
             data: &[],
@@ -196,11 +214,35 @@ impl<'a> ApplyRequest<'a> {
         are_of_fields.then_some(InstructionsOfFields(self.instructions))
     }
 
-    /// The keys, 1 to 8, no two alike. The first one decides the slot.
+    /// How many keys there are, 1 to [`APPLY_KEYS_MAX`].
     #[inline]
     #[must_use]
-    pub fn keys(&self) -> &[&'a [u8]] {
-        &self.keys[..self.key_count]
+    pub fn key_count(&self) -> usize {
+        self.key_count
+    }
+
+    /// The keys, no two alike. The first one decides the slot.
+    #[inline]
+    #[must_use]
+    pub fn keys(&self) -> Keys<'a, '_> {
+        Keys::new(self.first_keys(), self.later_keys)
+    }
+
+    /// The first eight keys, or all if they are fewer.
+    #[inline]
+    #[must_use]
+    pub fn first_keys(&self) -> &[&'a [u8]] {
+        &self.keys[..self.key_count.min(FEW_KEYS_MAX)]
+    }
+
+    /// The key with this number, which is below [`ApplyRequest::key_count`]. It takes a step for
+    /// each key before it, but for the first eight.
+    #[must_use]
+    pub fn key_at(&self, number: usize) -> &'a [u8] {
+        match self.first_keys().get(number) {
+            Some(key) => key,
+            None => self.keys().nth(number).expect("there are as many keys"),
+        }
     }
 
     /// The first key.
@@ -216,18 +258,19 @@ impl<'a> ApplyRequest<'a> {
         self.instructions.iter().map(ApplyInstruction::checked)
     }
 
-    /// Keys that an effect may change, now or when a key expires, a bit for each.
-    pub(crate) fn changed_keys(&self) -> u8 {
+    /// Of each key, whether an effect may change it, now or when a key expires.
+    pub(crate) fn changed_keys(&self) -> [bool; APPLY_KEYS_MAX] {
         let moved = self
             .terms
             .is_some_and(|terms| terms.start.is_some() || terms.expiry != Expiry::Keep);
-        let changed = self.instructions.iter().fold(0, |changed, bytes| {
-            changed | ApplyInstruction::changed_key(bytes)
-        });
-        match self.key_count {
-            1 => u8::from(changed != 0 || moved),
-            _ => changed | u8::from(moved),
+        let mut changed = [false; APPLY_KEYS_MAX];
+        changed[0] = moved;
+        for bytes in self.instructions {
+            if let Some(key) = ApplyInstruction::changed_key(bytes) {
+                changed[self.key_of(key)] = true;
+            }
         }
+        changed
     }
 
     /// The instructions, not decoded.
@@ -274,11 +317,12 @@ impl<'a> ApplyRequest<'a> {
     }
 }
 
-/// The lengths of all eight keys, those that are not there being 0, after the checks of the head.
+/// The lengths of the first eight keys, those that are not there being 0, after the checks of the
+/// head.
 fn checked_lengths(
     head: &[u8; HEAD_BYTES],
     value_bytes_max: u32,
-) -> Result<[usize; APPLY_KEYS_MAX], Refusal> {
+) -> Result<[usize; FEW_KEYS_MAX], Refusal> {
     let [operation, flags, count, instructions] = [head[2], head[3], head[4], head[5]];
     if operation != APPLY {
         return Err(Refusal::Operation(operation));
@@ -289,10 +333,14 @@ fn checked_lengths(
     if !(1..=APPLY_KEYS_MAX).contains(&usize::from(count)) {
         return Err(Refusal::ApplyKeyCount(count));
     }
-    if usize::from(instructions) > INSTRUCTIONS_MAX {
-        return Err(Refusal::ApplyInstructionCount(instructions));
+    let instructions_max = instructions_max(count.into());
+    if usize::from(instructions) > instructions_max {
+        return Err(Refusal::ApplyInstructionCount {
+            count: instructions,
+            max: instructions_max,
+        });
     }
-    let lengths: [u16; APPLY_KEYS_MAX] = std::array::from_fn(|key| match key {
+    let lengths: [u16; FEW_KEYS_MAX] = std::array::from_fn(|key| match key {
         0 | 1 => read_u16(head, 8 + 2 * key),
         key => read_u16(head, LENGTHS_AT + 2 * (key - 2)),
     });
@@ -353,6 +401,14 @@ fn check_names(keys: &[&[u8]]) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// Whether the item of an APPLY says that it has more than [`FEW_KEYS_MAX`] keys: only a server
+/// with [`FEATURE_MANY_KEYS`](crate::hello::FEATURE_MANY_KEYS) takes it.
+#[must_use]
+pub fn apply_has_many_keys(item: &[u8]) -> bool {
+    item.get(4)
+        .is_some_and(|count| usize::from(*count) > FEW_KEYS_MAX)
+}
+
 /// Appends the item. What is beyond a limit is written as far as the head can say it, and the
 /// server refuses the item.
 pub fn write_apply(
@@ -367,11 +423,15 @@ pub fn write_apply(
     let short = |number: usize| u16::try_from(number).unwrap_or(u16::MAX).to_le_bytes();
     head[0..2].copy_from_slice(&short(block));
     head[2] = APPLY;
-    head[4] = u8::try_from(keys.len()).unwrap_or(u8::MAX);
+    // More keys than there may be are none, which no server takes.
+    head[4] = match keys.len() {
+        more if more > APPLY_KEYS_MAX => 0,
+        count => u8::try_from(count).expect("at most 255"),
+    };
     head[5] = u8::try_from(instructions.len()).unwrap_or(u8::MAX);
     let data_len = u32::try_from(data.len()).unwrap_or(u32::MAX);
     head[12..16].copy_from_slice(&data_len.to_le_bytes());
-    for (number, key) in keys.iter().enumerate().take(APPLY_KEYS_MAX) {
+    for (number, key) in keys.iter().enumerate().take(FEW_KEYS_MAX) {
         let at = match number {
             0 | 1 => 8 + 2 * number,
             number => LENGTHS_AT + 2 * (number - 2),
@@ -382,7 +442,12 @@ pub fn write_apply(
     for instruction in instructions {
         out.extend_from_slice(&instruction.encode());
     }
-    for key in keys {
+    let (first, later) = keys.split_at(keys.len().min(FEW_KEYS_MAX));
+    for key in first {
+        push_padded(out, key.as_ref());
+    }
+    write_later_lengths(out, later);
+    for key in later {
         push_padded(out, key.as_ref());
     }
     push_padded(out, data);
@@ -439,7 +504,8 @@ mod tests {
     fn written(request: &ApplyRequest<'_>) -> Vec<u8> {
         let instructions: Vec<_> = request.instructions().collect();
         let mut item = Vec::new();
-        write_apply(&mut item, request.keys(), &instructions, request.data());
+        let keys: Vec<&[u8]> = request.keys().collect();
+        write_apply(&mut item, &keys, &instructions, request.data());
         item
     }
 
@@ -462,15 +528,19 @@ mod tests {
             let batch = Batch::read(&frame[HEADER_BYTES..]).expect("well formed");
             let request = Request::read(batch.item(0), 64).expect("well formed");
             let program = ApplyRequest::of_update_if(&request);
-            assert_eq!(program.keys().len(), count);
+            assert_eq!(program.key_count(), count);
             assert_eq!((program.key_of(0), program.key_of(1)), (0, count - 1));
             assert_eq!(program.verb(), Verb::UpdateIf);
             let start = program.terms().and_then(|terms| terms.start);
             assert_eq!(start, Some(&b"12345678"[..]));
             let values: Vec<_> = program.values().collect();
             assert_eq!(values, [(0, &b"12345678"[..])]);
-            let all = (1 << count) - 1;
-            assert_eq!(program.changed_keys(), all, "the start, and the second key");
+            let changed = program.changed_keys();
+            let is_all = changed
+                .iter()
+                .enumerate()
+                .all(|(key, it)| *it == (key < count));
+            assert!(is_all, "the start, and the second key");
         }
     }
 
@@ -479,7 +549,7 @@ mod tests {
         let item = sale();
         let request = read(&item).expect("well formed");
         assert_eq!(
-            request.keys(),
+            request.first_keys(),
             [&b"stock:{7}"[..], b"hold:{7}:1", b"limit:{7}"]
         );
         assert_eq!(request.key(), b"stock:{7}");
@@ -522,14 +592,97 @@ mod tests {
         );
     }
 
+    /// Each key is put and must be missing before.
+    fn wide(count: usize) -> Vec<u8> {
+        let mut apply = Apply::new();
+        for number in 0..count {
+            let key = apply.key(format!("{{7}}{}", number * 31).as_bytes());
+            apply.put(key, b"value");
+        }
+        let mut item = Vec::new();
+        apply.write(&mut item);
+        item
+    }
+
+    #[test]
+    fn as_many_keys_as_there_may_be_come_back_in_their_order() {
+        for count in [8, 9, 10, 12, 13, 100, APPLY_KEYS_MAX] {
+            let item = wide(count);
+            let request = read(&item).expect("well formed");
+            assert_eq!(written(&request), item, "{count} keys");
+            assert_eq!((request.key_count(), request.keys().len()), (count, count));
+            for (number, key) in request.keys().enumerate() {
+                assert_eq!(key, format!("{{7}}{}", number * 31).as_bytes());
+                assert_eq!(request.key_at(number), key);
+            }
+            let is_many = count > FEW_KEYS_MAX;
+            assert_eq!(apply_has_many_keys(&item), is_many, "{count} keys");
+        }
+        let refusal = read(&wide(APPLY_KEYS_MAX + 1)).expect_err("refused");
+        assert_eq!(refusal.to_string(), "APPLY takes 1 to 255 keys, not 0");
+    }
+
+    #[test]
+    fn an_item_of_many_keys_cut_anywhere_or_with_a_flipped_bit_is_refused_or_written_back() {
+        for count in [9, 13] {
+            let item = wide(count);
+            for len in 0..item.len() {
+                assert!(read(&item[..len]).is_err(), "{len} bytes");
+            }
+            let (mut accepted, mut refused) = (0, 0);
+            for bit in 0..item.len() * 8 {
+                let mut flipped = item.clone();
+                flipped[bit / 8] ^= 1 << (bit % 8);
+                match read(&flipped) {
+                    Ok(request) => {
+                        assert_eq!(written(&request), flipped, "bit {bit}");
+                        accepted += 1;
+                    }
+                    Err(_) => refused += 1,
+                }
+            }
+            assert!(accepted > 100 && refused > 300, "{accepted}, {refused}");
+        }
+    }
+
+    #[test]
+    fn many_keys_are_refused_if_one_stands_twice_or_is_the_servers_own_or_too_long() {
+        let with = |names: &[(usize, Vec<u8>)]| {
+            let mut keys: Vec<Vec<u8>> = (0..40).map(|it| vec![b'k', b'A' + it]).collect();
+            for (number, name) in names {
+                keys[*number] = name.clone();
+            }
+            let mut item = Vec::new();
+            write_apply(&mut item, &keys, &[], &[]);
+            read(&item)
+                .map(|it| it.key_count())
+                .map_err(|it| it.to_string())
+        };
+        assert_eq!(with(&[]), Ok(40));
+        for (first, key) in [(0, 39), (3, 7), (7, 8), (20, 21)] {
+            let twice = with(&[(first, b"same".to_vec()), (key, b"same".to_vec())]);
+            let text = Refusal::KeyRepeated {
+                key: u8::try_from(key).expect("few"),
+                first: u8::try_from(first).expect("few"),
+            };
+            assert_eq!(twice, Err(text.to_string()));
+        }
+        let own = with(&[(30, [RESERVED_KEY, b"x"].concat())]);
+        assert_eq!(own, Err(Refusal::KeyReserved { key: 30 }.to_string()));
+        let long = with(&[(30, vec![b'k'; KEY_BYTES_MAX + 1])]);
+        let text = "key 30 has 1025 bytes; 1 to 1024 are accepted";
+        assert_eq!(long, Err(text.to_owned()));
+        assert!(with(&[(30, Vec::new())]).is_err());
+    }
+
     #[test]
     fn each_bad_byte_of_a_head_is_refused_by_its_name() {
         let item = sale();
         let cases: [(usize, &[u8], &str); 10] = [
             (2, &[4], "operation 4 is not known"),
             (3, &[1], "flags 0x01 are not allowed for operation 10"),
-            (4, &[0], "APPLY takes 1 to 8 keys, not 0"),
-            (4, &[9], "APPLY takes 1 to 8 keys, not 9"),
+            (4, &[0], "APPLY takes 1 to 255 keys, not 0"),
+            (4, &[9], "key 3 has 0 bytes; 1 to 1024 are accepted"),
             (5, &[65], "APPLY takes 0 to 64 instructions, not 65"),
             (
                 4,
@@ -560,7 +713,7 @@ mod tests {
         let wrong: [(usize, &[u8]); 8] = [
             (2, &[1]),
             (3, &[1]),
-            (4, &[9]),
+            (4, &[0]),
             (5, &[65]),
             (20, &[1]),
             (28, &[1]),
@@ -591,7 +744,7 @@ mod tests {
         };
         let eight: Vec<Vec<u8>> = (0..8).map(|key| vec![b'a' + key]).collect();
         let eight: Vec<&[u8]> = eight.iter().map(Vec::as_slice).collect();
-        assert_eq!(read(&item(&eight)).map(|it| it.keys().len()).ok(), Some(8));
+        assert_eq!(read(&item(&eight)).map(|it| it.key_count()).ok(), Some(8));
         let mut last = eight.clone();
         last[7] = b"c";
         assert_eq!(

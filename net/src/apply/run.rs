@@ -318,7 +318,7 @@ impl<'a> Step<'_, 'a> {
             }
             Action::OnExpire { effects } => {
                 self.found(keys)?;
-                let key = u8::try_from(self.key).expect("at most eight keys");
+                let key = u8::try_from(self.key).expect("at most 255 keys");
                 keys.arm(
                     self.key,
                     &Effects::new(self.request, self.number, key, effects),

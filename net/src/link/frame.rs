@@ -4,7 +4,10 @@ use crate::batch::{read_u32, read_u64};
 use crate::link::fault::LinkFault;
 use crate::link::message::LinkMessage;
 
-pub use crate::link::limits::{LINK_FRAME_BYTES_BEFORE_PROOF_MAX, LINK_VERSION, LINK_VERSION_MAX};
+pub use crate::link::limits::{
+    LINK_FRAME_BYTES_BEFORE_PROOF_MAX, LINK_VERSION, LINK_VERSION_LEVEL_ALL,
+    LINK_VERSION_MANY_PARTS, LINK_VERSION_MAX,
+};
 
 /// Bytes of a frame before its body.
 pub const LINK_HEADER_BYTES: usize = 48;

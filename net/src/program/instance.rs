@@ -1,7 +1,7 @@
 //! What a caller asks of a program: its id, keys and arguments, as the item of RUN.
 
 use crate::batch::{padded, push_padded};
-use crate::limits::APPLY_KEYS_MAX;
+use crate::limits::FEW_KEYS_MAX;
 use crate::program::id::ProgramId;
 use crate::program::request::{HEAD_BYTES, RUN, length_at};
 
@@ -116,7 +116,7 @@ pub(crate) fn write_run<'a>(
     head[2] = RUN;
     head[4] = small(keys.clone().count());
     head[5] = small(argument_count);
-    for (number, key) in keys.clone().enumerate().take(APPLY_KEYS_MAX) {
+    for (number, key) in keys.clone().enumerate().take(FEW_KEYS_MAX) {
         let len = u16::try_from(key.len()).unwrap_or(u16::MAX);
         let at = length_at(number);
         head[at..at + 2].copy_from_slice(&len.to_le_bytes());

@@ -2,7 +2,7 @@
 
 use crate::apply::APPLY;
 use crate::batch::{padded, read_u16, read_u32, read_u64};
-use crate::limits::{APPLY_KEYS_MAX, KEY_BYTES_MAX, PROGRAM_ARGUMENTS_MAX};
+use crate::limits::{FEW_KEYS_MAX, KEY_BYTES_MAX, PROGRAM_ARGUMENTS_MAX};
 use crate::program::id::ProgramId;
 use crate::refusal::Refusal;
 use crate::request::{Extension, Token, field};
@@ -11,7 +11,7 @@ use crate::request::{Extension, Token, field};
 pub const RUN: u8 = 11;
 /// Bytes before the extension.
 pub(crate) const HEAD_BYTES: usize = 40;
-const NAMES: [&str; APPLY_KEYS_MAX] = [
+const NAMES: [&str; FEW_KEYS_MAX] = [
     "key 0", "key 1", "key 2", "key 3", "key 4", "key 5", "key 6", "key 7",
 ];
 
@@ -127,7 +127,7 @@ impl<'a> RunRequest<'a> {
 }
 
 /// The lengths of all eight keys, those that are not there being 0, after the checks of the head.
-fn checked_lengths(head: &[u8; HEAD_BYTES]) -> Result<[usize; APPLY_KEYS_MAX], Refusal> {
+fn checked_lengths(head: &[u8; HEAD_BYTES]) -> Result<[usize; FEW_KEYS_MAX], Refusal> {
     let [operation, flags, count, arguments] = [head[2], head[3], head[4], head[5]];
     if operation != RUN {
         return Err(Refusal::Operation(operation));
@@ -135,13 +135,13 @@ fn checked_lengths(head: &[u8; HEAD_BYTES]) -> Result<[usize; APPLY_KEYS_MAX], R
     if flags != 0 {
         return Err(Refusal::OperationFlags { operation, flags });
     }
-    if !(1..=APPLY_KEYS_MAX).contains(&usize::from(count)) {
+    if !(1..=FEW_KEYS_MAX).contains(&usize::from(count)) {
         return Err(Refusal::RunKeyCount(count));
     }
     if usize::from(arguments) > PROGRAM_ARGUMENTS_MAX {
         return Err(Refusal::RunArgumentCount(arguments));
     }
-    let lengths: [u16; APPLY_KEYS_MAX] = std::array::from_fn(|key| read_u16(head, length_at(key)));
+    let lengths: [u16; FEW_KEYS_MAX] = std::array::from_fn(|key| read_u16(head, length_at(key)));
     let unused = &lengths[usize::from(count)..];
     if let Some(len) = unused.iter().find(|len| **len != 0) {
         return Err(Refusal::Reserved {

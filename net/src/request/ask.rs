@@ -62,7 +62,7 @@ pub enum Ask<'a> {
         /// When the first key is gone by itself.
         expiry: Expiry,
     },
-    /// Run instructions on up to eight keys.
+    /// Run instructions on up to 255 keys.
     Apply(&'a Apply),
     /// Run a program that the server has: an APPLY.
     Run(&'a Run),
@@ -352,7 +352,7 @@ mod tests {
         let ask = Ask::Apply(&apply);
         assert_eq!(ask.encode().len() + 8 + TOKEN_AREA_BYTES, ask.bytes_max());
         let refusal = ApplyRequest::read(&ask.encode(), 1 << 20).expect_err("refused");
-        assert_eq!(refusal.to_string(), "APPLY takes 1 to 8 keys, not 255");
+        assert_eq!(refusal.to_string(), "APPLY takes 1 to 255 keys, not 0");
     }
 
     #[test]

@@ -236,7 +236,7 @@ verbs! {
         tells: Tells::Page,
         keys_max: 0,
     }
-    /// Run instructions on up to eight keys. Its item has a form of its own:
+    /// Run instructions on up to 255 keys. Its item has a form of its own:
     /// [`ApplyRequest`](crate::apply::ApplyRequest).
     Apply = 10, "apply" {
         effect: Effect::Writes,

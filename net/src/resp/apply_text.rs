@@ -9,7 +9,7 @@
 
 use crate::apply::{Apply, ApplyKey};
 use crate::expression::{Literal, NamedKey, PutWay, Step, parse_step};
-use crate::limits::INSTRUCTIONS_MAX;
+use crate::limits::{APPLY_KEYS_MAX, instructions_max};
 use crate::request::Token;
 
 use super::named_keys::NamedKeys;
@@ -20,7 +20,7 @@ use super::parser::Arguments;
 /// # Errors
 /// The error of RESP.
 pub(super) fn read_apply(args: Arguments<'_>) -> Result<(Apply, Option<Token>), Vec<u8>> {
-    let named = NamedKeys::read(args, 1)?;
+    let named = NamedKeys::read(args, 1, APPLY_KEYS_MAX)?;
     let (keys, mut next) = (named.all(), named.next);
     let names: Vec<NamedKey> = (1..=keys.len())
         .map(|number| NamedKey {
@@ -65,9 +65,10 @@ pub(super) fn read_apply(args: Arguments<'_>) -> Result<(Apply, Option<Token>), 
         }
     }
     arm(&mut apply, &handles, armed, &mut effects)?;
+    let max = instructions_max(apply.keys().len());
     match apply.instructions().len() {
-        0..=INSTRUCTIONS_MAX => Ok((apply, named.token)),
-        more => Err(format!("ERR {more} instructions: at most {INSTRUCTIONS_MAX}").into_bytes()),
+        more if more > max => Err(format!("ERR {more} instructions: at most {max}").into_bytes()),
+        _ => Ok((apply, named.token)),
     }
 }
 

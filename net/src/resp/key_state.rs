@@ -96,6 +96,11 @@ impl KeyState {
         &self.name
     }
 
+    /// Bytes that it takes without its value.
+    pub(super) fn bytes(&self) -> usize {
+        size_of::<KeyState>() + self.name.len()
+    }
+
     /// Its version as it was read; none if it had no value.
     pub(super) fn version(&self) -> Option<Version> {
         self.version

@@ -35,6 +35,7 @@ mod sink;
 mod slow;
 mod table;
 mod transaction;
+mod transaction_keys;
 mod wait;
 mod words;
 

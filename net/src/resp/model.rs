@@ -5,13 +5,14 @@ use crate::apply::Decimal;
 use super::key_state::{Expires, KeyState};
 use super::reply::Replies;
 use super::request::{DelWhen, ExpireWhen, IncrEx, NewExpiry, Request, SetWhen, TtlForm, Until};
+use super::transaction_keys::TransactionKeys;
 
 pub(super) const TOO_LONG: &[u8] = b"ERR string exceeds maximum allowed size (proto-max-bulk-len)";
 
 /// The keys of a transaction, and the time at which they were read.
 #[derive(Debug)]
 pub(super) struct Model<'a> {
-    pub(super) keys: &'a mut [KeyState],
+    pub(super) keys: &'a mut TransactionKeys,
     pub(super) now_ms: u64,
     pub(super) value_bytes_max: usize,
 }
@@ -149,7 +150,7 @@ impl Model<'_> {
     }
 
     fn key(&mut self, name: &[u8]) -> &mut KeyState {
-        let found = self.keys.iter_mut().find(|key| key.name() == name);
+        let found = self.keys.find_mut(name);
         found.expect("all keys of the commands were read")
     }
 }

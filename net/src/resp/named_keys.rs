@@ -4,17 +4,19 @@
 //! key [ "KEY" key ]... [ "TOKEN" uuid ]
 //! ```
 
-use crate::limits::{APPLY_KEYS_MAX, KEY_BYTES_MAX};
+use crate::limits::{FEW_KEYS_MAX, KEY_BYTES_MAX};
 use crate::request::Token;
 use crate::slot::slot_of;
 
 use super::parser::Arguments;
 
 /// Keys of one slot, none of them twice, and the name of the write.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct NamedKeys<'a> {
-    keys: [&'a [u8]; APPLY_KEYS_MAX],
+    few: [&'a [u8]; FEW_KEYS_MAX],
     count: usize,
+    /// All of them, if they are not few.
+    many: Vec<&'a [u8]>,
     /// The one that the command itself names.
     pub(super) token: Option<Token>,
     /// The number of the first argument behind all that.
@@ -22,25 +24,34 @@ pub(super) struct NamedKeys<'a> {
 }
 
 impl<'a> NamedKeys<'a> {
-    /// Reads them from the argument `first` on, which there is.
+    /// Reads them from the argument `first` on, which there is: at most `keys_max`.
     ///
     /// # Errors
     /// The error of RESP.
-    pub(super) fn read(args: Arguments<'a>, first: usize) -> Result<Self, Vec<u8>> {
+    pub(super) fn read(
+        args: Arguments<'a>,
+        first: usize,
+        keys_max: usize,
+    ) -> Result<Self, Vec<u8>> {
         let mut read = NamedKeys {
-            keys: [&[]; APPLY_KEYS_MAX],
+            few: [&[]; FEW_KEYS_MAX],
             count: 0,
+            many: Vec::new(),
             token: None,
             next: first + 1,
         };
-        read.add(args.get(first))?;
+        read.add(args.get(first), keys_max)?;
+        let mut count = 1;
         while read.has_word(args, b"KEY") {
-            read.add(args.get(read.next + 1))?;
+            read.add(args.get(read.next + 1), keys_max)?;
             read.next += 2;
+            count += 1;
         }
-        if read.count > APPLY_KEYS_MAX {
-            let text = format!("ERR {} keys: at most {APPLY_KEYS_MAX}", read.count);
-            return Err(text.into_bytes());
+        if count > keys_max {
+            return Err(format!("ERR {count} keys: at most {keys_max}").into_bytes());
+        }
+        if read.has_a_key_twice() {
+            return Err(b"ERR a key stands twice".to_vec());
         }
         if read.has_word(args, b"TOKEN") {
             let text = std::str::from_utf8(args.get(read.next + 1)).unwrap_or_default();
@@ -54,7 +65,20 @@ impl<'a> NamedKeys<'a> {
 
     /// The keys in the order of their numbers.
     pub(super) fn all(&self) -> &[&'a [u8]] {
-        &self.keys[..self.count]
+        match self.many.is_empty() {
+            true => &self.few[..self.count],
+            false => &self.many,
+        }
+    }
+
+    fn has_a_key_twice(&self) -> bool {
+        let (mut few, mut many) = (self.few, self.many.clone());
+        let all = match many.is_empty() {
+            true => &mut few[..self.count],
+            false => &mut many[..],
+        };
+        all.sort_unstable();
+        all.windows(2).any(|pair| pair[0] == pair[1])
     }
 
     /// Whether this word comes next, with an argument of its own.
@@ -62,23 +86,31 @@ impl<'a> NamedKeys<'a> {
         self.next + 1 < args.len() && args.get(self.next).eq_ignore_ascii_case(word)
     }
 
-    fn add(&mut self, key: &'a [u8]) -> Result<(), Vec<u8>> {
-        self.count += 1;
-        if self.count > APPLY_KEYS_MAX {
+    fn add(&mut self, key: &'a [u8], keys_max: usize) -> Result<(), Vec<u8>> {
+        if self.all().len() == keys_max {
             // The limit is told when all are counted.
             return Ok(());
         }
         if !(1..=KEY_BYTES_MAX).contains(&key.len()) {
             return Err(b"ERR a key has 1 to 1024 bytes".to_vec());
         }
-        let place = self.count - 1;
-        if self.keys[..place].contains(&key) {
-            return Err(b"ERR a key stands twice".to_vec());
-        }
-        if place > 0 && slot_of(key) != slot_of(self.keys[0]) {
+        if let Some(first) = self.all().first()
+            && slot_of(key) != slot_of(first)
+        {
             return Err(b"CROSSSLOT Keys in request don't hash to the same slot".to_vec());
         }
-        self.keys[place] = key;
+        match self.few.get_mut(self.count) {
+            Some(place) => {
+                *place = key;
+                self.count += 1;
+            }
+            None => {
+                if self.many.is_empty() {
+                    self.many.extend(self.few);
+                }
+                self.many.push(key);
+            }
+        }
         Ok(())
     }
 }

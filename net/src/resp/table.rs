@@ -375,7 +375,7 @@ pub const COMMANDS: &[Command] = &[
         keys: (1, 1, 1),
         group: "penstock",
         since: "7.4.0",
-        summary: "Runs guards and effects on up to eight keys of one slot, all or none.",
+        summary: "Runs guards and effects on up to 255 keys of one slot, all or none.",
     },
     Command {
         name: "kv.opts",

@@ -3,7 +3,7 @@
 //! again.
 
 use crate::apply::{Action, ApplyInstruction};
-use crate::limits::APPLY_KEYS_MAX;
+use crate::limits::{APPLY_KEYS_MAX, FEW_KEYS_MAX, MANY_INSTRUCTIONS_MAX};
 use crate::reply::ReplyItem;
 use crate::request::{BatchRequest, MemberRead, Wanted};
 use crate::slot::slot_of;
@@ -20,6 +20,7 @@ use super::parser::{Arguments, KeptArguments};
 use super::reply::{Protocol, Replies};
 use super::request::{Fault, Request};
 use super::table;
+use super::transaction_keys::TransactionKeys;
 
 /// How often the keys are read before a transaction gives up.
 const READS_MAX: u32 = 64;
@@ -105,7 +106,7 @@ pub(super) struct Transaction {
     work_bytes: usize,
     phase: Phase,
     reads: u32,
-    keys: Vec<KeyState>,
+    keys: TransactionKeys,
     now_ms: u64,
     reply: Vec<u8>,
 }
@@ -118,8 +119,8 @@ impl Transaction {
         protocol: Protocol,
         value_bytes_max: usize,
     ) -> Self {
-        let mut keys = Vec::new();
-        request.for_each_key(|key| add_key(&mut keys, key));
+        let mut keys = TransactionKeys::default();
+        request.for_each_key(|key| keys.add(key));
         let work = Work::Command(KeptArguments::of(args));
         Transaction::new(work, keys, protocol, value_bytes_max)
     }
@@ -149,10 +150,10 @@ impl Transaction {
         }
         // A request may name a key for every few of its bytes, so no more names are compared than
         // an APPLY may have.
-        let mut keys = Vec::new();
+        let mut keys = TransactionKeys::default();
         for_each_key(&mut |key| {
             if keys.len() <= APPLY_KEYS_MAX {
-                add_key(&mut keys, key);
+                keys.add(key);
             }
         });
         if keys.len() > APPLY_KEYS_MAX {
@@ -164,13 +165,13 @@ impl Transaction {
 
     /// A WATCH of these keys.
     pub(super) fn of_watch<'a>(keys: impl Iterator<Item = &'a [u8]>, protocol: Protocol) -> Self {
-        let mut names = Vec::new();
-        keys.for_each(|key| add_key(&mut names, key));
+        let mut names = TransactionKeys::default();
+        keys.for_each(|key| names.add(key));
         let seen = vec![Seen::Absent(Version::default()); names.len()];
         Transaction::new(Work::Watch(seen), names, protocol, 0)
     }
 
-    fn new(work: Work, keys: Vec<KeyState>, protocol: Protocol, value_bytes_max: usize) -> Self {
+    fn new(work: Work, keys: TransactionKeys, protocol: Protocol, value_bytes_max: usize) -> Self {
         let work_bytes = match &work {
             Work::Command(command) => command.bytes(),
             Work::Exec(commands, watched) => {
@@ -179,6 +180,11 @@ impl Transaction {
             }
             Work::Watch(seen) => seen.len() * size_of::<Seen>(),
         };
+        // Few keys take less than the commands that name them.
+        let key_bytes = match keys.len() > FEW_KEYS_MAX {
+            true => keys.iter().map(KeyState::bytes).sum(),
+            false => 0,
+        };
         Transaction {
             entry: 0,
             first_item: 0,
@@ -186,7 +192,7 @@ impl Transaction {
             protocol,
             value_bytes_max,
             bound: None,
-            work_bytes,
+            work_bytes: work_bytes + key_bytes,
             phase: Phase::MayRead,
             reads: 0,
             keys,
@@ -233,7 +239,7 @@ impl Transaction {
     }
 
     fn forget_values(&mut self) {
-        for key in &mut self.keys {
+        for key in self.keys.iter_mut() {
             key.learn(None);
         }
     }
@@ -286,7 +292,7 @@ impl Transaction {
         self.first_item = first_item;
         match self.phase {
             Phase::MayRead => {
-                for key in &self.keys {
+                for key in self.keys.iter() {
                     match self.work {
                         Work::Watch(_) => {
                             batch.get_of_member(out, key.name(), Wanted::Expiry, AS_IT_IS_NOW);
@@ -437,6 +443,9 @@ impl Transaction {
         if !self.run(host) {
             return Phase::Done;
         }
+        if self.keys.len() > FEW_KEYS_MAX && self.has_too_many_instructions() {
+            return Phase::Done;
+        }
         let changes = self.keys.iter().any(KeyState::is_changed);
         let is_watch = matches!(self.work, Work::Watch(_));
         match changes || was_absent || self.keys.len() > 1 && !is_watch {
@@ -487,27 +496,39 @@ impl Transaction {
     /// The guards and effects of the APPLY, and the values that they put.
     fn effects(&self) -> (Vec<ApplyInstruction>, Vec<u8>) {
         let (mut instructions, mut data) = (Vec::new(), Vec::new());
-        for (key, _) in (0..).zip(&self.keys) {
+        for (key, _) in (0..).zip(self.keys.iter()) {
             instructions.push(ApplyInstruction {
                 key,
                 reason: 0,
                 action: self.guard(key),
             });
         }
-        for (key, state) in (0..).zip(&self.keys) {
+        for (key, state) in (0..).zip(self.keys.iter()) {
             state.write(key, &mut instructions, &mut data);
         }
         (instructions, data)
     }
 
+    /// Refuses the transaction if its APPLY would have more instructions than it may.
+    #[cold]
+    fn has_too_many_instructions(&mut self) -> bool {
+        let (instructions, _) = self.effects();
+        let count = instructions.len();
+        if count <= MANY_INSTRUCTIONS_MAX {
+            return false;
+        }
+        let text = format!(
+            "EXECABORT Transaction discarded because it takes {count} guards and effects on its \
+             {} keys, and {MANY_INSTRUCTIONS_MAX} is the limit.",
+            self.keys.len()
+        );
+        self.reply.clear();
+        self.replies().error(text.as_bytes());
+        true
+    }
+
     fn replies(&mut self) -> Replies<'_> {
         Replies::new(&mut self.reply, self.protocol)
-    }
-}
-
-fn add_key(keys: &mut Vec<KeyState>, name: &[u8]) {
-    if keys.iter().all(|key| key.name() != name) {
-        keys.push(KeyState::new(name));
     }
 }
 

@@ -42,13 +42,13 @@ impl Rights {
     /// # Errors
     /// The first right that is missing.
     pub fn judge_apply<'a>(&'a self, request: &ApplyRequest<'a>) -> Result<(), Denied<'a>> {
-        let mut keys = request.keys().iter();
+        let mut keys = request.keys();
         if keys.all(|key| self.allows(Need::READ_WRITE, key)) {
             return Ok(());
         }
         let changed = request.changed_keys();
-        for (number, key) in request.keys().iter().enumerate() {
-            self.demand(Need::of_change(changed >> number & 1 != 0), key)?;
+        for (key, changed) in request.keys().zip(changed) {
+            self.demand(Need::of_change(changed), key)?;
         }
         Ok(())
     }

@@ -9,8 +9,8 @@ use penstock_net::frame::HEADER_BYTES;
 use penstock_net::item::ItemForm;
 use penstock_net::level::AckLevel;
 use penstock_net::limits::{
-    APPLY_KEYS_MAX, BATCH_ITEMS_MAX, EXPIRY_MS_MAX, INSTRUCTIONS_MAX, KEY_BYTES_MAX,
-    PROGRAM_ARGUMENTS_MAX, RESERVED_KEY,
+    APPLY_KEYS_MAX, BATCH_ITEMS_MAX, EXPIRY_MS_MAX, FEW_KEYS_MAX, INSTRUCTIONS_MAX, KEY_BYTES_MAX,
+    PROGRAM_ARGUMENTS_MAX, RESERVED_KEY, instructions_max,
 };
 use penstock_net::ping::PingItem;
 use penstock_net::program::{Programs, RunRequest};
@@ -70,9 +70,9 @@ fn apply(bytes: &[u8], limit: u32) {
         Ok(request) => request,
         Err(refusal) => return check_refusal(refusal),
     };
-    let keys = request.keys();
+    let keys: Vec<&[u8]> = request.keys().collect();
     assert_eq!((guess, request.key()), (Some(keys[0]), keys[0]));
-    assert!((1..=APPLY_KEYS_MAX).contains(&keys.len()));
+    assert!((1..=APPLY_KEYS_MAX).contains(&keys.len()) && request.key_count() == keys.len());
     for (number, key) in keys.iter().enumerate() {
         assert!((1..=KEY_BYTES_MAX).contains(&key.len()));
         assert!(!key.starts_with(RESERVED_KEY) && !keys[..number].contains(key));
@@ -81,9 +81,9 @@ fn apply(bytes: &[u8], limit: u32) {
         assert!(key < keys.len() && value.len() <= limit as usize);
     }
     let instructions: Vec<_> = request.instructions().collect();
-    assert!(instructions.len() <= INSTRUCTIONS_MAX);
+    assert!(instructions.len() <= instructions_max(keys.len()));
     let mut plain = Vec::new();
-    write_apply(&mut plain, keys, &instructions, request.data());
+    write_apply(&mut plain, &keys, &instructions, request.data());
     let again = one_item(|batch, out| {
         if let Some(token) = request.token() {
             batch.token(token);
@@ -102,7 +102,7 @@ fn run(bytes: &[u8]) {
     };
     assert_eq!(guess, Some(request.key()));
     let keys = usize::from(request.key_count());
-    assert!((1..=APPLY_KEYS_MAX).contains(&keys) && request.keys().count() == keys);
+    assert!((1..=FEW_KEYS_MAX).contains(&keys) && request.keys().count() == keys);
     assert!(
         request
             .keys()

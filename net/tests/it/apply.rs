@@ -778,7 +778,7 @@ fn effects_of_an_expiry_are_stored_and_neither_run_nor_tell_anything() {
     assert_eq!(told, numbers, "what runs later tells nothing");
     let stored = keys[1].effects.as_ref().expect("it is armed");
     let stored = ApplyRequest::read(stored, VALUE_BYTES_MAX).expect("an APPLY");
-    assert_eq!(stored.keys(), [&b"{7}hold"[..], b"{7}stock"]);
+    assert_eq!(stored.first_keys(), [&b"{7}hold"[..], b"{7}stock"]);
     // What is stored runs as any other APPLY does.
     let (mut staged, mut told) = (Staged(vec![keys[1].clone(), keys[0].clone()]), Vec::new());
     assert_eq!(run(&stored, 1_000_005, &mut staged, &mut told), Ok(()));

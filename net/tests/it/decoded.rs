@@ -180,7 +180,7 @@ fn request(request: &Request<'_>) -> Value {
 }
 
 fn apply(request: &ApplyRequest<'_>) -> Value {
-    let keys = request.keys().iter().map(|key| hex(key));
+    let keys = request.keys().map(hex);
     let instructions = request.instructions().map(instructions::of_apply);
     json!({
         "keys": keys.collect::<Vec<_>>(),

@@ -1,11 +1,11 @@
-//! The command `apply`: guards and effects on up to eight keys.
+//! The command `apply`: guards and effects on up to 255 keys.
 
 use std::collections::BTreeSet;
 
 use clap::Args;
 use penstock_net::apply::{Apply, ApplyInstruction, ApplyKey, NumberAt, NumberKind};
-use penstock_net::hello::{FEATURE_APPLY, FEATURE_ON_EXPIRE, FEATURE_REPLACE};
-use penstock_net::limits::APPLY_KEYS_MAX;
+use penstock_net::hello::{FEATURE_APPLY, FEATURE_MANY_KEYS, FEATURE_ON_EXPIRE, FEATURE_REPLACE};
+use penstock_net::limits::{APPLY_KEYS_MAX, FEW_KEYS_MAX};
 use penstock_net::request::Ask;
 
 use super::names::{Names, is_denied, numbers};
@@ -242,10 +242,12 @@ impl<'a> Program<'a> {
         let instructions = self.apply.instructions();
         let arms = instructions.iter().any(|it| it.effects().is_some());
         let replaces = instructions.iter().any(ApplyInstruction::replaces);
+        let is_wide = self.apply.keys().len() > FEW_KEYS_MAX;
         let wanted = [
             (true, FEATURE_APPLY, "apply"),
             (arms, FEATURE_ON_EXPIRE, "effects of an expiry"),
             (replaces, FEATURE_REPLACE, "replace"),
+            (is_wide, FEATURE_MANY_KEYS, "more than eight keys"),
         ];
         for (is_wanted, feature, name) in wanted {
             if is_wanted && connection.hello().features & feature == 0 {

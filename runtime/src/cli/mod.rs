@@ -117,7 +117,7 @@ enum Command {
     Persist(PersistArgs),
     /// Change fields of a value if guards hold, in one atomic and durable step
     UpdateIf(UpdateIfArgs),
-    /// Check and change up to eight keys of one {tag}, all or nothing
+    /// Check and change up to 255 keys of one {tag}, all or nothing
     Apply(ApplyArgs),
     /// Run a program of the server's schema, by its name
     Run(RunArgs),

@@ -2,7 +2,7 @@
 
 use penstock_net::instruction::FieldType;
 use penstock_net::limits::{
-    APPLY_KEYS_MAX, PROGRAM_ARGUMENTS_MAX, PROGRAM_NAME_BYTES_MAX, VALUE_BYTES_HARD_MAX,
+    FEW_KEYS_MAX, PROGRAM_ARGUMENTS_MAX, PROGRAM_NAME_BYTES_MAX, VALUE_BYTES_HARD_MAX,
 };
 use penstock_net::program::{Argument, ArgumentKind, Program, ProgramParts};
 
@@ -183,9 +183,9 @@ fn keys<'a>(
         });
     }
     match keys.len() {
-        1..=APPLY_KEYS_MAX => Ok((keys, are_sound)),
+        1..=FEW_KEYS_MAX => Ok((keys, are_sound)),
         count => Err(declared.name.defect(format!(
-            "program {}: it has {count} keys; 1 to {APPLY_KEYS_MAX} are allowed",
+            "program {}: it has {count} keys; 1 to {FEW_KEYS_MAX} are allowed",
             declared.name.text
         ))),
     }

@@ -498,12 +498,19 @@ fn an_apply_changes_all_of_its_keys_or_none_in_every_store_and_over_a_restart() 
         assert!(local.expiry(hold.as_bytes()).unwrap().unwrap().expiry_ms > 0);
     }
     let mut many = Apply::new();
-    for number in 0..9 {
-        let key = many.key(format!("{{tee}}{number}").as_bytes());
-        many.then(key.is_absent());
+    let names: Vec<String> = (0..100).map(|it| format!("{{tee}}many{it}")).collect();
+    for name in &names {
+        let key = many.key(name.as_bytes());
+        many.then(key.is_absent()).put(key, b"all");
     }
-    let refused = local.apply(&many).unwrap_err().to_string();
-    assert_eq!(refused, "MALFORMED: APPLY takes 1 to 8 keys, not 9");
+    local.apply(&many).unwrap();
+    local.close().unwrap();
+    let mut local = Penstock::open_local(&scratch.0, options()).unwrap();
+    for name in &names {
+        let value = local.get(name.as_bytes()).unwrap();
+        assert_eq!(&value.expect("one of all").bytes[..], b"all");
+    }
+    assert_eq!(denied(local.apply(&many)).0, Status::GuardFailed);
     local.close().unwrap();
 }
 

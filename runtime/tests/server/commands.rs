@@ -263,6 +263,14 @@ fn a_server_of_another_kind_is_exit_code_3() {
 
 #[test]
 fn what_no_server_could_take_is_refused_before_one_is_asked() {
+    let names: Vec<String> = (0..256)
+        .map(|number| format!("k{number}={number}"))
+        .collect();
+    let mut many_keys = vec!["apply"];
+    for name in &names {
+        many_keys.extend(["--key", name]);
+    }
+    many_keys.push("k0 exists");
     for (words, part) in [
         (&["update-if", "k", "u32@0 => 1"][..], "column 8"),
         (&["update-if", "k", "second.exists"], "--second KEY"),
@@ -288,11 +296,8 @@ fn what_no_server_could_take_is_refused_before_one_is_asked() {
             "cannot read /nowhere/file",
         ),
         (
-            &[
-                "apply", "--key", "a=1", "--key", "b=2", "--key", "c=3", "--key", "d=4", "--key",
-                "e=5", "--key", "f=6", "--key", "g=7", "--key", "h=8", "--key", "i=9", "a exists",
-            ],
-            "--key is given 9 times; at most 8 are allowed",
+            &many_keys,
+            "--key is given 256 times; at most 255 are allowed",
         ),
         (&["set", "k", "u8:256"], "a number, 0..255"),
         (&["set", "k", "@/nowhere/file"], "cannot read /nowhere/file"),

@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use penstock_net::keyspace::Action;
 use penstock_net::level::AckLevel;
+use penstock_net::limits::FEW_KEYS_MAX;
+use penstock_net::link::frame::{LINK_VERSION_LEVEL_ALL, LINK_VERSION_MANY_PARTS};
 use penstock_net::link::message::LINK_PARTITIONS;
 use penstock_net::link::{Membership, PartitionSet, Position, RefusalCode};
 use penstock_net::reply::Standing;
@@ -277,7 +279,7 @@ impl<B: Block> ClusterMember<B> {
 
     /// A peer has proven itself on a new link.
     pub(crate) fn meet(&self, peer: &Peer) {
-        self.offers.note(peer.node, peer.knows_level_all());
+        self.offers.note(peer.node, peer.link_version);
     }
 
     pub(crate) fn links(&mut self) -> &mut LinkSet<B> {
@@ -404,6 +406,20 @@ impl<B: Block> ClusterMember<B> {
         self.plan.is_leased || all.any(is_elsewhere)
     }
 
+    /// Why an APPLY of more than few keys of this partition does not run here, if it does not: a
+    /// member that does not know records of many parts would lose its partition.
+    pub(crate) fn refuses_many_keys(&self, partition: usize) -> Option<String> {
+        if self.elsewhere(partition).is_some() {
+            return None;
+        }
+        let version = LINK_VERSION_MANY_PARTS;
+        let node = self.offers.lacking(&self.plan, self.me, version)?;
+        Some(format!(
+            "an APPLY has more than {FEW_KEYS_MAX} keys only when all nodes of the plan understand \
+             records of many parts: node {node} has not offered that since this node started"
+        ))
+    }
+
     /// Why settings of a keyspace cannot be told or changed here, if they cannot, apart from the
     /// node that writes partition 0: [`ClusterMember::elsewhere`].
     pub(crate) fn refuses_settings(
@@ -426,7 +442,9 @@ impl<B: Block> ClusterMember<B> {
             && settings.needs_feature()
             // Members may have no link with each other: they send a client on.
             && self.elsewhere(0).is_none()
-            && let Some(node) = self.offers.lacking(&self.plan, self.me)
+            && let Some(node) =
+                self.offers
+                    .lacking(&self.plan, self.me, LINK_VERSION_LEVEL_ALL)
         {
             let text = format!(
                 "ack level all and a default level stand in no keyspace before all nodes of the \

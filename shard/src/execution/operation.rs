@@ -149,11 +149,10 @@ impl<'a> Asks<'a> {
     /// Refuses keys of two slots; the first one is of this slot.
     #[inline]
     pub(crate) fn crosses_slots(self, first: u16) -> Option<Refusal> {
-        let others = match self {
-            Asks::Item(_) => &[],
-            Asks::Program(request) => &request.keys()[1..],
+        let Asks::Program(request) = self else {
+            return None;
         };
-        for other in others {
+        for other in request.keys().skip(1) {
             if begin_with_one_tag(self.key(), other) {
                 continue;
             }
@@ -170,7 +169,7 @@ impl<'a> Asks<'a> {
     pub(crate) fn may_be_ruled(self, keyspaces: &Keyspaces) -> bool {
         match self {
             Asks::Item(request) => keyspaces.may_rule(request.key),
-            Asks::Program(request) => request.keys().iter().any(|key| keyspaces.may_rule(key)),
+            Asks::Program(request) => request.keys().any(|key| keyspaces.may_rule(key)),
         }
     }
 
@@ -201,9 +200,7 @@ impl<'a> Asks<'a> {
         match (self, program) {
             (Asks::Item(request), _) => rights.judge(request),
             (Asks::Program(request), None) => rights.judge_apply(request),
-            (Asks::Program(request), program) => {
-                rights.judge_run(program, request.keys().iter().copied())
-            }
+            (Asks::Program(request), program) => rights.judge_run(program, request.keys()),
         }
     }
 
@@ -352,7 +349,7 @@ impl<P: Blocks> Execution<P> {
     pub(crate) fn fetch_all(&mut self, slot: u16, request: &ApplyRequest<'_>) {
         let hash = self.setup.hash();
         for cold in program::cold_keys(&self.store, slot, request, |key| hash.of(key)) {
-            if !self.requests.parking.is_full() {
+            if self.requests.parking.may_read_ahead() {
                 self.requests.parking.fetch(cold);
             }
         }
@@ -438,7 +435,7 @@ impl<P: Blocks> Execution<P> {
     }
 
     /// Pins keys of an item that was parked and its token, unless those of another one are pinned.
-    pub(crate) fn pin(&mut self, own: &Own<'_>, keys: &[&[u8]]) {
+    pub(crate) fn pin<'k>(&mut self, own: &Own<'_>, keys: impl Iterator<Item = &'k [u8]>) {
         let Operation {
             origin, address, ..
         } = own.operation;
@@ -449,7 +446,7 @@ impl<P: Blocks> Execution<P> {
                 .asks
                 .token()
                 .map(|token| (slot, token::home_of(hash, slot, token.bytes()).1));
-            let keys = keys.iter().map(|key| (slot, hash.of(key)));
+            let keys = keys.map(|key| (slot, hash.of(key)));
             self.store.data_mut().pin(keys.chain(token));
         }
     }
@@ -467,7 +464,7 @@ impl<P: Blocks> Execution<P> {
             Ok(Item::Verb(request)) => rights.judge(&request),
             Ok(Item::Program(request)) => match operation.program {
                 None => rights.judge_apply(&request),
-                program => rights.judge_run(program, request.keys().iter().copied()),
+                program => rights.judge_run(program, request.keys()),
             },
             Ok(Item::Run(run)) => {
                 let name = self.programs.name_of(&run);
@@ -494,11 +491,10 @@ pub(crate) fn obey<P: Blocks>(
         Asks::Item(request) => request,
         Asks::Program(request) => {
             for (key, value) in request.values() {
-                check_value(store, slot, request.keys()[key], value)?;
+                check_value(store, slot, request.key_at(key), value)?;
             }
             let levels = request
                 .keys()
-                .iter()
                 .map(|key| least_level(store, slot, key, is_unleveled));
             return Ok((levels.fold(level, AckLevel::max), 0));
         }

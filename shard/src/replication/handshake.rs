@@ -56,12 +56,6 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Whether it understands settings of keyspaces with ack level `all` or a default level.
-    #[must_use]
-    pub fn knows_level_all(&self) -> bool {
-        self.link_version >= u16::from(LINK_VERSION_MAX)
-    }
-
     /// Holds its start against the highest one that was `seen` of it. To be asked when both have
     /// proven themselves: a node that is told this ends its process, so it must be told by nobody
     /// else.
@@ -713,16 +707,21 @@ mod tests {
     #[test]
     fn the_version_of_a_link_is_the_highest_one_that_both_ends_know() {
         // The version of earlier builds is the lowest one, and what is not known is not spoken.
-        for (versions, spoken) in [((2, 2), 2), ((2, 3), 3), ((2, 9), 3), ((1, 2), 2)] {
+        for (versions, spoken) in [
+            ((2, 2), 2),
+            ((2, 3), 3),
+            ((2, 4), 4),
+            ((2, 9), 4),
+            ((1, 2), 2),
+        ] {
             let hello = hello_of(versions);
             let mut destination = Accepting::new(introduction(2), Channel::Plain);
             let input = destination.hello(&LinkMessage::Hello(hello), [2; 32]);
             assert!(input.is_ok(), "{versions:?}");
             let peer = destination.proven();
             assert_eq!(peer.link_version, spoken, "{versions:?}");
-            assert_eq!(peer.knows_level_all(), spoken == 3);
         }
-        for versions in [(1, 1), (4, 9)] {
+        for versions in [(1, 1), (5, 9)] {
             let hello = hello_of(versions);
             let mut destination = Accepting::new(introduction(2), Channel::Plain);
             let refusal = destination.hello(&LinkMessage::Hello(hello), [2; 32]);

@@ -10,6 +10,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use penstock_net::level::AckLevel;
+use penstock_net::limits::FEW_KEYS_MAX;
 use penstock_net::rights::Rights;
 use penstock_storage::if_planted;
 use penstock_storage::io::{Asker, BLOCK_BYTES, IoFailure, IoToken};
@@ -154,6 +155,12 @@ impl Parking {
     /// Whether nothing more is to be read.
     pub(crate) fn is_full(&self) -> bool {
         self.parked >= PARKED_MAX
+    }
+
+    /// Whether a key may be read that no item has met yet: as many reads wait as items of few keys
+    /// could need, at most.
+    pub(crate) fn may_read_ahead(&self) -> bool {
+        !self.is_full() && self.waiting.len() < PARKED_MAX * FEW_KEYS_MAX
     }
 
     /// Whether an item of so many bytes finds room within `bytes_max`; the first one does.

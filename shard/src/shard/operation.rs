@@ -2,14 +2,17 @@
 
 use penstock_net::apply::ApplyRequest;
 use penstock_net::item::ItemForm;
+use penstock_net::limits::FEW_KEYS_MAX;
 use penstock_net::pieces::Pieces;
 use penstock_net::request::{Extra, Request, Verb};
+use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
 use penstock_storage::if_planted;
 use penstock_storage::io::Blocks;
 use penstock_storage::place::Lsn;
 use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::store::Found;
+use penstock_storage::version::partition_of;
 
 use crate::accounts::answers::Asked;
 use crate::execution::answer_bytes::{Outgrown, answer_bytes};
@@ -60,10 +63,39 @@ impl<P: Blocks> Shard<P> {
             operation.item,
             self.execution.setup.limits().value_bytes_max,
         ) {
+            Ok(request) if request.key_count() > FEW_KEYS_MAX => {
+                self.program_of_many_keys(now, operation, &request, pieces)
+            }
             Ok(request) => self.program_item(now, operation, &request, pieces),
             Err(refusal) => self
                 .execution
                 .refuse_unreadable(operation, refusal, pieces.written()),
+        }
+    }
+
+    /// The same of a program of so many keys that its record may have many parts.
+    #[cold]
+    fn program_of_many_keys(
+        &mut self,
+        now: Now,
+        operation: &Operation<'_>,
+        request: &ApplyRequest<'_>,
+        pieces: &mut Pieces,
+    ) -> Disposition {
+        let slot = slot_of(request.key());
+        let refusal = match &self.execution.linked {
+            Some(linked) if self.execution.setup.owns(slot) => {
+                linked.refuses_many_keys(partition_of(slot))
+            }
+            _ => None,
+        };
+        match refusal {
+            Some(text) => {
+                let (asked, status) = (Asked::Verb(Verb::Apply), Status::Unsupported);
+                self.execution
+                    .refuse_item(asked, operation, status, &text, pieces.written())
+            }
+            None => self.program_item(now, operation, request, pieces),
         }
     }
 
@@ -295,11 +327,11 @@ impl<P: Blocks> Shard<P> {
         if matches!(disposition, Disposition::Later) {
             match own.asks {
                 Asks::Item(request) if is_other || request.token().is_some() => {
-                    self.execution.pin(own, &[request.key]);
+                    self.execution.pin(own, std::iter::once(request.key));
                 }
                 Asks::Item(_) => {}
-                Asks::Program(request)
-                    if request.keys().len() == 1 && request.token().is_none() => {}
+                Asks::Program(request) if request.key_count() == 1 && request.token().is_none() => {
+                }
                 Asks::Program(request) => {
                     self.execution.fetch_all(own.slot, request);
                     if_planted!(Bug::ApplyUnpinned, return disposition);

@@ -342,7 +342,7 @@ fn the_answers_of_a_run_that_no_member_has_in_time_are_each_unknown() {
 
 /// A node of two that writes all partitions, waits for nobody, and has met node 2 by this version
 /// of the link.
-fn writer_of_all(versions: &[u16]) -> Server {
+pub fn writer_of_all(versions: &[u16]) -> Server {
     let mut plan = of(1, 4, &[]);
     for assignment in &mut plan.partitions {
         assignment.primary = 1;

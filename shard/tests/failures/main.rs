@@ -23,6 +23,7 @@ mod lease_seeds;
 mod leases;
 mod level_all;
 mod login;
+mod many_keys;
 mod memory;
 mod on_expire;
 mod overload;

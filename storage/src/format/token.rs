@@ -11,8 +11,8 @@
 use crate::format::record::{read_u32, read_u64};
 use crate::types::version::Version;
 
-/// Bytes of the numbers, at most: those of 64 instructions.
-pub const TOKEN_NUMBERS_BYTES_MAX: usize = 64 * 8;
+/// Bytes of the numbers, at most: those of 255 instructions.
+pub const TOKEN_NUMBERS_BYTES_MAX: usize = 255 * 8;
 
 const HEAD_BYTES: usize = 16;
 const VERSION_BYTES: usize = 16;

@@ -8,7 +8,7 @@ use penstock_storage::io::BLOCK_BYTES;
 use penstock_storage::log::{Log, LogConfig, Room, SyncMethod};
 use penstock_storage::place::FileId;
 use penstock_storage::place::{LogStart, Place};
-use penstock_storage::record::{FEW_PARTS_MAX, PartKind, PartSpec, RecordSpec};
+use penstock_storage::record::{PartKind, PartSpec, RecordSpec};
 use penstock_storage::recovery::{recover, survey};
 use penstock_storage::segment::{FirstBlock, Owner, SegmentHeader};
 
@@ -120,14 +120,21 @@ fn made(runs: &[(u64, usize, End)]) -> Directory {
     directory
 }
 
-/// The parts of record `number`: mostly one, with values of all lengths.
+/// The parts of record `number`: mostly one, at times more than four bits number, with values of
+/// all lengths.
 fn parts(number: usize) -> Parts {
-    let key = |which: usize| format!("{{key}}{}", (number * 7 + which) % 11).into_bytes();
+    let key = |which: usize| {
+        let name = match which {
+            0..11 => (number * 7 + which) % 11,
+            other => other,
+        };
+        format!("{{key}}{name}").into_bytes()
+    };
     let value = |which: usize| {
         let len = (number * 37 + which * 5) % 300;
         ((number + which) % 5 != 4).then(|| vec![number.to_le_bytes()[0]; len])
     };
-    (0..[1, 1, 3, 1, 2, 8][number % 6])
+    (0..[1, 1, 3, 1, 2, 8, 1, 14][number % 8])
         .map(|which| (key(which), value(which)))
         .collect()
 }
@@ -159,7 +166,7 @@ fn append(device: &mut Disk, log: &mut Log<Heap>, before: usize, parts: &Parts) 
     while log.room(penstock_storage::log::Purpose::Grow, record.bytes()) != Room::Yes {
         flush(device, log, 0);
     }
-    let lsn = log.append(0, &record, &mut [Place::default(); FEW_PARTS_MAX]);
+    let lsn = log.append(0, &record, &mut vec![Place::default(); specs.len()]);
     log.want_durable(lsn);
 }
 

@@ -12,7 +12,7 @@ use penstock_storage::index::CellId;
 use penstock_storage::io::{Asker, Block, Io, IoFailure, IoToken, SegmentSource};
 use penstock_storage::log::{Log, Room, SyncMethod};
 use penstock_storage::place::{LogStart, Place};
-use penstock_storage::record::{PartView, part_bytes};
+use penstock_storage::record::{PartView, number_bytes, part_bytes};
 use penstock_storage::recovery::Replayed;
 use penstock_storage::recovery::{recover, survey};
 use penstock_storage::store::{Found, Store};
@@ -112,7 +112,7 @@ impl World {
         match choices.byte() % 10 {
             0..=2 => {
                 let mut change: Change = Vec::new();
-                for _ in 0..=choices.below(3) {
+                for _ in 0..=choices.below(24) {
                     let number = choices.byte() % KEYS;
                     let value = match choices.byte() {
                         0..=63 => None,
@@ -239,7 +239,7 @@ impl World {
         }
         let bytes = change.iter().map(|(number, value)| {
             let value_len = value.as_ref().map_or(0, Vec::len);
-            part_bytes(key(*number).len(), value_len, false, 0)
+            part_bytes(key(*number).len(), value_len, false, 0) + number_bytes(change.len())
         });
         if self
             .store

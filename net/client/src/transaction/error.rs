@@ -3,7 +3,7 @@
 use std::fmt;
 
 use penstock_net::apply::Action;
-use penstock_net::limits::{APPLY_KEYS_MAX, EXPIRY_MS_MAX, INSTRUCTIONS_MAX, KEY_BYTES_MAX};
+use penstock_net::limits::{APPLY_KEYS_MAX, EXPIRY_MS_MAX, KEY_BYTES_MAX};
 use penstock_net::request::Version;
 
 use crate::operation::ClientError;
@@ -88,6 +88,8 @@ pub enum TransactionRefusal {
     InstructionCount {
         /// Guards, effects and what writes values take together.
         count: usize,
+        /// How many an APPLY of as many keys has, at most.
+        max: usize,
     },
     /// PUT, START or ON_EXPIRE: an [`Apply`](crate::Apply) has them.
     Instruction {
@@ -220,10 +222,10 @@ impl fmt::Display for TransactionRefusal {
                 f,
                 "the transaction writes values of {len} bytes together: the limit is {max}"
             ),
-            TransactionRefusal::InstructionCount { count } => write!(
+            TransactionRefusal::InstructionCount { count, max } => write!(
                 f,
                 "the commit would take {count} instructions with its guards: the limit is \
-                 {INSTRUCTIONS_MAX}"
+                 {max}"
             ),
             TransactionRefusal::Instruction { action } => write!(
                 f,

@@ -33,7 +33,7 @@ pub use transact::transact;
 
 use draft::Draft;
 
-/// Reads and writes on up to eight keys of one slot, which take effect together or not at all.
+/// Reads and writes on up to 255 keys of one slot, which take effect together or not at all.
 ///
 /// A store begins one: [`Client::begin`], and `begin` of the embedded stores. Reads ask the store
 /// and see what the transaction has written. Writes are kept here until [`Transaction::commit`]

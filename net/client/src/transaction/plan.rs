@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use penstock_net::apply::{Action, Apply, ApplyInstruction, ApplyKey, Operand};
 use penstock_net::instruction::FieldType;
-use penstock_net::limits::INSTRUCTIONS_MAX;
+use penstock_net::limits::instructions_max;
 use penstock_net::reply::NO_INSTRUCTION;
 use penstock_net::request::Expiry;
 use penstock_net::status::Status;
@@ -80,8 +80,9 @@ impl Plan {
     /// Refuses what is beyond a limit.
     pub(super) fn check(&self, value_bytes_max: Option<u32>) -> Result<(), TransactionRefusal> {
         let count = self.apply.instructions().len();
-        if count > INSTRUCTIONS_MAX {
-            return Err(TransactionRefusal::InstructionCount { count });
+        let max = instructions_max(self.apply.keys().len());
+        if count > max {
+            return Err(TransactionRefusal::InstructionCount { count, max });
         }
         match value_bytes_max.map(|max| u64::from(max) * 2) {
             Some(max) if self.data_bytes as u64 > max => Err(TransactionRefusal::DataLength {

@@ -126,8 +126,8 @@ impl Map {
 
     fn apply(&mut self, item: &[u8]) -> Answer {
         let request = ApplyRequest::read(item, VALUE_BYTES_MAX).expect("well formed");
-        let found = |key: &&[u8]| self.keys.get(*key).cloned();
-        let before: Vec<Option<Stored>> = request.keys().iter().map(found).collect();
+        let found = |key: &[u8]| self.keys.get(key).cloned();
+        let before: Vec<Option<Stored>> = request.keys().map(found).collect();
         let mut staged = Staged {
             now: before.clone(),
             changed: vec![false; before.len()],
@@ -148,12 +148,12 @@ impl Map {
             };
         }
         let version = self.next_version();
-        for (at, key) in request.keys().iter().enumerate() {
+        for (at, key) in request.keys().enumerate() {
             if !staged.changed[at] {
                 continue;
             }
             match staged.now[at].take() {
-                None => self.keys.remove(*key),
+                None => self.keys.remove(key),
                 Some((bytes, _, expiry)) => {
                     self.keys.insert(key.to_vec(), (bytes, version, expiry))
                 }

@@ -8,7 +8,7 @@ use crate::apply::instruction::{Action, ApplyInstruction, Operand};
 use crate::apply::request::{ApplyRequest, HEAD_BYTES, write_apply};
 use crate::batch::padded;
 use crate::instruction::INSTRUCTION_BYTES;
-use crate::limits::{APPLY_KEYS_MAX, EFFECTS_BYTES_MAX};
+use crate::limits::{APPLY_KEYS_MAX, EFFECTS_BYTES_MAX, FEW_KEYS_MAX};
 use crate::refusal::Refusal;
 
 /// The effects of one ON_EXPIRE of a request.
@@ -42,9 +42,9 @@ impl<'a> Effects<'a> {
     #[must_use]
     pub fn item(&self) -> Vec<u8> {
         let keys = Named::of(self);
-        let mut names = [&[][..]; APPLY_KEYS_MAX];
+        let mut names = [&[][..]; FEW_KEYS_MAX];
         for (name, &key) in names.iter_mut().zip(keys.used()) {
-            *name = self.request.keys()[usize::from(key)];
+            *name = self.request.key_at(key.into());
         }
         let (mut data, mut effects) = (Vec::new(), Vec::with_capacity(self.count));
         for effect in self.all() {
@@ -82,6 +82,13 @@ impl<'a> Effects<'a> {
                 first,
             });
         }
+        let keys = Named::of(self).count;
+        if keys > FEW_KEYS_MAX {
+            return Err(Refusal::EffectKeys {
+                instruction: self.number,
+                keys,
+            });
+        }
         match self.bytes() {
             bytes if bytes > EFFECTS_BYTES_MAX => Err(Refusal::EffectBytes {
                 instruction: self.number,
@@ -100,7 +107,7 @@ impl<'a> Effects<'a> {
     fn bytes(&self) -> usize {
         let keys = Named::of(self);
         let names = keys.used().iter();
-        let names = names.map(|&key| padded(self.request.keys()[usize::from(key)].len()));
+        let names = names.map(|&key| padded(self.request.key_at(key.into()).len()));
         let data: usize = self
             .all()
             .filter_map(|it| it.data())
@@ -151,7 +158,8 @@ impl<'a> Effects<'a> {
 
 /// The keys of a request that effects name, the one that expires first.
 struct Named {
-    keys: [u8; APPLY_KEYS_MAX],
+    keys: [u8; FEW_KEYS_MAX],
+    /// How many they are, also if they are more than are stored.
     count: usize,
     /// Of each key of the request, its number among these.
     numbers: [u8; APPLY_KEYS_MAX],
@@ -160,7 +168,7 @@ struct Named {
 impl Named {
     fn of(effects: &Effects<'_>) -> Self {
         let mut named = Named {
-            keys: [0; APPLY_KEYS_MAX],
+            keys: [0; FEW_KEYS_MAX],
             count: 0,
             numbers: [u8::MAX; APPLY_KEYS_MAX],
         };
@@ -177,14 +185,16 @@ impl Named {
     fn add(&mut self, key: u8) {
         let number = &mut self.numbers[usize::from(key)];
         if *number == u8::MAX {
-            *number = u8::try_from(self.count).expect("at most eight keys");
-            self.keys[self.count] = key;
+            *number = u8::try_from(self.count).expect("below 255");
+            if let Some(place) = self.keys.get_mut(self.count) {
+                *place = key;
+            }
             self.count += 1;
         }
     }
 
     fn used(&self) -> &[u8] {
-        &self.keys[..self.count]
+        &self.keys[..self.count.min(FEW_KEYS_MAX)]
     }
 }
 
@@ -233,7 +243,7 @@ mod tests {
         assert_eq!((effects.len(), stored.len()), (1, effects[0].bytes()));
         let stored = ApplyRequest::read(&stored, 1 << 20).expect("an APPLY");
         let names = [&b"hold:{7}"[..], b"stock:{7}", b"log:{7}"];
-        assert_eq!(stored.keys(), names);
+        assert_eq!(stored.first_keys(), names);
         assert_eq!(stored.data(), b"expirednone");
         let mut expected = Apply::new();
         let [hold, stock, log] = names.map(|name| expected.key(name));
@@ -255,7 +265,7 @@ mod tests {
         assert_eq!(stored.len(), HEAD_BYTES + 8);
         let stored = ApplyRequest::read(&stored, 1 << 20).expect("an APPLY");
         assert_eq!(
-            (stored.keys(), stored.instructions().count()),
+            (stored.first_keys(), stored.instructions().count()),
             (&[&b"b"[..]][..], 0)
         );
     }

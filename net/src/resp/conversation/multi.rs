@@ -1,6 +1,6 @@
 //! Commands between MULTI and EXEC, and the keys that WATCH names.
 
-use crate::limits::KEY_BYTES_MAX;
+use crate::limits::{APPLY_KEYS_MAX, KEY_BYTES_MAX};
 
 use super::super::host::Host;
 use super::super::local;
@@ -126,10 +126,13 @@ impl Talk {
                 self.begin_transaction(transaction, host);
             }
             Err(Unfit::CrossSlot) => self.error(CROSS_SLOT),
-            Err(Unfit::TooManyKeys) => self.error(
-                b"EXECABORT Transaction discarded because it has more than 8 keys, watched ones \
-                  included.",
-            ),
+            Err(Unfit::TooManyKeys) => {
+                let text = format!(
+                    "EXECABORT Transaction discarded because it has more than {APPLY_KEYS_MAX} \
+                     keys, watched ones included."
+                );
+                self.error(text.as_bytes());
+            }
         }
     }
 

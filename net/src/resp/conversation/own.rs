@@ -2,7 +2,7 @@
 //! WAIT.
 
 use crate::level::AckLevel;
-use crate::limits::KEY_BYTES_MAX;
+use crate::limits::{FEW_KEYS_MAX, KEY_BYTES_MAX};
 use crate::request::{BatchRequest, Token, Wanted};
 use crate::slot::slot_of;
 
@@ -68,7 +68,7 @@ impl Talk {
         sink: &mut Sink<'_>,
         host: &dyn Host,
     ) -> Passed {
-        let keys = match NamedKeys::read(args, 2) {
+        let keys = match NamedKeys::read(args, 2, FEW_KEYS_MAX) {
             Ok(keys) => keys,
             Err(text) => return self.refuse(|out| out.extend_from_slice(&text)),
         };

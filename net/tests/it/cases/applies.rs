@@ -64,6 +64,38 @@ pub fn applies(cases: &mut Cases) {
     absent_since(cases);
 }
 
+/// More keys than have their lengths in the head.
+fn many_keys(cases: &mut Cases) {
+    for (name, count) in [("nine keys, each put", 9), ("22 keys, each put", 22)] {
+        let mut many = Apply::new();
+        for number in 0..count {
+            let key = many.key(format!("{{a}}{}", number * number).as_bytes());
+            many.put(key, b"value");
+        }
+        let item = encoded(&many);
+        cases.add(KIND, name, item.clone());
+        // The last length, and what fills the lengths up.
+        let lengths_end = item
+            .windows(8)
+            .rposition(|it| it == [b'{', b'a', b'}', b'6', b'4', 0, 0, 0]);
+        let Some(lengths_end) = lengths_end.filter(|_| count == 9) else {
+            continue;
+        };
+        for (what, at, byte) in [
+            ("a ninth key of no byte", lengths_end - 8, 0),
+            ("a fill of the lengths that is not zero", lengths_end - 1, 1),
+            ("a ninth key that stands twice", lengths_end + 3, b'0'),
+        ] {
+            let mut wrong = item.clone();
+            wrong[at] = byte;
+            if what.ends_with("twice") {
+                (wrong[lengths_end - 8], wrong[lengths_end + 4]) = (4, 0);
+            }
+            cases.add(KIND, what, wrong);
+        }
+    }
+}
+
 fn absent_since(cases: &mut Cases) {
     let item = one(|key| key.is_absent_since(VERSION));
     cases.add(KIND, "ABSENT_SINCE", item.clone());
@@ -185,6 +217,7 @@ pub fn replaces(cases: &mut Cases) {
         effects.replace(key, b"v");
     });
     cases.add(KIND, "REPLACE behind ON_EXPIRE", encoded(&apply));
+    many_keys(cases);
 }
 
 fn wrong_effects(cases: &mut Cases) {

@@ -2,8 +2,10 @@
 
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use penstock_net::hello::FEATURE_PLAN_CORE_PORTS;
-use penstock_net::link::frame::LINK_VERSION_MAX;
+use penstock_net::hello::{FEATURE_MANY_KEYS, FEATURE_PLAN_CORE_PORTS};
+use penstock_net::link::frame::{
+    LINK_VERSION_LEVEL_ALL, LINK_VERSION_MANY_PARTS, LINK_VERSION_MAX,
+};
 
 static HIGHEST: AtomicU16 = AtomicU16::new(LINK_VERSION_MAX as u16);
 
@@ -21,9 +23,14 @@ pub(crate) fn highest_offered() -> u16 {
 
 /// What `HELLO` offers of these features.
 pub(crate) fn offered_features(features: u64) -> u64 {
-    if highest_offered() < u16::from(LINK_VERSION_MAX) {
-        features & !FEATURE_PLAN_CORE_PORTS
-    } else {
-        features
-    }
+    // Each feature, and the first version of links that came with it or before it.
+    let of_versions = [
+        (FEATURE_PLAN_CORE_PORTS, LINK_VERSION_LEVEL_ALL),
+        (FEATURE_MANY_KEYS, LINK_VERSION_MANY_PARTS),
+    ];
+    let highest = highest_offered();
+    let newer = of_versions
+        .iter()
+        .filter(|(_, version)| highest < u16::from(*version));
+    newer.fold(features, |offered, (feature, _)| offered & !feature)
 }

@@ -2,7 +2,7 @@
 
 use penstock_net::apply::{self, ApplyRequest, Cause, Denial};
 use penstock_net::level::AckLevel;
-use penstock_net::limits::APPLY_KEYS_MAX;
+use penstock_net::limits::FEW_KEYS_MAX;
 use penstock_net::refusal::Refusal;
 use penstock_net::slot::slot_of;
 use penstock_storage::index::CellId;
@@ -63,11 +63,11 @@ impl Fire<'_> {
         let Some(request) = self.request() else {
             return self.end_alone(store, Failure::Unknown);
         };
-        match request.keys().len() {
+        match request.key_count() {
             1 => self.run_on::<FewKeys<1>, P>(store, &request, told),
             2 => self.run_on::<FewKeys<2>, P>(store, &request, told),
             3 | 4 => self.run_on::<FewKeys<4>, P>(store, &request, told),
-            _ => self.run_on::<FewKeys<APPLY_KEYS_MAX>, P>(store, &request, told),
+            _ => self.run_on::<FewKeys<FEW_KEYS_MAX>, P>(store, &request, told),
         }
     }
 
@@ -78,7 +78,7 @@ impl Fire<'_> {
         };
         let slot = self.home.0;
         let cold = cold_keys(store, slot, &request, |key| self.hash.of(key)).collect();
-        let homes = request.keys().iter().map(|key| (slot, self.hash.of(key)));
+        let homes = request.keys().map(|key| (slot, self.hash.of(key)));
         (cold, homes.collect())
     }
 
@@ -95,7 +95,8 @@ impl Fire<'_> {
     }
 
     fn request(&self) -> Option<ApplyRequest<'_>> {
-        ApplyRequest::read(self.effects, u32::MAX).ok()
+        let request = ApplyRequest::read(self.effects, u32::MAX).ok();
+        request.filter(|request| request.key_count() <= FEW_KEYS_MAX)
     }
 
     /// The key as its effects see it: with the value that it had.
@@ -115,7 +116,7 @@ impl Fire<'_> {
         request: &ApplyRequest<'_>,
         told: &mut Vec<u8>,
     ) -> Fired {
-        let names = request.keys();
+        let names = request.first_keys();
         let (slot, key) = (self.home.0, names[0]);
         let are_of_slot = names.iter().all(|name| slot_of(name) == slot);
         if !are_of_slot || key != store.keys().cell(self.id).key() {

@@ -1,12 +1,12 @@
-//! The program of an APPLY or UPDATE_IF: guards and effects on up to eight keys of a slot. All of
-//! them take effect, or none.
+//! The program of an APPLY or UPDATE_IF: guards and effects on keys of a slot. All of them take
+//! effect, or none.
 //!
 //! The keys are looked up together, so that all that are cold are read side by side. The
 //! instructions edit an open change, which becomes one record at the end. An UPDATE_IF begins with
 //! the start value of its first key, and ends with the expiry of that key.
 
 use penstock_net::apply::{self, ApplyKeys, ApplyRequest, Cause, Denial, Effects, Terms};
-use penstock_net::limits::{APPLY_KEYS_MAX, EXPIRY_MS_MAX};
+use penstock_net::limits::{EXPIRY_MS_MAX, FEW_KEYS_MAX};
 use penstock_net::refusal::Refusal;
 use penstock_net::reply::{ITEM_FLAG_OVERFLOW, REPLY_ITEM_BYTES};
 use penstock_net::request::{Expiry, Version};
@@ -15,7 +15,9 @@ use penstock_storage::extension::EffectsArea;
 use penstock_storage::io::Blocks;
 use penstock_storage::place::Lsn;
 use penstock_storage::planted::{self, Bug, is_planted};
-use penstock_storage::store::{Change, ChangeKey, Committed, FewKeys, Found, KeyNumbers, Store};
+use penstock_storage::store::{
+    Change, ChangeKey, Committed, FewKeys, Found, KeyNumbers, ManyKeys, Store,
+};
 
 use super::repeat_updates::answer_alone;
 use super::{
@@ -34,22 +36,29 @@ pub(crate) fn run<P: Blocks>(
     if let Some(ran) = answer_alone(store, context, request, out) {
         return ran;
     }
-    match request.keys().len() {
-        1 => run_on::<FewKeys<1>, P>(store, context, request, out),
-        2 => run_on::<FewKeys<2>, P>(store, context, request, out),
-        3 | 4 => run_on::<FewKeys<4>, P>(store, context, request, out),
-        _ => run_on::<FewKeys<APPLY_KEYS_MAX>, P>(store, context, request, out),
+    let names = request.first_keys();
+    match request.key_count() {
+        1 => run_on::<FewKeys<1>, P>(store, context, (request, names), out),
+        2 => run_on::<FewKeys<2>, P>(store, context, (request, names), out),
+        3 | 4 => run_on::<FewKeys<4>, P>(store, context, (request, names), out),
+        5..=FEW_KEYS_MAX => {
+            run_on::<FewKeys<FEW_KEYS_MAX>, P>(store, context, (request, names), out)
+        }
+        _ => {
+            let names: Vec<&[u8]> = request.keys().collect();
+            run_on::<ManyKeys, P>(store, context, (request, &names), out)
+        }
     }
 }
 
-/// The same with room for so many keys.
-fn run_on<K: KeyNumbers, P: Blocks>(
+/// The same with room for so many keys, which have these names.
+fn run_on<'k, K: KeyNumbers, P: Blocks>(
     store: &mut Store<P>,
     context: &Context<'_>,
-    request: &ApplyRequest<'_>,
+    (request, names): (&ApplyRequest<'k>, &[&'k [u8]]),
     out: &mut Vec<u8>,
 ) -> Ran {
-    let found = match look_up::<K, P>(store, context, request.keys()) {
+    let found = match look_up::<K, P>(store, context, names) {
         Ok(found) => found,
         Err(Missing::Cold(cold)) => return Ran::Cold(cold),
         Err(Missing::TooLarge(refusal)) => return refused(context, refusal, out),
@@ -132,7 +141,7 @@ pub(crate) fn cold_keys<P: Blocks>(
     request: &ApplyRequest<'_>,
     hash_of: impl Fn(&[u8]) -> u32,
 ) -> impl Iterator<Item = Cold> {
-    request.keys().iter().filter_map(move |key| {
+    request.keys().filter_map(move |key| {
         let hash = hash_of(key);
         match store.keys().find(slot, hash, key) {
             Found::Cold(place) => Some(Cold {
@@ -450,7 +459,7 @@ fn denied(
     let is_named = request.terms().is_none() || !matches!(denial.cause, Cause::Refused(_));
     if is_named {
         head.reason = denial.reason;
-        head.instruction = u8::try_from(denial.instruction).expect("at most 64 instructions");
+        head.instruction = u8::try_from(denial.instruction).expect("at most 255 instructions");
     }
     match denial.cause {
         Cause::Guard { actual, overflow } => {

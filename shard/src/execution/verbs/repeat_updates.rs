@@ -145,7 +145,7 @@ pub(super) fn answer_alone<P: Blocks>(
     out: &mut Vec<u8>,
 ) -> Option<Ran> {
     let keeps_expiry = request.terms().is_some_and(|it| it.expiry == Expiry::Keep);
-    let is_of_one_key = request.keys().len() == 1 && context.token.is_none();
+    let is_of_one_key = request.key_count() == 1 && context.token.is_none();
     if !(context.answers_repeats && keeps_expiry && is_of_one_key) {
         return None;
     }

@@ -48,31 +48,43 @@ fn a_key_of_another_slot_is_refused_with_both_keys_and_slots() {
 }
 
 #[test]
-fn a_ninth_key_is_refused_and_a_key_that_was_taken_back_does_not_count() {
+fn the_256th_key_is_refused_and_nothing_of_the_others_is_lost() {
     let fill = |own: &mut Transaction<Store>| {
         // Two keys are there.
-        own.savepoint("s")?;
-        for key in 2..7u8 {
-            own.set(&[b'{', b's', b'}', key], b"1")?;
-        }
-        own.rollback_to("s")?;
-        for key in 12..18u8 {
-            own.set(&[b'{', b's', b'}', key], b"1")?;
+        for number in 2..255 {
+            own.key(format!("{{s}}{number}").as_bytes())?;
         }
         Ok::<(), TransactionError>(())
     };
-    let expected = "\"{s}ninth\" would be key 9 of the transaction, and 8 is the limit";
+    let expected = "\"{s}next\" would be key 256 of the transaction, and 255 is the limit";
     for isolation in [Isolation::Snapshot, Isolation::Serializable] {
         let by_write = refused(isolation, |own| {
             fill(own)?;
-            own.set(b"{s}ninth", b"1")
+            own.set(b"{s}next", b"1")
         });
         let by_read = refused(isolation, |own| {
             fill(own)?;
-            own.get(b"{s}ninth").wait().map(drop)
+            own.get(b"{s}next").wait().map(drop)
         });
         assert_eq!([by_write, by_read], [expected, expected]);
     }
+}
+
+#[test]
+fn a_transaction_of_a_hundred_keys_commits_as_one_apply() {
+    let store = Store::default();
+    let mut own = store.begin(Isolation::Serializable);
+    for number in 0..100 {
+        let key = format!("{{s}}{number}");
+        assert!(own.get(key.as_bytes()).wait().expect("read").is_none());
+        own.set(key.as_bytes(), b"1").expect("within the limits");
+    }
+    let asked = store.asked();
+    own.commit().wait().expect("nobody else writes");
+    assert_eq!(store.asked(), asked + 1, "one request");
+    let known = store.0.borrow();
+    let mut names = (0..100).map(|number| format!("{{s}}{number}"));
+    assert!(names.all(|name| known.keys.contains_key(name.as_bytes())));
 }
 
 #[test]
