@@ -731,12 +731,12 @@ mod tests {
 
     #[test]
     fn a_source_takes_each_version_that_it_has_offered_and_no_other() {
-        for (version, is_taken) in [(1, false), (2, true), (3, true), (4, false)] {
+        for (version, is_taken) in [(1, false), (2, true), (3, true), (4, true), (5, false)] {
             let mut bytes = Vec::new();
             let mut source =
                 Connecting::new(introduction(1), (2, 0), Channel::Plain, [1; 32], &mut bytes);
             let mut destination = Accepting::new(introduction(2), Channel::Plain);
-            let hello = hello_of((2, 3));
+            let hello = hello_of((2, 4));
             destination
                 .hello(&LinkMessage::Hello(hello), [2; 32])
                 .expect("it is offered");

@@ -18,7 +18,7 @@ use crate::seed::{Seed, seeds};
 use crate::server::{Reply, Server};
 
 /// Keys of the shop, all of one slot.
-const KEYS: usize = 320;
+const KEYS: usize = 60;
 
 fn name(number: usize) -> Vec<u8> {
     format!("{{m}}{number}").into_bytes()
@@ -99,7 +99,7 @@ fn order(
                 apply.then(key.is_absent());
             }
             (_, _) => {
-                let value = vec![random.next().to_le_bytes()[0] / 2; 8 + random.below(30)];
+                let value = vec![random.next().to_le_bytes()[0] / 2; 8 + random.below(8)];
                 apply.put(key, &value);
                 after.insert(number, value);
             }
@@ -125,7 +125,8 @@ fn many_keys_change_together_or_not_at_all_in_memory_and_cold_and_over_starts() 
         let mut shop = Shop::new(if seed % 2 == 0 { 0 } else { 1 << 20 });
         let mut model = BTreeMap::new();
         for round in 0..8 {
-            let counts = [9, 10, 64, 200, APPLY_KEYS_MAX - 1];
+            // The largest record of these servers has 4 KiB.
+            let counts = [9, 10, 16, 30, 40];
             let count = counts[random.below(counts.len())];
             let is_wrong = random.once_in(3);
             let (apply, after) = order(&mut random, &model, count, is_wrong);
@@ -195,7 +196,7 @@ fn more_than_eight_keys_are_taken_only_when_each_node_of_the_plan_knows_records_
         for (id, count, expected) in [
             (1, FEW_KEYS_MAX, Status::Ok),
             (2, FEW_KEYS_MAX + 1, expected),
-            (3, 100, expected),
+            (3, 40, expected),
         ] {
             let apply = puts(count);
             server.send(id, |batch, out| batch.apply(out, &apply));
@@ -208,7 +209,7 @@ fn more_than_eight_keys_are_taken_only_when_each_node_of_the_plan_knows_records_
             }
         }
         // What was refused has changed nothing, and what was there before is there.
-        for (id, number, expected) in [(4, 0, Status::Ok), (5, 99, missing_if(expected))] {
+        for (id, number, expected) in [(4, 0, Status::Ok), (5, 39, missing_if(expected))] {
             server.get(id, &name(number));
             server.settle();
             assert_eq!(server.replies[&id].status, expected, "key {number}");
@@ -233,7 +234,14 @@ fn more_keys_or_instructions_than_there_may_be_are_refused_by_the_limit() {
             String::from_utf8_lossy(&reply.value).into_owned(),
         )
     };
-    let (status, text) = refused(&mut shop, &puts(APPLY_KEYS_MAX + 1));
+    let named = |count: usize| {
+        let mut apply = Apply::new();
+        for number in 0..count {
+            apply.key(&name(number));
+        }
+        apply
+    };
+    let (status, text) = refused(&mut shop, &named(APPLY_KEYS_MAX + 1));
     assert_eq!(status, Status::Malformed);
     assert!(text.contains("1 to 255 keys"), "{text}");
     let mut few = puts(FEW_KEYS_MAX);
@@ -244,10 +252,11 @@ fn more_keys_or_instructions_than_there_may_be_are_refused_by_the_limit() {
     let (status, text) = refused(&mut shop, &few);
     assert_eq!(status, Status::Malformed);
     assert!(text.contains("0 to 64 instructions"), "{text}");
-    assert_eq!(
-        shop.ask(Ask::Apply(&puts(APPLY_KEYS_MAX))).status,
-        Status::Ok
-    );
-    let last = shop.value(&name(APPLY_KEYS_MAX - 1));
-    assert_eq!(last, Some(b"value".to_vec()));
+    let (status, text) = refused(&mut shop, &puts(80));
+    assert_eq!(status, Status::TooLarge);
+    assert!(text.contains("what this APPLY writes"), "{text}");
+    for apply in [named(APPLY_KEYS_MAX), puts(40)] {
+        assert_eq!(shop.ask(Ask::Apply(&apply)).status, Status::Ok);
+    }
+    assert_eq!(shop.value(&name(39)), Some(b"value".to_vec()));
 }

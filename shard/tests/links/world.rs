@@ -23,7 +23,7 @@ use penstock_storage::inheritance::InheritedLog;
 use penstock_storage::io::{Asker, Block, Io, IoFailure, IoToken, SegmentSource};
 use penstock_storage::log::{Log, LogConfig, Purpose, Room, SyncMethod};
 use penstock_storage::place::{FileId, LogStart, Lsn, Place};
-use penstock_storage::record::{PartView, part_bytes};
+use penstock_storage::record::{PartView, number_bytes, part_bytes};
 use penstock_storage::recovery::Replayed;
 use penstock_storage::recovery::{recover, survey};
 use penstock_storage::segment::Owner;
@@ -83,6 +83,8 @@ pub struct World {
     ring_bytes: usize,
     backlog_bytes: u64,
     value_bytes: usize,
+    /// Keys of a write, at most.
+    keys_max: usize,
     pending_bytes_max: usize,
     next_link: u64,
     next_value: u64,
@@ -162,10 +164,8 @@ impl World {
         let backlog_bytes = [u64::MAX, u64::MAX, 0, 0][random.below(4)];
         let value_bytes = [16, 600, 3_000][random.below(3)];
         // The longer a value, the further its place may reach behind the end of a cut segment.
-        let value_bytes = match seed % 7 {
-            3 | 5 => LONG_VALUE_BYTES,
-            _ => value_bytes,
-        };
+        let is_long = usize::from(matches!(seed % 7, 3 | 5));
+        let value_bytes = [value_bytes, LONG_VALUE_BYTES][is_long];
         let mut world = World {
             random,
             nodes: Vec::new(),
@@ -180,6 +180,7 @@ impl World {
             ring_bytes,
             backlog_bytes,
             value_bytes,
+            keys_max: [3, KEYS][usize::from(seed % 4 == 1)],
             pending_bytes_max: [300, 4_000, PENDING_BYTES_MAX][(seed % 3) as usize],
             next_link: 1,
             next_value: 1,
@@ -380,16 +381,15 @@ impl World {
 
     fn write(&mut self, at: usize) {
         let partition = PARTITIONS[self.random.below(PARTITIONS.len())];
-        let count = 1 + self.random.below(3);
+        let count = 1 + self.random.below(self.keys_max);
         let first = self.random.below(KEYS - count + 1);
-        let keys: Vec<Vec<u8>> = self.keys[&partition][first..first + count].to_vec();
         let mut puts: Vec<(Vec<u8>, Option<Vec<u8>>)> = Vec::new();
-        for key in keys {
+        for key in &self.keys[&partition][first..first + count] {
             let mut value = self.next_value.to_le_bytes().to_vec();
             self.next_value += 1;
             let bytes_max = self.value_bytes.min(LONG_VALUE_BYTES / count);
             value.resize(8 + self.random.below(bytes_max), 7);
-            puts.push((key, (!self.random.once_in(3)).then_some(value)));
+            puts.push((key.clone(), (!self.random.once_in(3)).then_some(value)));
         }
         let Some((lsn, operation)) = self.commit(at, partition, &puts) else {
             return;
@@ -422,7 +422,7 @@ impl World {
         }
         let sizes = puts.iter().map(|(key, value)| {
             let value_len = value.as_ref().map_or(0, Vec::len);
-            part_bytes(key.len(), value_len, false, 0)
+            part_bytes(key.len(), value_len, false, 0) + number_bytes(puts.len())
         });
         if node.store.room_for(Purpose::Grow, sizes.sum()) != Room::Yes {
             return None;
