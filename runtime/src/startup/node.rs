@@ -197,7 +197,7 @@ impl Node {
         let rings = RingPlan::find(disk_mode, shards, bound == Bound::Process)
             .map_err(OpenError::Option)?;
         tell_rings(&rings, say);
-        let disk_options = disk_options(&rings, &config);
+        let disk_options = rings.disk_options(disk_mode);
         hold_values(&mut config, value_bytes_of_before, say)?;
         let value_bytes = value_bytes_of_before.max(config.value_bytes_max);
         let short_bytes = segment_bytes_for(value_bytes).next_multiple_of(BLOCK_BYTES as u64);
@@ -213,7 +213,7 @@ impl Node {
         directory
             .accept_values(value_bytes, config.segment_bytes)
             .map_err(OpenError::Directory)?;
-        let (sync, retiming) = time_disk(&directory, disk_options, config.calibrate, say)?;
+        let (sync, retiming) = time_disk(&directory, disk_options, say)?;
         let room_on_disk = DiskRoom::new(
             directory.segments().clone(),
             directory.key_tables().clone(),
@@ -483,14 +483,6 @@ fn read_schema(config: &Config) -> Result<Option<Arc<RunningSchema>>, OpenError>
     match RunningSchema::begin(directory, config.frame_bytes_max) {
         Ok(schema) => Ok(Some(Arc::new(schema))),
         Err(error) => Err(OpenError::Option(format!("the schema: {error}"))),
-    }
-}
-
-/// The bounds of each shard's disk.
-fn disk_options(rings: &RingPlan, config: &Config) -> DiskOptions {
-    DiskOptions {
-        durable_by: config.durable_by,
-        ..rings.disk_options(disk_mode(config))
     }
 }
 
