@@ -6,6 +6,7 @@
 
 mod error;
 
+use penstock_storage::key_home::KeyHome;
 use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::io;
@@ -761,9 +762,9 @@ fn replay_into(
                 memory.replay(&home_of, &part, place, &mut key_at)?;
             }
             Event::Prefetch(parts) => {
-                let mut homes = [(0, 0); PREFETCH_KEYS_MAX];
+                let mut homes = [KeyHome::default(); PREFETCH_KEYS_MAX];
                 for (home, part) in homes.iter_mut().zip(parts) {
-                    *home = (part.slot(), hash.of(part.key()));
+                    *home = KeyHome::new(part.slot(), hash.of(part.key()));
                 }
                 memory.prefetch(&homes[..parts.len()]);
             }

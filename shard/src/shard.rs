@@ -32,6 +32,7 @@ use penstock_net::pieces::Pieces;
 use penstock_net::reply::write_info_reply;
 use penstock_storage::budget::Budget;
 use penstock_storage::io::Blocks;
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::place::Lsn;
 use penstock_storage::store::Store;
 
@@ -117,7 +118,7 @@ impl<P: Blocks> Shard<P> {
     }
 
     /// The slot and hash with which recovery must fill the index of a shard with this seed.
-    pub fn home_of(seed: u64) -> impl Fn(&[u8]) -> (u16, u32) + Clone {
+    pub fn home_of(seed: u64) -> impl Fn(&[u8]) -> KeyHome + Clone {
         let hash = KeyHash::new(seed);
         move |key| hash.home_of(key)
     }

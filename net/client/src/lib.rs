@@ -32,7 +32,7 @@ pub use client::Client;
 pub use fields::Fields;
 pub use layout::{Layout, LayoutError, LayoutMismatch, NamedField, OwnedView, Text, View};
 pub use named::{NamedWrite, new_token, new_token_at};
-pub use operation::{Answer, ClientError, Execution, FromAnswer, Pending, Unknown};
+pub use operation::{Answer, ClientError, Execution, FromAnswer, Pending, Unfit, Unknown};
 pub use options::{ClientOptions, MemberGet, ReadFrom};
 pub use programs::{ServedProgram, ServedPrograms};
 pub use scan::{Entry, Page, Scan, Scanned};

@@ -10,6 +10,7 @@
 mod files;
 mod pool;
 
+use penstock_storage::key_home::KeyHome;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
@@ -630,7 +631,7 @@ impl Disk {
     pub fn make_key_table(
         &mut self,
         home: &TableHome,
-        home_of: &dyn Fn(&[u8]) -> (u16, u32),
+        home_of: &dyn Fn(&[u8]) -> KeyHome,
         sort_bytes_max: usize,
     ) -> Option<KeyTable> {
         let image = self.files.get(&home.file)?.image.clone();

@@ -8,6 +8,7 @@
 //! which there may be no room. Both ways write the same bytes, wait for the same record and count
 //! the same.
 
+use penstock_storage::key_home::KeyHome;
 use std::ops::Range;
 
 use penstock_net::batch::Batch;
@@ -46,10 +47,10 @@ impl<P: Blocks> Execution<P> {
     ) {
         let count = PREFETCH_KEYS_MAX.min(batch.len() - next);
         let value_bytes_max = self.setup.limits().value_bytes_max;
-        let mut homes = [(0, 0); PREFETCH_KEYS_MAX];
+        let mut homes = [KeyHome::default(); PREFETCH_KEYS_MAX];
         // A key that another shard owns is looked up there. Its place here is that of the own key
         // before it, which costs nothing to load.
-        let mut last_own = (0, 0);
+        let mut last_own = KeyHome::default();
         let mut last: Option<Known<'a>> = None;
         let (mut is_one_key, mut is_any_plain, mut has_others) = (true, false, false);
         let into = ahead.begin(next, count);
@@ -72,14 +73,14 @@ impl<P: Blocks> Execution<P> {
                 Some(last) if is_same(last.key, key) => Known { key, ..last },
                 _ => {
                     is_one_key &= last.is_none();
-                    let (slot, hash) = self.setup.hash().home_of(key);
+                    let KeyHome { slot, hash } = self.setup.hash().home_of(key);
                     Known { key, slot, hash }
                 }
             });
             *into = Ahead { known, plain };
             if let Some(it) = known {
                 if self.setup.owns(it.slot) {
-                    last_own = (it.slot, it.hash);
+                    last_own = it.home();
                 }
                 last = known;
             }
@@ -108,11 +109,16 @@ impl<P: Blocks> Execution<P> {
             };
             let hash = self.setup.hash();
             likely_other_keys(item, |key| {
-                homes.push((slot, hash.of(key)), |all| self.store.keys().prefetch(all));
+                let hash = hash.of(key);
+                homes.push(KeyHome { slot, hash }, |all| {
+                    self.store.keys().prefetch(all)
+                });
             });
             if let Some(token) = likely_token(item) {
-                let home = (slot, token::home_of(hash, slot, token).1);
-                homes.push(home, |all| self.store.keys().prefetch(all));
+                let hash = token::home_of(hash, slot, token).1;
+                homes.push(KeyHome { slot, hash }, |all| {
+                    self.store.keys().prefetch(all)
+                });
             }
         }
         self.store.keys().prefetch(homes.all());
@@ -169,7 +175,10 @@ impl<P: Blocks> Execution<P> {
         only: Option<CellId>,
     ) -> Option<()> {
         let Known { key, slot, hash } = known;
-        let read = self.store.data().direct_get((slot, hash), key, only)?;
+        let read = self
+            .store
+            .data()
+            .direct_get(KeyHome { slot, hash }, key, only)?;
         if read.value.len() >= self.setup.config().shared_bytes_min {
             return None;
         }
@@ -199,7 +208,7 @@ impl<P: Blocks> Execution<P> {
         body: DirectBody<'_>,
         only: Option<CellId>,
     ) -> Option<()> {
-        let home = (known.slot, known.hash);
+        let home = known.home();
         let (lsn, version) = self.store.direct_set(now.us, home, body, only)?;
         ReplyHead::new(Status::Ok, run.number(run.next), run.level(), wire(version))
             .write(run.out.written(), &[]);

@@ -3,6 +3,7 @@
 use penstock_net::pieces::Pieces;
 use penstock_net::request::{likely_key, may_begin_run};
 use penstock_storage::io::Blocks;
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::store::PREFETCH_KEYS_MAX;
 
@@ -35,7 +36,9 @@ impl<P: Blocks> Execution<P> {
                 Some(last) if last.slot == slot && is_same(last.key, key) => Known { key, ..last },
                 _ => {
                     let hash = self.setup.hash().of(key);
-                    homes.push((slot, hash), |all| self.store.keys().prefetch(all));
+                    homes.push(KeyHome { slot, hash }, |all| {
+                        self.store.keys().prefetch(all)
+                    });
                     Known { key, slot, hash }
                 }
             });

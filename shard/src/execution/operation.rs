@@ -1,5 +1,6 @@
 //! One item on its way: what it asks, and whether this node may execute it.
 
+use penstock_storage::key_home::KeyHome;
 use std::sync::Arc;
 
 use penstock_net::apply::ApplyRequest;
@@ -96,6 +97,14 @@ pub(crate) struct Known<'a> {
     pub(crate) key: &'a [u8],
     pub(crate) slot: u16,
     pub(crate) hash: u32,
+}
+
+impl Known<'_> {
+    /// Where the index finds the key.
+    #[inline]
+    pub(crate) fn home(&self) -> KeyHome {
+        KeyHome::new(self.slot, self.hash)
+    }
 }
 
 /// What became of an item.
@@ -365,7 +374,7 @@ impl<P: Blocks> Execution<P> {
         &mut self,
         now: Now,
         own: &Own<'_>,
-        (home, id): ((u16, u32), CellId),
+        (home, id): (KeyHome, CellId),
         out: &mut Vec<u8>,
     ) -> Option<Disposition> {
         match self.fire_first(now, home, id) {
@@ -445,12 +454,11 @@ impl<P: Blocks> Execution<P> {
         let slot = own.slot;
         if self.requests.parking.pins(*origin, address, slot) {
             let hash = self.setup.hash();
-            let token = own
-                .asks
-                .token()
-                .map(|token| (slot, token::home_of(hash, slot, token.bytes()).1));
-            let keys = keys.iter().map(|key| (slot, hash.of(key)));
-            self.store.data_mut().pin(keys.chain(token));
+            let token = own.asks.token();
+            let token = token.map(|token| token::home_of(hash, slot, token.bytes()).1);
+            let keys = keys.iter().map(|key| hash.of(key));
+            let homes = keys.chain(token).map(|hash| KeyHome { slot, hash });
+            self.store.data_mut().pin(homes);
         }
     }
 

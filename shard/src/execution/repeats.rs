@@ -1,5 +1,6 @@
 //! Runs of items that repeat the one before them, which are answered together.
 
+use penstock_storage::key_home::KeyHome;
 use std::ops::Range;
 
 use penstock_net::apply::{Addition, may_repeat_denied};
@@ -196,10 +197,10 @@ impl<P: Blocks> Execution<P> {
 
     /// The slot, hash and cell of a key. `None` if it is not in memory: no item can have been
     /// executed on it.
-    pub(crate) fn home_and_cell(&self, key: &[u8]) -> Option<((u16, u32), CellId)> {
-        let (slot, hash) = self.setup.hash().home_of(key);
+    pub(crate) fn home_and_cell(&self, key: &[u8]) -> Option<(KeyHome, CellId)> {
+        let KeyHome { slot, hash } = self.setup.hash().home_of(key);
         match self.store.keys().find(slot, hash, key) {
-            Found::Cached(id) => Some(((slot, hash), id)),
+            Found::Cached(id) => Some((KeyHome { slot, hash }, id)),
             Found::Absent | Found::Cold(_) => None,
         }
     }

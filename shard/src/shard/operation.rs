@@ -7,6 +7,7 @@ use penstock_net::request::{Extra, Request, Verb};
 use penstock_net::status::Status;
 use penstock_storage::if_planted;
 use penstock_storage::io::Blocks;
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::place::Lsn;
 use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::store::Found;
@@ -222,7 +223,7 @@ impl<P: Blocks> Shard<P> {
             };
             match ran {
                 Ran::Unfired { slot, hash, id } => {
-                    let unfired = ((slot, hash), id);
+                    let unfired = (KeyHome { slot, hash }, id);
                     if let Some(disposition) =
                         self.execution
                             .fire_before(now, own, unfired, pieces.written())

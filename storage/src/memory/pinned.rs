@@ -2,6 +2,7 @@
 //! armed key until it has fired.
 
 use crate::format::record::PARTS_MAX;
+use crate::types::key_home::KeyHome;
 
 /// Slots and hashes of keys that do not leave the cache, of each of both at most as many as a
 /// record has parts.
@@ -16,7 +17,7 @@ impl Pinned {
     ///
     /// # Panics
     /// If they are more than [`PARTS_MAX`].
-    pub(crate) fn pin(&mut self, homes: impl IntoIterator<Item = (u16, u32)>) {
+    pub(crate) fn pin(&mut self, homes: impl IntoIterator<Item = KeyHome>) {
         self.operation = Homes::new(homes);
     }
 
@@ -24,25 +25,25 @@ impl Pinned {
     ///
     /// # Panics
     /// If they are more than [`PARTS_MAX`].
-    pub(crate) fn pin_due(&mut self, homes: impl IntoIterator<Item = (u16, u32)>) {
+    pub(crate) fn pin_due(&mut self, homes: impl IntoIterator<Item = KeyHome>) {
         self.due = Homes::new(homes);
     }
 
     /// Whether a key is one of them.
     #[inline]
-    pub(crate) fn has(&self, home: (u16, u32)) -> bool {
+    pub(crate) fn has(&self, home: KeyHome) -> bool {
         self.operation.has(home) || self.due.has(home)
     }
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Homes {
-    homes: [(u16, u32); PARTS_MAX],
+    homes: [KeyHome; PARTS_MAX],
     count: usize,
 }
 
 impl Homes {
-    fn new(homes: impl IntoIterator<Item = (u16, u32)>) -> Self {
+    fn new(homes: impl IntoIterator<Item = KeyHome>) -> Self {
         let mut pinned = Homes::default();
         for home in homes {
             pinned.homes[pinned.count] = home;
@@ -52,7 +53,7 @@ impl Homes {
     }
 
     #[inline]
-    fn has(&self, home: (u16, u32)) -> bool {
+    fn has(&self, home: KeyHome) -> bool {
         self.homes[..self.count].contains(&home)
     }
 }

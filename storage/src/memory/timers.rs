@@ -9,6 +9,7 @@
 //! The timers are a B-tree, whose nodes come and go one by one. A wheel with slots of time would
 //! find the next one as fast, but would not be walked in order beside changes, as a snapshot does.
 
+use crate::types::key_home::KeyHome;
 use std::collections::BTreeSet;
 use std::ops::Bound;
 
@@ -24,6 +25,14 @@ pub struct Timer {
     pub slot: u16,
     /// The hash of the key.
     pub hash: u32,
+}
+
+impl Timer {
+    /// Where the index finds the key.
+    #[must_use]
+    pub fn home(&self) -> KeyHome {
+        KeyHome::new(self.slot, self.hash)
+    }
 }
 
 /// A timer in twelve bytes, in the order of timers.

@@ -21,6 +21,7 @@ use crate::store::data::Data;
 use crate::store::fields::FieldEdit;
 use crate::store::store::Store;
 use crate::types::io::Blocks;
+use crate::types::key_home::KeyHome;
 use crate::types::version::Version;
 
 /// The value that a key has in a change.
@@ -153,13 +154,18 @@ impl<'k, P: Blocks, const KEYS: usize> Change<'_, 'k, P, KEYS> {
         self.store.log.record_bytes_max()
     }
 
+    #[inline]
+    fn home_of(&self, which: usize) -> KeyHome {
+        KeyHome::new(self.slot, self.keys[which].found.hash)
+    }
+
     /// As [`Data::may_have_changed`], of a key before this change.
     #[must_use]
     pub fn may_have_changed(&self, which: usize, since: Version) -> bool {
-        let found = &self.keys[which].found;
+        let cell = self.keys[which].found.cell;
         self.store
             .data
-            .may_have_changed((self.slot, found.hash), found.cell, since)
+            .may_have_changed(self.home_of(which), cell, since)
     }
 
     /// The value of a key now; `None` if it has none.
@@ -475,7 +481,8 @@ impl<'k, P: Blocks, const KEYS: usize> Change<'_, 'k, P, KEYS> {
                 logged[count] = (hash, id);
                 if let Some(at) = self.armed.iter().position(|(armed, _)| *armed == which) {
                     let (_, area) = self.armed.swap_remove(at);
-                    self.store.data.keys.arm((self.slot, hash), id, area);
+                    let home = self.home_of(which);
+                    self.store.data.keys.arm(home, id, area);
                 }
                 count += 1;
             }
@@ -497,7 +504,7 @@ impl<'k, P: Blocks, const KEYS: usize> Change<'_, 'k, P, KEYS> {
         if is_planted(Bug::EditForgetsExpiry) && found.exists && is_edited {
             expiry_ms = None;
         }
-        let home = (self.slot, found.hash);
+        let home = self.home_of(which);
         let value = match value {
             Value::Copied => {
                 if let Some(id) = self.cell_as_long(which, expiry_ms) {

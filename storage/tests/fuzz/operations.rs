@@ -6,6 +6,7 @@
 //! found is what the last commit left; after a power cut every record up to some LSN, no durable
 //! one missing.
 
+use penstock_storage::key_home::KeyHome;
 use std::collections::BTreeMap;
 
 use penstock_storage::index::CellId;
@@ -58,8 +59,8 @@ fn key(number: u8) -> Vec<u8> {
 }
 
 /// Three values, so that every key has others of its hash.
-fn home_of(key: &[u8]) -> (u16, u32) {
-    (SLOT, hash(key))
+fn home_of(key: &[u8]) -> KeyHome {
+    KeyHome::new(SLOT, hash(key))
 }
 
 fn hash(key: &[u8]) -> u32 {
@@ -260,7 +261,7 @@ impl World {
                     Some(value) => id = self.store.keys_mut().set_value(home, id, value, None),
                     None => self.store.keys_mut().mark_deleted(home, id),
                 }
-                (home.1, id)
+                (home.hash, id)
             })
             .collect();
         let (lsn, version) = self.store.commit(self.now_us, SLOT, &cells);

@@ -5,13 +5,14 @@
 //! the bytes are, what is told of a part has its place and sequence, and no memory is taken for
 //! what a length says.
 
+use penstock_storage::key_home::KeyHome;
 use std::io;
 use std::sync::OnceLock;
 
 use penstock_storage::io::BLOCK_BYTES;
 use penstock_storage::key_table::{KeyTable, TableHome};
 use penstock_storage::log::{Log, Purpose, Room, SyncMethod};
-use penstock_storage::packed_place::{Cursor, PackedPlace};
+use penstock_storage::packed_place::PackedPlace;
 use penstock_storage::place::{LogStart, Place};
 use penstock_storage::record::{KEY_BYTES_MAX, PARTS_MAX, PartKind, PartSpec, RecordSpec};
 use penstock_storage::version::{SLOTS, Version};
@@ -301,13 +302,13 @@ fn build(home: &TableHome, device: &mut Disk) -> (KeyTable, Vec<u8>) {
 }
 
 /// Few slots and hashes, so that keys have them in common.
-fn at(key: &[u8]) -> Cursor {
+fn at(key: &[u8]) -> KeyHome {
     let step = |sum: u32, &byte: &u8| sum.wrapping_mul(31) ^ u32::from(byte);
     let sum = key.iter().fold(7, step);
-    Cursor {
-        slot: u16::try_from(sum % 5 * 3_000).expect("below 16384"),
-        hash: ((sum >> 4) % 37) << 26,
-    }
+    KeyHome::new(
+        u16::try_from(sum % 5 * 3_000).expect("below 16384"),
+        ((sum >> 4) % 37) << 26,
+    )
 }
 
 fn reader(file: &[u8]) -> impl FnMut(u64, &mut [u8]) -> io::Result<usize> + '_ {

@@ -215,7 +215,7 @@ impl Plant {
             let (home, key) = ((64, number << 1), number.to_le_bytes());
             let mark = self.model.get(&number).map_or(1, |mark| mark + 1);
             let value = vec![mark; self.case.value_bytes];
-            let cell = match self.store.keys().find(64, home.1, &key) {
+            let cell = match self.store.keys().find(64, home.hash, &key) {
                 Found::Cached(cell) => self.store.keys_mut().set_value(home, cell, &value, None),
                 Found::Absent => self.store.keys_mut().insert(home, &key, &value, None),
                 Found::Cold(_) => panic!("all are in memory"),
@@ -230,7 +230,7 @@ impl Plant {
         let tried = self.room(Purpose::Keep, 0);
         if tried == Tried::Done {
             let home = (64, number << 1);
-            let found = self.store.keys().find(64, home.1, &number.to_le_bytes());
+            let found = self.store.keys().find(64, home.hash, &number.to_le_bytes());
             let Found::Cached(cell) = found else {
                 panic!("all are in memory")
             };

@@ -1,6 +1,7 @@
 //! The store against a map, with a cache far smaller than the data, hashes that collide, power cuts
 //! and cold reads.
 
+use penstock_storage::key_home::KeyHome;
 use std::collections::BTreeMap;
 
 use penstock_storage::budget::Budget;
@@ -58,8 +59,8 @@ fn slot_of(key: &[u8]) -> u16 {
 }
 
 /// Few distinct values, so that several keys share each.
-fn home_of(key: &[u8]) -> (u16, u32) {
-    (slot_of(key), hash(key))
+fn home_of(key: &[u8]) -> KeyHome {
+    KeyHome::new(slot_of(key), hash(key))
 }
 
 fn hash(key: &[u8]) -> u32 {
@@ -165,7 +166,7 @@ impl Shop {
         panic!("a cold key never becomes warm");
     }
 
-    fn read(&mut self, wanted: (u16, u32), place: Place) {
+    fn read(&mut self, wanted: KeyHome, place: Place) {
         let request = self
             .store
             .read(IoToken::new(Asker::Operation, 1), place)
@@ -217,7 +218,7 @@ impl Shop {
                 Some(value) => id = self.store.keys_mut().set_value(home, id, value, None),
                 None => self.store.keys_mut().mark_deleted(home, id),
             }
-            cells.push((home.1, id));
+            cells.push((home.hash, id));
         }
         let slot = u16::try_from(slot * 64).expect("few slots");
         let (lsn, _) = self.store.commit(self.now_us, slot, &cells);

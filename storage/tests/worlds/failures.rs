@@ -6,6 +6,7 @@
 //! a wrong value, and the next one goes well. Without a spare segment the log is full, until there
 //! is one.
 
+use penstock_storage::key_home::KeyHome;
 use std::collections::BTreeMap;
 use std::io;
 use std::time::Instant;
@@ -181,8 +182,8 @@ struct Shop {
     salts: Random,
 }
 
-fn home_of(key: &[u8]) -> (u16, u32) {
-    (SLOT, hash(key))
+fn home_of(key: &[u8]) -> KeyHome {
+    KeyHome::new(SLOT, hash(key))
 }
 
 fn hash(key: &[u8]) -> u32 {
@@ -269,7 +270,7 @@ impl Shop {
                 Found::Absent => self
                     .store
                     .keys_mut()
-                    .insert((SLOT, hash(key)), key, &[], None),
+                    .insert(KeyHome::new(SLOT, hash(key)), key, &[], None),
                 Found::Cold(_) => return Err(Stop::Wrong("a warm key went cold".into())),
             };
             match value {
@@ -327,7 +328,7 @@ impl Shop {
                 Ok(()) => self
                     .store
                     .data_mut()
-                    .admit((SLOT, hash(key)), place, block.bytes(), home_of)
+                    .admit(KeyHome::new(SLOT, hash(key)), place, block.bytes(), home_of)
                     .is_ok(),
                 Err(_) => false,
             };

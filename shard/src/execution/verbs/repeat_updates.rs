@@ -4,6 +4,7 @@
 //! width beside immediate numbers. A run leaves out what the item before has shown already: whose
 //! key it is, at which level it is answered, that it is there.
 
+use penstock_storage::key_home::KeyHome;
 use std::ops::Range;
 
 use penstock_net::apply::ApplyRequest;
@@ -56,7 +57,7 @@ impl<'s, 'b, P: Blocks> RepeatedUpdates<'s, 'b, P> {
     pub(crate) fn open(
         store: &'s mut Store<P>,
         now_us: u64,
-        home: (u16, u32),
+        home: KeyHome,
         id: CellId,
         request: &Request<'b>,
         before: Answered<'b>,
@@ -156,7 +157,7 @@ pub(super) fn answer_alone<P: Blocks>(
     else {
         return None;
     };
-    let home = (context.slot, context.key_hash);
+    let home = KeyHome::new(context.slot, context.key_hash);
     let mut changes = store.run(context.now_us, home, id)?;
     let from = out.len();
     out.extend_from_slice(&[0; REPLY_ITEM_BYTES]);

@@ -12,7 +12,7 @@ use crate::store::local::PartitionEntry;
 use crate::store::store::Store;
 use crate::store::versions::entry::VersionEntry;
 use crate::types::io::Blocks;
-use crate::types::packed_place::Cursor;
+use crate::types::key_home::KeyHome;
 use crate::types::place::Lsn;
 
 /// A snapshot of a store's index that is being taken.
@@ -32,7 +32,7 @@ pub struct Taking {
 /// every keyspace that a version names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Walk {
-    Newest(Cursor),
+    Newest(KeyHome),
     Versions(u128),
     Settings(usize),
     Partitions,
@@ -135,7 +135,7 @@ impl<P: Blocks> Store<P> {
         let (writer, bytes) = SnapshotWriter::new(&header);
         let taking = Taking {
             writer,
-            walk: Walk::Newest(Cursor::default()),
+            walk: Walk::Newest(KeyHome::default()),
             must_write: false,
             to: Lsn(0),
             time_ms: 0,

@@ -1,12 +1,13 @@
 //! A record that is in the log comes again, because it brings back one of its keys: which of its
 //! parts the index points to, and what starts make of that.
 
+use penstock_storage::key_home::KeyHome;
 use std::io;
 
 use penstock_storage::cleaning::CleaningConfig;
 use penstock_storage::keyspace::{SETTINGS_BYTES, keyspace_key};
 use penstock_storage::log::{Purpose, Room};
-use penstock_storage::packed_place::{Cursor, NewestPart};
+use penstock_storage::packed_place::NewestPart;
 use penstock_storage::place::{Lsn, Place};
 use penstock_storage::snapshot::{SnapshotName, SnapshotReader, Taken};
 use penstock_storage::store::Found;
@@ -39,12 +40,12 @@ impl Member {
     }
 
     /// Where the newest parts of all keys stand.
-    fn places(&self) -> Vec<(Cursor, Place)> {
+    fn places(&self) -> Vec<(KeyHome, Place)> {
         let mut places = Vec::new();
         let mut note = |entry: NewestPart| places.push((entry.key, entry.place()));
         self.store
             .keys()
-            .newest_parts(Cursor::default(), usize::MAX, &mut note);
+            .newest_parts(KeyHome::default(), usize::MAX, &mut note);
         places.sort_unstable_by_key(|&(at, place)| (at, place.file, place.offset));
         places
     }
@@ -260,7 +261,7 @@ fn a_key_that_was_swept_is_there_again_when_its_record_comes_again_behind_the_sw
     let all = vec![(stays, value(1)), (swept.clone(), value(2))];
     assert!(member.ship(slot, 11, &all).is_some());
     let home = (slot, hash(&swept));
-    let find = |member: &Member| member.store.keys().find(slot, home.1, &swept);
+    let find = |member: &Member| member.store.keys().find(slot, home.hash, &swept);
     let Found::Cached(id) = find(&member) else {
         panic!("the key was just written");
     };
@@ -306,7 +307,7 @@ fn a_key_that_came_again_survives_the_cleaning_of_the_segment_of_its_sweep() {
     assert!(member.ship(slot, 11, &all).is_some());
     let home = (slot, hash(&swept));
     let place_of = |member: &Member| {
-        let at = Cursor { slot, hash: home.1 };
+        let at = KeyHome::new(slot, home.hash);
         let places = member.places();
         places.iter().find(|it| it.0 == at).map(|it| it.1)
     };
@@ -326,7 +327,7 @@ fn a_key_that_came_again_survives_the_cleaning_of_the_segment_of_its_sweep() {
     let bytes = record(slot, 11, &all);
     member.rest();
     member.warm(&parts(&bytes));
-    let Found::Cached(id) = member.store.keys().find(slot, home.1, &swept) else {
+    let Found::Cached(id) = member.store.keys().find(slot, home.hash, &swept) else {
         panic!("it is in memory");
     };
     assert_eq!(
