@@ -1,10 +1,10 @@
 //! Places of the log that requests were answered CORRUPT or IO for. Each is told once, so that one
 //! rotten value that is asked for all day is one line in the server's log and not a million.
 
-use penstock_storage::key_home::KeyHome;
 use std::collections::HashSet;
 
 use penstock_net::status::Status;
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::place::FileId;
 use penstock_storage::place::Place;
 

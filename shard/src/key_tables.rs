@@ -7,11 +7,11 @@
 //! never been there. Those that an earlier run left are loaded when a scan first reads a part of
 //! which one of them may tell, so that a start does not wait for them.
 
-use penstock_storage::key_home::KeyHome;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use penstock_storage::io::{BLOCK_BYTES, Blocks};
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::key_table::{KeyTable, TableBlock, TableHome};
 use penstock_storage::place::FileId;
 use penstock_storage::store::Store;

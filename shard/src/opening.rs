@@ -6,7 +6,6 @@
 
 mod error;
 
-use penstock_storage::key_home::KeyHome;
 use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::io;
@@ -15,6 +14,7 @@ use penstock_storage::budget::Budget;
 use penstock_storage::contents::{History, SegmentEnd};
 use penstock_storage::inheritance::InheritedLog;
 use penstock_storage::io::{Blocks, SegmentSource};
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::keyspace::is_understood;
 use penstock_storage::layout::{INHERITED_MAX, InheritedEnd, Layout};
 use penstock_storage::log::{Log, LogConfig, SPARES_READY};

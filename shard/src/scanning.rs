@@ -5,7 +5,6 @@
 //! answers, at one instant, from what the index says then: what was read counts only if it is of
 //! the newest part of its key. Nothing that a scan reads goes to the cache.
 
-use penstock_storage::key_home::KeyHome;
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -14,6 +13,7 @@ use penstock_net::request::Version;
 use penstock_net::scan::ScanRequest;
 use penstock_net::status::Status;
 use penstock_storage::io::{Asker, BLOCK_BYTES, IoToken};
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::key_table::{KeyTable, TableBlock};
 use penstock_storage::packed_place::PackedPlace;
 use penstock_storage::place::FileId;

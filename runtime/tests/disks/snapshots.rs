@@ -1,4 +1,3 @@
-use penstock_storage::key_home::KeyHome;
 use std::fs;
 use std::io;
 use std::thread::sleep;
@@ -6,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use penstock::directory::snapshots::{SnapshotFolder, SnapshotHandle, SnapshotWriters};
 use penstock_shard::{SnapshotWrite, WriteStep};
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::packed_place::NewestPart;
 use penstock_storage::packed_place::PackedPlace;
 use penstock_storage::place::FileId;

@@ -10,13 +10,13 @@
 mod files;
 mod pool;
 
-use penstock_storage::key_home::KeyHome;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
 use penstock_shard::{SnapshotWrite, WriteStep};
 use penstock_storage::io::{BLOCK_BYTES, Block, Completion, Io, IoFailure, IoToken};
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::place::FileId;
 
 use penstock_storage::key_table::{KeyTable, TableHome};

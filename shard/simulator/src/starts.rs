@@ -1,11 +1,11 @@
 //! Two starts from one log, with a snapshot of the index and without: they must come to the same.
 
-use penstock_storage::key_home::KeyHome;
 use std::collections::{BTreeMap, BTreeSet};
 
 use penstock_shard::Shard;
 use penstock_storage::contents::History;
 use penstock_storage::io::SegmentSource;
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::keyspace::{Keyspaces, Rule};
 use penstock_storage::packed_place::NewestPart;
 use penstock_storage::packed_place::PackedPlace;

@@ -8,7 +8,6 @@
 //! which there may be no room. Both ways write the same bytes, wait for the same record and count
 //! the same.
 
-use penstock_storage::key_home::KeyHome;
 use std::ops::Range;
 
 use penstock_net::batch::Batch;
@@ -21,6 +20,7 @@ use penstock_net::status::Status;
 use penstock_storage::direct_part::DirectBody;
 use penstock_storage::index::CellId;
 use penstock_storage::io::Blocks;
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::place::Lsn;
 use penstock_storage::planted::{self, Bug};
 use penstock_storage::store::PREFETCH_KEYS_MAX;

@@ -1,6 +1,5 @@
 //! One item on its way: what it asks, and whether this node may execute it.
 
-use penstock_storage::key_home::KeyHome;
 use std::sync::Arc;
 
 use penstock_net::apply::ApplyRequest;
@@ -18,6 +17,7 @@ use penstock_net::slot::{begin_with_one_tag, slot_of};
 use penstock_net::status::Status;
 use penstock_storage::index::CellId;
 use penstock_storage::io::Blocks;
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::keyspace::{Keyspaces, Settings};
 use penstock_storage::place::{Lsn, Place};
 use penstock_storage::store::Store;

@@ -1,6 +1,5 @@
 //! Runs of items that repeat the one before them, which are answered together.
 
-use penstock_storage::key_home::KeyHome;
 use std::ops::Range;
 
 use penstock_net::apply::{Addition, may_repeat_denied};
@@ -13,6 +12,7 @@ use penstock_net::rights::{Need, Rights};
 use penstock_net::status::Status;
 use penstock_storage::index::CellId;
 use penstock_storage::io::Blocks;
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::place::Lsn;
 use penstock_storage::store::Found;
 

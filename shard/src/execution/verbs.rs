@@ -13,7 +13,6 @@ pub(crate) mod repeat_items;
 pub(crate) mod repeat_updates;
 pub(crate) mod token;
 
-use penstock_storage::key_home::KeyHome;
 use std::sync::Arc;
 
 use penstock_net::level::AckLevel;
@@ -26,6 +25,7 @@ use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
 use penstock_storage::index::CellId;
 use penstock_storage::io::Blocks;
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::place::{Lsn, Place};
 use penstock_storage::planted::{self, Bug, is_planted};
 use penstock_storage::store::clock::BEHIND_MS_TOLD;

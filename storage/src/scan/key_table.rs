@@ -10,7 +10,6 @@
 //! the part there says. What it is bound to is the salt of its segment, which no other use of a
 //! file ever has. Byte layout in `SNAPSHOTS.md`.
 
-use crate::types::key_home::KeyHome;
 use std::fmt;
 use std::io;
 
@@ -19,6 +18,7 @@ use crate::format::record::{EXPIRY_MS_MAX, KEY_BYTES_MAX, PartKind, PartView, re
 use crate::format::segment::{Owner, begin, is_sealed, owner_of, seal};
 use crate::format::system_key::is_token;
 use crate::types::io::{BLOCK_BYTES, SegmentSource};
+use crate::types::key_home::KeyHome;
 use crate::types::packed_place::{FILES_MAX, PackedPlace};
 use crate::types::place::FileId;
 use crate::types::version::{SLOTS, Version};

@@ -6,11 +6,11 @@
 //! found is what the last commit left; after a power cut every record up to some LSN, no durable
 //! one missing.
 
-use penstock_storage::key_home::KeyHome;
 use std::collections::BTreeMap;
 
 use penstock_storage::index::CellId;
 use penstock_storage::io::{Asker, Block, Io, IoFailure, IoToken, SegmentSource};
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::log::{Log, Room, SyncMethod};
 use penstock_storage::place::{LogStart, Place};
 use penstock_storage::record::{PartView, part_bytes};
@@ -176,7 +176,12 @@ impl World {
         let block = completion.block.expect("a read has a block");
         self.store
             .data_mut()
-            .admit((SLOT, hash(&key(number))), place, block.bytes(), home_of)
+            .admit(
+                KeyHome::new(SLOT, hash(&key(number))),
+                place,
+                block.bytes(),
+                home_of,
+            )
             .expect("what was written");
     }
 

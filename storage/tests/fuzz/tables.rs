@@ -5,11 +5,11 @@
 //! the bytes are, what is told of a part has its place and sequence, and no memory is taken for
 //! what a length says.
 
-use penstock_storage::key_home::KeyHome;
 use std::io;
 use std::sync::OnceLock;
 
 use penstock_storage::io::BLOCK_BYTES;
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::key_table::{KeyTable, TableHome};
 use penstock_storage::log::{Log, Purpose, Room, SyncMethod};
 use penstock_storage::packed_place::PackedPlace;
@@ -290,7 +290,7 @@ fn part(sequence: u64, key_bytes_max: usize) -> (Vec<u8>, PartSpec<'static>) {
 fn build(home: &TableHome, device: &mut Disk) -> (KeyTable, Vec<u8>) {
     assert_eq!(device.files[&home.file].len(), SEGMENT_BYTES);
     let mut file = Vec::new();
-    let home_of = |key: &[u8]| (at(key).slot, at(key).hash);
+    let home_of = |key: &[u8]| at(key);
     let write = &mut |offset: u64, bytes: &[u8]| {
         let offset = usize::try_from(offset).expect("small files");
         file.resize(file.len().max(offset + bytes.len()), 0);

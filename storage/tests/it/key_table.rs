@@ -1,11 +1,11 @@
 //! Key tables: what the segment holds is told, whatever memory sorting has; the document tells
 //! every byte; and nothing is believed of a table that is damaged, cut or of another segment.
 
-use penstock_storage::key_home::KeyHome;
 use std::collections::BTreeMap;
 use std::io;
 
 use penstock_storage::io::BLOCK_BYTES;
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::key_table::{KeyTable, TableEntry, TableError, TableHome};
 use penstock_storage::log::{Log, Purpose, Room, SyncMethod};
 use penstock_storage::packed_place::PackedPlace;
@@ -95,7 +95,7 @@ impl Sealed {
                 is_crowded: false,
             };
             let record = RecordSpec {
-                slot: home_of(&key).0,
+                slot: home_of(&key).slot,
                 epoch: 257,
                 sequence,
                 time_ms: 1_000,
@@ -399,7 +399,7 @@ fn of_a_segment_that_does_not_hold_what_it_should_no_table_is_made() {
 #[test]
 fn keys_of_one_hash_that_find_no_room_in_memory_give_no_table() {
     let mut sealed = Sealed::filled(11, 3_000, 20);
-    let same = |_: &[u8]| (5, 5);
+    let same = |_: &[u8]| KeyHome::new(5, 5);
     let built = build(&sealed.home, &mut sealed.disk, &same, 4_000);
     assert!(matches!(built, Err(TableError::TooMany)));
     assert!(build(&sealed.home, &mut sealed.disk, &same, LARGE).is_ok());
@@ -417,7 +417,7 @@ fn the_table_in_the_document_is_what_is_written_and_read() {
         end_offset: 0x3000,
         hash_check: HASH_CHECK,
     };
-    let example = |_: &[u8]| (0xABC, 0x2A);
+    let example = |_: &[u8]| KeyHome::new(0xABC, 0x2A);
     let (table, written) = build(&home, &mut disk, &example, LARGE).unwrap();
     let mut documented = vec![0; written.len()];
     for (at, byte) in golden::hex_block("## Key table\n") {

@@ -1,7 +1,6 @@
 //! A store that holds what was written elsewhere, and writes by itself in turn: against a model,
 //! with cold keys, hashes that collide, cleaning that keeps a backlog, and power cuts.
 
-use penstock_storage::key_home::KeyHome;
 use std::collections::{BTreeMap, BTreeSet};
 
 use penstock_storage::budget::Budget;
@@ -9,6 +8,7 @@ use penstock_storage::cleaning::Backlog;
 use penstock_storage::cleaning::CleaningConfig;
 use penstock_storage::index::CellId;
 use penstock_storage::io::{Asker, Block, Io, IoToken, SegmentSource};
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::keyspace::{SETTINGS_BYTES, Settings, keyspace_key};
 use penstock_storage::log::SyncMethod;
 use penstock_storage::log::{Log, LogConfig, Purpose, Room};
@@ -318,7 +318,7 @@ impl Member {
         let mut cells = Vec::new();
         for (key, _) in &change {
             while let Found::Cold(place) = self.store.keys().find(slot, hash(key), key) {
-                self.read((slot, hash(key)), place);
+                self.read(KeyHome::new(slot, hash(key)), place);
             }
         }
         if self.store.room_for(Purpose::Grow, sizes.sum()) != Room::Yes {
@@ -447,7 +447,7 @@ impl Member {
                 let key = key(slot, number);
                 let found = loop {
                     match self.store.keys().find(slot, hash(&key), &key) {
-                        Found::Cold(place) => self.read((slot, hash(&key)), place),
+                        Found::Cold(place) => self.read(KeyHome::new(slot, hash(&key)), place),
                         Found::Cached(id) if !self.store.keys().cell(id).is_deleted() => {
                             let cell = self.store.keys().cell(id);
                             let value = (cell.value().to_vec(), cell.expiry_ms());

@@ -1,10 +1,10 @@
 //! The file of a snapshot: what is written is read back, the document tells every byte, and
 //! whatever is not whole or does not belong to the log is not used.
 
-use penstock_storage::key_home::KeyHome;
 use std::io;
 
 use penstock_storage::expiring::{Amount, BUCKETS, Bucket, Expiring, TICK_MS};
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::keyspace::{Settings, SettingsEntry, Since};
 use penstock_storage::live::FileTimes;
 use penstock_storage::local::PartitionEntry;

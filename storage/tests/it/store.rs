@@ -1,12 +1,12 @@
 //! The store against a map, with a cache far smaller than the data, hashes that collide, power cuts
 //! and cold reads.
 
-use penstock_storage::key_home::KeyHome;
 use std::collections::BTreeMap;
 
 use penstock_storage::budget::Budget;
 use penstock_storage::index::CellId;
 use penstock_storage::io::{Asker, Block, Io, IoToken, SegmentSource};
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::log::{Log, LogConfig, Room, SyncMethod};
 use penstock_storage::place::FileId;
 use penstock_storage::place::{LogStart, Place};
@@ -156,7 +156,7 @@ impl Shop {
                     }
                     Found::Absent => found.push(None),
                     Found::Cold(place) => {
-                        self.read((slot_of(key), hash(key)), place);
+                        self.read(KeyHome::new(slot_of(key), hash(key)), place);
                         continue 'again;
                     }
                 }
@@ -491,7 +491,7 @@ fn a_cell_that_was_found_stays_until_the_change_is_committed() {
         for missing in 0..KEYS_PER_SLOT {
             let missing = key(1, missing);
             let new = shop.store.keys_mut().insert(
-                (slot_of(&missing), hash(&missing)),
+                KeyHome::new(slot_of(&missing), hash(&missing)),
                 &missing,
                 b"new",
                 None,
@@ -540,7 +540,7 @@ fn a_misdirected_read_is_refused_and_not_cached() {
         shop.store
             .data_mut()
             .admit(
-                (slot_of(first_key), hash(first_key)),
+                KeyHome::new(slot_of(first_key), hash(first_key)),
                 *first,
                 block.bytes(),
                 home_of
@@ -586,7 +586,12 @@ fn an_older_part_of_the_same_key_at_the_place_is_refused() {
     assert!(
         shop.store
             .data_mut()
-            .admit((0, hash(&key(0, number))), new, block.bytes(), home_of)
+            .admit(
+                KeyHome::new(0, hash(&key(0, number))),
+                new,
+                block.bytes(),
+                home_of
+            )
             .is_err()
     );
 }
@@ -658,7 +663,7 @@ fn replay_keeps_the_newer_version_wherever_it_stands() {
                 panic!("all in memory")
             };
             memory
-                .replay(&|_: &[u8]| (0, 5), &part, place, no_cold_key)
+                .replay(&|_: &[u8]| KeyHome::new(0, 5), &part, place, no_cold_key)
                 .expect("no read");
         }
         let store = Store::new(

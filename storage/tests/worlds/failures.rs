@@ -6,13 +6,13 @@
 //! a wrong value, and the next one goes well. Without a spare segment the log is full, until there
 //! is one.
 
-use penstock_storage::key_home::KeyHome;
 use std::collections::BTreeMap;
 use std::io;
 use std::time::Instant;
 
 use penstock_storage::index::CellId;
 use penstock_storage::io::{Asker, Block, Completion, Io, IoFailure, IoToken, SegmentSource};
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::log::{Log, Poisoned, Room, SyncMethod};
 use penstock_storage::place::FileId;
 use penstock_storage::place::{LogStart, Place};
@@ -267,10 +267,11 @@ impl Shop {
         for (key, value) in change {
             let mut id = match self.store.keys().find(SLOT, hash(key), key) {
                 Found::Cached(id) => id,
-                Found::Absent => self
-                    .store
-                    .keys_mut()
-                    .insert(KeyHome::new(SLOT, hash(key)), key, &[], None),
+                Found::Absent => {
+                    self.store
+                        .keys_mut()
+                        .insert(KeyHome::new(SLOT, hash(key)), key, &[], None)
+                }
                 Found::Cold(_) => return Err(Stop::Wrong("a warm key went cold".into())),
             };
             match value {

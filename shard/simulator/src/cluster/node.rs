@@ -1,7 +1,6 @@
 //! One node: a disk of its own, the shards of its process while it runs, and the files that
 //! operators keep for it.
 
-use penstock_storage::key_home::KeyHome;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -25,6 +24,7 @@ use penstock_shard::{
 };
 use penstock_storage::budget::Budget;
 use penstock_storage::cleaning::CleaningConfig;
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::key_table::{KeyTable, TableHome};
 use penstock_storage::layout::Layout;
 use penstock_storage::log::LogConfig;

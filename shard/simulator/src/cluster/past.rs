@@ -10,7 +10,6 @@
 //! - NOT_KEPT names no oldest version that is older than what was asked for.
 //! - In the end the same holds at each node, for each append, by its version and by its time.
 
-use penstock_storage::key_home::KeyHome;
 use std::collections::BTreeMap;
 
 use penstock_net::keyspace::{At as AskedAt, Settings};
@@ -18,6 +17,7 @@ use penstock_net::level::AckLevel;
 use penstock_net::reply::ReplyItem;
 use penstock_net::request::{BatchRequest, Version};
 use penstock_net::status::Status;
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::store::{At, WasAt};
 use penstock_storage::version::Version as Stored;
 use penstock_storage::versions::{KeptVersion, VersionEntry};

@@ -1,6 +1,5 @@
 //! Reading keys as they were: GET_AT and HISTORY.
 
-use penstock_storage::key_home::KeyHome;
 use std::fmt;
 
 use penstock_net::keyspace::{self as wire, begin_list, end_list};
@@ -8,6 +7,7 @@ use penstock_net::reply::{ExpiryTold, REPLY_ITEM_BYTES};
 use penstock_net::request::{Extra, Request, Version};
 use penstock_net::status::Status;
 use penstock_storage::io::{BLOCK_BYTES, Blocks};
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::place::{Lsn, Place};
 use penstock_storage::record::{PartKind, PartView};
 use penstock_storage::store::{At, Store, WasAt};

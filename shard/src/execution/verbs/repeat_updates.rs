@@ -4,7 +4,6 @@
 //! width beside immediate numbers. A run leaves out what the item before has shown already: whose
 //! key it is, at which level it is answered, that it is there.
 
-use penstock_storage::key_home::KeyHome;
 use std::ops::Range;
 
 use penstock_net::apply::ApplyRequest;
@@ -18,6 +17,7 @@ use penstock_net::request::{Expiry, Request, Verb, decode_repeated, may_repeat};
 use penstock_net::status::Status;
 use penstock_storage::index::CellId;
 use penstock_storage::io::Blocks;
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::place::Lsn;
 use penstock_storage::planted::{self, Bug, is_planted};
 use penstock_storage::store::{FieldBefore, Fields, Found, RepeatStep, Run, Store};

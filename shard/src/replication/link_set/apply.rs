@@ -1,10 +1,10 @@
 //! Records that were received and are durable at their source go into the log here.
 
-use penstock_storage::key_home::KeyHome;
 use std::collections::BTreeMap;
 
 use penstock_storage::index::CellId;
 use penstock_storage::io::{Block, Blocks};
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::log::{Purpose, Room};
 use penstock_storage::place::Lsn;
 use penstock_storage::record::{PARTS_MAX, PartKind, PartView};

@@ -1,10 +1,10 @@
 //! Cold keys that are read before records are applied or written anew.
 
-use penstock_storage::key_home::KeyHome;
 use std::collections::BTreeMap;
 
 use penstock_net::slot::slot_of;
 use penstock_storage::io::{Block, Blocks, Completion};
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::place::Place;
 use penstock_storage::store::{Found, Store};
 

@@ -1,12 +1,12 @@
 //! Keys that are written anew: for a member that has diverged, or because the log has another
 //! version of them than what is here.
 
-use penstock_storage::key_home::KeyHome;
 use std::collections::{BTreeMap, VecDeque};
 
 use penstock_net::link::Position;
 use penstock_net::slot::slot_of;
 use penstock_storage::io::{Block, Blocks};
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::keyspace::{SETTINGS_BYTES, Settings, prefix_of};
 use penstock_storage::log::{Purpose, Room};
 use penstock_storage::place::Lsn;

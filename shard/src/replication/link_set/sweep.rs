@@ -1,12 +1,12 @@
 //! The end of a scan: keys that are here and did not come are taken out.
 
-use penstock_storage::key_home::KeyHome;
 use std::collections::BTreeMap;
 
 use penstock_net::link::message::LINK_PARTITIONS;
 use penstock_net::link::{LinkMessage, Mode};
 use penstock_storage::index::Home;
 use penstock_storage::io::{Block, Blocks};
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::log::{Purpose, Room};
 use penstock_storage::place::Lsn;
 use penstock_storage::record::{PartKind, PartView};

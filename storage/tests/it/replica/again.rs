@@ -1,10 +1,10 @@
 //! A record that is in the log comes again, because it brings back one of its keys: which of its
 //! parts the index points to, and what starts make of that.
 
-use penstock_storage::key_home::KeyHome;
 use std::io;
 
 use penstock_storage::cleaning::CleaningConfig;
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::keyspace::{SETTINGS_BYTES, keyspace_key};
 use penstock_storage::log::{Purpose, Room};
 use penstock_storage::packed_place::NewestPart;
@@ -260,7 +260,7 @@ fn a_key_that_was_swept_is_there_again_when_its_record_comes_again_behind_the_sw
     let value = |byte: u8| Some((vec![byte; 20], None));
     let all = vec![(stays, value(1)), (swept.clone(), value(2))];
     assert!(member.ship(slot, 11, &all).is_some());
-    let home = (slot, hash(&swept));
+    let home = KeyHome::new(slot, hash(&swept));
     let find = |member: &Member| member.store.keys().find(slot, home.hash, &swept);
     let Found::Cached(id) = find(&member) else {
         panic!("the key was just written");
@@ -305,7 +305,7 @@ fn a_key_that_came_again_survives_the_cleaning_of_the_segment_of_its_sweep() {
     let value = |byte: u8, bytes: usize| Some((vec![byte; bytes], None));
     let all = vec![(stays, value(1, 20)), (swept.clone(), value(2, 20))];
     assert!(member.ship(slot, 11, &all).is_some());
-    let home = (slot, hash(&swept));
+    let home = KeyHome::new(slot, hash(&swept));
     let place_of = |member: &Member| {
         let at = KeyHome::new(slot, home.hash);
         let places = member.places();
