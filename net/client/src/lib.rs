@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod answers;
 mod channel;
 mod client;
 mod connection;
@@ -23,11 +24,11 @@ mod silence;
 mod state;
 #[cfg(feature = "tls")]
 pub mod tls;
-mod told;
 mod transaction;
 mod update;
 mod verbs;
 
+pub use answers::{Changed, MemberValue, Past, Value};
 pub use client::Client;
 pub use fields::Fields;
 pub use layout::{Layout, LayoutError, LayoutMismatch, NamedField, OwnedView, Text, View};
@@ -37,7 +38,6 @@ pub use options::{ClientOptions, MemberGet, ReadFrom};
 pub use programs::{ServedProgram, ServedPrograms};
 pub use scan::{Entry, Page, Scan, Scanned};
 pub use seen::Seen;
-pub use told::{Changed, MemberValue, Past, Value};
 pub use transaction::{
     Answered, Committing, Conflict, Isolation, KeyState, Reading, Transacted, Transaction,
     TransactionError, TransactionRefusal, TransactionValue, transact,

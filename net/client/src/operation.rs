@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
+use crate::answers::{Changed, MemberValue, Past, Value};
 use crate::fields::Fields;
 use crate::named::NamedWrite;
-use crate::told::{Changed, MemberValue, Past, Value};
 #[cfg(doc)]
 use penstock_net::apply::ApplyField;
 use penstock_net::keyspace::{History, Keyspace, read_keyspaces};

@@ -28,7 +28,7 @@ use penstock_storage::io::BLOCK_BYTES;
 use penstock_storage::log::SyncMethod;
 
 pub(crate) use super::banner::Say;
-use super::banner::{banner, tell_rings};
+use super::banner::{banner, report_rings};
 use super::checks;
 use super::clock_check::ClockCheck;
 pub use super::error::OpenError;
@@ -196,7 +196,7 @@ impl Node {
         banner(&config, &directory, shards, say);
         let rings = RingPlan::find(disk_mode, shards, bound == Bound::Process)
             .map_err(OpenError::Option)?;
-        tell_rings(&rings, say);
+        report_rings(&rings, say);
         let disk_options = rings.disk_options(disk_mode);
         hold_values(&mut config, value_bytes_of_before, say)?;
         let value_bytes = value_bytes_of_before.max(config.value_bytes_max);

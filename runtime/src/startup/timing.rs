@@ -4,7 +4,7 @@ use std::io;
 
 use penstock_storage::log::SyncMethod;
 
-use super::banner::{Say, tell_problem};
+use super::banner::{Say, report_problem};
 use super::calibration::{self, calibrate};
 use super::checks;
 use super::error::{OpenError, system};
@@ -42,7 +42,7 @@ fn calibrate_disk(
     say(format_args!("{:<12} {}", "disk engine", disk.describe()));
     disk.problems()
         .iter()
-        .for_each(|problem| tell_problem(problem, say));
+        .for_each(|problem| report_problem(problem, say));
     let segments = directory.segments();
     let device = format!(
         "{}, direct {}, {}",

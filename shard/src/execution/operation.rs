@@ -31,7 +31,7 @@ use crate::execution::verbs::fire::Fired;
 use crate::execution::verbs::token::{self, Looked};
 use crate::execution::verbs::{Context, Ran, program, run};
 use crate::mail::ReplyAddress;
-use crate::member_read::look_at_member;
+use crate::member_read::member_freshness;
 use crate::now::Now;
 use crate::requests::parking::{Origin, Parked};
 
@@ -404,7 +404,7 @@ impl<P: Blocks> Execution<P> {
         let mut standing = None;
         if let Extra::Member(read) = own.asks.extra() {
             let linked = self.linked.as_deref_mut();
-            match look_at_member(linked, &self.store, now.us, partition, level, read) {
+            match member_freshness(linked, &self.store, now.us, partition, level, read) {
                 None => {}
                 Some(Ok((found, false))) => {
                     standing = Some(found);

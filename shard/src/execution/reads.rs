@@ -129,7 +129,7 @@ impl<P: Blocks> Execution<P> {
     /// Tells, once, that nothing refers to the inherited logs any more.
     pub(crate) fn take_over(&mut self, outbox: &mut Outbox<P::Block>) {
         if !self.store.cleaning().inheritance().is_there()
-            || self.files.has_told_taken_over()
+            || self.files.has_reported_taken_over()
             || self.phase.is_stopping()
             || !self.store.has_taken_over()
         {
@@ -137,7 +137,7 @@ impl<P: Blocks> Execution<P> {
         }
         let mut files = self.store.cleaning().inheritance().files();
         if !files.any(|file| self.reads_file(file)) || is_planted(Bug::TakenOverUnderRead) {
-            self.files.tell_taken_over();
+            self.files.report_taken_over();
             outbox.has_taken_over = true;
         }
     }

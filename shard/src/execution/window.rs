@@ -8,7 +8,7 @@ use penstock_storage::store::PREFETCH_KEYS_MAX;
 use crate::execution::operation::Known;
 
 /// What is known of some items.
-pub(crate) struct LookAhead<'a> {
+pub(crate) struct Upcoming<'a> {
     /// The first of them in the batch or mail, and how many they are.
     start: usize,
     count: usize,
@@ -33,9 +33,9 @@ pub(crate) struct DirectLeave {
     pub(crate) sets: bool,
 }
 
-impl<'a> LookAhead<'a> {
+impl<'a> Upcoming<'a> {
     pub(crate) fn new() -> Self {
-        LookAhead {
+        Upcoming {
             start: 0,
             count: 0,
             items: [Ahead::default(); PREFETCH_KEYS_MAX],

@@ -240,7 +240,7 @@ impl<P: Blocks> Shard<P> {
                 self.execution.stats.answer(own.asked, status);
                 let is_done = status == Status::Ok;
                 if is_done && operation.address.tells_began {
-                    self.execution.tell_began(own, from, pieces);
+                    self.execution.report_began(own, from, pieces);
                 }
                 if let Some(needed) = self.execution.needed(&leave, own, is_done) {
                     let item = pieces.split_off(from);

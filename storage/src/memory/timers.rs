@@ -9,9 +9,10 @@
 //! The timers are a B-tree, whose nodes come and go one by one. A wheel with slots of time would
 //! find the next one as fast, but would not be walked in order beside changes, as a snapshot does.
 
-use crate::types::key_home::KeyHome;
 use std::collections::BTreeSet;
 use std::ops::Bound;
+
+use crate::types::key_home::KeyHome;
 
 /// Bytes of memory that a timer takes at most, its share of half-filled nodes included.
 pub const TIMER_BYTES: usize = 32;

@@ -161,7 +161,7 @@ impl<B: Block> SenderLink<B> {
         self.offer(turn, shipped);
         self.read_log(turn, shipped, reads, pace, effects)?;
         let tells = tells_clock(&self.sender);
-        self.sender.tell_clock(tells);
+        self.sender.send_clock(tells);
         let durable = turn.store.log().durable();
         self.sender.pump(
             turn.time.time_ms,

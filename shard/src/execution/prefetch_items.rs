@@ -31,19 +31,19 @@ use crate::execution::batch_run::{BatchRun, Passed, Progress};
 use crate::execution::direct_answers::DirectAnswers;
 use crate::execution::operation::Known;
 use crate::execution::verbs::token;
-use crate::execution::window::{Ahead, DirectLeave, Homes, LookAhead};
+use crate::execution::window::{Ahead, DirectLeave, Homes, Upcoming};
 use crate::now::Now;
 use crate::replication;
 
 impl<P: Blocks> Execution<P> {
     /// Looks at the items of a batch from `next` on, and starts loading what they will look up.
     #[inline]
-    pub(crate) fn look_ahead<'a>(
+    pub(crate) fn prefetch_items<'a>(
         &self,
         batch: Batch<'a>,
         next: usize,
         rights: Option<&Rights>,
-        ahead: &mut LookAhead<'a>,
+        ahead: &mut Upcoming<'a>,
     ) {
         let count = PREFETCH_KEYS_MAX.min(batch.len() - next);
         let value_bytes_max = self.setup.limits().value_bytes_max;
@@ -93,7 +93,7 @@ impl<P: Blocks> Execution<P> {
             self.store.keys().prefetch(&homes[..count]);
         }
         if has_others {
-            self.look_at_others(batch, next..next + count, ahead);
+            self.prefetch_others(batch, next..next + count, ahead);
         }
     }
 
@@ -101,7 +101,7 @@ impl<P: Blocks> Execution<P> {
     /// tokens. Nearly all of them are new, and the place of a new key is seldom in the processor's
     /// cache.
     #[inline(never)]
-    fn look_at_others(&self, batch: Batch<'_>, items: Range<usize>, ahead: &LookAhead<'_>) {
+    fn prefetch_others(&self, batch: Batch<'_>, items: Range<usize>, ahead: &Upcoming<'_>) {
         let mut homes = Homes::default();
         for number in items {
             let (item, Some(slot)) = (batch.item(number), ahead.slot_of_no_plain(number)) else {
