@@ -12,7 +12,7 @@ use penstock_storage::place::LogStart;
 use penstock_storage::record::PartView;
 use penstock_storage::recovery::Replayed;
 use penstock_storage::recovery::{Event, recover, recover_behind, survey};
-use penstock_storage::snapshot::{Coverage, SnapshotName, Taken, load};
+use penstock_storage::snapshot::{Coverage, SnapshotName, Taken, Taking, load};
 use penstock_storage::store::{Found, Store, aligned_span};
 
 use crate::cleaning::{SEGMENT_BYTES, START_MS, Yard, hash};
@@ -302,9 +302,9 @@ fn started(yard: Yard, snapshot: Option<(SnapshotName, Vec<u8>)>) -> Yard {
 
 fn snapshot_of(yard: &mut Yard) -> (SnapshotName, Vec<u8>) {
     yard.turn();
-    let (mut taking, mut bytes) = yard.store.begin_snapshot(1, 0).expect("there is a log");
+    let (mut taking, mut bytes) = Taking::begin(&mut yard.store, 1, 0).expect("there is a log");
     loop {
-        match yard.store.step_snapshot(&mut taking, 100) {
+        match taking.step(&yard.store, 100) {
             Taken::Nothing => {}
             Taken::Chunk(chunk) => bytes.extend(chunk),
             Taken::Last(last) => {

@@ -110,10 +110,10 @@ impl Shop {
     fn snapshot(&mut self) {
         let Some((taking, bytes)) = &mut self.taking else {
             self.begun += 1;
-            self.taking = self.store.begin_snapshot(self.begun, HASH_CHECK);
+            self.taking = Taking::begin(&mut self.store, self.begun, HASH_CHECK);
             return;
         };
-        match self.store.step_snapshot(taking, 1 + self.random.below(900)) {
+        match taking.step(&self.store, 1 + self.random.below(900)) {
             Taken::Nothing => {}
             Taken::Chunk(chunk) => bytes.extend(chunk),
             Taken::Last(last) => {

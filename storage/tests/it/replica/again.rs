@@ -9,7 +9,7 @@ use penstock_storage::keyspace::{SETTINGS_BYTES, keyspace_key};
 use penstock_storage::log::{Purpose, Room};
 use penstock_storage::packed_place::NewestPart;
 use penstock_storage::place::{Lsn, Place};
-use penstock_storage::snapshot::{SnapshotName, SnapshotReader, Taken};
+use penstock_storage::snapshot::{SnapshotName, SnapshotReader, Taken, Taking};
 use penstock_storage::store::Found;
 use penstock_storage::version::Version;
 
@@ -52,9 +52,9 @@ impl Member {
 
     fn snapshot(&mut self) -> (SnapshotName, Vec<u8>) {
         self.rest();
-        let (mut taking, mut bytes) = self.store.begin_snapshot(1, 0).expect("there is a log");
+        let (mut taking, mut bytes) = Taking::begin(&mut self.store, 1, 0).expect("there is a log");
         loop {
-            match self.store.step_snapshot(&mut taking, 100) {
+            match taking.step(&self.store, 100) {
                 Taken::Nothing => {}
                 Taken::Chunk(chunk) => bytes.extend(chunk),
                 Taken::Last(last) => {
