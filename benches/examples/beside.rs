@@ -4,12 +4,12 @@
 //! `cargo run --release -p penstock-benches --example beside -- [--seconds 2] [--rounds 3] [--hogs
 //! 0,4,12] [--pause-us 2000] [--group DIR] [--dir DIR] [--valkey VALKEY_SERVER]
 //! NAME=PENSTOCK[,OPTION...]...`, as in `now=target/release/penstock`
-//! `ring=target/release/penstock,--durable-by,ring` `two=target/release/penstock,--shards,2`.
+//! `two=target/release/penstock,--shards,2`.
 //! Valkey is what `--valkey` or VALKEY_SERVER names, or the `valkey-server` of the PATH.
 //!
 //! All take turns in each round. *decr* and *echo* are one request after the other. *SET, paused*
 //! is what an ordinary client does: a SET of RESP each `--pause-us`. The table has the medians of
-//! the rounds, what threads beside the ring and the thread of the shard itself made durable, and
+//! the rounds, what threads and the thread of the shard itself made durable, and
 //! in how many rounds the shards had left their cores in the end.
 //!
 //! `--group DIR` puts each server, not the client and not the hogs, into a control group that is

@@ -4,7 +4,6 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use penstock::config::DurableBy;
 use penstock::directory::room::DiskRoom;
 use penstock::directory::spares::{SpareOutcome, Spares};
 use penstock::directory::{Directory, DirectoryOptions};
@@ -29,7 +28,6 @@ fn durable_writes_into_a_spare_segment_need_no_helper_thread_of_the_kernel() {
     let mut arena = Arena::new(ArenaLayout::default()).expect("map an arena");
     let ring = DiskOptions {
         mode: IoMode::Uring,
-        durable_by: DurableBy::Ring,
         ..DiskOptions::default()
     };
     let mut disk = match Disk::open(ring, &arena) {

@@ -4,6 +4,7 @@
 use std::collections::HashSet;
 
 use penstock_net::status::Status;
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::place::FileId;
 use penstock_storage::place::Place;
 
@@ -40,7 +41,7 @@ pub(crate) struct BadPlaces {
 
 impl BadPlaces {
     /// A request for a key of `home`, slot and hash, was answered `status` because of `place`.
-    pub(crate) fn note(&mut self, (slot, hash): (u16, u32), place: Place, status: Status) {
+    pub(crate) fn note(&mut self, KeyHome { slot, hash }: KeyHome, place: Place, status: Status) {
         if self.told.len() >= PLACES_MAX || !self.told.insert((place.file, place.offset)) {
             return;
         }
@@ -79,11 +80,13 @@ mod tests {
         Place::new(FileId(file), offset, 56)
     }
 
+    const HOME: KeyHome = KeyHome::new(7, 42);
+
     #[test]
     fn a_place_is_told_once_until_its_file_leaves_and_no_more_than_can_be_remembered() {
         let mut places = BadPlaces::default();
-        places.note((7, 42), place(1, 4160), Status::Corrupt);
-        places.note((7, 42), place(1, 4160), Status::Corrupt);
+        places.note(HOME, place(1, 4160), Status::Corrupt);
+        places.note(HOME, place(1, 4160), Status::Corrupt);
         let told: Vec<_> = places.take().collect();
         let expected = BadPlace {
             file: FileId(1),
@@ -95,10 +98,10 @@ mod tests {
         };
         assert_eq!(told, [expected]);
         places.forget(FileId(1));
-        places.note((7, 42), place(1, 4160), Status::Io);
+        places.note(HOME, place(1, 4160), Status::Io);
         assert_eq!((places.take().count(), places.count()), (1, 2));
         for number in 0..2 * PLACES_MAX as u64 {
-            places.note((0, 0), place(2, number * 8), Status::Corrupt);
+            places.note(KeyHome::default(), place(2, number * 8), Status::Corrupt);
         }
         let told: Vec<_> = places.take().collect();
         assert_eq!(told.len(), PLACES_MAX - 1);

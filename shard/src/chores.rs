@@ -2,6 +2,7 @@
 //! tokens, and the places that it tells people about.
 
 use penstock_net::status::Status;
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::place::{FileId, Place};
 
 use crate::bad_places::{BadPlace, BadPlaces};
@@ -35,7 +36,7 @@ impl Chores {
     }
 
     /// A request for a key of `home`, slot and hash, is answered `status` because of `place`.
-    pub(crate) fn note_bad_place(&mut self, home: (u16, u32), place: Place, status: Status) {
+    pub(crate) fn note_bad_place(&mut self, home: KeyHome, place: Place, status: Status) {
         self.bad_places.note(home, place, status);
     }
 

@@ -1,6 +1,7 @@
 //! How far a shard has come with armed keys whose time has come, and what it counts of them.
 
 use penstock_storage::index::CellId;
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::timers::Timer;
 
 use crate::execution::verbs::fire::Fired;
@@ -68,8 +69,8 @@ pub(crate) struct Firing {
     /// The timer that was counted last, and how many were, of those that wait for room.
     counted: (Option<Timer>, u64),
     /// Slots and hashes of keys that this work has asked for, and of any that could not be read.
-    asked: Vec<(u16, u32)>,
-    unread: Vec<(u16, u32)>,
+    asked: Vec<KeyHome>,
+    unread: Vec<KeyHome>,
     /// Hashes and cells of keys that wait for each other, while one is fired.
     pub(crate) chain: Vec<(u32, CellId)>,
     /// The effects that run.
@@ -200,7 +201,7 @@ impl Firing {
     }
 
     /// A key of this slot and hash is read for its effects, or as one that effects name.
-    pub(crate) fn asks_for(&mut self, home: (u16, u32)) {
+    pub(crate) fn asks_for(&mut self, home: KeyHome) {
         if !self.asked.contains(&home) {
             // Somebody else may have failed to read it, long ago.
             self.unread.retain(|other| *other != home);
@@ -209,7 +210,7 @@ impl Firing {
     }
 
     /// A key of this slot and hash could not be read.
-    pub(crate) fn note_unread(&mut self, home: (u16, u32)) {
+    pub(crate) fn note_unread(&mut self, home: KeyHome) {
         if !self.unread.contains(&home) {
             remember(&mut self.unread, home);
         }
@@ -217,7 +218,7 @@ impl Firing {
 
     /// Whether a key of this slot and hash was asked for and could not be read. Told once: the next
     /// one who needs the key tries again.
-    pub(crate) fn take_unread(&mut self, home: (u16, u32)) -> bool {
+    pub(crate) fn take_unread(&mut self, home: KeyHome) -> bool {
         let is_unread = self.asked.contains(&home) && self.unread.contains(&home);
         if is_unread {
             self.asked.retain(|other| *other != home);
@@ -227,7 +228,7 @@ impl Firing {
     }
 }
 
-fn remember(homes: &mut Vec<(u16, u32)>, home: (u16, u32)) {
+fn remember(homes: &mut Vec<KeyHome>, home: KeyHome) {
     if homes.len() == UNREAD_MAX {
         homes.remove(0);
     }

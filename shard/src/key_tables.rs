@@ -11,8 +11,8 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use penstock_storage::io::{BLOCK_BYTES, Blocks};
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::key_table::{KeyTable, TableBlock, TableHome};
-use penstock_storage::packed_place::Cursor;
 use penstock_storage::place::FileId;
 use penstock_storage::store::Store;
 
@@ -157,7 +157,7 @@ impl KeyTables {
     }
 
     /// The block of a segment's table that tells of a key, if there is one.
-    pub(crate) fn block_of(&self, file: FileId, at: Cursor) -> Option<u32> {
+    pub(crate) fn block_of(&self, file: FileId, at: KeyHome) -> Option<u32> {
         self.standing.get(&file)?.block_of(at)
     }
 

@@ -63,7 +63,7 @@ pub(crate) struct Keyspaces {
     change: Option<Change>,
     mail: Vec<(u16, Mail)>,
     /// What was there when this shard looked last for partitions that are behind.
-    looked: Option<Looked>,
+    looked: Option<SettingsRead>,
     /// When it looked last, this node wrote none of the partitions.
     writes_nothing: bool,
     /// The log had no room for the next record.
@@ -88,7 +88,7 @@ struct Answer {
 
 /// What decides whether partitions may be behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Looked {
+struct SettingsRead {
     /// See [`penstock_storage::keyspace::Keyspaces::found`].
     found: u64,
     /// A number that changes when this node writes other partitions.
@@ -183,7 +183,7 @@ impl Keyspaces {
     pub(crate) fn hear<P: Blocks>(&mut self, store: &mut Store<P>, mail: &KeyspaceMail) {
         for (prefix, settings) in &mail.keyspaces {
             let heard = match mail.is_awaited {
-                false => store.keyspaces_mut().hear_recorded(prefix, *settings),
+                false => store.keyspaces_mut().learn_recorded(prefix, *settings),
                 // It comes by a record or not at all, as at another node.
                 true if self.writes_nothing => continue,
                 true => store.keyspaces_mut().hear(prefix, *settings),
@@ -244,7 +244,7 @@ impl Keyspaces {
         store: &mut Store<P>,
         owned: &Owned<'_, impl Fn(usize) -> Writer>,
     ) {
-        let looked = Looked {
+        let looked = SettingsRead {
             found: store.keyspaces().found(),
             served: owned.served,
         };
@@ -334,7 +334,7 @@ impl Keyspaces {
                         if room != Room::Yes {
                             self.is_blocked = true;
                             if room == Room::Full {
-                                own = later(own, self.tell_full(owned.shard));
+                                own = later(own, self.report_full(owned.shard));
                             }
                             break;
                         }
@@ -384,7 +384,7 @@ impl Keyspaces {
 
     /// Says to all who wait that the disk is full, which ends the change for them: nobody is told
     /// when the rest is logged. What it means for this shard's own change.
-    fn tell_full(&mut self, shard: u16) -> Option<Done> {
+    fn report_full(&mut self, shard: u16) -> Option<Done> {
         let mut own = None;
         let mail = &mut self.mail;
         self.work.retain(|work| {
@@ -492,7 +492,7 @@ mod tests {
             for prefix in [&b"a"[..], b"b", b"c"] {
                 keyspaces.log(prefix);
                 keyspaces.answer(0, revision, prefix);
-                let own = keyspaces.tell_full(0);
+                let own = keyspaces.report_full(0);
                 let told = Done {
                     revision,
                     is_full: true,

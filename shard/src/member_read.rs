@@ -45,7 +45,7 @@ impl fmt::Display for Stale {
 
 /// How new what this node shows of a partition is, and whether it does so as a member; `None` if
 /// the read is not its to answer.
-pub(crate) fn look_at_member<P: Blocks>(
+pub(crate) fn member_freshness<P: Blocks>(
     linked: Option<&mut ClusterMember<P::Block>>,
     store: &Store<P>,
     now_us: u64,

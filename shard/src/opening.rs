@@ -14,6 +14,7 @@ use penstock_storage::budget::Budget;
 use penstock_storage::contents::{History, SegmentEnd};
 use penstock_storage::inheritance::InheritedLog;
 use penstock_storage::io::{Blocks, SegmentSource};
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::keyspace::is_understood;
 use penstock_storage::layout::{INHERITED_MAX, InheritedEnd, Layout};
 use penstock_storage::log::{Log, LogConfig, SPARES_READY};
@@ -761,9 +762,9 @@ fn replay_into(
                 memory.replay(&home_of, &part, place, &mut key_at)?;
             }
             Event::Prefetch(parts) => {
-                let mut homes = [(0, 0); PREFETCH_KEYS_MAX];
+                let mut homes = [KeyHome::default(); PREFETCH_KEYS_MAX];
                 for (home, part) in homes.iter_mut().zip(parts) {
-                    *home = (part.slot(), hash.of(part.key()));
+                    *home = KeyHome::new(part.slot(), hash.of(part.key()));
                 }
                 memory.prefetch(&homes[..parts.len()]);
             }

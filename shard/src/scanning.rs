@@ -13,8 +13,9 @@ use penstock_net::request::Version;
 use penstock_net::scan::ScanRequest;
 use penstock_net::status::Status;
 use penstock_storage::io::{Asker, BLOCK_BYTES, IoToken};
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::key_table::{KeyTable, TableBlock};
-use penstock_storage::packed_place::{Cursor, PackedPlace};
+use penstock_storage::packed_place::PackedPlace;
 use penstock_storage::place::FileId;
 use penstock_storage::place::Place;
 use penstock_storage::planted::{Bug, is_planted};
@@ -59,7 +60,7 @@ pub(crate) struct Scan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
     /// The part of a cold key.
-    Part(Cursor, PackedPlace),
+    Part(KeyHome, PackedPlace),
     /// A block of a segment's key table.
     Block(FileId, u32),
 }
@@ -67,7 +68,7 @@ pub(crate) enum Wanted {
 /// A cold key that was read.
 #[derive(Debug)]
 struct Known {
-    at: Cursor,
+    at: KeyHome,
     packed: PackedPlace,
     /// `None` while the read is under way.
     read: Option<Result<ColdKey, Unread>>,
@@ -127,7 +128,7 @@ impl Scan {
     /// What was read of the key that the index has there now; `None` if it needs a read.
     pub(crate) fn known(
         &self,
-        at: Cursor,
+        at: KeyHome,
         packed: PackedPlace,
     ) -> Option<&Result<ColdKey, Unread>> {
         self.parts
@@ -158,7 +159,7 @@ pub(crate) struct BlockRead {
 #[derive(Debug)]
 pub(crate) struct ScanRead {
     scan: u64,
-    pub(crate) at: Cursor,
+    pub(crate) at: KeyHome,
     pub(crate) packed: PackedPlace,
     /// The blocks that a second attempt has brought so far.
     again: Option<Vec<u8>>,
@@ -409,15 +410,15 @@ impl Order {
     }
 
     /// The point on the wire.
-    pub(crate) fn encode(self, at: Cursor) -> u64 {
+    pub(crate) fn encode(self, at: KeyHome) -> u64 {
         self.0 << ORDER_SHIFT | u64::from(at.slot) << u32::BITS | u64::from(at.hash)
     }
 
     /// Where to go on; with another order from the begin of the slot.
-    pub(crate) fn decode(self, cursor: u64) -> Cursor {
+    pub(crate) fn decode(self, cursor: u64) -> KeyHome {
         let [a, b, c, d, ..] = cursor.to_le_bytes();
         let is_known = cursor >> ORDER_SHIFT == self.0;
-        Cursor {
+        KeyHome {
             slot: slot_of_cursor(cursor),
             hash: match is_known {
                 true => u32::from_le_bytes([a, b, c, d]),
@@ -436,13 +437,13 @@ mod tests {
         let (order, other) = (Order::new(1), Order::new(2));
         for slot in [0, 1, 77, SLOTS - 1] {
             for hash in [0, 1, u32::MAX] {
-                let at = Cursor { slot, hash };
+                let at = KeyHome { slot, hash };
                 assert_ne!(order.encode(at), 0);
                 assert_eq!(order.decode(order.encode(at)), at);
-                assert_eq!(order.decode(other.encode(at)), Cursor { slot, hash: 0 });
+                assert_eq!(order.decode(other.encode(at)), KeyHome::new(slot, 0));
             }
         }
-        assert_eq!(order.decode(0), Cursor::default());
+        assert_eq!(order.decode(0), KeyHome::default());
         assert_eq!(order.decode(u64::MAX).slot, SLOTS - 1);
     }
 }

@@ -13,7 +13,7 @@ pub(crate) struct SegmentFiles {
     failure: Option<SpareFailure>,
     /// Files of released segments that reads under way still refer to.
     leaving: Vec<FileId>,
-    has_told_taken_over: bool,
+    has_reported_taken_over: bool,
 }
 
 impl SegmentFiles {
@@ -60,12 +60,12 @@ impl SegmentFiles {
     }
 
     /// Whether it was told that the inherited logs are not needed any more.
-    pub(crate) fn has_told_taken_over(&self) -> bool {
-        self.has_told_taken_over
+    pub(crate) fn has_reported_taken_over(&self) -> bool {
+        self.has_reported_taken_over
     }
 
     /// It is told.
-    pub(crate) fn tell_taken_over(&mut self) {
-        self.has_told_taken_over = true;
+    pub(crate) fn report_taken_over(&mut self) {
+        self.has_reported_taken_over = true;
     }
 }

@@ -319,8 +319,8 @@ impl Sessions {
     }
 
     /// Whether connections have room for what other shards are told that they may answer.
-    pub(crate) fn may_tell_taken(&self) -> bool {
-        self.memory.may_tell_taken()
+    pub(crate) fn may_report_taken(&self) -> bool {
+        self.memory.may_report_taken()
     }
 
     /// Keeps room for an answer that will come. Closed connections have none.
@@ -470,12 +470,7 @@ impl Sessions {
     }
 
     /// Asks how the peers of connections take their replies for which replies or requests wait.
-    pub(crate) fn look_at_peers(
-        &mut self,
-        now_us: u64,
-        is_short: bool,
-        looks: &mut Vec<SessionId>,
-    ) {
+    pub(crate) fn check_peers(&mut self, now_us: u64, is_short: bool, looks: &mut Vec<SessionId>) {
         let stall_us_max = self.patience.write_stall_us_max;
         for (index, session) in (0u32..).zip(&mut self.all) {
             if !session.is_open || !session.peer.is_remote {
@@ -483,7 +478,7 @@ impl Sessions {
             }
             if !session.waits_for_peer() && !session.pause.is_on() {
                 session.sending.taking.rests();
-            } else if is_short || session.sending.taking.wants_look(now_us, stall_us_max) {
+            } else if is_short || session.sending.taking.is_check_due(now_us, stall_us_max) {
                 looks.push(SessionId {
                     index,
                     generation: session.generation,
@@ -632,7 +627,7 @@ mod tests {
             sessions.note_outside(1, id, held(0, 700, false));
         }
         let mut looks = Vec::new();
-        sessions.look_at_peers(2, true, &mut looks);
+        sessions.check_peers(2, true, &mut looks);
         assert_eq!(looks, [translated]);
     }
 }

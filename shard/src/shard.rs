@@ -21,17 +21,18 @@ mod memory;
 mod operation;
 mod reads;
 mod repeats;
+mod reported;
 mod rights;
 mod run_item;
 mod scans;
 mod settings;
-mod told;
 mod turn;
 
 use penstock_net::pieces::Pieces;
 use penstock_net::reply::write_info_reply;
 use penstock_storage::budget::Budget;
 use penstock_storage::io::Blocks;
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::place::Lsn;
 use penstock_storage::store::Store;
 
@@ -117,7 +118,7 @@ impl<P: Blocks> Shard<P> {
     }
 
     /// The slot and hash with which recovery must fill the index of a shard with this seed.
-    pub fn home_of(seed: u64) -> impl Fn(&[u8]) -> (u16, u32) + Clone {
+    pub fn home_of(seed: u64) -> impl Fn(&[u8]) -> KeyHome + Clone {
         let hash = KeyHash::new(seed);
         move |key| hash.home_of(key)
     }
@@ -198,7 +199,7 @@ impl<P: Blocks> Shard<P> {
                 self.execution.phase.note_progress(has_closed);
             }
             Event::Unacknowledged { session, bytes } => {
-                self.look_at_peer(step, session, bytes);
+                self.check_peer(step, session, bytes);
             }
             Event::Took { session, bytes } => self.front.sessions.took(step.now.us, session, bytes),
             Event::Sent { session } => self.sent(session),
@@ -227,7 +228,7 @@ impl<P: Blocks> Shard<P> {
                 session,
                 request_id,
                 text,
-            } => self.tell_info(session, request_id, text, step.outbox),
+            } => self.answer_info(session, request_id, text, step.outbox),
             Event::SnapshotWritten { name, is_good } => {
                 let log = self.execution.store.log().counters();
                 self.execution.chores.snapshots.written(name, is_good, log);
@@ -285,7 +286,7 @@ impl<P: Blocks> Shard<P> {
     }
 
     /// The text of an INFO is here.
-    fn tell_info(
+    fn answer_info(
         &mut self,
         session: SessionId,
         request_id: u64,

@@ -68,7 +68,7 @@ pub trait Shell {
     ///
     /// # Errors
     /// A simulator knows that nothing is damaged.
-    fn tell_damage(
+    fn report_damage(
         &mut self,
         cleaning: &mut Vec<Damaged>,
         scrub: &mut Vec<Corruption>,
@@ -76,10 +76,10 @@ pub trait Shell {
     ) -> Result<(), Self::End>;
 
     /// Tells people for how long tokens are kept from now on.
-    fn tell_token_horizon(&mut self, horizon: TokenHorizon);
+    fn report_token_horizon(&mut self, horizon: TokenHorizon);
 
     /// Tells people of armed keys that ended without their effects.
-    fn tell_failed_effects(&mut self, failed: &mut Vec<FailedEffects>);
+    fn report_failed_effects(&mut self, failed: &mut Vec<FailedEffects>);
 
     /// Writes the next piece of a snapshot: [`crate::Event::SnapshotWritten`].
     fn write_snapshot(&mut self, writes: &mut Vec<SnapshotWrite>);
@@ -112,10 +112,10 @@ pub trait Network {
 
     /// Tells the audit log of what happened, and of how many events more. Called only where
     /// something did.
-    fn tell_audit(&mut self, audited: &mut Vec<Audited>, beyond: u64);
+    fn report_audit(&mut self, audited: &mut Vec<Audited>, beyond: u64);
 
     /// Tells people what they should know of links.
-    fn tell_of_links(&mut self, told: &mut Vec<String>);
+    fn report_links(&mut self, told: &mut Vec<String>);
 
     /// Keeps diverged records of partitions.
     fn keep_diverged(&mut self, records: &mut Vec<(PartitionId, Vec<u8>)>);
@@ -188,20 +188,20 @@ pub fn carry_out<S: Shell>(outbox: &mut Outbox<S::Block>, shell: &mut S) -> Resu
     if std::mem::take(has_taken_over) {
         shell.taken_over();
     }
-    shell.tell_damage(damaged, rotten, bad_places)?;
+    shell.report_damage(damaged, rotten, bad_places)?;
     if let Some(horizon) = token_horizon.take() {
-        shell.tell_token_horizon(horizon);
+        shell.report_token_horizon(horizon);
     }
-    shell.tell_failed_effects(failed_effects);
+    shell.report_failed_effects(failed_effects);
     shell.write_snapshot(snapshots);
     shell.order_key_tables(key_tables);
     shell.make_spares(std::mem::take(spares));
     if !audited.is_empty() {
         shell
             .network()
-            .tell_audit(audited, std::mem::take(audited_beyond));
+            .report_audit(audited, std::mem::take(audited_beyond));
     }
-    shell.network().tell_of_links(told);
+    shell.network().report_links(told);
     shell.network().keep_diverged(kept);
     shell.network().sync_diverged(to_sync);
     shell.network().send_links(sendable_links);

@@ -213,7 +213,7 @@ impl Snapshots {
                     .clamp(ENTRIES_BUSY_MIN, ENTRIES_BUSY_MAX)
             }
         };
-        let (step, bytes) = match store.step_snapshot(taking, entries) {
+        let (step, bytes) = match taking.step(store, entries) {
             Taken::Nothing => return,
             Taken::Chunk(bytes) => (WriteStep::Next, bytes),
             Taken::Last(bytes) => (WriteStep::Last, bytes),
@@ -317,7 +317,7 @@ impl Snapshots {
     }
 
     fn begin<P: Blocks>(&mut self, store: &mut Store<P>, into: &mut Vec<SnapshotWrite>) {
-        let Some((taking, bytes)) = store.begin_snapshot(self.next_number, self.hash_check) else {
+        let Some((taking, bytes)) = Taking::begin(store, self.next_number, self.hash_check) else {
             return;
         };
         self.next_number += 1;

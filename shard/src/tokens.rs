@@ -15,7 +15,7 @@ pub(crate) struct TokenChore {
 
 impl TokenChore {
     /// Whether the horizons are to be looked at now. Then the next look is due one period later.
-    pub(crate) fn begins_look(&mut self, now_us: u64) -> bool {
+    pub(crate) fn begins_check(&mut self, now_us: u64) -> bool {
         let is_due = now_us >= self.next_us;
         if is_due {
             self.next_us = now_us + LOOK_US;

@@ -49,4 +49,4 @@ pub use repair::inspect;
 pub use scan::key_table;
 pub use store::cleaning::{expiring, live, pace, sizing};
 pub use store::{cleaning, clock, inheritance, keyspace, local, replica, scrub, versions};
-pub use types::{io, packed_place, place, version};
+pub use types::{io, key_home, packed_place, place, version};

@@ -10,9 +10,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use penstock_net::auth::BINDING_BYTES;
 
 use crate::operation::ClientError;
+#[cfg(feature = "tls")]
+use crate::operation::Unfit;
 use crate::options::ClientOptions;
 #[cfg(feature = "tls")]
-use crate::tls::TlsSession;
+use crate::tls::{TlsError, TlsSession};
 
 /// The least time in which the system must take bytes for a server.
 pub(crate) const WRITE_MIN: Duration = Duration::from_millis(20);
@@ -48,7 +50,14 @@ impl Channel {
             .map_err(not_sent)?;
         #[cfg(feature = "tls")]
         if let Some(tls) = &options.tls {
-            let told = |error| ClientError::NotSent(format!("{address}: {error}"));
+            let told = |error: TlsError| {
+                let text = format!("{address}: {error}");
+                if error.is_lasting() {
+                    ClientError::Unfit(Unfit::Tls(text))
+                } else {
+                    ClientError::NotSent(text)
+                }
+            };
             let mut session = TlsSession::begin(tls, address).map_err(told)?;
             session.shake_hands(&stream, until).map_err(told)?;
             return Ok((stream, Channel::Tls(Arc::new(Mutex::new(session)))));
@@ -99,7 +108,8 @@ impl Channel {
             #[cfg(feature = "tls")]
             Channel::Tls(session) => {
                 let outcome = lock(session).receive(bytes, buffer);
-                let outcome = outcome.map_err(|error| ClientError::Protocol(error.to_string()));
+                let outcome =
+                    outcome.map_err(|error| ClientError::Unfit(Unfit::Tls(error.to_string())));
                 (buffer, outcome)
             }
         }

@@ -11,6 +11,7 @@ use penstock_net::reply::text_of;
 use penstock_net::request::{Ask, Condition, Expiry, MemberRead, Token};
 use penstock_net::scan::ScanRequest;
 
+use crate::answers::{Changed, MemberValue, Value};
 use crate::driver::Driver;
 use crate::named::NamedWrite;
 use crate::operation::{Answer, ClientError, FromAnswer, Pending};
@@ -18,7 +19,6 @@ use crate::options::{ClientOptions, MemberGet};
 use crate::programs::ServedPrograms;
 use crate::queued::MemberTry;
 use crate::scan::{Page, Scan, Scanned};
-use crate::told::{Changed, MemberValue, Value};
 use crate::update::{Patience, Updated, update};
 use crate::verbs::Verbs;
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
 
 use crate::login::{ConnectionLogin, Unwelcome};
-use crate::operation::{Answer, ClientError};
+use crate::operation::{Answer, ClientError, Unfit};
 use crate::options::ClientOptions;
 use crate::queued::{Item, Queued, Refused, What};
 use penstock_net::apply::apply_has_many_keys;
@@ -249,8 +249,7 @@ impl Connection {
     /// given up.
     pub(crate) fn receive(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
         if !self.has_hello && self.received.is_empty() && is_tls(bytes) {
-            let text = "the server speaks TLS at this port, and this client was not told to";
-            return Err(ClientError::Protocol(text.into()));
+            return Err(ClientError::Unfit(Unfit::NeedsTls));
         }
         self.received.extend_from_slice(bytes);
         let received = std::mem::take(&mut self.received);

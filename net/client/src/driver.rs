@@ -434,7 +434,7 @@ fn write(shared: &Arc<Shared>, number: usize) {
                 if now >= look_at {
                     look_at = now + TICK;
                     link.connection.expire(now);
-                    if are_several && look_at_silence(shared, &mut state, number, now) {
+                    if are_several && check_silence(shared, &mut state, number, now) {
                         continue;
                     }
                 }
@@ -475,7 +475,7 @@ fn write(shared: &Arc<Shared>, number: usize) {
                 }
                 continue;
             }
-            None => node.tell_unwelcome(),
+            None => node.answer_unwelcome(),
         }
         let next = state.held.first_key_value();
         let next = next.map_or(TICK, |((at, _), _)| at.saturating_duration_since(now));
@@ -486,7 +486,7 @@ fn write(shared: &Arc<Shared>, number: usize) {
 
 /// Looks at the silence of a node that has a connection, if there are other nodes. Returns whether
 /// the connection was closed.
-fn look_at_silence(shared: &Arc<Shared>, state: &mut State, number: usize, now: Instant) -> bool {
+fn check_silence(shared: &Arc<Shared>, state: &mut State, number: usize, now: Instant) -> bool {
     let options = &shared.options;
     let node = &mut state.nodes[number];
     let Some(link) = &mut node.link else {

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod answers;
 mod channel;
 mod client;
 mod connection;
@@ -23,21 +24,20 @@ mod silence;
 mod state;
 #[cfg(feature = "tls")]
 pub mod tls;
-mod told;
 mod transaction;
 mod update;
 mod verbs;
 
+pub use answers::{Changed, MemberValue, Past, Value};
 pub use client::Client;
 pub use fields::Fields;
 pub use layout::{Layout, LayoutError, LayoutMismatch, NamedField, OwnedView, Text, View};
 pub use named::{NamedWrite, new_token, new_token_at};
-pub use operation::{Answer, ClientError, Execution, FromAnswer, Pending, Unknown};
+pub use operation::{Answer, ClientError, Execution, FromAnswer, Pending, Unfit, Unknown};
 pub use options::{ClientOptions, MemberGet, ReadFrom};
 pub use programs::{ServedProgram, ServedPrograms};
 pub use scan::{Entry, Page, Scan, Scanned};
 pub use seen::Seen;
-pub use told::{Changed, MemberValue, Past, Value};
 pub use transaction::{
     Answered, Committing, Conflict, Isolation, KeyState, Reading, Transacted, Transaction,
     TransactionError, TransactionRefusal, TransactionValue, transact,

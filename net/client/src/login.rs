@@ -10,7 +10,7 @@ use penstock_net::hello::{AUTH_CERTIFICATE, AUTH_NONE, AUTH_SCRAM, AUTH_SCRAM_BO
 use penstock_net::reply::text_of;
 use penstock_net::status::Status;
 
-use crate::operation::ClientError;
+use crate::operation::{ClientError, Unfit};
 
 /// The request id of all frames of a login.
 const REQUEST_ID: u64 = u64::MAX;
@@ -18,28 +18,33 @@ const REQUEST_ID: u64 = u64::MAX;
 /// Why a server and this client are not made for each other: nothing that is asked is sent.
 #[derive(Clone, Debug)]
 pub struct Unwelcome {
-    status: Option<Status>,
-    text: String,
+    error: Box<ClientError>,
     /// The server takes no login before so many milliseconds have passed.
     pub delay_ms: u16,
 }
 
 impl Unwelcome {
     fn by_client(text: impl ToString) -> Self {
+        Unwelcome::at_once(ClientError::Protocol(text.to_string()))
+    }
+
+    fn at_once(error: ClientError) -> Self {
         Unwelcome {
-            status: None,
-            text: text.to_string(),
+            error: Box::new(error),
             delay_ms: 0,
         }
     }
 
-    /// What callers are told.
+    /// The answer to callers.
     #[must_use]
     pub fn error(&self) -> ClientError {
-        match self.status {
-            Some(status) => ClientError::of_frame(Some(status), &self.text),
-            None => ClientError::Protocol(self.text.clone()),
-        }
+        (*self.error).clone()
+    }
+}
+
+impl From<Unfit> for Unwelcome {
+    fn from(unfit: Unfit) -> Self {
+        Unwelcome::at_once(ClientError::Unfit(unfit))
     }
 }
 
@@ -116,18 +121,12 @@ impl ConnectionLogin {
                 send(out, AuthMethod::Certificate, "-");
                 Ok(false)
             }
-            None => Err(Unwelcome {
-                status: Some(Status::Auth),
-                text: "the server has users: give the name of one and a secret".into(),
-                delay_ms: 0,
-            }),
+            None => Err(Unfit::NeedsIdentity.into()),
             Some(_) if needs_none && self.may_be_nobody => {
                 self.login = None;
                 Ok(true)
             }
-            Some(_) if needs_none => Err(Unwelcome::by_client(
-                "the server has no users, so it does not prove that it is the one it claims to be",
-            )),
+            Some(_) if needs_none => Err(Unfit::HasNoUsers.into()),
             Some(_) if hello.auth_methods & method == 0 => Err(Unwelcome::by_client(
                 "the server does not bind logins to this connection as the client does",
             )),
@@ -147,11 +146,13 @@ impl ConnectionLogin {
     ) -> Result<Option<&'a [u8]>, Unwelcome> {
         let status = Status::from_code(header.level_or_status);
         if status != Some(Status::Ok) {
-            return Err(Unwelcome {
-                status,
-                text: text_of(body).unwrap_or("a login is refused").to_string(),
-                delay_ms: header.deadline_or_retry_ms,
+            let text = text_of(body).unwrap_or("a login is refused");
+            let error = Box::new(match status {
+                Some(_) => ClientError::of_frame(status, text),
+                None => ClientError::Protocol(text.into()),
             });
+            let delay_ms = header.deadline_or_retry_ms;
+            return Err(Unwelcome { error, delay_ms });
         }
         match AuthReply::read(body).map_err(Unwelcome::by_client)? {
             AuthReply::Done { hello, .. } if self.is_by_certificate => Ok(Some(hello)),

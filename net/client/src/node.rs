@@ -111,7 +111,7 @@ impl Node {
         let delay = Duration::from_millis(unwelcome.delay_ms.into());
         self.try_at = Instant::now() + delay.max(UNWELCOME_PAUSE);
         self.unwelcome = Some(unwelcome);
-        self.tell_unwelcome();
+        self.answer_unwelcome();
     }
 
     /// Whether it is tried again though nothing waits for it. One that does not let the client in
@@ -131,7 +131,7 @@ impl Node {
     }
 
     /// Tells what waits for the node that it will not be sent.
-    pub(crate) fn tell_unwelcome(&mut self) {
+    pub(crate) fn answer_unwelcome(&mut self) {
         if let Some(unwelcome) = &self.unwelcome {
             let error = || unwelcome.error();
             self.queue.drain(..).for_each(|queued| queued.fail(error()));

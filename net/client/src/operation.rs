@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
+use crate::answers::{Changed, MemberValue, Past, Value};
 use crate::fields::Fields;
 use crate::named::NamedWrite;
-use crate::told::{Changed, MemberValue, Past, Value};
 #[cfg(doc)]
 use penstock_net::apply::ApplyField;
 use penstock_net::keyspace::{History, Keyspace, read_keyspaces};
@@ -394,8 +394,40 @@ pub enum ClientError {
     /// write that was sent with a token can be asked again without being executed twice:
     /// [`Client::resolve`](crate::Client::resolve).
     Unknown(Unknown),
+    /// Not executed: the server was reached, and this client is not opened for such a server. An
+    /// option of the client mends it, and no further try.
+    Unfit(Unfit),
     /// The server does not speak this protocol.
     Protocol(String),
+}
+
+/// Why a server and the options of a client do not go together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Unfit {
+    /// The server speaks TLS at this port, and the client does not.
+    NeedsTls,
+    /// The server has users, and the client has neither the name of one nor a certificate.
+    NeedsIdentity,
+    /// The client has an identity, and the server has no users: it does not prove that it is the
+    /// one that it claims to be.
+    HasNoUsers,
+    /// Server and client do not agree on TLS, or do not trust each other's certificate. In words
+    /// for people, with the address if that is known.
+    Tls(String),
+}
+
+impl fmt::Display for Unfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Unfit::NeedsTls => "the server speaks TLS at this port, and this client does not",
+            Unfit::NeedsIdentity => "the server has users: give the name of one and a secret",
+            Unfit::HasNoUsers => {
+                "the server has no users, so it does not prove that it is the one it claims to be"
+            }
+            Unfit::Tls(text) => text,
+        })
+    }
 }
 
 /// What the answer to an operation can be read as.
@@ -537,6 +569,7 @@ impl fmt::Display for ClientError {
             ClientError::NotSent(text) => write!(f, "not executed, no connection: {text}"),
             ClientError::Deadline => f.write_str("not executed: the deadline passed before"),
             ClientError::Unknown(unknown) => write!(f, "perhaps executed: {unknown}"),
+            ClientError::Unfit(unfit) => write!(f, "not executed: {unfit}"),
             ClientError::Protocol(text) => write!(f, "not a Penstock server: {text}"),
         }
     }

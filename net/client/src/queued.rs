@@ -213,7 +213,7 @@ impl Queued {
     /// Tells the caller the outcome of the last try.
     pub(crate) fn settle(self, outcome: Result<Answer, ClientError>) {
         match outcome {
-            Ok(answer) if self.is_in_doubt && !tells_of_earlier_tries(answer.status) => {
+            Ok(answer) if self.is_in_doubt && !names_earlier_tries(answer.status) => {
                 let says_so = answer.status.executed() == Executed::Unknown;
                 let said_by = says_so.then(|| Box::new(answer.clone()));
                 self.fail(match answer.ok() {
@@ -257,7 +257,7 @@ impl Queued {
 /// Whether the server gives such an answer to a write only after it has looked for its token. Then
 /// the answer tells that no try before this one was executed when this one ran, or repeats the
 /// answer of the one that was.
-fn tells_of_earlier_tries(status: Status) -> bool {
+fn names_earlier_tries(status: Status) -> bool {
     matches!(
         status,
         Status::Ok

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 
+use crate::answers::Value;
 use crate::operation::{Answer, ClientError, FromAnswer};
-use crate::told::Value;
 use penstock_net::request::Version;
 use penstock_net::scan::{ScanPage, ScanRequest, ScanValue};
 

@@ -37,11 +37,38 @@ impl fmt::Debug for ClientTls {
 
 /// Why there is no connection through TLS, or why it has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TlsError(String);
+pub struct TlsError {
+    text: String,
+    is_lasting: bool,
+}
+
+impl TlsError {
+    /// One that every further try would meet.
+    fn lasting(text: String) -> TlsError {
+        TlsError {
+            text,
+            is_lasting: true,
+        }
+    }
+
+    /// One that a further try may not meet: the connection broke, or took too long.
+    fn passing(text: String) -> TlsError {
+        TlsError {
+            text,
+            is_lasting: false,
+        }
+    }
+
+    /// Whether every further try with the same options would meet it.
+    #[must_use]
+    pub fn is_lasting(&self) -> bool {
+        self.is_lasting
+    }
+}
 
 impl fmt::Display for TlsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.text)
     }
 }
 
@@ -56,7 +83,7 @@ impl From<TlsError> for io::Error {
 impl From<rustls::Error> for TlsError {
     fn from(error: rustls::Error) -> TlsError {
         use rustls::Error::{AlertReceived, InvalidCertificate, InvalidMessage};
-        TlsError(match &error {
+        TlsError::lasting(match &error {
             InvalidMessage(rustls::InvalidMessage::InvalidContentType) => {
                 "the server speaks no TLS at this port".into()
             }
@@ -89,7 +116,7 @@ impl ClientTls {
         let mut roots = RootCertStore::empty();
         for certificate in certificates(ca_pem)? {
             let added = roots.add(certificate);
-            added.map_err(|error| TlsError(format!("a CA cannot be trusted: {error}")))?;
+            added.map_err(|error| TlsError::lasting(format!("a CA cannot be trusted: {error}")))?;
         }
         let roots = Arc::new(roots);
         let config = builder(&roots).with_no_client_auth();
@@ -109,14 +136,14 @@ impl ClientTls {
         let key = PrivateKeyDer::from_pem_slice(key_pem).map_err(|error| {
             let known = pem::encoding_fault(key_pem).or_else(|| pem::key_fault(key_pem));
             let cause = known.map_or_else(|| error.to_string(), str::to_string);
-            TlsError(format!("the private key cannot be read: {cause}"))
+            TlsError::lasting(format!("the private key cannot be read: {cause}"))
         })?;
         let config = builder(&self.roots).with_client_auth_cert(chain, key);
         let config = config.map_err(|error| match error {
             rustls::Error::InconsistentKeys(_) => {
-                TlsError("the private key is not that of the certificate".into())
+                TlsError::lasting("the private key is not that of the certificate".into())
             }
-            other => TlsError(format!("the private key cannot be used: {other}")),
+            other => TlsError::lasting(format!("the private key cannot be used: {other}")),
         })?;
         Ok(ClientTls {
             config: Arc::new(config),
@@ -148,22 +175,24 @@ type WantsCertificate = rustls::client::WantsClientCert;
 
 fn certificates(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     if let Some(fault) = pem::encoding_fault(text) {
-        return Err(TlsError(fault.into()));
+        return Err(TlsError::lasting(fault.into()));
     }
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).collect();
     match read {
         Ok(read) if read.is_empty() => {
             let text = "there is no certificate in PEM (BEGIN CERTIFICATE)";
-            Err(TlsError(text.into()))
+            Err(TlsError::lasting(text.into()))
         }
         Ok(read) => Ok(read),
-        Err(error) => Err(TlsError(format!("a certificate is no PEM: {error}"))),
+        Err(error) => Err(TlsError::lasting(format!(
+            "a certificate is no PEM: {error}"
+        ))),
     }
 }
 
 fn server_name(name: &str) -> Result<ServerName<'static>, TlsError> {
     ServerName::try_from(name.to_string())
-        .map_err(|_| TlsError(format!("{name:?} is no name that a certificate can have")))
+        .map_err(|_| TlsError::lasting(format!("{name:?} is no name that a certificate can have")))
 }
 
 /// The host of HOST:PORT.
@@ -206,7 +235,8 @@ impl TlsSession {
     /// [`TlsError`] if the server is not trusted, does not trust this client, speaks no TLS, is
     /// gone or is too slow.
     pub fn shake_hands(&mut self, mut stream: &TcpStream, until: Instant) -> Result<(), TlsError> {
-        let broken = |error: io::Error| TlsError(format!("the handshake of TLS broke: {error}"));
+        let broken =
+            |error: io::Error| TlsError::passing(format!("the handshake of TLS broke: {error}"));
         let mut bytes = vec![0; READ_BYTES];
         let (mut output, mut plaintext) = (Vec::new(), Vec::new());
         loop {
@@ -221,12 +251,12 @@ impl TlsSession {
             let left = left.max(Duration::from_millis(1));
             stream.set_read_timeout(Some(left)).map_err(broken)?;
             let received = match stream.read(&mut bytes) {
-                Ok(0) => Err(TlsError("the server closed the connection".into())),
+                Ok(0) => Err(TlsError::passing("the server closed the connection".into())),
                 Ok(read) => self.receive(&bytes[..read], &mut plaintext),
                 Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
-                Err(error) if is_late(&error) => {
-                    Err(TlsError("the handshake of TLS takes too long".into()))
-                }
+                Err(error) if is_late(&error) => Err(TlsError::passing(
+                    "the handshake of TLS takes too long".into(),
+                )),
                 Err(error) => Err(broken(error)),
             };
             if let Err(error) = received {

@@ -7,9 +7,9 @@
 
 use std::time::{Duration, Instant};
 
+use crate::answers::{Changed, Value};
 use crate::jitter::{doubled, full_jitter, random};
 use crate::operation::{Answer, ClientError};
-use crate::told::{Changed, Value};
 use penstock_net::request::Condition;
 use penstock_net::status::Status;
 

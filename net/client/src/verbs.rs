@@ -10,11 +10,11 @@ use penstock_net::scan::ScanRequest;
 #[cfg(doc)]
 use penstock_net::status::Status;
 
+use crate::answers::{Changed, Past, Value};
 use crate::operation::FromAnswer;
 #[cfg(doc)]
 use crate::operation::{Answer, ClientError};
 use crate::scan::Page;
-use crate::told::{Changed, Past, Value};
 
 /// What every store can be asked, whether it is a server, a cluster or inside this process.
 ///

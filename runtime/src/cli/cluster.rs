@@ -317,7 +317,7 @@ impl ToArgs {
                 draft.leave_sync(&self.all(), lost);
             }
         }
-        let lines = told(&draft, self.to, &moved, taken, takeover);
+        let lines = describe(&draft, self.to, &moved, taken, takeover);
         let mut out = Output::stdout();
         if !moved.partitions.is_empty() {
             draft.write().map_err(Failure::usage)?;
@@ -359,7 +359,13 @@ impl ToArgs {
     }
 }
 
-fn told(draft: &Draft, to: u8, moved: &Moved, taken: &Taken, takeover: Takeover) -> Vec<String> {
+fn describe(
+    draft: &Draft,
+    to: u8,
+    moved: &Moved,
+    taken: &Taken,
+    takeover: Takeover,
+) -> Vec<String> {
     let Moved {
         partitions,
         from,
@@ -508,7 +514,7 @@ impl ToArgs {
                         "node {node}, which is to hand over, does not answer ({}); nothing was \
                          changed. If it is lost: penstock cluster promote {} --to {} --force",
                         failure.line,
-                        to.home.told(),
+                        to.home.describe(),
                         to.to
                     ))
                 })?;

@@ -102,7 +102,7 @@ impl FailoverArgs {
                 if !self.no_wait {
                     until_acted_by(&self.home, until, &mut out)?;
                 }
-                out.line(format_args!("{}", told(&settings)));
+                out.line(format_args!("{}", describe(&settings)));
                 return out.finish();
             }
             let FailoverSettings {
@@ -120,7 +120,7 @@ impl FailoverArgs {
             made = "the first step is made; give the command again";
         }
         let settings = self.home.draft()?.failover();
-        out.line(format_args!("{}, as before", told(&settings)));
+        out.line(format_args!("{}, as before", describe(&settings)));
         out.finish()
     }
 
@@ -162,11 +162,11 @@ pub fn pause(home: &HomeArgs, is_paused: bool) -> Result<(), Failure> {
         out.done(PLAN_CHANGED);
         until_acted_by(home, Instant::now() + ACTED_BY, &mut out)?;
     }
-    out.line(format_args!("{}{as_before}", told(&wanted)));
+    out.line(format_args!("{}{as_before}", describe(&wanted)));
     out.finish()
 }
 
-fn told(settings: &FailoverSettings) -> String {
+fn describe(settings: &FailoverSettings) -> String {
     let FailoverSettings {
         is_on,
         is_paused,

@@ -160,7 +160,7 @@ impl LoadArgs {
                 continue;
             }
             if load.counts.rows == 0 {
-                self.tell_unused(&row, bar);
+                self.report_unused(&row, bar);
             }
             let (key, value) = match self.key_and_value(rows, &row) {
                 Err(failure) if self.check => {
@@ -230,7 +230,7 @@ impl LoadArgs {
     }
 
     /// Names the columns that become nothing, in the way of the progress bar.
-    fn tell_unused(&self, row: &Row, bar: &ProgressBar) {
+    fn report_unused(&self, row: &Row, bar: &ProgressBar) {
         let is_used = |column: &str| {
             column == self.columns.key
                 || match &self.columns.layout {

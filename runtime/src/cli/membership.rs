@@ -364,7 +364,7 @@ impl DropArgs {
         check_renewals(&draft, self.no_wait, ANSWER)?;
         let all: Vec<u16> = (0..LINK_PARTITIONS).collect();
         let (_, is_one_empty) = draft.waited_for(&all);
-        let renewed = told_of_renewals(&draft);
+        let renewed = describe_renewals(&draft);
         draft.write().map_err(Failure::usage)?;
         let mut out = Output::stdout();
         out.done(PLAN_CHANGED);
@@ -405,7 +405,7 @@ impl LearnerArgs {
         }
         check_renewals(&draft, self.no_wait, ANSWER)?;
         let (_, is_one_empty) = draft.waited_for(&self.held.partitions());
-        let renewed = told_of_renewals(&draft);
+        let renewed = describe_renewals(&draft);
         let is_on = draft.failover().is_on;
         let stays = draft
             .stay_learner(self.held.node, is_on)
@@ -469,7 +469,7 @@ impl MemberArgs {
                 }
             }
             check_renewals(&draft, self.no_wait, ANSWER)?;
-            let renewed = told_of_renewals(&draft);
+            let renewed = describe_renewals(&draft);
             draft.write().map_err(Failure::usage)?;
             out.done(PLAN_CHANGED);
             out.line(format_args!(
@@ -598,7 +598,7 @@ fn check_renewals(draft: &Draft, no_wait: bool, longest: Duration) -> Result<(),
 }
 
 /// What people are told of the partitions that go on in a new generation.
-fn told_of_renewals(draft: &Draft) -> Option<String> {
+fn describe_renewals(draft: &Draft) -> Option<String> {
     let renewed = draft.renewals().len() as u64;
     (renewed > 0).then(|| {
         format!(

@@ -318,7 +318,7 @@ impl Command {
                 }
                 penstock::server::serve(settings.config, &logging).map_err(|error| {
                     let code = error.exit_code();
-                    logging.tell_failure(&error, code);
+                    logging.report_failure(&error, code);
                     let line = String::new();
                     Failure { code, line }
                 })

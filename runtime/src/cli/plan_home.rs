@@ -97,7 +97,7 @@ impl HomeArgs {
     }
 
     /// As a command to paste is told it.
-    pub fn told(&self) -> String {
+    pub fn describe(&self) -> String {
         match &self.file {
             Some(path) => format!("--file {}", path.display()),
             None => "--etcd-endpoints URLS".into(),

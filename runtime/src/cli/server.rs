@@ -8,7 +8,7 @@ use clap::Args;
 use penstock_benches::TlsArgs;
 use penstock_client::{
     AckLevel, Answer, Ask, Client, ClientError, ClientOptions, FromAnswer, ServerHello, Status,
-    Token, Verbs,
+    Token, Unfit, Verbs,
 };
 use penstock_net::request::Effect;
 use penstock_net::status::Executed;
@@ -18,23 +18,6 @@ use super::login::LoginArgs;
 
 /// The wait before a member is asked once more whose data is too old.
 const ASK_AGAIN: Duration = Duration::from_millis(20);
-
-/// What a command says for what the client found of a server.
-const FOUND: [(&str, &str); 3] = [
-    ("speaks TLS", "it speaks TLS at this port: give --tls-ca"),
-    (
-        "the server has users",
-        "it has users: give --user and --secret-file",
-    ),
-    (
-        "the server has no users",
-        "it has no users, so it does not prove that it is the server of --user; leave out --user \
-         and --secret-file to ask it all the same",
-    ),
-];
-
-/// Words of causes for which a server was reached that is not spoken to.
-const REACHED: [&str; 2] = ["certificate", "TLS"];
 
 /// The server that is asked, and how long it may take.
 #[derive(Args, Clone)]
@@ -166,14 +149,20 @@ impl ServerAddress {
 
     /// The failure of a server to which no connection was opened.
     fn unreached(&self, error: &ClientError) -> Failure {
-        let text = error.to_string();
-        if let Some((_, found)) = FOUND.iter().find(|(words, _)| text.contains(words)) {
-            return Failure::server(format_args!("{self}: {found}"));
-        }
         match error {
-            ClientError::NotSent(cause) if REACHED.iter().any(|it| cause.contains(it)) => {
-                Failure::server(cause)
-            }
+            ClientError::Unfit(unfit) => match unfit {
+                Unfit::NeedsTls => Failure::server(format_args!(
+                    "{self}: it speaks TLS at this port: give --tls-ca"
+                )),
+                Unfit::NeedsIdentity => Failure::server(format_args!(
+                    "{self}: it has users: give --user and --secret-file"
+                )),
+                Unfit::HasNoUsers => Failure::server(format_args!(
+                    "{self}: it has no users, so it does not prove that it is the server of \
+                     --user; leave out --user and --secret-file to ask it all the same"
+                )),
+                other => Failure::server(other),
+            },
             ClientError::NotSent(cause) => Failure::server(format_args!("no server at {cause}")),
             ClientError::Busy(cause) => Failure::server(format_args!("{self}: {cause}")),
             ClientError::Deadline | ClientError::Unknown(_) => Failure::server(format_args!(

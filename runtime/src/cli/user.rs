@@ -205,7 +205,7 @@ impl AddArgs {
         };
         edit(&self.file.users, true, add).map_err(failure)?;
         match is_new {
-            true => tell(&secret, &login(name, key.as_deref())),
+            true => print_secret(&secret, &login(name, key.as_deref())),
             false => Ok(()),
         }
     }
@@ -218,7 +218,7 @@ impl PasswordArgs {
         let name = &self.name;
         self.file.edit(|text| text.set_password(name, &verifier))?;
         match is_new {
-            true => tell(&secret, name),
+            true => print_secret(&secret, name),
             false => Ok(()),
         }
     }
@@ -233,7 +233,7 @@ impl KeyArgs {
         let secret = new_key().map_err(no_random)?;
         let verifier = verifier_of(&secret)?;
         self.file.edit(|text| text.add_key(name, key, &verifier))?;
-        tell(&secret, &login(name, Some(key)))
+        print_secret(&secret, &login(name, Some(key)))
     }
 }
 
@@ -300,7 +300,7 @@ fn login(name: &str, key: Option<&str>) -> String {
 }
 
 /// Prints a new secret, and beside it, for people, whose it is.
-fn tell(secret: &Secret, login: &str) -> Result<(), Failure> {
+fn print_secret(secret: &Secret, login: &str) -> Result<(), Failure> {
     let mut out = Output::stdout();
     out.done("the secret is in force and nobody knows it: set another one");
     out.bytes(secret.expose());

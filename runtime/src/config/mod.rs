@@ -61,17 +61,6 @@ pub enum IoMode {
     Threads,
 }
 
-/// What makes writes durable beside a ring.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DurableBy {
-    /// The ring, and threads while it is slow at that.
-    Auto,
-    /// The ring alone, without threads beside it.
-    Ring,
-    /// The threads alone.
-    Thread,
-}
-
 /// How a line of the log is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
@@ -278,9 +267,6 @@ options! {
     idle_timeout_s: u32 = "5m", Kind::Duration(Unit::Seconds, 0, 86_400), Limits;
     /// The same of the RESP port. Pools of Redis clients expect that none is closed.
     resp_idle_timeout_s: u32 = "0s", Kind::Duration(Unit::Seconds, 0, 86_400), Limits;
-    /// A client connection without traffic for so long is probed by the kernel (TCP keep-alive). A
-    /// peer that answers none of three probes, a third of this apart, is gone. 0 probes none.
-    tcp_keepalive_s: u32 = "5m", Kind::Duration(Unit::Seconds, 0, 32_400), Limits;
     /// Of a frame or command that was begun, all that is left or 32 KiB more must come within this,
     /// again and again, or its connection is closed.
     partial_frame_timeout_ms: u32 = "5s", Kind::Duration(Unit::Milliseconds, 10, 600_000), Limits;
@@ -304,17 +290,11 @@ options! {
     /// What a shard's cleaning may read and copy in a second when there is little to do. It rises
     /// with what is to be done.
     cleaning_bytes_per_s: u64 = "32MiB", Kind::Size(64 * KIB, 16 * GIB), Tuning;
-    /// What makes the writes of the log durable where a ring does the work of the disk: the ring, a
-    /// thread beside it, or the one that is faster at the moment. Only auto lets the thread of a
-    /// shard make a lone write itself while other programs want its core.
-    durable_by: DurableBy = "auto", Kind::Choice(&["auto", "ring", "thread"]), Tuning;
     /// Sealed segments are looked through for damage, a little at a time, all of them within this.
     /// 0 never does it.
     scrub_period_s: u32 = "168h", Kind::Duration(Unit::Seconds, 0, 31_536_000), Tuning;
     /// How long a shard with nothing to do watches for work before it sleeps. 0 sleeps at once.
     spin_us: u32 = "200us", Kind::Duration(Unit::Microseconds, 0, 10_000), Tuning;
-    /// Time the disk at this start, though an earlier one timed the same device.
-    calibrate: bool = "false", Kind::Switch, Tuning;
 }
 
 impl Config {
@@ -449,12 +429,6 @@ from_value! {
         "uring" => IoMode::Uring,
         "threads" => IoMode::Threads,
         other => panic!("the table lists {other}, which is no mode"),
-    };
-    DurableBy: Value::Word(word) => match word {
-        "auto" => DurableBy::Auto,
-        "ring" => DurableBy::Ring,
-        "thread" => DurableBy::Thread,
-        other => panic!("the table lists {other}, which makes nothing durable"),
     };
     LogFormat: Value::Word(word) => match word {
         "text" => LogFormat::Text,

@@ -26,6 +26,19 @@ pub const REMOVED: &[RemovedOption] = &[
         name: "frames_in_flight",
         instead: "at most two group commits of a shard are on their way at once",
     },
+    RemovedOption {
+        name: "durable_by",
+        instead: "the disk's ring makes writes durable, and the thread of a shard makes a lone one \
+                  itself while other programs want its core",
+    },
+    RemovedOption {
+        name: "calibrate",
+        instead: "remove the file CALIBRATION of the data directory, and the start times the disk",
+    },
+    RemovedOption {
+        name: "tcp_keepalive_s",
+        instead: "the kernel probes each silent client connection after 5 minutes",
+    },
 ];
 
 /// What is said of a name that no option has. `written` writes an option as the same source does.

@@ -48,7 +48,7 @@ pub(crate) fn set_aside(segments: &Segments, file: FileId) -> io::Result<()> {
 }
 
 /// Tells of a file that was set aside.
-pub(crate) fn tell(segments: &Segments, rotten: &RottenSpare) {
+pub(crate) fn report(segments: &Segments, rotten: &RottenSpare) {
     let path = segments.path(rotten.file);
     let kept = kept_path(segments, rotten.file);
     let whereto = match kept.exists() {

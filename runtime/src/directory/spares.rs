@@ -38,7 +38,7 @@ use crate::directory::files::open_for_device;
 use crate::directory::room::DiskRoom;
 use crate::directory::room_share::{RoomFigures, RoomShare};
 use crate::directory::segments::{Segments, numbers_over};
-use crate::directory::set_aside::{set_aside, tell};
+use crate::directory::set_aside::{report, set_aside};
 use crate::disk::arena::{Arena, ArenaBlock, ArenaLayout};
 use crate::system;
 use crate::system::open_files;
@@ -534,7 +534,7 @@ impl Helper {
                 error,
             })?;
             left.pop_front();
-            tell(&self.segments, &rotten);
+            report(&self.segments, &rotten);
             return Ok(true);
         }
         if let Some(&(file, bytes)) = spares.front() {

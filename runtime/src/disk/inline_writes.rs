@@ -5,9 +5,9 @@
 //! want all of them. A lone write that is made where the command ran waits for the device alone,
 //! and nobody else has work for the loop meanwhile.
 
-/// The longest write that the loop waits for: some hundred short records. A frame that is longer
-/// comes from many clients, and the loop has work while the device has it.
-const BYTES_MAX: u64 = 16 << 10;
+/// The longest write that the loop waits for: a group commit of ordinary records. A device that is
+/// slow at this length is noticed by its time.
+const BYTES_MAX: u64 = 256 << 10;
 /// A device that takes longer than this is not waited for again for a while.
 const SLOW_US: u64 = 100_000;
 /// How long that is. The time doubles while the device stays slow.
@@ -36,24 +36,23 @@ pub(super) struct Queue {
 /// Whether the thread of the shard makes writes durable itself.
 #[derive(Debug)]
 pub(super) struct InlineWrites {
-    /// Which way a durable write takes was left to the disk.
-    is_permitted: bool,
     is_contended: bool,
     not_before_us: u64,
     pause_us: u64,
 }
 
-impl InlineWrites {
-    /// Never if another way was demanded.
-    pub(super) fn new(is_permitted: bool) -> Self {
+impl Default for InlineWrites {
+    /// No other program wants the CPU yet.
+    fn default() -> Self {
         InlineWrites {
-            is_permitted,
             is_contended: false,
             not_before_us: 0,
             pause_us: PAUSE_US_MIN,
         }
     }
+}
 
+impl InlineWrites {
     /// Other programs want the CPU of the thread from now on, or do not.
     pub(super) fn set_contended(&mut self, is_contended: bool) {
         self.is_contended = is_contended;
@@ -62,7 +61,7 @@ impl InlineWrites {
     /// Whether a write may be inline at all at present; the queue decides the rest.
     #[inline]
     pub(super) fn are_possible(&self) -> bool {
-        self.is_permitted && self.is_contended
+        self.is_contended
     }
 
     /// Whether the first write that waits is to be inline.
@@ -98,7 +97,7 @@ mod tests {
     };
 
     fn contended() -> InlineWrites {
-        let mut inline = InlineWrites::new(true);
+        let mut inline = InlineWrites::default();
         inline.set_contended(true);
         inline
     }
@@ -130,11 +129,7 @@ mod tests {
             (not_durable, false),
         ] {
             assert_eq!(contended().takes(0, queue), is_inline, "{queue:?}");
-            for (is_permitted, is_contended) in [(true, false), (false, true), (false, false)] {
-                let mut inline = InlineWrites::new(is_permitted);
-                inline.set_contended(is_contended);
-                assert!(!inline.takes(0, queue), "{queue:?} {inline:?}");
-            }
+            assert!(!InlineWrites::default().takes(0, queue), "{queue:?}");
         }
     }
 

@@ -4,16 +4,13 @@
 //! until the device is done with it, and comes back as a completion. The slots are the bound: at
 //! most so many writes and so many reads are under way, never more than the ring can hold, so a
 //! full ring cannot happen. Behind the slots stands one of two engines: a ring of io_uring, or a
-//! few threads that call pread and pwrite. A ring has two such threads beside it, which make writes
-//! durable while the ring is slow at that. While other programs want the CPU of the shard's thread,
+//! few threads that call pread and pwrite. While other programs want the CPU of the shard's thread,
 //! that thread makes a lone durable write itself.
 //!
 //! A turn of the loop calls [`Disk::submit`] for each request, [`Disk::flush`] once, and
 //! [`Disk::reap`] when the descriptor of [`Disk::wake_fd`] became readable.
 
 pub mod arena;
-mod durable_way;
-mod flushed_ring;
 mod inline_writes;
 mod patience;
 mod plan;
@@ -29,12 +26,10 @@ use std::{fmt, io};
 use penstock_storage::io::{BLOCK_BYTES, Block, Completion, Io, IoFailure};
 use penstock_storage::place::FileId;
 
-use crate::config::DurableBy;
 use crate::disk::arena::{Arena, ArenaBlock, Span};
 use crate::system;
 use crate::system::advice::Problem;
 use crate::system::schedstat::SchedStat;
-use flushed_ring::FlushedRing;
 use inline_writes::{InlineWrites, Queue};
 pub(crate) use patience::patiently;
 pub(crate) use plan::RingPlan;
@@ -83,8 +78,6 @@ pub struct DiskOptions {
     pub registers_buffers: bool,
     /// How many threads stand in for the ring.
     pub threads: u32,
-    /// Whether the ring or two threads beside it make writes durable.
-    pub durable_by: DurableBy,
 }
 
 impl Default for DiskOptions {
@@ -96,7 +89,6 @@ impl Default for DiskOptions {
             registered_files_max: 4096,
             registers_buffers: true,
             threads: 2,
-            durable_by: DurableBy::Auto,
         }
     }
 }
@@ -121,8 +113,6 @@ pub struct DiskCounters {
     /// Operations handed to a thread of ours. The helpers of io_uring are counted by
     /// [`kernel_workers`].
     pub punted: u64,
-    /// 1 while threads beside a ring make the durable writes, else 0.
-    pub durable_by_thread: u64,
     /// Durable writes and syncs that the shard's own thread made, inside [`Disk::flush`].
     pub inline: u64,
     /// Completions that reported a failure.
@@ -164,7 +154,7 @@ pub struct Disk {
     reason = "there is one per shard, and it stays in its place"
 )]
 enum Engine {
-    Uring(FlushedRing),
+    Uring(Uring),
     Threads(Threads),
 }
 
@@ -203,11 +193,7 @@ impl Disk {
             }
         };
         let engine = match ring {
-            Some(ring) => {
-                let ring =
-                    FlushedRing::start(ring, options.durable_by, options.writes_in_flight_max);
-                Engine::Uring(ring.map_err(DiskRefused::Threads)?)
-            }
+            Some(ring) => Engine::Uring(ring),
             None => Engine::Threads(
                 Threads::start(options.threads, in_flight_max).map_err(DiskRefused::Threads)?,
             ),
@@ -222,7 +208,7 @@ impl Disk {
             slots: Slots::new(in_flight_max),
             reads_begun: 0,
             writes_begun: 0,
-            inline: InlineWrites::new(options.durable_by == DurableBy::Auto),
+            inline: InlineWrites::default(),
             put_aside: None,
             unsynced_bytes: 0,
             inline_arrival: None,
@@ -248,7 +234,7 @@ impl Disk {
     /// The set-up that the engine got, for the start-up banner.
     pub fn describe(&self) -> String {
         match &self.engine {
-            Engine::Uring(it) => it.ring.describe(),
+            Engine::Uring(ring) => ring.describe(),
             Engine::Threads(threads) => threads.describe(),
         }
     }
@@ -261,9 +247,8 @@ impl Disk {
     /// What was done so far.
     pub fn counters(&self) -> DiskCounters {
         let mut counters = self.counters;
-        if let Engine::Uring(it) = &self.engine {
-            counters.enters = it.ring.enters();
-            counters.durable_by_thread = u64::from(it.is_flusher_in_use());
+        if let Engine::Uring(ring) = &self.engine {
+            counters.enters = ring.enters();
         }
         counters
     }
@@ -272,7 +257,7 @@ impl Disk {
     /// reaped (a ring) or until [`Disk::clear_wake`] (threads).
     pub fn wake_fd(&self) -> io::Result<OwnedFd> {
         match &self.engine {
-            Engine::Uring(it) => it.ring.wake_fd(),
+            Engine::Uring(ring) => ring.wake_fd(),
             Engine::Threads(threads) => threads.wake_fd(),
         }
     }
@@ -290,9 +275,9 @@ impl Disk {
     /// operation is done.
     pub fn attach(&mut self, id: FileId, fd: OwnedFd) {
         let index = self.files.attach(id, fd);
-        if let Engine::Uring(it) = &mut self.engine {
+        if let Engine::Uring(ring) = &mut self.engine {
             let file = self.files.entry_mut(index);
-            file.registered = it.ring.file_opened(index, &file.fd);
+            file.registered = ring.file_opened(index, &file.fd);
         }
     }
 
@@ -422,7 +407,7 @@ impl Disk {
             self.begin(operation);
         }
         match &mut self.engine {
-            Engine::Uring(it) => it.flush(self.slots.len())?,
+            Engine::Uring(ring) => ring.flush(self.slots.len())?,
             Engine::Threads(_) => {}
         }
         Ok(())
@@ -457,7 +442,7 @@ impl Disk {
         loop {
             let arrived = match (self.inline_arrival.take(), &mut self.engine) {
                 (Some(arrival), _) => Some(arrival),
-                (None, Engine::Uring(it)) => it.next_arrival(),
+                (None, Engine::Uring(ring)) => ring.next_arrival(),
                 (None, Engine::Threads(threads)) => threads.next_arrival(),
             };
             let Some(Arrival { key, result }) = arrived else {
@@ -477,7 +462,7 @@ impl Disk {
     #[inline]
     pub fn poll(&mut self) -> io::Result<()> {
         match &mut self.engine {
-            Engine::Uring(it) => it.ring.poll(),
+            Engine::Uring(ring) => ring.poll(),
             Engine::Threads(_) => Ok(()),
         }
     }
@@ -509,7 +494,7 @@ impl Disk {
                 return Ok(moved);
             }
             match &mut self.engine {
-                Engine::Uring(it) => it.wait(left)?,
+                Engine::Uring(ring) => ring.wait(left)?,
                 Engine::Threads(threads) => threads.wait(left),
             }
         }
@@ -591,7 +576,7 @@ impl Disk {
     fn begin(&mut self, operation: Operation) {
         let order = self.order(operation);
         match &mut self.engine {
-            Engine::Uring(it) => self.counters.punted += u64::from(it.begin(order)),
+            Engine::Uring(ring) => ring.queue(&order),
             Engine::Threads(threads) => {
                 self.counters.punted += 1;
                 threads.hand_over(order);
@@ -656,8 +641,8 @@ impl Disk {
     fn close_if_unused(&mut self, index: usize) {
         let file = self.files.entry(index);
         if file.in_flight == 0 {
-            if let (Engine::Uring(it), Some(place)) = (&mut self.engine, file.registered) {
-                it.ring.file_closed(place);
+            if let (Engine::Uring(ring), Some(place)) = (&mut self.engine, file.registered) {
+                ring.file_closed(place);
             }
             self.files.close(index);
         }
@@ -677,7 +662,7 @@ impl Drop for Disk {
             self.slots.abandon();
             self.files.abandon();
             match &mut self.engine {
-                Engine::Uring(it) => it.abandon(),
+                Engine::Uring(_) => {}
                 Engine::Threads(threads) => threads.abandon(),
             }
         }

@@ -69,7 +69,7 @@ impl RingSetup {
     /// Bytes that the rings and buffers of one shard are charged with.
     fn charge(self, kernel: Charges, has_sockets: bool) -> u64 {
         let disk = self.disk_options(IoMode::Uring);
-        let disk_entries = disk.reads_in_flight_max + disk.writes_in_flight_max + uring::WATCHES;
+        let disk_entries = disk.reads_in_flight_max + disk.writes_in_flight_max;
         let sockets = match has_sockets {
             true => ring_bytes(self.socket_entries),
             false => 0,

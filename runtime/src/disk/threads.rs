@@ -7,7 +7,7 @@
 #![expect(unsafe_code, reason = "the memory of an order is a raw address")]
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -72,11 +72,6 @@ impl Threads {
 
     pub(super) fn wake_fd(&self) -> io::Result<OwnedFd> {
         self.counter.try_clone()
-    }
-
-    /// Rises with each arrival.
-    pub(super) fn counter(&self) -> BorrowedFd<'_> {
-        self.counter.as_fd()
     }
 
     pub(super) fn clear_wake(&self) {

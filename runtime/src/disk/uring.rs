@@ -14,7 +14,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::Duration;
 
-use io_uring::{EnterFlags, IoUring, cqueue, opcode, types};
+use io_uring::{EnterFlags, IoUring, opcode, types};
 
 use super::patience::patiently;
 use super::slots::Kind;
@@ -31,13 +31,6 @@ const BUSY_RETRIES_MAX: u32 = 1000;
 /// state there are none; when there are, they must not crowd out the shards.
 const KERNEL_WORKERS_MAX: [u32; 2] = [4, 4];
 
-/// Entries of the ring beside those of the disk's operations: the poll of a counter.
-pub(super) const WATCHES: u32 = 1;
-
-/// What the completions of that poll carry in place of an operation's key. A slot's number, which
-/// is the lower half of a key, is never so high.
-const WATCH_KEY: u64 = u64::MAX;
-
 pub(super) struct Uring {
     ring: IoUring,
     /// What `io_uring_enter` is given: the ring's number in the thread's table with the flag that
@@ -47,10 +40,6 @@ pub(super) struct Uring {
     /// Files with a number below this are in the ring's table.
     registered_files: usize,
     arena_registered: bool,
-    /// The ring polls a counter, whose number this is.
-    watched: Option<RawFd>,
-    /// The kernel has refused that with this errno: nobody is woken any more.
-    watch_refused: Option<i32>,
     enters: u64,
     setup: Vec<&'static str>,
 }
@@ -72,7 +61,7 @@ impl Uring {
         arena: Option<&Arena>,
         problems: &mut Vec<Problem>,
     ) -> Result<Self, UringRefused> {
-        let entries = (in_flight_max + WATCHES).next_power_of_two();
+        let entries = in_flight_max.next_power_of_two();
         let (ring, dropped) =
             patiently(|| build(entries)).map_err(|error| UringRefused::of(&error))?;
         if dropped > 0 {
@@ -150,8 +139,6 @@ impl Uring {
             enter_flags,
             registered_files,
             arena_registered,
-            watched: None,
-            watch_refused: None,
             enters: 0,
             setup,
         })
@@ -238,32 +225,9 @@ impl Uring {
         pushed.expect("the queue holds all that may be in flight");
     }
 
-    /// Lets the ring poll this counter from the next flush on: a rise wakes the shard's loop.
-    pub(super) fn watch(&mut self, counter: BorrowedFd<'_>) {
-        if self.watched.is_none() {
-            self.watched = Some(counter.as_raw_fd());
-            self.queue_watch(counter.as_raw_fd());
-        }
-    }
-
-    fn queue_watch(&mut self, counter: RawFd) {
-        let events = u32::try_from(libc::POLLIN).expect("a bit");
-        let poll = opcode::PollAdd::new(types::Fd(counter), events).multi(true);
-        // SAFETY: the entry has no address. Its descriptor is open as long as the ring.
-        let pushed = unsafe {
-            self.ring
-                .submission()
-                .push(&poll.build().user_data(WATCH_KEY))
-        };
-        pushed.expect("the queue holds all that may be in flight, and this");
-    }
-
     /// Hands the submission queue to the kernel; no system call when it is empty. `in_flight`
     /// counts what is queued here or under way.
     pub(super) fn flush(&mut self, in_flight: usize) -> io::Result<()> {
-        if let Some(errno) = self.watch_refused {
-            return Err(io::Error::from_raw_os_error(errno));
-        }
         let mut retries = 0;
         loop {
             let queued = self.ring.submission().len();
@@ -293,33 +257,11 @@ impl Uring {
     /// The next completion that is visible in shared memory.
     #[inline]
     pub(super) fn next_arrival(&mut self) -> Option<Arrival> {
-        loop {
-            let completion = self.ring.completion().next()?;
-            if completion.user_data() == WATCH_KEY {
-                self.watch_ended(completion.flags(), completion.result());
-                continue;
-            }
-            return Some(Arrival {
-                key: completion.user_data(),
-                result: completion.result(),
-            });
-        }
-    }
-
-    /// The poll of a counter has completed once, which ends it only if the kernel says so.
-    #[cold]
-    fn watch_ended(&mut self, flags: u32, result: i32) {
-        if let Some(counter) = self.watched
-            && !cqueue::more(flags)
-        {
-            if result < 0 {
-                self.watch_refused = Some(-result);
-                return;
-            }
-            self.queue_watch(counter);
-            // If the kernel does not take it now, the next flush tries again.
-            let _ = self.enter(1, 0);
-        }
+        let completion = self.ring.completion().next()?;
+        Some(Arrival {
+            key: completion.user_data(),
+            result: completion.result(),
+        })
     }
 
     /// Has the kernel post completions that it holds back for this thread, if its flags say that

@@ -39,11 +39,11 @@ impl Network for Callers<'_> {
         }
     }
 
-    fn tell_audit(&mut self, audited: &mut Vec<Audited>, _: u64) {
+    fn report_audit(&mut self, audited: &mut Vec<Audited>, _: u64) {
         assert!(audited.is_empty(), "nobody reads an audit log here");
     }
 
-    fn tell_of_links(&mut self, told: &mut Vec<String>) {
+    fn report_links(&mut self, told: &mut Vec<String>) {
         assert!(told.is_empty(), "there is no other node");
     }
 

@@ -21,7 +21,6 @@ use super::{
     Answer, Ask, Changed, ClientError, CloseError, Options, Page, ProgramId, Scan, ScanRequest,
     Scanned, Value, deadline_ms, read_found, read_info, reply, write_info,
 };
-use crate::config::DurableBy;
 use crate::directory::spares::SpareOutcome;
 use crate::event_loop::engine::{Engine, Turn};
 use crate::event_loop::spin::Spin;
@@ -85,9 +84,7 @@ impl Local {
     pub(super) fn open(directory: &Path, options: Options) -> Result<Local, OpenError> {
         let options = options.shards(1);
         let node = Node::open(options.resolve(directory)?, 1, Bound::Data, |_| {})?;
-        let mut start = node.shard(0, |_| 0)?;
-        // The caller's thread waits for its write anyway, and is to be the only one.
-        start.disk_options.durable_by = DurableBy::Ring;
+        let start = node.shard(0, |_| 0)?;
         let doorbell = Arc::new(Doorbell::new().map_err(system("make the doorbell of a shard"))?);
         // The shard asks for a few segment files at a time, so the channel needs no bound.
         let (deliver, spares) = flume::unbounded();

@@ -37,7 +37,7 @@ impl Watch {
         let mut now = self.now();
         let is_over = |now: Now| deadline_us.is_some_and(|deadline_us| now.us >= deadline_us);
         let is_contended = engine.is_contended();
-        let mut has_work = || doorbell.is_rung() || self.look_at_disk(engine, now);
+        let mut has_work = || doorbell.is_rung() || self.check_disk(engine, now);
         // A deadline may be noticed late, by the time of one watch at most.
         if is_over(now)
             || match is_contended {
@@ -58,7 +58,7 @@ impl Watch {
     }
 
     #[inline]
-    fn look_at_disk(&self, engine: &mut Engine, now: Now) -> bool {
+    fn check_disk(&self, engine: &mut Engine, now: Now) -> bool {
         // An error of the poll shows itself again when the turn gives the disk its requests.
         engine.disk.in_flight() > 0 && {
             let _ = engine.disk.poll();

@@ -70,7 +70,7 @@ impl Engine {
         };
         // Nobody is to take what one shard has told for all there is.
         let began = Now { us: 0, unix_ms: 0 };
-        engine.publisher.look_around(began, &mut engine.shard);
+        engine.publisher.publish_cluster(began, &mut engine.shard);
         engine
     }
 

@@ -8,7 +8,7 @@ use crate::directory::Segments;
 use crate::system::advice;
 
 /// Tells of a place for which a request was answered CORRUPT or IO.
-pub(super) fn tell_bad_place(shard: u16, segments: &Segments, place: &BadPlace) {
+pub(super) fn report_bad_place(shard: u16, segments: &Segments, place: &BadPlace) {
     let BadPlace {
         offset,
         slot,
@@ -43,7 +43,7 @@ pub(super) fn tell_bad_place(shard: u16, segments: &Segments, place: &BadPlace) 
 }
 
 /// Tells of a key that ended without the effects of its expiry.
-pub(super) fn tell_failed_effects(shard: u16, failed: &FailedEffects) {
+pub(super) fn report_failed_effects(shard: u16, failed: &FailedEffects) {
     let (key, why) = (failed.key.escape_ascii(), &failed.why);
     error!(
         shard,

@@ -159,17 +159,17 @@ impl Publisher {
             rest,
         );
         if is_asked || now.us >= self.looked_around_us + LOOK_AROUND_US {
-            self.look_around(now, shard);
+            self.publish_cluster(now, shard);
         }
     }
 
     /// Publishes what is known of the cluster, if there is one.
-    pub(super) fn look_around(&mut self, now: Now, shard: &mut Shard<Arena>) {
+    pub(super) fn publish_cluster(&mut self, now: Now, shard: &mut Shard<Arena>) {
         if shard.execution().is_linked() {
             self.looked_around_us = now.us;
             shard
                 .execution_mut()
-                .look_around(now, &mut self.replication);
+                .write_replication(now, &mut self.replication);
             self.stats
                 .publish_replication(self.number, &mut self.replication);
         }

@@ -12,7 +12,7 @@ use penstock_storage::place::FileId;
 use penstock_storage::recovery::Corruption;
 use tracing::{error, warn};
 
-use super::news::{tell_bad_place, tell_failed_effects};
+use super::news::{report_bad_place, report_failed_effects};
 use super::supply::SegmentSupply;
 use crate::directory::key_table_makers::KeyTableHandle;
 use crate::directory::lock_watch::LockLoss;
@@ -121,7 +121,7 @@ impl<N: Network> Shell for EngineShell<'_, N> {
         self.helpers.supply.taken_over();
     }
 
-    fn tell_damage(
+    fn report_damage(
         &mut self,
         cleaning: &mut Vec<Damaged>,
         scrub: &mut Vec<Corruption>,
@@ -156,12 +156,12 @@ impl<N: Network> Shell for EngineShell<'_, N> {
             );
         }
         for place in requests.drain(..) {
-            tell_bad_place(shard, segments, &place);
+            report_bad_place(shard, segments, &place);
         }
         Ok(())
     }
 
-    fn tell_token_horizon(&mut self, horizon: TokenHorizon) {
+    fn report_token_horizon(&mut self, horizon: TokenHorizon) {
         let shard = self.number;
         let TokenHorizon {
             horizon_ms,
@@ -181,9 +181,9 @@ impl<N: Network> Shell for EngineShell<'_, N> {
         );
     }
 
-    fn tell_failed_effects(&mut self, failed: &mut Vec<FailedEffects>) {
+    fn report_failed_effects(&mut self, failed: &mut Vec<FailedEffects>) {
         for failed in failed.drain(..) {
-            tell_failed_effects(self.number, &failed);
+            report_failed_effects(self.number, &failed);
         }
     }
 

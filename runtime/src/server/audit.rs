@@ -68,7 +68,7 @@ impl Audit {
     }
 
     /// Tells what happened at a shard.
-    pub(crate) fn tell_of_shard(&self, shard: u16, audited: &Audited) {
+    pub(crate) fn report_shard(&self, shard: u16, audited: &Audited) {
         let Audited { actor, what } = audited;
         let peer = actor.peer.map(|peer| peer.to_string());
         let mut fields = vec![("shard", Field::Number(shard.into()))];

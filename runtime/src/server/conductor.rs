@@ -99,8 +99,8 @@ impl<'a> Conductor<'a> {
         let pause = pause.min(PROGRESS_EVERY);
         loop {
             self.supervisor.feed(self.health);
-            self.look_at_certificates();
-            self.look_at_clock();
+            self.check_certificates();
+            self.check_clock();
             if self.opened == self.cores.count()
                 && let Some(open) = all_open.take()
             {
@@ -115,7 +115,7 @@ impl<'a> Conductor<'a> {
             }
             match reports.recv_timeout(pause) {
                 Err(flume::RecvTimeoutError::Disconnected) => return Ok(()),
-                Err(flume::RecvTimeoutError::Timeout) => self.tell_progress(),
+                Err(flume::RecvTimeoutError::Timeout) => self.report_progress(),
                 Ok(Report::Opened {
                     shard,
                     text,
@@ -155,7 +155,7 @@ impl<'a> Conductor<'a> {
     }
 
     /// Tells how far a start has come, once in a while.
-    fn tell_progress(&mut self) {
+    fn report_progress(&mut self) {
         if self.opened < self.cores.count() && self.told.elapsed() >= PROGRESS_EVERY {
             self.told = Instant::now();
             let percent = self.start.progress.percent();
@@ -165,7 +165,7 @@ impl<'a> Conductor<'a> {
     }
 
     /// Has certificates that were changed take effect.
-    fn look_at_certificates(&mut self) {
+    fn check_certificates(&mut self) {
         if self.looked.elapsed() < CERTIFICATE_EVERY {
             return;
         }
@@ -178,7 +178,7 @@ impl<'a> Conductor<'a> {
     }
 
     /// Warns of a clock that is behind the time of the store, once in a while as long as it is.
-    fn look_at_clock(&mut self) {
+    fn check_clock(&mut self) {
         if self.warned.is_some_and(|at| at.elapsed() < CLOCK_EVERY) {
             return;
         }

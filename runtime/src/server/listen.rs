@@ -36,14 +36,13 @@ pub(super) fn bind_resp(config: &Config, shards: u16) -> Result<Option<RespListe
     let Some(address) = config.resp_listen else {
         return Ok(None);
     };
-    let keepalive = keepalive(config);
     let bound = || {
-        let (address, entry) = reserve_together(address, shards, keepalive.clone())?;
+        let (address, entry) = reserve_together(address, shards)?;
         let own = match config.resp_shard_ports {
             0 => Vec::new(),
             base => {
                 let ports = CorePorts::new(base, shards).expect("judged with the options");
-                reserve_each(address.ip(), ports.all(), keepalive.as_ref())?
+                reserve_each(address.ip(), ports.all())?
             }
         };
         Ok(RespListeners {
@@ -59,15 +58,14 @@ pub(super) fn bind_resp(config: &Config, shards: u16) -> Result<Option<RespListe
     bound.map(Some)
 }
 
-/// A socket for each port.
+/// A socket for each port, for clients.
 fn reserve_each(
     ip: IpAddr,
     ports: impl IntoIterator<Item = u16>,
-    keepalive: Option<&TcpKeepalive>,
 ) -> Result<Vec<TcpListener>, ServeError> {
     let ports = ports.into_iter();
     ports
-        .map(|port| reserve(SocketAddr::new(ip, port), false, keepalive))
+        .map(|port| reserve(SocketAddr::new(ip, port), false, Some(&keepalive())))
         .collect()
 }
 
@@ -83,16 +81,15 @@ pub(super) fn bind_links(address: SocketAddr) -> Result<TcpListener, ServeError>
     })
 }
 
-/// Sockets that share one address; 0 takes a free port. Returns the address, too.
+/// Sockets for clients that share one address; 0 takes a free port. Returns the address, too.
 fn reserve_together(
     mut address: SocketAddr,
     shards: u16,
-    keepalive: Option<TcpKeepalive>,
 ) -> Result<(SocketAddr, Vec<TcpListener>), ServeError> {
     let mut shared = Vec::new();
     require_free([Some(address)])?;
     for _ in 0..shards {
-        let listener = reserve(address, true, keepalive.as_ref())?;
+        let listener = reserve(address, true, Some(&keepalive()))?;
         address.set_port(port_of(&listener));
         shared.push(listener);
     }
@@ -129,28 +126,27 @@ pub(super) fn bind(
     config: &Config,
     shards: u16,
 ) -> Result<(Vec<TcpListener>, Vec<TcpListener>), ServeError> {
-    let keepalive = keepalive(config);
-    let (_, shared) = reserve_together(config.listen, shards, keepalive.clone())?;
+    let (_, shared) = reserve_together(config.listen, shards)?;
     let port_of_shard = |shard| match config.shard_ports {
         0 => 0,
         base => base + shard,
     };
     let ports = (0..shards).map(port_of_shard);
-    let own = reserve_each(config.listen.ip(), ports, keepalive.as_ref())?;
+    let own = reserve_each(config.listen.ip(), ports)?;
     Ok((shared, own))
 }
 
-/// How the kernel probes silent client connections, if it is to.
-fn keepalive(config: &Config) -> Option<TcpKeepalive> {
-    let after = Duration::from_secs(config.tcp_keepalive_s.into());
-    (!after.is_zero()).then(|| {
-        let between = (after / KEEPALIVE_PROBES).max(Duration::from_secs(1));
-        TcpKeepalive::new()
-            .with_time(after)
-            .with_interval(between)
-            .with_retries(KEEPALIVE_PROBES)
-    })
+/// How the kernel probes silent client connections: a peer that answers none of the probes is gone.
+fn keepalive() -> TcpKeepalive {
+    let after = Duration::from_secs(KEEPALIVE_S);
+    TcpKeepalive::new()
+        .with_time(after)
+        .with_interval(after / KEEPALIVE_PROBES)
+        .with_retries(KEEPALIVE_PROBES)
 }
+
+/// A client connection without traffic for this time is probed by the kernel, in seconds.
+pub(super) const KEEPALIVE_S: u64 = 300;
 
 /// Probes that a peer may leave without an answer.
 const KEEPALIVE_PROBES: u32 = 3;
@@ -225,7 +221,7 @@ mod tests {
     #[test]
     fn a_taken_address_refuses_clients_until_it_is_opened_and_no_second_server_gets_it_then() {
         let any = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
-        let (address, shared) = reserve_together(any, 3, None).expect("three sockets");
+        let (address, shared) = reserve_together(any, 3).expect("three sockets");
         let connect = || TcpStream::connect(address).map(drop);
         for _ in 0..3 {
             let refused = connect().expect_err("nobody serves").kind();

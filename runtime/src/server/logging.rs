@@ -89,7 +89,7 @@ impl Logging {
     }
 
     /// Tells why this process ends with the exit code `code`, in the log and on standard error.
-    pub fn tell_failure(&self, failure: &dyn fmt::Display, code: u8) {
+    pub fn report_failure(&self, failure: &dyn fmt::Display, code: u8) {
         error!(exit_code = code, "{failure}");
         if !self.is_on_stderr() {
             lines::error(format_args!("penstock: {failure}"));

@@ -84,14 +84,14 @@ use self::supervisor::Supervisor;
 pub fn serve(config: Config, logging: &Logging) -> Result<(), ServeError> {
     // Before the first of them is made for something.
     require_threads().map_err(|error| OpenError::Option(error.to_string()))?;
-    let outcome = serve_told(config, logging);
+    let outcome = serve_ready(config, logging);
     // Of the banner, whose last line may tell how it ended.
     lines::flush();
     outcome
 }
 
 /// Serves, and tells the file of the audit log, if there is one.
-fn serve_told(config: Config, logging: &Logging) -> Result<(), ServeError> {
+fn serve_ready(config: Config, logging: &Logging) -> Result<(), ServeError> {
     let Some(path) = config.audit_file.clone() else {
         return serve_audited(config, logging, &Audit::default());
     };

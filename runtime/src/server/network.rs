@@ -67,14 +67,14 @@ impl Network for &Core {
         }
     }
 
-    fn tell_audit(&mut self, audited: &mut Vec<Audited>, beyond: u64) {
+    fn report_audit(&mut self, audited: &mut Vec<Audited>, beyond: u64) {
         self.audit.drop_lines(beyond);
         for audited in audited.drain(..) {
-            self.audit.tell_of_shard(self.shard, &audited);
+            self.audit.report_shard(self.shard, &audited);
         }
     }
 
-    fn tell_of_links(&mut self, told: &mut Vec<String>) {
+    fn report_links(&mut self, told: &mut Vec<String>) {
         for text in told.drain(..) {
             // A link that is refused is made again, five times in a second.
             let mut lately = self.lately.borrow_mut();

@@ -20,6 +20,7 @@ use penstock_storage::store::clock::BEHIND_MS_TOLD;
 use tracing::warn;
 
 use super::hashing::Hashing;
+use super::listen::KEEPALIVE_S;
 use crate::cluster::plan::file::ClusterFile;
 use crate::config::Config;
 use crate::startup::node::Node;
@@ -116,7 +117,7 @@ impl RespHost {
                 memory_max: node.memory().map_or(0, |memory| memory.max()),
                 durability: config.durability.name(),
                 idle_s: config.resp_idle_timeout_s.into(),
-                keepalive_s: config.tcp_keepalive_s.into(),
+                keepalive_s: KEEPALIVE_S,
                 shards: node.shards(),
                 is_clustered: config.is_clustered() || config.resp_cluster_enabled,
                 ..Facts::default()

@@ -70,7 +70,7 @@ impl RespConnection {
     }
 
     /// Tells the shard what is held here since answers have come or replies have left.
-    fn tell_replies(&self, core: &Core) {
+    fn report_replies(&self, core: &Core) {
         let told = self.told.get();
         let held = self.held(0, told.is_partial);
         let (replies, kept) = (held.replies, held.kept);
@@ -94,7 +94,7 @@ impl RespConnection {
     fn bound_values(&self, core: &Core) {
         let is_short = core.room_for_replies() == 0;
         if is_short && self.conversation.borrow_mut().refuse_more_values() {
-            self.tell_replies(core);
+            self.report_replies(core);
         }
     }
 }
@@ -260,7 +260,7 @@ async fn write(core: Rc<Core>, shared: Rc<RespConnection>, id: u64, mut writer: 
         shared
             .sending
             .set(replies.len().saturating_sub(taken_bytes));
-        shared.tell_replies(&core);
+        shared.report_replies(&core);
         let (mut sent, all) = (0, replies.len());
         connection.is_sending.set(all > 0);
         while sent < all {
@@ -279,7 +279,7 @@ async fn write(core: Rc<Core>, shared: Rc<RespConnection>, id: u64, mut writer: 
         }
         replies.clear();
         shared.sending.set(0);
-        shared.tell_replies(&core);
+        shared.report_replies(&core);
         let capacity = frames.capacity() + replies.capacity();
         let talk_bytes = shared.conversation.borrow().capacity();
         // The shard has a buffer that changes places with `frames`.

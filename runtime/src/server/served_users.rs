@@ -62,7 +62,7 @@ impl ServedUsers {
     ///
     /// # Errors
     /// What is wrong with it, once for each change; the users of before stay.
-    fn look(&mut self) -> Result<Option<Arc<Users>>, String> {
+    fn reload(&mut self) -> Result<Option<Arc<Users>>, String> {
         let stamp = FileStamp::of(&self.path);
         if stamp == self.stamp {
             return Ok(None);
@@ -88,7 +88,7 @@ impl ServedUsers {
         let (stop, stopped) = flume::bounded::<()>(0);
         let look = move || {
             while let Err(flume::RecvTimeoutError::Timeout) = stopped.recv_timeout(LOOK_EVERY) {
-                match self.look() {
+                match self.reload() {
                     Ok(None) => {}
                     Ok(Some(users)) => {
                         let (count, path) = (users.len(), self.path.display());
@@ -159,19 +159,19 @@ mod tests {
         assert!(told.to_string().contains("chmod 600"), "{told}");
         write(&path, DECOY, 0o600);
         let mut served = ServedUsers::open(&path).expect("sound");
-        assert!(served.look().expect("as it was").is_none());
+        assert!(served.reload().expect("as it was").is_none());
         let bob = format!("{DECOY}user bob\ncertificate bob.shop\nread \"\"\n");
         write(&path, &bob, 0o600);
-        let users = served.look().expect("sound").expect("another one");
+        let users = served.reload().expect("sound").expect("another one");
         assert!(users.find("bob").is_some());
-        assert!(served.look().expect("as it was").is_none());
+        assert!(served.reload().expect("as it was").is_none());
         write(&path, &format!("{bob}user\n"), 0o600);
-        let told = served.look().expect_err("a line without a name");
+        let told = served.reload().expect_err("a line without a name");
         assert!(told.contains(":5: "), "{told}");
-        assert!(served.look().expect("told already").is_none());
+        assert!(served.reload().expect("told already").is_none());
         assert_eq!(served.users().len(), 1);
         fs::remove_file(&path).expect("removed");
-        served.look().expect_err("it is gone");
+        served.reload().expect_err("it is gone");
         assert_eq!(served.users().len(), 1);
     }
 }

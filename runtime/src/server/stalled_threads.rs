@@ -62,13 +62,13 @@ struct Watched {
     shard: u16,
     home: Home,
     stat: SchedStat,
-    before: Option<Look>,
+    before: Option<Sample>,
     told: Option<Instant>,
 }
 
 /// A thread at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Look {
+struct Sample {
     is_runnable: bool,
     times: ThreadTimes,
 }
@@ -90,16 +90,16 @@ fn run(inbox: &flume::Receiver<(u16, Home)>) {
                     });
                 }
             }
-            Err(flume::RecvTimeoutError::Timeout) => all.iter_mut().for_each(Watched::look),
+            Err(flume::RecvTimeoutError::Timeout) => all.iter_mut().for_each(Watched::sample),
             Err(flume::RecvTimeoutError::Disconnected) => return,
         }
     }
 }
 
 impl Watched {
-    fn look(&mut self) {
+    fn sample(&mut self) {
         let is_runnable = self.home.thread.is_runnable();
-        let now = self.stat.read().map(|times| Look { is_runnable, times });
+        let now = self.stat.read().map(|times| Sample { is_runnable, times });
         let before = std::mem::replace(&mut self.before, now);
         if !before
             .zip(now)
@@ -123,7 +123,7 @@ impl Watched {
 
 /// Whether a thread could run at both moments and had no CPU in between. The kernel counts the time
 /// of one that runs at each tick.
-fn is_stalled(before: Look, now: Look) -> bool {
+fn is_stalled(before: Sample, now: Sample) -> bool {
     before.is_runnable && now == before
 }
 
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn a_thread_is_stalled_that_could_run_at_both_looks_and_had_no_cpu() {
-        let look = |is_runnable, ran_us, slices| Look {
+        let look = |is_runnable, ran_us, slices| Sample {
             is_runnable,
             times: ThreadTimes {
                 ran_us,

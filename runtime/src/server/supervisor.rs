@@ -43,13 +43,13 @@ impl Supervisor {
     /// How far the start is.
     pub(super) fn starting(&self, percent: u64) {
         let status = format!("starting, {percent} %");
-        tell(&[NotifyState::Status(&status)]);
+        notify(&[NotifyState::Status(&status)]);
     }
 
     /// The server serves.
     pub(super) fn ready(&self) {
         self.watch().is_serving = true;
-        tell(&[NotifyState::Ready, NotifyState::Status(SERVING)]);
+        notify(&[NotifyState::Ready, NotifyState::Status(SERVING)]);
     }
 
     /// A reload begins.
@@ -58,7 +58,7 @@ impl Supervisor {
         if self.watch().is_serving
             && let Ok(now) = NotifyState::monotonic_usec_now()
         {
-            tell(&[NotifyState::Reloading, now]);
+            notify(&[NotifyState::Reloading, now]);
         }
     }
 
@@ -70,14 +70,14 @@ impl Supervisor {
                 None => SERVING.into(),
                 Some(problem) => format!("{SERVING}; {problem}"),
             };
-            tell(&[NotifyState::Ready, NotifyState::Status(&status)]);
+            notify(&[NotifyState::Ready, NotifyState::Status(&status)]);
         }
     }
 
     /// The clean stop begins.
     pub(super) fn stopping(&self) {
         self.watch().is_serving = false;
-        tell(&[
+        notify(&[
             NotifyState::Stopping,
             NotifyState::Status("making everything durable"),
         ]);
@@ -98,7 +98,7 @@ impl Supervisor {
             Ok(()) => {
                 watch.fed = Some(now);
                 watch.is_hanging = false;
-                tell(&[NotifyState::Watchdog]);
+                notify(&[NotifyState::Watchdog]);
             }
             Err(standstill) => {
                 if !std::mem::replace(&mut watch.is_hanging, true) {
@@ -115,7 +115,7 @@ impl Supervisor {
     }
 }
 
-fn tell(state: &[NotifyState<'_>]) {
+fn notify(state: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(state) {
         warn!(%error, "the service manager cannot be told of the server's state: {error}");
     }

@@ -12,19 +12,19 @@ use crate::system::advice::Problem;
 /// Takes a line for people.
 pub(crate) type Say = fn(fmt::Arguments<'_>);
 
-pub(super) fn tell_problem(problem: &Problem, say: Say) {
+pub(super) fn report_problem(problem: &Problem, say: Say) {
     say(format_args!("  problem    {}", problem.cause));
     say(format_args!("  mend       {}", problem.mend));
 }
 
 /// What rings all shards get.
-pub(super) fn tell_rings(rings: &RingPlan, say: Say) {
+pub(super) fn report_rings(rings: &RingPlan, say: Say) {
     match rings.setup {
         Some(setup) => say(format_args!("rings        {setup}, for each shard")),
         None => say(format_args!("rings        none: threads and epoll")),
     }
     if let Some(problem) = &rings.problem {
-        tell_problem(problem, say);
+        report_problem(problem, say);
     }
 }
 
@@ -43,7 +43,7 @@ pub(super) fn banner(config: &Config, directory: &Directory, shards: u16, say: S
         identity.incarnation
     ));
     for problem in directory.problems() {
-        tell_problem(&problem, say);
+        report_problem(&problem, say);
     }
     let strangers = directory.segments().strangers().unwrap_or_default();
     if !strangers.is_empty() {
@@ -68,7 +68,7 @@ pub(super) fn banner(config: &Config, directory: &Directory, shards: u16, say: S
         check
             .problem
             .iter()
-            .for_each(|problem| tell_problem(problem, say));
+            .for_each(|problem| report_problem(problem, say));
     }
 }
 

@@ -78,7 +78,7 @@ impl Calibration {
 }
 
 /// Times both methods on a scratch file beside the segments, through a disk of the kind that will
-/// be used, but with no threads beside its ring.
+/// be used.
 ///
 /// # Errors
 /// The scratch file cannot be made (a full disk), or the device fails or hangs.

@@ -8,7 +8,7 @@ use penstock_storage::sizing::{
     DiskShare, SEGMENTS_BESIDE, segment_bytes_fitting, segment_bytes_within,
 };
 
-use super::banner::{Say, tell_problem};
+use super::banner::{Say, report_problem};
 use super::error::{OpenError, system};
 use crate::config::{Config, segment_bytes_for, size_text};
 use crate::directory::Directory;
@@ -202,7 +202,7 @@ pub(super) fn check_disk_bytes(
         config.space_percent_max
     ));
     if carried == 0 {
-        tell_problem(&tight(bound, shards, short_bytes, config), say);
+        report_problem(&tight(bound, shards, short_bytes, config), say);
     }
     Ok(())
 }

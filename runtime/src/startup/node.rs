@@ -28,7 +28,7 @@ use penstock_storage::io::BLOCK_BYTES;
 use penstock_storage::log::SyncMethod;
 
 pub(crate) use super::banner::Say;
-use super::banner::{banner, tell_rings};
+use super::banner::{banner, report_rings};
 use super::checks;
 use super::clock_check::ClockCheck;
 pub use super::error::OpenError;
@@ -197,8 +197,8 @@ impl Node {
         banner(&config, &directory, shards, say);
         let rings = RingPlan::find(disk_mode, shards, bound == Bound::Process)
             .map_err(OpenError::Option)?;
-        tell_rings(&rings, say);
-        let disk_options = disk_options(&rings, &config);
+        report_rings(&rings, say);
+        let disk_options = rings.disk_options(disk_mode);
         hold_values(&mut config, value_bytes_of_before, say)?;
         let value_bytes = value_bytes_of_before.max(config.value_bytes_max);
         let short_bytes = segment_bytes_for(value_bytes).next_multiple_of(BLOCK_BYTES as u64);
@@ -214,7 +214,7 @@ impl Node {
         directory
             .accept_values(value_bytes, config.segment_bytes)
             .map_err(OpenError::Directory)?;
-        let (sync, retiming) = time_disk(&directory, disk_options, config.calibrate, say)?;
+        let (sync, retiming) = time_disk(&directory, disk_options, say)?;
         let room_on_disk = DiskRoom::new(
             directory.segments().clone(),
             directory.key_tables().clone(),
@@ -484,14 +484,6 @@ fn read_schema(config: &Config) -> Result<Option<Arc<RunningSchema>>, OpenError>
     match RunningSchema::begin(directory, config.frame_bytes_max) {
         Ok(schema) => Ok(Some(Arc::new(schema))),
         Err(error) => Err(OpenError::Option(format!("the schema: {error}"))),
-    }
-}
-
-/// The bounds of each shard's disk.
-fn disk_options(rings: &RingPlan, config: &Config) -> DiskOptions {
-    DiskOptions {
-        durable_by: config.durable_by,
-        ..rings.disk_options(disk_mode(config))
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use penstock_storage::budget::Budget;
 
-use super::banner::{Say, tell_problem};
+use super::banner::{Say, report_problem};
 use super::error::{OpenError, system};
 use crate::config::{Config, record_bytes_for, size_text};
 use crate::disk::arena::ArenaLayout;
@@ -123,7 +123,7 @@ impl Room {
             "connections  at most {carried} at a time: {reason}"
         ));
         if let Some(problem) = memory::beyond_problem(max, memory::available_bytes()) {
-            tell_problem(&problem, say);
+            report_problem(&problem, say);
         }
         let bound = Arc::new(bound);
         let watch = bound

@@ -25,7 +25,7 @@ pub(super) fn survey(
     let inventory = take_inventory(&mut files, owner, &layout, config.segment_bytes)
         .map_err(opening(&config.data))?;
     for rotten in &inventory.rotten {
-        set_aside::tell(&segments, rotten);
+        set_aside::report(&segments, rotten);
     }
     if shards == layout.shards {
         return Ok(inventory);

@@ -4,12 +4,11 @@ use std::io;
 
 use penstock_storage::log::SyncMethod;
 
-use super::banner::{Say, tell_problem};
+use super::banner::{Say, report_problem};
 use super::calibration::{self, calibrate};
 use super::checks;
 use super::error::{OpenError, system};
 use super::retiming::{Retiming, RetimingThread};
-use crate::config::DurableBy;
 use crate::directory::Directory;
 use crate::disk::arena::{Arena, ArenaLayout};
 use crate::disk::{Disk, DiskOptions};
@@ -20,11 +19,10 @@ use crate::disk::{Disk, DiskOptions};
 pub(super) fn time_disk(
     directory: &Directory,
     options: DiskOptions,
-    is_anew: bool,
     say: Say,
 ) -> Result<(SyncMethod, Option<RetimingThread>), OpenError> {
     let (sync, retiming) = std::thread::scope(|scope| {
-        let timed = scope.spawn(|| calibrate_disk(directory, options, is_anew, say));
+        let timed = scope.spawn(|| calibrate_disk(directory, options, say));
         timed.join().expect("calibration does not panic")
     })?;
     let retiming = retiming.map(Retiming::start).transpose();
@@ -32,26 +30,20 @@ pub(super) fn time_disk(
     Ok((sync, retiming))
 }
 
-/// Times the disk once, before the shards share it, unless an earlier start did and it is not to be
-/// done anew, and says which way of syncing it is best at.
+/// Times the disk once, before the shards share it, unless an earlier start did, and says which way
+/// of syncing it is best at.
 fn calibrate_disk(
     directory: &Directory,
     options: DiskOptions,
-    is_anew: bool,
     say: Say,
 ) -> Result<(SyncMethod, Option<Retiming>), OpenError> {
-    // Threads beside it would make some of the writes that the ring is timed by.
-    let options = DiskOptions {
-        durable_by: DurableBy::Ring,
-        ..options
-    };
     let arena = Arena::new(ArenaLayout::default()).map_err(system("map the memory of a disk"))?;
     let mut disk =
         Disk::open(options, &arena).map_err(|refused| OpenError::Option(refused.to_string()))?;
     say(format_args!("{:<12} {}", "disk engine", disk.describe()));
     disk.problems()
         .iter()
-        .for_each(|problem| tell_problem(problem, say));
+        .for_each(|problem| report_problem(problem, say));
     let segments = directory.segments();
     let device = format!(
         "{}, direct {}, {}",
@@ -60,7 +52,7 @@ fn calibrate_disk(
         disk.describe()
     );
     let kept = calibration::kept(directory.path(), &device);
-    let kept = kept.filter(|kept| !is_anew && !kept.is_loaded);
+    let kept = kept.filter(|kept| !kept.is_loaded);
     let calibration = match kept {
         Some(kept) => kept,
         None => match calibrate(&mut disk, &arena, segments) {
@@ -87,7 +79,7 @@ fn calibrate_disk(
         calibration.write_then_sync_us,
         calibration.read_us,
         match (kept, calibration.is_loaded) {
-            (Some(_), _) => ", as an earlier start timed it (--calibrate times it anew)",
+            (Some(_), _) => ", as an earlier start timed it",
             (None, true) => ", while others wanted the CPU: it is timed again when they do not",
             (None, false) => "",
         }

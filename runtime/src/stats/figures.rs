@@ -452,12 +452,6 @@ pub(crate) const FIGURES: &[Figure] = &[
         "Requests to the disk that failed.",
         |it| it.disk.failures,
     ),
-    gauge(
-        "storage_durable_by_thread",
-        "penstock_disk_durable_by_thread",
-        "Shards whose durable writes threads make at present, beside the ring of their disk.",
-        |it| it.disk.durable_by_thread,
-    ),
     counter(
         "storage_inline",
         "penstock_disk_inline",

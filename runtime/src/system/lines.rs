@@ -46,7 +46,7 @@ impl Stream {
         }
     }
 
-    fn tell(self, line: Arguments<'_>) {
+    fn write_line(self, line: Arguments<'_>) {
         let line = format!("{line}\n").into_bytes();
         let queue = self.queue().get_or_init(|| {
             let (queue, writer) = LineQueue::start("penstock-lines", Arc::new(self)).ok()?;
@@ -63,12 +63,12 @@ impl Stream {
 
 /// A line on standard output. Never waits.
 pub(crate) fn out(line: Arguments<'_>) {
-    Stream::Out.tell(line);
+    Stream::Out.write_line(line);
 }
 
 /// A line on standard error, for who does not read the log. Never waits.
 pub(crate) fn error(line: Arguments<'_>) {
-    Stream::Error.tell(line);
+    Stream::Error.write_line(line);
 }
 
 /// Waits until those lines are written, for a while: the process is about to end.

@@ -90,37 +90,9 @@ pub(crate) fn involuntary_switches() -> Option<u64> {
     u64::try_from(found.ru_nivcsw).ok()
 }
 
-/// How long the calling thread has run, in microseconds.
-pub(crate) fn thread_ran_us() -> u64 {
-    let mut found = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: the pointer is to a live structure, which the kernel fills.
-    let result = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut found) };
-    assert!(result == 0, "every thread has such a clock since Linux 2.6");
-    let part = |count: i64| u64::try_from(count).expect("a time since the thread began");
-    part(found.tv_sec) * 1_000_000 + part(found.tv_nsec) / 1_000
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_thread_that_sleeps_does_not_run() {
-        std::thread::spawn(|| {
-            let begun_us = thread_ran_us();
-            while thread_ran_us() < begun_us + 2_000 {
-                std::hint::spin_loop();
-            }
-            let slept_us = thread_ran_us();
-            std::thread::sleep(std::time::Duration::from_millis(100));
-            assert!((slept_us..slept_us + 50_000).contains(&thread_ran_us()));
-        })
-        .join()
-        .expect("the thread ends well");
-    }
 
     #[test]
     fn a_time_slice_changes_and_nothing_else_about_the_schedule() {

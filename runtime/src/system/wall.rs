@@ -34,7 +34,7 @@ impl WallClock {
     pub(crate) fn at(&self, now_us: u64, clock: impl Fn() -> u64) -> u64 {
         let seen = match self.seen.get() {
             Some(seen) if now_us.saturating_sub(seen.us) < LOOK_US => seen,
-            _ => self.look(clock),
+            _ => self.read_anew(clock),
         };
         // A look may be a little later than the time that is asked for.
         let passed_us = now_us.cast_signed() - seen.us.cast_signed();
@@ -42,7 +42,7 @@ impl WallClock {
     }
 
     #[cold]
-    fn look(&self, clock: impl Fn() -> u64) -> Seen {
+    fn read_anew(&self, clock: impl Fn() -> u64) -> Seen {
         let mut best: Option<(u64, Seen)> = None;
         for _ in 0..LOOKS_MAX {
             let (us, unix_us) = (clock(), unix_us());

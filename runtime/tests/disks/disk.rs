@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use penstock::config::DurableBy;
 use penstock::disk::arena::{Arena, ArenaBlock, ArenaLayout};
 use penstock::disk::{Disk, DiskOptions, DiskRefused, IoMode};
 use penstock_storage::io::{Asker, BLOCK_BYTES, Block, Blocks, Completion, Io, IoFailure, IoToken};
@@ -22,18 +21,9 @@ const FILE: FileId = FileId(7);
 
 /// Runs a test once with each engine that can be had here.
 fn with_each(options: DiskOptions, test: impl Fn(Disk, Arena)) {
-    for (mode, durable_by) in [
-        (IoMode::Uring, DurableBy::Ring),
-        (IoMode::Uring, DurableBy::Thread),
-        (IoMode::Threads, DurableBy::Auto),
-    ] {
-        let options = DiskOptions {
-            mode,
-            durable_by,
-            ..options
-        };
-        if let Some((disk, arena)) = open(options) {
-            println!("engine: {}, durable by {durable_by:?}", disk.describe());
+    for mode in [IoMode::Uring, IoMode::Threads] {
+        if let Some((disk, arena)) = open(DiskOptions { mode, ..options }) {
+            println!("engine: {}", disk.describe());
             test(disk, arena);
         }
     }
@@ -296,46 +286,7 @@ fn one_flush_is_one_entry_for_all_and_none_when_nothing_is_asked() {
     });
 }
 
-#[test]
-fn threads_beside_a_ring_write_durably_and_sync_and_the_ring_does_all_else() {
-    let folder = Folder::new("beside_a_ring");
-    let options = DiskOptions {
-        durable_by: DurableBy::Thread,
-        ..DiskOptions::default()
-    };
-    with_ring(options, |mut disk, mut arena| {
-        let (path, fd) = file(&folder, 64);
-        disk.attach(FILE, fd);
-        for round in 0..8u8 {
-            for token in 0..32 {
-                let offset = token * BLOCK_BYTES as u64;
-                let block = block(&mut arena, BLOCK_BYTES, 100 + round);
-                disk.submit(write(token, offset, block, token < 16));
-            }
-            disk.submit(Io::Sync {
-                token: IoToken::new(Asker::Operation, 32),
-                file: FILE,
-            });
-            let offset = 40 * BLOCK_BYTES as u64;
-            disk.submit(read(33, offset, block(&mut arena, BLOCK_BYTES, 0)));
-            let ended = drained(&mut disk);
-            assert!(ended.iter().all(|end| end.result == Ok(())), "{ended:?}");
-            let mut tokens: Vec<u64> = ended.iter().map(|end| end.token.number).collect();
-            tokens.sort_unstable();
-            assert!(tokens.into_iter().eq(0..34), "each once");
-            let contents = fs::read(&path).expect("read the file");
-            let written = &contents[..32 * BLOCK_BYTES];
-            assert!(written.iter().all(|&byte| byte == 100 + round));
-        }
-        let counters = disk.counters();
-        assert_eq!((counters.durable_writes, counters.syncs), (128, 8));
-        assert_eq!(counters.punted, 128 + 8);
-        assert_eq!(counters.durable_by_thread, 1);
-    });
-}
-
-/// Runs a test with each engine to which the way of a durable write is left, on a CPU that others
-/// want.
+/// Runs a test with each engine, on a CPU that others want.
 fn with_each_contended(test: impl Fn(Disk, Arena)) {
     for mode in [IoMode::Uring, IoMode::Threads] {
         let options = DiskOptions {
@@ -448,7 +399,7 @@ fn only_a_lone_durable_write_is_made_inline_and_only_while_the_cpu_is_contended(
         pass(&mut disk, beside_a_read, true);
         // A sync has all to write that no other sync has written.
         pass(&mut disk, vec![sync(0)], true);
-        for (blocks, is_inline) in [(4, true), (5, false), (0, true)] {
+        for (blocks, is_inline) in [(64, true), (65, false), (0, true)] {
             for number in 0..blocks {
                 pass(&mut disk, vec![write(0, at(number), one(), false)], false);
             }
@@ -457,20 +408,6 @@ fn only_a_lone_durable_write_is_made_inline_and_only_while_the_cpu_is_contended(
         disk.set_contended(None);
         pass(&mut disk, vec![write(0, at(0), one(), true)], false);
     });
-    for durable_by in [DurableBy::Ring, DurableBy::Thread] {
-        let options = DiskOptions {
-            durable_by,
-            ..DiskOptions::default()
-        };
-        with_ring(options, |mut disk, mut arena| {
-            let (_, fd) = file(&folder, 8);
-            disk.attach(FILE, fd);
-            disk.set_contended(Some(0));
-            disk.submit(write(0, 0, block(&mut arena, BLOCK_BYTES, 1), true));
-            assert_eq!(drained(&mut disk).len(), 1);
-            assert_eq!(disk.counters().inline, 0, "another way was demanded");
-        });
-    }
 }
 
 #[test]
@@ -487,36 +424,6 @@ fn an_inline_write_that_fails_is_reported_as_any_other() {
         let counters = disk.counters();
         assert_eq!((counters.inline, counters.failures), (1, 1));
         disk.detach(FILE);
-    });
-}
-
-#[test]
-fn the_end_of_a_threads_write_is_told_by_the_rings_descriptor() {
-    let folder = Folder::new("thread_wakes");
-    let options = DiskOptions {
-        durable_by: DurableBy::Thread,
-        ..DiskOptions::default()
-    };
-    with_ring(options, |mut disk, mut arena| {
-        let (_, fd) = file(&folder, 8);
-        disk.attach(FILE, fd);
-        let wake = disk.wake_fd().expect("a descriptor");
-        let mut ended = Vec::new();
-        for token in 0..2000 {
-            disk.submit(write(token, 0, block(&mut arena, BLOCK_BYTES, 1), true));
-            disk.flush().expect("flush");
-            while ended.is_empty() {
-                // Nothing else looks: an end that raises nothing is never seen.
-                assert!(is_readable(&wake, 60_000), "write {token} wakes nobody");
-                disk.clear_wake();
-                disk.reap(&mut ended);
-            }
-            assert_eq!(ended.len(), 1);
-            ended.clear();
-        }
-        assert_eq!(disk.counters().punted, 2000);
-        let enters = disk.counters().enters;
-        assert_eq!(enters, 1, "the ring is entered to watch the threads, once");
     });
 }
 

@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use penstock::config::DurableBy;
 use penstock::disk::arena::{Arena, ArenaLayout};
 use penstock::disk::{Disk, DiskOptions, IoMode};
 use penstock_storage::io::{Asker, BLOCK_BYTES, Block, Blocks, Io, IoToken};
@@ -43,7 +42,7 @@ impl Drop for Frozen {
     }
 }
 
-/// A disk whose durable writes threads make, beside a ring if that can be had.
+/// A disk whose durable writes threads make.
 fn disk(mounted: &Mounted) -> (Disk, Arena) {
     let path = mounted.0.join("file");
     fs::write(&path, vec![0; BLOCKS * BLOCK_BYTES]).expect("write the file");
@@ -52,11 +51,10 @@ fn disk(mounted: &Mounted) -> (Disk, Arena) {
     file.sync_all().expect("sync the file");
     let arena = Arena::new(ArenaLayout::default()).expect("map an arena");
     let options = DiskOptions {
-        mode: IoMode::Auto,
-        durable_by: DurableBy::Thread,
+        mode: IoMode::Threads,
         ..DiskOptions::default()
     };
-    let mut disk = Disk::open(options, &arena).expect("one of the two works");
+    let mut disk = Disk::open(options, &arena).expect("threads start");
     disk.attach(FILE, OwnedFd::from(file));
     (disk, arena)
 }

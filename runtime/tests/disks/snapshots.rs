@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use penstock::directory::snapshots::{SnapshotFolder, SnapshotHandle, SnapshotWriters};
 use penstock_shard::{SnapshotWrite, WriteStep};
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::packed_place::NewestPart;
-use penstock_storage::packed_place::{Cursor, PackedPlace};
+use penstock_storage::packed_place::PackedPlace;
 use penstock_storage::place::FileId;
 use penstock_storage::place::{Lsn, Place};
 use penstock_storage::segment::Owner;
@@ -96,7 +97,7 @@ fn snapshot(number: u64, to: u64) -> Vec<u8> {
     let (mut writer, mut bytes) = SnapshotWriter::new(&header);
     for hash in 0..5_000 {
         writer.take(&NewestPart {
-            key: Cursor { slot: 1, hash },
+            key: KeyHome { slot: 1, hash },
             part: PackedPlace::new(Place::new(FileId(1), 4160, 56), 1),
         });
     }

@@ -159,7 +159,6 @@ fn check_quantity(name: &str, text: &str, flags: &[(&'static str, String)], sett
         "output_bytes_max" => config.output_bytes_max.into(),
         "idle_timeout_s" => config.idle_timeout_s.into(),
         "resp_idle_timeout_s" => config.resp_idle_timeout_s.into(),
-        "tcp_keepalive_s" => config.tcp_keepalive_s.into(),
         "token_horizon_s" => config.token_horizon_s.into(),
         "partial_frame_timeout_ms" => config.partial_frame_timeout_ms.into(),
         "write_stall_timeout_ms" => config.write_stall_timeout_ms.into(),

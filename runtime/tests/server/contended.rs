@@ -143,7 +143,7 @@ fn costs(server: &Server, client: &Client) -> Costs {
 #[test]
 fn a_lone_durable_write_on_a_contended_cpu_needs_no_other_thread_and_no_watch() {
     let _machine = the_machine();
-    let (server, data) = serve("contended", &["--durable-by", "auto"]);
+    let (server, data) = serve("contended", &[]);
     let client = server.client();
     let hogs = Hogs::start();
     if is_contended(&client) {
@@ -205,7 +205,7 @@ fn status_of_shard(server: &Server, name: &str) -> String {
 #[test]
 fn kill_9_keeps_what_the_thread_of_the_shard_made_durable_itself() {
     let _machine = the_machine();
-    let (mut server, data) = serve("contended-kill", &["--durable-by", "auto"]);
+    let (mut server, data) = serve("contended-kill", &[]);
     let client = server.client();
     let hogs = Hogs::start();
     let is_contended = is_contended(&client);
@@ -242,9 +242,9 @@ fn kill_9_keeps_what_the_thread_of_the_shard_made_durable_itself() {
 fn a_member_on_a_contended_cpu_answers_its_primary_and_leaves_its_writes_to_the_disk() {
     let _machine = the_machine();
     let cluster = Cluster::new("contended-member");
-    let first = cluster.start(1, &["--cluster-new", "--durable-by", "auto"]);
+    let first = cluster.start(1, &["--cluster-new"]);
     wait_for_primary(&first);
-    let second = cluster.start(2, &["--durable-by", "auto"]);
+    let second = cluster.start(2, &[]);
     wait_for_follower(&first, &second);
     let (client, member) = (first.client(AckLevel::All), second.client(AckLevel::Disk));
     let hogs = Hogs::start();
@@ -265,21 +265,4 @@ fn a_member_on_a_contended_cpu_answers_its_primary_and_leaves_its_writes_to_the_
         assert_eq!(counter(&member, "storage_inline"), 0);
     }
     drop(hogs);
-}
-
-#[test]
-fn a_way_that_was_demanded_is_taken_on_a_contended_cpu_too() {
-    let _machine = the_machine();
-    let (server, data) = serve("contended-ring", &["--durable-by", "ring"]);
-    let client = server.client();
-    let hogs = Hogs::start();
-    if is_contended(&client) {
-        for _ in 0..50 {
-            client.set(b"key", b"value").wait().unwrap();
-        }
-        assert_eq!(counter(&client, "storage_inline"), 0);
-    }
-    drop(hogs);
-    server.stop();
-    fs::remove_dir_all(data).unwrap();
 }

@@ -140,6 +140,7 @@ fn clients_log_in_with_passwords_and_keys_and_others_are_told_why_not() {
             assert_eq!(answer.status, Status::Auth);
             String::from_utf8(answer.value.to_vec()).unwrap()
         }
+        ClientError::Unfit(unfit) => unfit.to_string(),
         other => panic!("{other}"),
     };
     let wrong = refused(Some(("ann", password("pen"))));
@@ -187,7 +188,7 @@ fn a_client_with_a_login_goes_on_behind_a_restart_and_refuses_a_server_without_u
     let until = Instant::now() + PATIENCE;
     let told = loop {
         match client.get(b"stock:1").wait() {
-            Err(ClientError::Protocol(text)) => break text,
+            Err(ClientError::Unfit(unfit)) => break unfit.to_string(),
             other => assert!(Instant::now() < until, "{other:?}"),
         }
     };

@@ -15,7 +15,6 @@ mod contended;
 mod damaged;
 mod deploy;
 mod directory_lock;
-mod durable_by;
 mod expiring;
 mod forbidden;
 mod hostile;

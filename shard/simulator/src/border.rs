@@ -5,6 +5,7 @@
 use penstock_net::request::Token;
 use penstock_net::slot::tag_of;
 use penstock_storage::horizon::Horizon;
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::record::{PartKind, PartView};
 use penstock_storage::store::{Found, Store};
 use penstock_storage::system_key::{HORIZON_KEY, token_key};
@@ -18,7 +19,7 @@ use crate::disk::{Disk, Pool};
 /// Which token is gone too early.
 pub fn judge_border(
     (store, disk): (&Store<Pool>, &Disk),
-    home_of: &impl Fn(&[u8]) -> (u16, u32),
+    home_of: &impl Fn(&[u8]) -> KeyHome,
     tokens: impl Iterator<Item = (u16, Token)>,
 ) -> Result<(), String> {
     let look = |key: &[u8]| look((store, disk), home_of(key), key);
@@ -59,8 +60,8 @@ enum Seen {
     Unknown,
 }
 
-fn look((store, disk): (&Store<Pool>, &Disk), (slot, hash): (u16, u32), key: &[u8]) -> Seen {
-    let place = match store.keys().find(slot, hash, key) {
+fn look((store, disk): (&Store<Pool>, &Disk), home: KeyHome, key: &[u8]) -> Seen {
+    let place = match store.keys().find(home.slot, home.hash, key) {
         Found::Absent => return Seen::Absent,
         Found::Cached(id) => {
             let cell = store.keys().cell(id);

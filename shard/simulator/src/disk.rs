@@ -16,6 +16,7 @@ use std::rc::Rc;
 
 use penstock_shard::{SnapshotWrite, WriteStep};
 use penstock_storage::io::{BLOCK_BYTES, Block, Completion, Io, IoFailure, IoToken};
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::place::FileId;
 
 use penstock_storage::key_table::{KeyTable, TableHome};
@@ -630,7 +631,7 @@ impl Disk {
     pub fn make_key_table(
         &mut self,
         home: &TableHome,
-        home_of: &dyn Fn(&[u8]) -> (u16, u32),
+        home_of: &dyn Fn(&[u8]) -> KeyHome,
         sort_bytes_max: usize,
     ) -> Option<KeyTable> {
         let image = self.files.get(&home.file)?.image.clone();

@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use penstock_shard::Shard;
 use penstock_storage::contents::History;
 use penstock_storage::io::SegmentSource;
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::keyspace::{Keyspaces, Rule};
 use penstock_storage::packed_place::NewestPart;
-use penstock_storage::packed_place::{Cursor, PackedPlace};
+use penstock_storage::packed_place::PackedPlace;
 use penstock_storage::record::PartView;
 use penstock_storage::recovery::Replayed;
 use penstock_storage::recovery::{Recovered, RecoveryError};
@@ -28,7 +29,7 @@ pub fn compare_starts(
         alone.map_err(|refusal| format!("the log alone is refused: {refusal}"))?;
     let store = shard.store();
     let (mut with, mut without) = (Vec::new(), Vec::new());
-    let start = Cursor::default();
+    let start = KeyHome::default();
     store
         .keys()
         .newest_parts(start, usize::MAX, &mut |entry| with.push(part_of(&entry)));
@@ -37,8 +38,8 @@ pub fn compare_starts(
     });
     with.sort_unstable();
     without.sort_unstable();
-    let only = |these: &[(Cursor, u64)], those: &[(Cursor, u64)]| {
-        let is_only = |part: &&(Cursor, u64)| those.binary_search(part).is_err();
+    let only = |these: &[(KeyHome, u64)], those: &[(KeyHome, u64)]| {
+        let is_only = |part: &&(KeyHome, u64)| those.binary_search(part).is_err();
         these.iter().filter(is_only).copied().collect::<Vec<_>>()
     };
     if let Some(part) = only(&with, &without).first() {
@@ -260,6 +261,6 @@ fn is_same(rule: &Rule, with: &VersionEntry, without: &VersionEntry) -> bool {
     told(with) == told(*without)
 }
 
-fn part_of(entry: &NewestPart) -> (Cursor, u64) {
+fn part_of(entry: &NewestPart) -> (KeyHome, u64) {
     (entry.key, entry.part.bits())
 }

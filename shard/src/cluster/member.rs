@@ -216,7 +216,7 @@ impl<B: Block> ClusterMember<B> {
         self.links.keep_nodes(is_named);
         self.plan = plan;
         // At once: what comes before the turn is answered by the new plan, too.
-        self.look_at_leases(now_us);
+        self.read_leases(now_us);
         self.leases.look_soon();
         let (plan, me, leases) = (&self.plan, self.me, &self.leases);
         let may_write = |partition| {
@@ -258,7 +258,7 @@ impl<B: Block> ClusterMember<B> {
         store: &Store<P>,
     ) -> bool {
         if !self.leases.cover(now_us) {
-            self.look_at_leases(now_us);
+            self.read_leases(now_us);
             self.note_served(now_us, store);
         }
         let are_covered = self.leases.cover(now_us);
@@ -272,7 +272,7 @@ impl<B: Block> ClusterMember<B> {
     }
 
     #[cold]
-    fn look_at_leases(&mut self, now_us: u64) {
+    fn read_leases(&mut self, now_us: u64) {
         let partitions = self.links.partitions();
         self.leases.look(now_us, (&self.plan, self.me), partitions);
     }
@@ -627,7 +627,7 @@ impl<B: Block> ClusterMember<B> {
     /// Notes which partitions are answered for here.
     fn note_served<P: Blocks<Block = B>>(&mut self, now_us: u64, store: &Store<P>) {
         if self.leases.is_due(now_us) {
-            self.look_at_leases(now_us);
+            self.read_leases(now_us);
         }
         let stamp = self.links.writable_stamp(store);
         let stamp = stamp.map(|writable| (writable, self.leases.looks()));
@@ -752,7 +752,7 @@ impl<B: Block> ClusterMember<B> {
                     && !self.plan.of(partition).is_handed_over => {}
             LinkAction::Begin { partition, epoch } => {
                 let generation = epoch.generation();
-                self.leases.table.tell_handed_over(partition, generation);
+                self.leases.table.note_handed_over(partition, generation);
                 self.leases.look_soon();
                 // It may come by two links.
                 self.promotions.add(Promotion::of(partition, generation));

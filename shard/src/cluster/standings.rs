@@ -41,7 +41,7 @@ impl<B: Block> Standings<'_, B> {
             };
             self.table.tell(partition, standing);
             if self.plan.of(partition).primary == self.me {
-                self.tell_members(partition);
+                self.report_members(partition);
             }
         }
     }
@@ -66,7 +66,7 @@ impl<B: Block> Standings<'_, B> {
         assignment.primary == self.me && assignment.is_handed_over
     }
 
-    fn tell_members(&mut self, partition: PartitionId) {
+    fn report_members(&mut self, partition: PartitionId) {
         for &(node, _) in &self.plan.of(partition).members {
             let begun = self.begun(partition);
             let received =
@@ -78,7 +78,7 @@ impl<B: Block> Standings<'_, B> {
                 has_joined: received.is_some(),
                 is_proven,
             };
-            self.table.tell_member(node, partition, standing);
+            self.table.promise_member(node, partition, standing);
         }
     }
 

@@ -2,6 +2,7 @@
 
 use penstock_storage::index::CellId;
 use penstock_storage::io::Blocks;
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::store::TimedKey;
 use penstock_storage::timers::Timer;
@@ -120,11 +121,11 @@ impl<P: Blocks> Execution<P> {
     }
 
     /// Fires the key that an operation has met before its effects have run. `Ok` when it is gone.
-    pub(crate) fn fire_first(&mut self, now: Now, home: (u16, u32), id: CellId) -> Fired {
+    pub(crate) fn fire_first(&mut self, now: Now, home: KeyHome, id: CellId) -> Fired {
         let timer = Timer {
             expiry_ms: self.store.keys().cell(id).expiry_ms().unwrap_or_default(),
-            slot: home.0,
-            hash: home.1,
+            slot: home.slot,
+            hash: home.hash,
         };
         let mut reads = READS_A_TURN_MAX;
         let fired = self.fire(now, timer, id, &mut reads);
@@ -136,7 +137,7 @@ impl<P: Blocks> Execution<P> {
 
     /// Looks at a timer that is due. Whether it is done with.
     fn look_at(&mut self, now: Now, timer: Timer, left: &mut Left) -> bool {
-        let home = (timer.slot, timer.hash);
+        let home = timer.home();
         if self.fires_elsewhere(timer) {
             return false;
         }
@@ -206,7 +207,7 @@ impl<P: Blocks> Execution<P> {
         let slot = timer.slot;
         for _ in 0..CHAIN_STEPS_MAX {
             let (hash, id) = *chain.last().expect("the first one is there");
-            let mut fired = self.fire_one(now, timer, (slot, hash), id, reads);
+            let mut fired = self.fire_one(now, timer, KeyHome { slot, hash }, id, reads);
             if let Fired::Behind(next, hash) = fired {
                 match chain.iter().position(|&(_, it)| it == next) {
                     None if chain.len() < CHAIN_MAX => {
@@ -217,7 +218,7 @@ impl<P: Blocks> Execution<P> {
                     // A circle: the one that was met first ends without its effects.
                     Some(at) => {
                         chain.truncate(at + 1);
-                        fired = self.end(now, (slot, hash), next, Failure::Circle);
+                        fired = self.end(now, KeyHome { slot, hash }, next, Failure::Circle);
                     }
                 }
             }
@@ -229,14 +230,14 @@ impl<P: Blocks> Execution<P> {
         }
         // More wait for each other than are followed.
         let (hash, id) = chain[0];
-        self.end(now, (slot, hash), id, Failure::Circle)
+        self.end(now, KeyHome { slot, hash }, id, Failure::Circle)
     }
 
     fn fire_one(
         &mut self,
         now: Now,
         timer: Timer,
-        home: (u16, u32),
+        home: KeyHome,
         id: CellId,
         reads: &mut usize,
     ) -> Fired {
@@ -255,14 +256,14 @@ impl<P: Blocks> Execution<P> {
         let mut fired = fire.run(&mut self.store, &mut told);
         if fired == Fired::Cold {
             let (cold, homes) = fire.needs(&self.store);
-            let is_unread = |it: &Cold| self.firing.take_unread((it.slot, it.hash));
+            let is_unread = |it: &Cold| self.firing.take_unread(it.home());
             let is_unread = cold.iter().any(is_unread);
             if is_unread {
                 fired = fire.end_alone(&mut self.store, Failure::Unread);
             } else {
                 for cold in cold {
                     if !self.requests.parking.is_full() {
-                        self.firing.asks_for((cold.slot, cold.hash));
+                        self.firing.asks_for(cold.home());
                         self.requests.parking.fetch(cold);
                         *reads = reads.saturating_sub(1);
                     }
@@ -282,7 +283,7 @@ impl<P: Blocks> Execution<P> {
     }
 
     /// Ends a key without its effects.
-    fn end(&mut self, now: Now, home: (u16, u32), id: CellId, why: Failure) -> Fired {
+    fn end(&mut self, now: Now, home: KeyHome, id: CellId, why: Failure) -> Fired {
         let fire = Fire {
             now_us: now.us,
             hash: self.setup.hash(),

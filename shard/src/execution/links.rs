@@ -66,7 +66,7 @@ impl<P: Blocks> Execution<P> {
     }
 
     /// Writes the state of the shard's partitions and of the other nodes into `status`.
-    pub fn look_around(&mut self, now: Now, status: &mut ReplicationStatus) {
+    pub fn write_replication(&mut self, now: Now, status: &mut ReplicationStatus) {
         if let Some(linked) = &mut self.linked {
             linked.write_status(now.us, &self.store, status);
         }

@@ -3,15 +3,16 @@
 use penstock_net::pieces::Pieces;
 use penstock_net::request::{likely_key, may_begin_run};
 use penstock_storage::io::Blocks;
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::store::PREFETCH_KEYS_MAX;
 
 use crate::accounts::busy::Told;
 use crate::execution::Execution;
-use crate::execution::look_ahead::is_same;
 use crate::execution::operation::Known;
+use crate::execution::prefetch_items::is_same;
 use crate::execution::repeats::{ItemsBehind, is_followed};
-use crate::execution::window::{Ahead, Homes, LookAhead};
+use crate::execution::window::{Ahead, Homes, Upcoming};
 use crate::mail::{MailedRequest, RequestMail};
 use crate::now::Now;
 use crate::replica_waits::ReplicaReply;
@@ -19,11 +20,11 @@ use crate::requests::mailboxes::bytes_beyond_kept;
 
 impl<P: Blocks> Execution<P> {
     /// Looks at the items of a mail from `next` on, and starts loading what they will look up.
-    pub(crate) fn look_at_mail<'m>(
+    pub(crate) fn prefetch_mail<'m>(
         &self,
         mail: &'m RequestMail,
         next: usize,
-        ahead: &mut LookAhead<'m>,
+        ahead: &mut Upcoming<'m>,
     ) {
         let count = PREFETCH_KEYS_MAX.min(mail.items.len() - next);
         let mut homes = Homes::default();
@@ -35,7 +36,9 @@ impl<P: Blocks> Execution<P> {
                 Some(last) if last.slot == slot && is_same(last.key, key) => Known { key, ..last },
                 _ => {
                     let hash = self.setup.hash().of(key);
-                    homes.push((slot, hash), |all| self.store.keys().prefetch(all));
+                    homes.push(KeyHome { slot, hash }, |all| {
+                        self.store.keys().prefetch(all)
+                    });
                     Known { key, slot, hash }
                 }
             });

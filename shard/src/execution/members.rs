@@ -74,7 +74,7 @@ impl<P: Blocks> Execution<P> {
     /// to write its partition behind the time of the token: what became of an earlier try is not
     /// known here.
     #[cold]
-    pub(crate) fn tell_began(&self, own: &Own<'_>, from: usize, pieces: &mut Pieces) {
+    pub(crate) fn report_began(&self, own: &Own<'_>, from: usize, pieces: &mut Pieces) {
         let Some((token, linked)) = own.asks.token().zip(self.linked.as_ref()) else {
             return;
         };

@@ -51,7 +51,7 @@ impl<P: Blocks> Execution<P> {
     /// Who waits for memory goes on when cells have left. Nothing else can be done for it than to
     /// let the hand go on and, when it finds nothing more that may leave, to have the log make that
     /// durable: then the loop rests until the disk has done it.
-    pub(crate) fn mind_memory(&mut self, waits: bool) {
+    pub(crate) fn check_memory(&mut self, waits: bool) {
         let is_short = self.store.data().is_memory_short();
         if (waits || is_short) && self.store.data().is_over_budget() {
             if self.store.data().may_shrink() {

@@ -17,6 +17,7 @@ use penstock_net::slot::{begin_with_one_tag, slot_of};
 use penstock_net::status::Status;
 use penstock_storage::index::CellId;
 use penstock_storage::io::Blocks;
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::keyspace::{Keyspaces, Settings};
 use penstock_storage::place::{Lsn, Place};
 use penstock_storage::store::Store;
@@ -30,7 +31,7 @@ use crate::execution::verbs::fire::Fired;
 use crate::execution::verbs::token::{self, Looked};
 use crate::execution::verbs::{Context, Ran, program, run};
 use crate::mail::ReplyAddress;
-use crate::member_read::look_at_member;
+use crate::member_read::member_freshness;
 use crate::now::Now;
 use crate::requests::parking::{Origin, Parked};
 
@@ -96,6 +97,14 @@ pub(crate) struct Known<'a> {
     pub(crate) key: &'a [u8],
     pub(crate) slot: u16,
     pub(crate) hash: u32,
+}
+
+impl Known<'_> {
+    /// Where the index finds the key.
+    #[inline]
+    pub(crate) fn home(&self) -> KeyHome {
+        KeyHome::new(self.slot, self.hash)
+    }
 }
 
 /// What became of an item.
@@ -362,7 +371,7 @@ impl<P: Blocks> Execution<P> {
         &mut self,
         now: Now,
         own: &Own<'_>,
-        (home, id): ((u16, u32), CellId),
+        (home, id): (KeyHome, CellId),
         out: &mut Vec<u8>,
     ) -> Option<Disposition> {
         match self.fire_first(now, home, id) {
@@ -392,7 +401,7 @@ impl<P: Blocks> Execution<P> {
         let mut standing = None;
         if let Extra::Member(read) = own.asks.extra() {
             let linked = self.linked.as_deref_mut();
-            match look_at_member(linked, &self.store, now.us, partition, level, read) {
+            match member_freshness(linked, &self.store, now.us, partition, level, read) {
                 None => {}
                 Some(Ok((found, false))) => {
                     standing = Some(found);
@@ -442,12 +451,11 @@ impl<P: Blocks> Execution<P> {
         let slot = own.slot;
         if self.requests.parking.pins(*origin, address, slot) {
             let hash = self.setup.hash();
-            let token = own
-                .asks
-                .token()
-                .map(|token| (slot, token::home_of(hash, slot, token.bytes()).1));
-            let keys = keys.map(|key| (slot, hash.of(key)));
-            self.store.data_mut().pin(keys.chain(token));
+            let token = own.asks.token();
+            let token = token.map(|token| token::home_of(hash, slot, token.bytes()).1);
+            let keys = keys.map(|key| hash.of(key));
+            let homes = keys.chain(token).map(|hash| KeyHome { slot, hash });
+            self.store.data_mut().pin(homes);
         }
     }
 

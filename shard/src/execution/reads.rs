@@ -2,6 +2,7 @@
 
 use penstock_net::status::Status;
 use penstock_storage::io::{Block, Blocks, Completion, Io, IoFailure, IoToken};
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::place::FileId;
 use penstock_storage::place::Place;
 use penstock_storage::planted::{Bug, is_planted};
@@ -37,14 +38,17 @@ impl<P: Blocks> Execution<P> {
             let admitted = match version {
                 None => store
                     .data_mut()
-                    .admit((slot, hash), place, bytes, |key| key_hash.home_of(key)),
+                    .admit(KeyHome { slot, hash }, place, bytes, |key| {
+                        key_hash.home_of(key)
+                    }),
                 // A version of the past stays out of the cache.
                 Some(version) => bytes
                     .get(in_block(place)..)
                     .and_then(|bytes| PartView::read(bytes).ok())
                     .filter(|part| {
                         let home = key_hash.home_of(part.key());
-                        (part.version(), part.slot(), home) == (version, slot, (slot, hash))
+                        (part.version(), part.slot(), home)
+                            == (version, slot, KeyHome { slot, hash })
                     })
                     .map(|_| ())
                     .ok_or(AdmitError::Corrupt),
@@ -125,7 +129,7 @@ impl<P: Blocks> Execution<P> {
     /// Tells, once, that nothing refers to the inherited logs any more.
     pub(crate) fn take_over(&mut self, outbox: &mut Outbox<P::Block>) {
         if !self.store.cleaning().inheritance().is_there()
-            || self.files.has_told_taken_over()
+            || self.files.has_reported_taken_over()
             || self.phase.is_stopping()
             || !self.store.has_taken_over()
         {
@@ -133,7 +137,7 @@ impl<P: Blocks> Execution<P> {
         }
         let mut files = self.store.cleaning().inheritance().files();
         if !files.any(|file| self.reads_file(file)) || is_planted(Bug::TakenOverUnderRead) {
-            self.files.tell_taken_over();
+            self.files.report_taken_over();
             outbox.has_taken_over = true;
         }
     }

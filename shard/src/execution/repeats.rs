@@ -12,6 +12,7 @@ use penstock_net::rights::{Need, Rights};
 use penstock_net::status::Status;
 use penstock_storage::index::CellId;
 use penstock_storage::io::Blocks;
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::place::Lsn;
 use penstock_storage::store::Found;
 
@@ -196,10 +197,10 @@ impl<P: Blocks> Execution<P> {
 
     /// The slot, hash and cell of a key. `None` if it is not in memory: no item can have been
     /// executed on it.
-    pub(crate) fn home_and_cell(&self, key: &[u8]) -> Option<((u16, u32), CellId)> {
-        let (slot, hash) = self.setup.hash().home_of(key);
+    pub(crate) fn home_and_cell(&self, key: &[u8]) -> Option<(KeyHome, CellId)> {
+        let KeyHome { slot, hash } = self.setup.hash().home_of(key);
         match self.store.keys().find(slot, hash, key) {
-            Found::Cached(id) => Some(((slot, hash), id)),
+            Found::Cached(id) => Some((KeyHome { slot, hash }, id)),
             Found::Absent | Found::Cold(_) => None,
         }
     }

@@ -147,13 +147,14 @@ impl<P: Blocks> Execution<P> {
         let request = ScanRequest::read(&scan.parked.item).expect("checked when it came");
         let place = read.place();
         let judge = |read: &ScanRead, bytes: &[u8]| {
-            let of = (read.at.slot, read.at.hash);
-            part_read(of, read.packed, bytes, |key| self.setup.hash().home_of(key))
-                .map(|part| ColdKey::of(&part, &request))
-                .map_err(|AdmitError::Corrupt| Unread {
-                    status: Status::Corrupt,
-                    message: not_written(place),
-                })
+            part_read(read.at, read.packed, bytes, |key| {
+                self.setup.hash().home_of(key)
+            })
+            .map(|part| ColdKey::of(&part, &request))
+            .map_err(|AdmitError::Corrupt| Unread {
+                status: Status::Corrupt,
+                message: not_written(place),
+            })
         };
         let brought = read.brought();
         let key = match bytes_read(completion, brought) {
@@ -175,8 +176,7 @@ impl<P: Blocks> Execution<P> {
             return;
         }
         if let Err(unread) = &key {
-            let home = (read.at.slot, read.at.hash);
-            self.chores.note_bad_place(home, place, unread.status);
+            self.chores.note_bad_place(read.at, place, unread.status);
         }
         self.scans.steps.learn(&read, key);
     }

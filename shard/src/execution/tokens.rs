@@ -16,10 +16,10 @@ const STEPS_A_LOOK_MAX: usize = 16;
 impl<P: Blocks> Execution<P> {
     /// Looks up horizons that are not known, and logs those that let tokens be dropped. Only the
     /// node that writes a partition does the latter.
-    pub(crate) fn mind_tokens(&mut self, step: &mut Step<'_, P::Block>) {
+    pub(crate) fn check_tokens(&mut self, step: &mut Step<'_, P::Block>) {
         if self.store.keys().tokens() == 0
             || self.phase.is_stopping()
-            || !self.chores.tokens.begins_look(step.now.us)
+            || !self.chores.tokens.begins_check(step.now.us)
         {
             return;
         }
@@ -36,7 +36,7 @@ impl<P: Blocks> Execution<P> {
         let mut steps = 0;
         for _ in 0..count {
             let at = self.chores.tokens.next_of(count);
-            steps += usize::from(self.mind_horizon(step.now, self.setup.partitions()[at]));
+            steps += usize::from(self.check_horizon(step.now, self.setup.partitions()[at]));
             if steps == STEPS_A_LOOK_MAX {
                 return;
             }
@@ -44,7 +44,7 @@ impl<P: Blocks> Execution<P> {
     }
 
     /// Looks at the horizon of a partition. Whether that was more than a look.
-    fn mind_horizon(&mut self, now: Now, partition: usize) -> bool {
+    fn check_horizon(&mut self, now: Now, partition: usize) -> bool {
         let hash = self.setup.hash();
         if let Err(cold) = horizon_of(&mut self.store, hash, partition) {
             self.fetch_horizon(now, cold);

@@ -56,7 +56,7 @@ impl<P: Blocks> Execution<P> {
             let orders = &mut outbox.key_tables;
             self.scans.tables.step(&self.store, orders);
         }
-        self.mind_memory(waits_for_memory);
+        self.check_memory(waits_for_memory);
     }
 
     /// Applies what links have brought.
@@ -81,7 +81,7 @@ impl<P: Blocks> Execution<P> {
     }
 
     /// Tells people of damage that was found.
-    pub(crate) fn tell_damage(&mut self, outbox: &mut Outbox<P::Block>) {
+    pub(crate) fn report_damage(&mut self, outbox: &mut Outbox<P::Block>) {
         while let Some(rotten) = self.store.scrubbing_mut().take_rotten() {
             outbox.rotten.push(rotten);
         }

@@ -25,6 +25,7 @@ use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
 use penstock_storage::index::CellId;
 use penstock_storage::io::Blocks;
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::place::{Lsn, Place};
 use penstock_storage::planted::{self, Bug, is_planted};
 use penstock_storage::store::clock::BEHIND_MS_TOLD;
@@ -53,8 +54,8 @@ impl KeyHash {
 
     /// The slot and hash of a key.
     #[inline]
-    pub(crate) fn home_of(&self, key: &[u8]) -> (u16, u32) {
-        (slot_of(key), self.of(key))
+    pub(crate) fn home_of(&self, key: &[u8]) -> KeyHome {
+        KeyHome::new(slot_of(key), self.of(key))
     }
 
     /// What it makes of constants: another for another seed, and for the hash of earlier versions,
@@ -99,6 +100,13 @@ pub(crate) struct Cold {
     pub(crate) place: Place,
     /// The version that is looked for, if that is not the newest.
     pub(crate) version: Option<Stored>,
+}
+
+impl Cold {
+    /// Where the index finds the key.
+    pub(crate) fn home(&self) -> KeyHome {
+        KeyHome::new(self.slot, self.hash)
+    }
 }
 
 /// The circumstances of one operation.

@@ -2,12 +2,13 @@
 
 use penstock_net::request::Plain;
 use penstock_storage::index::CellId;
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::store::PREFETCH_KEYS_MAX;
 
 use crate::execution::operation::Known;
 
 /// What is known of some items.
-pub(crate) struct LookAhead<'a> {
+pub(crate) struct Upcoming<'a> {
     /// The first of them in the batch or mail, and how many they are.
     start: usize,
     count: usize,
@@ -32,9 +33,9 @@ pub(crate) struct DirectLeave {
     pub(crate) sets: bool,
 }
 
-impl<'a> LookAhead<'a> {
+impl<'a> Upcoming<'a> {
     pub(crate) fn new() -> Self {
-        LookAhead {
+        Upcoming {
             start: 0,
             count: 0,
             items: [Ahead::default(); PREFETCH_KEYS_MAX],
@@ -109,14 +110,14 @@ impl<'a> LookAhead<'a> {
 /// Slots and hashes that are to be loaded together.
 #[derive(Default)]
 pub(crate) struct Homes {
-    homes: [(u16, u32); PREFETCH_KEYS_MAX],
+    homes: [KeyHome; PREFETCH_KEYS_MAX],
     count: usize,
 }
 
 impl Homes {
     /// Adds one. If there is no room, the others are loaded first.
     #[inline]
-    pub(crate) fn push(&mut self, home: (u16, u32), load: impl FnOnce(&[(u16, u32)])) {
+    pub(crate) fn push(&mut self, home: KeyHome, load: impl FnOnce(&[KeyHome])) {
         if self.count == self.homes.len() {
             load(&self.homes);
             self.count = 0;
@@ -126,7 +127,7 @@ impl Homes {
     }
 
     /// Those that were added and not loaded.
-    pub(crate) fn all(&self) -> &[(u16, u32)] {
+    pub(crate) fn all(&self) -> &[KeyHome] {
         &self.homes[..self.count]
     }
 }

@@ -4,7 +4,7 @@
 //! ```text
 //!  owner of Failover                     shard of a partition, each turn
 //!  publish: ends of leases, begins ----> lease_end_us, begins_us
-//!  read:    standings, members     <---- turned, tell, tell_member, tell_handed_over
+//!  read:    standings, members     <---- turned, tell, promise_member, note_handed_over
 //! ```
 //!
 //! What must hold:
@@ -124,7 +124,7 @@ impl LeaseTable {
     }
 
     /// What a shard says of another node that holds a partition which is written here.
-    pub fn tell_member(&self, node: u8, partition: u16, standing: MemberStanding) {
+    pub fn promise_member(&self, node: u8, partition: u16, standing: MemberStanding) {
         let bit = |is: bool, bit: u64| if is { bit } else { 0 };
         let word = bit(standing.has_joined, HAS_JOINED)
             | bit(standing.is_proven, IS_PROVEN)
@@ -134,7 +134,7 @@ impl LeaseTable {
     }
 
     /// The node that wrote a partition has handed it over to this one, in this generation.
-    pub fn tell_handed_over(&self, partition: u16, generation: u32) {
+    pub fn note_handed_over(&self, partition: u16, generation: u32) {
         self.handed_over[usize::from(partition)].store(generation, Ordering::Release);
     }
 
@@ -232,11 +232,11 @@ mod tests {
             has_joined: true,
             is_proven: false,
         };
-        table.tell_member(3, 7, member);
+        table.promise_member(3, 7, member);
         assert_eq!(table.member(3, 7), member);
         table.turned(3, 55);
         assert_eq!(table.turned_us(3), 55);
-        table.tell_handed_over(7, 4);
+        table.note_handed_over(7, 4);
         assert_eq!((table.handed_over(7), table.handed_over(8)), (4, 0));
     }
 }

@@ -132,8 +132,8 @@ impl<B: Block> LogCursor<B> {
                 self.passed = sequence;
                 continue;
             }
-            match self.look(&segment) {
-                Looked::Frame(frame, start) => {
+            match self.next_frame(&segment) {
+                NextFrame::Frame(frame, start) => {
                     self.has_failed = false;
                     let offset = self.at.1;
                     reads.succeeded(segment.file, offset);
@@ -156,7 +156,7 @@ impl<B: Block> LogCursor<B> {
                         bytes: &block.bytes()[start..start + frame.body_bytes as usize],
                     });
                 }
-                Looked::Damaged => {
+                NextFrame::Damaged => {
                     let (file, offset) = (segment.file, self.at.1);
                     self.told = reads.failed(file, offset).or(self.told);
                     self.chunk = Chunk::Missing;
@@ -167,7 +167,7 @@ impl<B: Block> LogCursor<B> {
                         return CursorStep::Damaged { file, offset, told };
                     }
                 }
-                Looked::Missing(needed) => {
+                NextFrame::Missing(needed) => {
                     let left = segment.end_offset - self.at.1;
                     let bytes = left.min(CHUNK_BYTES.max(needed));
                     let place = Place {
@@ -229,7 +229,7 @@ impl<B: Block> LogCursor<B> {
     }
 
     /// The frame that comes next, and where it begins in the chunk.
-    fn look(&self, segment: &DurableSegment) -> Looked {
+    fn next_frame(&self, segment: &DurableSegment) -> NextFrame {
         let (file, start, bytes, block) = match &self.chunk {
             Chunk::Read {
                 file,
@@ -237,39 +237,39 @@ impl<B: Block> LogCursor<B> {
                 bytes,
                 block,
             } => (file, start, bytes, block),
-            Chunk::Failed => return Looked::Damaged,
+            Chunk::Failed => return NextFrame::Damaged,
             Chunk::Missing | Chunk::Reading { .. } => {
-                return Looked::Missing(BLOCK_BYTES as u64);
+                return NextFrame::Missing(BLOCK_BYTES as u64);
             }
         };
         let skip = match self.at.1.checked_sub(*start) {
             Some(skip) if *file == segment.file => usize::try_from(skip).expect("in a segment"),
-            _ => return Looked::Missing(BLOCK_BYTES as u64),
+            _ => return NextFrame::Missing(BLOCK_BYTES as u64),
         };
         let Some(rest) = block.bytes()[..*bytes]
             .get(skip..)
             .filter(|rest| rest.len() >= BLOCK_BYTES)
         else {
-            return Looked::Missing(BLOCK_BYTES as u64);
+            return NextFrame::Missing(BLOCK_BYTES as u64);
         };
         let Ok(frame) = FrameHeader::read(segment.home, self.at.1, rest) else {
-            return Looked::Damaged;
+            return NextFrame::Damaged;
         };
         let padded = frame.padded_bytes();
         if self.at.1 + padded as u64 > segment.end_offset {
-            return Looked::Damaged;
+            return NextFrame::Damaged;
         }
         match rest.get(..padded) {
-            None => Looked::Missing(padded as u64),
+            None => NextFrame::Missing(padded as u64),
             Some(bytes) if FrameHeader::body_is_intact(segment.home, bytes) => {
-                Looked::Frame(frame, skip)
+                NextFrame::Frame(frame, skip)
             }
-            Some(_) => Looked::Damaged,
+            Some(_) => NextFrame::Damaged,
         }
     }
 }
 
-enum Looked {
+enum NextFrame {
     Frame(FrameHeader, usize),
     /// So many bytes are needed.
     Missing(u64),

@@ -449,7 +449,7 @@ impl Sender {
 
     /// Whether the destination's clock is told back: what it has is as new as that, unless somebody
     /// else writes by now.
-    pub fn tell_clock(&mut self, tells: bool) {
+    pub fn send_clock(&mut self, tells: bool) {
         self.tells_clock = tells;
     }
 
@@ -821,10 +821,10 @@ mod tests {
         };
         sender.frames.echoing.came(100, Lsn(0));
         assert_eq!(told(&mut sender), 100);
-        sender.tell_clock(false);
+        sender.send_clock(false);
         sender.frames.echoing.came(200, Lsn(0));
         assert_eq!(told(&mut sender), 100);
-        sender.tell_clock(true);
+        sender.send_clock(true);
         assert_eq!(told(&mut sender), 200);
     }
 

@@ -346,7 +346,7 @@ impl Mailboxes {
         now_us: u64,
         from: u16,
         durable: Lsn,
-        may_tell_taken: bool,
+        may_report_taken: bool,
         into: &mut Vec<(u16, Mail)>,
     ) {
         for (to, mailbox) in (0u16..).zip(&mut self.all) {
@@ -359,7 +359,7 @@ impl Mailboxes {
             if let Some((items, bytes)) = mailbox.take_replies(durable) {
                 into.push((to, Mail::Replies(ReplyMail { from, items, bytes })));
             }
-            let is_told = may_tell_taken && !is_planted(Bug::ForgetTaken);
+            let is_told = may_report_taken && !is_planted(Bug::ForgetTaken);
             if is_told && mailbox.taken_bytes > self.bytes_max / 4 {
                 let bytes = std::mem::take(&mut mailbox.taken_bytes);
                 into.push((to, Mail::Taken(TakenMail { from, bytes })));

@@ -6,8 +6,9 @@ use penstock_net::request::Version;
 use penstock_net::scan::{ScanEntry, ScanPageWriter, ScanRequest, ScanValue};
 use penstock_storage::index::{Home, is_token_hash};
 use penstock_storage::io::Blocks;
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::key_table::TableEntry;
-use penstock_storage::packed_place::{Cursor, PackedPlace};
+use penstock_storage::packed_place::PackedPlace;
 use penstock_storage::place::{FileId, Lsn};
 use penstock_storage::planted::{self, Bug, is_planted};
 use penstock_storage::store::Store;
@@ -36,11 +37,11 @@ struct Lacking {
     parts: usize,
     parts_bytes: usize,
     /// Where the first key stands that a read is needed for.
-    stands: Option<Cursor>,
+    stands: Option<KeyHome>,
 }
 
 impl Lacking {
-    fn add(&mut self, at: Cursor, want: Wanted) {
+    fn add(&mut self, at: KeyHome, want: Wanted) {
         self.stands.get_or_insert(at);
         match want {
             Wanted::Part(_, packed) => {
@@ -77,7 +78,7 @@ impl<'a, P: Blocks> PageMaker<'a, P> {
         let mut lacking = Lacking::default();
         let (mut seen, mut tokens) = (0, 0);
         // The keys of one point of the order: they stand in one page.
-        let mut group: Vec<(Cursor, Home)> = Vec::new();
+        let mut group: Vec<(KeyHome, Home)> = Vec::new();
         let mut from = Some(self.order.decode(self.request.cursor));
         let next = loop {
             group.clear();
@@ -130,17 +131,17 @@ impl<'a, P: Blocks> PageMaker<'a, P> {
     }
 
     /// The cursor of the next page, which begins at `next`, or behind the last slot; 0 at the end.
-    fn cursor_of(&self, next: Option<Cursor>) -> u64 {
+    fn cursor_of(&self, next: Option<KeyHome>) -> u64 {
         let next = next.or_else(|| {
             let slot = self.last_slot + 1;
             let is_end = slot == SLOTS || is_planted(Bug::ScanEndsWithShard);
-            (!is_end).then_some(Cursor { slot, hash: 0 })
+            (!is_end).then_some(KeyHome::new(slot, 0))
         });
         next.map_or(0, |next| self.order.encode(next))
     }
 
     /// Notes the reads that are needed before these keys can be told.
-    fn note_unread(&self, group: &[(Cursor, Home)], lacking: &mut Lacking) {
+    fn note_unread(&self, group: &[(KeyHome, Home)], lacking: &mut Lacking) {
         for &(at, home) in group {
             if let Home::Disk(packed) = home
                 && self.scan.known(at, packed).is_none()
@@ -167,7 +168,7 @@ impl<'a, P: Blocks> PageMaker<'a, P> {
     /// without the values if these are too long.
     fn push(
         &self,
-        group: &[(Cursor, Home)],
+        group: &[(KeyHome, Home)],
         page: &mut ScanPageWriter,
         gate: &mut Lsn,
         out: &mut Vec<u8>,
@@ -196,7 +197,7 @@ impl<'a, P: Blocks> PageMaker<'a, P> {
 
     /// What the key table of its segment tells of a cold key that was not read, or what is to be
     /// read before that is known: a block of the table, or the part.
-    fn asked_of_table(&self, at: Cursor, packed: PackedPlace) -> Result<TableEntry<'_>, Wanted> {
+    fn asked_of_table(&self, at: KeyHome, packed: PackedPlace) -> Result<TableEntry<'_>, Wanted> {
         let part = Wanted::Part(at, packed);
         if self.request.wants_values && self.request.prefix.is_empty() {
             return Err(part);
@@ -219,7 +220,7 @@ impl<'a, P: Blocks> PageMaker<'a, P> {
     /// What a page tells of one key, if anything.
     fn entry(
         &self,
-        at: Cursor,
+        at: KeyHome,
         home: Home,
         gate: &mut Lsn,
     ) -> Result<Option<ScanEntry<'_>>, Unread> {

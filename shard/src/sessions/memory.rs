@@ -138,7 +138,7 @@ impl ClientMemory {
 
     /// Whether connections have room for what other shards are told that they may answer. What is
     /// kept for answers does not count: it waits for just that.
-    pub(super) fn may_tell_taken(&self) -> bool {
+    pub(super) fn may_report_taken(&self) -> bool {
         self.replies_bytes - self.awaited_bytes < self.max.replies
     }
 }

@@ -69,7 +69,7 @@ impl Taking {
     }
 
     /// Whether it is time to look while something waits.
-    pub(crate) fn wants_look(&self, now_us: u64, stall_us_max: u64) -> bool {
+    pub(crate) fn is_check_due(&self, now_us: u64, stall_us_max: u64) -> bool {
         self.waiting
             .is_none_or(|it| now_us >= it.looked_us + stall_us_max / LOOKS)
     }
@@ -121,7 +121,7 @@ mod tests {
                 taking.gave(usize::try_from(read + kernel - given).expect("small"));
                 given = read + kernel;
             }
-            taking.wants_look(now_us, STALL_US)
+            taking.is_check_due(now_us, STALL_US)
                 && taking
                     .look(now_us, given - read, false)
                     .is_too_slow(STALL_US)

@@ -12,7 +12,7 @@ use penstock_storage::planted::{Bug, is_planted};
 use crate::execution::batch_run::{Arrival, BatchRun, Passed, Progress, deadline_us_of};
 use crate::execution::direct_answers::DirectAnswers;
 use crate::execution::operation::{Disposition, Known, Operation};
-use crate::execution::window::LookAhead;
+use crate::execution::window::Upcoming;
 use crate::mail::ReplyAddress;
 use crate::now::Now;
 use crate::requests::parking::Origin;
@@ -31,13 +31,13 @@ impl<P: Blocks> Shard<P> {
         level: AckLevel,
     ) -> Progress {
         let mut run = self.begin_batch(step.now, arrival, header, batch.len(), level);
-        let mut ahead = LookAhead::new();
+        let mut ahead = Upcoming::new();
         let mut progress = Progress::Whole;
         while run.next < batch.len() {
             if !ahead.covers(run.next) {
                 let rights = run.rights.as_deref();
                 self.execution
-                    .look_ahead(batch, run.next, rights, &mut ahead);
+                    .prefetch_items(batch, run.next, rights, &mut ahead);
             }
             let item = ahead.plain(run.next);
             let is_others =

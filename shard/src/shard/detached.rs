@@ -319,7 +319,7 @@ impl<P: Blocks> Shard<P> {
             step.outbox.mail.extend(mail);
         }
         let durable = self.execution.store.log().durable();
-        let may_tell_taken = self.front.sessions.may_tell_taken();
+        let may_report_taken = self.front.sessions.may_report_taken();
         let (shard, mail) = (
             self.execution.setup.shard(),
             &mut self.execution.requests.mail,
@@ -328,7 +328,7 @@ impl<P: Blocks> Shard<P> {
             step.now.us,
             shard,
             durable,
-            may_tell_taken,
+            may_report_taken,
             &mut step.outbox.mail,
         );
     }

@@ -254,7 +254,7 @@ impl<P: Blocks> Shard<P> {
                 return true;
             }
             Ok((Opcode::Info, _)) if body == SCHEMA_ASKED => {
-                return self.tell_schema(id, header, step.outbox);
+                return self.answer_schema(id, header, step.outbox);
             }
             Ok((Opcode::Info, _)) if !body.is_empty() => Refusal::InfoBody { len: body.len() },
             Ok((Opcode::Info, _)) => {

@@ -7,7 +7,7 @@ use penstock_storage::io::Blocks;
 
 use crate::execution::mailed::BehindInMailWait;
 use crate::execution::operation::{Disposition, Known, Operation};
-use crate::execution::window::LookAhead;
+use crate::execution::window::Upcoming;
 use crate::mail::RequestMail;
 use crate::now::Now;
 use crate::replication::Waiting;
@@ -18,10 +18,10 @@ impl<P: Blocks> Shard<P> {
     /// Runs the items that another shard sent. Items without room for their answers are held.
     pub(super) fn execute_mail(&mut self, now: Now, mail: &RequestMail) {
         let mut next = 0;
-        let mut ahead = LookAhead::new();
+        let mut ahead = Upcoming::new();
         while next < mail.items.len() {
             if !ahead.covers(next) {
-                self.execution.look_at_mail(mail, next, &mut ahead);
+                self.execution.prefetch_mail(mail, next, &mut ahead);
             }
             next += self.execute_mailed(now, mail, next, ahead.known(next));
         }

@@ -41,12 +41,7 @@ impl<P: Blocks> Shard<P> {
 
     /// Ends a connection whose peer takes its replies too slowly; the network holds so many bytes
     /// of them.
-    pub(super) fn look_at_peer(
-        &mut self,
-        step: &mut Step<'_, P::Block>,
-        id: SessionId,
-        bytes: u64,
-    ) {
+    pub(super) fn check_peer(&mut self, step: &mut Step<'_, P::Block>, id: SessionId, bytes: u64) {
         let is_short = self.is_short_of_room();
         let reason = self
             .front
@@ -110,6 +105,6 @@ impl<P: Blocks> Shard<P> {
     /// Whether another shard waits to be told that its answers were taken, and connections have
     /// room again.
     pub(super) fn owes_credit(&self) -> bool {
-        self.front.sessions.may_tell_taken() && self.execution.requests.mail.owes_credit()
+        self.front.sessions.may_report_taken() && self.execution.requests.mail.owes_credit()
     }
 }

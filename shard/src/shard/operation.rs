@@ -9,6 +9,7 @@ use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
 use penstock_storage::if_planted;
 use penstock_storage::io::Blocks;
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::place::Lsn;
 use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::store::Found;
@@ -254,7 +255,7 @@ impl<P: Blocks> Shard<P> {
             };
             match ran {
                 Ran::Unfired { slot, hash, id } => {
-                    let unfired = ((slot, hash), id);
+                    let unfired = (KeyHome { slot, hash }, id);
                     if let Some(disposition) =
                         self.execution
                             .fire_before(now, own, unfired, pieces.written())
@@ -271,7 +272,7 @@ impl<P: Blocks> Shard<P> {
                 self.execution.stats.answer(own.asked, status);
                 let is_done = status == Status::Ok;
                 if is_done && operation.address.tells_began {
-                    self.execution.tell_began(own, from, pieces);
+                    self.execution.report_began(own, from, pieces);
                 }
                 if let Some(needed) = self.execution.needed(&leave, own, is_done) {
                     let item = pieces.split_off(from);

@@ -4,6 +4,7 @@ use penstock_net::reply::ReplyHead;
 use penstock_net::request::Version;
 use penstock_net::status::Status;
 use penstock_storage::io::{Blocks, Completion, IoToken};
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::place::Lsn;
 use penstock_storage::planted::{Bug, is_planted};
 
@@ -62,7 +63,7 @@ impl<P: Blocks> Shard<P> {
         } = self.execution.requests.parking.finished(token);
         for (cold, admitted) in colds.iter().zip(&admitted) {
             if let Err((status, _)) = admitted {
-                let home = (cold.slot, cold.hash);
+                let home = cold.home();
                 self.execution
                     .chores
                     .note_bad_place(home, cold.place, *status);
@@ -102,7 +103,10 @@ impl<P: Blocks> Shard<P> {
                         && std::mem::take(&mut admitted.is_new)
                     {
                         let Cold { slot, hash, .. } = colds[number];
-                        self.execution.store.keys_mut().forget_use((slot, hash));
+                        self.execution
+                            .store
+                            .keys_mut()
+                            .forget_use(KeyHome { slot, hash });
                     }
                 }
                 _ => {

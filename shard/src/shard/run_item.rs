@@ -91,7 +91,7 @@ impl<P: Blocks> Shard<P> {
     }
 
     /// Answers an INFO that asks for the schema. `false` if there is no room for a long one.
-    pub(super) fn tell_schema(
+    pub(super) fn answer_schema(
         &mut self,
         id: SessionId,
         header: &Header,

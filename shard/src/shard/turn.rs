@@ -23,11 +23,11 @@ impl<P: Blocks> Shard<P> {
         self.execution.issue_reads(step.outbox);
         self.execution.take_in_links(step);
         self.log_keyspaces(step);
-        self.execution.mind_tokens(step);
+        self.execution.check_tokens(step);
         self.execution.clean(step);
         self.execution.take_over(step.outbox);
         self.execution.scrub(step);
-        self.execution.tell_damage(step.outbox);
+        self.execution.report_damage(step.outbox);
         let ran = self.execution.items_of_turn();
         self.execution.take_snapshot(step, ran == 0);
         self.execution.close_when_done(step.now);
@@ -157,7 +157,7 @@ impl<P: Blocks> Shard<P> {
         let is_short = self.is_short_of_room();
         self.front
             .sessions
-            .look_at_peers(step.now.us, is_short, &mut step.outbox.looks);
+            .check_peers(step.now.us, is_short, &mut step.outbox.looks);
         step.outbox
             .close
             .extend(self.front.sessions.overdue(step.now.us));

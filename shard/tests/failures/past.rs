@@ -14,6 +14,7 @@ use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
 use penstock_storage::budget::Budget;
 use penstock_storage::io::Io;
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::keyspace::{SETTINGS_BYTES, keyspace_key};
 use penstock_storage::log::{Log, Purpose, Room, SyncMethod};
 use penstock_storage::place::LogStart;
@@ -776,7 +777,9 @@ fn a_log_with_keys_of_the_server_that_it_does_not_know_is_refused_by_name() {
         let slot = slot_of(key);
         let room = store.room(Purpose::Grow, key.len(), value.len(), false);
         assert_eq!(room, Room::Yes);
-        let id = store.keys_mut().insert((slot, 1), key, value, None);
+        let id = store
+            .keys_mut()
+            .insert(KeyHome::new(slot, 1), key, value, None);
         let (lsn, _) = store.commit(1, slot, &[(1, id)]);
         store.log_mut().want_durable(lsn);
         let mut requests = Vec::new();

@@ -251,7 +251,7 @@ impl World {
         }
         let mut cold = Disk::from(disk.files.clone());
         let mut memory = Replayed::new(CACHE_BYTES);
-        let home_of = |key: &[u8]| (slot_of(key), hash(salt, key));
+        let home_of = node::home_of(salt);
         let mut replay = |log_id: u64| {
             let segments = survey.logs.get(&log_id).map_or(&[][..], Vec::as_slice);
             let recovered = recover(&mut disk, segments, &mut |part, place| {
@@ -429,14 +429,14 @@ impl World {
         }
         let mut cells = Vec::new();
         for (key, value) in puts {
-            let (home, known) = ((slot, hash(node.salt, key)), node.cell(key));
+            let (home, known) = (node::home_of(node.salt)(key), node.cell(key));
             let keys = node.store.keys_mut();
             let mut id = known.unwrap_or_else(|| keys.insert(home, key, &[], None));
             match value {
                 Some(value) => id = keys.set_value(home, id, value, None),
                 None => keys.mark_deleted(home, id),
             }
-            cells.push((home.1, id));
+            cells.push((home.hash, id));
         }
         let (lsn, version) = node.store.commit(node.now_us, slot, &cells);
         node.store.log_mut().want_durable(lsn);

@@ -3,6 +3,7 @@
 use crate::memory::budget::{Bounds, Budget};
 use crate::memory::cache::cells::Cache;
 use crate::memory::pinned::Pinned;
+use crate::types::key_home::KeyHome;
 
 /// A store's budget, what it comes to in this turn, and the keys whose cells stay.
 #[derive(Debug)]
@@ -35,12 +36,12 @@ impl CellRoom {
     }
 
     /// Pins these keys of an operation until the next call.
-    pub(crate) fn pin(&mut self, homes: impl IntoIterator<Item = (u16, u32)>) {
+    pub(crate) fn pin(&mut self, homes: impl IntoIterator<Item = KeyHome>) {
         self.pinned.pin(homes);
     }
 
     /// Pins these keys of an armed key that is due until the next call.
-    pub(crate) fn pin_due(&mut self, homes: impl IntoIterator<Item = (u16, u32)>) {
+    pub(crate) fn pin_due(&mut self, homes: impl IntoIterator<Item = KeyHome>) {
         self.pinned.pin_due(homes);
     }
 

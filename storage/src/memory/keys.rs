@@ -16,7 +16,8 @@ use crate::memory::index::table::Index;
 use crate::memory::pinned::Pinned;
 use crate::memory::timers::{Timer, Timers};
 use crate::planted::{Bug, is_planted};
-use crate::types::packed_place::{Cursor, NewestPart, PackedPlace};
+use crate::types::key_home::KeyHome;
+use crate::types::packed_place::{NewestPart, PackedPlace};
 use crate::types::place::{Lsn, Place};
 use crate::types::version::Version;
 use std::ops::Range;
@@ -152,9 +153,9 @@ impl Keys {
     /// stage's loads do not depend on one another, so the processor overlaps their cache misses.
     /// Changes nothing.
     #[inline]
-    pub fn prefetch(&self, keys: &[(u16, u32)]) {
+    pub fn prefetch(&self, keys: &[KeyHome]) {
         let mut cells = [None; PREFETCH_KEYS_MAX];
-        for (cell, &(slot, hash)) in cells.iter_mut().zip(keys) {
+        for (cell, &KeyHome { slot, hash }) in cells.iter_mut().zip(keys) {
             *cell = self.index.likely_cell(slot, hash);
         }
         self.load_cells(&cells);
@@ -165,11 +166,13 @@ impl Keys {
     /// is in none if no other key has its slot and hash.
     #[inline]
     #[must_use]
-    pub fn only_cells(&self, keys: &[(u16, u32)]) -> [Option<CellId>; PREFETCH_KEYS_MAX] {
-        let homes = keys.iter().map(|&(slot, hash)| self.index.load(slot, hash));
+    pub fn only_cells(&self, keys: &[KeyHome]) -> [Option<CellId>; PREFETCH_KEYS_MAX] {
+        let homes = keys
+            .iter()
+            .map(|&KeyHome { slot, hash }| self.index.load(slot, hash));
         std::hint::black_box(homes.fold(0, u32::wrapping_add));
         let mut cells = [None; PREFETCH_KEYS_MAX];
-        for (cell, &(slot, hash)) in cells.iter_mut().zip(keys) {
+        for (cell, &KeyHome { slot, hash }) in cells.iter_mut().zip(keys) {
             *cell = self.index.only_cell(slot, hash);
         }
         self.load_cells(&cells);
@@ -195,10 +198,10 @@ impl Keys {
     /// at the end. A deletion is no entry: it is durable and about to leave, or a replay finds it.
     pub fn newest_parts(
         &self,
-        from: Cursor,
+        from: KeyHome,
         entries: usize,
         visit: &mut impl FnMut(NewestPart),
-    ) -> Option<Cursor> {
+    ) -> Option<KeyHome> {
         self.index.walk(from, entries, &mut |key, found| {
             if_planted!(
                 Bug::TokenForgottenBySnapshot,
@@ -222,7 +225,11 @@ impl Keys {
     /// Visits the keys that have the first slot and hash from `from` on, in the order of both,
     /// without touching them. Returns where the next ones stand, or `None` at the end. A key that
     /// is there from the first step to the last is visited.
-    pub fn keys_from(&self, from: Cursor, visit: &mut impl FnMut(Cursor, Home)) -> Option<Cursor> {
+    pub fn keys_from(
+        &self,
+        from: KeyHome,
+        visit: &mut impl FnMut(KeyHome, Home),
+    ) -> Option<KeyHome> {
         self.index
             .walk(from, 1, &mut |at, candidate| visit(at, candidate.home))
     }
@@ -231,14 +238,14 @@ impl Keys {
     /// `entries` of them. Where to go on, or `None` behind the last slot.
     pub fn homes_from(
         &self,
-        from: Cursor,
+        from: KeyHome,
         last: u16,
         entries: usize,
-        visit: &mut impl FnMut((u16, u32), Home),
-    ) -> Option<Cursor> {
+        visit: &mut impl FnMut(KeyHome, Home),
+    ) -> Option<KeyHome> {
         let next = self.index.walk(from, entries, &mut |at, candidate| {
             if at.slot <= last {
-                visit((at.slot, at.hash), candidate.home);
+                visit(at, candidate.home);
             }
         });
         next.filter(|next| next.slot <= last)
@@ -251,12 +258,13 @@ impl Keys {
         slot: u16,
         keys: impl IntoIterator<Item = &'k [u8]>,
         hash_of: &impl Fn(&[u8]) -> u32,
-    ) -> Vec<((u16, u32), Place)> {
+    ) -> Vec<(KeyHome, Place)> {
         let mut cold = Vec::new();
         for key in keys {
-            let home = (slot, hash_of(key));
-            if let Found::Cold(_) = self.find(home.0, home.1, key) {
-                let places = self.index.candidates(home.0, home.1);
+            let hash = hash_of(key);
+            let home = KeyHome { slot, hash };
+            if let Found::Cold(_) = self.find(home.slot, home.hash, key) {
+                let places = self.index.candidates(home.slot, home.hash);
                 let places = places.filter_map(|candidate| match candidate.home {
                     Home::Disk(packed) => packed.place(),
                     Home::Memory(_) => None,
@@ -348,7 +356,7 @@ impl Keys {
     }
 
     /// Whether the newest part of a key of this slot and hash stands there.
-    pub(crate) fn stands_at(&self, (slot, hash): (u16, u32), place: Place) -> bool {
+    pub(crate) fn stands_at(&self, KeyHome { slot, hash }: KeyHome, place: Place) -> bool {
         self.pointer_to(slot, hash, place).is_some()
     }
 
@@ -362,7 +370,7 @@ impl Keys {
     /// discarded before anything else runs.
     pub fn insert(
         &mut self,
-        (slot, hash): (u16, u32),
+        KeyHome { slot, hash }: KeyHome,
         key: &[u8],
         value: &[u8],
         expiry_ms: Option<u64>,
@@ -395,7 +403,7 @@ impl Keys {
     /// Adds a cell for the key of a cold entry, whose part was read and is durable.
     pub(crate) fn admit(
         &mut self,
-        (position, home): (Position, (u16, u32)),
+        (position, home): (Position, KeyHome),
         packed: PackedPlace,
         part: &PartView<'_>,
         version: Version,
@@ -410,7 +418,7 @@ impl Keys {
     }
 
     /// Has this run when a cached key of this slot and hash expires, which has an expiry.
-    pub(crate) fn arm(&mut self, home: (u16, u32), id: CellId, area: EffectsArea) {
+    pub(crate) fn arm(&mut self, home: KeyHome, id: CellId, area: EffectsArea) {
         self.forget_timer(home, id);
         self.cache.arm(id, area);
         let expiry_ms = self.cache.cell(id).expiry_ms().expect("it expires");
@@ -419,14 +427,14 @@ impl Keys {
 
     /// Takes out what runs when a cached key of this slot and hash expires, and its timer.
     #[inline]
-    pub(crate) fn disarm(&mut self, home: (u16, u32), id: CellId) -> Option<EffectsArea> {
+    pub(crate) fn disarm(&mut self, home: KeyHome, id: CellId) -> Option<EffectsArea> {
         self.cache.effects(id)?;
         self.forget_timer(home, id);
         self.cache.disarm(id)
     }
 
     /// An armed key of this slot and hash may expire then.
-    pub(crate) fn expects(&mut self, (slot, hash): (u16, u32), expiry_ms: u64) {
+    pub(crate) fn expects(&mut self, KeyHome { slot, hash }: KeyHome, expiry_ms: u64) {
         self.timers.insert(Timer {
             expiry_ms,
             slot,
@@ -442,7 +450,7 @@ impl Keys {
     /// Takes the timer of a cached key out, if it is armed. Another key of its hash may have the
     /// same one: then it stays.
     #[inline]
-    fn forget_timer(&mut self, (slot, hash): (u16, u32), id: CellId) {
+    fn forget_timer(&mut self, KeyHome { slot, hash }: KeyHome, id: CellId) {
         if self.cache.effects(id).is_some()
             && let Some(expiry_ms) = self.cache.cell(id).expiry_ms()
             && !self.index.is_crowded(slot, hash)
@@ -467,7 +475,7 @@ impl Keys {
     ///
     /// # Panics
     /// If the key was logged.
-    pub fn discard(&mut self, (slot, hash): (u16, u32), id: CellId) {
+    pub fn discard(&mut self, KeyHome { slot, hash }: KeyHome, id: CellId) {
         assert!(
             self.cell(id).place() == PackedPlace::default(),
             "only a key that was never logged is discarded"
@@ -498,7 +506,7 @@ impl Keys {
     #[inline]
     pub fn set_value(
         &mut self,
-        home: (u16, u32),
+        home: KeyHome,
         id: CellId,
         value: &[u8],
         expiry_ms: Option<u64>,
@@ -514,7 +522,7 @@ impl Keys {
     /// As [`Keys::set_value`], and the key stays armed if it is and has an expiry.
     pub(crate) fn set_value_of_armed(
         &mut self,
-        home: (u16, u32),
+        home: KeyHome,
         id: CellId,
         value: &[u8],
         expiry_ms: Option<u64>,
@@ -542,7 +550,7 @@ impl Keys {
     /// As [`Keys::set_value`] of the key of an entry.
     pub(crate) fn set_value_at(
         &mut self,
-        (position, home): (Position, (u16, u32)),
+        (position, home): (Position, KeyHome),
         id: CellId,
         value: &[u8],
         expiry_ms: Option<u64>,
@@ -559,7 +567,7 @@ impl Keys {
     /// no more. It may have another cell then, which is the answer.
     pub(crate) fn set_expiry(
         &mut self,
-        home: (u16, u32),
+        home: KeyHome,
         id: CellId,
         expiry_ms: Option<u64>,
     ) -> CellId {
@@ -577,7 +585,7 @@ impl Keys {
     }
 
     /// Marks a cached key of this slot and hash as deleted.
-    pub fn mark_deleted(&mut self, home: (u16, u32), id: CellId) {
+    pub fn mark_deleted(&mut self, home: KeyHome, id: CellId) {
         self.forget_timer(home, id);
         self.cache.mark_deleted(id);
     }
@@ -616,7 +624,7 @@ impl Keys {
 
     /// Takes back that the keys of this slot and hash were used, if they have come lately: the
     /// operation that a key is read for is no sign that there will be another.
-    pub fn forget_use(&mut self, (slot, hash): (u16, u32)) {
+    pub fn forget_use(&mut self, KeyHome { slot, hash }: KeyHome) {
         for candidate in self.index.candidates(slot, hash) {
             if let Home::Memory(id) = candidate.home {
                 self.cache.forget_use(id);
@@ -640,7 +648,7 @@ impl Keys {
         &mut self,
         (durable, time_ms): (Lsn, u64),
         pinned: &Pinned,
-        home_of: &impl Fn(&[u8]) -> (u16, u32),
+        home_of: &impl Fn(&[u8]) -> KeyHome,
     ) {
         let Keys { index, cache, .. } = self;
         if !cache.is_over_budget() {
@@ -651,8 +659,8 @@ impl Keys {
             && let Some(id) = cache.victim(durable, time_ms, &mut steps)
         {
             let cell = cache.cell(id);
-            let (slot, hash) = home_of(cell.key());
-            if pinned.has((slot, hash)) {
+            let KeyHome { slot, hash } = home_of(cell.key());
+            if pinned.has(KeyHome { slot, hash }) {
                 continue;
             }
             index.set_cold(index.position_of(slot, hash, id), cell.place());
@@ -666,23 +674,23 @@ impl Keys {
         durable: Lsn,
         held_bytes_max: usize,
         pinned: &Pinned,
-        home_of: &impl Fn(&[u8]) -> (u16, u32),
+        home_of: &impl Fn(&[u8]) -> KeyHome,
     ) {
         let Keys { index, cache, .. } = self;
         cache.settle(durable, held_bytes_max, |cache, from, to| {
             let cell = cache.cell(to.unwrap_or(from));
             let home = home_of(cell.key());
             match to {
-                Some(to) => index.set_cell(index.position_of(home.0, home.1, from), to),
+                Some(to) => index.set_cell(index.position_of(home.slot, home.hash, from), to),
                 None if pinned.has(home) => return false,
-                None => index.set_cold(index.position_of(home.0, home.1, from), cell.place()),
+                None => index.set_cold(index.position_of(home.slot, home.hash, from), cell.place()),
             }
             true
         });
     }
 
     /// A key has another cell now.
-    fn moved(&mut self, (slot, hash): (u16, u32), from: CellId, to: CellId) {
+    fn moved(&mut self, KeyHome { slot, hash }: KeyHome, from: CellId, to: CellId) {
         self.index
             .set_cell(self.index.position_of(slot, hash, from), to);
     }

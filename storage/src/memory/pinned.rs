@@ -2,6 +2,7 @@
 //! armed key until it has fired.
 
 use crate::format::record::FEW_PARTS_MAX;
+use crate::types::key_home::KeyHome;
 
 /// Slots and hashes of keys that do not leave the cache, of each of both at most as many as a
 /// record has parts.
@@ -13,32 +14,32 @@ pub(crate) struct Pinned {
 
 impl Pinned {
     /// These keys of an operation, in the place of those of the one before.
-    pub(crate) fn pin(&mut self, homes: impl IntoIterator<Item = (u16, u32)>) {
+    pub(crate) fn pin(&mut self, homes: impl IntoIterator<Item = KeyHome>) {
         self.operation = Homes::new(homes);
     }
 
     /// These keys of an armed key that is due, in the place of those of the one before.
-    pub(crate) fn pin_due(&mut self, homes: impl IntoIterator<Item = (u16, u32)>) {
+    pub(crate) fn pin_due(&mut self, homes: impl IntoIterator<Item = KeyHome>) {
         self.due = Homes::new(homes);
     }
 
     /// Whether a key is one of them.
     #[inline]
-    pub(crate) fn has(&self, home: (u16, u32)) -> bool {
+    pub(crate) fn has(&self, home: KeyHome) -> bool {
         self.operation.has(home) || self.due.has(home)
     }
 }
 
 #[derive(Clone, Debug, Default)]
 struct Homes {
-    few: [(u16, u32); FEW_PARTS_MAX],
+    few: [KeyHome; FEW_PARTS_MAX],
     count: usize,
     /// The others, ascending: an eviction asks for each cell that it may take.
-    more: Vec<(u16, u32)>,
+    more: Vec<KeyHome>,
 }
 
 impl Homes {
-    fn new(homes: impl IntoIterator<Item = (u16, u32)>) -> Self {
+    fn new(homes: impl IntoIterator<Item = KeyHome>) -> Self {
         let mut pinned = Homes::default();
         for home in homes {
             match pinned.few.get_mut(pinned.count) {
@@ -54,7 +55,7 @@ impl Homes {
     }
 
     #[inline]
-    fn has(&self, home: (u16, u32)) -> bool {
+    fn has(&self, home: KeyHome) -> bool {
         self.few[..self.count].contains(&home)
             || !self.more.is_empty() && self.more.binary_search(&home).is_ok()
     }

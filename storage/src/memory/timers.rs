@@ -12,6 +12,8 @@
 use std::collections::BTreeSet;
 use std::ops::Bound;
 
+use crate::types::key_home::KeyHome;
+
 /// Bytes of memory that a timer takes at most, its share of half-filled nodes included.
 pub const TIMER_BYTES: usize = 32;
 
@@ -24,6 +26,14 @@ pub struct Timer {
     pub slot: u16,
     /// The hash of the key.
     pub hash: u32,
+}
+
+impl Timer {
+    /// Where the index finds the key.
+    #[must_use]
+    pub fn home(&self) -> KeyHome {
+        KeyHome::new(self.slot, self.hash)
+    }
 }
 
 /// A timer in twelve bytes, in the order of timers.

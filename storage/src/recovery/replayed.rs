@@ -21,7 +21,8 @@ use crate::store::local::{LocalRecords, PartitionEntry};
 use crate::store::versions::collect::Collected;
 use crate::store::versions::entry::{KeyId, VersionEntry};
 use crate::store::versions::table::Versions;
-use crate::types::packed_place::{Cursor, NewestPart, PackedPlace};
+use crate::types::key_home::KeyHome;
+use crate::types::packed_place::{NewestPart, PackedPlace};
 use crate::types::place::{FileId, Lsn, Place};
 use crate::types::version::{Version, partition_of};
 
@@ -205,10 +206,10 @@ impl Replayed {
     /// As [`Keys::newest_parts`].
     pub fn newest_parts(
         &self,
-        from: Cursor,
+        from: KeyHome,
         entries: usize,
         visit: &mut impl FnMut(NewestPart),
-    ) -> Option<Cursor> {
+    ) -> Option<KeyHome> {
         self.keys.newest_parts(from, entries, visit)
     }
 
@@ -226,7 +227,7 @@ impl Replayed {
     /// As [`Keys::prefetch`], for keys that are seldom in the processor's cache: so it pays to
     /// look for the entries that are not at their home.
     #[inline]
-    pub fn prefetch(&self, keys: &[(u16, u32)]) {
+    pub fn prefetch(&self, keys: &[KeyHome]) {
         let _ = self.keys.only_cells(keys);
     }
 
@@ -244,7 +245,7 @@ impl Replayed {
     /// Whatever `key_at` fails with.
     pub fn replay<E>(
         &mut self,
-        home_of: &impl Fn(&[u8]) -> (u16, u32),
+        home_of: &impl Fn(&[u8]) -> KeyHome,
         part: &PartView<'_>,
         place: Place,
         mut key_at: impl FnMut(Place, &mut dyn FnMut(&PartView<'_>)) -> Result<(), E>,
@@ -261,7 +262,7 @@ impl Replayed {
         let expiry_ms = planted::or(Bug::ReplayWithoutExpiry, None, part.expiry_ms());
         // Before anything is looked up: what is held may leave here.
         self.make_room(home_of);
-        let (slot, hash) = home_of(part.key());
+        let KeyHome { slot, hash } = home_of(part.key());
         let same = match self.guess_entry(slot, hash, part) {
             // A late copy of a deletion must not take away what a later one ends, which is kept.
             Some(guessed)
@@ -295,7 +296,7 @@ impl Replayed {
             }) if version == new && part.kind() == PartKind::Put => {
                 let packed = PackedPlace::new(place, new.sequence);
                 self.points_elsewhere(position, home, packed, part);
-                self.expects((slot, hash), part);
+                self.expects(KeyHome { slot, hash }, part);
             }
             Some(Entry { position, home, .. })
                 if part.kind() == PartKind::Tombstone
@@ -306,7 +307,7 @@ impl Replayed {
                 }
                 self.live.gains_tombstone(place);
                 if let Home::Memory(id) = home {
-                    self.keys.disarm((slot, hash), id);
+                    self.keys.disarm(KeyHome { slot, hash }, id);
                 }
                 self.keys.remove(position, home);
             }
@@ -315,12 +316,12 @@ impl Replayed {
                 self.points_elsewhere(position, home, packed, part);
                 if let Home::Memory(id) = home {
                     let value = part.value();
-                    let at = (position, (slot, hash));
+                    let at = (position, KeyHome { slot, hash });
                     let now = self.keys.set_value_at(at, id, value, expiry_ms);
                     self.keys.set_change(now, new, packed, None);
-                    self.arm((slot, hash), now, part);
+                    self.arm(KeyHome { slot, hash }, now, part);
                 } else {
-                    self.expects((slot, hash), part);
+                    self.expects(KeyHome { slot, hash }, part);
                 }
             }
             None if part.kind() == PartKind::Tombstone => self.live.gains_tombstone(place),
@@ -330,9 +331,9 @@ impl Replayed {
                 let packed = PackedPlace::new(place, new.sequence);
                 if self.snapshot.is_some() {
                     self.keys.insert_cold(slot, hash, packed);
-                    self.expects((slot, hash), part);
+                    self.expects(KeyHome { slot, hash }, part);
                 } else {
-                    let home = (slot, hash);
+                    let home = KeyHome { slot, hash };
                     let id = self.keys.insert(home, part.key(), part.value(), expiry_ms);
                     self.keys.set_change(id, new, packed, None);
                     self.arm(home, id, part);
@@ -343,7 +344,7 @@ impl Replayed {
     }
 
     /// The cell of a key that a part is the newest of has the effects of the part.
-    fn arm(&mut self, home: (u16, u32), id: CellId, part: &PartView<'_>) {
+    fn arm(&mut self, home: KeyHome, id: CellId, part: &PartView<'_>) {
         if let Some(effects) = part.effects()
             && !is_planted(Bug::ReplayWithoutExpiry)
         {
@@ -353,7 +354,7 @@ impl Replayed {
 
     /// The newest part of a key of this slot and hash that may be cold is this one: if it has
     /// effects, somebody will have to look at it.
-    fn expects(&mut self, home: (u16, u32), part: &PartView<'_>) {
+    fn expects(&mut self, home: KeyHome, part: &PartView<'_>) {
         if let (Some(_), Some(expiry_ms)) = (part.effects(), part.expiry_ms()) {
             self.keys.expects(home, expiry_ms);
         }
@@ -361,7 +362,7 @@ impl Replayed {
 
     /// Takes in a timer that a snapshot tells.
     pub(crate) fn take_in_timer(&mut self, timer: Timer) {
-        self.keys.expects((timer.slot, timer.hash), timer.expiry_ms);
+        self.keys.expects(timer.home(), timer.expiry_ms);
     }
 
     /// Takes in a part under a key of the store's own; whether the index has it too.
@@ -532,7 +533,7 @@ impl Replayed {
     /// Takes in one part of the second replay.
     pub fn collect(
         &mut self,
-        home_of: &impl Fn(&[u8]) -> (u16, u32),
+        home_of: &impl Fn(&[u8]) -> KeyHome,
         part: &PartView<'_>,
         place: Place,
     ) {
@@ -542,11 +543,13 @@ impl Replayed {
         let Some(rule) = self.keyspaces.rule(part.slot(), part.key()) else {
             return;
         };
-        let (slot, hash) = home_of(part.key());
+        let KeyHome { slot, hash } = home_of(part.key());
         // The newest version of a key that was there before versions were kept needs no entry, and
         // had none: nothing before it is kept. Keys that nobody changes since may be all that there
         // are.
-        if part.version() <= rule.since.version && self.keys.stands_at((slot, hash), place) {
+        if part.version() <= rule.since.version
+            && self.keys.stands_at(KeyHome { slot, hash }, place)
+        {
             return;
         }
         let (keyspaces, now_ms) = (&self.keyspaces, self.time_ms);
@@ -557,7 +560,7 @@ impl Replayed {
         if part.is_copy()
             || part.kind() == PartKind::Tombstone
             || !collected.has(id, part.version())
-            || self.keys.stands_at((slot, hash), place)
+            || self.keys.stands_at(KeyHome { slot, hash }, place)
         {
             collected.take(keyspaces, rule.number, now_ms, hash, part, place);
         }
@@ -565,7 +568,7 @@ impl Replayed {
     }
 
     /// Lets cells leave that are too many beside what cannot.
-    fn make_room(&mut self, home_of: &impl Fn(&[u8]) -> (u16, u32)) {
+    fn make_room(&mut self, home_of: &impl Fn(&[u8]) -> KeyHome) {
         let rigid = self.keys.entries().memory_bytes()
             + self.keys.timers().memory_bytes()
             + self.keys.cells().table_bytes()
@@ -585,7 +588,7 @@ impl Replayed {
     /// Ends the second replay.
     pub fn finish_versions(&mut self) {
         let (keys, live) = (&self.keys, &mut self.live);
-        let is_current = |id: KeyId, place: Place| keys.stands_at((id.slot(), id.hash()), place);
+        let is_current = |id: KeyId, place: Place| keys.stands_at(id.home(), place);
         let collected = std::mem::take(&mut self.collected);
         self.versions = collected.finish(&self.keyspaces, self.time_ms, &is_current, |place| {
             live.gains(place)

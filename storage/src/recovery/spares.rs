@@ -57,7 +57,7 @@ pub enum Proof {
 
 /// How much of a file without a header is read before it is taken for a spare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Look {
+pub(crate) enum ReadExtent {
     /// [`HEAD_BYTES`] of it.
     Head,
     /// All of it.
@@ -81,7 +81,7 @@ pub fn prove_spare(
     file: FileId,
     file_bytes: u64,
 ) -> Result<Proof, RecoveryError> {
-    match classify(source, file, file_bytes, None, Look::Whole)? {
+    match classify(source, file, file_bytes, None, ReadExtent::Whole)? {
         FileKind::Spare | FileKind::ReusedSpare => Ok(Proof::Spare),
         FileKind::RottenSpare(rotten) => Ok(Proof::Rotten(rotten)),
         FileKind::TornActivation | FileKind::Segment(_) => Err(header_gone(file)),
@@ -237,7 +237,7 @@ pub(crate) fn classify(
     file: FileId,
     file_bytes: u64,
     owner: Option<Owner>,
-    look: Look,
+    look: ReadExtent,
 ) -> Result<FileKind, RecoveryError> {
     let mut first = [0; BLOCK_BYTES];
     let read = read_at(source, file, 0, &mut first)?;
@@ -249,8 +249,8 @@ pub(crate) fn classify(
         ));
     }
     let end = match look {
-        Look::Head => file_bytes.min(HEAD_BYTES as u64),
-        Look::Whole => file_bytes,
+        ReadExtent::Head => file_bytes.min(HEAD_BYTES as u64),
+        ReadExtent::Whole => file_bytes,
     };
     let behind = |end| (BLOCK_BYTES as u64, end);
     if let Some(SpareHeader { owner: found, salt }) = SpareHeader::read(&first) {

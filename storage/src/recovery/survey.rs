@@ -12,7 +12,7 @@ use crate::planted::{Bug, is_planted};
 use crate::recovery::refusal::RecoveryError;
 use crate::recovery::segment::Segment;
 use crate::recovery::spares::RottenSpare;
-use crate::recovery::spares::{FileKind, Look, classify};
+use crate::recovery::spares::{FileKind, ReadExtent, classify};
 use crate::recovery::window::Window;
 use crate::types::io::{BLOCK_BYTES, SegmentSource};
 use crate::types::place::FileId;
@@ -52,7 +52,7 @@ pub struct Survey {
 /// [`RecoveryError`] for a file that cannot be read, is not of `owner`, has another version, or is
 /// damaged although it must have been durable; and for a gap in a log.
 pub fn survey(source: &mut impl SegmentSource, owner: Owner) -> Result<Survey, RecoveryError> {
-    survey_with(source, owner, &Layout::new(u16::MAX), Look::Whole)
+    survey_with(source, owner, &Layout::new(u16::MAX), ReadExtent::Whole)
 }
 
 /// As [`survey`]; of void logs nothing but the files is told.
@@ -64,7 +64,7 @@ pub fn survey_laid_out(
     owner: Owner,
     layout: &Layout,
 ) -> Result<Survey, RecoveryError> {
-    survey_with(source, owner, layout, Look::Whole)
+    survey_with(source, owner, layout, ReadExtent::Whole)
 }
 
 /// As [`survey_laid_out`], but of spares only [`HEAD_BYTES`] are read: before [`prove_spare`] has
@@ -80,7 +80,7 @@ pub fn survey_heads(
     owner: Owner,
     layout: &Layout,
 ) -> Result<Survey, RecoveryError> {
-    survey_with(source, owner, layout, Look::Head)
+    survey_with(source, owner, layout, ReadExtent::Head)
 }
 
 /// Classifies each file. `look` says how much of a spare is read.
@@ -88,7 +88,7 @@ fn survey_with(
     source: &mut impl SegmentSource,
     owner: Owner,
     layout: &Layout,
-    look: Look,
+    look: ReadExtent,
 ) -> Result<Survey, RecoveryError> {
     let mut files = source
         .files()

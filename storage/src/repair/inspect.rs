@@ -16,7 +16,7 @@ use crate::recovery::replay;
 use crate::recovery::replay::replay_ended;
 use crate::recovery::segment::Segment;
 use crate::recovery::snapshot::proof::{ProvenEnd, ProvenEnds};
-use crate::recovery::spares::{FileKind, Look, RottenSpare, classify};
+use crate::recovery::spares::{FileKind, ReadExtent, RottenSpare, classify};
 use crate::recovery::survey::settle_contents;
 use crate::store::keyspace::settings::{Settings, is_understood, told_by};
 use crate::types::io::SegmentSource;
@@ -142,7 +142,7 @@ impl Report {
         files.sort_unstable();
         let mut logs: BTreeMap<u64, Vec<Segment>> = BTreeMap::new();
         for (file, file_bytes) in files {
-            match classify(source, file, file_bytes, owner, Look::Whole) {
+            match classify(source, file, file_bytes, owner, ReadExtent::Whole) {
                 Ok(FileKind::Spare | FileKind::ReusedSpare) => self.spares.push((file, file_bytes)),
                 Ok(FileKind::RottenSpare(rotten)) => self.rotten.push(rotten),
                 Ok(FileKind::TornActivation) => self.torn_activations.push(file),

@@ -23,7 +23,7 @@ use crate::recovery::refusal::RecoveryError;
 use crate::recovery::replay::{recover, replay_ended};
 use crate::recovery::segment::Segment;
 use crate::recovery::snapshot::proof::ProvenEnds;
-use crate::recovery::spares::{FileKind, Look, classify, stored_salt};
+use crate::recovery::spares::{FileKind, ReadExtent, classify, stored_salt};
 use crate::recovery::survey::survey_laid_out;
 use crate::repair::damage::Damage;
 use crate::repair::damage::Loss;
@@ -218,7 +218,7 @@ impl<S: SegmentSource> Planner<'_, S> {
             file,
             file_bytes,
             Some(self.owner),
-            Look::Whole,
+            ReadExtent::Whole,
         ) {
             Ok(
                 FileKind::Spare

@@ -18,7 +18,8 @@ use crate::format::record::{EXPIRY_MS_MAX, KEY_BYTES_MAX, PartKind, PartView, re
 use crate::format::segment::{Owner, begin, is_sealed, owner_of, seal};
 use crate::format::system_key::is_token;
 use crate::types::io::{BLOCK_BYTES, SegmentSource};
-use crate::types::packed_place::{Cursor, FILES_MAX, PackedPlace};
+use crate::types::key_home::KeyHome;
+use crate::types::packed_place::{FILES_MAX, PackedPlace};
 use crate::types::place::FileId;
 use crate::types::version::{SLOTS, Version};
 
@@ -116,12 +117,12 @@ pub struct KeyTable {
 }
 
 /// A point in the order of keys in 32 bits, rounded down.
-fn first_of(at: Cursor) -> u32 {
+fn first_of(at: KeyHome) -> u32 {
     u32::from(at.slot) << (u32::BITS - HASH_SHIFT) | at.hash >> HASH_SHIFT
 }
 
 /// The same in 48 bits, whole.
-fn order_of(at: Cursor) -> u64 {
+fn order_of(at: KeyHome) -> u64 {
     u64::from(at.slot) << u32::BITS | u64::from(at.hash)
 }
 
@@ -182,7 +183,7 @@ impl KeyTable {
     /// The block that tells of a key, if the table does. Of keys of one hash in two blocks it may
     /// be told of some only.
     #[must_use]
-    pub fn block_of(&self, at: Cursor) -> Option<u32> {
+    pub fn block_of(&self, at: KeyHome) -> Option<u32> {
         let first = first_of(at);
         let behind = self.firsts.partition_point(|&begins| begins <= first);
         let block = behind.checked_sub(1)?;
@@ -292,7 +293,7 @@ impl KeyTable {
     pub fn build(
         home: &TableHome,
         source: &mut impl SegmentSource,
-        home_of: &dyn Fn(&[u8]) -> (u16, u32),
+        home_of: &dyn Fn(&[u8]) -> KeyHome,
         sort_bytes_max: usize,
         write: &mut dyn FnMut(u64, &[u8]) -> io::Result<()>,
     ) -> Result<KeyTable, TableError> {
@@ -308,8 +309,8 @@ impl KeyTable {
         while let Some(begin) = from {
             let mut pass = Pass::new(begin, sort_bytes_max);
             read_parts(home, source, &mut |part, offset| {
-                let (slot, hash) = home_of(part.key());
-                pass.take(Cursor { slot, hash }, offset, part)
+                let KeyHome { slot, hash } = home_of(part.key());
+                pass.take(KeyHome { slot, hash }, offset, part)
             })?;
             pass.sort();
             for entry in pass.entries() {
@@ -408,7 +409,7 @@ pub struct TableBlock {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableEntry<'a> {
     /// Slot and hash of its key.
-    pub at: Cursor,
+    pub at: KeyHome,
     /// Where it begins in the segment.
     pub offset: u64,
     /// Its version.
@@ -453,10 +454,7 @@ impl TableBlock {
         };
         let is_key = (1..=KEY_BYTES_MAX).contains(&key_len) && slot < SLOTS;
         is_key.then(|| TableEntry {
-            at: Cursor {
-                slot,
-                hash: read_u32(&head[2..6]),
-            },
+            at: KeyHome::new(slot, read_u32(&head[2..6])),
             offset: u64::from(read_u32(&head[8..12])) * 8,
             version: Version {
                 epoch: read_u32(&head[12..16]),
@@ -478,7 +476,7 @@ impl TableBlock {
 
     /// What it tells of the part to which the index points, if anything.
     #[must_use]
-    pub fn find(&self, at: Cursor, packed: PackedPlace) -> Option<TableEntry<'_>> {
+    pub fn find(&self, at: KeyHome, packed: PackedPlace) -> Option<TableEntry<'_>> {
         let offset = packed.place()?.offset;
         let order = order_of(at);
         let (mut low, mut high) = (0, self.count);
@@ -604,7 +602,7 @@ impl Pass {
         }
     }
 
-    fn take(&mut self, at: Cursor, offset: u64, part: &PartView<'_>) -> Result<(), TableError> {
+    fn take(&mut self, at: KeyHome, offset: u64, part: &PartView<'_>) -> Result<(), TableError> {
         let order = order_of(at);
         if order < self.from || self.until.is_some_and(|until| order >= until) {
             return Ok(());
@@ -687,7 +685,7 @@ impl Pass {
     }
 }
 
-fn encode_entry(at: Cursor, offset: u64, part: &PartView<'_>, into: &mut Vec<u8>) {
+fn encode_entry(at: KeyHome, offset: u64, part: &PartView<'_>, into: &mut Vec<u8>) {
     let expiry_ms = part.expiry_ms();
     let key_len = u16::try_from(part.key().len()).expect("keys are short");
     let lengths = key_len | expiry_ms.map_or(0, |_| HAS_EXPIRY);
@@ -716,11 +714,11 @@ fn entry_at(encoded: &[u8], place: u32) -> &[u8] {
     &bytes[..ENTRY_BYTES + usize::from(lengths & !HAS_EXPIRY) + expiry_bytes]
 }
 
-fn at_of(entry: &[u8]) -> Cursor {
-    Cursor {
-        slot: u16::from_le_bytes([entry[0], entry[1]]),
-        hash: read_u32(&entry[2..6]),
-    }
+fn at_of(entry: &[u8]) -> KeyHome {
+    KeyHome::new(
+        u16::from_le_bytes([entry[0], entry[1]]),
+        read_u32(&entry[2..6]),
+    )
 }
 
 fn key_of(entry: &[u8]) -> &[u8] {

@@ -22,6 +22,7 @@ use crate::store::fields::FieldEdit;
 use crate::store::key_numbers::{FewKeys, KeyNumbers, ManyKeys};
 use crate::store::store::Store;
 use crate::types::io::Blocks;
+use crate::types::key_home::KeyHome;
 use crate::types::version::Version;
 
 /// The value that a key has in a change.
@@ -191,13 +192,18 @@ impl<'k, P: Blocks, K: KeyNumbers> Change<'_, 'k, P, K> {
         self.store.log.record_bytes_max()
     }
 
+    #[inline]
+    fn home_of(&self, which: usize) -> KeyHome {
+        KeyHome::new(self.slot, self.key(which).found.hash)
+    }
+
     /// As [`Data::may_have_changed`], of a key before this change.
     #[must_use]
     pub fn may_have_changed(&self, which: usize, since: Version) -> bool {
-        let found = self.key(which).found;
+        let cell = self.key(which).found.cell;
         self.store
             .data
-            .may_have_changed((self.slot, found.hash), found.cell, since)
+            .may_have_changed(self.home_of(which), cell, since)
     }
 
     /// The value of a key now; `None` if it has none.
@@ -527,7 +533,8 @@ impl<'k, P: Blocks, K: KeyNumbers> Change<'_, 'k, P, K> {
                 let (hash, id) = (self.key(which).found.hash, self.take_effect(which));
                 logged[count] = (hash, id);
                 if let Some((_, area)) = armed.next_if(|(armed, _)| *armed == which) {
-                    self.store.data.keys.arm((self.slot, hash), id, area);
+                    let home = self.home_of(which);
+                    self.store.data.keys.arm(home, id, area);
                 }
                 count += 1;
             }
@@ -549,7 +556,7 @@ impl<'k, P: Blocks, K: KeyNumbers> Change<'_, 'k, P, K> {
         if is_planted(Bug::EditForgetsExpiry) && found.exists && is_edited {
             expiry_ms = None;
         }
-        let home = (self.slot, found.hash);
+        let home = self.home_of(which);
         let value = match value {
             Value::Copied => {
                 if let Some(id) = self.cell_as_long(which, expiry_ms) {

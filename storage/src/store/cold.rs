@@ -6,6 +6,7 @@ use crate::planted::{self, Bug};
 use crate::store::data::Data;
 use crate::store::store::Store;
 use crate::types::io::{BLOCK_BYTES, Blocks, Io, IoToken};
+use crate::types::key_home::KeyHome;
 use crate::types::packed_place::PackedPlace;
 use crate::types::place::Place;
 use crate::types::version::{Version, partition_of};
@@ -27,10 +28,10 @@ impl Data {
     /// of the entry. Nothing is cached then.
     pub fn admit(
         &mut self,
-        (slot, hash): (u16, u32),
+        KeyHome { slot, hash }: KeyHome,
         place: Place,
         read: &[u8],
-        home_of: impl Fn(&[u8]) -> (u16, u32),
+        home_of: impl Fn(&[u8]) -> KeyHome,
     ) -> Result<(), AdmitError> {
         let current = self
             .keys
@@ -45,14 +46,14 @@ impl Data {
         let Some((position, packed)) = current else {
             return Ok(());
         };
-        let part = part_read((slot, hash), packed, read, home_of)?;
+        let part = part_read(KeyHome { slot, hash }, packed, read, home_of)?;
         let own_epoch = self.numbering.epoch(partition_of(slot));
         let version = Version {
             epoch: planted::or(Bug::AdmitWithOwnEpoch, own_epoch, part.epoch()),
             sequence: part.sequence(),
         };
         // Parts on disk are durable: the cell would still be in memory otherwise.
-        let at = (position, (slot, hash));
+        let at = (position, KeyHome { slot, hash });
         self.keys.admit(at, packed, &part, version);
         Ok(())
     }
@@ -105,10 +106,10 @@ impl<P: Blocks> Store<P> {
 /// # Errors
 /// [`AdmitError::Corrupt`] if it is not there.
 pub fn part_read(
-    (slot, hash): (u16, u32),
+    KeyHome { slot, hash }: KeyHome,
     packed: PackedPlace,
     read: &[u8],
-    home_of: impl Fn(&[u8]) -> (u16, u32),
+    home_of: impl Fn(&[u8]) -> KeyHome,
 ) -> Result<PartView<'_>, AdmitError> {
     let offset = packed.place().unwrap_or_default().offset;
     let start = usize::try_from(offset % BLOCK_BYTES as u64).expect("less than a block");
@@ -117,7 +118,7 @@ pub fn part_read(
         .filter(|part| {
             part.kind() == PartKind::Put
                 && part.slot() == slot
-                && home_of(part.key()) == (slot, hash)
+                && home_of(part.key()) == KeyHome { slot, hash }
                 && packed.is_sequence(part.sequence())
         })
         .ok_or(AdmitError::Corrupt)

@@ -11,6 +11,7 @@ use crate::store::data::Data;
 use crate::store::expiry::{expires, token_expires};
 use crate::store::store::Store;
 use crate::types::io::Blocks;
+use crate::types::key_home::KeyHome;
 use crate::types::packed_place::PackedPlace;
 use crate::types::place::{Lsn, Place};
 use crate::types::version::Version;
@@ -84,7 +85,13 @@ impl Data {
     /// The part of a cell that expires counts from now on. The time of its record is `time_ms`, or
     /// before that.
     #[cold]
-    fn gains_expiring(&mut self, place: Place, (slot, hash): (u16, u32), id: CellId, time_ms: u64) {
+    fn gains_expiring(
+        &mut self,
+        place: Place,
+        KeyHome { slot, hash }: KeyHome,
+        id: CellId,
+        time_ms: u64,
+    ) {
         let cell = self.keys.cell(id);
         if self.keys.cells().effects(id).is_some() {
             // It counts until its effects have run.
@@ -167,7 +174,7 @@ impl<P: Blocks> Store<P> {
             self.data.keep_versions(lsn, version, time_ms, slot, cells);
         }
         for (at, &(hash, id)) in cells.iter().enumerate() {
-            self.note_change(lsn, version, (slot, hash), at, id);
+            self.note_change(lsn, version, KeyHome { slot, hash }, at, id);
         }
         (lsn, version)
     }
@@ -192,7 +199,7 @@ impl<P: Blocks> Store<P> {
         &mut self,
         lsn: Lsn,
         version: Version,
-        (slot, hash): (u16, u32),
+        KeyHome { slot, hash }: KeyHome,
         ordinal: usize,
         id: CellId,
     ) {
@@ -208,7 +215,7 @@ impl<P: Blocks> Store<P> {
                     self.data.live.loses(old);
                 }
                 self.data
-                    .gains_expiring(place, (slot, hash), id, self.log.time_ms());
+                    .gains_expiring(place, KeyHome { slot, hash }, id, self.log.time_ms());
             }
         }
         if changed.is_deleted() {

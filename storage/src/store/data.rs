@@ -21,6 +21,7 @@ use crate::store::numbering::Numbering;
 use crate::store::removals::Removals;
 use crate::store::tokens::horizons::Horizons;
 use crate::store::versions::table::Versions;
+use crate::types::key_home::KeyHome;
 use crate::types::place::Lsn;
 use crate::types::version::{Sequences, Version, partition_of};
 use std::collections::VecDeque;
@@ -177,7 +178,7 @@ impl Data {
         &mut self,
         durable: Lsn,
         may_leave: Lsn,
-        home_of: &impl Fn(&[u8]) -> (u16, u32),
+        home_of: &impl Fn(&[u8]) -> KeyHome,
     ) {
         while let Some(&(lsn, slot, hash, version)) = self.deletions.front()
             && lsn <= durable
@@ -248,7 +249,7 @@ impl Data {
     #[must_use]
     pub fn may_have_changed(
         &self,
-        (slot, hash): (u16, u32),
+        KeyHome { slot, hash }: KeyHome,
         cell: Option<CellId>,
         since: Version,
     ) -> bool {

@@ -3,6 +3,7 @@
 use crate::memory::index::entry::CellId;
 use crate::memory::keys::Found;
 use crate::store::data::Data;
+use crate::types::key_home::KeyHome;
 use crate::types::place::Lsn;
 use crate::types::version::Version;
 
@@ -30,7 +31,7 @@ impl Data {
     #[must_use]
     pub fn direct_get(
         &self,
-        (slot, hash): (u16, u32),
+        KeyHome { slot, hash }: KeyHome,
         key: &[u8],
         only: Option<CellId>,
     ) -> Option<DirectRead<'_>> {

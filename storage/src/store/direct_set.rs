@@ -7,6 +7,7 @@ use crate::planted::{Bug, is_planted};
 use crate::store::data::Data;
 use crate::store::store::Store;
 use crate::types::io::Blocks;
+use crate::types::key_home::KeyHome;
 use crate::types::packed_place::PackedPlace;
 use crate::types::place::Lsn;
 use crate::types::version::{Version, partition_of};
@@ -40,7 +41,7 @@ impl<P: Blocks> Store<P> {
     pub fn direct_set(
         &mut self,
         now_us: u64,
-        (slot, hash): (u16, u32),
+        KeyHome { slot, hash }: KeyHome,
         body: DirectBody<'_>,
         only: Option<CellId>,
     ) -> Option<(Lsn, Version)> {

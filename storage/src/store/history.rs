@@ -7,6 +7,7 @@ use crate::store::keyspace::rule::Rule;
 use crate::store::store::Store;
 use crate::store::versions::entry::{KeptVersion, KeyId, VersionEntry};
 use crate::types::io::Blocks;
+use crate::types::key_home::KeyHome;
 use crate::types::place::{Lsn, Place};
 use crate::types::version::Version;
 
@@ -114,7 +115,7 @@ impl Data {
         self.versions.sweep(
             &self.keyspaces,
             now_ms,
-            |id, place| keys.stands_at((id.slot(), id.hash()), place),
+            |id, place| keys.stands_at(id.home(), place),
             |place| live.loses(place),
         );
     }
@@ -131,7 +132,7 @@ impl<P: Blocks> Store<P> {
     #[must_use]
     pub fn version_at(
         &self,
-        (slot, hash): (u16, u32),
+        KeyHome { slot, hash }: KeyHome,
         key: &[u8],
         current: Option<CellId>,
         at: At,
@@ -146,7 +147,7 @@ impl<P: Blocks> Store<P> {
             oldest,
             from_ms: rule.complete_from_ms(self.data.time_ms()),
         };
-        let Some(past) = self.past_of((slot, hash), key, current, rule) else {
+        let Some(past) = self.past_of(KeyHome { slot, hash }, key, current, rule) else {
             return not_kept(None);
         };
         let is_then = |version: &KeptVersion| match at {
@@ -191,13 +192,13 @@ impl<P: Blocks> Store<P> {
     #[must_use]
     pub fn history(
         &self,
-        (slot, hash): (u16, u32),
+        KeyHome { slot, hash }: KeyHome,
         key: &[u8],
         current: Option<CellId>,
         before: u64,
     ) -> Option<impl Iterator<Item = KeptVersion>> {
         let rule = self.data.keyspaces.rule(slot, key)?;
-        let (newest, entries) = match self.past_of((slot, hash), key, current, rule)? {
+        let (newest, entries) = match self.past_of(KeyHome { slot, hash }, key, current, rule)? {
             Past::Newest(newest) => (Some(newest), None),
             Past::Entries(id, oldest) => (None, oldest.map(|oldest| (id, oldest))),
         };
@@ -213,7 +214,7 @@ impl<P: Blocks> Store<P> {
     /// `None` if another key with the same hash has entries here, or took those of this one along.
     fn past_of(
         &self,
-        (slot, hash): (u16, u32),
+        KeyHome { slot, hash }: KeyHome,
         key: &[u8],
         current: Option<CellId>,
         rule: Rule,

@@ -18,6 +18,7 @@ use crate::store::data::Data;
 use crate::store::fields::{FieldEdit, Fields};
 use crate::store::store::Store;
 use crate::types::io::Blocks;
+use crate::types::key_home::KeyHome;
 use crate::types::place::Lsn;
 use crate::types::version::{Version, partition_of};
 
@@ -25,7 +26,7 @@ use crate::types::version::{Version, partition_of};
 pub struct Run<'s, P: Blocks> {
     store: &'s mut Store<P>,
     now_us: u64,
-    home: (u16, u32),
+    home: KeyHome,
     id: CellId,
     /// Where its value stands, once the cell is marked as in use.
     place: Option<ValuePlace>,
@@ -63,7 +64,7 @@ impl<P: Blocks> Store<P> {
     /// Opens a run on a cached key of this slot and hash. `None` if the key does not exist, or each
     /// change must be looked at by itself: where its versions may be kept, of an armed key, and
     /// while what is appended is bounded.
-    pub fn run(&mut self, now_us: u64, home: (u16, u32), id: CellId) -> Option<Run<'_, P>> {
+    pub fn run(&mut self, now_us: u64, home: KeyHome, id: CellId) -> Option<Run<'_, P>> {
         let (exists, _, version, lsn) = self.data.standing(id);
         let keeps_versions = self.data.keyspaces.keeps_versions()
             && self.data.keyspaces.may_rule(self.data.keys.cell(id).key());
@@ -73,7 +74,7 @@ impl<P: Blocks> Store<P> {
         if !exists || is_alone {
             return None;
         }
-        let newest = self.data.numbering.last(partition_of(home.0));
+        let newest = self.data.numbering.last(partition_of(home.slot));
         // Answers of a run are made alike, so all of its versions have one epoch.
         let may_change = newest.epoch == version.epoch && self.takes_run(id);
         self.field_edits.clear();
@@ -108,7 +109,13 @@ impl<P: Blocks> Store<P> {
     }
 
     /// Logs the value that a run of this many changes has left, under the version of the last one.
-    fn end_run(&mut self, now_us: u64, (slot, hash): (u16, u32), id: CellId, changes: Changes) {
+    fn end_run(
+        &mut self,
+        now_us: u64,
+        KeyHome { slot, hash }: KeyHome,
+        id: CellId,
+        changes: Changes,
+    ) {
         let version = Version {
             sequence: changes.newest.sequence
                 - planted::or(Bug::RunOneVersion, changes.count - 1, 0),
@@ -131,7 +138,7 @@ impl<P: Blocks> Store<P> {
             .numbering
             .go_on_behind(partition_of(slot), changes.newest);
         self.cleaning.note_record();
-        self.note_change(lsn, version, (slot, hash), 0, id);
+        self.note_change(lsn, version, KeyHome { slot, hash }, 0, id);
     }
 }
 

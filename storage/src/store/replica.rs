@@ -17,6 +17,7 @@ use crate::store::data::Data;
 use crate::store::keyspace::settings::is_understood;
 use crate::store::store::Store;
 use crate::types::io::Blocks;
+use crate::types::key_home::KeyHome;
 use crate::types::place::{Lsn, Place};
 use crate::types::version::{Version, partition_of};
 
@@ -27,13 +28,8 @@ impl Data {
     /// Without `is_dense` the same deletion may be in the index, logged and not durable. The record
     /// that it deletes may stand behind it in the log by now, logged again for another key. So the
     /// deletion is logged again, as if the first one had left the index.
-    fn cell_for(
-        &mut self,
-        home: (u16, u32),
-        part: &PartView<'_>,
-        is_dense: bool,
-    ) -> Option<CellId> {
-        let id = match self.keys.find(home.0, home.1, part.key()) {
+    fn cell_for(&mut self, home: KeyHome, part: &PartView<'_>, is_dense: bool) -> Option<CellId> {
+        let id = match self.keys.find(home.slot, home.hash, part.key()) {
             Found::Cached(id) => id,
             Found::Absent => return Some(self.keys.insert(home, part.key(), &[], None)),
             Found::Cold(_) => panic!("what is cold is read before"),
@@ -49,14 +45,14 @@ impl Data {
             return None;
         }
         // A key that was swept is not among these: cleaning takes it out.
-        let of = (home.0, home.1, known);
+        let of = (home.slot, home.hash, known);
         let mut deletions = self.deletions.iter();
         if !deletions.any(|&(_, slot, hash, version)| (slot, hash, version) == of) {
             return None;
         }
-        let position = self.keys.entries().position_of(home.0, home.1, id);
+        let position = self.keys.entries().position_of(home.slot, home.hash, id);
         self.forget_deletion(position, id);
-        self.note_removal(home.0, home.1, known.sequence);
+        self.note_removal(home.slot, home.hash, known.sequence);
         Some(self.keys.insert(home, part.key(), &[], None))
     }
 
@@ -144,7 +140,8 @@ impl<P: Blocks> Store<P> {
         }
         let mut cells: OfParts<Option<(u32, CellId)>> = OfParts::of(None, parts.len());
         for (cell, part) in cells.iter_mut().zip(parts) {
-            let home = (slot, hash_of(part.key()));
+            let hash = hash_of(part.key());
+            let home = KeyHome { slot, hash };
             if part.is_superseded() && part.kind() == PartKind::Put {
                 continue;
             }
@@ -167,7 +164,7 @@ impl<P: Blocks> Store<P> {
                     known
                 }
             };
-            *cell = Some((home.1, id));
+            *cell = Some((home.hash, id));
         }
         if !is_dense && cells.iter().all(Option::is_none) {
             return None;
@@ -208,7 +205,7 @@ impl<P: Blocks> Store<P> {
         }
         for (at, cell) in cells.iter().enumerate() {
             if let Some((hash, id)) = *cell {
-                self.note_change(lsn, version, (slot, hash), at, id);
+                self.note_change(lsn, version, KeyHome { slot, hash }, at, id);
                 if let Some(token_ms) = token_time_ms(parts[at].key()) {
                     self.data.note_token(slot, id, token_ms);
                 }
@@ -240,7 +237,12 @@ impl<P: Blocks> Store<P> {
     ///
     /// # Panics
     /// If the key was never logged.
-    pub fn sweep(&mut self, now_us: u64, (slot, hash): (u16, u32), id: CellId) -> Option<Lsn> {
+    pub fn sweep(
+        &mut self,
+        now_us: u64,
+        KeyHome { slot, hash }: KeyHome,
+        id: CellId,
+    ) -> Option<Lsn> {
         let version = self.data.keys.version(id);
         let cell = self.data.keys.cell(id);
         let packed = cell.place();
@@ -256,7 +258,7 @@ impl<P: Blocks> Store<P> {
         let lsn = self
             .cleaning
             .move_as_deletion(&mut self.log, now_us, &part, hash, from);
-        self.data.keys.mark_deleted((slot, hash), id);
+        self.data.keys.mark_deleted(KeyHome { slot, hash }, id);
         // It stays in memory until that is durable.
         self.data.keys.set_change(id, version, packed, Some(lsn));
         Some(lsn)

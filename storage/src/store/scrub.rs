@@ -53,7 +53,7 @@ pub struct Scrub {
     /// The pass ends behind this sequence. What is sealed meanwhile is left to the next pass:
     /// otherwise a log that grows faster than it is looked through would never be begun anew.
     until: u64,
-    pub(super) segment: Option<Looked>,
+    pub(super) segment: Option<ScrubbedSegment>,
     /// Bytes that are being read; 0 if none are.
     pub(super) reading_bytes: usize,
     pub(super) tokens: u64,
@@ -63,7 +63,7 @@ pub struct Scrub {
 
 /// The segment that is looked at.
 #[derive(Debug)]
-pub(super) struct Looked {
+pub(super) struct ScrubbedSegment {
     pub(super) sealed: SealedSegment,
     home: FrameHome,
     /// Where the next frame begins; 0 for the header of the segment.
@@ -119,7 +119,7 @@ impl Scrub {
             .checked_sub(1)
             .map(|before| sealed[before].end.last_lsn);
         let segment = sealed[next];
-        self.segment = Some(Looked {
+        self.segment = Some(ScrubbedSegment {
             sealed: segment,
             home: FrameHome {
                 log_id: durable.log_id,
@@ -170,7 +170,7 @@ impl Scrub {
     }
 }
 
-impl Looked {
+impl ScrubbedSegment {
     /// Where the next read begins.
     pub(super) fn at(&self) -> u64 {
         self.long.as_ref().map_or(self.offset, |long| long.at)
@@ -202,8 +202,8 @@ impl Looked {
         self.tries = 0;
     }
 
-    /// Checks what was read from [`Looked::at`] on. A frame that does not end there is read again
-    /// from its start, or in pieces if it began there.
+    /// Checks what was read from [`ScrubbedSegment::at`] on. A frame that does not end there is
+    /// read again from its start, or in pieces if it began there.
     pub(super) fn check(&mut self, mut rest: &[u8]) -> Result<(), Wrong> {
         let all = rest.len();
         let end = self.sealed.end.end_offset;

@@ -19,6 +19,7 @@ use crate::store::keyspace::settings::{Record, SETTINGS_BYTES};
 use crate::store::loaded::Loaded;
 use crate::store::scrub::Scrub;
 use crate::types::io::Blocks;
+use crate::types::key_home::KeyHome;
 use crate::types::place::{Lsn, Place};
 use crate::types::version::{Sequences, partition_of};
 
@@ -158,7 +159,7 @@ impl<P: Blocks> Store<P> {
     /// first does not leave because the second comes.
     ///
     /// `home_of` tells slot and hash of a key.
-    pub fn settle(&mut self, home_of: &impl Fn(&[u8]) -> (u16, u32)) {
+    pub fn settle(&mut self, home_of: &impl Fn(&[u8]) -> KeyHome) {
         let durable = self.log.durable();
         let may_leave = planted::or(Bug::EvictUnflushed, self.log.appended(), durable);
         self.data.settle(durable, may_leave, home_of);

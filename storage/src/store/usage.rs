@@ -9,6 +9,7 @@ use crate::store::removals::Removals;
 use crate::store::store::Store;
 use crate::store::versions::entry::KeyId;
 use crate::types::io::Blocks;
+use crate::types::key_home::KeyHome;
 
 /// Bytes that an entry takes of the index, about.
 const TOKEN_BYTES: usize = 16;
@@ -89,13 +90,13 @@ impl Data {
     /// parts. The cold keys of one operation could push each other out for ever. It is enough to
     /// pin those of one of the operations that wait: that operation ends, and then the keys of the
     /// next one are pinned.
-    pub fn pin(&mut self, homes: impl IntoIterator<Item = (u16, u32)>) {
+    pub fn pin(&mut self, homes: impl IntoIterator<Item = KeyHome>) {
         self.room.pin(homes);
     }
 
     /// Pins these keys in memory until the next call, at most as many as a record has parts: those
     /// that the effects of one armed key need, beside those of [`Data::pin`].
-    pub fn pin_due(&mut self, homes: impl IntoIterator<Item = (u16, u32)>) {
+    pub fn pin_due(&mut self, homes: impl IntoIterator<Item = KeyHome>) {
         self.room.pin_due(homes);
     }
 

@@ -1,5 +1,6 @@
 //! Places in 64 bits, as the index and snapshots keep one for each key.
 
+use crate::types::key_home::KeyHome;
 use crate::types::place::{BYTES_BITS, CODE_MAX, FileId, Place, bytes_of, code_of};
 
 /// File numbers are below this: an entry has no more bits for them.
@@ -99,20 +100,11 @@ fn low_bits(sequence: u64) -> u64 {
     sequence & ((1 << SEQUENCE_BITS) - 1)
 }
 
-/// A point in the order of slots and hashes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Cursor {
-    /// The slot.
-    pub slot: u16,
-    /// The hash within the slot.
-    pub hash: u32,
-}
-
 /// Where the newest part of one key stands, as the index keeps it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewestPart {
     /// Slot and hash of the key. The entries of a snapshot ascend by them.
-    pub key: Cursor,
+    pub key: KeyHome,
     /// Where the part stands, and low bits of its sequence.
     pub part: PackedPlace,
 }

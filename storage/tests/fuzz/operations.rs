@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 
 use penstock_storage::index::CellId;
 use penstock_storage::io::{Asker, Block, Io, IoFailure, IoToken, SegmentSource};
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::log::{Log, Room, SyncMethod};
 use penstock_storage::place::{LogStart, Place};
 use penstock_storage::record::{PartView, number_bytes, part_bytes};
@@ -58,8 +59,8 @@ fn key(number: u8) -> Vec<u8> {
 }
 
 /// Three values, so that every key has others of its hash.
-fn home_of(key: &[u8]) -> (u16, u32) {
-    (SLOT, hash(key))
+fn home_of(key: &[u8]) -> KeyHome {
+    KeyHome::new(SLOT, hash(key))
 }
 
 fn hash(key: &[u8]) -> u32 {
@@ -175,7 +176,12 @@ impl World {
         let block = completion.block.expect("a read has a block");
         self.store
             .data_mut()
-            .admit((SLOT, hash(&key(number))), place, block.bytes(), home_of)
+            .admit(
+                KeyHome::new(SLOT, hash(&key(number))),
+                place,
+                block.bytes(),
+                home_of,
+            )
             .expect("what was written");
     }
 
@@ -260,7 +266,7 @@ impl World {
                     Some(value) => id = self.store.keys_mut().set_value(home, id, value, None),
                     None => self.store.keys_mut().mark_deleted(home, id),
                 }
-                (home.1, id)
+                (home.hash, id)
             })
             .collect();
         let (lsn, version) = self.store.commit(self.now_us, SLOT, &cells);

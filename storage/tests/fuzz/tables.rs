@@ -9,9 +9,10 @@ use std::io;
 use std::sync::OnceLock;
 
 use penstock_storage::io::BLOCK_BYTES;
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::key_table::{KeyTable, TableHome};
 use penstock_storage::log::{Log, Purpose, Room, SyncMethod};
-use penstock_storage::packed_place::{Cursor, PackedPlace};
+use penstock_storage::packed_place::PackedPlace;
 use penstock_storage::place::{LogStart, Place};
 use penstock_storage::record::{FEW_PARTS_MAX, KEY_BYTES_MAX, PartKind, PartSpec, RecordSpec};
 use penstock_storage::version::{SLOTS, Version};
@@ -289,7 +290,7 @@ fn part(sequence: u64, key_bytes_max: usize) -> (Vec<u8>, PartSpec<'static>) {
 fn build(home: &TableHome, device: &mut Disk) -> (KeyTable, Vec<u8>) {
     assert_eq!(device.files[&home.file].len(), SEGMENT_BYTES);
     let mut file = Vec::new();
-    let home_of = |key: &[u8]| (at(key).slot, at(key).hash);
+    let home_of = |key: &[u8]| at(key);
     let write = &mut |offset: u64, bytes: &[u8]| {
         let offset = usize::try_from(offset).expect("small files");
         file.resize(file.len().max(offset + bytes.len()), 0);
@@ -301,13 +302,13 @@ fn build(home: &TableHome, device: &mut Disk) -> (KeyTable, Vec<u8>) {
 }
 
 /// Few slots and hashes, so that keys have them in common.
-fn at(key: &[u8]) -> Cursor {
+fn at(key: &[u8]) -> KeyHome {
     let step = |sum: u32, &byte: &u8| sum.wrapping_mul(31) ^ u32::from(byte);
     let sum = key.iter().fold(7, step);
-    Cursor {
-        slot: u16::try_from(sum % 5 * 3_000).expect("below 16384"),
-        hash: ((sum >> 4) % 37) << 26,
-    }
+    KeyHome::new(
+        u16::try_from(sum % 5 * 3_000).expect("below 16384"),
+        ((sum >> 4) % 37) << 26,
+    )
 }
 
 fn reader(file: &[u8]) -> impl FnMut(u64, &mut [u8]) -> io::Result<usize> + '_ {

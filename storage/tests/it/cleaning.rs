@@ -3,6 +3,7 @@
 use penstock_storage::cleaning::CleaningConfig;
 use penstock_storage::contents::History;
 use penstock_storage::io::{Block, Io};
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::keyspace::{SETTINGS_BYTES, Settings, keyspace_key};
 use penstock_storage::log::{Log, LogConfig, Purpose, Room, SyncMethod};
 use penstock_storage::place::LogStart;
@@ -92,7 +93,7 @@ impl Yard {
         if self.store.room(purpose, 4, value.len(), expires) != Room::Yes {
             return false;
         }
-        let home = (64, number << 1);
+        let home = KeyHome::new(64, number << 1);
         let key = number.to_le_bytes();
         let cell = match self.store.keys().find(64, number << 1, &key) {
             Found::Cached(cell) => self
@@ -116,14 +117,14 @@ impl Yard {
         let cells: Vec<_> = numbers
             .iter()
             .map(|number| {
-                let (home, key) = ((64, number << 1), number.to_le_bytes());
+                let (home, key) = (KeyHome::new(64, number << 1), number.to_le_bytes());
                 let keys = self.store.keys_mut();
-                let cell = match keys.find(home.0, home.1, &key) {
+                let cell = match keys.find(home.slot, home.hash, &key) {
                     Found::Cached(cell) => keys.set_value(home, cell, value, None),
                     Found::Absent => keys.insert(home, &key, value, None),
                     Found::Cold(_) => panic!("all are in memory"),
                 };
-                (home.1, cell)
+                (home.hash, cell)
             })
             .collect();
         let (lsn, _) = self.store.commit(self.now_us, 64, &cells);
@@ -141,7 +142,9 @@ impl Yard {
         else {
             panic!("all are in memory")
         };
-        self.store.keys_mut().mark_deleted((64, number << 1), cell);
+        self.store
+            .keys_mut()
+            .mark_deleted(KeyHome::new(64, number << 1), cell);
         let (lsn, _) = self.store.commit(self.now_us, 64, &[(number << 1, cell)]);
         self.store.log_mut().want_durable(lsn);
     }
@@ -190,15 +193,19 @@ impl Yard {
         let Found::Cached(cell) = self.store.keys().find(64, number << 1, &key) else {
             panic!("all are in memory")
         };
-        self.store
-            .version_at((64, number << 1), &key, Some(cell), At::TimeMs(ms))
+        self.store.version_at(
+            KeyHome::new(64, number << 1),
+            &key,
+            Some(cell),
+            At::TimeMs(ms),
+        )
     }
 
     /// The store that a start makes of what is durable, in an earlier time.
     pub(crate) fn restarted(mut self, ms: u64) -> Yard {
         let survey = survey(&mut self.disk, OWNER).expect("nothing is damaged");
         let segments = survey.logs.values().next().expect("there is a log");
-        let home_of = |key: &[u8]| (64, hash(key));
+        let home_of = |key: &[u8]| KeyHome::new(64, hash(key));
         let mut memory = Replayed::new(1 << 22);
         let mut replay = |part: &PartView<'_>, place| {
             memory.replay(&home_of, part, place, |_, _| panic!("all are in memory"))
@@ -230,7 +237,7 @@ impl Yard {
                 .expect("a sound disk");
             self.pump();
         }
-        self.store.settle(&|key: &[u8]| (64, hash(key)));
+        self.store.settle(&|key: &[u8]| KeyHome::new(64, hash(key)));
     }
 
     fn is_read(&self, index: usize) -> bool {

@@ -6,12 +6,13 @@ use std::collections::BTreeMap;
 use penstock_storage::budget::Budget;
 use penstock_storage::cleaning::CleaningConfig;
 use penstock_storage::contents::History;
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::log::{Log, LogConfig, Purpose, SyncMethod};
 use penstock_storage::place::LogStart;
 use penstock_storage::record::PartView;
 use penstock_storage::recovery::Replayed;
 use penstock_storage::recovery::{Event, recover, recover_behind, survey};
-use penstock_storage::snapshot::{Coverage, SnapshotName, Taken, load};
+use penstock_storage::snapshot::{Coverage, SnapshotName, Taken, Taking, load};
 use penstock_storage::store::{Found, Store, aligned_span};
 
 use crate::cleaning::{SEGMENT_BYTES, START_MS, Yard, hash};
@@ -78,11 +79,11 @@ impl Yard {
             let (offset, bytes) = aligned_span(place);
             let start = usize::try_from(offset).expect("small files");
             let read = &self.disk.files[&place.file][start..][..bytes as usize];
-            let home_of = |key: &[u8]| (64, hash(key));
-            let admitted = self
-                .store
-                .data_mut()
-                .admit((64, number << 1), place, read, home_of);
+            let home_of = |key: &[u8]| KeyHome::new(64, hash(key));
+            let admitted =
+                self.store
+                    .data_mut()
+                    .admit(KeyHome::new(64, number << 1), place, read, home_of);
             admitted.expect("the part is there");
         }
     }
@@ -249,7 +250,7 @@ fn started(yard: Yard, snapshot: Option<(SnapshotName, Vec<u8>)>) -> Yard {
     let mut disk = Disk::from(yard.disk.files.clone());
     let survey = survey(&mut disk, OWNER).expect("nothing is damaged");
     let segments = survey.logs.values().next().expect("there is a log");
-    let home_of = |key: &[u8]| (64, hash(key));
+    let home_of = |key: &[u8]| KeyHome::new(64, hash(key));
     let mut memory = Replayed::new(1 << 22);
     let mut behind = None;
     if let Some((name, bytes)) = &snapshot {
@@ -301,9 +302,9 @@ fn started(yard: Yard, snapshot: Option<(SnapshotName, Vec<u8>)>) -> Yard {
 
 fn snapshot_of(yard: &mut Yard) -> (SnapshotName, Vec<u8>) {
     yard.turn();
-    let (mut taking, mut bytes) = yard.store.begin_snapshot(1, 0).expect("there is a log");
+    let (mut taking, mut bytes) = Taking::begin(&mut yard.store, 1, 0).expect("there is a log");
     loop {
-        match yard.store.step_snapshot(&mut taking, 100) {
+        match taking.step(&yard.store, 100) {
             Taken::Nothing => {}
             Taken::Chunk(chunk) => bytes.extend(chunk),
             Taken::Last(last) => {

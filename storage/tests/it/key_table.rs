@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use std::io;
 
 use penstock_storage::io::BLOCK_BYTES;
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::key_table::{KeyTable, TableEntry, TableError, TableHome};
 use penstock_storage::log::{Log, Purpose, Room, SyncMethod};
-use penstock_storage::packed_place::{Cursor, PackedPlace};
+use penstock_storage::packed_place::PackedPlace;
 use penstock_storage::place::FileId;
 use penstock_storage::place::{LogStart, Place};
 use penstock_storage::record::{FEW_PARTS_MAX, PartKind, PartSpec, RecordSpec};
@@ -29,17 +30,18 @@ const HASH_CHECK: u64 = 0x0807_0605_0403_0201;
 const LARGE: usize = 1 << 20;
 
 /// Few slots and hashes, so that keys have them in common.
-fn home_of(key: &[u8]) -> (u16, u32) {
+fn home_of(key: &[u8]) -> KeyHome {
     let sum = key
         .iter()
         .fold(7u32, |sum, &byte| sum.wrapping_mul(31) ^ u32::from(byte));
     let slot = u16::try_from(sum % 5 * 3_000).expect("below 16384");
-    (slot, ((sum >> 4) % 97) << 25)
+    let hash = ((sum >> 4) % 97) << 25;
+    KeyHome { slot, hash }
 }
 
-fn at(key: &[u8]) -> Cursor {
-    let (slot, hash) = home_of(key);
-    Cursor { slot, hash }
+fn at(key: &[u8]) -> KeyHome {
+    let KeyHome { slot, hash } = home_of(key);
+    KeyHome { slot, hash }
 }
 
 /// Where the newest part of a key stands, unless it is a deletion, and what it says.
@@ -93,7 +95,7 @@ impl Sealed {
                 is_crowded: false,
             };
             let record = RecordSpec {
-                slot: home_of(&key).0,
+                slot: home_of(&key).slot,
                 epoch: 257,
                 sequence,
                 time_ms: 1_000,
@@ -154,7 +156,7 @@ impl Sealed {
 fn build(
     home: &TableHome,
     disk: &mut Disk,
-    home_of: &dyn Fn(&[u8]) -> (u16, u32),
+    home_of: &dyn Fn(&[u8]) -> KeyHome,
     sort_bytes_max: usize,
 ) -> Result<(KeyTable, Vec<u8>), TableError> {
     let mut file = Vec::new();
@@ -397,7 +399,7 @@ fn of_a_segment_that_does_not_hold_what_it_should_no_table_is_made() {
 #[test]
 fn keys_of_one_hash_that_find_no_room_in_memory_give_no_table() {
     let mut sealed = Sealed::filled(11, 3_000, 20);
-    let same = |_: &[u8]| (5, 5);
+    let same = |_: &[u8]| KeyHome::new(5, 5);
     let built = build(&sealed.home, &mut sealed.disk, &same, 4_000);
     assert!(matches!(built, Err(TableError::TooMany)));
     assert!(build(&sealed.home, &mut sealed.disk, &same, LARGE).is_ok());
@@ -415,7 +417,7 @@ fn the_table_in_the_document_is_what_is_written_and_read() {
         end_offset: 0x3000,
         hash_check: HASH_CHECK,
     };
-    let example = |_: &[u8]| (0xABC, 0x2A);
+    let example = |_: &[u8]| KeyHome::new(0xABC, 0x2A);
     let (table, written) = build(&home, &mut disk, &example, LARGE).unwrap();
     let mut documented = vec![0; written.len()];
     for (at, byte) in golden::hex_block("## Key table\n") {
@@ -428,10 +430,7 @@ fn the_table_in_the_document_is_what_is_written_and_read() {
     let block = table.check(0, block(&documented, 0)).unwrap();
     let entries: Vec<TableEntry<'_>> = block.entries().collect();
     let entry = TableEntry {
-        at: Cursor {
-            slot: 0xABC,
-            hash: 0x2A,
-        },
+        at: KeyHome::new(0xABC, 0x2A),
         offset: 4160,
         version: Version {
             epoch: 0x201,

@@ -8,6 +8,7 @@ use penstock_storage::cleaning::Backlog;
 use penstock_storage::cleaning::CleaningConfig;
 use penstock_storage::index::CellId;
 use penstock_storage::io::{Asker, Block, Io, IoToken, SegmentSource};
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::keyspace::{SETTINGS_BYTES, Settings, keyspace_key};
 use penstock_storage::log::SyncMethod;
 use penstock_storage::log::{Log, LogConfig, Purpose, Room};
@@ -95,8 +96,8 @@ fn hash(key: &[u8]) -> u32 {
         * 2
 }
 
-fn home_of(key: &[u8]) -> (u16, u32) {
-    (slot_of(key), hash(key))
+fn home_of(key: &[u8]) -> KeyHome {
+    KeyHome::new(slot_of(key), hash(key))
 }
 
 fn log_config(incarnation: u64) -> LogConfig {
@@ -226,7 +227,7 @@ impl Member {
         );
     }
 
-    fn read(&mut self, home: (u16, u32), place: Place) {
+    fn read(&mut self, home: KeyHome, place: Place) {
         let request = self
             .store
             .read(IoToken::new(Asker::Operation, 1), place)
@@ -317,7 +318,7 @@ impl Member {
         let mut cells = Vec::new();
         for (key, _) in &change {
             while let Found::Cold(place) = self.store.keys().find(slot, hash(key), key) {
-                self.read((slot, hash(key)), place);
+                self.read(KeyHome::new(slot, hash(key)), place);
             }
         }
         if self.store.room_for(Purpose::Grow, sizes.sum()) != Room::Yes {
@@ -325,7 +326,7 @@ impl Member {
         }
         for (key, value) in &change {
             let home = home_of(key);
-            let mut id: CellId = match self.store.keys().find(slot, home.1, key) {
+            let mut id: CellId = match self.store.keys().find(slot, home.hash, key) {
                 Found::Cached(id) => id,
                 Found::Absent => self.store.keys_mut().insert(home, key, &[], None),
                 Found::Cold(_) => panic!("read above"),
@@ -336,7 +337,7 @@ impl Member {
                 }
                 None => self.store.keys_mut().mark_deleted(home, id),
             }
-            cells.push((home.1, id));
+            cells.push((home.hash, id));
         }
         let epoch = self.epochs.get_mut(&slot).expect("all are there");
         *epoch += 1 << 8;
@@ -446,7 +447,7 @@ impl Member {
                 let key = key(slot, number);
                 let found = loop {
                     match self.store.keys().find(slot, hash(&key), &key) {
-                        Found::Cold(place) => self.read((slot, hash(&key)), place),
+                        Found::Cold(place) => self.read(KeyHome::new(slot, hash(&key)), place),
                         Found::Cached(id) if !self.store.keys().cell(id).is_deleted() => {
                             let cell = self.store.keys().cell(id);
                             let value = (cell.value().to_vec(), cell.expiry_ms());
@@ -635,7 +636,7 @@ impl Member {
             self.store.room(Purpose::Grow, key.len(), len, false),
             Room::Yes
         );
-        let id = match self.store.keys().find(home.0, home.1, key) {
+        let id = match self.store.keys().find(home.slot, home.hash, key) {
             Found::Cached(id) => id,
             Found::Absent => self.store.keys_mut().insert(home, key, &[], None),
             Found::Cold(_) => panic!("there is room for all of them"),
@@ -647,13 +648,14 @@ impl Member {
                 id
             }
         };
-        self.store.commit(self.now_us, home.0, &[(home.1, id)]);
+        self.store
+            .commit(self.now_us, home.slot, &[(home.hash, id)]);
     }
 
     /// The versions of a key that are kept, the newest first.
     fn history(&self, key: &[u8]) -> Vec<(Version, bool, u64)> {
         let home = home_of(key);
-        let current = match self.store.keys().find(home.0, home.1, key) {
+        let current = match self.store.keys().find(home.slot, home.hash, key) {
             Found::Cached(id) => Some(id),
             Found::Absent => None,
             Found::Cold(_) => panic!("there is room for all of them"),

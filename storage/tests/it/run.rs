@@ -1,6 +1,7 @@
 //! Runs: changes of one key that are one record.
 
 use penstock_storage::extension::EffectsArea;
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::record::part_bytes;
 use penstock_storage::store::{RepeatStep, Store};
 
@@ -13,7 +14,9 @@ const CHANGES_BYTES: u64 = 24;
 fn changed(store: &mut Store<Heap>, which: usize, values: &[&[u8; 8]]) -> Vec<u64> {
     let key = found(store, which);
     let id = key.cell.expect("it is there");
-    let mut run = store.run(0, (SLOT, key.hash), id).expect("it has a value");
+    let mut run = store
+        .run(0, KeyHome::new(SLOT, key.hash), id)
+        .expect("it has a value");
     let lsns = values
         .iter()
         .map(|value| run.replace(*value).expect("there is room").0);
@@ -55,7 +58,9 @@ fn a_run_that_changes_nothing_logs_nothing() {
     let (before, counters) = (seen(&store), store.log().counters());
     let key = found(&store, 1);
     let id = key.cell.expect("it is there");
-    let mut run = store.run(0, (SLOT, key.hash), id).expect("it has a value");
+    let mut run = store
+        .run(0, KeyHome::new(SLOT, key.hash), id)
+        .expect("it has a value");
     assert_eq!(run.change(|_| Ok::<(), ()>(())), RepeatStep::Same);
     assert_eq!(run.change(|_| Err(7)), RepeatStep::Stopped(7));
     drop(run);
@@ -72,7 +77,9 @@ fn a_change_of_a_run_that_finds_no_room_leaves_the_value_as_it_was() {
     let mut runs = 0;
     loop {
         let before = seen(&store);
-        let mut run = store.run(0, (SLOT, key.hash), id).expect("it has a value");
+        let mut run = store
+            .run(0, KeyHome::new(SLOT, key.hash), id)
+            .expect("it has a value");
         let first = run.replace(b"00000001");
         if first.is_none() {
             drop(run);
@@ -91,7 +98,7 @@ fn no_run_is_opened_on_a_key_that_is_gone_or_armed() {
     let mut store = filled_store();
     let (gone, armed) = (found(&store, 4), found(&store, 0));
     if let Some(id) = gone.cell {
-        assert!(store.run(0, (SLOT, gone.hash), id).is_none());
+        assert!(store.run(0, KeyHome::new(SLOT, gone.hash), id).is_none());
     }
     let mut change = store.change(SLOT, [armed], 1);
     change.put(0, b"12345678", Some(NOW_MS + 1));
@@ -99,5 +106,5 @@ fn no_run_is_opened_on_a_key_that_is_gone_or_armed() {
     change.commit(0).expect("there is room");
     let armed = found(&store, 0);
     let id = armed.cell.expect("it has a value");
-    assert!(store.run(0, (SLOT, armed.hash), id).is_none());
+    assert!(store.run(0, KeyHome::new(SLOT, armed.hash), id).is_none());
 }

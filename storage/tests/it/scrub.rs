@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use penstock_storage::io::{Block, Io, IoFailure};
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::log::{Log, LogConfig, Purpose, Room, SyncMethod};
 use penstock_storage::place::FileId;
 use penstock_storage::place::{LogStart, Lsn};
@@ -62,10 +63,12 @@ impl Shelf {
         while self.store.room(Purpose::Grow, 4, value.len(), false) != Room::Yes {
             self.turn();
         }
-        let cell = self
-            .store
-            .keys_mut()
-            .insert((64, number), &number.to_le_bytes(), value, None);
+        let cell = self.store.keys_mut().insert(
+            KeyHome::new(64, number),
+            &number.to_le_bytes(),
+            value,
+            None,
+        );
         let (lsn, _) = self.store.commit(self.now_us, 64, &[(number, cell)]);
         self.store.log_mut().want_durable(lsn);
         self.turn();
@@ -88,7 +91,8 @@ impl Shelf {
                 .expect("a sound disk");
         }
         let number = |key: &[u8]| u32::from_le_bytes(key.try_into().expect("four bytes"));
-        self.store.settle(&|key: &[u8]| (64, number(key)));
+        self.store
+            .settle(&|key: &[u8]| KeyHome::new(64, number(key)));
     }
 
     /// Waits for the next read and has `spoil` change what came of it.

@@ -7,6 +7,7 @@ use penstock_storage::cleaning::RoomOnDisk;
 use penstock_storage::contents::History;
 use penstock_storage::index::CellId;
 use penstock_storage::io::Io;
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::log::{Log, LogConfig, Purpose, Room, SyncMethod};
 use penstock_storage::place::{FileId, LogStart};
 use penstock_storage::recovery::Replayed;
@@ -166,7 +167,7 @@ impl Plant {
             });
         }
         self.turns += 1;
-        self.store.settle(&|key: &[u8]| (64, hash(key)));
+        self.store.settle(&|key: &[u8]| KeyHome::new(64, hash(key)));
         self.store.clean(self.now_us, &hash, &mut self.requests);
         while let Some(file) = self.store.take_removable() {
             self.taken_bytes -= self.length(file);
@@ -212,10 +213,10 @@ impl Plant {
     fn set(&mut self, purpose: Purpose, number: u32) -> Tried {
         let tried = self.room(purpose, self.case.value_bytes);
         if tried == Tried::Done {
-            let (home, key) = ((64, number << 1), number.to_le_bytes());
+            let (home, key) = (KeyHome::new(64, number << 1), number.to_le_bytes());
             let mark = self.model.get(&number).map_or(1, |mark| mark + 1);
             let value = vec![mark; self.case.value_bytes];
-            let cell = match self.store.keys().find(64, home.1, &key) {
+            let cell = match self.store.keys().find(64, home.hash, &key) {
                 Found::Cached(cell) => self.store.keys_mut().set_value(home, cell, &value, None),
                 Found::Absent => self.store.keys_mut().insert(home, &key, &value, None),
                 Found::Cold(_) => panic!("all are in memory"),
@@ -229,8 +230,8 @@ impl Plant {
     fn delete(&mut self, number: u32) -> Tried {
         let tried = self.room(Purpose::Keep, 0);
         if tried == Tried::Done {
-            let home = (64, number << 1);
-            let found = self.store.keys().find(64, home.1, &number.to_le_bytes());
+            let home = KeyHome::new(64, number << 1);
+            let found = self.store.keys().find(64, home.hash, &number.to_le_bytes());
             let Found::Cached(cell) = found else {
                 panic!("all are in memory")
             };

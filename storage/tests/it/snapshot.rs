@@ -4,11 +4,12 @@
 use std::io;
 
 use penstock_storage::expiring::{Amount, BUCKETS, Bucket, Expiring, TICK_MS};
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::keyspace::{Settings, SettingsEntry, Since};
 use penstock_storage::live::FileTimes;
 use penstock_storage::local::PartitionEntry;
 use penstock_storage::packed_place::NewestPart;
-use penstock_storage::packed_place::{Cursor, FILES_MAX, PackedPlace};
+use penstock_storage::packed_place::{FILES_MAX, PackedPlace};
 use penstock_storage::place::FileId;
 use penstock_storage::place::{Lsn, Place};
 use penstock_storage::recovery::Segment;
@@ -65,7 +66,7 @@ fn covered(sequence: u64, file: u32, end_offset: u64) -> CoveredSegment {
 
 fn entry(hash: u32, file: u32, offset: u64) -> NewestPart {
     NewestPart {
-        key: Cursor { slot: 0xABC, hash },
+        key: KeyHome { slot: 0xABC, hash },
         part: PackedPlace::new(Place::new(FileId(file), offset, 56), 1),
     }
 }
@@ -265,10 +266,10 @@ fn many_chunks_are_read_back_in_order() {
     for count in [0, 1, CHUNK_ENTRIES_MAX, 3 * CHUNK_ENTRIES_MAX + 17] {
         let mut entries: Vec<NewestPart> = (0..count)
             .map(|_| NewestPart {
-                key: Cursor {
-                    slot: u16::try_from(random.below(16_384)).expect("a slot"),
-                    hash: u32::try_from(random.below(1 << 32)).expect("32 bits"),
-                },
+                key: KeyHome::new(
+                    u16::try_from(random.below(16_384)).expect("a slot"),
+                    u32::try_from(random.below(1 << 32)).expect("32 bits"),
+                ),
                 ..entry(
                     0,
                     u32::try_from(random.below(9) + 1).expect("small"),

@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use penstock_storage::cleaning::CleaningConfig;
 use penstock_storage::contents::History;
 use penstock_storage::io::Io;
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::log::{Log, LogConfig, Purpose, Room, SyncMethod};
 use penstock_storage::place::LogStart;
 use penstock_storage::record::part_bytes;
@@ -108,10 +109,11 @@ impl Plant {
         let (key, value) = (number.to_le_bytes(), [7; VALUE_BYTES]);
         let cell = match self.store.keys().find(64, number << 1, &key) {
             Found::Cached(cell) => cell,
-            Found::Absent => self
-                .store
-                .keys_mut()
-                .insert((64, number << 1), &key, &value, None),
+            Found::Absent => {
+                self.store
+                    .keys_mut()
+                    .insert(KeyHome::new(64, number << 1), &key, &value, None)
+            }
             Found::Cold(_) => panic!("all are in memory"),
         };
         let (lsn, _) = self.store.commit(self.now_us, 64, &[(number << 1, cell)]);
@@ -146,7 +148,7 @@ impl Plant {
     fn turn(&mut self) {
         self.now_us += TURN_US;
         self.make_spares();
-        self.store.settle(&|key: &[u8]| (64, hash(key)));
+        self.store.settle(&|key: &[u8]| KeyHome::new(64, hash(key)));
         self.store.clean(self.now_us, &hash, &mut self.requests);
         while let Some(file) = self.store.take_removable() {
             self.disk.files.remove(&file);

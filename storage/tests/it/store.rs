@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use penstock_storage::budget::Budget;
 use penstock_storage::index::CellId;
 use penstock_storage::io::{Asker, Block, Io, IoToken, SegmentSource};
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::log::{Log, LogConfig, Room, SyncMethod};
 use penstock_storage::place::FileId;
 use penstock_storage::place::{LogStart, Place};
@@ -60,8 +61,8 @@ fn slot_of(key: &[u8]) -> u16 {
 }
 
 /// Few distinct values, so that several keys share each.
-fn home_of(key: &[u8]) -> (u16, u32) {
-    (slot_of(key), hash(key))
+fn home_of(key: &[u8]) -> KeyHome {
+    KeyHome::new(slot_of(key), hash(key))
 }
 
 fn hash(key: &[u8]) -> u32 {
@@ -111,10 +112,10 @@ impl Shop {
     fn snapshot(&mut self) {
         let Some((taking, bytes)) = &mut self.taking else {
             self.begun += 1;
-            self.taking = self.store.begin_snapshot(self.begun, HASH_CHECK);
+            self.taking = Taking::begin(&mut self.store, self.begun, HASH_CHECK);
             return;
         };
-        match self.store.step_snapshot(taking, 1 + self.random.below(900)) {
+        match taking.step(&self.store, 1 + self.random.below(900)) {
             Taken::Nothing => {}
             Taken::Chunk(chunk) => bytes.extend(chunk),
             Taken::Last(last) => {
@@ -157,7 +158,7 @@ impl Shop {
                     }
                     Found::Absent => found.push(None),
                     Found::Cold(place) => {
-                        self.read((slot_of(key), hash(key)), place);
+                        self.read(KeyHome::new(slot_of(key), hash(key)), place);
                         continue 'again;
                     }
                 }
@@ -167,7 +168,7 @@ impl Shop {
         panic!("a cold key never becomes warm");
     }
 
-    fn read(&mut self, wanted: (u16, u32), place: Place) {
+    fn read(&mut self, wanted: KeyHome, place: Place) {
         let request = self
             .store
             .read(IoToken::new(Asker::Operation, 1), place)
@@ -222,7 +223,7 @@ impl Shop {
                 Some(value) => id = self.store.keys_mut().set_value(home, id, value, None),
                 None => self.store.keys_mut().mark_deleted(home, id),
             }
-            cells.push((home.1, id));
+            cells.push((home.hash, id));
         }
         let slot = u16::try_from(slot * 64).expect("few slots");
         let (lsn, _) = self.store.commit(self.now_us, slot, &cells);
@@ -499,7 +500,7 @@ fn a_cell_that_was_found_stays_until_the_change_is_committed() {
         for missing in 0..KEYS_PER_SLOT {
             let missing = key(1, missing);
             let new = shop.store.keys_mut().insert(
-                (slot_of(&missing), hash(&missing)),
+                KeyHome::new(slot_of(&missing), hash(&missing)),
                 &missing,
                 b"new",
                 None,
@@ -548,7 +549,7 @@ fn a_misdirected_read_is_refused_and_not_cached() {
         shop.store
             .data_mut()
             .admit(
-                (slot_of(first_key), hash(first_key)),
+                KeyHome::new(slot_of(first_key), hash(first_key)),
                 *first,
                 block.bytes(),
                 home_of
@@ -594,7 +595,12 @@ fn an_older_part_of_the_same_key_at_the_place_is_refused() {
     assert!(
         shop.store
             .data_mut()
-            .admit((0, hash(&key(0, number))), new, block.bytes(), home_of)
+            .admit(
+                KeyHome::new(0, hash(&key(0, number))),
+                new,
+                block.bytes(),
+                home_of
+            )
             .is_err()
     );
 }
@@ -666,7 +672,7 @@ fn replay_keeps_the_newer_version_wherever_it_stands() {
                 panic!("all in memory")
             };
             memory
-                .replay(&|_: &[u8]| (0, 5), &part, place, no_cold_key)
+                .replay(&|_: &[u8]| KeyHome::new(0, 5), &part, place, no_cold_key)
                 .expect("no read");
         }
         let store = Store::new(

@@ -12,6 +12,7 @@ use std::time::Instant;
 
 use penstock_storage::index::CellId;
 use penstock_storage::io::{Asker, Block, Completion, Io, IoFailure, IoToken, SegmentSource};
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::log::{Log, Poisoned, Room, SyncMethod};
 use penstock_storage::place::FileId;
 use penstock_storage::place::{LogStart, Place};
@@ -181,8 +182,8 @@ struct Shop {
     salts: Random,
 }
 
-fn home_of(key: &[u8]) -> (u16, u32) {
-    (SLOT, hash(key))
+fn home_of(key: &[u8]) -> KeyHome {
+    KeyHome::new(SLOT, hash(key))
 }
 
 fn hash(key: &[u8]) -> u32 {
@@ -266,10 +267,11 @@ impl Shop {
         for (key, value) in change {
             let mut id = match self.store.keys().find(SLOT, hash(key), key) {
                 Found::Cached(id) => id,
-                Found::Absent => self
-                    .store
-                    .keys_mut()
-                    .insert((SLOT, hash(key)), key, &[], None),
+                Found::Absent => {
+                    self.store
+                        .keys_mut()
+                        .insert(KeyHome::new(SLOT, hash(key)), key, &[], None)
+                }
                 Found::Cold(_) => return Err(Stop::Wrong("a warm key went cold".into())),
             };
             match value {
@@ -327,7 +329,7 @@ impl Shop {
                 Ok(()) => self
                     .store
                     .data_mut()
-                    .admit((SLOT, hash(key)), place, block.bytes(), home_of)
+                    .admit(KeyHome::new(SLOT, hash(key)), place, block.bytes(), home_of)
                     .is_ok(),
                 Err(_) => false,
             };

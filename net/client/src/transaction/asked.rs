@@ -15,8 +15,8 @@ use super::level::{Isolation, TransactionValue};
 use super::plan::Plan;
 use super::step::Base;
 use super::store::{Answered, Transacted};
+use crate::answers::Changed;
 use crate::operation::{Answer, ClientError};
-use crate::told::Changed;
 
 /// What keys hold, as `wait()` or `.await` tells it. Nothing is asked before.
 #[must_use = "nothing is asked yet"]

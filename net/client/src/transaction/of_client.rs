@@ -8,11 +8,11 @@ use super::error::TransactionError;
 use super::level::Isolation;
 use super::store::Transacted;
 use super::{Transaction, transact};
+use crate::answers::Changed;
 use crate::client::Client;
 use crate::operation::{Answer, Pending};
 #[cfg(doc)]
 use crate::options::ClientOptions;
-use crate::told::Changed;
 use crate::verbs::Verbs;
 
 impl Client {

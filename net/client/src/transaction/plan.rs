@@ -13,9 +13,9 @@ use penstock_net::status::Status;
 use super::error::{Conflict, KeyState, TransactionRefusal};
 use super::step::{Base, Step, operand_mut};
 use super::view::{Held, Lifetime, View};
+use crate::answers::Changed;
 use crate::fields::Fields;
 use crate::operation::{Answer, Execution};
-use crate::told::Changed;
 
 /// What a plan is made of.
 #[derive(Clone, Copy)]

@@ -1,7 +1,7 @@
 //! A transaction that is run again when it conflicts.
 
+use crate::answers::Changed;
 use crate::jitter::{doubled, full_jitter, random};
-use crate::told::Changed;
 use crate::update::{PAUSE_MAX, PAUSE_MIN, Patience};
 
 use super::{Isolation, Transacted, Transaction, TransactionError};

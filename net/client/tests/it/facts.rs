@@ -9,7 +9,6 @@ use penstock_net::batch::Batch;
 use penstock_net::frame::{Header, Opcode};
 use penstock_net::pieces::Pieces;
 use penstock_net::program::SCHEMA_ASKED;
-use penstock_net::receive::{Received, Receiver};
 use penstock_net::reply::{BatchReply, ReplyHead, write_error, write_info_reply, write_ping_reply};
 use penstock_net::request::Version;
 use penstock_net::status::Status;
@@ -21,26 +20,8 @@ fn serve() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("bound");
     std::thread::spawn(move || {
-        let (mut stream, _) = listener.accept().expect("connected to");
-        let mut receiver = Receiver::new(1 << 20);
-        let (mut buffer, mut chunk) = (Vec::new(), [0; 4096]);
-        loop {
-            if let Received::Frame {
-                header,
-                body,
-                consumed,
-            } = receiver.next(&buffer)
-            {
-                let out = reply(&header, body);
-                buffer.drain(..consumed);
-                stream.write_all(&out).expect("the client reads");
-                continue;
-            }
-            match stream.read(&mut chunk) {
-                Ok(read @ 1..) => buffer.extend_from_slice(&chunk[..read]),
-                _ => return,
-            }
-        }
+        let (stream, _) = listener.accept().expect("connected to");
+        super::answer_frames(stream, |header, body| Some(reply(header, body)));
     });
     address
 }

@@ -18,7 +18,7 @@ use std::time::Duration;
 use penstock_client::{Apply, BitTest, Client, ClientError, ClientOptions, Field, Rate, Verbs};
 use penstock_net::apply::{Action, ApplyRequest};
 use penstock_net::batch::Batch;
-use penstock_net::frame::Opcode;
+use penstock_net::frame::{Header, Opcode};
 use penstock_net::hello::{AUTH_NONE, FEATURE_APPLY, FEATURE_SHOWN, ServerHello};
 use penstock_net::level::AckLevel;
 use penstock_net::limits::Limits;
@@ -151,6 +151,34 @@ fn converse(
             }
             Received::Incomplete { .. } => {}
             other => panic!("the client sent {other:?}"),
+        }
+        match stream.read(&mut chunk) {
+            Ok(read @ 1..) => buffer.extend_from_slice(&chunk[..read]),
+            _ => return,
+        }
+    }
+}
+
+/// Writes the answer to each frame of a connection, until the client ends the connection or there
+/// is no answer.
+fn answer_frames(mut stream: TcpStream, mut answer: impl FnMut(&Header, &[u8]) -> Option<Vec<u8>>) {
+    let mut receiver = Receiver::new(1 << 20);
+    let (mut buffer, mut chunk) = (Vec::new(), [0; 4096]);
+    loop {
+        if let Received::Frame {
+            header,
+            body,
+            consumed,
+        } = receiver.next(&buffer)
+        {
+            let Some(out) = answer(&header, body) else {
+                return;
+            };
+            buffer.drain(..consumed);
+            if stream.write_all(&out).is_err() {
+                return;
+            }
+            continue;
         }
         match stream.read(&mut chunk) {
             Ok(read @ 1..) => buffer.extend_from_slice(&chunk[..read]),

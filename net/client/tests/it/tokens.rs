@@ -1,7 +1,6 @@
 //! Writes with tokens against a server that executes each token once and can die at any moment.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -16,7 +15,6 @@ use penstock_net::frame::Opcode;
 use penstock_net::hello::{FEATURE_APPLY, FEATURE_TOKENS};
 use penstock_net::level::AckLevel;
 use penstock_net::pieces::Pieces;
-use penstock_net::receive::{Received, Receiver};
 use penstock_net::reply::{BatchReply, ITEM_FLAG_REPLAYED, ReplyHead, write_ping_reply};
 use penstock_net::request::{Request, Version};
 use penstock_net::status::Status;
@@ -105,54 +103,36 @@ impl Server {
     }
 }
 
-fn converse(mut stream: TcpStream, features: u64, store: &Mutex<Store>) {
-    let mut receiver = Receiver::new(1 << 20);
-    let (mut buffer, mut chunk) = (Vec::new(), [0; 4096]);
-    loop {
-        if let Received::Frame {
-            header,
-            body,
-            consumed,
-        } = receiver.next(&buffer)
-        {
-            let mut out = Vec::new();
-            let mut store = store.lock().expect("nobody panics with it");
-            match Opcode::from_code(header.opcode) {
-                Some(Opcode::Hello) => {
-                    let forgotten = if store.has_forgotten {
-                        FEATURE_TOKENS
-                    } else {
-                        0
-                    };
-                    super::hello(&[], features & !forgotten).write(&mut out, header.request_id);
-                }
-                Some(Opcode::Batch) => {
-                    let act = store.script.pop_front().unwrap_or(Act::Answers);
-                    match act {
-                        Act::DiesAndForgets => store.has_forgotten = true,
-                        Act::Dies => {}
-                        _ => out = store.answer(act, header.request_id, body),
-                    }
-                    match act {
-                        Act::Dies | Act::ExecutesAndDies | Act::DiesAndForgets => return,
-                        Act::IsSilent => out.clear(),
-                        Act::Answers | Act::Says(_) => {}
-                    }
-                }
-                _ => write_ping_reply(&mut out, &header, body, 0),
+fn converse(stream: TcpStream, features: u64, store: &Mutex<Store>) {
+    super::answer_frames(stream, |header, body| {
+        let mut out = Vec::new();
+        let mut store = store.lock().expect("nobody panics with it");
+        match Opcode::from_code(header.opcode) {
+            Some(Opcode::Hello) => {
+                let forgotten = if store.has_forgotten {
+                    FEATURE_TOKENS
+                } else {
+                    0
+                };
+                super::hello(&[], features & !forgotten).write(&mut out, header.request_id);
             }
-            drop(store);
-            buffer.drain(..consumed);
-            if stream.write_all(&out).is_err() {
-                return;
+            Some(Opcode::Batch) => {
+                let act = store.script.pop_front().unwrap_or(Act::Answers);
+                match act {
+                    Act::DiesAndForgets => store.has_forgotten = true,
+                    Act::Dies => {}
+                    _ => out = store.answer(act, header.request_id, body),
+                }
+                match act {
+                    Act::Dies | Act::ExecutesAndDies | Act::DiesAndForgets => return None,
+                    Act::IsSilent => out.clear(),
+                    Act::Answers | Act::Says(_) => {}
+                }
             }
-            continue;
+            _ => write_ping_reply(&mut out, header, body, 0),
         }
-        match stream.read(&mut chunk) {
-            Ok(read @ 1..) => buffer.extend_from_slice(&chunk[..read]),
-            _ => return,
-        }
-    }
+        Some(out)
+    });
 }
 
 impl Store {

@@ -288,12 +288,12 @@ impl Leases {
     ) -> Option<&'a mut Failover> {
         let is_current = state.is_on && state.is_current(connected);
         let failover = state.failover.as_mut().filter(|_| is_current)?;
-        self.look_around(failover);
+        self.note_shards(failover);
         Some(failover)
     }
 
     /// Notes what the shards have told, and that this node does not stand still.
-    fn look_around(&self, failover: &mut Failover) -> u64 {
+    fn note_shards(&self, failover: &mut Failover) -> u64 {
         let now_us = self.parts.clock.now_us();
         let shard_of = |partition| self.topology.owner(partition * (SLOTS / LINK_PARTITIONS));
         failover.note_all(now_us, &self.parts.table, shard_of);
@@ -308,7 +308,7 @@ impl Leases {
         let mut state = self.state();
         let state = &mut *state;
         let failover = state.failover.as_mut().filter(|_| state.is_on)?;
-        let now_us = self.look_around(failover);
+        let now_us = self.note_shards(failover);
         failover.publish(&self.parts.table);
         self.note_leases(failover, now_us);
         let (file, revision) = state.home.as_ref()?;

@@ -106,7 +106,7 @@ impl Guard {
         }
         let token = bearer.ok_or(Unproven::Nothing)?;
         let tokens = self.tokens.as_mut().ok_or(Unproven::NoTokens)?;
-        tokens.look();
+        tokens.reload();
         match tokens.is_empty() {
             true => Err(Unproven::NoTokens),
             false if tokens.has(token) => Ok(()),

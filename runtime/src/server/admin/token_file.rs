@@ -58,7 +58,7 @@ impl TokenFile {
     }
 
     /// Reads the file if it has changed. One that is gone or wrong has no tokens.
-    pub(super) fn look(&mut self) {
+    pub(super) fn reload(&mut self) {
         let stamp = FileStamp::of(&self.path);
         if stamp == self.stamp {
             return;
@@ -194,20 +194,20 @@ mod tests {
         assert!(!file.has(&ONE.as_bytes()[..31]) && !file.has(&[b'a'; 9000]));
         put(&format!("{ONE}\n{TWO}\n"), 0o600);
         assert!(!file.has(TWO.as_bytes()), "it was not looked at");
-        file.look();
+        file.reload();
         assert!(file.has(ONE.as_bytes()) && file.has(TWO.as_bytes()));
         for mode in [0o640, 0o604] {
             // A test of root may give a file to its group.
             let is_of_root = FileStamp::of(&path).is_some() && is_root(&path);
             put(TWO, mode);
-            file.look();
+            file.reload();
             assert_eq!(file.is_empty(), mode == 0o604 || !is_of_root, "{mode:o}");
         }
         put(TWO, 0o600);
-        file.look();
+        file.reload();
         assert!(file.has(TWO.as_bytes()) && !file.has(ONE.as_bytes()));
         fs::remove_file(&path).expect("removed");
-        file.look();
+        file.reload();
         assert!(file.is_empty() && !file.has(TWO.as_bytes()));
         fs::remove_dir_all(&folder).expect("removed");
     }

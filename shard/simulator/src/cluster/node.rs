@@ -24,6 +24,7 @@ use penstock_shard::{
 };
 use penstock_storage::budget::Budget;
 use penstock_storage::cleaning::CleaningConfig;
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::key_table::{KeyTable, TableHome};
 use penstock_storage::layout::Layout;
 use penstock_storage::log::LogConfig;
@@ -525,7 +526,7 @@ impl Node {
     }
 
     /// The slot and hash of a key.
-    pub(super) fn home_of(&self, key: &[u8]) -> (u16, u32) {
+    pub(super) fn home_of(&self, key: &[u8]) -> KeyHome {
         Shard::<Pool>::home_of(self.hash_seed)(key)
     }
 
@@ -537,7 +538,7 @@ impl Node {
 
     /// The version behind which the running node keeps those of a key, if it keeps any.
     pub(super) fn keeps_since(&self, key: &[u8]) -> Option<Version> {
-        let (slot, _) = self.home_of(key);
+        let slot = self.home_of(key).slot;
         let rule = self.store_of(slot).keyspaces().rule(slot, key);
         rule.map(|rule| rule.since.version)
     }
@@ -545,14 +546,14 @@ impl Node {
     /// What the running node knows of a key as it was, if its newest version is in memory, or there
     /// is none.
     pub(super) fn was_at(&self, key: &[u8], at: At) -> Option<WasAt> {
-        let (slot, hash) = self.home_of(key);
+        let KeyHome { slot, hash } = self.home_of(key);
         let store = self.store_of(slot);
         let current = match store.keys().find(slot, hash, key) {
             Found::Cached(id) => Some(id),
             Found::Absent => None,
             Found::Cold(_) => return None,
         };
-        Some(store.version_at((slot, hash), key, current, at))
+        Some(store.version_at(KeyHome { slot, hash }, key, current, at))
     }
 
     /// The value that stands there on the disk, if it has this key and version.
@@ -578,7 +579,7 @@ impl Node {
         now_ms: u64,
     ) -> Result<Option<(Version, Vec<u8>)>, String> {
         let is_over = |expiry_ms: Option<u64>| expiry_ms.is_some_and(|at_ms| at_ms <= now_ms);
-        let (slot, hash) = Shard::<Pool>::home_of(self.hash_seed)(key);
+        let KeyHome { slot, hash } = Shard::<Pool>::home_of(self.hash_seed)(key);
         let owner = usize::from(Topology::new(self.shards).owner(slot));
         let core = &self.cores.as_ref().expect("it runs")[owner];
         let store = core.shard.store();

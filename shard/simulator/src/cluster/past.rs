@@ -17,6 +17,7 @@ use penstock_net::level::AckLevel;
 use penstock_net::reply::ReplyItem;
 use penstock_net::request::{BatchRequest, Version};
 use penstock_net::status::Status;
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::store::{At, WasAt};
 use penstock_storage::version::Version as Stored;
 use penstock_storage::versions::{KeptVersion, VersionEntry};
@@ -286,10 +287,11 @@ impl World {
     /// Of each list the versions in the table of a node are the newest ones without a gap, whether
     /// its newest value is in memory or not.
     fn judge_entries(&self, node: usize, last: &BTreeMap<Vec<u8>, Option<Vec<u8>>>) -> Step {
-        let mut known: BTreeMap<(u16, u32), Vec<VersionEntry>> = BTreeMap::new();
+        let mut known: BTreeMap<KeyHome, Vec<VersionEntry>> = BTreeMap::new();
         for core in self.nodes[node].cores.iter().flatten() {
             core.shard.store().data().versions(&mut |entry| {
-                let of_key = known.entry((entry.slot, entry.hash)).or_default();
+                let VersionEntry { slot, hash, .. } = entry;
+                let of_key = known.entry(KeyHome { slot, hash }).or_default();
                 of_key.push(entry);
             });
         }

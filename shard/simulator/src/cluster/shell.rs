@@ -126,7 +126,7 @@ impl Shell for CoreShell<'_> {
 
     /// No segment is called damaged that is sound. Scrubbing and bad places are judged where one
     /// node is simulated.
-    fn tell_damage(
+    fn report_damage(
         &mut self,
         cleaning: &mut Vec<Damaged>,
         scrub: &mut Vec<Corruption>,
@@ -145,9 +145,9 @@ impl Shell for CoreShell<'_> {
         }
     }
 
-    fn tell_token_horizon(&mut self, _: TokenHorizon) {}
+    fn report_token_horizon(&mut self, _: TokenHorizon) {}
 
-    fn tell_failed_effects(&mut self, failed: &mut Vec<FailedEffects>) {
+    fn report_failed_effects(&mut self, failed: &mut Vec<FailedEffects>) {
         if let Err(wrong) = self.world.judge_failed(failed) {
             self.world.failure.get_or_insert(wrong);
         }
@@ -252,11 +252,11 @@ impl Network for CoreShell<'_> {
         }
     }
 
-    fn tell_audit(&mut self, audited: &mut Vec<Audited>, _: u64) {
+    fn report_audit(&mut self, audited: &mut Vec<Audited>, _: u64) {
         assert!(audited.is_empty(), "nobody reads an audit log here");
     }
 
-    fn tell_of_links(&mut self, told: &mut Vec<String>) {
+    fn report_links(&mut self, told: &mut Vec<String>) {
         for told in told.drain(..) {
             self.world.told_of_link(self.end, &told);
         }

@@ -5,6 +5,7 @@ use penstock_net::level::AckLevel;
 use penstock_net::request::Expiry;
 use penstock_net::status::Status;
 use penstock_shard::{Shard, Topology};
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::store::Found;
 
 use crate::disk::Pool;
@@ -94,7 +95,7 @@ impl World {
         let home_of = Shard::<Pool>::home_of(self.hash_seed);
         let is_cold = |part: &&Part| {
             let key = &self.plan.keys[part.key].0;
-            let (slot, hash) = home_of(key);
+            let KeyHome { slot, hash } = home_of(key);
             matches!(store.keys().find(slot, hash, key), Found::Cold(_))
         };
         if plan.parts.iter().filter(is_cold).count() > 1 {

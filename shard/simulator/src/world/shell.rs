@@ -132,7 +132,7 @@ impl Shell for CoreShell<'_> {
     }
 
     /// What a shard calls damaged must be damaged. Bad places are judged by the answers.
-    fn tell_damage(
+    fn report_damage(
         &mut self,
         cleaning: &mut Vec<Damaged>,
         scrub: &mut Vec<Corruption>,
@@ -160,10 +160,10 @@ impl Shell for CoreShell<'_> {
         Ok(())
     }
 
-    fn tell_token_horizon(&mut self, _: TokenHorizon) {}
+    fn report_token_horizon(&mut self, _: TokenHorizon) {}
 
     /// Effects of holds fail only if their keys cannot be read.
-    fn tell_failed_effects(&mut self, failed: &mut Vec<FailedEffects>) {
+    fn report_failed_effects(&mut self, failed: &mut Vec<FailedEffects>) {
         let may_fail = self.world.holds.as_ref().is_none_or(Holds::may_fail);
         if let Some(it) = failed.first().filter(|_| !may_fail) {
             let key = String::from_utf8_lossy(&it.key);
@@ -242,11 +242,11 @@ impl Network for CoreShell<'_> {
         }
     }
 
-    fn tell_audit(&mut self, audited: &mut Vec<Audited>, _: u64) {
+    fn report_audit(&mut self, audited: &mut Vec<Audited>, _: u64) {
         assert!(audited.is_empty(), "nobody reads an audit log here");
     }
 
-    fn tell_of_links(&mut self, told: &mut Vec<String>) {
+    fn report_links(&mut self, told: &mut Vec<String>) {
         assert!(told.is_empty(), "a node alone has no links");
     }
 

@@ -7,6 +7,7 @@ use penstock_net::refusal::Refusal;
 use penstock_net::slot::slot_of;
 use penstock_storage::index::CellId;
 use penstock_storage::io::Blocks;
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::store::{ChangeKey, FewKeys, KeyNumbers, NoRoom, Store};
 
@@ -51,7 +52,7 @@ pub(crate) struct Fire<'a> {
     pub(crate) now_us: u64,
     pub(crate) hash: &'a KeyHash,
     /// Slot and hash of the key.
-    pub(crate) home: (u16, u32),
+    pub(crate) home: KeyHome,
     pub(crate) id: CellId,
     /// What runs, as it was stored.
     pub(crate) effects: &'a [u8],
@@ -72,20 +73,21 @@ impl Fire<'_> {
     }
 
     /// The reads that the effects need, and slots and hashes of all of their keys.
-    pub(crate) fn needs<P: Blocks>(&self, store: &Store<P>) -> (Vec<Cold>, Vec<(u16, u32)>) {
+    pub(crate) fn needs<P: Blocks>(&self, store: &Store<P>) -> (Vec<Cold>, Vec<KeyHome>) {
         let Some(request) = self.request() else {
             return (Vec::new(), Vec::new());
         };
-        let slot = self.home.0;
+        let slot = self.home.slot;
         let cold = cold_keys(store, slot, &request, |key| self.hash.of(key)).collect();
-        let homes = request.keys().map(|key| (slot, self.hash.of(key)));
+        let hashes = request.keys().map(|key| self.hash.of(key));
+        let homes = hashes.map(|hash| KeyHome { slot, hash });
         (cold, homes.collect())
     }
 
     /// Deletes the key, whose effects cannot run.
     pub(crate) fn end_alone<P: Blocks>(&self, store: &mut Store<P>, why: Failure) -> Fired {
         let key = store.keys().cell(self.id).key().to_vec();
-        let mut change = store.change::<1>(self.home.0, [self.expired(store, &key)], 1);
+        let mut change = store.change::<1>(self.home.slot, [self.expired(store, &key)], 1);
         change.delete(0);
         match change.commit(self.now_us) {
             Ok(_) => Fired::Failed(why),
@@ -103,7 +105,7 @@ impl Fire<'_> {
     fn expired<'k, P: Blocks>(&self, store: &Store<P>, key: &'k [u8]) -> ChangeKey<'k> {
         ChangeKey {
             key,
-            hash: self.home.1,
+            hash: self.home.hash,
             cell: Some(self.id),
             exists: true,
             expiry_ms: store.keys().cell(self.id).expiry_ms(),
@@ -117,7 +119,7 @@ impl Fire<'_> {
         told: &mut Vec<u8>,
     ) -> Fired {
         let names = request.first_keys();
-        let (slot, key) = (self.home.0, names[0]);
+        let (slot, key) = (self.home.slot, names[0]);
         let are_of_slot = names.iter().all(|name| slot_of(name) == slot);
         if !are_of_slot || key != store.keys().cell(self.id).key() {
             return self.end_alone(store, Failure::Unknown);
@@ -167,8 +169,8 @@ impl Fire<'_> {
         Context {
             now_us: self.now_us,
             hash: self.hash,
-            slot: self.home.0,
-            key_hash: self.home.1,
+            slot: self.home.slot,
+            key_hash: self.home.hash,
             item: 0,
             level: AckLevel::None,
             memory_max: 0,

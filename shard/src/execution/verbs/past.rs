@@ -7,6 +7,7 @@ use penstock_net::reply::{ExpiryTold, REPLY_ITEM_BYTES};
 use penstock_net::request::{Extra, Request, Version};
 use penstock_net::status::Status;
 use penstock_storage::io::{BLOCK_BYTES, Blocks};
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::place::{Lsn, Place};
 use penstock_storage::record::{PartKind, PartView};
 use penstock_storage::store::{At, Store, WasAt};
@@ -32,7 +33,8 @@ pub(super) fn get_at<P: Blocks>(
         wire::At::Version(Version { epoch, sequence }) => At::Version(Stored { epoch, sequence }),
     };
     let slot = context.slot;
-    let was = store.version_at((slot, key.at.hash), key.at.key, key.at.cell, at);
+    let home = KeyHome::new(slot, key.at.hash);
+    let was = store.version_at(home, key.at.key, key.at.cell, at);
     let kept = match was {
         WasAt::Version(kept) => kept,
         WasAt::Missing => return answer(context, key, Status::NotFound, out),
@@ -126,7 +128,7 @@ pub(super) fn history<P: Blocks>(
     let Extra::History { before, limit } = request.extra else {
         unreachable!("the request was read as HISTORY");
     };
-    let at = (context.slot, key.at.hash);
+    let at = KeyHome::new(context.slot, key.at.hash);
     let Some(mut versions) = store.history(at, key.at.key, key.at.cell, before) else {
         return not_kept(context, key, (None, 0), out);
     };

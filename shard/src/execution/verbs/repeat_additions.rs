@@ -11,6 +11,7 @@ use penstock_net::request::Verb;
 use penstock_net::status::Status;
 use penstock_storage::index::CellId;
 use penstock_storage::io::Blocks;
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::store::{Run, Store};
 
 use super::repeat_items::{Answered, RepeatedItems};
@@ -36,7 +37,7 @@ impl<'s, 'b, P: Blocks> RepeatedAdditions<'s, 'b, P> {
     pub(crate) fn open(
         store: &'s mut Store<P>,
         now_us: u64,
-        home: (u16, u32),
+        home: KeyHome,
         id: CellId,
         first: Addition<'b>,
         before: &Answered<'b>,

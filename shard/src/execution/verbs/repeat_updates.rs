@@ -17,6 +17,7 @@ use penstock_net::request::{Expiry, Request, Verb, decode_repeated, may_repeat};
 use penstock_net::status::Status;
 use penstock_storage::index::CellId;
 use penstock_storage::io::Blocks;
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::place::Lsn;
 use penstock_storage::planted::{self, Bug, is_planted};
 use penstock_storage::store::{FieldBefore, Fields, Found, RepeatStep, Run, Store};
@@ -56,7 +57,7 @@ impl<'s, 'b, P: Blocks> RepeatedUpdates<'s, 'b, P> {
     pub(crate) fn open(
         store: &'s mut Store<P>,
         now_us: u64,
-        home: (u16, u32),
+        home: KeyHome,
         id: CellId,
         request: &Request<'b>,
         before: Answered<'b>,
@@ -156,7 +157,7 @@ pub(super) fn answer_alone<P: Blocks>(
     else {
         return None;
     };
-    let home = (context.slot, context.key_hash);
+    let home = KeyHome::new(context.slot, context.key_hash);
     let mut changes = store.run(context.now_us, home, id)?;
     let from = out.len();
     out.extend_from_slice(&[0; REPLY_ITEM_BYTES]);

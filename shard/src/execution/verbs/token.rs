@@ -190,7 +190,7 @@ pub(crate) fn look<P: Blocks>(
         Standing::Cold(cold) => return Looked::Ran(Ran::Cold(cold)),
         Standing::Refused(refusal) => return Looked::Ran(refused(context, refusal, out)),
         Standing::Kept(kept) => {
-            return Looked::Ran(tell_again(store, context, &kept, request_hash(item), out));
+            return Looked::Ran(answer_again(store, context, &kept, request_hash(item), out));
         }
     };
     let FoundNew {
@@ -301,7 +301,7 @@ fn horizon_key(partition: usize) -> (u16, [u8; HORIZON_KEY_BYTES]) {
 }
 
 /// Writes the answer that the request with this token got, or refuses another request.
-fn tell_again<P: Blocks>(
+fn answer_again<P: Blocks>(
     store: &Store<P>,
     context: &Context<'_>,
     at: &KeptToken,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use penstock_storage::index::CellId;
 use penstock_storage::io::{Block, Blocks};
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::log::{Purpose, Room};
 use penstock_storage::place::Lsn;
 use penstock_storage::record::{OfParts, PartKind, PartView};
@@ -294,16 +295,16 @@ fn swept_value<P: Blocks, H: Fn(&[u8]) -> u32>(
     parts: &[PartView<'_>],
     is_dense: bool,
     turn: &StoreTurn<'_, P, H>,
-) -> Option<((u16, u32), CellId)> {
+) -> Option<(KeyHome, CellId)> {
     let [part] = parts else {
         return None;
     };
     if is_dense || part.kind() != PartKind::Tombstone {
         return None;
     }
-    let home = (part.slot(), (turn.hash_of)(part.key()));
+    let home = KeyHome::new(part.slot(), (turn.hash_of)(part.key()));
     let store = &*turn.store;
-    match store.keys().find(home.0, home.1, part.key()) {
+    match store.keys().find(home.slot, home.hash, part.key()) {
         Found::Cached(id) if store.keys().version(id) == part.version() => {
             store.data().exists(id).then_some((home, id))
         }
@@ -329,7 +330,7 @@ fn prefetch<P: Blocks, H: Fn(&[u8]) -> u32>(
     receivers: &ReceiverLinks,
     turn: &StoreTurn<'_, P, H>,
 ) -> usize {
-    let mut homes = [(0, 0); PREFETCH_KEYS_MAX];
+    let mut homes = [KeyHome::default(); PREFETCH_KEYS_MAX];
     let mut count = 0;
     let records = numbers.iter().flat_map(|number| {
         let state = &partitions[number];
@@ -338,7 +339,8 @@ fn prefetch<P: Blocks, H: Fn(&[u8]) -> u32>(
     });
     let guesses = records.filter_map(PartView::guess);
     for (home, (slot, key)) in homes.iter_mut().zip(guesses) {
-        *home = (slot, (turn.hash_of)(key));
+        let hash = (turn.hash_of)(key);
+        *home = KeyHome { slot, hash };
         count += 1;
     }
     turn.store.keys().prefetch(&homes[..count]);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use penstock_net::slot::slot_of;
 use penstock_storage::io::{Block, Blocks, Completion};
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::place::Place;
 use penstock_storage::store::{Found, Store};
 
@@ -55,7 +56,7 @@ impl<B> Default for ColdKeys<B> {
 
 #[derive(Debug)]
 struct ColdRead<B> {
-    home: (u16, u32),
+    home: KeyHome,
     place: Place,
     token: Option<u64>,
     /// What was read, and how many bytes of it: the file may end before the place does.
@@ -64,17 +65,17 @@ struct ColdRead<B> {
 
 impl<B: Block> ColdKeys<B> {
     /// Drops reads of what is not cold any more, or stands elsewhere now.
-    fn drop_stale(&mut self, cold: &[((u16, u32), Place)]) {
+    fn drop_stale(&mut self, cold: &[(KeyHome, Place)]) {
         self.reads
             .retain(|read| read.token.is_some() || cold.contains(&(read.home, read.place)));
     }
 
-    fn has_read(&self, at: &((u16, u32), Place)) -> bool {
+    fn has_read(&self, at: &(KeyHome, Place)) -> bool {
         let mut reads = self.reads.iter();
         reads.any(|read| (read.home, read.place) == *at && read.read.is_some())
     }
 
-    fn knows(&self, at: (u16, u32), place: Place) -> bool {
+    fn knows(&self, at: KeyHome, place: Place) -> bool {
         let mut reads = self.reads.iter();
         reads.any(|read| (read.home, read.place) == (at, place))
     }
@@ -90,7 +91,7 @@ impl<B: Block> ColdKeys<B> {
             let Some((block, moved)) = read.read else {
                 continue;
             };
-            let home_of = |key: &[u8]| (slot_of(key), hash_of(key));
+            let home_of = |key: &[u8]| KeyHome::new(slot_of(key), hash_of(key));
             let bytes = &block.bytes()[..moved];
             let is_there = store
                 .data_mut()
@@ -131,7 +132,7 @@ impl<B: Block> Prefetch<B> {
     pub(super) fn places<P: Blocks<Block = B>, H: Fn(&[u8]) -> u32>(
         &mut self,
         waiter: Waiter,
-        cold_of: impl Fn(&Store<P>) -> Vec<((u16, u32), Place)>,
+        cold_of: impl Fn(&Store<P>) -> Vec<(KeyHome, Place)>,
         turn: &mut StoreTurn<'_, P, H>,
         effects: &mut Effects,
     ) -> bool {

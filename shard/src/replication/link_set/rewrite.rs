@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use penstock_net::link::Position;
 use penstock_net::slot::slot_of;
 use penstock_storage::io::{Block, Blocks};
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::keyspace::{SETTINGS_BYTES, Settings, prefix_of};
 use penstock_storage::log::{Purpose, Room};
 use penstock_storage::place::Lsn;
@@ -196,10 +197,12 @@ fn write_key<P: Blocks<Block = B>, B: Block, H: Fn(&[u8]) -> u32>(
         return Err(NotNow);
     }
     let cell = match found {
-        Found::Cached(id) => store.keep_answer_version((slot, hash), id),
+        Found::Cached(id) => store.keep_answer_version(KeyHome { slot, hash }, id),
         Found::Absent => {
-            let id = store.keys_mut().insert((slot, hash), key, &[], None);
-            store.keys_mut().mark_deleted((slot, hash), id);
+            let id = store
+                .keys_mut()
+                .insert(KeyHome { slot, hash }, key, &[], None);
+            store.keys_mut().mark_deleted(KeyHome { slot, hash }, id);
             id
         }
         Found::Cold(_) => unreachable!("it was read"),

@@ -5,6 +5,7 @@ use penstock_net::link::frame::read_link_frame;
 use penstock_net::link::{LinkMessage, LinkReceived, Position, RefusalCode};
 use penstock_net::slot::slot_of;
 use penstock_storage::io::{Block, Blocks};
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::place::{FileId, Lsn, Place};
 use penstock_storage::store::Store;
 
@@ -160,7 +161,7 @@ impl<B: Block> SenderLink<B> {
         self.offer(turn, shipped);
         self.read_log(turn, shipped, reads, pace, effects)?;
         let tells = tells_clock(&self.sender);
-        self.sender.tell_clock(tells);
+        self.sender.send_clock(tells);
         let durable = turn.store.log().durable();
         self.sender.pump(
             turn.time.time_ms,
@@ -258,8 +259,8 @@ impl<B: Block> SenderLink<B> {
     }
 }
 
-fn home_of(hash_of: &impl Fn(&[u8]) -> u32) -> impl Fn(&[u8]) -> (u16, u32) {
-    move |key| (slot_of(key), hash_of(key))
+fn home_of(hash_of: &impl Fn(&[u8]) -> u32) -> impl Fn(&[u8]) -> KeyHome {
+    move |key| KeyHome::new(slot_of(key), hash_of(key))
 }
 
 /// Hands the records of a frame of the log to the sender.

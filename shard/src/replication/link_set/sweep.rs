@@ -6,8 +6,8 @@ use penstock_net::link::message::LINK_PARTITIONS;
 use penstock_net::link::{LinkMessage, Mode};
 use penstock_storage::index::Home;
 use penstock_storage::io::{Block, Blocks};
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::log::{Purpose, Room};
-use penstock_storage::packed_place::Cursor;
 use penstock_storage::place::Lsn;
 use penstock_storage::record::{PartKind, PartView};
 use penstock_storage::store::Store;
@@ -39,7 +39,7 @@ struct Sweep {
     /// value. A deletion may have the version of a value: the source has swept that one itself.
     seen: BTreeMap<Vec<u8>, (Version, bool)>,
     /// How far the keys that are here were compared with `seen`; none at the end.
-    at: Option<Cursor>,
+    at: Option<KeyHome>,
     /// How many keys from there on are compared together.
     batch_keys: Option<usize>,
     has_begun: bool,
@@ -50,12 +50,9 @@ struct Sweep {
 
 impl Sweep {
     /// Where it goes on; `first` is the first slot of the partition.
-    fn position(&mut self, first: u16) -> Option<Cursor> {
+    fn position(&mut self, first: u16) -> Option<KeyHome> {
         if !std::mem::replace(&mut self.has_begun, true) && !is_planted(Bug::SweepForgotten) {
-            self.at = Some(Cursor {
-                slot: first,
-                hash: 0,
-            });
+            self.at = Some(KeyHome::new(first, 0));
         }
         self.at
     }
@@ -64,7 +61,7 @@ impl Sweep {
     /// other reads of the shard need memory, too.
     fn batch_keys<P: Blocks>(
         &mut self,
-        at: Cursor,
+        at: KeyHome,
         last: u16,
         bytes_max: usize,
         store: &Store<P>,

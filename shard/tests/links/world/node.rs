@@ -1,6 +1,7 @@
 //! One shard of a node, with its log and its links.
 
 use super::*;
+use penstock_storage::key_home::KeyHome;
 
 /// One shard of a node, which starts and ends by itself here.
 pub(super) struct Node {
@@ -89,34 +90,31 @@ impl Node {
 
     /// The cell of a key, if it has one; what is cold is read at once.
     pub(super) fn cell(&mut self, key: &[u8]) -> Option<CellId> {
-        let (slot, salt) = (slot_of(key), self.salt);
+        let home = home_of(self.salt)(key);
         loop {
-            match self.store.keys().find(slot, hash(salt, key), key) {
+            match self.store.keys().find(home.slot, home.hash, key) {
                 Found::Cached(id) => return Some(id),
                 Found::Absent => return None,
-                Found::Cold(place) => self.read_cold((slot, hash(salt, key)), place),
+                Found::Cold(place) => self.read_cold(home, place),
             }
         }
     }
 
-    pub(super) fn read_cold(&mut self, home: (u16, u32), place: Place) {
+    pub(super) fn read_cold(&mut self, home: KeyHome, place: Place) {
         let salt = self.salt;
         let token = IoToken::new(Asker::Operation, 1);
         let request = self.store.read(token, place).expect("heap");
         self.disk.submit(&mut vec![request]);
         let completion = self.disk.complete(self.disk.under_way().len() - 1);
         let block = completion.block.expect("a read has a block");
-        let home_of = |key: &[u8]| (slot_of(key), hash(salt, key));
         self.store
             .data_mut()
-            .admit(home, place, block.bytes(), home_of)
+            .admit(home, place, block.bytes(), home_of(salt))
             .expect("what was written");
     }
 
     pub(super) fn settle(&mut self) {
-        let salt = self.salt;
-        self.store
-            .settle(&|key: &[u8]| (slot_of(key), hash(salt, key)));
+        self.store.settle(&home_of(self.salt));
     }
 }
 
@@ -135,4 +133,9 @@ pub(super) fn introduction((number, shard, shards): (u8, u16, u16), life: u64) -
         record_bytes_max: RECORD_BYTES_MAX,
         frame_bytes_max: FRAME_BYTES_MAX,
     }
+}
+
+/// The slot of a key, and its hash with this salt.
+pub(super) fn home_of(salt: u64) -> impl Fn(&[u8]) -> KeyHome {
+    move |key| KeyHome::new(slot_of(key), hash(salt, key))
 }

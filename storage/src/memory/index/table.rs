@@ -21,7 +21,7 @@ use crate::memory::index::entry::Position;
 use crate::memory::index::entry::is_token_hash;
 use crate::memory::index::groups::Group;
 use crate::memory::index::groups::Slot;
-use crate::types::packed_place::Cursor;
+use crate::types::key_home::KeyHome;
 use crate::types::packed_place::PackedPlace;
 use crate::types::version::SLOTS;
 
@@ -276,10 +276,10 @@ impl Index {
     /// there from the begin to the end of a walk is visited exactly once.
     pub fn walk(
         &self,
-        from: Cursor,
+        from: KeyHome,
         entries: usize,
-        visit: &mut impl FnMut(Cursor, Candidate),
-    ) -> Option<Cursor> {
+        visit: &mut impl FnMut(KeyHome, Candidate),
+    ) -> Option<KeyHome> {
         let mut visited = 0;
         let mut last = None;
         let mut from_hash = from.hash;
@@ -295,10 +295,7 @@ impl Index {
                         at += 1;
                         continue;
                     }
-                    let cursor = Cursor {
-                        slot,
-                        hash: entry.hash,
-                    };
+                    let cursor = KeyHome::new(slot, entry.hash);
                     if visited >= entries && last != Some(cursor) {
                         return Some(cursor);
                     }
@@ -474,25 +471,25 @@ mod tests {
                     1 => (u32::MAX - 150).wrapping_add(spread(number) % 300),
                     _ => spread(number % 700),
                 };
-                (slot, hash)
+                KeyHome { slot, hash }
             };
             let mut index = Index::new();
-            let mut model: BTreeMap<u32, (u16, u32)> = BTreeMap::new();
+            let mut model: BTreeMap<u32, KeyHome> = BTreeMap::new();
             for step in 0..40_000u32 {
                 // First mostly insertions, at the end mostly removals.
                 let grows = next(40_000) >= u64::from(step);
                 let number = u32::try_from(next(8_000)).unwrap();
-                let (slot, hash) = place_of(number);
+                let KeyHome { slot, hash } = place_of(number);
                 if model.contains_key(&number) && !grows {
                     model.remove(&number);
                     index.remove(index.position_of(slot, hash, CellId(number)));
                 } else if !model.contains_key(&number) && grows {
-                    model.insert(number, (slot, hash));
+                    model.insert(number, KeyHome { slot, hash });
                     index.insert(slot, hash, CellId(number));
                 }
                 if step % 4_000 == 0 {
                     index.check();
-                    for (&number, &(slot, hash)) in &model {
+                    for (&number, &KeyHome { slot, hash }) in &model {
                         let position = index.position_of(slot, hash, CellId(number));
                         assert_eq!(position.slot, slot, "seed {seed}");
                         let is_only = index.candidates(slot, hash).count() == 1;
@@ -503,12 +500,12 @@ mod tests {
                         .map(place_of)
                         .collect::<std::collections::BTreeSet<_>>()
                         .into_iter()
-                        .map(|(slot, hash)| index.candidates(slot, hash).count())
+                        .map(|KeyHome { slot, hash }| index.candidates(slot, hash).count())
                         .sum();
                     assert_eq!(all, model.len(), "seed {seed}");
                 }
             }
-            for (number, (slot, hash)) in std::mem::take(&mut model) {
+            for (number, KeyHome { slot, hash }) in std::mem::take(&mut model) {
                 index.remove(index.position_of(slot, hash, CellId(number)));
             }
             index.check();
@@ -538,7 +535,7 @@ mod tests {
             }
             let all = |index: &Index| {
                 let mut all = Vec::new();
-                index.walk(Cursor::default(), usize::MAX, &mut |at, found| {
+                index.walk(KeyHome::default(), usize::MAX, &mut |at, found| {
                     all.push((at, found.home));
                 });
                 // Entries of one hash may stand in any order.
@@ -601,8 +598,8 @@ mod tests {
             let mut visits = vec![0; 6_000];
             let mut guests = std::collections::VecDeque::new();
             let mut next_guest = 6_000u32;
-            let mut from = Some(Cursor::default());
-            let mut last = Cursor::default();
+            let mut from = Some(KeyHome::default());
+            let mut last = KeyHome::default();
             while let Some(cursor) = from {
                 let entries = usize::try_from(1 + next(100)).unwrap();
                 from = index.walk(cursor, entries, &mut |at, found| {

@@ -7,7 +7,8 @@
 //! snapshot may be taken more often.
 
 use crate::format::record::{read_u32, read_u64};
-use crate::types::packed_place::{Cursor, FILES_MAX, PackedPlace};
+use crate::types::key_home::KeyHome;
+use crate::types::packed_place::{FILES_MAX, PackedPlace};
 use crate::types::version::SLOTS;
 
 use crate::types::packed_place::NewestPart;
@@ -37,7 +38,7 @@ const _: () = assert!(
 const IMPOSSIBLE: &str = "an entry cannot be one of an index";
 
 /// The key as a number that ascends with the entries.
-fn number_of(key: Cursor) -> u64 {
+fn number_of(key: KeyHome) -> u64 {
     u64::from(key.slot) << u32::BITS | u64::from(key.hash)
 }
 
@@ -183,10 +184,7 @@ impl Rows {
                 return Err(IMPOSSIBLE);
             };
             let [a, b, c, d, e, f, ..] = key.to_le_bytes();
-            let key = Cursor {
-                slot: u16::from_le_bytes([e, f]),
-                hash: u32::from_le_bytes([a, b, c, d]),
-            };
+            let key = KeyHome::new(u16::from_le_bytes([e, f]), u32::from_le_bytes([a, b, c, d]));
             visit(&NewestPart { key, part })?;
         }
         Ok(())
@@ -230,7 +228,7 @@ mod tests {
     fn entry(slot: u16, hash: u32, file: u32, offset: u64, bytes: usize) -> NewestPart {
         let place = Place::new(FileId(file), offset, bytes);
         NewestPart {
-            key: Cursor { slot, hash },
+            key: KeyHome { slot, hash },
             part: PackedPlace::new(place, offset ^ u64::from(hash)),
         }
     }
@@ -283,7 +281,7 @@ mod tests {
             if packed.bytes() != rows.len() {
                 continue;
             }
-            let mut last = Cursor::default();
+            let mut last = KeyHome::default();
             let _ = packed.decode(rows, |entry| {
                 assert!(entry.key >= last && entry.key.slot < SLOTS, "bit {bit}");
                 assert!(entry.part.place().is_some(), "bit {bit}");

@@ -30,7 +30,7 @@ use crate::store::cleaning::live::FileTimes;
 use crate::store::keyspace::settings::SettingsEntry;
 use crate::store::local::PartitionEntry;
 use crate::store::versions::entry::VersionEntry;
-use crate::types::packed_place::Cursor;
+use crate::types::key_home::KeyHome;
 use crate::types::packed_place::NewestPart;
 use crate::types::place::Lsn;
 use crc32fast::Hasher;
@@ -263,7 +263,7 @@ impl<'a> Chunk<'a> {
 /// How far the entries of a snapshot have come: sections follow each other, and each ascends.
 #[derive(Debug, Default)]
 pub(super) struct Order {
-    pub(super) newest: Cursor,
+    pub(super) newest: KeyHome,
     pub(super) version: Option<(u16, u32, u32, u64)>,
     pub(super) settings: Option<(u16, u8)>,
     pub(super) partition: Option<u8>,

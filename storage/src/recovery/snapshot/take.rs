@@ -12,7 +12,7 @@ use crate::store::local::PartitionEntry;
 use crate::store::store::Store;
 use crate::store::versions::entry::VersionEntry;
 use crate::types::io::Blocks;
-use crate::types::packed_place::Cursor;
+use crate::types::key_home::KeyHome;
 use crate::types::place::Lsn;
 
 /// A snapshot of a store's index that is being taken.
@@ -32,7 +32,7 @@ pub struct Taking {
 /// every keyspace that a version names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Walk {
-    Newest(Cursor),
+    Newest(KeyHome),
     Versions(u128),
     Settings(usize),
     Partitions,
@@ -72,27 +72,29 @@ impl Taking {
     pub fn waits_for(&self) -> Option<Lsn> {
         matches!(self.walk, Walk::Ended).then_some(self.to)
     }
-}
 
-impl<P: Blocks> Store<P> {
     /// Begins a snapshot of the index, with the first bytes of its file; `hash_check` is what the
     /// key hash makes of a constant. To be called between two changes, behind [`Store::settle`].
     /// None if nothing was logged yet, or while a copy that is durable is not known to the index.
-    pub fn begin_snapshot(&mut self, number: u64, hash_check: u64) -> Option<(Taking, Vec<u8>)> {
-        self.settle_copies();
-        let position = self.log().position()?;
-        if self.cleaning().covered(self.log().durable()) < position.lsn {
+    pub fn begin<P: Blocks>(
+        store: &mut Store<P>,
+        number: u64,
+        hash_check: u64,
+    ) -> Option<(Taking, Vec<u8>)> {
+        store.settle_copies();
+        let position = store.log().position()?;
+        if store.cleaning().covered(store.log().durable()) < position.lsn {
             return None;
         }
         // A deletion that is neither told here nor read behind this would be in nobody's count.
-        let mut unsettled = self.data.deletions();
+        let mut unsettled = store.data.deletions();
         assert!(
             unsettled.all(|lsn| lsn > position.lsn),
             "deletions are settled before"
         );
-        let log = self.log();
+        let log = store.log();
         let history = log.history();
-        let tombstones = |file| u32::try_from(self.data.live.tombstones(file)).unwrap_or(u32::MAX);
+        let tombstones = |file| u32::try_from(store.data.live.tombstones(file)).unwrap_or(u32::MAX);
         let before = history
             .segments
             .iter()
@@ -135,7 +137,7 @@ impl<P: Blocks> Store<P> {
         let (writer, bytes) = SnapshotWriter::new(&header);
         let taking = Taking {
             writer,
-            walk: Walk::Newest(Cursor::default()),
+            walk: Walk::Newest(KeyHome::default()),
             must_write: false,
             to: Lsn(0),
             time_ms: 0,
@@ -145,24 +147,24 @@ impl<P: Blocks> Store<P> {
 
     /// Goes on with a snapshot, over about so many more entries of the index. To be called between
     /// two changes, and again only when the bytes of the last step are on their way.
-    pub fn step_snapshot(&self, taking: &mut Taking, entries: usize) -> Taken {
+    pub fn step<P: Blocks>(&mut self, store: &Store<P>, entries: usize) -> Taken {
         let Taking {
             writer,
             walk,
             must_write,
             to,
             time_ms,
-        } = taking;
+        } = self;
         if *must_write || writer.is_chunk_full() {
             if let Some(chunk) = writer.next_chunk() {
                 return Taken::Chunk(chunk);
             }
             *must_write = false;
         }
-        let history = self.log().history();
+        let history = store.log().history();
         let next = match *walk {
             Walk::Newest(from) => {
-                let next = self
+                let next = store
                     .data
                     .keys
                     .newest_parts(from, entries, &mut |entry| writer.take(&entry));
@@ -170,33 +172,33 @@ impl<P: Blocks> Store<P> {
             }
             Walk::Versions(from) => {
                 let mut take = |entry: VersionEntry| writer.take_version(&entry);
-                let next = self.data.versions.walk(from, entries, &mut take);
+                let next = store.data.versions.walk(from, entries, &mut take);
                 next.map(Walk::Versions)
             }
             Walk::Settings(from) => {
                 let mut take = |entry: SettingsEntry<'_>| writer.take_settings(&entry);
-                let next = self.data.keyspaces.walk(from, entries, &mut take);
+                let next = store.data.keyspaces.walk(from, entries, &mut take);
                 next.map(Walk::Settings)
             }
             Walk::Partitions => {
                 if history.is_linked {
                     let mut take = |entry: PartitionEntry<'_>| writer.take_partition(&entry);
-                    self.data.locals.walk(history, &mut take);
+                    store.data.locals.walk(history, &mut take);
                 }
                 None
             }
             Walk::Times(from) => {
                 let mut take = |entry: FileTimes| writer.take_times(&entry);
-                let next = self.data.live.walk_times(from, entries, &mut take);
+                let next = store.data.live.walk_times(from, entries, &mut take);
                 next.map(Walk::Times)
             }
             Walk::Timers(behind) => {
                 let mut take = |timer: Timer| writer.take_timer(timer);
-                let next = self.data.keys.timers().walk(behind, entries, &mut take);
+                let next = store.data.keys.timers().walk(behind, entries, &mut take);
                 next.map(|last| Walk::Timers(Some(last)))
             }
             Walk::Ended => {
-                let durable = self.log().durable();
+                let durable = store.log().durable();
                 if durable < *to && !is_planted(Bug::FinishUndurable) {
                     return Taken::Nothing;
                 }
@@ -218,14 +220,14 @@ impl<P: Blocks> Store<P> {
             Walk::Timers(_) | Walk::Ended => Walk::Ended,
         };
         if *walk == last {
-            *to = self.log().appended();
+            *to = store.log().appended();
         }
         if matches!(walk, Walk::Ended) {
             // Versions may be gone whose time had ended, and the log need not tell that time.
             *time_ms =
-                match self.data.keyspaces.keeps_versions() && !is_planted(Bug::SnapshotUntimed) {
-                    true => self.data.time_ms().max(self.carried_ms()),
-                    false => self.carried_ms(),
+                match store.data.keyspaces.keeps_versions() && !is_planted(Bug::SnapshotUntimed) {
+                    true => store.data.time_ms().max(store.carried_ms()),
+                    false => store.carried_ms(),
                 };
         }
         Taken::Nothing

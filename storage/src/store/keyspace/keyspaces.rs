@@ -303,7 +303,7 @@ impl Keyspaces {
     ///
     /// # Errors
     /// As [`Keyspaces::hear`].
-    pub fn hear_recorded(
+    pub fn learn_recorded(
         &mut self,
         prefix: &[u8],
         settings: Settings,

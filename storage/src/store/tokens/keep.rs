@@ -11,6 +11,7 @@ use crate::store::data::Data;
 use crate::store::store::Store;
 use crate::store::tokens::horizons::raised_within_ms;
 use crate::types::io::Blocks;
+use crate::types::key_home::KeyHome;
 use crate::types::version::partition_of;
 
 impl Data {
@@ -158,7 +159,8 @@ impl<P: Blocks> Store<P> {
 
     /// Gives a token its cell.
     pub(in crate::store) fn put_token(&mut self, slot: u16, token: &TokenPart<'_>) -> CellId {
-        let home = (slot, token.at.hash);
+        let hash = token.at.hash;
+        let home = KeyHome { slot, hash };
         let Store {
             data: Data { keys, .. },
             token_value,
@@ -176,7 +178,7 @@ impl<P: Blocks> Store<P> {
     /// value names another one. So the value of a token names the present version, and each retry
     /// is told what the first try was. Other keys do not change. The cell of the key; its value is
     /// longer by [`TokenAnswer::VERSION_BYTES`] at most.
-    pub fn keep_answer_version(&mut self, home: (u16, u32), id: CellId) -> CellId {
+    pub fn keep_answer_version(&mut self, home: KeyHome, id: CellId) -> CellId {
         let cell = self.data.keys.cell(id);
         let answer = match is_token(cell.key()) {
             true => TokenAnswer::decode(cell.value()).filter(|it| it.version.is_none()),

@@ -2,6 +2,7 @@
 
 use crate::format::checksum::crc32;
 use crate::format::record::SEQUENCE_MAX;
+use crate::types::key_home::KeyHome;
 use crate::types::packed_place::PackedPlace;
 use crate::types::place::Place;
 use crate::types::version::{PARTITIONS, SLOTS, Version};
@@ -70,6 +71,10 @@ impl KeyId {
 
     pub(crate) fn hash(self) -> u32 {
         u32::try_from(self.0 >> HASH_SHIFT & u128::from(u32::MAX)).expect("32 bits")
+    }
+
+    pub(crate) fn home(self) -> KeyHome {
+        KeyHome::new(self.slot(), self.hash())
     }
 
     fn check(self) -> u32 {

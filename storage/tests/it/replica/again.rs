@@ -4,11 +4,12 @@
 use std::io;
 
 use penstock_storage::cleaning::CleaningConfig;
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::keyspace::{SETTINGS_BYTES, keyspace_key};
 use penstock_storage::log::{Purpose, Room};
-use penstock_storage::packed_place::{Cursor, NewestPart};
+use penstock_storage::packed_place::NewestPart;
 use penstock_storage::place::{Lsn, Place};
-use penstock_storage::snapshot::{SnapshotName, SnapshotReader, Taken};
+use penstock_storage::snapshot::{SnapshotName, SnapshotReader, Taken, Taking};
 use penstock_storage::store::Found;
 use penstock_storage::version::Version;
 
@@ -39,21 +40,21 @@ impl Member {
     }
 
     /// Where the newest parts of all keys stand.
-    fn places(&self) -> Vec<(Cursor, Place)> {
+    fn places(&self) -> Vec<(KeyHome, Place)> {
         let mut places = Vec::new();
         let mut note = |entry: NewestPart| places.push((entry.key, entry.place()));
         self.store
             .keys()
-            .newest_parts(Cursor::default(), usize::MAX, &mut note);
+            .newest_parts(KeyHome::default(), usize::MAX, &mut note);
         places.sort_unstable_by_key(|&(at, place)| (at, place.file, place.offset));
         places
     }
 
     fn snapshot(&mut self) -> (SnapshotName, Vec<u8>) {
         self.rest();
-        let (mut taking, mut bytes) = self.store.begin_snapshot(1, 0).expect("there is a log");
+        let (mut taking, mut bytes) = Taking::begin(&mut self.store, 1, 0).expect("there is a log");
         loop {
-            match self.store.step_snapshot(&mut taking, 100) {
+            match taking.step(&self.store, 100) {
                 Taken::Nothing => {}
                 Taken::Chunk(chunk) => bytes.extend(chunk),
                 Taken::Last(last) => {
@@ -259,8 +260,8 @@ fn a_key_that_was_swept_is_there_again_when_its_record_comes_again_behind_the_sw
     let value = |byte: u8| Some((vec![byte; 20], None));
     let all = vec![(stays, value(1)), (swept.clone(), value(2))];
     assert!(member.ship(slot, 11, &all).is_some());
-    let home = (slot, hash(&swept));
-    let find = |member: &Member| member.store.keys().find(slot, home.1, &swept);
+    let home = KeyHome::new(slot, hash(&swept));
+    let find = |member: &Member| member.store.keys().find(slot, home.hash, &swept);
     let Found::Cached(id) = find(&member) else {
         panic!("the key was just written");
     };
@@ -304,9 +305,9 @@ fn a_key_that_came_again_survives_the_cleaning_of_the_segment_of_its_sweep() {
     let value = |byte: u8, bytes: usize| Some((vec![byte; bytes], None));
     let all = vec![(stays, value(1, 20)), (swept.clone(), value(2, 20))];
     assert!(member.ship(slot, 11, &all).is_some());
-    let home = (slot, hash(&swept));
+    let home = KeyHome::new(slot, hash(&swept));
     let place_of = |member: &Member| {
-        let at = Cursor { slot, hash: home.1 };
+        let at = KeyHome::new(slot, home.hash);
         let places = member.places();
         places.iter().find(|it| it.0 == at).map(|it| it.1)
     };
@@ -326,7 +327,7 @@ fn a_key_that_came_again_survives_the_cleaning_of_the_segment_of_its_sweep() {
     let bytes = record(slot, 11, &all);
     member.rest();
     member.warm(&parts(&bytes));
-    let Found::Cached(id) = member.store.keys().find(slot, home.1, &swept) else {
+    let Found::Cached(id) = member.store.keys().find(slot, home.hash, &swept) else {
         panic!("it is in memory");
     };
     assert_eq!(

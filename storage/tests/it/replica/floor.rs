@@ -83,7 +83,7 @@ impl Member {
 
     fn was(&self, key: &[u8], at: At) -> WasAt {
         let home = home_of(key);
-        let current = match self.store.keys().find(home.0, home.1, key) {
+        let current = match self.store.keys().find(home.slot, home.hash, key) {
             Found::Cached(id) => Some(id),
             Found::Absent => None,
             Found::Cold(_) => panic!("there is room for all of them"),

@@ -30,7 +30,7 @@ impl EtcdHome {
 
     /// What the first endpoint that answers has: which etcd, and the key, of which `keys_only`
     /// leaves out the value.
-    fn look(&mut self, keys_only: bool) -> Result<(u64, Option<KeyValue>), HomeError> {
+    fn read_plan(&mut self, keys_only: bool) -> Result<(u64, Option<KeyValue>), HomeError> {
         let mut causes = Vec::new();
         // A kept connection may have been closed, so a single endpoint is asked twice.
         for _ in 0..self.gateway.endpoints().max(2) {
@@ -40,7 +40,7 @@ impl EtcdHome {
             }
         }
         self.gateway.read_files_anew();
-        let text = told(&causes);
+        let text = causes_text(&causes);
         Err(match causes.iter().all(|it| it.is_definite) {
             true => HomeError::Refused(text),
             false => HomeError::Unavailable(text),
@@ -50,7 +50,7 @@ impl EtcdHome {
 
 impl PlanHome for EtcdHome {
     fn load(&mut self) -> Result<Option<StoredPlan>, HomeError> {
-        let (etcd, found) = self.look(false)?;
+        let (etcd, found) = self.read_plan(false)?;
         Ok(found.map(|found| stored(etcd, found)))
     }
 
@@ -88,11 +88,11 @@ impl PlanHome for EtcdHome {
             }
             let is_refused = causes.iter().all(|it| it.is_definite);
             if is_refused && causes.len() >= self.gateway.endpoints() {
-                return Err(HomeError::Refused(told(&causes)));
+                return Err(HomeError::Refused(causes_text(&causes)));
             }
             if Instant::now() >= until {
                 self.gateway.read_files_anew();
-                return Err(HomeError::Unknown(told(&causes)));
+                return Err(HomeError::Unknown(causes_text(&causes)));
             }
             std::thread::sleep(RETRY);
         }
@@ -103,7 +103,7 @@ impl PlanHome for EtcdHome {
         loop {
             let left = until.saturating_duration_since(Instant::now());
             std::thread::sleep(left.min(LOOK));
-            let (etcd, found) = self.look(true)?;
+            let (etcd, found) = self.read_plan(true)?;
             let revision = found.map(|found| found.mod_revision);
             let revision = revision.map(|modified| Revision::Key { etcd, modified });
             if revision.as_ref() != Some(known) {
@@ -133,7 +133,7 @@ fn stored(etcd: u64, found: KeyValue) -> StoredPlan {
 }
 
 /// The last cause of each endpoint.
-fn told(causes: &[CallError]) -> String {
+fn causes_text(causes: &[CallError]) -> String {
     let mut texts: Vec<&str> = Vec::new();
     for cause in causes.iter().rev() {
         if !texts.contains(&cause.text.as_str()) && texts.len() < 5 {

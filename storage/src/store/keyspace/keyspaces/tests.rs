@@ -350,7 +350,7 @@ fn what_stands_in_no_record_is_forgotten_and_found_when_a_record_comes() {
         (1, Some(1))
     );
     // Another shard tells of a record, and then a partition of this one gets it.
-    assert_eq!(keyspaces.hear_recorded(b"a", settings(2, 0, 0)), Ok(true));
+    assert_eq!(keyspaces.learn_recorded(b"a", settings(2, 0, 0)), Ok(true));
     keyspaces.forget_unrecorded();
     assert_eq!(
         (revision(&keyspaces, b"a"), keyspaces.found()),

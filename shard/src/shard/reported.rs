@@ -1,4 +1,4 @@
-//! What a shard tells of itself.
+//! Counters and figures that a shard reports of itself.
 
 use penstock_storage::io::Blocks;
 

@@ -20,6 +20,7 @@ use penstock_net::status::Status;
 use penstock_storage::direct_part::DirectBody;
 use penstock_storage::index::CellId;
 use penstock_storage::io::Blocks;
+use penstock_storage::key_home::KeyHome;
 use penstock_storage::place::Lsn;
 use penstock_storage::planted::{self, Bug};
 use penstock_storage::store::PREFETCH_KEYS_MAX;
@@ -30,26 +31,26 @@ use crate::execution::batch_run::{BatchRun, Passed, Progress};
 use crate::execution::direct_answers::DirectAnswers;
 use crate::execution::operation::Known;
 use crate::execution::verbs::token;
-use crate::execution::window::{Ahead, DirectLeave, Homes, LookAhead};
+use crate::execution::window::{Ahead, DirectLeave, Homes, Upcoming};
 use crate::now::Now;
 use crate::replication;
 
 impl<P: Blocks> Execution<P> {
     /// Looks at the items of a batch from `next` on, and starts loading what they will look up.
     #[inline]
-    pub(crate) fn look_ahead<'a>(
+    pub(crate) fn prefetch_items<'a>(
         &self,
         batch: Batch<'a>,
         next: usize,
         rights: Option<&Rights>,
-        ahead: &mut LookAhead<'a>,
+        ahead: &mut Upcoming<'a>,
     ) {
         let count = PREFETCH_KEYS_MAX.min(batch.len() - next);
         let value_bytes_max = self.setup.limits().value_bytes_max;
-        let mut homes = [(0, 0); PREFETCH_KEYS_MAX];
+        let mut homes = [KeyHome::default(); PREFETCH_KEYS_MAX];
         // A key that another shard owns is looked up there. Its place here is that of the own key
         // before it, which costs nothing to load.
-        let mut last_own = (0, 0);
+        let mut last_own = KeyHome::default();
         let mut last: Option<Known<'a>> = None;
         let (mut is_one_key, mut is_any_plain, mut has_others) = (true, false, false);
         let into = ahead.begin(next, count);
@@ -72,14 +73,14 @@ impl<P: Blocks> Execution<P> {
                 Some(last) if is_same(last.key, key) => Known { key, ..last },
                 _ => {
                     is_one_key &= last.is_none();
-                    let (slot, hash) = self.setup.hash().home_of(key);
+                    let KeyHome { slot, hash } = self.setup.hash().home_of(key);
                     Known { key, slot, hash }
                 }
             });
             *into = Ahead { known, plain };
             if let Some(it) = known {
                 if self.setup.owns(it.slot) {
-                    last_own = (it.slot, it.hash);
+                    last_own = it.home();
                 }
                 last = known;
             }
@@ -92,7 +93,7 @@ impl<P: Blocks> Execution<P> {
             self.store.keys().prefetch(&homes[..count]);
         }
         if has_others {
-            self.look_at_others(batch, next..next + count, ahead);
+            self.prefetch_others(batch, next..next + count, ahead);
         }
     }
 
@@ -100,7 +101,7 @@ impl<P: Blocks> Execution<P> {
     /// tokens. Nearly all of them are new, and the place of a new key is seldom in the processor's
     /// cache.
     #[inline(never)]
-    fn look_at_others(&self, batch: Batch<'_>, items: Range<usize>, ahead: &LookAhead<'_>) {
+    fn prefetch_others(&self, batch: Batch<'_>, items: Range<usize>, ahead: &Upcoming<'_>) {
         let mut homes = Homes::default();
         for number in items {
             let (item, Some(slot)) = (batch.item(number), ahead.slot_of_no_plain(number)) else {
@@ -108,11 +109,16 @@ impl<P: Blocks> Execution<P> {
             };
             let hash = self.setup.hash();
             likely_other_keys(item, |key| {
-                homes.push((slot, hash.of(key)), |all| self.store.keys().prefetch(all));
+                let hash = hash.of(key);
+                homes.push(KeyHome { slot, hash }, |all| {
+                    self.store.keys().prefetch(all)
+                });
             });
             if let Some(token) = likely_token(item) {
-                let home = (slot, token::home_of(hash, slot, token).1);
-                homes.push(home, |all| self.store.keys().prefetch(all));
+                let hash = token::home_of(hash, slot, token).1;
+                homes.push(KeyHome { slot, hash }, |all| {
+                    self.store.keys().prefetch(all)
+                });
             }
         }
         self.store.keys().prefetch(homes.all());
@@ -169,7 +175,10 @@ impl<P: Blocks> Execution<P> {
         only: Option<CellId>,
     ) -> Option<()> {
         let Known { key, slot, hash } = known;
-        let read = self.store.data().direct_get((slot, hash), key, only)?;
+        let read = self
+            .store
+            .data()
+            .direct_get(KeyHome { slot, hash }, key, only)?;
         if read.value.len() >= self.setup.config().shared_bytes_min {
             return None;
         }
@@ -199,7 +208,7 @@ impl<P: Blocks> Execution<P> {
         body: DirectBody<'_>,
         only: Option<CellId>,
     ) -> Option<()> {
-        let home = (known.slot, known.hash);
+        let home = known.home();
         let (lsn, version) = self.store.direct_set(now.us, home, body, only)?;
         ReplyHead::new(Status::Ok, run.number(run.next), run.level(), wire(version))
             .write(run.out.written(), &[]);
