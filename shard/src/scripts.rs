@@ -53,6 +53,10 @@ pub trait Calls {
     /// that fails is answered by an error of the protocol.
     fn call(&mut self, arguments: &[&[u8]], protocol: Protocol, reply: &mut Vec<u8>) -> Called;
 
+    /// The script says in its first line that it changes nothing (`no-writes`): each later call
+    /// that would is answered by an error. Comes before the first call, in no other run.
+    fn declare_read_only(&mut self) {}
+
     /// Writes a line to the log of the node. Levels are those of `redis.log`: 0 debug, 1 verbose,
     /// 2 notice, 3 warning.
     fn log(&mut self, level: u8, text: &[u8]);
