@@ -8,7 +8,8 @@ local raw_tostring, raw_getmetatable, raw_setmetatable = tostring, getmetatable,
 local raw_create, raw_wrap, raw_resume = coroutine.create, coroutine.wrap, coroutine.resume
 local raise, caught, charge = native.raise, native.caught, native.charge
 local compile, find_step, concat = native.compile, native.string.gsub_step, native.concat
-local gmatch_step, gsub_text, sub = native.string.gmatch_step, native.string.gsub_text, native.string.sub
+local gmatch_step, gsub_text = native.string.gmatch_step, native.string.gsub_text
+local sub = native.string.sub
 local floor, huge = math.floor, math.huge
 
 -- Proxies: what stands in front of a table that no script may change.
@@ -26,7 +27,8 @@ end
 
 local function expected(number, name, what, count, value)
   local got = number > count and 'no value' or type(value)
-  raise('bad argument #' .. number .. " to '" .. name .. "' (" .. what .. ' expected, got ' .. got .. ')')
+  local text = what .. ' expected, got ' .. got
+  raise('bad argument #' .. number .. " to '" .. name .. "' (" .. text .. ')')
 end
 
 -- Tables whose keys stand at the same places in every process.
@@ -172,7 +174,11 @@ base.select, base.tonumber, base.type = select, tonumber, type
 base._VERSION = _VERSION
 
 -- Coroutines: their instructions are counted from zero, so a new one costs a tick.
-local coroutines = { running = coroutine.running, status = coroutine.status, yield = coroutine.yield }
+local coroutines = {
+  running = coroutine.running,
+  status = coroutine.status,
+  yield = coroutine.yield,
+}
 
 function coroutines.create(f)
   charge(native.tick_steps)
@@ -188,7 +194,9 @@ function coroutines.resume(...) return settled(raw_resume(...)) end
 
 -- Strings: functions with callbacks are written in Lua, so no function in Rust calls a script.
 local strings = {}
-for _, name in ipairs { 'byte', 'char', 'find', 'format', 'len', 'lower', 'match', 'rep', 'reverse', 'sub', 'upper' } do
+for _, name in ipairs {
+  'byte', 'char', 'find', 'format', 'len', 'lower', 'match', 'rep', 'reverse', 'sub', 'upper',
+} do
   strings[name] = native.string[name]
 end
 
@@ -325,7 +333,9 @@ function tables.sort(...)
   local count = select('#', ...)
   local t, order = ...
   check_table('sort', count, t)
-  if order ~= nil and type(order) ~= 'function' then expected(2, 'sort', 'function', count, order) end
+  if order ~= nil and type(order) ~= 'function' then
+    expected(2, 'sort', 'function', count, order)
+  end
   local values, len = {}, #t
   for index = 1, len do
     local value = raw_rawget(t, index)
@@ -439,7 +449,8 @@ function cjson.new() return copy(cjson) end
 
 -- What scripts see, by its name.
 base.string, base.table, base.coroutine = protect(strings), protect(tables), protect(coroutines)
-base.math, base.cjson, base.cmsgpack = protect(native.math), protect(cjson), protect(native.cmsgpack)
+base.math, base.cjson = protect(native.math), protect(cjson)
+base.cmsgpack = protect(native.cmsgpack)
 base.bit, base.struct = protect(native.bit), protect(native.struct)
 -- Time stands still in a run.
 base.os = protect({ clock = function() return 0 end })

@@ -91,9 +91,13 @@ fn one_run_leaves_nothing_for_the_next_one() {
     for script in dirty {
         client.value(script);
     }
-    let probe = "local found = {} for _, t in ipairs{_G, string, table, redis, cjson, bit} do \
-                 for k, v in pairs(t) do \
-                 if v == 'left' or k == 'left' then found[#found+1] = k end end end return {#found, #KEYS, #ARGV, tostring(('x').left), math.random(1000)}";
+    let probe = "local found = {}
+        for _, t in ipairs{_G, string, table, redis, cjson, bit} do
+          for k, v in pairs(t) do
+            if v == 'left' or k == 'left' then found[#found+1] = k end
+          end
+        end
+        return {#found, #KEYS, #ARGV, tostring(('x').left), math.random(1000)}";
     let reply = client.value(probe);
     assert_eq!(reply, Client::new().value(probe));
     assert!(
