@@ -82,7 +82,13 @@ impl<'a> Arguments<'a> {
         self.number(index).map(numbers::integer_of)
     }
 
-    /// The same, or what counts if it is not given.
+    /// The same cut to 32 bits, where the C library does so.
+    pub(crate) fn int(&self, index: usize) -> mlua::Result<i64> {
+        let [a, b, c, d, ..] = self.integer(index)?.to_le_bytes();
+        Ok(i64::from(i32::from_le_bytes([a, b, c, d])))
+    }
+
+    /// The same as [`Arguments::integer`], or what counts if it is not given.
     pub(crate) fn integer_or(&self, index: usize, default: i64) -> mlua::Result<i64> {
         match self.is_none_or_nil(index) {
             true => Ok(default),

@@ -60,7 +60,7 @@ fn bits(args: &Arguments<'_>, index: usize) -> Result<u32> {
 
 fn folded(args: &Arguments<'_>, fold: fn(u32, u32) -> u32) -> Result<i64> {
     let mut all = bits(args, 0)?;
-    for index in 1..args.len() {
+    for index in (1..args.len()).rev() {
         all = fold(all, bits(args, index)?);
     }
     Ok(signed(all))

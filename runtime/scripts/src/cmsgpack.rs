@@ -223,17 +223,24 @@ fn unpack(args: &Arguments<'_>, meter: &Meter) -> Result<MultiValue> {
     Ok(MultiValue::from_vec(unpacker))
 }
 
+fn offset_of(args: &Arguments<'_>, index: usize) -> Result<i64> {
+    match args.is_none_or_nil(index) {
+        true => Ok(0),
+        false => args.int(index),
+    }
+}
+
 fn unpack_one(args: &Arguments<'_>, meter: &Meter) -> Result<MultiValue> {
+    let offset = offset_of(args, 1)?;
     let bytes = args.string(0)?;
-    let offset = args.integer_or(1, 0)?;
     let values = Unpacker::new(args, meter, &bytes.as_bytes(), offset)?.at_once(1)?;
     Ok(MultiValue::from_vec(values))
 }
 
 fn unpack_limit(args: &Arguments<'_>, meter: &Meter) -> Result<MultiValue> {
+    let limit = args.int(1)?;
+    let offset = offset_of(args, 2)?;
     let bytes = args.string(0)?;
-    let limit = args.integer(1)?;
-    let offset = args.integer_or(2, 0)?;
     let Ok(limit) = usize::try_from(limit) else {
         return Err(args.error(&format!(
             "Invalid request to unpack with offset of {offset} and limit of {}.",

@@ -23,6 +23,8 @@ const COMPILED_MAX: usize = 500;
 const COMPILED_SHARE: usize = 4;
 /// Garbage that stays until the interpreter is between two runs, at most.
 const GARBAGE_BYTES_MAX: usize = 512 << 10;
+/// Bytes of the buffer for replies that stay between two runs, at most.
+const SCRATCH_BYTES_MAX: usize = 64 << 10;
 /// Bytes that a key or an argument takes beside its own.
 const STRING_BYTES: usize = 64;
 
@@ -342,10 +344,12 @@ impl Interpreter {
         if self.shared.meter.stopped() == Some(Stop::Memory) {
             return self.rebuild();
         }
+        if self.scratch.capacity() > SCRATCH_BYTES_MAX {
+            self.scratch = Vec::new();
+        }
         if self.lua.used_memory() <= self.base_bytes + GARBAGE_BYTES_MAX {
             return;
         }
-        self.scratch = Vec::new();
         let collected = self.lua.gc_collect();
         self.lua.gc_stop();
         self.base_bytes = self.lua.used_memory();

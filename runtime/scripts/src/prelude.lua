@@ -61,12 +61,15 @@ end
 function base.rawget(...)
   local t, key = ...
   if type(t) ~= 'table' then expected(1, 'rawget', 'table', select('#', ...), t) end
+  if select('#', ...) < 2 then raise("bad argument #2 to 'rawget' (value expected)") end
   return raw_rawget(inner[t] or t, key)
 end
 
 function base.rawset(...)
   local t, key, value = ...
   if type(t) ~= 'table' then expected(1, 'rawset', 'table', select('#', ...), t) end
+  local count = select('#', ...)
+  if count < 3 then raise('bad argument #' .. count + 1 .. " to 'rawset' (value expected)") end
   if inner[t] then error('Attempt to modify a readonly table', 0) end
   return raw_rawset(t, key, value)
 end
@@ -137,6 +140,8 @@ end
 function base.unpack(...)
   local t, first, last = ...
   if type(t) ~= 'table' then expected(1, 'unpack', 'table', select('#', ...), t) end
+  if first ~= nil and not tonumber(first) then expected(2, 'unpack', 'number', 2, first) end
+  if last ~= nil and not tonumber(last) then expected(3, 'unpack', 'number', 3, last) end
   local count = (tonumber(last) or #t) - (tonumber(first) or 1) + 1
   if count > native.results_max then raise('too many results to unpack') end
   if count > 16 then charge(count) end

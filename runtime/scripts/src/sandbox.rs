@@ -178,11 +178,11 @@ fn setresp(lua: &Lua, shared: &Shared) -> Result<Function> {
 
 /// `table.concat(table, separator, first, last)`.
 fn concat(args: &Arguments<'_>, meter: &Meter) -> Result<Value> {
-    let table = args.table(0)?;
     let separator = match args.is_none_or_nil(1) {
         true => args.lua.create_string("")?,
         false => args.string(1)?,
     };
+    let table = args.table(0)?;
     let separator = separator.as_bytes();
     let first = args.integer_or(2, 1)?;
     let last = match args.is_none_or_nil(3) {

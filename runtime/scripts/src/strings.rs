@@ -68,7 +68,7 @@ fn char(args: &Arguments<'_>, meter: &Meter) -> Result<Value> {
     meter.charge(args.len() as u64)?;
     let mut bytes = Vec::with_capacity(args.len());
     for index in 0..args.len() {
-        let byte = u8::try_from(args.integer(index)?);
+        let byte = u8::try_from(args.int(index)?);
         bytes.push(byte.map_err(|_| args.refuse(index, "invalid value"))?);
     }
     text(args.lua, meter, &bytes)
@@ -102,7 +102,7 @@ fn reverse(args: &Arguments<'_>, meter: &Meter) -> Result<Value> {
 fn rep(args: &Arguments<'_>, meter: &Meter) -> Result<Value> {
     let subject = args.string(0)?;
     let bytes = subject.as_bytes();
-    let count = usize::try_from(args.integer(1)?).unwrap_or(0);
+    let count = usize::try_from(args.int(1)?).unwrap_or(0);
     let len = bytes.len().saturating_mul(count);
     meter.charge_bytes(len)?;
     // Once in the interpreter, once on the way there.

@@ -138,11 +138,11 @@ impl ReplyWriter<'_> {
         if let Value::String(text) = table.raw_get(&fields.err)? {
             let bytes = text.as_bytes();
             self.check(bytes.len())?;
-            self.replies().error(&bytes);
+            self.replies().error(as_line(&bytes));
         } else if let Value::String(text) = table.raw_get(&fields.ok)? {
             let bytes = text.as_bytes();
             self.check(bytes.len())?;
-            self.line(b'+', &bytes);
+            self.line(b'+', as_line(&bytes));
         } else if let Some(number) = number_of(&table.raw_get(&fields.double)?) {
             self.double(number);
         } else if let Value::Table(map) = table.raw_get(&fields.map)? {
@@ -264,6 +264,12 @@ impl ReplyWriter<'_> {
 enum Form {
     Map,
     Set,
+}
+
+/// A line of a status or an error ends at its first zero, as strings of C do.
+fn as_line(text: &[u8]) -> &[u8] {
+    let end = text.iter().position(|byte| *byte == 0);
+    &text[..end.unwrap_or(text.len())]
 }
 
 /// The shortest text that reads as the same number.

@@ -81,7 +81,7 @@ fn memory_has_a_limit_and_the_interpreter_lives_on() {
         "local t = {} while true do t[#t + 1] = ('x'):rep(100) .. #t end",
         "local s = 'x' while true do s = s .. s end",
         "return string.rep('x', 1e8)",
-        "return string.rep('x', 1e18)",
+        "return string.rep('x', 2^31 - 1)",
         "return ('x'):rep(1e6):gsub('x', ('y'):rep(1000))",
         "while true do pcall(string.rep, 'x', 1e9) end",
         "local s = ('x'):rep(1e6) return string.format('%s%s%s%s%s%s%s%s', s, s, s, s, s, s, s, s)",
@@ -208,4 +208,21 @@ fn many_scripts_stay_within_memory() {
         assert_eq!(client.value(&script), format!(":{number}\r\n"));
     }
     assert!(client.lua_bytes() < 8 << 20, "{}", client.lua_bytes());
+}
+
+#[test]
+fn a_command_takes_some_thousand_arguments_and_refuses_more() {
+    let mut client = Client::new();
+    let script = "local t = {} for i = 1, 6999 do t[i] = 'k' .. i end \
+                  return #redis.call('mget', unpack(t))";
+    assert_eq!(client.value(script), ":6999\r\n");
+    let script = "local t = {} for i = 1, 7001 do t[i] = 'k' end return redis.call(unpack(t))";
+    assert!(client.value(script).contains("too many results to unpack"));
+    // Arguments that a function adds to those that are there already.
+    let script = "local t = {} for i = 1, 7000 do t[i] = 'k' end local function f(n, ...) \
+                  if n == 0 then return redis.call('mget', ...) end \
+                  return f(n - 1, 'k', 'k', 'k', 'k', 'k', 'k', 'k', 'k', ...) end \
+                  return #f(400, unpack(t))";
+    assert!(client.value(script).starts_with('-'), "{script}");
+    assert_eq!(client.value("return 1"), ":1\r\n");
 }
