@@ -247,6 +247,7 @@ impl Interpreter {
                 None => with_code(b"unknown error"),
             },
             Value::Nil => with_code(b"nil"),
+            Value::LightUserData(_) => with_code(b"userdata: (nil)"),
             Value::Boolean(value) => with_code(value.to_string().as_bytes()),
             Value::Integer(number) => with_code(number.to_string().as_bytes()),
             Value::Number(number) => with_code(numbers::text_of(number).as_bytes()),

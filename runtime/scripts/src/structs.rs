@@ -174,7 +174,10 @@ fn pack(args: &Arguments<'_>, meter: &Meter) -> Result<Value> {
                 write_ordered(number(args, index)?.to_le_bytes(), format.order, &mut out);
             }
             _ => {
-                let value = args.string(index)?;
+                let value = match index < args.len() {
+                    true => args.string(index)?,
+                    false => return Err(args.refuse(index, "string expected, got nil")),
+                };
                 let value = value.as_bytes();
                 let is_terminated = field == Field::Terminated;
                 let size = if size == 0 { value.len() } else { size };
