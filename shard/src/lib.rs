@@ -37,6 +37,7 @@ pub mod replication;
 mod requests;
 mod scanning;
 mod scans;
+pub mod scripts;
 mod segment_files;
 mod sessions;
 mod setup;
