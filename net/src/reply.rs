@@ -33,6 +33,8 @@ pub const ITEM_FLAG_REPLAYED: u8 = 0x10;
 /// token: an earlier try, of which this node knows nothing, may have been acknowledged. Only for a
 /// client that wants [`FEATURE_BEGAN`](crate::hello::FEATURE_BEGAN).
 pub const ITEM_FLAG_BEGAN: u8 = 0x20;
+/// Effects run when the key expires. Only for a GET that asks.
+pub const ITEM_FLAG_ARMED: u8 = 0x40;
 /// Where the level stands in an item.
 pub const ITEM_LEVEL_AT: usize = 3;
 /// Where the flags stand in an item.

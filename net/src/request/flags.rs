@@ -26,6 +26,8 @@ pub(super) const EXPIRY_OTHER: u8 = 0x60;
 /// For GET: the value and the expiry, or the expiry alone.
 const WITH_EXPIRY: u8 = 0x20;
 const EXPIRY_ALONE: u8 = 0x40;
+/// For GET: beside the expiry, whether effects run then.
+pub(super) const EFFECTS: u8 = 0x80;
 
 /// The flags of a condition. KEYSPACE has other meanings for them.
 pub(super) fn of_condition(flags: u8) -> u8 {
@@ -56,9 +58,15 @@ pub(super) fn read_expiry(
     })
 }
 
+/// Whether flags ask for effects without the value and the expiry beside which they are told.
+pub(super) fn asks_effects_alone(flags: u8) -> bool {
+    flags & EFFECTS != 0 && flags & EXPIRY_BITS != WITH_EXPIRY
+}
+
 /// What the flags of a GET want.
 pub(super) fn read_wanted(flags: u8) -> Wanted {
     match flags & EXPIRY_BITS {
+        WITH_EXPIRY if flags & EFFECTS != 0 => Wanted::ValueExpiryAndEffects,
         WITH_EXPIRY => Wanted::ValueAndExpiry,
         EXPIRY_ALONE => Wanted::Expiry,
         _ => Wanted::Value,
@@ -84,6 +92,7 @@ pub(super) fn wanted(wanted: Wanted) -> u8 {
     match wanted {
         Wanted::Value => 0,
         Wanted::ValueAndExpiry => WITH_EXPIRY,
+        Wanted::ValueExpiryAndEffects => WITH_EXPIRY | EFFECTS,
         Wanted::Expiry => EXPIRY_ALONE,
     }
 }

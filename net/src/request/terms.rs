@@ -78,6 +78,8 @@ pub enum Wanted {
     Value,
     /// The value and the expiry.
     ValueAndExpiry,
+    /// The same, and whether effects run then.
+    ValueExpiryAndEffects,
     /// The expiry and an empty value.
     Expiry,
 }

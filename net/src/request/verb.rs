@@ -98,6 +98,7 @@ impl Row {
             && condition.count_ones() <= 1
             && !(self.time == Field::Never && is_other)
             && !(flags & flags::SHOW != 0 && condition == 0)
+            && !flags::asks_effects_alone(flags)
     }
 
     /// Whether an item with these flags has a field of the form of a version.
@@ -182,7 +183,7 @@ verbs! {
     Get = 1, "get" {
         tells: Tells::Value,
         is_plain: true,
-        flags: flags::EXPIRY_BITS,
+        flags: flags::EXPIRY_BITS | flags::EFFECTS,
     }
     /// Write a value.
     Set = 2, "set" {

@@ -19,7 +19,7 @@ use penstock_net::level::AckLevel;
 use penstock_net::limits::EXPIRY_MS_MAX;
 use penstock_net::pieces::Pieces;
 use penstock_net::refusal::Refusal;
-use penstock_net::reply::{ExpiryTold, ITEM_FLAG_SHOWN, ReplyHead, Standing};
+use penstock_net::reply::{ExpiryTold, ITEM_FLAG_ARMED, ITEM_FLAG_SHOWN, ReplyHead, Standing};
 use penstock_net::request::{Condition, Expiry, Extra, Request, Verb, Version, Wanted};
 use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
@@ -338,17 +338,20 @@ fn write_telling<P: Blocks>(
     context: &Context<'_>,
     wanted: Wanted,
     id: CellId,
-    head: ReplyHead,
+    mut head: ReplyHead,
     out: &mut Pieces,
 ) {
     let cell = store.keys().cell(id);
+    if wanted == Wanted::ValueExpiryAndEffects && store.keys().effects(id).is_some() {
+        head.flags |= ITEM_FLAG_ARMED;
+    }
     let told = (wanted != Wanted::Value).then(|| ExpiryTold {
         expiry_ms: cell.expiry_ms().unwrap_or(0),
         time_ms: store.data().clock().next_ms(),
     });
     let value = match wanted {
         Wanted::Expiry => &[],
-        Wanted::Value | Wanted::ValueAndExpiry => cell.value(),
+        Wanted::Value | Wanted::ValueAndExpiry | Wanted::ValueExpiryAndEffects => cell.value(),
     };
     match store.keys().shared_value(id) {
         Some((block, range)) if value.len() >= context.shared_bytes_min => {
