@@ -27,6 +27,7 @@ use crate::version::Version;
 
 use super::answer::{Fold, Told, moved};
 use super::bound::ReplyBound;
+use super::clients::After;
 use super::host::{Client, Host, SlowCommand};
 use super::items::{put_get, put_item};
 use super::local::{self, Bounds};
@@ -40,7 +41,7 @@ use super::ring::{Answered, Ring};
 use super::shapes::{Form, Shapes};
 use super::sink::Sink;
 use super::table::{self, Name};
-use super::transaction::{Transaction, Watched};
+use super::transaction::{Transaction, Unfit, Watched};
 use super::words;
 use multi::{Queue, not_behind_multi};
 
@@ -259,9 +260,12 @@ impl Conversation {
             taken += len;
             if let Some(one) = talk.one_item.take() {
                 talk.remember(&rest[..len], parser.arguments(rest), one, &sink);
-                taken += len * talk.repeat(rest, len, len, one.bytes, &mut sink);
+                let again = talk.repeat(rest, len, len, one.bytes, &mut sink);
+                talk.ring.counts_again(again);
+                taken += len * again;
             }
         }
+        talk.ring.calls().tell(host);
         talk.frames.extend(sink.finish());
         taken
     }
@@ -487,6 +491,22 @@ impl Talk {
         {
             return self.refuse(|out| out.extend_from_slice(words::NO_AUTH));
         }
+        let passed = self.known(command, args, sink, host);
+        if passed == Passed::Whole {
+            self.ring.calls().add(command.id, 1);
+        }
+        passed
+    }
+
+    /// A command of the table that may run.
+    #[inline]
+    fn known(
+        &mut self,
+        command: &table::Command,
+        args: Arguments<'_>,
+        sink: &mut Sink<'_>,
+        host: &dyn Host,
+    ) -> Passed {
         if self.queue.is_some() && !is_control(command.id) {
             return self.queue_command(command, args);
         }
@@ -546,8 +566,17 @@ impl Talk {
             request => {
                 let value_bytes_max = self.limits.value_bytes_max as usize;
                 let protocol = self.protocol;
-                let transaction = Transaction::of_command(args, request, protocol, value_bytes_max);
-                self.begin_transaction(transaction, host);
+                match Transaction::of_command(args, request, protocol, value_bytes_max) {
+                    Ok(transaction) => self.begin_transaction(transaction, host),
+                    Err(Unfit::CrossSlot) => {
+                        return self.refuse(|out| out.extend_from_slice(CROSS_SLOT));
+                    }
+                    Err(Unfit::TooManyKeys) => {
+                        return self.refuse(|out| {
+                            out.extend_from_slice(b"ERR more than 8 keys that are one change");
+                        });
+                    }
+                }
                 Passed::Whole
             }
         }
@@ -620,9 +649,9 @@ impl Talk {
         match token {
             Some(_) => self.ring.has_token(),
             None => {
-                self.one_item = Some(OneItem {
+                self.one_item = form_of(id).map(|form| OneItem {
                     bytes: sink.bytes() - from,
-                    form: form_of(id),
+                    form,
                 });
             }
         }
@@ -668,7 +697,7 @@ impl Talk {
             let (batch, out) = sink.batch(first);
             let item_from = out.len();
             let token = match id {
-                Name::MGet | Name::Exists => None,
+                Name::MGet | Name::Exists | Name::Touch => None,
                 _ => self.options.token.take(),
             };
             if let Some(token) = token {
@@ -679,7 +708,7 @@ impl Talk {
             match id {
                 Name::MGet => put_get(batch, out, key, Wanted::Value, member),
                 Name::MSet => batch.set(out, key, value, Condition::Always),
-                Name::Exists => put_get(batch, out, key, Wanted::Expiry, member),
+                Name::Exists | Name::Touch => put_get(batch, out, key, Wanted::Expiry, member),
                 _ => batch.del(out, key, Condition::Always),
             }
             let entry = match (id, self.current_entry) {
@@ -724,6 +753,7 @@ impl Talk {
     ) -> Passed {
         match id {
             Name::Scan => return self.scan(args, sink, host),
+            Name::Keys | Name::RandomKey => self.walk(id, args, host),
             Name::KvApply => return self.apply(args, sink),
             Name::KvOpts => return self.options(args, sink),
             Name::KvRun => return self.run(args, sink, host),
@@ -785,9 +815,11 @@ impl Talk {
                     bulk_bytes_max: self.bulk_bytes_max,
                     replies: self.bound,
                 };
+                let mut after = After::GoesOn;
                 self.ring.reply(protocol, &mut self.out, |replies| {
-                    local::answer(id, args, client, bounds, host, replies);
+                    after = local::answer(id, args, client, bounds, host, replies);
                 });
+                self.is_ending |= after == After::Ends;
             }
         }
         Passed::Whole
@@ -806,12 +838,13 @@ impl Talk {
     }
 }
 
-/// Where a command of one item has key and value.
-fn form_of(id: Name) -> Form {
+/// Where a command of one item has key and value. `None` if its key is not the first argument.
+fn form_of(id: Name) -> Option<Form> {
     match id {
-        Name::Set | Name::SetNx => Form::KeyValue,
-        Name::SetEx | Name::PSetEx => Form::KeyFixedValue,
-        _ => Form::Key,
+        Name::Set | Name::SetNx => Some(Form::KeyValue),
+        Name::SetEx | Name::PSetEx => Some(Form::KeyFixedValue),
+        Name::Object | Name::Memory => None,
+        _ => Some(Form::Key),
     }
 }
 

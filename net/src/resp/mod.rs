@@ -5,18 +5,24 @@
 
 mod answer;
 mod apply_text;
+mod bits;
 mod bound;
+mod calls;
+mod clients;
 mod cluster;
 mod commands;
 mod config;
 mod conversation;
 mod cores;
 mod early;
+mod fault;
+mod fraction;
 mod glob;
 mod host;
 mod info;
 mod items;
 mod key_state;
+mod keys_of;
 mod local;
 mod login;
 mod model;
@@ -35,13 +41,17 @@ mod sink;
 mod slow;
 mod table;
 mod transaction;
+mod value_read;
 mod wait;
+mod walk;
 mod words;
 
 pub use bound::ReplyBound;
 pub use conversation::Conversation;
 pub use cores::{CorePorts, OwnCore};
-pub use host::{Client, ClusterNode, ClusterView, Facts, Host, SlotRange, SlowCommand};
+pub use host::{
+    Client, ClusterNode, ClusterView, Counts, Facts, Host, ProcessUse, SlotRange, SlowCommand,
+};
 pub use parser::{ARGUMENTS_MAX, Arguments, Broken, LINE_BYTES_MAX, Parsed, Parser};
 pub use reply::{Protocol, Replies};
 pub use slow::SLOW_COMMANDS_MAX;

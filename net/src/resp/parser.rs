@@ -60,6 +60,14 @@ impl<'a> Arguments<'a> {
         start as usize + len as usize + 2
     }
 
+    /// The command whose name is argument `number`, which there is.
+    pub(super) fn behind(self, number: usize) -> Arguments<'a> {
+        Arguments {
+            bytes: self.bytes,
+            places: &self.places[number..],
+        }
+    }
+
     /// The arguments from `number` on.
     pub fn from(self, number: usize) -> impl Iterator<Item = &'a [u8]> + Clone {
         let Arguments { bytes, places } = self;

@@ -10,10 +10,14 @@ pub(super) const NO_KEY: &[u8] = b"NOPERM No permissions to access a key";
 
 /// What a user needs for all keys to be answered a command; `None` if nothing.
 fn need_of(id: Name, args: Arguments<'_>) -> Option<Need> {
-    let is_list = || args.len() > 1 && args.get(1).eq_ignore_ascii_case(b"list");
+    let is_of_others = || {
+        let names = ["list", "kill"];
+        let is = |name: &str| args.get(1).eq_ignore_ascii_case(name.as_bytes());
+        args.len() > 1 && names.into_iter().any(is)
+    };
     match id {
         Name::Info | Name::Config | Name::SlowLog => Some(Need::ADMIN),
-        Name::Client if is_list() => Some(Need::ADMIN),
+        Name::Client if is_of_others() => Some(Need::ADMIN),
         Name::DbSize => Some(Need::READ),
         _ => None,
     }

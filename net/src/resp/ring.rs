@@ -12,6 +12,7 @@ use crate::reply::{ITEM_FLAG_REPLAYED, PlainReply};
 use crate::status::Status;
 
 use super::answer::{self, Fold, Told};
+use super::calls::Calls;
 use super::early::EarlyParts;
 use super::host::Host;
 use super::reply::{Protocol, Replies, ValueLines};
@@ -91,6 +92,7 @@ pub(super) struct Ring {
     now_us: u64,
     slow: Vec<Slow>,
     written: Written,
+    calls: Calls,
     /// Of the last command with a token whose reply was written: whether it was given before.
     was_replayed: Option<bool>,
 }
@@ -110,6 +112,7 @@ impl Default for Ring {
             now_us: 0,
             slow: Vec::new(),
             written: Written::default(),
+            calls: Calls::default(),
             was_replayed: None,
         }
     }
@@ -143,6 +146,18 @@ impl Ring {
     /// The partitions that were written since the last WAIT.
     pub(super) fn written(&mut self) -> &mut Written {
         &mut self.written
+    }
+
+    /// How often each command came.
+    #[inline]
+    pub(super) fn calls(&mut self) -> &mut Calls {
+        &mut self.calls
+    }
+
+    /// The command that the last one repeats came so many times more.
+    #[inline]
+    pub(super) fn counts_again(&mut self, times: usize) {
+        self.calls.add(self.subject.name, times);
     }
 
     /// Of the last command with a token whose reply was written: whether it was given before.

@@ -1,73 +1,10 @@
 //! The one table of commands: it decides what is spoken, and answers COMMAND.
 
 mod lookup;
+mod name;
 
 pub use lookup::find;
-
-/// A command by its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "each is the command of its name")]
-pub enum Name {
-    Append,
-    Auth,
-    Client,
-    Cluster,
-    Command,
-    Config,
-    DbSize,
-    Decr,
-    DecrBy,
-    Del,
-    DelEx,
-    Discard,
-    Echo,
-    Exec,
-    Exists,
-    Expire,
-    ExpireAt,
-    ExpireTime,
-    Get,
-    GetDel,
-    GetEx,
-    GetRange,
-    Hello,
-    Incr,
-    IncrBy,
-    IncrEx,
-    Info,
-    KvApply,
-    KvOpts,
-    KvRun,
-    MGet,
-    MSet,
-    Multi,
-    Persist,
-    PExpire,
-    PExpireAt,
-    PExpireTime,
-    Ping,
-    PSetEx,
-    PTtl,
-    Quit,
-    ReadOnly,
-    ReadWrite,
-    Reset,
-    Scan,
-    Select,
-    Set,
-    SetEx,
-    SetNx,
-    SetRange,
-    SlowLog,
-    StrLen,
-    Time,
-    Ttl,
-    Type,
-    Unlink,
-    Unwatch,
-    Wait,
-    Watch,
-}
+pub use name::Name;
 
 /// One command.
 #[derive(Debug)]
@@ -114,6 +51,16 @@ pub const COMMANDS: &[Command] = &[
         summary: "Authenticates the connection.",
     },
     Command {
+        name: "bitcount",
+        id: Name::BitCount,
+        arity: -2,
+        flags: "readonly",
+        keys: (1, 1, 1),
+        group: "bitmap",
+        since: "2.6.0",
+        summary: "Counts the set bits of a string, or of a stretch of it.",
+    },
+    Command {
         name: "client",
         id: Name::Client,
         arity: -2,
@@ -152,6 +99,16 @@ pub const COMMANDS: &[Command] = &[
         group: "server",
         since: "2.0.0",
         summary: "A container for server configuration commands.",
+    },
+    Command {
+        name: "copy",
+        id: Name::Copy,
+        arity: -3,
+        flags: "write denyoom",
+        keys: (1, 2, 1),
+        group: "generic",
+        since: "6.2.0",
+        summary: "Copies the value of a key, and its expiration time, to a new key.",
     },
     Command {
         name: "dbsize",
@@ -286,6 +243,16 @@ pub const COMMANDS: &[Command] = &[
         summary: "Returns the string value of a key.",
     },
     Command {
+        name: "getbit",
+        id: Name::GetBit,
+        arity: 3,
+        flags: "readonly fast",
+        keys: (1, 1, 1),
+        group: "bitmap",
+        since: "2.2.0",
+        summary: "Returns a bit of a string by its offset.",
+    },
+    Command {
         name: "getdel",
         id: Name::GetDel,
         arity: 2,
@@ -314,6 +281,16 @@ pub const COMMANDS: &[Command] = &[
         group: "string",
         since: "2.4.0",
         summary: "Returns a substring of the string stored at a key.",
+    },
+    Command {
+        name: "getset",
+        id: Name::GetSet,
+        arity: 3,
+        flags: "write denyoom fast",
+        keys: (1, 1, 1),
+        group: "string",
+        since: "1.0.0",
+        summary: "Returns the previous string value of a key after setting it to a new one.",
     },
     Command {
         name: "hello",
@@ -348,6 +325,17 @@ pub const COMMANDS: &[Command] = &[
             initial value if the key doesn't exist.",
     },
     Command {
+        name: "incrbyfloat",
+        id: Name::IncrByFloat,
+        arity: 3,
+        flags: "write denyoom fast",
+        keys: (1, 1, 1),
+        group: "string",
+        since: "2.6.0",
+        summary: "Increments the value of a key by a number with a point. Uses 0 as \
+            initial value if the key does not exist.",
+    },
+    Command {
         name: "increx",
         id: Name::IncrEx,
         arity: -2,
@@ -367,6 +355,16 @@ pub const COMMANDS: &[Command] = &[
         group: "server",
         since: "1.0.0",
         summary: "Returns information and statistics about the server.",
+    },
+    Command {
+        name: "keys",
+        id: Name::Keys,
+        arity: 2,
+        flags: "readonly",
+        keys: (0, 0, 0),
+        group: "generic",
+        since: "1.0.0",
+        summary: "Returns all key names that match a pattern.",
     },
     Command {
         name: "kv.apply",
@@ -399,6 +397,16 @@ pub const COMMANDS: &[Command] = &[
         summary: "Runs a program of the schema on up to eight keys of one slot, all or nothing.",
     },
     Command {
+        name: "memory",
+        id: Name::Memory,
+        arity: -2,
+        flags: "readonly",
+        keys: (2, 2, 1),
+        group: "server",
+        since: "4.0.0",
+        summary: "A container for memory introspection commands.",
+    },
+    Command {
         name: "mget",
         id: Name::MGet,
         arity: -2,
@@ -421,6 +429,17 @@ pub const COMMANDS: &[Command] = &[
             key is a change of its own.",
     },
     Command {
+        name: "msetnx",
+        id: Name::MSetNx,
+        arity: -3,
+        flags: "write denyoom",
+        keys: (1, -1, 2),
+        group: "string",
+        since: "1.0.1",
+        summary: "Sets the string values of one or more keys of one slot, only when all \
+            of them do not exist.",
+    },
+    Command {
         name: "multi",
         id: Name::Multi,
         arity: 1,
@@ -429,6 +448,16 @@ pub const COMMANDS: &[Command] = &[
         group: "transactions",
         since: "1.2.0",
         summary: "Starts a transaction.",
+    },
+    Command {
+        name: "object",
+        id: Name::Object,
+        arity: -2,
+        flags: "readonly",
+        keys: (2, 2, 1),
+        group: "generic",
+        since: "2.2.3",
+        summary: "A container for object introspection commands.",
     },
     Command {
         name: "persist",
@@ -512,6 +541,16 @@ pub const COMMANDS: &[Command] = &[
         summary: "Closes the connection.",
     },
     Command {
+        name: "randomkey",
+        id: Name::RandomKey,
+        arity: 1,
+        flags: "readonly",
+        keys: (0, 0, 0),
+        group: "generic",
+        since: "1.0.0",
+        summary: "Returns a random key name from the database.",
+    },
+    Command {
         name: "readonly",
         id: Name::ReadOnly,
         arity: 1,
@@ -530,6 +569,28 @@ pub const COMMANDS: &[Command] = &[
         group: "cluster",
         since: "3.0.0",
         summary: "Ends READONLY.",
+    },
+    Command {
+        name: "rename",
+        id: Name::Rename,
+        arity: 3,
+        flags: "write",
+        keys: (1, 2, 1),
+        group: "generic",
+        since: "1.0.0",
+        summary: "Renames a key, with its expiration time, and overwrites the \
+            destination. Both are of one slot.",
+    },
+    Command {
+        name: "renamenx",
+        id: Name::RenameNx,
+        arity: 3,
+        flags: "write fast",
+        keys: (1, 2, 1),
+        group: "generic",
+        since: "1.0.0",
+        summary: "Renames a key only when the target key name does not exist. Both are \
+            of one slot.",
     },
     Command {
         name: "reset",
@@ -571,6 +632,17 @@ pub const COMMANDS: &[Command] = &[
         since: "1.0.0",
         summary: "Sets the string value of a key, ignoring its type. The key is \
             created if it doesn't exist.",
+    },
+    Command {
+        name: "setbit",
+        id: Name::SetBit,
+        arity: 4,
+        flags: "write denyoom",
+        keys: (1, 1, 1),
+        group: "bitmap",
+        since: "2.2.0",
+        summary: "Sets or clears the bit at an offset of a string. Creates the key if \
+            it does not exist.",
     },
     Command {
         name: "setex",
@@ -633,6 +705,16 @@ pub const COMMANDS: &[Command] = &[
         group: "server",
         since: "2.6.0",
         summary: "Returns the server time.",
+    },
+    Command {
+        name: "touch",
+        id: Name::Touch,
+        arity: -2,
+        flags: "readonly fast",
+        keys: (1, -1, 1),
+        group: "generic",
+        since: "3.2.1",
+        summary: "Returns the number of existing keys out of those specified.",
     },
     Command {
         name: "ttl",

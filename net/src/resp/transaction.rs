@@ -4,7 +4,7 @@
 
 use crate::apply::{Action, ApplyInstruction};
 use crate::limits::APPLY_KEYS_MAX;
-use crate::reply::ReplyItem;
+use crate::reply::{ITEM_FLAG_ARMED, ReplyItem};
 use crate::request::{BatchRequest, MemberRead, Wanted};
 use crate::slot::slot_of;
 use crate::status::Status;
@@ -13,13 +13,14 @@ use crate::version::Version;
 use super::answer::{self, Told};
 use super::bound::ReplyBound;
 use super::host::Host;
-use super::key_state::{Expires, KeyState, UntilMs};
+use super::key_state::{Expires, KeyState, ReadKey, UntilMs};
 use super::local;
 use super::model::Model;
 use super::parser::{Arguments, KeptArguments};
 use super::reply::{Protocol, Replies};
 use super::request::{Fault, Request};
 use super::table;
+use super::walk::{Step, Walk};
 
 /// How often the keys are read before a transaction gives up.
 const READS_MAX: u32 = 64;
@@ -56,6 +57,8 @@ enum Work {
     Exec(Vec<KeptArguments>, Vec<Watched>),
     /// What the keys are, and what was seen of each.
     Watch(Vec<Seen>),
+    /// Pages of keys instead of keys.
+    Walk(Walk),
 }
 
 /// A read that the node alone answers which writes the key, and that tells the newest version of
@@ -117,11 +120,10 @@ impl Transaction {
         request: &Request<'_>,
         protocol: Protocol,
         value_bytes_max: usize,
-    ) -> Self {
-        let mut keys = Vec::new();
-        request.for_each_key(|key| add_key(&mut keys, key));
+    ) -> Result<Self, Unfit> {
+        let keys = keys_of(|visit| request.for_each_key(visit))?;
         let work = Work::Command(KeptArguments::of(args));
-        Transaction::new(work, keys, protocol, value_bytes_max)
+        Ok(Transaction::new(work, keys, protocol, value_bytes_max))
     }
 
     /// The commands behind MULTI.
@@ -131,33 +133,14 @@ impl Transaction {
         protocol: Protocol,
         value_bytes_max: usize,
     ) -> Result<Self, Unfit> {
-        let for_each_key = |visit: &mut dyn FnMut(&[u8])| {
+        let keys = keys_of(|visit| {
             for command in &commands {
                 if let Some(request) = request_of(command.view()) {
                     request.for_each_key(&mut *visit);
                 }
             }
             watched.iter().for_each(|watched| visit(&watched.key));
-        };
-        let (mut slot, mut is_one_slot) = (None, true);
-        for_each_key(&mut |key| {
-            let other = slot_of(key);
-            is_one_slot &= *slot.get_or_insert(other) == other;
-        });
-        if !is_one_slot {
-            return Err(Unfit::CrossSlot);
-        }
-        // A request may name a key for every few of its bytes, so no more names are compared than
-        // an APPLY may have.
-        let mut keys = Vec::new();
-        for_each_key(&mut |key| {
-            if keys.len() <= APPLY_KEYS_MAX {
-                add_key(&mut keys, key);
-            }
-        });
-        if keys.len() > APPLY_KEYS_MAX {
-            return Err(Unfit::TooManyKeys);
-        }
+        })?;
         let work = Work::Exec(commands, watched);
         Ok(Transaction::new(work, keys, protocol, value_bytes_max))
     }
@@ -170,6 +153,11 @@ impl Transaction {
         Transaction::new(Work::Watch(seen), names, protocol, 0)
     }
 
+    /// KEYS or RANDOMKEY.
+    pub(super) fn of_walk(walk: Walk, protocol: Protocol) -> Self {
+        Transaction::new(Work::Walk(walk), Vec::new(), protocol, 0)
+    }
+
     fn new(work: Work, keys: Vec<KeyState>, protocol: Protocol, value_bytes_max: usize) -> Self {
         let work_bytes = match &work {
             Work::Command(command) => command.bytes(),
@@ -178,6 +166,7 @@ impl Transaction {
                 commands.sum::<usize>() + watched.iter().map(Watched::bytes).sum::<usize>()
             }
             Work::Watch(seen) => seen.len() * size_of::<Seen>(),
+            Work::Walk(walk) => walk.pattern_bytes(),
         };
         Transaction {
             entry: 0,
@@ -212,16 +201,24 @@ impl Transaction {
 
     /// Bytes of values that were read, and of its reply.
     pub(super) fn value_bytes(&self) -> usize {
+        self.reply.capacity() + self.read_bytes()
+    }
+
+    /// Bytes of what was read.
+    fn read_bytes(&self) -> usize {
         let values = self.keys.iter().map(KeyState::value_bytes);
-        self.reply.capacity() + values.sum::<usize>()
+        let found = match &self.work {
+            Work::Walk(walk) => walk.found_bytes(),
+            Work::Command(_) | Work::Exec(..) | Work::Watch(_) => 0,
+        };
+        values.sum::<usize>() + found
     }
 
     /// Refuses it with BUSY if it keeps values while it waits for more, and gives those back.
     /// `false` if there are none.
     pub(super) fn refuse_more_values(&mut self) -> bool {
         let waits = matches!(self.phase, Phase::Reads(_));
-        let values = self.keys.iter().map(KeyState::value_bytes);
-        if !waits || values.sum::<usize>() == 0 {
+        if !waits || self.read_bytes() == 0 {
             return false;
         }
         self.forget_values();
@@ -235,6 +232,9 @@ impl Transaction {
     fn forget_values(&mut self) {
         for key in &mut self.keys {
             key.learn(None);
+        }
+        if let Work::Walk(walk) = &mut self.work {
+            walk.forget();
         }
     }
 
@@ -253,7 +253,7 @@ impl Transaction {
                 })
                 .collect()
             }
-            Work::Command(_) | Work::Exec(..) => Vec::new(),
+            Work::Command(_) | Work::Exec(..) | Work::Walk(_) => Vec::new(),
         };
         Some((std::mem::take(&mut self.reply), watched))
     }
@@ -266,6 +266,7 @@ impl Transaction {
     /// How many items are to be sent now.
     pub(super) fn items_to_send(&self) -> usize {
         match self.phase {
+            Phase::MayRead if matches!(self.work, Work::Walk(_)) => 1,
             Phase::MayRead => self.keys.len(),
             Phase::MayApply => 1,
             Phase::Reads(_) | Phase::Applies | Phase::Done => 0,
@@ -275,9 +276,17 @@ impl Transaction {
     /// Ends it at once if no key is named.
     pub(super) fn begin(&mut self, host: &dyn Host) {
         self.now_ms = host.time_us() / 1000;
-        if self.keys.is_empty() {
-            self.run(host);
-            self.phase = Phase::Done;
+        match &self.work {
+            Work::Walk(walk) if walk.is_vain() => {
+                self.replies().array(0);
+                self.phase = Phase::Done;
+            }
+            Work::Walk(_) => {}
+            _ if self.keys.is_empty() => {
+                self.run(host);
+                self.phase = Phase::Done;
+            }
+            _ => {}
         }
     }
 
@@ -286,12 +295,17 @@ impl Transaction {
         self.first_item = first_item;
         match self.phase {
             Phase::MayRead => {
+                if let Work::Walk(walk) = &self.work {
+                    walk.send(batch, out);
+                    self.phase = Phase::Reads(1);
+                    return;
+                }
                 for key in &self.keys {
                     match self.work {
                         Work::Watch(_) => {
                             batch.get_of_member(out, key.name(), Wanted::Expiry, AS_IT_IS_NOW);
                         }
-                        _ => batch.get_with(out, key.name(), Wanted::ValueAndExpiry),
+                        _ => batch.get_with(out, key.name(), Wanted::ValueExpiryAndEffects),
                     }
                 }
                 self.reads += 1;
@@ -311,6 +325,9 @@ impl Transaction {
     pub(super) fn answered(&mut self, item: u64, told: Told<'_>) {
         let reply = told.item;
         let status = reply.head.status;
+        if matches!(self.work, Work::Walk(_)) {
+            return self.walk_answered(told);
+        }
         match self.phase {
             Phase::Reads(missing) => {
                 match status {
@@ -355,6 +372,25 @@ impl Transaction {
         }
     }
 
+    /// Takes a page of a walk.
+    fn walk_answered(&mut self, told: Told<'_>) {
+        let Work::Walk(walk) = &mut self.work else {
+            return;
+        };
+        // A walk that was refused for want of room has its reply.
+        let step = match self.reply.is_empty() {
+            true => {
+                let replies = &mut Replies::new(&mut self.reply, self.protocol);
+                walk.answered(told, self.bound, replies)
+            }
+            false => Step::Done,
+        };
+        self.phase = match step {
+            Step::Next => Phase::MayRead,
+            Step::Done => Phase::Done,
+        };
+    }
+
     fn take_read(&mut self, item: u64, reply: &ReplyItem<'_>) {
         let number = item.wrapping_sub(self.first_item);
         let number = usize::try_from(number).unwrap_or(usize::MAX);
@@ -366,7 +402,12 @@ impl Transaction {
             Some(told) if told.expiry_ms > 0 => Expires::Until(UntilMs::At(told.expiry_ms)),
             _ => Expires::Never,
         };
-        key.learn(is_there.then_some((reply.head.version, reply.value, expires)));
+        key.learn(is_there.then_some(ReadKey {
+            version: reply.head.version,
+            value: reply.value,
+            expires,
+            is_armed: reply.head.flags & ITEM_FLAG_ARMED != 0,
+        }));
         if let Some(told) = reply.expiry {
             // The time of the shard is what expiries are compared with.
             self.now_ms = told.time_ms;
@@ -470,6 +511,7 @@ impl Transaction {
                 }
             }
             Work::Watch(_) => replies.simple("OK"),
+            Work::Walk(_) => unreachable!("it reads no keys by their names"),
         }
         let bytes = replies.bytes();
         let Some(bound) = self.bound.filter(|_| bytes > bytes_max) else {
@@ -502,6 +544,30 @@ impl Transaction {
 
     fn replies(&mut self) -> Replies<'_> {
         Replies::new(&mut self.reply, self.protocol)
+    }
+}
+
+/// The keys of a transaction, each once: of one slot, and as many as an APPLY may have.
+fn keys_of(for_each_key: impl Fn(&mut dyn FnMut(&[u8]))) -> Result<Vec<KeyState>, Unfit> {
+    let (mut slot, mut is_one_slot) = (None, true);
+    for_each_key(&mut |key| {
+        let other = slot_of(key);
+        is_one_slot &= *slot.get_or_insert(other) == other;
+    });
+    if !is_one_slot {
+        return Err(Unfit::CrossSlot);
+    }
+    // A request may name a key for every few of its bytes, so no more names are compared than an
+    // APPLY may have.
+    let mut keys = Vec::new();
+    for_each_key(&mut |key| {
+        if keys.len() <= APPLY_KEYS_MAX {
+            add_key(&mut keys, key);
+        }
+    });
+    match keys.len() > APPLY_KEYS_MAX {
+        true => Err(Unfit::TooManyKeys),
+        false => Ok(keys),
     }
 }
 

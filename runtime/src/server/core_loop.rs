@@ -166,7 +166,10 @@ fn serve(start: CoreStart, opened: Opened) -> Result<Rc<Core>, ServeError> {
     let mut listeners: Vec<_> = native.collect();
     let mut host = None;
     if let Some(resp) = start.resp {
-        let entry = Rc::new(resp.host.of_core(start.shard.schema.clone()));
+        let entry = Rc::new(
+            resp.host
+                .of_core(start.shard.shard, start.shard.schema.clone()),
+        );
         if let Some(own) = resp.own {
             let by_own = entry.by_own_port(start.shard.shard, listen::port_of(&own));
             listeners.push((own, Speech::Resp(Rc::new(by_own))));

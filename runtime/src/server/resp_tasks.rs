@@ -107,7 +107,9 @@ pub(super) fn serve_resp(
     (addresses, must_log_in): ((&str, &str), Option<Transport>),
     (reader, writer): (ReadHalf, WriteHalf),
 ) {
-    let client = host.clients.add(addresses.0, addresses.1);
+    let client = host
+        .clients
+        .add(addresses.0, addresses.1, connection.descriptor());
     let id = client.id;
     let mut conversation = Conversation::new(client, host.limits(), host.is_clustered());
     if let Some(transport) = must_log_in {

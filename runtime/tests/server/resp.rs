@@ -7,6 +7,7 @@ mod lifetimes;
 mod oracle;
 mod running;
 mod table;
+mod tools;
 mod watching;
 
 use std::io::{ErrorKind, Read, Write};

@@ -144,6 +144,43 @@ fn effects_of_a_key_that_a_transaction_ends_run_behind_it() {
     }
 }
 
+/// RENAME and COPY bring the expiry, and nothing that the keyspace of the new name would give. What
+/// runs when a key expires stays with its name.
+#[test]
+fn a_renamed_or_copied_key_keeps_its_expiry_and_an_armed_one_keeps_its_name() {
+    for start in Start::ALL.into_iter().filter(|start| start.exists()) {
+        for target in ["{e}other", "{e}t:other"] {
+            for words in ["RENAME", "RENAMENX", "COPY"] {
+                for is_queued in [false, true] {
+                    let mut bench = Bench::new(start);
+                    let line = format!("{words} K {target}");
+                    let reply = match is_queued {
+                        true => Way::Multi(&[&line]).write(&mut bench, start),
+                        false => bench.command(&line),
+                    };
+                    let what = format!("{line} of {start:?}, queued {is_queued}: {reply}");
+                    let is_refused = start.is_armed() && words != "COPY";
+                    assert_eq!(reply.contains("-ERR effects run"), is_refused, "{what}");
+                    let has_moved = !is_refused && words != "COPY";
+                    let there = bench.command("EXISTS K");
+                    assert_eq!(there == ":0\\r\\n", has_moved, "{what}");
+                    let told = bench.command(&format!("PEXPIRETIME {target}"));
+                    let expiry_ms = start.expiry_ms().map_or(-1, u64::cast_signed);
+                    let expected = if is_refused { -2 } else { expiry_ms };
+                    assert_eq!(told, format!(":{expected}\\r\\n"), "{what}");
+                    if !is_refused {
+                        let value = bench.command(&format!("GET {target}"));
+                        assert_eq!(value, "$1\\r\\n5\\r\\n", "{what}");
+                    }
+                    // A copy has none of the effects: they run once.
+                    let stock = bench.find().stock_at_last;
+                    assert_eq!(stock, u64::from(start.is_armed()), "{what}");
+                }
+            }
+        }
+    }
+}
+
 /// A lifetime that ends too late is refused by itself, in the same words wherever it stands.
 #[test]
 fn a_lifetime_beyond_the_last_expiry_is_refused_in_the_same_words_alone_and_behind_multi() {

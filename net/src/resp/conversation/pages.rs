@@ -1,4 +1,4 @@
-//! SCAN: pages of the keys that the port stands for.
+//! SCAN, KEYS and RANDOMKEY: the keys that the port stands for.
 
 use crate::limits::{KEY_BYTES_MAX, SCAN_BYTES_MAX, SCAN_ENTRIES_MAX};
 use crate::scan::ScanRequest;
@@ -11,9 +11,32 @@ use super::super::request::ScanStep;
 use super::super::scan::{cursor_at, is_inside_slot, long_cursor, slot_of_cursor};
 use super::super::sink::Sink;
 use super::super::table::Name;
+use super::super::transaction::Transaction;
+use super::super::walk::{Aim, Walk};
 use super::{Passed, Talk};
 
 impl Talk {
+    /// KEYS and RANDOMKEY.
+    pub(super) fn walk(&mut self, id: Name, args: Arguments<'_>, host: &dyn Host) {
+        let aim = match id {
+            Name::Keys => Aim::All(args.get(1).into()),
+            _ => Aim::One(self.mixed(host)),
+        };
+        let mut transaction = Transaction::of_walk(Walk::new(aim, host), self.protocol);
+        transaction.bound_reply(self.bound);
+        self.ring.subject().set(id, b"", args.len(), 0);
+        self.begin_transaction(transaction, host);
+    }
+
+    /// A number that no other moment and no other connection has, spread over all 64 bits.
+    fn mixed(&self, host: &dyn Host) -> u64 {
+        let mut number = host.unix_us() ^ self.client.id << 48 ^ self.ring.next_item() << 32;
+        for factor in [0xBF58_476D_1CE4_E5B9, 0x94D0_49BB_1331_11EB] {
+            number = (number ^ number >> 30).wrapping_mul(factor);
+        }
+        number ^ number >> 31
+    }
+
     /// SCAN.
     pub(super) fn scan(
         &mut self,

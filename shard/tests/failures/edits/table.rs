@@ -268,6 +268,28 @@ fn add_then(held: &Held, by: i64, behind: &[Step]) -> Vec<Step> {
     steps
 }
 
+/// The same of INCRBYFLOAT: what it adds here has few digits.
+fn sum_with_a_point(held: &Held, by: f64) -> Vec<Step> {
+    let text = held.value.as_deref().unwrap_or(b"0");
+    let number = str::from_utf8(text)
+        .ok()
+        .and_then(|it| it.parse::<f64>().ok());
+    let sum = number.map(|number| vec![Edit(kept((number + by).to_string()))]);
+    sum.unwrap_or_default()
+}
+
+/// A bit that becomes another one.
+fn with_bit(held: &Held, place: usize, bit: bool) -> Vec<Step> {
+    let before = text_of(held).into_bytes();
+    let mut value = before.clone();
+    value.resize(value.len().max(place / 8 + 1), 0);
+    let mask = 0x80 >> (place % 8);
+    let byte = &mut value[place / 8];
+    *byte = if bit { *byte | mask } else { *byte & !mask };
+    let text = kept(String::from_utf8(value.clone()).expect("text"));
+    when(value != before || !held.is_there(), &[Edit(text)])
+}
+
 /// A number that is there, or 0 of a missing key.
 fn number(held: &Held) -> Option<i64> {
     let text = held.value.as_deref().unwrap_or(b"0");
@@ -401,6 +423,17 @@ pub const ROWS: &[Row] = &[
     row("SET K 7 IFEQ 9 KEEPTTL", |it| {
         when(it.is("9"), &[Edit("7")])
     }),
+    row("GETSET K 7", |_| vec![Put("7")]),
+    row("INCRBYFLOAT K 2.5", |it| sum_with_a_point(it, 2.5)),
+    row("INCRBYFLOAT K 0", |it| sum_with_a_point(it, 0.0)),
+    row("SETBIT K 6 1", |it| with_bit(it, 6, true)),
+    row("SETBIT K 4 0", |it| with_bit(it, 4, false)),
+    row("SETBIT K 30 1", |it| with_bit(it, 30, true)),
+    row("MSETNX K 7", |it| when(!it.is_there(), &[Put("7")])),
+    row("RENAME K {e}other", |it| when(!it.is_armed, &[Delete])),
+    row("RENAME K K", |_| Vec::new()),
+    row("RENAMENX K K", |_| Vec::new()),
+    row("COPY K {e}other REPLACE", |_| Vec::new()),
     row("SETNX K 7", |it| when(!it.is_there(), &[Put("7")])),
     row("SETEX K 50 7", |_| vec![Put("7"), Ends(LATER_MS)]),
     row("PSETEX K 50000 7", |_| vec![Put("7"), Ends(LATER_MS)]),
