@@ -4,6 +4,7 @@ use super::glob;
 use super::keys_of::{KeyFlags, key_flags, key_places};
 use super::parser::Arguments;
 use super::reply::Replies;
+use super::syntax::{syntax_of, write_arguments};
 use super::table::{COMMANDS, Command, Name, find};
 use super::words::{unknown_subcommand, wrong_subcommand};
 
@@ -241,7 +242,8 @@ fn documents(args: Arguments<'_>, replies: &mut Replies<'_>) {
     replies.map(asked.len());
     for command in asked {
         replies.bulk(command.name.as_bytes());
-        replies.map(3);
+        let syntax = syntax_of(command.id);
+        replies.map(if syntax.is_empty() { 3 } else { 4 });
         for (name, text) in [
             ("summary", command.summary),
             ("since", command.since),
@@ -249,6 +251,10 @@ fn documents(args: Arguments<'_>, replies: &mut Replies<'_>) {
         ] {
             replies.bulk(name.as_bytes());
             replies.bulk(text.as_bytes());
+        }
+        if !syntax.is_empty() {
+            replies.bulk(b"arguments");
+            write_arguments(syntax, replies);
         }
     }
 }

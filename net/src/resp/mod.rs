@@ -39,6 +39,7 @@ mod scan;
 mod shapes;
 mod sink;
 mod slow;
+mod syntax;
 mod table;
 mod transaction;
 mod value_read;
