@@ -14,6 +14,7 @@ use super::reply::{Protocol, Replies, ValueLines};
 use super::request::TtlForm;
 use super::rights;
 use super::scan;
+use super::value_read::ValueRead;
 
 /// How the answers of a command's items become its reply.
 #[derive(Clone, Debug)]
@@ -33,6 +34,8 @@ pub(super) enum Fold {
     Type,
     Length,
     Range(i64, i64),
+    /// What the value tells of itself.
+    Read(ValueRead),
     /// The number that an APPLY tells.
     Number,
     Ttl(TtlForm),
@@ -40,6 +43,8 @@ pub(super) enum Fold {
     Increased(i64),
     /// KV.APPLY.
     Apply,
+    /// The answer of a script or of commands that run together, which is a reply.
+    Script,
     /// At how many nodes all writes are: so many less those that lack some of them.
     Nodes(i64),
     /// A page.
@@ -49,8 +54,8 @@ pub(super) enum Fold {
         /// The cursor stands behind the begin of its slot.
         is_inside: bool,
     },
-    /// The transaction takes the answers.
-    Transaction,
+    /// The command under way takes the answers.
+    UnderWay,
 }
 
 /// An answer, and what its reply may need besides.
@@ -125,6 +130,9 @@ pub(super) fn write(
     match fold {
         Fold::Value if is_ok => replies.bulk(item.value),
         Fold::Value => replies.null(),
+        Fold::Script if is_ok => replies.raw(item.value),
+        Fold::Script => replies
+            .error(b"TRYAGAIN nothing was executed: a key of the script has changed while it ran"),
         Fold::Set if is_ok => replies.simple("OK"),
         Fold::Set => replies.null(),
         Fold::Flag => replies.integer(is_ok.into()),
@@ -141,6 +149,7 @@ pub(super) fn write(
             let value = if is_ok { item.value } else { &[] };
             replies.bulk(range_of(value, *start, *end));
         }
+        Fold::Read(read) => read.write(Some(item.value).filter(|_| is_ok), replies),
         Fold::Number => {
             let number = item.field(0).unwrap_or(0);
             replies.integer(number.cast_signed());
@@ -151,7 +160,7 @@ pub(super) fn write(
             replies.integer(ttl_of(told.map(|told| told.expiry_ms), now_ms, *form));
         }
         Fold::Scan { pattern, .. } => page(pattern.as_deref(), told, replies),
-        Fold::Written | Fold::Transaction | Fold::Increased(_) | Fold::Apply | Fold::Nodes(_) => {}
+        Fold::Written | Fold::UnderWay | Fold::Increased(_) | Fold::Apply | Fold::Nodes(_) => {}
     }
 }
 
@@ -186,10 +195,7 @@ fn page(pattern: Option<&[u8]>, told: Told<'_>, replies: &mut Replies<'_>) {
     replies.array(2);
     let mut text = [0; 20];
     let mut rest = &mut text[..];
-    let cursor = scan::short_cursor(page.cursor);
-    // The page of a core is its last one when the next slot is that of another core.
-    let is_over = !told.host.share().contains(&scan::slot_of_cursor(cursor));
-    let cursor = if is_over { 0 } else { cursor };
+    let cursor = cursor_behind_page(scan::short_cursor(page.cursor), told.host);
     write!(rest, "{cursor}").expect("20 digits at most");
     let len = 20 - rest.len();
     replies.bulk(&text[..len]);
@@ -197,6 +203,28 @@ fn page(pattern: Option<&[u8]>, told: Told<'_>, replies: &mut Replies<'_>) {
     for entry in keys() {
         replies.bulk(entry.key);
     }
+}
+
+/// The short cursor of the page behind the one that tells this one; 0 if that was the last.
+pub(super) fn cursor_behind_page(cursor: u64, host: &dyn Host) -> u64 {
+    // The page of a core is its last one when the next slot is that of another core.
+    let is_over = !host.share().contains(&scan::slot_of_cursor(cursor));
+    if is_over { 0 } else { cursor }
+}
+
+/// The short cursor behind slots that another node writes, of which this is the first; 0 if no
+/// other slots follow.
+#[cold]
+pub(super) fn cursor_behind_others(slot: u16, host: &dyn Host) -> Result<u64, String> {
+    let view = host.cluster().unwrap_or_default();
+    if view.serves(slot, false) {
+        // The cluster's file and the shard do not say the same yet.
+        return Err(format!("TRYAGAIN another node wrote slot {slot} until now"));
+    }
+    let mut own = view.ranges.iter().filter(|range| range.writer == view.me);
+    let share = host.share();
+    let next = own.find(|range| range.first > slot && share.contains(&range.first));
+    Ok(next.map_or(0, |range| scan::cursor_at(range.first, host.scan_order())))
 }
 
 /// An empty page in place of slots that another node writes: clients of Redis scan each node for
@@ -209,16 +237,10 @@ fn pass_over(slot: u16, is_inside: bool, host: &dyn Host, replies: &mut Replies<
         );
         return replies.error(text.as_bytes());
     }
-    let view = host.cluster().unwrap_or_default();
-    if view.serves(slot, false) {
-        // The cluster's file and the shard do not say the same yet.
-        let text = format!("TRYAGAIN another node wrote slot {slot} until now");
-        return replies.error(text.as_bytes());
-    }
-    let mut own = view.ranges.iter().filter(|range| range.writer == view.me);
-    let share = host.share();
-    let next = own.find(|range| range.first > slot && share.contains(&range.first));
-    let cursor = next.map_or(0, |range| scan::cursor_at(range.first, host.scan_order()));
+    let cursor = match cursor_behind_others(slot, host) {
+        Ok(cursor) => cursor,
+        Err(text) => return replies.error(text.as_bytes()),
+    };
     replies.array(2);
     replies.bulk(cursor.to_string().as_bytes());
     replies.array(0);

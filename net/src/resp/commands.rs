@@ -1,8 +1,10 @@
 //! COMMAND: the table, told.
 
 use super::glob;
+use super::keys_of::{KeyFlags, key_flags, key_places};
 use super::parser::Arguments;
 use super::reply::Replies;
+use super::syntax::{syntax_of, write_arguments};
 use super::table::{COMMANDS, Command, Name, find};
 use super::words::{unknown_subcommand, wrong_subcommand};
 
@@ -10,12 +12,16 @@ use super::words::{unknown_subcommand, wrong_subcommand};
 /// that the same name again and again makes no long reply.
 const NAMES_MAX: usize = 256;
 
-const HELP: [&str; 14] = [
+const HELP: [&str; 18] = [
     "(no subcommand)",
     "    Return details about all commands.",
     "COUNT",
     "    Return the total number of commands in this server.",
-    "LIST [FILTERBY PATTERN <pattern>]",
+    "GETKEYS <full-command>",
+    "    Return the keys from a full command.",
+    "GETKEYSANDFLAGS <full-command>",
+    "    Return the keys and the access flags from a full command.",
+    "LIST [FILTERBY (MODULE <name>|ACLCAT <category>|PATTERN <pattern>)]",
     "    Return a list of all commands in this server.",
     "INFO [<command-name> ...]",
     "    Return details about multiple commands.",
@@ -61,6 +67,12 @@ pub(super) fn answer(args: Arguments<'_>, replies: &mut Replies<'_>) {
         }
         b"docs" => documents(args, replies),
         b"list" => list(args, replies),
+        b"getkeys" if args.len() > 2 => keys(args, false, replies),
+        b"getkeysandflags" if args.len() > 2 => keys(args, true, replies),
+        b"getkeys" | b"getkeysandflags" => {
+            let name = String::from_utf8_lossy(&name);
+            wrong_subcommand(&format!("command|{name}"), replies);
+        }
         b"help" if args.len() > 2 => wrong_subcommand("command|help", replies),
         b"help" => replies.help("COMMAND", &HELP),
         _ => unknown_subcommand("COMMAND", args, replies),
@@ -86,7 +98,7 @@ fn describe(command: &Command, replies: &mut Replies<'_>) {
     let tips = tips(command.id);
     replies.set(tips.len());
     tips.iter().for_each(|tip| replies.bulk(tip.as_bytes()));
-    key_specification(command, replies);
+    key_specifications(command, replies);
     replies.array(0);
 }
 
@@ -99,7 +111,7 @@ fn tips(id: Name) -> &'static [&'static str] {
             "request_policy:multi_shard",
             "response_policy:all_succeeded",
         ],
-        Name::Del | Name::Unlink | Name::Exists => {
+        Name::Del | Name::Unlink | Name::Exists | Name::Touch => {
             &["request_policy:multi_shard", "response_policy:agg_sum"]
         }
         Name::DbSize => &["request_policy:all_shards", "response_policy:agg_sum"],
@@ -110,6 +122,12 @@ fn tips(id: Name) -> &'static [&'static str] {
             "nondeterministic_output",
             "request_policy:all_shards",
             "response_policy:special",
+        ],
+        Name::Keys => &["request_policy:all_shards", "nondeterministic_output_order"],
+        Name::RandomKey => &[
+            "request_policy:all_shards",
+            "response_policy:special",
+            "nondeterministic_output",
         ],
         Name::Scan => &[
             "nondeterministic_output",
@@ -133,8 +151,10 @@ fn categories(command: &Command) -> Vec<&'static str> {
     if has("write") {
         categories.push("@write");
     }
-    if command.group == "string" {
-        categories.push("@string");
+    match command.group {
+        "string" => categories.push("@string"),
+        "bitmap" => categories.push("@bitmap"),
+        _ => {}
     }
     categories.push(if has("fast") { "@fast" } else { "@slow" });
     match command.group {
@@ -146,45 +166,72 @@ fn categories(command: &Command) -> Vec<&'static str> {
 }
 
 /// Where the keys stand, as clients of Redis 7 read it.
-fn key_specification(command: &Command, replies: &mut Replies<'_>) {
+fn key_specifications(command: &Command, replies: &mut Replies<'_>) {
     let (first, last, step) = command.keys;
     if first == 0 {
         return replies.set(0);
     }
-    let is_read = command.flags().any(|flag| flag == "readonly") || command.id == Name::Watch;
-    // These tell nothing that is in the value.
-    let is_bare = matches!(
-        command.id,
-        Name::Exists | Name::StrLen | Name::Type | Name::Watch
-    );
-    replies.set(1);
-    replies.map(3);
-    replies.bulk(b"flags");
-    replies.set(if is_bare { 1 } else { 2 });
-    replies.simple(if is_read { "RO" } else { "RW" });
-    if !is_bare {
-        replies.simple(if is_read { "access" } else { "update" });
+    // Each key of RENAME and COPY is used in another way.
+    let is_pair = matches!(command.id, Name::Rename | Name::RenameNx | Name::Copy);
+    let all = match is_pair {
+        true => vec![(first, 0), (first + step, 0)],
+        false => vec![(first, if last < 0 { last } else { 0 })],
+    };
+    replies.set(all.len());
+    for (number, (first, last)) in all.into_iter().enumerate() {
+        replies.map(3);
+        replies.bulk(b"flags");
+        let KeyFlags { usual, .. } = key_flags(command.id, number);
+        replies.set(usual.len());
+        usual.iter().for_each(|flag| replies.simple(flag));
+        replies.bulk(b"begin_search");
+        replies.map(2);
+        replies.bulk(b"type");
+        replies.bulk(b"index");
+        replies.bulk(b"spec");
+        replies.map(1);
+        replies.bulk(b"index");
+        replies.integer(first.into());
+        replies.bulk(b"find_keys");
+        replies.map(2);
+        replies.bulk(b"type");
+        replies.bulk(b"range");
+        replies.bulk(b"spec");
+        replies.map(3);
+        replies.bulk(b"lastkey");
+        replies.integer(last.into());
+        replies.bulk(b"keystep");
+        replies.integer(step.into());
+        replies.bulk(b"limit");
+        replies.integer(0);
     }
-    replies.bulk(b"begin_search");
-    replies.map(2);
-    replies.bulk(b"type");
-    replies.bulk(b"index");
-    replies.bulk(b"spec");
-    replies.map(1);
-    replies.bulk(b"index");
-    replies.integer(first.into());
-    replies.bulk(b"find_keys");
-    replies.map(2);
-    replies.bulk(b"type");
-    replies.bulk(b"range");
-    replies.bulk(b"spec");
-    replies.map(3);
-    replies.bulk(b"lastkey");
-    replies.integer(if last < 0 { last.into() } else { 0 });
-    replies.bulk(b"keystep");
-    replies.integer(step.into());
-    replies.bulk(b"limit");
-    replies.integer(0);
+}
+
+/// COMMAND GETKEYS and GETKEYSANDFLAGS.
+fn keys(args: Arguments<'_>, has_flags: bool, replies: &mut Replies<'_>) {
+    let Some(command) = find(args.get(2)) else {
+        return replies.error(b"ERR Invalid command specified");
+    };
+    let args = args.behind(2);
+    if command.keys.0 == 0 && !command.flags().any(|flag| flag == "movablekeys") {
+        return replies.error(b"ERR The command has no key arguments");
+    }
+    if !command.takes(args.len()) {
+        return replies.error(b"ERR Invalid number of arguments specified for command");
+    }
+    let places = key_places(command, args);
+    replies.array(places.len());
+    for (number, place) in places.into_iter().enumerate() {
+        if !has_flags {
+            replies.bulk(args.get(place));
+            continue;
+        }
+        replies.array(2);
+        replies.bulk(args.get(place));
+        let flags = key_flags(command.id, number).of(args);
+        replies.set(flags.len());
+        flags.iter().for_each(|flag| replies.simple(flag));
+    }
 }
 
 fn documents(args: Arguments<'_>, replies: &mut Replies<'_>) {
@@ -195,7 +242,8 @@ fn documents(args: Arguments<'_>, replies: &mut Replies<'_>) {
     replies.map(asked.len());
     for command in asked {
         replies.bulk(command.name.as_bytes());
-        replies.map(3);
+        let syntax = syntax_of(command.id);
+        replies.map(if syntax.is_empty() { 3 } else { 4 });
         for (name, text) in [
             ("summary", command.summary),
             ("since", command.since),
@@ -203,6 +251,10 @@ fn documents(args: Arguments<'_>, replies: &mut Replies<'_>) {
         ] {
             replies.bulk(name.as_bytes());
             replies.bulk(text.as_bytes());
+        }
+        if !syntax.is_empty() {
+            replies.bulk(b"arguments");
+            write_arguments(syntax, replies);
         }
     }
 }
@@ -216,6 +268,16 @@ fn list(args: Arguments<'_>, replies: &mut Replies<'_>) {
             .map(|command| command.name)
             .filter(|name| glob::matches(args.get(4), name.as_bytes()))
             .collect(),
+        // There are no modules.
+        5 if is(2, b"FILTERBY") && is(3, b"MODULE") => Vec::new(),
+        5 if is(2, b"FILTERBY") && is(3, b"ACLCAT") => {
+            let wanted = args.get(4).to_ascii_lowercase();
+            let has = |command: &&Command| {
+                let mut all = categories(command).into_iter();
+                all.any(|category| category.as_bytes()[1..] == wanted)
+            };
+            COMMANDS.iter().filter(has).map(|it| it.name).collect()
+        }
         _ => return replies.error(b"ERR syntax error"),
     };
     replies.array(names.len());

@@ -1,37 +1,52 @@
-//! CONFIG GET: what tools ask for, as the server has it.
+//! CONFIG: what tools ask for, as the server has it. Nothing is set while it serves.
 
 use super::glob;
-use super::host::Facts;
+use super::host::{Facts, Host};
 use super::parser::Arguments;
 use super::reply::Replies;
 use super::slow::{SLOW_COMMANDS_MAX, SLOW_US};
 use super::words::{unknown_subcommand, wrong_subcommand};
 
-const HELP: [&str; 2] = [
+const HELP: [&str; 6] = [
     "GET <pattern>",
     "    Return parameters matching the glob-like <pattern> and their values.",
+    "SET <directive> <value>",
+    "    Taken if the value is the one that holds; nothing is set while the server runs.",
+    "RESETSTAT",
+    "    Reset statistics reported by the INFO command.",
 ];
+
+/// Settings and their values.
+type Settings = Vec<(&'static str, String)>;
 
 pub(super) fn answer(
     args: Arguments<'_>,
     bulk_bytes_max: usize,
-    facts: &Facts,
+    host: &dyn Host,
     replies: &mut Replies<'_>,
 ) {
-    if args.get(1).eq_ignore_ascii_case(b"help") {
-        return match args.len() {
-            2 => replies.help("CONFIG", &HELP),
-            _ => wrong_subcommand("config|help", replies),
-        };
+    let settings = || settings(&host.facts(), bulk_bytes_max);
+    let name = args.get(1).to_ascii_lowercase();
+    match (&name[..], args.len()) {
+        (b"get", 3..) => get(args, &settings(), replies),
+        (b"set", 4..) if args.len().is_multiple_of(2) => set(args, &settings(), replies),
+        (b"resetstat", 2) => {
+            host.forget_counts();
+            replies.simple("OK");
+        }
+        (b"rewrite", 2) => replies.error(b"ERR The server is running without a config file"),
+        (b"help", 2) => replies.help("CONFIG", &HELP),
+        (b"get" | b"set" | b"resetstat" | b"rewrite" | b"help", _) => {
+            let name = String::from_utf8_lossy(&name);
+            wrong_subcommand(&format!("config|{name}"), replies);
+        }
+        _ => unknown_subcommand("CONFIG", args, replies),
     }
-    if !args.get(1).eq_ignore_ascii_case(b"get") {
-        return unknown_subcommand("CONFIG", args, replies);
-    }
-    if args.len() < 3 {
-        return wrong_subcommand("config|get", replies);
-    }
+}
+
+fn settings(facts: &Facts, bulk_bytes_max: usize) -> Settings {
     let is_always = facts.durability == "disk";
-    let rows = [
+    vec![
         (
             "appendfsync",
             if is_always { "always" } else { "everysec" }.to_string(),
@@ -42,6 +57,7 @@ pub(super) fn answer(
         ("maxclients", facts.clients_max.to_string()),
         ("maxmemory", facts.memory_max.to_string()),
         ("maxmemory-policy", "noeviction".to_string()),
+        ("notify-keyspace-events", String::new()),
         ("port", facts.port.to_string()),
         ("proto-max-bulk-len", bulk_bytes_max.to_string()),
         ("save", String::new()),
@@ -49,17 +65,42 @@ pub(super) fn answer(
         ("slowlog-max-len", SLOW_COMMANDS_MAX.to_string()),
         ("tcp-keepalive", facts.keepalive_s.to_string()),
         ("timeout", facts.idle_s.to_string()),
-    ];
+    ]
+}
+
+fn get(args: Arguments<'_>, settings: &Settings, replies: &mut Replies<'_>) {
     let is_asked = |name: &str| {
         args.from(2).any(|pattern| {
             let pattern = pattern.to_ascii_lowercase();
             glob::matches(&pattern, name.as_bytes())
         })
     };
-    let asked: Vec<_> = rows.iter().filter(|(name, _)| is_asked(name)).collect();
+    let asked: Vec<_> = settings.iter().filter(|(name, _)| is_asked(name)).collect();
     replies.map(asked.len());
     for (name, value) in asked {
         replies.bulk(name.as_bytes());
         replies.bulk(value.as_bytes());
     }
+}
+
+/// What holds already may be set: tools and frameworks do so as they begin.
+fn set(args: Arguments<'_>, settings: &Settings, replies: &mut Replies<'_>) {
+    for number in (2..args.len()).step_by(2) {
+        let name = args.get(number);
+        let is = |(known, _): &&(&str, String)| name.eq_ignore_ascii_case(known.as_bytes());
+        let text = match settings.iter().find(is) {
+            Some((_, value)) if value.as_bytes() == args.get(number + 1) => continue,
+            Some((known, value)) => format!(
+                "ERR CONFIG SET failed (possibly related to argument '{known}') - can't set \
+                 immutable config: it is '{value}' until the server starts with another one"
+            )
+            .into_bytes(),
+            None => {
+                let head = &b"ERR Unknown option or number of arguments for CONFIG SET - '"[..];
+                [head, name, b"'"].concat()
+            }
+        };
+        return replies.error(&text);
+    }
+    replies.simple("OK");
 }

@@ -7,6 +7,7 @@ mod multi;
 mod own;
 mod pages;
 mod repeats;
+mod script;
 mod shaped;
 
 use std::collections::VecDeque;
@@ -27,6 +28,7 @@ use crate::version::Version;
 
 use super::answer::{Fold, Told, moved};
 use super::bound::ReplyBound;
+use super::clients::After;
 use super::host::{Client, Host, SlowCommand};
 use super::items::{put_get, put_item};
 use super::local::{self, Bounds};
@@ -37,10 +39,12 @@ use super::reply::Protocol;
 use super::request::{Fault, Request};
 use super::rights;
 use super::ring::{Answered, Ring};
+use super::scripts::Eval;
 use super::shapes::{Form, Shapes};
 use super::sink::Sink;
 use super::table::{self, Name};
-use super::transaction::{Transaction, Watched};
+use super::under_way::UnderWay;
+use super::watch::Watched;
 use super::words;
 use multi::{Queue, not_behind_multi};
 
@@ -81,7 +85,7 @@ struct Talk {
     shapes: Shapes,
     queue: Option<Queue>,
     watched: Vec<Watched>,
-    transaction: Option<Transaction>,
+    under_way: Option<UnderWay>,
     /// The login, at a server with users.
     login: Option<Box<RespLogin>>,
     options: Options,
@@ -141,7 +145,7 @@ impl Conversation {
                 shapes: Shapes::default(),
                 queue: None,
                 watched: Vec::new(),
-                transaction: None,
+                under_way: None,
                 login: None,
                 options: Options::default(),
                 rights: None,
@@ -259,9 +263,12 @@ impl Conversation {
             taken += len;
             if let Some(one) = talk.one_item.take() {
                 talk.remember(&rest[..len], parser.arguments(rest), one, &sink);
-                taken += len * talk.repeat(rest, len, len, one.bytes, &mut sink);
+                let again = talk.repeat(rest, len, len, one.bytes, &mut sink);
+                talk.ring.counts_again(again);
+                taken += len * again;
             }
         }
+        talk.ring.calls().tell(host);
         talk.frames.extend(sink.finish());
         taken
     }
@@ -400,12 +407,11 @@ impl Talk {
     #[inline]
     fn answered_item(&mut self, place: u64, told: Told<'_>) {
         let answered = self.ring.answer(place, told, &mut self.out);
-        if answered == Answered::Transaction
-            && let Some(transaction) = &mut self.transaction
+        if answered == Answered::UnderWay
+            && let Some(under_way) = &mut self.under_way
         {
-            transaction.bound_changes(self.bound);
-            transaction.answered(place, told);
-            self.end_transaction();
+            under_way.answered(place, told, self.bound);
+            self.end_under_way();
         }
     }
 
@@ -424,15 +430,16 @@ impl Talk {
         }
     }
 
-    /// Sends what the transaction wants sent. `false` if it is under way: what comes behind waits.
+    /// Sends what the command under way wants sent. `false` if there is one: what comes after it
+    /// waits.
     fn go_on(&mut self, sink: &mut Sink<'_>) -> bool {
         if self.login.is_some() && !self.login_goes_on(sink) {
             return false;
         }
-        let Some(transaction) = &mut self.transaction else {
+        let Some(under_way) = &mut self.under_way else {
             return true;
         };
-        let items = transaction.items_to_send();
+        let items = under_way.items_to_send();
         if items == 0 {
             return false;
         }
@@ -443,25 +450,31 @@ impl Talk {
         sink.items_max = sink.items_max.max(items);
         let first = self.ring.next_item();
         let (batch, frame) = sink.batch(first);
-        transaction.send(first, batch, frame);
+        under_way.send(first, batch, frame);
         for _ in 0..items {
-            self.ring.add_item(transaction.entry);
+            self.ring.add_item(under_way.entry);
         }
         false
     }
 
-    /// Takes the reply of the transaction when it is done.
-    fn end_transaction(&mut self) {
-        let outcome = self.transaction.as_mut().and_then(Transaction::outcome);
+    /// Begins a command whose answers decide how it goes on.
+    fn begin_under_way(&mut self, mut under_way: UnderWay) {
+        under_way.entry = self.ring.push(Fold::UnderWay, self.protocol);
+        self.under_way = Some(under_way);
+        self.end_under_way();
+    }
+
+    /// Takes the reply of the command under way when it is done.
+    fn end_under_way(&mut self) {
+        let outcome = self.under_way.as_mut().and_then(UnderWay::outcome);
         let Some((reply, watched)) = outcome else {
             return;
         };
-        let transaction = self.transaction.take().expect("it had an outcome");
+        let under_way = self.under_way.take().expect("it had an outcome");
         self.watched.extend(watched);
-        self.ring
-            .settle(transaction.entry, &mut self.out, |replies| {
-                replies.raw(&reply)
-            });
+        self.ring.settle(under_way.entry, &mut self.out, |replies| {
+            replies.raw(&reply)
+        });
     }
 
     fn is_out_full(&self) -> bool {
@@ -487,6 +500,22 @@ impl Talk {
         {
             return self.refuse(|out| out.extend_from_slice(words::NO_AUTH));
         }
+        let passed = self.known(command, args, sink, host);
+        if passed == Passed::Whole {
+            self.ring.calls().add(command.id, 1);
+        }
+        passed
+    }
+
+    /// A command of the table that may run.
+    #[inline]
+    fn known(
+        &mut self,
+        command: &table::Command,
+        args: Arguments<'_>,
+        sink: &mut Sink<'_>,
+        host: &dyn Host,
+    ) -> Passed {
         if self.queue.is_some() && !is_control(command.id) {
             return self.queue_command(command, args);
         }
@@ -543,13 +572,7 @@ impl Talk {
                 self.many_keys(id, args, sink, host)
             }
             request if request.is_plain() => self.one_key(id, request, sink),
-            request => {
-                let value_bytes_max = self.limits.value_bytes_max as usize;
-                let protocol = self.protocol;
-                let transaction = Transaction::of_command(args, request, protocol, value_bytes_max);
-                self.begin_transaction(transaction, host);
-                Passed::Whole
-            }
+            request => self.command_by_itself(request, args, sink),
         }
     }
 
@@ -587,13 +610,6 @@ impl Talk {
         Ok(())
     }
 
-    fn begin_transaction(&mut self, mut transaction: Transaction, host: &dyn Host) {
-        transaction.entry = self.ring.push(Fold::Transaction, self.protocol);
-        transaction.begin(host);
-        self.transaction = Some(transaction);
-        self.end_transaction();
-    }
-
     /// A command that is one item.
     #[inline]
     fn one_key(&mut self, id: Name, request: &Request<'_>, sink: &mut Sink<'_>) -> Passed {
@@ -620,9 +636,9 @@ impl Talk {
         match token {
             Some(_) => self.ring.has_token(),
             None => {
-                self.one_item = Some(OneItem {
+                self.one_item = form_of(id).map(|form| OneItem {
                     bytes: sink.bytes() - from,
-                    form: form_of(id),
+                    form,
                 });
             }
         }
@@ -668,7 +684,7 @@ impl Talk {
             let (batch, out) = sink.batch(first);
             let item_from = out.len();
             let token = match id {
-                Name::MGet | Name::Exists => None,
+                Name::MGet | Name::Exists | Name::Touch => None,
                 _ => self.options.token.take(),
             };
             if let Some(token) = token {
@@ -679,7 +695,7 @@ impl Talk {
             match id {
                 Name::MGet => put_get(batch, out, key, Wanted::Value, member),
                 Name::MSet => batch.set(out, key, value, Condition::Always),
-                Name::Exists => put_get(batch, out, key, Wanted::Expiry, member),
+                Name::Exists | Name::Touch => put_get(batch, out, key, Wanted::Expiry, member),
                 _ => batch.del(out, key, Condition::Always),
             }
             let entry = match (id, self.current_entry) {
@@ -722,8 +738,12 @@ impl Talk {
         sink: &mut Sink<'_>,
         host: &dyn Host,
     ) -> Passed {
+        if let Some(eval) = Eval::read(id, args) {
+            return self.eval(id, eval, args, sink);
+        }
         match id {
             Name::Scan => return self.scan(args, sink, host),
+            Name::Keys | Name::RandomKey => self.walk(id, args, host),
             Name::KvApply => return self.apply(args, sink),
             Name::KvOpts => return self.options(args, sink),
             Name::KvRun => return self.run(args, sink, host),
@@ -748,8 +768,8 @@ impl Talk {
                 self.watched.clear();
                 self.ok();
             }
-            Name::Exec => self.exec(host),
-            Name::Watch => return self.watch(args, host),
+            Name::Exec => return self.exec(sink, host),
+            Name::Watch => return self.watch(args),
             Name::Unwatch => {
                 self.watched.clear();
                 self.ok();
@@ -785,9 +805,11 @@ impl Talk {
                     bulk_bytes_max: self.bulk_bytes_max,
                     replies: self.bound,
                 };
+                let mut after = After::GoesOn;
                 self.ring.reply(protocol, &mut self.out, |replies| {
-                    local::answer(id, args, client, bounds, host, replies);
+                    after = local::answer(id, args, client, bounds, host, replies);
                 });
+                self.is_ending |= after == After::Ends;
             }
         }
         Passed::Whole
@@ -806,12 +828,13 @@ impl Talk {
     }
 }
 
-/// Where a command of one item has key and value.
-fn form_of(id: Name) -> Form {
+/// Where a command of one item has key and value. `None` if its key is not the first argument.
+fn form_of(id: Name) -> Option<Form> {
     match id {
-        Name::Set | Name::SetNx => Form::KeyValue,
-        Name::SetEx | Name::PSetEx => Form::KeyFixedValue,
-        _ => Form::Key,
+        Name::Set | Name::SetNx => Some(Form::KeyValue),
+        Name::SetEx | Name::PSetEx => Some(Form::KeyFixedValue),
+        Name::Object | Name::Memory => None,
+        _ => Some(Form::Key),
     }
 }
 

@@ -5,9 +5,11 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use crate::program::ServedSchema;
+use crate::script::DIGEST_BYTES;
 use crate::slot::SLOTS;
 
 use super::cores::{CorePorts, OwnCore};
+use super::table::Name;
 
 /// A connection, as CLIENT LIST tells it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -55,16 +57,14 @@ pub struct Facts {
     pub clients: u64,
     /// Connections of all ports, at most.
     pub clients_max: u64,
-    /// Resident bytes.
-    pub resident_bytes: u64,
     /// Resident bytes, at most.
     pub memory_max: u64,
     /// Keys of all shards, or of the core by whose own port the connection came.
     pub keys: u64,
-    /// Operations that were answered.
-    pub operations: u64,
-    /// How many connections were opened.
-    pub connections: u64,
+    /// What is counted since the start, or since CONFIG RESETSTAT.
+    pub counts: Counts,
+    /// What the process has used.
+    pub used: ProcessUse,
     /// The least level of a write.
     pub durability: &'static str,
     /// Seconds of silence after which a connection ends; 0 for never.
@@ -75,6 +75,42 @@ pub struct Facts {
     pub shards: u16,
     /// Whether INFO and HELLO name the node as one of a cluster.
     pub is_clustered: bool,
+}
+
+/// What INFO counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Operations that were answered.
+    pub operations: u64,
+    /// Operations of a second, between the last two moments at which this was asked.
+    pub operations_per_s: u64,
+    /// How many connections were opened.
+    pub connections: u64,
+    /// How many were refused.
+    pub connections_refused: u64,
+    /// Bytes that came.
+    pub received_bytes: u64,
+    /// Bytes that left.
+    pub sent_bytes: u64,
+    /// Reads of one key that found it.
+    pub hits: u64,
+    /// Those that did not.
+    pub misses: u64,
+    /// Armed keys whose effects have run.
+    pub fired: u64,
+}
+
+/// What the process has used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProcessUse {
+    /// Microseconds of a CPU outside the kernel.
+    pub user_us: u64,
+    /// Microseconds of a CPU in the kernel.
+    pub system_us: u64,
+    /// Resident bytes.
+    pub resident_bytes: u64,
+    /// Resident bytes at the moment when they were most.
+    pub resident_bytes_most: u64,
 }
 
 /// A command whose answer took long.
@@ -170,6 +206,24 @@ impl ClusterView {
     }
 }
 
+/// The scripts that a node knows by their digests.
+pub trait ScriptLibrary {
+    /// Keeps a script; its SHA-1.
+    ///
+    /// # Errors
+    /// Why it is not kept: it is no script, or there is no room. The text is an error of RESP.
+    fn load(&self, text: &[u8]) -> Result<[u8; DIGEST_BYTES], String>;
+
+    /// Whether the script of a digest is known.
+    fn knows(&self, digest: &[u8; DIGEST_BYTES]) -> bool;
+
+    /// The text of the script of a digest.
+    fn text(&self, digest: &[u8; DIGEST_BYTES]) -> Option<Vec<u8>>;
+
+    /// Forgets all scripts.
+    fn flush(&self);
+}
+
 /// The server around a connection.
 pub trait Host {
     /// Unix microseconds.
@@ -189,6 +243,22 @@ pub trait Host {
 
     /// All connections of RESP, by number.
     fn clients(&self) -> Vec<Client>;
+
+    /// Ends a connection of RESP, of any core. `false` if there is none of this number.
+    fn end_client(&self, _id: u64) -> bool {
+        false
+    }
+
+    /// A command came so many times.
+    fn was_called(&self, _name: Name, _times: u64) {}
+
+    /// How often a command came, at all cores.
+    fn calls_of(&self, _name: Name) -> u64 {
+        0
+    }
+
+    /// Counts begin anew.
+    fn forget_counts(&self) {}
 
     /// A connection has another name, library or protocol.
     fn client_changed(&self, client: &Client);
@@ -223,4 +293,9 @@ pub trait Host {
 
     /// The order of cursors of the shards: 17 bits, odd.
     fn scan_order(&self) -> u64;
+
+    /// The scripts that the node knows. `None`: it runs none.
+    fn scripts(&self) -> Option<&dyn ScriptLibrary> {
+        None
+    }
 }

@@ -3,33 +3,52 @@
 use std::fmt::Write as _;
 
 use super::cluster::node_name;
-use super::host::Facts;
+use super::host::{Facts, Host};
 use super::parser::Arguments;
+use super::table::COMMANDS;
 use super::words::REDIS_VERSION;
 
+/// A line.
+type Row = (&'static str, String);
+
 /// The sections, in their order.
-const SECTIONS: [&str; 7] = [
+const SECTIONS: [&str; 10] = [
     "server",
     "clients",
     "memory",
     "persistence",
     "stats",
     "replication",
+    "cpu",
+    "commandstats",
+    "cluster",
     "keyspace",
 ];
+/// A section that is told only if it is named, or all are.
+const LONG: &str = "commandstats";
 
-pub(super) fn text(args: Arguments<'_>, facts: &Facts, is_replica: bool) -> String {
+pub(super) fn text(args: Arguments<'_>, host: &dyn Host, is_replica: bool) -> String {
     let is_named = |section: &str| {
         args.from(1)
             .any(|asked| asked.eq_ignore_ascii_case(section.as_bytes()))
     };
-    let wants_all = args.len() == 1 || ["all", "default", "everything"].into_iter().any(is_named);
+    let wants_all = ["all", "everything"].into_iter().any(is_named);
+    let wants_usual = wants_all || args.len() == 1 || is_named("default");
+    let facts = host.facts();
     let mut text = String::new();
-    for section in SECTIONS.into_iter().chain(["cluster"]) {
-        if wants_all || is_named(section) {
+    for section in SECTIONS {
+        let is_usual = if section == LONG {
+            wants_all
+        } else {
+            wants_usual
+        };
+        if is_usual || is_named(section) {
             let separator = if text.is_empty() { "" } else { "\r\n" };
             text.push_str(separator);
-            write_section(section, facts, is_replica, &mut text);
+            match section {
+                LONG => calls(host, &mut text),
+                section => write_section(section, &facts, is_replica, &mut text),
+            }
         }
     }
     text
@@ -42,35 +61,23 @@ fn write_section(section: &str, facts: &Facts, is_replica: bool, text: &mut Stri
             "Clients",
             vec![
                 ("connected_clients", facts.clients.to_string()),
+                ("maxclients", facts.clients_max.to_string()),
                 // No command blocks; redis-cli --stat wants the field.
                 ("blocked_clients", "0".to_string()),
-                ("maxclients", facts.clients_max.to_string()),
             ],
         ),
-        "memory" => (
-            "Memory",
-            vec![
-                ("used_memory", facts.resident_bytes.to_string()),
-                ("used_memory_rss", facts.resident_bytes.to_string()),
-                ("maxmemory", facts.memory_max.to_string()),
-                ("maxmemory_policy", "noeviction".to_string()),
-            ],
-        ),
+        "memory" => ("Memory", memory(facts)),
         "persistence" => (
             "Persistence",
             vec![
                 ("loading", "0".to_string()),
+                ("rdb_bgsave_in_progress", "0".to_string()),
                 ("aof_enabled", "1".to_string()),
+                ("aof_rewrite_in_progress", "0".to_string()),
                 ("penstock_durability", facts.durability.to_string()),
             ],
         ),
-        "stats" => (
-            "Stats",
-            vec![
-                ("total_connections_received", facts.connections.to_string()),
-                ("total_commands_processed", facts.operations.to_string()),
-            ],
-        ),
+        "stats" => ("Stats", stats(facts)),
         "replication" => (
             "Replication",
             vec![
@@ -79,6 +86,13 @@ fn write_section(section: &str, facts: &Facts, is_replica: bool, text: &mut Stri
                     if is_replica { "slave" } else { "master" }.to_string(),
                 ),
                 ("connected_slaves", "0".to_string()),
+            ],
+        ),
+        "cpu" => (
+            "CPU",
+            vec![
+                ("used_cpu_sys", seconds(facts.used.system_us)),
+                ("used_cpu_user", seconds(facts.used.user_us)),
             ],
         ),
         "cluster" => (
@@ -93,7 +107,7 @@ fn write_section(section: &str, facts: &Facts, is_replica: bool, text: &mut Stri
     }
 }
 
-fn server(facts: &Facts) -> Vec<(&'static str, String)> {
+fn server(facts: &Facts) -> Vec<Row> {
     let mode = match facts.is_clustered {
         true => "cluster",
         false => "standalone",
@@ -101,6 +115,9 @@ fn server(facts: &Facts) -> Vec<(&'static str, String)> {
     vec![
         ("redis_version", REDIS_VERSION.to_string()),
         ("redis_mode", mode.to_string()),
+        ("os", "Linux".to_string()),
+        ("arch_bits", usize::BITS.to_string()),
+        ("multiplexing_api", "io_uring".to_string()),
         ("penstock_version", facts.version.to_string()),
         ("penstock_shards", facts.shards.to_string()),
         ("process_id", facts.pid.to_string()),
@@ -111,10 +128,87 @@ fn server(facts: &Facts) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// As in Redis no line tells of an empty database.
-fn keyspace(facts: &Facts) -> Vec<(&'static str, String)> {
+fn memory(facts: &Facts) -> Vec<Row> {
+    let (used, most) = (facts.used.resident_bytes, facts.used.resident_bytes_most);
+    vec![
+        ("used_memory", used.to_string()),
+        ("used_memory_human", human(used)),
+        ("used_memory_rss", used.to_string()),
+        ("used_memory_rss_human", human(used)),
+        ("used_memory_peak", most.to_string()),
+        ("used_memory_peak_human", human(most)),
+        ("maxmemory", facts.memory_max.to_string()),
+        ("maxmemory_human", human(facts.memory_max)),
+        ("maxmemory_policy", "noeviction".to_string()),
+        ("mem_fragmentation_ratio", "1.00".to_string()),
+    ]
+}
+
+fn stats(facts: &Facts) -> Vec<Row> {
+    let counts = &facts.counts;
+    [
+        ("total_connections_received", counts.connections),
+        ("total_commands_processed", counts.operations),
+        ("instantaneous_ops_per_sec", counts.operations_per_s),
+        ("total_net_input_bytes", counts.received_bytes),
+        ("total_net_output_bytes", counts.sent_bytes),
+        ("rejected_connections", counts.connections_refused),
+        ("expired_keys", counts.fired),
+        ("evicted_keys", 0),
+        ("keyspace_hits", counts.hits),
+        ("keyspace_misses", counts.misses),
+    ]
+    .map(|(name, count)| (name, count.to_string()))
+    .into()
+}
+
+/// As in Redis no line tells of an empty database. Keys with an expiry are not counted.
+fn keyspace(facts: &Facts) -> Vec<Row> {
     match facts.keys {
         0 => Vec::new(),
-        keys => vec![("db0", format!("keys={keys}"))],
+        keys => vec![("db0", format!("keys={keys},expires=0,avg_ttl=0"))],
+    }
+}
+
+/// How often each command came. Times are not taken.
+fn calls(host: &dyn Host, text: &mut String) {
+    text.push_str("# Commandstats\r\n");
+    for command in COMMANDS {
+        let (name, calls) = (command.name, host.calls_of(command.id));
+        if calls > 0 {
+            let _ = write!(
+                text,
+                "cmdstat_{name}:calls={calls},usec=0,usec_per_call=0.00,rejected_calls=0,\
+                 failed_calls=0\r\n"
+            );
+        }
+    }
+}
+
+fn seconds(us: u64) -> String {
+    format!("{}.{:06}", us / 1_000_000, us % 1_000_000)
+}
+
+/// Bytes as people read them, in the form of Redis: `1.50M`.
+fn human(bytes: u64) -> String {
+    let units = ["K", "M", "G", "T", "P", "E"];
+    let place = bytes.checked_ilog2().unwrap_or(0) / 10;
+    let Some(unit) = (place as usize).checked_sub(1).map(|place| units[place]) else {
+        return format!("{bytes}B");
+    };
+    let hundredths = (u128::from(bytes) * 100) >> (10 * place);
+    format!("{}.{:02}{unit}", hundredths / 100, hundredths % 100)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_told_with_two_digits_of_the_greatest_unit_that_they_fill() {
+        let told = [0, 1023, 1024, 1536, 5 << 20, (5 << 30) - 1, u64::MAX].map(human);
+        let expected = ["0B", "1023B", "1.00K", "1.50K", "5.00M", "4.99G", "15.99E"];
+        assert_eq!(told, expected);
+        assert_eq!(seconds(1_000_042), "1.000042");
     }
 }

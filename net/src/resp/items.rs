@@ -27,6 +27,10 @@ pub(super) fn put_item(
             put_get(batch, out, key, Wanted::Value, member);
             Fold::Range(start, end)
         }
+        Request::Read(key, read) => {
+            put_get(batch, out, key, Wanted::Value, member);
+            Fold::Read(read)
+        }
         Request::Type(key) => {
             put_get(batch, out, key, Wanted::Expiry, member);
             Fold::Type
@@ -82,6 +86,11 @@ pub(super) fn put_item(
         | Request::GetEx(..)
         | Request::SetRange(..)
         | Request::Append(..)
+        | Request::MSetNx(_)
+        | Request::AddFraction(..)
+        | Request::SetBit(..)
+        | Request::Rename(_)
+        | Request::Copy(_)
         | Request::Persist(_) => unreachable!("the caller sends them another way"),
     }
 }

@@ -64,6 +64,16 @@ enum Life {
     Anew,
 }
 
+/// What a read tells of a key that has a value.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReadKey<'a> {
+    pub(super) version: Version,
+    pub(super) value: &'a [u8],
+    pub(super) expires: Expires,
+    /// Effects run when it expires.
+    pub(super) is_armed: bool,
+}
+
 /// A key within a transaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct KeyState {
@@ -80,6 +90,8 @@ pub(super) struct KeyState {
     is_moved: bool,
     /// The expiry that was read went in between, and what was to run then.
     is_disarmed: bool,
+    /// Effects run when it expires.
+    is_armed: bool,
     /// It has an expiry that is past: nobody sees the value any more.
     has_ended: bool,
 }
@@ -96,24 +108,20 @@ impl KeyState {
         &self.name
     }
 
-    /// Bytes that it takes without its value.
-    pub(super) fn bytes(&self) -> usize {
-        size_of::<KeyState>() + self.name.len()
-    }
-
     /// Its version as it was read; none if it had no value.
     pub(super) fn version(&self) -> Option<Version> {
         self.version
     }
 
     /// Takes in what a read has told; nothing of a key without a value.
-    pub(super) fn learn(&mut self, read: Option<(Version, &[u8], Expires)>) {
+    pub(super) fn learn(&mut self, read: Option<ReadKey<'_>>) {
         let name = std::mem::take(&mut self.name);
         *self = KeyState {
             name,
-            version: read.map(|(version, ..)| version),
-            value: read.map(|(_, value, _)| value.to_vec()),
-            expires: read.map_or(Expires::Never, |(.., expires)| expires),
+            version: read.map(|read| read.version),
+            value: read.map(|read| read.value.to_vec()),
+            expires: read.map_or(Expires::Never, |read| read.expires),
+            is_armed: read.is_some_and(|read| read.is_armed),
             ..KeyState::default()
         };
     }
@@ -135,6 +143,17 @@ impl KeyState {
         }
     }
 
+    /// Whether effects run when it expires.
+    pub(super) fn is_armed(&self) -> bool {
+        self.is_armed && self.value().is_some()
+    }
+
+    /// The expiry that another key gets with its value. `None` if it is not known yet: the keyspace
+    /// gives the value its lifetime when all is done.
+    pub(super) fn carried(&self) -> Option<Expires> {
+        (self.life == Life::Kept || self.is_moved).then_some(self.expires)
+    }
+
     /// Whether the APPLY has an effect on it.
     pub(super) fn is_changed(&self) -> bool {
         let is_deleted = self.value.is_none() && self.version.is_some();
@@ -152,6 +171,7 @@ impl KeyState {
             is_written: true,
             is_moved: expires.is_some(),
             is_disarmed: false,
+            is_armed: false,
             has_ended: false,
         };
     }
@@ -173,6 +193,7 @@ impl KeyState {
             Life::Kept if is_same => self.is_written |= expires != Expires::Never,
             Life::Kept if expires == Expires::Never => {
                 self.is_disarmed = true;
+                self.is_armed = false;
                 self.is_written |= self.is_moved;
                 self.is_moved = false;
             }
@@ -206,7 +227,19 @@ impl KeyState {
         self.version.map_or(Action::Absent, Action::Version)
     }
 
-    /// Adds the effects of the commit on this key, at most three, and the value that they name.
+    /// How many effects the commit has on it.
+    pub(super) fn effects(&self) -> usize {
+        match self.value {
+            None => self.version.is_some().into(),
+            Some(_) => [self.is_written, self.is_disarmed, self.is_moved]
+                .into_iter()
+                .map(usize::from)
+                .sum(),
+        }
+    }
+
+    /// Adds the effects of the commit on this key, [`KeyState::effects`], and the value that they
+    /// name.
     pub(super) fn write(
         &self,
         key: u8,

@@ -1,6 +1,7 @@
 //! Commands that are answered without a key.
 
 use super::bound::ReplyBound;
+use super::clients::{self, After};
 use super::cluster;
 use super::commands;
 use super::config;
@@ -9,19 +10,34 @@ use super::info;
 use super::number::read_integer;
 use super::parser::Arguments;
 use super::reply::{Protocol, Replies};
+use super::scripts;
 use super::slow;
 use super::table::Name;
+use super::value_read::{answer_memory, answer_object};
 use super::words::{REDIS_VERSION, WRONG_PASS, unknown_subcommand, wrong_subcommand};
 
-const HELP: [&str; 18] = [
+const HELP: [&str; 33] = [
     "GETNAME",
     "    Return the name of the current connection.",
     "ID",
     "    Return the ID of the current connection.",
     "INFO",
     "    Return information about the current client connection.",
-    "LIST",
-    "    Return information about client connections.",
+    "KILL <ip:port>",
+    "    Kill connection made from <ip:port>.",
+    "KILL <option> <value> [<option> <value> [...]]",
+    "    Kill connections. Options are those of LIST, and:",
+    "    * SKIPME (YES|NO)",
+    "      Skip killing current connection (default: yes).",
+    "LIST [options ...]",
+    "    Return information about client connections. Options are:",
+    "    * ADDR <ip:port>, LADDR <ip:port>, USER <username>, MAXAGE <seconds>",
+    "    * ID <client-id> [<client-id>...]",
+    "    * TYPE (NORMAL|PRIMARY|REPLICA|PUBSUB)",
+    "PAUSE <timeout> [WRITE|ALL]",
+    "    Refused: no command is held back.",
+    "REPLY (ON|OFF|SKIP)",
+    "    Only ON is taken: every command is answered.",
     "SETNAME <name>",
     "    Assign the name <name> to the current connection.",
     "SETINFO <option> <value>",
@@ -32,6 +48,8 @@ const HELP: [&str; 18] = [
     "    Taken and without effect: no connection is ended for its memory alone.",
     "NO-TOUCH (ON|OFF)",
     "    Taken and without effect: a read does not decide what is lost.",
+    "UNPAUSE",
+    "    Taken and without effect.",
 ];
 
 /// Bytes of the name, the library and the version of the library of a connection, at most each.
@@ -54,17 +72,19 @@ pub(super) fn answer(
     bounds: Bounds,
     host: &dyn Host,
     replies: &mut Replies<'_>,
-) {
+) -> After {
     match id {
         id if is_queued(id) => answer_queued(id, args, host, replies),
         Name::Auth => auth(args, replies),
-        Name::Config => config::answer(args, bounds.bulk_bytes_max, &host.facts(), replies),
-        Name::Client => client_command(args, client, bounds, host, replies),
+        Name::Config => config::answer(args, bounds.bulk_bytes_max, host, replies),
+        Name::Client => return client_command(args, client, bounds, host, replies),
         Name::Cluster => cluster::answer(args, host, replies),
         Name::SlowLog => slow::answer(args, host, replies),
         Name::Command => commands::answer(args, replies),
+        Name::Script => scripts::answer(args, host, replies),
         _ => replies.error(b"ERR this command is answered elsewhere"),
     }
+    After::GoesOn
 }
 
 /// Whether a command may stand behind MULTI although it names no key: what it answers depends on
@@ -79,6 +99,8 @@ pub(super) fn is_queued(id: Name) -> bool {
             | Name::Time
             | Name::DbSize
             | Name::Info
+            | Name::Object
+            | Name::Memory
     )
 }
 
@@ -89,6 +111,26 @@ pub(super) fn answer_queued(
     host: &dyn Host,
     replies: &mut Replies<'_>,
 ) {
+    match id {
+        _ if answer_of_arguments(id, args, replies) => {}
+        // EXEC has ended all watches before it runs.
+        Name::Unwatch => replies.simple("OK"),
+        Name::Time => write_time(host.time_us(), replies),
+        Name::DbSize => {
+            let keys = host.facts().keys;
+            replies.integer(i64::try_from(keys).unwrap_or(i64::MAX));
+        }
+        Name::Info => replies.text(&info::text(args, host, is_replica(host))),
+        _ => replies.error(b"ERR Command not allowed inside a transaction"),
+    }
+}
+
+/// Answers a command whose answer follows from its arguments. `false` if it is no such command.
+pub(super) fn answer_of_arguments(
+    id: Name,
+    args: Arguments<'_>,
+    replies: &mut Replies<'_>,
+) -> bool {
     match id {
         Name::Ping if args.len() > 2 => wrong_subcommand("ping", replies),
         Name::Ping if args.len() == 2 => replies.bulk(args.get(1)),
@@ -101,21 +143,18 @@ pub(super) fn answer_queued(
             Some(Err(_)) => replies
                 .error(b"ERR value is out of range, value must between -2147483648 and 2147483647"),
         },
-        // EXEC has ended all watches before it runs.
-        Name::Unwatch => replies.simple("OK"),
-        Name::Time => {
-            let unix_us = host.time_us();
-            replies.array(2);
-            replies.bulk((unix_us / 1_000_000).to_string().as_bytes());
-            replies.bulk((unix_us % 1_000_000).to_string().as_bytes());
-        }
-        Name::DbSize => {
-            let keys = host.facts().keys;
-            replies.integer(i64::try_from(keys).unwrap_or(i64::MAX));
-        }
-        Name::Info => replies.text(&info::text(args, &host.facts(), is_replica(host))),
-        _ => replies.error(b"ERR Command not allowed inside a transaction"),
+        Name::Object => answer_object(args, replies),
+        Name::Memory => answer_memory(args, replies),
+        _ => return false,
     }
+    true
+}
+
+/// The reply of TIME.
+pub(super) fn write_time(unix_us: u64, replies: &mut Replies<'_>) {
+    replies.array(2);
+    replies.bulk((unix_us / 1_000_000).to_string().as_bytes());
+    replies.bulk((unix_us % 1_000_000).to_string().as_bytes());
 }
 
 fn auth(args: Arguments<'_>, replies: &mut Replies<'_>) {
@@ -226,30 +265,13 @@ fn check_length(what: &str, told: &[u8]) -> Result<(), Vec<u8>> {
     }
 }
 
-/// CLIENT LIST.
-fn list(bound: ReplyBound, host: &dyn Host, replies: &mut Replies<'_>) {
-    let clients = host.clients();
-    let mut lines = String::new();
-    for client in &clients {
-        lines.push_str(&line_of(client, host));
-        if lines.len() > bound.bytes_max() {
-            let (count, bytes) = (clients.len(), lines.len());
-            let text = format!(
-                "ERR the list of {count} connections takes more than {bytes} bytes, and {bound}"
-            );
-            return replies.error(text.as_bytes());
-        }
-    }
-    replies.text(&lines);
-}
-
 fn client_command(
     args: Arguments<'_>,
     client: &mut Client,
     bounds: Bounds,
     host: &dyn Host,
     replies: &mut Replies<'_>,
-) {
+) -> After {
     let name = args.get(1).to_ascii_lowercase();
     match (&name[..], args.len()) {
         (b"id", 2) => replies.integer(i64::try_from(client.id).unwrap_or(i64::MAX)),
@@ -264,11 +286,14 @@ fn client_command(
             Err(text) => replies.error(&text),
         },
         (b"setinfo", 4) => set_info(args, client, host, replies),
-        (b"info", 2) => replies.text(&line_of(client, host)),
-        (b"list", 2) => {
-            list(bounds.replies, host, replies);
-        }
-        (b"list", _) => replies.error(b"ERR syntax error"),
+        (b"info", 2) => replies.text(&clients::line_of(client, host)),
+        (b"list", _) => clients::list(args, client, bounds.replies, host, replies),
+        (b"kill", 3..) => return clients::kill(args, client, host, replies),
+        (b"reply", 3) => reply(args.get(2), replies),
+        (b"pause", 3..) => replies.error(
+            b"ERR CLIENT PAUSE is not supported: a command is executed as it comes, or refused",
+        ),
+        (b"unpause", 2) => replies.simple("OK"),
         (b"no-evict" | b"no-touch", 3) => {
             let is_known = ["on", "off"]
                 .iter()
@@ -281,13 +306,26 @@ fn client_command(
         (b"help", 2) => replies.help("CLIENT", &HELP),
         (
             b"id" | b"getname" | b"setname" | b"setinfo" | b"info" | b"no-evict" | b"no-touch"
-            | b"help",
+            | b"help" | b"kill" | b"reply" | b"pause" | b"unpause",
             _,
         ) => {
             let name = String::from_utf8_lossy(&name);
             wrong_subcommand(&format!("client|{name}"), replies);
         }
         _ => unknown_subcommand("CLIENT", args, replies),
+    }
+    After::GoesOn
+}
+
+/// CLIENT REPLY.
+fn reply(mode: &[u8], replies: &mut Replies<'_>) {
+    let is = |name: &[u8]| mode.eq_ignore_ascii_case(name);
+    match () {
+        () if is(b"on") => replies.simple("OK"),
+        () if is(b"off") || is(b"skip") => {
+            replies.error(b"ERR CLIENT REPLY: only ON is supported: every command is answered");
+        }
+        () => replies.error(b"ERR syntax error"),
     }
 }
 
@@ -311,23 +349,4 @@ fn set_info(args: Arguments<'_>, client: &mut Client, host: &dyn Host, replies: 
     *place = String::from_utf8_lossy(value).into_owned();
     host.client_changed(client);
     replies.simple("OK");
-}
-
-/// A connection as a line of CLIENT LIST.
-fn line_of(client: &Client, host: &dyn Host) -> String {
-    let age_s = (host.unix_us() / 1_000_000).saturating_sub(client.since_s);
-    format!(
-        "id={} addr={} laddr={} name={} age={age_s} db=0 user={} lib-name={} lib-ver={} resp={}\n",
-        client.id,
-        client.address,
-        client.local_address,
-        client.name,
-        match client.user.as_str() {
-            "" => "default",
-            user => user,
-        },
-        client.library,
-        client.library_version,
-        client.protocol
-    )
 }

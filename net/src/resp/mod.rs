@@ -5,18 +5,24 @@
 
 mod answer;
 mod apply_text;
+mod bits;
 mod bound;
+mod calls;
+mod clients;
 mod cluster;
 mod commands;
 mod config;
 mod conversation;
 mod cores;
 mod early;
+mod fault;
+mod fraction;
 mod glob;
 mod host;
 mod info;
 mod items;
 mod key_state;
+mod keys_of;
 mod local;
 mod login;
 mod model;
@@ -24,26 +30,41 @@ mod named_keys;
 mod number;
 mod options;
 mod parser;
+mod queued;
 mod reply;
 mod request;
 mod rights;
 mod ring;
 mod run_text;
 mod scan;
+mod scripts;
 mod shapes;
 mod sink;
 mod slow;
+mod staged;
+mod syntax;
 mod table;
-mod transaction;
 mod transaction_keys;
+mod under_way;
+mod value_read;
 mod wait;
+mod walk;
+mod watch;
 mod words;
 
 pub use bound::ReplyBound;
 pub use conversation::Conversation;
 pub use cores::{CorePorts, OwnCore};
-pub use host::{Client, ClusterNode, ClusterView, Facts, Host, SlotRange, SlowCommand};
+pub use host::{
+    Client, ClusterNode, ClusterView, Counts, Facts, Host, ProcessUse, ScriptLibrary, SlotRange,
+    SlowCommand,
+};
 pub use parser::{ARGUMENTS_MAX, Arguments, Broken, LINE_BYTES_MAX, Parsed, Parser};
+pub use queued::{Evals, QueuedEnd, judge_script, protocol_of, run_queued};
 pub use reply::{Protocol, Replies};
+pub use scripts::{Eval, NO_SCRIPT};
 pub use slow::SLOW_COMMANDS_MAX;
+pub use staged::{
+    KeyRead, KeySource, MustWait, SCRIPT_KEYS_MAX, SCRIPT_VALUES_BYTES_MAX, Staged, Unread,
+};
 pub use table::{COMMANDS, Command, Name};

@@ -2,11 +2,19 @@
 
 use crate::apply::Decimal;
 
+use super::bits;
+use super::fraction::Fraction;
 use super::key_state::{Expires, KeyState};
+use super::parser::Arguments;
 use super::reply::Replies;
-use super::request::{DelWhen, ExpireWhen, IncrEx, NewExpiry, Request, SetWhen, TtlForm, Until};
+use super::request::{
+    DelWhen, ExpireWhen, IncrEx, NewExpiry, Pair, Request, SetWhen, TtlForm, Until,
+};
 use super::transaction_keys::TransactionKeys;
 
+const NO_KEY: &[u8] = b"ERR no such key";
+const ARMED: &[u8] = b"ERR effects run when this key expires (ON_EXPIRE), and they stay with its \
+    name: it cannot be renamed";
 pub(super) const TOO_LONG: &[u8] = b"ERR string exceeds maximum allowed size (proto-max-bulk-len)";
 
 /// The keys of a transaction, and the time at which they were read.
@@ -46,14 +54,22 @@ impl Model<'_> {
             }
             Request::Set { value, .. } if value.len() > most => replies.error(TOO_LONG),
             Request::Set { .. } => self.set(request, replies),
+            Request::MSetNx(args) => {
+                if args.from(2).step_by(2).any(|value| value.len() > most) {
+                    return replies.error(TOO_LONG);
+                }
+                let mut names = args.from(1).step_by(2);
+                let is_set = names.all(|name| self.key(name).value().is_none());
+                if is_set {
+                    self.put_all(args);
+                }
+                replies.integer(is_set.into());
+            }
             Request::MSet(args) => {
                 if args.from(2).step_by(2).any(|value| value.len() > most) {
                     return replies.error(TOO_LONG);
                 }
-                for number in (1..args.len()).step_by(2) {
-                    let value = args.get(number + 1).to_vec();
-                    self.key(args.get(number)).put(value, None);
-                }
+                self.put_all(args);
                 replies.simple("OK");
             }
             Request::Del(args) => {
@@ -77,14 +93,6 @@ impl Model<'_> {
                 let value = state.value().unwrap_or_default();
                 replies.value(range_of(value, start, end));
             }
-            Request::SetRange(key, offset, patch) => {
-                let state = self.key(key);
-                change_bytes(state, most, Some(offset), patch, replies);
-            }
-            Request::Append(key, tail) => change_bytes(self.key(key), most, None, tail, replies),
-            Request::Add(key, by) => add(self.key(key), by, replies),
-            Request::IncrEx(key, change) => increase(self.key(key), change, now_ms, replies),
-            Request::DelEx(key, when) => delete_if(self.key(key), when, replies),
             Request::Ttl(key, form) => {
                 let state = self.key(key);
                 let expires = match (state.value().is_some(), state.expires()) {
@@ -94,6 +102,34 @@ impl Model<'_> {
                 };
                 replies.integer(ttl_of(expires, now_ms, form));
             }
+            Request::Read(key, read) => read.write(self.key(key).value(), replies),
+            Request::Rename(pair) => self.rename(pair, replies),
+            Request::Copy(pair) => {
+                let from = self.key(pair.from);
+                let carried = from.value().map(|value| (value.to_vec(), from.carried()));
+                let is_free = self.is_free(pair);
+                let copied = carried.filter(|_| is_free);
+                replies.integer(copied.is_some().into());
+                if let Some((value, expires)) = copied {
+                    self.key(pair.to).put(value, expires);
+                }
+            }
+            _ => self.edit(request, replies),
+        }
+    }
+
+    /// Runs a command that changes the one key that it names.
+    fn edit(&mut self, request: &Request<'_>, replies: &mut Replies<'_>) {
+        let (now_ms, most) = (self.now_ms, self.value_bytes_max);
+        match *request {
+            Request::SetRange(key, offset, patch) => {
+                let state = self.key(key);
+                change_bytes(state, most, Some(offset), patch, replies);
+            }
+            Request::Append(key, tail) => change_bytes(self.key(key), most, None, tail, replies),
+            Request::Add(key, by) => add(self.key(key), by, replies),
+            Request::IncrEx(key, change) => increase(self.key(key), change, now_ms, replies),
+            Request::DelEx(key, when) => delete_if(self.key(key), when, replies),
             Request::Expire(key, until, when) => {
                 let state = self.key(key);
                 let is_set = state.value().is_some() && may_expire(state, until, when, now_ms);
@@ -103,6 +139,8 @@ impl Model<'_> {
                 }
                 replies.integer(is_set.into());
             }
+            Request::AddFraction(key, by) => add_fraction(self.key(key), by, replies),
+            Request::SetBit(key, place, bit) => set_bit(self.key(key), most, place, bit, replies),
             Request::Persist(key) => {
                 let state = self.key(key);
                 let has_one = state.expires() != Expires::Never;
@@ -111,6 +149,7 @@ impl Model<'_> {
                 }
                 replies.integer(has_one.into());
             }
+            _ => unreachable!("`run` does the others"),
         }
     }
 
@@ -146,6 +185,39 @@ impl Model<'_> {
                 expiry => state.put(value.to_vec(), said(expiry)),
             }
             state.settle(now_ms);
+        }
+    }
+
+    fn put_all(&mut self, args: Arguments<'_>) {
+        for number in (1..args.len()).step_by(2) {
+            let value = args.get(number + 1).to_vec();
+            self.key(args.get(number)).put(value, None);
+        }
+    }
+
+    /// Whether the destination may get a value.
+    fn is_free(&mut self, pair: Pair<'_>) -> bool {
+        !pair.only_new || self.key(pair.to).value().is_none()
+    }
+
+    fn rename(&mut self, pair: Pair<'_>, replies: &mut Replies<'_>) {
+        let from = self.key(pair.from);
+        let Some(value) = from.value().map(<[u8]>::to_vec) else {
+            return replies.error(NO_KEY);
+        };
+        let (expires, is_armed) = (from.carried(), from.is_armed());
+        let is_other = pair.from != pair.to;
+        let applies = is_other && self.is_free(pair);
+        if applies && is_armed {
+            return replies.error(ARMED);
+        }
+        match pair.tells_number {
+            true => replies.integer(applies.into()),
+            false => replies.simple("OK"),
+        }
+        if applies {
+            self.key(pair.to).put(value, expires);
+            self.key(pair.from).delete();
         }
     }
 
@@ -231,6 +303,45 @@ fn add(state: &mut KeyState, by: i64, replies: &mut Replies<'_>) {
     };
     *state.edit() = Decimal::new(sum).bytes().to_vec();
     replies.integer(sum);
+}
+
+fn add_fraction(state: &mut KeyState, by: Fraction, replies: &mut Replies<'_>) {
+    let number = Fraction::read(state.value().unwrap_or(b"0"));
+    match number.and_then(|number| number.plus(by)) {
+        Ok(sum) => {
+            let text = sum.text().into_bytes();
+            replies.value(&text);
+            *state.edit() = text;
+        }
+        Err(refused) => replies.error(refused.text().as_bytes()),
+    }
+}
+
+fn set_bit(
+    state: &mut KeyState,
+    value_bytes_max: usize,
+    place: u64,
+    bit: bool,
+    replies: &mut Replies<'_>,
+) {
+    let (byte, mask) = bits::byte_of(place);
+    if byte >= value_bytes_max {
+        return replies.error(bits::NO_BIT.as_bytes());
+    }
+    let before = state.value().unwrap_or_default();
+    let (was_set, has_byte) = (bits::is_set(before, place), byte < before.len());
+    replies.integer(was_set.into());
+    // As in Redis a bit that is so already is no change.
+    if was_set == bit && has_byte {
+        return;
+    }
+    let value = state.edit();
+    value.resize(value.len().max(byte + 1), 0);
+    if bit {
+        value[byte] |= mask;
+    } else {
+        value[byte] &= !mask;
+    }
 }
 
 /// INCREX, as Redis 8.8 has it.

@@ -60,6 +60,14 @@ impl<'a> Arguments<'a> {
         start as usize + len as usize + 2
     }
 
+    /// The command whose name is argument `number`, which there is.
+    pub(super) fn behind(self, number: usize) -> Arguments<'a> {
+        Arguments {
+            bytes: self.bytes,
+            places: &self.places[number..],
+        }
+    }
+
     /// The arguments from `number` on.
     pub fn from(self, number: usize) -> impl Iterator<Item = &'a [u8]> + Clone {
         let Arguments { bytes, places } = self;
@@ -70,7 +78,7 @@ impl<'a> Arguments<'a> {
 }
 
 /// Arguments that are kept, such as those of a command between MULTI and EXEC.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct KeptArguments {
     bytes: Vec<u8>,
     places: Vec<Place>,
@@ -89,6 +97,16 @@ impl KeptArguments {
             kept.bytes.extend_from_slice(argument);
         }
         kept
+    }
+
+    /// Keeps these arguments in the place of those before.
+    pub(super) fn fill(&mut self, arguments: &[&[u8]]) {
+        self.bytes.clear();
+        self.places.clear();
+        for argument in arguments {
+            self.places.push(place(self.bytes.len(), argument.len()));
+            self.bytes.extend_from_slice(argument);
+        }
     }
 
     /// The arguments.

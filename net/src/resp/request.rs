@@ -2,9 +2,13 @@
 
 use crate::limits::EXPIRY_MS_MAX;
 
+use super::bits::{Stretch, read_bit, read_place};
+pub(super) use super::fault::{Fault, NOT_AN_INTEGER, SYNTAX};
+use super::fraction::Fraction;
 use super::number::{read_integer, read_unsigned};
 use super::parser::Arguments;
 use super::table::{Command, Name};
+use super::value_read::ValueRead;
 
 /// When a key is to expire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,43 +127,24 @@ pub(super) enum Request<'a> {
     Ttl(&'a [u8], TtlForm),
     Expire(&'a [u8], Until, ExpireWhen),
     Persist(&'a [u8]),
+    MSetNx(Arguments<'a>),
+    AddFraction(&'a [u8], Fraction),
+    SetBit(&'a [u8], u64, bool),
+    /// What a value tells of itself.
+    Read(&'a [u8], ValueRead),
+    Rename(Pair<'a>),
+    Copy(Pair<'a>),
 }
 
-/// Why a command is refused. The text is that of Redis.
+/// What RENAME and COPY are about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fault {
-    Text(&'static str),
-    /// The name of the command.
-    Arity(&'static str),
-    /// The name of the command.
-    ExpireTime(&'static str),
-    /// The number of the argument that is no option.
-    Option(usize),
-}
-
-pub(super) const SYNTAX: Fault = Fault::Text("ERR syntax error");
-pub(super) const NOT_AN_INTEGER: Fault = Fault::Text("ERR value is not an integer or out of range");
-
-impl Fault {
-    pub(super) fn write(self, args: Arguments<'_>, out: &mut Vec<u8>) {
-        match self {
-            Fault::Option(number) => {
-                out.extend_from_slice(b"ERR Unsupported option ");
-                out.extend_from_slice(args.get(number));
-            }
-            Fault::Text(text) => out.extend_from_slice(text.as_bytes()),
-            Fault::Arity(name) => {
-                out.extend_from_slice(b"ERR wrong number of arguments for '");
-                out.extend_from_slice(name.as_bytes());
-                out.extend_from_slice(b"' command");
-            }
-            Fault::ExpireTime(name) => {
-                out.extend_from_slice(b"ERR invalid expire time in '");
-                out.extend_from_slice(name.as_bytes());
-                out.extend_from_slice(b"' command");
-            }
-        }
-    }
+pub(super) struct Pair<'a> {
+    pub(super) from: &'a [u8],
+    pub(super) to: &'a [u8],
+    /// A value that `to` has keeps them from applying.
+    pub(super) only_new: bool,
+    /// RENAME answers OK, the others a number.
+    pub(super) tells_number: bool,
 }
 
 impl<'a> Request<'a> {
@@ -186,8 +171,10 @@ impl<'a> Request<'a> {
             Name::MGet => Request::MGet(args),
             Name::MSet if args.len().is_multiple_of(2) => return Err(Fault::Arity("mset")),
             Name::MSet => Request::MSet(args),
+            Name::MSetNx if args.len().is_multiple_of(2) => return Err(Fault::Arity("msetnx")),
+            Name::MSetNx => Request::MSetNx(args),
             Name::Del | Name::Unlink => Request::Del(args),
-            Name::Exists => Request::Exists(args),
+            Name::Exists | Name::Touch => Request::Exists(args),
             Name::Type => Request::Type(key()),
             Name::StrLen => Request::StrLen(key()),
             Name::GetRange => Request::GetRange(key(), integer(2)?, integer(3)?),
@@ -217,6 +204,35 @@ impl<'a> Request<'a> {
                 read_expire(command, args)?
             }
             Name::Persist => Request::Persist(key()),
+            Name::GetSet => Request::Set {
+                key: key(),
+                value: args.get(2),
+                when: SetWhen::Always,
+                gets: true,
+                expiry: NewExpiry::Usual,
+                tells_number: false,
+            },
+            Name::IncrByFloat => Request::AddFraction(key(), read_fraction(args.get(2))?),
+            Name::SetBit => {
+                let place = read_place(args.get(2))?;
+                Request::SetBit(key(), place, read_bit(args.get(3))?)
+            }
+            Name::GetBit => Request::Read(key(), ValueRead::Bit(read_place(args.get(2))?)),
+            Name::BitCount => Request::Read(key(), ValueRead::Bits(Stretch::read(args)?)),
+            Name::Object | Name::Memory => {
+                let read = match command.id {
+                    Name::Object => ValueRead::of_object(args)?,
+                    _ => ValueRead::of_memory(args)?,
+                };
+                return Ok(read.map(|read| Request::Read(args.get(2), read)));
+            }
+            Name::Rename | Name::RenameNx => Request::Rename(Pair {
+                from: key(),
+                to: args.get(2),
+                only_new: command.id == Name::RenameNx,
+                tells_number: command.id == Name::RenameNx,
+            }),
+            Name::Copy => read_copy(args)?,
             _ => return Ok(None),
         }))
     }
@@ -232,7 +248,12 @@ impl<'a> Request<'a> {
             | Request::SetRange(..)
             | Request::Append(..)
             | Request::DelEx(..)
-            | Request::Persist(_) => false,
+            | Request::Persist(_)
+            | Request::MSetNx(_)
+            | Request::AddFraction(..)
+            | Request::SetBit(..)
+            | Request::Rename(_)
+            | Request::Copy(_) => false,
             _ => true,
         }
     }
@@ -248,6 +269,7 @@ impl<'a> Request<'a> {
                 | Request::StrLen(_)
                 | Request::GetRange(..)
                 | Request::Ttl(..)
+                | Request::Read(..)
         )
     }
 
@@ -283,7 +305,13 @@ impl<'a> Request<'a> {
             Request::MGet(args) | Request::Del(args) | Request::Exists(args) => {
                 args.from(1).for_each(visit);
             }
-            Request::MSet(args) => args.from(1).step_by(2).for_each(visit),
+            Request::MSet(args) | Request::MSetNx(args) => {
+                args.from(1).step_by(2).for_each(visit);
+            }
+            Request::Rename(pair) | Request::Copy(pair) => {
+                visit(pair.from);
+                visit(pair.to);
+            }
             Request::Set { key, .. }
             | Request::Get(key)
             | Request::GetDel(key)
@@ -298,6 +326,9 @@ impl<'a> Request<'a> {
             | Request::DelEx(key, _)
             | Request::Ttl(key, _)
             | Request::Expire(key, ..)
+            | Request::AddFraction(key, _)
+            | Request::SetBit(key, ..)
+            | Request::Read(key, _)
             | Request::Persist(key) => visit(key),
         }
     }
@@ -576,6 +607,41 @@ fn read_expire<'a>(command: &Command, args: Arguments<'a>) -> Result<Request<'a>
         _ => Until::At(1),
     };
     Ok(Request::Expire(args.get(1), until, when))
+}
+
+fn read_fraction(text: &[u8]) -> Result<Fraction, Fault> {
+    Fraction::read(text).map_err(|refused| Fault::Text(refused.text()))
+}
+
+fn read_copy(args: Arguments<'_>) -> Result<Request<'_>, Fault> {
+    let mut pair = Pair {
+        from: args.get(1),
+        to: args.get(2),
+        only_new: true,
+        tells_number: true,
+    };
+    let mut number = 3;
+    while number < args.len() {
+        let option = args.get(number);
+        match () {
+            () if option.eq_ignore_ascii_case(b"REPLACE") => pair.only_new = false,
+            () if option.eq_ignore_ascii_case(b"DB") && number + 1 < args.len() => {
+                let database = read_integer(args.get(number + 1)).ok_or(NOT_AN_INTEGER)?;
+                if database != 0 {
+                    return Err(Fault::Text("ERR DB index is out of range"));
+                }
+                number += 1;
+            }
+            () => return Err(SYNTAX),
+        }
+        number += 1;
+    }
+    if pair.from == pair.to {
+        return Err(Fault::Text(
+            "ERR source and destination objects are the same",
+        ));
+    }
+    Ok(Request::Copy(pair))
 }
 
 /// One step of a SCAN.

@@ -12,6 +12,7 @@ use crate::reply::{ITEM_FLAG_REPLAYED, PlainReply};
 use crate::status::Status;
 
 use super::answer::{self, Fold, Told};
+use super::calls::Calls;
 use super::early::EarlyParts;
 use super::host::Host;
 use super::reply::{Protocol, Replies, ValueLines};
@@ -61,8 +62,8 @@ impl Entry {
 pub(super) enum Answered {
     /// A reply; it was written, or is kept.
     Reply,
-    /// The transaction, to which it must be given.
-    Transaction,
+    /// The command under way, to which it must be given.
+    UnderWay,
 }
 
 /// A command whose answer took long, and how long.
@@ -91,6 +92,7 @@ pub(super) struct Ring {
     now_us: u64,
     slow: Vec<Slow>,
     written: Written,
+    calls: Calls,
     /// Of the last command with a token whose reply was written: whether it was given before.
     was_replayed: Option<bool>,
 }
@@ -110,6 +112,7 @@ impl Default for Ring {
             now_us: 0,
             slow: Vec::new(),
             written: Written::default(),
+            calls: Calls::default(),
             was_replayed: None,
         }
     }
@@ -143,6 +146,18 @@ impl Ring {
     /// The partitions that were written since the last WAIT.
     pub(super) fn written(&mut self) -> &mut Written {
         &mut self.written
+    }
+
+    /// How often each command came.
+    #[inline]
+    pub(super) fn calls(&mut self) -> &mut Calls {
+        &mut self.calls
+    }
+
+    /// The command that the last one repeats came so many times more.
+    #[inline]
+    pub(super) fn counts_again(&mut self, times: usize) {
+        self.calls.add(self.subject.name, times);
     }
 
     /// Of the last command with a token whose reply was written: whether it was given before.
@@ -320,16 +335,12 @@ impl Ring {
             return;
         };
         let about = self.about_of(place);
-        let (protocol, subject) = (about.protocol, about.subject);
-        let fold = std::mem::replace(&mut about.fold, Fold::Written);
+        let protocol = about.protocol;
+        about.fold = Fold::Written;
         self.entries[place].is_open = false;
         let part = self.early_of(place);
         self.early
             .write(part, |out, _| write(&mut Replies::new(out, protocol)));
-        let is_error = self.early.reply(part).starts_with(b"-");
-        if matches!(fold, Fold::Transaction) && subject.is_noted && !is_error {
-            self.written.note(subject.slot);
-        }
         self.note_time(place);
         self.flush(out);
     }
@@ -417,8 +428,8 @@ impl Ring {
         let entry = &mut self.entries[place];
         entry.missing -= 1;
         let (entry, about) = (*entry, self.about_of(place));
-        if matches!(about.fold, Fold::Transaction) {
-            return Answered::Transaction;
+        if matches!(about.fold, Fold::UnderWay) {
+            return Answered::UnderWay;
         }
         let (is_noted, slot) = (about.subject.is_noted, about.subject.slot);
         let is_last = entry.missing == 0 && !entry.is_open;
@@ -553,7 +564,7 @@ impl Ring {
             if entry.missing > 0 || entry.is_open {
                 return;
             }
-            if matches!(self.about_of(0).fold, Fold::Transaction) {
+            if matches!(self.about_of(0).fold, Fold::UnderWay) {
                 return;
             }
             self.pop(out);

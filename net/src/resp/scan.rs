@@ -46,6 +46,12 @@ pub fn cursor_at(slot: u16, order: u64) -> u64 {
     short_cursor(order << ORDER_SHIFT | u64::from(slot) << SLOT_SHIFT)
 }
 
+/// The short cursor at a place among the hashes of a slot, for shards of this order.
+#[must_use]
+pub fn cursor_within(slot: u16, place: u32, order: u64) -> u64 {
+    cursor_at(slot, order) | u64::from(place)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

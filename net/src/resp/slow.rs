@@ -32,7 +32,7 @@ const HELP: [&str; 9] = [
 /// it is small.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Subject {
-    name: Name,
+    pub(super) name: Name,
     key_len: u8,
     /// The slot of its keys; known only at a node of a cluster.
     pub(super) slot: u16,

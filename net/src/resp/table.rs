@@ -1,69 +1,10 @@
 //! The one table of commands: it decides what is spoken, and answers COMMAND.
 
-/// A command by its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "each is the command of its name")]
-pub enum Name {
-    Append,
-    Auth,
-    Client,
-    Cluster,
-    Command,
-    Config,
-    DbSize,
-    Decr,
-    DecrBy,
-    Del,
-    DelEx,
-    Discard,
-    Echo,
-    Exec,
-    Exists,
-    Expire,
-    ExpireAt,
-    ExpireTime,
-    Get,
-    GetDel,
-    GetEx,
-    GetRange,
-    Hello,
-    Incr,
-    IncrBy,
-    IncrEx,
-    Info,
-    KvApply,
-    KvOpts,
-    KvRun,
-    MGet,
-    MSet,
-    Multi,
-    Persist,
-    PExpire,
-    PExpireAt,
-    PExpireTime,
-    Ping,
-    PSetEx,
-    PTtl,
-    Quit,
-    ReadOnly,
-    ReadWrite,
-    Reset,
-    Scan,
-    Select,
-    Set,
-    SetEx,
-    SetNx,
-    SetRange,
-    SlowLog,
-    StrLen,
-    Time,
-    Ttl,
-    Type,
-    Unlink,
-    Unwatch,
-    Wait,
-    Watch,
-}
+mod lookup;
+mod name;
+
+pub use lookup::find;
+pub use name::Name;
 
 /// One command.
 #[derive(Debug)]
@@ -85,9 +26,6 @@ pub struct Command {
     /// What it does.
     pub summary: &'static str,
 }
-
-/// Bytes of a name, at most.
-const NAME_BYTES_MAX: usize = 16;
 
 /// All commands, by their names.
 pub const COMMANDS: &[Command] = &[
@@ -111,6 +49,16 @@ pub const COMMANDS: &[Command] = &[
         group: "connection",
         since: "1.0.0",
         summary: "Authenticates the connection.",
+    },
+    Command {
+        name: "bitcount",
+        id: Name::BitCount,
+        arity: -2,
+        flags: "readonly",
+        keys: (1, 1, 1),
+        group: "bitmap",
+        since: "2.6.0",
+        summary: "Counts the set bits of a string, or of a stretch of it.",
     },
     Command {
         name: "client",
@@ -151,6 +99,16 @@ pub const COMMANDS: &[Command] = &[
         group: "server",
         since: "2.0.0",
         summary: "A container for server configuration commands.",
+    },
+    Command {
+        name: "copy",
+        id: Name::Copy,
+        arity: -3,
+        flags: "write denyoom",
+        keys: (1, 2, 1),
+        group: "generic",
+        since: "6.2.0",
+        summary: "Copies the value of a key, and its expiration time, to a new key.",
     },
     Command {
         name: "dbsize",
@@ -225,6 +183,46 @@ pub const COMMANDS: &[Command] = &[
         summary: "Returns the given string.",
     },
     Command {
+        name: "eval",
+        id: Name::Eval,
+        arity: -3,
+        flags: "noscript stale skip_monitor no_mandatory_keys movablekeys",
+        keys: (0, 0, 0),
+        group: "scripting",
+        since: "2.6.0",
+        summary: "Executes a server-side Lua script.",
+    },
+    Command {
+        name: "eval_ro",
+        id: Name::EvalRo,
+        arity: -3,
+        flags: "readonly noscript stale skip_monitor no_mandatory_keys movablekeys",
+        keys: (0, 0, 0),
+        group: "scripting",
+        since: "7.0.0",
+        summary: "Executes a read-only server-side Lua script.",
+    },
+    Command {
+        name: "evalsha",
+        id: Name::EvalSha,
+        arity: -3,
+        flags: "noscript stale skip_monitor no_mandatory_keys movablekeys",
+        keys: (0, 0, 0),
+        group: "scripting",
+        since: "2.6.0",
+        summary: "Executes a server-side Lua script by SHA1 digest.",
+    },
+    Command {
+        name: "evalsha_ro",
+        id: Name::EvalShaRo,
+        arity: -3,
+        flags: "readonly noscript stale skip_monitor no_mandatory_keys movablekeys",
+        keys: (0, 0, 0),
+        group: "scripting",
+        since: "7.0.0",
+        summary: "Executes a read-only server-side Lua script by SHA1 digest.",
+    },
+    Command {
         name: "exec",
         id: Name::Exec,
         arity: 1,
@@ -285,6 +283,16 @@ pub const COMMANDS: &[Command] = &[
         summary: "Returns the string value of a key.",
     },
     Command {
+        name: "getbit",
+        id: Name::GetBit,
+        arity: 3,
+        flags: "readonly fast",
+        keys: (1, 1, 1),
+        group: "bitmap",
+        since: "2.2.0",
+        summary: "Returns a bit of a string by its offset.",
+    },
+    Command {
         name: "getdel",
         id: Name::GetDel,
         arity: 2,
@@ -313,6 +321,16 @@ pub const COMMANDS: &[Command] = &[
         group: "string",
         since: "2.4.0",
         summary: "Returns a substring of the string stored at a key.",
+    },
+    Command {
+        name: "getset",
+        id: Name::GetSet,
+        arity: 3,
+        flags: "write denyoom fast",
+        keys: (1, 1, 1),
+        group: "string",
+        since: "1.0.0",
+        summary: "Returns the previous string value of a key after setting it to a new one.",
     },
     Command {
         name: "hello",
@@ -347,6 +365,17 @@ pub const COMMANDS: &[Command] = &[
             initial value if the key doesn't exist.",
     },
     Command {
+        name: "incrbyfloat",
+        id: Name::IncrByFloat,
+        arity: 3,
+        flags: "write denyoom fast",
+        keys: (1, 1, 1),
+        group: "string",
+        since: "2.6.0",
+        summary: "Increments the value of a key by a number with a point. Uses 0 as \
+            initial value if the key does not exist.",
+    },
+    Command {
         name: "increx",
         id: Name::IncrEx,
         arity: -2,
@@ -366,6 +395,16 @@ pub const COMMANDS: &[Command] = &[
         group: "server",
         since: "1.0.0",
         summary: "Returns information and statistics about the server.",
+    },
+    Command {
+        name: "keys",
+        id: Name::Keys,
+        arity: 2,
+        flags: "readonly",
+        keys: (0, 0, 0),
+        group: "generic",
+        since: "1.0.0",
+        summary: "Returns all key names that match a pattern.",
     },
     Command {
         name: "kv.apply",
@@ -398,6 +437,16 @@ pub const COMMANDS: &[Command] = &[
         summary: "Runs a program of the schema on up to eight keys of one slot, all or nothing.",
     },
     Command {
+        name: "memory",
+        id: Name::Memory,
+        arity: -2,
+        flags: "readonly",
+        keys: (2, 2, 1),
+        group: "server",
+        since: "4.0.0",
+        summary: "A container for memory introspection commands.",
+    },
+    Command {
         name: "mget",
         id: Name::MGet,
         arity: -2,
@@ -420,6 +469,17 @@ pub const COMMANDS: &[Command] = &[
             key is a change of its own.",
     },
     Command {
+        name: "msetnx",
+        id: Name::MSetNx,
+        arity: -3,
+        flags: "write denyoom",
+        keys: (1, -1, 2),
+        group: "string",
+        since: "1.0.1",
+        summary: "Sets the string values of one or more keys of one slot, only when all \
+            of them do not exist.",
+    },
+    Command {
         name: "multi",
         id: Name::Multi,
         arity: 1,
@@ -428,6 +488,16 @@ pub const COMMANDS: &[Command] = &[
         group: "transactions",
         since: "1.2.0",
         summary: "Starts a transaction.",
+    },
+    Command {
+        name: "object",
+        id: Name::Object,
+        arity: -2,
+        flags: "readonly",
+        keys: (2, 2, 1),
+        group: "generic",
+        since: "2.2.3",
+        summary: "A container for object introspection commands.",
     },
     Command {
         name: "persist",
@@ -511,6 +581,16 @@ pub const COMMANDS: &[Command] = &[
         summary: "Closes the connection.",
     },
     Command {
+        name: "randomkey",
+        id: Name::RandomKey,
+        arity: 1,
+        flags: "readonly",
+        keys: (0, 0, 0),
+        group: "generic",
+        since: "1.0.0",
+        summary: "Returns a random key name from the database.",
+    },
+    Command {
         name: "readonly",
         id: Name::ReadOnly,
         arity: 1,
@@ -529,6 +609,28 @@ pub const COMMANDS: &[Command] = &[
         group: "cluster",
         since: "3.0.0",
         summary: "Ends READONLY.",
+    },
+    Command {
+        name: "rename",
+        id: Name::Rename,
+        arity: 3,
+        flags: "write",
+        keys: (1, 2, 1),
+        group: "generic",
+        since: "1.0.0",
+        summary: "Renames a key, with its expiration time, and overwrites the \
+            destination. Both are of one slot.",
+    },
+    Command {
+        name: "renamenx",
+        id: Name::RenameNx,
+        arity: 3,
+        flags: "write fast",
+        keys: (1, 2, 1),
+        group: "generic",
+        since: "1.0.0",
+        summary: "Renames a key only when the target key name does not exist. Both are \
+            of one slot.",
     },
     Command {
         name: "reset",
@@ -551,6 +653,16 @@ pub const COMMANDS: &[Command] = &[
         summary: "Iterates over the key names in the database.",
     },
     Command {
+        name: "script",
+        id: Name::Script,
+        arity: -2,
+        flags: "",
+        keys: (0, 0, 0),
+        group: "scripting",
+        since: "2.6.0",
+        summary: "A container for Lua scripts management commands.",
+    },
+    Command {
         name: "select",
         id: Name::Select,
         arity: 2,
@@ -570,6 +682,17 @@ pub const COMMANDS: &[Command] = &[
         since: "1.0.0",
         summary: "Sets the string value of a key, ignoring its type. The key is \
             created if it doesn't exist.",
+    },
+    Command {
+        name: "setbit",
+        id: Name::SetBit,
+        arity: 4,
+        flags: "write denyoom",
+        keys: (1, 1, 1),
+        group: "bitmap",
+        since: "2.2.0",
+        summary: "Sets or clears the bit at an offset of a string. Creates the key if \
+            it does not exist.",
     },
     Command {
         name: "setex",
@@ -634,6 +757,16 @@ pub const COMMANDS: &[Command] = &[
         summary: "Returns the server time.",
     },
     Command {
+        name: "touch",
+        id: Name::Touch,
+        arity: -2,
+        flags: "readonly fast",
+        keys: (1, -1, 1),
+        group: "generic",
+        since: "3.2.1",
+        summary: "Returns the number of existing keys out of those specified.",
+    },
+    Command {
         name: "ttl",
         id: Name::Ttl,
         arity: 2,
@@ -696,33 +829,6 @@ pub const COMMANDS: &[Command] = &[
     },
 ];
 
-/// The names as numbers, which are in the order of the names.
-const NAMES: [u128; COMMANDS.len()] = {
-    let mut names = [0; COMMANDS.len()];
-    let mut place = 0;
-    while place < names.len() {
-        let (name, mut bytes) = (COMMANDS[place].name.as_bytes(), [0; NAME_BYTES_MAX]);
-        let (into, _) = bytes.split_at_mut(name.len());
-        into.copy_from_slice(name);
-        names[place] = u128::from_be_bytes(bytes);
-        place += 1;
-    }
-    names
-};
-
-/// The command of a name in letters of any size.
-#[inline]
-#[must_use]
-pub fn find(name: &[u8]) -> Option<&'static Command> {
-    let mut small = [0; NAME_BYTES_MAX];
-    small.get_mut(..name.len())?.copy_from_slice(name);
-    small.make_ascii_lowercase();
-    let place = NAMES.binary_search(&u128::from_be_bytes(small)).ok()?;
-    let command = &COMMANDS[place];
-    // A zero at the end of a name is as no byte.
-    (command.name.len() == name.len()).then_some(command)
-}
-
 impl Command {
     /// Whether a command may have so many arguments, its name included.
     #[inline]
@@ -744,25 +850,5 @@ impl Command {
     /// Its flags.
     pub fn flags(&self) -> impl Iterator<Item = &'static str> + Clone {
         self.flags.split_ascii_whitespace()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn commands_are_in_order_and_each_is_found_by_its_name() {
-        assert!(COMMANDS.is_sorted_by(|one, other| one.name < other.name));
-        for command in COMMANDS {
-            assert!(command.name.len() <= NAME_BYTES_MAX);
-            let found = find(command.name.to_ascii_uppercase().as_bytes()).expect("is there");
-            assert_eq!(found.name, command.name);
-            assert_eq!(found.id, command.id);
-        }
-        for name in ["", "ge", "gets", "get\0", "\0", "zzz", "a name of 17 bytes"] {
-            assert!(find(name.as_bytes()).is_none(), "{name:?}");
-        }
-        assert!(find(b"monitor").is_none() && find(b"").is_none() && find(&[b'a'; 99]).is_none());
     }
 }

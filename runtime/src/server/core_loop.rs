@@ -36,6 +36,7 @@ use super::lostfound::keep_lostfound;
 use super::messages::{CoreStart, Letter, Report};
 use super::resp_host::RespHost;
 use super::resp_tasks::serve_resp;
+use super::scripts::LoggedScripts;
 use super::secured::{Secured, shake_hands};
 use super::signal::Signal;
 use crate::cluster::ProvenLink;
@@ -166,7 +167,16 @@ fn serve(start: CoreStart, opened: Opened) -> Result<Rc<Core>, ServeError> {
     let mut listeners: Vec<_> = native.collect();
     let mut host = None;
     if let Some(resp) = start.resp {
-        let entry = Rc::new(resp.host.of_core(start.shard.schema.clone()));
+        let steps_max = start.shard.config.script_steps_max;
+        let scripts = LoggedScripts::new(resp.host.script_texts(), steps_max, start.shard.shard);
+        let mut engine = core.engine.borrow_mut();
+        let execution = engine.shard.execution_mut();
+        execution.serve_scripts(Box::new(scripts));
+        drop(engine);
+        let entry = Rc::new(
+            resp.host
+                .of_core(start.shard.shard, start.shard.schema.clone()),
+        );
         if let Some(own) = resp.own {
             let by_own = entry.by_own_port(start.shard.shard, listen::port_of(&own));
             listeners.push((own, Speech::Resp(Rc::new(by_own))));

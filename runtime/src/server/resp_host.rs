@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
+use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -10,11 +11,15 @@ use penstock_net::limits::Limits;
 use penstock_net::link::Membership;
 use penstock_net::link::message::LINK_PARTITIONS;
 use penstock_net::program::ServedSchema;
+use penstock_net::request::Verb;
 use penstock_net::resp::{
-    Client, ClusterNode, ClusterView, CorePorts, Facts, Host, OwnCore, SLOW_COMMANDS_MAX,
-    SlotRange, SlowCommand,
+    COMMANDS, Client, ClusterNode, ClusterView, CorePorts, Counts, Facts, Host, Name, OwnCore,
+    ProcessUse, SLOW_COMMANDS_MAX, ScriptLibrary, SlotRange, SlowCommand,
 };
 use penstock_net::slot::SLOTS;
+use penstock_net::status::Status;
+use penstock_scripts::ScriptTexts;
+use penstock_shard::accounts::answers::Asked;
 use penstock_shard::cursor_order;
 use penstock_storage::store::clock::BEHIND_MS_TOLD;
 use tracing::warn;
@@ -24,23 +29,33 @@ use super::listen::KEEPALIVE_S;
 use crate::cluster::plan::file::ClusterFile;
 use crate::config::Config;
 use crate::startup::node::Node;
-use crate::stats::{Stats, total};
+use crate::stats::{Reading, Stats, total};
 use crate::system::memory::resident_bytes;
+use crate::system::process_use;
 
 /// All connections of the RESP port, of all cores. Locked when one comes, goes or gets a name.
 #[derive(Debug, Default)]
 pub(crate) struct RespClients {
     last_id: AtomicU64,
-    all: Mutex<BTreeMap<u64, Client>>,
+    all: Mutex<BTreeMap<u64, Open>>,
+}
+
+/// An open connection.
+#[derive(Debug)]
+struct Open {
+    client: Client,
+    /// Its socket, which is closed when the entry is gone, and never before.
+    descriptor: RawFd,
 }
 
 impl RespClients {
-    fn all(&self) -> MutexGuard<'_, BTreeMap<u64, Client>> {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<u64, Open>> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A connection between these addresses was accepted.
-    pub(crate) fn add(&self, address: &str, local_address: &str) -> Client {
+    /// A connection between these addresses was accepted, whose socket stays open until
+    /// [`RespClients::remove`].
+    pub(crate) fn add(&self, address: &str, local_address: &str, descriptor: RawFd) -> Client {
         let client = Client {
             id: self.last_id.fetch_add(1, Ordering::Relaxed) + 1,
             address: address.to_string(),
@@ -49,8 +64,23 @@ impl RespClients {
             protocol: 2,
             ..Client::default()
         };
-        self.all().insert(client.id, client.clone());
+        let open = Open {
+            client: client.clone(),
+            descriptor,
+        };
+        self.all().insert(client.id, open);
         client
+    }
+
+    /// Ends a connection in both directions, so that its tasks end. `false` if there is none.
+    fn end(&self, id: u64) -> bool {
+        // The lock is held until the socket is shut: nobody closes it meanwhile.
+        let all = self.all();
+        let open = all.get(&id);
+        if let Some(open) = open {
+            crate::system::shut_down_socket(open.descriptor);
+        }
+        open.is_some()
     }
 
     /// A connection has ended.
@@ -59,11 +89,74 @@ impl RespClients {
     }
 }
 
+/// How often each command came to one core, by its name as a number.
+#[derive(Debug)]
+#[repr(align(128))]
+struct CoreCalls([AtomicU64; COMMANDS.len()]);
+
+impl CoreCalls {
+    fn new() -> Self {
+        CoreCalls([const { AtomicU64::new(0) }; COMMANDS.len()])
+    }
+}
+
+/// What CONFIG RESETSTAT and the last INFO have left.
+#[derive(Debug, Default)]
+struct Noted {
+    /// What was counted when counts began anew.
+    from: Counts,
+    /// When operations were counted last, in microseconds, and how many there were.
+    asked_us: u64,
+    operations: u64,
+    operations_per_s: u64,
+}
+
+/// How far apart the moments are, at the least, between which a rate is told.
+const RATE_US_MIN: u64 = 500_000;
+
+impl Noted {
+    /// The rate of operations, of which there were so many at this time.
+    fn rate(&mut self, operations: u64, now_us: u64) -> u64 {
+        let passed_us = now_us.saturating_sub(self.asked_us);
+        if passed_us >= RATE_US_MIN {
+            let more = u128::from(operations.saturating_sub(self.operations));
+            let per_s = more * 1_000_000 / u128::from(passed_us);
+            self.operations_per_s = u64::try_from(per_s).unwrap_or(u64::MAX);
+            (self.asked_us, self.operations) = (now_us, operations);
+        }
+        self.operations_per_s
+    }
+}
+
 /// Commands whose answers took long, of all cores, the newest first. Locked when there is one more.
 #[derive(Debug, Default)]
 struct SlowCommands {
     commands: VecDeque<SlowCommand>,
     next_id: u64,
+}
+
+/// What is counted for INFO beside [`Stats`].
+#[derive(Clone)]
+struct Counting {
+    /// Of all cores.
+    calls: Arc<[CoreCalls]>,
+    /// The core whose connections these are.
+    core: u16,
+    noted: Arc<Mutex<Noted>>,
+}
+
+impl Counting {
+    fn new(cores: u16) -> Self {
+        Counting {
+            calls: (0..cores).map(|_| CoreCalls::new()).collect(),
+            core: 0,
+            noted: Arc::default(),
+        }
+    }
+
+    fn noted(&self) -> MutexGuard<'_, Noted> {
+        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// The server around a connection of the RESP port.
@@ -85,9 +178,12 @@ pub(crate) struct RespHost {
     /// Connections of all ports.
     open: Arc<AtomicU32>,
     slow: Arc<Mutex<SlowCommands>>,
+    counting: Counting,
     /// As the cluster's file was read last.
     cluster: Arc<RwLock<Option<ClusterView>>>,
     hashing: Arc<Hashing>,
+    /// The scripts that clients have sent, of all cores.
+    scripts: Arc<ScriptTexts>,
     /// That of the core's shard.
     schema: Arc<RwLock<Arc<ServedSchema>>>,
     /// How far the time of the core's shard is ahead of the wall clock, in milliseconds.
@@ -135,18 +231,25 @@ impl RespHost {
             clients: Arc::default(),
             open: Arc::clone(open),
             slow: Arc::default(),
+            counting: Counting::new(node.shards()),
             cluster: Arc::new(RwLock::new(cluster)),
             hashing: Arc::default(),
+            scripts: Arc::default(),
             schema: Arc::default(),
             ahead_ms: Arc::default(),
         }
     }
 
     /// The same for the connections of one core, whose shard runs this schema.
-    pub(crate) fn of_core(self, schema: Option<Arc<ServedSchema>>) -> Self {
+    pub(crate) fn of_core(self, core: u16, schema: Option<Arc<ServedSchema>>) -> Self {
         let schema = Arc::new(RwLock::new(schema.unwrap_or_default()));
+        let counting = Counting {
+            core,
+            ..self.counting.clone()
+        };
         RespHost {
             schema,
+            counting,
             ahead_ms: Arc::default(),
             ..self
         }
@@ -191,6 +294,11 @@ impl RespHost {
         }
     }
 
+    /// The scripts that clients have sent.
+    pub(super) fn script_texts(&self) -> Arc<ScriptTexts> {
+        Arc::clone(&self.scripts)
+    }
+
     /// Where passwords are hashed.
     pub(super) fn hashing(&self) -> &Hashing {
         &self.hashing
@@ -199,6 +307,22 @@ impl RespHost {
     /// Whether the node is one of several.
     pub(crate) fn is_clustered(&self) -> bool {
         self.is_clustered
+    }
+
+    /// What was counted since the start.
+    fn counted(&self, now: &Reading) -> Counts {
+        let gets = answers_of(now, Verb::Get);
+        Counts {
+            operations: now.answers.as_flattened().iter().sum(),
+            operations_per_s: 0,
+            connections: now.figure("connections_opened"),
+            connections_refused: now.figure("connections_refused"),
+            received_bytes: now.figure("received_bytes"),
+            sent_bytes: now.figure("sent_bytes"),
+            hits: status_of(gets, Status::Ok),
+            misses: status_of(gets, Status::NotFound),
+            fired: now.figure("expiries_fired"),
+        }
     }
 
     fn slow(&self) -> MutexGuard<'_, SlowCommands> {
@@ -242,24 +366,65 @@ impl Host for RespHost {
         let keys_of = self
             .own
             .map_or(&now, |own| &readings[usize::from(own.core)]);
+        let counted = self.counted(&now);
+        let mut noted = self.counting.noted();
+        let operations_per_s = noted.rate(counted.operations, self.elapsed_us());
+        let counts = Counts {
+            operations_per_s,
+            ..since(&counted, &noted.from)
+        };
+        drop(noted);
+        let (used, resident) = (process_use(), resident_bytes().unwrap_or(0));
         Facts {
             uptime_s: self.began.elapsed().as_secs(),
             clients: self.open.load(Ordering::Relaxed).into(),
-            resident_bytes: resident_bytes().unwrap_or(0),
+            used: ProcessUse {
+                user_us: used.user_us,
+                system_us: used.system_us,
+                resident_bytes: resident,
+                // The kernel notes the most at times only.
+                resident_bytes_most: used.resident_bytes_most.max(resident),
+            },
             keys: keys_of.figure("keys"),
-            operations: now.answers.as_flattened().iter().sum(),
-            connections: now.figure("connections_opened"),
+            counts,
             ..self.facts.clone()
         }
     }
 
     fn clients(&self) -> Vec<Client> {
-        self.clients.all().values().cloned().collect()
+        let all = self.clients.all();
+        all.values().map(|open| open.client.clone()).collect()
+    }
+
+    fn end_client(&self, id: u64) -> bool {
+        self.clients.end(id)
+    }
+
+    fn was_called(&self, name: Name, times: u64) {
+        let CoreCalls(calls) = &self.counting.calls[usize::from(self.counting.core)];
+        calls[name as usize].fetch_add(times, Ordering::Relaxed);
+    }
+
+    fn calls_of(&self, name: Name) -> u64 {
+        let cores = self.counting.calls.iter();
+        cores
+            .map(|CoreCalls(calls)| calls[name as usize].load(Ordering::Relaxed))
+            .sum()
+    }
+
+    fn forget_counts(&self) {
+        let counted = self.counted(&total(&self.stats.read()));
+        self.counting.noted().from = counted;
+        for CoreCalls(calls) in self.counting.calls.iter() {
+            calls
+                .iter()
+                .for_each(|count| count.store(0, Ordering::Relaxed));
+        }
     }
 
     fn client_changed(&self, client: &Client) {
         if let Some(known) = self.clients.all().get_mut(&client.id) {
-            known.clone_from(client);
+            known.client.clone_from(client);
         }
     }
 
@@ -305,6 +470,38 @@ impl Host for RespHost {
 
     fn scan_order(&self) -> u64 {
         self.order
+    }
+
+    fn scripts(&self) -> Option<&dyn ScriptLibrary> {
+        Some(&*self.scripts)
+    }
+}
+
+/// How often items of a verb were answered, by status.
+fn answers_of(reading: &Reading, verb: Verb) -> &[u64] {
+    let place = Asked::ALL.iter().position(|asked| *asked == verb.into());
+    &reading.answers[place.expect("each verb is counted")]
+}
+
+fn status_of(answers: &[u64], status: Status) -> u64 {
+    let place = Status::ALL.iter().position(|known| *known == status);
+    answers[place.expect("each status is counted")]
+}
+
+/// What was counted since counts began anew.
+fn since(now: &Counts, from: &Counts) -> Counts {
+    Counts {
+        operations: now.operations.saturating_sub(from.operations),
+        operations_per_s: 0,
+        connections: now.connections.saturating_sub(from.connections),
+        connections_refused: now
+            .connections_refused
+            .saturating_sub(from.connections_refused),
+        received_bytes: now.received_bytes.saturating_sub(from.received_bytes),
+        sent_bytes: now.sent_bytes.saturating_sub(from.sent_bytes),
+        hits: now.hits.saturating_sub(from.hits),
+        misses: now.misses.saturating_sub(from.misses),
+        fired: now.fired.saturating_sub(from.fired),
     }
 }
 

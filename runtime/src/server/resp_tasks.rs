@@ -88,9 +88,8 @@ impl RespConnection {
         }
     }
 
-    /// Gives back the values of a transaction that waits for more of them while there is no room
-    /// for replies. The reads that it waits for may need just this room. So no transaction holds
-    /// room that another one, or the same, waits for.
+    /// Gives back the keys that KEYS has collected while there is no room for replies. The pages
+    /// that it waits for may need just this room.
     fn bound_values(&self, core: &Core) {
         let is_short = core.room_for_replies() == 0;
         if is_short && self.conversation.borrow_mut().refuse_more_values() {
@@ -107,7 +106,9 @@ pub(super) fn serve_resp(
     (addresses, must_log_in): ((&str, &str), Option<Transport>),
     (reader, writer): (ReadHalf, WriteHalf),
 ) {
-    let client = host.clients.add(addresses.0, addresses.1);
+    let client = host
+        .clients
+        .add(addresses.0, addresses.1, connection.descriptor());
     let id = client.id;
     let mut conversation = Conversation::new(client, host.limits(), host.is_clustered());
     if let Some(transport) = must_log_in {

@@ -90,6 +90,36 @@ pub(crate) fn involuntary_switches() -> Option<u64> {
     u64::try_from(found.ru_nivcsw).ok()
 }
 
+/// What the process has used since it began.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ProcessUsed {
+    /// Microseconds of a CPU outside the kernel.
+    pub(crate) user_us: u64,
+    /// Microseconds of a CPU in the kernel.
+    pub(crate) system_us: u64,
+    /// Resident bytes at the moment when they were most.
+    pub(crate) resident_bytes_most: u64,
+}
+
+/// What the process has used; nothing if the kernel does not tell.
+pub(crate) fn process_use() -> ProcessUsed {
+    let mut found = MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the pointer is to room for one `rusage`, which the kernel fills.
+    if check(unsafe { libc::getrusage(libc::RUSAGE_SELF, found.as_mut_ptr()) }).is_err() {
+        return ProcessUsed::default();
+    }
+    // SAFETY: the call succeeded, so the kernel filled the structure; it was zeroed before.
+    let found = unsafe { found.assume_init() };
+    let count = |number: i64| u64::try_from(number).unwrap_or(0);
+    let us = |time: libc::timeval| count(time.tv_sec) * 1_000_000 + count(time.tv_usec);
+    ProcessUsed {
+        user_us: us(found.ru_utime),
+        system_us: us(found.ru_stime),
+        // Told in KiB.
+        resident_bytes_most: count(found.ru_maxrss) * 1024,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,7 +6,10 @@ mod holds;
 mod lifetimes;
 mod oracle;
 mod running;
+mod script_table;
+mod scripts;
 mod table;
+mod tools;
 mod watching;
 
 use std::io::{ErrorKind, Read, Write};

@@ -11,6 +11,7 @@ pub(crate) mod repeat_additions;
 pub(crate) mod repeat_denials;
 pub(crate) mod repeat_items;
 pub(crate) mod repeat_updates;
+pub(crate) mod script;
 pub(crate) mod token;
 
 use std::sync::Arc;
@@ -135,6 +136,8 @@ pub(crate) struct Context<'a> {
     pub(crate) shared_bytes_min: usize,
     /// The token that is to be kept with the change.
     pub(crate) token: Option<&'a NewToken>,
+    /// The reply of the script that has become this program: it stands in the answer.
+    pub(crate) answer: Option<&'a [u8]>,
     /// A program on fields of one key may run as a run of one change.
     pub(crate) answers_repeats: bool,
     /// An armed key that has expired is missing although its effects have not run: they run

@@ -57,6 +57,13 @@ fn every_write_leaves_the_same_in_every_way_and_on_every_kind_of_key() {
                     "the log of {:?} on {start:?} behind MULTI is another one",
                     row.words
                 );
+                let (replies, other) = run(row, &Way::Script(&[row.words]), start);
+                assert_eq!(replies, expected, "EVAL {:?} on {start:?}", row.words);
+                assert!(
+                    !row.is_of_one_key() || other == log,
+                    "the log of {:?} on {start:?} in a script is another one",
+                    row.words
+                );
             }
             for way in row.ways.iter().filter(|_| start.exists()) {
                 let (_, other) = run(row, way, start);
@@ -116,12 +123,13 @@ fn commands_leave_the_same_one_after_the_other_and_together() {
         let mut bench = Bench::new(start);
         let replies: Vec<String> = lines.iter().map(|line| bench.command(line)).collect();
         assert_eq!(bench.find(), expected(&held), "{lines:?} on {start:?}");
-        let mut bench = Bench::new(start);
-        let way = Way::Multi(&lines);
-        let together = way.write(&mut bench, start);
-        let each = format!("*{}\\r\\n{}", lines.len(), replies.concat());
-        assert_eq!(together, each, "{lines:?} on {start:?}");
-        assert_eq!(bench.find(), expected(&held), "{lines:?} on {start:?}");
+        for way in [Way::Multi(&lines), Way::Script(&lines)] {
+            let mut bench = Bench::new(start);
+            let together = way.write(&mut bench, start);
+            let each = format!("*{}\\r\\n{}", lines.len(), replies.concat());
+            assert_eq!(together, each, "{way:?} on {start:?}");
+            assert_eq!(bench.find(), expected(&held), "{way:?} on {start:?}");
+        }
     }
 }
 
@@ -140,6 +148,43 @@ fn effects_of_a_key_that_a_transaction_ends_run_behind_it() {
             Way::Multi(lines).write(&mut bench, start);
             let found = bench.find();
             assert_eq!((found.value, found.stock), (None, 1), "{lines:?}");
+        }
+    }
+}
+
+/// RENAME and COPY bring the expiry, and nothing that the keyspace of the new name would give. What
+/// runs when a key expires stays with its name.
+#[test]
+fn a_renamed_or_copied_key_keeps_its_expiry_and_an_armed_one_keeps_its_name() {
+    for start in Start::ALL.into_iter().filter(|start| start.exists()) {
+        for target in ["{e}other", "{e}t:other"] {
+            for words in ["RENAME", "RENAMENX", "COPY"] {
+                for is_queued in [false, true] {
+                    let mut bench = Bench::new(start);
+                    let line = format!("{words} K {target}");
+                    let reply = match is_queued {
+                        true => Way::Multi(&[&line]).write(&mut bench, start),
+                        false => bench.command(&line),
+                    };
+                    let what = format!("{line} of {start:?}, queued {is_queued}: {reply}");
+                    let is_refused = start.is_armed() && words != "COPY";
+                    assert_eq!(reply.contains("-ERR effects run"), is_refused, "{what}");
+                    let has_moved = !is_refused && words != "COPY";
+                    let there = bench.command("EXISTS K");
+                    assert_eq!(there == ":0\\r\\n", has_moved, "{what}");
+                    let told = bench.command(&format!("PEXPIRETIME {target}"));
+                    let expiry_ms = start.expiry_ms().map_or(-1, u64::cast_signed);
+                    let expected = if is_refused { -2 } else { expiry_ms };
+                    assert_eq!(told, format!(":{expected}\\r\\n"), "{what}");
+                    if !is_refused {
+                        let value = bench.command(&format!("GET {target}"));
+                        assert_eq!(value, "$1\\r\\n5\\r\\n", "{what}");
+                    }
+                    // A copy has none of the effects: they run once.
+                    let stock = bench.find().stock_at_last;
+                    assert_eq!(stock, u64::from(start.is_armed()), "{what}");
+                }
+            }
         }
     }
 }

@@ -1,4 +1,4 @@
-//! SCAN: pages of the keys that the port stands for.
+//! SCAN, KEYS and RANDOMKEY: the keys that the port stands for.
 
 use crate::limits::{KEY_BYTES_MAX, SCAN_BYTES_MAX, SCAN_ENTRIES_MAX};
 use crate::scan::ScanRequest;
@@ -11,9 +11,41 @@ use super::super::request::ScanStep;
 use super::super::scan::{cursor_at, is_inside_slot, long_cursor, slot_of_cursor};
 use super::super::sink::Sink;
 use super::super::table::Name;
+use super::super::under_way::UnderWay;
+use super::super::walk::{Aim, Walk};
 use super::{Passed, Talk};
 
+/// Bytes of a pattern, at most: each byte of a key may be compared with all of them.
+const PATTERN_BYTES_MAX: usize = 4 * KEY_BYTES_MAX;
+
+fn pattern_too_long(bytes: usize) -> Vec<u8> {
+    format!("ERR a pattern of {bytes} bytes; at most {PATTERN_BYTES_MAX} are taken").into_bytes()
+}
+
 impl Talk {
+    /// KEYS and RANDOMKEY.
+    pub(super) fn walk(&mut self, id: Name, args: Arguments<'_>, host: &dyn Host) {
+        if id == Name::Keys && args.get(1).len() > PATTERN_BYTES_MAX {
+            return self.error(&pattern_too_long(args.get(1).len()));
+        }
+        let aim = match id {
+            Name::Keys => Aim::All(args.get(1).into()),
+            _ => Aim::One(self.mixed(host)),
+        };
+        self.ring.subject().set(id, b"", args.len(), 0);
+        let walk = Walk::new(aim, host);
+        self.begin_under_way(UnderWay::of_walk(walk, self.bound, self.protocol));
+    }
+
+    /// A number that no other moment and no other connection has, spread over all 64 bits.
+    fn mixed(&self, host: &dyn Host) -> u64 {
+        let mut number = host.unix_us() ^ self.client.id << 48 ^ self.ring.next_item() << 32;
+        for factor in [0xBF58_476D_1CE4_E5B9, 0x94D0_49BB_1331_11EB] {
+            number = (number ^ number >> 30).wrapping_mul(factor);
+        }
+        number ^ number >> 31
+    }
+
     /// SCAN.
     pub(super) fn scan(
         &mut self,
@@ -26,6 +58,9 @@ impl Talk {
             Err(fault) => return self.refuse(|out| fault.write(args, out)),
         };
         let pattern = step.pattern.filter(|pattern| *pattern != b"*");
+        if let Some(pattern) = pattern.filter(|pattern| pattern.len() > PATTERN_BYTES_MAX) {
+            return self.refuse_only(&pattern_too_long(pattern.len()));
+        }
         let prefix = pattern.map_or(&[][..], glob::literal_prefix);
         // No key is so long, and all are strings.
         if prefix.len() > KEY_BYTES_MAX || step.wants_others {

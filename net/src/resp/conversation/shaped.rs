@@ -64,6 +64,7 @@ impl Talk {
             self.ring.push_one(shape.fold.clone(), self.protocol);
             let item_bytes = sink.bytes() - from;
             let again = self.repeat(rest, shaped.len, shaped.key_end, item_bytes, sink);
+            self.ring.counts_again(1 + again);
             taken += (1 + again) * shaped.len;
         }
         taken

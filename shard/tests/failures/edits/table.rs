@@ -95,6 +95,8 @@ pub enum Way<'a> {
     Alone(&'a str),
     /// By commands of Redis behind MULTI.
     Multi(&'a [&'a str]),
+    /// By a script that runs commands of Redis.
+    Script(&'a [&'a str]),
     /// By KV.APPLY, whose words these are.
     Apply(&'a str),
     /// By an APPLY.
@@ -114,6 +116,7 @@ impl fmt::Debug for Way<'_> {
         match self {
             Way::Alone(line) => write!(f, "{line}"),
             Way::Multi(lines) => write!(f, "MULTI {lines:?}"),
+            Way::Script(lines) => write!(f, "EVAL {lines:?}"),
             Way::Apply(words) => write!(f, "KV.APPLY {words}"),
             Way::NativeApply(_) => write!(f, "APPLY"),
             Way::Set(value, expiry) => write!(f, "SET {value} {expiry:?}"),
@@ -136,6 +139,14 @@ impl Way<'_> {
                     assert_eq!(bench.command(line), "+QUEUED\\r\\n", "{line}");
                 }
                 return bench.command("EXEC");
+            }
+            Way::Script(lines) => {
+                // A blank within a word, which is a tilde there, is another byte here.
+                let lines = lines
+                    .iter()
+                    .map(|line| line.replace('~', "\u{1}").replace(' ', "~"));
+                let lines: Vec<String> = lines.collect();
+                return bench.command(&format!("EVAL all 1 K {}", lines.join(" ")));
             }
             Way::Apply(words) => return bench.command(&format!("KV.APPLY K {words}")),
             Way::Transaction(write) => {
@@ -266,6 +277,28 @@ fn add_then(held: &Held, by: i64, behind: &[Step]) -> Vec<Step> {
         steps.extend(behind);
     }
     steps
+}
+
+/// The same of INCRBYFLOAT: what it adds here has few digits.
+fn sum_with_a_point(held: &Held, by: f64) -> Vec<Step> {
+    let text = held.value.as_deref().unwrap_or(b"0");
+    let number = str::from_utf8(text)
+        .ok()
+        .and_then(|it| it.parse::<f64>().ok());
+    let sum = number.map(|number| vec![Edit(kept((number + by).to_string()))]);
+    sum.unwrap_or_default()
+}
+
+/// A bit that becomes another one.
+fn with_bit(held: &Held, place: usize, bit: bool) -> Vec<Step> {
+    let before = text_of(held).into_bytes();
+    let mut value = before.clone();
+    value.resize(value.len().max(place / 8 + 1), 0);
+    let mask = 0x80 >> (place % 8);
+    let byte = &mut value[place / 8];
+    *byte = if bit { *byte | mask } else { *byte & !mask };
+    let text = kept(String::from_utf8(value.clone()).expect("text"));
+    when(value != before || !held.is_there(), &[Edit(text)])
 }
 
 /// A number that is there, or 0 of a missing key.
@@ -401,6 +434,17 @@ pub const ROWS: &[Row] = &[
     row("SET K 7 IFEQ 9 KEEPTTL", |it| {
         when(it.is("9"), &[Edit("7")])
     }),
+    row("GETSET K 7", |_| vec![Put("7")]),
+    row("INCRBYFLOAT K 2.5", |it| sum_with_a_point(it, 2.5)),
+    row("INCRBYFLOAT K 0", |it| sum_with_a_point(it, 0.0)),
+    row("SETBIT K 6 1", |it| with_bit(it, 6, true)),
+    row("SETBIT K 4 0", |it| with_bit(it, 4, false)),
+    row("SETBIT K 30 1", |it| with_bit(it, 30, true)),
+    row("MSETNX K 7", |it| when(!it.is_there(), &[Put("7")])),
+    row("RENAME K {e}other", |it| when(!it.is_armed, &[Delete])),
+    row("RENAME K K", |_| Vec::new()),
+    row("RENAMENX K K", |_| Vec::new()),
+    row("COPY K {e}other REPLACE", |_| Vec::new()),
     row("SETNX K 7", |it| when(!it.is_there(), &[Put("7")])),
     row("SETEX K 50 7", |_| vec![Put("7"), Ends(LATER_MS)]),
     row("PSETEX K 50000 7", |_| vec![Put("7"), Ends(LATER_MS)]),

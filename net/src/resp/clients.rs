@@ -1,0 +1,211 @@
+//! CLIENT LIST and CLIENT KILL: the connections of the port, of all cores.
+
+use super::bound::ReplyBound;
+use super::host::{Client, Host};
+use super::number::read_integer;
+use super::parser::Arguments;
+use super::reply::Replies;
+
+const SYNTAX: &[u8] = b"ERR syntax error";
+
+/// What becomes of the connection behind a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum After {
+    GoesOn,
+    /// It ends when the reply has left.
+    Ends,
+}
+
+/// Which connections are meant.
+#[derive(Debug, Default)]
+struct Filter {
+    /// Of these numbers, if any are named.
+    ids: Vec<u64>,
+    address: Option<String>,
+    local_address: Option<String>,
+    user: Option<String>,
+    /// Opened so many seconds ago, at the least.
+    age_s_min: u64,
+    /// A type was named that no connection here has.
+    is_of_others: bool,
+    skips_me: bool,
+}
+
+impl Filter {
+    /// Reads options with their values from argument `number` on.
+    fn read(args: Arguments<'_>, mut number: usize, skips_me: bool) -> Result<Self, Vec<u8>> {
+        let mut filter = Filter {
+            skips_me,
+            ..Filter::default()
+        };
+        while number < args.len() {
+            let option = args.get(number);
+            let is = |name: &str| option.eq_ignore_ascii_case(name.as_bytes());
+            if number + 1 >= args.len() {
+                return Err(SYNTAX.to_vec());
+            }
+            let value = args.get(number + 1);
+            let text = || Some(String::from_utf8_lossy(value).into_owned());
+            match () {
+                () if is("ID") => {
+                    let ids = args.from(number + 1).map_while(read_id);
+                    filter.ids.extend(ids);
+                    let count = args.from(number + 1).map_while(read_id).count();
+                    if count == 0 {
+                        return Err(SYNTAX.to_vec());
+                    }
+                    number += count - 1;
+                }
+                () if is("ADDR") => filter.address = text(),
+                () if is("LADDR") => filter.local_address = text(),
+                () if is("USER") => filter.user = text(),
+                () if is("MAXAGE") => {
+                    let seconds = read_integer(value).and_then(|it| u64::try_from(it).ok());
+                    filter.age_s_min = seconds.ok_or(SYNTAX.to_vec())?;
+                }
+                () if is("TYPE") => filter.is_of_others |= !is_normal(value)?,
+                () if is("SKIPME") => filter.skips_me = read_choice(value)?,
+                () => return Err(SYNTAX.to_vec()),
+            }
+            number += 2;
+        }
+        Ok(filter)
+    }
+
+    fn takes(&self, client: &Client, me: u64, now_s: u64) -> bool {
+        let is = |wanted: &Option<String>, has: &str| wanted.as_deref().is_none_or(|it| it == has);
+        let age_s = now_s.saturating_sub(client.since_s);
+        (self.ids.is_empty() || self.ids.contains(&client.id))
+            && is(&self.address, &client.address)
+            && is(&self.local_address, &client.local_address)
+            && is(&self.user, user_of(client))
+            && age_s >= self.age_s_min
+            && !self.is_of_others
+            && !(self.skips_me && client.id == me)
+    }
+}
+
+fn read_id(text: &[u8]) -> Option<u64> {
+    let id = read_integer(text)?;
+    u64::try_from(id).ok().filter(|id| *id > 0)
+}
+
+/// Whether a type is that of all connections here.
+fn is_normal(name: &[u8]) -> Result<bool, Vec<u8>> {
+    let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+    match () {
+        () if is("normal") => Ok(true),
+        () if ["master", "primary", "slave", "replica", "pubsub"]
+            .into_iter()
+            .any(is) =>
+        {
+            Ok(false)
+        }
+        () => Err([b"ERR Unknown client type '", name, b"'"].concat()),
+    }
+}
+
+fn read_choice(text: &[u8]) -> Result<bool, Vec<u8>> {
+    match () {
+        () if text.eq_ignore_ascii_case(b"yes") => Ok(true),
+        () if text.eq_ignore_ascii_case(b"no") => Ok(false),
+        () => Err(SYNTAX.to_vec()),
+    }
+}
+
+fn user_of(client: &Client) -> &str {
+    match client.user.as_str() {
+        "" => "default",
+        user => user,
+    }
+}
+
+/// The connections that are meant.
+fn filtered(filter: &Filter, me: u64, host: &dyn Host) -> Vec<Client> {
+    let now_s = host.unix_us() / 1_000_000;
+    let mut clients = host.clients();
+    clients.retain(|client| filter.takes(client, me, now_s));
+    clients
+}
+
+/// CLIENT LIST.
+pub(super) fn list(
+    args: Arguments<'_>,
+    me: &Client,
+    bound: ReplyBound,
+    host: &dyn Host,
+    replies: &mut Replies<'_>,
+) {
+    let filter = match Filter::read(args, 2, false) {
+        Ok(filter) => filter,
+        Err(text) => return replies.error(&text),
+    };
+    let clients = filtered(&filter, me.id, host);
+    let mut lines = String::new();
+    for client in &clients {
+        lines.push_str(&line_of(client, host));
+        if lines.len() > bound.bytes_max() {
+            let (count, bytes) = (clients.len(), lines.len());
+            let text = format!(
+                "ERR the list of {count} connections takes more than {bytes} bytes, and {bound}"
+            );
+            return replies.error(text.as_bytes());
+        }
+    }
+    replies.text(&lines);
+}
+
+/// CLIENT KILL. A connection that kills itself gets its reply before.
+pub(super) fn kill(
+    args: Arguments<'_>,
+    me: &Client,
+    host: &dyn Host,
+    replies: &mut Replies<'_>,
+) -> After {
+    let is_by_address = args.len() == 3;
+    let filter = match is_by_address {
+        true => Ok(Filter {
+            address: Some(String::from_utf8_lossy(args.get(2)).into_owned()),
+            ..Filter::default()
+        }),
+        false => Filter::read(args, 2, true),
+    };
+    let filter = match filter {
+        Ok(filter) => filter,
+        Err(text) => {
+            replies.error(&text);
+            return After::GoesOn;
+        }
+    };
+    let (mut killed, mut after) = (0, After::GoesOn);
+    for client in filtered(&filter, me.id, host) {
+        if client.id == me.id {
+            after = After::Ends;
+            killed += 1;
+        } else {
+            killed += i64::from(host.end_client(client.id));
+        }
+    }
+    match is_by_address {
+        true if killed == 0 => replies.error(b"ERR No such client"),
+        true => replies.simple("OK"),
+        false => replies.integer(killed),
+    }
+    after
+}
+
+/// A connection as a line of CLIENT LIST.
+pub(super) fn line_of(client: &Client, host: &dyn Host) -> String {
+    let age_s = (host.unix_us() / 1_000_000).saturating_sub(client.since_s);
+    format!(
+        "id={} addr={} laddr={} name={} age={age_s} db=0 user={} lib-name={} lib-ver={} resp={}\n",
+        client.id,
+        client.address,
+        client.local_address,
+        client.name,
+        user_of(client),
+        client.library,
+        client.library_version,
+        client.protocol
+    )
+}

@@ -1,0 +1,40 @@
+//! Why a command is refused before it runs.
+
+use super::parser::Arguments;
+
+/// Why a command is refused. The text is that of Redis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    Text(&'static str),
+    /// The name of the command.
+    Arity(&'static str),
+    /// The name of the command.
+    ExpireTime(&'static str),
+    /// The number of the argument that is no option.
+    Option(usize),
+}
+
+pub(super) const SYNTAX: Fault = Fault::Text("ERR syntax error");
+pub(super) const NOT_AN_INTEGER: Fault = Fault::Text("ERR value is not an integer or out of range");
+
+impl Fault {
+    pub(super) fn write(self, args: Arguments<'_>, out: &mut Vec<u8>) {
+        match self {
+            Fault::Option(number) => {
+                out.extend_from_slice(b"ERR Unsupported option ");
+                out.extend_from_slice(args.get(number));
+            }
+            Fault::Text(text) => out.extend_from_slice(text.as_bytes()),
+            Fault::Arity(name) => {
+                out.extend_from_slice(b"ERR wrong number of arguments for '");
+                out.extend_from_slice(name.as_bytes());
+                out.extend_from_slice(b"' command");
+            }
+            Fault::ExpireTime(name) => {
+                out.extend_from_slice(b"ERR invalid expire time in '");
+                out.extend_from_slice(name.as_bytes());
+                out.extend_from_slice(b"' command");
+            }
+        }
+    }
+}

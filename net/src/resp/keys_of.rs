@@ -1,0 +1,82 @@
+//! Which arguments of a command are its keys, and what it does to them: COMMAND tells it.
+
+use super::parser::Arguments;
+use super::scripts::Eval;
+use super::table::{Command, Name};
+
+/// What a command does to one of its keys, in the words of Redis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct KeyFlags {
+    /// What it may do with any options.
+    pub(super) usual: &'static [&'static str],
+    /// What it does with the option GET and without it, if that differs.
+    by_get: Option<[&'static [&'static str]; 2]>,
+}
+
+impl KeyFlags {
+    /// What a command with these arguments does.
+    pub(super) fn of(self, args: Arguments<'_>) -> &'static [&'static str] {
+        let gets = args.from(3).any(|it| it.eq_ignore_ascii_case(b"GET"));
+        let by_get = self
+            .by_get
+            .map(|[with, without]| if gets { with } else { without });
+        by_get.unwrap_or(self.usual)
+    }
+}
+
+/// The flags of the key `number`, from 0.
+pub(super) fn key_flags(id: Name, number: usize) -> KeyFlags {
+    let usual: &'static [&'static str] = match id {
+        Name::Exists | Name::StrLen | Name::Type | Name::Watch | Name::Touch => &["RO"],
+        Name::Object | Name::Memory => &["RO"],
+        Name::Get | Name::MGet | Name::GetRange | Name::GetBit | Name::BitCount => {
+            &["RO", "access"]
+        }
+        Name::Ttl | Name::PTtl | Name::ExpireTime | Name::PExpireTime => &["RO", "access"],
+        Name::Set => {
+            return KeyFlags {
+                usual: &["RW", "access", "update", "variable_flags"],
+                by_get: Some([&["RW", "access", "update"], &["OW", "update"]]),
+            };
+        }
+        Name::MSet | Name::SetEx | Name::PSetEx => &["OW", "update"],
+        Name::SetNx | Name::MSetNx => &["OW", "insert"],
+        Name::Del | Name::Unlink | Name::DelEx => &["RM", "delete"],
+        Name::GetDel => &["RW", "access", "delete"],
+        Name::Append => &["RW", "insert"],
+        Name::SetRange | Name::Persist => &["RW", "update"],
+        Name::Expire | Name::PExpire | Name::ExpireAt | Name::PExpireAt => &["RW", "update"],
+        Name::Rename | Name::RenameNx if number == 0 => &["RW", "access", "delete"],
+        Name::Copy if number == 0 => &["RO", "access"],
+        Name::Rename | Name::Copy => &["OW", "update"],
+        Name::RenameNx => &["OW", "insert"],
+        _ => &["RW", "access", "update"],
+    };
+    KeyFlags {
+        usual,
+        by_get: None,
+    }
+}
+
+/// The numbers of the arguments that are keys, of a command that may have so many.
+pub(super) fn key_places(command: &Command, args: Arguments<'_>) -> Vec<usize> {
+    if let Some(eval) = Eval::read(command.id, args) {
+        return eval.map_or(Vec::new(), |eval| (3..3 + eval.keys().count()).collect());
+    }
+    let place = |number: i8| match usize::try_from(number) {
+        Ok(place) => place,
+        Err(_) => args.len() - usize::from(number.unsigned_abs()),
+    };
+    let (first, last, step) = command.keys;
+    let (first, last) = (place(first), place(last).min(args.len() - 1));
+    let mut places: Vec<usize> = (first..=last).step_by(place(step)).collect();
+    // More keys of KV.APPLY and KV.RUN have a word in front.
+    if matches!(command.id, Name::KvApply | Name::KvRun) {
+        let mut next = first + 1;
+        while next + 1 < args.len() && args.get(next).eq_ignore_ascii_case(b"KEY") {
+            places.push(next + 1);
+            next += 2;
+        }
+    }
+    places
+}
