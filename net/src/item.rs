@@ -10,6 +10,7 @@ use crate::program::{RUN, RunRequest};
 use crate::refusal::Refusal;
 use crate::request::{Effect, Request, Verb};
 use crate::scan::{SCAN, ScanRequest};
+use crate::script::{SCRIPT, ScriptAccess, ScriptRequest};
 use crate::slot::slot_of;
 
 /// The form of an item, by the number of its operation.
@@ -26,6 +27,8 @@ pub enum ItemForm {
     Scan,
     /// PING.
     Ping,
+    /// SCRIPT.
+    Script,
 }
 
 impl ItemForm {
@@ -38,17 +41,19 @@ impl ItemForm {
             Some(&RUN) => ItemForm::Run,
             Some(&SCAN) => ItemForm::Scan,
             Some(&PING) => ItemForm::Ping,
+            Some(&SCRIPT) => ItemForm::Script,
             _ => ItemForm::Common,
         }
     }
 
-    /// The verb that all items of this form have. A RUN is counted as the APPLY that it becomes.
+    /// The verb that all items of this form have. A RUN and a SCRIPT are counted as the
+    /// APPLY that they become.
     #[inline]
     #[must_use]
     pub fn verb(self) -> Option<Verb> {
         match self {
             ItemForm::Common => None,
-            ItemForm::Apply | ItemForm::Run => Some(Verb::Apply),
+            ItemForm::Apply | ItemForm::Run | ItemForm::Script => Some(Verb::Apply),
             ItemForm::Scan => Some(Verb::Scan),
             ItemForm::Ping => Some(Verb::Ping),
         }
@@ -68,6 +73,8 @@ pub enum Item<'a> {
     Scan(ScanRequest<'a>),
     /// A PING.
     Ping(PingItem<'a>),
+    /// A SCRIPT.
+    Script(ScriptRequest<'a>),
 }
 
 impl<'a> Item<'a> {
@@ -87,6 +94,7 @@ impl<'a> Item<'a> {
             ItemForm::Run => Item::Run(RunRequest::read(item)?),
             ItemForm::Scan => Item::Scan(ScanRequest::read(item)?),
             ItemForm::Ping => Item::Ping(PingItem::read(item, value_bytes_max)?),
+            ItemForm::Script => Item::Script(ScriptRequest::read(item)?),
         })
     }
 
@@ -96,6 +104,10 @@ impl<'a> Item<'a> {
         match self {
             Item::Verb(request) => request.verb.effect(),
             Item::Program(_) | Item::Run(_) => Effect::Writes,
+            Item::Script(script) => match script.access() {
+                ScriptAccess::Changes => Effect::Writes,
+                ScriptAccess::Reads => Effect::Reads,
+            },
             Item::Scan(_) | Item::Ping(_) => Effect::Reads,
         }
     }
@@ -107,6 +119,7 @@ impl<'a> Item<'a> {
             Item::Verb(request) => Some(request.slot()),
             Item::Program(request) => Some(slot_of(request.key())),
             Item::Run(run) => Some(slot_of(run.key())),
+            Item::Script(script) => script.slot(),
             Item::Scan(_) | Item::Ping(_) => None,
         }
     }
@@ -148,6 +161,7 @@ mod tests {
                 Some(Verb::Ping) => assert_eq!(form, ItemForm::Ping),
                 Some(_) => assert_eq!(form, ItemForm::Common),
                 None if operation == RUN => assert_eq!(form, ItemForm::Run),
+                None if operation == SCRIPT => assert_eq!(form, ItemForm::Script),
                 None => {
                     assert_eq!(form, ItemForm::Common);
                     assert!(!may_write(&item), "operation {operation}");

@@ -40,6 +40,7 @@ pub mod request;
 pub mod resp;
 pub mod rights;
 pub mod scan;
+pub mod script;
 pub mod slot;
 pub mod status;
 pub mod stranger;

@@ -36,6 +36,7 @@ use crate::programs::ProgramRunner;
 use crate::replica_waits::ReplicaWaits;
 use crate::requests::Requests;
 use crate::scans::Scans;
+use crate::scripts::Scripts;
 use crate::segment_files::SegmentFiles;
 use crate::setup::Setup;
 
@@ -54,4 +55,9 @@ pub struct Execution<P: Blocks> {
     pub(crate) files: SegmentFiles,
     pub(crate) chores: Chores,
     pub(crate) stats: Stats,
+    /// Who runs scripts; `None` while one runs, and in a store that runs none.
+    pub(crate) scripts: Option<Box<dyn Scripts>>,
+    /// Room for the reply of a script, and for the APPLY that it becomes.
+    pub(crate) script_reply: Vec<u8>,
+    pub(crate) script_item: Vec<u8>,
 }

@@ -181,6 +181,12 @@ impl Sessions {
         session.filter(|session| session.is_open && session.generation == id.generation)
     }
 
+    /// Whether the frames of a connection that is open pass through more than memory.
+    pub(crate) fn is_of_wire(&self, id: SessionId) -> bool {
+        let session = self.at(id);
+        session.generation == id.generation && session.peer.medium == Medium::Wire
+    }
+
     /// Whether a connection has said its last word and may be closed.
     pub(crate) fn is_finished(&self, id: SessionId) -> bool {
         let session = self.at(id);

@@ -25,6 +25,7 @@ mod reported;
 mod rights;
 mod run_item;
 mod scans;
+mod script_item;
 mod settings;
 mod turn;
 
@@ -110,6 +111,9 @@ impl<P: Blocks> Shard<P> {
             files: SegmentFiles::default(),
             chores: Chores::new(Snapshots::new(config.snapshots, check, snapshots)),
             stats: Stats::default(),
+            scripts: None,
+            script_reply: Vec::new(),
+            script_item: Vec::new(),
             phase: Phase::default(),
             setup: Setup::new(config, store.log().config().record_bytes_max),
             store,

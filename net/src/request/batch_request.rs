@@ -16,6 +16,7 @@ use crate::request::terms::{Expiry, MemberRead, Wanted, When};
 use crate::request::token::Token;
 use crate::request::verb::Verb;
 use crate::scan::ScanRequest;
+use crate::script::ScriptItem;
 use crate::version::Version;
 
 /// Writes one BATCH frame of requests at the end of a buffer.
@@ -141,6 +142,19 @@ impl BatchRequest {
         write_run(out, program, keys.iter().copied(), arguments.len(), |out| {
             arguments.iter().for_each(|argument| argument.put(out));
         });
+        self.end_item(out, from);
+    }
+
+    /// Adds a SCRIPT whose words are so many keys and arguments.
+    pub(crate) fn script<'w>(
+        &mut self,
+        out: &mut Vec<u8>,
+        script: &ScriptItem<'_>,
+        keys: usize,
+        words: impl Iterator<Item = &'w [u8]> + Clone,
+    ) {
+        let from = out.len();
+        script.write(keys, words, out);
         self.end_item(out, from);
     }
 

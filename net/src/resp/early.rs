@@ -60,8 +60,9 @@ impl EarlyParts {
             + self.free.capacity() * size_of::<u16>()
     }
 
-    /// The reply of a part, as far as it is written.
-    pub(super) fn reply(&self, place: u16) -> &[u8] {
+    /// The reply of a part.
+    #[cfg(test)]
+    fn reply(&self, place: u16) -> &[u8] {
         &self.bytes[self.all[usize::from(place)].reply.clone()]
     }
 

@@ -11,7 +11,7 @@ use crate::limits::FEW_KEYS_MAX;
 use super::key_state::KeyState;
 
 /// The keys, no two alike.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct TransactionKeys {
     all: Vec<KeyState>,
     /// Places of `all` in the order of the names.
@@ -28,6 +28,15 @@ impl TransactionKeys {
     }
 
     /// The key of this name.
+    pub(super) fn find(&self, name: &[u8]) -> Option<&KeyState> {
+        if self.all.len() <= FEW_KEYS_MAX {
+            return self.all.iter().find(|key| key.name() == name);
+        }
+        let at = self.at(name).ok()?;
+        self.all.get(self.order[at])
+    }
+
+    /// The same, to be changed.
     pub(super) fn find_mut(&mut self, name: &[u8]) -> Option<&mut KeyState> {
         if self.all.len() <= FEW_KEYS_MAX {
             return self.all.iter_mut().find(|key| key.name() == name);

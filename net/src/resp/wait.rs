@@ -28,6 +28,11 @@ impl Written {
         self.0[partition / 64] |= 1 << (partition % 64);
     }
 
+    /// A key of any slot may be changed: a script says its keys in the shard alone.
+    pub(super) fn note_all(&mut self) {
+        self.0 = [u64::MAX; WORDS];
+    }
+
     fn has(&self, partition: u16) -> bool {
         let partition = usize::from(partition);
         self.0[partition / 64] & 1 << (partition % 64) != 0

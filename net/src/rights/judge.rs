@@ -4,8 +4,12 @@ use crate::apply::ApplyRequest;
 use crate::keyspace::Action;
 use crate::request::{Condition, Extra, Request, Verb};
 use crate::scan::ScanRequest;
+use crate::script::{ScriptAccess, ScriptRequest};
 
 use super::{Denied, Need, Rights};
+
+/// The program that stands for all scripts of clients of Redis.
+const SCRIPTS: &str = "eval";
 
 impl Rights {
     /// Whether a user may have an item executed.
@@ -51,6 +55,22 @@ impl Rights {
             self.demand(Need::of_change(changed), key)?;
         }
         Ok(())
+    }
+
+    /// The same of a script: the user may read the keys that it names, change them unless it only
+    /// reads, and run [`SCRIPTS`] on them. It uses no other key.
+    ///
+    /// # Errors
+    /// The first key where the right is missing.
+    pub fn judge_script<'a>(&'a self, script: &ScriptRequest<'a>) -> Result<(), Denied<'a>> {
+        if script.keys().next().is_none() {
+            self.demand_run(Some(SCRIPTS), &[])?;
+        }
+        let need = Need::of_change(script.access() == ScriptAccess::Changes);
+        script.keys().try_for_each(|key| {
+            self.demand(need, key)?;
+            self.demand_run(Some(SCRIPTS), key)
+        })
     }
 
     /// The same of a RUN on these keys, of the program that has the name; `None` if the node does

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use penstock_net::keyspace::Action;
 use penstock_net::level::AckLevel;
 use penstock_net::limits::FEW_KEYS_MAX;
-use penstock_net::link::frame::{LINK_VERSION_LEVEL_ALL, LINK_VERSION_MANY_PARTS};
+use penstock_net::link::frame::LINK_VERSION_LEVEL_ALL;
 use penstock_net::link::message::LINK_PARTITIONS;
 use penstock_net::link::{Membership, PartitionSet, Position, RefusalCode};
 use penstock_net::reply::Standing;
@@ -407,16 +407,14 @@ impl<B: Block> ClusterMember<B> {
     }
 
     /// Why an APPLY of more than few keys of this partition does not run here, if it does not: a
-    /// member that does not know records of many parts would lose its partition.
+    /// member has no room yet that is sure to hold what all keys of a record of many parts hold,
+    /// when they are on its disk.
     pub(crate) fn refuses_many_keys(&self, partition: usize) -> Option<String> {
         if self.elsewhere(partition).is_some() {
             return None;
         }
-        let version = LINK_VERSION_MANY_PARTS;
-        let node = self.offers.lacking(&self.plan, self.me, version)?;
         Some(format!(
-            "an APPLY has more than {FEW_KEYS_MAX} keys only when all nodes of the plan understand \
-             records of many parts: node {node} has not offered that since this node started"
+            "in a cluster an APPLY has at most {FEW_KEYS_MAX} keys: a node alone takes more"
         ))
     }
 

@@ -17,7 +17,7 @@ impl<P: Blocks> Execution<P> {
             ItemForm::Common => {}
             // A program tells a few numbers.
             ItemForm::Apply | ItemForm::Run => return false,
-            ItemForm::Scan => return true,
+            ItemForm::Scan | ItemForm::Script => return true,
             ItemForm::Ping => return item.len() + REPLY_HEAD_BYTES_MAX > bytes_max,
         }
         let Ok(request) = Request::read(item, self.setup.limits().value_bytes_max) else {

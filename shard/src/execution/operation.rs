@@ -12,7 +12,9 @@ use penstock_net::refusal::ShownName;
 use penstock_net::refusal::{KeyspaceName, Refusal};
 use penstock_net::reply::{ReplyHead, Standing};
 use penstock_net::request::{Effect, Extra, Request, Token, Verb, Version};
+use penstock_net::resp::{SCRIPT_KEYS_MAX, judge_script};
 use penstock_net::rights::{Denied, Rights};
+use penstock_net::script::ScriptRequest;
 use penstock_net::slot::{begin_with_one_tag, slot_of};
 use penstock_net::status::Status;
 use penstock_storage::index::CellId;
@@ -20,7 +22,7 @@ use penstock_storage::io::Blocks;
 use penstock_storage::key_home::KeyHome;
 use penstock_storage::keyspace::{Keyspaces, Settings};
 use penstock_storage::place::{Lsn, Place};
-use penstock_storage::store::Store;
+use penstock_storage::store::{Found, Store};
 use penstock_storage::version::partition_of;
 
 use crate::accounts::answers::Asked;
@@ -29,11 +31,14 @@ use crate::execution::Execution;
 use crate::execution::answer_bytes::may_show_value;
 use crate::execution::verbs::fire::Fired;
 use crate::execution::verbs::token::{self, Looked};
-use crate::execution::verbs::{Context, Ran, program, run};
+use crate::execution::verbs::{Cold, Context, Ran, program, run};
 use crate::mail::ReplyAddress;
 use crate::member_read::member_freshness;
 use crate::now::Now;
 use crate::requests::parking::{Origin, Parked};
+
+/// A longer buffer for replies of scripts is given back.
+const SCRIPT_REPLY_KEPT_BYTES: usize = 64 << 10;
 
 /// An item, whom it answers, how durable, and until when.
 #[derive(Clone, Copy)]
@@ -55,6 +60,8 @@ pub(crate) struct Operation<'a> {
     pub(crate) rights: Option<&'a Arc<Rights>>,
     /// It was a RUN of this program. Told only where there are rights.
     pub(crate) program: Option<&'a str>,
+    /// The item is the APPLY of a script, whose reply this is: it stands in the answer.
+    pub(crate) answer: Option<&'a [u8]>,
 }
 
 impl<'a> Operation<'a> {
@@ -71,6 +78,7 @@ impl<'a> Operation<'a> {
             known: None,
             rights: parked.rights.as_ref(),
             program: parked.program.as_deref(),
+            answer: None,
         }
     }
 
@@ -364,6 +372,30 @@ impl<P: Blocks> Execution<P> {
         }
     }
 
+    /// The same of the keys that a script names.
+    pub(crate) fn fetch_declared(&mut self, slot: u16, request: &ScriptRequest<'_>) {
+        for key in request.keys().take(SCRIPT_KEYS_MAX) {
+            let hash = self.setup.hash().of(key);
+            if let Found::Cold(place) = self.store.keys().find(slot, hash, key)
+                && !self.requests.parking.is_full()
+            {
+                self.requests.parking.fetch(Cold {
+                    slot,
+                    hash,
+                    place,
+                    version: None,
+                });
+            }
+        }
+    }
+
+    /// Keeps the buffer of a reply for the next script, unless it is long.
+    pub(crate) fn keep_script_reply(&mut self, reply: Vec<u8>) {
+        if reply.capacity() <= SCRIPT_REPLY_KEPT_BYTES {
+            self.script_reply = reply;
+        }
+    }
+
     /// Fires a key that an item has met before its effects have run. `None`: the item may run. If
     /// the key is still there, it only reads, and takes the key for missing.
     #[cold]
@@ -377,14 +409,22 @@ impl<P: Blocks> Execution<P> {
         match self.fire_first(now, home, id) {
             Fired::Ran | Fired::Failed(_) => None,
             Fired::Full(_) if own.only_reads() => None,
-            Fired::Full(_) => {
-                let message = "a key of this operation has expired, and there is no room yet, on \
-                               the disk or in memory, for what is to happen then";
-                let status = Status::Full;
-                Some(self.refuse_item(own.asked, own.operation, status, &message, out))
-            }
+            Fired::Full(_) => Some(self.refuse_unfired(own.asked, own.operation, out)),
             Fired::Cold | Fired::Wait | Fired::Behind(..) => Some(Disposition::Postponed),
         }
+    }
+
+    /// Refuses an item that has met a key whose effects find no room.
+    #[cold]
+    pub(crate) fn refuse_unfired(
+        &mut self,
+        asked: Asked,
+        operation: &Operation<'_>,
+        out: &mut Vec<u8>,
+    ) -> Disposition {
+        let message = "a key of this operation has expired, and there is no room yet, on the \
+                       disk or in memory, for what is to happen then";
+        self.refuse_item(asked, operation, Status::Full, &message, out)
     }
 
     /// Whether an item may run on this node of a cluster, and how; otherwise its refusal is
@@ -445,16 +485,27 @@ impl<P: Blocks> Execution<P> {
 
     /// Pins keys of an item that was parked and its token, unless those of another one are pinned.
     pub(crate) fn pin<'k>(&mut self, own: &Own<'_>, keys: impl Iterator<Item = &'k [u8]>) {
+        let (slot, hash) = (own.slot, self.setup.hash());
+        let token = own.asks.token();
+        let token = token.map(|token| token::home_of(hash, slot, token.bytes()).1);
+        self.pin_keys(own.operation, slot, keys, token);
+    }
+
+    /// The same of keys of a slot and of one more hash.
+    pub(crate) fn pin_keys<'k>(
+        &mut self,
+        operation: &Operation<'_>,
+        slot: u16,
+        keys: impl Iterator<Item = &'k [u8]>,
+        other: Option<u32>,
+    ) {
         let Operation {
             origin, address, ..
-        } = own.operation;
-        let slot = own.slot;
+        } = operation;
         if self.requests.parking.pins(*origin, address, slot) {
             let hash = self.setup.hash();
-            let token = own.asks.token();
-            let token = token.map(|token| token::home_of(hash, slot, token.bytes()).1);
             let keys = keys.map(|key| hash.of(key));
-            let homes = keys.chain(token).map(|hash| KeyHome { slot, hash });
+            let homes = keys.chain(other).map(|hash| KeyHome { slot, hash });
             self.store.data_mut().pin(homes);
         }
     }
@@ -480,6 +531,7 @@ impl<P: Blocks> Execution<P> {
                 return rights.judge_run(name, run.keys()).is_err();
             }
             Ok(Item::Scan(scan)) => rights.judge_scan(&scan),
+            Ok(Item::Script(script)) => return judge_script(rights, &script).is_err(),
         };
         judged.is_err()
     }

@@ -105,7 +105,11 @@ impl<P: Blocks> Execution<P> {
             ItemForm::Common if is_of_guard(before.status) => {
                 self.answer_updates(now, rights, behind, before)
             }
-            ItemForm::Common | ItemForm::Run | ItemForm::Scan | ItemForm::Ping => None,
+            ItemForm::Common
+            | ItemForm::Run
+            | ItemForm::Scan
+            | ItemForm::Ping
+            | ItemForm::Script => None,
         }?;
         self.stats.answers(done.asked, Status::Ok, done.ok);
         self.stats.answer_in_run(done.items);

@@ -15,8 +15,14 @@ use crate::execution::Execution;
 use crate::execution::operation::{Disposition, Operation, Own};
 use crate::keyspaces::{Change, Keyspaces, from_wire, purpose_of, to_wire};
 use crate::now::Now;
+use crate::scripts::Scripts;
 
 impl<P: Blocks> Execution<P> {
+    /// Has scripts of clients run by this interpreter from now on. Without one they are refused.
+    pub fn serve_scripts(&mut self, scripts: Box<dyn Scripts>) {
+        self.scripts = Some(scripts);
+    }
+
     /// Tells or changes settings of keyspaces, unless the cluster refuses that here.
     #[cold]
     pub(crate) fn keyspace_item(

@@ -182,6 +182,7 @@ impl<P: Blocks> Shard<P> {
             known,
             rights: run.rights.as_ref(),
             program: None,
+            answer: None,
         };
         let asks_for_much = run.room == 0
             && !run.is_expired

@@ -49,6 +49,7 @@ impl<P: Blocks> Shard<P> {
             // The shard of its connection has judged it.
             rights: None,
             program: None,
+            answer: None,
         };
         let may_run = self.execution.may_run_mailed(mail.from, request, item);
         if !may_run || self.execution.is_held_back(now, request.deadline_us, item) {

@@ -37,6 +37,7 @@ impl<P: Blocks> Shard<P> {
             ItemForm::Run => return self.run_item(now, operation, pieces),
             ItemForm::Scan => return self.begin_scan(now, operation, pieces.written()),
             ItemForm::Ping => return self.execution.ping_item(now, operation, pieces.written()),
+            ItemForm::Script => return self.script_item(now, operation, pieces),
         }
         match Request::read(
             operation.item,
@@ -246,6 +247,7 @@ impl<P: Blocks> Shard<P> {
                 answers_repeats: self.execution.setup.answers_repeats(),
                 hides_unfired,
                 token: None,
+                answer: operation.answer,
             };
             let (store, stats) = (&mut self.execution.store, &mut self.execution.stats);
             let ran = match (own.asks.crosses_slots(own.slot), own.asks.token()) {

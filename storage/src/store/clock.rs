@@ -102,6 +102,13 @@ impl Clock {
         self.time_us = self.time_us.max(time_ms.min(TIME_MS_MAX) * 1_000);
     }
 
+    /// Unix microseconds, at most those of [`TIME_MS_MAX`].
+    #[inline]
+    #[must_use]
+    pub fn time_us(&self) -> u64 {
+        self.time_us
+    }
+
     /// Unix milliseconds, at most [`TIME_MS_MAX`].
     #[inline]
     #[must_use]

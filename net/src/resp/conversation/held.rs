@@ -2,7 +2,8 @@
 
 use super::super::bound::ReplyBound;
 use super::super::shapes::Shapes;
-use super::super::transaction::{Transaction, Watched};
+use super::super::under_way::UnderWay;
+use super::super::watch::Watched;
 use super::multi::Queue;
 use super::{Conversation, Talk};
 
@@ -16,18 +17,18 @@ impl Conversation {
         self.talk.bound = bound;
     }
 
-    /// Bytes of commands that came and have not run: those behind MULTI, those of a transaction
-    /// under way, and keys that are watched.
+    /// Bytes of commands that came and have not run: those behind MULTI, the pattern of KEYS, and
+    /// keys that are watched.
     #[must_use]
     pub fn queued_bytes(&self) -> usize {
         let Talk {
             queue,
             watched,
-            transaction,
+            under_way,
             ..
         } = &self.talk;
         let queued = queue.as_ref().map_or(0, Queue::bytes);
-        let under_way = transaction.as_ref().map_or(0, Transaction::work_bytes);
+        let under_way = under_way.as_ref().map_or(0, UnderWay::work_bytes);
         queued + under_way + watched.iter().map(Watched::bytes).sum::<usize>()
     }
 
@@ -37,22 +38,22 @@ impl Conversation {
         self.talk.queue.is_some()
     }
 
-    /// Bytes that commands keep until they are answered: values that a transaction has read, and
-    /// what is known of many commands.
+    /// Bytes that commands keep until they are answered: keys that KEYS has collected, and what is
+    /// known of many commands.
     #[must_use]
     pub fn kept_bytes(&self) -> usize {
-        let transaction = self.talk.transaction.as_ref();
-        let values = transaction.map_or(0, Transaction::value_bytes);
+        let under_way = self.talk.under_way.as_ref();
+        let found = under_way.map_or(0, UnderWay::found_bytes);
         let listed = self.talk.ring.list_bytes();
-        values + if listed > LIST_BYTES_FREE { listed } else { 0 }
+        found + if listed > LIST_BYTES_FREE { listed } else { 0 }
     }
 
-    /// Has a transaction that waits for more values give back those that it keeps: there is no room
-    /// for more, and the room that it waits for may be its own. Its reply is BUSY. `false` if it
-    /// keeps none.
+    /// Has a command that waits for more keys give back those that it keeps: there is no room for
+    /// more, and the room that it waits for may be its own. Its reply is BUSY. `false` if it keeps
+    /// none.
     pub fn refuse_more_values(&mut self) -> bool {
-        let transaction = self.talk.transaction.as_mut();
-        transaction.is_some_and(Transaction::refuse_more_values)
+        let under_way = self.talk.under_way.as_mut();
+        under_way.is_some_and(UnderWay::refuse_more_values)
     }
 
     /// Bytes of memory that it has for what comes next.

@@ -1,19 +1,37 @@
 //! Commands between MULTI and EXEC, and the keys that WATCH names.
 
+use std::collections::HashSet;
+
 use crate::limits::{APPLY_KEYS_MAX, KEY_BYTES_MAX};
+use crate::script::{ScriptAccess, ScriptItem, ScriptName};
+use crate::slot::slot_of;
 
 use super::super::host::Host;
 use super::super::local;
 use super::super::parser::{Arguments, KeptArguments};
+use super::super::queued::{put_command, put_reply, reply_of};
+use super::super::reply::{Protocol, Replies};
 use super::super::request::Request;
 use super::super::rights;
+use super::super::scripts::Eval;
+use super::super::sink::Sink;
 use super::super::table::{self, Name};
-use super::super::transaction::{Transaction, Unfit};
+use super::super::under_way::UnderWay;
+use super::super::watch::{Seen, Watching};
 use super::super::words;
 use super::{CROSS_SLOT, NOT_ONE_ITEM, Passed, Talk};
 
 /// Commands behind MULTI, at most.
 const QUEUED_MAX: usize = 1024;
+const TOO_MANY_KEYS: &[u8] = b"EXECABORT Transaction discarded because it has more than 255 keys, \
+    watched ones included.";
+const _: () = assert!(APPLY_KEYS_MAX == 255, "the text names the limit");
+/// Scripts behind MULTI, at most: all of them run in one step of the shard.
+const SCRIPTS_QUEUED_MAX: usize = 16;
+const TOO_MANY_SCRIPTS: &[u8] = b"ERR at most 16 scripts may stand behind MULTI";
+const _: () = assert!(SCRIPTS_QUEUED_MAX == 16, "the text names the limit");
+const NO_SCRIPT_BEHIND_MULTI: &[u8] =
+    b"NOPERM a user with rights runs no scripts behind MULTI: a script is a transaction";
 /// Keys that WATCH may name together.
 const WATCHED_MAX: usize = 8;
 
@@ -22,6 +40,8 @@ const WATCHED_MAX: usize = 8;
 pub(super) struct Queue {
     commands: Vec<KeptArguments>,
     bytes: usize,
+    /// How many of them are scripts.
+    scripts: usize,
     /// A command was refused: EXEC will be, too.
     is_void: bool,
 }
@@ -72,7 +92,8 @@ impl Talk {
         args: Arguments<'_>,
     ) -> Passed {
         let is_other = matches!(command.id, Name::Watch | Name::KvApply | Name::KvRun);
-        let is_keyed = command.keys.0 > 0 && !is_other;
+        let eval = Eval::read(command.id, args);
+        let is_keyed = command.keys.0 > 0 && !is_other || eval.is_some();
         if !is_keyed && !local::is_queued(command.id) {
             // A secret is not kept until EXEC.
             if matches!(command.id, Name::Auth | Name::Hello) {
@@ -85,10 +106,18 @@ impl Talk {
         {
             return self.refuse(|out| out.extend_from_slice(&text));
         }
-        let mut is_good = true;
-        if let Ok(Some(request)) = Request::read(command, args) {
-            request.for_each_key(|key| is_good &= (1..=KEY_BYTES_MAX).contains(&key.len()));
+        if eval.is_some() && self.rights.is_some() {
+            return self.refuse(|out| out.extend_from_slice(NO_SCRIPT_BEHIND_MULTI));
         }
+        let scripts = &mut self.queue.as_mut().expect("the caller has looked").scripts;
+        *scripts += usize::from(eval.is_some());
+        if *scripts > SCRIPTS_QUEUED_MAX {
+            return self.refuse(|out| out.extend_from_slice(TOO_MANY_SCRIPTS));
+        }
+        let mut is_good = true;
+        for_each_key(command, args, |key| {
+            is_good &= (1..=KEY_BYTES_MAX).contains(&key.len())
+        });
         if !is_good {
             return self.refuse(words::bad_key);
         }
@@ -105,38 +134,165 @@ impl Talk {
         Passed::Whole
     }
 
-    pub(super) fn exec(&mut self, host: &dyn Host) {
-        let queue = self.queue.take().expect("the caller has looked");
-        let watched = std::mem::take(&mut self.watched);
+    /// EXEC: one item, if a command names a key.
+    pub(super) fn exec(&mut self, sink: &mut Sink<'_>, host: &dyn Host) -> Passed {
+        let queue = self.queue.as_ref().expect("the caller has looked");
         if queue.is_void {
-            return self.error(b"EXECABORT Transaction discarded because of previous errors.");
+            return self.end_exec(b"EXECABORT Transaction discarded because of previous errors.");
         }
-        if self.options.token.take().is_some() {
-            return self.error(NOT_ONE_ITEM);
+        if self.options.token.is_some() {
+            self.options.token = None;
+            return self.end_exec(NOT_ONE_ITEM);
         }
-        let value_bytes_max = self.limits.value_bytes_max as usize;
-        let protocol = self.protocol;
-        match Transaction::of_exec(queue.commands, watched, protocol, value_bytes_max) {
-            Ok(mut transaction) => {
-                transaction.bound_reply(self.bound);
-                let slot = transaction.slot();
-                let subject = self.ring.subject();
-                subject.set(Name::Exec, b"", 1, slot.unwrap_or(0));
-                subject.is_noted = self.is_clustered && slot.is_some();
-                self.begin_transaction(transaction, host);
+        let (slot, is_change) = match self.keys_of_exec(queue) {
+            Ok(keys) => keys,
+            Err(text) => return self.end_exec(text),
+        };
+        let commands: Vec<Vec<u8>> = queue
+            .commands
+            .iter()
+            .map(|it| self.in_item(it, host))
+            .collect();
+        let seen: Vec<[u8; Seen::BYTES]> =
+            self.watched.iter().map(|it| it.seen.to_bytes()).collect();
+        let keys = self.watched.iter().map(|it| &it.key[..]);
+        let words = keys
+            .chain(seen.iter().map(|it| &it[..]))
+            .chain(commands.iter().map(|it| &it[..]));
+        let replies = commands.iter().map(|it| reply_of(it));
+        let replies_bytes = commands.iter().filter_map(|it| reply_of(it));
+        let replies_bytes = replies_bytes.map(<[u8]>::len).sum::<usize>();
+        let bytes_max = self
+            .bound
+            .bytes_max()
+            .min(self.limits.frame_bytes_max as usize / 2);
+        if replies_bytes > bytes_max {
+            let text = format!(
+                "EXECABORT Transaction discarded because its replies would take {replies_bytes} \
+                 bytes, and {bytes_max} is the limit."
+            );
+            return self.end_exec(text.as_bytes());
+        }
+        if slot.is_none()
+            && let Some(all) = replies.collect::<Option<Vec<&[u8]>>>()
+        {
+            let protocol = self.protocol;
+            self.ring.reply(protocol, &mut self.out, |replies| {
+                replies.array(all.len());
+                all.iter().for_each(|it| replies.raw(it));
+            });
+            self.queue = None;
+            return Passed::Whole;
+        }
+        let item = ScriptItem {
+            script: ScriptName::Commands,
+            access: match is_change {
+                true => ScriptAccess::Changes,
+                false => ScriptAccess::Reads,
+            },
+            is_of_resp3: self.protocol == Protocol::Resp3,
+            slot,
+            reply_bytes_max: u32::try_from(self.bound.bytes_max()).unwrap_or(u32::MAX),
+        };
+        let words_bytes = words.clone().map(<[u8]>::len).sum();
+        if !sink.has_room(1, item.item_bytes(words.clone().count(), words_bytes)) {
+            return Passed::Part;
+        }
+        let subject = self.ring.subject();
+        subject.set(Name::Exec, b"", 1, slot.unwrap_or(0));
+        subject.is_noted = self.is_clustered && is_change && slot.is_some();
+        if self.is_clustered && is_change && slot.is_none() {
+            self.ring.written().note_all();
+        }
+        let (batch, out) = sink.batch(self.ring.next_item());
+        batch.script(out, &item, self.watched.len(), words);
+        self.queue = None;
+        self.watched.clear();
+        self.push_script();
+        Passed::Whole
+    }
+
+    /// Ends MULTI with an error.
+    fn end_exec(&mut self, text: &[u8]) -> Passed {
+        self.queue = None;
+        self.watched.clear();
+        self.refuse_only(text)
+    }
+
+    /// The slot of the keys of EXEC, watched ones included, and whether a command may change one.
+    /// No slot: no key is named.
+    fn keys_of_exec(&self, queue: &Queue) -> Result<(Option<u16>, bool), &'static [u8]> {
+        // A request may name a key for every few of its bytes, so no more names are kept than an
+        // APPLY may have.
+        let (mut slot, mut is_one_slot, mut is_change) = (None, true, false);
+        let mut names: HashSet<&[u8]> = HashSet::new();
+        let mut add = |key| {
+            let other = slot_of(key);
+            is_one_slot &= *slot.get_or_insert(other) == other;
+            if names.len() <= APPLY_KEYS_MAX {
+                names.insert(key);
             }
-            Err(Unfit::CrossSlot) => self.error(CROSS_SLOT),
-            Err(Unfit::TooManyKeys) => {
-                let text = format!(
-                    "EXECABORT Transaction discarded because it has more than {APPLY_KEYS_MAX} \
-                     keys, watched ones included."
-                );
-                self.error(text.as_bytes());
+        };
+        for kept in &queue.commands {
+            if let Some(command) = table::find(kept.view().get(0)) {
+                is_change |= for_each_key(command, kept.view(), &mut add);
             }
+        }
+        self.watched.iter().for_each(|watched| add(&watched.key));
+        if !is_one_slot {
+            return Err(CROSS_SLOT);
+        }
+        match names.len() > APPLY_KEYS_MAX {
+            true => Err(TOO_MANY_KEYS),
+            false => Ok((slot, is_change)),
         }
     }
 
-    pub(super) fn watch(&mut self, args: Arguments<'_>, host: &dyn Host) -> Passed {
+    /// A command as the item of EXEC has it: what names no key is answered here.
+    fn in_item(&self, kept: &KeptArguments, host: &dyn Host) -> Vec<u8> {
+        let (args, mut out) = (kept.view(), Vec::new());
+        let command = table::find(args.get(0));
+        match command.filter(|command| local::is_queued(command.id)) {
+            Some(command) => {
+                let mut reply = Vec::new();
+                let replies = &mut Replies::new(&mut reply, self.protocol);
+                local::answer_queued(command.id, args, host, replies);
+                put_reply(&reply, &mut out);
+            }
+            None => put_command(args, &mut out),
+        }
+        out
+    }
+
+    /// A command of keys of one slot that is more than an item.
+    pub(super) fn command_by_itself(
+        &mut self,
+        request: &Request<'_>,
+        args: Arguments<'_>,
+        sink: &mut Sink<'_>,
+    ) -> Passed {
+        let mut slot = None;
+        request.for_each_key(|key| slot = slot.or(Some(slot_of(key))));
+        let item = ScriptItem {
+            script: ScriptName::Command,
+            access: ScriptAccess::Changes,
+            is_of_resp3: self.protocol == Protocol::Resp3,
+            slot,
+            reply_bytes_max: u32::MAX,
+        };
+        let mut command = Vec::new();
+        put_command(args, &mut command);
+        if !sink.has_room(1, item.item_bytes(1, command.len())) {
+            return Passed::Part;
+        }
+        let (batch, out) = sink.batch(self.ring.next_item());
+        batch.script(out, &item, 0, std::iter::once(&command[..]));
+        self.push_script();
+        Passed::Whole
+    }
+
+    /// WATCH.
+    pub(super) fn watch(&mut self, args: Arguments<'_>) -> Passed {
         if args
             .from(1)
             .any(|key| !(1..=KEY_BYTES_MAX).contains(&key.len()))
@@ -148,9 +304,28 @@ impl Talk {
         if self.watched.len() + new.len() > WATCHED_MAX {
             return self.refuse_only(b"ERR at most 8 keys can be watched");
         }
-        let transaction = Transaction::of_watch(new.into_iter(), self.protocol);
-        self.begin_transaction(transaction, host);
+        let watching = Watching::new(new.into_iter());
+        self.begin_under_way(UnderWay::of_watch(watching, self.protocol));
         Passed::Whole
+    }
+}
+
+/// Shows each key that a command names. Whether the command may change one.
+fn for_each_key<'a>(
+    command: &table::Command,
+    args: Arguments<'a>,
+    mut visit: impl FnMut(&'a [u8]),
+) -> bool {
+    if let Some(Ok(eval)) = Eval::read(command.id, args) {
+        eval.keys().for_each(visit);
+        return eval.access == ScriptAccess::Changes;
+    }
+    match Request::read(command, args) {
+        Ok(Some(request)) => {
+            request.for_each_key(&mut visit);
+            request.is_change()
+        }
+        _ => false,
     }
 }
 

@@ -182,6 +182,7 @@ impl Fire<'_> {
             answers_repeats: false,
             hides_unfired: true,
             token: None,
+            answer: None,
         }
     }
 }

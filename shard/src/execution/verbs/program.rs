@@ -33,7 +33,9 @@ pub(crate) fn run<P: Blocks>(
     request: &ApplyRequest<'_>,
     out: &mut Vec<u8>,
 ) -> Ran {
-    if let Some(ran) = answer_alone(store, context, request, out) {
+    if context.answer.is_none()
+        && let Some(ran) = answer_alone(store, context, request, out)
+    {
         return ran;
     }
     let names = request.first_keys();
@@ -108,6 +110,10 @@ fn run_on<'k, K: KeyNumbers, P: Blocks>(
             let _ = change.commit(context.now_us);
         }
         return denied(context, denial, request, (first_version, seen), out);
+    }
+    if let Some(answer) = context.answer {
+        out.truncate(from + REPLY_ITEM_BYTES);
+        out.extend_from_slice(answer);
     }
     if bytes == 0 {
         drop(change);

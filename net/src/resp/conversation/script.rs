@@ -1,0 +1,83 @@
+//! EVAL and its like: one item, which runs in the shard that owns its keys.
+
+use crate::limits::KEY_BYTES_MAX;
+use crate::script::{ScriptAccess, ScriptItem};
+use crate::slot::slot_of;
+
+use super::super::answer::Fold;
+use super::super::parser::Arguments;
+use super::super::reply::Protocol;
+use super::super::scripts::Eval;
+use super::super::sink::Sink;
+use super::super::table::Name;
+use super::super::words;
+use super::{CROSS_SLOT, Passed, Talk};
+
+const NO_TOKEN: &[u8] = b"ERR a token names a write of one item, and no script: have the script \
+    keep what it answers, in a key of the order";
+
+impl Talk {
+    /// EVAL, EVALSHA and the same that only read.
+    pub(super) fn eval(
+        &mut self,
+        id: Name,
+        eval: Result<Eval<'_>, &'static [u8]>,
+        args: Arguments<'_>,
+        sink: &mut Sink<'_>,
+    ) -> Passed {
+        let eval = match eval {
+            Ok(eval) => eval,
+            Err(text) => return self.refuse_only(text),
+        };
+        let mut names = eval.keys();
+        if !names
+            .clone()
+            .all(|key| (1..=KEY_BYTES_MAX).contains(&key.len()))
+        {
+            return self.refuse(words::bad_key);
+        }
+        let first = names.clone().next();
+        let slot = first.map(slot_of);
+        if !names.all(|key| Some(slot_of(key)) == slot) {
+            return self.refuse_only(CROSS_SLOT);
+        }
+        if self.options.token.take().is_some() {
+            return self.refuse_only(NO_TOKEN);
+        }
+        let item = ScriptItem {
+            script: eval.script,
+            access: eval.access,
+            is_of_resp3: self.protocol == Protocol::Resp3,
+            slot,
+            reply_bytes_max: 0,
+        };
+        let words = args.from(3);
+        let words_bytes = words.clone().map(<[u8]>::len).sum();
+        if !sink.has_room(1, item.item_bytes(args.len() - 3, words_bytes)) {
+            return Passed::Part;
+        }
+        let subject = self.ring.subject();
+        subject.set(
+            id,
+            first.unwrap_or_default(),
+            args.len() - 2,
+            slot.unwrap_or(0),
+        );
+        let is_change = eval.access == ScriptAccess::Changes;
+        subject.is_noted = self.is_clustered && slot.is_some() && is_change;
+        if self.is_clustered && is_change && slot.is_none() {
+            self.ring.written().note_all();
+        }
+        let (batch, out) = sink.batch(self.ring.next_item());
+        batch.script(out, &item, eval.keys().count(), words);
+        self.push_script();
+        Passed::Whole
+    }
+
+    /// An item was added whose answer is a reply.
+    pub(super) fn push_script(&mut self) {
+        let entry = self.ring.push(Fold::Script, self.protocol);
+        self.ring.add_item(entry);
+        self.ring.close(entry, &mut self.out);
+    }
+}

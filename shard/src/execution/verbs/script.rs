@@ -1,0 +1,296 @@
+//! A script: it reads keys of its slot as they are now, and stages what its commands change.
+//!
+//! Nothing of the store changes while a script runs. What it has staged becomes one item of APPLY,
+//! which the shard runs at the same instant.
+
+use penstock_net::refusal::Refusal;
+use penstock_net::resp::{
+    Eval, Evals, KeyRead, KeySource, MustWait, NO_SCRIPT, Protocol, QueuedEnd, Replies, Staged,
+    Unread, protocol_of, run_queued,
+};
+use penstock_net::script::{ScriptAccess, ScriptName, ScriptRequest};
+use penstock_net::slot::slot_of;
+use penstock_net::version::Version;
+use penstock_storage::index::CellId;
+use penstock_storage::io::Blocks;
+use penstock_storage::key_home::KeyHome;
+use penstock_storage::place::Lsn;
+use penstock_storage::store::{Found, Store};
+
+use crate::scripts::{Called, Calls, Script, ScriptEnd, ScriptRun, Scripts};
+
+use super::{Cold, Key, KeyHash, stored};
+
+/// How a script has run.
+pub(crate) struct RanScript {
+    pub(crate) end: ScriptEnd,
+    pub(crate) staged: Staged,
+    /// Why it was stopped, if it was.
+    pub(crate) wants: Option<Wants>,
+    /// The key that was read with the newest change, and that change.
+    pub(crate) newest: Option<(Lsn, Vec<u8>)>,
+    /// The time of its first run, in unix microseconds.
+    pub(crate) time_us: u64,
+    used: Vec<CellId>,
+}
+
+/// What a script needs before it can run to its end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Wants {
+    /// A key that is on the disk.
+    Cold(Cold),
+    /// The effects of a key that is armed and has expired.
+    Fired { home: KeyHome, id: CellId },
+    /// The shard of this slot: the script has named no key before.
+    Slot(u16),
+}
+
+/// What runs, and its bounds.
+#[derive(Clone, Copy)]
+pub(crate) struct Running<'a> {
+    pub(crate) request: &'a ScriptRequest<'a>,
+    pub(crate) value_bytes_max: usize,
+    /// Bytes of the reply, at most; of a command by itself it is that of a value.
+    pub(crate) reply_bytes_max: usize,
+}
+
+/// Runs a script, or commands, on the store. The reply is appended to `reply`. Commands need no
+/// interpreter.
+pub(crate) fn run<P: Blocks>(
+    scripts: Option<&mut dyn Scripts>,
+    store: &Store<P>,
+    hash: &KeyHash,
+    running: Running<'_>,
+    reply: &mut Vec<u8>,
+) -> RanScript {
+    let Running {
+        request,
+        value_bytes_max,
+        reply_bytes_max,
+    } = running;
+    let now_us = store.data().clock().time_us();
+    let time_us = request.time_us().unwrap_or(now_us).max(1);
+    let mut staged = Staged::new(time_us, value_bytes_max, request.access());
+    let mut keys = StoreKeys {
+        store,
+        hash,
+        request,
+        slot: request.slot(),
+        wants: None,
+        newest: None,
+        used: Vec::new(),
+    };
+    let mut interpreter = Interpreter {
+        scripts,
+        reply_bytes_max,
+    };
+    let script = request.script();
+    let end = match script {
+        ScriptName::Text(_) | ScriptName::Digest(_) => {
+            let (declared, arguments): (Vec<&[u8]>, Vec<&[u8]>) =
+                (request.keys().collect(), request.arguments().collect());
+            let run = (script, &declared[..], &arguments[..]);
+            let protocol = protocol_of(request);
+            interpreter.run(run, protocol, (&mut staged, &mut keys), reply)
+        }
+        ScriptName::Commands | ScriptName::Command => {
+            let all = (&mut staged, &mut keys as &mut dyn KeySource);
+            match run_queued(request, reply_bytes_max, all, &mut interpreter, reply) {
+                Ok(QueuedEnd::Done) => ScriptEnd::Answered,
+                Ok(QueuedEnd::Void) => ScriptEnd::Failed,
+                Err(MustWait) => ScriptEnd::Stopped,
+            }
+        }
+    };
+    assert!(
+        (end == ScriptEnd::Stopped) == keys.wants.is_some(),
+        "a script is stopped by what it wants, and by nothing else: {end:?}, {:?}",
+        keys.wants
+    );
+    RanScript {
+        end,
+        staged,
+        wants: keys.wants,
+        newest: keys.newest,
+        time_us,
+        used: keys.used,
+    }
+}
+
+impl RanScript {
+    /// Notes that the keys were used: what a script reads stays in memory.
+    pub(crate) fn touch<P: Blocks>(&self, store: &mut Store<P>) {
+        for id in &self.used {
+            store.keys_mut().touch(*id);
+        }
+    }
+}
+
+/// The interpreter, for one item.
+struct Interpreter<'a> {
+    scripts: Option<&'a mut dyn Scripts>,
+    reply_bytes_max: usize,
+}
+
+impl Interpreter<'_> {
+    /// Runs a script with these keys and arguments on what is staged.
+    fn run(
+        &mut self,
+        (script, keys, arguments): (ScriptName<'_>, &[&[u8]], &[&[u8]]),
+        protocol: Protocol,
+        (staged, source): (&mut Staged, &mut dyn KeySource),
+        reply: &mut Vec<u8>,
+    ) -> ScriptEnd {
+        let script = match script {
+            ScriptName::Text(text) => Script::Text(text),
+            ScriptName::Digest(digest) => Script::Digest(digest),
+            ScriptName::Commands | ScriptName::Command => unreachable!("they are no script"),
+        };
+        let Some(scripts) = &mut self.scripts else {
+            return ScriptEnd::Unknown;
+        };
+        let run = ScriptRun {
+            script,
+            keys,
+            arguments,
+            protocol,
+            reply_bytes_max: self.reply_bytes_max,
+            // As in Redis: each run has the same numbers.
+            seed: 0,
+        };
+        let mut calls = CallsOfStore {
+            staged,
+            source,
+            is_stopped: false,
+        };
+        scripts.run(&run, &mut calls, reply)
+    }
+}
+
+impl Evals for Interpreter<'_> {
+    fn eval(
+        &mut self,
+        eval: &Eval<'_>,
+        protocol: Protocol,
+        staged: &mut Staged,
+        source: &mut dyn KeySource,
+        bytes_max: usize,
+        reply: &mut Vec<u8>,
+    ) -> Result<bool, MustWait> {
+        let (keys, arguments): (Vec<&[u8]>, Vec<&[u8]>) =
+            (eval.keys().collect(), eval.arguments().collect());
+        let before = staged.set_access(eval.access);
+        let run = (eval.script, &keys[..], &arguments[..]);
+        self.reply_bytes_max = bytes_max;
+        let end = self.run(run, protocol, (staged, source), reply);
+        staged.set_access(before);
+        match end {
+            ScriptEnd::Answered => Ok(true),
+            ScriptEnd::Failed => Ok(false),
+            ScriptEnd::Unknown => {
+                Replies::new(reply, protocol).error(NO_SCRIPT);
+                Ok(false)
+            }
+            ScriptEnd::Stopped => Err(MustWait),
+        }
+    }
+}
+
+/// What the commands of a script reach.
+struct CallsOfStore<'a> {
+    staged: &'a mut Staged,
+    source: &'a mut dyn KeySource,
+    /// A call has found that a key must be brought first: the run is over, whatever it does since.
+    is_stopped: bool,
+}
+
+impl Calls for CallsOfStore<'_> {
+    fn call(&mut self, arguments: &[&[u8]], protocol: Protocol, reply: &mut Vec<u8>) -> Called {
+        self.is_stopped |= self.is_stopped
+            || self.staged.call(arguments, protocol, self.source, reply) == Err(MustWait);
+        match self.is_stopped {
+            true => Called::Missing,
+            false => Called::Answered,
+        }
+    }
+
+    fn declare_read_only(&mut self) {
+        self.staged.set_access(ScriptAccess::Reads);
+    }
+}
+
+/// The keys of the store, for one script.
+struct StoreKeys<'s, P: Blocks> {
+    store: &'s Store<P>,
+    hash: &'s KeyHash,
+    request: &'s ScriptRequest<'s>,
+    slot: Option<u16>,
+    wants: Option<Wants>,
+    newest: Option<(Lsn, Vec<u8>)>,
+    used: Vec<CellId>,
+}
+
+impl<P: Blocks> KeySource for StoreKeys<'_, P> {
+    fn read(&mut self, key: &[u8]) -> Result<Option<KeyRead<'_>>, Unread> {
+        let second = slot_of(key);
+        let slot = match self.slot {
+            _ if self.request.uses_declared_keys_alone()
+                && self.request.keys().all(|declared| declared != key) =>
+            {
+                let text = "NOPERM a script of a user with rights uses the keys that it names";
+                return Err(Unread::Refused(text.to_string()));
+            }
+            Some(first) if first != second => {
+                let refusal = Refusal::CrossSlot { first, second };
+                return Err(Unread::Refused(format!("CROSSSLOT {refusal}")));
+            }
+            Some(slot) => slot,
+            None => {
+                self.wants = Some(Wants::Slot(second));
+                return Err(Unread::Missing);
+            }
+        };
+        let hash = self.hash.of(key);
+        let store = self.store;
+        let found = store.keys().find(slot, hash, key);
+        if let Found::Cold(place) = found {
+            self.wants = Some(Wants::Cold(Cold {
+                slot,
+                hash,
+                place,
+                version: None,
+            }));
+            return Err(Unread::Missing);
+        }
+        let it = Key::new(store, hash, key, found);
+        if let Some(id) = it.unfired_cell(store) {
+            let home = KeyHome { slot, hash };
+            self.wants = Some(Wants::Fired { home, id });
+            return Err(Unread::Missing);
+        }
+        if self.newest.as_ref().is_none_or(|(lsn, _)| it.lsn > *lsn) {
+            self.newest = Some((it.lsn, key.to_vec()));
+        }
+        Ok(it.value_cell().map(|id| {
+            self.used.push(id);
+            KeyRead {
+                version: it.version,
+                value: store.keys().cell(id).value(),
+                expiry_ms: it.at.expiry_ms,
+                is_armed: store.keys().effects(id).is_some(),
+            }
+        }))
+    }
+
+    fn may_have_changed(&mut self, key: &[u8], since: Version) -> bool {
+        let home = self.hash.home_of(key);
+        let cell = match self.store.keys().find(home.slot, home.hash, key) {
+            Found::Cached(id) => Some(id),
+            Found::Absent => None,
+            // It was read.
+            Found::Cold(_) => return true,
+        };
+        let data = self.store.data();
+        data.may_have_changed(home, cell, stored(since))
+    }
+}

@@ -1,0 +1,306 @@
+//! SCRIPT: a script runs on the keys of its slot. What it changes becomes one item of APPLY, which
+//! runs at the same instant and carries the reply of the script.
+
+use penstock_net::limits::{APPLY_KEYS_MAX, MANY_INSTRUCTIONS_MAX};
+use penstock_net::pieces::Pieces;
+use penstock_net::refusal::Refusal;
+use penstock_net::reply::ReplyHead;
+use penstock_net::request::{Verb, Version};
+use penstock_net::resp::{NO_SCRIPT, Replies, judge_script, protocol_of};
+use penstock_net::script::{
+    SCRIPT, SCRIPT_RUNS_MAX, ScriptName, ScriptRequest, keep_to_declared_keys, note_run, note_slot,
+};
+use penstock_net::status::Status;
+use penstock_storage::io::Blocks;
+use penstock_storage::place::Lsn;
+use penstock_storage::version::partition_of;
+
+use crate::accounts::answers::Asked;
+use crate::execution::answer_bytes::Outgrown;
+use crate::execution::operation::{Disposition, Operation};
+use crate::execution::verbs::Cold;
+use crate::execution::verbs::fire::Fired;
+use crate::execution::verbs::script::{self, RanScript, Running, Wants};
+use crate::now::Now;
+use crate::requests::parking::Origin;
+use crate::scripts::{ScriptEnd, Scripts};
+use crate::sessions::SMALL_ANSWER_BYTES;
+use crate::shard::Shard;
+
+/// What a script is counted as: the APPLY that it becomes.
+const ASKED: Asked = Asked::Verb(Verb::Apply);
+/// Keys that a script meets whose effects run before it, at most; then it waits for the next turn.
+const FIRED_MAX: usize = 4;
+
+/// What became of a script.
+enum Outcome {
+    /// It is done with for now.
+    Done(Disposition),
+    /// It has named its first key, which is of this slot: it runs again where that is.
+    IsOf(u16),
+}
+
+impl<P: Blocks> Shard<P> {
+    /// Runs, parks or mails a script.
+    pub(super) fn script_item(
+        &mut self,
+        now: Now,
+        operation: &Operation<'_>,
+        pieces: &mut Pieces,
+    ) -> Disposition {
+        let out = pieces.written();
+        let request = match ScriptRequest::read(operation.item) {
+            Ok(request) if self.may_bring_scripts(operation) => request,
+            Ok(_) => {
+                let refusal = Refusal::Operation(SCRIPT);
+                return self.execution.refuse_unreadable(operation, refusal, out);
+            }
+            Err(refusal) => return self.execution.refuse_unreadable(operation, refusal, out),
+        };
+        if let Some(rights) = operation.rights {
+            if let Err(denied) = judge_script(rights, &request) {
+                return self.deny(ASKED, operation, &denied, out);
+            }
+            if is_of_text(&request) && !request.uses_declared_keys_alone() {
+                let mut item = operation.item.to_vec();
+                keep_to_declared_keys(&mut item);
+                return self.script_item(now, &with_item(operation, &item), pieces);
+            }
+        }
+        if let Some((status, message)) = self.execution.comes_too_late(now, operation.deadline_us) {
+            return self
+                .execution
+                .refuse_item(ASKED, operation, status, &message, out);
+        }
+        if let Some(slot) = request.slot() {
+            let owner = self.execution.setup.owner(slot);
+            if owner != self.execution.setup.shard() {
+                return self.mail_request(owner, operation, slot, true, out);
+            }
+            let parking = &self.execution.requests.parking;
+            if let Some(cold) = parking.behind(operation.origin, &operation.address, slot) {
+                return self.park(cold, operation, slot, SMALL_ANSWER_BYTES, out);
+            }
+            let linked = self.execution.linked.as_deref();
+            if let Some(elsewhere) = linked.and_then(|linked| linked.elsewhere(partition_of(slot)))
+            {
+                return self
+                    .execution
+                    .refuse_elsewhere(ASKED, operation, &elsewhere, out);
+            }
+        }
+        let mut scripts = self.execution.scripts.take();
+        let outcome = self.run_script(now, operation, &request, &mut scripts, pieces);
+        self.execution.scripts = scripts;
+        match outcome {
+            Outcome::Done(disposition) => disposition,
+            Outcome::IsOf(slot) => {
+                let mut item = operation.item.to_vec();
+                note_slot(&mut item, slot);
+                self.script_item(now, &with_item(operation, &item), pieces)
+            }
+        }
+    }
+
+    /// Whether the item comes from this process: the port for clients of Redis, or another shard
+    /// of it.
+    fn may_bring_scripts(&self, operation: &Operation<'_>) -> bool {
+        let session = operation.address.session;
+        operation.origin != Origin::Here || !self.front.sessions.is_of_wire(session)
+    }
+
+    /// Bytes of the reply, at most. What a short EXEC can make long is bounded by what is left for
+    /// replies; one command shows one value, as a GET does.
+    fn reply_bytes_max(&self, request: &ScriptRequest<'_>, value_bytes_max: usize) -> usize {
+        let bytes_max = request.reply_bytes_max(value_bytes_max);
+        match request.script() {
+            ScriptName::Command => bytes_max,
+            _ => {
+                let room = self.front.sessions.room_for_replies();
+                bytes_max.min(room.max(SMALL_ANSWER_BYTES))
+            }
+        }
+    }
+
+    /// Runs a script whose keys are of this shard, with the effects before it that are due.
+    fn run_script(
+        &mut self,
+        now: Now,
+        operation: &Operation<'_>,
+        request: &ScriptRequest<'_>,
+        scripts: &mut Option<Box<dyn Scripts>>,
+        pieces: &mut Pieces,
+    ) -> Outcome {
+        let mut reply = std::mem::take(&mut self.execution.script_reply);
+        reply.clear();
+        let mut fired = 0;
+        let ran = loop {
+            let value_bytes_max = self.execution.setup.limits().value_bytes_max as usize;
+            let running = Running {
+                request,
+                value_bytes_max,
+                reply_bytes_max: self.reply_bytes_max(request, value_bytes_max),
+            };
+            let (store, hash) = (&self.execution.store, self.execution.setup.hash());
+            let scripts = scripts.as_mut().map(|it| &mut **it as &mut dyn Scripts);
+            let ran = script::run(scripts, store, hash, running, &mut reply);
+            let Some(Wants::Fired { home, id }) = ran.wants else {
+                break Some(ran);
+            };
+            fired += 1;
+            match self.execution.fire_first(now, home, id) {
+                Fired::Ran | Fired::Failed(_) if fired <= FIRED_MAX => reply.clear(),
+                Fired::Full(_) => {
+                    let out = pieces.written();
+                    let refused = self.execution.refuse_unfired(ASKED, operation, out);
+                    return Outcome::Done(refused);
+                }
+                _ => break None,
+            }
+        };
+        let outcome = match ran {
+            None => Outcome::Done(Disposition::Postponed),
+            Some(RanScript {
+                wants: Some(Wants::Slot(slot)),
+                ..
+            }) => Outcome::IsOf(slot),
+            Some(ran) => {
+                ran.touch(&mut self.execution.store);
+                let ended = self.end_script(now, operation, request, &ran, &mut reply, pieces);
+                Outcome::Done(ended)
+            }
+        };
+        self.execution.keep_script_reply(reply);
+        outcome
+    }
+
+    /// Answers a script that has run to its end, or has it wait for what it wants.
+    fn end_script(
+        &mut self,
+        now: Now,
+        operation: &Operation<'_>,
+        request: &ScriptRequest<'_>,
+        ran: &RanScript,
+        reply: &mut Vec<u8>,
+        pieces: &mut Pieces,
+    ) -> Disposition {
+        let protocol = protocol_of(request);
+        let changed = ran.staged.changed();
+        let mut keeps = ran.end == ScriptEnd::Answered;
+        match ran.wants {
+            Some(Wants::Cold(_)) if request.runs() + 1 >= SCRIPT_RUNS_MAX => {
+                let text = format!(
+                    "TRYAGAIN nothing was executed: the script has met a key that is not in \
+                     memory in each of {SCRIPT_RUNS_MAX} runs"
+                );
+                Replies::new(reply, protocol).error(text.as_bytes());
+            }
+            Some(Wants::Cold(cold)) => return self.park_script(operation, ran, cold, pieces),
+            Some(Wants::Slot(_) | Wants::Fired { .. }) => unreachable!("the caller has done it"),
+            None if keeps && changed > APPLY_KEYS_MAX => {
+                reply.clear();
+                keeps = false;
+                let text = format!(
+                    "ERR nothing was executed: the script has changed {changed} keys, and \
+                     {APPLY_KEYS_MAX} is the limit"
+                );
+                Replies::new(reply, protocol).error(text.as_bytes());
+            }
+            None if keeps && ran.staged.effects() > MANY_INSTRUCTIONS_MAX => {
+                reply.clear();
+                keeps = false;
+                let text = format!(
+                    "ERR nothing was executed: the changes are {} effects on keys, and \
+                     {MANY_INSTRUCTIONS_MAX} is the limit",
+                    ran.staged.effects()
+                );
+                Replies::new(reply, protocol).error(text.as_bytes());
+            }
+            None if ran.end == ScriptEnd::Unknown => {
+                Replies::new(reply, protocol).error(NO_SCRIPT);
+            }
+            None => {}
+        }
+        let bytes = reply.len();
+        if bytes > SMALL_ANSWER_BYTES
+            && !self.has_room_for_more(operation.origin, operation.address.session)
+        {
+            // It runs outside its frame, and what was kept free for it is less.
+            let (status, outgrown) = (Status::Busy, Outgrown(bytes));
+            let out = pieces.written();
+            return self
+                .execution
+                .refuse_item(ASKED, operation, status, &outgrown, out);
+        }
+        let newest = ran.newest.as_ref();
+        let waits = newest.filter(|(lsn, _)| *lsn > Lsn(0) || self.execution.linked.is_some());
+        if waits.is_none() && !(keeps && changed > 0) {
+            // It has shown nothing that a record has made.
+            self.execution.stats.answer(ASKED, Status::Ok);
+            let item = operation.address.item;
+            ReplyHead::new(Status::Ok, item, operation.level, Version::default())
+                .write(pieces.written(), reply);
+            return Disposition::Answered(Lsn(0));
+        }
+        // The record of a change stands behind all that was read.
+        let newest = waits.map(|(_, key)| &key[..]);
+        let newest = newest.filter(|_| !keeps || changed == 0);
+        let mut item = std::mem::take(&mut self.execution.script_item);
+        item.clear();
+        match keeps {
+            true => ran.staged.write_apply(newest, &mut item),
+            false => ran
+                .staged
+                .write_guard(newest.unwrap_or_default(), &mut item),
+        }
+        let apply = Operation {
+            rights: None,
+            program: None,
+            answer: Some(reply),
+            ..with_item(operation, &item)
+        };
+        let disposition = self.apply_item(now, &apply, pieces);
+        self.execution.script_item = item;
+        disposition
+    }
+
+    /// Has a script wait for a key. The other keys that it names are read meanwhile.
+    fn park_script(
+        &mut self,
+        operation: &Operation<'_>,
+        ran: &RanScript,
+        cold: Cold,
+        pieces: &mut Pieces,
+    ) -> Disposition {
+        let mut item = operation.item.to_vec();
+        note_run(&mut item, ran.time_us);
+        let operation = &with_item(operation, &item);
+        let kept = SMALL_ANSWER_BYTES;
+        let disposition = self.park(cold, operation, cold.slot, kept, pieces.written());
+        if matches!(disposition, Disposition::Later)
+            && let Ok(request) = ScriptRequest::read(&item)
+        {
+            self.execution.fetch_declared(cold.slot, &request);
+            let keys = ran.staged.keys().chain(request.keys());
+            self.execution.pin_keys(operation, cold.slot, keys, None);
+        }
+        disposition
+    }
+}
+
+/// Whether it is a script, and no commands.
+fn is_of_text(request: &ScriptRequest<'_>) -> bool {
+    matches!(
+        request.script(),
+        ScriptName::Text(_) | ScriptName::Digest(_)
+    )
+}
+
+/// The same operation with another form of its item.
+fn with_item<'a>(operation: &Operation<'a>, item: &'a [u8]) -> Operation<'a> {
+    Operation {
+        item,
+        known: None,
+        ..*operation
+    }
+}
