@@ -14,13 +14,35 @@ pub struct ScriptLimits {
     pub steps_max: u64,
     /// Bytes of the interpreter of a core, at most, compiled scripts and what a run takes included.
     pub memory_bytes_max: usize,
+    /// The time after which a run ends whose steps are dearer than their price.
+    pub patience: Option<Patience>,
 }
+
+/// The last bound of a run, which no well-meant script meets: some instructions of Lua, such as an
+/// addition to a string of a million digits, take longer than any price says. What a run changes
+/// stands in one record, so nothing depends on where a run ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// Microseconds of a clock that never steps.
+    pub elapsed_us: fn() -> u64,
+    /// Microseconds of a run, at most. It is seen every [`TICK_STEPS`] instructions.
+    pub us_max: u64,
+}
+
+impl PartialEq for Patience {
+    fn eq(&self, other: &Self) -> bool {
+        self.us_max == other.us_max
+    }
+}
+
+impl Eq for Patience {}
 
 impl Default for ScriptLimits {
     fn default() -> Self {
         ScriptLimits {
             steps_max: 500_000,
             memory_bytes_max: 16 << 20,
+            patience: None,
         }
     }
 }
@@ -50,6 +72,11 @@ pub(crate) enum Stop {
     Steps,
     /// Too many bytes.
     Memory,
+    /// Too long.
+    Time {
+        /// Microseconds that it has run.
+        us: u64,
+    },
     /// The reply is too long.
     Reply {
         /// Bytes, at most.
@@ -69,9 +96,15 @@ impl Stop {
                 meter.steps.get(),
                 limits.steps_max
             ),
+            Stop::Time { us } => format!(
+                "ERR script stopped: it has run {us} microseconds, the limit is {}; it has taken \
+                 {} steps",
+                limits.patience.map_or(0, |patience| patience.us_max),
+                meter.steps.get()
+            ),
             Stop::Memory => format!(
-                "ERR script stopped: it needs more memory than the limit of {} bytes (option \
-                 script_memory_max)",
+                "ERR script stopped: it needs more memory than the limit of {} bytes of \
+                 each core",
                 limits.memory_bytes_max
             ),
             Stop::Reply { bytes_max } => format!(
@@ -95,6 +128,8 @@ pub(crate) struct Meter {
     bytes: Cell<usize>,
     /// Bytes of the interpreter at which garbage is collected within the run.
     collect_at: Cell<usize>,
+    /// When the run began, in microseconds of the clock of its patience.
+    began_us: Cell<u64>,
     /// Where the error was raised that ended the script.
     pub(crate) blame: RefCell<Option<String>>,
 }
@@ -109,6 +144,7 @@ impl Meter {
             longest_number: Cell::new(0),
             bytes: Cell::new(0),
             collect_at: Cell::new(0),
+            began_us: Cell::new(0),
             blame: RefCell::new(None),
         }
     }
@@ -117,6 +153,9 @@ impl Meter {
     pub(crate) fn begin(&self, lua: &Lua) {
         self.steps.set(0);
         self.stop.set(None);
+        if let Some(patience) = self.limits.patience {
+            self.began_us.set((patience.elapsed_us)());
+        }
         self.longest.set(0);
         self.longest_number.set(0);
         let bytes = lua.used_memory();
@@ -184,6 +223,12 @@ impl Meter {
 
     /// [`TICK_STEPS`] instructions have run.
     pub(crate) fn tick(&self, lua: &Lua) -> mlua::Result<()> {
+        if let Some(patience) = self.limits.patience {
+            let us = (patience.elapsed_us)().saturating_sub(self.began_us.get());
+            if us > patience.us_max {
+                return Err(self.stop(Stop::Time { us }));
+            }
+        }
         let bytes = lua.used_memory();
         let growth = bytes.saturating_sub(self.bytes.get());
         self.bytes.set(bytes);

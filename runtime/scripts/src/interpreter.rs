@@ -17,6 +17,8 @@ use crate::sandbox::{self, Sandbox, Shared};
 use crate::texts::{self, LoadError, SCRIPT_NAME, ScriptTexts};
 use crate::values::{Fields, ReplyWriter, Unwritten};
 
+/// Bytes of an error reply, at most: a script may raise a text of any length.
+const ERROR_BYTES_MAX: usize = 4 << 10;
 /// Compiled scripts of a core, at most.
 const COMPILED_MAX: usize = 500;
 /// Part of the memory of a core that compiled scripts may take.
@@ -216,7 +218,8 @@ impl Interpreter {
             (_, Some(Stop::Missing)) => ScriptEnd::Stopped,
             (_, Some(stop)) => fail(run.protocol, reply, &stop.text(meter)),
             (text, None) => {
-                let text = text.unwrap_or_else(|| Vec::from(b"ERR unknown error"));
+                let mut text = text.unwrap_or_else(|| Vec::from(b"ERR unknown error"));
+                text.truncate(ERROR_BYTES_MAX);
                 Replies::new(reply, run.protocol).error(&text);
                 ScriptEnd::Failed
             }

@@ -22,6 +22,7 @@ mod commands;
 mod failure;
 mod formats;
 mod interpreter;
+mod known;
 mod library;
 mod lua;
 mod numbers;
@@ -34,6 +35,6 @@ mod structs;
 mod texts;
 mod values;
 
-pub use budget::ScriptLimits;
+pub use budget::{Patience, ScriptLimits};
 pub use lua::Lua;
 pub use texts::{LoadError, SCRIPT_BYTES_MAX, SCRIPTS_BYTES_MAX, SCRIPTS_MAX, ScriptTexts, digest};

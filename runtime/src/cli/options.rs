@@ -44,6 +44,9 @@ impl Args for OptionFlags {
 fn gone(removed: &'static RemovedOption) -> Arg {
     Arg::new(removed.name)
         .long(removed.name.replace('_', "-"))
+        // Some were switches, which stand without a value.
+        .num_args(0..=1)
+        .default_missing_value("true")
         .hide(true)
 }
 

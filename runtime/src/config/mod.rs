@@ -246,6 +246,10 @@ options! {
     /// Largest frame of the protocol, request or reply. It must hold one value of the largest size
     /// and 16 KiB beside it.
     frame_bytes_max: u32 = "2MiB", Kind::Size(32 * KIB, 32 * MIB), Limits;
+    /// Steps of a script of a client of Redis. A step is an instruction of Lua, or as much work of
+    /// a library function. The default is about 5 ms of a core. A script that needs more ends with
+    /// an error, and nothing that it has changed stays.
+    script_steps_max: u64 = "500000", Kind::Count(1_000, 1_000_000_000), Limits;
     /// Most that segment files and key tables may take, all shards together. 0 for all that the
     /// file system has. Near it key tables leave, then what grows is refused with FULL.
     disk_bytes_max: u64 = "0B", Kind::Size(0, 1 << 50), Limits;

@@ -37,7 +37,7 @@ pub const REMOVED: &[RemovedOption] = &[
     },
     RemovedOption {
         name: "tcp_keepalive_s",
-        instead: "the kernel probes each silent client connection after 5 minutes",
+        instead: "the kernel probes each silent client connection after a minute",
     },
 ];
 

@@ -5,9 +5,11 @@
 //! want all of them. A lone write that is made where the command ran waits for the device alone,
 //! and nobody else has work for the loop meanwhile.
 
-/// The longest write that the loop waits for: a group commit of ordinary records. A device that is
-/// slow at this length is noticed by its time.
+/// The longest write that the loop waits for: a group commit of ordinary records.
 const BYTES_MAX: u64 = 256 << 10;
+/// After a write that takes the device longer than this, the loop waits for no other for the same
+/// time: a device that is slow at this length has at most half of the time of the loop.
+const SHARE_US: u64 = 2_000;
 /// A device that takes longer than this is not waited for again for a while.
 const SLOW_US: u64 = 100_000;
 /// How long that is. The time doubles while the device stays slow.
@@ -78,6 +80,8 @@ impl InlineWrites {
     pub(super) fn ended(&mut self, now_us: u64, device_us: u64) {
         if !is_slow(device_us) {
             self.pause_us = PAUSE_US_MIN;
+            let rest_us = if device_us > SHARE_US { device_us } else { 0 };
+            self.not_before_us = now_us.saturating_add(rest_us);
             return;
         }
         self.not_before_us = now_us.saturating_add(self.pause_us);
@@ -134,6 +138,16 @@ mod tests {
     }
 
     #[test]
+    fn a_device_that_takes_milliseconds_has_at_most_half_of_the_time_of_the_loop() {
+        let mut inline = contended();
+        for device_us in [SHARE_US + 1, 20_000, SLOW_US - 1] {
+            inline.ended(1_000_000, device_us);
+            assert!(!inline.takes(1_000_000 + device_us - 1, LONE));
+            assert!(inline.takes(1_000_000 + device_us, LONE));
+        }
+    }
+
+    #[test]
     fn a_slow_device_is_waited_for_ever_more_rarely_until_it_is_fast() {
         let (mut inline, mut now_us) = (contended(), 0);
         let mut pauses_s = Vec::new();
@@ -146,7 +160,7 @@ mod tests {
             now_us = inline.not_before_us;
         }
         assert_eq!(pauses_s, [1, 2, 4, 8, 16, 32, 64, 64]);
-        inline.ended(now_us, SLOW_US - 1);
+        inline.ended(now_us, SHARE_US);
         assert!(inline.takes(now_us, LONE));
         inline.ended(now_us, SLOW_US);
         assert_eq!(inline.not_before_us - now_us, PAUSE_US_MIN);

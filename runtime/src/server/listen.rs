@@ -146,7 +146,7 @@ fn keepalive() -> TcpKeepalive {
 }
 
 /// A client connection without traffic for this time is probed by the kernel, in seconds.
-pub(super) const KEEPALIVE_S: u64 = 300;
+pub(super) const KEEPALIVE_S: u64 = 60;
 
 /// Probes that a peer may leave without an answer.
 const KEEPALIVE_PROBES: u32 = 3;

@@ -36,6 +36,7 @@ mod network;
 mod resp_host;
 mod resp_tasks;
 mod rests;
+mod scripts;
 mod secured;
 mod served_users;
 mod signal;

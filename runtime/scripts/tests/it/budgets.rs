@@ -6,7 +6,7 @@ use penstock_shard::scripts::ScriptEnd;
 use crate::store::Client;
 
 const STEPS: &str = "option script_steps_max";
-const MEMORY: &str = "option script_memory_max";
+const MEMORY: &str = "bytes of each core";
 
 /// The script fails with a text, and the interpreter serves the next one.
 fn stopped(script: &str, text: &str) {

@@ -154,6 +154,7 @@ fn scripts_by_chance_end_within_their_budget_and_alike_in_two_interpreters() {
     let limits = ScriptLimits {
         steps_max: 20_000,
         memory_bytes_max: 4 << 20,
+        ..ScriptLimits::default()
     };
     let mut chance = Chance(0x00c0_ffee);
     // One interpreter has run all scripts before, the other one none.

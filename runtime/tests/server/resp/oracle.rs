@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use super::script_table::SCRIPT_TABLE;
 use super::table::TABLE;
 use super::{Talk, encode, folder, start, words_of};
 use crate::cluster::nodes::free_address;
@@ -41,7 +42,9 @@ fn known_by(info: &str) -> Result<Known, String> {
 
 /// The words of the lines of the table that such a peer knows, with the line itself.
 fn lines_for(known: &Known) -> Vec<&'static str> {
-    let lines = TABLE.lines().filter(|line| !line.is_empty());
+    // The last line of the table ends the connection.
+    let lines = SCRIPT_TABLE.lines().chain(TABLE.lines());
+    let lines = lines.filter(|line| !line.is_empty());
     let lines = lines.filter(|line| !line.starts_with('#'));
     let asked = lines.filter_map(|line| match line.strip_prefix(VALKEY_9) {
         Some(rest) => (*known == Known::All).then_some(rest),
