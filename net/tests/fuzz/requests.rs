@@ -17,7 +17,12 @@ use penstock_net::program::{Programs, RunRequest};
 use penstock_net::request::{
     BatchRequest, Expiry, Extra, Request, Token, Verb, When, likely_key, request_hash,
 };
+use penstock_net::resp::{
+    Eval, Evals, KeyRead, KeySource, MustWait, Protocol, Staged, Unread, run_queued,
+};
+use penstock_net::script::{ScriptName, ScriptRequest};
 use penstock_net::slot::slot_of;
+use penstock_net::version::Version;
 
 use crate::target::Choices;
 use crate::{check_refusal, without_memory};
@@ -117,6 +122,59 @@ fn run(bytes: &[u8]) {
     check_refusal(unknown.expect_err("no program is known"));
 }
 
+/// A store without a key, and an interpreter that fails.
+struct Nothing;
+
+impl KeySource for Nothing {
+    fn read(&mut self, _: &[u8]) -> Result<Option<KeyRead<'_>>, Unread> {
+        Ok(None)
+    }
+
+    fn may_have_changed(&mut self, _: &[u8], _: Version) -> bool {
+        false
+    }
+}
+
+impl Evals for Nothing {
+    fn eval(
+        &mut self,
+        eval: &Eval<'_>,
+        _: Protocol,
+        _: &mut Staged,
+        _: &mut dyn KeySource,
+        _: usize,
+        _: &mut Vec<u8>,
+    ) -> Result<bool, MustWait> {
+        let _ = (eval.keys().count(), eval.arguments().count());
+        Ok(false)
+    }
+}
+
+fn script(bytes: &[u8], limit: u32) {
+    let request = match without_memory(|| ScriptRequest::read(bytes)) {
+        Ok(request) => request,
+        Err(refusal) => return check_refusal(refusal),
+    };
+    for key in request.keys() {
+        assert!((1..=KEY_BYTES_MAX).contains(&key.len()) && !key.starts_with(RESERVED_KEY));
+        assert_eq!(Some(slot_of(key)), request.slot());
+    }
+    let words = request.keys().chain(request.arguments());
+    assert!(words.map(<[u8]>::len).sum::<usize>() <= bytes.len());
+    if !matches!(request.script(), ScriptName::Commands | ScriptName::Command) {
+        return;
+    }
+    let limit = limit.min(1 << 20) as usize;
+    let mut staged = Staged::new(1, limit, request.access());
+    let (mut reply, bytes_max) = (Vec::new(), request.reply_bytes_max(limit));
+    let keys = (&mut staged, &mut Nothing as &mut dyn KeySource);
+    let end = run_queued(&request, bytes_max, keys, &mut Nothing, &mut reply);
+    assert!(end.is_ok(), "no key must be brought");
+    let mut item = Vec::new();
+    staged.write_apply(None, &mut item);
+    assert!(item.len() >= 32);
+}
+
 fn item(bytes: &[u8], limit: u32) {
     match ItemForm::of(bytes) {
         ItemForm::Common => {}
@@ -124,6 +182,7 @@ fn item(bytes: &[u8], limit: u32) {
         ItemForm::Run => return run(bytes),
         ItemForm::Scan => {}
         ItemForm::Ping => return ping(bytes, limit),
+        ItemForm::Script => return script(bytes, limit),
     }
     let guess = without_memory(|| likely_key(bytes));
     let request = match without_memory(|| Request::read(bytes, limit)) {

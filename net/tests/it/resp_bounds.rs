@@ -1,18 +1,21 @@
 //! What a short command of RESP may multiply to: replies of transactions, names, lists.
 
 use std::cell::RefCell;
-use std::ops::Range;
 use std::sync::Arc;
 
 use penstock_net::batch::Batch;
 use penstock_net::frame::{HEADER_BYTES, Header, Medium};
+use penstock_net::item::Item;
 use penstock_net::level::AckLevel;
 use penstock_net::limits::Limits;
 use penstock_net::pieces::Pieces;
 use penstock_net::program::ServedSchema;
 use penstock_net::reply::{BatchReply, ExpiryTold, ReplyHead};
-use penstock_net::request::{Request, Verb};
-use penstock_net::resp::{Client, ClusterView, Conversation, Facts, Host, ReplyBound, SlowCommand};
+use penstock_net::request::Verb;
+use penstock_net::resp::{
+    Client, ClusterView, Conversation, Eval, Evals, Facts, Host, KeyRead, KeySource, MustWait,
+    Protocol, QueuedEnd, ReplyBound, SlowCommand, Staged, Unread, run_queued,
+};
 use penstock_net::status::Status;
 use penstock_net::version::Version;
 
@@ -68,6 +71,46 @@ impl Host for Server {
     }
 }
 
+/// An interpreter that no command asks for.
+struct NoScripts;
+
+impl Evals for NoScripts {
+    fn eval(
+        &mut self,
+        _: &Eval<'_>,
+        _: Protocol,
+        _: &mut Staged,
+        _: &mut dyn KeySource,
+        _: usize,
+        _: &mut Vec<u8>,
+    ) -> Result<bool, MustWait> {
+        panic!("no command is a script")
+    }
+}
+
+/// A store in which each key has this value.
+struct Values<'a> {
+    value: &'a [u8],
+}
+
+impl KeySource for Values<'_> {
+    fn read(&mut self, _: &[u8]) -> Result<Option<KeyRead<'_>>, Unread> {
+        Ok(Some(KeyRead {
+            version: Version {
+                epoch: 1,
+                sequence: 1,
+            },
+            value: self.value,
+            expiry_ms: None,
+            is_armed: false,
+        }))
+    }
+
+    fn may_have_changed(&mut self, _: &[u8], _: Version) -> bool {
+        false
+    }
+}
+
 /// A connection beside a session in which each key has a value of `value_bytes` bytes.
 struct Peer {
     talk: Conversation,
@@ -117,22 +160,16 @@ impl Peer {
         }
     }
 
+    /// The answers to a frame.
     fn answer(&mut self, frame: &[u8]) -> Vec<u8> {
-        self.answer_of(frame, 0..usize::MAX)
-    }
-
-    /// The answers to these items of a frame.
-    fn answer_of(&mut self, frame: &[u8], items: Range<usize>) -> Vec<u8> {
         let Some(head) = frame.first_chunk::<HEADER_BYTES>() else {
             return Vec::new();
         };
         let batch = Batch::read(&frame[HEADER_BYTES..]).expect("well formed");
         let mut out = Pieces::default();
         let id = Header::decode(head).request_id;
-        let items = items.start..items.end.min(batch.len());
-        let has_more = items.end < batch.len();
-        let mut reply = BatchReply::begin(&mut out, id, items.len()).over(Medium::Memory);
-        for number in items {
+        let mut reply = BatchReply::begin(&mut out, id, batch.len()).over(Medium::Memory);
+        for number in 0..batch.len() {
             let version = Version {
                 epoch: 1,
                 sequence: 1,
@@ -143,21 +180,32 @@ impl Peer {
                 expiry_ms: 0,
                 time_ms: 1_700_000_000_000,
             };
-            let is_get = Request::read(batch.item(number), 1 << 20)
-                .is_ok_and(|request| request.verb == Verb::Get);
-            match is_get {
-                true => {
+            match Item::read(batch.item(number), 1 << 20) {
+                Ok(Item::Verb(request)) if request.verb == Verb::Get => {
                     let value = vec![b'v'; self.value_bytes];
                     head.write_telling(out.written(), Some(told), None, &value);
                 }
-                false => {
+                Ok(Item::Script(request)) => {
+                    let value = vec![b'v'; self.value_bytes];
+                    let (value_bytes_max, now_us) = (1 << 20, 1_700_000_000_000_000);
+                    let mut staged = Staged::new(now_us, value_bytes_max, request.access());
+                    let bytes_max = request.reply_bytes_max(value_bytes_max);
+                    let mut text = Vec::new();
+                    let keys = (&mut staged, &mut Values { value: &value } as _);
+                    let end = run_queued(&request, bytes_max, keys, &mut NoScripts, &mut text);
+                    if end == Ok(QueuedEnd::Done) {
+                        self.changes += staged.changed();
+                    }
+                    head.write(out.written(), &text);
+                }
+                _ => {
                     self.changes += 1;
                     head.write(out.written(), &[]);
                 }
             }
             reply.end_item(&mut out);
         }
-        assert!(reply.finish(&mut out, 0, has_more, false));
+        assert!(reply.finish(&mut out, 0, false, false));
         out.into_bytes()
     }
 }
@@ -230,7 +278,7 @@ fn a_transaction_is_refused_by_what_its_commands_multiply_to_and_changes_nothing
         }
         assert!(text.starts_with("-EXECABORT "), "{what}: {text}");
         assert!(
-            text.contains("and output_bytes_max is 1048576.\r\n"),
+            text.contains("and 1048576 is the limit: output_bytes_max"),
             "{what}: {text}"
         );
         assert_eq!(changes, 0, "{what}");
@@ -258,7 +306,7 @@ fn where_little_is_left_for_replies_little_is_made() {
     let reply = String::from_utf8(peer.ask(&["EXEC"])).expect("text");
     assert!(reply.starts_with("-EXECABORT "), "{reply}");
     assert!(
-        reply.contains("and 50000 are left for replies now: try again."),
+        reply.contains("and 50000 is the limit: output_bytes_max, or what is left"),
         "{reply}"
     );
     for (left, most) in [(usize::MAX, 65 << 10), (20_000, 21_000), (0, 5_000)] {
@@ -307,7 +355,7 @@ fn a_transaction_that_is_too_long_takes_little_memory_while_that_is_found_out() 
 }
 
 #[test]
-fn what_multi_has_queued_and_what_a_transaction_has_read_is_told() {
+fn what_multi_has_queued_counts_and_a_transaction_keeps_nothing() {
     let mut peer = Peer::new(100_000);
     assert_eq!(peer.talk.queued_bytes(), 0);
     peer.ask(&["WATCH a b"]);
@@ -326,50 +374,9 @@ fn what_multi_has_queued_and_what_a_transaction_has_read_is_told() {
     );
     peer.ask(&["DISCARD"]);
     assert_eq!(peer.talk.queued_bytes(), 0);
-    // The values are held until the change is answered.
-    let commands = b"*3\r\n$6\r\nAPPEND\r\n$1\r\nk\r\n$1\r\nx\r\n";
-    let mut frame = Vec::new();
-    peer.talk.take(commands, &mut frame, &peer.server);
-    while frame.is_empty() {
-        peer.talk.take(&[], &mut frame, &peer.server);
-    }
-    let answers = peer.answer(&frame);
-    peer.talk.answered(&answers, &peer.server);
-    assert!(peer.talk.kept_bytes() > 100_000);
-    frame.clear();
-    peer.talk.take(&[], &mut frame, &peer.server);
-    let answers = peer.answer(&frame);
-    peer.talk.answered(&answers, &peer.server);
-    assert_eq!(peer.talk.out(), b":100001\r\n");
-    assert_eq!(peer.talk.kept_bytes(), 0);
-}
-
-#[test]
-fn a_transaction_that_waits_for_values_without_room_gives_back_those_that_it_keeps() {
-    let mut peer = Peer::new(100_000);
-    peer.ask(&["MULTI", "APPEND {a}1 x", "GET {a}2"]);
-    let mut frame = Vec::new();
-    let exec = b"*1\r\n$4\r\nEXEC\r\n";
-    assert_eq!(
-        peer.talk.take(exec, &mut frame, &peer.server),
-        exec.len(),
-        "it is one command"
-    );
-    peer.talk.take(&[], &mut frame, &peer.server);
-    assert!(!peer.talk.refuse_more_values(), "it keeps nothing yet");
-    // Each answer comes in a frame of its own.
-    let [first, second] = [0, 1].map(|number| peer.answer_of(&frame, number..number + 1));
-    peer.talk.answered(&first, &peer.server);
-    assert!(peer.talk.kept_bytes() >= 100_000);
-    assert!(peer.talk.refuse_more_values());
-    assert!(peer.talk.kept_bytes() < 1_000);
-    assert!(!peer.talk.refuse_more_values(), "it keeps nothing more");
-    assert!(peer.talk.out().is_empty(), "a reply waits for all answers");
-    peer.talk.answered(&second, &peer.server);
-    let reply = std::mem::take(peer.talk.out());
-    assert!(reply.starts_with(b"-BUSY nothing was executed"));
-    assert_eq!((peer.talk.kept_bytes(), peer.changes), (0, 0));
-    assert!(peer.ask(&["GET a"]).starts_with(b"$100000\r\n"));
+    let reply = peer.ask(&["APPEND k x"]);
+    assert_eq!(reply, b":100001\r\n");
+    assert_eq!(peer.talk.kept_bytes(), 0, "values stay in the shard");
 }
 
 #[test]

@@ -17,6 +17,7 @@ mod heap;
 #[path = "../../../storage/tests/worlds/image.rs"]
 mod image;
 mod inherited;
+mod interpreter;
 mod key_tables;
 mod keyspaces;
 mod lease_seeds;
@@ -36,6 +37,7 @@ mod rights;
 mod room;
 mod runs;
 mod scan;
+mod scripts;
 #[path = "../../../storage/tests/it/seed.rs"]
 mod seed;
 mod server;

@@ -20,6 +20,7 @@ use penstock_storage::budget::Budget;
 use penstock_storage::log::SyncMethod;
 
 use crate::image::Image;
+use crate::interpreter::Lines;
 use crate::rights::resp::Still;
 use crate::server::{Server, Snapshots, for_each_reply, log_config};
 
@@ -131,6 +132,8 @@ impl Bench {
             text: String::new(),
         };
         server.serve(schema.clone());
+        let execution = server.shard.execution_mut();
+        execution.serve_scripts(Box::new(Lines));
         let mut bench = Bench {
             start,
             native: server.session,

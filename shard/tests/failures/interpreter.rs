@@ -1,0 +1,56 @@
+//! An interpreter of scripts for tests: each argument is a command, with blanks between its words.
+//! `K` is the first key, `''` no byte, and a byte below a blank is a blank within a word.
+//!
+//! `all` replies an array of all replies, `last` the last one, `fail` an error behind all commands,
+//! `long` more bytes than a value has.
+
+use penstock_shard::scripts::{Called, Calls, Script, ScriptEnd, ScriptRun, Scripts};
+
+pub struct Lines;
+
+impl Scripts for Lines {
+    fn run(
+        &mut self,
+        run: &ScriptRun<'_>,
+        calls: &mut dyn Calls,
+        reply: &mut Vec<u8>,
+    ) -> ScriptEnd {
+        let Script::Text(text) = run.script else {
+            return ScriptEnd::Unknown;
+        };
+        let from = reply.len();
+        if text == b"all" {
+            reply.extend(format!("*{}\r\n", run.arguments.len()).bytes());
+        }
+        for line in run.arguments {
+            let words: Vec<Vec<u8>> = line
+                .split(|byte| *byte == b' ')
+                .map(|word| match word {
+                    b"K" => run.keys[0].to_vec(),
+                    b"''" => Vec::new(),
+                    word => word.iter().map(|byte| *byte.max(&b' ')).collect(),
+                })
+                .collect();
+            let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+            if text == b"last" {
+                reply.truncate(from);
+            }
+            if calls.call(&words, run.protocol, reply) == Called::Missing {
+                // What a script does when it should have ended.
+                assert_eq!(calls.call(&words, run.protocol, reply), Called::Missing);
+                reply.truncate(from);
+                return ScriptEnd::Stopped;
+            }
+        }
+        if text == b"fail" {
+            reply.truncate(from);
+            reply.extend_from_slice(b"-ERR it failed\r\n");
+            return ScriptEnd::Failed;
+        }
+        ScriptEnd::Answered
+    }
+
+    fn bytes(&self) -> usize {
+        0
+    }
+}
