@@ -9,7 +9,7 @@
 const BYTES_MAX: u64 = 256 << 10;
 /// After a write that takes the device longer than this, the loop waits for no other for the same
 /// time: a device that is slow at this length has at most half of the time of the loop.
-const SHARE_US: u64 = 2_000;
+const SHARE_US: u64 = 50_000;
 /// A device that takes longer than this is not waited for again for a while.
 const SLOW_US: u64 = 100_000;
 /// How long that is. The time doubles while the device stays slow.
@@ -138,9 +138,9 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_takes_milliseconds_has_at_most_half_of_the_time_of_the_loop() {
+    fn a_device_that_takes_tens_of_milliseconds_has_at_most_half_of_the_time_of_the_loop() {
         let mut inline = contended();
-        for device_us in [SHARE_US + 1, 20_000, SLOW_US - 1] {
+        for device_us in [SHARE_US + 1, SLOW_US - 1] {
             inline.ended(1_000_000, device_us);
             assert!(!inline.takes(1_000_000 + device_us - 1, LONE));
             assert!(inline.takes(1_000_000 + device_us, LONE));
