@@ -571,7 +571,7 @@ fn idle_connections_of_resp_stay_and_are_probed_unless_an_option_says_else() {
         &mut resp,
         &["CONFIG GET timeout", "CONFIG GET tcp-keepalive"],
     );
-    let expected = "*2\r\n$7\r\ntimeout\r\n$1\r\n0\r\n*2\r\n$13\r\ntcp-keepalive\r\n$3\r\n300\r\n";
+    let expected = "*2\r\n$7\r\ntimeout\r\n$1\r\n0\r\n*2\r\n$13\r\ntcp-keepalive\r\n$2\r\n60\r\n";
     assert_eq!(told, expected);
     let mut native = served.greeted(Port::Native);
     assert_eq!(served.timer_of(&resp), 2, "keep-alive");
