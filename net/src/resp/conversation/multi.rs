@@ -148,6 +148,9 @@ impl Talk {
             Ok(keys) => keys,
             Err(text) => return self.end_exec(text),
         };
+        if slot.is_some() && !self.may_begin_script(sink) {
+            return Passed::Waits;
+        }
         let commands: Vec<Vec<u8>> = queue
             .commands
             .iter()
@@ -280,6 +283,9 @@ impl Talk {
             slot,
             reply_bytes_max: u32::MAX,
         };
+        if !self.may_begin_script(sink) {
+            return Passed::Waits;
+        }
         let mut command = Vec::new();
         put_command(args, &mut command);
         if !sink.has_room(1, item.item_bytes(1, command.len())) {

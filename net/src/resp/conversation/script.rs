@@ -51,6 +51,9 @@ impl Talk {
             slot,
             reply_bytes_max: 0,
         };
+        if !self.may_begin_script(sink) {
+            return Passed::Waits;
+        }
         let words = args.from(3);
         let words_bytes = words.clone().map(<[u8]>::len).sum();
         if !sink.has_room(1, item.item_bytes(args.len() - 3, words_bytes)) {
@@ -72,6 +75,12 @@ impl Talk {
         batch.script(out, &item, eval.keys().count(), words);
         self.push_script();
         Passed::Whole
+    }
+
+    /// Whether an item may be added whose short command can have a long reply: such items of a
+    /// connection run one at a time, so that what nobody reads stays one reply.
+    pub(super) fn may_begin_script(&self, sink: &Sink<'_>) -> bool {
+        self.ring.is_empty() && sink.is_empty()
     }
 
     /// An item was added whose answer is a reply.
