@@ -10,7 +10,7 @@ use super::table::Name;
 use super::words::unknown_subcommand;
 
 /// The error of a digest of no script that the node knows.
-pub const NO_SCRIPT: &[u8] = b"NOSCRIPT No matching script. Please use EVAL.";
+pub const NO_SCRIPT: &[u8] = b"NOSCRIPT No matching script.";
 /// What a node answers that runs no scripts.
 const NONE_HERE: &[u8] = b"ERR this node runs no scripts";
 const HELP: [&str; 10] = [

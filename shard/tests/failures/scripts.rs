@@ -153,8 +153,8 @@ fn scripts_behind_multi_see_what_stands_before_them_and_one_that_fails_is_droppe
         assert_eq!(peer.ask(line), "+QUEUED\\r\\n", "{line}");
     }
     let expected = "*7\\r\\n:6\\r\\n:16\\r\\n-ERR it failed\\r\\n-ERR Write commands are not \
-                    allowed from read-only scripts.\\r\\n-NOSCRIPT No matching script. Please \
-                    use EVAL.\\r\\n+PONG\\r\\n$2\\r\\n16\\r\\n";
+                    allowed from read-only scripts.\\r\\n-NOSCRIPT No matching \
+                    script.\\r\\n+PONG\\r\\n$2\\r\\n16\\r\\n";
     assert_eq!(peer.ask("EXEC"), expected);
     assert_eq!(peer.ask("EXISTS {s}other"), ":0\\r\\n");
     // What a script has read that fails is shown, and stays for the answer.
@@ -270,7 +270,7 @@ fn bad_words_of_eval_are_refused_in_the_words_of_redis() {
         ("EVALSHA abc 0", "-NOSCRIPT No matching script."),
         (
             "EVALSHA ffffffffffffffffffffffffffffffffffffffff 0",
-            "-NOSCRIPT No matching script. Please use EVAL.",
+            "-NOSCRIPT No matching script.",
         ),
         ("EVAL last 0 NOSUCH", "-ERR Unknown command"),
         ("EVAL last 0 GET", "-ERR Wrong number of args"),

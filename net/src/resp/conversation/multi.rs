@@ -255,7 +255,10 @@ impl Talk {
     fn in_item(&self, kept: &KeptArguments, host: &dyn Host) -> Vec<u8> {
         let (args, mut out) = (kept.view(), Vec::new());
         let command = table::find(args.get(0));
-        match command.filter(|command| local::is_queued(command.id)) {
+        let is_local = |command: &&table::Command| {
+            local::is_queued(command.id) && !matches!(Request::read(command, args), Ok(Some(_)))
+        };
+        match command.filter(is_local) {
             Some(command) => {
                 let mut reply = Vec::new();
                 let replies = &mut Replies::new(&mut reply, self.protocol);
