@@ -1,7 +1,7 @@
 //! The audit log of a real server: who logged in, who was refused, who was denied what.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use penstock_client::{Client, ClientOptions, Identity, Secret, Verbs};
@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use crate::command::command;
 use crate::process::Server;
+use crate::scratch;
 
 /// Longer than any answer and any change of the file takes.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -55,8 +56,7 @@ fn wait_for(audit: &Path, event: &str) -> Value {
 
 #[test]
 fn an_audit_tells_who_came_who_was_refused_and_what_was_asked_and_shows_no_secret() {
-    let folder: PathBuf = Path::new(env!("CARGO_TARGET_TMPDIR")).join("audit");
-    let _ = fs::remove_dir_all(&folder);
+    let folder = scratch::folder("audit");
     fs::create_dir_all(&folder).expect("a folder");
     let (file, audit) = (folder.join("users"), folder.join("audit.jsonl"));
     let till = user(&file, &["add", "till", "--key", "one"]);

@@ -22,6 +22,7 @@ use penstock_storage::place::Lsn;
 
 use crate::command::command;
 use crate::process::Server;
+use crate::scratch;
 
 /// Runs a command that must end with this code; what it printed.
 fn told(code: i32, words: &[&str]) -> String {
@@ -67,29 +68,18 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// A folder of one test, which goes with it if the test succeeds.
+/// A folder of one test.
 struct Place(PathBuf);
 
 impl Place {
     fn new(name: &str) -> Place {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR"))
-            .join("backup")
-            .join(name);
-        let _ = fs::remove_dir_all(&path);
+        let path = scratch::folder(format!("backup-{name}"));
         fs::create_dir_all(&path).unwrap();
         Place(path)
     }
 
     fn join(&self, name: &str) -> PathBuf {
         self.0.join(name)
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        if !std::thread::panicking() {
-            fs::remove_dir_all(&self.0).unwrap();
-        }
     }
 }
 

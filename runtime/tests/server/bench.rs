@@ -1,7 +1,6 @@
 //! What `penstock bench` reports of a real server: the level reached, every answer, and how to
 //! repeat the run.
 
-use std::path::Path;
 use std::process::Output;
 
 use penstock_client::Verbs;
@@ -9,6 +8,7 @@ use serde_json::Value;
 
 use crate::command::command;
 use crate::process::Server;
+use crate::scratch;
 
 /// A run that ends by its requests, however busy the machine is.
 const ENOUGH: [&str; 4] = ["--requests", "200", "--duration", "30"];
@@ -18,8 +18,7 @@ fn serve(name: &str, durability: &str) -> Server {
 }
 
 fn serve_shards(name: &str, durability: &str, shards: &str) -> Server {
-    let data = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = std::fs::remove_dir_all(&data);
+    let data = scratch::folder(name);
     Server::start(
         command(&["serve", "--listen", "127.0.0.1:0", "--shard-ports", "0"])
             .args(["--shards", shards, "--segment-bytes", "4MiB"])

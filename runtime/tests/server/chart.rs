@@ -10,6 +10,7 @@ use yaml_rust2::{Yaml, YamlLoader};
 use crate::cluster::nodes::{free_port, until};
 use crate::command::command;
 use crate::process::Server;
+use crate::scratch;
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/helm")
@@ -152,8 +153,7 @@ fn the_keyspaces_of_the_sale_have_level_all_in_every_deployment() {
     let job = text("helm/penstock/templates/levels.yaml");
     assert!(job.contains("exec sh /schema/levels.sh {{ .Values.saleLevel }}"));
 
-    let data = Path::new(env!("CARGO_TARGET_TMPDIR")).join("levels-of-the-sale");
-    let _ = fs::remove_dir_all(&data);
+    let data = scratch::folder("levels-of-the-sale");
     let schema = folder().join("../programs");
     let mut serve = command(&["serve", "--shard-ports", "0", "--listen", "127.0.0.1:0"]);
     serve.args(["--admin-listen", "off", "--resp-listen", "off"]);
@@ -313,7 +313,7 @@ impl Etcd {
 
 #[test]
 fn what_must_be_there_before_the_chart_is_made_once_and_nodes_change_their_addresses() {
-    let scratch = Path::new(env!("CARGO_TARGET_TMPDIR")).join("chart");
+    let scratch = scratch::folder("chart");
     let Some(etcd) = Etcd::start(scratch.clone()) else {
         return;
     };

@@ -3,13 +3,14 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
 
 use penstock_client::{Client, ClientError, Field, Verbs};
 
 use crate::command::command;
 use crate::process::{Server, the_machine};
+use crate::scratch::folder;
 
 const DISK_BYTES_MAX: u64 = 24 << 20;
 
@@ -57,15 +58,9 @@ fn is_in(key: u64, round: u64) -> bool {
     round == 0 || !key.is_multiple_of(50) && (key * 7 + round * 11) % 31 < 10
 }
 
-fn folder(name: &str) -> PathBuf {
-    let data = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = fs::remove_dir_all(&data);
-    data
-}
-
 fn overwritten_for_ever(io: &str) {
     let _one = the_machine();
-    let data = folder(&format!("cleaning-{io}"));
+    let data = folder(format!("cleaning-{io}"));
     let server = serve(&data, io);
     let client = server.client();
     // Five times what the disk may hold, of 4 MB that count.

@@ -14,14 +14,9 @@ use penstock_client::{Client, Expiry, Verbs, new_token, new_token_at};
 use crate::command::command;
 use crate::process::{Server, signal};
 use crate::scrape::{Numbers, ask};
+use crate::scratch::folder;
 
 const HOUR_MS: u64 = 3_600_000;
-
-fn folder(name: &str) -> PathBuf {
-    let data = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = fs::remove_dir_all(&data);
-    data
-}
 
 const FLAGS: &[&str] = &[
     "--listen",

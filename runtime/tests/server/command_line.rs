@@ -5,19 +5,14 @@
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::fd::FromRawFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
 
 use penstock_client::Verbs;
 
 use crate::command::command;
 use crate::process::Server;
-
-fn folder(name: &str) -> PathBuf {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = fs::remove_dir_all(&path);
-    path
-}
+use crate::scratch::folder;
 
 fn serving(name: &str) -> Command {
     let mut serve = command(&["serve", "--listen", "127.0.0.1:0", "--shard-ports", "0"]);

@@ -1,13 +1,14 @@
 //! The `penstock` command as a shell meets it: standard output, standard error and exit codes.
 
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Output;
 
 use penstock::config::{OPTIONS, REMOVED};
 use penstock::directory::{Directory, DirectoryOptions};
 
 use crate::command::command;
+use crate::scratch;
 
 /// Runs the binary with no `PENSTOCK_...` variable but these.
 fn penstock(words: &[&str], variables: &[(&str, &str)]) -> Output {
@@ -39,8 +40,7 @@ fn assert_refused(output: &Output, code: i32, part: &str) {
 
 /// A data directory as the first start of a server makes it.
 fn new_directory(name: &str) -> PathBuf {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = std::fs::remove_dir_all(&path);
+    let path = scratch::folder(name);
     let options = DirectoryOptions {
         shards_of_new: 2,
         segment_bytes: 1 << 20,
@@ -51,8 +51,7 @@ fn new_directory(name: &str) -> PathBuf {
 
 #[test]
 fn man_pages_are_written_for_every_command_and_name_its_options() {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("man-pages");
-    let _ = std::fs::remove_dir_all(&folder);
+    let folder = scratch::folder("man-pages");
     let output = penstock(&["man", "--to", folder.to_str().unwrap()], &[]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let page = |name: &str| {
@@ -111,7 +110,9 @@ fn config_explain_shows_every_option_with_its_origin() {
 
 #[test]
 fn the_file_is_named_by_flag_or_variable() {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("named.toml");
+    let folder = scratch::folder("named");
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("named.toml");
     std::fs::write(&path, "shards = 7\n").unwrap();
     let file = path.to_str().unwrap();
     let shown = |output: &Output| stdout(output).contains(&format!("{file}:1: shards"));

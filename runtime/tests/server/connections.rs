@@ -4,7 +4,6 @@
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use penstock_net::hello::ClientHello;
@@ -14,6 +13,7 @@ use penstock_net::request::{BatchRequest, Condition};
 use crate::cluster::nodes::free_address;
 use crate::command::command;
 use crate::process::{Server, the_machine};
+use crate::scratch;
 
 const MIB: u64 = 1 << 20;
 
@@ -37,8 +37,7 @@ const PORTS: [Port; 2] = [Port::Native, Port::Resp];
 impl Served {
     fn start(name: &str, options: &[&str]) -> Served {
         let resp = free_address();
-        let data: PathBuf = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        let _ = fs::remove_dir_all(&data);
+        let data = scratch::folder(name);
         let mut serve = command(&["serve", "--listen", "127.0.0.1:0", "--shard-ports", "0"]);
         serve.args(["--admin-listen", "off", "--durability", "none"]);
         serve.args(["--cache-bytes", "16MiB", "--resp-listen"]);

@@ -14,6 +14,7 @@ use serde_json::Value;
 use crate::cluster::nodes::{Cluster, wait_for_follower, wait_for_primary};
 use crate::command::command;
 use crate::process::{Server, the_machine};
+use crate::scratch;
 
 /// How long programs beside a test want a CPU at most, and the test waits for what they cause.
 const BESIDE_MAX: Duration = Duration::from_secs(180);
@@ -56,8 +57,7 @@ impl Drop for Hogs {
 }
 
 fn serve(name: &str, options: &[&str]) -> (Server, PathBuf) {
-    let data = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = fs::remove_dir_all(&data);
+    let data = scratch::folder(name);
     let server = start(&data, options);
     (server, data)
 }

@@ -11,6 +11,7 @@ use yaml_rust2::{Yaml, YamlLoader};
 use crate::cluster::nodes::free_address;
 use crate::command::command;
 use crate::process::Server;
+use crate::scratch;
 
 const SECCOMP: &str = include_str!("../../../deploy/seccomp.json");
 const UNIT: &str = include_str!("../../../deploy/penstock.service");
@@ -290,8 +291,7 @@ fn units_hear_of_ready_reload_and_a_loop_that_hangs() {
 
 #[test]
 fn backup_unit_takes_a_backup_of_a_real_server_by_the_words_of_its_files() {
-    let scratch = Path::new(env!("CARGO_TARGET_TMPDIR")).join("deploy-backup");
-    let _ = fs::remove_dir_all(&scratch);
+    let scratch = scratch::folder("deploy-backup");
     let (data, to) = (scratch.join("data"), scratch.join("to"));
     let mut serve = command(&["serve", "--listen", "127.0.0.1:0", "--shard-ports", "0"]);
     serve.args([
@@ -335,8 +335,7 @@ fn backup_unit_takes_a_backup_of_a_real_server_by_the_words_of_its_files() {
 
 #[test]
 fn a_node_serves_with_the_credentials_that_the_drop_in_names() {
-    let scratch = Path::new(env!("CARGO_TARGET_TMPDIR")).join("deploy-credentials");
-    let _ = fs::remove_dir_all(&scratch);
+    let scratch = scratch::folder("deploy-credentials");
     let copies = scratch.join("copies");
     fs::create_dir_all(&copies).unwrap();
     let run = |words: &[&str]| {
@@ -639,7 +638,7 @@ fn composed_nodes_are_those_of_the_clusters_file_and_the_server_takes_their_opti
     }
 
     // The real reader of the file, with the same nodes where nobody listens.
-    let copy = Path::new(env!("CARGO_TARGET_TMPDIR")).join("composed");
+    let copy = scratch::folder("composed");
     fs::create_dir_all(&copy).unwrap();
     let text = fs::read_to_string(folder().join("compose/cluster/cluster.toml")).unwrap();
     let text = text
@@ -677,8 +676,7 @@ fn composed_init_makes_secrets_once_and_hands_each_node_its_own_part() {
         println!("skipped: only root may give files to others");
         return;
     }
-    let scratch = Path::new(env!("CARGO_TARGET_TMPDIR")).join("composed-init");
-    let _ = fs::remove_dir_all(&scratch);
+    let scratch = scratch::folder("composed-init");
     let own = scratch.join("own");
     for name in ["1", "2", "3", "prometheus"] {
         fs::create_dir_all(own.join(name)).unwrap();

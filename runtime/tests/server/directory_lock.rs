@@ -4,7 +4,7 @@
 use std::fs::{self, File, Permissions};
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -12,12 +12,7 @@ use penstock_client::Verbs;
 
 use crate::command::command;
 use crate::process::Server;
-
-fn folder(name: &str) -> PathBuf {
-    let data = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = fs::remove_dir_all(&data);
-    data
-}
+use crate::scratch::folder;
 
 fn serve(data: &Path) -> Command {
     let mut command = command(&["serve", "--listen", "127.0.0.1:0", "--shard-ports", "0"]);

@@ -3,7 +3,7 @@
 //! full size.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -12,15 +12,10 @@ use penstock_net::request::{Condition, Expiry};
 
 use crate::command::command;
 use crate::process::{Server, the_machine};
+use crate::scratch::folder;
 
 /// How long a test waits for what should come at once.
 const PATIENCE: Duration = Duration::from_secs(120);
-
-fn folder(name: &str) -> PathBuf {
-    let data = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = fs::remove_dir_all(&data);
-    data
-}
 
 fn serve(data: &Path, more: &[&str]) -> Server {
     Server::start(

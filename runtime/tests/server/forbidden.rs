@@ -1,16 +1,15 @@
 //! The real server where a filter of the kernel forbids system calls, as containers have it.
 #![expect(unsafe_code, reason = "a filter of a child process")]
 
-use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
 use std::process::{Command, Stdio};
 
 use penstock_client::Verbs;
 
 use crate::command::command;
 use crate::process::Server;
+use crate::scratch;
 
 /// Has the command run where these calls are refused with EPERM.
 fn forbid(command: &mut Command, calls: &[libc::c_long]) {
@@ -57,8 +56,7 @@ fn forbid(command: &mut Command, calls: &[libc::c_long]) {
 
 /// A start that ends or serves; `None` where the kernel takes no filter.
 fn serve(name: &str, options: &[&str], calls: &[libc::c_long]) -> Option<Command> {
-    let data = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = fs::remove_dir_all(&data);
+    let data = scratch::folder(name);
     let mut serve = command(&["serve", "--listen", "127.0.0.1:0", "--shard-ports", "0"]);
     serve.args([
         "--shards",

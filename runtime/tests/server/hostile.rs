@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::scratch;
 use penstock_client::{Client, ClientError, ClientOptions, Field, Verbs};
 use penstock_net::batch::Batch;
 use penstock_net::frame::{FLAG_FORWARDED, FLAG_MORE, Header, Opcode, write_frame};
@@ -149,21 +150,12 @@ impl Drop for Server {
     }
 }
 
-/// A directory of one test, removed at its end.
+/// A directory of one test.
 struct Folder(PathBuf);
 
 impl Folder {
     fn new(name: &str) -> Folder {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR"))
-            .join(format!("hostile-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        Folder(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        Folder(scratch::folder(format!("hostile-{name}")))
     }
 }
 

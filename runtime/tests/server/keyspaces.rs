@@ -3,7 +3,7 @@
 //! as it was, over kill -9, a stop and a start.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Output, Stdio};
 
 use penstock::config::IoMode;
@@ -19,6 +19,7 @@ use penstock_net::status::Status;
 
 use crate::command::command;
 use crate::process::Server;
+use crate::scratch::folder;
 
 /// Enough keys for every shard to have some.
 const KEYS: usize = 8;
@@ -273,12 +274,6 @@ fn all_holds(store: &mut impl Store, model: &[Versions; KEYS]) {
     the_past_is_told(store, model);
 }
 
-fn fresh(name: &str) -> PathBuf {
-    let data = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = fs::remove_dir_all(&data);
-    data
-}
-
 fn options(io: IoMode) -> Options {
     Options::default()
         .deadline(std::time::Duration::from_secs(60))
@@ -308,7 +303,7 @@ fn inspect_tells_the_keyspaces(data: &Path) {
 }
 
 fn served_and_embedded(name: &str, io: &str, embedded: IoMode) {
-    let data = fresh(name);
+    let data = folder(name);
     let server = serve(&data, io);
     let hold = [
         "--ttl",
@@ -408,7 +403,7 @@ fn keyspaces_are_obeyed_and_the_past_is_told_with_threads() {
 #[test]
 fn a_store_on_the_callers_thread_has_keyspaces_and_a_past() {
     for io in [IoMode::Auto, IoMode::Threads] {
-        let data = fresh("keyspaces-local");
+        let data = folder("keyspaces-local");
         let mut store = Penstock::open_local(&data, options(io)).unwrap();
         for (prefix, settings) in [(&b"hold:"[..], hold()), (b"price:", price())] {
             let made = Verbs::keyspace(&mut store, prefix, Action::Create(settings)).unwrap();

@@ -1,7 +1,5 @@
 //! Values of a layout in the real server: marked, checked, changed by names of fields, read back.
 
-use std::fs;
-use std::path::Path;
 use std::process::Stdio;
 
 use penstock_client::{
@@ -13,6 +11,7 @@ use zerocopy::{Immutable, IntoBytes, KnownLayout, TryFromBytes, Unaligned};
 
 use crate::command::command;
 use crate::process::Server;
+use crate::scratch;
 
 #[derive(Layout, TryFromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -31,8 +30,7 @@ struct Hold {
 }
 
 fn serve(name: &str) -> Server {
-    let data = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = fs::remove_dir_all(&data);
+    let data = scratch::folder(name);
     Server::start(
         command(&["serve", "--listen", "127.0.0.1:0", "--shard-ports", "0"])
             .args(["--shards", "2", "--cache-bytes", "1MiB"])

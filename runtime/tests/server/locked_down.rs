@@ -12,6 +12,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use crate::process::the_machine;
+use crate::scratch;
 use crate::tutorial::are_alike;
 
 /// Longer than any command takes on a busy machine.
@@ -253,8 +254,7 @@ fn every_command_of_the_page_prints_what_the_page_shows_on_three_nodes_and_a_des
     let steps = steps(&page);
     assert!(steps.len() > 50, "the page has commands");
 
-    let scratch = Path::new(env!("CARGO_TARGET_TMPDIR")).join("locked-down");
-    let _ = fs::remove_dir_all(&scratch);
+    let scratch = scratch::folder("locked-down");
     let repository = scratch.join("repository");
     fs::create_dir_all(repository.join("target/release")).expect("a folder");
     fs::create_dir_all(scratch.join("machines")).expect("a folder");

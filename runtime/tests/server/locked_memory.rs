@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use crate::command::command;
 use crate::process::Server;
+use crate::scratch::folder;
 
 const KIB: u64 = 1 << 10;
 const CAP_IPC_LOCK: libc::c_ulong = 14;
@@ -61,12 +62,6 @@ fn is_bound() -> bool {
             mask.is_some_and(|mask| mask & (1 << 8) != 0)
         });
     !may_lock_all() || may_drop
-}
-
-fn folder(name: &str) -> PathBuf {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = fs::remove_dir_all(&path);
-    path
 }
 
 /// What the server tells of itself once it serves, and that it does.

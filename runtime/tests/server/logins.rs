@@ -18,13 +18,13 @@ use penstock_net::status::Status;
 use crate::cluster::nodes::free_address;
 use crate::command::command;
 use crate::process::Server;
+use crate::scratch;
 
 /// Longer than any answer takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn folder(name: &str) -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = fs::remove_dir_all(&folder);
+    let folder = scratch::folder(name);
     fs::create_dir_all(&folder).unwrap();
     folder
 }

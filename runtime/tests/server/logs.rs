@@ -16,14 +16,8 @@ use serde_json::Value;
 
 use crate::command::command;
 use crate::process::Server;
+use crate::scratch::folder;
 use crate::tls::Authority;
-
-/// A new directory of a test, which is not made yet.
-fn folder(name: &str) -> PathBuf {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = fs::remove_dir_all(&path);
-    path
-}
 
 fn serve(data: &Path, flags: &[&str]) -> Command {
     let mut command = command(&["serve", "--listen", "127.0.0.1:0", "--shard-ports", "0"]);

@@ -36,6 +36,7 @@ mod resp;
 mod rows;
 mod scan;
 mod scrape;
+mod scratch;
 mod scrub;
 mod selling;
 mod service;

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -23,6 +23,7 @@ use penstock_net::request::BatchRequest;
 
 use crate::command::command;
 use crate::process::{Server, the_machine};
+use crate::scratch::folder;
 
 /// A server whose resident memory is looked at all the time.
 struct Watched {
@@ -103,12 +104,6 @@ fn resident_bytes(process: u32) -> u64 {
     kib.unwrap_or(0) * 1024
 }
 
-fn folder(name: &str) -> PathBuf {
-    let data = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = fs::remove_dir_all(&data);
-    data
-}
-
 fn info(client: &Client) -> serde_json::Value {
     serde_json::from_str(&client.info().wait().unwrap()).unwrap()
 }
@@ -173,7 +168,7 @@ fn resident_memory_stays_below_memory_max_with_four_times_as_much_data() {
         check("while values grew");
     }
     assert!(written >= 4 * MEMORY_MAX, "{written} bytes are too few");
-    for step in [1u64, 7_919] {
+    let read = |step: u64| {
         for number in (0..KEYS / 2).step_by(128) {
             let some = (number..number + 128).map(|it| it * step % KEYS);
             let pending: Vec<_> = some
@@ -186,11 +181,22 @@ fn resident_memory_stays_below_memory_max_with_four_times_as_much_data() {
             }
             check("while it was read");
         }
-    }
+    };
+    [1, 7_919].into_iter().for_each(read);
     let told = info(&client);
     assert_eq!(told["memory_max"].as_u64(), Some(MEMORY_MAX));
     assert!(told["resident_bytes"].as_u64().unwrap() <= MEMORY_MAX);
-    let held = told["counters"]["memory_bytes"].as_u64().unwrap();
+    let held = || {
+        let counters = &info(&client)["counters"];
+        counters["memory_bytes"].as_u64().unwrap()
+    };
+    // What the allocator keeps of frames counts as others' until it goes back to the system, and a
+    // crowded machine gives it back late. So values that went for it may need another reading.
+    let ends = Instant::now() + Duration::from_secs(60);
+    while held() < MEMORY_MAX / 4 && Instant::now() < ends {
+        read(1);
+    }
+    let held = held();
     eprintln!(
         "{written} bytes written, at most {} of {MEMORY_MAX} bytes resident, {held} of index and \
          values",

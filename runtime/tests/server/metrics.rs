@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use crate::command::command;
 use crate::promql::{deployed_queries, is_of_cluster};
 use crate::scrape::{Numbers, ask, reply};
+use crate::scratch;
 use penstock_client::{Client, ClientError, ClientOptions, Field, Verbs};
 use penstock_net::status::Status;
 
@@ -136,9 +137,7 @@ impl Server {
 }
 
 fn folder(name: &str) -> PathBuf {
-    let data = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("metrics-{name}"));
-    let _ = fs::remove_dir_all(&data);
-    data
+    scratch::folder(format!("metrics-{name}"))
 }
 
 /// What these tests ask of a scrape.

@@ -13,14 +13,14 @@ use penstock_client::{
 
 use crate::command::command;
 use crate::process::Server;
+use crate::scratch;
 
 const SHIPPED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/programs");
 /// No wait of these tests is as long, whatever else the machine does.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn folder(name: &str) -> PathBuf {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = fs::remove_dir_all(&path);
+    let path = scratch::folder(name);
     fs::create_dir_all(&path).unwrap();
     path
 }

@@ -12,6 +12,7 @@ use penstock_client::{
 
 use crate::command::command;
 use crate::process::Server;
+use crate::scratch;
 
 const STOCK: &[u8] = b"{tee}stock";
 const AVAILABLE: u32 = 0;
@@ -34,8 +35,7 @@ struct Sale {
 impl Sale {
     /// Puts so many units on sale at a new server.
     fn of(units: u32, name: &str) -> Sale {
-        let data = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("defects-{name}"));
-        let _ = std::fs::remove_dir_all(&data);
+        let data = scratch::folder(format!("defects-{name}"));
         let server = serve(&data);
         let sale = Sale {
             client: server.client(),

@@ -13,6 +13,7 @@ use penstock_storage::segment::Owner;
 
 use crate::command::command;
 use crate::process::Server;
+use crate::scratch;
 
 const KEYS: [&str; 8] = [
     "key-one",
@@ -129,8 +130,7 @@ fn flip_value_of(path: &Path, key: &str) {
 /// One run writes five records, the next four, one of them anew under the first key. Each is a
 /// frame.
 fn two_runs(name: &str) -> (PathBuf, BTreeMap<&'static str, String>) {
-    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = fs::remove_dir_all(&directory);
+    let directory = scratch::folder(name);
     for keys in [&KEYS[..5], &KEYS[5..]] {
         let server = Server::start(&mut serve(&directory));
         for key in keys {
@@ -216,7 +216,7 @@ fn repairs(directory: &Path, losses: &[&str], all: &BTreeMap<&str, String>, gone
 #[test]
 fn what_was_damaged_is_served_again_without_what_was_given_up() {
     let (sound, all) = two_runs("repair-sound");
-    let directory = sound.with_file_name("repair-case");
+    let directory = scratch::folder("repair-case");
     let damaged = |damage: &dyn Fn(&[PathBuf])| {
         copy(&sound, &directory);
         // With one a start reads only what stands behind it.
@@ -395,8 +395,7 @@ fn an_identity_that_nothing_proves_is_not_made_up() {
 
 #[test]
 fn a_directory_that_is_served_is_not_repaired() {
-    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("repair-served");
-    let _ = fs::remove_dir_all(&directory);
+    let directory = scratch::folder("repair-served");
     let server = Server::start(&mut serve(&directory));
     let path = directory.to_str().unwrap();
     for words in [
@@ -413,10 +412,8 @@ fn a_directory_that_is_served_is_not_repaired() {
 
 #[test]
 fn what_is_beyond_repair_is_said_and_left_alone() {
-    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("repair-beyond");
-    let _ = fs::remove_dir_all(&directory);
-    let other = directory.with_file_name("repair-other");
-    let _ = fs::remove_dir_all(&other);
+    let directory = scratch::folder("repair-beyond");
+    let other = scratch::folder("repair-other");
     for directory in [&directory, &other] {
         let server = Server::start(&mut serve(directory));
         server.set("key-one", "1");

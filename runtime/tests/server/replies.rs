@@ -6,7 +6,6 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -21,6 +20,7 @@ use penstock_net::status::Status;
 
 use crate::command::command;
 use crate::process::Server;
+use crate::scratch;
 
 const FRAME_BYTES_MAX: u32 = 2 << 20;
 const MEMORY_MAX: u64 = 192 << 20;
@@ -123,8 +123,7 @@ fn read_all(mut stream: TcpStream, first: u32, asked: Asked) {
 }
 
 fn much_is_asked_for(name: &str, cache: &str, asked: Asked) {
-    let data = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = fs::remove_dir_all(&data);
+    let data = scratch::folder(name);
     let server = Server::start(
         command(&["serve", "--listen", "127.0.0.1:0", "--shard-ports", "0"])
             .args([

@@ -14,7 +14,6 @@ mod watching;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use penstock_client::{Client, ClientOptions, Verbs};
@@ -22,13 +21,7 @@ use penstock_client::{Client, ClientOptions, Verbs};
 use crate::cluster::nodes::free_address;
 use crate::command::command;
 use crate::process::Server;
-
-/// A new folder for data.
-fn folder(name: &str) -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = std::fs::remove_dir_all(&folder);
-    folder
-}
+use crate::scratch::folder;
 
 /// Longer than any answer takes.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -220,7 +213,7 @@ fn commands_that_read_and_write_are_atomic_between_connections_and_shards() {
 
 #[test]
 fn native_clients_and_those_of_redis_share_keys_and_what_was_answered_survives_a_kill() {
-    let data = Path::new(env!("CARGO_TARGET_TMPDIR")).join("resp-shared");
+    let data = folder("resp-shared");
     let mut resp = start("resp-shared", &["--shards", "2"]);
     let native = resp.server.client();
     let mut talk = Talk::with(resp.address);

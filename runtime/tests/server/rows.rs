@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Output, Stdio};
 
 use penstock_client::{Client, Layout, Text, Verbs};
@@ -12,6 +12,7 @@ use zerocopy::{Immutable, IntoBytes, KnownLayout, TryFromBytes, Unaligned};
 
 use crate::command::command;
 use crate::process::{Server, signal};
+use crate::scratch;
 
 #[derive(Layout, TryFromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -38,8 +39,7 @@ struct Shop {
 
 impl Shop {
     fn open(name: &str) -> Shop {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("rows-{name}"));
-        let _ = fs::remove_dir_all(&folder);
+        let folder = scratch::folder(format!("rows-{name}"));
         fs::create_dir_all(&folder).unwrap();
         let server = Server::start(
             command(&["serve", "--listen", "127.0.0.1:0", "--shard-ports", "0"])

@@ -12,6 +12,7 @@ use penstock_net::status::Status;
 
 use crate::command::command;
 use crate::process::Server;
+use crate::scratch;
 
 fn serve(data: &Path) -> Server {
     Server::start(
@@ -71,8 +72,7 @@ fn the_command_escapes_and_limits(server: &Server, client: &Client, keys: usize)
 
 #[test]
 fn every_key_is_told_once_with_its_value_whatever_is_in_memory_and_over_a_start() {
-    let data = Path::new(env!("CARGO_TARGET_TMPDIR")).join("scan");
-    let _ = fs::remove_dir_all(&data);
+    let data = scratch::folder("scan");
     let mut model = BTreeMap::new();
     let server = serve(&data);
     let client = server.client();

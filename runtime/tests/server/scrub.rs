@@ -4,7 +4,6 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 use std::process::{Child, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -12,6 +11,7 @@ use std::time::{Duration, Instant};
 use penstock_client::{Client, ClientOptions, Verbs};
 
 use crate::command::command;
+use crate::scratch;
 
 /// A server that a failing test takes down with it.
 struct Server(Child);
@@ -25,8 +25,7 @@ impl Drop for Server {
 
 #[test]
 fn damage_in_a_sealed_segment_is_told_while_the_server_goes_on() {
-    let data = Path::new(env!("CARGO_TARGET_TMPDIR")).join("scrub");
-    let _ = fs::remove_dir_all(&data);
+    let data = scratch::folder("scrub");
     let mut command = command(&["serve", "--listen", "127.0.0.1:0", "--shard-ports", "0"]);
     command
         .args(["--shards", "1"])

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use crate::command::command;
 use crate::process::{Server, signal, the_machine};
+use crate::scratch;
 
 /// How long a sale may take to write its stock.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -29,8 +30,7 @@ const SMALL: [&str; 8] = [
 ];
 
 fn folder(name: &str) -> PathBuf {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = fs::remove_dir_all(&path);
+    let path = scratch::folder(name);
     fs::create_dir_all(&path).unwrap();
     path
 }

@@ -12,14 +12,14 @@ use penstock_client::{Client, ClientOptions, Verbs};
 
 use crate::command::command;
 use crate::process::Server;
+use crate::scratch;
 
 /// No wait of these tests is as long, whatever else the machine does.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A new directory of a test.
 fn folder(name: &str) -> PathBuf {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = fs::remove_dir_all(&path);
+    let path = scratch::folder(name);
     fs::create_dir_all(&path).unwrap();
     path
 }

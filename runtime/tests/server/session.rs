@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::command::command;
 use crate::process::signal;
+use crate::scratch::folder;
 
 /// A server that a failing test takes down with it.
 struct Server {
@@ -112,12 +113,6 @@ fn text_of(output: &Output) -> String {
     [&output.stdout, &output.stderr]
         .map(|bytes| String::from_utf8_lossy(bytes).into_owned())
         .concat()
-}
-
-fn fresh(name: &str) -> PathBuf {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = std::fs::remove_dir_all(&path);
-    path
 }
 
 /// UPDATE_IF in all its forms; `stock:42` is 0 in the end.
@@ -228,7 +223,9 @@ fn values_and_conditions(server: &Server, name: &str) {
     server.told(1, &["del", "nobody"]);
     server.told(0, &["set", "empty", ""]);
     assert_eq!(server.told(0, &["get", "empty"]), "");
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-large"));
+    let folder = folder(format!("{name}-large"));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("value");
     for (bytes, code) in [(64 << 10, 0), ((64 << 10) + 1, 2)] {
         std::fs::write(&path, vec![0xa5; bytes]).unwrap();
         server.told(code, &["set", "large", &format!("@{}", path.display())]);
@@ -248,7 +245,7 @@ fn values_and_conditions(server: &Server, name: &str) {
 
 /// A whole session: every command, a stop, a start, and what was written is still there.
 fn session(name: &str, io: &str) {
-    let directory = fresh(name);
+    let directory = folder(name);
     let server = Server::start(&directory, &["--io", io, "--shards", "2"]);
     assert_eq!(server.shard_ports.len(), 2, "one port for each shard");
 
@@ -302,7 +299,7 @@ fn a_session_with_threads_survives_a_restart() {
 
 #[test]
 fn weaker_levels_are_raised_to_the_servers_and_the_answer_says_so() {
-    let directory = fresh("session-levels");
+    let directory = folder("session-levels");
     let server = Server::start(&directory, &["--shards", "1"]);
     let raised = server.told(0, &["set", "k", "v", "--level", "none"]);
     assert!(raised.ends_with("level disk\n"), "{raised}");
@@ -328,7 +325,7 @@ fn weaker_levels_are_raised_to_the_servers_and_the_answer_says_so() {
 
 #[test]
 fn a_text_of_digits_is_not_sold_as_a_number() {
-    let directory = fresh("session-digits");
+    let directory = folder("session-digits");
     let server = Server::start(&directory, &["--shards", "2"]);
     let set = server.told(0, &["set", "stock:9", "1000"]);
     let told = "text of 4 bytes; a number is written as u32:1000\nok, ";
@@ -365,7 +362,7 @@ fn a_text_of_digits_is_not_sold_as_a_number() {
 
 #[test]
 fn memory_max_above_what_the_machine_has_is_told_as_a_problem_and_one_below_is_not() {
-    let directory = fresh("session-memory");
+    let directory = folder("session-memory");
     for (memory_max, is_told) in [("524288GiB", true), ("256MiB", false)] {
         let server = Server::start(&directory, &["--shards", "1", "--memory-max", memory_max]);
         let problem = "problem    memory_max is 536870912 MiB and the machine";
@@ -377,7 +374,7 @@ fn memory_max_above_what_the_machine_has_is_told_as_a_problem_and_one_below_is_n
 
 #[test]
 fn a_key_with_an_expiry_is_told_kept_over_a_restart_and_gone() {
-    let directory = fresh("session-expiry");
+    let directory = folder("session-expiry");
     let server = Server::start(&directory, &["--shards", "1"]);
     server.told(0, &["set", "hold:7", "u32:2", "--if-absent", "--ttl", "2h"]);
     server.told(0, &["update-if", "hold:7", "u32@0 -= 1"]);
@@ -413,7 +410,7 @@ fn a_key_with_an_expiry_is_told_kept_over_a_restart_and_gone() {
 
 #[test]
 fn a_flipped_bit_in_a_segment_is_found_and_ends_with_exit_code_1() {
-    let directory = fresh("session-damage");
+    let directory = folder("session-damage");
     let server = Server::start(&directory, &["--shards", "1"]);
     server.told(0, &["set", "a-key-to-be-found", "its value"]);
     server.told(0, &["set", "another", "value"]);
@@ -448,7 +445,7 @@ fn a_flipped_bit_in_a_segment_is_found_and_ends_with_exit_code_1() {
 
 #[test]
 fn a_server_that_cannot_serve_says_why_in_one_line_with_exit_code_2() {
-    let directory = fresh("session-refused");
+    let directory = folder("session-refused");
     std::fs::create_dir(&directory).unwrap();
     let file = directory.join("file");
     std::fs::write(&file, "no directory").unwrap();
@@ -504,7 +501,7 @@ fn snapshots(directory: &Path) -> Vec<PathBuf> {
 
 #[test]
 fn a_start_reads_a_snapshot_and_does_without_a_damaged_one() {
-    let directory = fresh("snapshot");
+    let directory = folder("snapshot");
     let flags = ["--shards", "1"];
     let server = Server::start(&directory, &flags);
     server.told(0, &["set", "stock:42", "u32:2"]);
@@ -561,7 +558,7 @@ fn a_start_reads_a_snapshot_and_does_without_a_damaged_one() {
 /// No file has the number 0: an index entry that told it would tell of none.
 #[test]
 fn a_file_that_only_looks_like_a_segment_is_named_at_a_start_and_left_alone() {
-    let directory = fresh("session-stray");
+    let directory = folder("session-stray");
     let server = Server::start(&directory, &["--shards", "1"]);
     server.told(0, &["set", "k", "v"]);
     assert_eq!(server.stop(), Some(0));
@@ -585,7 +582,7 @@ fn a_file_that_only_looks_like_a_segment_is_named_at_a_start_and_left_alone() {
 /// What asks for the counters before a run and behind it says nothing meanwhile.
 #[test]
 fn a_load_that_takes_longer_than_an_idle_connection_may_live_ends_well() {
-    let directory = fresh("session-long-load");
+    let directory = folder("session-long-load");
     // A generator that does not get a processor for two seconds is idle too.
     let server = Server::start(&directory, &["--shards", "1", "--idle-timeout-s", "2s"]);
     let load = ["--connections", "2", "--rate", "200", "--duration", "5"];
@@ -600,7 +597,7 @@ fn a_load_that_takes_longer_than_an_idle_connection_may_live_ends_well() {
 #[test]
 fn what_expired_stays_gone_over_restarts_and_what_expires_meanwhile_is_gone() {
     for io in ["uring", "threads"] {
-        let directory = fresh(&format!("session-expiry-{io}"));
+        let directory = folder(format!("session-expiry-{io}"));
         let flags = &["--shards", "1", "--io", io][..];
         let server = Server::start(&directory, flags);
         server.told(0, &["set", "short", "gone", "--ttl", "1s"]);

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Output;
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,7 @@ use penstock_storage::segment::{FirstBlock, SegmentHeader};
 
 use crate::command::command;
 use crate::process::{Server, the_machine};
+use crate::scratch::folder;
 
 /// `cleaning` is the rate of rewriting in bytes a second.
 fn serve(data: &Path, shards: u16, cleaning: &str, cache: &str) -> Server {
@@ -26,12 +27,6 @@ fn serve(data: &Path, shards: u16, cleaning: &str, cache: &str) -> Server {
             .args(["--cleaning-bytes-per-s", cleaning, "--data"])
             .arg(data),
     )
-}
-
-fn folder(name: &str) -> PathBuf {
-    let data = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = fs::remove_dir_all(&data);
-    data
 }
 
 fn counter(client: &Client, name: &str) -> u64 {
@@ -173,7 +168,7 @@ fn one_directory_under_many_numbers_of_shards(name: &str, cache: &str) {
     let text = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(text.contains("different numbers of shards"), "{text}");
     fs::write(data.join("IDENTITY"), &identity).unwrap();
-    let vault = folder(&format!("{name}-backup"));
+    let vault = folder(format!("{name}-backup"));
     let refused = command(&["backup", "--to"])
         .arg(&vault)
         .arg("--data")

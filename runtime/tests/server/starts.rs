@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
@@ -13,14 +13,9 @@ use penstock_client::{Client, ClientOptions, Verbs};
 
 use crate::command::command;
 use crate::process::{Server, signal};
+use crate::scratch::folder;
 
 const SMALL: &[&str] = &["--value-bytes-max", "16KiB", "--segment-bytes", "2MiB"];
-
-fn folder(name: &str) -> PathBuf {
-    let data = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = fs::remove_dir_all(&data);
-    data
-}
 
 fn serve(data: &Path, flags: &[&[&str]]) -> std::process::Command {
     let mut command = command(&["serve", "--listen", "127.0.0.1:0", "--shard-ports", "0"]);
@@ -94,7 +89,7 @@ fn a_first_start_without_room_for_its_largest_value_leaves_no_limit_behind() {
 fn a_start_without_enough_memory_names_how_much_would_do() {
     for (number, flags) in [&[][..], SMALL].into_iter().enumerate() {
         for little in ["1B", "16MiB"] {
-            let data = folder(&format!("starts-little-{number}"));
+            let data = folder(format!("starts-little-{number}"));
             let flags = [&["--shards", "1"], flags].concat();
             let (code, line) = refused(&mut serve(&data, &[&flags, &["--memory-max", little]]));
             assert_eq!(code, Some(2), "{line}");

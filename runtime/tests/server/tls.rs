@@ -13,7 +13,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -25,6 +25,7 @@ use penstock_net::keyspace::Settings;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, date_time_ymd};
 
 use super::scrape::{Numbers, ask};
+use crate::scratch;
 
 /// Longer than a busy machine takes for any of it.
 const LONG: Duration = Duration::from_secs(60);
@@ -88,8 +89,7 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn new(name: &str) -> Folder {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("tls-{name}"));
-        let _ = fs::remove_dir_all(&path);
+        let path = scratch::folder(format!("tls-{name}"));
         fs::create_dir_all(&path).expect("a folder");
         Folder(path)
     }

@@ -1,13 +1,11 @@
 //! How many turns of its loop a core takes for an operation.
 
-use std::fs;
-use std::path::Path;
-
 use penstock_client::{Client, Verbs};
 use serde_json::Value;
 
 use crate::command::command;
 use crate::process::Server;
+use crate::scratch;
 
 fn turns(client: &Client) -> u64 {
     let info = client.info().wait().unwrap();
@@ -19,8 +17,7 @@ fn turns(client: &Client) -> u64 {
 #[test]
 fn a_reply_that_has_left_ends_no_turn() {
     const GETS: u64 = 2_000;
-    let data = Path::new(env!("CARGO_TARGET_TMPDIR")).join("turns");
-    let _ = fs::remove_dir_all(&data);
+    let data = scratch::folder("turns");
     let server = Server::start(
         command(&["serve", "--listen", "127.0.0.1:0", "--shard-ports", "0"])
             .args(["--admin-listen", "off", "--shards", "1"])

@@ -6,6 +6,7 @@ use std::path::Path;
 use crate::cluster::nodes::free_address;
 use crate::command::{command, program};
 use crate::process::Server;
+use crate::scratch;
 
 /// One command, and what the page shows below it.
 struct Step<'a> {
@@ -120,8 +121,7 @@ fn has_program(name: &str) -> bool {
 fn every_command_of_the_first_page_succeeds_in_an_empty_folder() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let page = std::fs::read_to_string(root.join("README.md")).unwrap();
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("first-page");
-    let _ = std::fs::remove_dir_all(&folder);
+    let folder = scratch::folder("first-page");
     std::fs::create_dir_all(&folder).unwrap();
     let [address, admin, resp] = [(); 3].map(|()| free_address().to_string());
     let mut serve = command(&["serve", "--shard-ports", "0", "--listen", &address]);
@@ -163,8 +163,7 @@ fn every_command_of_the_tutorial_prints_what_the_page_shows() {
     let steps = steps(&page);
     assert!(steps.len() > 20, "the page has commands");
 
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("tutorial");
-    let _ = std::fs::remove_dir_all(&folder);
+    let folder = scratch::folder("tutorial");
     let bin = folder.join("bin");
     std::fs::create_dir_all(&bin).unwrap();
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_penstock"), bin.join("penstock")).unwrap();

@@ -11,25 +11,19 @@ use penstock_net::auth::{Secret, SecretKind, Verifier};
 use penstock_net::rights::Need;
 
 use crate::command::command;
+use crate::scratch;
 
 struct Folder(PathBuf);
 
 impl Folder {
     fn new(name: &str) -> Folder {
-        let name = format!("penstock-user-{name}-{}", std::process::id());
-        let path = std::env::temp_dir().join(name);
+        let path = scratch::folder(format!("user-{name}"));
         fs::create_dir_all(&path).expect("a folder");
         Folder(path)
     }
 
     fn file(&self) -> PathBuf {
         self.0.join("users")
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 

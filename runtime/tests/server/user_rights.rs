@@ -4,7 +4,7 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use penstock_client::{Client, ClientError, ClientOptions, Identity, Secret, Verbs};
@@ -13,6 +13,7 @@ use penstock_net::status::Status;
 use crate::cluster::nodes::free_address;
 use crate::command::command;
 use crate::process::Server;
+use crate::scratch;
 
 /// Longer than any answer and any change of the file takes.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -57,8 +58,7 @@ fn say(stream: &mut TcpStream, text: &str) -> String {
 
 #[test]
 fn rights_hold_on_every_shard_over_both_ports_and_a_change_reaches_open_connections() {
-    let folder: PathBuf = Path::new(env!("CARGO_TARGET_TMPDIR")).join("user-rights");
-    let _ = fs::remove_dir_all(&folder);
+    let folder = scratch::folder("user-rights");
     fs::create_dir_all(&folder).expect("a folder");
     let file = folder.join("users");
     let till = user(&file, &["add", "till", "--key", "one"]);

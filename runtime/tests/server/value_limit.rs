@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use penstock_client::{Client, ClientError, ClientOptions, Field, Verbs};
@@ -13,6 +13,7 @@ use penstock_net::status::Status;
 
 use crate::command::command;
 use crate::process::Server;
+use crate::scratch;
 
 const LARGE: usize = 200_000;
 const KEYS: u8 = 12;
@@ -89,8 +90,7 @@ fn cleaned_bytes(client: &Client) -> u64 {
 }
 
 fn a_lowered_limit(io: &str) {
-    let data: PathBuf = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("value-limit-{io}"));
-    let _ = fs::remove_dir_all(&data);
+    let data = scratch::folder(format!("value-limit-{io}"));
     let mut server = Server::start(&mut serve(&data, io, WIDE));
     let sender = client(&server);
     for number in 0..KEYS {

@@ -19,6 +19,7 @@ use penstock_net::receive::{Received, Receiver};
 use crate::command::{command, program};
 use crate::process::signal;
 use crate::scrape::ask;
+use crate::scratch;
 
 /// What is waited for comes in well under a second on a machine with nothing else to do.
 pub const PATIENCE: Duration = Duration::from_secs(120);
@@ -224,8 +225,7 @@ impl Cluster {
 
     /// One whose level replica waits for so long.
     pub fn with_timeout(name: &str, replica_timeout_ms: u32) -> Cluster {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        let _ = fs::remove_dir_all(&folder);
+        let folder = scratch::folder(name);
         fs::create_dir_all(&folder).expect("made");
         write_secret(&folder.join("secret"), "0123456789abcdef0123456789abcdef");
         let cluster = Cluster {

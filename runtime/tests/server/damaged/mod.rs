@@ -13,6 +13,7 @@ use penstock_client::{Client, ClientOptions, Verbs};
 
 use crate::command::command;
 use crate::process::Server;
+use crate::scratch::folder;
 
 /// Values of this length fill the first segment of 4 MiB and a part of the second.
 const VALUE_BYTES: usize = 10_000;
@@ -82,13 +83,6 @@ fn connect(server: &Server) -> Client {
 
 fn key(number: usize) -> Vec<u8> {
     format!("key:{number}").into_bytes()
-}
-
-/// An empty directory for a test.
-fn folder(name: &str) -> PathBuf {
-    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = fs::remove_dir_all(&directory);
-    directory
 }
 
 /// A directory with [`KEYS`] keys, one record each in order, that was stopped cleanly.

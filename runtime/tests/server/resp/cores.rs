@@ -9,6 +9,7 @@ use super::{PATIENCE, Talk, folder};
 use crate::cluster::nodes::free_ports;
 use crate::command::command;
 use crate::process::Server;
+use crate::scratch;
 
 /// Shards of the servers here.
 const CORES: u16 = 2;
@@ -214,7 +215,7 @@ fn ports_of_cores_that_meet_others_are_refused_when_the_number_of_shards_is_know
     let base = (cores.base - 2).to_string();
     cores.server.stop();
     // The directory has two shards: base + 1 is the entry port.
-    let data = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("resp-cores-taken");
+    let data = scratch::folder("resp-cores-taken");
     let mut serve = command(&["serve", "--listen", "127.0.0.1:0", "--shard-ports", "0"]);
     serve.args(["--admin-listen", "off", "--resp-listen", &address]);
     serve

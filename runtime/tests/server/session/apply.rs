@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use penstock_client::{Apply, Client, ClientError, ClientOptions, Rate, Verbs};
 
-use super::{Server, fresh};
+use super::{Server, folder};
 
 const STOCK: &str = "s=stock:{tee}";
 
@@ -27,7 +27,7 @@ fn order<'a>(hold: &'a str, buyer: &'a str) -> Vec<&'a str> {
 
 #[test]
 fn an_order_takes_stock_and_makes_a_hold_or_does_neither() {
-    let directory = fresh("session-apply-order");
+    let directory = folder("session-apply-order");
     let server = Server::start(&directory, &["--shards", "2"]);
     server.told(0, &["set", "stock:{tee}", "u32:5"]);
     let (ann, bob) = ("h=hold:{tee}:ann", "h=hold:{tee}:bob");
@@ -69,7 +69,7 @@ fn an_order_takes_stock_and_makes_a_hold_or_does_neither() {
 
 #[test]
 fn each_kind_of_guard_says_what_it_saw() {
-    let directory = fresh("session-apply-guards");
+    let directory = folder("session-apply-guards");
     let server = Server::start(&directory, &["--shards", "1"]);
     server.told(0, &["set", "{1}a", "u32:6,u64:7"]);
     server.told(0, &["set", "{1}d", "-5"]);
@@ -148,7 +148,7 @@ fn each_kind_of_guard_says_what_it_saw() {
 
 #[test]
 fn a_rate_lets_a_burst_through_and_tells_how_long_the_next_one_waits() {
-    let directory = fresh("session-apply-rate");
+    let directory = folder("session-apply-rate");
     let server = Server::start(&directory, &["--shards", "1"]);
     let call = [
         "apply",
@@ -194,7 +194,7 @@ fn a_rate_lets_a_burst_through_and_tells_how_long_the_next_one_waits() {
 #[test]
 fn many_buyers_of_many_clients_never_oversell_and_every_unit_is_in_one_hold() {
     const STOCK: u32 = 200;
-    let directory = fresh("session-apply-buyers");
+    let directory = folder("session-apply-buyers");
     let server = Server::start(&directory, &["--shards", "2"]);
     let address = server.address.parse().unwrap();
     let options = || ClientOptions {
@@ -246,7 +246,7 @@ fn many_buyers_of_many_clients_never_oversell_and_every_unit_is_in_one_hold() {
 
 #[test]
 fn a_text_of_digits_is_not_taken_for_a_number() {
-    let directory = fresh("session-apply-digits");
+    let directory = folder("session-apply-digits");
     let server = Server::start(&directory, &["--shards", "1"]);
     server.told(0, &["set", "{1}a", "1000"]);
     let keys = ["apply", "--key", "a={1}a", "--key", "b={1}b"];

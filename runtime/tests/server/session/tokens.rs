@@ -8,7 +8,7 @@ use penstock_client::{
     Token, Verbs, new_token,
 };
 
-use super::{Server, fresh};
+use super::{Server, folder};
 
 impl Server {
     fn client(&self) -> Client {
@@ -75,7 +75,7 @@ fn ask_all(client: &Client, tokens: &[Token]) -> Vec<Changed> {
 
 #[test]
 fn the_same_write_again_is_answered_as_the_first_time_also_behind_a_kill() {
-    let directory = fresh("session-tokens-again");
+    let directory = folder("session-tokens-again");
     let flags = ["--shards", "2"];
     let server = Server::start(&directory, &flags);
     let client = server.client();
@@ -128,7 +128,7 @@ fn the_same_write_again_is_answered_as_the_first_time_also_behind_a_kill() {
 
 #[test]
 fn a_no_is_not_kept_and_another_write_with_the_token_is_refused() {
-    let directory = fresh("session-tokens-no");
+    let directory = folder("session-tokens-no");
     let server = Server::start(&directory, &["--shards", "2"]);
     let client = server.client();
     client
@@ -176,7 +176,7 @@ fn a_no_is_not_kept_and_another_write_with_the_token_is_refused() {
 
 #[test]
 fn a_token_that_is_too_old_or_ahead_is_refused_with_its_times_and_nothing_is_executed() {
-    let directory = fresh("session-tokens-time");
+    let directory = folder("session-tokens-time");
     let server = Server::start(&directory, &["--shards", "1"]);
     let client = server.client();
     for time_ms in [0, 1, now_ms() - 2 * 3_600_000] {
@@ -208,7 +208,7 @@ fn a_token_that_is_too_old_or_ahead_is_refused_with_its_times_and_nothing_is_exe
 
 #[test]
 fn what_takes_no_token_is_refused_by_name_and_the_connection_lives() {
-    let directory = fresh("session-tokens-reads");
+    let directory = folder("session-tokens-reads");
     let server = Server::start(&directory, &["--shards", "1"]);
     let client = server.client();
     let token = new_token().expect("random");
@@ -234,7 +234,7 @@ fn what_takes_no_token_is_refused_by_name_and_the_connection_lives() {
 
 #[test]
 fn a_shell_names_a_write_and_asks_it_again() {
-    let directory = fresh("session-tokens-shell");
+    let directory = folder("session-tokens-shell");
     let server = Server::start(&directory, &["--shards", "2"]);
     server.told(0, &["set", "{a}stock", "u32:5"]);
     let first = server.told(
@@ -293,7 +293,7 @@ fn a_shell_names_a_write_and_asks_it_again() {
 
 #[test]
 fn a_client_that_names_its_writes_sells_each_unit_once_while_the_server_is_killed() {
-    let directory = fresh("session-tokens-kills");
+    let directory = folder("session-tokens-kills");
     let mut server = Server::start(&directory, &["--shards", "2"]);
     server
         .client()

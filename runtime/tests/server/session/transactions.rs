@@ -13,7 +13,7 @@ use penstock_client::{
     TransactionRefusal, Verbs,
 };
 
-use super::{Server, fresh};
+use super::{Server, folder};
 
 /// Transactions at once.
 const MANY: usize = 50;
@@ -124,7 +124,7 @@ fn judge(outcomes: &[Outcome], isolation: Isolation) -> usize {
 
 #[test]
 fn fifty_at_once_conflict_where_one_after_the_other_would_and_nowhere_else() {
-    let directory = fresh("session-transactions-fifty");
+    let directory = folder("session-transactions-fifty");
     let server = Server::start(&directory, &["--shards", "2"]);
     let client = client(&server);
     for isolation in [Isolation::Snapshot, Isolation::Serializable] {
@@ -154,7 +154,7 @@ fn fifty_at_once_conflict_where_one_after_the_other_would_and_nowhere_else() {
 fn transfers_run_again_lose_nothing_and_readers_always_see_the_sum() {
     const ACCOUNTS: usize = 8;
     const TRANSFERS: usize = 6;
-    let directory = fresh("session-transactions-transfers");
+    let directory = folder("session-transactions-transfers");
     let server = Server::start(&directory, &["--shards", "2"]);
     let client = client(&server);
     (0..ACCOUNTS).for_each(|it| write(&client, &account(it), 1_000));
@@ -214,7 +214,7 @@ fn transfers_run_again_lose_nothing_and_readers_always_see_the_sum() {
 
 #[test]
 fn a_read_only_transaction_is_proved_without_a_byte_of_log() {
-    let directory = fresh("session-transactions-proof");
+    let directory = folder("session-transactions-proof");
     let server = Server::start(&directory, &["--shards", "1"]);
     let client = client(&server);
     write(&client, b"{p}a", 1);
@@ -254,7 +254,7 @@ fn a_read_only_transaction_is_proved_without_a_byte_of_log() {
 
 #[test]
 fn savepoints_and_limits_hold_at_a_real_server() {
-    let directory = fresh("session-transactions-savepoints");
+    let directory = folder("session-transactions-savepoints");
     let server = Server::start(&directory, &["--shards", "1"]);
     let client = client(&server);
     let mut order = client.begin(Isolation::Serializable);
@@ -282,7 +282,7 @@ fn savepoints_and_limits_hold_at_a_real_server() {
 
 #[test]
 fn a_hold_that_expires_meanwhile_conflicts_and_one_that_has_expired_is_missing() {
-    let directory = fresh("session-transactions-expiry");
+    let directory = folder("session-transactions-expiry");
     let server = Server::start(&directory, &["--shards", "1"]);
     let client = client(&server);
     let hold = b"hold:{tee}:7";

@@ -14,7 +14,7 @@ struct Stage {
 impl Stage {
     /// `{x}a` and `{x}b` are 1.
     fn new(name: &str) -> Stage {
-        let directory = fresh(&format!("session-anomaly-{name}"));
+        let directory = folder(format!("session-anomaly-{name}"));
         let server = Server::start(&directory, &["--shards", "1"]);
         let (one, other) = (client(&server), client(&server));
         let stage = Stage {

@@ -58,7 +58,7 @@ fn pass(mut from: TcpStream, mut to: TcpStream, loses: Option<Arc<AtomicBool>>) 
 
 #[test]
 fn a_commit_with_a_token_is_resolved_behind_a_kill_and_one_without_says_unknown() {
-    let directory = fresh("session-transactions-lost");
+    let directory = folder("session-transactions-lost");
     let flags = ["--shards", "1"];
     let server = Server::start(&directory, &flags);
     let direct = client(&server);
