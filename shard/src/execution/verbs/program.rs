@@ -16,7 +16,7 @@ use penstock_storage::io::Blocks;
 use penstock_storage::place::Lsn;
 use penstock_storage::planted::{self, Bug, is_planted};
 use penstock_storage::store::{
-    Change, ChangeKey, Committed, FewKeys, Found, KeyNumbers, ManyKeys, Store,
+    Change, ChangeKey, Committed, FewKeys, Found, KeyNumbers, KeySlots, ManyKeys, Store,
 };
 
 use super::repeat_updates::answer_alone;
@@ -285,8 +285,9 @@ impl<'k, K: KeyNumbers> FoundKeys<'k, K> {
             _ => 0,
         });
         let keys = K::make(self.count, |number| all[number].at);
+        let slots = K::Slots::of_keys(context.slot, self.count, |_| context.slot);
         OpenKeys {
-            change: store.change_of(context.slot, keys.as_ref(), self.count),
+            change: store.change_of(slots, keys.as_ref(), self.count),
             existed: K::make(self.count, |number| all[number].at.exists),
             versions: K::make(self.count, |number| all[number].version),
             ttls_ms,
