@@ -460,6 +460,11 @@ pub enum Refusal {
     )]
     CrossSlot { first: u16, second: u16 },
     #[error(
+        "the keys route to slots {first} and {second}, which two shards of this node own; one \
+         transaction stays in one shard (use a {{tag}}, or start the node with --shards 1)"
+    )]
+    CrossShard { first: u16, second: u16 },
+    #[error(
         "instruction {instruction}: a field of {width} bytes at offset {offset} lies \
          outside the value of {value_len} bytes"
     )]
@@ -520,7 +525,7 @@ impl Refusal {
             | Refusal::KeyReserved { .. }
             | Refusal::KeyspaceLength { .. }
             | Refusal::KeyspaceList { .. } => Status::BadKey,
-            Refusal::CrossSlot { .. } => Status::CrossSlot,
+            Refusal::CrossSlot { .. } | Refusal::CrossShard { .. } => Status::CrossSlot,
             Refusal::Field { .. }
             | Refusal::Decimal { .. }
             | Refusal::InstructionExpiry { .. }

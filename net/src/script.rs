@@ -13,7 +13,7 @@
 //!         32 the only argument is a command by itself
 //!  4  1   how often it has run and found that a key must be read first
 //!  5  1   0
-//!  6  2   the slot of its keys; 65535: no key is known yet
+//!  6  2   the slot of its first key; 65535: no key is known yet
 //!  8  4   keys
 //! 12  4   arguments
 //! 16  8   the time of its first run in unix microseconds; 0 before it
@@ -31,7 +31,7 @@ use crate::batch::{read_u16, read_u32, read_u64};
 use crate::limits::KEY_BYTES_MAX;
 use crate::refusal::Refusal;
 use crate::request::is_reserved;
-use crate::slot::{SLOTS, slot_of};
+use crate::slot::SLOTS;
 
 /// The number of the operation in an item.
 pub const SCRIPT: u8 = 12;
@@ -138,9 +138,15 @@ impl<'a> ScriptRequest<'a> {
         Ok(request)
     }
 
-    /// Keys are keys of clients, of the one slot that the head names.
+    /// Keys are keys of clients. The head names the slot of one that the script uses; the shard of
+    /// that slot judges the slots of the others.
     fn check_keys(&self) -> Result<(), Refusal> {
-        let first = self.slot();
+        if self.slot().is_none() && self.key_count > 0 {
+            return Err(Refusal::Reserved {
+                name: "the slot of a script with keys",
+                found: NO_SLOT.into(),
+            });
+        }
         for (number, key) in self.keys().enumerate() {
             let number = u8::try_from(number).unwrap_or(u8::MAX);
             if !(1..=KEY_BYTES_MAX).contains(&key.len()) {
@@ -149,11 +155,6 @@ impl<'a> ScriptRequest<'a> {
             }
             if is_reserved(key) {
                 return Err(Refusal::KeyReserved { key: number });
-            }
-            let second = slot_of(key);
-            if first != Some(second) {
-                let first = first.unwrap_or(NO_SLOT);
-                return Err(Refusal::CrossSlot { first, second });
             }
         }
         Ok(())
@@ -170,7 +171,8 @@ impl<'a> ScriptRequest<'a> {
         }
     }
 
-    /// The slot of its keys. `None`: it names none, and has asked for none yet.
+    /// The slot of the first of its keys, whose shard runs it. `None`: it names none, and has asked
+    /// for none yet.
     #[must_use]
     pub fn slot(&self) -> Option<u16> {
         Some(read_u16(self.head, SLOT_AT)).filter(|slot| *slot != NO_SLOT)
@@ -283,7 +285,7 @@ pub struct ScriptItem<'a> {
     pub access: ScriptAccess,
     /// The reply is of RESP3.
     pub is_of_resp3: bool,
-    /// The slot of its keys. `None`: it names none.
+    /// The slot of its first key. `None`: it names none.
     pub slot: Option<u16>,
     /// Bytes of the reply, at most; 0 for those of a value.
     pub reply_bytes_max: u32,
@@ -383,6 +385,7 @@ fn head_of(item: &mut [u8]) -> &mut [u8; HEAD_BYTES] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::slot::slot_of;
 
     const TEXT: &[u8] = b"return redis.call('get', KEYS[1])";
 
@@ -450,12 +453,13 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_another_slot_of_the_server_or_without_a_byte_are_refused() {
+    fn keys_of_the_server_or_without_a_byte_or_without_a_slot_are_refused() {
         let read = |keys: &[&[u8]]| ScriptRequest::read(&item(keys, &[])).map(|_| ());
-        assert!(matches!(
-            read(&[b"a", b"b"]),
-            Err(Refusal::CrossSlot { .. })
-        ));
+        assert_eq!(read(&[b"a", b"b"]), Ok(()), "keys of two slots");
+        let mut slotless = item(&[b"a"], &[]);
+        note_slot(&mut slotless, NO_SLOT);
+        let refused = ScriptRequest::read(&slotless).map(|_| ());
+        assert!(matches!(refused, Err(Refusal::Reserved { .. })));
         assert!(matches!(read(&[b""]), Err(Refusal::KeyLength { .. })));
         let reserved = [crate::limits::RESERVED_KEY, b"x"].concat();
         assert!(matches!(

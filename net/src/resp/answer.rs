@@ -344,6 +344,7 @@ fn refused(status: Status, text: &[u8], retry_ms: u16, replies: &mut Replies<'_>
         Status::Denied => return replies.error(rights::NO_KEY),
         Status::Busy => (b"BUSY", text),
         Status::Full => (b"OOM", text),
+        Status::CrossSlot => (b"CROSSSLOT", text),
         // The text begins with `nothing was executed` or `it was executed here`.
         Status::NoReplicas => (b"NOREPLICAS", text),
         Status::TokenReused => (b"TOKENREUSED", text),

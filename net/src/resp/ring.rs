@@ -95,6 +95,8 @@ pub(super) struct Ring {
     calls: Calls,
     /// Of the last command with a token whose reply was written: whether it was given before.
     was_replayed: Option<bool>,
+    /// Nothing more comes before the entries in front of this number have left.
+    held_until: u64,
 }
 
 impl Default for Ring {
@@ -114,6 +116,7 @@ impl Default for Ring {
             written: Written::default(),
             calls: Calls::default(),
             was_replayed: None,
+            held_until: 0,
         }
     }
 }
@@ -181,6 +184,9 @@ impl Ring {
     /// How many commands of one item may come.
     #[inline]
     pub(super) fn room(&self) -> usize {
+        if self.first < self.held_until {
+            return 0;
+        }
         let items = (2 * ENTRIES_MAX).saturating_sub(self.items.len());
         items.min(ENTRIES_MAX.saturating_sub(self.entries.len()))
     }
@@ -239,6 +245,11 @@ impl Ring {
             about: 0,
         };
         self.push_entry(entry, fold, protocol)
+    }
+
+    /// Nothing comes behind this command before its reply has left.
+    pub(super) fn holds_others_back(&mut self, entry: u64) {
+        self.held_until = entry + 1;
     }
 
     /// A command whose one item follows.

@@ -8,6 +8,7 @@ mod oracle;
 mod running;
 mod script_table;
 mod scripts;
+mod spread;
 mod table;
 mod tools;
 mod watching;

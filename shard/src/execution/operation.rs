@@ -30,8 +30,9 @@ use crate::accounts::stats::Stats;
 use crate::execution::Execution;
 use crate::execution::answer_bytes::may_show_value;
 use crate::execution::verbs::fire::Fired;
+use crate::execution::verbs::script::Reach;
 use crate::execution::verbs::token::{self, Looked};
-use crate::execution::verbs::{Cold, Context, Ran, program, run};
+use crate::execution::verbs::{Cold, Context, KeyHash, Ran, Spread, program, run};
 use crate::mail::ReplyAddress;
 use crate::member_read::member_freshness;
 use crate::now::Now;
@@ -285,6 +286,17 @@ impl Own<'_> {
         }
     }
 
+    /// Whether its keys are of several slots, and why that is refused. The item of a script may
+    /// have them: the shard has judged its keys.
+    #[inline]
+    pub(crate) fn spread(&self) -> Result<Spread, Refusal> {
+        match self.asks.crosses_slots(self.slot) {
+            None => Ok(Spread::OneSlot),
+            Some(_) if self.operation.answer.is_some() => Ok(Spread::Slots),
+            Some(refusal) => Err(refusal),
+        }
+    }
+
     /// Whether it changes nothing, whatever it finds.
     pub(crate) fn only_reads(&self) -> bool {
         match self.asks {
@@ -373,9 +385,9 @@ impl<P: Blocks> Execution<P> {
     }
 
     /// The same of the keys that a script names.
-    pub(crate) fn fetch_declared(&mut self, slot: u16, request: &ScriptRequest<'_>) {
+    pub(crate) fn fetch_declared(&mut self, request: &ScriptRequest<'_>) {
         for key in request.keys().take(SCRIPT_KEYS_MAX) {
-            let hash = self.setup.hash().of(key);
+            let KeyHome { slot, hash } = self.setup.hash().home_of(key);
             if let Found::Cold(place) = self.store.keys().find(slot, hash, key)
                 && !self.requests.parking.is_full()
             {
@@ -485,28 +497,34 @@ impl<P: Blocks> Execution<P> {
 
     /// Pins keys of an item that was parked and its token, unless those of another one are pinned.
     pub(crate) fn pin<'k>(&mut self, own: &Own<'_>, keys: impl Iterator<Item = &'k [u8]>) {
-        let (slot, hash) = (own.slot, self.setup.hash());
-        let token = own.asks.token();
-        let token = token.map(|token| token::home_of(hash, slot, token.bytes()).1);
-        self.pin_keys(own.operation, slot, keys, token);
+        let (slot, token) = (own.slot, own.asks.token());
+        self.pin_homes(own.operation, slot, |hash| {
+            let token = token.map(|token| token::home_of(hash, slot, token.bytes()).1);
+            let hashes = keys.map(|key| hash.of(key)).chain(token);
+            hashes.map(|hash| KeyHome { slot, hash }).collect()
+        });
     }
 
-    /// The same of keys of a slot and of one more hash.
-    pub(crate) fn pin_keys<'k>(
+    /// The same of keys with these homes, for an item that was parked in the lane of a slot.
+    pub(crate) fn pin_homes(
         &mut self,
         operation: &Operation<'_>,
         slot: u16,
-        keys: impl Iterator<Item = &'k [u8]>,
-        other: Option<u32>,
+        homes: impl FnOnce(&KeyHash) -> Vec<KeyHome>,
     ) {
         let Operation {
             origin, address, ..
         } = operation;
         if self.requests.parking.pins(*origin, address, slot) {
-            let hash = self.setup.hash();
-            let keys = keys.map(|key| hash.of(key));
-            let homes = keys.chain(other).map(|hash| KeyHome { slot, hash });
-            self.store.data_mut().pin(homes);
+            self.store.data_mut().pin(homes(self.setup.hash()));
+        }
+    }
+
+    /// Which keys run together in one script.
+    pub(crate) fn reach(&self) -> Reach<'_> {
+        match self.linked.is_some() {
+            true => Reach::Slot,
+            false => Reach::Shard(&self.setup),
         }
     }
 
@@ -551,11 +569,12 @@ pub(crate) fn obey<P: Blocks>(
         Asks::Item(request) => request,
         Asks::Program(request) => {
             for (key, value) in request.values() {
-                check_value(store, slot, request.key_at(key), value)?;
+                let key = request.key_at(key);
+                check_value(store, slot_of(key), key, value)?;
             }
             let levels = request
                 .keys()
-                .map(|key| least_level(store, slot, key, is_unleveled));
+                .map(|key| least_level(store, slot_of(key), key, is_unleveled));
             return Ok((levels.fold(level, AckLevel::max), 0));
         }
     };

@@ -143,6 +143,17 @@ pub(crate) struct Context<'a> {
     /// An armed key that has expired is missing although its effects have not run: they run
     /// elsewhere, or there is no room for them.
     pub(crate) hides_unfired: bool,
+    /// Of which slots the keys are.
+    pub(crate) spread: Spread,
+}
+
+/// Whether the keys of an item are of one slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Spread {
+    /// They are of the slot of the first one.
+    OneSlot,
+    /// They are of several slots of this shard.
+    Slots,
 }
 
 impl Context<'_> {
@@ -181,7 +192,7 @@ pub(crate) fn run<P: Blocks>(
         });
     }
     let key = Key::new(store, hash, request.key, found);
-    if let Some(unfired) = key.unfired(store, context) {
+    if let Some(unfired) = key.unfired(store, context, context.slot) {
         return unfired;
     }
     match request.verb {
@@ -262,13 +273,18 @@ impl<'a> Key<'a> {
     /// What keeps an operation from looking at the key: it is armed and has expired, and its
     /// effects have not run.
     #[inline]
-    fn unfired<P: Blocks>(&self, store: &Store<P>, context: &Context<'_>) -> Option<Ran> {
+    fn unfired<P: Blocks>(
+        &self,
+        store: &Store<P>,
+        context: &Context<'_>,
+        slot: u16,
+    ) -> Option<Ran> {
         if context.hides_unfired || is_planted(Bug::OverwriteUnfired) {
             return None;
         }
         let id = self.unfired_cell(store)?;
         Some(Ran::Unfired {
-            slot: context.slot,
+            slot,
             hash: self.at.hash,
             id,
         })

@@ -18,7 +18,7 @@ use penstock_storage::version::partition_of;
 use crate::accounts::answers::Asked;
 use crate::execution::answer_bytes::{Outgrown, answer_bytes};
 use crate::execution::operation::{Asks, Disposition, Leave, Operation, Own, obey};
-use crate::execution::verbs::{Cold, Context, Ran, refused};
+use crate::execution::verbs::{Cold, Context, Ran, Spread, refused};
 use crate::now::Now;
 use crate::shard::Shard;
 
@@ -228,6 +228,7 @@ impl<P: Blocks> Shard<P> {
             },
         };
         let from = pieces.len();
+        let spread = own.spread();
         let mut hides_unfired = leave.is_of_member;
         // Each round but the last ends a key of the operation.
         let ran = loop {
@@ -248,12 +249,13 @@ impl<P: Blocks> Shard<P> {
                 hides_unfired,
                 token: None,
                 answer: operation.answer,
+                spread: spread.unwrap_or(Spread::OneSlot),
             };
             let (store, stats) = (&mut self.execution.store, &mut self.execution.stats);
-            let ran = match (own.asks.crosses_slots(own.slot), own.asks.token()) {
-                (Some(refusal), _) => refused(&context, refusal, pieces.written()),
-                (None, None) => own.execute(store, &context, pieces),
-                (None, Some(token)) => own.execute_named(store, stats, &context, token, pieces),
+            let ran = match (spread, own.asks.token()) {
+                (Err(refusal), _) => refused(&context, refusal, pieces.written()),
+                (Ok(_), None) => own.execute(store, &context, pieces),
+                (Ok(_), Some(token)) => own.execute_named(store, stats, &context, token, pieces),
             };
             match ran {
                 Ran::Unfired { slot, hash, id } => {

@@ -1,5 +1,6 @@
-//! SCRIPT: a script runs on the keys of its slot. What it changes becomes one item of APPLY, which
-//! runs at the same instant and carries the reply of the script.
+//! SCRIPT: a script runs on the keys of its slot, at a node alone on those of its shard. What it
+//! changes becomes one item of APPLY, which runs at the same instant and carries the reply of the
+//! script.
 
 use penstock_net::limits::{APPLY_KEYS_MAX, MANY_INSTRUCTIONS_MAX};
 use penstock_net::pieces::Pieces;
@@ -10,6 +11,7 @@ use penstock_net::resp::{NO_SCRIPT, Replies, judge_script, protocol_of};
 use penstock_net::script::{
     SCRIPT, SCRIPT_RUNS_MAX, ScriptName, ScriptRequest, keep_to_declared_keys, note_run, note_slot,
 };
+use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
 use penstock_storage::io::Blocks;
 use penstock_storage::place::Lsn;
@@ -88,6 +90,14 @@ impl<P: Blocks> Shard<P> {
                     .execution
                     .refuse_elsewhere(ASKED, operation, &elsewhere, out);
             }
+            let reach = self.execution.reach();
+            let mut judged = request.keys().map(|key| reach.judge(slot, slot_of(key)));
+            if let Some(refusal) = judged.find_map(Result::err) {
+                let status = refusal.status();
+                return self
+                    .execution
+                    .refuse_item(ASKED, operation, status, &refusal, out);
+            }
         }
         let mut scripts = self.execution.scripts.take();
         let outcome = self.run_script(now, operation, &request, &mut scripts, pieces);
@@ -138,6 +148,7 @@ impl<P: Blocks> Shard<P> {
             let value_bytes_max = self.execution.setup.limits().value_bytes_max as usize;
             let running = Running {
                 request,
+                reach: self.execution.reach(),
                 value_bytes_max,
                 reply_bytes_max: self.reply_bytes_max(request, value_bytes_max),
             };
@@ -197,6 +208,12 @@ impl<P: Blocks> Shard<P> {
             }
             Some(Wants::Cold(cold)) => return self.park_script(operation, ran, cold, pieces),
             Some(Wants::Slot(_) | Wants::Fired { .. }) => unreachable!("the caller has done it"),
+            Some(Wants::Elsewhere(refusal)) => {
+                let (status, out) = (refusal.status(), pieces.written());
+                return self
+                    .execution
+                    .refuse_item(ASKED, operation, status, &refusal, out);
+            }
             None if keeps && changed > APPLY_KEYS_MAX => {
                 reply.clear();
                 keeps = false;
@@ -280,9 +297,11 @@ impl<P: Blocks> Shard<P> {
         if matches!(disposition, Disposition::Later)
             && let Ok(request) = ScriptRequest::read(&item)
         {
-            self.execution.fetch_declared(cold.slot, &request);
-            let keys = ran.staged.keys().chain(request.keys());
-            self.execution.pin_keys(operation, cold.slot, keys, None);
+            self.execution.fetch_declared(&request);
+            self.execution.pin_homes(operation, cold.slot, |hash| {
+                let keys = ran.staged.keys().chain(request.keys());
+                keys.map(|key| hash.home_of(key)).collect()
+            });
         }
         disposition
     }

@@ -18,6 +18,9 @@ use crate::seed::{Seed, seeds};
 use bench::{Bench, Found, NOW_MS, Start};
 use table::{Held, ROWS, Row, Way};
 
+/// A write of a key of another slot.
+const ELSEWHERE: &str = "SET elsewhere 1";
+
 /// What is found of a key that is held so, by the rule.
 fn expected(held: &Held) -> Found {
     let expiry_ms = held.expiry_ms.filter(|_| held.value.is_some());
@@ -57,6 +60,10 @@ fn every_write_leaves_the_same_in_every_way_and_on_every_kind_of_key() {
                     "the log of {:?} on {start:?} behind MULTI is another one",
                     row.words
                 );
+                // Beside a key of another slot.
+                let (replies, _) = run(row, &Way::Multi(&[row.words, ELSEWHERE]), start);
+                let expected = format!("*2\\r\\n{reply}+OK\\r\\n");
+                assert_eq!(replies, expected, "{:?} on {start:?}", row.words);
                 let (replies, other) = run(row, &Way::Script(&[row.words]), start);
                 assert_eq!(replies, expected, "EVAL {:?} on {start:?}", row.words);
                 assert!(
@@ -123,10 +130,17 @@ fn commands_leave_the_same_one_after_the_other_and_together() {
         let mut bench = Bench::new(start);
         let replies: Vec<String> = lines.iter().map(|line| bench.command(line)).collect();
         assert_eq!(bench.find(), expected(&held), "{lines:?} on {start:?}");
-        for way in [Way::Multi(&lines), Way::Script(&lines)] {
+        let beside: Vec<&str> = lines.iter().copied().chain([ELSEWHERE]).collect();
+        let and_beside = format!("{}+OK\\r\\n", replies.concat());
+        for (way, count, replies) in [
+            (Way::Multi(&lines), lines.len(), &replies.concat()),
+            (Way::Script(&lines), lines.len(), &replies.concat()),
+            (Way::Multi(&beside), beside.len(), &and_beside),
+            (Way::Script(&beside), beside.len(), &and_beside),
+        ] {
             let mut bench = Bench::new(start);
             let together = way.write(&mut bench, start);
-            let each = format!("*{}\\r\\n{}", lines.len(), replies.concat());
+            let each = format!("*{count}\\r\\n{replies}");
             assert_eq!(together, each, "{way:?} on {start:?}");
             assert_eq!(bench.find(), expected(&held), "{way:?} on {start:?}");
         }

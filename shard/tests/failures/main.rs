@@ -42,6 +42,7 @@ mod scripts;
 mod seed;
 mod server;
 mod shown;
+mod spread;
 mod tokens;
 mod watching;
 

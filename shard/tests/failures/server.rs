@@ -321,7 +321,7 @@ impl Server {
     }
 
     #[expect(clippy::too_many_arguments)]
-    fn open_as(
+    pub fn open_as(
         config: ShardConfig,
         layout: Layout,
         snapshots: Snapshots,

@@ -12,6 +12,8 @@ const TAG_SUCCESSOR: u16 = 5;
 const TAG_EFFECTS: u16 = TAG_IS_UNDERSTOOD | 4;
 /// The item that tells how many changes of its key a part stands for.
 const TAG_CHANGES: u16 = TAG_IS_UNDERSTOOD | 6;
+/// The item that tells the place of a record in its group.
+const TAG_GROUP: u16 = TAG_IS_UNDERSTOOD | 7;
 /// Who does not know a tag with this bit cannot use the part.
 const TAG_IS_UNDERSTOOD: u16 = 1 << 15;
 
@@ -22,6 +24,9 @@ const SUCCESSOR_ITEM_BYTES: usize = ITEM_HEAD_BYTES + 16;
 pub(super) const SUCCESSOR_AREA_BYTES: usize = HEAD_BYTES + SUCCESSOR_ITEM_BYTES;
 /// Bytes of the area of a part that stands for several changes.
 pub(crate) const CHANGES_AREA_BYTES: usize = HEAD_BYTES + ITEM_HEAD_BYTES + size_of::<u64>();
+const GROUP_ITEM_BYTES: usize = ITEM_HEAD_BYTES + 8;
+/// Bytes that a group adds to an area, or makes one of.
+pub(crate) const GROUP_AREA_BYTES: usize = HEAD_BYTES + GROUP_ITEM_BYTES;
 
 /// Whether an area can be read: `Some(false)` if an item in it must be understood and is not,
 /// `None` if it is damaged.
@@ -38,7 +43,8 @@ pub(super) fn check(area: &[u8]) -> Option<bool> {
         if item[4..] != [0; 4] || padding.iter().any(|&byte| byte != 0) {
             return None;
         }
-        is_known &= tag & TAG_IS_UNDERSTOOD == 0 || matches!(tag, TAG_EFFECTS | TAG_CHANGES);
+        let is_ours = matches!(tag, TAG_EFFECTS | TAG_CHANGES | TAG_GROUP);
+        is_known &= tag & TAG_IS_UNDERSTOOD == 0 || is_ours;
         items = &rest[padded(len)..];
     }
     items.is_empty().then_some(is_known)
@@ -65,6 +71,41 @@ pub(super) fn effects(area: &[u8]) -> Option<&[u8]> {
 pub(super) fn changes(area: &[u8]) -> Option<u64> {
     let data = item(area, TAG_CHANGES)?;
     Some(<[u8; 8]>::try_from(data).map_or(0, u64::from_le_bytes))
+}
+
+/// The place of a record in its group: records of one commit that stand side by side in one frame,
+/// and of which all count or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// The number of the record in the group, from 0.
+    pub ordinal: u16,
+    /// Records of the group, at least 2.
+    pub count: u16,
+}
+
+/// The place of the record in its group, if the area tells. `Some(None)`: it tells none that a
+/// record can have.
+pub(super) fn group(area: &[u8]) -> Option<Option<Group>> {
+    let data = item(area, TAG_GROUP)?;
+    let read = |at: usize| Some(u16::from_le_bytes([*data.get(at)?, *data.get(at + 1)?]));
+    let group = read(0).zip(read(2));
+    let group = group.map(|(ordinal, count)| Group { ordinal, count });
+    let is_sound = |group: &Group| group.count > 1 && group.ordinal < group.count;
+    Some(group.filter(|group| data.len() == 8 && data[4..] == [0; 4] && is_sound(group)))
+}
+
+/// This area, or nothing, and behind its items the one with a place in a group.
+pub(crate) fn with_group(area: &[u8], group: Group) -> Vec<u8> {
+    let mut with = area.to_vec();
+    with.resize(area.len().max(HEAD_BYTES) + GROUP_ITEM_BYTES, 0);
+    let items = u16::from_le_bytes([with[2], with[3]]) + 1;
+    put_head(&mut with, items);
+    let at = with.len() - GROUP_ITEM_BYTES;
+    let item = &mut with[at..];
+    put_item_head(item, TAG_GROUP, 8);
+    item[8..10].copy_from_slice(&group.ordinal.to_le_bytes());
+    item[10..12].copy_from_slice(&group.count.to_le_bytes());
+    with
 }
 
 /// The bytes of an area that has an item with a successor behind the items of this one.
@@ -238,15 +279,82 @@ mod tests {
     }
 
     #[test]
+    fn a_group_comes_back_from_its_area_also_behind_effects() {
+        let place = Group {
+            ordinal: 1,
+            count: 300,
+        };
+        let effects_area = EffectsArea::new(b"what runs");
+        for before in [&[][..], effects_area.bytes()] {
+            let with = with_group(before, place);
+            assert_eq!(check(&with), Some(true));
+            assert_eq!(group(&with), Some(Some(place)));
+            assert_eq!(effects(&with), effects(before));
+            assert!(with.len() <= before.len() + GROUP_AREA_BYTES);
+            let mut both = with.clone();
+            both.resize(with_successor_bytes(&with), 0);
+            add_successor(Version::default(), &mut both);
+            assert_eq!(
+                (check(&both), group(&both)),
+                (Some(true), Some(Some(place)))
+            );
+        }
+        assert_eq!((group(&[]), group(effects_area.bytes())), (None, None));
+    }
+
+    #[test]
+    fn a_place_that_no_record_has_in_a_group_is_none() {
+        for (ordinal, count, is_good) in [
+            (0, 2, true),
+            (1, 2, true),
+            (2, 2, false),
+            (0, 1, false),
+            (0, 0, false),
+        ] {
+            let with = with_group(&[], Group { ordinal, count });
+            let is_read = group(&with).expect("it has the item").is_some();
+            assert_eq!(is_read, is_good, "{ordinal} of {count}");
+        }
+        let mut with = with_group(
+            &[],
+            Group {
+                ordinal: 0,
+                count: 2,
+            },
+        );
+        *with.last_mut().expect("not empty") = 1;
+        assert_eq!(group(&with), Some(None), "the rest is zero");
+        // Three bytes are no place.
+        assert_eq!(group(&area(TAG_GROUP, 0, 0)), Some(None));
+    }
+
+    #[test]
+    fn the_area_of_a_group_is_the_one_of_the_document() {
+        let place = Group {
+            ordinal: 1,
+            count: 3,
+        };
+        assert_eq!(
+            shown("The second of three records:"),
+            with_group(&[], place)
+        );
+    }
+
+    #[test]
     fn the_area_of_a_thousand_changes_is_the_one_of_the_document() {
+        let area = ChangesArea::new(1000);
+        assert_eq!(shown("The area of 1000 changes:"), area.bytes());
+    }
+
+    /// The bytes that stand in the document behind this line.
+    fn shown(line: &str) -> Vec<u8> {
         let format = include_str!("../../FORMAT.md");
-        let (_, behind) = format.split_once("The area of 1000 changes:").unwrap();
+        let (_, behind) = format.split_once(line).unwrap();
         let block = behind.split("```").nth(1).unwrap();
         let lines = block.lines().filter_map(|line| line.split_once(": "));
         let bytes = lines.flat_map(|(_, line)| line.split('#').next().unwrap().split_whitespace());
-        let shown: Vec<u8> = bytes
+        bytes
             .map(|byte| u8::from_str_radix(byte, 16).unwrap())
-            .collect();
-        assert_eq!(shown, ChangesArea::new(1000).bytes());
+            .collect()
     }
 }

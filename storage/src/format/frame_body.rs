@@ -1,6 +1,7 @@
 //! The body of a frame: what each kind holds, as far as the frame alone tells.
 
 use crate::format::contents::Contents;
+use crate::format::extension::Group;
 use crate::format::frame::FrameHeader;
 use crate::format::frame::FrameKind;
 use crate::format::record::PartError;
@@ -32,9 +33,40 @@ pub(crate) fn is_sound(frame: &FrameHeader, body: &[u8]) -> bool {
     }
 }
 
-/// Checks the parts of a frame and how they make up records, and counts the records.
+/// Checks the parts of a frame and how they make up records and groups, and counts the records.
 pub(crate) fn count_records(body: &[u8]) -> Result<u32, PartError> {
     read_records(body, |_| ())
+}
+
+/// What follows a record, as far as groups tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum GroupNext {
+    /// A record of no group, or the first one of a group.
+    #[default]
+    Begin,
+    /// This record of the same group.
+    Record(Group),
+}
+
+impl GroupNext {
+    /// Takes the next record, which has this place in a group; what follows then. `None`: the
+    /// record does not follow.
+    pub(crate) fn take(self, group: Option<Group>) -> Option<Self> {
+        match (self, group) {
+            (GroupNext::Begin, None) => Some(GroupNext::Begin),
+            (GroupNext::Begin, Some(first)) if first.ordinal == 0 => Some(Self::behind(first)),
+            (GroupNext::Record(next), Some(found)) if found == next => Some(Self::behind(found)),
+            _ => None,
+        }
+    }
+
+    fn behind(Group { ordinal, count }: Group) -> Self {
+        let ordinal = ordinal + 1;
+        match ordinal == count {
+            true => GroupNext::Begin,
+            false => GroupNext::Record(Group { ordinal, count }),
+        }
+    }
 }
 
 /// As [`count_records`]; each part is given to `take`, before all are checked.
@@ -43,6 +75,7 @@ pub(crate) fn read_records<'a>(
     mut take: impl FnMut(PartView<'a>),
 ) -> Result<u32, PartError> {
     let mut records = 0;
+    let mut next = GroupNext::Begin;
     let mut start = 0;
     // The state of an incomplete record: its next ordinal, and the fields that its parts share.
     let mut expected = 0;
@@ -59,6 +92,7 @@ pub(crate) fn read_records<'a>(
         if part.ordinal() == 0 {
             records += 1;
             shared = shares;
+            next = next.take(part.group()).ok_or(PartError::Damaged)?;
         }
         if part.ordinal() != expected || shares != shared {
             return Err(PartError::Damaged);
@@ -67,7 +101,7 @@ pub(crate) fn read_records<'a>(
         start += part.bytes().len();
         take(part);
     }
-    if expected == 0 {
+    if expected == 0 && next == GroupNext::Begin {
         Ok(records)
     } else {
         Err(PartError::Damaged)

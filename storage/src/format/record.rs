@@ -5,12 +5,13 @@
 //! parts of a record stand side by side in one frame and tell their ordinal and their number.
 //! Every byte is described in `FORMAT.md`.
 
+mod items;
 mod number;
 mod of_parts;
 mod spec;
 
 use crate::format::checksum::crc32;
-use crate::format::extension::{self, EFFECTS_BYTES_MAX};
+use crate::format::extension;
 use crate::planted::{Bug, is_planted};
 use crate::types::version::Version;
 
@@ -305,17 +306,8 @@ impl<'a> PartView<'a> {
                 encoding,
             });
         }
-        if let Some(effects) = part.effects() {
-            let may_run = kind == PartKind::Put && flags & FLAG_EXPIRY != 0;
-            if !may_run || effects.len() > EFFECTS_BYTES_MAX {
-                return Err(PartError::Damaged);
-            }
-        }
-        if extended && let Some(changes) = extension::changes(&bytes[fixed..]) {
-            let may_be_many = kind == PartKind::Put && count == 1 && !is_numbered;
-            if !may_be_many || !(2..=part.sequence()).contains(&changes) {
-                return Err(PartError::Damaged);
-            }
+        if extended && !items::are_sound(&part, &bytes[fixed..]) {
+            return Err(PartError::Damaged);
         }
         if part.is_superseded() {
             let is_copy = flags & FLAG_CLEANED != 0;

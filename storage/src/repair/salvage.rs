@@ -1,8 +1,8 @@
 //! The records that can still be read in a damaged stretch.
 
-use crate::format::frame_body::count_records;
+use crate::format::frame_body::{GroupNext, count_records};
 use crate::format::record::{
-    FEW_PARTS_MAX, NUMBER_BYTES, PART_HEADER_BYTES, PartError, PartView, part_bytes, read_u32,
+    NUMBER_BYTES, PART_HEADER_BYTES, PartError, PartView, part_bytes, read_u32,
 };
 use crate::repair::damage::LostPart;
 use crate::repair::damage::NAMED_PARTS_MAX;
@@ -26,30 +26,17 @@ pub(super) struct Salvage {
 impl Salvage {
     /// Takes the parts of the frame whose body begins at `at`, and returns where they end.
     pub(super) fn frame(&mut self, bytes: &[u8], mut at: usize) -> usize {
-        // The parts so far of a record that may turn out whole.
-        let mut record: Vec<PartView<'_>> = Vec::with_capacity(FEW_PARTS_MAX);
+        let mut pending = Pending::default();
         while at < bytes.len() {
             match PartView::read(&bytes[at..]) {
                 Ok(part) => {
                     at += part.bytes().len();
-                    if part.ordinal() != record.len() {
-                        self.lose(&mut record);
+                    if !pending.is_followed_by(&part) {
+                        self.lose(&mut pending);
                     }
-                    record.push(part);
-                    if part.ordinal() + 1 < part.count() {
-                        continue;
-                    }
-                    let whole: Vec<u8> = record
-                        .iter()
-                        .flat_map(|part| part.bytes())
-                        .copied()
-                        .collect();
-                    if count_records(&whole) == Ok(1) {
-                        self.kept.extend(whole);
-                        self.kept_records += 1;
-                        record.clear();
-                    } else {
-                        self.lose(&mut record);
+                    pending.add(part);
+                    if pending.is_whole() {
+                        self.end(&mut pending);
                     }
                 }
                 Err(PartError::Unsupported { .. }) => {
@@ -57,7 +44,7 @@ impl Salvage {
                     break;
                 }
                 Err(PartError::Damaged) => {
-                    self.lose(&mut record);
+                    self.lose(&mut pending);
                     let is_end = at.is_multiple_of(BLOCK_BYTES)
                         || bytes[at..].iter().take(8).all(|&byte| byte == 0);
                     self.broken += u64::from(!is_end);
@@ -71,13 +58,25 @@ impl Salvage {
                 }
             }
         }
-        self.lose(&mut record);
+        self.lose(&mut pending);
         at
     }
 
-    fn lose(&mut self, record: &mut Vec<PartView<'_>>) {
-        self.broken += u64::from(!record.is_empty());
-        for part in record.drain(..) {
+    /// Keeps records that have all of their parts, unless these contradict each other.
+    fn end(&mut self, pending: &mut Pending<'_>) {
+        let parts = pending.parts.iter().flat_map(|part| part.bytes());
+        let whole: Vec<u8> = parts.copied().collect();
+        if count_records(&whole) != Ok(pending.records) {
+            return self.lose(pending);
+        }
+        self.kept.extend(whole);
+        self.kept_records += u64::from(pending.records);
+        *pending = Pending::default();
+    }
+
+    fn lose(&mut self, pending: &mut Pending<'_>) {
+        self.broken += u64::from(pending.records);
+        for part in std::mem::take(pending).parts {
             if self.lost.len() < NAMED_PARTS_MAX {
                 self.lost.push(LostPart {
                     key: part.key().to_vec(),
@@ -88,6 +87,43 @@ impl Salvage {
                 });
             }
         }
+    }
+}
+
+/// The parts so far of a record that may turn out whole, or of the records of a group.
+#[derive(Default)]
+struct Pending<'a> {
+    parts: Vec<PartView<'a>>,
+    /// Records that have begun.
+    records: u32,
+    /// Parts of the last one of them that are missing.
+    missing: usize,
+    /// What follows the last one of them.
+    next: GroupNext,
+}
+
+impl<'a> Pending<'a> {
+    fn is_followed_by(&self, part: &PartView<'_>) -> bool {
+        match self.missing {
+            0 => part.ordinal() == 0 && self.next.take(part.group()).is_some(),
+            missing => part.ordinal() + missing == part.count(),
+        }
+    }
+
+    /// Takes a part in, whether it follows or is the first of what is pending.
+    fn add(&mut self, part: PartView<'a>) {
+        if self.missing == 0 {
+            self.records += 1;
+            // A record in the middle of a group is never whole: the check of the end sees that.
+            self.next = self.next.take(part.group()).unwrap_or_default();
+            self.missing = part.count() - part.ordinal();
+        }
+        self.missing -= 1;
+        self.parts.push(part);
+    }
+
+    fn is_whole(&self) -> bool {
+        self.missing == 0 && self.next == GroupNext::Begin
     }
 }
 

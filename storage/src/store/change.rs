@@ -1,5 +1,6 @@
-//! A change of keys of one slot: opened on keys that were looked up, edited, then committed as one
-//! record. A change that is dropped before the commit leaves every key as it was.
+//! A change of keys: opened on keys that were looked up, edited, then committed as one record, or
+//! as one group of records if the keys are of several slots. A change that is dropped before the
+//! commit leaves every key as it was.
 //!
 //! | edit | before the commit | at the commit |
 //! |---|---|---|
@@ -11,7 +12,7 @@
 //! commit asks for room before it changes anything besides fields. A change that finds no room is
 //! dropped, and the drop gives edited fields their bytes back, the last edit first.
 
-use crate::format::extension::EffectsArea;
+use crate::format::extension::{EffectsArea, GROUP_AREA_BYTES};
 use crate::format::record::{FEW_PARTS_MAX, OfParts, PARTS_MAX, number_bytes, part_bytes};
 use crate::log::room::{Purpose, Room};
 use crate::memory::index::entry::CellId;
@@ -19,7 +20,7 @@ use crate::planted::{self, Bug, is_planted};
 use crate::store::commit::{ChangeKey, Committed, NoRoom, TokenPart};
 use crate::store::data::Data;
 use crate::store::fields::FieldEdit;
-use crate::store::key_numbers::{FewKeys, KeyNumbers, ManyKeys};
+use crate::store::key_numbers::{FewKeys, KeyNumbers, KeySlots, ManyKeys, OneSlot};
 use crate::store::store::Store;
 use crate::types::io::Blocks;
 use crate::types::key_home::KeyHome;
@@ -65,12 +66,12 @@ impl ChangedKey<'_> {
     }
 }
 
-/// An open change of 1 to [`KeyNumbers::MAX`] keys of one slot, no two of them alike. A change that
-/// is dropped leaves every key as it was. Compiled for several numbers, because most changes have
-/// few keys.
+/// An open change of 1 to [`KeyNumbers::MAX`] keys, no two of them alike. A change that is dropped
+/// leaves every key as it was. Compiled for several numbers, because most changes have few keys of
+/// one slot.
 pub struct Change<'s, 'k, P: Blocks, K: KeyNumbers> {
     store: &'s mut Store<P>,
-    slot: u16,
+    slots: K::Slots,
     keys: K::Of<ChangedKey<'k>>,
     count: usize,
     /// New effects of an expiry, each with the number of its key, which rises. Most changes have
@@ -98,6 +99,20 @@ impl Data {
     pub(super) fn has_room_for_new(&self, slot: u16, hashes: &[u32]) -> bool {
         self.has_room_for_keys() || self.keys.entries().has_free_entries(slot, hashes)
     }
+
+    /// The same of new keys of any slots.
+    fn has_room_for_spread(&self, mut new: Vec<KeyHome>) -> bool {
+        new.sort_unstable_by_key(|home| home.slot);
+        self.has_room_for_keys()
+            || new
+                .chunk_by(|one, other| one.slot == other.slot)
+                .all(|of_slot| {
+                    let hashes: Vec<u32> = of_slot.iter().map(|home| home.hash).collect();
+                    self.keys
+                        .entries()
+                        .has_free_entries(of_slot[0].slot, &hashes)
+                })
+    }
 }
 
 impl<P: Blocks> Store<P> {
@@ -113,7 +128,7 @@ impl<P: Blocks> Store<P> {
         keys: [ChangeKey<'k>; KEYS],
         count: usize,
     ) -> Change<'_, 'k, P, FewKeys<KEYS>> {
-        self.change_of(slot, &keys, count)
+        self.change_of(OneSlot(slot), &keys, count)
     }
 
     /// As [`Store::change`], of more keys: of all of `keys`.
@@ -125,17 +140,17 @@ impl<P: Blocks> Store<P> {
         slot: u16,
         keys: &[ChangeKey<'k>],
     ) -> Change<'_, 'k, P, ManyKeys> {
-        self.change_of(slot, keys, keys.len())
+        self.change_of(OneSlot(slot), keys, keys.len())
     }
 
-    /// As [`Store::change`], of as many keys as `K` has room for.
+    /// As [`Store::change`], of as many keys as `K` has room for, which are of these slots.
     ///
     /// # Panics
     /// If `count` is 0, or more than there are keys, or more than `K` has room for.
     #[inline(always)]
     pub fn change_of<'k, K: KeyNumbers>(
         &mut self,
-        slot: u16,
+        slots: K::Slots,
         keys: &[ChangeKey<'k>],
         count: usize,
     ) -> Change<'_, 'k, P, K> {
@@ -157,7 +172,7 @@ impl<P: Blocks> Store<P> {
         });
         Change {
             store: self,
-            slot,
+            slots,
             keys,
             count,
             armed: Vec::new(),
@@ -194,7 +209,7 @@ impl<'k, P: Blocks, K: KeyNumbers> Change<'_, 'k, P, K> {
 
     #[inline]
     fn home_of(&self, which: usize) -> KeyHome {
-        KeyHome::new(self.slot, self.key(which).found.hash)
+        KeyHome::new(self.slots.of(which), self.key(which).found.hash)
     }
 
     /// As [`Data::may_have_changed`], of a key before this change.
@@ -350,11 +365,36 @@ impl<'k, P: Blocks, K: KeyNumbers> Change<'_, 'k, P, K> {
         self.armed.binary_search_by_key(&which, |(armed, _)| *armed)
     }
 
-    /// Bytes of the record that [`Change::commit`] would log; 0 if nothing has changed.
+    /// Bytes of the record that [`Change::commit`] would log, or of the records together; 0 if
+    /// nothing has changed.
     #[inline]
     #[must_use]
     pub fn record_bytes(&mut self) -> usize {
-        bytes_of::<K>(self.parts().as_ref(), 0)
+        let parts = self.parts();
+        self.bytes_of(parts.as_ref(), 0)
+    }
+
+    /// The same with these bytes of parts, and `others` more parts: none beside keys of any slots.
+    #[inline]
+    fn bytes_of(&self, parts: &[usize], others: usize) -> usize {
+        match K::Slots::ARE_ONE {
+            true => bytes_of::<K>(parts, others),
+            false => self.spread_bytes(parts),
+        }
+    }
+
+    /// The same of keys of any slots.
+    fn spread_bytes(&self, parts: &[usize]) -> usize {
+        let changed = parts.iter().enumerate().filter(|(_, bytes)| **bytes > 0);
+        let mut slots: Vec<u16> = changed.map(|(which, _)| self.slots.of(which)).collect();
+        slots.sort_unstable();
+        let records = slots.chunk_by(|one, other| one == other);
+        let numbers = records.clone().map(|of| of.len() * number_bytes(of.len()));
+        let areas = match records.count() {
+            ..=1 => 0,
+            records => records * GROUP_AREA_BYTES,
+        };
+        parts.iter().sum::<usize>() + numbers.sum::<usize>() + areas
     }
 
     /// Bytes of the part of each key; 0 of those that have not changed.
@@ -383,8 +423,9 @@ impl<'k, P: Blocks, K: KeyNumbers> Change<'_, 'k, P, K> {
         &mut self.keys.as_mut()[which]
     }
 
-    /// Logs the change as one record: all of it or nothing survives a crash. The bytes of the
-    /// record are within [`Log::record_bytes_max`](crate::log::log::Log::record_bytes_max).
+    /// Logs the change as one record, or as one group of records, one for each slot of its keys:
+    /// all of it or nothing survives a crash. Together they are within
+    /// [`Log::record_bytes_max`](crate::log::log::Log::record_bytes_max).
     ///
     /// # Errors
     /// [`NoRoom`]. Every key is as it was before the change.
@@ -398,9 +439,28 @@ impl<'k, P: Blocks, K: KeyNumbers> Change<'_, 'k, P, K> {
         let mut logged = K::make(self.count, |_| (0, CellId(0)));
         let count = self.take_all(parts.as_ref(), logged.as_mut());
         let logged = &logged.as_ref()[..count];
-        let (lsn, version) = self.store.commit(now_us, self.slot, logged);
+        let committed = match K::Slots::ARE_ONE {
+            true => {
+                let (lsn, version) = self.store.commit(now_us, self.slots.of(0), logged);
+                Committed { lsn, version }
+            }
+            false => {
+                let cells = self.with_slots(parts.as_ref(), logged);
+                self.store.commit_group(now_us, cells)
+            }
+        };
         self.end();
-        Ok(Committed { lsn, version })
+        Ok(committed)
+    }
+
+    /// The slot of each cell that is logged, beside its hash.
+    fn with_slots(&self, parts: &[usize], logged: &[(u32, CellId)]) -> Vec<(KeyHome, CellId)> {
+        let changed = parts.iter().enumerate().filter(|(_, bytes)| **bytes > 0);
+        let slots = changed.map(|(which, _)| self.slots.of(which));
+        let cells = slots.zip(logged);
+        cells
+            .map(|(slot, &(hash, id))| (KeyHome { slot, hash }, id))
+            .collect()
     }
 
     /// As [`Change::commit`], with the token of the change in the same record.
@@ -409,17 +469,20 @@ impl<'k, P: Blocks, K: KeyNumbers> Change<'_, 'k, P, K> {
     /// [`NoRoom`]. Every key is as it was before the change.
     ///
     /// # Panics
-    /// If nothing has changed: [`Store::commit_token`] then. If [`PARTS_MAX`] keys have changed.
+    /// If nothing has changed: [`Store::commit_token`] then. If [`PARTS_MAX`] keys have changed. If
+    /// its keys are of several slots.
     pub fn commit_with(mut self, now_us: u64, token: &TokenPart<'_>) -> Result<Committed, NoRoom> {
         const { assert!(K::MAX < FEW_PARTS_MAX || K::MAX == PARTS_MAX) };
+        assert!(K::Slots::ARE_ONE, "a token names a change of one slot");
         let parts = self.parts();
         self.make_room(parts.as_ref(), Some(token))?;
         let mut logged = OfParts::of((0, CellId(0)), self.count + 1);
         let count = self.take_all(parts.as_ref(), &mut logged);
-        logged[count] = (token.at.hash, self.store.put_token(self.slot, token));
+        let slot = self.slots.of(0);
+        logged[count] = (token.at.hash, self.store.put_token(slot, token));
         let committed = self
             .store
-            .commit_with_token(now_us, self.slot, &logged[..=count], token);
+            .commit_with_token(now_us, slot, &logged[..=count], token);
         self.end();
         Ok(committed)
     }
@@ -458,6 +521,8 @@ impl<'k, P: Blocks, K: KeyNumbers> Change<'_, 'k, P, K> {
     /// Finds room for the record with these bytes of parts, and for what the change adds to memory.
     fn make_room(&mut self, parts: &[usize], token: Option<&TokenPart<'_>>) -> Result<(), NoRoom> {
         let (mut grows, mut needs_memory) = (false, false);
+        // The homes of new keys, if they are of several slots.
+        let mut spread = Vec::new();
         let (mut new, mut new_count) = (OfParts::of(0, self.count + 1), 0);
         for (which, &bytes) in parts.iter().enumerate() {
             if bytes == 0 {
@@ -477,9 +542,10 @@ impl<'k, P: Blocks, K: KeyNumbers> Change<'_, 'k, P, K> {
                 }
                 (grows, needs_memory) = (true, true);
             }
-            let adds_version = store
-                .data
-                .adds_version(self.slot, key.found.hash, key.found.key);
+            let adds_version =
+                store
+                    .data
+                    .adds_version(self.slots.of(which), key.found.hash, key.found.key);
             if adds_version && !store.data.has_room_for_keys() {
                 return Err(store.waits_or_lacks_memory());
             }
@@ -489,6 +555,9 @@ impl<'k, P: Blocks, K: KeyNumbers> Change<'_, 'k, P, K> {
             if key.found.cell.is_none() {
                 new[new_count] = key.found.hash;
                 new_count += 1;
+                if !K::Slots::ARE_ONE {
+                    spread.push(self.home_of(which));
+                }
             }
             // A cell has its value in steps of eight bytes.
             let cell = key.found.cell.filter(|_| key.found.exists);
@@ -498,15 +567,20 @@ impl<'k, P: Blocks, K: KeyNumbers> Change<'_, 'k, P, K> {
             needs_memory |= held != Some(value.len());
         }
         let bytes = match is_planted(Bug::RoomForOnePart) {
-            false => bytes_of::<K>(parts, token.is_some().into()),
+            false => self.bytes_of(parts, token.is_some().into()),
             true => *parts.iter().find(|bytes| **bytes > 0).expect("a change"),
         };
+        let slot = self.slots.of(0);
         let store = &mut *self.store;
         if let Some(token) = token {
             new[new_count] = token.at.hash;
-            return store.room_with_token(self.slot, bytes, &new[..=new_count], token);
+            return store.room_with_token(slot, bytes, &new[..=new_count], token);
         }
-        if new_count > 0 && !store.data.has_room_for_new(self.slot, &new[..new_count]) {
+        let has_entries = |data: &Data, new: &[u32]| match K::Slots::ARE_ONE {
+            true => data.has_room_for_new(slot, new),
+            false => data.has_room_for_spread(spread),
+        };
+        if new_count > 0 && !has_entries(&store.data, &new[..new_count]) {
             return Err(store.waits_or_lacks_memory());
         }
         if needs_memory && store.data.is_memory_short() {

@@ -1,14 +1,17 @@
-//! The commit of a change: the present contents of cells of one slot become one record, and the
-//! index and the live bytes follow it.
+//! The commit of a change: the present contents of cells of one slot become one record, those of
+//! several slots a group of records, and the index and the live bytes follow.
 
+use crate::format::extension::{Group, with_group};
 use crate::format::record::{OfParts, PartKind, PartSpec, RecordSpec, part_bytes};
 use crate::format::token::TokenAnswer;
 use crate::if_planted;
 use crate::memory::cache::cell::Cell;
 use crate::memory::index::entry::{CellId, is_token_hash};
+use crate::memory::keys::Keys;
 use crate::planted::{Bug, is_planted};
 use crate::store::data::Data;
 use crate::store::expiry::{expires, token_expires};
+use crate::store::keyspace::keyspaces::Keyspaces;
 use crate::store::store::Store;
 use crate::types::io::Blocks;
 use crate::types::key_home::KeyHome;
@@ -135,11 +138,7 @@ impl<P: Blocks> Store<P> {
             extension,
             ..RecordSpec::new(slot, version, time_ms, parts)
         };
-        let part = |(hash, id)| {
-            let cell = keys.cell(id);
-            let layout = keyspaces.layout(slot, cell.key());
-            part_of(cell, layout, keys.entries().is_crowded(slot, hash))
-        };
+        let part = |cell| spec_of(keys, keyspaces, slot, cell);
         let places = &mut self.places;
         if places.len() < cells.len() {
             places.resize(cells.len(), Place::default());
@@ -163,6 +162,79 @@ impl<P: Blocks> Store<P> {
                 self.log.append(now_us, &record(&parts), places)
             }
         };
+        self.note_commit((lsn, version, time_ms), slot, cells);
+        (lsn, version)
+    }
+
+    /// Logs the present contents of `cells` as a group: one record for each of their slots. All
+    /// of them or none survive a crash, because the frame that is open takes them all. The log must
+    /// have had room for them together. The version is that of the slot of the first cell.
+    pub(super) fn commit_group(
+        &mut self,
+        now_us: u64,
+        mut cells: Vec<(KeyHome, CellId)>,
+    ) -> Committed {
+        let first = cells[0].0.slot;
+        // A stable order: the parts of a record stand in that of the keys.
+        cells.sort_by_key(|(home, _)| home.slot);
+        let records = cells.chunk_by(|(one, _), (other, _)| one.slot == other.slot);
+        let count = u16::try_from(records.clone().count()).expect("no more than parts");
+        let mut committed = None;
+        for (ordinal, record) in (0..).zip(records) {
+            let slot = record[0].0.slot;
+            let cells: Vec<(u32, CellId)> = record
+                .iter()
+                .map(|&(KeyHome { hash, .. }, id)| (hash, id))
+                .collect();
+            let (lsn, version) = match count {
+                1 => self.commit(now_us, slot, &cells),
+                _ => self.commit_of_group(now_us, slot, &cells, Group { ordinal, count }),
+            };
+            let before = committed.map(|it: Committed| it.version);
+            let version = before.filter(|_| slot != first).unwrap_or(version);
+            committed = Some(Committed { lsn, version });
+        }
+        committed.expect("a change has a cell")
+    }
+
+    /// As [`Store::commit`], of a record of a group.
+    fn commit_of_group(
+        &mut self,
+        now_us: u64,
+        slot: u16,
+        cells: &[(u32, CellId)],
+        group: Group,
+    ) -> (Lsn, Version) {
+        let version = self.data.next_version(slot);
+        let time_ms = self.data.time_ms();
+        let (keys, keyspaces) = (&self.data.keys, &self.data.keyspaces);
+        let mut areas = keys.areas_of(cells);
+        let of_first = with_group(areas[0], group);
+        areas[0] = &of_first;
+        let mut parts = OfParts::of(spec_of(keys, keyspaces, slot, cells[0]), cells.len());
+        for (into, &cell) in parts.iter_mut().zip(cells) {
+            *into = spec_of(keys, keyspaces, slot, cell);
+        }
+        let record = RecordSpec {
+            extension: &areas,
+            ..RecordSpec::new(slot, version, time_ms, &parts)
+        };
+        if self.places.len() < cells.len() {
+            self.places.resize(cells.len(), Place::default());
+        }
+        let lsn = self.log.append(now_us, &record, &mut self.places);
+        self.note_commit((lsn, version, time_ms), slot, cells);
+        (lsn, version)
+    }
+
+    /// The last record holds the present contents of these cells.
+    #[inline(always)]
+    fn note_commit(
+        &mut self,
+        (lsn, version, time_ms): (Lsn, Version, u64),
+        slot: u16,
+        cells: &[(u32, CellId)],
+    ) {
         self.cleaning.note_record();
         if self.cleaning.bounds_writes() {
             let places = self.places[..cells.len()].iter();
@@ -176,7 +248,6 @@ impl<P: Blocks> Store<P> {
         for (at, &(hash, id)) in cells.iter().enumerate() {
             self.note_change(lsn, version, KeyHome { slot, hash }, at, id);
         }
-        (lsn, version)
     }
 
     /// Logs a record. Where its parts stand is known until the next one.
@@ -222,6 +293,19 @@ impl<P: Blocks> Store<P> {
             self.data.deletions.push_back((lsn, slot, hash, version));
         }
     }
+}
+
+/// The part of a cell, which has this hash, in a record of its slot.
+#[inline(always)]
+fn spec_of<'a>(
+    keys: &'a Keys,
+    keyspaces: &Keyspaces,
+    slot: u16,
+    (hash, id): (u32, CellId),
+) -> PartSpec<'a> {
+    let cell = keys.cell(id);
+    let layout = keyspaces.layout(slot, cell.key());
+    part_of(cell, layout, keys.entries().is_crowded(slot, hash))
 }
 
 /// The present contents of a cell as the log keeps them.

@@ -45,7 +45,7 @@ pub use data::Data;
 pub use direct_get::DirectRead;
 pub use fields::{FieldBefore, Fields};
 pub use history::{At, WasAt};
-pub use key_numbers::{FewKeys, KeyNumbers, ManyKeys};
+pub use key_numbers::{FewKeys, KeyNumbers, KeySlots, ManyKeys, OneSlot, SlotOfEach, SpreadKeys};
 pub use loaded::Loaded;
 pub use local::LocalRecords;
 pub use numbering::Numbering;

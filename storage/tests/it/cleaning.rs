@@ -39,6 +39,15 @@ pub(crate) fn hash(key: &[u8]) -> u32 {
     key.try_into().map_or(0, |key| u32::from_le_bytes(key) << 1)
 }
 
+/// Where the index has a key: the highest byte of a number says which slot, of those from 64 on
+/// every fortieth.
+pub(crate) fn home_of(key: &[u8]) -> KeyHome {
+    let slot = key
+        .try_into()
+        .map_or(0, |key| u32::from_le_bytes(key) >> 24);
+    KeyHome::new(64 + 40 * u16::try_from(slot).expect("a byte"), hash(key))
+}
+
 impl Yard {
     pub(crate) fn empty(log: Log<Heap>) -> Yard {
         Yard {
@@ -205,7 +214,6 @@ impl Yard {
     pub(crate) fn restarted(mut self, ms: u64) -> Yard {
         let survey = survey(&mut self.disk, OWNER).expect("nothing is damaged");
         let segments = survey.logs.values().next().expect("there is a log");
-        let home_of = |key: &[u8]| KeyHome::new(64, hash(key));
         let mut memory = Replayed::new(1 << 22);
         let mut replay = |part: &PartView<'_>, place| {
             memory.replay(&home_of, part, place, |_, _| panic!("all are in memory"))
@@ -237,7 +245,7 @@ impl Yard {
                 .expect("a sound disk");
             self.pump();
         }
-        self.store.settle(&|key: &[u8]| KeyHome::new(64, hash(key)));
+        self.store.settle(&home_of);
     }
 
     fn is_read(&self, index: usize) -> bool {

@@ -28,6 +28,7 @@ mod scrub;
 mod seed;
 mod small_disk;
 mod snapshot;
+mod spread;
 mod steady;
 mod store;
 mod table;

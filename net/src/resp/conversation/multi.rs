@@ -19,6 +19,7 @@ use super::super::table::{self, Name};
 use super::super::under_way::UnderWay;
 use super::super::watch::{Seen, Watching};
 use super::super::words;
+use super::script::Reach;
 use super::{CROSS_SLOT, NOT_ONE_ITEM, Passed, Talk};
 
 /// Commands behind MULTI, at most.
@@ -34,6 +35,16 @@ const NO_SCRIPT_BEHIND_MULTI: &[u8] =
     b"NOPERM a user with rights runs no scripts behind MULTI: a script is a transaction";
 /// Keys that WATCH may name together.
 const WATCHED_MAX: usize = 8;
+
+/// What the commands of EXEC do with keys.
+#[derive(Clone, Copy, Debug)]
+struct ExecKeys {
+    /// The slot of the first one. `None`: no key is named.
+    slot: Option<u16>,
+    reach: Reach,
+    /// A command may change one.
+    is_change: bool,
+}
 
 /// Commands behind MULTI.
 #[derive(Debug, Default)]
@@ -144,7 +155,11 @@ impl Talk {
             self.options.token = None;
             return self.end_exec(NOT_ONE_ITEM);
         }
-        let (slot, is_change) = match self.keys_of_exec(queue) {
+        let ExecKeys {
+            slot,
+            reach,
+            is_change,
+        } = match self.keys_of_exec(queue) {
             Ok(keys) => keys,
             Err(text) => return self.end_exec(text),
         };
@@ -211,7 +226,7 @@ impl Talk {
         batch.script(out, &item, self.watched.len(), words);
         self.queue = None;
         self.watched.clear();
-        self.push_script();
+        self.push_script(reach);
         Passed::Whole
     }
 
@@ -222,9 +237,8 @@ impl Talk {
         self.refuse_only(text)
     }
 
-    /// The slot of the keys of EXEC, watched ones included, and whether a command may change one.
-    /// No slot: no key is named.
-    fn keys_of_exec(&self, queue: &Queue) -> Result<(Option<u16>, bool), &'static [u8]> {
+    /// The keys of EXEC, watched ones included.
+    fn keys_of_exec(&self, queue: &Queue) -> Result<ExecKeys, &'static [u8]> {
         // A request may name a key for every few of its bytes, so no more names are kept than an
         // APPLY may have.
         let (mut slot, mut is_one_slot, mut is_change) = (None, true, false);
@@ -242,13 +256,20 @@ impl Talk {
             }
         }
         self.watched.iter().for_each(|watched| add(&watched.key));
-        if !is_one_slot {
+        if self.is_clustered && !is_one_slot {
             return Err(CROSS_SLOT);
         }
-        match names.len() > APPLY_KEYS_MAX {
-            true => Err(TOO_MANY_KEYS),
-            false => Ok((slot, is_change)),
+        if names.len() > APPLY_KEYS_MAX {
+            return Err(TOO_MANY_KEYS);
         }
+        // A script may use keys that it does not name.
+        let is_of_slot = self.is_clustered || is_one_slot && queue.scripts == 0;
+        let reach = if is_of_slot { Reach::Slot } else { Reach::Node };
+        Ok(ExecKeys {
+            slot,
+            reach,
+            is_change,
+        })
     }
 
     /// A command as the item of EXEC has it: what names no key is answered here.
@@ -270,15 +291,20 @@ impl Talk {
         out
     }
 
-    /// A command of keys of one slot that is more than an item.
+    /// A command that is more than an item.
     pub(super) fn command_by_itself(
         &mut self,
         request: &Request<'_>,
         args: Arguments<'_>,
         sink: &mut Sink<'_>,
     ) -> Passed {
-        let mut slot = None;
-        request.for_each_key(|key| slot = slot.or(Some(slot_of(key))));
+        let (mut slot, mut reach) = (None, Reach::Slot);
+        request.for_each_key(|key| {
+            let other = slot_of(key);
+            if *slot.get_or_insert(other) != other {
+                reach = Reach::Node;
+            }
+        });
         let item = ScriptItem {
             script: ScriptName::Command,
             access: ScriptAccess::Changes,
@@ -296,7 +322,7 @@ impl Talk {
         }
         let (batch, out) = sink.batch(self.ring.next_item());
         batch.script(out, &item, 0, std::iter::once(&command[..]));
-        self.push_script();
+        self.push_script(reach);
         Passed::Whole
     }
 

@@ -16,6 +16,15 @@ use super::{CROSS_SLOT, Passed, Talk};
 const NO_TOKEN: &[u8] = b"ERR a token names a write of one item, and no script: have the script \
     keep what it answers, in a key of the order";
 
+/// Which keys the item of a script may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// Those of one slot.
+    Slot,
+    /// Any keys of the node.
+    Node,
+}
+
 impl Talk {
     /// EVAL, EVALSHA and the same that only read.
     pub(super) fn eval(
@@ -38,7 +47,7 @@ impl Talk {
         }
         let first = names.clone().next();
         let slot = first.map(slot_of);
-        if !names.all(|key| Some(slot_of(key)) == slot) {
+        if self.is_clustered && !names.all(|key| Some(slot_of(key)) == slot) {
             return self.refuse_only(CROSS_SLOT);
         }
         if self.options.token.take().is_some() {
@@ -73,7 +82,10 @@ impl Talk {
         }
         let (batch, out) = sink.batch(self.ring.next_item());
         batch.script(out, &item, eval.keys().count(), words);
-        self.push_script();
+        self.push_script(match self.is_clustered {
+            true => Reach::Slot,
+            false => Reach::Node,
+        });
         Passed::Whole
     }
 
@@ -83,10 +95,15 @@ impl Talk {
         self.ring.is_empty() && sink.is_empty()
     }
 
-    /// An item was added whose answer is a reply.
-    pub(super) fn push_script(&mut self) {
+    /// An item was added whose answer is a reply. One that waits for a key keeps back what comes
+    /// behind it on its slot alone; so behind one that may use other slots nothing is taken before
+    /// its answer.
+    pub(super) fn push_script(&mut self, reach: Reach) {
         let entry = self.ring.push(Fold::Script, self.protocol);
         self.ring.add_item(entry);
+        if reach == Reach::Node {
+            self.ring.holds_others_back(entry);
+        }
         self.ring.close(entry, &mut self.out);
     }
 }

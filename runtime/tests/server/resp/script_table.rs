@@ -65,4 +65,48 @@ EVAL "return 1" x
 EVAL "return 1" -1
 EVAL "return 1" 2 a
 DEL {s}a
+
+# keys of several slots
+MULTI
+SET one 1
+INCRBY two 2
+APPEND three x
+MGET one two three four
+DEL one four
+EXEC
+MULTI
+INCR one
+INCR three
+INCR two
+EXEC
+MGET one two three
+MSETNX one 2 five 5
+MSETNX six 6 seven 7
+MGET six seven
+RENAME one eight
+RENAMENX six seven
+RENAMENX six nine
+COPY seven nine
+COPY seven nine REPLACE
+MGET one six seven eight nine
+WATCH two three
+SET three y
+MULTI
+SET two 9
+EXEC
+WATCH two three
+MULTI
+SET ten 10
+GETDEL two
+EXEC
+EVAL "redis.call('SET', KEYS[1], 'a') return redis.call('MGET', KEYS[1], KEYS[2])" 2 one seven
+EVAL "redis.call('SET', 'un', 'x') redis.call('SET', 'deux', 'y') return redis.call('DEL', 'un', 'deux', 'trois')" 0
+EVAL "return redis.call('MSETNX', unpack(ARGV))" 0 six 1 eleven 1
+MULTI
+EVAL "return redis.call('INCR', KEYS[2])" 2 one six
+INCR seven
+EXEC
+MSET one 1 two 2 three 3
+MGET one two three
+DEL one two three five six seven eight nine ten eleven
 "#;

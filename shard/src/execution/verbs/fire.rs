@@ -12,7 +12,7 @@ use penstock_storage::planted::{Bug, is_planted};
 use penstock_storage::store::{ChangeKey, FewKeys, KeyNumbers, NoRoom, Store};
 
 use super::program::{Missing, look_up, writes_too_much};
-use super::{Cold, Context, KeyHash, program::cold_keys};
+use super::{Cold, Context, KeyHash, Spread, program::cold_keys};
 
 /// What became of an armed key whose time has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,7 +138,7 @@ impl Fire<'_> {
             }
         }
         found.begin_with(self.expired(store, key));
-        let mut keys = found.open(store, &context);
+        let mut keys = found.open(store);
         let now_ms = keys.time_ms();
         // Nobody hears what they tell.
         told.clear();
@@ -183,6 +183,7 @@ impl Fire<'_> {
             hides_unfired: true,
             token: None,
             answer: None,
+            spread: Spread::OneSlot,
         }
     }
 }

@@ -1,5 +1,5 @@
 //! The program of an APPLY or UPDATE_IF: guards and effects on keys of a slot. All of them take
-//! effect, or none.
+//! effect, or none. That of a script may have keys of several slots of its shard, at a node alone.
 //!
 //! The keys are looked up together, so that all that are cold are read side by side. The
 //! instructions edit an open change, which becomes one record at the end. An UPDATE_IF begins with
@@ -10,22 +10,24 @@ use penstock_net::limits::{EXPIRY_MS_MAX, FEW_KEYS_MAX};
 use penstock_net::refusal::Refusal;
 use penstock_net::reply::{ITEM_FLAG_OVERFLOW, REPLY_ITEM_BYTES};
 use penstock_net::request::{Expiry, Version};
+use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
 use penstock_storage::extension::EffectsArea;
 use penstock_storage::io::Blocks;
 use penstock_storage::place::Lsn;
 use penstock_storage::planted::{self, Bug, is_planted};
 use penstock_storage::store::{
-    Change, ChangeKey, Committed, FewKeys, Found, KeyNumbers, ManyKeys, Store,
+    Change, ChangeKey, Committed, FewKeys, Found, KeyNumbers, KeySlots, ManyKeys, SpreadKeys, Store,
 };
 
 use super::repeat_updates::answer_alone;
 use super::{
-    Cold, Context, Key, Ran, expiry_after, no, no_room, not_past_by_store_alone, refused, stored,
-    token, wire,
+    Cold, Context, Key, Ran, Spread, expiry_after, no, no_room, not_past_by_store_alone, refused,
+    stored, token, wire,
 };
 
-/// Runs `request`, whose keys are of one slot, and writes its reply item at the end of `out`.
+/// Runs `request`, whose keys are spread as the context says, and writes its reply item at the end
+/// of `out`.
 /// [`Ran::Cold`] names the first of the keys that must be read; [`cold_keys`] tells all.
 pub(crate) fn run<P: Blocks>(
     store: &mut Store<P>,
@@ -37,6 +39,10 @@ pub(crate) fn run<P: Blocks>(
         && let Some(ran) = answer_alone(store, context, request, out)
     {
         return ran;
+    }
+    if context.spread == Spread::Slots {
+        let names: Vec<&[u8]> = request.keys().collect();
+        return run_on::<SpreadKeys, P>(store, context, (request, &names), out);
     }
     let names = request.first_keys();
     match request.key_count() {
@@ -86,7 +92,7 @@ fn run_on<'k, K: KeyNumbers, P: Blocks>(
             Err(refusal) => return refused(context, refusal, out),
         };
     }
-    let mut keys = found.open(store, context);
+    let mut keys = found.open(store);
     keys.is_asked = true;
     if !first.at.exists
         && let Some(start) = request.terms().and_then(|terms| terms.start)
@@ -171,6 +177,7 @@ pub(super) enum Missing {
 pub(super) struct FoundKeys<'k, K: KeyNumbers> {
     all: K::Of<Key<'k>>,
     count: usize,
+    slots: K::Slots,
 }
 
 /// Looks all keys up. What they hold takes at most the largest record, which is judged before
@@ -181,6 +188,7 @@ pub(super) fn look_up<'k, K: KeyNumbers, P: Blocks>(
     context: &Context<'_>,
     names: &[&'k [u8]],
 ) -> Result<FoundKeys<'k, K>, Missing> {
+    let slots = K::Slots::of_keys(context.slot, names.len(), |which| slot_of(names[which]));
     let (mut bytes_max, mut cold) = (0, None);
     let none = Key::new(store, context.key_hash, names[0], Found::Absent);
     let mut all = K::make(names.len(), |_| none);
@@ -189,7 +197,8 @@ pub(super) fn look_up<'k, K: KeyNumbers, P: Blocks>(
             0 => context.key_hash,
             _ => context.hash.of(name),
         };
-        let found = match store.keys().find(context.slot, hash, name) {
+        let slot = slots.of(number);
+        let found = match store.keys().find(slot, hash, name) {
             Found::Cold(_) if is_planted(Bug::ApplyMissesCold) => Found::Absent,
             found => found,
         };
@@ -201,7 +210,7 @@ pub(super) fn look_up<'k, K: KeyNumbers, P: Blocks>(
         if let Found::Cold(place) = found {
             bytes_max += place.part_bytes_min();
             cold = cold.or(Some(Cold {
-                slot: context.slot,
+                slot,
                 hash,
                 place,
                 version: None,
@@ -212,7 +221,7 @@ pub(super) fn look_up<'k, K: KeyNumbers, P: Blocks>(
     }
     let max = store.log().record_bytes_max();
     if bytes_max > max {
-        let bytes = held_bytes(store, context, &all.as_ref()[..names.len()]);
+        let bytes = held_bytes(store, &slots, &all.as_ref()[..names.len()]);
         if bytes > max {
             return Err(Missing::TooLarge(Refusal::ApplyBytes {
                 what: "what the keys of this APPLY hold",
@@ -226,16 +235,17 @@ pub(super) fn look_up<'k, K: KeyNumbers, P: Blocks>(
         None => Ok(FoundKeys {
             all,
             count: names.len(),
+            slots,
         }),
     }
 }
 
 /// Bytes of the parts of these keys, those of cold ones at least.
 #[cold]
-fn held_bytes<P: Blocks>(store: &Store<P>, context: &Context<'_>, keys: &[Key<'_>]) -> usize {
-    let bytes = keys.iter().map(|key| match key.value_cell() {
+fn held_bytes<P: Blocks>(store: &Store<P>, slots: &impl KeySlots, keys: &[Key<'_>]) -> usize {
+    let bytes = (0..).zip(keys).map(|(number, key)| match key.value_cell() {
         Some(id) => store.keys().part_bytes_of(id),
-        None => match store.keys().find(context.slot, key.at.hash, key.at.key) {
+        None => match store.keys().find(slots.of(number), key.at.hash, key.at.key) {
             Found::Cold(place) => place.part_bytes_min(),
             Found::Cached(_) | Found::Absent => 0,
         },
@@ -256,8 +266,8 @@ impl<'k, K: KeyNumbers> FoundKeys<'k, K> {
     /// The first key that is to fire before anything looks at it.
     #[inline]
     fn unfired<P: Blocks>(&self, store: &Store<P>, context: &Context<'_>) -> Option<Ran> {
-        let mut keys = self.keys().iter();
-        keys.find_map(|key| key.unfired(store, context))
+        let mut keys = (0..).zip(self.keys());
+        keys.find_map(|(number, key)| key.unfired(store, context, self.slots.of(number)))
     }
 
     /// Notes that the keys were used: what a guard reads stays in memory, too.
@@ -270,23 +280,19 @@ impl<'k, K: KeyNumbers> FoundKeys<'k, K> {
 
     /// Opens a change of the keys.
     #[inline(always)]
-    pub(super) fn open<'s, P: Blocks>(
-        self,
-        store: &'s mut Store<P>,
-        context: &Context<'_>,
-    ) -> OpenKeys<'s, 'k, P, K> {
+    pub(super) fn open<'s, P: Blocks>(self, store: &'s mut Store<P>) -> OpenKeys<'s, 'k, P, K> {
         let is_ruled = !store.keyspaces().is_empty();
         let all = self.all.as_ref();
         let ttls_ms = K::make(self.count, |number| match all.get(number) {
             Some(key) if is_ruled && number < self.count => {
-                let keyspace = store.keyspaces().of(context.slot, key.at.key);
+                let keyspace = store.keyspaces().of(self.slots.of(number), key.at.key);
                 keyspace.map_or(0, |(_, settings)| settings.ttl_ms)
             }
             _ => 0,
         });
         let keys = K::make(self.count, |number| all[number].at);
         OpenKeys {
-            change: store.change_of(context.slot, keys.as_ref(), self.count),
+            change: store.change_of(self.slots, keys.as_ref(), self.count),
             existed: K::make(self.count, |number| all[number].at.exists),
             versions: K::make(self.count, |number| all[number].version),
             ttls_ms,

@@ -1,4 +1,4 @@
-//! A script: it reads keys of its slot as they are now, and stages what its commands change.
+//! A script: it reads keys of its shard as they are now, and stages what its commands change.
 //!
 //! Nothing of the store changes while a script runs. What it has staged becomes one item of APPLY,
 //! which the shard runs at the same instant.
@@ -18,6 +18,7 @@ use penstock_storage::place::Lsn;
 use penstock_storage::store::{Found, Store};
 
 use crate::scripts::{Called, Calls, Script, ScriptEnd, ScriptRun, Scripts};
+use crate::setup::Setup;
 
 use super::{Cold, Key, KeyHash, stored};
 
@@ -43,15 +44,42 @@ pub(crate) enum Wants {
     Fired { home: KeyHome, id: CellId },
     /// The shard of this slot: the script has named no key before.
     Slot(u16),
+    /// A key that this shard does not have.
+    Elsewhere(Refusal),
 }
 
 /// What runs, and its bounds.
 #[derive(Clone, Copy)]
 pub(crate) struct Running<'a> {
     pub(crate) request: &'a ScriptRequest<'a>,
+    pub(crate) reach: Reach<'a>,
     pub(crate) value_bytes_max: usize,
     /// Bytes of the reply, at most; of a command by itself it is that of a value.
     pub(crate) reply_bytes_max: usize,
+}
+
+/// Which keys run together.
+#[derive(Clone, Copy)]
+pub(crate) enum Reach<'a> {
+    /// Those of the slot of the first key: a node of a cluster.
+    Slot,
+    /// Those of the shard with this setup: a node alone.
+    Shard(&'a Setup),
+}
+
+impl Reach<'_> {
+    /// Judges a key of a slot that is used beside one of another slot.
+    ///
+    /// # Errors
+    /// Why they do not run together.
+    pub(crate) fn judge(self, first: u16, second: u16) -> Result<(), Refusal> {
+        match self {
+            _ if first == second => Ok(()),
+            Reach::Slot => Err(Refusal::CrossSlot { first, second }),
+            Reach::Shard(setup) if setup.owns(second) => Ok(()),
+            Reach::Shard(_) => Err(Refusal::CrossShard { first, second }),
+        }
+    }
 }
 
 /// Runs a script, or commands, on the store. The reply is appended to `reply`. Commands need no
@@ -65,6 +93,7 @@ pub(crate) fn run<P: Blocks>(
 ) -> RanScript {
     let Running {
         request,
+        reach,
         value_bytes_max,
         reply_bytes_max,
     } = running;
@@ -76,6 +105,7 @@ pub(crate) fn run<P: Blocks>(
         hash,
         request,
         slot: request.slot(),
+        reach,
         wants: None,
         newest: None,
         used: Vec::new(),
@@ -225,6 +255,7 @@ struct StoreKeys<'s, P: Blocks> {
     hash: &'s KeyHash,
     request: &'s ScriptRequest<'s>,
     slot: Option<u16>,
+    reach: Reach<'s>,
     wants: Option<Wants>,
     newest: Option<(Lsn, Vec<u8>)>,
     used: Vec<CellId>,
@@ -232,24 +263,29 @@ struct StoreKeys<'s, P: Blocks> {
 
 impl<P: Blocks> KeySource for StoreKeys<'_, P> {
     fn read(&mut self, key: &[u8]) -> Result<Option<KeyRead<'_>>, Unread> {
-        let second = slot_of(key);
-        let slot = match self.slot {
-            _ if self.request.uses_declared_keys_alone()
-                && self.request.keys().all(|declared| declared != key) =>
-            {
-                let text = "NOPERM a script of a user with rights uses the keys that it names";
-                return Err(Unread::Refused(text.to_string()));
-            }
-            Some(first) if first != second => {
-                let refusal = Refusal::CrossSlot { first, second };
-                return Err(Unread::Refused(format!("CROSSSLOT {refusal}")));
-            }
-            Some(slot) => slot,
-            None => {
-                self.wants = Some(Wants::Slot(second));
-                return Err(Unread::Missing);
-            }
+        if self.request.uses_declared_keys_alone()
+            && self.request.keys().all(|declared| declared != key)
+        {
+            let text = "NOPERM a script of a user with rights uses the keys that it names";
+            return Err(Unread::Refused(text.to_string()));
+        }
+        let slot = slot_of(key);
+        let Some(first) = self.slot else {
+            self.wants = Some(Wants::Slot(slot));
+            return Err(Unread::Missing);
         };
+        if let Err(refusal) = self.reach.judge(first, slot) {
+            return Err(match self.request.script() {
+                // The call fails, which the script may catch.
+                ScriptName::Text(_) | ScriptName::Digest(_) => {
+                    Unread::Refused(format!("CROSSSLOT {refusal}"))
+                }
+                ScriptName::Commands | ScriptName::Command => {
+                    self.wants = Some(Wants::Elsewhere(refusal));
+                    Unread::Missing
+                }
+            });
+        }
         let hash = self.hash.of(key);
         let store = self.store;
         let found = store.keys().find(slot, hash, key);
