@@ -6,6 +6,7 @@ pub(crate) mod batch_run;
 pub(crate) mod direct_answers;
 mod events;
 mod fire;
+pub(crate) mod flush;
 mod links;
 pub(crate) mod mailed;
 mod members;

@@ -34,8 +34,10 @@ use penstock_storage::snapshot::{
 };
 use penstock_storage::store::{PREFETCH_KEYS_MAX, Store};
 use penstock_storage::system_key::is_system;
+use penstock_storage::version::PARTITIONS;
 
 use crate::accounts::counted::CountedBytes;
+use crate::execution::flush::flush_key;
 use crate::execution::verbs::KeyHash;
 use crate::setup::{ShardConfig, hash_check};
 use crate::shard::Shard;
@@ -462,6 +464,11 @@ pub fn open_shard<F: SegmentFiles, P: Blocks + Clone>(
     let inherited_records = inherited.iter().map(|(_, records)| records).sum();
     let inherited: Vec<InheritedLog> = inherited.into_iter().map(|(log, _)| log).collect();
     store.inherit(&inherited);
+    let hash = KeyHash::new(shard.hash_seed);
+    let marks = (0..PARTITIONS).map(flush_key);
+    store
+        .data_mut()
+        .find_marks(marks, &|key: &[u8]| hash.home_of(key));
     Ok(Opened {
         shard: Shard::after(shard, store, start)
             .map_err(|partition| OpeningError::StrangeNote { partition })?,

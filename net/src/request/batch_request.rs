@@ -211,6 +211,11 @@ impl BatchRequest {
         );
     }
 
+    /// Adds a FLUSH of the partition that a key belongs to. Only sessions of this process send it.
+    pub fn flush(&mut self, out: &mut Vec<u8>, key: &[u8]) {
+        self.item(out, Verb::Flush, 0, None, None, &[], &[key], &[]);
+    }
+
     /// Adds a SCAN.
     pub fn scan(&mut self, out: &mut Vec<u8>, request: &ScanRequest<'_>) {
         let from = out.len();

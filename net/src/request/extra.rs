@@ -30,6 +30,8 @@ pub enum Extra {
     },
     /// KEYSPACE: what is done. The key is the prefix.
     Keyspace(Action),
+    /// FLUSH: the key stands for its partition.
+    Flush,
 }
 
 impl Extra {
@@ -51,6 +53,7 @@ impl Extra {
             Verb::Scan | Verb::Apply | Verb::Ping => Extra::None,
             Verb::GetAt => Extra::At(read_at(flags, item)?),
             Verb::History => read_history(item)?,
+            Verb::Flush => Extra::Flush,
             Verb::Keyspace => Extra::Keyspace(read_action(flags, key, value)?),
         })
     }

@@ -230,6 +230,10 @@ verbs! {
         flags: flags::ABSENT | flags::KEYSPACE_DROP | flags::KEYSPACE_LIST,
         value: Field::Always,
     }
+    /// Delete all keys of the partition that the key belongs to. It comes from this process alone.
+    Flush = 13, "flush" {
+        effect: Effect::Deletes,
+    }
     /// Tell the next keys in the order of slots and hashes. Its item has a form of its own:
     /// [`ScanRequest`](crate::scan::ScanRequest).
     Scan = 5, "scan" {

@@ -115,7 +115,9 @@ fn tips(id: Name) -> &'static [&'static str] {
             &["request_policy:multi_shard", "response_policy:agg_sum"]
         }
         Name::DbSize => &["request_policy:all_shards", "response_policy:agg_sum"],
-        Name::Ping => &["request_policy:all_shards", "response_policy:all_succeeded"],
+        Name::Ping | Name::FlushAll | Name::FlushDb => {
+            &["request_policy:all_shards", "response_policy:all_succeeded"]
+        }
         Name::Wait => &["request_policy:all_shards", "response_policy:agg_min"],
         Name::Time | Name::Ttl | Name::PTtl => &["nondeterministic_output"],
         Name::Info => &[

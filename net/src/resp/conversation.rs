@@ -1,6 +1,7 @@
 //! One connection that speaks RESP: bytes of its peer come in, frames for a session in memory go
 //! out; frames of that session come back, bytes for the peer go out.
 
+mod flush;
 mod held;
 mod login;
 mod multi;
@@ -744,6 +745,7 @@ impl Talk {
         match id {
             Name::Scan => return self.scan(args, sink, host),
             Name::Keys | Name::RandomKey => self.walk(id, args, host),
+            Name::FlushAll | Name::FlushDb => return self.flush(id, args, sink, host),
             Name::KvApply => return self.apply(args, sink),
             Name::KvOpts => return self.options(args, sink),
             Name::KvRun => return self.run(args, sink, host),

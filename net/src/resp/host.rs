@@ -75,6 +75,8 @@ pub struct Facts {
     pub shards: u16,
     /// Whether INFO and HELLO name the node as one of a cluster.
     pub is_clustered: bool,
+    /// FLUSHALL and FLUSHDB are refused.
+    pub refuses_flush: bool,
 }
 
 /// What INFO counts.

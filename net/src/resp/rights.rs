@@ -18,7 +18,9 @@ fn need_of(id: Name, args: Arguments<'_>) -> Option<Need> {
     let flushes = || args.len() > 1 && args.get(1).eq_ignore_ascii_case(b"flush");
     match id {
         Name::Script if flushes() => Some(Need::ADMIN),
-        Name::Info | Name::Config | Name::SlowLog => Some(Need::ADMIN),
+        Name::Info | Name::Config | Name::SlowLog | Name::FlushAll | Name::FlushDb => {
+            Some(Need::ADMIN)
+        }
         Name::Client if is_of_others() => Some(Need::ADMIN),
         Name::DbSize => Some(Need::READ),
         _ => None,

@@ -35,6 +35,7 @@ pub(super) fn syntax_of(id: Name) -> &'static str {
         | Name::StrLen
         | Name::Ttl
         | Name::Type => "key",
+        Name::FlushAll | Name::FlushDb => "[ ASYNC | SYNC ]",
         Name::GetBit => "key offset",
         Name::GetEx => {
             "key [ EX seconds | PX milliseconds | EXAT unix-time-seconds \

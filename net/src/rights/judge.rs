@@ -20,7 +20,8 @@ impl Rights {
     pub fn judge<'a>(&'a self, request: &Request<'a>) -> Result<(), Denied<'a>> {
         // Most items are of users who may do both with their only key: then what is done with the
         // key need not be known.
-        let is_of_one_key = request.second_key.is_none() && request.verb != Verb::Keyspace;
+        let is_of_one_key =
+            request.second_key.is_none() && !matches!(request.verb, Verb::Keyspace | Verb::Flush);
         match is_of_one_key && self.allows(Need::READ_WRITE, request.key) {
             true => Ok(()),
             false => self.judge_needs(request),
@@ -33,6 +34,7 @@ impl Rights {
             Verb::Set if request.condition == Condition::Always => Need::WRITE,
             Verb::Set | Verb::Del => Need::READ_WRITE,
             Verb::Keyspace => return self.judge_keyspace(request),
+            Verb::Flush => return self.demand_prefix(Need::ADMIN, &[]),
             Verb::UpdateIf => return self.judge_apply(&ApplyRequest::of_update_if(request)),
             Verb::Scan | Verb::Apply | Verb::Ping => {
                 unreachable!("their items have forms of their own")

@@ -259,18 +259,23 @@ fn write(batch: &mut BatchRequest, out: &mut Vec<u8>, request: &Request<'_>) {
                 request.expiry,
             );
         }
-        Verb::GetAt | Verb::History | Verb::Keyspace | Verb::Scan | Verb::Ping | Verb::Apply => {
-            match request.extra {
-                Extra::At(at) => batch.get_at(out, request.key, at),
-                Extra::History { before, limit } => {
-                    batch.history(out, request.key, before, limit);
-                }
-                Extra::Keyspace(action) => batch.keyspace(out, request.key, action),
-                Extra::None | Extra::Member(_) | Extra::Show => {
-                    panic!("{:?} asks for something", request.verb)
-                }
+        Verb::GetAt
+        | Verb::History
+        | Verb::Keyspace
+        | Verb::Flush
+        | Verb::Scan
+        | Verb::Ping
+        | Verb::Apply => match request.extra {
+            Extra::At(at) => batch.get_at(out, request.key, at),
+            Extra::History { before, limit } => {
+                batch.history(out, request.key, before, limit);
             }
-        }
+            Extra::Keyspace(action) => batch.keyspace(out, request.key, action),
+            Extra::Flush => batch.flush(out, request.key),
+            Extra::None | Extra::Member(_) | Extra::Show => {
+                panic!("{:?} asks for something", request.verb)
+            }
+        },
     }
 }
 

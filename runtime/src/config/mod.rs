@@ -152,6 +152,9 @@ options! {
     /// Say cluster_enabled:1 in INFO and mode cluster in HELLO at a node alone, too: some clients
     /// for clusters ask for it.
     resp_cluster_enabled: bool = "false", Kind::Switch, Main;
+    /// Take FLUSHALL and FLUSHDB of clients of Redis, which delete all keys. Without it they are
+    /// refused.
+    resp_flush: bool = "true", Kind::Switch, Main;
     /// Shards, each on a core of its own: no more than CPUs that the process may use. 0 takes the
     /// number that the data directory has, or one per allowed CPU if it is new.
     shards: u16 = "0", Kind::Count(0, 256), Main;

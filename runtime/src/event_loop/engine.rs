@@ -270,7 +270,8 @@ impl Engine {
     fn publish(&mut self, now: Now) -> bool {
         let asked = std::mem::take(&mut self.outbox.info);
         let is_asked = !asked.is_empty();
-        if self.publisher.is_due(now) || is_asked || self.is_stopped {
+        let has_flushed = self.publisher.notes_flush(&self.shard);
+        if self.publisher.is_due(now) || is_asked || has_flushed || self.is_stopped {
             let carried = Carried {
                 disk: self.disk.counters(),
                 thread: self.thread.figures(),

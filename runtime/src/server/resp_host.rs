@@ -216,6 +216,7 @@ impl RespHost {
                 keepalive_s: KEEPALIVE_S,
                 shards: node.shards(),
                 is_clustered: config.is_clustered() || config.resp_cluster_enabled,
+                refuses_flush: !config.resp_flush,
                 ..Facts::default()
             },
             is_clustered: config.is_clustered(),

@@ -2,6 +2,7 @@
 
 mod beyond;
 mod cores;
+mod flush_table;
 mod holds;
 mod lifetimes;
 mod oracle;

@@ -24,6 +24,8 @@ impl<P: Blocks> Execution<P> {
     /// The same of the replies of so many operations, which wait for nothing behind this record.
     #[inline]
     pub(crate) fn gate_of(&mut self, level: AckLevel, lsn: Lsn, operations: u64) -> Lsn {
+        // Who does not find a key may see what a flush has done.
+        let lsn = lsn.max(self.store.data().flushes().lsn());
         let log = self.store.log_mut();
         if level >= AckLevel::Disk && !is_planted(Bug::AckEarly) {
             if lsn <= log.durable() {

@@ -23,7 +23,9 @@ impl<P: Blocks> Execution<P> {
     /// Lets cells leave the cache.
     pub(crate) fn settle(&mut self) {
         let hash = self.setup.hash();
-        self.store.settle(&|key| hash.home_of(key));
+        let is_cleared = self.store.settle(&|key| hash.home_of(key));
+        // A flush waits until the one before is cleared.
+        self.phase.note_progress(is_cleared);
     }
 
     /// Emits the reads for which there is memory: those that operations wait for before those of
@@ -97,6 +99,9 @@ impl<P: Blocks> Execution<P> {
 
     /// Goes on with a snapshot of the index, or begins one if it is due.
     pub(crate) fn take_snapshot(&mut self, step: &mut Step<'_, P::Block>, is_idle: bool) {
+        if self.store.data().is_clearing() {
+            return;
+        }
         let writes = &mut step.outbox.snapshots;
         self.chores
             .snapshots

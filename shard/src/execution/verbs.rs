@@ -202,7 +202,9 @@ pub(crate) fn run<P: Blocks>(
         Verb::GetAt => past::get_at(store, context, request, &key, out.written()),
         Verb::History => past::history(store, context, request, &key, out.written()),
         Verb::UpdateIf | Verb::Apply => unreachable!("they are programs: program::run"),
-        Verb::Keyspace | Verb::Scan | Verb::Ping => unreachable!("the shard itself answers"),
+        Verb::Keyspace | Verb::Scan | Verb::Ping | Verb::Flush => {
+            unreachable!("the shard itself answers")
+        }
     }
 }
 
@@ -436,7 +438,7 @@ fn no(context: &Context<'_>, status: Status, key: &Key<'_>, out: &mut Vec<u8>) -
 }
 
 #[cold]
-fn full<P: Blocks>(store: &Store<P>, context: &Context<'_>, out: &mut Vec<u8>) -> Ran {
+pub(crate) fn full<P: Blocks>(store: &Store<P>, context: &Context<'_>, out: &mut Vec<u8>) -> Ran {
     let log = store.log();
     let failure = context.spare_failure.filter(|_| !log.has_most_segments());
     if let Some(failure) = failure {

@@ -3,8 +3,7 @@
 use penstock_net::link::Position;
 use penstock_storage::keyspace::is_understood;
 use penstock_storage::record::PartView;
-use penstock_storage::system_key::is_local;
-use penstock_storage::system_key::{is_system, is_token};
+use penstock_storage::system_key::{is_flush, is_local, is_system, is_token};
 use penstock_storage::version::{Version, partition_of};
 
 use super::PartitionId;
@@ -86,6 +85,8 @@ impl<'a> ShippedRecord<'a> {
             // A token stands in the record of its change; all else of the store's own stands alone.
             let may_stand = part.count() == 1 || is_token(part.key());
             is_strange |= is_system(part.key()) && !(may_stand && is_understood(&part));
+            // Only a node alone writes one.
+            is_strange |= is_flush(part.key());
             end += part.bytes().len();
             if ordinal + 1 == part.count() {
                 break;

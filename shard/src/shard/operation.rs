@@ -4,6 +4,7 @@ use penstock_net::apply::ApplyRequest;
 use penstock_net::item::ItemForm;
 use penstock_net::limits::FEW_KEYS_MAX;
 use penstock_net::pieces::Pieces;
+use penstock_net::refusal::Refusal;
 use penstock_net::request::{Extra, Request, Verb};
 use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
@@ -46,6 +47,11 @@ impl<P: Blocks> Shard<P> {
             Ok(request) if request.verb == Verb::UpdateIf => {
                 let program = ApplyRequest::of_update_if(&request);
                 self.program_item(now, operation, &program, pieces)
+            }
+            Ok(request) if request.verb == Verb::Flush && !self.is_of_process(operation) => {
+                let refusal = Refusal::Operation(Verb::Flush as u8);
+                let out = pieces.written();
+                self.execution.refuse_unreadable(operation, refusal, out)
             }
             Ok(request) => self.item_of_key(now, operation, Asks::Item(&request), pieces),
             Err(refusal) => self
@@ -167,6 +173,7 @@ impl<P: Blocks> Shard<P> {
         }
         match asks.extra() {
             Extra::Keyspace(action) => self.execution.keyspace_item(now, &own, action, out),
+            Extra::Flush => self.execution.flush_item(now, &own, out),
             _ => self.run_own(now, &own, pieces),
         }
     }

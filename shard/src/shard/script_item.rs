@@ -52,7 +52,7 @@ impl<P: Blocks> Shard<P> {
     ) -> Disposition {
         let out = pieces.written();
         let request = match ScriptRequest::read(operation.item) {
-            Ok(request) if self.may_bring_scripts(operation) => request,
+            Ok(request) if self.is_of_process(operation) => request,
             Ok(_) => {
                 let refusal = Refusal::Operation(SCRIPT);
                 return self.execution.refuse_unreadable(operation, refusal, out);
@@ -113,8 +113,8 @@ impl<P: Blocks> Shard<P> {
     }
 
     /// Whether the item comes from this process: the port for clients of Redis, or another shard
-    /// of it.
-    fn may_bring_scripts(&self, operation: &Operation<'_>) -> bool {
+    /// of it. A SCRIPT and a FLUSH do.
+    pub(super) fn is_of_process(&self, operation: &Operation<'_>) -> bool {
         let session = operation.address.session;
         operation.origin != Origin::Here || !self.front.sessions.is_of_wire(session)
     }

@@ -81,6 +81,10 @@ impl<P: Blocks> Shard<P> {
                 .deadline_us(store.log())
                 .filter(|_| is_serving),
             is_due.then_some(now.us),
+            store
+                .data()
+                .may_clear(store.log().durable())
+                .then_some(now.us),
             self.execution
                 .firing_deadline_us(now)
                 .filter(|_| is_serving),

@@ -11,6 +11,7 @@ mod config;
 mod device;
 mod edits;
 mod expiry;
+mod flush;
 mod handovers;
 #[path = "../../../storage/tests/it/heap.rs"]
 mod heap;
@@ -67,6 +68,8 @@ enum Operation {
     Get(usize),
     Set(usize),
     Delete(usize),
+    /// Of the partition of all keys.
+    Flush,
 }
 
 /// All keys are of one slot, so that they execute in the order in which they were sent.
@@ -92,6 +95,17 @@ fn operations(rounds: usize) -> Vec<Operation> {
     rounds.collect()
 }
 
+/// The same with flushes, and with reads behind each that no write stands between.
+fn operations_with_flushes(rounds: usize) -> Vec<Operation> {
+    let with_flush = |(place, operation)| match place % 29 {
+        17 => Operation::Flush,
+        18..21 => Operation::Get(place * 5 % KEYS),
+        _ => operation,
+    };
+    let all = operations(rounds).into_iter().enumerate();
+    all.map(with_flush).collect()
+}
+
 /// Sends all operations, a few at a time, while requests to the disk end out of order.
 fn trade(server: &mut Server, operations: &[Operation]) {
     for (place, operation) in operations.iter().enumerate() {
@@ -99,6 +113,7 @@ fn trade(server: &mut Server, operations: &[Operation]) {
             Operation::Get(number) => server.get(place, &key(number)),
             Operation::Set(number) => server.set(place, &key(number), &value(place)),
             Operation::Delete(number) => server.delete(place, &key(number)),
+            Operation::Flush => server.send(place, |batch, out| batch.flush(out, &key(0))),
         }
         if place % 3 == 0 {
             server.turn();
@@ -141,7 +156,9 @@ fn check_replies(
             }
             // What was not there was not deleted.
             Operation::Delete(_) if status == Some(Status::NotFound) => {}
-            Operation::Set(_) | Operation::Delete(_) => changes.push((place, operation)),
+            Operation::Set(_) | Operation::Delete(_) | Operation::Flush => {
+                changes.push((place, operation));
+            }
         }
     }
     Ok(changes)
@@ -160,10 +177,25 @@ fn state(changes: &[(usize, Operation)]) -> BTreeMap<usize, usize> {
         match operation {
             Operation::Set(number) => state.insert(number, place),
             Operation::Delete(number) => state.remove(&number),
+            Operation::Flush => {
+                state.clear();
+                None
+            }
             Operation::Get(_) => None,
         };
     }
     state
+}
+
+/// The place of the last operation before `place` that deleted a key.
+fn ended(changes: &[(usize, Operation)], key: usize, place: usize) -> Option<usize> {
+    let before = changes.iter().rev().filter(|(at, _)| *at < place);
+    let mut before = before.filter(|(_, change)| match change {
+        Operation::Flush => true,
+        Operation::Delete(number) | Operation::Set(number) => *number == key,
+        Operation::Get(_) => false,
+    });
+    before.next().map(|(at, _)| *at)
 }
 
 /// The place of the operation that set a value, which must be whole.
@@ -200,15 +232,17 @@ fn check_restart(
             reply => return Err(format!("after the start key {number} is {reply:?}")),
         }
     }
-    // Whatever a client saw: an acknowledged change, or all before what a GET showed.
+    // Whatever a client saw: an acknowledged change, or all before what a GET showed, or did not
+    // find any more.
     let seen = operations
         .iter()
         .enumerate()
         .filter_map(|(place, operation)| {
             let reply = replies.get(&place)?;
             match (operation, reply.status) {
-                (Operation::Set(_) | Operation::Delete(_), Status::Ok) => Some(place),
+                (Operation::Get(number), Status::NotFound) => ended(&changes, *number, place),
                 (Operation::Get(_), Status::Ok) => place_of(&reply.value).ok(),
+                (_, Status::Ok) => Some(place),
                 _ => None,
             }
         });
@@ -283,6 +317,7 @@ fn fail(
     failing: Option<(usize, Failure)>,
 ) -> Result<Server, String> {
     let mut server = Server::open(sync, Image::default(), 1, failing)?;
+    server.be_of_process();
     trade(&mut server, operations);
     let is_final = failing.is_some_and(|(number, _)| {
         matches!(server.asked.get(number), Some(Asked::Write | Asked::Sync))
@@ -311,16 +346,24 @@ fn fail(
 
 #[test]
 fn no_failure_of_any_request_lets_a_reply_promise_what_is_lost() {
-    let operations = operations(70);
+    check_all_failures(&operations(70));
+}
+
+#[test]
+fn no_failure_of_any_request_tears_a_flush_or_lets_a_reply_promise_one_that_is_lost() {
+    check_all_failures(&operations_with_flushes(70));
+}
+
+fn check_all_failures(operations: &[Operation]) {
     let mut refused = 0;
     for sync in [SyncMethod::DurableWrite, SyncMethod::WriteThenSync] {
-        let calm = fail(sync, &operations, None).expect("nothing fails");
+        let calm = fail(sync, operations, None).expect("nothing fails");
         let count = |asked| calm.asked.iter().filter(|&&other| other == asked).count();
         assert!(count(Asked::Write) > 10 && count(Asked::Read) > 10 && count(Asked::Spare) > 2);
         assert!(calm.wide_reads > 0, "no part stands in two blocks");
         for (number, &asked) in calm.asked.iter().enumerate() {
             for failure in failures(asked, number) {
-                match fail(sync, &operations, Some((number, failure))) {
+                match fail(sync, operations, Some((number, failure))) {
                     Ok(server) => {
                         let replies = server.replies.values();
                         refused += replies.filter(|reply| is_refusal(reply.status)).count();

@@ -14,6 +14,11 @@ pub const TOKEN_KEY_BYTES: usize = TOKEN_KEY.len() + 3 + 16;
 /// What the keys of horizons begin with: how long tokens of the partition are kept, and since when
 /// none is missing. A tag that leads to the first slot of the partition follows, and a brace.
 pub const HORIZON_KEY: &[u8] = b"\0\0penstock/horizon/{";
+/// What the keys of flush marks begin with: all keys of the partition that stand before the mark in
+/// their log are gone. A tag as that of a horizon follows, and a brace.
+pub const FLUSH_KEY: &[u8] = b"\0\0penstock/flush/{";
+/// The value of a flush mark: 8 bytes, reserved.
+pub const FLUSH_VALUE: [u8; 8] = [0; 8];
 /// Bytes of the value of a local record, at most.
 pub const LOCAL_BYTES_MAX: usize = 256;
 /// Bytes of the value of a record of epochs, at most.
@@ -48,11 +53,25 @@ pub fn is_horizon(key: &[u8]) -> bool {
     key.first() == Some(&0) && key.starts_with(HORIZON_KEY)
 }
 
+/// Whether a part with this key is a flush mark.
+#[inline]
+#[must_use]
+pub fn is_flush(key: &[u8]) -> bool {
+    key.first() == Some(&0) && key.starts_with(FLUSH_KEY)
+}
+
 /// Whether the index has this key of the store's own as it has keys of clients.
 #[inline]
 #[must_use]
 pub fn is_indexed(key: &[u8]) -> bool {
-    is_epochs(key) || is_token(key) || is_horizon(key)
+    is_epochs(key) || is_token(key) || is_horizon(key) || is_flush(key)
+}
+
+/// The tag in the key of a flush mark. `None` if it is no such key.
+#[must_use]
+pub fn flush_tag(key: &[u8]) -> Option<&[u8]> {
+    let tag = key.strip_prefix(FLUSH_KEY)?.strip_suffix(b"}")?;
+    (tag.len() == 2).then_some(tag)
 }
 
 /// The key of a token, by two bytes that lead to its slot.

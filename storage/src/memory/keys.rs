@@ -202,6 +202,7 @@ impl Keys {
         entries: usize,
         visit: &mut impl FnMut(NewestPart),
     ) -> Option<KeyHome> {
+        assert!(!self.is_clearing(), "tokens stand where no walk comes");
         self.index.walk(from, entries, &mut |key, found| {
             if_planted!(
                 Bug::TokenForgottenBySnapshot,
@@ -469,6 +470,76 @@ impl Keys {
         if let Home::Memory(id) = home {
             self.cache.remove(id);
         }
+    }
+
+    /// Takes all keys of a partition away at once, but for tokens and the key that stays. No
+    /// look-up finds them any more; [`Keys::clear`] gives back what they hold.
+    ///
+    /// # Panics
+    /// If keys of the partition that were taken away before are not cleared.
+    pub(crate) fn fall(&mut self, partition: usize, (home, stays): (KeyHome, &[u8])) {
+        // What is cold is known by its hash alone. That another key of the slot has the same hash
+        // of 32 bits is taken for impossible.
+        let mut found = self.index.candidates(home.slot, home.hash);
+        let found = found.find(|candidate| match candidate.home {
+            Home::Memory(id) => self.is_at(id, stays),
+            Home::Disk(_) => true,
+        });
+        if let Some(found) = found {
+            self.index.remove(found.position);
+        }
+        self.index.fall(partition);
+        match found.map(|found| found.home) {
+            Some(Home::Memory(id)) => self.index.insert(home.slot, home.hash, id),
+            Some(Home::Disk(packed)) => self.index.insert_cold(home.slot, home.hash, packed),
+            None => {}
+        }
+    }
+
+    /// Gives back what keys hold that were taken away, about so many of them, and tells where their
+    /// newest parts stand. Whether more are left.
+    pub(crate) fn clear(&mut self, keys_max: usize, mut lost: impl FnMut(Place)) -> bool {
+        let Keys {
+            index,
+            cache,
+            timers,
+        } = self;
+        let mut timed = Vec::new();
+        let goes_on = index.clear(keys_max, &mut |KeyHome { slot, hash }, home| {
+            let packed = match home {
+                Home::Disk(packed) => packed,
+                Home::Memory(id) => {
+                    let cell = cache.cell(id);
+                    if let (Some(expiry_ms), Some(_)) = (cell.expiry_ms(), cache.effects(id)) {
+                        timed.push(Timer {
+                            expiry_ms,
+                            slot,
+                            hash,
+                        });
+                    }
+                    let packed = cell.place();
+                    cache.remove(id);
+                    packed
+                }
+            };
+            if let Some(place) = packed.place() {
+                lost(place);
+            }
+        });
+        for timer in timed {
+            // The key may be there again, with the same expiry: then it stays.
+            if index.candidates(timer.slot, timer.hash).next().is_none() {
+                timers.remove(timer);
+            }
+        }
+        goes_on
+    }
+
+    /// Whether keys that were taken away are to be cleared.
+    #[inline]
+    #[must_use]
+    pub fn is_clearing(&self) -> bool {
+        self.index.is_clearing()
     }
 
     /// Takes back a [`Keys::insert`] of this slot and hash that is not to be committed.

@@ -13,6 +13,7 @@ use crate::planted::{self, Bug, is_planted};
 use crate::recovery::snapshot::coverage::Coverage;
 use crate::recovery::snapshot::format::{CoveredSegment, SnapshotFooter, SnapshotHeader};
 use crate::store::cleaning::live::{FileTimes, Live};
+use crate::store::flush_marks::{fall, flushes};
 use crate::store::keyspace;
 use crate::store::keyspace::keyspaces::Keyspaces;
 use crate::store::keyspace::settings::SettingsEntry;
@@ -251,7 +252,7 @@ impl Replayed {
         mut key_at: impl FnMut(Place, &mut dyn FnMut(&PartView<'_>)) -> Result<(), E>,
     ) -> Result<(), E> {
         self.time_ms = self.time_ms.max(part.time_ms());
-        if is_system(part.key()) && !self.replay_system(part, place) {
+        if is_system(part.key()) && !self.replay_system(home_of, part, place) {
             return Ok(());
         }
         if part.is_superseded() && part.kind() == PartKind::Put && !is_planted(Bug::RevivePast) {
@@ -367,7 +368,12 @@ impl Replayed {
 
     /// Takes in a part under a key of the store's own; whether the index has it too.
     #[cold]
-    fn replay_system(&mut self, part: &PartView<'_>, place: Place) -> bool {
+    fn replay_system(
+        &mut self,
+        home_of: &impl Fn(&[u8]) -> KeyHome,
+        part: &PartView<'_>,
+        place: Place,
+    ) -> bool {
         if !keyspace::is_understood(part) {
             self.strange.get_or_insert_with(|| part.key().into());
             return false;
@@ -385,6 +391,11 @@ impl Replayed {
             return true;
         }
         if is_indexed(part.key()) {
+            if flushes(part) {
+                fall(&mut self.keys, part.key(), home_of);
+                let live = &mut self.live;
+                while self.keys.clear(usize::MAX, |place| live.loses(place)) {}
+            }
             return true;
         }
         if self.snapshot.is_some() {

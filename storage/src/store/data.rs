@@ -14,6 +14,7 @@ use crate::memory::index::entry::{CellId, Home, Position, is_token_hash};
 use crate::memory::keys::Keys;
 use crate::store::cleaning::live::Live;
 use crate::store::clock::Clock;
+use crate::store::flush_marks::Flushes;
 use crate::store::keyspace::keyspaces::Keyspaces;
 use crate::store::loaded::Loaded;
 use crate::store::local::LocalRecords;
@@ -44,6 +45,7 @@ pub struct Data {
     /// The keys that have left the index lately, once somebody has asked.
     pub(super) removals: Option<Box<Removals>>,
     pub(super) clock: Clock,
+    pub(super) flushes: Flushes,
     /// Deletions in log order, by slot, hash and version, that leave the index once they are
     /// durable.
     pub(super) deletions: VecDeque<(Lsn, u16, u32, Version)>,
@@ -64,6 +66,7 @@ impl Data {
             horizons: Horizons::default(),
             removals: None,
             clock: Clock::new(loaded.time_ms),
+            flushes: Flushes::default(),
             deletions: VecDeque::new(),
         }
     }
@@ -173,13 +176,13 @@ impl Data {
     }
 
     /// As [`Store::settle`](crate::store::Store::settle), with the log durable up to `durable`.
-    /// Cells whose last change is behind `may_leave` stay.
+    /// Cells whose last change is behind `may_leave` stay. Whether the clearing has ended.
     pub(super) fn settle(
         &mut self,
         durable: Lsn,
         may_leave: Lsn,
         home_of: &impl Fn(&[u8]) -> KeyHome,
-    ) {
+    ) -> bool {
         while let Some(&(lsn, slot, hash, version)) = self.deletions.front()
             && lsn <= durable
         {
@@ -204,6 +207,7 @@ impl Data {
             }
             self.deletions.pop_front();
         }
+        let is_cleared = self.clear_flushed(durable);
         let cells_bytes_max = self.room.begin_turn(self.rigid_bytes());
         self.keys.set_budget(cells_bytes_max);
         let time_ms = self.time_ms();
@@ -213,6 +217,7 @@ impl Data {
         if !self.versions.is_empty() {
             self.settle_versions(durable);
         }
+        is_cleared
     }
 
     /// Takes a deletion out of the index. From now on its part counts as a deletion.

@@ -80,6 +80,11 @@ impl Removals {
         }
     }
 
+    /// All keys of a partition leave the index with the change that has this sequence.
+    pub(crate) fn fall(&mut self, partition: usize, sequence: u64) {
+        self.floors[partition] = sequence.max(self.floors[partition]);
+    }
+
     /// Whether a key of this slot and hash, which is not in the index, may have a change with a
     /// later sequence than this one.
     pub(crate) fn may_have_changed(&self, slot: u16, hash: u32, since: u64) -> bool {

@@ -158,10 +158,13 @@ impl<P: Blocks> Store<P> {
     /// the cells that a change has found stay until it is committed, and of several cold keys the
     /// first does not leave because the second comes.
     ///
+    /// Gives back what keys hold that a flush took away, a bounded number. Whether all of them are
+    /// out now, so that what waited for that may go on.
+    ///
     /// `home_of` tells slot and hash of a key.
-    pub fn settle(&mut self, home_of: &impl Fn(&[u8]) -> KeyHome) {
+    pub fn settle(&mut self, home_of: &impl Fn(&[u8]) -> KeyHome) -> bool {
         let durable = self.log.durable();
         let may_leave = planted::or(Bug::EvictUnflushed, self.log.appended(), durable);
-        self.data.settle(durable, may_leave, home_of);
+        self.data.settle(durable, may_leave, home_of)
     }
 }

@@ -31,6 +31,10 @@ impl<P: Blocks> Store<P> {
         hash_of: &impl Fn(&[u8]) -> u32,
         io: &mut Vec<Io<P::Block>>,
     ) -> bool {
+        // Entries that are not cleared count where they point to.
+        if self.data.is_clearing() {
+            return false;
+        }
         let (cleaning, mut store) = self.parts();
         cleaning.clean(&mut store, now_us, hash_of, io)
     }
@@ -75,6 +79,9 @@ impl<P: Blocks> Store<P> {
 
     /// The next file that may be removed, because the log tells durably that it is released.
     pub fn take_removable(&mut self) -> Option<FileId> {
+        if self.data.is_clearing() {
+            return None;
+        }
         let (cleaning, mut store) = self.parts();
         cleaning.take_removable(&mut store)
     }
@@ -98,6 +105,9 @@ impl<P: Blocks> Store<P> {
     /// # Panics
     /// If the index points into one of them although all was judged.
     pub fn has_taken_over(&mut self) -> bool {
+        if self.data.is_clearing() {
+            return false;
+        }
         let (cleaning, mut store) = self.parts();
         cleaning.has_taken_over(&mut store)
     }

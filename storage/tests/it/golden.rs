@@ -3,13 +3,16 @@
 use std::collections::BTreeMap;
 
 use penstock_storage::io::BLOCK_BYTES;
+use penstock_storage::keyspace::is_understood;
 use penstock_storage::log::{Log, LogConfig, Room, SyncMethod};
 use penstock_storage::place::FileId;
 use penstock_storage::place::{LogStart, Place};
-use penstock_storage::record::{FEW_PARTS_MAX, PartKind, PartSpec, RecordSpec};
+use penstock_storage::record::{FEW_PARTS_MAX, PartKind, PartSpec, PartView, RecordSpec};
 use penstock_storage::recovery::{recover, survey};
 use penstock_storage::segment::Owner;
 use penstock_storage::spare::SpareHeader;
+use penstock_storage::system_key::{FLUSH_KEY, FLUSH_VALUE, flush_tag};
+use penstock_storage::version::Version;
 
 use crate::disk::Disk;
 use crate::heap::Heap;
@@ -161,4 +164,31 @@ fn the_example_in_the_document_is_read_back() {
         )]
     );
     assert!(recovered.is_clean() && recovered.torn.is_none());
+}
+
+#[test]
+fn the_flush_mark_in_the_document_is_the_part_that_a_flush_writes() {
+    let mut documented = vec![0; hex_block("## Flush marks\n").len()];
+    for (at, byte) in hex_block("## Flush marks\n") {
+        documented[at] = byte;
+    }
+    let key = [FLUSH_KEY, b"\0\0}"].concat();
+    assert_eq!(flush_tag(&key), Some(&[0, 0][..]));
+    let parts = [PartSpec::put(&key, &FLUSH_VALUE)];
+    let version = Version {
+        epoch: 0x201,
+        sequence: 2,
+    };
+    let record = RecordSpec::new(0, version, 1_700_000_000_000, &parts);
+    let mut written = vec![0; record.bytes()];
+    record.encode_part(0, &mut written);
+    assert_eq!(documented, written);
+    let part = PartView::read(&written).expect("just written");
+    assert!(is_understood(&part));
+    // What is reserved is no mark of this version.
+    let other = [PartSpec::put(&key, &[1; 8])];
+    let record = RecordSpec::new(0, version, 1_700_000_000_000, &other);
+    record.encode_part(0, &mut written);
+    let part = PartView::read(&written).expect("just written");
+    assert!(!is_understood(&part));
 }

@@ -28,6 +28,8 @@ pub enum Name {
     Expire,
     ExpireAt,
     ExpireTime,
+    FlushAll,
+    FlushDb,
     Get,
     GetBit,
     GetDel,

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use super::flush_table::FLUSH_TABLE;
 use super::script_table::SCRIPT_TABLE;
 use super::table::TABLE;
 use super::{Talk, encode, folder, start, words_of};
@@ -43,7 +44,8 @@ fn known_by(info: &str) -> Result<Known, String> {
 /// The words of the lines of the table that such a peer knows, with the line itself.
 fn lines_for(known: &Known) -> Vec<&'static str> {
     // The last line of the table ends the connection.
-    let lines = SCRIPT_TABLE.lines().chain(TABLE.lines());
+    let lines = FLUSH_TABLE.lines().chain(SCRIPT_TABLE.lines());
+    let lines = lines.chain(TABLE.lines());
     let lines = lines.filter(|line| !line.is_empty());
     let lines = lines.filter(|line| !line.starts_with('#'));
     let asked = lines.filter_map(|line| match line.strip_prefix(VALKEY_9) {

@@ -291,6 +291,9 @@ fn others() -> Vec<Item> {
                 batch.keyspace(out, b"", Action::List);
             },
         ),
+        item("FLUSH, all keys", Verb::Flush, |batch, out, key, _| {
+            batch.flush(out, key);
+        }),
         item("PING as an item, ", Verb::Ping, |batch, out, _, _| {
             batch.ping(out, b"there and back");
         }),

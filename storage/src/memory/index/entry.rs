@@ -18,6 +18,8 @@ pub fn is_token_hash(hash: u32) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
     pub(super) slot: u16,
+    /// It stands in a table that a flush has taken away.
+    pub(super) has_fallen: bool,
     pub(super) group: u32,
     pub(super) at: u32,
 }

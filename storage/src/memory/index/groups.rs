@@ -92,6 +92,28 @@ impl Slot {
             })
     }
 
+    /// How many entries there are.
+    pub(super) fn used(&self) -> usize {
+        match &self.groups {
+            None => self.only.used(),
+            Some(groups) => groups.used,
+        }
+    }
+
+    /// Takes all entries of the first group out that has some, from this group on; and its number.
+    pub(super) fn take_group(&mut self, from: usize) -> Option<(Box<[Entry]>, usize)> {
+        let Some(groups) = &mut self.groups else {
+            let is_there = from == 0 && self.only.used > 0;
+            return is_there.then(|| (std::mem::take(&mut self.only).entries, 0));
+        };
+        let all = groups.groups.get_mut(from..)?;
+        let at = all.iter().position(|group| group.used > 0)?;
+        let group = std::mem::take(&mut all[at]);
+        groups.used -= group.used();
+        groups.heap_bytes -= group.heap_bytes();
+        Some((group.entries, from + at))
+    }
+
     /// The group of a hash, its number, and the hash without the bits that all in the group share.
     #[inline]
     pub(super) fn group_of(&self, hash: u32) -> (u32, &Group, u32) {

@@ -2,6 +2,8 @@
 
 // ---- pages
 pub(crate) mod entry;
+mod fallen;
+mod falling;
 pub(crate) mod groups;
 pub(crate) mod table;
 

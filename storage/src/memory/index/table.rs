@@ -19,21 +19,27 @@ use crate::memory::index::entry::Entry;
 use crate::memory::index::entry::Home;
 use crate::memory::index::entry::Position;
 use crate::memory::index::entry::is_token_hash;
+use crate::memory::index::fallen::Fallen;
 use crate::memory::index::groups::Group;
 use crate::memory::index::groups::Slot;
 use crate::types::key_home::KeyHome;
 use crate::types::packed_place::PackedPlace;
-use crate::types::version::SLOTS;
+use crate::types::version::{PARTITIONS, SLOTS, partition_of};
 
 /// The index of one shard.
 #[derive(Debug)]
 pub struct Index {
-    slots: Box<[Slot]>,
+    pub(super) slots: Box<[Slot]>,
     pub(super) used: usize,
     /// How many of them are tokens.
-    tokens: usize,
+    pub(super) tokens: usize,
+    /// The same of each partition, from the first token on.
+    pub(super) tokens_of: Option<Box<[u32; PARTITIONS]>>,
+    /// Entries of partitions that were flushed and are not cleared. No look-up finds them, but for
+    /// tokens.
+    pub(super) fallen: Option<Box<Fallen>>,
     /// Slots in which two keys have had the same hash since they were empty. Nearly none.
-    crowded: Box<[u64; SLOTS as usize / 64]>,
+    pub(super) crowded: Box<[u64; SLOTS as usize / 64]>,
     pub(super) heap_bytes: usize,
 }
 
@@ -51,15 +57,17 @@ impl Index {
             slots: (0..SLOTS).map(|_| Slot::default()).collect(),
             used: 0,
             tokens: 0,
+            tokens_of: None,
+            fallen: None,
             crowded: Box::new([0; SLOTS as usize / 64]),
             heap_bytes: 0,
         }
     }
 
-    /// Keys in the index.
+    /// Keys in the index, tokens included.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.used
+        self.used - self.fallen.as_ref().map_or(0, |fallen| fallen.keys)
     }
 
     /// Tokens in the index.
@@ -71,27 +79,41 @@ impl Index {
     /// Whether no key is in the index.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.used == 0
+        self.len() == 0
     }
 
     /// Bytes of memory that the index takes, unused room included.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        let fixed_bytes = size_of_val(&*self.slots) + size_of_val(&*self.crowded);
+        let mut fixed_bytes = size_of_val(&*self.slots) + size_of_val(&*self.crowded);
+        if self.tokens_of.is_some() {
+            fixed_bytes += size_of::<[u32; PARTITIONS]>();
+        }
+        if let Some(fallen) = &self.fallen {
+            fixed_bytes += size_of_val(&*fallen.slots);
+        }
         size_of::<Self>() + fixed_bytes + self.heap_bytes
     }
 
     /// The entries of `slot` whose hash is `hash`.
     #[inline]
     pub fn candidates(&self, slot: u16, hash: u32) -> Candidates<'_> {
-        let (number, group, local) = self.slots[usize::from(slot)].group_of(hash);
-        Candidates {
-            group,
-            slot,
-            number,
-            hash,
-            at: group.first_not_less(hash, local),
-        }
+        let fallen = match &self.fallen {
+            Some(fallen) if is_token_hash(hash) => Some(&fallen.slots[usize::from(slot)]),
+            _ => None,
+        };
+        Candidates::of(&self.slots[usize::from(slot)], fallen, slot, hash)
+    }
+
+    /// The entries of `slot` whose hash is `hash` that a flush has taken away.
+    fn fallen_candidates(&self, slot: u16, hash: u32) -> impl Iterator<Item = Candidate> {
+        let tables = self.fallen.iter();
+        tables.flat_map(move |fallen| {
+            let table = &fallen.slots[usize::from(slot)];
+            let mut all = Candidates::of(table, None, slot, hash);
+            all.has_fallen = true;
+            all
+        })
     }
 
     /// The cell of the one key that has this slot and hash. `None` if there are more keys, or none,
@@ -117,6 +139,7 @@ impl Index {
     #[must_use]
     pub fn is_crowded(&self, slot: u16, hash: u32) -> bool {
         self.has_crowded(slot) && self.is_crowded_now(slot, hash)
+            || self.fallen.is_some() && self.candidates(slot, hash).nth(1).is_some()
     }
 
     /// Whether two keys of a slot may have the same hash.
@@ -215,7 +238,10 @@ impl Index {
             self.heap_bytes += table.heap_bytes();
             self.used += entries.len();
             let tokens = entries.iter().filter(|entry| is_token_hash(entry.hash));
-            self.tokens += tokens.count();
+            let tokens = tokens.count();
+            if tokens > 0 {
+                self.counts_tokens(slot, u32::try_from(tokens).expect("of one slot"));
+            }
             if entries.windows(2).any(|two| two[0].hash == two[1].hash) {
                 self.becomes_crowded(slot);
             }
@@ -230,8 +256,10 @@ impl Index {
     #[inline]
     #[must_use]
     pub fn position_of(&self, slot: u16, hash: u32, cell: CellId) -> Position {
+        let is_it = |candidate: &Candidate| candidate.home == Home::Memory(cell);
         self.candidates(slot, hash)
-            .find(|candidate| candidate.home == Home::Memory(cell))
+            .find(is_it)
+            .or_else(|| self.fallen_candidates(slot, hash).find(is_it))
             .expect("every cached key has an index entry")
             .position
     }
@@ -255,15 +283,24 @@ impl Index {
 
     /// Removes an entry and closes the gap, so that no probe stops early.
     pub fn remove(&mut self, position: Position) {
-        let slot = &mut self.slots[usize::from(position.slot)];
+        let slot = match (&mut self.fallen, position.has_fallen) {
+            (Some(fallen), true) => &mut fallen.slots[usize::from(position.slot)],
+            _ => &mut self.slots[usize::from(position.slot)],
+        };
         let before = slot.heap_bytes();
         let entry = slot.group_mut(position.group).entries[position.at as usize];
-        self.tokens -= usize::from(is_token_hash(entry.hash));
+        let tokens = u32::from(is_token_hash(entry.hash));
+        self.tokens -= tokens as usize;
+        if let Some(of) = &mut self.tokens_of {
+            of[partition_of(position.slot)] -= tokens;
+        }
         slot.remove(position);
         let after = slot.heap_bytes();
         self.heap_bytes = self.heap_bytes - before + after;
         self.used -= 1;
-        if after == 0 {
+        if let Some(fallen) = self.fallen.as_mut().filter(|_| position.has_fallen) {
+            fallen.keys -= 1 - tokens as usize;
+        } else if after == 0 {
             self.crowded[usize::from(position.slot) / 64] &= !(1 << (position.slot % 64));
         }
     }
@@ -303,6 +340,7 @@ impl Index {
                     visited += 1;
                     let position = Position {
                         slot,
+                        has_fallen: false,
                         group: number,
                         at: u32::try_from(at).expect("groups are small"),
                     };
@@ -321,8 +359,11 @@ impl Index {
         None
     }
 
-    fn insert_entry(&mut self, slot: u16, entry: Entry) {
-        self.tokens += usize::from(is_token_hash(entry.hash));
+    pub(super) fn insert_entry(&mut self, slot: u16, entry: Entry) {
+        let tokens = u32::from(is_token_hash(entry.hash));
+        if tokens > 0 {
+            self.counts_tokens(slot, tokens);
+        }
         self.used += 1;
         let table = &mut self.slots[usize::from(slot)];
         let is_crowded = match table.insert_within(entry) {
@@ -339,15 +380,24 @@ impl Index {
         }
     }
 
+    /// So many more entries of a slot are tokens.
+    fn counts_tokens(&mut self, slot: u16, tokens: u32) {
+        self.tokens += tokens as usize;
+        let new = || Box::new([0; PARTITIONS]);
+        self.tokens_of.get_or_insert_with(new)[partition_of(slot)] += tokens;
+    }
+
     #[cold]
     fn becomes_crowded(&mut self, slot: u16) {
         self.crowded[usize::from(slot) / 64] |= 1 << (slot % 64);
     }
 
     fn entry_mut(&mut self, position: Position) -> &mut Entry {
-        &mut self.slots[usize::from(position.slot)]
-            .group_mut(position.group)
-            .entries[position.at as usize]
+        let slot = match (&mut self.fallen, position.has_fallen) {
+            (Some(fallen), true) => &mut fallen.slots[usize::from(position.slot)],
+            _ => &mut self.slots[usize::from(position.slot)],
+        };
+        &mut slot.group_mut(position.group).entries[position.at as usize]
     }
 }
 
@@ -359,6 +409,36 @@ pub struct Candidates<'a> {
     number: u32,
     pub(super) hash: u32,
     pub(super) at: usize,
+    /// The group stands in a table that a flush has taken away.
+    has_fallen: bool,
+    /// Such a table, whose entries follow.
+    fallen: Option<&'a Slot>,
+}
+
+impl<'a> Candidates<'a> {
+    #[inline]
+    fn of(table: &'a Slot, fallen: Option<&'a Slot>, slot: u16, hash: u32) -> Self {
+        let (number, group, local) = table.group_of(hash);
+        Candidates {
+            group,
+            slot,
+            number,
+            hash,
+            at: group.first_not_less(hash, local),
+            has_fallen: false,
+            fallen,
+        }
+    }
+
+    /// Goes on with the table that a flush has taken away, if there is one.
+    #[cold]
+    fn next_fallen(&mut self) -> Option<Candidate> {
+        *self = Candidates {
+            has_fallen: true,
+            ..Candidates::of(self.fallen.take()?, None, self.slot, self.hash)
+        };
+        self.next()
+    }
 }
 
 impl Iterator for Candidates<'_> {
@@ -366,12 +446,16 @@ impl Iterator for Candidates<'_> {
 
     #[inline]
     fn next(&mut self) -> Option<Candidate> {
-        let entry = self.group.entries.get(self.at)?;
-        if entry.hash != self.hash || entry.is_empty() {
-            return None;
-        }
+        let entry = self.group.entries.get(self.at);
+        let Some(entry) = entry.filter(|it| it.hash == self.hash && !it.is_empty()) else {
+            return match self.fallen {
+                None => None,
+                Some(_) => self.next_fallen(),
+            };
+        };
         let position = Position {
             slot: self.slot,
+            has_fallen: self.has_fallen,
             group: self.number,
             at: u32::try_from(self.at).expect("groups are small"),
         };
@@ -675,6 +759,78 @@ mod tests {
                 let bytes = index.memory_bytes();
                 assert!(bytes <= 16 * index.len(), "{bytes} bytes for {number} keys");
             }
+        }
+    }
+
+    /// Partitions fall while keys and tokens come and go: look-ups find what came behind, and all
+    /// tokens, in every state of clearing.
+    #[test]
+    fn what_has_fallen_is_not_found_but_for_tokens_and_is_told_once() {
+        for seed in 1..=6u64 {
+            let mut next = random(seed);
+            let mut index = Index::new();
+            // By slot and hash: the cell, and those that have fallen and were not told.
+            let mut model: BTreeMap<(u16, u32), u32> = BTreeMap::new();
+            let mut fallen: Vec<u32> = Vec::new();
+            let (mut cell, mut falls) = (0, 0);
+            for step in 0..60_000u32 {
+                // Two partitions; one slot has several groups.
+                let slot = [3, 3, 3, 3, 60, 64, 70][usize::try_from(next(7)).unwrap()];
+                let hash = spread(u32::try_from(next(9_000)).unwrap());
+                match next(100) {
+                    0 if step % 7 == 0 && !index.has_fallen(partition_of(slot)) => {
+                        let partition = partition_of(slot);
+                        index.fall(partition);
+                        falls += 1;
+                        model.retain(|&(slot, hash), cell| {
+                            let falls = partition_of(slot) == partition && !is_token_hash(hash);
+                            fallen.extend(falls.then_some(*cell));
+                            !falls
+                        });
+                    }
+                    1..6 => {
+                        let entries = usize::try_from(next(900)).unwrap();
+                        index.clear(entries, &mut |_, home| {
+                            let Home::Memory(CellId(id)) = home else {
+                                panic!("all are cached");
+                            };
+                            let at = fallen.iter().position(|cell| *cell == id);
+                            fallen.swap_remove(at.expect("it is told once"));
+                        });
+                    }
+                    6..30 => {
+                        let found = index.candidates(slot, hash).next();
+                        let expected = model.remove(&(slot, hash));
+                        assert_eq!(found.is_some(), expected.is_some());
+                        if let Some(found) = found {
+                            assert_eq!(found.home, Home::Memory(CellId(expected.unwrap())));
+                            index.remove(found.position);
+                        }
+                    }
+                    _ if model.contains_key(&(slot, hash)) => {
+                        let found = index.candidates(slot, hash).next().expect("it is there");
+                        cell += 1;
+                        index.set_cell(found.position, CellId(cell));
+                        model.insert((slot, hash), cell);
+                        let position = index.position_of(slot, hash, CellId(cell));
+                        assert_eq!(position, found.position);
+                    }
+                    _ => {
+                        cell += 1;
+                        index.insert(slot, hash, CellId(cell));
+                        model.insert((slot, hash), cell);
+                    }
+                }
+                assert_eq!(index.len(), model.len(), "seed {seed}, step {step}");
+            }
+            while index.clear(usize::MAX, &mut |_, _| fallen.truncate(fallen.len() - 1)) {}
+            assert!(fallen.is_empty() && falls > 5, "{falls} falls");
+            index.check();
+            let tokens = model
+                .keys()
+                .filter(|(_, hash)| is_token_hash(*hash))
+                .count();
+            assert_eq!((index.tokens(), index.len()), (tokens, model.len()));
         }
     }
 }

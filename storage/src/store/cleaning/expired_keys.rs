@@ -22,10 +22,14 @@ impl Data {
     #[must_use]
     pub fn visible_keys(&self) -> usize {
         let entries = self.keys.entries();
-        let expired = self.live.expired_count(self.time_ms());
+        let expired = match self.is_clearing() {
+            // Those of keys that were flushed are among them.
+            true => 0,
+            false => self.live.expired_count(self.time_ms()),
+        };
         let expired = usize::try_from(expired).unwrap_or(usize::MAX);
         let keys = entries.len() - entries.tokens();
-        let keys = keys.saturating_sub(self.horizons.count());
+        let keys = keys.saturating_sub(self.horizons.count() + self.flushes.count());
         keys.saturating_sub(expired.saturating_sub(entries.tokens()))
     }
 }

@@ -2,7 +2,9 @@
 
 use crate::format::contents::History;
 use crate::format::record::{PartKind, PartView};
-use crate::format::system_key::{is_horizon, is_local, is_system, is_token, token_time_ms};
+use crate::format::system_key::{
+    is_flush, is_horizon, is_local, is_system, is_token, token_time_ms,
+};
 use crate::memory::index::entry::{Candidate, Home};
 use crate::planted::{self, Bug, is_planted};
 use crate::store::data::Data;
@@ -10,7 +12,8 @@ use crate::store::versions::entry::KeyId;
 use crate::types::place::Place;
 use crate::types::version::{Version, partition_of};
 
-/// What becomes of a part when its segment is cleaned.
+/// What becomes of a part when its segment is cleaned. A flush mark of the oldest segment goes:
+/// what it hides is gone with its segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Liveness {
     /// Nothing needs it.
@@ -71,6 +74,7 @@ impl Data {
                         home: Home::Memory(id),
                         ..
                     }) if self.keys.cell(id).is_deleted() => return Liveness::Dead,
+                    Some(_) if is_oldest && is_flush(part.key()) => return Liveness::Expired,
                     Some(_) => {}
                 }
                 // The effects of an armed key have not run: its end would be newer.

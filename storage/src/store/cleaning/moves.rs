@@ -12,6 +12,7 @@ use crate::store::cleaning::liveness::Liveness;
 use crate::store::data::Data;
 use crate::store::versions::entry::KeyId;
 use crate::types::io::Blocks;
+use crate::types::key_home::KeyHome;
 use crate::types::packed_place::PackedPlace;
 use crate::types::place::{FileId, Lsn, Place};
 
@@ -75,6 +76,7 @@ impl Data {
         };
         self.live.loses(place);
         self.keys.remove(candidate.position, candidate.home);
+        self.flushes.forget(KeyHome::new(slot, hash));
         self.note_removal(slot, hash, sequence);
     }
 

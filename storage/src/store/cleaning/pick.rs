@@ -199,14 +199,18 @@ impl<P: Blocks> Cleaning<P> {
             false => u64::MAX,
         };
         let may_be_oldest = !self.has_older() && !self.cleaner.keeps_deletions;
+        let of_marks = data.files_of_marks();
         let mut best: Option<(u128, usize)> = None;
         for (at, segment) in segments[..held_from].iter().enumerate() {
             let end = (segment.end.sequence, segment.end.end_offset);
             if end > durable_end || self.cleaner.avoided.contains(&segment.end.sequence) {
                 continue;
             }
-            let hoards_keys = self.hoards_expired_keys(data, segment.file);
             let is_oldest = at == 0 && may_be_oldest;
+            if !is_oldest && of_marks.contains(&segment.file) {
+                continue;
+            }
+            let hoards_keys = self.hoards_expired_keys(data, segment.file);
             let kept = data.copies_bytes(segment.file, is_oldest);
             let gain = segment.file_bytes.saturating_sub(kept);
             // Expired keys are taken out once, so no credit is needed for an end.

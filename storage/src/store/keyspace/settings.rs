@@ -3,7 +3,8 @@
 use crate::format::horizon::Horizon;
 use crate::format::record::{PartKind, PartView, read_u32, read_u64};
 use crate::format::system_key::{
-    EPOCHS_BYTES_MAX, LOCAL_BYTES_MAX, is_epochs, is_horizon, is_local, is_token, token_time_ms,
+    EPOCHS_BYTES_MAX, FLUSH_VALUE, LOCAL_BYTES_MAX, flush_tag, is_epochs, is_flush, is_horizon,
+    is_local, is_token, token_time_ms,
 };
 use crate::format::token::TokenAnswer;
 use crate::types::place::Place;
@@ -212,6 +213,10 @@ pub fn is_understood(part: &PartView<'_>) -> bool {
             // A rewind deletes the one of a tail that the primary has no horizon for.
             let is_deleted = part.kind() == PartKind::Tombstone;
             return is_deleted || Horizon::decode(part.value()).is_some();
+        }
+        key if is_flush(key) => {
+            let is_put = part.kind() == PartKind::Put;
+            return is_put && flush_tag(key).is_some() && part.value() == FLUSH_VALUE;
         }
         _ => return told_by(part).is_some(),
     };

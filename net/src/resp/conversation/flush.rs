@@ -1,0 +1,91 @@
+//! FLUSHALL and FLUSHDB: one item for each partition.
+
+use crate::link::message::LINK_PARTITIONS;
+use crate::placement::partition_of;
+use crate::slot::slot_of;
+
+use super::super::answer::Fold;
+use super::super::host::Host;
+use super::super::parser::Arguments;
+use super::super::rights;
+use super::super::sink::Sink;
+use super::super::table::Name;
+use super::{Passed, Talk};
+
+/// Bytes of the longest key of an item.
+const KEY_BYTES_MAX: usize = 8;
+const TURNED_OFF: &[u8] = b"ERR FLUSHALL and FLUSHDB are turned off at this server by its option \
+    resp_flush";
+const IN_CLUSTER: &[u8] = b"ERR FLUSHALL and FLUSHDB are not supported by a node of a cluster";
+
+impl Talk {
+    /// Sends an item for each partition, as far as there is room.
+    #[cold]
+    pub(super) fn flush(
+        &mut self,
+        id: Name,
+        args: Arguments<'_>,
+        sink: &mut Sink<'_>,
+        host: &dyn Host,
+    ) -> Passed {
+        if self.current_entry.is_none() {
+            if let Some(rights) = &self.rights
+                && let Some(text) = rights::refusal(id, args, rights)
+            {
+                return self.refuse_only(&text);
+            }
+            let is = |name: &str| args.get(1).eq_ignore_ascii_case(name.as_bytes());
+            if args.len() > 2 || args.len() == 2 && !is("ASYNC") && !is("SYNC") {
+                return self.refuse_only(b"ERR syntax error");
+            }
+            if host.facts().refuses_flush {
+                return self.refuse_only(TURNED_OFF);
+            }
+            if self.is_clustered {
+                return self.refuse_only(IN_CLUSTER);
+            }
+            self.ring.subject().set(id, b"", args.len(), 0);
+        }
+        let (len, mut next) = self.current.expect("there is one");
+        let keys = keys_of_partitions();
+        // The first one has number 1, as arguments have.
+        while let Some(key) = keys.get(next - 1) {
+            if !self.ring.has_room() || !sink.has_room(1, 2 * KEY_BYTES_MAX) {
+                self.current = Some((len, next));
+                return Passed::Part;
+            }
+            let (batch, out) = sink.batch(self.ring.next_item());
+            batch.flush(out, key);
+            let entry = match self.current_entry {
+                Some(entry) => entry,
+                None => self.ring.push(Fold::Done, self.protocol),
+            };
+            self.current_entry = Some(entry);
+            self.ring.add_item(entry);
+            next += 1;
+        }
+        let entry = self.current_entry.expect("there are partitions");
+        self.ring.close(entry, &mut self.out);
+        Passed::Whole
+    }
+}
+
+/// A key of each partition, in their order: the least number that belongs there.
+fn keys_of_partitions() -> Vec<Vec<u8>> {
+    let mut keys = vec![Vec::new(); usize::from(LINK_PARTITIONS)];
+    let mut missing = LINK_PARTITIONS;
+    // Some thousands lead everywhere.
+    for number in 0..1 << 20 {
+        let text = number.to_string().into_bytes();
+        let key = &mut keys[usize::from(partition_of(slot_of(&text)))];
+        if key.is_empty() {
+            *key = text;
+            missing -= 1;
+        }
+        if missing == 0 {
+            break;
+        }
+    }
+    assert_eq!(missing, 0, "a number belongs to each partition");
+    keys
+}

@@ -1,0 +1,66 @@
+//! Where the newest flush marks stand, and what a mark takes away.
+
+use crate::format::record::PartView;
+use crate::format::system_key::{FLUSH_VALUE, HORIZON_KEY, flush_tag, is_flush};
+use crate::memory::keys::Keys;
+use crate::types::key_home::KeyHome;
+use crate::types::place::Lsn;
+use crate::types::version::{PARTITIONS, partition_of};
+
+/// The flush marks of a store.
+#[derive(Debug)]
+pub struct Flushes {
+    /// By partition: where the index has the newest mark.
+    pub(super) marks: Box<[Option<KeyHome>; PARTITIONS]>,
+    /// The newest mark of this run.
+    pub(super) lsn: Lsn,
+}
+
+impl Default for Flushes {
+    fn default() -> Self {
+        Flushes {
+            marks: Box::new([None; PARTITIONS]),
+            lsn: Lsn(0),
+        }
+    }
+}
+
+impl Flushes {
+    /// The newest mark of this run: who sees a key missing may see its work.
+    #[inline]
+    #[must_use]
+    pub fn lsn(&self) -> Lsn {
+        self.lsn
+    }
+
+    /// Marks that are keys of the index.
+    #[must_use]
+    pub(crate) fn count(&self) -> usize {
+        self.marks.iter().flatten().count()
+    }
+
+    /// A key of this slot and hash has left the index.
+    pub(crate) fn forget(&mut self, home: KeyHome) {
+        let mark = &mut self.marks[partition_of(home.slot)];
+        mark.take_if(|mark| *mark == home);
+    }
+}
+
+/// Takes the keys of the partition away whose mark has this key. Its horizon stays. A node alone
+/// has no other key of its own in the index but tokens, and a node of a cluster flushes nothing.
+///
+/// # Panics
+/// If it is no key of a mark.
+pub(crate) fn fall(keys: &mut Keys, mark: &[u8], home_of: &impl Fn(&[u8]) -> KeyHome) {
+    let tag = flush_tag(mark).expect("the key of a mark");
+    let horizon = [HORIZON_KEY, tag, b"}"].concat();
+    let partition = partition_of(home_of(mark).slot);
+    keys.fall(partition, (home_of(&horizon), &horizon));
+}
+
+/// Whether a part takes away what stands before it: a mark where it was written.
+#[inline]
+#[must_use]
+pub(crate) fn flushes(part: &PartView<'_>) -> bool {
+    is_flush(part.key()) && !part.is_copy() && part.value() == FLUSH_VALUE
+}
