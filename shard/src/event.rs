@@ -89,6 +89,13 @@ pub enum Event<'a, B> {
         /// Bytes since it last took some.
         bytes: usize,
     },
+    /// The network took so many bytes for a connection that are no replies of the shard.
+    Gave {
+        /// The connection.
+        session: SessionId,
+        /// Bytes since it last took some.
+        bytes: usize,
+    },
     /// The network has all of what [`crate::Shard::take_pieces`] gave.
     Sent {
         /// The connection.
@@ -199,6 +206,7 @@ impl<B> Event<'_, B> {
             self,
             Event::MemoryBound { .. }
                 | Event::Took { .. }
+                | Event::Gave { .. }
                 | Event::Sent { .. }
                 | Event::Unread { .. }
         )

@@ -34,6 +34,7 @@ use crate::firing::Firing;
 use crate::keyspaces::Keyspaces;
 use crate::phase::Phase;
 use crate::programs::ProgramRunner;
+use crate::publisher::Publications;
 use crate::replica_waits::ReplicaWaits;
 use crate::requests::Requests;
 use crate::scans::Scans;
@@ -58,6 +59,8 @@ pub struct Execution<P: Blocks> {
     pub(crate) stats: Stats,
     /// Who runs scripts; `None` while one runs, and in a store that runs none.
     pub(crate) scripts: Option<Box<dyn Scripts>>,
+    /// What scripts publish.
+    pub(crate) publications: Publications,
     /// Room for the reply of a script, and for the APPLY that it becomes.
     pub(crate) script_reply: Vec<u8>,
     pub(crate) script_item: Vec<u8>,

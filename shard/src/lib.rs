@@ -32,6 +32,7 @@ mod now;
 pub mod opening;
 mod phase;
 mod programs;
+pub mod publisher;
 mod replica_waits;
 pub mod replication;
 mod requests;

@@ -296,6 +296,13 @@ impl Sessions {
         }
     }
 
+    /// The network took so many bytes that are no replies of the shard.
+    pub(crate) fn gave(&mut self, id: SessionId, bytes: usize) {
+        if let Some(session) = self.get_open(id) {
+            session.sending.taking.gave(bytes);
+        }
+    }
+
     /// All that was taken has been handed to the network. `None` if the connection is gone.
     pub(crate) fn sent(&mut self, id: SessionId) -> Option<Sent> {
         let (sent_bytes, sent) = self.get_open(id)?.sending.sent();
@@ -379,6 +386,13 @@ impl Sessions {
             let now = ClientMemory::counted_input(bytes);
             let before = std::mem::replace(&mut session.account.input_bytes, now);
             self.memory.changes_input(before, now);
+        }
+    }
+
+    /// So many bytes stand in the socket of a connection behind what was read.
+    pub(crate) fn note_unread(&mut self, id: SessionId, bytes: u64) {
+        if let Some(session) = self.get_open(id) {
+            session.claim.unread_bytes = bytes;
         }
     }
 

@@ -50,6 +50,7 @@ use crate::mail::{Mail, SessionId};
 use crate::now::Now;
 use crate::phase::Phase;
 use crate::programs::ProgramRunner;
+use crate::publisher::Publications;
 use crate::replica_waits::ReplicaWaits;
 use crate::replication::PartitionId;
 use crate::requests::Requests;
@@ -112,6 +113,7 @@ impl<P: Blocks> Shard<P> {
             chores: Chores::new(Snapshots::new(config.snapshots, check, snapshots)),
             stats: Stats::default(),
             scripts: None,
+            publications: Publications::default(),
             script_reply: Vec::new(),
             script_item: Vec::new(),
             phase: Phase::default(),
@@ -182,11 +184,7 @@ impl<P: Blocks> Shard<P> {
                     .note_input(session, bytes.len() - consumed);
                 return consumed;
             }
-            Event::Unread { session, bytes } => {
-                if let Some(session) = self.front.sessions.get_open(session) {
-                    session.claim.unread_bytes = bytes;
-                }
-            }
+            Event::Unread { session, bytes } => self.front.sessions.note_unread(session, bytes),
             Event::Outside { session, held } => {
                 let refusal = self.front.sessions.refusal_of_input(session, held.input);
                 self.front.sessions.note_outside(step.now.us, session, held);
@@ -206,6 +204,7 @@ impl<P: Blocks> Shard<P> {
                 self.check_peer(step, session, bytes);
             }
             Event::Took { session, bytes } => self.front.sessions.took(step.now.us, session, bytes),
+            Event::Gave { session, bytes } => self.front.sessions.gave(session, bytes),
             Event::Sent { session } => self.sent(session),
             Event::Completed(completion) => self.completed(step, completion),
             Event::Mail(mail) => self.mail_came(step, mail),

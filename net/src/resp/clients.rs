@@ -26,8 +26,8 @@ struct Filter {
     user: Option<String>,
     /// Opened so many seconds ago, at the least.
     age_s_min: u64,
-    /// A type was named that no connection here has.
-    is_of_others: bool,
+    /// Of this type alone.
+    kind: Option<ClientKind>,
     skips_me: bool,
 }
 
@@ -63,7 +63,7 @@ impl Filter {
                     let seconds = read_integer(value).and_then(|it| u64::try_from(it).ok());
                     filter.age_s_min = seconds.ok_or(SYNTAX.to_vec())?;
                 }
-                () if is("TYPE") => filter.is_of_others |= !is_normal(value)?,
+                () if is("TYPE") => filter.kind = Some(read_kind(value)?),
                 () if is("SKIPME") => filter.skips_me = read_choice(value)?,
                 () => return Err(SYNTAX.to_vec()),
             }
@@ -80,7 +80,7 @@ impl Filter {
             && is(&self.local_address, &client.local_address)
             && is(&self.user, user_of(client))
             && age_s >= self.age_s_min
-            && !self.is_of_others
+            && self.kind.is_none_or(|kind| kind == kind_of(client))
             && !(self.skips_me && client.id == me)
     }
 }
@@ -90,16 +90,33 @@ fn read_id(text: &[u8]) -> Option<u64> {
     u64::try_from(id).ok().filter(|id| *id > 0)
 }
 
-/// Whether a type is that of all connections here.
-fn is_normal(name: &[u8]) -> Result<bool, Vec<u8>> {
+/// The types of connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ClientKind {
+    Normal,
+    /// It has subscriptions.
+    PubSub,
+    /// No connection here is one.
+    Replication,
+}
+
+fn kind_of(client: &Client) -> ClientKind {
+    match client.subscriptions {
+        [0, 0, 0] => ClientKind::Normal,
+        _ => ClientKind::PubSub,
+    }
+}
+
+fn read_kind(name: &[u8]) -> Result<ClientKind, Vec<u8>> {
     let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
     match () {
-        () if is("normal") => Ok(true),
-        () if ["master", "primary", "slave", "replica", "pubsub"]
+        () if is("normal") => Ok(ClientKind::Normal),
+        () if is("pubsub") => Ok(ClientKind::PubSub),
+        () if ["master", "primary", "slave", "replica"]
             .into_iter()
             .any(is) =>
         {
-            Ok(false)
+            Ok(ClientKind::Replication)
         }
         () => Err([b"ERR Unknown client type '", name, b"'"].concat()),
     }
@@ -197,8 +214,14 @@ pub(super) fn kill(
 /// A connection as a line of CLIENT LIST.
 pub(super) fn line_of(client: &Client, host: &dyn Host) -> String {
     let age_s = (host.unix_us() / 1_000_000).saturating_sub(client.since_s);
+    let flags = match kind_of(client) {
+        ClientKind::PubSub => "P",
+        ClientKind::Normal | ClientKind::Replication => "N",
+    };
+    let [channels, patterns, shard_channels] = client.subscriptions;
     format!(
-        "id={} addr={} laddr={} name={} age={age_s} db=0 user={} lib-name={} lib-ver={} resp={}\n",
+        "id={} addr={} laddr={} name={} age={age_s} flags={flags} db=0 sub={channels} \
+         psub={patterns} ssub={shard_channels} user={} lib-name={} lib-ver={} resp={}\n",
         client.id,
         client.address,
         client.local_address,

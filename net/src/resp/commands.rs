@@ -156,6 +156,8 @@ fn categories(command: &Command) -> Vec<&'static str> {
     match command.group {
         "string" => categories.push("@string"),
         "bitmap" => categories.push("@bitmap"),
+        // The commands of the container have the category, as in Redis.
+        "pubsub" if command.id != Name::PubSub => categories.push("@pubsub"),
         _ => {}
     }
     categories.push(if has("fast") { "@fast" } else { "@slow" });
@@ -215,7 +217,8 @@ fn keys(args: Arguments<'_>, has_flags: bool, replies: &mut Replies<'_>) {
         return replies.error(b"ERR Invalid command specified");
     };
     let args = args.behind(2);
-    if command.keys.0 == 0 && !command.flags().any(|flag| flag == "movablekeys") {
+    let has_keys = command.keys.0 > 0 && command.group != "pubsub";
+    if !has_keys && !command.flags().any(|flag| flag == "movablekeys") {
         return replies.error(b"ERR The command has no key arguments");
     }
     if !command.takes(args.len()) {

@@ -10,6 +10,7 @@ mod pages;
 mod repeats;
 mod script;
 mod shaped;
+mod subscribed;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -34,6 +35,7 @@ use super::host::{Client, Host, SlowCommand};
 use super::items::{put_get, put_item};
 use super::local::{self, Bounds};
 use super::login::RespLogin;
+use super::message::Kind;
 use super::options::Options;
 use super::parser::{Arguments, Parsed, Parser};
 use super::reply::Protocol;
@@ -48,6 +50,9 @@ use super::under_way::UnderWay;
 use super::watch::Watched;
 use super::words;
 use multi::{Queue, not_behind_multi};
+use subscribed::Subscribed;
+
+pub use subscribed::{PushBytes, Received};
 
 /// Replies that wait for the peer before nothing more is read, in bytes.
 const OUT_BYTES_MAX: usize = 64 << 10;
@@ -74,7 +79,6 @@ struct Talk {
     protocol: Protocol,
     client: Client,
     limits: Limits,
-    bulk_bytes_max: usize,
     bound: ReplyBound,
     /// The command at the front of the bytes was found: its length, and the argument from which its
     /// items are to be written.
@@ -87,6 +91,8 @@ struct Talk {
     queue: Option<Queue>,
     watched: Vec<Watched>,
     under_way: Option<UnderWay>,
+    /// What it subscribes to, if it ever has.
+    subscribed: Option<Box<Subscribed>>,
     /// The login, at a server with users.
     login: Option<Box<RespLogin>>,
     options: Options,
@@ -126,7 +132,7 @@ impl Conversation {
     /// A connection of `client` at a server with these limits, alone or one of several.
     #[must_use]
     pub fn new(client: Client, limits: Limits, is_clustered: bool) -> Self {
-        let bulk_bytes_max = (limits.value_bytes_max as usize).max(BULK_BYTES_MIN);
+        let bulk_bytes_max = bulk_bytes_max(limits);
         let command_bytes_max = (limits.frame_bytes_max as usize).max(bulk_bytes_max + 4096);
         Conversation {
             parser: Parser::new(bulk_bytes_max, command_bytes_max),
@@ -135,7 +141,6 @@ impl Conversation {
                 protocol: Protocol::Resp2,
                 client,
                 limits,
-                bulk_bytes_max,
                 bound: ReplyBound {
                     one: command_bytes_max,
                     left: usize::MAX,
@@ -147,6 +152,7 @@ impl Conversation {
                 queue: None,
                 watched: Vec::new(),
                 under_way: None,
+                subscribed: None,
                 login: None,
                 options: Options::default(),
                 rights: None,
@@ -286,10 +292,12 @@ impl Conversation {
         left > 0 && !self.talk.is_blocked && self.talk.current.is_none()
     }
 
-    /// Whether the connection ends when its replies have left.
+    /// Whether the connection ends when its replies have left. Messages that have not begun to
+    /// leave are dropped.
     #[must_use]
     pub fn is_finished(&self) -> bool {
-        self.talk.is_ending && self.talk.ring.is_empty() && self.talk.out.is_empty()
+        let talk = &self.talk;
+        talk.is_ending && talk.ring.is_empty() && talk.out.is_empty() && !talk.is_within_push()
     }
 
     /// Whether replies wait that came before those of earlier commands.
@@ -501,6 +509,9 @@ impl Talk {
         {
             return self.refuse(|out| out.extend_from_slice(words::NO_AUTH));
         }
+        if self.is_restricted() && !command.is_of_subscribers() {
+            return self.refuse_restricted(command, args);
+        }
         let passed = self.known(command, args, sink, host);
         if passed == Passed::Whole {
             self.ring.calls().add(command.id, 1);
@@ -658,6 +669,10 @@ impl Talk {
         let step = if id == Name::MSet { 2 } else { 1 };
         if id == Name::MGet && self.current_entry.is_none() {
             let slot = self.ring.subject().slot;
+            if self.has_pushes() {
+                // No message stands within an array, and those that wait are not kept waiting.
+                return Passed::Waits;
+            }
             if self.is_clustered && !host.serves(slot, self.options.is_readonly) {
                 let protocol = self.protocol;
                 self.ring.reply(protocol, &mut self.out, |replies| {
@@ -703,6 +718,7 @@ impl Talk {
                 // Each element is a reply of its own.
                 (Name::MGet, _) => {
                     let entry = self.ring.push(Fold::Value, self.protocol);
+                    self.ring.goes_on(entry);
                     self.ring.add_item(entry);
                     self.ring.close(entry, &mut self.out);
                     next += step;
@@ -777,12 +793,23 @@ impl Talk {
                 self.ok();
             }
             Name::Auth if self.login.is_some() => return self.auth(args, sink),
+            Name::Subscribe => return self.subscribe(Kind::Channel, args, host),
+            Name::PSubscribe => return self.subscribe(Kind::Pattern, args, host),
+            Name::SSubscribe => return self.subscribe(Kind::Shard, args, host),
+            Name::Unsubscribe => return self.unsubscribe(Kind::Channel, args, host),
+            Name::PUnsubscribe => return self.unsubscribe(Kind::Pattern, args, host),
+            Name::SUnsubscribe => return self.unsubscribe(Kind::Shard, args, host),
+            Name::Publish => return self.publish(Kind::Channel, args, sink, host),
+            Name::SPublish => return self.publish(Kind::Shard, args, sink, host),
+            Name::Ping if self.is_restricted() => return self.ping_restricted(args),
+            Name::Reset if self.has_pushes() => return Passed::Waits,
             Name::Reset => {
                 if self.login.is_some() && !self.leave(sink) {
                     return Passed::Waits;
                 }
                 (self.queue, self.protocol) = (None, Protocol::Resp2);
                 self.watched.clear();
+                self.end_subscriptions(host);
                 self.options = Options::default();
                 self.client.name.clear();
                 self.client.protocol = 2;
@@ -804,7 +831,7 @@ impl Talk {
                 }
                 let (protocol, client) = (self.protocol, &mut self.client);
                 let bounds = Bounds {
-                    bulk_bytes_max: self.bulk_bytes_max,
+                    bulk_bytes_max: bulk_bytes_max(self.limits),
                     replies: self.bound,
                 };
                 let mut after = After::GoesOn;
@@ -828,6 +855,11 @@ impl Talk {
         self.error(text);
         Passed::Whole
     }
+}
+
+/// Bytes of an argument, at most.
+fn bulk_bytes_max(limits: Limits) -> usize {
+    (limits.value_bytes_max as usize).max(BULK_BYTES_MIN)
 }
 
 /// Where a command of one item has key and value. `None` if its key is not the first argument.

@@ -39,6 +39,14 @@ pub fn literal_prefix(pattern: &[u8]) -> &[u8] {
     &pattern[..end.unwrap_or(pattern.len())]
 }
 
+/// Bytes of the longest piece of a pattern behind its first star, up to the next one. A byte of a
+/// text is compared with no more elements than these, once the text has come to that star.
+#[must_use]
+pub fn longest_piece_behind_a_star(pattern: &[u8]) -> usize {
+    let pieces = pattern.split(|byte| *byte == b'*').skip(1);
+    pieces.map(<[u8]>::len).max().unwrap_or(0)
+}
+
 /// Whether a byte is of the element at `at`; where the next element begins then.
 fn one(pattern: &[u8], at: usize, byte: u8) -> Option<usize> {
     match pattern[at] {
@@ -115,6 +123,22 @@ mod tests {
         }
         assert_eq!(literal_prefix(b"user:*"), b"user:");
         assert_eq!(literal_prefix(b"user"), b"user");
+    }
+
+    #[test]
+    fn the_longest_piece_is_between_two_stars_or_behind_the_last() {
+        for (pattern, expected) in [
+            ("", 0),
+            ("abc", 0),
+            ("abc*", 0),
+            ("*", 0),
+            ("a*bc*d", 2),
+            ("a*b*cde", 3),
+            ("**ab", 2),
+        ] {
+            let longest = longest_piece_behind_a_star(pattern.as_bytes());
+            assert_eq!(longest, expected, "{pattern}");
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@ use crate::program::ServedSchema;
 use crate::script::DIGEST_BYTES;
 use crate::slot::SLOTS;
 
+use super::broker::Broker;
 use super::cores::{CorePorts, OwnCore};
 use super::table::Name;
 
@@ -32,6 +33,8 @@ pub struct Client {
     pub since_s: u64,
     /// 2 or 3.
     pub protocol: u8,
+    /// How many channels, patterns and channels of SSUBSCRIBE it subscribes to.
+    pub subscriptions: [u32; 3],
 }
 
 /// What INFO, CONFIG GET, CLUSTER and HELLO tell of the server.
@@ -300,4 +303,15 @@ pub trait Host {
     fn scripts(&self) -> Option<&dyn ScriptLibrary> {
         None
     }
+
+    /// Where connections subscribe and publish. `None`: nowhere.
+    fn broker(&self) -> Option<&dyn Broker> {
+        None
+    }
+}
+
+/// Whether the node is one of a cluster and writes nothing of what the port stands for.
+pub(super) fn is_replica(host: &dyn Host) -> bool {
+    let view = host.cluster();
+    view.is_some_and(|view| !view.writes_in(host.share()))
 }

@@ -2,8 +2,10 @@
 
 use std::fmt::Write as _;
 
+use super::broker::Broker;
 use super::cluster::node_name;
-use super::host::{Facts, Host};
+use super::host::{Facts, Host, is_replica};
+use super::message::Kind;
 use super::parser::Arguments;
 use super::table::COMMANDS;
 use super::words::REDIS_VERSION;
@@ -27,7 +29,7 @@ const SECTIONS: [&str; 10] = [
 /// A section that is told only if it is named, or all are.
 const LONG: &str = "commandstats";
 
-pub(super) fn text(args: Arguments<'_>, host: &dyn Host, is_replica: bool) -> String {
+pub(super) fn text(args: Arguments<'_>, host: &dyn Host) -> String {
     let is_named = |section: &str| {
         args.from(1)
             .any(|asked| asked.eq_ignore_ascii_case(section.as_bytes()))
@@ -47,14 +49,14 @@ pub(super) fn text(args: Arguments<'_>, host: &dyn Host, is_replica: bool) -> St
             text.push_str(separator);
             match section {
                 LONG => calls(host, &mut text),
-                section => write_section(section, &facts, is_replica, &mut text),
+                section => write_section(section, &facts, host, &mut text),
             }
         }
     }
     text
 }
 
-fn write_section(section: &str, facts: &Facts, is_replica: bool, text: &mut String) {
+fn write_section(section: &str, facts: &Facts, host: &dyn Host, text: &mut String) {
     let (heading, rows) = match section {
         "server" => ("Server", server(facts)),
         "clients" => (
@@ -64,6 +66,10 @@ fn write_section(section: &str, facts: &Facts, is_replica: bool, text: &mut Stri
                 ("maxclients", facts.clients_max.to_string()),
                 // No command blocks; redis-cli --stat wants the field.
                 ("blocked_clients", "0".to_string()),
+                (
+                    "pubsub_clients",
+                    host.broker().map_or(0, Broker::clients).to_string(),
+                ),
             ],
         ),
         "memory" => ("Memory", memory(facts)),
@@ -77,13 +83,13 @@ fn write_section(section: &str, facts: &Facts, is_replica: bool, text: &mut Stri
                 ("penstock_durability", facts.durability.to_string()),
             ],
         ),
-        "stats" => ("Stats", stats(facts)),
+        "stats" => ("Stats", stats(facts, host)),
         "replication" => (
             "Replication",
             vec![
                 (
                     "role",
-                    if is_replica { "slave" } else { "master" }.to_string(),
+                    if is_replica(host) { "slave" } else { "master" }.to_string(),
                 ),
                 ("connected_slaves", "0".to_string()),
             ],
@@ -144,8 +150,9 @@ fn memory(facts: &Facts) -> Vec<Row> {
     ]
 }
 
-fn stats(facts: &Facts) -> Vec<Row> {
+fn stats(facts: &Facts, host: &dyn Host) -> Vec<Row> {
     let counts = &facts.counts;
+    let names = |kind| host.broker().map_or(0, |broker| broker.names(kind) as u64);
     [
         ("total_connections_received", counts.connections),
         ("total_commands_processed", counts.operations),
@@ -157,6 +164,9 @@ fn stats(facts: &Facts) -> Vec<Row> {
         ("evicted_keys", 0),
         ("keyspace_hits", counts.hits),
         ("keyspace_misses", counts.misses),
+        ("pubsub_channels", names(Kind::Channel)),
+        ("pubsub_patterns", names(Kind::Pattern)),
+        ("pubsubshard_channels", names(Kind::Shard)),
     ]
     .map(|(name, count)| (name, count.to_string()))
     .into()

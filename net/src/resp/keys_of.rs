@@ -29,6 +29,7 @@ pub(super) fn key_flags(id: Name, number: usize) -> KeyFlags {
     let usual: &'static [&'static str] = match id {
         Name::Exists | Name::StrLen | Name::Type | Name::Watch | Name::Touch => &["RO"],
         Name::Object | Name::Memory => &["RO"],
+        Name::SPublish | Name::SSubscribe | Name::SUnsubscribe => &["not_key"],
         Name::Get | Name::MGet | Name::GetRange | Name::GetBit | Name::BitCount => {
             &["RO", "access"]
         }

@@ -5,10 +5,11 @@ use super::clients::{self, After};
 use super::cluster;
 use super::commands;
 use super::config;
-use super::host::{Client, Host};
+use super::host::{Client, Host, is_replica};
 use super::info;
 use super::number::read_integer;
 use super::parser::Arguments;
+use super::pubsub;
 use super::reply::{Protocol, Replies};
 use super::scripts;
 use super::slow;
@@ -82,6 +83,7 @@ pub(super) fn answer(
         Name::SlowLog => slow::answer(args, host, replies),
         Name::Command => commands::answer(args, replies),
         Name::Script => scripts::answer(args, host, replies),
+        Name::PubSub => pubsub::answer(args, bounds.replies, host, replies),
         _ => replies.error(b"ERR this command is answered elsewhere"),
     }
     After::GoesOn
@@ -120,7 +122,7 @@ pub(super) fn answer_queued(
             let keys = host.facts().keys;
             replies.integer(i64::try_from(keys).unwrap_or(i64::MAX));
         }
-        Name::Info => replies.text(&info::text(args, host, is_replica(host))),
+        Name::Info => replies.text(&info::text(args, host)),
         _ => replies.error(b"ERR Command not allowed inside a transaction"),
     }
 }
@@ -234,12 +236,6 @@ pub(super) fn write_hello(client: &Client, host: &dyn Host, replies: &mut Replie
     });
     replies.bulk(b"modules");
     replies.array(0);
-}
-
-/// Whether the node is one of a cluster and writes nothing of what the port stands for.
-fn is_replica(host: &dyn Host) -> bool {
-    let view = host.cluster();
-    view.is_some_and(|view| !view.writes_in(host.share()))
 }
 
 /// A name without blanks and what no terminal shows.

@@ -7,7 +7,9 @@ mod answer;
 mod apply_text;
 mod bits;
 mod bound;
+mod broker;
 mod calls;
+mod channels;
 mod clients;
 mod cluster;
 mod commands;
@@ -25,11 +27,14 @@ mod key_state;
 mod keys_of;
 mod local;
 mod login;
+mod message;
 mod model;
 mod named_keys;
 mod number;
 mod options;
 mod parser;
+mod pubsub;
+mod pushes;
 mod queued;
 mod reply;
 mod request;
@@ -42,6 +47,7 @@ mod shapes;
 mod sink;
 mod slow;
 mod staged;
+mod subscriptions;
 mod syntax;
 mod table;
 mod transaction_keys;
@@ -53,18 +59,24 @@ mod watch;
 mod words;
 
 pub use bound::ReplyBound;
-pub use conversation::Conversation;
+pub use broker::{Broker, BrokerFull};
+pub use channels::{Channels, SUBSCRIPTION_BYTES, steps_of_pattern};
+pub use conversation::{Conversation, PushBytes, Received};
 pub use cores::{CorePorts, OwnCore};
 pub use host::{
     Client, ClusterNode, ClusterView, Counts, Facts, Host, ProcessUse, ScriptLibrary, SlotRange,
     SlowCommand,
 };
+pub use message::{Kind, Message, MessageBytes};
 pub use parser::{ARGUMENTS_MAX, Arguments, Broken, LINE_BYTES_MAX, Parsed, Parser};
+pub use pushes::Push;
 pub use queued::{Evals, QueuedEnd, judge_script, protocol_of, run_queued};
 pub use reply::{Protocol, Replies};
 pub use scripts::{Eval, NO_SCRIPT};
 pub use slow::SLOW_COMMANDS_MAX;
 pub use staged::{
-    KeyRead, KeySource, MustWait, SCRIPT_KEYS_MAX, SCRIPT_VALUES_BYTES_MAX, Staged, Unread,
+    KeyRead, KeySource, MustWait, SCRIPT_KEYS_MAX, SCRIPT_MESSAGES_BYTES_MAX, SCRIPT_MESSAGES_MAX,
+    SCRIPT_VALUES_BYTES_MAX, Staged, StagedMessage, Unread,
 };
+pub use subscriptions::{CHANNEL_BYTES_MAX, SUBSCRIPTIONS_MAX};
 pub use table::{COMMANDS, Command, Name};

@@ -16,7 +16,7 @@ use super::reply::{Protocol, Replies};
 use super::request::Request;
 use super::scripts::Eval;
 use super::staged::{KeySource, MustWait, Staged, Unread};
-use super::table;
+use super::table::{self, Name};
 use super::watch::Seen;
 
 /// Appends a command.
@@ -195,6 +195,9 @@ pub fn judge_script<'a>(rights: &'a Rights, request: &ScriptRequest<'a>) -> Resu
         let Some(command) = table::find(args.get(0)) else {
             continue;
         };
+        if let (Name::Publish, [_, channel, ..]) = (command.id, &arguments[..]) {
+            rights.demand(Need::WRITE, channel)?;
+        }
         let Ok(Some(asked)) = Request::read(command, args) else {
             continue;
         };

@@ -149,6 +149,19 @@ impl<'a> Replies<'a> {
         }
     }
 
+    /// What nobody has asked for, whose elements follow; in RESP2 an array as any other.
+    pub fn push(&mut self, len: usize) {
+        match self.protocol {
+            Protocol::Resp2 => self.array(len),
+            Protocol::Resp3 => self.number(b'>', i64::try_from(len).expect("memory is bounded")),
+        }
+    }
+
+    /// The line in front of a string of `len` bytes, which follow with the end of their line.
+    pub(super) fn bulk_begins(&mut self, len: usize) {
+        self.number(b'$', i64::try_from(len).expect("memory is bounded"));
+    }
+
     /// The answer to HELP of a container: its subcommands as lines, HELP not among them.
     pub(super) fn help(&mut self, container: &str, lines: &[&str]) {
         self.array(lines.len() + 3);

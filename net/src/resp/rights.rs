@@ -22,7 +22,7 @@ fn need_of(id: Name, args: Arguments<'_>) -> Option<Need> {
             Some(Need::ADMIN)
         }
         Name::Client if is_of_others() => Some(Need::ADMIN),
-        Name::DbSize => Some(Need::READ),
+        Name::DbSize | Name::PubSub => Some(Need::READ),
         _ => None,
     }
 }

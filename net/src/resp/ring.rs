@@ -43,6 +43,8 @@ struct Entry {
     missing: u32,
     /// More items may come.
     is_open: bool,
+    /// Its reply is a part of the one before it.
+    goes_on: bool,
     /// Its place among the early parts, if it has one.
     early: Option<u16>,
     /// The number of what it is about, which begins anew behind the last number.
@@ -225,6 +227,28 @@ impl Ring {
         self.early.held_bytes()
     }
 
+    /// The number of the first command that is not answered.
+    pub(super) fn first_entry(&self) -> u64 {
+        self.first
+    }
+
+    /// The number that the next command gets.
+    pub(super) fn next_entry(&self) -> u64 {
+        self.first + self.entries.len() as u64
+    }
+
+    /// The reply of a command is a part of the one before it.
+    pub(super) fn goes_on(&mut self, number: u64) {
+        if let Some(entry) = self.entry(number) {
+            entry.goes_on = true;
+        }
+    }
+
+    /// Whether a part of a reply has left and another has not.
+    pub(super) fn is_within_reply(&self) -> bool {
+        self.entries.front().is_some_and(|entry| entry.goes_on)
+    }
+
     /// The number that the next item gets.
     pub(super) fn next_item(&self) -> u64 {
         self.first_item + self.items.len() as u64
@@ -241,6 +265,7 @@ impl Ring {
         let entry = Entry {
             missing: 0,
             is_open: true,
+            goes_on: false,
             early: None,
             about: 0,
         };
@@ -258,6 +283,7 @@ impl Ring {
         let entry = Entry {
             missing: 1,
             is_open: false,
+            goes_on: false,
             early: None,
             about: 0,
         };
@@ -275,7 +301,7 @@ impl Ring {
             came_us: self.came_us,
             entries: 1,
         });
-        let number = self.first + self.entries.len() as u64;
+        let number = self.next_entry();
         self.entries.push_back(Entry {
             about: self.first_about.wrapping_add(next),
             ..entry
@@ -315,7 +341,7 @@ impl Ring {
         };
         debug_assert!(entry.waits_for_one());
         about.entries += times;
-        let next = self.first + self.entries.len() as u64;
+        let next = self.next_entry();
         self.items.extend(next..next + times as u64);
         self.entries.extend(std::iter::repeat_n(*entry, times));
     }

@@ -14,6 +14,7 @@ use super::key_state::{Expires, KeyState, ReadKey, UntilMs};
 use super::local;
 use super::model::Model;
 use super::parser::{Arguments, KeptArguments};
+use super::pubsub::check_name;
 use super::reply::{Protocol, Replies};
 use super::request::{Fault, Request};
 use super::table::{self, Name};
@@ -59,7 +60,21 @@ pub trait KeySource {
     /// Whether a key that has no value now, and was read, may have had one since this version of
     /// its partition.
     fn may_have_changed(&mut self, key: &[u8], since: Version) -> bool;
+
+    /// How many times a message of PUBLISH to a channel would be received.
+    ///
+    /// # Errors
+    /// Why nothing may be published: an error of RESP.
+    fn receivers(&mut self, _channel: &[u8]) -> Result<usize, String> {
+        Ok(0)
+    }
 }
+
+/// Messages that a script or an EXEC may publish, ...
+pub const SCRIPT_MESSAGES_MAX: usize = 1024;
+/// ... and their bytes.
+pub const SCRIPT_MESSAGES_BYTES_MAX: usize = 1 << 20;
+const NO_WRITES: &[u8] = b"ERR Write commands are not allowed from read-only scripts.";
 
 /// A command was not run, because a key of it must be brought first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +90,31 @@ pub struct Staged {
     access: ScriptAccess,
     /// The arguments of the command that runs.
     arguments: KeptArguments,
+    /// Messages of PUBLISH, which leave with the changes.
+    messages: Vec<StagedMessage>,
+}
+
+/// A message that leaves with the changes of a script.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StagedMessage {
+    /// Where it is published.
+    pub channel: Box<[u8]>,
+    /// What is published.
+    pub payload: Box<[u8]>,
+}
+
+impl StagedMessage {
+    fn bytes(&self) -> usize {
+        size_of::<StagedMessage>() + self.channel.len() + self.payload.len()
+    }
+}
+
+/// What was staged at a moment, for [`Staged::restore`].
+#[derive(Debug)]
+pub(super) struct Saved {
+    keys: TransactionKeys,
+    /// How many messages there were.
+    messages: usize,
 }
 
 impl Staged {
@@ -87,6 +127,7 @@ impl Staged {
             value_bytes_max,
             access,
             arguments: KeptArguments::default(),
+            messages: Vec::new(),
         }
     }
 
@@ -136,6 +177,7 @@ impl Staged {
         };
         match request {
             Ok(Some(request)) => self.keyed(&request, source, replies)?,
+            Ok(None) if command.id == Name::Publish => self.publish(args, source, replies),
             Ok(None) => self.unkeyed(command.id, args, replies),
             Err(fault) => {
                 let mut text = Vec::new();
@@ -176,6 +218,7 @@ impl Staged {
                 refuse_queued(Some(Fault::ExpireTime(command.name)), args, replies);
             }
             Ok(Some(request)) => return self.keyed(&request, source, replies),
+            Ok(None) if command.id == Name::Publish => self.publish(args, source, replies),
             // Arguments of a command that is queued are good, but for those of Redis's words.
             Ok(None) => refuse_queued(None, args, replies),
             Err(fault) => refuse_queued(Some(fault), args, replies),
@@ -196,19 +239,23 @@ impl Staged {
         Ok(is_as_seen(state, seen, changed_since))
     }
 
-    /// The keys as they are now, for [`Staged::restore`].
-    pub(super) fn save(&self) -> TransactionKeys {
-        self.keys.clone()
+    /// What is staged now, for [`Staged::restore`].
+    pub(super) fn save(&self) -> Saved {
+        Saved {
+            keys: self.keys.clone(),
+            messages: self.messages.len(),
+        }
     }
 
     /// Drops what was staged since. Keys that were read since stay, as they were read: the answer
     /// shows them, too.
     pub(super) fn restore(
         &mut self,
-        keys: TransactionKeys,
+        saved: Saved,
         source: &mut dyn KeySource,
     ) -> Result<(), MustWait> {
-        let read = std::mem::replace(&mut self.keys, keys);
+        self.messages.truncate(saved.messages);
+        let read = std::mem::replace(&mut self.keys, saved.keys);
         for key in read.iter() {
             if self.bring(key.name(), source) == Err(Unread::Missing) {
                 return Err(MustWait);
@@ -229,7 +276,7 @@ impl Staged {
         replies: &mut Replies<'_>,
     ) -> Result<(), MustWait> {
         if request.is_change() && self.access == ScriptAccess::Reads {
-            replies.error(b"ERR Write commands are not allowed from read-only scripts.");
+            replies.error(NO_WRITES);
             return Ok(());
         }
         let mut end = Ok(());
@@ -294,6 +341,53 @@ impl Staged {
         let state = self.keys.find_mut(name).expect("it was added");
         state.learn(read);
         Ok(())
+    }
+
+    /// Keeps a message. It counts who subscribes now, and leaves with the changes.
+    fn publish(
+        &mut self,
+        args: Arguments<'_>,
+        source: &mut dyn KeySource,
+        replies: &mut Replies<'_>,
+    ) {
+        if self.access == ScriptAccess::Reads {
+            return replies.error(NO_WRITES);
+        }
+        let (channel, payload) = (args.get(1), args.get(2));
+        if let Err(text) = check_name(channel) {
+            return replies.error(&text);
+        }
+        let message = StagedMessage {
+            channel: channel.into(),
+            payload: payload.into(),
+        };
+        let held = self
+            .messages
+            .iter()
+            .map(StagedMessage::bytes)
+            .sum::<usize>();
+        let bytes = held + message.bytes();
+        if self.messages.len() == SCRIPT_MESSAGES_MAX || bytes > SCRIPT_MESSAGES_BYTES_MAX {
+            let text = format!(
+                "ERR the {} messages that are published here take {bytes} bytes; \
+                 {SCRIPT_MESSAGES_MAX} and {SCRIPT_MESSAGES_BYTES_MAX} are the limits",
+                self.messages.len() + 1
+            );
+            return replies.error(text.as_bytes());
+        }
+        match source.receivers(channel) {
+            Ok(receivers) => {
+                self.messages.push(message);
+                replies.integer(i64::try_from(receivers).unwrap_or(i64::MAX));
+            }
+            Err(text) => replies.error(text.as_bytes()),
+        }
+    }
+
+    /// The messages, in their order.
+    #[must_use]
+    pub fn messages(&self) -> &[StagedMessage] {
+        &self.messages
     }
 
     fn unkeyed(&self, id: Name, args: Arguments<'_>, replies: &mut Replies<'_>) {

@@ -2,12 +2,15 @@
 
 mod lookup;
 mod name;
+mod of_channels;
 
 pub use lookup::find;
 pub use name::Name;
 
+use of_channels::{OF_CHANNELS, merged};
+
 /// One command.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Command {
     /// Its name, in small letters.
     pub name: &'static str,
@@ -28,7 +31,11 @@ pub struct Command {
 }
 
 /// All commands, by their names.
-pub const COMMANDS: &[Command] = &[
+pub const COMMANDS: &[Command] = &ALL;
+static ALL: [Command; USUAL.len() + OF_CHANNELS.len()] = merged(USUAL, OF_CHANNELS);
+
+/// Those of keys and connections, by their names.
+const USUAL: &[Command] = &[
     Command {
         name: "append",
         id: Name::Append,
@@ -865,6 +872,24 @@ impl Command {
     #[must_use]
     pub fn needs_no_login(&self) -> bool {
         self.flags().any(|flag| flag == "no_auth")
+    }
+
+    /// Whether a connection of RESP2 with subscriptions may send it.
+    #[must_use]
+    pub fn is_of_subscribers(&self) -> bool {
+        let is_of_connection = matches!(self.id, Name::Ping | Name::Quit | Name::Reset);
+        let is_other = matches!(self.id, Name::Publish | Name::SPublish | Name::PubSub);
+        is_of_connection || self.group == "pubsub" && !is_other
+    }
+
+    /// Whether its first argument says what it does.
+    #[must_use]
+    pub fn has_subcommands(&self) -> bool {
+        use Name::{Client, Cluster, Command, Config, Memory, Object, PubSub, Script, SlowLog};
+        matches!(
+            self.id,
+            Client | Cluster | Command | Config | Memory | Object | PubSub | Script | SlowLog
+        )
     }
 
     /// Its flags.

@@ -9,6 +9,7 @@ mod random;
 mod resp;
 mod resp_beside;
 mod resp_bounds;
+mod resp_channels;
 mod resp_login;
 mod resp_repeats;
 mod resp_shapes;

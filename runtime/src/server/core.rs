@@ -187,6 +187,17 @@ impl Core {
         self.step_aside(Event::Took { session, bytes });
     }
 
+    /// The network took so many bytes that are no replies of the shard.
+    pub(crate) fn gave(&self, session: SessionId, bytes: usize) {
+        self.step_aside(Event::Gave { session, bytes });
+    }
+
+    /// A connection is ended because too much waits for it.
+    pub(crate) fn ends_subscriber(&self, id: u64) {
+        let text = format!("connection {id} of RESP is ended: too many messages wait for its peer");
+        self.warn_lately("subscriber", &text);
+    }
+
     /// A reply has left. No turn ends for that alone: only what waits for its room goes on.
     pub(crate) fn sent(&self, session: SessionId, bytes: usize) {
         self.engine.borrow_mut().traffic.sent_bytes += bytes as u64;

@@ -24,6 +24,7 @@ use penstock_net::status::Status;
 use penstock_shard::Event;
 use tracing::warn;
 
+use super::channels::ScriptPublisher;
 use super::connection::Connection;
 use super::connection_tasks::serve_connection;
 use super::core::Core;
@@ -35,7 +36,7 @@ use super::listen;
 use super::lostfound::keep_lostfound;
 use super::messages::{CoreStart, Letter, Report};
 use super::resp_host::RespHost;
-use super::resp_tasks::serve_resp;
+use super::resp_tasks::{RespPort, Subscribers, deliver_messages, serve_resp};
 use super::scripts::LoggedScripts;
 use super::secured::{Secured, shake_hands};
 use super::signal::Signal;
@@ -172,16 +173,29 @@ fn serve(start: CoreStart, opened: Opened) -> Result<Rc<Core>, ServeError> {
         let mut engine = core.engine.borrow_mut();
         let execution = engine.shard.execution_mut();
         execution.serve_scripts(Box::new(scripts));
+        let publisher = ScriptPublisher(Arc::clone(resp.host.channels()));
+        execution.serve_publisher(Box::new(publisher));
         drop(engine);
         let entry = Rc::new(
             resp.host
                 .of_core(start.shard.shard, start.shard.schema.clone()),
         );
+        let subscribers = Rc::new(Subscribers::default());
+        let port = |host| RespPort {
+            host,
+            subscribers: Rc::clone(&subscribers),
+        };
         if let Some(own) = resp.own {
             let by_own = entry.by_own_port(start.shard.shard, listen::port_of(&own));
-            listeners.push((own, Speech::Resp(Rc::new(by_own))));
+            listeners.push((own, Speech::Resp(port(Rc::new(by_own)))));
         }
-        listeners.push((resp.entry, Speech::Resp(Rc::clone(&entry))));
+        let entry_port = port(Rc::clone(&entry));
+        listeners.push((resp.entry, Speech::Resp(entry_port.clone())));
+        monoio::spawn(deliver_messages(
+            Rc::clone(&core),
+            entry_port,
+            resp.messages,
+        ));
         host = Some(entry);
     }
     monoio::spawn(read_mail(Rc::clone(&core), start.inbox, host));
@@ -361,7 +375,7 @@ fn add_link(core: &Rc<Core>, proven: ProvenLink) {
 /// What is spoken on a port.
 enum Speech {
     Native,
-    Resp(Rc<RespHost>),
+    Resp(RespPort),
 }
 
 impl Speech {
@@ -384,16 +398,16 @@ impl Speech {
             let shard = &mut core.engine.borrow_mut().shard;
             match self {
                 Speech::Native => shard.front_mut().open_session(now),
-                Speech::Resp(host) => shard
+                Speech::Resp(port) => shard
                     .front_mut()
-                    .open_session_translated(now, host.idle_us_max()),
+                    .open_session_translated(now, port.host.idle_us_max()),
             }
         };
         let transport = transport_of(&stream, secured.as_ref().map(|it| &it.peer));
         let greeted = core.greet(session, transport);
         let addresses = match self {
             Speech::Native => None,
-            Speech::Resp(host) => Some((host, stream.peer_addr(), stream.local_addr())),
+            Speech::Resp(port) => Some((port, stream.peer_addr(), stream.local_addr())),
         };
         let peer = secured.as_ref().map(|it| it.peer.clone());
         let (connection, reader, writer) = Connection::new(session, stream, peer);
@@ -408,12 +422,12 @@ impl Speech {
         let halves = halves(core, &connection, reader, writer, secured);
         match addresses {
             None => serve_connection(core, connection, halves),
-            Some((host, peer, local)) => {
+            Some((port, peer, local)) => {
                 let text_of = |address: io::Result<SocketAddr>| {
                     address.map_or_else(|_| String::new(), |address| address.to_string())
                 };
                 let addresses = (&text_of(peer)[..], &text_of(local)[..]);
-                serve_resp(core, host, connection, (addresses, greeted), halves);
+                serve_resp(core, port, connection, (addresses, greeted), halves);
             }
         }
     }

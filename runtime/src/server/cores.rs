@@ -9,6 +9,7 @@ use penstock_net::program::ServedSchema;
 use penstock_net::users::Users;
 
 use super::audit::{Audit, Field};
+use super::channels::NodeChannels;
 use super::core_loop;
 use super::error::{ServeError, system};
 use super::listen::{RespListeners, port_of};
@@ -58,8 +59,11 @@ impl Cores {
         let boxes: Vec<_> = (0..shards).map(|_| flume::unbounded()).collect();
         let outboxes: Vec<_> = boxes.iter().map(|(sender, _)| sender.clone()).collect();
         let connections = Arc::new(AtomicU32::new(0));
+        let (channels, mail) =
+            NodeChannels::new(shards, node.channel_bytes_max(), &node.stats.channels);
         let host = resp.as_ref();
-        let host = host.map(|it| RespHost::new(node, it.address, &connections));
+        let host = host.map(|it| RespHost::new(node, it.address, &connections, channels));
+        let mut mail = mail.into_iter();
         let (entry, own_resp) = resp.map_or_else(Default::default, |it| (it.entry, it.own));
         let (mut entry, mut own_resp) = (entry.into_iter(), own_resp.into_iter());
         let stalled = StalledThreads::start();
@@ -72,14 +76,14 @@ impl Cores {
             let start = CoreStart {
                 shard: opening,
                 listeners: vec![shared, own],
-                resp: entry
-                    .next()
-                    .zip(host.clone())
-                    .map(|(entry, host)| RespStart {
+                resp: entry.next().zip(host.clone().zip(mail.next())).map(
+                    |(entry, (host, messages))| RespStart {
                         entry,
                         own: own_resp.next(),
                         host,
-                    }),
+                        messages,
+                    },
+                ),
                 users: users.cloned(),
                 audit: audit.clone(),
                 tls: tls.cloned(),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
 use penstock_net::program::ServedSchema;
+use penstock_net::resp::Message;
 use penstock_net::users::Users;
 use penstock_shard::Mail;
 use penstock_shard::cluster::Plan;
@@ -72,6 +73,8 @@ pub(crate) struct RespStart {
     /// On the port of the core, if it has one.
     pub(crate) own: Option<TcpListener>,
     pub(crate) host: RespHost,
+    /// Messages for subscribers of the core.
+    pub(crate) messages: flume::Receiver<Arc<Message>>,
 }
 
 /// What a core is made of; moves to its thread.

@@ -58,6 +58,7 @@ pub(crate) fn exposition(health: &Health) -> String {
             .map_or(0, |memory| memory.max()),
         resident_bytes: resident_bytes().unwrap_or(0),
         prefaulted_bytes: prefaulted_bytes(),
+        channels: watched.map_or([0; 3], |watched| watched.stats.channels.read()),
         log: watched.map(|watched| watched.log.counts()),
         audit: watched.and_then(|watched| watched.audit.is_open().then(|| watched.audit.counts())),
         admin: [&health.admin.refused, &health.admin.handshakes_failed]
@@ -80,6 +81,8 @@ struct Moment {
     /// `None` of a node alone.
     failover: Option<FailoverReading>,
     lostfound_bytes: u64,
+    /// Bytes of names, of messages, and connections that were ended.
+    channels: [u64; 3],
     is_ready: bool,
     start_percent: u64,
     /// For each certificate who sees it, when it ends, in seconds since 1970, and whether newer
@@ -205,6 +208,17 @@ impl Collector for Moment {
              primary had not.",
             self.lostfound_bytes as f64,
         )?;
+        let [names, messages, ended] = self.channels;
+        gauge(
+            "penstock_channel_names_bytes",
+            "Bytes of the names that clients of Redis subscribe to.",
+            names as f64,
+        )?;
+        gauge(
+            "penstock_channel_messages_bytes",
+            "Bytes of published messages that subscribers have not taken, each once.",
+            messages as f64,
+        )?;
         if let Some(start_ms) = self.start_ms {
             gauge(
                 "process_start_time_seconds",
@@ -212,6 +226,14 @@ impl Collector for Moment {
                 start_ms as f64 / 1000.0,
             )?;
         }
+        encoder
+            .encode_descriptor(
+                "penstock_channel_subscribers_ended",
+                "Connections that were ended because they did not take their messages.",
+                None,
+                MetricType::Counter,
+            )?
+            .encode_counter::<NoLabelSet, u64, f64>(&ended, None)?;
         self.encode_certificates(&mut encoder)?;
         self.encode_admin(&mut encoder)?;
         self.encode_lines(&mut encoder)?;

@@ -8,6 +8,7 @@
 
 mod admin;
 mod audit;
+mod channels;
 mod conductor;
 mod connection;
 mod connection_tasks;

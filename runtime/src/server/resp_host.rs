@@ -13,8 +13,8 @@ use penstock_net::link::message::LINK_PARTITIONS;
 use penstock_net::program::ServedSchema;
 use penstock_net::request::Verb;
 use penstock_net::resp::{
-    COMMANDS, Client, ClusterNode, ClusterView, CorePorts, Counts, Facts, Host, Name, OwnCore,
-    ProcessUse, SLOW_COMMANDS_MAX, ScriptLibrary, SlotRange, SlowCommand,
+    Broker, BrokerFull, COMMANDS, Client, ClusterNode, ClusterView, CorePorts, Counts, Facts, Host,
+    Kind, Name, OwnCore, ProcessUse, SLOW_COMMANDS_MAX, ScriptLibrary, SlotRange, SlowCommand,
 };
 use penstock_net::slot::SLOTS;
 use penstock_net::status::Status;
@@ -24,6 +24,7 @@ use penstock_shard::cursor_order;
 use penstock_storage::store::clock::BEHIND_MS_TOLD;
 use tracing::warn;
 
+use super::channels::NodeChannels;
 use super::hashing::Hashing;
 use super::listen::KEEPALIVE_S;
 use crate::cluster::plan::file::ClusterFile;
@@ -182,6 +183,8 @@ pub(crate) struct RespHost {
     /// As the cluster's file was read last.
     cluster: Arc<RwLock<Option<ClusterView>>>,
     hashing: Arc<Hashing>,
+    /// Of all cores.
+    channels: Arc<NodeChannels>,
     /// The scripts that clients have sent, of all cores.
     scripts: Arc<ScriptTexts>,
     /// That of the core's shard.
@@ -192,7 +195,12 @@ pub(crate) struct RespHost {
 
 impl RespHost {
     /// The host of all connections to `address`; `open` counts those of all ports.
-    pub(crate) fn new(node: &Node, address: SocketAddr, open: &Arc<AtomicU32>) -> Self {
+    pub(crate) fn new(
+        node: &Node,
+        address: SocketAddr,
+        open: &Arc<AtomicU32>,
+        channels: NodeChannels,
+    ) -> Self {
         let (config, identity) = (&node.config, node.directory.identity());
         let cluster = node.cluster_file();
         let cluster = cluster.map(|file| view_of(file, config.cluster_node));
@@ -235,6 +243,7 @@ impl RespHost {
             counting: Counting::new(node.shards()),
             cluster: Arc::new(RwLock::new(cluster)),
             hashing: Arc::default(),
+            channels: Arc::new(channels),
             scripts: Arc::default(),
             schema: Arc::default(),
             ahead_ms: Arc::default(),
@@ -298,6 +307,16 @@ impl RespHost {
     /// The scripts that clients have sent.
     pub(super) fn script_texts(&self) -> Arc<ScriptTexts> {
         Arc::clone(&self.scripts)
+    }
+
+    /// The channels of all cores.
+    pub(super) fn channels(&self) -> &Arc<NodeChannels> {
+        &self.channels
+    }
+
+    /// The core whose connections these are.
+    pub(super) fn number_of_core(&self) -> u16 {
+        self.counting.core
     }
 
     /// Where passwords are hashed.
@@ -475,6 +494,41 @@ impl Host for RespHost {
 
     fn scripts(&self) -> Option<&dyn ScriptLibrary> {
         Some(&*self.scripts)
+    }
+
+    fn broker(&self) -> Option<&dyn Broker> {
+        Some(self)
+    }
+}
+
+impl Broker for RespHost {
+    fn subscribe(&self, kind: Kind, name: &[u8], client: u64) -> Result<(), BrokerFull> {
+        self.channels
+            .subscribe(self.number_of_core(), (kind, name), client)
+    }
+
+    fn unsubscribe(&self, kind: Kind, name: &[u8], client: u64) {
+        self.channels
+            .unsubscribe(self.number_of_core(), (kind, name), client);
+    }
+
+    fn publish(&self, kind: Kind, channel: &[u8], payload: &[u8]) -> Result<usize, BrokerFull> {
+        let message = || self.channels.message(kind, channel, payload);
+        self.channels.publish((kind, channel), message)
+    }
+
+    fn subscribers(&self, kind: Kind, name: &[u8]) -> usize {
+        self.channels.subscribers(kind, name)
+    }
+
+    fn visit_names(&self, kind: Kind, visit: &mut dyn FnMut(&[u8]) -> bool) {
+        self.channels.visit_names(kind, visit);
+    }
+
+    fn clients(&self) -> usize {
+        let all = self.clients.all();
+        let subscribes = |open: &&Open| open.client.subscriptions != [0; 3];
+        all.values().filter(subscribes).count()
     }
 }
 

@@ -2,10 +2,13 @@
 //! takes frames of the shard and writes.
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
 
 use penstock_net::auth::{Challenge, Transport};
-use penstock_net::resp::{Conversation, ReplyBound};
+use penstock_net::resp::{Conversation, Message, Push, Received, ReplyBound};
 use penstock_shard::{Event, Outside, SessionId};
 
 use super::connection::Connection;
@@ -18,11 +21,30 @@ use super::resp_host::RespHost;
 /// Replies that no shard counts, beyond which it is told at once, in bytes.
 const REPLY_BYTES_FREE: usize = 4 << 10;
 
+/// Messages that connections of a core get before others have their turn.
+const PUSHES_AT_ONCE: usize = 4096;
+/// How long they have it, at the least.
+const PUSH_PAUSE: Duration = Duration::from_millis(1);
+
+/// The connections of the RESP ports of one core, by their numbers.
+#[derive(Default)]
+pub(super) struct Subscribers(RefCell<HashMap<u64, Rc<RespConnection>>>);
+
+/// What connections to one port of a core have.
+#[derive(Clone)]
+pub(super) struct RespPort {
+    pub(super) host: Rc<RespHost>,
+    pub(super) subscribers: Rc<Subscribers>,
+}
+
 /// What the tasks of one connection share.
 struct RespConnection {
+    /// Its number.
+    id: u64,
     connection: Rc<Connection>,
     conversation: RefCell<Conversation>,
     host: Rc<RespHost>,
+    subscribers: Rc<Subscribers>,
     /// What the shard was told last.
     told: Cell<Outside>,
     /// Bytes for the peer that are being sent and that no shard counts.
@@ -44,9 +66,10 @@ impl RespConnection {
     /// What is held here, if the shard is to be told, with so many bytes that have not run.
     fn held(&self, input_bytes: usize, is_partial: bool) -> Outside {
         let mut conversation = self.conversation.borrow_mut();
+        let pushes = conversation.push_bytes();
         Outside {
             input: input_bytes + conversation.queued_bytes(),
-            replies: conversation.out().len() + self.sending.get(),
+            replies: conversation.out().len() + self.sending.get() + pushes.list,
             kept: conversation.kept_bytes(),
             is_partial,
         }
@@ -74,7 +97,9 @@ impl RespConnection {
         let told = self.told.get();
         let held = self.held(0, told.is_partial);
         let (replies, kept) = (held.replies, held.kept);
-        let is_little = replies.max(kept) <= REPLY_BYTES_FREE;
+        // Long messages that few connections share count, too: their peers are to take them.
+        let waiting = self.conversation.borrow().push_bytes().messages;
+        let is_little = replies.max(kept).max(waiting) <= REPLY_BYTES_FREE;
         if is_little && (told.replies, told.kept) == (0, 0) {
             return;
         }
@@ -98,14 +123,83 @@ impl RespConnection {
     }
 }
 
+impl RespConnection {
+    /// A message comes.
+    fn receive(&self, core: &Core, push: Push) {
+        let received = {
+            let mut conversation = self.conversation.borrow_mut();
+            conversation.set_rights(core.rights_of(self.session()));
+            conversation.bound_replies(self.reply_bound(core));
+            conversation.receive(push, self.host.channels().messages_left())
+        };
+        match received {
+            Received::Passed => {}
+            Received::Waits => {
+                self.report_replies(core);
+                self.connection.has_output.set();
+            }
+            Received::TooMuch => {
+                self.report_replies(core);
+                self.host.channels().subscriber_ended();
+                core.ends_subscriber(self.id);
+                self.connection.shut_down();
+            }
+        }
+    }
+
+    /// Both halves have ended, if `have_both`.
+    fn ended(&self, core: &Core, have_both: bool) {
+        if have_both {
+            self.conversation.borrow_mut().ended(&*self.host);
+            self.subscribers.0.borrow_mut().remove(&self.id);
+            self.host.clients.remove(self.id);
+            core.remove(self.session());
+        }
+    }
+}
+
+/// Gives the messages in the mail of a core to its connections. When many were given, others have
+/// their turn.
+pub(super) async fn deliver_messages(
+    core: Rc<Core>,
+    port: RespPort,
+    messages: flume::Receiver<Arc<Message>>,
+) {
+    let mut given = 0;
+    while let Ok(message) = messages.recv_async().await {
+        let subscribers = &port.subscribers.0;
+        let number = port.host.number_of_core();
+        port.host
+            .channels()
+            .deliver(number, &message, |id, pattern| {
+                let connection = subscribers.borrow().get(&id).cloned();
+                if let Some(connection) = connection {
+                    let message = Arc::clone(&message);
+                    let push = match pattern {
+                        None => Push::Message(message),
+                        Some(pattern) => Push::OfPattern(message, Arc::clone(pattern)),
+                    };
+                    connection.receive(&core, push);
+                    given += 1;
+                }
+            });
+        drop(message);
+        if given >= PUSHES_AT_ONCE {
+            given = 0;
+            monoio::time::sleep(PUSH_PAUSE).await;
+        }
+    }
+}
+
 /// Begins the tasks of a connection between these addresses.
 pub(super) fn serve_resp(
     core: &Rc<Core>,
-    host: &Rc<RespHost>,
+    port: &RespPort,
     connection: Rc<Connection>,
     (addresses, must_log_in): ((&str, &str), Option<Transport>),
     (reader, writer): (ReadHalf, WriteHalf),
 ) {
+    let host = &port.host;
     let client = host
         .clients
         .add(addresses.0, addresses.1, connection.descriptor());
@@ -117,25 +211,21 @@ pub(super) fn serve_resp(
         conversation.require_login(transport.may_carry_secrets(), certificate);
     }
     let shared = Rc::new(RespConnection {
+        id,
         connection,
         conversation: RefCell::new(conversation),
         host: Rc::clone(host),
+        subscribers: Rc::clone(&port.subscribers),
         told: Cell::default(),
         sending: Cell::new(0),
     });
-    monoio::spawn(read(Rc::clone(core), Rc::clone(&shared), id, reader));
-    monoio::spawn(write(Rc::clone(core), shared, id, writer));
+    let all = &port.subscribers.0;
+    all.borrow_mut().insert(id, Rc::clone(&shared));
+    monoio::spawn(read(Rc::clone(core), Rc::clone(&shared), reader));
+    monoio::spawn(write(Rc::clone(core), shared, writer));
 }
 
-/// Both halves have ended.
-fn ended(core: &Core, shared: &RespConnection, id: u64, have_both: bool) {
-    if have_both {
-        shared.host.clients.remove(id);
-        core.remove(shared.session());
-    }
-}
-
-async fn read(core: Rc<Core>, shared: Rc<RespConnection>, id: u64, mut reader: ReadHalf) {
+async fn read(core: Rc<Core>, shared: Rc<RespConnection>, mut reader: ReadHalf) {
     let (mut buffer, mut frame) = (Vec::new(), Conversation::greeting());
     while run(&core, &shared, &mut reader, &mut buffer, &mut frame).await {
         core.kept.give_back(std::mem::take(&mut frame));
@@ -145,7 +235,7 @@ async fn read(core: Rc<Core>, shared: Rc<RespConnection>, id: u64, mut reader: R
         core.received(bytes);
         frame = core.kept.lend(BUFFER_BYTES);
     }
-    ended(&core, &shared, id, shared.connection.reader_ended());
+    shared.ended(&core, shared.connection.reader_ended());
 }
 
 /// Gives the shard what is whole in the buffer. `false` if the connection ends.
@@ -228,7 +318,7 @@ fn hash(shared: &Rc<RespConnection>, challenge: Challenge) {
     });
 }
 
-async fn write(core: Rc<Core>, shared: Rc<RespConnection>, id: u64, mut writer: WriteHalf) {
+async fn write(core: Rc<Core>, shared: Rc<RespConnection>, mut writer: WriteHalf) {
     let (connection, session) = (&shared.connection, shared.session());
     let mut frames: Vec<u8> = Vec::new();
     let mut replies: Vec<u8> = Vec::new();
@@ -240,15 +330,16 @@ async fn write(core: Rc<Core>, shared: Rc<RespConnection>, id: u64, mut writer: 
         connection.has_output.wait().await;
         core.take_output(session, &mut frames);
         taken_bytes += frames.len();
-        let is_blocked = {
+        let (is_blocked, has_pushes) = {
             let mut conversation = shared.conversation.borrow_mut();
             conversation.bound_replies(shared.reply_bound(&core));
             conversation.answered(&frames, &*shared.host);
-            std::mem::swap(conversation.out(), &mut replies);
+            let has_pushes = conversation.push_bytes().messages > 0;
+            conversation.take_out(&mut replies);
             if let Some(challenge) = conversation.take_challenge() {
                 hash(&shared, challenge);
             }
-            conversation.is_blocked()
+            (conversation.is_blocked(), has_pushes)
         };
         frames.clear();
         if frames.capacity() > BUFFER_BYTES_BUSY {
@@ -273,6 +364,9 @@ async fn write(core: Rc<Core>, shared: Rc<RespConnection>, id: u64, mut writer: 
             let told = written.min(taken_bytes - told_bytes);
             told_bytes += told;
             core.took(session, told);
+            if has_pushes {
+                core.gave(session, written - told);
+            }
         }
         connection.is_sending.set(false);
         if sent < all || writer.flush().await.is_err() {
@@ -304,6 +398,9 @@ async fn write(core: Rc<Core>, shared: Rc<RespConnection>, id: u64, mut writer: 
             core.sent(session, all);
             (taken_bytes, told_bytes) = (0, 0);
         }
+        if shared.conversation.borrow().may_send() {
+            connection.has_output.set();
+        }
         shared.bound_values(&core);
         if is_blocked {
             connection.may_resume.set();
@@ -313,5 +410,5 @@ async fn write(core: Rc<Core>, shared: Rc<RespConnection>, id: u64, mut writer: 
         }
     }
     writer.end().await;
-    ended(&core, &shared, id, shared.connection.half_ended());
+    shared.ended(&core, shared.connection.half_ended());
 }

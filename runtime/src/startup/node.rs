@@ -342,6 +342,12 @@ impl Node {
         self.room.connection_bound()
     }
 
+    /// What messages of channels may hold that subscribers have not taken, of all shards, and the
+    /// same for names that are subscribed to.
+    pub(crate) fn channel_bytes_max(&self) -> usize {
+        self.room.channel_bytes_max()
+    }
+
     /// Handshakes of TLS that may be under way on one core.
     pub(crate) fn handshakes_max(&self) -> u32 {
         self.room.handshakes_max()

@@ -240,6 +240,14 @@ impl Room {
             .max(self.record_bytes_max())
     }
 
+    /// What messages of channels may hold that subscribers have not taken, of all shards, and the
+    /// same for names that are subscribed to: a quarter of what replies may, and two of the longest
+    /// messages in any case.
+    pub(super) fn channel_bytes_max(&self) -> usize {
+        let replies = self.replies_bytes_max() * usize::from(self.shards);
+        (replies / 4).max(2 * self.frame_bytes_max as usize)
+    }
+
     /// What the connections of a shard may have sent that is not run.
     pub(super) fn input_bytes_max(&self) -> usize {
         let least = 2 * self.frame_bytes_max as usize;

@@ -10,6 +10,7 @@ use penstock_shard::accounts::stages::Stages;
 use penstock_shard::cluster::ReplicationStatus;
 use penstock_storage::histogram::{BUCKETS, Histogram};
 
+use super::channels::ChannelFigures;
 use super::failover::FailoverFacts;
 use super::figures::{FIGURES, Sample};
 use super::plan::PlanFacts;
@@ -136,6 +137,7 @@ pub(crate) struct Stats {
     pub(crate) handshakes: Handshakes,
     pub(crate) plan: PlanFacts,
     pub(crate) failover: FailoverFacts,
+    pub(crate) channels: Arc<ChannelFigures>,
     /// Links that are there without TLS.
     links_plain: AtomicU64,
     blocks: Vec<Block>,
@@ -164,6 +166,7 @@ impl Stats {
             handshakes: Handshakes::default(),
             plan: PlanFacts::default(),
             failover: FailoverFacts::default(),
+            channels: Arc::default(),
             links_plain: AtomicU64::new(0),
             blocks: (0..shards).map(block).collect(),
             replication: (0..shards).map(|_| Mutex::default()).collect(),

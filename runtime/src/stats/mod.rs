@@ -2,6 +2,7 @@
 //! `/metrics` tell the same numbers, from two tables: those of a core and those of a link.
 
 mod blocks;
+mod channels;
 mod failover;
 mod figures;
 mod info;
@@ -9,6 +10,7 @@ mod peers;
 mod plan;
 
 pub(crate) use blocks::{HISTOGRAMS, PlainLink, Reading, Stats, total};
+pub(crate) use channels::ChannelFigures;
 pub(crate) use failover::{Decided, DecidedLast, FailedSwap, FailoverReading};
 pub(crate) use figures::{FIGURES, Growth, SECOND_IN_US, Sample};
 pub(crate) use info::{Cluster, FailoverInfo, Info, LogEnd, Memory, ServerFacts};

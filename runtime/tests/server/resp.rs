@@ -1,6 +1,8 @@
 //! The RESP port of the real server: atomic commands, pipelines, bad input.
 
 mod beyond;
+mod channels;
+mod channels_table;
 mod cores;
 mod flush_table;
 mod holds;
@@ -118,7 +120,7 @@ fn reply_end(bytes: &[u8], at: usize) -> Option<usize> {
             let end = next + usize::try_from(count()).unwrap() + 2;
             (bytes.len() >= end).then_some(end)
         }
-        b'*' | b'~' | b'%' => {
+        b'*' | b'~' | b'%' | b'>' => {
             let elements = count().max(0) * if kind == b'%' { 2 } else { 1 };
             (0..elements).try_fold(next, |at, _| reply_end(bytes, at))
         }

@@ -15,12 +15,18 @@ use crate::execution::Execution;
 use crate::execution::operation::{Disposition, Operation, Own};
 use crate::keyspaces::{Change, Keyspaces, from_wire, purpose_of, to_wire};
 use crate::now::Now;
+use crate::publisher::Publisher;
 use crate::scripts::Scripts;
 
 impl<P: Blocks> Execution<P> {
     /// Has scripts of clients run by this interpreter from now on. Without one they are refused.
     pub fn serve_scripts(&mut self, scripts: Box<dyn Scripts>) {
         self.scripts = Some(scripts);
+    }
+
+    /// Scripts and EXEC publish here from now on.
+    pub fn serve_publisher(&mut self, publisher: Box<dyn Publisher>) {
+        self.publications.begin(publisher);
     }
 
     /// Tells or changes settings of keyspaces, unless the cluster refuses that here.

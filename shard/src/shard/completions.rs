@@ -51,6 +51,8 @@ impl<P: Blocks> Shard<P> {
             // Operations that wait for a version to be in a file run before the turn ends.
             self.execution.store.settle_young();
             let durable = self.execution.store.log().durable();
+            // Before the answers: what a client publishes behind its answer comes behind these.
+            self.execution.publications.release(durable);
             self.front
                 .sessions
                 .release(durable, &mut step.outbox.sendable);

@@ -2,12 +2,14 @@
 //! changes becomes one item of APPLY, which runs at the same instant and carries the reply of the
 //! script.
 
+use std::sync::Arc;
+
 use penstock_net::limits::{APPLY_KEYS_MAX, MANY_INSTRUCTIONS_MAX};
 use penstock_net::pieces::Pieces;
 use penstock_net::refusal::Refusal;
-use penstock_net::reply::ReplyHead;
+use penstock_net::reply::{ReplyHead, ReplyItem};
 use penstock_net::request::{Verb, Version};
-use penstock_net::resp::{NO_SCRIPT, Replies, judge_script, protocol_of};
+use penstock_net::resp::{Message, NO_SCRIPT, Replies, Staged, judge_script, protocol_of};
 use penstock_net::script::{
     SCRIPT, SCRIPT_RUNS_MAX, ScriptName, ScriptRequest, keep_to_declared_keys, note_run, note_slot,
 };
@@ -33,6 +35,10 @@ use crate::shard::Shard;
 const ASKED: Asked = Asked::Verb(Verb::Apply);
 /// Keys that a script meets whose effects run before it, at most; then it waits for the next turn.
 const FIRED_MAX: usize = 4;
+
+/// Why a script is BUSY that publishes.
+const NO_MESSAGES: &str = "nothing was executed: messages that subscribers have not taken leave no \
+    room for those of this script";
 
 /// What became of a script.
 enum Outcome {
@@ -151,6 +157,7 @@ impl<P: Blocks> Shard<P> {
                 reach: self.execution.reach(),
                 value_bytes_max,
                 reply_bytes_max: self.reply_bytes_max(request, value_bytes_max),
+                publisher: self.execution.publications.publisher(),
             };
             let (store, hash) = (&self.execution.store, self.execution.setup.hash());
             let scripts = scripts.as_mut().map(|it| &mut **it as &mut dyn Scripts);
@@ -214,24 +221,12 @@ impl<P: Blocks> Shard<P> {
                     .execution
                     .refuse_item(ASKED, operation, status, &refusal, out);
             }
-            None if keeps && changed > APPLY_KEYS_MAX => {
-                reply.clear();
-                keeps = false;
-                let text = format!(
-                    "ERR nothing was executed: the script has changed {changed} keys, and \
-                     {APPLY_KEYS_MAX} is the limit"
-                );
-                Replies::new(reply, protocol).error(text.as_bytes());
-            }
-            None if keeps && ran.staged.effects() > MANY_INSTRUCTIONS_MAX => {
-                reply.clear();
-                keeps = false;
-                let text = format!(
-                    "ERR nothing was executed: the changes are {} effects on keys, and \
-                     {MANY_INSTRUCTIONS_MAX} is the limit",
-                    ran.staged.effects()
-                );
-                Replies::new(reply, protocol).error(text.as_bytes());
+            None if keeps => {
+                if let Some(text) = too_much_of(&ran.staged) {
+                    reply.clear();
+                    keeps = false;
+                    Replies::new(reply, protocol).error(text.as_bytes());
+                }
             }
             None if ran.end == ScriptEnd::Unknown => {
                 Replies::new(reply, protocol).error(NO_SCRIPT);
@@ -249,6 +244,12 @@ impl<P: Blocks> Shard<P> {
                 .execution
                 .refuse_item(ASKED, operation, status, &outgrown, out);
         }
+        let Some(messages) = self.messages_of(ran, keeps) else {
+            let (status, out) = (Status::Busy, pieces.written());
+            return self
+                .execution
+                .refuse_item(ASKED, operation, status, &NO_MESSAGES, out);
+        };
         let newest = ran.newest.as_ref();
         let waits = newest.filter(|(lsn, _)| *lsn > Lsn(0) || self.execution.linked.is_some());
         if waits.is_none() && !(keeps && changed > 0) {
@@ -257,6 +258,7 @@ impl<P: Blocks> Shard<P> {
             let item = operation.address.item;
             ReplyHead::new(Status::Ok, item, operation.level, Version::default())
                 .write(pieces.written(), reply);
+            self.publish(messages, Lsn(0));
             return Disposition::Answered(Lsn(0));
         }
         // The record of a change stands behind all that was read.
@@ -276,9 +278,48 @@ impl<P: Blocks> Shard<P> {
             answer: Some(reply),
             ..with_item(operation, &item)
         };
-        let disposition = self.apply_item(now, &apply, pieces);
+        let disposition = self.apply_and_publish(now, &apply, messages, pieces);
         self.execution.script_item = item;
         disposition
+    }
+
+    /// Makes the changes of a script. Its messages leave behind the record, if that is made.
+    fn apply_and_publish(
+        &mut self,
+        now: Now,
+        apply: &Operation<'_>,
+        messages: Vec<Arc<Message>>,
+        pieces: &mut Pieces,
+    ) -> Disposition {
+        let from = pieces.written().len();
+        let appended = self.execution.store.log().appended();
+        let disposition = self.apply_item(now, apply, pieces);
+        match disposition {
+            Disposition::Answered(gate) if is_done(&pieces.written()[from..]) => {
+                self.publish(messages, gate);
+            }
+            // Other nodes are waited for: the record is written.
+            Disposition::Later if self.execution.store.log().appended() > appended => {
+                self.publish(messages, self.execution.store.log().appended());
+            }
+            _ => {}
+        }
+        disposition
+    }
+
+    /// The messages of a script, if it keeps what it has staged. `None`: there is no room for them.
+    fn messages_of(&self, ran: &RanScript, keeps: bool) -> Option<Vec<Arc<Message>>> {
+        let staged = match keeps {
+            true => ran.staged.messages(),
+            false => &[],
+        };
+        self.execution.publications.take(staged)
+    }
+
+    /// Messages leave when the log is durable up to `gate`.
+    fn publish(&mut self, messages: Vec<Arc<Message>>, gate: Lsn) {
+        let durable = self.execution.store.log().durable();
+        self.execution.publications.add(messages, gate, durable);
     }
 
     /// Has a script wait for a key. The other keys that it names are read meanwhile.
@@ -305,6 +346,29 @@ impl<P: Blocks> Shard<P> {
         }
         disposition
     }
+}
+
+/// Why the changes of a script are too many for one record, if they are.
+fn too_much_of(staged: &Staged) -> Option<String> {
+    let (changed, effects) = (staged.changed(), staged.effects());
+    if changed > APPLY_KEYS_MAX {
+        Some(format!(
+            "ERR nothing was executed: the script has changed {changed} keys, and \
+             {APPLY_KEYS_MAX} is the limit"
+        ))
+    } else if effects > MANY_INSTRUCTIONS_MAX {
+        Some(format!(
+            "ERR nothing was executed: the changes are {effects} effects on keys, and \
+             {MANY_INSTRUCTIONS_MAX} is the limit"
+        ))
+    } else {
+        None
+    }
+}
+
+/// Whether an answer says that what was asked for is done.
+fn is_done(answer: &[u8]) -> bool {
+    ReplyItem::read(answer).is_ok_and(|item| item.head.status == Status::Ok)
 }
 
 /// Whether it is a script, and no commands.

@@ -102,9 +102,11 @@ impl Talk {
         command: &table::Command,
         args: Arguments<'_>,
     ) -> Passed {
-        let is_other = matches!(command.id, Name::Watch | Name::KvApply | Name::KvRun);
+        let is_other = matches!(command.id, Name::Watch | Name::KvApply | Name::KvRun)
+            || command.group == "pubsub";
         let eval = Eval::read(command.id, args);
         let is_keyed = command.keys.0 > 0 && !is_other || eval.is_some();
+        let is_keyed = is_keyed || command.id == Name::Publish;
         if !is_keyed && !local::is_queued(command.id) {
             // A secret is not kept until EXEC.
             if matches!(command.id, Name::Auth | Name::Hello) {
@@ -155,6 +157,11 @@ impl Talk {
             self.options.token = None;
             return self.end_exec(NOT_ONE_ITEM);
         }
+        let names = queue
+            .commands
+            .iter()
+            .map(|it| table::find(it.view().get(0)));
+        let publishes = names.flatten().any(|it| it.id == Name::Publish);
         let ExecKeys {
             slot,
             reach,
@@ -163,7 +170,7 @@ impl Talk {
             Ok(keys) => keys,
             Err(text) => return self.end_exec(text),
         };
-        if slot.is_some() && !self.may_begin_script(sink) {
+        if (slot.is_some() || publishes) && !self.may_begin_script(sink) {
             return Passed::Waits;
         }
         let commands: Vec<Vec<u8>> = queue
@@ -204,7 +211,7 @@ impl Talk {
         }
         let item = ScriptItem {
             script: ScriptName::Commands,
-            access: match is_change {
+            access: match is_change || publishes {
                 true => ScriptAccess::Changes,
                 false => ScriptAccess::Reads,
             },

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use super::channels_table::{CHANNELS_TABLE, MESSAGES, RESTRICTED};
 use super::flush_table::FLUSH_TABLE;
 use super::script_table::SCRIPT_TABLE;
 use super::table::TABLE;
@@ -45,6 +46,7 @@ fn known_by(info: &str) -> Result<Known, String> {
 fn lines_for(known: &Known) -> Vec<&'static str> {
     // The last line of the table ends the connection.
     let lines = FLUSH_TABLE.lines().chain(SCRIPT_TABLE.lines());
+    let lines = lines.chain(CHANNELS_TABLE.lines());
     let lines = lines.chain(TABLE.lines());
     let lines = lines.filter(|line| !line.is_empty());
     let lines = lines.filter(|line| !line.starts_with('#'));
@@ -155,6 +157,57 @@ fn replies_are_those_of_valkey_byte_by_byte() {
     }
 }
 
+/// A Valkey 9, or why there is none.
+fn valkey() -> Result<Peer, String> {
+    let binary = peer_binary().ok_or("no valkey-server or redis-server in PATH")?;
+    let peer = Peer::start(&binary);
+    match known_by(&Talk::with(peer.address).ask(&["INFO", "server"])) {
+        Ok(Known::All) => Ok(peer),
+        Ok(Known::AllButValkey9) => Err("no Valkey 9".into()),
+        Err(product) => Err(product),
+    }
+}
+
+/// Asks a server the lines of two connections; the answers.
+fn answers(address: SocketAddr, protocol: &str, lines: &str) -> Vec<String> {
+    let mut talks = [Talk::with(address), Talk::with(address)];
+    for talk in &mut talks {
+        talk.ask(&["HELLO", protocol]);
+    }
+    let lines = lines.lines().filter(|line| !line.is_empty());
+    let answer = |line: &str| {
+        let (who, words) = line.split_at(1);
+        let talk = &mut talks[usize::from(who == "B")];
+        if words != " <" {
+            let words = words_of(words);
+            let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+            talk.send(&encode(&words));
+        }
+        format!("{line}: {}", talk.reply().escape_ascii())
+    };
+    lines.map(answer).collect()
+}
+
+#[test]
+fn messages_are_those_of_valkey_byte_by_byte() {
+    let peer = match valkey() {
+        Ok(peer) => peer,
+        Err(why) => return eprintln!("skipped: {why}"),
+    };
+    let restricted = RESTRICTED.lines().filter(|line| !line.is_empty());
+    let restricted: String = restricted.map(|line| format!("A {line}\n")).collect();
+    for shards in ["1", "2"] {
+        let name = format!("resp-messages-beside-{shards}");
+        let ours = start(&name, &["--shards", shards]);
+        for (protocol, lines) in [("2", MESSAGES), ("3", MESSAGES), ("2", &restricted)] {
+            let theirs = answers(peer.address, protocol, lines);
+            let ours = answers(ours.address, protocol, lines);
+            assert_eq!(ours, theirs, "RESP{protocol}");
+        }
+        ours.server.stop();
+    }
+}
+
 #[test]
 fn a_peer_is_asked_for_its_version_and_only_for_what_that_version_knows() {
     let info = |fields: &str| known_by(&format!("$99\r\n# Server\r\n{fields}\r\nos:Linux\r\n"));
@@ -170,7 +223,9 @@ fn a_peer_is_asked_for_its_version_and_only_for_what_that_version_knows() {
     let (all, fewer) = (lines_for(&Known::All), lines_for(&Known::AllButValkey9));
     assert!(all.contains(&"SET if w IFEQ v") && all.len() > fewer.len());
     for line in fewer {
-        let unknown = ["IFEQ", "ifeq", "SETINFO", "NO-TOUCH"];
+        let unknown = [
+            "IFEQ", "ifeq", "SETINFO", "NO-TOUCH", "SSUB", "SPUB", "SHARD",
+        ];
         assert!(!unknown.iter().any(|word| line.contains(word)), "{line}");
         assert!(!line.starts_with('['), "{line}");
     }

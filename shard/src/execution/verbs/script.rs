@@ -17,6 +17,7 @@ use penstock_storage::key_home::KeyHome;
 use penstock_storage::place::Lsn;
 use penstock_storage::store::{Found, Store};
 
+use crate::publisher::Publisher;
 use crate::scripts::{Called, Calls, Script, ScriptEnd, ScriptRun, Scripts};
 use crate::setup::Setup;
 
@@ -56,6 +57,8 @@ pub(crate) struct Running<'a> {
     pub(crate) value_bytes_max: usize,
     /// Bytes of the reply, at most; of a command by itself it is that of a value.
     pub(crate) reply_bytes_max: usize,
+    /// Where it publishes.
+    pub(crate) publisher: Option<&'a dyn Publisher>,
 }
 
 /// Which keys run together.
@@ -96,6 +99,7 @@ pub(crate) fn run<P: Blocks>(
         reach,
         value_bytes_max,
         reply_bytes_max,
+        publisher,
     } = running;
     let now_us = store.data().clock().time_us();
     let time_us = request.time_us().unwrap_or(now_us).max(1);
@@ -104,6 +108,7 @@ pub(crate) fn run<P: Blocks>(
         store,
         hash,
         request,
+        publisher,
         slot: request.slot(),
         reach,
         wants: None,
@@ -254,6 +259,7 @@ struct StoreKeys<'s, P: Blocks> {
     store: &'s Store<P>,
     hash: &'s KeyHash,
     request: &'s ScriptRequest<'s>,
+    publisher: Option<&'s dyn Publisher>,
     slot: Option<u16>,
     reach: Reach<'s>,
     wants: Option<Wants>,
@@ -328,5 +334,13 @@ impl<P: Blocks> KeySource for StoreKeys<'_, P> {
         };
         let data = self.store.data();
         data.may_have_changed(home, cell, stored(since))
+    }
+
+    fn receivers(&mut self, channel: &[u8]) -> Result<usize, String> {
+        if self.request.uses_declared_keys_alone() {
+            return Err("NOPERM a script of a user with rights publishes nothing".to_string());
+        }
+        let publisher = self.publisher;
+        Ok(publisher.map_or(0, |publisher| publisher.receivers(channel)))
     }
 }

@@ -1,0 +1,145 @@
+//! Commands of channels whose replies are compared byte by byte.
+
+/// As in the table of keys: each line is of one connection and has one reply.
+pub const CHANNELS_TABLE: &str = r#"
+# channels
+SUBSCRIBE
+UNSUBSCRIBE
+PUNSUBSCRIBE
+[9] SUNSUBSCRIBE
+UNSUBSCRIBE x
+PUNSUBSCRIBE x*
+[9] SUNSUBSCRIBE zz
+PUBLISH c
+PUBLISH c m
+PUBLISH c m m
+PUBLISH "" m
+[9] SPUBLISH c m
+[9] SPUBLISH c
+PUBSUB
+[9] PUBSUB HELP
+[9] PUBSUB BOGUS
+PUBSUB CHANNELS
+PUBSUB CHANNELS x*
+[9] PUBSUB CHANNELS a b
+PUBSUB NUMSUB
+PUBSUB NUMSUB a b
+PUBSUB NUMPAT
+PUBSUB NUMPAT x
+[9] PUBSUB SHARDCHANNELS
+[9] PUBSUB SHARDCHANNELS x*
+[9] PUBSUB SHARDNUMSUB
+[9] PUBSUB SHARDNUMSUB a
+PUBSUB HELP x
+MULTI
+PUBLISH c m
+SET k v
+PUBLISH d m
+EXEC
+MULTI
+PUBLISH c
+EXEC
+WATCH k
+SET k w
+MULTI
+PUBLISH c m
+EXEC
+EVAL "return redis.call('PUBLISH', 'c', 'm')" 0
+EVAL "return redis.call('PUBLISH', KEYS[1], ARGV[1])" 1 c m
+SUBSCRIBE c
+SUBSCRIBE c
+SUBSCRIBE ""
+UNSUBSCRIBE ""
+PSUBSCRIBE p*
+[9] SSUBSCRIBE s
+[9] SUNSUBSCRIBE s
+PING
+PING hi
+PING a b
+GET
+[9] BOGUS
+UNSUBSCRIBE c
+UNSUBSCRIBE c
+PUNSUBSCRIBE p*
+GET k
+[9] COMMAND INFO subscribe
+[9] COMMAND INFO unsubscribe
+[9] COMMAND INFO psubscribe
+[9] COMMAND INFO punsubscribe
+[9] COMMAND INFO publish
+[9] COMMAND INFO ssubscribe
+[9] COMMAND INFO sunsubscribe
+[9] COMMAND INFO spublish
+[9] COMMAND GETKEYS SSUBSCRIBE a b
+SUBSCRIBE c
+RESET
+PUBSUB CHANNELS
+GET k
+"#;
+
+/// What only a connection of RESP2 is refused.
+pub const RESTRICTED: &str = r#"
+SUBSCRIBE c
+GET k
+SET
+MULTI
+EXEC
+PUBLISH c m
+PUBSUB CHANNELS
+CLIENT ID
+EVAL "return 1" 0
+INFO
+UNSUBSCRIBE c
+GET k
+SSUBSCRIBE s
+get k
+RESET
+GET k
+"#;
+
+/// Of two connections, A and B. `A <` reads one more message of A.
+pub const MESSAGES: &str = r#"
+A SUBSCRIBE c
+A PSUBSCRIBE c*
+B PUBLISH c first
+A <
+A <
+B PUBLISH c ""
+A <
+A <
+B PUBLISH cc second
+A <
+B PUBLISH d third
+A SSUBSCRIBE c
+B SPUBLISH c fourth
+A <
+B PUBSUB CHANNELS
+B PUBSUB SHARDCHANNELS
+B PUBSUB NUMSUB c cc
+B PUBSUB SHARDNUMSUB c cc
+B PUBSUB NUMPAT
+B MULTI
+B PUBLISH cc one
+B SET k v
+B PUBLISH cc two
+B EXEC
+A <
+A <
+B EVAL "return {redis.call('PUBLISH', 'cc', 'three'), redis.call('GET', 'k')}" 1 k
+A <
+A PUNSUBSCRIBE c*
+A SUNSUBSCRIBE c
+B PUBLISH cc fifth
+B SPUBLISH c sixth
+B PUBLISH c seventh
+A <
+A UNSUBSCRIBE c
+B PUBLISH c eighth
+B PUBSUB CHANNELS
+A PING
+A SUBSCRIBE "\x00\r\n"
+B PUBLISH "\x00\r\n" "\r\n\x00"
+A <
+A RESET
+B PUBLISH "\x00\r\n" ninth
+"#;
