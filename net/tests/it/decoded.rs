@@ -137,7 +137,7 @@ fn request(request: &Request<'_>) -> Value {
     let (mut member, mut at, mut history, mut keyspace) =
         (Value::Null, Value::Null, Value::Null, Value::Null);
     match request.extra {
-        Extra::None | Extra::Show => {}
+        Extra::None | Extra::Show | Extra::Flush => {}
         Extra::Member(read) => {
             member = json!({
                 "staleness_us": read.staleness_us_max.to_string(),

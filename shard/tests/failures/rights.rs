@@ -110,6 +110,7 @@ fn every_item_needs_the_rights_that_the_table_names_and_no_others() {
     let mut server = open(Budget::of_cache(1 << 20));
     // From others some items are unknown ones.
     server.be_of_process();
+    server.settle();
     let (mut id, mut met) = (0, Vec::new());
     let (mut denied, mut allowed) = (0, 0);
     for [item, keys, needed] in &rows {

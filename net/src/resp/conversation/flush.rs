@@ -48,6 +48,10 @@ impl Talk {
         }
         let (len, mut next) = self.current.expect("there is one");
         let keys = keys_of_partitions();
+        if sink.is_empty() {
+            // The bytes of the command do not tell how many items there are.
+            sink.items_max = sink.items_max.max(keys.len());
+        }
         // The first one has number 1, as arguments have.
         while let Some(key) = keys.get(next - 1) {
             if !self.ring.has_room() || !sink.has_room(1, 2 * KEY_BYTES_MAX) {
