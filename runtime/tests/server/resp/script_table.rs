@@ -100,7 +100,7 @@ SET ten 10
 GETDEL two
 EXEC
 EVAL "redis.call('SET', KEYS[1], 'a') return redis.call('MGET', KEYS[1], KEYS[2])" 2 one seven
-EVAL "redis.call('SET', 'un', 'x') redis.call('SET', 'deux', 'y') return redis.call('DEL', 'un', 'deux', 'trois')" 0
+EVAL "redis.call('SET', 'un', 'x') return redis.call('DEL', 'un', 'deux')" 0
 EVAL "return redis.call('MSETNX', unpack(ARGV))" 0 six 1 eleven 1
 MULTI
 EVAL "return redis.call('INCR', KEYS[2])" 2 one six

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::{Talk, folder, start};
+use super::{Talk, encode, folder, start};
 use crate::command::command;
 use crate::process::Server;
 
@@ -44,11 +44,14 @@ fn pay(address: SocketAddr, payer: usize, paid: &AtomicUsize) -> [i64; 2] {
         let reply = match number % 2 {
             0 => talk.ask(&["EVAL", MOVE, "3", &from, &to, &moves]),
             _ => {
-                talk.ask(&["MULTI"]);
-                for words in [["DECR", &from], ["INCR", &to], ["INCR", &moves]] {
-                    talk.ask(&words);
-                }
-                talk.ask(&["EXEC"])
+                let words: [&[&str]; 5] = [
+                    &["MULTI"],
+                    &["DECR", &from],
+                    &["INCR", &to],
+                    &["INCR", &moves],
+                    &["EXEC"],
+                ];
+                ask_together(&mut talk, &words)
             }
         };
         if reply.is_empty() {
@@ -59,6 +62,23 @@ fn pay(address: SocketAddr, payer: usize, paid: &AtomicUsize) -> [i64; 2] {
         paid.fetch_add(1, Ordering::Relaxed);
     }
     unreachable!("the server is killed")
+}
+
+/// Sends commands at once; the last reply, nothing if the server is gone.
+fn ask_together(talk: &mut Talk, commands: &[&[&str]]) -> String {
+    let encoded = commands.iter().map(|words| {
+        let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+        encode(&words)
+    });
+    talk.send(&encoded.collect::<Vec<_>>().concat());
+    let mut last = Vec::new();
+    for _ in commands {
+        last = talk.reply();
+        if last.is_empty() {
+            break;
+        }
+    }
+    String::from_utf8(last).expect("text")
 }
 
 fn number(talk: &mut Talk, key: &str) -> i64 {
