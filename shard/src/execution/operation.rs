@@ -389,7 +389,7 @@ impl<P: Blocks> Execution<P> {
         for key in request.keys().take(SCRIPT_KEYS_MAX) {
             let KeyHome { slot, hash } = self.setup.hash().home_of(key);
             if let Found::Cold(place) = self.store.keys().find(slot, hash, key)
-                && !self.requests.parking.is_full()
+                && self.requests.parking.may_read_ahead()
             {
                 self.requests.parking.fetch(Cold {
                     slot,

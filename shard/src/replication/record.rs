@@ -85,8 +85,8 @@ impl<'a> ShippedRecord<'a> {
             // A token stands in the record of its change; all else of the store's own stands alone.
             let may_stand = part.count() == 1 || is_token(part.key());
             is_strange |= is_system(part.key()) && !(may_stand && is_understood(&part));
-            // Only a node alone writes one.
-            is_strange |= is_flush(part.key());
+            // Only a node alone writes one, or a record of a group.
+            is_strange |= is_flush(part.key()) || part.group().is_some();
             end += part.bytes().len();
             if ordinal + 1 == part.count() {
                 break;

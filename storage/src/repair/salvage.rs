@@ -131,6 +131,7 @@ impl<'a> Pending<'a> {
 /// stand there twice, agree: so the damage is elsewhere.
 fn unchecked(bytes: &[u8]) -> Option<(usize, LostPart)> {
     const FLAG_EXPIRY: u8 = 1;
+    const FLAG_EXTENSION: u8 = 2;
     const FLAG_NUMBERED: u8 = 32;
     let header = bytes.first_chunk::<PART_HEADER_BYTES>()?;
     let len = read_u32(&header[0..4]) as usize;
@@ -142,10 +143,16 @@ fn unchecked(bytes: &[u8]) -> Option<(usize, LostPart)> {
         _ => NUMBER_BYTES,
     };
     let expires = flags & FLAG_EXPIRY != 0;
-    if flags & !(FLAG_EXPIRY | FLAG_NUMBERED) != 0
-        || len != part_bytes(key_bytes, value_bytes, expires, 0) + number_bytes
-        || len > bytes.len()
-    {
+    if flags & !(FLAG_EXPIRY | FLAG_EXTENSION | FLAG_NUMBERED) != 0 || len > bytes.len() {
+        return None;
+    }
+    let fixed_bytes = part_bytes(key_bytes, value_bytes, expires, 0) + number_bytes;
+    let area = bytes[..len].get(fixed_bytes..)?;
+    let agrees = match flags & FLAG_EXTENSION {
+        0 => area.is_empty(),
+        _ => is_area(area),
+    };
+    if !agrees {
         return None;
     }
     let part = LostPart {
@@ -156,4 +163,13 @@ fn unchecked(bytes: &[u8]) -> Option<(usize, LostPart)> {
         is_checked: false,
     };
     Some((len, part))
+}
+
+/// Whether these bytes begin as an extension area that is as long as they are.
+fn is_area(bytes: &[u8]) -> bool {
+    let Some(head) = bytes.first_chunk::<8>() else {
+        return false;
+    };
+    let len = usize::from(u16::from_le_bytes([head[0], head[1]]));
+    len == bytes.len() && head[4..] == [0; 4]
 }
