@@ -129,7 +129,9 @@ impl World {
                 let number = choices.byte() % KEYS;
                 self.look(number);
             }
-            4 => self.store.settle(&home_of),
+            4 => {
+                self.store.settle(&home_of);
+            }
             5 | 6 => self.pump(),
             7 | 8 => {
                 if !self.device.under_way().is_empty() {
