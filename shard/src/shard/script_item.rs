@@ -253,13 +253,14 @@ impl<P: Blocks> Shard<P> {
         let newest = ran.newest.as_ref();
         let waits = newest.filter(|(lsn, _)| *lsn > Lsn(0) || self.execution.linked.is_some());
         if waits.is_none() && !(keeps && changed > 0) {
-            // It has shown nothing that a record has made.
+            // It has shown nothing that a record has made, but perhaps what a flush took away.
             self.execution.stats.answer(ASKED, Status::Ok);
             let item = operation.address.item;
             ReplyHead::new(Status::Ok, item, operation.level, Version::default())
                 .write(pieces.written(), reply);
-            self.publish(messages, Lsn(0));
-            return Disposition::Answered(Lsn(0));
+            let gate = self.execution.gate(operation.level, Lsn(0));
+            self.publish(messages, gate);
+            return Disposition::Answered(gate);
         }
         // The record of a change stands behind all that was read.
         let newest = waits.map(|(_, key)| &key[..]);
