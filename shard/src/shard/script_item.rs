@@ -24,7 +24,7 @@ use crate::execution::answer_bytes::Outgrown;
 use crate::execution::operation::{Disposition, Operation};
 use crate::execution::verbs::Cold;
 use crate::execution::verbs::fire::Fired;
-use crate::execution::verbs::script::{self, RanScript, Running, Wants};
+use crate::execution::verbs::script::{self, RanScript, Reach, Running, Wants};
 use crate::now::Now;
 use crate::requests::parking::Origin;
 use crate::scripts::{ScriptEnd, Scripts};
@@ -96,7 +96,8 @@ impl<P: Blocks> Shard<P> {
                     .execution
                     .refuse_elsewhere(ASKED, operation, &elsewhere, out);
             }
-            let reach = self.execution.reach();
+            let (linked, setup) = (self.execution.linked.is_some(), &self.execution.setup);
+            let reach = Reach::of(linked, setup);
             let mut judged = request.keys().map(|key| reach.judge(slot, slot_of(key)));
             if let Some(refusal) = judged.find_map(Result::err) {
                 let status = refusal.status();
@@ -147,14 +148,13 @@ impl<P: Blocks> Shard<P> {
         scripts: &mut Option<Box<dyn Scripts>>,
         pieces: &mut Pieces,
     ) -> Outcome {
-        let mut reply = std::mem::take(&mut self.execution.script_reply);
-        reply.clear();
+        let mut reply = self.execution.script_reply.take();
         let mut fired = 0;
         let ran = loop {
             let value_bytes_max = self.execution.setup.limits().value_bytes_max as usize;
             let running = Running {
                 request,
-                reach: self.execution.reach(),
+                reach: Reach::of(self.execution.linked.is_some(), &self.execution.setup),
                 value_bytes_max,
                 reply_bytes_max: self.reply_bytes_max(request, value_bytes_max),
                 publisher: self.execution.publications.publisher(),
@@ -188,7 +188,7 @@ impl<P: Blocks> Shard<P> {
                 Outcome::Done(ended)
             }
         };
-        self.execution.keep_script_reply(reply);
+        self.execution.script_reply.keep(reply);
         outcome
     }
 
