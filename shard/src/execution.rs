@@ -30,6 +30,7 @@ use penstock_storage::store::Store;
 use crate::accounts::stats::Stats;
 use crate::chores::Chores;
 use crate::cluster::ClusterMember;
+use crate::execution::verbs::script::ReplyBuffer;
 use crate::firing::Firing;
 use crate::keyspaces::Keyspaces;
 use crate::phase::Phase;
@@ -62,6 +63,6 @@ pub struct Execution<P: Blocks> {
     /// What scripts publish.
     pub(crate) publications: Publications,
     /// Room for the reply of a script, and for the APPLY that it becomes.
-    pub(crate) script_reply: Vec<u8>,
+    pub(crate) script_reply: ReplyBuffer,
     pub(crate) script_item: Vec<u8>,
 }

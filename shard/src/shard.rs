@@ -43,6 +43,7 @@ use crate::cluster::ClusterMember;
 use crate::event::{Event, Fatal, Outbox};
 use crate::execution::Execution;
 use crate::execution::verbs::KeyHash;
+use crate::execution::verbs::script::ReplyBuffer;
 use crate::firing::Firing;
 use crate::front::Front;
 use crate::keyspaces::{Done, Keyspaces};
@@ -114,7 +115,7 @@ impl<P: Blocks> Shard<P> {
             stats: Stats::default(),
             scripts: None,
             publications: Publications::default(),
-            script_reply: Vec::new(),
+            script_reply: ReplyBuffer::default(),
             script_item: Vec::new(),
             phase: Phase::default(),
             setup: Setup::new(config, store.log().config().record_bytes_max),

@@ -183,6 +183,10 @@ impl Engine {
         if self.shard.execution().is_unchecked() {
             self.shard.end_turn(clock(), &mut self.outbox);
         }
+        // Before an answer tells of it.
+        if self.publisher.notes_flush(&self.shard) {
+            self.publish_figures(now, false);
+        }
         let was_stopped = self.is_stopped;
         let mut shell = EngineShell {
             number: self.number,
@@ -270,16 +274,8 @@ impl Engine {
     fn publish(&mut self, now: Now) -> bool {
         let asked = std::mem::take(&mut self.outbox.info);
         let is_asked = !asked.is_empty();
-        let has_flushed = self.publisher.notes_flush(&self.shard);
-        if self.publisher.is_due(now) || is_asked || has_flushed || self.is_stopped {
-            let carried = Carried {
-                disk: self.disk.counters(),
-                thread: self.thread.figures(),
-                traffic: self.traffic,
-                fill: self.helpers.supply.fill(),
-            };
-            self.publisher
-                .publish(now, &mut self.shard, &carried, is_asked);
+        if self.publisher.is_due(now) || is_asked || self.is_stopped {
+            self.publish_figures(now, is_asked);
         }
         for &(session, request_id) in &asked {
             let memory = self.helpers.memory.as_deref();
@@ -292,6 +288,17 @@ impl Engine {
             self.shard.step(now, told, &mut self.outbox);
         }
         is_asked
+    }
+
+    fn publish_figures(&mut self, now: Now, is_asked: bool) {
+        let carried = Carried {
+            disk: self.disk.counters(),
+            thread: self.thread.figures(),
+            traffic: self.traffic,
+            fill: self.helpers.supply.fill(),
+        };
+        self.publisher
+            .publish(now, &mut self.shard, &carried, is_asked);
     }
 
     /// When a turn is due at the latest, for the sake of those who read the numbers.

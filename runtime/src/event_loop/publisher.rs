@@ -6,7 +6,6 @@ use penstock_shard::cluster::ReplicationStatus;
 use penstock_shard::{Now, Shard, SpareFailure};
 use penstock_storage::cleaning::Fill;
 use penstock_storage::histogram::Histogram;
-use penstock_storage::place::Lsn;
 
 use super::shard_thread::ThreadFigures;
 use crate::disk::DiskCounters;
@@ -58,8 +57,8 @@ pub(crate) struct Publisher {
     /// What is published of the cluster takes a look at every partition: less often.
     looked_around_us: u64,
     replication: ReplicationStatus,
-    /// The newest flush mark that it was told of.
-    flushed: Lsn,
+    /// How many flushes it knows of.
+    flushes: u64,
 }
 
 impl Publisher {
@@ -73,15 +72,15 @@ impl Publisher {
             published_turn: 0,
             looked_around_us: 0,
             replication: ReplicationStatus::default(),
-            flushed: Lsn(0),
+            flushes: 0,
         }
     }
 
     /// Whether keys were flushed since the last call: then the numbers are published before the
     /// flush is answered.
     pub(super) fn notes_flush(&mut self, shard: &Shard<Arena>) -> bool {
-        let newest = shard.store().data().flushes().lsn();
-        std::mem::replace(&mut self.flushed, newest) != newest
+        let count = shard.store().data().flushes().count();
+        std::mem::replace(&mut self.flushes, count) != count
     }
 
     /// A turn has begun.

@@ -85,6 +85,7 @@ fn snapshot(number: u64, to: u64) -> Vec<u8> {
         is_unproven: false,
         has_released: false,
         is_linked: false,
+        has_marks: false,
         sequences: Box::new([1; 256]),
         segments: vec![CoveredSegment {
             sequence: 1,

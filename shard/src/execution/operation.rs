@@ -30,16 +30,12 @@ use crate::accounts::stats::Stats;
 use crate::execution::Execution;
 use crate::execution::answer_bytes::may_show_value;
 use crate::execution::verbs::fire::Fired;
-use crate::execution::verbs::script::Reach;
 use crate::execution::verbs::token::{self, Looked};
 use crate::execution::verbs::{Cold, Context, KeyHash, Ran, Spread, program, run};
 use crate::mail::ReplyAddress;
 use crate::member_read::member_freshness;
 use crate::now::Now;
 use crate::requests::parking::{Origin, Parked};
-
-/// A longer buffer for replies of scripts is given back.
-const SCRIPT_REPLY_KEPT_BYTES: usize = 64 << 10;
 
 /// An item, whom it answers, how durable, and until when.
 #[derive(Clone, Copy)]
@@ -401,13 +397,6 @@ impl<P: Blocks> Execution<P> {
         }
     }
 
-    /// Keeps the buffer of a reply for the next script, unless it is long.
-    pub(crate) fn keep_script_reply(&mut self, reply: Vec<u8>) {
-        if reply.capacity() <= SCRIPT_REPLY_KEPT_BYTES {
-            self.script_reply = reply;
-        }
-    }
-
     /// Fires a key that an item has met before its effects have run. `None`: the item may run. If
     /// the key is still there, it only reads, and takes the key for missing.
     #[cold]
@@ -517,14 +506,6 @@ impl<P: Blocks> Execution<P> {
         } = operation;
         if self.requests.parking.pins(*origin, address, slot) {
             self.store.data_mut().pin(homes(self.setup.hash()));
-        }
-    }
-
-    /// Which keys run together in one script.
-    pub(crate) fn reach(&self) -> Reach<'_> {
-        match self.linked.is_some() {
-            true => Reach::Slot,
-            false => Reach::Shard(&self.setup),
         }
     }
 

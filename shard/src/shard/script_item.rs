@@ -24,7 +24,7 @@ use crate::execution::answer_bytes::Outgrown;
 use crate::execution::operation::{Disposition, Operation};
 use crate::execution::verbs::Cold;
 use crate::execution::verbs::fire::Fired;
-use crate::execution::verbs::script::{self, RanScript, Running, Wants};
+use crate::execution::verbs::script::{self, RanScript, Reach, Running, Wants};
 use crate::now::Now;
 use crate::requests::parking::Origin;
 use crate::scripts::{ScriptEnd, Scripts};
@@ -96,7 +96,8 @@ impl<P: Blocks> Shard<P> {
                     .execution
                     .refuse_elsewhere(ASKED, operation, &elsewhere, out);
             }
-            let reach = self.execution.reach();
+            let (linked, setup) = (self.execution.linked.is_some(), &self.execution.setup);
+            let reach = Reach::of(linked, setup);
             let mut judged = request.keys().map(|key| reach.judge(slot, slot_of(key)));
             if let Some(refusal) = judged.find_map(Result::err) {
                 let status = refusal.status();
@@ -147,14 +148,13 @@ impl<P: Blocks> Shard<P> {
         scripts: &mut Option<Box<dyn Scripts>>,
         pieces: &mut Pieces,
     ) -> Outcome {
-        let mut reply = std::mem::take(&mut self.execution.script_reply);
-        reply.clear();
+        let mut reply = self.execution.script_reply.take();
         let mut fired = 0;
         let ran = loop {
             let value_bytes_max = self.execution.setup.limits().value_bytes_max as usize;
             let running = Running {
                 request,
-                reach: self.execution.reach(),
+                reach: Reach::of(self.execution.linked.is_some(), &self.execution.setup),
                 value_bytes_max,
                 reply_bytes_max: self.reply_bytes_max(request, value_bytes_max),
                 publisher: self.execution.publications.publisher(),
@@ -188,7 +188,7 @@ impl<P: Blocks> Shard<P> {
                 Outcome::Done(ended)
             }
         };
-        self.execution.keep_script_reply(reply);
+        self.execution.script_reply.keep(reply);
         outcome
     }
 
@@ -253,13 +253,14 @@ impl<P: Blocks> Shard<P> {
         let newest = ran.newest.as_ref();
         let waits = newest.filter(|(lsn, _)| *lsn > Lsn(0) || self.execution.linked.is_some());
         if waits.is_none() && !(keeps && changed > 0) {
-            // It has shown nothing that a record has made.
+            // It has shown nothing that a record has made, but perhaps what a flush took away.
             self.execution.stats.answer(ASKED, Status::Ok);
             let item = operation.address.item;
             ReplyHead::new(Status::Ok, item, operation.level, Version::default())
                 .write(pieces.written(), reply);
-            self.publish(messages, Lsn(0));
-            return Disposition::Answered(Lsn(0));
+            let gate = self.execution.gate(operation.level, Lsn(0));
+            self.publish(messages, gate);
+            return Disposition::Answered(gate);
         }
         // The record of a change stands behind all that was read.
         let newest = waits.map(|(_, key)| &key[..]);

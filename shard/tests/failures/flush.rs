@@ -5,15 +5,19 @@ use std::collections::BTreeMap;
 
 use penstock_net::apply::Apply;
 use penstock_net::hello::{ClientHello, FEATURE_BEGAN};
+use penstock_net::limits::Limits;
 use penstock_net::request::{BatchRequest, Condition, Token};
+use penstock_net::resp::{Client, Conversation};
 use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
 use penstock_storage::budget::Budget;
 use penstock_storage::log::SyncMethod;
+use penstock_storage::snapshot::{SNAPSHOT_VERSION, SNAPSHOT_VERSION_OF_MARKS};
 use penstock_storage::version::partition_of;
 
 use crate::image::Image;
 use crate::random::Random;
+use crate::scripts::{Peer, command};
 use crate::seed::{Seed, seeds};
 use crate::server::{Reply, Server, Snapshots, log_config};
 
@@ -353,4 +357,204 @@ fn tokens_are_found_while_keys_beside_them_are_cleared_and_a_second_flush_waits(
     assert_eq!(shop.get(b"{c}2"), None);
     assert_eq!(shop.get(b"{c}3"), Some(b"newer".into()));
     assert_eq!(shop.visible_keys(), 1);
+}
+
+/// The replies to commands that a connection sends at once.
+fn pipelined(peer: &mut Peer, lines: &[String]) -> String {
+    let mut bytes: Vec<u8> = lines.iter().flat_map(|line| command(line)).collect();
+    let mut replies = Vec::new();
+    peer.server.session = peer.session;
+    for _ in 0..400 {
+        let mut frame = Vec::new();
+        let taken = peer.talk.take(&bytes, &mut frame, &peer.host);
+        bytes.drain(..taken);
+        peer.server.inbox.extend(frame);
+        peer.server.hand_over();
+        peer.server.turn();
+        peer.server.end(0);
+        peer.server.now.us += 1_000;
+        let raw = peer.server.raw.replace(Vec::new()).expect("kept");
+        peer.talk.answered(&raw, &peer.host);
+        replies.append(peer.talk.out());
+    }
+    peer.server.settle();
+    assert!(bytes.is_empty(), "all are taken");
+    String::from_utf8(replies).expect("text")
+}
+
+/// Sets a key and has it leave the cache.
+fn set_cold(peer: &mut Peer, key: &str, value: &str) {
+    peer.ask(&format!("SET {key} {value}"));
+    for pad in 0..8 {
+        peer.ask(&format!("SET {{pad}}{pad} {}", "x".repeat(400)));
+    }
+}
+
+#[test]
+fn no_command_of_a_connection_passes_flushall_nor_is_passed_whatever_their_slots() {
+    let server = Server::open(SyncMethod::DurableWrite, Image::default(), 1, None);
+    let mut peer = Peer::connect(server.expect("it opens"), None);
+    // The frames of this server are short: the items of a flush are in several.
+    let limits = Limits {
+        frame_bytes_max: 4 << 10,
+        value_bytes_max: 3 << 10,
+    };
+    peer.talk = Conversation::new(Client::default(), limits, false);
+    let before = peer.server.counters().parked;
+    for round in 0..12 {
+        // A change of before that waits for its key.
+        let old = format!("old{round}");
+        set_cold(&mut peer, &old, "v");
+        let lines = [
+            format!("APPEND {old} x"),
+            "FLUSHALL".into(),
+            format!("GET {old}"),
+        ];
+        assert_eq!(pipelined(&mut peer, &lines), ":2\r\n+OK\r\n$-1\r\n");
+        // A read of before in a slot by which items of a flush go, and a change of behind in
+        // another slot of its partition.
+        let number = round.to_string();
+        let slot = slot_of(number.as_bytes());
+        let mut names = (0..).map(|at| format!("new{at}"));
+        let new = names.find(|name| {
+            let it = slot_of(name.as_bytes());
+            it != slot && partition_of(it) == partition_of(slot)
+        });
+        let new = new.expect("endless");
+        set_cold(&mut peer, &number, "v");
+        let lines = [
+            format!("GET {number}"),
+            "FLUSHALL".into(),
+            format!("SET {new} 1"),
+            format!("GET {new}"),
+        ];
+        let expected = "$1\r\nv\r\n+OK\r\n+OK\r\n$1\r\n1\r\n";
+        assert_eq!(pipelined(&mut peer, &lines), expected);
+        assert_eq!(peer.ask(&format!("GET {new}")), "$1\\r\\n1\\r\\n");
+    }
+    let parked = peer.server.counters().parked - before;
+    assert!(parked >= 20, "{parked} waited for a key");
+}
+
+#[test]
+fn what_a_script_or_a_transaction_finds_missing_waits_for_the_mark_that_took_it() {
+    for lines in [
+        &["EVAL last 1 k GET~k"][..],
+        &["EVAL_RO last 1 k EXISTS~k"],
+        &["MULTI", "GET k", "EXEC"],
+        &["MULTI", "GET k", "EXISTS other", "EXEC"],
+    ] {
+        let mut shop = Shop::new(1 << 20, 0);
+        shop.set(b"k", b"v");
+        let of_process = shop.server.session;
+        let mut peer = Peer::connect(shop.server, None);
+        peer.ask("KV.OPTS level=disk");
+        peer.server.settle();
+        peer.server.session = of_process;
+        peer.server.send(9, |batch, out| batch.flush(out, b"k"));
+        peer.server.turn();
+        assert!(!peer.server.device.under_way().is_empty(), "the mark");
+        peer.server.raw = Some(Vec::new());
+        peer.server.session = peer.session;
+        let mut bytes: Vec<u8> = lines.iter().flat_map(|line| command(line)).collect();
+        let mut frame = Vec::new();
+        let taken = peer.talk.take(&bytes, &mut frame, &peer.host);
+        bytes.drain(..taken);
+        assert!(bytes.is_empty());
+        peer.server.inbox.extend(frame);
+        peer.server.hand_over();
+        for _ in 0..5 {
+            peer.server.turn();
+        }
+        assert_eq!(peer.server.raw, Some(Vec::new()), "{lines:?}");
+        peer.server.settle();
+        let raw = peer.server.raw.replace(Vec::new()).expect("kept");
+        assert!(!raw.is_empty(), "{lines:?} are answered");
+    }
+}
+
+#[test]
+fn a_snapshot_says_that_marks_are_in_the_index_and_a_start_takes_it() {
+    let mut shop = Shop::new(1 << 20, 24 << 10);
+    let mut number = 0;
+    let mut version_of_next = |shop: &mut Shop| {
+        let newest = |shop: &Shop| shop.server.snapshots.keys().next_back().copied();
+        let before = newest(shop);
+        while newest(shop) == before {
+            number += 1;
+            // No key is set twice, so nothing is cleaned.
+            shop.set(&key(number), &value(number, number));
+            assert!(number < 2_000, "snapshots are taken");
+        }
+        let (_, bytes) = shop
+            .server
+            .snapshots
+            .iter()
+            .next_back()
+            .expect("there is one");
+        u32::from_le_bytes(bytes[8..12].try_into().expect("four bytes"))
+    };
+    assert_eq!(version_of_next(&mut shop), SNAPSHOT_VERSION);
+    // The first one may have begun before the mark, which is then replayed. The newest mark is
+    // never in the oldest segment, with which it would be gone.
+    let mut versions = [SNAPSHOT_VERSION; 3];
+    for version in &mut versions {
+        shop.set(b"{gone}", b"v");
+        shop.flush(b"{gone}");
+        *version = version_of_next(&mut shop);
+    }
+    assert_eq!(versions[1..], [SNAPSHOT_VERSION_OF_MARKS; 2]);
+    shop.restart(true);
+    assert!(shop.server.used.is_some(), "the snapshot is used");
+    assert_eq!(shop.get(b"{gone}"), None);
+}
+
+#[test]
+fn an_empty_partition_is_flushed_at_once_and_one_with_new_keys_is_cleared_before_others() {
+    let mut shop = Shop::new(1 << 24, 0);
+    shop.asked = 100;
+    for number in 0..30_000_u32 {
+        let id = 1_000 + number as usize;
+        shop.server
+            .set(id, format!("{{c}}{number}").as_bytes(), b"v");
+        if number % 64 == 0 {
+            shop.server.settle();
+        }
+    }
+    shop.server.settle();
+    shop.set(b"{d}", b"v");
+    assert_ne!(partition_of(slot_of(b"{c}")), partition_of(slot_of(b"{d}")));
+    // A token goes back to its slot before the others are cleared.
+    let token = token(1);
+    shop.ask(|batch, out| {
+        batch.token(token);
+        batch.set(out, b"{c}1", b"once", Condition::Always);
+    });
+    shop.server.send(1, |batch, out| batch.flush(out, b"{c}"));
+    shop.server.send(2, |batch, out| batch.flush(out, b"{d}"));
+    let step = |shop: &mut Shop, id: usize| {
+        for turn in 0.. {
+            assert!(turn < 4, "operation {id} is answered soon");
+            shop.server.turn();
+            shop.server.end(0);
+            shop.server.now.us += 1_000;
+            if shop.server.replies.contains_key(&id) {
+                break;
+            }
+        }
+        assert_eq!(shop.server.replies[&id].status, Status::Ok);
+    };
+    step(&mut shop, 2);
+    shop.server.send(3, |batch, out| batch.flush(out, b"{c}"));
+    step(&mut shop, 3);
+    assert!(shop.server.shard.store().data().is_clearing());
+    shop.server.send(4, |batch, out| {
+        batch.set(out, b"{d}", b"new", Condition::Always)
+    });
+    shop.server.send(5, |batch, out| batch.flush(out, b"{d}"));
+    step(&mut shop, 5);
+    assert!(shop.server.shard.store().data().is_clearing());
+    shop.server.settle();
+    assert_eq!(shop.get(b"{d}"), None);
+    assert_eq!(shop.visible_keys(), 0);
 }

@@ -429,6 +429,43 @@ fn what_was_before_a_deletion_that_nobody_noted_is_not_shown() {
 }
 
 #[test]
+fn what_a_flush_took_away_is_in_no_history_after_a_start() {
+    for has_snapshot in [false, true] {
+        let mut shop = match has_snapshot {
+            false => Shop::new(),
+            true => Shop::with_snapshots(24 << 10),
+        };
+        if has_snapshot {
+            // They are known from a snapshot, as versions.
+            shop.keyspace(b"a:", Action::Set(kept(5, 0)));
+            shop.set(b"a:1", b"v0", Expiry::Never);
+        }
+        shop.set(b"a:1", b"v1", Expiry::Never);
+        if has_snapshot {
+            shop.take_snapshot();
+            shop.keyspace(b"a:", Action::Drop);
+        }
+        let of_wire = shop.server.session;
+        shop.server.be_of_process();
+        shop.server.settle();
+        let flushed = shop.ask(|b, o| b.flush(o, b"a:1"));
+        assert_eq!(flushed.status, Status::Ok, "{}", text(&flushed));
+        shop.server.session = of_wire;
+        let flushed_ms = shop.server.time_ms();
+        shop.pass(5);
+        shop.keyspace(b"a:", Action::Set(kept(5, 0)));
+        shop.pass(5);
+        shop.set(b"a:1", b"v5", Expiry::Never);
+        let before = shop.history(b"a:1", 0, 9);
+        assert_eq!(before.versions.len(), 1, "{before:?}");
+        shop.restart();
+        assert_eq!(shop.history(b"a:1", 0, 9), before, "{has_snapshot}");
+        let then = shop.get_at(b"a:1", At::TimeMs(flushed_ms + 6));
+        assert_ne!(then.status, Status::Ok, "{}", text(&then));
+    }
+}
+
+#[test]
 fn what_a_longer_prefix_keeps_stays_when_the_shorter_one_is_dropped() {
     let mut shop = Shop::new();
     for create in [&b"price:"[..], b"price:4"] {

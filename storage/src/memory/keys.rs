@@ -478,13 +478,7 @@ impl Keys {
     /// # Panics
     /// If keys of the partition that were taken away before are not cleared.
     pub(crate) fn fall(&mut self, partition: usize, (home, stays): (KeyHome, &[u8])) {
-        // What is cold is known by its hash alone. That another key of the slot has the same hash
-        // of 32 bits is taken for impossible.
-        let mut found = self.index.candidates(home.slot, home.hash);
-        let found = found.find(|candidate| match candidate.home {
-            Home::Memory(id) => self.is_at(id, stays),
-            Home::Disk(_) => true,
-        });
+        let found = self.own_key(home, stays);
         if let Some(found) = found {
             self.index.remove(found.position);
         }
@@ -494,6 +488,21 @@ impl Keys {
             Some(Home::Disk(packed)) => self.index.insert_cold(home.slot, home.hash, packed),
             None => {}
         }
+    }
+
+    /// Where the index has a key of the store's own. What is cold is known by its hash alone: that
+    /// another key of the slot has the same hash of 32 bits is taken for impossible.
+    pub(crate) fn own_key(&self, home: KeyHome, key: &[u8]) -> Option<Candidate> {
+        let mut found = self.index.candidates(home.slot, home.hash);
+        found.find(|candidate| match candidate.home {
+            Home::Memory(id) => self.is_at(id, key),
+            Home::Disk(_) => true,
+        })
+    }
+
+    /// Has the entries of a partition that were taken away cleared before those of others.
+    pub(crate) fn hasten(&mut self, partition: usize) {
+        self.index.hasten(partition);
     }
 
     /// Gives back what keys hold that were taken away, about so many of them, and tells where their

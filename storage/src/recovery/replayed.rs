@@ -395,6 +395,7 @@ impl Replayed {
                 fall(&mut self.keys, part.key(), home_of);
                 let live = &mut self.live;
                 while self.keys.clear(usize::MAX, |place| live.loses(place)) {}
+                self.collected.fall(partition_of(part.slot()));
             }
             return true;
         }
@@ -549,6 +550,9 @@ impl Replayed {
         place: Place,
     ) {
         if is_system(part.key()) {
+            if flushes(part) {
+                self.collected.fall(partition_of(part.slot()));
+            }
             return;
         }
         let Some(rule) = self.keyspaces.rule(part.slot(), part.key()) else {

@@ -20,10 +20,9 @@
 
 use crate::format::system_key::FLUSH_VALUE;
 use crate::log::room::{Purpose, Room};
-use crate::memory::index::entry::Home;
 use crate::store::commit::{Committed, NoRoom};
 use crate::store::data::Data;
-use crate::store::flush_marks::{Flushes, fall};
+use crate::store::flush_marks::{Flushes, fall, horizon_beside};
 use crate::store::store::Store;
 use crate::types::io::Blocks;
 use crate::types::key_home::KeyHome;
@@ -43,12 +42,8 @@ impl Data {
     ) {
         for key in mark_keys {
             let home = home_of(key.as_ref());
-            let mut found = self.keys.entries().candidates(home.slot, home.hash);
-            let is_mark = found.any(|candidate| match candidate.home {
-                Home::Memory(id) => self.keys.is_at(id, key.as_ref()),
-                Home::Disk(_) => true,
-            });
-            self.flushes.marks[partition_of(home.slot)] = is_mark.then_some(home);
+            let mark = self.keys.own_key(home, key.as_ref());
+            self.flushes.marks[partition_of(home.slot)] = mark.map(|_| home);
         }
     }
 
@@ -87,15 +82,16 @@ impl Data {
     }
 
     /// One step of clearing, if there is something to clear and the marks are durable. Whether
-    /// that was the last one.
+    /// a partition is cleared by now that was not before.
     pub(super) fn clear_flushed(&mut self, durable: Lsn) -> bool {
         if !self.may_clear(durable) {
             return false;
         }
+        let before = self.keys.entries().partitions_to_clear();
         let live = &mut self.live;
-        !self
-            .keys
-            .clear(CLEARED_A_TURN_MAX, |place| live.loses(place))
+        self.keys
+            .clear(CLEARED_A_TURN_MAX, |place| live.loses(place));
+        self.keys.entries().partitions_to_clear() < before
     }
 }
 
@@ -105,7 +101,7 @@ impl<P: Blocks> Store<P> {
     ///
     /// # Errors
     /// [`NoRoom`]: nothing has changed. So it is while keys of an earlier flush of the partition
-    /// are cleared.
+    /// are cleared and new ones are there; those of this partition are cleared next then.
     ///
     /// # Panics
     /// If a keyspace keeps versions: they are not found by this way.
@@ -121,12 +117,19 @@ impl<P: Blocks> Store<P> {
         );
         let home = home_of(mark);
         let partition = partition_of(home.slot);
-        if self.data.keys.entries().has_fallen(partition) {
-            return Err(NoRoom::Wait);
-        }
-        let marks = usize::from(self.data.flushes.marks[partition].is_some());
-        if self.data.keys.entries().keys_of(partition) == marks {
+        let keys = &mut self.data.keys;
+        let horizon = horizon_beside(mark);
+        let own_keys = [(home, mark), (home_of(&horizon), &horizon)];
+        let own = own_keys
+            .iter()
+            .filter(|&&(home, key)| keys.own_key(home, key).is_some());
+        if keys.entries().keys_of(partition) == own.count() {
+            self.data.flushes.count += 1;
             return Ok(None);
+        }
+        if keys.entries().has_fallen(partition) {
+            keys.hasten(partition);
+            return Err(NoRoom::Wait);
         }
         match self.room(Purpose::Keep, mark.len(), FLUSH_VALUE.len(), false) {
             Room::Yes => {}
@@ -138,6 +141,7 @@ impl<P: Blocks> Store<P> {
         let (lsn, version) = self.commit(now_us, home.slot, &[(home.hash, id)]);
         self.data.flushes.marks[partition] = Some(home);
         self.data.flushes.lsn = lsn;
+        self.data.flushes.count += 1;
         if let Some(removals) = &mut self.data.removals {
             removals.fall(partition, version.sequence);
         }

@@ -14,6 +14,8 @@ pub struct Flushes {
     pub(super) marks: Box<[Option<KeyHome>; PARTITIONS]>,
     /// The newest mark of this run.
     pub(super) lsn: Lsn,
+    /// How many flushes this run has carried out, those that found no key among them.
+    pub(super) count: u64,
 }
 
 impl Default for Flushes {
@@ -21,6 +23,7 @@ impl Default for Flushes {
         Flushes {
             marks: Box::new([None; PARTITIONS]),
             lsn: Lsn(0),
+            count: 0,
         }
     }
 }
@@ -33,9 +36,15 @@ impl Flushes {
         self.lsn
     }
 
+    /// How many flushes this run has carried out, those that found no key among them.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
     /// Marks that are keys of the index.
     #[must_use]
-    pub(crate) fn count(&self) -> usize {
+    pub(crate) fn marks(&self) -> usize {
         self.marks.iter().flatten().count()
     }
 
@@ -52,10 +61,18 @@ impl Flushes {
 /// # Panics
 /// If it is no key of a mark.
 pub(crate) fn fall(keys: &mut Keys, mark: &[u8], home_of: &impl Fn(&[u8]) -> KeyHome) {
-    let tag = flush_tag(mark).expect("the key of a mark");
-    let horizon = [HORIZON_KEY, tag, b"}"].concat();
+    let horizon = horizon_beside(mark);
     let partition = partition_of(home_of(mark).slot);
     keys.fall(partition, (home_of(&horizon), &horizon));
+}
+
+/// The key of the horizon of the partition whose mark has this key.
+///
+/// # Panics
+/// If it is no key of a mark.
+pub(crate) fn horizon_beside(mark: &[u8]) -> Vec<u8> {
+    let tag = flush_tag(mark).expect("the key of a mark");
+    [HORIZON_KEY, tag, b"}"].concat()
 }
 
 /// Whether a part takes away what stands before it: a mark where it was written.

@@ -158,7 +158,7 @@ impl<P: Blocks> Store<P> {
     /// the cells that a change has found stay until it is committed, and of several cold keys the
     /// first does not leave because the second comes.
     ///
-    /// Gives back what keys hold that a flush took away, a bounded number. Whether all of them are
+    /// Gives back what keys hold that a flush took away, a bounded number. Whether a partition is
     /// out now, so that what waited for that may go on.
     ///
     /// `home_of` tells slot and hash of a key.

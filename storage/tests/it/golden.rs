@@ -185,6 +185,11 @@ fn the_flush_mark_in_the_document_is_the_part_that_a_flush_writes() {
     assert_eq!(documented, written);
     let part = PartView::read(&written).expect("just written");
     assert!(is_understood(&part));
+    // A copy stands behind what the mark hid: only a build that knows no marks makes one.
+    let mut moved = vec![0; written.len()];
+    let len = part.encode_moved(PartKind::Put, false, &mut moved);
+    let copy = PartView::read(&moved[..len]).expect("just written");
+    assert!(copy.is_copy() && !is_understood(&copy));
     // What is reserved is no mark of this version.
     let other = [PartSpec::put(&key, &[1; 8])];
     let record = RecordSpec::new(0, version, 1_700_000_000_000, &other);

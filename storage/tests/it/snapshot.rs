@@ -49,6 +49,7 @@ fn header(segments: Vec<CoveredSegment>) -> SnapshotHeader {
         is_unproven: true,
         has_released: false,
         is_linked: true,
+        has_marks: false,
         sequences,
         segments,
     }
@@ -420,6 +421,17 @@ fn every_flipped_bit_is_told() {
 }
 
 #[test]
+fn a_snapshot_with_marks_has_a_version_of_its_own() {
+    let mut marked = header(vec![covered(1, 1, 8192)]);
+    marked.has_marks = true;
+    let bytes = file(&marked, &[]);
+    assert_eq!(bytes[8], 7);
+    assert_eq!(*open(&bytes).expect("whole").header(), marked);
+    marked.has_marks = false;
+    assert_eq!(file(&marked, &[])[8], 6);
+}
+
+#[test]
 fn a_snapshot_with_a_section_that_is_not_known_is_told() {
     for sections in [1, 2, 3, 4, 5, 7] {
         let mut bytes = small();
@@ -427,7 +439,7 @@ fn a_snapshot_with_a_section_that_is_not_known_is_told() {
         let told = u32::from(sections);
         assert!(matches!(read(&bytes), Err(SnapshotError::Sections(it)) if it == told));
     }
-    for version in [2, 4, 5] {
+    for version in [2, 4, 5, 8] {
         let mut older = small();
         older[8] = version;
         let told = u32::from(version);

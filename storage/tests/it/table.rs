@@ -367,6 +367,7 @@ table! {
             is_unproven: true,
             has_released: false,
             is_linked: false,
+            has_marks: false,
             sequences: Box::new([4; 256]),
             segments: vec![
                 covered(first, second.header.previous_end_offset),

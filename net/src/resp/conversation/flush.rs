@@ -19,7 +19,9 @@ const TURNED_OFF: &[u8] = b"ERR FLUSHALL and FLUSHDB are turned off at this serv
 const IN_CLUSTER: &[u8] = b"ERR FLUSHALL and FLUSHDB are not supported by a node of a cluster";
 
 impl Talk {
-    /// Sends an item for each partition, as far as there is room.
+    /// Sends an item for each partition, as far as there is room. An item waits for what its
+    /// connection has asked of one slot, and takes the keys of 64: so nothing of the connection is
+    /// under way when the first one is sent, and nothing is taken before the last one is answered.
     #[cold]
     pub(super) fn flush(
         &mut self,
@@ -43,6 +45,9 @@ impl Talk {
             }
             if self.is_clustered {
                 return self.refuse_only(IN_CLUSTER);
+            }
+            if !self.ring.is_empty() || !sink.is_empty() {
+                return Passed::Waits;
             }
             self.ring.subject().set(id, b"", args.len(), 0);
         }
@@ -69,6 +74,7 @@ impl Talk {
             next += 1;
         }
         let entry = self.current_entry.expect("there are partitions");
+        self.ring.holds_others_back(entry);
         self.ring.close(entry, &mut self.out);
         Passed::Whole
     }

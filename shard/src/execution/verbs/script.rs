@@ -23,6 +23,9 @@ use crate::setup::Setup;
 
 use super::{Cold, Key, KeyHash, stored};
 
+/// A longer buffer for replies is given back.
+const REPLY_KEPT_BYTES: usize = 64 << 10;
+
 /// How a script has run.
 pub(crate) struct RanScript {
     pub(crate) end: ScriptEnd,
@@ -61,6 +64,28 @@ pub(crate) struct Running<'a> {
     pub(crate) publisher: Option<&'a dyn Publisher>,
 }
 
+/// The buffer that one script after the other writes its reply into.
+#[derive(Debug, Default)]
+pub(crate) struct ReplyBuffer {
+    bytes: Vec<u8>,
+}
+
+impl ReplyBuffer {
+    /// The buffer, empty.
+    pub(crate) fn take(&mut self) -> Vec<u8> {
+        let mut bytes = std::mem::take(&mut self.bytes);
+        bytes.clear();
+        bytes
+    }
+
+    /// Keeps the buffer for the next script, unless it is long.
+    pub(crate) fn keep(&mut self, bytes: Vec<u8>) {
+        if bytes.capacity() <= REPLY_KEPT_BYTES {
+            self.bytes = bytes;
+        }
+    }
+}
+
 /// Which keys run together.
 #[derive(Clone, Copy)]
 pub(crate) enum Reach<'a> {
@@ -70,7 +95,15 @@ pub(crate) enum Reach<'a> {
     Shard(&'a Setup),
 }
 
-impl Reach<'_> {
+impl<'a> Reach<'a> {
+    /// That of scripts on the shard with this setup.
+    pub(crate) fn of(is_linked: bool, setup: &'a Setup) -> Self {
+        match is_linked {
+            true => Reach::Slot,
+            false => Reach::Shard(setup),
+        }
+    }
+
     /// Judges a key of a slot that is used beside one of another slot.
     ///
     /// # Errors

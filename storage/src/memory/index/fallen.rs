@@ -20,6 +20,8 @@ pub(super) struct Fallen {
     next: (usize, usize),
     /// Entries of keys: all but tokens.
     pub(super) keys: usize,
+    /// Tokens of each partition that are here.
+    pub(super) tokens: Box<[u32]>,
 }
 
 impl Default for Fallen {
@@ -29,6 +31,7 @@ impl Default for Fallen {
             partitions: VecDeque::new(),
             next: (0, 0),
             keys: 0,
+            tokens: [0; PARTITIONS].into(),
         }
     }
 }
@@ -50,14 +53,30 @@ impl Fallen {
         self.partitions.is_empty()
     }
 
-    /// Notes that the tables of a partition are here from now on.
-    pub(super) fn add(&mut self, partition: usize, keys: usize) {
+    /// How many partitions have tables here.
+    pub(super) fn partitions(&self) -> usize {
+        self.partitions.len()
+    }
+
+    /// Has a partition cleared before the others.
+    pub(super) fn hasten(&mut self, partition: usize) {
+        let at = self.partitions.iter().position(|&it| it == partition);
+        if let Some(at) = at.filter(|&at| at > 0) {
+            self.partitions.remove(at);
+            self.partitions.push_front(partition);
+            self.next = (slots_of(partition).start, 0);
+        }
+    }
+
+    /// Notes that the tables of a partition are here from now on, with so many keys and tokens.
+    pub(super) fn add(&mut self, partition: usize, keys: usize, tokens: u32) {
         assert!(!self.has(partition), "a partition falls once at a time");
         if self.partitions.is_empty() {
             self.next = (slots_of(partition).start, 0);
         }
         self.partitions.push_back(partition);
         self.keys += keys;
+        self.tokens[partition] = tokens;
     }
 
     /// Takes the entries of the next group out, with their slot and how many bytes of memory they

@@ -24,7 +24,7 @@ impl Index {
             fallen.slots[slot] = table;
         }
         let tokens = self.tokens_of.as_ref().map_or(0, |of| of[partition]);
-        fallen.add(partition, used - tokens as usize);
+        fallen.add(partition, used - tokens as usize, tokens);
     }
 
     /// Entries of a partition that look-ups find, but for tokens.
@@ -32,12 +32,9 @@ impl Index {
         let used: usize = slots_of(partition)
             .map(|slot| self.slots[slot].used())
             .sum();
-        // Tokens that have fallen are found, too.
-        let fallen = self.fallen.as_ref().filter(|it| it.has(partition));
-        match fallen {
-            None => used - self.tokens_of.as_ref().map_or(0, |of| of[partition]) as usize,
-            Some(_) => used,
-        }
+        let tokens = self.tokens_of.as_ref().map_or(0, |of| of[partition]);
+        let elsewhere = self.fallen.as_ref().map_or(0, |it| it.tokens[partition]);
+        used - (tokens - elsewhere) as usize
     }
 
     /// Whether entries are to be cleared.
@@ -47,7 +44,19 @@ impl Index {
         self.fallen.is_some()
     }
 
-    /// The same of a partition.
+    /// Of how many partitions.
+    pub(crate) fn partitions_to_clear(&self) -> usize {
+        self.fallen.as_ref().map_or(0, |it| it.partitions())
+    }
+
+    /// Has the entries of a partition cleared before those of others.
+    pub(crate) fn hasten(&mut self, partition: usize) {
+        if let Some(fallen) = &mut self.fallen {
+            fallen.hasten(partition);
+        }
+    }
+
+    /// Whether entries of a partition are to be cleared.
     #[must_use]
     pub fn has_fallen(&self, partition: usize) -> bool {
         self.fallen.as_ref().is_some_and(|it| it.has(partition))
@@ -74,6 +83,8 @@ impl Index {
                 seen += 1;
                 self.used -= 1;
                 if is_token_hash(entry.hash) {
+                    let fallen = self.fallen.as_mut().expect("it is cleared");
+                    fallen.tokens[partition_of(slot)] -= 1;
                     self.tokens -= 1;
                     let of = self.tokens_of.as_mut().expect("there are tokens");
                     of[partition_of(slot)] -= 1;

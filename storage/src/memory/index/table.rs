@@ -300,6 +300,7 @@ impl Index {
         self.used -= 1;
         if let Some(fallen) = self.fallen.as_mut().filter(|_| position.has_fallen) {
             fallen.keys -= 1 - tokens as usize;
+            fallen.tokens[partition_of(position.slot)] -= tokens;
         } else if after == 0 {
             self.crowded[usize::from(position.slot) / 64] &= !(1 << (position.slot % 64));
         }

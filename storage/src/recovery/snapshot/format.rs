@@ -55,6 +55,10 @@ pub const SNAPSHOT_MAGIC: [u8; 8] = *b"PSTKSNP1";
 /// The version of the snapshot format.
 pub const SNAPSHOT_VERSION: u32 = 6;
 
+/// The same of a snapshot with flush marks in the index: builds that know no marks leave it aside,
+/// and refuse the log.
+pub const SNAPSHOT_VERSION_OF_MARKS: u32 = 7;
+
 /// Entries of the index in a chunk, at most.
 pub const CHUNK_ENTRIES_MAX: usize = 1 << 14;
 
@@ -227,6 +231,8 @@ pub struct SnapshotHeader {
     pub has_released: bool,
     /// The log held local records by then: it is one of a node of a cluster.
     pub is_linked: bool,
+    /// The index had flush marks by then.
+    pub has_marks: bool,
     /// The last sequence of each partition by then, or by when the snapshot was begun.
     pub sequences: Box<Sequences>,
     /// Ascending by sequence. The last one is that of the position, with its offset as the end.
@@ -321,6 +327,13 @@ impl SnapshotHeader {
         }
     }
 
+    fn version(&self) -> u32 {
+        match self.has_marks {
+            true => SNAPSHOT_VERSION_OF_MARKS,
+            false => SNAPSHOT_VERSION,
+        }
+    }
+
     /// The bytes of the file up to its first chunk.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
@@ -329,7 +342,7 @@ impl SnapshotHeader {
         let len = u32::try_from(bytes.len()).expect("the segments are bounded");
         let count = u32::try_from(self.segments.len()).expect("the segments are bounded");
         bytes[0..8].copy_from_slice(&SNAPSHOT_MAGIC);
-        bytes[8..12].copy_from_slice(&SNAPSHOT_VERSION.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.version().to_le_bytes());
         bytes[12..16].copy_from_slice(&len.to_le_bytes());
         bytes[16..32].copy_from_slice(&self.owner.cluster_id);
         bytes[32..48].copy_from_slice(&self.owner.node_id);
@@ -404,6 +417,7 @@ impl SnapshotHeader {
             is_unproven: bytes[100] & FLAG_UNPROVEN != 0,
             has_released: bytes[100] & FLAG_RELEASED != 0,
             is_linked: bytes[100] & FLAG_LINKED != 0,
+            has_marks: read_u32(&bytes[8..12]) == SNAPSHOT_VERSION_OF_MARKS,
             sequences,
             segments: segments.collect(),
         };

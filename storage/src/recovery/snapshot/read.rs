@@ -11,7 +11,6 @@ use crate::recovery::snapshot::format::FOOTER_MAGIC;
 use crate::recovery::snapshot::format::SECTIONS;
 use crate::recovery::snapshot::format::SEGMENTS_AT;
 use crate::recovery::snapshot::format::SNAPSHOT_MAGIC;
-use crate::recovery::snapshot::format::SNAPSHOT_VERSION;
 use crate::recovery::snapshot::format::Section;
 use crate::recovery::snapshot::format::SnapshotError;
 use crate::recovery::snapshot::format::SnapshotFooter;
@@ -25,6 +24,7 @@ use crate::recovery::snapshot::format::decode_times;
 use crate::recovery::snapshot::format::decode_version;
 use crate::recovery::snapshot::format::footer_crc;
 use crate::recovery::snapshot::format::header_bytes;
+use crate::recovery::snapshot::format::{SNAPSHOT_VERSION, SNAPSHOT_VERSION_OF_MARKS};
 use crate::recovery::snapshot::packed::{self, Rows};
 use crate::store::cleaning::live::FileTimes;
 use crate::store::keyspace::settings::SettingsEntry;
@@ -59,7 +59,7 @@ impl<R: FnMut(u64, &mut [u8]) -> io::Result<usize>> SnapshotReader<R> {
             return damaged("it does not begin as a snapshot does");
         }
         let version = read_u32(&head[8..12]);
-        if version != SNAPSHOT_VERSION {
+        if version != SNAPSHOT_VERSION && version != SNAPSHOT_VERSION_OF_MARKS {
             return Err(SnapshotError::Version(version));
         }
         let sections = read_u32(&head[108..112]);

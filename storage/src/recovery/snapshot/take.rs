@@ -131,6 +131,7 @@ impl Taking {
             is_unproven: position.is_unproven,
             has_released: position.has_released,
             is_linked: history.is_linked,
+            has_marks: store.data().flushes().marks() > 0,
             sequences: history.sequences.clone(),
             segments,
         };

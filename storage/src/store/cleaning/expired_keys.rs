@@ -29,7 +29,7 @@ impl Data {
         };
         let expired = usize::try_from(expired).unwrap_or(usize::MAX);
         let keys = entries.len() - entries.tokens();
-        let keys = keys.saturating_sub(self.horizons.count() + self.flushes.count());
+        let keys = keys.saturating_sub(self.horizons.count() + self.flushes.marks());
         keys.saturating_sub(expired.saturating_sub(entries.tokens()))
     }
 }

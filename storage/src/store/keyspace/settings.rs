@@ -216,7 +216,10 @@ pub fn is_understood(part: &PartView<'_>) -> bool {
         }
         key if is_flush(key) => {
             let is_put = part.kind() == PartKind::Put;
-            return is_put && flush_tag(key).is_some() && part.value() == FLUSH_VALUE;
+            // A copy proves that a build that knows no marks has moved one: what it hid is back.
+            let is_moved = part.is_copy();
+            let is_known = flush_tag(key).is_some() && part.value() == FLUSH_VALUE;
+            return is_put && is_known && !is_moved;
         }
         _ => return told_by(part).is_some(),
     };

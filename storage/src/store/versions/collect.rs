@@ -83,6 +83,21 @@ impl Collected {
         }
     }
 
+    /// Takes out what is known so far of the keys of a partition, which a flush took away. What is
+    /// taken in behind its mark belongs to keys that came later.
+    pub(crate) fn fall(&mut self, partition: usize) {
+        // Nothing of a snapshot follows: the mark stands behind it.
+        if let Some((number, successor)) = self.restored.take() {
+            self.end_key(number, successor);
+        }
+        let all = KeyId::all_of(partition);
+        let copies = &mut self.copies;
+        while let Some((&number, _)) = self.versions.entries.range(all.clone()).next() {
+            self.versions.take(number);
+            copies.remove(&number);
+        }
+    }
+
     /// Takes out the versions of a key if all that are known so far were written by `since`.
     pub(crate) fn forget_before(&mut self, id: KeyId, since: Version) {
         let newest = self.versions.newest(id).map(|newest| newest.version);
