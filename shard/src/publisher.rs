@@ -1,10 +1,13 @@
 //! What scripts publish: the messages leave when the record of the changes beside them is durable.
 
-use std::collections::VecDeque;
-use std::sync::Arc;
+use std::cell::Cell;
+use std::fmt::Debug;
 
-use penstock_net::resp::{Message, StagedMessage};
+use penstock_net::resp::StagedMessage;
 use penstock_storage::place::Lsn;
+
+/// Steps of patterns that the messages of one script may take, but for those of its last one.
+pub(crate) const SCRIPT_STEPS_MAX: usize = 1 << 22;
 
 /// Where the scripts of a shard publish. A shard knows no subscribers: the shell that makes a shard
 /// gives it an implementation.
@@ -12,11 +15,42 @@ pub trait Publisher {
     /// How many times a message to a channel would be received.
     fn receivers(&self, channel: &[u8]) -> usize;
 
-    /// Keeps room for a message. `None`: there is none.
-    fn message(&self, channel: &[u8], payload: &[u8]) -> Option<Arc<Message>>;
+    /// Steps that patterns take at most to find them.
+    fn steps(&self, channel: &[u8]) -> usize;
 
-    /// Publishes a message. Nobody waits for its receivers.
-    fn publish(&mut self, message: Arc<Message>);
+    /// Keeps all that a message needs on its way. `None`: nobody receives it.
+    ///
+    /// # Errors
+    /// There is no room.
+    fn post(&self, channel: &[u8], payload: &[u8]) -> Result<Option<Box<dyn Posted>>, NoRoom>;
+}
+
+/// There is no room for a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoRoom;
+
+/// A message that has all that it needs on its way. What is dropped gives it back.
+pub trait Posted: Debug {
+    /// The message leaves. Nobody waits for its receivers.
+    fn send(self: Box<Self>);
+}
+
+/// The messages of one script, in their order.
+pub(crate) type Messages = Vec<Box<dyn Posted>>;
+
+/// What the APPLY of a script answers, and what leaves when that answer may.
+#[derive(Clone, Copy)]
+pub(crate) struct ScriptAnswer<'a> {
+    /// The reply of the script, which stands in the answer.
+    pub(crate) reply: &'a [u8],
+    /// The messages, until they are taken out.
+    pub(crate) messages: &'a Cell<Messages>,
+}
+
+impl<'a> ScriptAnswer<'a> {
+    pub(crate) fn new(reply: &'a [u8], messages: &'a Cell<Messages>) -> Self {
+        ScriptAnswer { reply, messages }
+    }
 }
 
 /// The messages of the scripts of one shard.
@@ -24,7 +58,9 @@ pub trait Publisher {
 pub(crate) struct Publications {
     publisher: Option<Box<dyn Publisher>>,
     /// Messages that wait until a record is durable.
-    waiting: VecDeque<(Lsn, Vec<Arc<Message>>)>,
+    waiting: Vec<(Lsn, Messages)>,
+    /// No record that is waited for is earlier.
+    first: Lsn,
 }
 
 impl Publications {
@@ -38,45 +74,53 @@ impl Publications {
         self.publisher.as_deref()
     }
 
-    /// Takes room for messages. `None`: there is none for all of them.
-    pub(crate) fn take(&self, staged: &[StagedMessage]) -> Option<Vec<Arc<Message>>> {
+    /// Takes room for messages.
+    pub(crate) fn take(&self, staged: &[StagedMessage]) -> Result<Messages, NoRoom> {
         let Some(publisher) = self.publisher() else {
-            return Some(Vec::new());
+            return Ok(Vec::new());
         };
-        let message = |it: &StagedMessage| publisher.message(&it.channel, &it.payload);
-        staged.iter().map(message).collect()
+        let post = |it: &StagedMessage| publisher.post(&it.channel, &it.payload).transpose();
+        staged.iter().filter_map(post).collect()
     }
 
     /// Messages leave when the log is durable up to `gate`; it is up to `durable`.
-    pub(crate) fn add(&mut self, messages: Vec<Arc<Message>>, gate: Lsn, durable: Lsn) {
-        if !messages.is_empty() {
-            self.waiting.push_back((gate, messages));
-            self.release(durable);
+    pub(crate) fn add(&mut self, messages: Messages, gate: Lsn, durable: Lsn) {
+        if gate <= durable {
+            send(messages);
+        } else if !messages.is_empty() {
+            self.first = match self.waiting.is_empty() {
+                true => gate,
+                false => self.first.min(gate),
+            };
+            self.waiting.push((gate, messages));
         }
     }
 
     /// The log is durable up to a later record.
     pub(crate) fn release(&mut self, durable: Lsn) {
-        let Some(publisher) = &mut self.publisher else {
+        if self.waiting.is_empty() || self.first > durable {
             return;
-        };
+        }
         // Gates need not ascend: a script that only reads waits for what it has seen.
-        self.waiting.retain_mut(|(gate, messages)| {
-            if *gate > durable {
-                return true;
-            }
-            messages.drain(..).for_each(|it| publisher.publish(it));
-            false
-        });
+        let ended = self.waiting.extract_if(.., |(gate, _)| *gate <= durable);
+        ended.for_each(|(_, messages)| send(messages));
+        let gates = self.waiting.iter().map(|(gate, _)| *gate);
+        self.first = gates.min().unwrap_or_default();
     }
+}
+
+/// Messages leave, in their order.
+pub(crate) fn send(messages: Messages) {
+    messages.into_iter().for_each(|message| message.send());
 }
 
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
     use std::rc::Rc;
+    use std::sync::Arc;
 
-    use penstock_net::resp::{Kind, MessageBytes};
+    use penstock_net::resp::{Kind, Message, MessageBytes};
 
     use super::*;
 
@@ -86,17 +130,28 @@ mod tests {
         seen: Rc<RefCell<Vec<Vec<u8>>>>,
     }
 
+    #[derive(Debug)]
+    struct KeptPost(Arc<Message>, Rc<RefCell<Vec<Vec<u8>>>>);
+
+    impl Posted for KeptPost {
+        fn send(self: Box<Self>) {
+            self.1.borrow_mut().push(self.0.payload().to_vec());
+        }
+    }
+
     impl Publisher for Kept {
         fn receivers(&self, _: &[u8]) -> usize {
             1
         }
 
-        fn message(&self, channel: &[u8], payload: &[u8]) -> Option<Arc<Message>> {
-            Message::new((Kind::Channel, channel, payload), &self.counted, 1000)
+        fn steps(&self, _: &[u8]) -> usize {
+            0
         }
 
-        fn publish(&mut self, message: Arc<Message>) {
-            self.seen.borrow_mut().push(message.payload().to_vec());
+        fn post(&self, channel: &[u8], payload: &[u8]) -> Result<Option<Box<dyn Posted>>, NoRoom> {
+            let message = (Kind::Channel, channel, payload);
+            let message = Message::new(message, &self.counted, 1000).ok_or(NoRoom)?;
+            Ok(Some(Box::new(KeptPost(message, Rc::clone(&self.seen)))))
         }
     }
 
@@ -113,7 +168,7 @@ mod tests {
             payload: payload.into(),
         };
         let many = vec![staged(&[0; 300]); 4];
-        assert!(publications.take(&many).is_none());
+        assert!(publications.take(&many).is_err());
         assert_eq!(counted.held(), 0, "what was taken for some is given back");
         for (gate, payload) in [(20, b"20"), (10, b"10"), (21, b"21")] {
             let messages = publications

@@ -6,6 +6,7 @@ use penstock_storage::place::Lsn;
 
 use crate::accounts::counters::ReplicationCounters;
 use crate::mail::ReplyAddress;
+use crate::publisher::Messages;
 use crate::replication::gate::Outcome;
 use crate::replication::planted::{Bug, is_planted};
 use crate::replication::{Needed, PartitionId, ReplicaGates, SyncSet, Waiting};
@@ -27,6 +28,8 @@ pub(crate) struct ReplicaReply {
     pub(crate) is_change: bool,
     /// Its answer, and those of `behind`.
     pub(crate) item: Pieces,
+    /// What a script publishes: it leaves with its answer, if that is no error.
+    pub(crate) messages: Messages,
     /// The answers behind it that share its record: those of a run.
     pub(crate) behind: Vec<ReplyBehind>,
 }

@@ -10,7 +10,7 @@ pub enum BrokerFull {
         /// The limit.
         bytes_max: usize,
     },
-    /// A byte of a name would be compared with more elements of patterns than may be.
+    /// All patterns would take more steps for the longest name of a channel than they may.
     Patterns {
         /// The limit.
         steps_max: usize,
@@ -38,7 +38,7 @@ impl BrokerFull {
             ),
             BrokerFull::Patterns { steps_max } => format!(
                 "ERR the patterns that connections of this node subscribe to would take more than \
-                 {steps_max} steps for each byte of a channel's name"
+                 {steps_max} steps for the longest name of a channel"
             ),
             BrokerFull::Messages { bytes_max } => format!(
                 "BUSY nothing was published: messages that subscribers have not taken would take \
@@ -68,6 +68,13 @@ pub trait Broker {
     /// # Errors
     /// Nobody gets it.
     fn publish(&self, kind: Kind, channel: &[u8], payload: &[u8]) -> Result<usize, BrokerFull>;
+
+    /// How many messages were mailed to the core of the connection, and how many of them its
+    /// connections have got.
+    fn mail(&self) -> (u64, u64);
+
+    /// Steps that patterns take at most for a message to this channel.
+    fn steps(&self, kind: Kind, channel: &[u8]) -> usize;
 
     /// How many subscribe to this name, of all cores.
     fn subscribers(&self, kind: Kind, name: &[u8]) -> usize;

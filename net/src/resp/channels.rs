@@ -1,13 +1,21 @@
 //! Who subscribes to what at one core.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 
-use super::glob;
+use super::glob::{self, Steps};
 use super::message::{Kind, Message};
 
-/// Bytes that a name takes in the lists of a node and of a connection beside its own.
-pub const SUBSCRIPTION_BYTES: usize = 160;
+/// Bytes that a subscription takes beside its name.
+const SUBSCRIPTION_BYTES: usize = 160;
+
+/// Bytes that a subscription takes: its name stands in a list of the node and in one of the
+/// connection.
+#[must_use]
+pub fn subscription_bytes(name: &[u8]) -> usize {
+    SUBSCRIPTION_BYTES + 2 * name.len()
+}
 
 /// The subscribers of channels, by the numbers of their connections.
 type Subscribers = BTreeSet<u64>;
@@ -20,13 +28,8 @@ pub struct Channels {
     channels: BTreeMap<Box<[u8]>, Subscribers>,
     shard_channels: BTreeMap<Box<[u8]>, Subscribers>,
     patterns: BTreeMap<Arc<[u8]>, Subscribers>,
-    pattern_steps: usize,
-}
-
-/// Steps that a pattern may take for each byte of a name that is compared with it.
-#[must_use]
-pub fn steps_of_pattern(pattern: &[u8]) -> usize {
-    1 + glob::longest_piece_behind_a_star(pattern)
+    /// Of all patterns, each once.
+    steps: Steps,
 }
 
 impl Channels {
@@ -37,10 +40,16 @@ impl Channels {
         }
     }
 
-    /// Steps for each byte of a name that all patterns may take.
+    /// Steps that all patterns may take for the name of a channel.
     #[must_use]
-    pub fn pattern_steps(&self) -> usize {
-        self.pattern_steps
+    pub fn steps(&self) -> Steps {
+        self.steps
+    }
+
+    /// Whether somebody subscribes to this pattern.
+    #[must_use]
+    pub fn has_pattern(&self, pattern: &[u8]) -> bool {
+        self.patterns.contains_key(pattern)
     }
 
     /// A connection subscribes. `false` if it does so already.
@@ -49,7 +58,9 @@ impl Channels {
             if let Some(known) = self.patterns.get_mut(name) {
                 return known.insert(client);
             }
-            self.pattern_steps += steps_of_pattern(name);
+            let steps = Steps::of_pattern(name);
+            self.steps.once += steps.once;
+            self.steps.each_byte += steps.each_byte;
             self.patterns.insert(name.into(), BTreeSet::from([client]));
             return true;
         }
@@ -75,7 +86,9 @@ impl Channels {
         let was_there = known.remove(&client);
         if known.is_empty() && kind == Kind::Pattern {
             self.patterns.remove(name);
-            self.pattern_steps -= steps_of_pattern(name);
+            let steps = Steps::of_pattern(name);
+            self.steps.once -= steps.once;
+            self.steps.each_byte -= steps.each_byte;
         } else if known.is_empty() {
             self.names_of(kind).remove(name);
         }
@@ -127,6 +140,23 @@ impl Channels {
     ) -> impl Iterator<Item = (&'a Arc<[u8]>, &'a Subscribers)> {
         let patterns = self.patterns.iter().filter(move |_| kind == Kind::Channel);
         patterns.filter(move |(pattern, _)| glob::matches(pattern, channel))
+    }
+
+    /// The first name that somebody subscribes to, or the next one behind `last`.
+    #[must_use]
+    pub fn name_behind(&self, kind: Kind, last: Option<&[u8]>) -> Option<&[u8]> {
+        let from = last.map_or(Bound::Unbounded, Bound::Excluded);
+        let range = (from, Bound::Unbounded);
+        let named = match kind {
+            Kind::Channel => &self.channels,
+            Kind::Shard => &self.shard_channels,
+            Kind::Pattern => {
+                let mut patterns = self.patterns.range::<[u8], _>(range);
+                return patterns.next().map(|(name, _)| &**name);
+            }
+        };
+        let mut names = named.range::<[u8], _>(range);
+        names.next().map(|(name, _)| &**name)
     }
 
     /// The names that somebody subscribes to.
@@ -187,9 +217,12 @@ mod tests {
             assert!(channels.remove(kind, b"a*b", 1));
             assert!(!channels.remove(kind, b"a*b", 1));
             assert_eq!(channels.names(kind).count(), 1);
+            assert_eq!(channels.name_behind(kind, None), Some(&b"a*b"[..]));
+            assert_eq!(channels.name_behind(kind, Some(b"a")), Some(&b"a*b"[..]));
+            assert_eq!(channels.name_behind(kind, Some(b"a*b")), None);
             assert!(channels.remove(kind, b"a*b", 2));
             assert_eq!(channels.names(kind).count(), 0);
         }
-        assert_eq!(channels.pattern_steps(), 0);
+        assert_eq!(channels.steps(), Steps::default());
     }
 }

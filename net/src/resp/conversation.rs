@@ -50,7 +50,7 @@ use super::under_way::UnderWay;
 use super::watch::Watched;
 use super::words;
 use multi::{Queue, not_behind_multi};
-use subscribed::Subscribed;
+use subscribed::{Pauses, Subscribed};
 
 pub use subscribed::{PushBytes, Received};
 
@@ -104,7 +104,7 @@ struct Talk {
     out: Vec<u8>,
     /// Frames that were given and not answered whole: the first item and how many.
     frames: VecDeque<(u64, usize)>,
-    is_blocked: bool,
+    pauses: Pauses,
     is_ending: bool,
     /// No command has come yet: the client may speak another protocol.
     is_new: bool,
@@ -159,7 +159,7 @@ impl Conversation {
                 is_clustered,
                 out: Vec::new(),
                 frames: VecDeque::new(),
-                is_blocked: false,
+                pauses: Pauses::default(),
                 is_ending: false,
                 is_new: true,
             },
@@ -192,7 +192,7 @@ impl Conversation {
     /// adds nothing; then, unless [`Conversation::is_blocked`], with more bytes.
     pub fn take(&mut self, bytes: &[u8], frame: &mut Vec<u8>, host: &dyn Host) -> usize {
         let Conversation { parser, talk } = self;
-        talk.is_blocked = false;
+        talk.pauses = Pauses::default();
         if let Some(login) = &talk.login {
             parser.knows(login.is_in());
         }
@@ -212,7 +212,7 @@ impl Conversation {
                 break;
             }
             if !talk.go_on(&mut sink) || !talk.ring.has_room() || talk.is_out_full() {
-                talk.is_blocked = true;
+                talk.pauses.is_blocked = true;
                 break;
             }
             let rest = &bytes[taken..];
@@ -253,11 +253,11 @@ impl Conversation {
                 Passed::Whole => {}
                 Passed::Part => {
                     // Without a frame that is full, it is the ring.
-                    talk.is_blocked = sink.is_empty();
+                    talk.pauses.is_blocked = sink.is_empty();
                     break;
                 }
                 Passed::Waits => {
-                    talk.is_blocked = true;
+                    talk.pauses.is_blocked = true;
                     break;
                 }
             }
@@ -283,13 +283,13 @@ impl Conversation {
     /// Whether nothing more is taken before answers have come or replies have left.
     #[must_use]
     pub fn is_blocked(&self) -> bool {
-        self.talk.is_blocked
+        self.talk.pauses.is_blocked
     }
 
     /// Whether a command has begun that is not whole; `left` bytes were not taken.
     #[must_use]
     pub fn is_inside(&self, left: usize) -> bool {
-        left > 0 && !self.talk.is_blocked && self.talk.current.is_none()
+        left > 0 && !self.talk.pauses.is_blocked && self.talk.current.is_none()
     }
 
     /// Whether the connection ends when its replies have left. Messages that have not begun to
@@ -802,7 +802,7 @@ impl Talk {
             Name::Publish => return self.publish(Kind::Channel, args, sink, host),
             Name::SPublish => return self.publish(Kind::Shard, args, sink, host),
             Name::Ping if self.is_restricted() => return self.ping_restricted(args),
-            Name::Reset if self.has_pushes() => return Passed::Waits,
+            Name::Reset if self.awaits_messages(host) => return Passed::Waits,
             Name::Reset => {
                 if self.login.is_some() && !self.leave(sink) {
                     return Passed::Waits;

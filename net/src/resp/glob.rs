@@ -4,24 +4,34 @@
 /// bounded by the product of both lengths: a star that fails goes back to the last star only.
 #[must_use]
 pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
+    compare(pattern, text, |_| ())
+}
+
+/// What [`matches`] answers. `note` gets the bytes of each element that is compared.
+fn compare(pattern: &[u8], text: &[u8], mut note: impl FnMut(usize)) -> bool {
     let (mut at, mut from) = (0, 0);
     // Behind the last star, and where its text began to go on.
     let mut star: Option<(usize, usize)> = None;
     loop {
         if at < pattern.len() && pattern[at] == b'*' {
+            note(1);
             at += 1;
+            if at == pattern.len() {
+                return true;
+            }
             star = Some((at, from));
             continue;
         }
         if from == text.len() && at == pattern.len() {
             return true;
         }
-        if from < text.len()
-            && at < pattern.len()
-            && let Some(next) = one(pattern, at, text[from])
-        {
-            (at, from) = (next, from + 1);
-            continue;
+        if from < text.len() && at < pattern.len() {
+            let (is_of_it, next) = element(pattern, at, text[from]);
+            note(next - at);
+            if is_of_it {
+                (at, from) = (next, from + 1);
+                continue;
+            }
         }
         let Some((behind, began)) = star.filter(|(_, began)| *began < text.len()) else {
             return false;
@@ -39,30 +49,65 @@ pub fn literal_prefix(pattern: &[u8]) -> &[u8] {
     &pattern[..end.unwrap_or(pattern.len())]
 }
 
-/// Bytes of the longest piece of a pattern behind its first star, up to the next one. A byte of a
-/// text is compared with no more elements than these, once the text has come to that star.
-#[must_use]
-pub fn longest_piece_behind_a_star(pattern: &[u8]) -> usize {
-    let pieces = pattern.split(|byte| *byte == b'*').skip(1);
-    pieces.map(<[u8]>::len).max().unwrap_or(0)
+/// Steps that every pattern takes, however short it is.
+const PATTERN_STEPS: usize = 16;
+
+/// Steps that a pattern, or several, may take to be compared with a text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Steps {
+    /// For the text.
+    pub once: usize,
+    /// For each byte of the text.
+    pub each_byte: usize,
 }
 
-/// Whether a byte is of the element at `at`; where the next element begins then.
-fn one(pattern: &[u8], at: usize, byte: u8) -> Option<usize> {
-    match pattern[at] {
-        b'?' => Some(at + 1),
-        b'[' => class(pattern, at + 1, byte),
-        b'\\' if at + 1 < pattern.len() => (pattern[at + 1] == byte).then_some(at + 2),
-        literal => (literal == byte).then_some(at + 1),
+impl Steps {
+    /// Those of one pattern: its bytes, and for each byte of a text the bytes of its longest piece
+    /// behind a star, up to the next one. A star that is escaped or within a class is none.
+    #[must_use]
+    pub fn of_pattern(pattern: &[u8]) -> Steps {
+        let (mut at, mut longest) = (0, 0);
+        // Where the piece begins, behind the first star.
+        let mut piece: Option<usize> = None;
+        while at < pattern.len() {
+            at = match pattern[at] {
+                b'*' => {
+                    piece = Some(at + 1);
+                    at + 1
+                }
+                _ => element(pattern, at, 0).1,
+            };
+            longest = longest.max(piece.map_or(0, |begin| at - begin));
+        }
+        Steps {
+            once: PATTERN_STEPS + pattern.len(),
+            each_byte: longest,
+        }
+    }
+
+    /// Those for a text of so many bytes.
+    #[must_use]
+    pub fn over(self, text_bytes: usize) -> usize {
+        self.once + self.each_byte * text_bytes
     }
 }
 
-fn class(pattern: &[u8], mut at: usize, byte: u8) -> Option<usize> {
+/// Whether a byte is of the element at `at`, and where the next element begins.
+fn element(pattern: &[u8], at: usize, byte: u8) -> (bool, usize) {
+    match pattern[at] {
+        b'?' => (true, at + 1),
+        b'[' => class(pattern, at + 1, byte),
+        b'\\' if at + 1 < pattern.len() => (pattern[at + 1] == byte, at + 2),
+        literal => (literal == byte, at + 1),
+    }
+}
+
+fn class(pattern: &[u8], mut at: usize, byte: u8) -> (bool, usize) {
     let is_negated = pattern.get(at) == Some(&b'^');
     at += usize::from(is_negated);
     let mut is_in = false;
     loop {
-        match *pattern.get(at..)? {
+        match pattern[at..] {
             // A class without an end goes to the end of the pattern.
             [] => break,
             [b'\\', next, ..] => {
@@ -83,7 +128,7 @@ fn class(pattern: &[u8], mut at: usize, byte: u8) -> Option<usize> {
             }
         }
     }
-    (is_in != is_negated).then_some(at)
+    (is_in != is_negated, at)
 }
 
 #[cfg(test)]
@@ -126,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_piece_is_between_two_stars_or_behind_the_last() {
+    fn a_piece_is_between_two_stars_and_an_escaped_star_or_one_of_a_class_is_none() {
         for (pattern, expected) in [
             ("", 0),
             ("abc", 0),
@@ -135,9 +180,48 @@ mod tests {
             ("a*bc*d", 2),
             ("a*b*cde", 3),
             ("**ab", 2),
+            ("*[a*b]c*", 6),
+            ("*\\*\\*x", 5),
+            ("*[a*b", 4),
+            ("*\\", 1),
         ] {
-            let longest = longest_piece_behind_a_star(pattern.as_bytes());
-            assert_eq!(longest, expected, "{pattern}");
+            let steps = Steps::of_pattern(pattern.as_bytes());
+            assert_eq!(steps.each_byte, expected, "{pattern}");
+            assert_eq!(steps.once, PATTERN_STEPS + pattern.len());
+        }
+    }
+
+    #[test]
+    fn no_comparison_takes_more_steps_than_were_counted() {
+        let is_within = |pattern: &[u8], text: &[u8]| {
+            let mut taken = 0;
+            compare(pattern, text, |bytes| taken += bytes);
+            let most = Steps::of_pattern(pattern).over(text.len());
+            assert!(taken <= most, "{}: {taken}", pattern.escape_ascii());
+            taken
+        };
+        let stars = b"\\*".repeat(500);
+        let text = [b'*'; 1024];
+        assert!(is_within(&[b"*", &stars[..], b"x"].concat(), &text) > 500_000);
+        let class = [b"*[", &b"a*b*".repeat(250)[..], b"]"].concat();
+        assert!(is_within(&class, &text[..1000]) > 1000);
+        // Patterns and texts of a few bytes.
+        let alphabet = b"*?[]^\\-ab";
+        let mut number = 1_u32;
+        for _ in 0..200_000 {
+            number = number.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let mut left = number >> 2;
+            let mut word = |bytes: u32, symbols: &[u8]| -> Vec<u8> {
+                let byte = |_| {
+                    let at = left as usize % symbols.len();
+                    left = left.rotate_right(5).wrapping_mul(2_654_435_769);
+                    symbols[at]
+                };
+                (0..bytes).map(byte).collect()
+            };
+            let pattern = word(number >> 28, alphabet);
+            let text = word((number >> 24) & 15, b"ab*");
+            is_within(&pattern, &text);
         }
     }
 

@@ -60,9 +60,10 @@ mod words;
 
 pub use bound::ReplyBound;
 pub use broker::{Broker, BrokerFull};
-pub use channels::{Channels, SUBSCRIPTION_BYTES, steps_of_pattern};
+pub use channels::{Channels, subscription_bytes};
 pub use conversation::{Conversation, PushBytes, Received};
 pub use cores::{CorePorts, OwnCore};
+pub use glob::Steps;
 pub use host::{
     Client, ClusterNode, ClusterView, Counts, Facts, Host, ProcessUse, ScriptLibrary, SlotRange,
     SlowCommand,

@@ -2,7 +2,7 @@
 
 use super::bound::ReplyBound;
 use super::broker::Broker;
-use super::glob;
+use super::glob::{self, Steps};
 use super::host::Host;
 use super::message::Kind;
 use super::parser::Arguments;
@@ -92,9 +92,9 @@ fn names(
     }
     let (mut found, mut bytes, mut steps) = (Vec::new(), 0, 0);
     let bytes_max = bound.bytes_max();
+    let each = pattern.map_or(Steps::default(), Steps::of_pattern);
     broker.visit_names(kind, &mut |name| {
-        let piece = pattern.map_or(0, glob::longest_piece_behind_a_star);
-        steps += pattern.map_or(0, <[u8]>::len) + name.len() * (1 + piece);
+        steps += each.over(name.len()) + name.len();
         if pattern.is_none_or(|pattern| glob::matches(pattern, name)) {
             bytes += name.len() + 16;
             if bytes <= bytes_max {

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use super::channels::SUBSCRIPTION_BYTES;
 use super::message::Kind;
 
 /// Names and patterns of one connection, at most.
@@ -16,7 +15,6 @@ pub(super) struct Subscriptions {
     channels: BTreeSet<Box<[u8]>>,
     patterns: BTreeSet<Box<[u8]>>,
     shard_channels: BTreeSet<Box<[u8]>>,
-    bytes: usize,
 }
 
 impl Subscriptions {
@@ -51,27 +49,16 @@ impl Subscriptions {
         }
     }
 
-    /// Bytes that they take.
-    pub(super) fn bytes(&self) -> usize {
-        self.bytes
-    }
-
     pub(super) fn has(&self, kind: Kind, name: &[u8]) -> bool {
         self.names(kind).contains(name)
     }
 
     pub(super) fn add(&mut self, kind: Kind, name: &[u8]) {
-        if self.of(kind).insert(name.into()) {
-            self.bytes += name.len() + SUBSCRIPTION_BYTES;
-        }
+        self.of(kind).insert(name.into());
     }
 
     /// `false` if it is none.
     pub(super) fn remove(&mut self, kind: Kind, name: &[u8]) -> bool {
-        let was_there = self.of(kind).remove(name);
-        if was_there {
-            self.bytes -= name.len() + SUBSCRIPTION_BYTES;
-        }
-        was_there
+        self.of(kind).remove(name)
     }
 }

@@ -4,7 +4,7 @@ use super::parser::Arguments;
 use super::reply::Replies;
 
 /// Bytes of each argument of an unknown command that its error shows, and of all together.
-const SHOWN_BYTES_MAX: usize = 128;
+pub(super) const SHOWN_BYTES_MAX: usize = 128;
 
 /// The version of Redis whose commands these are.
 pub(super) const REDIS_VERSION: &str = "7.4.0";

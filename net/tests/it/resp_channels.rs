@@ -1,6 +1,6 @@
 //! A connection of RESP with subscriptions: what it takes, what it gets and when, and its bounds.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use penstock_net::batch::Batch;
@@ -27,6 +27,10 @@ struct Node {
     published: RefCell<Vec<Arc<Message>>>,
     /// Names that may be subscribed to, if they are bounded.
     names_left: RefCell<Option<usize>>,
+    /// Steps that patterns take for a message.
+    steps: usize,
+    /// Messages that were mailed and are not given out.
+    in_mail: Cell<u64>,
 }
 
 impl Host for Node {
@@ -96,6 +100,14 @@ impl Broker for Node {
             .borrow_mut()
             .push(message(kind, channel, payload));
         Ok(self.channels.borrow().receivers(kind, channel))
+    }
+
+    fn mail(&self) -> (u64, u64) {
+        (7, 7 - self.in_mail.get())
+    }
+
+    fn steps(&self, _: Kind, _: &[u8]) -> usize {
+        self.steps
     }
 
     fn subscribers(&self, kind: Kind, name: &[u8]) -> usize {
@@ -348,4 +360,71 @@ fn who_does_not_read_is_ended_when_its_share_is_used_up_and_holds_nothing_then()
         (1 << 20) / 1161,
         "output_bytes_max"
     );
+}
+
+#[test]
+fn messages_that_take_many_steps_of_patterns_leave_others_their_turn() {
+    let node = Node {
+        steps: 300_000,
+        ..Node::default()
+    };
+    let mut talk = Talk::new();
+    let all = b"*3\r\n$7\r\nPUBLISH\r\n$1\r\nc\r\n$1\r\nm\r\n".repeat(10);
+    let (mut rest, mut rests, mut frame) = (&all[..], Vec::new(), Vec::new());
+    while !rest.is_empty() {
+        let taken = talk.conversation.take(rest, &mut frame, &node);
+        rest = &rest[taken..];
+        rests.push((node.published.borrow().len(), talk.conversation.rests()));
+    }
+    assert_eq!(rests, [(4, true), (8, true), (10, false)]);
+    assert_eq!(talk.conversation.out(), &b":0\r\n".repeat(10));
+}
+
+#[test]
+fn what_a_restricted_connection_sends_is_shown_cut() {
+    let node = Node::default();
+    let mut talk = Talk::new();
+    talk.send(&["SUBSCRIBE c"], &node);
+    let long = format!("CONFIG {}", "\u{1}".repeat(100_000));
+    let refused = talk.send(&[&long], &node);
+    assert!(refused.starts_with("-ERR Can't execute 'config|"));
+    assert!(refused.len() < 1000, "{}", refused.len());
+}
+
+#[test]
+fn names_are_no_replies_that_a_connection_keeps() {
+    let node = Node::default();
+    let mut talk = Talk::new();
+    let names: Vec<String> = (0..30).map(|it| format!("{it:0>1000}")).collect();
+    talk.send(&[&format!("SUBSCRIBE {}", names.join(" "))], &node);
+    assert_eq!(talk.conversation.kept_bytes(), 0);
+}
+
+#[test]
+fn a_transaction_with_a_script_waits_for_all_that_was_asked_for_before_it() {
+    let node = Node::default();
+    let mut talk = Talk::new();
+    talk.send(&["SET k v", "MULTI", "EVAL x 0", "EXEC"], &node);
+    assert_eq!(talk.frames, [(0, 1)], "the script may publish");
+    talk.answer(0, 1, &node);
+    assert_eq!(talk.frames.len(), 2, "EXEC");
+}
+
+#[test]
+fn who_leaves_a_channel_gets_what_was_published_before() {
+    for (command, left) in [("UNSUBSCRIBE", ">3 $11 unsubscribe "), ("RESET", "+RESET ")] {
+        let node = Node::default();
+        let mut talk = Talk::new();
+        talk.send(&["HELLO 3", "SUBSCRIBE c"], &node);
+        node.in_mail.set(1);
+        assert_eq!(talk.send(&["PUBLISH c m", command], &node), ":1\r\n");
+        assert!(talk.conversation.rests(), "the core has it in its mail");
+        let received = talk.conversation.receive(push("c", "m"), 1 << 20);
+        assert_eq!(received, Received::Waits);
+        node.in_mail.set(0);
+        let all = lines(&talk.go_on(&node));
+        let message = ">3 $7 message $1 c $1 m ";
+        assert!(all.starts_with(&format!("{message}{left}")), "{all}");
+        assert_eq!(node.subscribers(Kind::Channel, b"c"), 0);
+    }
 }

@@ -10,21 +10,20 @@
 //! lock is held while something else is waited for. Messages of one publisher keep their order,
 //! because each core has one queue.
 
-use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use penstock_net::resp::{
-    BrokerFull, Channels, Kind, Message, SUBSCRIPTION_BYTES, steps_of_pattern,
+    BrokerFull, CHANNEL_BYTES_MAX, Channels, Kind, Message, Steps, subscription_bytes,
 };
-use penstock_shard::publisher::Publisher;
+use penstock_shard::publisher::{NoRoom, Posted, Publisher};
 
 use crate::stats::ChannelFigures;
 
 /// Messages that may wait for one core.
 const MAILED_MAX: usize = 1 << 16;
-/// Elements of patterns that a byte of a channel's name may be compared with, of all patterns.
-const PATTERN_STEPS_MAX: usize = 1 << 14;
+/// Steps that all patterns may take for the longest name of a channel.
+const PATTERN_STEPS_MAX: usize = 1 << 22;
 
 /// What one core has of the channels.
 #[derive(Debug)]
@@ -32,6 +31,9 @@ struct CoreChannels {
     channels: RwLock<Channels>,
     /// Messages that wait for the core.
     mailed: AtomicUsize,
+    /// How many were sent to the core so far, and how many of them its connections have got.
+    sent: AtomicU64,
+    given: AtomicU64,
     mail: flume::Sender<Arc<Message>>,
 }
 
@@ -80,6 +82,8 @@ impl NodeChannels {
         let of_core = |(mail, _): &(flume::Sender<Arc<Message>>, _)| CoreChannels {
             channels: RwLock::default(),
             mailed: AtomicUsize::new(0),
+            sent: AtomicU64::new(0),
+            given: AtomicU64::new(0),
             mail: mail.clone(),
         };
         let channels = NodeChannels {
@@ -97,23 +101,24 @@ impl NodeChannels {
         (kind, name): (Kind, &[u8]),
         client: u64,
     ) -> Result<(), BrokerFull> {
-        let bytes = name.len() + SUBSCRIPTION_BYTES;
+        let bytes = subscription_bytes(name);
         if !self.figures.names.take(bytes, self.bytes_max) {
             let bytes_max = self.bytes_max;
             return Err(BrokerFull::Names { bytes_max });
         }
-        if kind == Kind::Pattern {
-            let held = self.cores.iter().map(|core| core.read().pattern_steps());
-            if held.sum::<usize>() + steps_of_pattern(name) > PATTERN_STEPS_MAX {
+        let own = &self.cores[usize::from(core)];
+        // A pattern that is known at this core takes no steps more.
+        if kind == Kind::Pattern && !own.read().has_pattern(name) {
+            let longest = CHANNEL_BYTES_MAX;
+            let held = self.cores.iter().map(|core| core.read().steps());
+            let held = held.map(|steps| steps.over(longest)).sum::<usize>();
+            if held + Steps::of_pattern(name).over(longest) > PATTERN_STEPS_MAX {
                 self.figures.names.give(bytes);
                 let steps_max = PATTERN_STEPS_MAX;
                 return Err(BrokerFull::Patterns { steps_max });
             }
         }
-        if !self.cores[usize::from(core)]
-            .write()
-            .add(kind, name, client)
-        {
+        if !own.write().add(kind, name, client) {
             self.figures.names.give(bytes);
         }
         Ok(())
@@ -125,7 +130,7 @@ impl NodeChannels {
             .write()
             .remove(kind, name, client);
         if was_there {
-            self.figures.names.give(name.len() + SUBSCRIPTION_BYTES);
+            self.figures.names.give(subscription_bytes(name));
         }
     }
 
@@ -135,65 +140,84 @@ impl NodeChannels {
         self.cores.iter().map(of_core).sum()
     }
 
-    /// A message that counts from now on. `None`: there is no room.
-    pub(crate) fn message(
-        &self,
-        kind: Kind,
-        channel: &[u8],
-        payload: &[u8],
-    ) -> Option<Arc<Message>> {
-        let message = (kind, channel, payload);
-        Message::new(message, &self.figures.messages, self.bytes_max)
+    /// How many messages were sent to a core, and how many of them its connections have got.
+    pub(crate) fn mail(&self, core: u16) -> (u64, u64) {
+        let core = &self.cores[usize::from(core)];
+        let sent = core.sent.load(Ordering::Relaxed);
+        (sent, core.given.load(Ordering::Relaxed))
     }
 
-    /// Mails a message to each core that has a receiver; how many receivers there are. It is made
-    /// if there are any.
-    pub(crate) fn publish(
-        &self,
+    /// Steps that patterns take at most for a message to a channel.
+    pub(crate) fn steps(&self, kind: Kind, channel: &[u8]) -> usize {
+        let of_core = |core: &CoreChannels| core.read().steps().over(channel.len());
+        match kind {
+            Kind::Channel => self.cores.iter().map(of_core).sum(),
+            Kind::Pattern | Kind::Shard => 0,
+        }
+    }
+
+    /// Keeps room for a message, and a place in the mail of each core that has a receiver: it may
+    /// be sent then. `None`: nobody receives it, and nothing is kept.
+    pub(crate) fn post(
+        self: &Arc<Self>,
         (kind, channel): (Kind, &[u8]),
-        make: impl FnOnce() -> Option<Arc<Message>>,
-    ) -> Result<usize, BrokerFull> {
-        let of_core = |core: &CoreChannels| core.read().receivers(kind, channel);
-        let receivers: Vec<usize> = self.cores.iter().map(of_core).collect();
-        let all = receivers.iter().sum::<usize>();
-        if all == 0 {
-            return Ok(0);
+        payload: &[u8],
+    ) -> Result<Option<Post>, BrokerFull> {
+        let mut post = Post {
+            channels: Arc::clone(self),
+            message: None,
+            cores: Vec::new(),
+            receivers: 0,
+        };
+        // What has taken a place gives it back when it is dropped.
+        for (number, core) in self.cores.iter().enumerate() {
+            let receivers = core.read().receivers(kind, channel);
+            if receivers == 0 {
+                continue;
+            }
+            if !core.takes_place() {
+                let messages_max = MAILED_MAX;
+                return Err(BrokerFull::Mail { messages_max });
+            }
+            post.receivers += receivers;
+            post.cores.push(number);
+        }
+        if post.cores.is_empty() {
+            return Ok(None);
         }
         let bytes_max = self.bytes_max;
-        let message = make().ok_or(BrokerFull::Messages { bytes_max })?;
-        let cores = self.cores.iter().zip(&receivers);
-        let mut cores = cores.filter(|(_, receivers)| **receivers > 0);
-        let mut taken: Vec<&CoreChannels> = Vec::new();
-        // All of them get it, or none does.
-        let are_all = cores.all(|(core, _)| {
-            let has_place = core.takes_place();
-            if has_place {
-                taken.push(core);
-            }
-            has_place
-        });
-        if !are_all {
-            taken.iter().for_each(|core| core.gives_place());
-            let messages_max = MAILED_MAX;
-            return Err(BrokerFull::Mail { messages_max });
-        }
-        for core in taken {
-            // A core that has ended has no receivers.
-            drop(core.mail.send(Arc::clone(&message)));
-        }
-        Ok(all)
+        let message = (kind, channel, payload);
+        let message = Message::new(message, &self.figures.messages, bytes_max);
+        post.message = Some(message.ok_or(BrokerFull::Messages { bytes_max })?);
+        Ok(Some(post))
     }
 
-    /// Shows the receivers of a message that a core has taken out of its mail.
+    /// Mails a message to each core that has a receiver; how many receivers there are.
+    pub(crate) fn publish(
+        self: &Arc<Self>,
+        to: (Kind, &[u8]),
+        payload: &[u8],
+    ) -> Result<usize, BrokerFull> {
+        Ok(self.post(to, payload)?.map_or(0, Post::send))
+    }
+
+    /// Shows the receivers of a message that a core has taken out of its mail; how many steps its
+    /// patterns took at most.
     pub(crate) fn deliver(
         &self,
         core: u16,
         message: &Message,
         visit: impl FnMut(u64, Option<&Arc<[u8]>>),
-    ) {
+    ) -> usize {
         let core = &self.cores[usize::from(core)];
         core.gives_place();
-        core.read().visit(message, visit);
+        let channels = core.read();
+        channels.visit(message, visit);
+        core.given.fetch_add(1, Ordering::Relaxed);
+        match message.kind() {
+            Kind::Channel => channels.steps().over(message.channel().len()),
+            Kind::Pattern | Kind::Shard => 0,
+        }
     }
 
     /// Bytes that are left for messages.
@@ -213,14 +237,57 @@ impl NodeChannels {
 
     /// Shows each name of a kind once, until `visit` answers `false`.
     pub(crate) fn visit_names(&self, kind: Kind, visit: &mut dyn FnMut(&[u8]) -> bool) {
-        let held: Vec<_> = self.cores.iter().map(CoreChannels::read).collect();
-        match &held[..] {
-            [only] => drop(only.names(kind).all(visit)),
-            _ => {
-                let names: BTreeSet<&[u8]> = held.iter().flat_map(|it| it.names(kind)).collect();
-                names.into_iter().all(visit);
+        let mut last: Option<Box<[u8]>> = None;
+        // A core waits for one look-up at most: there may be many names.
+        let behind = |last: Option<&[u8]>| {
+            let of_core = |core: &CoreChannels| core.read().name_behind(kind, last).map(Box::from);
+            self.cores.iter().filter_map(of_core).min()
+        };
+        while let Some(name) = behind(last.as_deref()) {
+            if !visit(&name) {
+                return;
             }
+            last = Some(name);
         }
+    }
+}
+
+/// A message with its place in the mail of each core that has a receiver.
+#[derive(Debug)]
+pub(crate) struct Post {
+    channels: Arc<NodeChannels>,
+    /// `None` behind the sending.
+    message: Option<Arc<Message>>,
+    /// Cores whose mail has a place for it.
+    cores: Vec<usize>,
+    receivers: usize,
+}
+
+impl Post {
+    /// Mails the message; how many receivers it had when its places were taken.
+    fn send(mut self) -> usize {
+        let message = self.message.take().expect("it is sent once");
+        for core in std::mem::take(&mut self.cores) {
+            let core = &self.channels.cores[core];
+            // Before it is there: who waits for all that were sent waits for too many then.
+            core.sent.fetch_add(1, Ordering::Relaxed);
+            // A core that has ended has no receivers.
+            drop(core.mail.send(Arc::clone(&message)));
+        }
+        self.receivers
+    }
+}
+
+impl Drop for Post {
+    fn drop(&mut self) {
+        let cores = self.cores.iter().map(|core| &self.channels.cores[*core]);
+        cores.for_each(CoreChannels::gives_place);
+    }
+}
+
+impl Posted for Post {
+    fn send(self: Box<Self>) {
+        Post::send(*self);
     }
 }
 
@@ -232,16 +299,15 @@ impl Publisher for ScriptPublisher {
         self.0.receivers(Kind::Channel, channel)
     }
 
-    fn message(&self, channel: &[u8], payload: &[u8]) -> Option<Arc<Message>> {
-        self.0.message(Kind::Channel, channel, payload)
+    fn steps(&self, channel: &[u8]) -> usize {
+        self.0.steps(Kind::Channel, channel)
     }
 
-    fn publish(&mut self, message: Arc<Message>) {
-        let (kind, channel) = (message.kind(), message.channel());
-        // Nobody is left to be told of a full mail: the change beside it is made.
-        let _ = self
-            .0
-            .publish((kind, channel), || Some(Arc::clone(&message)));
+    fn post(&self, channel: &[u8], payload: &[u8]) -> Result<Option<Box<dyn Posted>>, NoRoom> {
+        match self.0.post((Kind::Channel, channel), payload) {
+            Ok(post) => Ok(post.map(|post| Box::new(post) as Box<dyn Posted>)),
+            Err(_) => Err(NoRoom),
+        }
     }
 }
 
@@ -249,18 +315,20 @@ impl Publisher for ScriptPublisher {
 mod tests {
     use super::*;
 
-    fn of_two_cores() -> (NodeChannels, Vec<flume::Receiver<Arc<Message>>>) {
-        NodeChannels::new(2, 10_000, &Arc::default())
+    type Mail = Vec<flume::Receiver<Arc<Message>>>;
+
+    fn of_two_cores(bytes_max: usize) -> (Arc<NodeChannels>, Mail) {
+        let (channels, mail) = NodeChannels::new(2, bytes_max, &Arc::default());
+        (Arc::new(channels), mail)
     }
 
-    fn publish_at(channels: &NodeChannels, payload: &[u8]) -> Result<usize, BrokerFull> {
-        let (kind, channel) = (Kind::Channel, &b"news"[..]);
-        channels.publish((kind, channel), || channels.message(kind, channel, payload))
+    fn publish_at(channels: &Arc<NodeChannels>, payload: &[u8]) -> Result<usize, BrokerFull> {
+        channels.publish((Kind::Channel, b"news"), payload)
     }
 
     #[test]
     fn a_message_is_mailed_once_to_each_core_that_has_a_receiver() {
-        let (channels, mail) = of_two_cores();
+        let (channels, mail) = of_two_cores(10_000);
         let news = (Kind::Channel, &b"news"[..]);
         let publish = |payload: &[u8]| publish_at(&channels, payload);
         assert_eq!(publish(b"0"), Ok(0));
@@ -295,7 +363,7 @@ mod tests {
 
     #[test]
     fn messages_that_nobody_takes_are_refused_by_their_bytes_and_named() {
-        let (channels, mail) = of_two_cores();
+        let (channels, mail) = of_two_cores(10_000);
         let news = (Kind::Channel, &b"news"[..]);
         channels.subscribe(0, news, 7).expect("there is room");
         let publish = || publish_at(&channels, &[0; 3000]);
@@ -309,18 +377,18 @@ mod tests {
 
     #[test]
     fn names_and_patterns_are_bounded_and_what_was_refused_counts_nothing() {
-        let (channels, _mail) = of_two_cores();
+        let (channels, _mail) = of_two_cores(10_000);
         let name = |number: usize| format!("{number:0>1000}").into_bytes();
         let subscribe = |number| channels.subscribe(0, (Kind::Channel, &name(number)), 7);
         let full = Err(BrokerFull::Names { bytes_max: 10_000 });
         let taken = (0..20)
             .take_while(|number| subscribe(*number).is_ok())
             .count();
-        assert_eq!((taken, subscribe(99)), (8, full));
+        assert_eq!((taken, subscribe(99)), (4, full));
         let held = channels.figures.names.held();
         (0..taken).for_each(|it| channels.unsubscribe(0, (Kind::Channel, &name(it)), 7));
-        assert_eq!((held, channels.figures.names.held()), (8 * 1160, 0));
-        let (channels, _mail) = NodeChannels::new(2, 1 << 30, &Arc::default());
+        assert_eq!((held, channels.figures.names.held()), (4 * 2160, 0));
+        let (channels, _mail) = of_two_cores(1 << 30);
         let pattern = |number: usize| format!("*{number:0>1000}").into_bytes();
         let subscribe = |number| {
             let core = u16::from(number % 2 == 0);
@@ -329,9 +397,41 @@ mod tests {
         let taken = (0..99)
             .take_while(|number| subscribe(*number).is_ok())
             .count();
-        assert_eq!(taken, PATTERN_STEPS_MAX / 1001);
-        channels
-            .subscribe(0, (Kind::Pattern, b"shop:*"), 7)
-            .expect("it takes one step");
+        assert_eq!(taken, PATTERN_STEPS_MAX / (1000 << 10));
+        let subscribe = |name: &[u8]| channels.subscribe(0, (Kind::Pattern, name), 8);
+        subscribe(&pattern(1)).expect("it is known at this core");
+        subscribe(b"shop:*").expect("it takes few steps");
+        let class = [b"*[", &b"a*"[..].repeat(400)[..], b"]"].concat();
+        assert!(subscribe(&class).is_err(), "a class counts in full");
+    }
+
+    #[test]
+    fn what_may_be_sent_has_its_places_and_gives_them_back_if_it_is_dropped() {
+        let (channels, mail) = of_two_cores(1 << 30);
+        let news = (Kind::Channel, &b"news"[..]);
+        let post = |channels: &Arc<NodeChannels>| channels.post(news, b"m");
+        assert!(post(&channels).expect("nothing is taken").is_none());
+        assert_eq!(channels.figures.messages.held(), 0, "nobody receives it");
+        (0..2).for_each(|core| channels.subscribe(core, news, 7).expect("there is room"));
+        let kept: Vec<Post> = (0..MAILED_MAX)
+            .map(|_| post(&channels).expect("a place").expect("a receiver"))
+            .collect();
+        let messages_max = MAILED_MAX;
+        let full = BrokerFull::Mail { messages_max };
+        assert_eq!(publish_at(&channels, b"x"), Err(full));
+        let held = channels.figures.messages.held();
+        let mut kept = kept.into_iter();
+        assert_eq!(kept.next().expect("many").send(), 2);
+        assert_eq!(
+            publish_at(&channels, b"x"),
+            Err(full),
+            "it waits for its cores"
+        );
+        drop(kept);
+        assert!(channels.figures.messages.held() < held);
+        let mailed = || channels.cores[1].mailed.load(Ordering::Relaxed);
+        assert_eq!((mailed(), mail[1].len()), (1, 1));
+        assert_eq!(publish_at(&channels, b"x"), Ok(2));
+        assert_eq!(mailed(), 2);
     }
 }

@@ -513,8 +513,15 @@ impl Broker for RespHost {
     }
 
     fn publish(&self, kind: Kind, channel: &[u8], payload: &[u8]) -> Result<usize, BrokerFull> {
-        let message = || self.channels.message(kind, channel, payload);
-        self.channels.publish((kind, channel), message)
+        self.channels.publish((kind, channel), payload)
+    }
+
+    fn mail(&self) -> (u64, u64) {
+        self.channels.mail(self.number_of_core())
+    }
+
+    fn steps(&self, kind: Kind, channel: &[u8]) -> usize {
+        self.channels.steps(kind, channel)
     }
 
     fn subscribers(&self, kind: Kind, name: &[u8]) -> usize {

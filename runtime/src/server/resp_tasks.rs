@@ -21,8 +21,10 @@ use super::resp_host::RespHost;
 /// Replies that no shard counts, beyond which it is told at once, in bytes.
 const REPLY_BYTES_FREE: usize = 4 << 10;
 
-/// Messages that connections of a core get before others have their turn.
-const PUSHES_AT_ONCE: usize = 4096;
+/// Steps that the messages of a core take before others have their turn: those of patterns, ...
+const STEPS_AT_ONCE: usize = 1 << 20;
+/// ... and these for a message, and for each connection that gets it.
+const PUSH_STEPS: usize = 256;
 /// How long they have it, at the least.
 const PUSH_PAUSE: Duration = Duration::from_millis(1);
 
@@ -126,6 +128,9 @@ impl RespConnection {
 impl RespConnection {
     /// A message comes.
     fn receive(&self, core: &Core, push: Push) {
+        if self.connection.is_shut.get() {
+            return;
+        }
         let received = {
             let mut conversation = self.conversation.borrow_mut();
             conversation.set_rights(core.rights_of(self.session()));
@@ -158,18 +163,20 @@ impl RespConnection {
     }
 }
 
-/// Gives the messages in the mail of a core to its connections. When many were given, others have
-/// their turn.
+/// Gives the messages in the mail of a core to its connections. When that has taken many steps,
+/// others have their turn.
 pub(super) async fn deliver_messages(
     core: Rc<Core>,
     port: RespPort,
     messages: flume::Receiver<Arc<Message>>,
 ) {
-    let mut given = 0;
+    let mut steps = 0;
     while let Ok(message) = messages.recv_async().await {
         let subscribers = &port.subscribers.0;
         let number = port.host.number_of_core();
-        port.host
+        let mut given = 1;
+        let of_patterns = port
+            .host
             .channels()
             .deliver(number, &message, |id, pattern| {
                 let connection = subscribers.borrow().get(&id).cloned();
@@ -184,8 +191,9 @@ pub(super) async fn deliver_messages(
                 }
             });
         drop(message);
-        if given >= PUSHES_AT_ONCE {
-            given = 0;
+        steps += of_patterns + given * PUSH_STEPS;
+        if steps >= STEPS_AT_ONCE {
+            steps = 0;
             monoio::time::sleep(PUSH_PAUSE).await;
         }
     }
@@ -269,7 +277,7 @@ async fn run(
         if connection.is_shut.get() {
             return false;
         }
-        let (taken, is_blocked, is_inside, has_output) = {
+        let (taken, (is_blocked, rests), is_inside, has_output) = {
             let mut conversation = shared.conversation.borrow_mut();
             conversation.set_rights(core.rights_of(connection.session));
             shared.host.follow(core.ahead_ms());
@@ -280,13 +288,17 @@ async fn run(
             }
             let is_inside = conversation.is_inside(buffer.len() - taken);
             let has_output = !conversation.out().is_empty() || conversation.is_finished();
-            (taken, conversation.is_blocked(), is_inside, has_output)
+            let waits = (conversation.is_blocked(), conversation.rests());
+            (taken, waits, is_inside, has_output)
         };
         buffer.drain(..taken);
         if has_output {
             connection.has_output.set();
         }
-        if taken > 0 || !frame.is_empty() {
+        if rests && frame.is_empty() {
+            monoio::time::sleep(PUSH_PAUSE).await;
+        }
+        if taken > 0 || rests || !frame.is_empty() {
             continue;
         }
         if let Some(text) = shared.tell(core, buffer.len(), is_inside) {

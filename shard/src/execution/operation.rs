@@ -35,6 +35,7 @@ use crate::execution::verbs::{Cold, Context, KeyHash, Ran, Spread, program, run}
 use crate::mail::ReplyAddress;
 use crate::member_read::member_freshness;
 use crate::now::Now;
+use crate::publisher::ScriptAnswer;
 use crate::requests::parking::{Origin, Parked};
 
 /// An item, whom it answers, how durable, and until when.
@@ -57,8 +58,8 @@ pub(crate) struct Operation<'a> {
     pub(crate) rights: Option<&'a Arc<Rights>>,
     /// It was a RUN of this program. Told only where there are rights.
     pub(crate) program: Option<&'a str>,
-    /// The item is the APPLY of a script, whose reply this is: it stands in the answer.
-    pub(crate) answer: Option<&'a [u8]>,
+    /// The item is the APPLY of a script, which answers this.
+    pub(crate) answer: Option<ScriptAnswer<'a>>,
 }
 
 impl<'a> Operation<'a> {

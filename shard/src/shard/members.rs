@@ -14,6 +14,7 @@ use crate::event::Outbox;
 use crate::execution::operation::Own;
 use crate::mail::ReplyAddress;
 use crate::now::Now;
+use crate::publisher;
 use crate::replica_waits::ReplicaReply;
 use crate::replication::gate::Outcome;
 use crate::replication::{Needed, PartitionId, Waiting};
@@ -38,6 +39,10 @@ impl<P: Blocks> Shard<P> {
             needed,
             is_change: !own.asked.is_read() && is_done,
             item,
+            messages: match own.operation.answer {
+                Some(script) if is_done => script.messages.take(),
+                _ => Vec::new(),
+            },
             behind: Vec::new(),
         };
         let until_us = match own.operation.deadline_us {
@@ -65,6 +70,7 @@ impl<P: Blocks> Shard<P> {
             needed,
             is_change: false,
             item: page,
+            messages: Vec::new(),
             behind: Vec::new(),
         };
         let until_us = match step.deadline_us {
@@ -160,6 +166,7 @@ impl<P: Blocks> Shard<P> {
         outbox: &mut Outbox<P::Block>,
     ) {
         match outcome {
+            // A node that takes over may not have the change, so its messages do not leave.
             Outcome::Unknown { members } => {
                 for (address, is_change, _) in reply.answers() {
                     let out = unknown(&address, (is_change, reply.needed), members).into();
@@ -168,6 +175,7 @@ impl<P: Blocks> Shard<P> {
                 }
             }
             Outcome::Reached | Outcome::ReachedAlone => {
+                publisher::send(std::mem::take(&mut reply.messages));
                 let is_alone = outcome == Outcome::ReachedAlone;
                 let places: Vec<_> = reply.places().collect();
                 for (address, at) in places {

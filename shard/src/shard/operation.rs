@@ -255,7 +255,7 @@ impl<P: Blocks> Shard<P> {
                 answers_repeats: self.execution.setup.answers_repeats(),
                 hides_unfired,
                 token: None,
-                answer: operation.answer,
+                answer: operation.answer.map(|script| script.reply),
                 spread: spread.unwrap_or(Spread::OneSlot),
             };
             let (store, stats) = (&mut self.execution.store, &mut self.execution.stats);

@@ -2,14 +2,14 @@
 //! changes becomes one item of APPLY, which runs at the same instant and carries the reply of the
 //! script.
 
-use std::sync::Arc;
+use std::cell::Cell;
 
 use penstock_net::limits::{APPLY_KEYS_MAX, MANY_INSTRUCTIONS_MAX};
 use penstock_net::pieces::Pieces;
 use penstock_net::refusal::Refusal;
 use penstock_net::reply::{ReplyHead, ReplyItem};
 use penstock_net::request::{Verb, Version};
-use penstock_net::resp::{Message, NO_SCRIPT, Replies, Staged, judge_script, protocol_of};
+use penstock_net::resp::{NO_SCRIPT, Replies, Staged, judge_script, protocol_of};
 use penstock_net::script::{
     SCRIPT, SCRIPT_RUNS_MAX, ScriptName, ScriptRequest, keep_to_declared_keys, note_run, note_slot,
 };
@@ -26,6 +26,7 @@ use crate::execution::verbs::Cold;
 use crate::execution::verbs::fire::Fired;
 use crate::execution::verbs::script::{self, RanScript, Reach, Running, Wants};
 use crate::now::Now;
+use crate::publisher::{Messages, NoRoom, ScriptAnswer};
 use crate::requests::parking::Origin;
 use crate::scripts::{ScriptEnd, Scripts};
 use crate::sessions::SMALL_ANSWER_BYTES;
@@ -244,7 +245,7 @@ impl<P: Blocks> Shard<P> {
                 .execution
                 .refuse_item(ASKED, operation, status, &outgrown, out);
         }
-        let Some(messages) = self.messages_of(ran, keeps) else {
+        let Ok(messages) = self.messages_of(ran, keeps) else {
             let (status, out) = (Status::Busy, pieces.written());
             return self
                 .execution
@@ -273,43 +274,27 @@ impl<P: Blocks> Shard<P> {
                 .staged
                 .write_guard(newest.unwrap_or_default(), &mut item),
         }
+        let messages = Cell::new(messages);
         let apply = Operation {
             rights: None,
             program: None,
-            answer: Some(reply),
+            answer: Some(ScriptAnswer::new(reply, &messages)),
             ..with_item(operation, &item)
         };
-        let disposition = self.apply_and_publish(now, &apply, messages, pieces);
+        let from = pieces.written().len();
+        let disposition = self.apply_item(now, &apply, pieces);
+        // An answer that waits for other nodes has taken them.
+        if let Disposition::Answered(gate) = disposition
+            && is_done(&pieces.written()[from..])
+        {
+            self.publish(messages.take(), gate);
+        }
         self.execution.script_item = item;
         disposition
     }
 
-    /// Makes the changes of a script. Its messages leave behind the record, if that is made.
-    fn apply_and_publish(
-        &mut self,
-        now: Now,
-        apply: &Operation<'_>,
-        messages: Vec<Arc<Message>>,
-        pieces: &mut Pieces,
-    ) -> Disposition {
-        let from = pieces.written().len();
-        let appended = self.execution.store.log().appended();
-        let disposition = self.apply_item(now, apply, pieces);
-        match disposition {
-            Disposition::Answered(gate) if is_done(&pieces.written()[from..]) => {
-                self.publish(messages, gate);
-            }
-            // Other nodes are waited for: the record is written.
-            Disposition::Later if self.execution.store.log().appended() > appended => {
-                self.publish(messages, self.execution.store.log().appended());
-            }
-            _ => {}
-        }
-        disposition
-    }
-
-    /// The messages of a script, if it keeps what it has staged. `None`: there is no room for them.
-    fn messages_of(&self, ran: &RanScript, keeps: bool) -> Option<Vec<Arc<Message>>> {
+    /// The messages of a script, if it keeps what it has staged.
+    fn messages_of(&self, ran: &RanScript, keeps: bool) -> Result<Messages, NoRoom> {
         let staged = match keeps {
             true => ran.staged.messages(),
             false => &[],
@@ -318,7 +303,7 @@ impl<P: Blocks> Shard<P> {
     }
 
     /// Messages leave when the log is durable up to `gate`.
-    fn publish(&mut self, messages: Vec<Arc<Message>>, gate: Lsn) {
+    fn publish(&mut self, messages: Messages, gate: Lsn) {
         let durable = self.execution.store.log().durable();
         self.execution.publications.add(messages, gate, durable);
     }

@@ -40,7 +40,7 @@ fn all_is_disk(node: &Node) -> u64 {
 }
 
 /// Two nodes with a link. The first one writes.
-fn linked() -> Pair {
+pub fn linked() -> Pair {
     let mut pair = pair(SYNC);
     pair.link();
     pair.settle();

@@ -32,6 +32,7 @@ mod overload;
 mod past;
 mod ping;
 mod programs;
+mod publications;
 #[path = "../../../storage/tests/it/random.rs"]
 mod random;
 mod rights;

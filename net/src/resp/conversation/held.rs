@@ -39,15 +39,13 @@ impl Conversation {
     }
 
     /// Bytes that commands keep until they are answered: keys that KEYS has collected, and what is
-    /// known of many commands; and the names that it subscribes to.
+    /// known of many commands. Names that it subscribes to have a share of their own.
     #[must_use]
     pub fn kept_bytes(&self) -> usize {
         let under_way = self.talk.under_way.as_ref();
         let found = under_way.map_or(0, UnderWay::found_bytes);
         let listed = self.talk.ring.list_bytes();
-        let subscribed = self.talk.subscribed.as_ref();
-        let names = subscribed.map_or(0, |it| it.subscriptions.bytes());
-        found + names + if listed > LIST_BYTES_FREE { listed } else { 0 }
+        found + if listed > LIST_BYTES_FREE { listed } else { 0 }
     }
 
     /// Has a command that waits for more keys give back those that it keeps: there is no room for

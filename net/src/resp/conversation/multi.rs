@@ -170,7 +170,9 @@ impl Talk {
             Ok(keys) => keys,
             Err(text) => return self.end_exec(text),
         };
-        if (slot.is_some() || publishes) && !self.may_begin_script(sink) {
+        // A script may publish, however few keys it names.
+        let may_publish = publishes || queue.scripts > 0;
+        if (slot.is_some() || may_publish) && !self.may_begin_script(sink) {
             return Passed::Waits;
         }
         let commands: Vec<Vec<u8>> = queue

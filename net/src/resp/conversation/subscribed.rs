@@ -25,11 +25,27 @@ const WAITING_BYTES_MIN: usize = 4 << 10;
 /// The part of what is left that may wait for one peer.
 const SHARE_DIVISOR: usize = 16;
 
+/// Steps of patterns that messages take before others have their turn.
+const STEPS_AT_ONCE: usize = 1 << 20;
+
+/// Why no more of what has come is taken for now.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Pauses {
+    /// Answers are waited for, or that replies leave.
+    pub(super) is_blocked: bool,
+    /// Others are to have their turn.
+    rests: bool,
+    /// Steps of patterns that messages have taken since they had it.
+    steps: usize,
+}
+
 /// What a connection subscribes to, and what waits for it.
 #[derive(Debug, Default)]
 pub(super) struct Subscribed {
     pub(super) subscriptions: Subscriptions,
     pub(super) pushes: Pushes,
+    /// A command ends subscriptions when the core has given out so many messages.
+    ends_behind: Option<u64>,
 }
 
 /// Bytes of messages that wait for a peer.
@@ -68,6 +84,13 @@ impl Conversation {
         self.talk.end_subscriptions(host);
     }
 
+    /// Whether others are to have their turn before more is taken: what was published has taken
+    /// many steps, or messages are in the mail of the core.
+    #[must_use]
+    pub fn rests(&self) -> bool {
+        self.talk.pauses.rests
+    }
+
     /// What waits for the peer beside [`Conversation::out`].
     #[must_use]
     pub fn push_bytes(&self) -> PushBytes {
@@ -98,6 +121,28 @@ impl Talk {
         subscribed.is_some_and(|it| !it.pushes.is_empty())
     }
 
+    /// Whether messages that have counted this connection have not left. A command that ends
+    /// subscriptions waits for those.
+    pub(super) fn awaits_messages(&mut self, host: &dyn Host) -> bool {
+        let Some(subscribed) = &mut self.subscribed else {
+            return false;
+        };
+        if subscribed.subscriptions.len() > 0
+            && let Some(broker) = host.broker()
+        {
+            let (mailed, given) = broker.mail();
+            if given < *subscribed.ends_behind.get_or_insert(mailed) {
+                self.pauses.rests = true;
+                return true;
+            }
+        }
+        if !subscribed.pushes.is_empty() {
+            return true;
+        }
+        subscribed.ends_behind = None;
+        false
+    }
+
     /// Whether a part of a reply is written and another is not.
     fn is_within_reply(&self) -> bool {
         self.current_entry.is_some() || self.ring.is_within_reply()
@@ -126,7 +171,8 @@ impl Talk {
     pub(super) fn refuse_restricted(&mut self, command: &Command, args: Arguments<'_>) -> Passed {
         let mut name = command.name.to_string();
         if command.has_subcommands() && args.len() > 1 {
-            let part = args.get(1).to_ascii_lowercase();
+            let part = args.get(1);
+            let part = part[..part.len().min(words::SHOWN_BYTES_MAX)].to_ascii_lowercase();
             name.push('|');
             name.push_str(&part.escape_ascii().to_string());
         }
@@ -246,7 +292,7 @@ impl Talk {
         args: Arguments<'_>,
         host: &dyn Host,
     ) -> Passed {
-        if self.has_pushes() {
+        if self.awaits_messages(host) {
             return Passed::Waits;
         }
         let subscriptions = &mut self.subscribed_mut().subscriptions;
@@ -338,7 +384,14 @@ impl Talk {
         if !self.ring.is_empty() || !sink.is_empty() {
             return Passed::Waits;
         }
+        if self.pauses.steps >= STEPS_AT_ONCE {
+            self.pauses.rests = true;
+            return Passed::Waits;
+        }
         let (channel, payload) = (args.get(1), args.get(2));
+        if let Some(broker) = host.broker() {
+            self.pauses.steps += broker.steps(kind, channel);
+        }
         let published = self.judge_publish(channel).and_then(|()| {
             let broker = host.broker().ok_or_else(|| NONE_HERE.to_vec())?;
             if kind == Kind::Shard && self.is_clustered && !host.serves(slot_of(channel), false) {

@@ -317,3 +317,24 @@ fn connections_with_subscriptions_are_named_and_ended_by_their_type() {
     });
     resp.server.stop();
 }
+
+#[test]
+fn who_leaves_a_channel_behind_its_own_message_gets_that_first() {
+    let resp = start("resp-channels-leave", &["--shards", "2"]);
+    for leave in ["UNSUBSCRIBE", "RESET"] {
+        let mut talk = Talk::with(resp.address);
+        let commands = [
+            encode(&[b"HELLO", b"3"]),
+            encode(&[b"SUBSCRIBE", b"c"]),
+            encode(&[b"PUBLISH", b"c", b"m"]),
+            encode(&[leave.as_bytes()]),
+            encode(&[b"PING"]),
+        ];
+        talk.send(&commands.concat());
+        let replies: Vec<String> = (0..6).map(|_| next(&mut talk)).collect();
+        assert_eq!(replies[2], ":1\r\n");
+        assert_eq!(replies[3], message("c", "m").replacen('*', ">", 1));
+        assert_eq!(replies[5], "+PONG\r\n", "{leave}");
+    }
+    resp.server.stop();
+}

@@ -17,7 +17,7 @@ use penstock_storage::key_home::KeyHome;
 use penstock_storage::place::Lsn;
 use penstock_storage::store::{Found, Store};
 
-use crate::publisher::Publisher;
+use crate::publisher::{Publisher, SCRIPT_STEPS_MAX};
 use crate::scripts::{Called, Calls, Script, ScriptEnd, ScriptRun, Scripts};
 use crate::setup::Setup;
 
@@ -142,6 +142,7 @@ pub(crate) fn run<P: Blocks>(
         hash,
         request,
         publisher,
+        published_steps: 0,
         slot: request.slot(),
         reach,
         wants: None,
@@ -293,6 +294,8 @@ struct StoreKeys<'s, P: Blocks> {
     hash: &'s KeyHash,
     request: &'s ScriptRequest<'s>,
     publisher: Option<&'s dyn Publisher>,
+    /// Steps of patterns that its messages have taken.
+    published_steps: usize,
     slot: Option<u16>,
     reach: Reach<'s>,
     wants: Option<Wants>,
@@ -373,7 +376,16 @@ impl<P: Blocks> KeySource for StoreKeys<'_, P> {
         if self.request.uses_declared_keys_alone() {
             return Err("NOPERM a script of a user with rights publishes nothing".to_string());
         }
-        let publisher = self.publisher;
-        Ok(publisher.map_or(0, |publisher| publisher.receivers(channel)))
+        let Some(publisher) = self.publisher else {
+            return Ok(0);
+        };
+        if self.published_steps >= SCRIPT_STEPS_MAX {
+            return Err(format!(
+                "ERR the patterns that connections subscribe to take more than \
+                 {SCRIPT_STEPS_MAX} steps over the channels that are published to here"
+            ));
+        }
+        self.published_steps += publisher.steps(channel);
+        Ok(publisher.receivers(channel))
     }
 }
