@@ -401,10 +401,23 @@ fn nothing_is_kept_behind_multi_for_an_exec_that_will_be_refused() {
     peer.ask(&[&["MULTI"][..], &many].concat());
     assert!(peer.talk.queued_bytes() > 0);
     let refused = peer.ask(&["SET k v"]);
-    assert_eq!(refused, b"-ERR too many commands behind MULTI\r\n");
+    assert_eq!(
+        String::from_utf8_lossy(&refused),
+        "-ERR too many commands behind MULTI: this is number 1025, and 1024 is the limit\r\n"
+    );
     assert_eq!(peer.talk.queued_bytes(), 0, "refused commands do not count");
     peer.ask(&["SET k v"]);
     assert_eq!(peer.talk.queued_bytes(), 0);
+    assert!(peer.ask(&["EXEC"]).starts_with(b"-EXECABORT "));
+    let long = format!("SET k {}", "v".repeat(900_000));
+    let count = Limits::default().frame_bytes_max as usize / 900_000 + 1;
+    let refused = peer.ask(&[&["MULTI"][..], &vec![&long[..]; count]].concat());
+    let refused = String::from_utf8_lossy(&refused);
+    assert!(
+        refused.contains(&format!("-ERR the {count} commands behind MULTI take "))
+            && refused.ends_with(" is the limit (option frame_bytes_max)\r\n"),
+        "{refused}"
+    );
     assert!(peer.ask(&["EXEC"]).starts_with(b"-EXECABORT "));
     // Any other refusal does so, too, and the answer stays as in Valkey.
     peer.ask(&["MULTI", "SET k v", "NONSENSE"]);

@@ -10,7 +10,7 @@ use super::super::parser::Arguments;
 use super::super::rights;
 use super::super::sink::Sink;
 use super::super::table::Name;
-use super::{Passed, Talk};
+use super::{NOT_ONE_ITEM, Passed, Talk};
 
 /// Bytes of the longest key of an item.
 const KEY_BYTES_MAX: usize = 8;
@@ -45,6 +45,9 @@ impl Talk {
             }
             if self.is_clustered {
                 return self.refuse_only(IN_CLUSTER);
+            }
+            if self.options.token.take().is_some() {
+                return self.refuse_only(NOT_ONE_ITEM);
             }
             if !self.ring.is_empty() || !sink.is_empty() {
                 return Passed::Waits;

@@ -63,16 +63,25 @@ impl Queue {
         self.bytes
     }
 
-    /// Keeps a command. `false` if there is no room for it.
-    fn keep(&mut self, args: Arguments<'_>, bytes_max: usize) -> bool {
+    /// Keeps a command. The error names the limit that leaves no room for it.
+    fn keep(&mut self, args: Arguments<'_>, bytes_max: usize) -> Result<(), String> {
         let kept = KeptArguments::of(args);
-        let bytes = self.bytes + kept.bytes();
-        if self.commands.len() >= QUEUED_MAX || bytes > bytes_max {
-            return false;
+        let (count, bytes) = (self.commands.len() + 1, self.bytes + kept.bytes());
+        if count > QUEUED_MAX {
+            return Err(format!(
+                "ERR too many commands behind MULTI: this is number {count}, and {QUEUED_MAX} is \
+                 the limit"
+            ));
+        }
+        if bytes > bytes_max {
+            return Err(format!(
+                "ERR the {count} commands behind MULTI take {bytes} bytes, and {bytes_max} is the \
+                 limit (option frame_bytes_max)"
+            ));
         }
         self.bytes = bytes;
         self.commands.push(kept);
-        true
+        Ok(())
     }
 
     /// A command was refused: EXEC will be, too, so nothing is kept for it.
@@ -136,10 +145,10 @@ impl Talk {
         }
         let bytes_max = self.limits.frame_bytes_max as usize;
         let queue = self.queue.as_mut().expect("the caller has looked");
-        if !queue.is_void && !queue.keep(args, bytes_max) {
-            return self.refuse(|out| {
-                out.extend_from_slice(b"ERR too many commands behind MULTI");
-            });
+        if !queue.is_void
+            && let Err(text) = queue.keep(args, bytes_max)
+        {
+            return self.refuse(|out| out.extend_from_slice(text.as_bytes()));
         }
         let protocol = self.protocol;
         self.ring

@@ -260,7 +260,7 @@ fn a_write_that_is_sent_again_with_its_token_is_executed_once_and_says_so() {
     assert_eq!(ask(&mut talk, "GET stock"), "$2|-1|");
     // The token is gone behind the write, and one that no item can have is refused and dropped.
     assert_eq!(ask(&mut talk, "DECR stock"), ":-2|");
-    for command in ["MSET a 1 b 2", "SET k v GET", "APPEND k v"] {
+    for command in ["MSET a 1 b 2", "SET k v GET", "APPEND k v", "FLUSHALL"] {
         let token = token(9);
         assert_eq!(ask(&mut talk, &format!("KV.OPTS token={token}")), "+OK|");
         let told = ask(&mut talk, command);
