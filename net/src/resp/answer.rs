@@ -123,6 +123,10 @@ pub(super) fn write(
         Fold::Scan { is_inside, .. } if status == Status::Moved => {
             return pass_over(slot, *is_inside, told.host, replies);
         }
+        // No value is too long, but what the script or EXEC changes is together.
+        Fold::Script if status == Status::TooLarge => {
+            return replies.error(&[b"ERR nothing was executed: ", item.value].concat());
+        }
         _ if !is_good(status) => return failed(told, slot, replies),
         _ => {}
     }

@@ -62,8 +62,8 @@ const OUT_BYTES_MIN: usize = 4 << 10;
 const BULK_BYTES_MIN: usize = 64 << 10;
 const CROSS_SLOT: &[u8] = b"CROSSSLOT Keys in request don't hash to the same slot";
 const NOT_ONE_ITEM: &[u8] = b"ERR a token is for a write of one item: SET without GET and IFEQ, \
-    DEL of one key, INCR and its like, INCREX without SATURATE and ENX, EXPIRE without conditions, \
-    KV.APPLY, KV.RUN";
+    MSET and DEL of one key, INCR and its like, INCREX without SATURATE and ENX, EXPIRE without \
+    conditions, KV.APPLY, KV.RUN";
 
 /// One connection that speaks RESP.
 #[derive(Debug)]

@@ -339,13 +339,13 @@ fn too_much_of(staged: &Staged) -> Option<String> {
     let (changed, effects) = (staged.changed(), staged.effects());
     if changed > APPLY_KEYS_MAX {
         Some(format!(
-            "ERR nothing was executed: the script has changed {changed} keys, and \
+            "ERR nothing was executed: {changed} keys would change together, and \
              {APPLY_KEYS_MAX} is the limit"
         ))
     } else if effects > MANY_INSTRUCTIONS_MAX {
         Some(format!(
-            "ERR nothing was executed: the changes are {effects} effects on keys, and \
-             {MANY_INSTRUCTIONS_MAX} is the limit"
+            "ERR nothing was executed: the changes are {effects} effects on keys (a value with an \
+             expiry is two), and {MANY_INSTRUCTIONS_MAX} is the limit"
         ))
     } else {
         None
