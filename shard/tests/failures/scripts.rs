@@ -175,7 +175,7 @@ fn scripts_behind_multi_see_what_stands_before_them_and_one_that_fails_is_droppe
     peer.ask(&format!("EVAL last 0 {}", lines.join(" ")));
     let reply = peer.ask("EXEC");
     assert!(
-        reply.contains("256 effects on keys, and 255"),
+        reply.contains("256 effects on keys (a value with an expiry is two), and 255"),
         "{reply} {}",
         lines.len()
     );
