@@ -48,7 +48,7 @@ pub fn begin_with_one_tag(one: &[u8], other: &[u8]) -> bool {
 }
 
 /// Slots of a partition: what belongs together on each node, whatever its number of shards.
-const PARTITION_SLOTS: u16 = 64;
+pub(crate) const PARTITION_SLOTS: u16 = 64;
 
 /// The partitions of all slots.
 const PARTITIONS: u16 = SLOTS / PARTITION_SLOTS;

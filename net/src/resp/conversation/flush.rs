@@ -1,8 +1,7 @@
 //! FLUSHALL and FLUSHDB: one item for each partition.
 
 use crate::link::message::LINK_PARTITIONS;
-use crate::placement::partition_of;
-use crate::slot::slot_of;
+use crate::slot::{PARTITION_SLOTS, tag_of};
 
 use super::super::answer::Fold;
 use super::super::host::Host;
@@ -12,7 +11,7 @@ use super::super::sink::Sink;
 use super::super::table::Name;
 use super::{NOT_ONE_ITEM, Passed, Talk};
 
-/// Bytes of the longest key of an item.
+/// Bytes of the key of an item, filled up.
 const KEY_BYTES_MAX: usize = 8;
 const TURNED_OFF: &[u8] = b"ERR FLUSHALL and FLUSHDB are turned off at this server by its option \
     resp_flush";
@@ -55,19 +54,18 @@ impl Talk {
             self.ring.subject().set(id, b"", args.len(), 0);
         }
         let (len, mut next) = self.current.expect("there is one");
-        let keys = keys_of_partitions();
         if sink.is_empty() {
             // The bytes of the command do not tell how many items there are.
-            sink.items_max = sink.items_max.max(keys.len());
+            sink.items_max = sink.items_max.max(usize::from(LINK_PARTITIONS));
         }
         // The first one has number 1, as arguments have.
-        while let Some(key) = keys.get(next - 1) {
+        for partition in (0..LINK_PARTITIONS).skip(next - 1) {
             if !self.ring.has_room() || !sink.has_room(1, 2 * KEY_BYTES_MAX) {
                 self.current = Some((len, next));
                 return Passed::Part;
             }
             let (batch, out) = sink.batch(self.ring.next_item());
-            batch.flush(out, key);
+            batch.flush(out, &key_of(partition));
             let entry = match self.current_entry {
                 Some(entry) => entry,
                 None => self.ring.push(Fold::Done, self.protocol),
@@ -83,22 +81,21 @@ impl Talk {
     }
 }
 
-/// A key of each partition, in their order: the least number that belongs there.
-fn keys_of_partitions() -> Vec<Vec<u8>> {
-    let mut keys = vec![Vec::new(); usize::from(LINK_PARTITIONS)];
-    let mut missing = LINK_PARTITIONS;
-    // Some thousands lead everywhere.
-    for number in 0..1 << 20 {
-        let text = number.to_string().into_bytes();
-        let key = &mut keys[usize::from(partition_of(slot_of(&text)))];
-        if key.is_empty() {
-            *key = text;
-            missing -= 1;
-        }
-        if missing == 0 {
-            break;
+/// A key of a partition: the tag of its first slot.
+fn key_of(partition: u16) -> [u8; 2] {
+    tag_of(partition * PARTITION_SLOTS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::placement::partition_of;
+    use crate::slot::slot_of;
+
+    #[test]
+    fn each_partition_has_a_key() {
+        for partition in 0..LINK_PARTITIONS {
+            assert_eq!(partition_of(slot_of(&key_of(partition))), partition);
         }
     }
-    assert_eq!(missing, 0, "a number belongs to each partition");
-    keys
 }
