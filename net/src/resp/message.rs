@@ -1,4 +1,4 @@
-//! Messages of PUBLISH: each is stored once, whoever gets it.
+//! Messages of PUBLISH. All receivers share the one copy of a message.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -143,7 +143,7 @@ pub(crate) struct Context<'a> {
     /// An armed key that has expired is missing although its effects have not run: they run
     /// elsewhere, or there is no room for them.
     pub(crate) hides_unfired: bool,
-    /// Of which slots the keys are.
+    /// The slots of the keys.
     pub(crate) spread: Spread,
 }
 

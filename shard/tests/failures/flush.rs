@@ -127,7 +127,7 @@ impl Shop {
 }
 
 fn key(number: usize) -> Vec<u8> {
-    // Tags of which several are of one partition.
+    // Some of the seven tags share a partition.
     format!("{{{}}}{number}", number % 7).into_bytes()
 }
 

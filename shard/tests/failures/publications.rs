@@ -155,7 +155,7 @@ fn what_exec_publishes_leaves_with_its_answer_when_the_member_has_the_change() {
 }
 
 #[test]
-fn what_exec_publishes_does_not_leave_when_no_member_has_told_in_time() {
+fn what_exec_publishes_does_not_leave_when_no_member_has_confirmed_in_time() {
     let mut talk = Talk::new();
     talk.pair.unlink();
     talk.send(&["MULTI", "SET {shop}0 v", "PUBLISH c lost", "EXEC"]);

@@ -73,8 +73,8 @@ pub(super) fn changes(area: &[u8]) -> Option<u64> {
     Some(<[u8; 8]>::try_from(data).map_or(0, u64::from_le_bytes))
 }
 
-/// The place of a record in its group: records of one commit that stand side by side in one frame,
-/// and of which all count or none.
+/// The place of a record in its group. The records of a group are of one commit and stand side by
+/// side in one frame; all of them count or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Group {
     /// The number of the record in the group, from 0.

@@ -23,8 +23,8 @@ pub trait KeySlots: Clone {
     /// All keys are of one slot.
     const ARE_ONE: bool;
 
-    /// The slots of so many keys, of which the first one is `first`; `slot_of` tells those of the
-    /// others by their numbers.
+    /// The slots of `count` keys: `first` is that of key 0, `slot_of` has that of each other key by
+    /// its number.
     fn of_keys(first: u16, count: usize, slot_of: impl FnMut(usize) -> u16) -> Self;
 
     /// The slot of a key.

@@ -766,7 +766,7 @@ mod tests {
     /// Partitions fall while keys and tokens come and go: look-ups find what came behind, and all
     /// tokens, in every state of clearing.
     #[test]
-    fn what_has_fallen_is_not_found_but_for_tokens_and_is_told_once() {
+    fn what_has_fallen_is_not_found_but_for_tokens_and_leaves_once() {
         for seed in 1..=6u64 {
             let mut next = random(seed);
             let mut index = Index::new();
