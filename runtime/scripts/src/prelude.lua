@@ -11,6 +11,8 @@ local compile, find_step, concat = native.compile, native.string.gsub_step, nati
 local gmatch_step, gsub_text = native.string.gmatch_step, native.string.gsub_text
 local sub = native.string.sub
 local floor, huge = math.floor, math.huge
+-- Numbers of an int are below.
+local INT_END = 2147483647
 
 -- Proxies: what stands in front of a table that no script may change.
 local inner = {}
@@ -142,8 +144,12 @@ function base.unpack(...)
   if type(t) ~= 'table' then expected(1, 'unpack', 'table', select('#', ...), t) end
   if first ~= nil and not tonumber(first) then expected(2, 'unpack', 'number', 2, first) end
   if last ~= nil and not tonumber(last) then expected(3, 'unpack', 'number', 3, last) end
-  local count = (tonumber(last) or #t) - (tonumber(first) or 1) + 1
+  local from, to = tonumber(first) or 1, tonumber(last) or #t
+  local count = to - from + 1
   if count > native.results_max then raise('too many results to unpack') end
+  -- The C function counts in an int, which others than these overflow. NaN is none of these.
+  local is_int = from > -INT_END and from < INT_END and to > -INT_END and to < INT_END
+  if not is_int then raise('too many results to unpack') end
   if count > 16 then charge(count) end
   return raw_unpack(t, first, last)
 end
