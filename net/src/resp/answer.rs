@@ -7,9 +7,9 @@ use crate::reply::{ITEM_FLAG_OVERFLOW, ITEM_FLAG_REPLAYED, NO_INSTRUCTION, Plain
 use crate::scan::ScanPage;
 use crate::status::Status;
 
-use super::glob;
 use super::host::Host;
 use super::model::{TOO_LONG, range_of, ttl_of};
+use super::pattern::Pattern;
 use super::reply::{Protocol, Replies, ValueLines};
 use super::request::TtlForm;
 use super::rights;
@@ -194,8 +194,10 @@ fn page(pattern: Option<&[u8]>, told: Told<'_>, replies: &mut Replies<'_>) {
     let Ok(page) = ScanPage::read(told.item.value) else {
         return replies.error(b"ERR a page of keys has another form than expected");
     };
-    let is_wanted = |key: &[u8]| pattern.is_none_or(|pattern| glob::matches(pattern, key));
-    let keys = || page.entries().filter(|entry| is_wanted(entry.key));
+    let pattern = pattern.map(Pattern::new);
+    let is_wanted = |key: &[u8]| pattern.as_ref().is_none_or(|pattern| pattern.matches(key));
+    let keys = page.entries().map(|entry| entry.key);
+    let keys: Vec<&[u8]> = keys.filter(|key| is_wanted(key)).collect();
     replies.array(2);
     let mut text = [0; 20];
     let mut rest = &mut text[..];
@@ -203,9 +205,9 @@ fn page(pattern: Option<&[u8]>, told: Told<'_>, replies: &mut Replies<'_>) {
     write!(rest, "{cursor}").expect("20 digits at most");
     let len = 20 - rest.len();
     replies.bulk(&text[..len]);
-    replies.array(keys().count());
-    for entry in keys() {
-        replies.bulk(entry.key);
+    replies.array(keys.len());
+    for key in keys {
+        replies.bulk(key);
     }
 }
 

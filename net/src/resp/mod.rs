@@ -33,6 +33,7 @@ mod named_keys;
 mod number;
 mod options;
 mod parser;
+mod pattern;
 mod pubsub;
 mod pushes;
 mod queued;
@@ -76,8 +77,8 @@ pub use reply::{Protocol, Replies};
 pub use scripts::{Eval, NO_SCRIPT};
 pub use slow::SLOW_COMMANDS_MAX;
 pub use staged::{
-    KeyRead, KeySource, MustWait, SCRIPT_KEYS_MAX, SCRIPT_MESSAGES_BYTES_MAX, SCRIPT_MESSAGES_MAX,
-    SCRIPT_VALUES_BYTES_MAX, Staged, StagedMessage, Unread,
+    KeyRead, KeySeen, KeySource, MustWait, SCRIPT_KEYS_MAX, SCRIPT_MESSAGES_BYTES_MAX,
+    SCRIPT_MESSAGES_MAX, SCRIPT_VALUES_BYTES_MAX, Staged, StagedMessage, Unread,
 };
 pub use subscriptions::{CHANNEL_BYTES_MAX, SUBSCRIPTIONS_MAX};
 pub use table::{COMMANDS, Command, Name};
