@@ -24,7 +24,7 @@ use crate::execution::answer_bytes::Outgrown;
 use crate::execution::operation::{Disposition, Operation};
 use crate::execution::verbs::Cold;
 use crate::execution::verbs::fire::Fired;
-use crate::execution::verbs::script::{self, RanScript, Reach, Running, Wants};
+use crate::execution::verbs::script::{self, NewestRead, RanScript, Reach, Running, Wants};
 use crate::now::Now;
 use crate::publisher::{Messages, NoRoom, ScriptAnswer};
 use crate::requests::parking::Origin;
@@ -252,7 +252,7 @@ impl<P: Blocks> Shard<P> {
                 .refuse_item(ASKED, operation, status, &NO_MESSAGES, out);
         };
         let newest = ran.newest.as_ref();
-        let waits = newest.filter(|(lsn, _)| *lsn > Lsn(0) || self.execution.linked.is_some());
+        let waits = newest.filter(|it| it.lsn > Lsn(0) || self.execution.linked.is_some());
         if waits.is_none() && !(keeps && changed > 0) {
             // It has shown nothing that a record has made, but perhaps what a flush took away.
             self.execution.stats.answer(ASKED, Status::Ok);
@@ -264,15 +264,15 @@ impl<P: Blocks> Shard<P> {
             return Disposition::Answered(gate);
         }
         // The record of a change stands behind all that was read.
-        let newest = waits.map(|(_, key)| &key[..]);
-        let newest = newest.filter(|_| !keeps || changed == 0);
+        let newest = waits.filter(|_| !keeps || changed == 0);
+        let newest = newest.map(NewestRead::seen);
         let mut item = std::mem::take(&mut self.execution.script_item);
         item.clear();
-        match keeps {
-            true => ran.staged.write_apply(newest, &mut item),
-            false => ran
-                .staged
-                .write_guard(newest.unwrap_or_default(), &mut item),
+        if keeps {
+            ran.staged.write_apply(newest, &mut item);
+        } else {
+            let newest = newest.expect("an answer that waits for nothing has been given");
+            newest.write_guard(&mut item);
         }
         let messages = Cell::new(messages);
         let apply = Operation {

@@ -5,8 +5,8 @@
 
 use penstock_net::refusal::Refusal;
 use penstock_net::resp::{
-    Eval, Evals, KeyRead, KeySource, MustWait, NO_SCRIPT, Protocol, QueuedEnd, Replies, Staged,
-    Unread, protocol_of, run_queued,
+    Eval, Evals, KeyRead, KeySeen, KeySource, MustWait, NO_SCRIPT, Protocol, QueuedEnd, Replies,
+    Staged, Unread, protocol_of, run_queued,
 };
 use penstock_net::script::{ScriptAccess, ScriptName, ScriptRequest};
 use penstock_net::slot::slot_of;
@@ -26,14 +26,32 @@ use super::{Cold, Key, KeyHash, stored};
 /// A longer buffer for replies is given back.
 const REPLY_KEPT_BYTES: usize = 64 << 10;
 
+/// The key that a script has read with the newest change. The script may have been refused its
+/// value, and its answer shows even that.
+#[derive(Debug)]
+pub(crate) struct NewestRead {
+    /// The place of that change.
+    pub(crate) lsn: Lsn,
+    key: Vec<u8>,
+    version: Option<Version>,
+}
+
+impl NewestRead {
+    pub(crate) fn seen(&self) -> KeySeen<'_> {
+        KeySeen {
+            name: &self.key,
+            version: self.version,
+        }
+    }
+}
+
 /// How a script has run.
 pub(crate) struct RanScript {
     pub(crate) end: ScriptEnd,
     pub(crate) staged: Staged,
     /// Why it was stopped, if it was.
     pub(crate) wants: Option<Wants>,
-    /// The key that was read with the newest change, and that change.
-    pub(crate) newest: Option<(Lsn, Vec<u8>)>,
+    pub(crate) newest: Option<NewestRead>,
     /// The time of its first run, in unix microseconds.
     pub(crate) time_us: u64,
     used: Vec<CellId>,
@@ -299,7 +317,7 @@ struct StoreKeys<'s, P: Blocks> {
     slot: Option<u16>,
     reach: Reach<'s>,
     wants: Option<Wants>,
-    newest: Option<(Lsn, Vec<u8>)>,
+    newest: Option<NewestRead>,
     used: Vec<CellId>,
 }
 
@@ -346,10 +364,19 @@ impl<P: Blocks> KeySource for StoreKeys<'_, P> {
             self.wants = Some(Wants::Fired { home, id });
             return Err(Unread::Missing);
         }
-        if self.newest.as_ref().is_none_or(|(lsn, _)| it.lsn > *lsn) {
-            self.newest = Some((it.lsn, key.to_vec()));
+        let value = it.value_cell();
+        if self
+            .newest
+            .as_ref()
+            .is_none_or(|newest| it.lsn > newest.lsn)
+        {
+            self.newest = Some(NewestRead {
+                lsn: it.lsn,
+                key: key.to_vec(),
+                version: value.map(|_| it.version),
+            });
         }
-        Ok(it.value_cell().map(|id| {
+        Ok(value.map(|id| {
             self.used.push(id);
             KeyRead {
                 version: it.version,
