@@ -126,19 +126,30 @@ class Server:
             self.client.fill(run.keys[-1], run.before)
 
     def measure(self, benchmark, run, requests):
-        """Calls a second."""
+        """Calls a second, and microseconds of CPU that each took."""
         self.prepare(run)
         digest = self.client.ask("SCRIPT", "LOAD", run.text)
         words = ["EVALSHA", digest, len(run.keys), *run.keys, *run.arguments]
+        before = self.cpu_us()
         done = subprocess.run(
             ["taskset", "-c", "1", benchmark, "-p", str(self.port), "-c", str(CONNECTIONS),
              "-P", str(DEPTH), "-r", str(run.numbers), "-n", str(requests), "-q", *map(str, words)],
             capture_output=True, text=True, timeout=120,
         )  # fmt: skip
-        found = re.findall(r"([\d.]+) requests per second, p50=([\d.]+)", done.stdout)
+        cpu_us = self.cpu_us() - before
+        found = re.findall(r"([\d.]+) requests per second", done.stdout)
         if done.returncode or not found or "rror" in done.stdout + done.stderr:
             sys.exit(f"{self.name}: redis-benchmark: {done.stdout[-500:]} {done.stderr[-500:]}")
-        return float(found[-1][0])
+        return float(found[-1]), cpu_us / requests
+
+    def cpu_us(self):
+        """Of all threads, since the start."""
+        tasks = f"/proc/{self.process.pid}/task"
+        used = 0
+        for task in os.listdir(tasks):
+            with open(f"{tasks}/{task}/schedstat") as schedstat:
+                used += int(schedstat.read().split()[0]) / 1000
+        return used
 
     def end(self):
         self.process.send_signal(signal.SIGKILL)
@@ -201,19 +212,19 @@ def main():
     try:
         for server in servers(folder):
             running.append(server)
-        rates = {}
+        runs = {}
         for round_number in range(rounds):
             for name in options.only.split(","):
                 turns = running if round_number % 2 == 0 else running[::-1]
                 for server in turns:
-                    earlier = rates.setdefault((name, server.name), [])
+                    earlier = runs.setdefault((name, server.name), [])
                     earlier.append(measure(server, benchmark, name, seconds, earlier))
                 print(".", end="", file=sys.stderr, flush=True)
             for server in running:
                 server.client.ask("FLUSHALL")
             time.sleep(1)
         print(file=sys.stderr)
-        table(rates, [server.name for server in running], rounds, seconds)
+        table(runs, [server.name for server in running], rounds, seconds)
     finally:
         for server in running:
             server.end()
@@ -235,7 +246,7 @@ class Run:
 
 
 def measure(server, benchmark, name, seconds, earlier):
-    guess = earlier[-1] if earlier else server.measure(benchmark, Run(name), 8000)
+    guess, _ = earlier[-1] if earlier else server.measure(benchmark, Run(name), 8000)
     run = Run(name)
     # What is there before a run is used up by it.
     most = FEW if run.before else 100_000_000
@@ -243,24 +254,36 @@ def measure(server, benchmark, name, seconds, earlier):
     return server.measure(benchmark, run, requests)
 
 
-def table(rates, names, rounds, seconds):
+def table(runs, names, rounds, seconds):
     print(f"{CONNECTIONS} connections, {DEPTH} commands of each under way, one core for a server,")
     print(f"medians of {rounds} rounds of {seconds} s; the ratios are those of Penstock disk.\n")
     columns = ["script", *(f"{name}, calls/s" for name in names), *(f"to {one}" for one in GOALS)]
-    print("| " + " | ".join(columns) + " |")
-    print("|---" + "|---:" * (len(columns) - 1) + "|")
+    row(columns)
+    row(["---"] + ["---:"] * (len(columns) - 1))
     missed = []
-    for script in dict.fromkeys(key[0] for key in rates):
-        cells = [f"{statistics.median(rates[script, name]):,.0f}" for name in names]
+    scripts = list(dict.fromkeys(script for script, _ in runs))
+    for script in scripts:
+        rates = {name: [rate for rate, _ in runs[script, name]] for name in names}
+        cells = [f"{statistics.median(rates[name]):,.0f}" for name in names]
         for beside, goal in GOALS.items():
-            pairs = zip(rates[script, "Penstock disk"], rates[script, beside])
+            pairs = zip(rates["Penstock disk"], rates[beside])
             each = [one / other for one, other in pairs]
             middle = statistics.median(each)
             cells.append(f"{middle:.2f} ({min(each):.2f} to {max(each):.2f})")
             if middle < goal:
                 missed.append(f"{script} to {beside}: {middle:.2f}, and {goal} is the goal")
-        print(f"| {script} | " + " | ".join(cells) + " |")
+        row([script, *cells])
+    print("\nMicroseconds of CPU that a call takes of the server, all threads:\n")
+    row(["script", *names])
+    row(["---"] + ["---:"] * len(names))
+    for script in scripts:
+        used = [statistics.median(cpu for _, cpu in runs[script, name]) for name in names]
+        row([script, *(f"{one:.2f}" for one in used)])
     print("\n" + ("\n".join(missed) if missed else "All goals are met."))
+
+
+def row(cells):
+    print("| " + " | ".join(cells) + " |")
 
 
 main()
