@@ -163,7 +163,7 @@ class Sale:
         if not holds:
             self.faults.append(f"{self.tag} {text}")
 
-    def judge_units(self, left):
+    def compare_units(self, left):
         self.expect(left >= 0, f"oversold: {left} units are left of {self.stock}")
         self.expect(len(set(self.units)) == len(self.units), "a unit was sold twice")
         strange = [unit for unit in self.units if not left <= unit < self.stock]
@@ -171,9 +171,9 @@ class Sale:
         for units in self.refused:
             self.expect(left < units, f"{units} units were refused and {left} are left")
 
-    def judge_taken(self, left):
+    def compare_taken(self, left):
         """What was taken is what was acknowledged, and a part of what is unknown."""
-        self.judge_units(left)
+        self.compare_units(left)
         taken, known = self.stock - left, len(self.units)
         self.expect(
             taken - known in sums(self.unknown),
@@ -204,8 +204,8 @@ class TakeOne(Sale):
             self.sold(left)
         self.over |= left == -1 or self.tries > 2 * self.stock
 
-    def judge(self, worker):
-        self.judge_taken(worker.number(self.key))
+    def compare(self, worker):
+        self.compare_taken(worker.number(self.key))
 
 
 class TakeUnits(Sale):
@@ -222,8 +222,8 @@ class TakeUnits(Sale):
         else:
             self.sold(left, units)
 
-    def judge(self, worker):
-        self.judge_taken(worker.number(self.key))
+    def compare(self, worker):
+        self.compare_taken(worker.number(self.key))
 
 
 class OneEach(Sale):
@@ -260,9 +260,9 @@ class OneEach(Sale):
             self.expect(buyer not in self.orders, f"buyer {buyer} bought twice")
             self.orders[buyer] = order.encode()
 
-    def judge(self, worker):
+    def compare(self, worker):
         left = worker.number(self.key)
-        self.judge_units(left)
+        self.compare_units(left)
         keys = [f"{self.tag}:buyer:{buyer}" for buyer in range(self.buyers)]
         stored = {at: one for at, one in enumerate(worker.surely("MGET", *keys)) if one}
         self.expect(stored == self.orders, f"acknowledged {self.orders}, stored {stored}")
@@ -293,9 +293,9 @@ class LimitEach(Sale):
             self.refused.append(units)
             self.over |= units == 1
 
-    def judge(self, worker):
+    def compare(self, worker):
         left = worker.number(self.key)
-        self.judge_taken(left)
+        self.compare_taken(left)
         counts = [worker.number(f"{self.tag}:buyer:{one}") for one in range(self.buyers)]
         self.expect(sum(counts) == self.stock - left, f"buyers have {counts}, {left} are left")
         for count, has, may_have in zip(counts, self.has, self.may_have):
@@ -321,9 +321,9 @@ class OrderOnce(Sale):
             self.refused.append(units)
             self.over |= units == 1
 
-    def judge(self, worker):
+    def compare(self, worker):
         left = worker.number(self.key)
-        self.judge_taken(left)
+        self.compare_taken(left)
         for key, answer in self.orders.items():
             stored = worker.surely("GET", key)
             self.expect(stored == b"%d" % answer, f"an order answered {answer} is {stored}")
@@ -355,7 +355,7 @@ class Basket(Sale):
             self.not_sold.append(order)
             self.over |= units[answer - 1] == 1
 
-    def judge(self, worker):
+    def compare(self, worker):
         for article, key in enumerate(self.keys):
             left = worker.number(key)
             taken = sum(basket.get(article, 0) for basket in self.orders.values())
@@ -377,7 +377,7 @@ class Hold(Sale):
         super().__init__(number)
         self.sold_key = self.tag + ":sold"
         self.orders = {}  # units of each
-        self.told = {}  # answers that say what became of it
+        self.answered = {}  # answers that say what became of it
 
     def step(self, worker):
         if worker.random.random() < 0.4 or not self.orders:
@@ -391,9 +391,9 @@ class Hold(Sale):
             answer = worker.until_answered("give_back", keys, how, HOUR)
         self.expect(answer in (self.orders[key], -1, -2), f"{how} answered {answer}")
         if answer > 0:
-            self.told[key].append(how)
+            self.answered[key].append(how)
         elif answer == -2:
-            self.told[key].append("was back")
+            self.answered[key].append("was back")
         return None
 
     def hold(self, worker):
@@ -404,19 +404,20 @@ class Hold(Sale):
             self.over |= units == 1 and len(self.orders) > 60
             return
         self.expect(left >= 0 or left == -3, f"hold answered {left}")
-        self.told[key] = []
+        self.answered[key] = []
         self.orders[key] = units
 
-    def judge(self, worker):
+    def compare(self, worker):
         left, sold = worker.number(self.key), worker.number(self.sold_key)
         units = {"held": 0, "paid": 0, "back": 0}
         for key, of_order in self.orders.items():
             stored = (worker.surely("GET", key) or b"none 0").decode().split()
-            told = self.told[key]
-            back = {"cancel", "late"} & set(told)
-            state = "back" if back else "paid" if "pay" in told else "held"
-            self.expect(stored[0] == state, f"an order is {stored}, and it was told {told}")
-            self.expect(back or "was back" not in told, f"an order came back by nobody: {told}")
+            answered = self.answered[key]
+            back = {"cancel", "late"} & set(answered)
+            state = "back" if back else "paid" if "pay" in answered else "held"
+            self.expect(stored[0] == state, f"an order is {stored}, answers were {answered}")
+            by_somebody = back or "was back" not in answered
+            self.expect(by_somebody, f"an order came back by nobody: {answered}")
             self.expect(int(stored[1]) == of_order, f"an order of {of_order} is {stored}")
             units[state] += of_order
         self.expect(left >= 0, f"oversold: {left} units are left")
@@ -440,7 +441,7 @@ class RateFixed(Sale):
             self.units.append(call)
         self.over |= call < 0
 
-    def judge(self, worker):
+    def compare(self, worker):
         calls, known = worker.number(self.key), len(self.units)
         self.expect(calls <= self.limit, f"{calls} calls in a window")
         self.expect(len(set(self.units)) == known, "two calls have one number")
@@ -473,7 +474,7 @@ class Unlock(Sale):
         worker.until_answered("unlock", [self.lock], owner)
         self.over |= left <= 0
 
-    def judge(self, worker):
+    def compare(self, worker):
         left, done = worker.number(self.key), len(self.done)
         self.expect(left == self.stock - done, f"{done} were taken under the lock, {left} are left")
         self.expect(len(set(self.done)) == done, "two held the lock at once")
@@ -501,9 +502,9 @@ class Ticket(Sale):
             before = self.tickets.setdefault(buyer, ticket)
             self.expect(before == ticket, f"a buyer has the tickets {before} and {ticket}")
 
-    def judge(self, worker):
+    def compare(self, worker):
         given, known = worker.number(self.key), len(self.tickets)
-        self.expect(given == known <= self.limit, f"{given} tickets were given, {known} told")
+        self.expect(given == known <= self.limit, f"{given} tickets, {known} were answered")
         self.expect(len(set(self.tickets.values())) == known, "a ticket was given twice")
         for buyer, ticket in self.tickets.items():
             stored = worker.number(f"{self.tag}:buyer:{buyer}")
@@ -568,12 +569,12 @@ class Shop:
         self.ends.set()
         for thread in threads:
             thread.join()
-        # What was acknowledged last is judged behind a kill, too.
+        # What was acknowledged last is compared behind a kill, too.
         self.server.kill()
         self.server.start()
-        judge = Worker(self, WORKERS)
+        reader = Worker(self, WORKERS)
         for sale in self.sales:
-            sale.judge(judge)
+            sale.compare(reader)
         return self.failed + [fault for sale in self.sales for fault in sale.faults]
 
 
@@ -591,7 +592,7 @@ def reads_and_writes(sale):
 def planted():
     """Name, kinds, scripts, change of a sale, durability, what the ledger must say."""
     yield (
-        "a script that does not look at the stock", [TakeOne],
+        "a script that sells what is not there", [TakeOne],
         without("take_one", "if left < 1 then return -1 end"), None, "disk", "oversold",
     )  # fmt: skip
     yield (
@@ -638,14 +639,14 @@ def main():
         if faults or used != set(KINDS) or not shop.lost:
             sys.exit(1)
         return
-    for name, kinds, texts, change, durability, told in planted():
+    for name, kinds, texts, change, durability, says in planted():
         server = Server(options.penstock, options.shards, durability)
         try:
             faults = Shop(server, options.seed, kinds, texts, change).run(options.seconds)
         finally:
             server.end()
-        found = [fault for fault in faults if told in fault]
-        print(f"{name}: {len(faults)} faults, such as: {(found or faults or ['none'])[0]}")
+        found = [fault for fault in faults if says in fault]
+        print(f"{name}: {len(faults)} faults, such as: {(found or faults or ['none'])[0][:160]}")
         if not found:
             sys.exit(1)
 
