@@ -73,10 +73,10 @@ impl Fraction {
         let mut left = kept;
         while left > 0 && (units > 0 || all.size_hint().0 > 0) {
             let digit = all.next().map_or(0, |byte| byte - b'0');
-            units = units * 10 + i128::from(digit);
-            if units >= END {
+            if units >= END / 10 {
                 return Err(Refused::TooLong);
             }
+            units = units * 10 + i128::from(digit);
             left -= 1;
         }
         if left == 0 {
@@ -168,7 +168,15 @@ mod tests {
             assert_eq!(text(given), Err(Refused::NoNumber), "{given}");
         }
         assert_eq!(text("-Inf"), Err(Refused::Infinite));
-        for given in ["1e21", "-1000000000000000000000", "1e99999999999999999999"] {
+        for given in [
+            "1e21",
+            "-1000000000000000000000",
+            "1e99999999999999999999",
+            "2e21",
+            "-9999999999999999999999",
+            "184467440737095516150000000000000000000000",
+            "9e21",
+        ] {
             assert_eq!(text(given), Err(Refused::TooLong), "{given}");
         }
     }
