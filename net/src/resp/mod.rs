@@ -50,6 +50,7 @@ mod staged;
 mod subscriptions;
 mod syntax;
 mod table;
+mod token_text;
 mod transaction_keys;
 mod under_way;
 mod value_read;

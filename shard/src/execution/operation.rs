@@ -489,7 +489,7 @@ impl<P: Blocks> Execution<P> {
     pub(crate) fn pin<'k>(&mut self, own: &Own<'_>, keys: impl Iterator<Item = &'k [u8]>) {
         let (slot, token) = (own.slot, own.asks.token());
         self.pin_homes(own.operation, slot, |hash| {
-            let token = token.map(|token| token::home_of(hash, slot, token.bytes()).1);
+            let token = token.map(|token| token::home_of(hash, slot, token.name()).1);
             let hashes = keys.map(|key| hash.of(key)).chain(token);
             hashes.map(|hash| KeyHome { slot, hash }).collect()
         });
