@@ -18,6 +18,7 @@ mod conversation;
 mod cores;
 mod early;
 mod fault;
+mod fields_read;
 mod fraction;
 mod glob;
 mod host;
