@@ -38,6 +38,7 @@ mod pubsub;
 mod pushes;
 mod queued;
 mod reply;
+mod reply_mode;
 mod request;
 mod rights;
 mod ring;

@@ -7,6 +7,7 @@ use crate::version::Version;
 use super::number::read_unsigned;
 use super::parser::Arguments;
 use super::reply::Replies;
+use super::reply_mode::ReplyMode;
 use super::token_text::{TokenFault, read_token};
 
 /// How old an answer of a member may be behind READONLY, unless KV.OPTS says another time.
@@ -21,6 +22,8 @@ pub(super) struct Options {
     pub(super) level: AckLevel,
     /// Of the next write.
     pub(super) token: Option<Token>,
+    /// Which of its replies leave.
+    pub(super) replies: ReplyMode,
     /// Members may answer reads.
     pub(super) is_readonly: bool,
     stale_ms: u64,
@@ -31,6 +34,7 @@ impl Default for Options {
         Options {
             level: AckLevel::None,
             token: None,
+            replies: ReplyMode::default(),
             is_readonly: false,
             stale_ms: STALE_MS_USUAL,
         }
