@@ -5,6 +5,7 @@ mod channels;
 mod channels_table;
 mod cores;
 mod flush_table;
+mod fuzzed;
 mod holds;
 mod lifetimes;
 mod oracle;
