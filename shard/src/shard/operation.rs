@@ -235,7 +235,7 @@ impl<P: Blocks> Shard<P> {
             },
         };
         let from = pieces.len();
-        let spread = own.spread();
+        let spread = own.spread_at(self.execution.linked.is_some());
         let mut hides_unfired = leave.is_of_member;
         // Each round but the last ends a key of the operation.
         let ran = loop {
@@ -258,14 +258,9 @@ impl<P: Blocks> Shard<P> {
                 answer: operation.answer.map(|script| script.reply),
                 spread: spread.unwrap_or(Spread::OneSlot),
             };
-            let is_clustered = self.execution.linked.is_some();
             let (store, stats) = (&mut self.execution.store, &mut self.execution.stats);
             let ran = match (spread, own.asks.token()) {
                 (Err(refusal), _) => refused(&context, refusal, pieces.written()),
-                // Members of an earlier build do not know its record.
-                (Ok(_), Some(token)) if token.is_text() && is_clustered => {
-                    refused(&context, Refusal::TokenTextInCluster, pieces.written())
-                }
                 (Ok(_), None) => own.execute(store, &context, pieces),
                 (Ok(_), Some(token)) => own.execute_named(store, stats, &context, token, pieces),
             };
