@@ -7,6 +7,7 @@ use crate::reply::{ITEM_FLAG_OVERFLOW, ITEM_FLAG_REPLAYED, NO_INSTRUCTION, Plain
 use crate::scan::ScanPage;
 use crate::status::Status;
 
+use super::fields_read::FieldsRead;
 use super::host::Host;
 use super::model::{TOO_LONG, range_of, ttl_of};
 use super::pattern::Pattern;
@@ -36,6 +37,8 @@ pub(super) enum Fold {
     Range(i64, i64),
     /// What the value tells of itself.
     Read(ValueRead),
+    /// Its fields.
+    Fields(FieldsRead),
     /// The number that an APPLY tells.
     Number,
     Ttl(TtlForm),
@@ -154,6 +157,7 @@ pub(super) fn write(
             replies.bulk(range_of(value, *start, *end));
         }
         Fold::Read(read) => read.write(Some(item.value).filter(|_| is_ok), replies),
+        Fold::Fields(read) => read.write(Some(item.value).filter(|_| is_ok), replies),
         Fold::Number => {
             let number = item.field(0).unwrap_or(0);
             replies.integer(number.cast_signed());

@@ -168,6 +168,11 @@ impl Staged {
             replies.error(b"ERR Wrong number of args calling command from script");
             return Ok(());
         }
+        let is_reading = self.access == ScriptAccess::Reads;
+        if is_reading && command.flags().any(|flag| flag == "write") {
+            replies.error(NO_WRITES);
+            return Ok(());
+        }
         let now_ms = self.now_ms();
         let request = match Request::read(command, args) {
             Ok(Some(request)) if request.is_too_far(|| now_ms) => {

@@ -284,9 +284,13 @@ impl Own<'_> {
     }
 
     /// Whether its keys are of several slots, and why that is refused. The item of a script may
-    /// have them: the shard has judged its keys.
+    /// have them: the shard has judged its keys. At a node of a cluster a token that is a text is
+    /// refused, too: members of an earlier build do not know its record.
     #[inline]
-    pub(crate) fn spread(&self) -> Result<Spread, Refusal> {
+    pub(crate) fn spread_at(&self, is_clustered: bool) -> Result<Spread, Refusal> {
+        if is_clustered && self.asks.token().is_some_and(|token| token.is_text()) {
+            return Err(Refusal::TokenTextInCluster);
+        }
         match self.asks.crosses_slots(self.slot) {
             None => Ok(Spread::OneSlot),
             Some(_) if self.operation.answer.is_some() => Ok(Spread::Slots),
@@ -489,7 +493,7 @@ impl<P: Blocks> Execution<P> {
     pub(crate) fn pin<'k>(&mut self, own: &Own<'_>, keys: impl Iterator<Item = &'k [u8]>) {
         let (slot, token) = (own.slot, own.asks.token());
         self.pin_homes(own.operation, slot, |hash| {
-            let token = token.map(|token| token::home_of(hash, slot, token.bytes()).1);
+            let token = token.map(|token| token::home_of(hash, slot, token.name()).1);
             let hashes = keys.map(|key| hash.of(key)).chain(token);
             hashes.map(|hash| KeyHome { slot, hash }).collect()
         });

@@ -235,7 +235,7 @@ impl<P: Blocks> Shard<P> {
             },
         };
         let from = pieces.len();
-        let spread = own.spread();
+        let spread = own.spread_at(self.execution.linked.is_some());
         let mut hides_unfired = leave.is_of_member;
         // Each round but the last ends a key of the operation.
         let ran = loop {

@@ -111,8 +111,10 @@ impl Talk {
         command: &table::Command,
         args: Arguments<'_>,
     ) -> Passed {
-        let is_other = matches!(command.id, Name::Watch | Name::KvApply | Name::KvRun)
-            || command.group == "pubsub";
+        let is_other = matches!(
+            command.id,
+            Name::Watch | Name::KvApply | Name::KvGet | Name::KvRun
+        ) || command.group == "pubsub";
         let eval = Eval::read(command.id, args);
         let is_keyed = command.keys.0 > 0 && !is_other || eval.is_some();
         let is_keyed = is_keyed || command.id == Name::Publish;
@@ -355,7 +357,9 @@ impl Talk {
         let is_known = |key: &[u8]| self.watched.iter().any(|watched| watched.key == key);
         let new: Vec<&[u8]> = args.from(1).filter(|key| !is_known(key)).collect();
         if self.watched.len() + new.len() > WATCHED_MAX {
-            return self.refuse_only(b"ERR at most 8 keys can be watched");
+            let count = self.watched.len() + new.len();
+            let text = format!("ERR {count} keys; at most {WATCHED_MAX} can be watched");
+            return self.refuse_only(text.as_bytes());
         }
         let watching = Watching::new(new.into_iter());
         self.begin_under_way(UnderWay::of_watch(watching, self.protocol));
