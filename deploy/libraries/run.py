@@ -22,6 +22,8 @@ import subprocess
 import sys
 import xml.etree.ElementTree as tree
 
+import refusals
+
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 DEADLINE_S = 60
@@ -57,8 +59,9 @@ class Server:
 
 
 def delete_keys(port):
-    """Deletes all keys of the node, or of each node of the cluster that writes some."""
+    """Deletes all scripts and keys of the node, or of each node of the cluster that writes some."""
     node = Server("127.0.0.1", port)
+    node.ask("SCRIPT", "FLUSH")
     try:
         return node.ask("FLUSHALL")
     except RuntimeError:
@@ -123,9 +126,11 @@ def command(program, work):
     return ["java", "-cp", f"{there}/jars/*", there / program.path.name]
 
 
-def run(program, work, port):
+def run(program, work, server_port):
     """None if the program works, else why it does not."""
-    delete_keys(port)
+    delete_keys(server_port)
+    passage = refusals.Passage(server_port)
+    port = passage.port
     child = subprocess.Popen(
         command(program, work),
         env={**os.environ, "PORT": str(port)},
@@ -142,25 +147,19 @@ def run(program, work, port):
         os.killpg(child.pid, signal.SIGKILL)
         said, _ = child.communicate()
         late = True
+    passage.close()
     (work / "said").mkdir(exist_ok=True)
-    (work / "said" / f"{program.language}-{program.name}-{port}").write_bytes(said)
-    return reason(said.decode(errors="replace"), late) if child.returncode else None
+    (work / "said" / f"{program.language}-{program.name}-{server_port}").write_bytes(said)
+    if child.returncode:
+        return passage.refused or reason(said.decode(errors="replace"), late)
+    return None
 
 
 def reason(said, late):
-    """The first command that the server has refused, or how the program ended."""
-    for pattern, text in (
-        (r"unknown command '([^']+)'", "{}"),
-        (r"[Uu]nknown subcommand '?(\w+) (\w+)", "{} {}"),
-        (r"unknown subcommand '([^']+)'. Try (\w+)", "{1} {0}"),
-        (r"(CROSSSLOT)", "{}"),
-        (r"(client-side caching is supported)", "CLIENT TRACKING"),
-    ):
-        match = re.search(pattern, said)
-        if match:
-            return text.format(*(group.upper() for group in match.groups()))
+    """How a program ended to which no command was refused."""
     errors = [line.strip() for line in said.splitlines() if re.search(r"[Ee]rror|ERR |MOVED", line)]
-    return "no end in a minute" if late else (errors[-1] if errors else "it ended by itself")
+    shown = [line[:120] for line in errors if not line.startswith("at ")]
+    return "no end in a minute" if late else (shown[-1] if shown else "it ended by itself")
 
 
 def cell(result):

@@ -1,4 +1,4 @@
-// jedis: RedisClusterClient: keys of all slots, a pipeline, a transaction of one tag
+// jedis: RedisClusterClient: keys of all slots, a pipeline, a script of one tag
 import java.util.Set;
 import redis.clients.jedis.HostAndPort;
 import redis.clients.jedis.RedisClusterClient;
@@ -14,11 +14,8 @@ public class JedisCluster {
                 if (!shop.get("k:" + number).equals("" + number)) throw new AssertionError(number);
             }
             shop.set("{s}units", "5");
-            try (var sale = shop.multi()) {
-                sale.decr("{s}units");
-                sale.set("{s}buyer", "ann");
-                if (!sale.exec().toString().equals("[4, OK]")) throw new AssertionError();
-            }
+            var take = shop.eval("return redis.call('DECR', KEYS[1])", 1, "{s}units");
+            if (!take.equals(4L)) throw new AssertionError(take);
         }
     }
 }

@@ -17,6 +17,9 @@ public class SpringLock {
         lock.unlock();
         if (!bob.obtain("sale").tryLock()) throw new AssertionError("not given back");
         bob.obtain("sale").unlock();
+        ann.destroy();
+        bob.destroy();
         factory.destroy();
+        System.exit(0);
     }
 }

@@ -13,4 +13,3 @@ for kind in (strategies.FixedWindowRateLimiter, strategies.SlidingWindowCounterR
     assert limiter.get_window_stats(three, kind.__name__, "ann").remaining == 0
     limiter.clear(three, kind.__name__, "ann")
     assert limiter.hit(three, kind.__name__, "ann")
-    store.reset()
