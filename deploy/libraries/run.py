@@ -5,8 +5,8 @@
 
 README.md says how DIR is made and what servers stand behind the ports. Each program reads PORT from
 its environment and ends with 0 if everything it asserts held. All keys of the server are deleted
-before each program. `--write` puts the table into net/RESP.md and its head into README.md; it needs
-all three ports, and no names.
+before each program. What came of it is kept in DIR/results.json. `--write` puts the table of all that
+is kept there into net/RESP.md, and its head into README.md.
 """
 
 import argparse
@@ -162,8 +162,13 @@ def reason(said, late):
     return "no end in a minute" if late else (shown[-1] if shown else "it ended by itself")
 
 
+def servers_of(program):
+    """The servers that a program runs at: at nodes of a cluster only with a client for clusters."""
+    return [server for server in SERVERS if server != "cluster" or "cluster" in program.name.lower()]
+
+
 def cell(result):
-    return {None: "yes", "": ""}.get(result, f"no: {result}").replace("|", "\\|")
+    return "yes" if result is None else f"no: {result}".replace("|", "\\|")
 
 
 def table(rows):
@@ -174,7 +179,7 @@ def table(rows):
     for program, results in rows:
         name = f"[{program.name}](../{program.path.relative_to(ROOT)})"
         library = f"{program.library} {program.version}"
-        cells = (cell(results[server]) for server in SERVERS)
+        cells = (cell(results[server]) if server in results else "" for server in SERVERS)
         lines.append("| " + " | ".join([library, name, program.does, *cells]) + " |")
     return "\n".join(lines)
 
@@ -183,8 +188,8 @@ def head(rows):
     libraries = {(program.language, program.library) for program, _ in rows}
     counts = {
         server: (
-            sum(results[server] is None for _, results in rows),
-            sum(results[server] != "" for _, results in rows),
+            sum(results.get(server, "") is None for _, results in rows),
+            sum(server in results for _, results in rows),
         )
         for server in SERVERS
     }
@@ -215,19 +220,22 @@ def main():
     options = parser.parse_args()
     work = options.work.resolve()
     ports = {server: getattr(options, server) for server in SERVERS}
-    if options.write and (options.names or None in ports.values()):
-        parser.error("--write needs all three ports and no names")
-    rows = []
-    for program in programs(options.names):
-        results = {}
-        for server, port in ports.items():
-            fits = server != "cluster" or "cluster" in program.name.lower()
-            results[server] = run(program, work, port) if port and fits else ""
-        rows.append((program, results))
-        told = "; ".join(f"{s} {cell(result)}" for s, result in results.items() if result != "")
+    file = work / "results.json"
+    kept = json.loads(file.read_text()) if file.exists() else {}
+    for program in programs(options.names) if any(ports.values()) else []:
+        results = kept.setdefault(f"{program.language}/{program.name}", {})
+        for server in servers_of(program):
+            if ports[server]:
+                results[server] = run(program, work, ports[server])
+        told = "; ".join(f"{server} {cell(result)}" for server, result in results.items())
         print(f"{program.language:6} {program.name}: {told}", flush=True)
+        file.write_text(json.dumps(kept, indent=1))
+    rows = [(program, kept.get(f"{program.language}/{program.name}", {})) for program in programs([])]
     print(head(rows))
     if options.write:
+        for program, results in rows:
+            if set(servers_of(program)) - set(results):
+                sys.exit(f"{program.path}: {file} has not what came of it at each server")
         put(ROOT / "net/RESP.md", "libraries that work", table(rows))
         put(ROOT / "README.md", "libraries that work", head(rows))
 

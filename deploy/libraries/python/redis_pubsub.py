@@ -33,7 +33,8 @@ for protocol in (2, 3):
     back.connection.disconnect()
     # The next read connects and subscribes again.
     assert back.get_message(timeout=5)["type"] == "subscribe"
-    assert shop.publish("sale:open", "again") == 1
+    # The connection of before may still count.
+    assert shop.publish("sale:open", "again") >= 1
     assert back.get_message(timeout=5)["data"] == "again"
     back.close()
     shop.close()
