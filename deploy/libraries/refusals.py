@@ -28,8 +28,9 @@ SENT_BYTES_MAX = 1 << 20
 
 
 class Passage:
-    def __init__(self, port):
+    def __init__(self, port, is_known):
         self.to = port
+        self.is_known = is_known
         self.refused = None
         self.texts = {}
         self.listener = socket.create_server(("127.0.0.1", 0))
@@ -93,13 +94,15 @@ class Passage:
             self.refused = "CROSSSLOT"
 
     def call_at(self, sent, line):
-        """The command that the script called in this line."""
+        """The first command of this line that the server does not know, or the first."""
         self.keep_texts(sent)
         asked = [self.texts.get(digest) for digest in HASH.findall(bytes(sent))]
         texts = [text for text in asked if text] or list(self.texts.values())
         for text in reversed(texts):
             lines = text.split(b"\n")
             here = b"\n".join(lines[line - 1 : line + 1]) if line <= len(lines) else b""
-            if found := CALL.search(here):
-                return f"{found[1].decode().upper()} in a script"
+            calls = [name.decode().upper() for name in CALL.findall(here)]
+            if calls:
+                unknown = [name for name in calls if not self.is_known(name)]
+                return f"{(unknown or calls)[0]} in a script"
         return "a command in a script"

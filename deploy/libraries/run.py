@@ -5,8 +5,8 @@
 
 README.md says how DIR is made and what servers stand behind the ports. Each program reads PORT from
 its environment and ends with 0 if everything it asserts held. All keys of the server are deleted
-before each program. What came of it is kept in DIR/results.json. `--write` puts the table of all that
-is kept there into net/RESP.md, and its head into README.md.
+before each program. What came of it is kept in DIR/results.json. `--write` puts the table of all
+that is kept there into net/RESP.md, and its head into README.md.
 """
 
 import argparse
@@ -76,6 +76,11 @@ def delete_keys(port):
                 break
 
 
+def is_known(port, name):
+    """Whether the server has the command."""
+    return Server("127.0.0.1", port).ask("COMMAND", "INFO", name)[0] is not None
+
+
 def versions():
     """The version of each library, as the files that pin it say."""
     pins = {"python": {}, "node": {}, "go": {}, "java": {}}
@@ -129,7 +134,7 @@ def command(program, work):
 def run(program, work, server_port):
     """None if the program works, else why it does not."""
     delete_keys(server_port)
-    passage = refusals.Passage(server_port)
+    passage = refusals.Passage(server_port, lambda name: is_known(server_port, name))
     port = passage.port
     child = subprocess.Popen(
         command(program, work),
@@ -163,8 +168,9 @@ def reason(said, late):
 
 
 def servers_of(program):
-    """The servers that a program runs at: at nodes of a cluster only with a client for clusters."""
-    return [server for server in SERVERS if server != "cluster" or "cluster" in program.name.lower()]
+    """The servers that a program runs at: the cluster is for clients for clusters."""
+    alone = [server for server in SERVERS if server != "cluster"]
+    return list(SERVERS) if "cluster" in program.name.lower() else alone
 
 
 def cell(result):
@@ -230,7 +236,7 @@ def main():
         told = "; ".join(f"{server} {cell(result)}" for server, result in results.items())
         print(f"{program.language:6} {program.name}: {told}", flush=True)
         file.write_text(json.dumps(kept, indent=1))
-    rows = [(program, kept.get(f"{program.language}/{program.name}", {})) for program in programs([])]
+    rows = [(it, kept.get(f"{it.language}/{it.name}", {})) for it in programs([])]
     print(head(rows))
     if options.write:
         for program, results in rows:
