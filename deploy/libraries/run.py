@@ -156,7 +156,8 @@ def run(program, work, server_port):
     (work / "said").mkdir(exist_ok=True)
     (work / "said" / f"{program.language}-{program.name}-{server_port}").write_bytes(said)
     if child.returncode:
-        return passage.refused or reason(said.decode(errors="replace"), late)
+        slots = "CROSSSLOT" if passage.is_crossed else None
+        return passage.refused or slots or reason(said.decode(errors="replace"), late)
     return None
 
 
