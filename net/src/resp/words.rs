@@ -19,8 +19,10 @@ pub(super) const NO_AUTH_HELLO: &[u8] = b"NOAUTH HELLO must be called with the c
     authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to \
     authenticate the client and select the RESP protocol version at the same time";
 
-/// A command that a script may not run.
-pub(super) const NOT_FROM_SCRIPT: &[u8] = b"ERR This Valkey command is not allowed from script";
+/// A command that a script may not run: the words of Valkey and its name.
+pub(super) fn not_from_script(name: &str) -> String {
+    format!("ERR This Valkey command is not allowed from script: '{name}'")
+}
 
 pub(super) fn unknown_command(args: Arguments<'_>, out: &mut Vec<u8>) {
     let shown = |bytes: &[u8], most: usize| bytes[..bytes.len().min(most)].to_vec();
