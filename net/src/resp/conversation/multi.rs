@@ -179,7 +179,8 @@ impl Talk {
             Err(text) => return self.end_exec(text),
         };
         let has_scripts = queue.scripts > 0;
-        if publishes && !self.is_idle(sink) || has_scripts && self.ring.awaits_text() {
+        // A script may publish, however few keys it names.
+        if (publishes || has_scripts) && !self.is_idle(sink) {
             return Passed::Waits;
         }
         let commands: Vec<Vec<u8>> = queue
