@@ -1,7 +1,7 @@
 //! Operations that wait for a read: one queue per run of blocks in the log, so that a burst on one
 //! cold key, or on keys that stand together, costs one read, and later operations of the same
-//! connection on the same slot stay behind. Their keys are read meanwhile. An operation that may use
-//! any slot stays behind all of its connection, and all of its connection stays behind it.
+//! connection on the same slot stay behind. Their keys are read meanwhile. An operation that may
+//! use any slot stays behind all of its connection, and all of its connection stays behind it.
 //!
 //! A read that fails, or brings something else than what was written, is done once more block by
 //! block: what a device cannot deliver in one piece, or delivered wrong once, it may deliver so.
@@ -276,8 +276,8 @@ impl Parking {
         (token, 0)
     }
 
-    /// Queues an operation that may use these slots behind the read of a key, which is started if it
-    /// is not under way.
+    /// Queues an operation that may use these slots behind the read of a key, which is started if
+    /// it is not under way.
     pub(crate) fn park(&mut self, cold: Cold, uses: Order, mut parked: Parked) {
         let lane = lane(parked.origin, &parked.address, uses);
         let behind = self.before(lane, parked.order);
