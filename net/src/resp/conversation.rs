@@ -796,6 +796,8 @@ impl Talk {
                 self.ok();
             }
             Name::Exec => return self.exec(sink, host),
+            // It says and changes which scripts there are for those before it.
+            Name::Script if !self.is_idle(sink) => return Passed::Waits,
             Name::Watch => return self.watch(args),
             Name::Unwatch => {
                 self.watched.clear();

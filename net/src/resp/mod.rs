@@ -75,7 +75,7 @@ pub use host::{
 pub use message::{Kind, Message, MessageBytes};
 pub use parser::{ARGUMENTS_MAX, Arguments, Broken, LINE_BYTES_MAX, Parsed, Parser};
 pub use pushes::Push;
-pub use queued::{Evals, QueuedEnd, judge_script, protocol_of, run_queued};
+pub use queued::{Evals, QueuedEnd, for_each_named_key, judge_script, protocol_of, run_queued};
 pub use reply::{Protocol, Replies};
 pub use scripts::{Eval, NO_SCRIPT};
 pub use slow::SLOW_COMMANDS_MAX;

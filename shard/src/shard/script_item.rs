@@ -11,7 +11,8 @@ use penstock_net::reply::{ReplyHead, ReplyItem};
 use penstock_net::request::{Verb, Version};
 use penstock_net::resp::{NO_SCRIPT, Replies, Staged, judge_script, protocol_of};
 use penstock_net::script::{
-    SCRIPT, SCRIPT_RUNS_MAX, ScriptName, ScriptRequest, keep_to_declared_keys, note_run, note_slot,
+    SCRIPT, SCRIPT_RUNS_MAX, ScriptName, ScriptReach, ScriptRequest, keep_to_declared_keys,
+    note_run, note_slot,
 };
 use penstock_net::slot::slot_of;
 use penstock_net::status::Status;
@@ -27,7 +28,7 @@ use crate::execution::verbs::fire::Fired;
 use crate::execution::verbs::script::{self, NewestRead, RanScript, Reach, Running, Wants};
 use crate::now::Now;
 use crate::publisher::{Messages, NoRoom, ScriptAnswer};
-use crate::requests::parking::Origin;
+use crate::requests::parking::{Order, Origin};
 use crate::scripts::{ScriptEnd, Scripts};
 use crate::sessions::SMALL_ANSWER_BYTES;
 use crate::shard::Shard;
@@ -86,9 +87,12 @@ impl<P: Blocks> Shard<P> {
             if owner != self.execution.setup.shard() {
                 return self.mail_request(owner, operation, slot, true, out);
             }
-            let parking = &self.execution.requests.parking;
-            if let Some(cold) = parking.behind(operation.origin, &operation.address, slot) {
-                return self.park(cold, operation, slot, SMALL_ANSWER_BYTES, out);
+            let (uses, parking) = (slots_of(&request, slot), &self.execution.requests.parking);
+            let Operation {
+                origin, address, ..
+            } = operation;
+            if let Some(cold) = parking.behind(*origin, address, uses, operation.order) {
+                return self.park_script(cold, uses, operation, slot, out);
             }
             let linked = self.execution.linked.as_deref();
             if let Some(elsewhere) = linked.and_then(|linked| linked.elsewhere(partition_of(slot)))
@@ -214,7 +218,7 @@ impl<P: Blocks> Shard<P> {
                 );
                 Replies::new(reply, protocol).error(text.as_bytes());
             }
-            Some(Wants::Cold(cold)) => return self.park_script(operation, ran, cold, pieces),
+            Some(Wants::Cold(cold)) => return self.fetch_for_script(operation, ran, cold, pieces),
             Some(Wants::Slot(_) | Wants::Fired { .. }) => unreachable!("the caller has done it"),
             Some(Wants::Elsewhere(refusal)) => {
                 let (status, out) = (refusal.status(), pieces.written());
@@ -308,8 +312,22 @@ impl<P: Blocks> Shard<P> {
         self.execution.publications.add(messages, gate, durable);
     }
 
-    /// Has a script wait for a key. The other keys that it names are read meanwhile.
+    /// Has a script that may use these slots wait for a key.
     fn park_script(
+        &mut self,
+        cold: Cold,
+        uses: Order,
+        operation: &Operation<'_>,
+        slot: u16,
+        out: &mut Vec<u8>,
+    ) -> Disposition {
+        let parked = operation.parked(slot, SMALL_ANSWER_BYTES);
+        self.park_in_order(cold, uses, operation, parked, out)
+    }
+
+    /// Has a script wait for a key that it has met. The other keys that it names are read
+    /// meanwhile.
+    fn fetch_for_script(
         &mut self,
         operation: &Operation<'_>,
         ran: &RanScript,
@@ -319,18 +337,35 @@ impl<P: Blocks> Shard<P> {
         let mut item = operation.item.to_vec();
         note_run(&mut item, ran.time_us);
         let operation = &with_item(operation, &item);
-        let kept = SMALL_ANSWER_BYTES;
-        let disposition = self.park(cold, operation, cold.slot, kept, pieces.written());
-        if matches!(disposition, Disposition::Later)
-            && let Ok(request) = ScriptRequest::read(&item)
-        {
-            self.execution.fetch_declared(&request);
-            self.execution.pin_homes(operation, cold.slot, |hash| {
-                let keys = ran.staged.keys().chain(request.keys());
-                keys.map(|key| hash.home_of(key)).collect()
+        let request = ScriptRequest::read(&item).expect("it was read before");
+        let execution = &mut self.execution;
+        let (homes, colds) = script::named_keys(&execution.store, execution.setup.hash(), &request);
+        let parking = &mut execution.requests.parking;
+        for cold in &colds {
+            if parking.may_read_ahead() {
+                parking.fetch(*cold);
+            }
+        }
+        // All that it names comes by reads that go on side by side, so it waits for the last one.
+        let is_named = colds.iter().any(|named| named.home() == cold.home());
+        let awaited = colds.last().filter(|_| is_named).copied().unwrap_or(cold);
+        let (slot, uses) = (cold.slot, slots_of(&request, cold.slot));
+        let disposition = self.park_script(awaited, uses, operation, slot, pieces.written());
+        if matches!(disposition, Disposition::Later) {
+            self.execution.pin_homes(operation, uses, |hash| {
+                let met = ran.staged.keys().map(|key| hash.home_of(key));
+                met.chain(homes).collect()
             });
         }
         disposition
+    }
+}
+
+/// The slots that a script with a key of this slot may use.
+fn slots_of(request: &ScriptRequest<'_>, slot: u16) -> Order {
+    match request.reach() {
+        ScriptReach::Slot => Order::Of(slot),
+        ScriptReach::Node => Order::OfAll,
     }
 }
 

@@ -6,7 +6,7 @@
 use penstock_net::refusal::Refusal;
 use penstock_net::resp::{
     Eval, Evals, KeyRead, KeySeen, KeySource, MustWait, NO_SCRIPT, Protocol, QueuedEnd, Replies,
-    Staged, Unread, protocol_of, run_queued,
+    SCRIPT_KEYS_MAX, Staged, Unread, for_each_named_key, protocol_of, run_queued,
 };
 use penstock_net::script::{ScriptAccess, ScriptName, ScriptRequest};
 use penstock_net::slot::slot_of;
@@ -202,6 +202,33 @@ pub(crate) fn run<P: Blocks>(
         time_us,
         used: keys.used,
     }
+}
+
+/// The keys that a script or its commands name, and those of them that are on the disk.
+pub(crate) fn named_keys<P: Blocks>(
+    store: &Store<P>,
+    hash: &KeyHash,
+    request: &ScriptRequest<'_>,
+) -> (Vec<KeyHome>, Vec<Cold>) {
+    let (mut homes, mut colds) = (Vec::new(), Vec::new());
+    for_each_named_key(request, |key| {
+        if homes.len() == SCRIPT_KEYS_MAX {
+            return;
+        }
+        let home = hash.home_of(key);
+        homes.push(home);
+        let KeyHome { slot, hash } = home;
+        if let Found::Cold(place) = store.keys().find(slot, hash, key) {
+            let version = None;
+            colds.push(Cold {
+                slot,
+                hash,
+                place,
+                version,
+            });
+        }
+    });
+    (homes, colds)
 }
 
 impl RanScript {
