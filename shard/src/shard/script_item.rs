@@ -132,12 +132,12 @@ impl<P: Blocks> Shard<P> {
     }
 
     /// Bytes of the reply, at most. What a short EXEC can make long is bounded by what is left for
-    /// replies; one command shows one value, as a GET does.
+    /// replies; a script or one command replies as much as a GET at most.
     fn reply_bytes_max(&self, request: &ScriptRequest<'_>, value_bytes_max: usize) -> usize {
         let bytes_max = request.reply_bytes_max(value_bytes_max);
         match request.script() {
-            ScriptName::Command => bytes_max,
-            _ => {
+            ScriptName::Text(_) | ScriptName::Digest(_) | ScriptName::Command => bytes_max,
+            ScriptName::Commands => {
                 let room = self.front.sessions.room_for_replies();
                 bytes_max.min(room.max(SMALL_ANSWER_BYTES))
             }
