@@ -183,7 +183,7 @@ impl Staged {
         match request {
             Ok(Some(request)) => self.keyed(&request, source, replies)?,
             Ok(None) if command.id == Name::Publish => self.publish(args, source, replies),
-            Ok(None) => self.unkeyed(command, args, replies),
+            Ok(None) => self.unkeyed(command.id, args, replies),
             Err(fault) => {
                 let mut text = Vec::new();
                 fault.write(args, &mut text);
@@ -395,11 +395,11 @@ impl Staged {
         &self.messages
     }
 
-    fn unkeyed(&self, command: &table::Command, args: Arguments<'_>, replies: &mut Replies<'_>) {
-        match command.id {
+    fn unkeyed(&self, id: Name, args: Arguments<'_>, replies: &mut Replies<'_>) {
+        match id {
             Name::Time => local::write_time(self.time_us, replies),
-            id if local::answer_of_arguments(id, args, replies) => {}
-            _ => replies.error(words::not_from_script(command.name).as_bytes()),
+            _ if local::answer_of_arguments(id, args, replies) => {}
+            _ => replies.error(words::NOT_FROM_SCRIPT),
         }
     }
 

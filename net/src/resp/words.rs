@@ -19,10 +19,8 @@ pub(super) const NO_AUTH_HELLO: &[u8] = b"NOAUTH HELLO must be called with the c
     authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to \
     authenticate the client and select the RESP protocol version at the same time";
 
-/// A command that a script may not run: the words of Valkey and its name.
-pub(super) fn not_from_script(name: &str) -> String {
-    format!("ERR This Valkey command is not allowed from script: '{name}'")
-}
+/// A command that a script may not run.
+pub(super) const NOT_FROM_SCRIPT: &[u8] = b"ERR This Valkey command is not allowed from script";
 
 /// What an error shows of an argument: so many bytes at most, and none from the first zero on, as
 /// Redis has it.
