@@ -157,6 +157,7 @@ const KEYED: &[&str] = &[
     "INCRBY <key> 2",
     "INCREX <key>",
     "INCREX <key> UBOUND 3 SATURATE",
+    "KV.GET <key> AS u8@0",
     "KV.APPLY <key> k1.decimal~+=~1",
     "KV.APPLY <key> k1~exists",
     "KV.RUN take <key> KEY <key>2 by=7",
