@@ -128,6 +128,22 @@ ATTACKS = (
         STOPPED + ("are published here",)),
     ("lines of the log", "while true do redis.log(redis.LOG_WARNING, ('y'):rep(1e5)) end", STOPPED),
     ("digests", "local s = ('y'):rep(5e6) while true do redis.sha1hex(s) end", STOPPED),
+    ("product of digits", "local s = ('1'):rep(7.9e6) local x while true do"
+        + " x = s * s" * 300 + " end", STOPPED),
+    ("sum of digits", "local s = ('1'):rep(7.9e6) while true do local x = s + 1 end", STOPPED),
+    ("digits of a concatenation", "local x local s = '1'" + " s = s .. s" * 22
+        + " x = s * s" * 150 + " while true do end", STOPPED),
+    ("number of digits", "local s = ('1'):rep(5e6) while true do local x = tonumber(s) end",
+        STOPPED),
+    ("greatest of digits", "local s, t = ('1'):rep(5e6), {} for i = 1, 7000 do t[i] = s end"
+        " return math.max(unpack(t))", STOPPED),
+    ("digits in coroutines", "local s, x, all = '1', 0, {} for i = 1, 500 do"
+        " all[i] = coroutine.wrap(function() " + " x = s * s" * 20 + " end) end"
+        " s = ('1'):rep(5e6) for i = 1, 500 do all[i]() end return x", STOPPED),
+    ("formats of x", "local s = ('x'):rep(1e6) while true do"
+        " local t = string.format('%s%s%s%s', s, s, s, s) end", STOPPED),
+    ("parts of X", "local s = ('X'):rep(5e6) while true do local t = s:sub(2) end", STOPPED),
+    ("echo", "local s = ('x'):rep(1e6) while true do redis.call('ECHO', s) end", STOPPED),
     ("globals", "rawset(_G, 'x', 1)", ("readonly table",)),
     ("methods of strings", "getmetatable('').__index = nil", ("readonly table",)),
 )  # fmt: skip

@@ -19,7 +19,8 @@
 //! 16  8   the time of its first run in unix microseconds; 0 before it
 //! 24  4   bytes of the script, 20 of a digest
 //! 28  4   bytes of the reply, at most; 0 for those of a value
-//! 32  8   0
+//! 32  4   steps that its scripts have taken in all runs
+//! 36  4   microseconds that they have taken in all runs
 //! 40  4   for each key and each argument, its length
 //!     script, keys, arguments, one behind the other; zeros up to a multiple of 8
 //! ```
@@ -46,6 +47,8 @@ const HEAD_BYTES: usize = 40;
 const RUNS_AT: usize = 4;
 const SLOT_AT: usize = 6;
 const TIME_AT: usize = 16;
+const SPENT_STEPS_AT: usize = 32;
+const SPENT_US_AT: usize = 36;
 const FLAGS_AT: usize = 3;
 const NO_SLOT: u16 = u16::MAX;
 const FLAG_DIGEST: u8 = 1;
@@ -55,6 +58,26 @@ const FLAG_DECLARED: u8 = 8;
 const FLAG_COMMANDS: u8 = 16;
 const FLAG_COMMAND: u8 = 32;
 const FLAG_NODE: u8 = 64;
+
+/// What scripts of an item have taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spent {
+    /// Steps.
+    pub steps: u64,
+    /// Microseconds.
+    pub us: u64,
+}
+
+impl Spent {
+    /// With what was taken besides.
+    #[must_use]
+    pub fn and(self, other: Spent) -> Spent {
+        Spent {
+            steps: self.steps.saturating_add(other.steps),
+            us: self.us.saturating_add(other.us),
+        }
+    }
+}
 
 /// The script of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -239,6 +262,15 @@ impl<'a> ScriptRequest<'a> {
         Some(read_u64(self.head, TIME_AT)).filter(|us| *us != 0)
     }
 
+    /// What its scripts have taken in the runs that are noted.
+    #[must_use]
+    pub fn spent(&self) -> Spent {
+        Spent {
+            steps: read_u32(self.head, SPENT_STEPS_AT).into(),
+            us: read_u32(self.head, SPENT_US_AT).into(),
+        }
+    }
+
     /// The keys that the client has named.
     pub fn keys(&self) -> impl Iterator<Item = &'a [u8]> + Clone + use<'a> {
         self.all_words().take(self.key_count)
@@ -285,7 +317,7 @@ fn check_head(head: &[u8; HEAD_BYTES]) -> Result<(), Refusal> {
         (FLAG_DIGEST, len) => len == DIGEST_BYTES,
         (_, len) => len == 0,
     };
-    let zeros = u64::from(head[5]) | read_u64(head, 32);
+    let zeros = u64::from(head[5]);
     if !is_slot || !is_script || zeros != 0 || head[RUNS_AT] > SCRIPT_RUNS_MAX {
         return Err(Refusal::Reserved {
             name: "the head of a script",
@@ -384,16 +416,21 @@ pub fn note_slot(item: &mut [u8], slot: u16) {
     head_of(item)[SLOT_AT..SLOT_AT + 2].copy_from_slice(&slot.to_le_bytes());
 }
 
-/// Notes in a SCRIPT that it has run once more, at this time if it was the first time.
+/// Notes in a SCRIPT that it has run once more, at this time if it was the first time, and what its
+/// scripts have taken in all runs.
 ///
 /// # Panics
 /// If the item is none, or has run [`SCRIPT_RUNS_MAX`] times.
-pub fn note_run(item: &mut [u8], time_us: u64) {
+pub fn note_run(item: &mut [u8], time_us: u64, spent: Spent) {
     let head = head_of(item);
     assert!(head[RUNS_AT] < SCRIPT_RUNS_MAX, "it runs no more");
     head[RUNS_AT] += 1;
     if read_u64(head, TIME_AT) == 0 {
         head[TIME_AT..TIME_AT + 8].copy_from_slice(&time_us.to_le_bytes());
+    }
+    for (at, taken) in [(SPENT_STEPS_AT, spent.steps), (SPENT_US_AT, spent.us)] {
+        let taken = u32::try_from(taken).unwrap_or(u32::MAX);
+        head[at..at + 4].copy_from_slice(&taken.to_le_bytes());
     }
 }
 
@@ -450,11 +487,13 @@ mod tests {
         assert_eq!(ScriptRequest::read(&item).expect("good").slot(), None);
         note_slot(&mut item, 77);
         keep_to_declared_keys(&mut item);
-        note_run(&mut item, 5);
-        note_run(&mut item, 6);
+        let spent = |steps, us| Spent { steps, us };
+        note_run(&mut item, 5, spent(300, 20));
+        note_run(&mut item, 6, spent(600, u64::MAX));
         let read = ScriptRequest::read(&item).expect("good");
         assert_eq!((read.slot(), read.runs()), (Some(77), 2));
         assert_eq!(read.time_us(), Some(5));
+        assert_eq!(read.spent(), spent(600, u32::MAX.into()));
         assert!(read.uses_declared_keys_alone());
     }
 

@@ -4,7 +4,10 @@
 //! implementation of [`Scripts`]. The shard answers the commands of a script by [`Calls`] and
 //! keeps or drops what they have staged by [`ScriptEnd`].
 
+use std::cell::Cell;
+
 use penstock_net::resp::Protocol;
+pub use penstock_net::script::Spent;
 
 /// Runs the scripts of one shard.
 pub trait Scripts {
@@ -16,6 +19,12 @@ pub trait Scripts {
     /// every process. One run leaves nothing that another one could see.
     fn run(&mut self, run: &ScriptRun<'_>, calls: &mut dyn Calls, reply: &mut Vec<u8>)
     -> ScriptEnd;
+
+    /// Whether a script that was stopped may run again, if all runs of its item have taken so much.
+    fn may_run_again(&self, spent: Spent) -> bool {
+        let _ = spent;
+        true
+    }
 
     /// Bytes that the interpreter and the compiled scripts take: they count within `memory_max`.
     fn bytes(&self) -> usize;
@@ -36,6 +45,9 @@ pub struct ScriptRun<'a> {
     pub reply_bytes_max: usize,
     /// Where the numbers of `math.random` begin.
     pub seed: u64,
+    /// What the scripts before it have taken in this run of the item, as those of one EXEC. Its own
+    /// steps and time are added: all are bounded as those of one script.
+    pub spent: &'a Cell<Spent>,
 }
 
 /// How a client names a script.

@@ -2,6 +2,7 @@
 //! speed`. With a name and a number, that script alone runs so many times, for a profiler:
 //! `valgrind --tool=callgrind target/profiling/examples/speed buy 10000`.
 
+use std::cell::Cell;
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
@@ -132,6 +133,7 @@ fn main() {
 }
 
 fn run(lua: &mut Lua, script: Script<'_>, reply: &mut Vec<u8>) -> ScriptEnd {
+    let spent = Cell::default();
     let run = ScriptRun {
         script,
         keys: &[b"stock:{1}"],
@@ -139,6 +141,7 @@ fn run(lua: &mut Lua, script: Script<'_>, reply: &mut Vec<u8>) -> ScriptEnd {
         protocol: Protocol::Resp2,
         reply_bytes_max: 1 << 20,
         seed: 7,
+        spent: &spent,
     };
     lua.run(&run, &mut Fixed, reply)
 }

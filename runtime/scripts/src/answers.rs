@@ -65,7 +65,7 @@ impl<'a> AnswerReader<'a> {
     }
 
     fn text(&self, bytes: &[u8]) -> mlua::Result<Value> {
-        self.meter.note(bytes);
+        self.meter.note(self.lua, bytes)?;
         self.lua.create_string(bytes).map(Value::String)
     }
 

@@ -2,18 +2,20 @@
 
 use mlua::{Lua, LuaString, MultiValue, Table, Value};
 
+use crate::budget::Meter;
 use crate::failure::Failure;
 use crate::numbers;
 
 /// The arguments of one call. They are numbered from 0; messages number them from 1.
 pub(crate) struct Arguments<'a> {
     pub(crate) lua: &'a Lua,
+    meter: &'a Meter,
     values: MultiValue,
 }
 
 impl<'a> Arguments<'a> {
-    pub(crate) fn new(lua: &'a Lua, values: MultiValue) -> Self {
-        Arguments { lua, values }
+    pub(crate) fn new(lua: &'a Lua, meter: &'a Meter, values: MultiValue) -> Self {
+        Arguments { lua, meter, values }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -71,7 +73,10 @@ impl<'a> Arguments<'a> {
             return Ok(number);
         }
         let number = match value {
-            Value::String(_) => self.lua.coerce_number(value.clone())?,
+            Value::String(text) => {
+                self.meter.charge_number(text.as_bytes().len())?;
+                self.lua.coerce_number(value.clone())?
+            }
             _ => None,
         };
         number.ok_or_else(|| self.expected(index, "number"))

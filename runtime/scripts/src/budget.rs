@@ -1,8 +1,10 @@
 //! What a run may take: steps, memory, bytes of its reply. No clock is read.
 
 use std::cell::{Cell, RefCell};
+use std::rc::{Rc, Weak};
 
-use mlua::Lua;
+use mlua::{HookTriggers, Lua, VmState};
+use penstock_shard::scripts::Spent;
 
 use crate::failure::Failure;
 
@@ -23,10 +25,11 @@ pub struct ScriptLimits {
 /// stands in one record, so nothing depends on where a run ended.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
-    /// Microseconds of a clock that never steps.
+    /// Microseconds of a clock that never steps, such as the time of this thread on a CPU.
     pub elapsed_us: fn() -> u64,
-    /// Microseconds of a run, at most. The clock is read every [`TICK_STEPS`] instructions, and
-    /// every [`CHARGES_TIMED`] charges of library functions.
+    /// Microseconds of a run, at most. The clock is read every [`TICK_STEPS`] instructions, sooner
+    /// if these may read [`TIMED_BYTES`] of long strings, and every [`CHARGES_TIMED`] charges of
+    /// library functions. It counts from its first reading on.
     pub us_max: u64,
 }
 
@@ -48,11 +51,33 @@ impl Default for ScriptLimits {
     }
 }
 
-/// Instructions between two looks at the budget. A new coroutine costs as many, because its
-/// instructions are counted from zero.
+/// Instructions after which growth of memory is counted anew and the clock is read. A new coroutine
+/// costs as many.
 pub(crate) const TICK_STEPS: u64 = 250;
+/// Instructions between two looks at the budget, at most. So few, because `..` makes a string longer
+/// by a factor of 1.32 for each instruction at most (four operands are four instructions and one
+/// more), so one of 1 KiB has 1 MiB after 25 of them.
+const INSTRUCTIONS_MAX: u64 = 25;
+/// As many instructions less for each factor of four in the length of the longest string: so much
+/// can `..` do with them.
+const INSTRUCTIONS_OF_FACTOR: u64 = 5;
+/// Bytes of long strings that instructions may read between two readings of the clock.
+const TIMED_BYTES: u64 = 1 << 20;
+/// Strings that an instruction reads.
+const OPERANDS: u64 = 2;
+/// A string that is no number is read so many times faster than one that is.
+const NUMBER_FACTOR: usize = 8;
 /// Bytes that are copied in the time of a step.
 const BYTES_PER_STEP: usize = 64;
+/// Bytes of a copy that are as cheap as that. The others take pages that are not there yet.
+const NEAR_BYTES: usize = 64 << 10;
+/// Bytes of a long copy that are copied in the time of a step.
+const FAR_BYTES_PER_STEP: usize = 32;
+/// Bytes of a number that are read in the time of a step.
+const NUMBER_BYTES_PER_STEP: usize = 8;
+/// Bytes of a string that are examined: one that begins with so many bytes of a number counts as a
+/// number as long as the string.
+const EXAMINED_BYTES: usize = 64 << 10;
 /// Bytes that a tick may allocate before they cost steps: what small tables and strings need, and
 /// more than what earlier runs left behind could save.
 const GROWTH_FREE_BYTES: usize = 64 << 10;
@@ -65,6 +90,40 @@ const LONG_NUMBER_BYTES: usize = 4 << 10;
 const CHARGES_TIMED: u32 = 256;
 /// Strings below this length are not examined.
 const SHORT_BYTES: usize = 1 << 10;
+
+/// Whether a byte can stand in a number, or in blanks around it.
+const IS_OF_NUMBER: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte: u8 = 0;
+    while byte < 128 {
+        table[byte as usize] = byte.is_ascii_hexdigit()
+            || matches!(
+                byte,
+                b'\t'..=b'\r' | b' ' | b'.' | b'+' | b'-' | b'p' | b'P' | b'x' | b'X'
+            );
+        byte += 1;
+    }
+    table
+};
+
+/// How many bytes at the begin of a string, at most, are read when it is read as a number; and how
+/// many have been examined for that.
+fn number_bytes(bytes: &[u8]) -> (usize, usize) {
+    if matches!(bytes.first(), Some(byte) if byte.is_ascii_alphabetic() && !b"nN".contains(byte)) {
+        return (0, 1);
+    }
+    let near = &bytes[..bytes.len().min(EXAMINED_BYTES)];
+    let is_of_number = |byte: &&u8| IS_OF_NUMBER[usize::from(**byte)];
+    let examined = near.iter().take_while(is_of_number).count();
+    // Behind `nan(` any letters may follow.
+    let is_nan = bytes[examined..]
+        .first_chunk::<4>()
+        .is_some_and(|begin| begin.eq_ignore_ascii_case(b"nan("));
+    match examined == EXAMINED_BYTES || is_nan {
+        true => (bytes.len(), examined),
+        false => (examined, examined),
+    }
+}
 
 /// Why a run ends that the script cannot prevent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,45 +188,112 @@ pub(crate) struct Meter {
     longest: Cell<usize>,
     /// Length of the longest string that could be a number.
     longest_number: Cell<usize>,
+    /// What instructions between two looks at the budget have allocated, at most: so long may a
+    /// string be that `..` has made.
+    longest_made: Cell<usize>,
+    /// Instructions between two looks at the budget. It is the number of the coroutine that runs,
+    /// because each one that another continues looks after its first instruction.
+    interval: Cell<u64>,
+    /// Bytes of the interpreter at the last look.
+    bytes_seen: Cell<usize>,
+    /// Instructions since the last tick.
+    instructions: Cell<u64>,
+    /// Bytes that instructions may have read since the clock was read.
+    bytes_untimed: Cell<u64>,
     /// Bytes of the interpreter at the last tick.
     bytes: Cell<usize>,
     /// Bytes of the interpreter at which garbage is collected within the run.
     collect_at: Cell<usize>,
-    /// When the run began, in microseconds of the clock of its patience.
-    began_us: Cell<u64>,
+    /// When the clock of its patience was first read in this run, in its microseconds.
+    began_us: Cell<Option<u64>>,
+    /// Microseconds that were taken before it by scripts of the same item.
+    before_us: Cell<u64>,
+    /// For the function that the interpreter calls to look at the budget.
+    this: Weak<Meter>,
     /// Where the error was raised that ended the script.
     pub(crate) blame: RefCell<Option<String>>,
 }
 
 impl Meter {
-    pub(crate) fn new(limits: ScriptLimits) -> Self {
-        Meter {
+    pub(crate) fn new(limits: ScriptLimits) -> Rc<Self> {
+        Rc::new_cyclic(|this| Meter {
+            this: Weak::clone(this),
             limits,
             steps: Cell::new(0),
             charges: Cell::new(0),
             stop: Cell::new(None),
             longest: Cell::new(0),
             longest_number: Cell::new(0),
+            longest_made: Cell::new(0),
+            interval: Cell::new(INSTRUCTIONS_MAX),
+            bytes_seen: Cell::new(0),
+            instructions: Cell::new(0),
+            bytes_untimed: Cell::new(0),
             bytes: Cell::new(0),
             collect_at: Cell::new(0),
-            began_us: Cell::new(0),
+            began_us: Cell::new(None),
+            before_us: Cell::new(0),
             blame: RefCell::new(None),
+        })
+    }
+
+    /// Begins a run, behind other scripts of the same item.
+    pub(crate) fn begin(&self, lua: &Lua, spent: Spent) -> mlua::Result<()> {
+        self.steps.set(spent.steps);
+        self.stop.set(None);
+        self.began_us.set(None);
+        self.before_us.set(spent.us);
+        self.longest.set(0);
+        self.longest_number.set(0);
+        self.longest_made.set(0);
+        self.instructions.set(0);
+        self.bytes_untimed.set(0);
+        let bytes = lua.used_memory();
+        self.bytes.set(bytes);
+        self.bytes_seen.set(bytes);
+        self.collect_at.set(self.limits.memory_bytes_max / 2);
+        self.blame.replace(None);
+        self.look_every(lua, INSTRUCTIONS_MAX)
+    }
+
+    /// What the scripts of the item have taken, with this one.
+    pub(crate) fn spent(&self) -> Spent {
+        Spent {
+            steps: self.steps.get(),
+            us: self.before_us.get() + self.taken_us(),
         }
     }
 
-    /// Begins a run.
-    pub(crate) fn begin(&self, lua: &Lua) {
-        self.steps.set(0);
-        self.stop.set(None);
-        if let Some(patience) = self.limits.patience {
-            self.began_us.set((patience.elapsed_us)());
-        }
-        self.longest.set(0);
-        self.longest_number.set(0);
-        let bytes = lua.used_memory();
-        self.bytes.set(bytes);
-        self.collect_at.set(self.limits.memory_bytes_max / 2);
-        self.blame.replace(None);
+    /// Has the coroutine that runs look at the budget after so many instructions, counted from now.
+    fn look_every(&self, lua: &Lua, instructions: u64) -> mlua::Result<()> {
+        self.interval.set(instructions);
+        let count = u32::try_from(instructions).expect("it is short");
+        let this = Weak::clone(&self.this);
+        let triggers = HookTriggers::new().every_nth_instruction(count);
+        lua.set_global_hook(triggers, move |lua, _| {
+            let meter = this.upgrade().ok_or(Failure::Stop)?;
+            meter.look(lua).map(|()| VmState::Continue)
+        })
+    }
+
+    /// Has the coroutine that runs look after its next instruction: another one goes on, or has.
+    pub(crate) fn look_next(&self, lua: &Lua) -> mlua::Result<()> {
+        self.charge(1)?;
+        self.look_every(lua, 1)
+    }
+
+    /// Bytes that an instruction may read.
+    fn reach(&self) -> usize {
+        let longest = self.longest_number.get().max(self.longest_made.get());
+        longest.max(self.longest.get() / NUMBER_FACTOR)
+    }
+
+    /// Instructions between two looks at the budget, by the longest string.
+    fn instructions_max(&self) -> u64 {
+        let lengths = self.reach() / SHORT_BYTES;
+        let twos = u64::from(usize::BITS - lengths.leading_zeros());
+        let fewer = INSTRUCTIONS_OF_FACTOR * twos.div_ceil(2);
+        INSTRUCTIONS_MAX.saturating_sub(fewer).max(1)
     }
 
     /// What ends the run, if something does.
@@ -204,19 +330,34 @@ impl Meter {
 
     /// Takes the steps of a function that reads or writes so many bytes.
     pub(crate) fn charge_bytes(&self, bytes: usize) -> mlua::Result<()> {
-        self.charge(1 + (bytes / BYTES_PER_STEP) as u64)
+        let near = bytes.min(NEAR_BYTES);
+        let steps = near / BYTES_PER_STEP + (bytes - near) / FAR_BYTES_PER_STEP;
+        self.charge(1 + steps as u64)
     }
 
-    /// Takes note of a string that the script gets: long ones make each instruction dearer.
-    pub(crate) fn note(&self, bytes: &[u8]) {
+    /// Takes the steps of reading a number from a string, before it is read.
+    pub(crate) fn charge_number(&self, bytes: usize) -> mlua::Result<()> {
+        self.charge(1 + (bytes / NUMBER_BYTES_PER_STEP) as u64)
+    }
+
+    /// Takes note of a string that the script gets: long ones make each instruction dearer, and the
+    /// budget is looked at more often.
+    pub(crate) fn note(&self, lua: &Lua, bytes: &[u8]) -> mlua::Result<()> {
         if bytes.len() < SHORT_BYTES {
-            return;
+            return Ok(());
         }
+        let (of_number, examined) = number_bytes(bytes);
+        self.charge_number(examined)?;
         self.longest.set(self.longest.get().max(bytes.len()));
-        let is_of_number = |byte: &&u8| byte.is_ascii_hexdigit() || b" \t\n\r.+-xX".contains(byte);
-        let number_bytes = bytes.iter().take_while(is_of_number).count();
-        let longest = self.longest_number.get().max(number_bytes);
+        let longest = self.longest_number.get().max(of_number);
         self.longest_number.set(longest);
+        let instructions_max = self.instructions_max();
+        if instructions_max < self.interval.get() {
+            // Those that have run since the last look are forgotten.
+            self.charge(self.interval.get())?;
+            self.look_every(lua, instructions_max)?;
+        }
+        Ok(())
     }
 
     /// Refuses what would not fit into memory, before it is made.
@@ -231,37 +372,73 @@ impl Meter {
     pub(crate) fn allocated_since(&self, lua: &Lua, bytes_before: usize) {
         let bytes = lua.used_memory().saturating_sub(bytes_before);
         self.bytes.set(self.bytes.get() + bytes);
+        self.bytes_seen.set(self.bytes_seen.get() + bytes);
+    }
+
+    /// Microseconds of this run since the clock was first read.
+    fn taken_us(&self) -> u64 {
+        let (Some(patience), Some(began_us)) = (self.limits.patience, self.began_us.get()) else {
+            return 0;
+        };
+        (patience.elapsed_us)().saturating_sub(began_us)
     }
 
     /// Ends a run that has taken longer than its patience.
     fn check_time(&self) -> mlua::Result<()> {
-        if let Some(patience) = self.limits.patience {
-            let us = (patience.elapsed_us)().saturating_sub(self.began_us.get());
-            if us > patience.us_max {
-                return Err(self.stop(Stop::Time { us }));
-            }
+        let Some(patience) = self.limits.patience else {
+            return Ok(());
+        };
+        if self.began_us.get().is_none() {
+            self.began_us.set(Some((patience.elapsed_us)()));
+            return Ok(());
         }
-        Ok(())
+        let us = self.before_us.get() + self.taken_us();
+        match us > patience.us_max {
+            true => Err(self.stop(Stop::Time { us })),
+            false => Ok(()),
+        }
     }
 
-    /// [`TICK_STEPS`] instructions have run.
-    pub(crate) fn tick(&self, lua: &Lua) -> mlua::Result<()> {
-        self.check_time()?;
+    /// As many instructions have run as the interval says. The price is that of as many more, which
+    /// run before the next look.
+    fn look(&self, lua: &Lua) -> mlua::Result<()> {
+        let count = self.interval.get();
         let bytes = lua.used_memory();
+        let made = bytes.saturating_sub(self.bytes_seen.get());
+        self.bytes_seen.set(bytes);
+        if made > SHORT_BYTES {
+            self.longest_made.set(self.longest_made.get().max(made));
+        }
         let growth = bytes.saturating_sub(self.bytes.get());
-        self.bytes.set(bytes);
         if growth > GROWTH_FREE_BYTES {
             // What `..` made, or a table: nobody knows, and a table is the likelier one.
+            self.bytes.set(bytes);
             self.longest.set(self.longest.get().max(growth));
             self.charge_bytes(growth)?;
         }
+        let instructions = self.instructions.get() + count;
+        let untimed = self.bytes_untimed.get() + count * OPERANDS * self.reach() as u64;
+        let is_tick = instructions >= TICK_STEPS;
+        if is_tick {
+            self.bytes.set(bytes);
+        }
+        self.instructions
+            .set(if is_tick { 0 } else { instructions });
+        let is_timed = is_tick || untimed >= TIMED_BYTES;
+        self.bytes_untimed.set(if is_timed { 0 } else { untimed });
+        if is_timed {
+            self.check_time()?;
+        }
         let price = 1 + self.longest.get() / LONG_BYTES;
         let price = price + self.longest_number.get() / LONG_NUMBER_BYTES;
-        self.charge(TICK_STEPS * price as u64)?;
+        self.charge(count * price as u64)?;
         if bytes > self.collect_at.get() {
             self.collect(lua)?;
         }
-        Ok(())
+        match self.instructions_max() {
+            instructions if instructions == count => Ok(()),
+            instructions => self.look_every(lua, instructions),
+        }
     }
 
     /// Collects garbage within the run. The next time is when half of what is free then is used.
@@ -271,6 +448,7 @@ impl Meter {
         lua.gc_stop();
         let bytes = lua.used_memory();
         self.bytes.set(bytes);
+        self.bytes_seen.set(bytes);
         let free = self.limits.memory_bytes_max.saturating_sub(bytes);
         self.collect_at.set(bytes + free / 2);
         Ok(())

@@ -4,11 +4,11 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use mlua::{Function, HookTriggers, LuaOptions, MultiValue, StdLib, Table, Value, VmState};
+use mlua::{Function, LuaOptions, MultiValue, StdLib, Table, Value};
 use penstock_net::resp::{Protocol, Replies};
 use penstock_shard::scripts::{Calls, Script, ScriptEnd, ScriptRun};
 
-use crate::budget::{Meter, ScriptLimits, Stop, TICK_STEPS};
+use crate::budget::{Meter, ScriptLimits, Stop};
 use crate::cjson::Cjson;
 use crate::commands::Dispatcher;
 use crate::failure::{Plain, plain};
@@ -76,7 +76,7 @@ impl Interpreter {
         // What is garbage is decided between runs, and by the meter within a run.
         lua.gc_stop();
         let shared = Shared {
-            meter: Rc::new(Meter::new(limits)),
+            meter: Meter::new(limits),
             random: Rc::default(),
             cjson: Cjson::default(),
             protocol: Rc::new(Cell::new(Protocol::Resp2)),
@@ -130,6 +130,7 @@ impl Interpreter {
         let outcome = self.execute(&function, run, calls);
         drop(function);
         let end = self.finish(run, outcome, reply);
+        run.spent.set(self.shared.meter.spent());
         self.tidy();
         end
     }
@@ -147,17 +148,10 @@ impl Interpreter {
             cjson,
             protocol,
         } = &self.shared;
-        meter.begin(&self.lua);
+        meter.begin(&self.lua, run.spent.get())?;
         random.seed(run.seed);
         cjson.reset();
         protocol.set(Protocol::Resp2);
-        let count = u32::try_from(TICK_STEPS).expect("a tick is short");
-        let hook_meter = Rc::clone(meter);
-        let triggers = HookTriggers::new().every_nth_instruction(count);
-        // Sets the count of instructions to zero, too.
-        self.lua.set_global_hook(triggers, move |lua, _| {
-            hook_meter.tick(lua).map(|()| VmState::Continue)
-        })?;
         let keys = list(&self.lua, meter, run.keys)?;
         let arguments = list(&self.lua, meter, run.arguments)?;
         self.lua.set_memory_limit(meter.limits.memory_bytes_max)?;
@@ -376,7 +370,7 @@ fn list(lua: &mlua::Lua, meter: &Meter, items: &[&[u8]]) -> mlua::Result<Table> 
     let bytes: usize = items.iter().map(|item| item.len() + STRING_BYTES).sum();
     meter.charge_bytes(bytes)?;
     meter.check_room(lua, bytes)?;
-    items.iter().for_each(|item| meter.note(item));
+    items.iter().try_for_each(|item| meter.note(lua, item))?;
     if items.len() <= FEW_WORDS_MAX {
         return lua.create_sequence_from(items.iter().map(|item| mlua::LuaString::wrap(*item)));
     }

@@ -27,7 +27,7 @@ pub(crate) fn function<R: IntoLuaMulti + 'static>(
             let text = format!("{} arguments, {ARGUMENTS_MAX} is the limit", values.len());
             return Err(placed(lua, name, Failure::Unplaced(text).into()));
         }
-        body(&Arguments::new(lua, values), &meter).map_err(|error| placed(lua, name, error))
+        body(&Arguments::new(lua, &meter, values), &meter).map_err(|error| placed(lua, name, error))
     })
 }
 
@@ -35,6 +35,6 @@ pub(crate) fn function<R: IntoLuaMulti + 'static>(
 pub(crate) fn text(lua: &Lua, meter: &Meter, bytes: &[u8]) -> Result<Value> {
     meter.charge_bytes(bytes.len())?;
     meter.check_room(lua, bytes.len())?;
-    meter.note(bytes);
+    meter.note(lua, bytes)?;
     lua.create_string(bytes).map(Value::String)
 }

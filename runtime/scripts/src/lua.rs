@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use penstock_shard::scripts::{Calls, ScriptEnd, ScriptRun, Scripts};
+use penstock_shard::scripts::{Calls, ScriptEnd, ScriptRun, Scripts, Spent};
 
 use crate::budget::ScriptLimits;
 use crate::interpreter::Interpreter;
@@ -59,6 +59,12 @@ impl Scripts for Lua {
         self.bytes = interpreter.bytes();
         INTERPRETERS.with_borrow_mut(|all| all.insert(self.name, interpreter));
         end
+    }
+
+    fn may_run_again(&self, spent: Spent) -> bool {
+        let patience = self.limits.patience;
+        spent.steps < self.limits.steps_max
+            && patience.is_none_or(|patience| spent.us < patience.us_max)
     }
 
     fn bytes(&self) -> usize {

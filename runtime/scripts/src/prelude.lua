@@ -6,13 +6,17 @@ local raw_next, raw_rawget, raw_rawset = next, rawget, rawset
 local raw_pcall, raw_xpcall, raw_unpack = pcall, xpcall, unpack
 local raw_tostring, raw_getmetatable, raw_setmetatable = tostring, getmetatable, setmetatable
 local raw_create, raw_wrap, raw_resume = coroutine.create, coroutine.wrap, coroutine.resume
+local raw_yield = coroutine.yield
 local raise, caught, charge = native.raise, native.caught, native.charge
+local charge_number, look_next = native.charge_number, native.look_next
 local compile, find_step, concat = native.compile, native.string.gsub_step, native.concat
 local gmatch_step, gsub_text = native.string.gmatch_step, native.string.gsub_text
 local sub = native.string.sub
 local floor, huge = math.floor, math.huge
 -- Numbers of an int are below.
 local INT_END = 2147483647
+-- Strings of as many bytes take steps when they are read as a number.
+local LONG_NUMBER = 1024
 
 -- Proxies: what stands in front of a table that no script may change.
 local inner = {}
@@ -176,32 +180,88 @@ function base.load(...)
   return compile(concat(pieces), name or '=(load)')
 end
 
+local function charge_text(value)
+  if type(value) == 'string' and #value >= LONG_NUMBER then charge_number(#value) end
+end
+
+function base.tonumber(...)
+  local value, radix = ...
+  charge_text(value)
+  if radix == nil then
+    if value == nil and select('#', ...) == 0 then
+      raise("bad argument #1 to 'tonumber' (value expected)")
+    end
+    return (tonumber(value))
+  end
+  charge_text(radix)
+  local digits = tonumber(radix)
+  if not digits then expected(2, 'tonumber', 'number', 2, radix) end
+  local is_ten = digits >= 10 and digits < 11
+  if not is_ten and type(value) ~= 'string' and type(value) ~= 'number' then
+    expected(1, 'tonumber', 'string', 2, value)
+  end
+  if not (digits >= 2 and digits < 37) then
+    raise("bad argument #2 to 'tonumber' (base out of range)")
+  end
+  return (tonumber(value, digits))
+end
+
 -- The interpreter decides what is collected when.
 function base.collectgarbage() return 0 end
 function base.gcinfo() return 0 end
 
 base.assert, base.error, base.ipairs, base.rawequal = assert, error, ipairs, rawequal
-base.select, base.tonumber, base.type = select, tonumber, type
+base.select, base.type = select, type
 base._VERSION = _VERSION
 
--- Coroutines: their instructions are counted from zero, so a new one costs a tick.
+-- Coroutines: their instructions are counted from zero, so a new one costs a tick. Each counts by
+-- itself until it looks at the budget. One that makes another, that another continues, or that
+-- waits looks after its next instruction.
 local coroutines = {
   running = coroutine.running,
   status = coroutine.status,
-  yield = coroutine.yield,
 }
+
+function coroutines.yield(...)
+  look_next()
+  return raw_yield(...)
+end
 
 function coroutines.create(f)
   charge(native.tick_steps)
+  look_next()
   return raw_create(f)
+end
+
+local function resumed(...)
+  look_next()
+  return ...
+end
+
+local function unwrapped(ok, ...)
+  if ok then return ... end
+  local reason = ...
+  local kind = type(reason)
+  if kind == 'string' or kind == 'number' then raise(reason) end
+  error(reason, 0)
 end
 
 function coroutines.wrap(f)
   charge(native.tick_steps)
-  return raw_wrap(f)
+  look_next()
+  -- It refuses what is no function of a script.
+  raw_wrap(f)
+  local made = raw_create(f)
+  return function(...)
+    look_next()
+    return unwrapped(resumed(raw_resume(made, ...)))
+  end
 end
 
-function coroutines.resume(...) return settled(raw_resume(...)) end
+function coroutines.resume(...)
+  look_next()
+  return settled(resumed(raw_resume(...)))
+end
 
 -- Strings: functions with callbacks are written in Lua, so no function in Rust calls a script.
 local strings = {}

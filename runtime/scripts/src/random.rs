@@ -6,6 +6,7 @@ use std::rc::Rc;
 use mlua::{Lua, MultiValue, Result, Table};
 
 use crate::arguments::Arguments;
+use crate::budget::Meter;
 use crate::failure::placed;
 use crate::numbers;
 
@@ -34,15 +35,21 @@ impl Random {
 }
 
 /// Puts `random` and `randomseed` into the table of the library `math`.
-pub(crate) fn install(lua: &Lua, math: &Table, random: &Rc<Random>) -> Result<()> {
-    let numbers = Rc::clone(random);
+pub(crate) fn install(
+    lua: &Lua,
+    math: &Table,
+    meter: &Rc<Meter>,
+    random: &Rc<Random>,
+) -> Result<()> {
+    let (numbers, its_meter) = (Rc::clone(random), Rc::clone(meter));
     let body = move |lua: &Lua, values: MultiValue| {
-        draw(&numbers, &Arguments::new(lua, values)).map_err(|error| placed(lua, "random", error))
+        draw(&numbers, &Arguments::new(lua, &its_meter, values))
+            .map_err(|error| placed(lua, "random", error))
     };
     math.raw_set("random", lua.create_function(body)?)?;
-    let numbers = Rc::clone(random);
+    let (numbers, its_meter) = (Rc::clone(random), Rc::clone(meter));
     let body = move |lua: &Lua, values: MultiValue| {
-        let seed = Arguments::new(lua, values).number(0);
+        let seed = Arguments::new(lua, &its_meter, values).number(0);
         let seed = seed.map_err(|error| placed(lua, "randomseed", error))?;
         numbers.seed(numbers::integer_of(seed).cast_unsigned());
         Ok(())

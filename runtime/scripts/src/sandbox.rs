@@ -79,7 +79,10 @@ fn libraries(lua: &Lua, shared: &Shared, native: &Table) -> Result<()> {
     native.raw_set("bit", bits::library(lua, meter)?)?;
     native.raw_set("struct", structs::library(lua, meter)?)?;
     let math: Table = lua.globals().raw_get("math")?;
-    random::install(lua, &math, &shared.random)?;
+    random::install(lua, &math, meter, &shared.random)?;
+    // Those that read any number of arguments.
+    math.raw_set("max", function(lua, "max", meter, greatest)?)?;
+    math.raw_set("min", function(lua, "min", meter, least)?)?;
     native.raw_set("math", math)
 }
 
@@ -97,6 +100,12 @@ fn errors(lua: &Lua, shared: &Shared, native: &Table) -> Result<()> {
         Ok(error)
     };
     native.raw_set("blame", lua.create_function(body)?)?;
+    let meter = Rc::clone(&shared.meter);
+    let body = move |lua: &Lua, (): ()| meter.look_next(lua);
+    native.raw_set("look_next", lua.create_function(body)?)?;
+    let meter = Rc::clone(&shared.meter);
+    let body = move |_: &Lua, bytes: usize| meter.charge_number(bytes);
+    native.raw_set("charge_number", lua.create_function(body)?)?;
     let meter = Rc::clone(&shared.meter);
     let body =
         move |_: &Lua, steps: f64| meter.charge(numbers::integer_of(steps.max(0.0)).unsigned_abs());
@@ -180,6 +189,26 @@ fn setresp(lua: &Lua, shared: &Shared) -> Result<Function> {
         });
         Ok(())
     })
+}
+
+/// The argument that comes before all others.
+fn first(args: &Arguments<'_>, is_before: fn(f64, f64) -> bool) -> Result<f64> {
+    let mut found = args.number(0)?;
+    for index in 1..args.len() {
+        let number = args.number(index)?;
+        if is_before(number, found) {
+            found = number;
+        }
+    }
+    Ok(found)
+}
+
+fn greatest(args: &Arguments<'_>, _: &Meter) -> Result<f64> {
+    first(args, |a, b| a > b)
+}
+
+fn least(args: &Arguments<'_>, _: &Meter) -> Result<f64> {
+    first(args, |a, b| a < b)
 }
 
 /// `table.concat(table, separator, first, last)`.

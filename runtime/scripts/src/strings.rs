@@ -104,9 +104,9 @@ fn rep(args: &Arguments<'_>, meter: &Meter) -> Result<Value> {
     let bytes = subject.as_bytes();
     let count = usize::try_from(args.int(1)?).unwrap_or(0);
     let len = bytes.len().saturating_mul(count);
-    meter.charge_bytes(len)?;
     // Once in the interpreter, once on the way there.
     meter.check_room(args.lua, len.saturating_mul(2))?;
+    meter.charge_bytes(len)?;
     text(
         args.lua,
         meter,

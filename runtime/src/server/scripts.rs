@@ -1,30 +1,25 @@
 //! The interpreter of one core, whose scripts write to the log of the node.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use penstock_net::resp::Protocol;
 use penstock_scripts::{Lua, Patience, ScriptLimits, ScriptTexts};
-use penstock_shard::scripts::{Called, Calls, ScriptEnd, ScriptRun, Scripts};
+use penstock_shard::scripts::{Called, Calls, ScriptEnd, ScriptRun, Scripts, Spent};
 use tracing::{info, warn};
+
+use crate::system::thread_clock::thread_us;
 
 /// Lines of scripts of one core in [`LINES_WITHIN`], at most; others are counted.
 const LINES_MAX: u32 = 20;
 const LINES_WITHIN: Duration = Duration::from_secs(1);
 /// Bytes of a line that are logged.
 const LINE_BYTES_MAX: usize = 256;
-/// The time of a run, at most, whatever its steps: twenty times what `script_steps_max` usually
+/// The time of a run on a CPU, at most, whatever its steps: twenty times what `script_steps_max` usually
 /// takes.
 const RUN_US_MAX: u64 = 100_000;
 /// The level of `redis.log` from which a line is a warning.
 const WARNING: u8 = 3;
-
-/// Microseconds of a clock that never steps.
-fn elapsed_us() -> u64 {
-    static BEGAN: OnceLock<Instant> = OnceLock::new();
-    let began = BEGAN.get_or_init(Instant::now);
-    u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX)
-}
 
 /// An interpreter and the log of what its scripts say.
 pub(super) struct LoggedScripts {
@@ -38,7 +33,7 @@ impl LoggedScripts {
         let limits = ScriptLimits {
             steps_max,
             patience: Some(Patience {
-                elapsed_us,
+                elapsed_us: thread_us,
                 us_max: RUN_US_MAX,
             }),
             ..ScriptLimits::default()
@@ -64,6 +59,10 @@ impl Scripts for LoggedScripts {
     ) -> ScriptEnd {
         let log = &mut self.log;
         self.lua.run(run, &mut LoggedCalls { calls, log }, reply)
+    }
+
+    fn may_run_again(&self, spent: Spent) -> bool {
+        self.lua.may_run_again(spent)
     }
 
     fn bytes(&self) -> usize {

@@ -28,6 +28,7 @@ mod random;
 pub(crate) mod schedstat;
 mod schedule;
 mod sockets;
+pub(crate) mod thread_clock;
 mod threads;
 pub(crate) mod wall;
 pub(crate) mod wiping;

@@ -218,6 +218,16 @@ impl<P: Blocks> Shard<P> {
                 );
                 Replies::new(reply, protocol).error(text.as_bytes());
             }
+            Some(Wants::Cold(_)) if !ran.may_run_again => {
+                let text = format!(
+                    "TRYAGAIN nothing was executed: the script has taken {} steps and {} \
+                     microseconds in {} runs, each of which has met a key that is not in memory",
+                    ran.spent.steps,
+                    ran.spent.us,
+                    request.runs() + 1
+                );
+                Replies::new(reply, protocol).error(text.as_bytes());
+            }
             Some(Wants::Cold(cold)) => return self.fetch_for_script(operation, ran, cold, pieces),
             Some(Wants::Slot(_) | Wants::Fired { .. }) => unreachable!("the caller has done it"),
             Some(Wants::Elsewhere(refusal)) => {
@@ -335,7 +345,7 @@ impl<P: Blocks> Shard<P> {
         pieces: &mut Pieces,
     ) -> Disposition {
         let mut item = operation.item.to_vec();
-        note_run(&mut item, ran.time_us);
+        note_run(&mut item, ran.time_us, ran.spent);
         let operation = &with_item(operation, &item);
         let request = ScriptRequest::read(&item).expect("it was read before");
         let execution = &mut self.execution;

@@ -2,9 +2,15 @@
 //! `K` is the first key, `''` no byte, and a byte below a blank is a blank within a word.
 //!
 //! `all` replies an array of all replies, `last` the last one, `fail` an error behind all commands,
-//! `long` more bytes than a value has.
+//! `long` more bytes than a value has. `dear` takes [`DEAR_STEPS`], and `spent` replies what was
+//! taken before it.
 
-use penstock_shard::scripts::{Called, Calls, Script, ScriptEnd, ScriptRun, Scripts};
+use penstock_shard::scripts::{Called, Calls, Script, ScriptEnd, ScriptRun, Scripts, Spent};
+
+/// Steps of a script that is dear.
+pub const DEAR_STEPS: u64 = 400;
+/// Steps after which no script runs again.
+pub const AGAIN_STEPS: u64 = 1_000;
 
 pub struct Lines;
 
@@ -19,6 +25,14 @@ impl Scripts for Lines {
             return ScriptEnd::Unknown;
         };
         let from = reply.len();
+        let spent = run.spent.get();
+        if text == b"spent" {
+            reply.extend(format!(":{}\r\n", spent.steps).bytes());
+        }
+        if text == b"dear" {
+            let steps = DEAR_STEPS;
+            run.spent.set(spent.and(Spent { steps, us: 7 }));
+        }
         if text == b"all" {
             reply.extend(format!("*{}\r\n", run.arguments.len()).bytes());
         }
@@ -48,6 +62,10 @@ impl Scripts for Lines {
             return ScriptEnd::Failed;
         }
         ScriptEnd::Answered
+    }
+
+    fn may_run_again(&self, spent: Spent) -> bool {
+        spent.steps < AGAIN_STEPS
     }
 
     fn bytes(&self) -> usize {

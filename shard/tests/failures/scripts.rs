@@ -228,6 +228,45 @@ fn cold_keys_are_read_first_and_the_script_changes_each_once() {
 }
 
 #[test]
+fn a_script_that_has_taken_its_steps_in_runs_that_met_cold_keys_runs_no_more() {
+    const KEYS: usize = 60;
+    let sync = SyncMethod::DurableWrite;
+    let server = Server::open(sync, Image::default(), 1, None).expect("it opens");
+    let mut peer = Peer::connect(server, None);
+    for number in 0..KEYS {
+        peer.ask(&format!("SET {{s}}{number} {number}"));
+        peer.ask(&format!("SET {{s}}pad{number} {}", "x".repeat(1_000)));
+    }
+    let lines: Vec<String> = (0..6).map(|it| format!("INCR~{{s}}{it}")).collect();
+    let script = format!("EVAL dear 0 {}", lines.join(" "));
+    let refused = "-TRYAGAIN nothing was executed: the script has taken 1200 steps and 21 \
+                   microseconds in 3 runs, each of which has met a key that is not in memory\\r\\n";
+    assert_eq!(peer.ask(&script), refused);
+    // The next try finds what this one has met.
+    assert_eq!(peer.ask(&script), refused);
+    let replies: String = (1..=6).map(|it| format!(":{it}\\r\\n")).collect();
+    assert_eq!(peer.ask(&script), replies);
+}
+
+#[test]
+fn scripts_of_one_exec_know_what_those_before_them_have_taken_and_the_next_exec_begins_anew() {
+    let mut peer = roomy();
+    for _ in 0..2 {
+        peer.ask("MULTI");
+        for line in [
+            "EVAL spent 0",
+            "EVAL dear 0 PING",
+            "EVAL dear 0 PING",
+            "EVAL spent 0",
+        ] {
+            assert_eq!(peer.ask(line), "+QUEUED\\r\\n", "{line}");
+        }
+        let reply = peer.ask("EXEC");
+        assert_eq!(reply, "*4\\r\\n:0\\r\\n+PONG\\r\\n+PONG\\r\\n:800\\r\\n");
+    }
+}
+
+#[test]
 fn a_script_changes_at_most_as_many_keys_as_an_apply_has_and_reads_more() {
     let mut peer = roomy();
     let lines = |count: usize, verb: &str| {

@@ -112,7 +112,7 @@ impl Cjson {
         let (meter, choices) = (Rc::clone(meter), Rc::clone(&self.choices));
         lua.create_function(move |lua, values: MultiValue| {
             let bytes_before = lua.used_memory();
-            let args = Arguments::new(lua, values);
+            let args = Arguments::new(lua, &meter, values);
             let result = body(&args, &meter, &mut choices.borrow_mut());
             meter.allocated_since(lua, bytes_before);
             result.map_err(|error| placed(lua, name, error))

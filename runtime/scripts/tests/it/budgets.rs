@@ -351,3 +351,182 @@ fn more_arguments_than_a_function_can_take_are_refused_by_number() {
             .contains("8400 arguments, 8000 is the limit")
     );
 }
+
+thread_local! {
+    static STILL: Cell<u64> = const { Cell::new(0) };
+}
+
+/// A clock that stands still and counts how often it is read.
+fn counted_us() -> u64 {
+    STILL.set(STILL.get() + 1);
+    0
+}
+
+/// How often the clock is read while a script runs to its end.
+fn readings_of(script: &str) -> u64 {
+    let mut client = Client::with(ScriptLimits {
+        steps_max: u64::MAX,
+        patience: Some(Patience {
+            elapsed_us: counted_us,
+            us_max: 1,
+        }),
+        ..ScriptLimits::default()
+    });
+    let before = STILL.get();
+    assert_eq!(client.value(script), ":1\r\n", "{script}");
+    STILL.get() - before
+}
+
+#[test]
+fn the_clock_is_read_before_each_instruction_that_can_read_a_long_number() {
+    let product = |count: usize| " x = s * s".repeat(count);
+    // Each product reads two numbers of a megabyte.
+    let of_library = format!("local x local s = ('1'):rep(1e6) {} return 1", product(120));
+    let of_concat = format!(
+        "local x local s = '1' {} {} return 1",
+        " s = s .. s".repeat(20),
+        product(120)
+    );
+    let of_argument = format!(
+        "local x local s = redis.call('ECHO', ('1'):rep(1e6)) {} return 1",
+        product(120)
+    );
+    for script in [of_library, of_concat, of_argument] {
+        let readings = readings_of(&script);
+        assert!(readings >= 90, "{readings}: {script}");
+    }
+}
+
+#[test]
+fn a_coroutine_that_was_made_before_a_long_number_is_counted_as_finely_as_the_others() {
+    let product = " x = s * s".repeat(10);
+    for script in [
+        // Made and not begun.
+        format!(
+            "local s, x local all = {{}} \
+             for i = 1, 12 do all[i] = coroutine.create(function() {product} end) end \
+             s = ('1'):rep(1e6) for i = 1, 12 do coroutine.resume(all[i]) end return 1"
+        ),
+        // Waits in a call of yield.
+        format!(
+            "local s, x local all = {{}} for i = 1, 12 do \
+             all[i] = coroutine.wrap(function() coroutine.yield() {product} end) all[i]() end \
+             s = ('1'):rep(1e6) for i = 1, 12 do all[i]() end return 1"
+        ),
+        // Waits for the one that makes the number.
+        format!(
+            "local s, x local function f(n) if n == 0 then s = ('1'):rep(1e6) return end \
+             coroutine.wrap(f)(n - 1) {product} end f(12) return 1"
+        ),
+        format!(
+            "local s, x local function f(n) if n == 0 then s = ('1'):rep(1e6) error('x') end \
+             coroutine.resume(coroutine.create(f), n - 1) {product} end f(12) return 1"
+        ),
+    ] {
+        let readings = readings_of(&script);
+        assert!(readings >= 100, "{readings}: {script}");
+    }
+}
+
+/// How often a body runs on a string `s` until the steps of a run are taken.
+fn rounds_of(s: &str, body: &str) -> u64 {
+    let mut client = Client::new();
+    let script = format!("local s = {s} while true do {body} redis.call('ECHO', '') end");
+    let reply = client.value(&script);
+    assert!(reply.contains(STEPS), "{script}: {reply}");
+    client.store.calls
+}
+
+#[test]
+fn functions_that_read_a_number_from_a_long_string_take_its_steps() {
+    for body in [
+        "tonumber(s)",
+        "tonumber(s, 36)",
+        "math.max(1, s)",
+        "pcall(string.rep, 'x', s)",
+        "bit.band(s, 1)",
+        "pcall(math.random, s)",
+        "string.format('%d', s)",
+    ] {
+        let rounds = rounds_of("('1'):rep(1e6)", body);
+        assert!((1..=4).contains(&rounds), "{body}: {rounds}");
+    }
+    // Each of many arguments is one string again.
+    let rounds = rounds_of(
+        "('1'):rep(1000) local t = {} for i = 1, 7000 do t[i] = s end",
+        "math.max(unpack(t))",
+    );
+    assert!(rounds <= 1, "{rounds}");
+}
+
+#[test]
+fn copies_of_long_strings_cost_the_same_whatever_their_letters() {
+    for body in [
+        "local t = s:sub(2)",
+        "local t = string.format('%s', s)",
+        "local t = redis.call('ECHO', s)",
+    ] {
+        let of_x = rounds_of("('x'):rep(1e6)", body);
+        let of_y = rounds_of("('y'):rep(1e6)", body);
+        assert_eq!(of_x, of_y, "{body}");
+        assert!((3..=20).contains(&of_x), "{body}: {of_x}");
+    }
+}
+
+#[test]
+fn a_script_handles_a_value_of_a_mebibyte_a_few_times() {
+    for letter in ["x", "y", "{", "deadbeef"] {
+        let script = format!(
+            "local s = ('{letter}'):rep(1048576 / #'{letter}') redis.call('SET', KEYS[1], s) \
+             local t = redis.call('GET', KEYS[1]) redis.call('SET', KEYS[1], t .. '!') \
+             return #t:upper()"
+        );
+        let reply = Client::new().eval(&script, &["k"], &[]);
+        assert_eq!(reply, ":1048576\r\n", "{letter}");
+    }
+    let digits = "local s = redis.call('ECHO', ARGV[1]) redis.call('SET', KEYS[1], s) \
+                  if #s > 5 then return #redis.call('GET', KEYS[1]) end";
+    let reply = Client::new().eval(digits, &["k"], &[&"7".repeat(1 << 20)]);
+    assert_eq!(reply, ":1048576\r\n");
+}
+
+#[test]
+fn scripts_of_one_item_share_steps_and_patience() {
+    let mut client = Client::new();
+    let script = "for i = 1, 100000 do local x = i end return 1";
+    assert_eq!(client.value(script), ":1\r\n");
+    let of_one = client.spent.get();
+    assert!((100_000..500_000).contains(&of_one.steps), "{of_one:?}");
+    client.goes_on = true;
+    let mut answered = 0;
+    while client.value(script) == ":1\r\n" {
+        answered += 1;
+        assert!(answered < 10);
+    }
+    assert!(client.value("return 1").contains(STEPS));
+    client.goes_on = false;
+    assert_eq!(client.value(script), ":1\r\n");
+
+    let limits = ScriptLimits {
+        steps_max: u64::MAX,
+        patience: Some(Patience {
+            elapsed_us: reading_us,
+            us_max: 100_000,
+        }),
+        ..ScriptLimits::default()
+    };
+    let mut client = Client::with(limits);
+    let script = "for i = 1, 4000 do local x = i end return 1";
+    assert_eq!(client.value(script), ":1\r\n");
+    client.goes_on = true;
+    let mut answered = 0;
+    let value = loop {
+        let value = client.value(script);
+        if value != ":1\r\n" {
+            break value;
+        }
+        answered += 1;
+        assert!(answered < 20);
+    };
+    assert!(value.contains("the limit is 100000"), "{value}");
+}

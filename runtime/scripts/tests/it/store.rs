@@ -1,11 +1,12 @@
 //! A small store in memory that answers the commands of scripts, and a client of both.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use penstock_net::resp::{Protocol, Replies};
 use penstock_scripts::{Lua, ScriptLimits, ScriptTexts};
-use penstock_shard::scripts::{Called, Calls, Script, ScriptEnd, ScriptRun, Scripts};
+use penstock_shard::scripts::{Called, Calls, Script, ScriptEnd, ScriptRun, Scripts, Spent};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Value {
@@ -183,6 +184,9 @@ pub struct Client {
     pub reply_bytes_max: usize,
     pub seed: u64,
     pub end: ScriptEnd,
+    pub spent: Cell<Spent>,
+    /// Each script is one more of the same item.
+    pub goes_on: bool,
 }
 
 impl Client {
@@ -204,10 +208,15 @@ impl Client {
             reply_bytes_max: 64 << 20,
             seed: 1,
             end: ScriptEnd::Answered,
+            spent: Cell::default(),
+            goes_on: false,
         }
     }
 
     pub fn run(&mut self, script: Script<'_>, keys: &[&[u8]], arguments: &[&[u8]]) -> Vec<u8> {
+        if !self.goes_on {
+            self.spent.take();
+        }
         let run = ScriptRun {
             script,
             keys,
@@ -215,6 +224,7 @@ impl Client {
             protocol: self.protocol,
             reply_bytes_max: self.reply_bytes_max,
             seed: self.seed,
+            spent: &self.spent,
         };
         let mut reply = Vec::new();
         self.store.is_read_only = false;

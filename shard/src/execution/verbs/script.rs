@@ -3,6 +3,8 @@
 //! Nothing of the store changes while a script runs. What it has staged becomes one item of APPLY,
 //! which the shard runs at the same instant.
 
+use std::cell::Cell;
+
 use penstock_net::refusal::Refusal;
 use penstock_net::resp::{
     Eval, Evals, KeyRead, KeySeen, KeySource, MustWait, NO_SCRIPT, Protocol, QueuedEnd, Replies,
@@ -18,7 +20,7 @@ use penstock_storage::place::Lsn;
 use penstock_storage::store::{Found, Store};
 
 use crate::publisher::{Publisher, SCRIPT_STEPS_MAX};
-use crate::scripts::{Called, Calls, Script, ScriptEnd, ScriptRun, Scripts};
+use crate::scripts::{Called, Calls, Script, ScriptEnd, ScriptRun, Scripts, Spent};
 use crate::setup::Setup;
 
 use super::{Cold, Key, KeyHash, stored};
@@ -54,6 +56,10 @@ pub(crate) struct RanScript {
     pub(crate) newest: Option<NewestRead>,
     /// The time of its first run, in unix microseconds.
     pub(crate) time_us: u64,
+    /// What its scripts have taken in all runs of the item.
+    pub(crate) spent: Spent,
+    /// Whether the interpreter lets the item run again.
+    pub(crate) may_run_again: bool,
     used: Vec<CellId>,
 }
 
@@ -170,6 +176,7 @@ pub(crate) fn run<P: Blocks>(
     let mut interpreter = Interpreter {
         scripts,
         reply_bytes_max,
+        spent: Cell::default(),
     };
     let script = request.script();
     let end = match script {
@@ -194,7 +201,11 @@ pub(crate) fn run<P: Blocks>(
         "a script is stopped by what it wants, and by nothing else: {end:?}, {:?}",
         keys.wants
     );
+    let spent = request.spent().and(interpreter.spent.get());
+    let scripts = interpreter.scripts;
     RanScript {
+        may_run_again: scripts.is_none_or(|scripts| scripts.may_run_again(spent)),
+        spent,
         end,
         staged,
         wants: keys.wants,
@@ -244,6 +255,8 @@ impl RanScript {
 struct Interpreter<'a> {
     scripts: Option<&'a mut dyn Scripts>,
     reply_bytes_max: usize,
+    /// What its scripts have taken so far: the scripts of one EXEC share one budget.
+    spent: Cell<Spent>,
 }
 
 impl Interpreter<'_> {
@@ -271,6 +284,7 @@ impl Interpreter<'_> {
             reply_bytes_max: self.reply_bytes_max,
             // As in Redis: each run has the same numbers.
             seed: 0,
+            spent: &self.spent,
         };
         let mut calls = CallsOfStore {
             staged,
