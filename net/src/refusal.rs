@@ -539,6 +539,7 @@ impl Refusal {
             | Refusal::ProtocolRange { .. }
             | Refusal::ExtensionTag(_)
             | Refusal::ExtensionOperation { .. }
+            | Refusal::TokenTextInCluster
             | Refusal::Replica => Status::Unsupported,
             _ => Status::Malformed,
         }
