@@ -201,6 +201,7 @@ mod tests {
             let mut now_ms = 10_000_000;
             let mut horizon = Horizon::new(1 + random(400_000));
             let mut logged: Vec<(u64, u64)> = Vec::new();
+            let mut texts: Vec<(u64, u64, u64)> = Vec::new();
             let mut border_ms = 0;
             for _ in 0..200 {
                 now_ms += random(60_000);
@@ -212,6 +213,8 @@ mod tests {
                         let token_ms = oldest_ms + random(500_001 + AHEAD_MS_MAX);
                         if token_ms >= horizon.from_ms(now_ms) {
                             logged.push((token_ms, horizon.expiry_ms(token_ms)));
+                            let expiry_ms = horizon.expiry_ms(token_ms.max(now_ms));
+                            texts.push((token_ms, now_ms, expiry_ms));
                         }
                     }
                 }
@@ -222,6 +225,10 @@ mod tests {
                 for &(token_ms, expiry_ms) in &logged {
                     let is_there = expiry_ms > now_ms;
                     assert!(is_there || token_ms < from_ms, "seed {seed}: {token_ms}");
+                }
+                for &(sent_ms, record_ms, expiry_ms) in &texts {
+                    let latest_ms = horizon.text_time_ms(record_ms, expiry_ms);
+                    assert!(sent_ms <= latest_ms, "seed {seed}: a text of {sent_ms}");
                 }
             }
         }
