@@ -93,7 +93,7 @@ impl Talk {
                 self.hashes += 1;
                 let salted = challenge.salted();
                 self.conversation
-                    .hashed(Some(&salted).filter(|_| !self.is_busy));
+                    .hashed((!self.is_busy).then_some(&*salted));
                 continue;
             }
             if taken == 0 && !was_frame {

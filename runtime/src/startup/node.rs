@@ -378,7 +378,7 @@ impl Node {
         self.unix_ms_at_start
     }
 
-    /// What HELLO offers of the features of this build. Members of a cluster take no texts as tokens.
+    /// What HELLO offers of the features of this build. A cluster takes no texts as tokens.
     fn own_features(&self) -> u64 {
         match &self.cluster {
             Some(_) => FEATURES & !FEATURE_TEXT_TOKENS,
