@@ -64,7 +64,7 @@ impl Host for Server {
     }
 
     fn schema(&self) -> Arc<ServedSchema> {
-        let layout = ValueLayout::parse("texts: text[64] @ 0; = 512").expect("a layout");
+        let layout = ValueLayout::parse("texts:text[64]@0;=512").expect("a layout");
         Arc::new(ServedSchema {
             layouts: vec![NamedLayout {
                 name: "Texts".into(),
