@@ -271,7 +271,8 @@ pub enum Refusal {
     TokenTooOld { token_ms: u64, from_ms: u64 },
     #[error(
         "extension area of {0} bytes is not of the documented form: its length, 1 item, and the \
-         item's tag and length (a token has 16 bytes in an area of 32, member 24 in one of 40)"
+         item's tag and length (a token has 16 bytes in an area of 32, \
+         member 24 in one of 40, a text token 40 in one of 56)"
     )]
     ExtensionLength(u16),
     #[error(
@@ -539,6 +540,7 @@ impl Refusal {
             | Refusal::ProtocolRange { .. }
             | Refusal::ExtensionTag(_)
             | Refusal::ExtensionOperation { .. }
+            | Refusal::TokenTextInCluster
             | Refusal::Replica => Status::Unsupported,
             _ => Status::Malformed,
         }

@@ -81,6 +81,17 @@ pub enum FieldValue<'a> {
 }
 
 impl LayoutField {
+    /// How many bytes of a value a text says that it has, if it is one. They are not read, and
+    /// texts of a value may share bytes.
+    #[must_use]
+    pub fn text_len(&self, value: &[u8]) -> usize {
+        let place = value.get(self.offset..).and_then(|it| it.get(4..8));
+        match (self.kind, place.and_then(|place| place.first_chunk())) {
+            (FieldKind::Text, Some(len)) => u32::from_le_bytes(*len) as usize,
+            _ => 0,
+        }
+    }
+
     /// What a value holds there; `None` if the value has no such bytes. `fixed_bytes` are those of
     /// the layout's fields.
     #[must_use]

@@ -8,7 +8,7 @@ use crate::level::AckLevel;
 use crate::placement::partition_of;
 use crate::program::Run;
 use crate::request::batch_request::BatchRequest;
-use crate::request::extension::TOKEN_AREA_BYTES;
+use crate::request::extension::TEXT_TOKEN_AREA_BYTES;
 use crate::request::terms::{Condition, Expiry, MemberRead, Wanted, When};
 use crate::request::verb::{Effect, Verb};
 use crate::scan::ScanRequest;
@@ -210,7 +210,7 @@ impl<'a> Ask<'a> {
     pub fn bytes_max(&self) -> usize {
         // Head, version, expiry, extension, index entry, and the padding of two keys and a value.
         const INDEX_ENTRY_BYTES: usize = 8;
-        const ITEM_BYTES: usize = 16 + 16 + 8 + 40 + INDEX_ENTRY_BYTES + 3 * 8;
+        const ITEM_BYTES: usize = 16 + 16 + 8 + TEXT_TOKEN_AREA_BYTES + INDEX_ENTRY_BYTES + 3 * 8;
         let behind_key = match *self {
             Ask::Get { .. }
             | Ask::GetOfMember { .. }
@@ -219,9 +219,9 @@ impl<'a> Ask<'a> {
             | Ask::History { .. }
             | Ask::Scan(_) => 0,
             Ask::Apply(apply) => {
-                return INDEX_ENTRY_BYTES + apply.item_bytes() + TOKEN_AREA_BYTES;
+                return INDEX_ENTRY_BYTES + apply.item_bytes() + TEXT_TOKEN_AREA_BYTES;
             }
-            Ask::Run(run) => return INDEX_ENTRY_BYTES + run.item_bytes() + TOKEN_AREA_BYTES,
+            Ask::Run(run) => return INDEX_ENTRY_BYTES + run.item_bytes() + TEXT_TOKEN_AREA_BYTES,
             Ask::Set { value, .. } => value.len(),
             Ask::Keyspace { .. } => SETTINGS_BYTES,
             Ask::UpdateIf {
@@ -351,7 +351,10 @@ mod tests {
             apply.put(key, b"longer than a key").then(key.exists());
         }
         let ask = Ask::Apply(&apply);
-        assert_eq!(ask.encode().len() + 8 + TOKEN_AREA_BYTES, ask.bytes_max());
+        assert_eq!(
+            ask.encode().len() + 8 + TEXT_TOKEN_AREA_BYTES,
+            ask.bytes_max()
+        );
         let refusal = ApplyRequest::read(&ask.encode(), 1 << 20).expect_err("refused");
         assert_eq!(refusal.to_string(), "APPLY takes 1 to 255 keys, not 0");
     }

@@ -15,7 +15,7 @@ pub(super) const MEMBER_AREA_BYTES: usize = HEAD_BYTES + 24;
 /// Bytes of an area with TOKEN.
 pub(super) const TOKEN_AREA_BYTES: usize = HEAD_BYTES + Token::BYTES;
 /// Bytes of an area with TEXT_TOKEN.
-const TEXT_TOKEN_AREA_BYTES: usize = HEAD_BYTES + Token::TEXT_BYTES;
+pub(super) const TEXT_TOKEN_AREA_BYTES: usize = HEAD_BYTES + Token::TEXT_BYTES;
 
 const TOKEN_TAG: u16 = 1;
 const MEMBER_TAG: u16 = 2;

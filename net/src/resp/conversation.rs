@@ -213,8 +213,8 @@ impl Conversation {
                 taken = bytes.len();
                 break;
             }
-            let is_heard = talk.drops_replies();
-            if !is_heard || !talk.go_on(&mut sink) || !talk.ring.has_room() || talk.is_out_full() {
+            let goes_on = talk.go_on(&mut sink);
+            if !talk.drops_replies() || !goes_on || !talk.ring.has_room() || talk.is_out_full() {
                 talk.pauses.is_blocked = true;
                 break;
             }

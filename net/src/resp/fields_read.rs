@@ -7,9 +7,10 @@
 
 use std::sync::Arc;
 
-use crate::expression::{Field, FieldValue, LayoutField};
+use crate::expression::{Field, FieldKind, FieldValue, LayoutField};
 use crate::program::ServedSchema;
 
+use super::bound::ReplyBound;
 use super::reply::Replies;
 use super::words::shown;
 
@@ -19,10 +20,21 @@ const NOTATION_BYTES_MAX: usize = 256;
 const LAYOUTS_SHOWN_MAX: usize = 16;
 /// What an error shows of an argument, in bytes.
 const SHOWN_BYTES_MAX: usize = 64;
+/// Bytes of a field beside its name and its text, about.
+const FIELD_BYTES: usize = 32;
+/// The longest text of a float: zeros and digits.
+const FLOAT_BYTES_MAX: usize = 352;
 
 /// Which fields of a value are told.
 #[derive(Clone, Debug)]
-pub(super) enum FieldsRead {
+pub(super) struct FieldsRead {
+    of: Fields,
+    /// What the reply may take: the writer of the value says how long its texts are.
+    bound: ReplyBound,
+}
+
+#[derive(Clone, Debug)]
+enum Fields {
     /// Those of this layout of a schema.
     Layout(Arc<ServedSchema>, usize),
     /// Those of a notation that was read before.
@@ -34,11 +46,16 @@ impl FieldsRead {
     ///
     /// # Errors
     /// The error of RESP.
-    pub(super) fn read(layout: &[u8], schema: Arc<ServedSchema>) -> Result<Self, Vec<u8>> {
+    pub(super) fn read(
+        layout: &[u8],
+        schema: Arc<ServedSchema>,
+        bound: ReplyBound,
+    ) -> Result<Self, Vec<u8>> {
         let text = std::str::from_utf8(layout).unwrap_or_default();
         let layouts = &schema.layouts;
         if let Some(number) = layouts.iter().position(|it| it.name == text) {
-            return Ok(FieldsRead::Layout(schema, number));
+            let of = Fields::Layout(schema, number);
+            return Ok(FieldsRead { of, bound });
         }
         if !text.contains('@') {
             return Err(unknown_layout(layout, &schema));
@@ -49,7 +66,10 @@ impl FieldsRead {
             return Err(text.into_bytes());
         }
         match fields_of(text) {
-            Ok(_) => Ok(FieldsRead::Notation(text.into())),
+            Ok(_) => Ok(FieldsRead {
+                of: Fields::Notation(text.into()),
+                bound,
+            }),
             Err(why) => Err(format!("ERR KV.GET: {why}").into_bytes()),
         }
     }
@@ -59,23 +79,32 @@ impl FieldsRead {
         let Some(value) = value else {
             return replies.null();
         };
-        match self {
-            FieldsRead::Layout(schema, number) => {
+        match &self.of {
+            Fields::Layout(schema, number) => {
                 let named = &schema.layouts[*number];
                 // A value of before the last fields were added ends before them.
                 let all = named.layout.fields().iter();
                 let there = all.filter(|field| field.offset < value.len());
-                let read = |field: &LayoutField| field.read(named.layout.bytes(), value);
-                if let Some(field) = there.clone().find(|field| read(field).is_none()) {
-                    return no_field(&named.name, &field.name, value.len(), replies);
+                let bytes: usize = there.clone().map(|field| reply_bytes(field, value)).sum();
+                if bytes > self.bound.bytes_max() {
+                    let bound = self.bound;
+                    let text = format!("ERR the reply would take {bytes} bytes, and {bound}");
+                    return replies.error(text.as_bytes());
                 }
-                replies.map(there.clone().count());
+                let mut read = Vec::with_capacity(there.clone().count());
                 for field in there {
-                    replies.bulk(field.name.as_bytes());
-                    write_value(read(field).expect("it was read above"), replies);
+                    match field.read(named.layout.bytes(), value) {
+                        Some(it) => read.push((&field.name, it)),
+                        None => return no_field(&named.name, &field.name, value.len(), replies),
+                    }
+                }
+                replies.map(read.len());
+                for (name, value) in read {
+                    replies.bulk(name.as_bytes());
+                    write_value(value, replies);
                 }
             }
-            FieldsRead::Notation(text) => {
+            Fields::Notation(text) => {
                 let fields = fields_of(text).expect("it was read before");
                 if let Some((name, _)) = fields.iter().find(|(_, it)| it.read(value).is_none()) {
                     return no_field(text, name, value.len(), replies);
@@ -89,6 +118,20 @@ impl FieldsRead {
             }
         }
     }
+}
+
+/// What a field of a layout takes in the reply, about.
+fn reply_bytes(field: &LayoutField, value: &[u8]) -> usize {
+    let own_bytes = match field.kind {
+        FieldKind::Number(_) | FieldKind::Bool => 0,
+        FieldKind::Float { .. } => FLOAT_BYTES_MAX,
+        // One that is longer than the value is refused when it is read.
+        FieldKind::Text => Some(field.text_len(value))
+            .filter(|len| *len <= value.len())
+            .unwrap_or(0),
+        FieldKind::Bytes(bytes) => bytes,
+    };
+    FIELD_BYTES + field.name.len() + own_bytes
 }
 
 /// The fields of a notation, each with its own text.

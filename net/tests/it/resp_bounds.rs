@@ -4,12 +4,13 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use penstock_net::batch::Batch;
+use penstock_net::expression::ValueLayout;
 use penstock_net::frame::{HEADER_BYTES, Header, Medium};
 use penstock_net::item::Item;
 use penstock_net::level::AckLevel;
 use penstock_net::limits::Limits;
 use penstock_net::pieces::Pieces;
-use penstock_net::program::ServedSchema;
+use penstock_net::program::{NamedLayout, ServedSchema};
 use penstock_net::reply::{BatchReply, ExpiryTold, ReplyHead};
 use penstock_net::request::Verb;
 use penstock_net::resp::{
@@ -63,7 +64,14 @@ impl Host for Server {
     }
 
     fn schema(&self) -> Arc<ServedSchema> {
-        Arc::default()
+        let layout = ValueLayout::parse("texts:text[64]@0;=512").expect("a layout");
+        Arc::new(ServedSchema {
+            layouts: vec![NamedLayout {
+                name: "Texts".into(),
+                layout,
+            }],
+            ..ServedSchema::default()
+        })
     }
 
     fn scan_order(&self) -> u64 {
@@ -111,11 +119,11 @@ impl KeySource for Values<'_> {
     }
 }
 
-/// A connection beside a session in which each key has a value of `value_bytes` bytes.
+/// A connection beside a session in which each key has the same value.
 struct Peer {
     talk: Conversation,
     server: Server,
-    value_bytes: usize,
+    value: Vec<u8>,
     /// How many items changed something.
     changes: usize,
 }
@@ -130,7 +138,7 @@ impl Peer {
         Peer {
             talk,
             server: Server::default(),
-            value_bytes,
+            value: vec![b'v'; value_bytes],
             changes: 0,
         }
     }
@@ -182,11 +190,11 @@ impl Peer {
             };
             match Item::read(batch.item(number), 1 << 20) {
                 Ok(Item::Verb(request)) if request.verb == Verb::Get => {
-                    let value = vec![b'v'; self.value_bytes];
+                    let value = self.value.clone();
                     head.write_telling(out.written(), Some(told), None, &value);
                 }
                 Ok(Item::Script(request)) => {
-                    let value = vec![b'v'; self.value_bytes];
+                    let value = self.value.clone();
                     let (value_bytes_max, now_us) = (1 << 20, 1_700_000_000_000_000);
                     let mut staged = Staged::new(now_us, value_bytes_max, request.access());
                     let bytes_max = request.reply_bytes_max(value_bytes_max);
@@ -488,4 +496,34 @@ fn lists_of_the_server_are_bounded_however_often_a_name_is_asked_for() {
         told.contains("and output_bytes_max is 1048576\r\n"),
         "{told}"
     );
+}
+
+#[test]
+fn texts_of_a_value_that_share_bytes_are_refused_by_what_they_multiply_to() {
+    let value_of = |len: u32| {
+        let place = [512u32.to_le_bytes(), len.to_le_bytes()].concat();
+        [place.repeat(64), vec![b't'; len as usize]].concat()
+    };
+    let ask = ["KV.GET key AS Texts"];
+    let mut peer = Peer::new(0);
+    peer.value = value_of(512 << 10);
+    let reply = String::from_utf8(peer.ask(&ask)).expect("a text");
+    let wanted = 64 * (512 << 10);
+    assert!(
+        reply.starts_with("-ERR the reply would take ")
+            && reply.ends_with(&format!(
+                " bytes, and output_bytes_max is {REPLY_BYTES_MAX}\r\n"
+            )),
+        "{reply}"
+    );
+    let number = reply
+        .split(' ')
+        .nth(5)
+        .and_then(|it| it.parse::<usize>().ok());
+    assert!(number.is_some_and(|bytes| (wanted..wanted + 4_096).contains(&bytes)));
+    // As many texts that fit are told.
+    peer.value = value_of(14 << 10);
+    let reply = peer.ask(&ask);
+    assert!(reply.starts_with(b"*128\r\n"), "64 names and values");
+    assert!(reply.len() > 64 * (14 << 10) && reply.len() < REPLY_BYTES_MAX);
 }

@@ -51,6 +51,8 @@ struct Talk {
     /// How often the session was told to forget the user.
     left: usize,
     hashes: usize,
+    /// Nobody has time for a hash.
+    is_busy: bool,
 }
 
 impl Talk {
@@ -71,6 +73,7 @@ impl Talk {
             others: 0,
             left: 0,
             hashes: 0,
+            is_busy: false,
         }
     }
 
@@ -88,7 +91,9 @@ impl Talk {
             }
             if let Some(challenge) = self.conversation.take_challenge() {
                 self.hashes += 1;
-                self.conversation.hashed(Some(&challenge.salted()));
+                let salted = challenge.salted();
+                self.conversation
+                    .hashed((!self.is_busy).then_some(&*salted));
                 continue;
             }
             if taken == 0 && !was_frame {
@@ -260,6 +265,27 @@ fn commands_behind_a_login_wait_for_it_and_those_of_another_login_keep_the_user_
     let mut talk = Talk::new(true, None);
     let told = talk.say(b"AUTH ann pencil\r\nPING\r\nAUTH ann wrong\r\nPING\r\n");
     assert_eq!(told, format!("+OK\r\n+PONG\r\n{WRONG_PASS}+PONG\r\n"));
+}
+
+#[test]
+fn client_reply_drops_the_answer_of_a_login_and_no_other() {
+    let many = "-ERR too many logins";
+    for (login, is_busy) in [
+        ("AUTH ann pencil", false),
+        ("AUTH ann wrong", false),
+        ("HELLO 3 AUTH ann pencil", false),
+        ("AUTH ann pencil", true),
+    ] {
+        let mut talk = Talk::new(true, None);
+        assert_eq!(talk.say(b"AUTH ann pencil\r\n"), "+OK\r\n");
+        talk.is_busy = is_busy;
+        let skip = format!("CLIENT REPLY SKIP\r\n{login}\r\nECHO a\r\n");
+        assert_eq!(talk.say(skip.as_bytes()), "$1\r\na\r\n", "{login}");
+        let off = format!("CLIENT REPLY OFF\r\n{login}\r\nECHO a\r\nCLIENT REPLY ON\r\n");
+        assert_eq!(talk.say(off.as_bytes()), "+OK\r\n", "{login}");
+        let told = talk.say(format!("{login}\r\n").as_bytes());
+        assert_eq!(told.starts_with(many), is_busy, "{told}");
+    }
 }
 
 #[test]

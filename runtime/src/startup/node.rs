@@ -378,6 +378,14 @@ impl Node {
         self.unix_ms_at_start
     }
 
+    /// What HELLO offers of the features of this build. A cluster takes no texts as tokens.
+    fn own_features(&self) -> u64 {
+        match &self.cluster {
+            Some(_) => FEATURES & !FEATURE_TEXT_TOKENS,
+            None => FEATURES,
+        }
+    }
+
     /// How many shards there are.
     pub(crate) fn shards(&self) -> u16 {
         self.topology.shards()
@@ -405,7 +413,7 @@ impl Node {
             },
             node_id: identity.node_id,
             incarnation: identity.incarnation,
-            features: offered_features(FEATURES),
+            features: offered_features(self.own_features()),
             nonce: [0; 32],
             limits: Limits {
                 frame_bytes_max: config.frame_bytes_max,

@@ -8,7 +8,7 @@ use penstock_net::level::AckLevel;
 use penstock_net::link::Membership;
 use penstock_net::link::frame::LINK_VERSION;
 use penstock_net::link::message::LINK_PARTITIONS;
-use penstock_net::request::{BatchRequest, Condition};
+use penstock_net::request::{BatchRequest, Condition, Token};
 use penstock_net::scan::{ScanPage, ScanRequest};
 use penstock_net::slot::SLOTS;
 use penstock_net::status::Status;
@@ -60,6 +60,25 @@ fn level_all_waits_for_the_member_and_a_client_that_does_not_know_it_is_told_rep
         Some((Status::Ok, AckLevel::Replica))
     );
     assert_eq!(all_is_disk(&pair.nodes[0]), 0);
+}
+
+#[test]
+fn a_node_of_a_cluster_refuses_a_text_as_a_token_and_takes_a_uuid() {
+    let mut pair = linked();
+    let node = &mut pair.nodes[0];
+    let now_ms = node.server.time_ms();
+    let text = Token::of_text(b"order-17", now_ms).expect("a short text");
+    for (id, token, status) in [
+        (900, text, Status::Unsupported),
+        (901, Token::new(now_ms, [7; 10]), Status::Ok),
+    ] {
+        node.server.send(id, |batch, out| {
+            batch.token(token);
+            batch.set(out, &key(0), b"value", Condition::Always);
+        });
+        node.server.settle();
+        assert_eq!(node.server.replies[&id].status, status);
+    }
 }
 
 /// Ends a turn of a node. Whether its loop may stand still for the device.

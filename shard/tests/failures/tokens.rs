@@ -365,7 +365,7 @@ fn tokens_leave_the_index_when_the_log_says_that_they_may_be_gone() {
 }
 
 #[test]
-fn a_text_is_one_token_whatever_its_time_until_its_horizon_is_over() {
+fn a_text_is_one_token_whatever_its_time_and_leaves_the_index_when_it_may_be_gone() {
     let horizon_ms = 300_000;
     let mut shop = Shop::open(Opening {
         horizon_ms,
@@ -373,12 +373,11 @@ fn a_text_is_one_token_whatever_its_time_until_its_horizon_is_over() {
     });
     shop.set(STOCK, &1_000_000u64.to_le_bytes());
     let began_ms = shop.server.time_ms();
-    for number in 0..300 {
+    for number in 0..3_000 {
         let token = text_of(began_ms, number);
         assert_eq!(shop.with(token, update(&take(1))).status, Status::Ok);
     }
-    let usage = shop.server.usage();
-    assert_eq!(usage.tokens, 300);
+    assert_eq!(shop.server.usage().tokens, 3_000);
     for (ms, number) in [(began_ms + 100, 7), (began_ms - 200_000, 8)] {
         let again = shop.with(text_of(ms, number), update(&take(1)));
         assert!(again.is_replayed && again.status == Status::Ok, "{again:?}");
@@ -388,7 +387,31 @@ fn a_text_is_one_token_whatever_its_time_until_its_horizon_is_over() {
     shop.pass(horizon_ms);
     let late = shop.with(text_of(began_ms, 7), update(&take(1)));
     assert_eq!(late.status, Status::TokenTooOld);
-    assert_eq!(shop.stock(), 1_000_000 - 300);
+    // As long as a UUID takes.
+    for number in 0..400u32 {
+        shop.pass(1_000);
+        shop.set(b"{other}key", &[number.to_le_bytes()[0]; 900]);
+    }
+    let usage = shop.server.usage();
+    assert!(usage.tokens < 300, "{} tokens are left", usage.tokens);
+    let late = shop.with(text_of(began_ms, 7), update(&take(1)));
+    assert_eq!(late.status, Status::TokenTooOld);
+    assert_eq!(shop.stock(), 1_000_000 - 3_000);
+}
+
+#[test]
+fn a_text_is_kept_for_a_horizon_from_its_execution_on_however_long_before_it_was_sent() {
+    let mut shop = Shop::new();
+    shop.set(STOCK, &10u64.to_le_bytes());
+    let sent_ms = shop.server.time_ms() - HORIZON_MS + 1;
+    assert!(!shop.with(text_of(sent_ms, 1), update(&take(1))).is_replayed);
+    for _ in 0..5 {
+        shop.pass(HORIZON_MS / 5 - 100);
+        // Its client gives the time of each try.
+        let again = shop.with(text_of(shop.server.time_ms(), 1), update(&take(1)));
+        assert!(again.is_replayed, "{again:?}");
+    }
+    assert_eq!(shop.stock(), 9);
 }
 
 /// The parts of the stock beside the tokens are superseded, so the account of what has expired says
@@ -427,6 +450,79 @@ fn tokens_leave_the_index_of_an_idle_server_whose_segments_are_large() {
         let tokens = idle(shop, seconds);
         assert!(tokens < 1_100, "{tokens} tokens are left");
     }
+}
+
+/// By the horizon of the server, behind a start, too.
+#[test]
+fn texts_leave_the_index_of_an_idle_server_as_soon_as_uuids() {
+    let opening = Opening {
+        horizon_ms: 200_000,
+        snapshots: (Snapshots::new(), 64 << 10),
+        ..Opening::default()
+    };
+    let mut shop = Shop::open(opening.clone());
+    shop.server.segment_bytes = 12 << 20;
+    shop.set(STOCK, &1_000_000u64.to_le_bytes());
+    for number in 0..3_000 {
+        let token = text_of(shop.server.time_ms(), number);
+        assert_eq!(shop.with(token, update(&take(1))).status, Status::Ok);
+    }
+    let mut again = shop.again(Opening {
+        unix_ms: shop.server.now.unix_ms,
+        snapshots: (shop.server.snapshots.clone(), 64 << 10),
+        incarnation: 2,
+        ..opening
+    });
+    assert!(again.server.used.is_some(), "a snapshot was used");
+    for (shop, seconds) in [(&mut shop, 300), (&mut again, 700)] {
+        assert_eq!(shop.server.usage().tokens, 3_000);
+        for _ in 0..seconds {
+            shop.pass(1_000);
+            shop.server.settle();
+        }
+        let tokens = shop.server.usage().tokens;
+        assert!(tokens < 1_100, "{tokens} texts are left");
+    }
+}
+
+/// A shop that takes texts for a long horizon is opened anew with a short one. Each text stays for
+/// what it was promised, and goes then.
+#[test]
+fn a_text_of_a_longer_horizon_is_kept_for_it_and_goes_behind_it() {
+    let long_ms = 400_000;
+    let mut shop = Shop::open(Opening {
+        horizon_ms: long_ms,
+        ..Opening::default()
+    });
+    shop.set(STOCK, &1_000_000u64.to_le_bytes());
+    let sent_ms = shop.server.time_ms();
+    for number in 0..2_000 {
+        shop.with(text_of(sent_ms, number), update(&take(1)));
+    }
+    let mut again = shop.again(Opening {
+        horizon_ms: 20_000,
+        unix_ms: shop.server.now.unix_ms,
+        incarnation: 2,
+        ..Opening::default()
+    });
+    again.with(text_of(again.server.time_ms(), 9_999), update(&take(1)));
+    let idle = |shop: &mut Shop, seconds: u64| {
+        for _ in 0..seconds {
+            shop.pass(1_000);
+            shop.server.settle();
+        }
+    };
+    idle(&mut again, 340);
+    let now_ms = again.server.time_ms();
+    let kept = again.with(text_of(now_ms, 7), update(&take(1)));
+    let passed_ms = now_ms - sent_ms;
+    assert!(kept.is_replayed, "behind {passed_ms} ms: {kept:?}");
+    idle(&mut again, 200);
+    let tokens = again.server.usage().tokens;
+    assert!(tokens < 1_100, "{tokens} texts are left");
+    let late = again.with(text_of(sent_ms, 7), update(&take(1)));
+    assert_eq!(late.status, Status::TokenTooOld);
+    assert_eq!(again.stock(), 1_000_000 - 2_001);
 }
 
 #[test]

@@ -71,6 +71,22 @@ impl Horizon {
         token_ms.saturating_add(self.horizon_ms)
     }
 
+    /// A time that is not before that of a text with this expiry, whose record is of this time: its
+    /// key tells none. A text is kept for its horizon from its time or its record on, whichever is
+    /// later, and no horizon of the partition was shorter than the one of before.
+    #[must_use]
+    pub fn text_time_ms(&self, record_ms: u64, expiry_ms: u64) -> u64 {
+        let by_expiry_ms = expiry_ms.saturating_sub(self.before_ms);
+        by_expiry_ms.min(record_ms + AHEAD_MS_MAX)
+    }
+
+    /// How much longer than a UUID a text that is logged now may have to stay, in milliseconds:
+    /// nothing if there never was a shorter horizon.
+    #[must_use]
+    pub fn text_stays_ms(&self) -> u64 {
+        (self.horizon_ms - self.before_ms).min(AHEAD_MS_MAX)
+    }
+
     /// The horizon that takes the place of this one when tokens are to be kept for so long.
     #[must_use]
     pub fn with(&self, horizon_ms: u64, now_ms: u64) -> Self {
@@ -153,6 +169,23 @@ mod tests {
         assert_eq!(Horizon::decode(&longer_before), None);
     }
 
+    #[test]
+    fn a_text_may_go_when_a_uuid_of_its_record_may_and_no_sooner_than_its_longest_time() {
+        let (sent_ms, horizon) = (5_000, Horizon::new(60_000));
+        assert_eq!(horizon.text_time_ms(7_000, horizon.expiry_ms(7_000)), 7_000);
+        assert_eq!(horizon.text_stays_ms(), 0);
+        // A longer horizon behind a shorter one: the time of the record decides.
+        let longer = horizon.with(9_000_000, 7_000);
+        let latest_ms = longer.text_time_ms(7_000, longer.expiry_ms(7_000));
+        assert_eq!(latest_ms, 7_000 + AHEAD_MS_MAX);
+        assert!(latest_ms >= sent_ms);
+        assert_eq!(longer.text_stays_ms(), AHEAD_MS_MAX);
+        // A shorter one behind a longer one: what was logged by the longer one has its expiry.
+        let shorter = horizon.with(1_000, 8_000);
+        let expiry_ms = horizon.expiry_ms(7_000);
+        assert_eq!(shorter.text_time_ms(7_000, expiry_ms), 7_000 + 59_000);
+    }
+
     /// Against a list of what was logged: what the border calls complete is there, and the border
     /// never falls.
     #[test]
@@ -168,6 +201,7 @@ mod tests {
             let mut now_ms = 10_000_000;
             let mut horizon = Horizon::new(1 + random(400_000));
             let mut logged: Vec<(u64, u64)> = Vec::new();
+            let mut texts: Vec<(u64, u64, u64)> = Vec::new();
             let mut border_ms = 0;
             for _ in 0..200 {
                 now_ms += random(60_000);
@@ -179,6 +213,8 @@ mod tests {
                         let token_ms = oldest_ms + random(500_001 + AHEAD_MS_MAX);
                         if token_ms >= horizon.from_ms(now_ms) {
                             logged.push((token_ms, horizon.expiry_ms(token_ms)));
+                            let expiry_ms = horizon.expiry_ms(token_ms.max(now_ms));
+                            texts.push((token_ms, now_ms, expiry_ms));
                         }
                     }
                 }
@@ -189,6 +225,10 @@ mod tests {
                 for &(token_ms, expiry_ms) in &logged {
                     let is_there = expiry_ms > now_ms;
                     assert!(is_there || token_ms < from_ms, "seed {seed}: {token_ms}");
+                }
+                for &(sent_ms, record_ms, expiry_ms) in &texts {
+                    let latest_ms = horizon.text_time_ms(record_ms, expiry_ms);
+                    assert!(sent_ms <= latest_ms, "seed {seed}: a text of {sent_ms}");
                 }
             }
         }

@@ -1,5 +1,7 @@
 //! Keys of the store's own records: what they begin with and how long their values are.
 
+use crate::format::horizon::AHEAD_MS_MAX;
+
 /// What the keys of the store's own records begin with.
 pub const SYSTEM_KEY: &[u8] = b"\0\0penstock/";
 /// What the keys of local records begin with. The rest only leads to a slot of the partition.
@@ -124,14 +126,14 @@ pub fn is_token_key(key: &[u8]) -> bool {
     matches!(key.len(), TOKEN_KEY_BYTES | TEXT_TOKEN_KEY_BYTES) && is_token(key)
 }
 
-/// A time that is not before that of a token, in unix milliseconds, by its key and its expiry:
-/// the time of a UUID, the expiry of a text, whose key tells no time. `None` if the key is no
-/// token's.
+/// A time that is not before that of a token, in unix milliseconds, by its key and the time of its
+/// record: the time of a UUID, and of a text, whose key tells no time, how far ahead of its record
+/// it may be. `None` if the key is no token's.
 #[inline]
 #[must_use]
-pub fn token_time_ms(key: &[u8], expiry_ms: Option<u64>) -> Option<u64> {
+pub fn token_time_ms(key: &[u8], record_ms: u64) -> Option<u64> {
     is_token_key(key).then(|| match is_text_token(key) {
-        true => expiry_ms.unwrap_or(0),
+        true => record_ms + AHEAD_MS_MAX,
         false => time_of_token(key),
     })
 }

@@ -102,7 +102,7 @@ impl Data {
         }
         let expiry_ms = cell.expiry_ms();
         let expires = match is_token_hash(hash) {
-            true => token_expires(cell.key(), expiry_ms),
+            true => token_expires(cell.key(), expiry_ms, time_ms),
             false => expires(&self.keyspaces, slot, cell.key(), expiry_ms, time_ms),
         };
         self.live.gains_until(place, expires);

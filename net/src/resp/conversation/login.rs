@@ -50,7 +50,11 @@ impl Conversation {
         };
         match salted {
             Some(salted) => state.prove(login, wanted, salted),
-            None => self.talk.error(TOO_MANY),
+            None => {
+                self.talk.begins_replies();
+                self.talk.error(TOO_MANY);
+                self.talk.drops_replies();
+            }
         }
     }
 }

@@ -63,7 +63,7 @@ impl Talk {
         if !args.get(2).eq_ignore_ascii_case(b"AS") {
             return self.refuse_only(b"ERR syntax error");
         }
-        let read = match FieldsRead::read(args.get(3), host.schema()) {
+        let read = match FieldsRead::read(args.get(3), host.schema(), self.bound) {
             Ok(read) => read,
             Err(text) => return self.refuse(|out| out.extend_from_slice(&text)),
         };

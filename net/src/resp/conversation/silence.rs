@@ -4,6 +4,7 @@
 //! mode changes, and a command that is skipped is answered before the next one is taken.
 
 use super::super::parser::Arguments;
+use super::super::reply::Replies;
 use super::super::reply_mode::ReplyMode;
 use super::{Passed, Talk};
 
@@ -28,13 +29,23 @@ impl Talk {
             ReplyMode::Skips(from) => {
                 self.out.truncate(from);
                 let is_whole = self.current.is_none();
-                let is_answered = is_whole && self.ring.is_empty();
+                let login = self.login.as_ref();
+                let is_under_way = login.is_some_and(|login| login.is_under_way());
+                let is_answered = is_whole && self.ring.is_empty() && !is_under_way;
                 if is_answered {
                     self.options.replies = ReplyMode::All;
                 }
                 is_answered || !is_whole
             }
         }
+    }
+
+    /// Writes an answer that leaves whatever CLIENT REPLY says, as messages do. Nothing that is to
+    /// be dropped is missing.
+    pub(super) fn answers_aloud(&mut self, write: impl FnOnce(&mut Replies<'_>)) {
+        self.drops_replies();
+        self.ring.reply(self.protocol, &mut self.out, write);
+        self.begins_replies();
     }
 
     /// A command is about to run.

@@ -208,6 +208,9 @@ impl Talk {
         let Some(broker) = host.broker() else {
             return self.refuse_only(NONE_HERE);
         };
+        if self.awaits_silence() {
+            return Passed::Waits;
+        }
         if let Err(text) = self.judge_names(kind, args) {
             return self.refuse_only(&text);
         }
@@ -244,8 +247,7 @@ impl Talk {
             Kind::Pattern => "psubscribe",
             Kind::Shard => "ssubscribe",
         };
-        let protocol = self.protocol;
-        self.ring.reply(protocol, &mut self.out, |replies| {
+        self.answers_aloud(|replies| {
             for (name, count) in args.from(1).zip(counts) {
                 answer(word, Some(name), count, replies);
             }
@@ -292,7 +294,7 @@ impl Talk {
         args: Arguments<'_>,
         host: &dyn Host,
     ) -> Passed {
-        if self.awaits_messages(host) {
+        if self.awaits_messages(host) || self.awaits_silence() {
             return Passed::Waits;
         }
         let subscriptions = &mut self.subscribed_mut().subscriptions;
@@ -332,8 +334,7 @@ impl Talk {
             Kind::Pattern => "punsubscribe",
             Kind::Shard => "sunsubscribe",
         };
-        let protocol = self.protocol;
-        self.ring.reply(protocol, &mut self.out, |replies| {
+        self.answers_aloud(|replies| {
             if names.is_empty() {
                 answer(word, None, left, replies);
             }

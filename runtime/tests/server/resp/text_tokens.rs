@@ -1,9 +1,10 @@
 //! Tokens that are texts: the same text is the same write, whatever time stands beside it.
 
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::beyond::ask;
-use super::{Resp, Talk, folder, start};
+use super::{Resp, Talk, start};
 use crate::command::command;
 use crate::process::Server;
 
@@ -18,7 +19,9 @@ fn start_again(name: &str, resp: &mut Resp) {
     let mut serve = command(&["serve", "--listen", "127.0.0.1:0", "--shard-ports", "0"]);
     serve.args(["--admin-listen", "off", "--shards", "2", "--resp-listen"]);
     serve.arg(resp.address.to_string());
-    serve.arg("--data").arg(folder(name));
+    // `folder` would begin an empty one.
+    let data = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    serve.arg("--data").arg(data);
     resp.server = Server::start(&mut serve);
 }
 

@@ -173,6 +173,18 @@ fn client_reply_drops_replies_and_no_command() {
             "$1|5|",
         ),
         (
+            "CLIENT REPLY SKIP\nWATCH k\nGET k\nCLIENT REPLY SKIP\nKEYS *\nPING",
+            "$1|1|+PONG|",
+        ),
+        (
+            "CLIENT REPLY OFF\nINCR k\nSUBSCRIBE c\nUNSUBSCRIBE c\nGET k\nCLIENT REPLY ON",
+            "*3|$9|subscribe|$1|c|:1|*3|$11|unsubscribe|$1|c|:0|+OK|",
+        ),
+        (
+            "CLIENT REPLY SKIP\nSUBSCRIBE c\nUNSUBSCRIBE c",
+            "*3|$9|subscribe|$1|c|:1|*3|$11|unsubscribe|$1|c|:0|",
+        ),
+        (
             "CLIENT REPLY OFF\nMULTI\nINCR k\nEXEC\nCLIENT REPLY ON",
             "+OK|",
         ),

@@ -206,13 +206,18 @@ pub(crate) fn look<P: Blocks>(
             Err(Unlogged::NoRoom(no_room)) => lack = Some(no_room),
         }
     }
-    let expiry_ms = horizon.expiry_ms(token.time_ms());
+    let now_ms = store.data().time_ms();
+    // A client may give a text the time of each try: from now on it is kept for a horizon.
+    let kept_from_ms = match token.is_text() {
+        true => token.time_ms().max(now_ms),
+        false => token.time_ms(),
+    };
     Looked::New(NewToken {
         key,
         at,
         request_hash: request_hash(item),
-        expiry_ms,
-        token_ms: token_time_ms(&key, Some(expiry_ms)).expect("the key of a token"),
+        expiry_ms: horizon.expiry_ms(kept_from_ms),
+        token_ms: token_time_ms(&key, now_ms).expect("the key of a token"),
         lack,
     })
 }

@@ -2,7 +2,7 @@
 
 use crate::format::frame::{FRAME_HEADER_BYTES, FrameHeader, FrameKind};
 use crate::format::record::{PartKind, PartView, SUCCESSOR_BYTES, part_bytes};
-use crate::format::system_key::{is_local, is_token};
+use crate::format::system_key::{is_local, is_text_token, is_token};
 use crate::log::room::{Purpose, Room};
 use crate::log::told::Moved;
 use crate::planted::{Bug, is_planted};
@@ -26,9 +26,13 @@ impl Data {
     fn copy_expires(&self, part: &PartView<'_>, is_late_token: bool) -> Option<Expires> {
         let expires = part_expires(&self.keyspaces, part)?;
         let again_ms = self.time_ms() + raised_within_ms(self.horizons.wanted_ms());
+        let stays_ms = match is_text_token(part.key()) {
+            true => self.horizons.text_stays_ms(partition_of(part.slot())),
+            false => 0,
+        };
         Some(match is_late_token {
             true => Expires {
-                by_ms: expires.by_ms.max(again_ms),
+                by_ms: again_ms.max(expires.by_ms + stays_ms),
                 ..expires
             },
             false => expires,

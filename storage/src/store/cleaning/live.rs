@@ -45,8 +45,9 @@ struct FileBytes {
     tombstones: u64,
     /// All parts that expire and were pointed to at some time.
     expiring: Option<Box<Expiring>>,
-    /// The tokens among them, and when each may be dropped. Nothing supersedes a token, so all of
-    /// these are pointed to until their segment is cleaned.
+    /// The tokens among them, and when each may be dropped. Nothing supersedes a token but a text
+    /// that is used anew behind its expiry. So nearly all of these are pointed to until their
+    /// segment is cleaned.
     tokens: Option<Box<Expiring>>,
     /// Tokens that a snapshot told, whose times are not known.
     restored_tokens: u64,

@@ -3,7 +3,7 @@
 use crate::format::contents::History;
 use crate::format::record::{PartKind, PartView};
 use crate::format::system_key::{
-    is_flush, is_horizon, is_local, is_system, is_token, token_time_ms,
+    is_flush, is_horizon, is_local, is_system, is_text_token, is_token, is_token_key, time_of_token,
 };
 use crate::memory::index::entry::{Candidate, Home};
 use crate::planted::{self, Bug, is_planted};
@@ -193,8 +193,15 @@ impl Data {
     /// Whether a part is a token that the log does not allow to be gone yet.
     fn keeps_token(&self, part: &PartView<'_>) -> bool {
         let partition = partition_of(part.slot());
-        token_time_ms(part.key(), part.expiry_ms())
-            .is_some_and(|token_ms| !self.horizons.may_drop(partition, token_ms))
+        if !is_token_key(part.key()) {
+            return false;
+        }
+        let horizons = &self.horizons;
+        !match (is_text_token(part.key()), part.expiry_ms()) {
+            (true, None) => false,
+            (true, Some(expiry_ms)) => horizons.may_drop_text(partition, part.time_ms(), expiry_ms),
+            (false, _) => horizons.may_drop(partition, time_of_token(part.key())),
+        }
     }
 
     /// Whether a value that has expired and is the newest of its key is kept for its time.

@@ -99,8 +99,8 @@ impl Horizons {
         self.keys += usize::from(horizon.is_some());
         self.of[partition] = Known {
             horizon: Some(horizon),
-            // Which tokens are there is not known. The time of a text is its expiry.
-            newest_ms: now_ms + AHEAD_MS_MAX + horizon.map_or(0, |it| it.horizon_ms()),
+            // Which tokens are there is not known.
+            newest_ms: now_ms + AHEAD_MS_MAX,
         };
     }
 
@@ -128,6 +128,20 @@ impl Horizons {
     pub(crate) fn may_drop(&self, partition: usize, token_ms: u64) -> bool {
         let horizon = self.of(partition).flatten();
         horizon.is_some_and(|horizon| token_ms < horizon.complete_from_ms())
+    }
+
+    /// The same of a text with this expiry, which is over, whose record is of this time.
+    pub(crate) fn may_drop_text(&self, partition: usize, record_ms: u64, expiry_ms: u64) -> bool {
+        let horizon = self.of(partition).flatten();
+        horizon.is_some_and(|horizon| {
+            horizon.text_time_ms(record_ms, expiry_ms) < horizon.complete_from_ms()
+        })
+    }
+
+    /// How much longer than a UUID a text of the partition may have to stay, in milliseconds.
+    pub(crate) fn text_stays_ms(&self, partition: usize) -> u64 {
+        let horizon = self.of(partition).flatten();
+        horizon.map_or(0, |horizon| horizon.text_stays_ms())
     }
 
     /// The horizon that is to be logged next, so that tokens of a partition may be dropped. `None`
