@@ -483,7 +483,7 @@ fn frame_bytes(queued: &Queued) -> usize {
     const INDEX_ENTRY_BYTES: usize = 8;
     match &queued.what {
         What::Item { item, .. } => {
-            let token = item.write().map_or(0, |_| 16 + Token::BYTES);
+            let token = item.write().map_or(0, |_| 16 + Token::TEXT_BYTES);
             INDEX_ENTRY_BYTES + token + item.bytes().len()
         }
         What::Frame { .. } => 0,

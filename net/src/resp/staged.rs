@@ -471,7 +471,8 @@ impl KeySeen<'_> {
         self.version.map_or(Action::Absent, Action::Version)
     }
 
-    /// Appends the item of an APPLY that guards that the key is as it was read, and changes nothing.
+    /// Appends the item of an APPLY that guards that the key is as it was read, and changes
+    /// nothing.
     pub fn write_guard(self, out: &mut Vec<u8>) {
         let guard = ApplyInstruction {
             key: 0,

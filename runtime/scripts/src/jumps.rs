@@ -2,7 +2,8 @@
 //! further one, so 40,000 `and` in one expression hold a core for two seconds. No limit of steps
 //! runs while it compiles, so the words that make jumps are counted before.
 
-/// Words that make jumps in a text, at most. The compiler takes about 20 ms for one list of as many.
+/// Words that make jumps in a text, at most. The compiler takes about 20 ms for one list of as
+/// many.
 pub(crate) const JUMPS_MAX: usize = 4096;
 
 /// Words whose jumps join a list: operands, branches, and exits of a loop.
