@@ -11,6 +11,7 @@ mod repeats;
 mod script;
 mod shaped;
 mod subscribed;
+mod tracking;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -51,6 +52,7 @@ use super::watch::Watched;
 use super::words;
 use multi::{Queue, not_behind_multi};
 use subscribed::{Pauses, Subscribed};
+use tracking::Asked;
 
 pub use subscribed::{PushBytes, Received};
 
@@ -220,7 +222,7 @@ impl Conversation {
                 break;
             }
             if talk.current.is_none() {
-                if !parser.is_inside() {
+                if !parser.is_inside() && !talk.is_tracking() {
                     let len = talk.take_shaped(rest, &mut sink, &mut clock);
                     if len > 0 {
                         taken += len;
@@ -268,7 +270,9 @@ impl Conversation {
             }
             parser.done();
             taken += len;
-            if let Some(one) = talk.one_item.take() {
+            if let Some(one) = talk.one_item.take()
+                && !talk.is_tracking()
+            {
                 talk.remember(&rest[..len], parser.arguments(rest), one, &sink);
                 let again = talk.repeat(rest, len, len, one.bytes, &mut sink);
                 talk.ring.counts_again(again);
@@ -515,6 +519,9 @@ impl Talk {
         let passed = self.known(command, args, sink, host);
         if passed == Passed::Whole {
             self.ring.calls().add(command.id, 1);
+            if self.is_tracking() {
+                self.tracked_command(command);
+            }
         }
         passed
     }
@@ -583,8 +590,15 @@ impl Talk {
             Request::MGet(_) | Request::MSet(_) | Request::Del(_) | Request::Exists(_) => {
                 self.many_keys(id, args, sink, host)
             }
-            request if request.is_plain() => self.one_key(id, request, sink),
-            request => self.command_by_itself(request, args, sink),
+            request => {
+                if self.is_tracking() {
+                    self.note_request(request, host);
+                }
+                match request.is_plain() {
+                    true => self.one_key(id, request, sink),
+                    false => self.command_by_itself(request, args, sink),
+                }
+            }
         }
     }
 
@@ -695,6 +709,9 @@ impl Talk {
                 let (len, _) = self.current.expect("there is one");
                 self.current = Some((len, next));
                 return Passed::Part;
+            }
+            if self.is_tracking() && matches!(id, Name::MGet | Name::Exists | Name::Touch) {
+                self.note_reads(std::iter::once(key), host);
             }
             let first = self.ring.next_item();
             let (batch, out) = sink.batch(first);
@@ -823,6 +840,9 @@ impl Talk {
                 self.is_ending = true;
             }
             Name::Hello => return self.hello(args, sink, host),
+            Name::Client if let Some(asked) = Asked::read(args) => {
+                return self.of_tracking(asked, args, host);
+            }
             _ => {
                 if let Some(rights) = &self.rights
                     && let Some(text) = rights::refusal(id, args, rights)

@@ -17,7 +17,11 @@ use super::table::Name;
 use super::value_read::{answer_memory, answer_object};
 use super::words::{REDIS_VERSION, WRONG_PASS, unknown_subcommand, wrong_subcommand};
 
-const HELP: [&str; 33] = [
+const HELP: [&str; 42] = [
+    "CACHING (YES|NO)",
+    "    Enable/disable tracking of the keys for next command in OPTIN/OPTOUT modes.",
+    "GETREDIR",
+    "    Return the client ID we are redirecting to when tracking is enabled.",
     "GETNAME",
     "    Return the name of the current connection.",
     "ID",
@@ -49,6 +53,11 @@ const HELP: [&str; 33] = [
     "    Taken and without effect: no connection is ended for its memory alone.",
     "NO-TOUCH (ON|OFF)",
     "    Taken and without effect: a read does not decide what is lost.",
+    "TRACKING (ON|OFF) [REDIRECT <id>] [BCAST] [PREFIX <prefix> [...]]",
+    "         [OPTIN] [OPTOUT] [NOLOOP]",
+    "    Control server assisted client side caching.",
+    "TRACKINGINFO",
+    "    Report tracking status for the current connection.",
     "UNPAUSE",
     "    Taken and without effect.",
 ];

@@ -50,6 +50,8 @@ mod staged;
 mod subscriptions;
 mod syntax;
 mod table;
+mod tracked;
+mod tracking;
 mod transaction_keys;
 mod under_way;
 mod value_read;
@@ -81,3 +83,8 @@ pub use staged::{
 };
 pub use subscriptions::{CHANNEL_BYTES_MAX, SUBSCRIPTIONS_MAX};
 pub use table::{COMMANDS, Command, Name};
+pub use tracked::{TRACKED_KEYS_MAX, TrackedKeys, TrackedPrefixes};
+pub use tracking::{
+    ClientTracking, KeyTracker, OwnChanges, PREFIXES_MAX, TrackingFigures, TrackingOptions,
+    TrackingRefused, TrackingWay,
+};

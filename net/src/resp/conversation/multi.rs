@@ -63,6 +63,11 @@ impl Queue {
         self.bytes
     }
 
+    /// Its commands, in their order.
+    pub(super) fn kept(&self) -> &[KeptArguments] {
+        &self.commands
+    }
+
     /// Keeps a command. The error names the limit that leaves no room for it.
     fn keep(&mut self, args: Arguments<'_>, bytes_max: usize) -> Result<(), String> {
         let kept = KeptArguments::of(args);
@@ -242,6 +247,9 @@ impl Talk {
         }
         let (batch, out) = sink.batch(self.ring.next_item());
         batch.script(out, &item, self.watched.len(), words);
+        if self.is_tracking() {
+            self.note_queued(host);
+        }
         self.queue = None;
         self.watched.clear();
         self.push_script(reach);
@@ -354,8 +362,11 @@ impl Talk {
         }
         let is_known = |key: &[u8]| self.watched.iter().any(|watched| watched.key == key);
         let new: Vec<&[u8]> = args.from(1).filter(|key| !is_known(key)).collect();
-        if self.watched.len() + new.len() > WATCHED_MAX {
-            return self.refuse_only(b"ERR at most 8 keys can be watched");
+        let watched = self.watched.len() + new.len();
+        if watched > WATCHED_MAX {
+            let text =
+                format!("ERR at most {WATCHED_MAX} keys can be watched, and {watched} would be");
+            return self.refuse_only(text.as_bytes());
         }
         let watching = Watching::new(new.into_iter());
         self.begin_under_way(UnderWay::of_watch(watching, self.protocol));
