@@ -9,14 +9,17 @@ use std::time::Duration;
 
 use penstock_net::auth::{Challenge, Transport};
 use penstock_net::resp::{Conversation, Message, Push, Received, ReplyBound};
+use penstock_shard::tracking::writer_of;
 use penstock_shard::{Event, Outside, SessionId};
 
+use super::channels::{Mailed, Receiver};
 use super::connection::Connection;
 use super::core::Core;
 use super::halves::{ReadHalf, WriteHalf};
 use super::inlet::Brought;
 use super::kept::{BUFFER_BYTES, BUFFER_BYTES_BUSY, Kept};
 use super::resp_host::RespHost;
+use super::tracking::ClientPlace;
 
 /// Replies that no shard counts, beyond which it is told at once, in bytes.
 const REPLY_BYTES_FREE: usize = 4 << 10;
@@ -137,6 +140,27 @@ impl RespConnection {
             conversation.bound_replies(self.reply_bound(core));
             conversation.receive(push, self.host.channels().messages_left())
         };
+        self.received(core, received);
+    }
+
+    /// A key has changed that the connection is told of; without a key all have.
+    fn invalidate(&self, core: &Core, key: Option<Arc<Message>>) {
+        let received = {
+            let mut conversation = self.conversation.borrow_mut();
+            conversation.set_rights(core.rights_of(self.session()));
+            conversation.bound_replies(self.reply_bound(core));
+            conversation.invalidate(key, self.host.channels().messages_left())
+        };
+        self.received(core, received);
+    }
+
+    /// Nobody is there any more who is told of the keys that this connection tracks.
+    fn redirect_broke(&self) {
+        self.conversation.borrow_mut().redirect_broke(&*self.host);
+        self.connection.has_output.set();
+    }
+
+    fn received(&self, core: &Core, received: Received) {
         match received {
             Received::Passed => {}
             Received::Waits => {
@@ -163,38 +187,85 @@ impl RespConnection {
     }
 }
 
-/// Gives the messages in the mail of a core to its connections. When that has taken many steps,
-/// others have their turn.
-pub(super) async fn deliver_messages(
-    core: Rc<Core>,
-    port: RespPort,
-    messages: flume::Receiver<Arc<Message>>,
-) {
+/// Gives what is in the mail of a core to its connections. When that has taken many steps, others
+/// have their turn.
+pub(super) async fn deliver_mail(core: Rc<Core>, port: RespPort, mail: flume::Receiver<Mailed>) {
     let mut steps = 0;
-    while let Ok(message) = messages.recv_async().await {
-        let subscribers = &port.subscribers.0;
-        let number = port.host.number_of_core();
-        let mut given = 1;
-        let of_patterns = port
-            .host
-            .channels()
-            .deliver(number, &message, |id, pattern| {
-                let connection = subscribers.borrow().get(&id).cloned();
-                if let Some(connection) = connection {
-                    let message = Arc::clone(&message);
-                    let push = match pattern {
-                        None => Push::Message(message),
-                        Some(pattern) => Push::OfPattern(message, Arc::clone(pattern)),
-                    };
-                    connection.receive(&core, push);
-                    given += 1;
-                }
-            });
-        drop(message);
-        steps += of_patterns + given * PUSH_STEPS;
+    while let Ok(mailed) = mail.recv_async().await {
+        steps += port.deliver(&core, mailed);
         if steps >= STEPS_AT_ONCE {
             steps = 0;
             monoio::time::sleep(PUSH_PAUSE).await;
+        }
+    }
+}
+
+impl RespPort {
+    fn connection(&self, id: u64) -> Option<Rc<RespConnection>> {
+        self.subscribers.0.borrow().get(&id).cloned()
+    }
+
+    /// Gives what was in the mail to the connections that it is for; how many steps that took.
+    fn deliver(&self, core: &Core, mailed: Mailed) -> usize {
+        let number = self.host.number_of_core();
+        let channels = self.host.channels();
+        match mailed {
+            Mailed::Message(message) => self.deliver_message(core, message),
+            Mailed::Invalidated(invalidated) => {
+                channels.took_invalidated(number);
+                for receiver in &invalidated.receivers {
+                    self.invalidate(core, *receiver, Some(&invalidated.key));
+                }
+                (1 + invalidated.receivers.len()) * PUSH_STEPS
+            }
+            Mailed::AllInvalidated => {
+                channels.took_all_invalidated(number);
+                let receivers = self.host.tracking().told_of_all(number);
+                for receiver in &receivers {
+                    self.invalidate(core, *receiver, None);
+                }
+                (1 + receivers.len()) * PUSH_STEPS
+            }
+            Mailed::RedirectBroke(id) => {
+                if let Some(connection) = self.connection(id) {
+                    connection.redirect_broke();
+                }
+                PUSH_STEPS
+            }
+        }
+    }
+
+    fn deliver_message(&self, core: &Core, message: Arc<Message>) -> usize {
+        let mut given = 1;
+        let number = self.host.number_of_core();
+        let channels = self.host.channels();
+        let of_patterns = channels.deliver(number, &message, |id, pattern| {
+            if let Some(connection) = self.connection(id) {
+                let message = Arc::clone(&message);
+                let push = match pattern {
+                    None => Push::Message(message),
+                    Some(pattern) => Push::OfPattern(message, Arc::clone(pattern)),
+                };
+                connection.receive(core, push);
+                given += 1;
+            }
+        });
+        of_patterns + given * PUSH_STEPS
+    }
+
+    /// Tells a connection of a tracked key. If it is gone, the one that tracks the key is told that.
+    fn invalidate(&self, core: &Core, receiver: Receiver, key: Option<&Arc<Message>>) {
+        let Receiver { told, of } = receiver;
+        match self.connection(told) {
+            Some(connection) if !connection.connection.is_shut.get() => {
+                connection.invalidate(core, key.cloned());
+            }
+            _ if told == of => {}
+            _ => {
+                if let Some(its_core) = self.host.tracking().broke(of) {
+                    self.host.channels().mail_redirect_broke(its_core, of);
+                }
+            }
         }
     }
 }
@@ -208,9 +279,12 @@ pub(super) fn serve_resp(
     (reader, writer): (ReadHalf, WriteHalf),
 ) {
     let host = &port.host;
-    let client = host
-        .clients
-        .add(addresses.0, addresses.1, connection.descriptor());
+    let place = ClientPlace {
+        core: host.number_of_core(),
+        writer: writer_of(host.number_of_core(), connection.session),
+    };
+    let socket = (connection.descriptor(), place);
+    let client = host.clients.add(addresses.0, addresses.1, socket);
     let id = client.id;
     let mut conversation = Conversation::new(client, host.limits(), host.is_clustered());
     if let Some(transport) = must_log_in {
