@@ -14,6 +14,8 @@ mod scripts;
 mod spread;
 mod table;
 mod tools;
+mod tracking;
+mod tracking_table;
 mod watching;
 
 use std::io::{ErrorKind, Read, Write};

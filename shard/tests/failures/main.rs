@@ -46,6 +46,7 @@ mod server;
 mod shown;
 mod spread;
 mod tokens;
+mod tracking;
 mod watching;
 
 use std::collections::{BTreeMap, HashSet};
