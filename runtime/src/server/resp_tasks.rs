@@ -192,7 +192,16 @@ impl RespConnection {
 pub(super) async fn deliver_mail(core: Rc<Core>, port: RespPort, mail: flume::Receiver<Mailed>) {
     let mut steps = 0;
     while let Ok(mailed) = mail.recv_async().await {
-        steps += port.deliver(&core, mailed);
+        let told = port.deliver(&core, mailed);
+        steps += told.steps;
+        for receiver in &told.receivers {
+            if steps >= STEPS_AT_ONCE {
+                steps = 0;
+                monoio::time::sleep(PUSH_PAUSE).await;
+            }
+            port.invalidate(&core, *receiver, told.key.as_ref());
+            steps += PUSH_STEPS;
+        }
         if steps >= STEPS_AT_ONCE {
             steps = 0;
             monoio::time::sleep(PUSH_PAUSE).await;
@@ -200,39 +209,47 @@ pub(super) async fn deliver_mail(core: Rc<Core>, port: RespPort, mail: flume::Re
     }
 }
 
+/// Who is told of a tracked key, or of all keys.
+#[derive(Default)]
+struct Told {
+    key: Option<Arc<Message>>,
+    receivers: Box<[Receiver]>,
+    /// Steps that were taken already.
+    steps: usize,
+}
+
 impl RespPort {
     fn connection(&self, id: u64) -> Option<Rc<RespConnection>> {
         self.subscribers.0.borrow().get(&id).cloned()
     }
 
-    /// Gives what was in the mail to the connections that it is for; how many steps that took.
-    fn deliver(&self, core: &Core, mailed: Mailed) -> usize {
+    /// Gives what was in the mail to the connections that it is for, but those that are told of
+    /// tracked keys.
+    fn deliver(&self, core: &Core, mailed: Mailed) -> Told {
         let number = self.host.number_of_core();
         let channels = self.host.channels();
+        let mut told = Told {
+            steps: PUSH_STEPS,
+            ..Told::default()
+        };
         match mailed {
-            Mailed::Message(message) => self.deliver_message(core, message),
+            Mailed::Message(message) => told.steps = self.deliver_message(core, message),
             Mailed::Invalidated(invalidated) => {
                 channels.took_invalidated(number);
-                for receiver in &invalidated.receivers {
-                    self.invalidate(core, *receiver, Some(&invalidated.key));
-                }
-                (1 + invalidated.receivers.len()) * PUSH_STEPS
+                told.key = Some(Arc::clone(&invalidated.key));
+                told.receivers = invalidated.receivers.clone();
             }
             Mailed::AllInvalidated => {
                 channels.took_all_invalidated(number);
-                let receivers = self.host.tracking().told_of_all(number);
-                for receiver in &receivers {
-                    self.invalidate(core, *receiver, None);
-                }
-                (1 + receivers.len()) * PUSH_STEPS
+                told.receivers = self.host.tracking().told_of_all(number).into();
             }
             Mailed::RedirectBroke(id) => {
                 if let Some(connection) = self.connection(id) {
                     connection.redirect_broke();
                 }
-                PUSH_STEPS
             }
         }
+        told
     }
 
     fn deliver_message(&self, core: &Core, message: Arc<Message>) -> usize {

@@ -13,7 +13,8 @@ use penstock_storage::log::SyncMethod;
 use penstock_storage::store::Writer;
 
 use crate::image::Image;
-use crate::leases::{key, plan};
+use crate::key;
+use crate::leases::plan;
 use crate::level_all::linked;
 use crate::server::{Reply, Server};
 
