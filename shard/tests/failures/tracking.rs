@@ -102,8 +102,8 @@ fn each_change_is_told_in_its_own_step_and_none_while_nobody_wants_to_know() {
     assert!(told.take().is_empty());
     told.is_wanted.set(true);
     // The second one of these needs its cell and the open frame alone.
-    for value in [&b"1"[..], b"2"] {
-        server.send(1, |batch, out| {
+    for (id, value) in [(1, &b"1"[..]), (2, b"2")] {
+        server.send(id, |batch, out| {
             batch.set(out, b"k", value, Condition::Always);
         });
         let writer = Some(writer_of(0, server.session));
@@ -117,7 +117,7 @@ fn each_change_is_told_in_its_own_step_and_none_while_nobody_wants_to_know() {
     });
     ask(&mut server, |batch, out| batch.get(out, b"k"));
     assert!(told.take().is_empty());
-    let expires = Expiry::In(50);
+    let expires = Expiry::In(5_000);
     ask(&mut server, |batch, out| {
         batch.set_with(out, b"k", b"4", Condition::Always, expires);
     });
@@ -125,8 +125,8 @@ fn each_change_is_told_in_its_own_step_and_none_while_nobody_wants_to_know() {
     ask(&mut server, |batch, out| batch.get(out, b"k"));
     assert_eq!(told.take(), ["shown k"]);
     let due_us = server.shard.deadline_us(server.now);
-    assert!(due_us.is_some_and(|due_us| due_us <= server.now.us + 51_000));
-    server.sleep(60);
+    assert!(due_us.is_some_and(|due_us| due_us <= server.now.us + 5_001_000));
+    server.sleep(5_100);
     server.settle();
     assert_eq!(told.take(), ["expired "], "nobody asked for it");
     // Effects of an expiry are of nobody who meets the key.
@@ -144,7 +144,7 @@ fn each_change_is_told_in_its_own_step_and_none_while_nobody_wants_to_know() {
     );
     told.take();
     server.sleep(1_100);
-    server.send(2, |batch, out| batch.get(out, b"{s}hold"));
+    server.send(3, |batch, out| batch.get(out, b"{s}hold"));
     assert_eq!(*told.writers.borrow(), [None, None]);
     let mut lines = told.take();
     lines.sort();
