@@ -206,8 +206,8 @@ impl<P: Blocks> Shard<P> {
         if data.changed_keys().is_none() {
             return;
         }
-        // The port has noted the keys of commands before they came here.
-        if is_of_text(request) {
+        // The port has noted the key of a command by itself. A script may stand behind MULTI.
+        if !matches!(request.script(), ScriptName::Command) {
             let session = operation.address.session;
             let writer = operation.origin.writer(execution.setup.shard(), session);
             execution.tracking.read_by_script(writer, ran.staged.keys());
